@@ -14,8 +14,8 @@
 
 use super::mounting::Remounted;
 use super::{ImportSettings, Mounts};
-use ::pool::LivePool;
 use crate::users::{PoolUse, PoolUsers};
+use ::pool::LivePool;
 use cenote::{Pool, PoolWriter};
 use format::PoolGuid;
 use std::collections::BTreeMap;

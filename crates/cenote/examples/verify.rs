@@ -8,10 +8,10 @@
 //! lacks top-level devices or logs.
 
 use cenote::error::chain;
-use dmu::DmuError;
 use cenote::inspect::{self, Check};
 use cenote::verify::{self, Options, Report};
 use cenote::{Dataset, Node, OpenOptions, Pool};
+use dmu::DmuError;
 use dmu::zap::Zap;
 use format::objset::ObjsetType;
 use std::error::Error;
@@ -282,4 +282,3 @@ fn read_files(dataset: &Dataset, problems: &mut Problems) -> u64 {
     }
     files
 }
-

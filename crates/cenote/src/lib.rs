@@ -65,7 +65,9 @@
 //!   blocks per thread.
 #![forbid(unsafe_code)]
 
+mod block_walk;
 mod caller;
+mod cancel;
 pub mod copy;
 mod dataset;
 pub mod error;
@@ -74,14 +76,13 @@ mod host;
 pub mod inspect;
 mod memory;
 mod open;
-mod cancel;
-mod block_walk;
 mod target;
-mod worker_pool;
 pub mod verify;
+mod worker_pool;
 mod writer;
 
 pub use caller::Caller;
+pub use cancel::CancelFlag;
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};
 pub use dmu::{interrupt, panics};
 pub use error::Error;
@@ -91,7 +92,6 @@ pub use open::{OpenOptions, Pool, PoolUse};
 pub use pool::FeatureState;
 pub use pool::LivePool;
 pub use pool::Outside;
-pub use cancel::CancelFlag;
 pub use target::Target;
 pub use vdev::VdevTree;
 pub use writer::{PoolWriter, history_command};

@@ -85,7 +85,8 @@ impl<J: Send> Queue<'_, J> {
         }
         let mut state = self.lock();
         while state.busy > 0 || !state.jobs.is_empty() {
-            state = self.changed.wait_timeout(state, REPORT_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            state =
+                self.changed.wait_timeout(state, REPORT_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
             drop(state);
             report();
             state = self.lock();

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cenote::copy::{Archiver, Extractor, Damaged, HostTree, TarWriter, Trouble, Observer, Problem, Summary};
+use cenote::copy::{Archiver, Damaged, Extractor, HostTree, Observer, Problem, Summary, TarWriter, Trouble};
 use cenote::{OpenOptions, Pool};
 use tempfile::TempDir;
 use testkit::{Fixture, need_tool};

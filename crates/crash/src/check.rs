@@ -95,7 +95,13 @@ pub(crate) fn check_scanned(run: &Run, disks: &Disks, operation: u64, seed: u64)
 ///
 /// # Errors
 /// [`Failure`]: the first deviation.
-pub(crate) fn check_state(run: &Run, disks: &Disks, durable: u64, begun: u64, seed: u64) -> Result<(), Failure> {
+pub(crate) fn check_state(
+    run: &Run,
+    disks: &Disks,
+    durable: u64,
+    begun: u64,
+    seed: u64,
+) -> Result<(), Failure> {
     check_contents(run, disks, durable, begun, seed).map(drop)
 }
 

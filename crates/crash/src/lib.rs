@@ -15,7 +15,6 @@
 pub mod actors;
 pub mod check;
 pub mod disks;
-pub(crate) mod world_workload;
 pub mod faults;
 pub mod load;
 pub mod logs;
@@ -24,14 +23,15 @@ pub mod parts;
 pub mod scans;
 pub mod subject;
 pub mod workload;
+pub(crate) mod world_workload;
 
 use actors::history::Coverage;
 use check::{Depth, check};
 use disks::Disks;
-use world_workload::WorldRun;
 use subject::Subject;
 use vdev::device::sim::{Fate, Op, OpKind};
 use workload::{Failure, Run};
+use world_workload::WorldRun;
 
 /// Fates of writes that were not flushed before the cut.
 const FATES: [Fate; 4] = [Fate::Random, Fate::Lost, Fate::Kept, Fate::InOrder];

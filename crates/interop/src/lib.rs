@@ -13,12 +13,12 @@
 
 pub mod content;
 mod datasets;
+pub mod disk_provider;
 mod files;
-mod low_space;
 pub mod history;
 pub mod judge;
+mod low_space;
 pub mod peer;
-pub mod disk_provider;
 pub mod plan;
 #[path = "../../dsl/tests/it/world/check.rs"]
 #[allow(unreachable_pub, missing_docs)]
@@ -47,4 +47,3 @@ impl std::error::Error for Wrong {}
 pub(crate) fn wrong<T>(text: impl Into<String>) -> Result<T, Failure> {
     Err(Box::new(Wrong(text.into())))
 }
-

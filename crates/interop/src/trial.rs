@@ -54,7 +54,11 @@ impl Trial {
             Ok(()) => Ok(world.plan),
             Err(why) => {
                 let why = cenote::error::chain(&*why);
-                let from = if self.full_trace { 0 } else { world.operation_log.len().saturating_sub(LOGGED_OPERATIONS) };
+                let from = if self.full_trace {
+                    0
+                } else {
+                    world.operation_log.len().saturating_sub(LOGGED_OPERATIONS)
+                };
                 wrong(format!("{title}:\n  {}\n{why}", world.operation_log[from..].join("\n  ")))
             }
         }

@@ -1,8 +1,8 @@
 //! A pool with work going on in it, and the model of what should be there.
 
 use crate::content::{Content, Head, Model, Tree};
-use crate::history::{Durable, History};
 use crate::disk_provider::{DiskProvider, FolderDisks};
+use crate::history::{Durable, History};
 use crate::plan::{Plan, Setting};
 use crate::{Failure, wrong};
 use dmu::TxError;

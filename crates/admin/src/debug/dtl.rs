@@ -1,11 +1,11 @@
 //! Dirty time logs: the txgs that each vdev missed, and what follows for those above
 //! (docs/on-disk/14-vdevs.md).
 
+use ::pool::space_map::SpaceMap;
 use cenote::{Error, Pool};
 use format::config::{VdevKind, VdevNode};
 use format::space_map::{MapBounds, MapType};
 use format::{ObjectId, VdevGuid};
-use ::pool::space_map::SpaceMap;
 use std::ops::Range;
 use vdev::tree::{RangeSet, VdevState, VdevStatus};
 

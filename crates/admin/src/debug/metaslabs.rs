@@ -1,14 +1,14 @@
 //! Allocation on disk: metaslabs with their space maps, log space maps, and the mappings of removed vdevs
 //! (docs/on-disk/15-space.md).
 
+use ::pool::space::{Class, EMBEDDED_LOG_METASLABS};
+use ::pool::space_map::SpaceMap;
 use cenote::{Error, Pool};
 use dmu::zap::Zap;
 use format::indirect::MappingPhys;
 use format::names;
 use format::space_map::{MapBounds, SpaceMapPhys};
 use format::{Endian, ObjectId, Txg, VdevId};
-use ::pool::space::{Class, EMBEDDED_LOG_METASLABS};
-use ::pool::space_map::SpaceMap;
 use std::collections::BTreeMap;
 use vdev::tree::{Birth, MapEntry, RangeSet};
 

@@ -1,8 +1,8 @@
 //! The systems that are compared, each made anew and taken down again.
 
+use super::device_use::DeviceUse;
 use super::ground::{Ground, drop_caches};
 use super::keeper::{Disk, Floor, Keeper, Kernel, Ours, Purpose, ZfsFuse};
-use super::device_use::DeviceUse;
 use super::tools::Tools;
 use crate::Failure;
 use clap::ValueEnum;

@@ -1,7 +1,7 @@
 //! Results for people and for programs.
 
-use super::goals::Verdict;
 use super::device_use::DeviceUse;
+use super::goals::Verdict;
 use super::meter::Row;
 use serde_json::{Value, json};
 use std::fmt::Write;

@@ -55,7 +55,13 @@ impl<'a> Extractor<'a> {
     }
 
     /// Writes the data of a volume as a sparse file.
-    pub fn copy_volume(&mut self, volume: &Volume, display_path: &[u8], name: &[u8], times: super::meta::Stamp) {
+    pub fn copy_volume(
+        &mut self,
+        volume: &Volume,
+        display_path: &[u8],
+        name: &[u8],
+        times: super::meta::Stamp,
+    ) {
         let meta = Meta {
             kind: Kind::Regular,
             perm: 0o600,

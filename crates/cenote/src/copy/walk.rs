@@ -164,7 +164,10 @@ impl Walk<'_> {
     }
 
     /// Calls the visitor with the current position.
-    fn call_visitor(&mut self, call: impl FnOnce(&mut dyn Visitor, Position<'_>) -> Flow) -> Result<Flow, Stopped> {
+    fn call_visitor(
+        &mut self,
+        call: impl FnOnce(&mut dyn Visitor, Position<'_>) -> Flow,
+    ) -> Result<Flow, Stopped> {
         let from = self.path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
         let name = self.path.get(from..).unwrap_or(&[]);
         match call(self.visitor, Position { path: &self.path, name, depth: self.stack.len() }) {

@@ -30,7 +30,9 @@ pub use volume::VolumeFile;
 pub use zpl::{
     AccessTimes, Allocate, BeginError, NewAttrs, RenameHow, SnapshotDir, XattrHow, without_set_ids,
 };
-pub use zpl::{Attrs, CaseSensitivity, FileKind, FileRange, Fs, FsStats, HeadFs, Hold, NewFile, WriteHow, ZplError};
+pub use zpl::{
+    Attrs, CaseSensitivity, FileKind, FileRange, Fs, FsStats, HeadFs, Hold, NewFile, WriteHow, ZplError,
+};
 
 use std::sync::Arc;
 

@@ -3,8 +3,8 @@
 
 use super::FilesystemWriter;
 use vdev::tunable::Tunable;
-use zpl::ZplError;
 use zpl::FileRange;
+use zpl::ZplError;
 
 /// Parameter `zfs_bclone_enabled`: 1 if files may share blocks.
 pub static BCLONE_ENABLED: Tunable = Tunable::new("zfs_bclone_enabled", 1, 0, 1);

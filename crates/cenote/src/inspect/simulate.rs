@@ -77,7 +77,14 @@ impl BlockChecker for Simulation<'_> {
     type Job = ();
     type Found = Table;
 
-    fn visit(&self, found: &mut Table, _: &Walk, _: &Bookmark, bp: &BlockPtr, _: Option<&Dnode>) -> Option<()> {
+    fn visit(
+        &self,
+        found: &mut Table,
+        _: &Walk,
+        _: &Bookmark,
+        bp: &BlockPtr,
+        _: Option<&Dnode>,
+    ) -> Option<()> {
         let is_data = bp.level() == Level(0) && !bp.obj_type().is_metadata() && !bp.is_embedded();
         if is_data && bp.checksum_kind().is_ok_and(|kind| kind != ChecksumId::Off) {
             let (refcount, taken) = found.entries.entry(DdtKey::of(bp)).or_default();

@@ -12,10 +12,10 @@ use vdev::tree::{Fault, FaultKind};
 use zio::{ReadPolicy, Zio, ZioError};
 
 use super::plan::Plan;
-use crate::error::chain;
 use super::{DeviceReport, HITS_MAX, Options, Progress, Watcher};
 use crate::Pool;
 use crate::block_walk::{self, BlockChecker, Walk};
+use crate::error::chain;
 use vdev::sync::lock;
 
 /// Shared blocks remembered, so that they are read once. At 40 bytes each.

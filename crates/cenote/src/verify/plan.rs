@@ -9,8 +9,8 @@ use format::{ObjectId, Txg};
 use pool::Pool;
 
 use super::{Encryption, POOL_OBJECTS};
-use crate::error::chain;
 use crate::block_walk::Walk;
+use crate::error::chain;
 
 /// An object set to walk.
 pub(crate) struct Set {
@@ -147,4 +147,3 @@ fn open(dataset: &Dataset) -> Result<(Arc<ObjSet>, Encryption), DslError> {
     let encryption = if key.key().is_some() { Encryption::Verified } else { Encryption::NoKey };
     Ok((dataset.objset(key)?, encryption))
 }
-

@@ -661,8 +661,15 @@ fn pools_of_a_killed_ztest() {
         assert_eq!((total.blocks, total.asize), (zdb.blocks, zdb.bytes));
         assert_eq!(space.found == space.allocated, zdb.no_leaks, "{space:?}");
     }
-    let leaves: Vec<PathBuf> =
-        pool.spa().tree().status().walk().iter().filter(|v| v.is_open).filter_map(|v| v.path.clone()).collect();
+    let leaves: Vec<PathBuf> = pool
+        .spa()
+        .tree()
+        .status()
+        .walk()
+        .iter()
+        .filter(|v| v.is_open)
+        .filter_map(|v| v.path.clone())
+        .collect();
     drop(pool);
     for gone in leaves.iter().take(2) {
         fs::remove_file(gone).expect("removed");

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ::cenote::copy::{Extractor, Damaged, HostTree, Stamp, children};
+use ::cenote::copy::{Damaged, Extractor, HostTree, Stamp, children};
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;

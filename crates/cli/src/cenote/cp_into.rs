@@ -5,8 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ::cenote::Target;
-use ::cenote::copy::{Damaged, Content, Stamp, children, Observer, Summary};
 use ::cenote::copy::import::{Folder, HostSource, Importer, Options, import, write_volume};
+use ::cenote::copy::{Content, Damaged, Observer, Stamp, Summary, children};
 use ::cenote::files::{FilesystemWriter, VolumeFile};
 use format::ObjectId;
 

@@ -5,7 +5,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use ::cenote::Node;
-use ::cenote::copy::{Kind, children, Flow, Position, Trouble, Visitor, walk};
+use ::cenote::copy::{Flow, Kind, Position, Trouble, Visitor, children, walk};
 
 use super::open::{FoundFile, Session, Source};
 use super::{Failure, Outcome, code, glob, term};

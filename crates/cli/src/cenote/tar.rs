@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use ::cenote::copy::{Archiver, Damaged, children, TarWriter};
+use ::cenote::copy::{Archiver, Damaged, TarWriter, children};
 
 use super::copying::Teller;
 use super::open::{Session, Source};

@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use ::cenote::copy::import::{Options, import, unpack};
 use ::cenote::copy::TarReader;
+use ::cenote::copy::import::{Options, import, unpack};
 use ::cenote::{CancelFlag, Error};
 
 use super::copying::Teller;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::cenote::files::BeginError;
 use ::cenote::files::{FileKind, ZplError};
 use ::cenote::files::{FilesystemWriter, TreeObserver, VolumeFile};
-use ::cenote::{Error, PoolWriter, CancelFlag, Target};
+use ::cenote::{CancelFlag, Error, PoolWriter, Target};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::open::{Found, FoundFile, Session, Source, parse};

@@ -3,8 +3,8 @@
 use super::bp::Long;
 use super::contents::print_histogram;
 use super::{Options, Verdict, chain};
-use cenote::Pool;
 use admin::debug::{Class, VdevMetaslabs, metaslabs};
+use cenote::Pool;
 use cenote::inspect::{BlockCounts, BlockReport, BlockUse, Check, SIZE_ROWS, Space, Tally, blocks};
 use format::ObjType;
 use format::nicenum::nicenum;

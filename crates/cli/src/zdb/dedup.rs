@@ -3,7 +3,9 @@
 use super::bp::Long;
 use super::{Options, Verdict, chain};
 use admin::DedupBucket;
-use admin::debug::{DdtClass, DdtHistogram, DdtKey, DdtPhys, DdtStat, DdtValue, DedupTable, FLAG_FLAT, FLAG_LOG, LogHeader};
+use admin::debug::{
+    DdtClass, DdtHistogram, DdtKey, DdtPhys, DdtStat, DdtValue, DedupTable, FLAG_FLAT, FLAG_LOG, LogHeader,
+};
 use cenote::inspect::simulated_dedup;
 use cenote::{Error, Pool};
 use format::ddt::{log_name, zap_name};

@@ -1,8 +1,8 @@
 //! What was read from each device so far, and how full the vdevs are: `zdb -s`.
 
 use super::{Options, Verdict, chain};
-use cenote::Pool;
 use admin::debug::{Class, VdevSpace, VdevStatus};
+use cenote::Pool;
 use std::io::{self, Write};
 
 /// The first column ends here, where the name is not longer.

@@ -3,8 +3,11 @@
 
 use super::contents::print_histogram;
 use super::{Options, Verdict, chain};
+use admin::debug::{
+    Class, LogMap, RangeSet, RemovedVdev, SpaceMap, StoredMetaslab, VdevMetaslabs, checkpoint_maps,
+    free_space, log_maps, metaslabs,
+};
 use cenote::Pool;
-use admin::debug::{Class, LogMap, RangeSet, RemovedVdev, SpaceMap, StoredMetaslab, VdevMetaslabs, checkpoint_maps, free_space, log_maps, metaslabs};
 use format::space_map::{BUCKETS, Entry, LOG_SHIFT, MapType, SpaceMapPhys};
 use format::{ObjectId, VdevId};
 use std::collections::BTreeMap;

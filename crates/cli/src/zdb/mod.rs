@@ -469,4 +469,3 @@ fn print_checkpoint(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::
         }
     }
 }
-

@@ -8,14 +8,14 @@
 //!
 //! What is wrong in a log is told only where it has not done damage: that says more.
 
+use super::Failure;
 use super::history::History;
 use super::images::{Ranges, Reads};
 use super::world::{COPIES, DATASETS};
-use super::Failure;
-use cenote::error::chain;
 use crate::check::check_space;
 use crate::disks::Disks;
 use crate::workload::{POOL, RECORD, env, host};
+use cenote::error::chain;
 use dmu::log::walk_chain;
 use dsl::DslError;
 use dsl::destroy::{destroy, destroy_snapshots};
@@ -107,7 +107,11 @@ fn open(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<HeadFs, Failur
 
 /// Opens what is on these disks and reads everything. Returns what was found, or why it could not be read,
 /// and what was read of the disks for that.
-pub(crate) fn examine(history: &History, mut disks: Disks, seed: u64) -> (Result<State, String>, Vec<Ranges>) {
+pub(crate) fn examine(
+    history: &History,
+    mut disks: Disks,
+    seed: u64,
+) -> (Result<State, String>, Vec<Ranges>) {
     let mut reads = Reads::of(&mut disks);
     let found = look(history, &mut disks, &mut reads, seed);
     (found.map_err(|error| chain(&*error)), reads.ranges())
@@ -176,7 +180,11 @@ fn look_on(
                 found => found?,
             };
             let fs = Filesystem::open(dataset.open_objset()?)?;
-            let work_dirs = history.work_dirs.iter().enumerate().filter(|(_, work_dir)| work_dir.dataset == snapshot.dataset);
+            let work_dirs = history
+                .work_dirs
+                .iter()
+                .enumerate()
+                .filter(|(_, work_dir)| work_dir.dataset == snapshot.dataset);
             let mut found = BTreeMap::new();
             for (n, work_dir) in work_dirs {
                 found.insert(n, read_home(&fs, &work_dir.dir).map_err(|why| format!("{name}: {why}"))?);

@@ -12,7 +12,7 @@
 //! - A snapshot that was promised is there; its work directories are between what had been done when it was asked for
 //!   and what had been begun when it was there.
 
-use super::found::{FoundFile, FoundDir, State};
+use super::found::{FoundDir, FoundFile, State};
 use crate::model::{Entry, FileId, FileState, Model, Version, possible};
 use std::collections::BTreeMap;
 use zpl::FileKind;
@@ -145,7 +145,10 @@ impl History {
 
     /// The last steps that have ended, of work directories in one dataset.
     pub(crate) fn done_in(&self, dataset: usize) -> Steps {
-        self.work_dirs.iter().map(|work_dir| if work_dir.dataset == dataset { work_dir.done } else { 0 }).collect()
+        self.work_dirs
+            .iter()
+            .map(|work_dir| if work_dir.dataset == dataset { work_dir.done } else { 0 })
+            .collect()
     }
 }
 

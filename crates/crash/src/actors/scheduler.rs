@@ -120,7 +120,9 @@ fn yield_now(idle: bool) {
 pub(crate) fn wake_idle() {
     let seat = SEAT.with_borrow(Clone::clone);
     if let Some((scheduler, _)) = seat {
-        for seat in scheduler.lock().seats.iter_mut().filter(|seat| seat.at == ThreadState::Yielded { idle: true }) {
+        for seat in
+            scheduler.lock().seats.iter_mut().filter(|seat| seat.at == ThreadState::Yielded { idle: true })
+        {
             seat.at = ThreadState::Yielded { idle: false };
         }
     }
@@ -170,7 +172,13 @@ impl Scheduler {
         let mut random = Random::from_seed(seed);
         let pick = |random: &mut Random, of: &[u64; 4]| of[random.below(4) as usize];
         let (span, idle_span) = (pick(&mut random, &SPANS), pick(&mut random, &IDLE_SPANS));
-        let seat = |_| Seat { thread: None, tid: 0, at: ThreadState::Absent, priority: random.next(), has_helpers: false };
+        let seat = |_| Seat {
+            thread: None,
+            tid: 0,
+            at: ThreadState::Absent,
+            priority: random.next(),
+            has_helpers: false,
+        };
         let seats = (0..threads).map(seat).collect();
         let state = State { seats, current: NO_SEAT, passed: 0, random, span, idle_span, failed: false };
         Arc::new(Scheduler { state: Mutex::new(state), passing: Mutex::new(()) })

@@ -4,9 +4,9 @@ use super::Failure;
 use super::history::{Snapshot, What};
 use super::scheduler;
 use super::world::{DATASETS, World, run_task};
-use dsl::{DslError, TaskCtx};
 use dsl::destroy::destroy_snapshots;
 use dsl::snapshot::snapshot;
+use dsl::{DslError, TaskCtx};
 use vdev::env::Random;
 
 pub(super) fn take_snapshot(world: &World, dataset: usize, name: &str) -> Result<(), Failure> {

@@ -4,19 +4,19 @@
 //! What each does follows from its seed; in which order their operations on the disks come follows from
 //! [`super::scheduler`].
 
-use super::{Failure, worker};
 use super::history::{Copied, History, Promise, What};
 use super::scheduler::{self, Scheduler};
-use super::world::{COPIES, DATASETS, WORKERS, WORK_DIRS, World, new_world, sync_dataset};
 use super::snapshots::{destroy_snapshot, snapshots, take_snapshot};
+use super::world::{COPIES, DATASETS, WORK_DIRS, WORKERS, World, new_world, sync_dataset};
+use super::{Failure, worker};
 use crate::disks::Layout;
 use cenote::copy::import::{Importer, Options, import};
 use cenote::copy::{Children, Observer, Problem};
 use cenote::error::chain;
 use cenote::files::FilesystemWriter;
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vdev::device::sim::Op;
 use vdev::env::Random;
 use zpl::{Filesystem, Node};

@@ -3,17 +3,19 @@
 use super::Failure;
 use super::history::{Promise, What, file_state};
 use super::scheduler;
-use super::world::{WORK_DIRS, World, sync_dataset};
 use super::snapshots::{destroy_snapshot, snapshots, take_snapshot};
+use super::world::{WORK_DIRS, World, sync_dataset};
 use crate::model::{Entry, FileId, FileState, Names};
 use crate::workload::RECORD;
 use cenote::error::chain;
 use format::{ObjectId, Txg};
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use vdev::env::Random;
-use zpl::{Allocate, FileRange, HeadFs, NewAttrs, NewFile, PoolClones, RenameHow, WriteHow, FileKind, ZplError};
+use zpl::{
+    Allocate, FileKind, FileRange, HeadFs, NewAttrs, NewFile, PoolClones, RenameHow, WriteHow, ZplError,
+};
 
 /// Work directories with fewer names get new files first.
 const NAMES_MIN: usize = 4;
@@ -102,8 +104,11 @@ impl Worker<'_> {
     /// A file: often one that was used lately.
     fn pick(&mut self) -> Option<Named> {
         let work_dir = self.pick_home();
-        let all: Vec<Named> =
-            self.names(work_dir).into_iter().map(|(name, entry)| Named { work_dir, name, id: entry.id() }).collect();
+        let all: Vec<Named> = self
+            .names(work_dir)
+            .into_iter()
+            .map(|(name, entry)| Named { work_dir, name, id: entry.id() })
+            .collect();
         let lately: Vec<&Named> =
             all.iter().filter(|file| self.recent.contains(&(file.work_dir, file.id))).collect();
         if !lately.is_empty() && self.random.below(5) < 3 {
@@ -207,7 +212,8 @@ impl Worker<'_> {
 
     /// The content of a file is about to change.
     fn changed(&mut self, file: &Named) {
-        let of_file = self.large.iter_mut().filter(|(work_dir, id, ..)| (*work_dir, *id) == (file.work_dir, file.id));
+        let of_file =
+            self.large.iter_mut().filter(|(work_dir, id, ..)| (*work_dir, *id) == (file.work_dir, file.id));
         of_file.for_each(|(.., is_changed)| *is_changed = true);
     }
 
@@ -574,9 +580,11 @@ impl Worker<'_> {
         let mut bytes = vec![0; node.attrs().size as usize];
         node.read_at(0, &mut bytes)?;
         if bytes != known.bytes {
-            return Err(
-                format!("{}/{} reads other than it was written", WORK_DIRS[file.work_dir].1, file.name).into()
-            );
+            return Err(format!(
+                "{}/{} reads other than it was written",
+                WORK_DIRS[file.work_dir].1, file.name
+            )
+            .into());
         }
         Ok(())
     }

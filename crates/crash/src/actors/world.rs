@@ -5,21 +5,21 @@ use super::history::{History, Promise, Steps, What, empty_home};
 use super::scheduler::ScheduledDisk;
 use crate::disks::{Disks, Layout};
 use crate::workload::{POOL, RECORD, create, env};
-use dsl::{DslError, TaskCtx};
 use dsl::create::{NewHead, create as create_head};
-use format::objset::ObjsetType;
+use dsl::{DslError, TaskCtx};
 use format::ObjectId;
+use format::objset::ObjsetType;
 use pool::LivePool;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vdev::device::Device;
 use vdev::device::sim::Op;
-use zpl::{FsOptions, HeadFs, NewFile, NewFilesystem, make_filesystem, FileKind, ZplError};
+use zpl::{FileKind, FsOptions, HeadFs, NewFile, NewFilesystem, ZplError, make_filesystem};
 
 /// Names of the datasets.
-pub(crate) const DATASETS: [&str; 2] = [POOL, "crash/b"];
+pub(super) const DATASETS: [&str; 2] = [POOL, "crash/b"];
 /// Directory of the second dataset with what was copied out of snapshots.
-pub const COPIES: &str = "copies";
+pub(super) const COPIES: &str = "copies";
 /// Work directories: index of the dataset, name, index of the thread.
 pub(super) const WORK_DIRS: [(usize, &str, usize); 5] =
     [(0, "h0", 0), (0, "h1", 1), (1, "h2", 2), (0, "h3", 2), (1, "h4", 0)];
@@ -61,7 +61,11 @@ impl World {
     }
 
     /// Everything that has ended is durable when `act` has returned.
-    pub(super) fn promise(&self, promise: Promise, act: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+    pub(super) fn promise(
+        &self,
+        promise: Promise,
+        act: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         act()?;
         let mut history = self.history();
         self.note(&mut history, What::Promised(promise));

@@ -1,7 +1,7 @@
 //! The operations of the commands on a pool, with results ignored.
 
-use cenote::copy::{Archiver, Damaged, TarWriter, Observer, Problem};
 use admin::debug::{self, SpaceMap, zil};
+use cenote::copy::{Archiver, Damaged, Observer, Problem, TarWriter};
 use cenote::inspect::{self, Check};
 use cenote::{Dataset, Node, OpenOptions, Pool, verify};
 use std::io::{self, Write};

@@ -17,13 +17,13 @@
 //! the second of which the kernel does not send, nor that of closing. It is not done where the kernel keeps what is written, as the times of such files are then its own and would stand
 //! still; nor by kernels that could leave an old page in the cache of somebody else.
 
-use admin::served::ServedFilesystem;
 use super::LiveService;
 use super::rules::lends_rights;
 use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Opened, WriteAt, flag, open_flag};
 use crate::kernel_version::this_kernel;
 use admin::DIO_ENABLED;
+use admin::served::ServedFilesystem;
 use cenote::files::AccessTimes;
 use format::ObjectId;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};

@@ -5,12 +5,12 @@
 //! - The mount and its dataset are the ones that were let go of, whatever they are called when it is served again.
 //! - What the kernel knows of the contents stays if they were not replaced, and is forgotten if they may have been.
 
-use admin::served::ServedFilesystem;
 use super::mount::Mount;
 use super::service::{self, MountedFs, Names};
 use super::{Claim, MountTable, kernel, lock, refused, users};
 use crate::fuse;
 use crate::live_service::Manner;
+use admin::served::ServedFilesystem;
 use admin::{MountError, Suspended};
 use cenote::files::FilesystemWriter;
 use cenote::{LivePool, interrupt};

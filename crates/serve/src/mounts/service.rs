@@ -12,7 +12,6 @@
 //!   until the kernel has let go of it.
 //! - Nodes of [`crate::zfsdir`] never reach the file system, and its nodes never that.
 
-use admin::served::ServedFilesystem;
 use crate::LiveService;
 use crate::caller;
 use crate::fuse::dirty_pages::DirtyPages;
@@ -24,6 +23,7 @@ use crate::live_service::{self, Lookups, Manner};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
 use crate::zfsdir::{self, Home, Rights, ZfsDir};
 use admin::ADMIN_SNAPSHOT;
+use admin::served::ServedFilesystem;
 use cenote::files::SnapshotDir;
 use cenote::{LivePool, interrupt};
 use format::ObjectId;

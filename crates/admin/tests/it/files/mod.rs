@@ -9,8 +9,8 @@ mod twice;
 use std::process::Command;
 
 use admin::served::ServedFilesystem;
-use cenote::copy::import::{HostSource, Options, import, unpack};
 use cenote::copy::TarReader;
+use cenote::copy::import::{HostSource, Options, import, unpack};
 use cenote::files::{FilesystemWriter, NewAttrs, XattrHow};
 use support::{Image, Told, describe, live, rich};
 

@@ -2,8 +2,8 @@
 
 use super::{Keeper, Purpose, Server, check_transport, is_mount_point, is_over_uring, let_go, unmount};
 use crate::Failure;
-use crate::mount::ground::Ground;
 use crate::mount::device_use::DeviceUse;
+use crate::mount::ground::Ground;
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -11,8 +11,8 @@ pub(super) use kernel::{Disk, Kernel};
 pub(super) use ours::Ours;
 pub(super) use zfs_fuse::ZfsFuse;
 
-use super::ground::Ground;
 use super::device_use::DeviceUse;
+use super::ground::Ground;
 use super::tools::run;
 use crate::Failure;
 use std::path::{Path, PathBuf};

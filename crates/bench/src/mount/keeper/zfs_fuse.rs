@@ -3,8 +3,8 @@
 
 use super::{Keeper, POOL, Purpose, Server, let_go};
 use crate::Failure;
-use crate::mount::ground::Ground;
 use crate::mount::device_use::DeviceUse;
+use crate::mount::ground::Ground;
 use crate::mount::tools::{self, run};
 use std::path::{Path, PathBuf};
 

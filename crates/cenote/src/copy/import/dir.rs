@@ -70,7 +70,12 @@ impl Dir {
     }
 
     /// Creates a directory in another, or opens the existing one.
-    pub(super) fn make(above: &DirRef, name: &[u8], display_path: &[u8], meta: Meta) -> Result<DirRef, Problem> {
+    pub(super) fn make(
+        above: &DirRef,
+        name: &[u8],
+        display_path: &[u8],
+        meta: Meta,
+    ) -> Result<DirRef, Problem> {
         let shared = &above.shared;
         let new = above.new_file(&meta, &[]);
         let id = match shared.fs.create(above.id, name, &new) {
@@ -80,15 +85,24 @@ impl Dir {
             }
             Err(ZplError::Exists { .. }) => {
                 let id = shared.fs.lookup(above.id, name)?.ok_or(ZplError::NotFound { dir: above.id })?;
-                return Dir::existing(shared, id, display_path, Some((above, meta))).map_err(|error| match error {
-                    ZplError::WrongKind { kind, .. } => Problem::InTheWay { kind },
-                    other => other.into(),
+                return Dir::existing(shared, id, display_path, Some((above, meta))).map_err(|error| {
+                    match error {
+                        ZplError::WrongKind { kind, .. } => Problem::InTheWay { kind },
+                        other => other.into(),
+                    }
                 });
             }
             Err(error) => return Err(error.into()),
         };
         let (shared, above) = (Arc::clone(shared), Some(above.clone()));
-        let dir = Dir { shared, id, display_path: display_path.to_vec(), above, end: Some(meta), has_default_acl: false };
+        let dir = Dir {
+            shared,
+            id,
+            display_path: display_path.to_vec(),
+            above,
+            end: Some(meta),
+            has_default_acl: false,
+        };
         Ok(DirRef::new(dir))
     }
 
@@ -138,7 +152,9 @@ impl Dir {
             if let Err(error) = fs.set_xattr(id, name, value, Default::default()) {
                 match error {
                     ZplError::Begin(_) | ZplError::Dmu(_) => return Err(error),
-                    other => self.shared.problem(display_path, Lost::Xattr(name.clone(), xattr_words(&other))),
+                    other => {
+                        self.shared.problem(display_path, Lost::Xattr(name.clone(), xattr_words(&other)))
+                    }
                 }
             }
         }

@@ -172,8 +172,12 @@ impl Importer<'_> {
     }
 
     fn host_file(&mut self, file: HostFile, to: &DirRef, name: &[u8], display_path: &[u8]) {
-        let job =
-            FileJob { dir: to.clone(), name: name.to_vec(), display_path: display_path.to_vec(), source: Box::new(file) };
+        let job = FileJob {
+            dir: to.clone(),
+            name: name.to_vec(),
+            display_path: display_path.to_vec(),
+            source: Box::new(file),
+        };
         self.file(job, 0);
     }
 

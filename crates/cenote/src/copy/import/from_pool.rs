@@ -109,12 +109,8 @@ impl Visitor for Visit<'_, '_> {
         }
         let display_path = crate::copy::join(self.display_path, at.path);
         let name = if at.path.is_empty() { self.name.unwrap_or(b"") } else { at.name };
-        let job = FileJob {
-            dir: self.here(),
-            name: name.to_vec(),
-            display_path,
-            source: Box::new(node.clone()),
-        };
+        let job =
+            FileJob { dir: self.here(), name: name.to_vec(), display_path, source: Box::new(node.clone()) };
         self.importer.file(job, node.attrs().size);
         Flow::Into
     }

@@ -98,8 +98,10 @@ impl<'i> Unpacker<'_, 'i> {
     ) -> Result<(), Failure> {
         let parts = clean_name(&member.name).ok_or(Problem::LeadsOut)?;
         for ignored in &member.ignored {
-            self.importer
-                .problem(display_path, Lost::Xattr(ignored.clone().into_bytes(), "not understood".to_owned()));
+            self.importer.problem(
+                display_path,
+                Lost::Xattr(ignored.clone().into_bytes(), "not understood".to_owned()),
+            );
         }
         if member.has_nfs4_acl {
             self.importer.problem(display_path, Lost::Acl);
@@ -120,7 +122,12 @@ impl<'i> Unpacker<'_, 'i> {
         if member.meta.kind == Kind::Directory {
             return Ok(self.directory(&dir, name, display_path, &member.meta)?);
         }
-        let job = |source: Box<dyn JobSource>| FileJob { dir: dir.clone(), name: name.to_vec(), display_path: display_path.to_vec(), source };
+        let job = |source: Box<dyn JobSource>| FileJob {
+            dir: dir.clone(),
+            name: name.to_vec(),
+            display_path: display_path.to_vec(),
+            source,
+        };
         match member.entry {
             Entry::HardLink(target) => {
                 self.importer.observer.begins(display_path);
@@ -225,7 +232,13 @@ impl<'i> Unpacker<'_, 'i> {
     }
 
     /// A directory of the archive: made, or the one that is there.
-    fn directory(&mut self, dir: &DirRef, name: &[u8], display_path: &[u8], meta: &Meta) -> Result<(), Problem> {
+    fn directory(
+        &mut self,
+        dir: &DirRef,
+        name: &[u8],
+        display_path: &[u8],
+        meta: &Meta,
+    ) -> Result<(), Problem> {
         self.importer.observer.begins(display_path);
         let fs = &dir.shared.fs;
         let id = match fs.create(dir.id, name, &dir.new_file(meta, &[])) {
@@ -297,7 +310,8 @@ impl<'i> Unpacker<'_, 'i> {
             }
             id = self.step(id, part, true)?;
         }
-        let dir = Dir::existing(&self.importer.shared, id, &crate::copy::join(self.display_path, &path), None)?;
+        let dir =
+            Dir::existing(&self.importer.shared, id, &crate::copy::join(self.display_path, &path), None)?;
         self.last = Some((path, dir.clone()));
         Ok(dir)
     }

@@ -17,10 +17,10 @@
 //! `links` -> those of `zpl`.
 
 mod dir;
+mod file_job;
 mod from_host;
 mod from_pool;
 mod from_tar;
-mod file_job;
 mod to_volume;
 
 pub use from_host::{HostContent, HostSource};
@@ -236,14 +236,21 @@ impl Importer<'_> {
 
     /// Makes a directory, or takes the one that is there, or without a name `above` itself; it gets its
     /// attributes when the last reference to it goes. `None`: that was not possible, and was reported.
-    fn enter(&mut self, above: &DirRef, name: Option<&[u8]>, display_path: &[u8], meta: Meta) -> Option<DirRef> {
+    fn enter(
+        &mut self,
+        above: &DirRef,
+        name: Option<&[u8]>,
+        display_path: &[u8],
+        meta: Meta,
+    ) -> Option<DirRef> {
         if self.shared.is_stopped() {
             return None;
         }
         self.observer.begins(display_path);
         let made = match name {
             Some(name) => Dir::make(above, name, display_path, meta),
-            None => Dir::existing(&self.shared, above.id, display_path, Some((above, meta))).map_err(Problem::from),
+            None => Dir::existing(&self.shared, above.id, display_path, Some((above, meta)))
+                .map_err(Problem::from),
         };
         match made {
             Ok(dir) => Some(dir),

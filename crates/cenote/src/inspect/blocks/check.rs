@@ -10,7 +10,6 @@
 use super::{BlockUse, Check, CountedBy, Damaged, Miscount, Tally};
 use crate::Pool;
 use crate::block_walk::{BlockChecker, Walk};
-use vdev::sync::lock;
 use crate::error::chain;
 use crate::verify::plan::Plan;
 use dmu::DmuError;
@@ -21,6 +20,7 @@ use pool::allocated::Allocated;
 use pool::dedup::{DedupCopies, DedupCounts};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use vdev::sync::lock;
 use vdev::tree::VdevError;
 use zio::{ReadPolicy, ZioError};
 
