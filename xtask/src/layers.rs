@@ -55,7 +55,7 @@ const HOUSE: [(&str, &[&str]); 16] = [
     ("cenote-testkit", &[]),
     // Tools that look at the whole house from outside; nothing uses them.
     ("cenote-crash", WHOLE_HOUSE),
-    ("cenote-matrix", WHOLE_HOUSE),
+    ("cenote-interop", WHOLE_HOUSE),
 ];
 
 /// What tools may use that look at the whole house.
@@ -76,10 +76,10 @@ const WHOLE_HOUSE: &[&str] = &[
 const BESIDE: [&str; 7] = [
     "xtask",
     "cenote-crash",
-    "cenote-matrix",
+    "cenote-interop",
     "cenote-bench",
     "cenote-heap",
-    "cenote-forge",
+    "cenote-pool-mutate",
     "cenote-stress",
 ];
 

@@ -50,7 +50,7 @@ usage: cargo xtask TASK
   systemd [PROGRAM]
                  the units under a real systemd in namespaces of its own, as root: start by the socket, confinement,
                  reload, restart with mounts and open files, kill, watchdog (needs systemd, unshare, nsenter, /dev/fuse)
-  matrix [ARG…]  pools of every layout with seeded work in them, judged by zdb, and by ztest with --ztest
+  interop [ARG…] pools of every layout with seeded work in them, judged by zdb, and by ztest with --ztest
                  SECONDS (--help says more)
   kernel-peer [--seed N] [LAYOUT…]
                  pools of every layout are imported, scrubbed, compared and changed by a kernel with real
@@ -120,7 +120,7 @@ fn main() -> ExitCode {
         "faults" => faults(&rest),
         "stress" => stress(&rest),
         "siege" => siege(&rest),
-        "matrix" => matrix(&rest),
+        "interop" => interop(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),
         "systemd" => systemd::run(&rest),
         "ztest" => ztest::run(&rest),
@@ -150,10 +150,10 @@ fn fixtures() -> Outcome {
     Ok(())
 }
 
-/// `cargo xtask matrix ARGUMENT…`.
-fn matrix(arguments: &[String]) -> Outcome {
+/// `cargo xtask interop ARGUMENT…`.
+fn interop(arguments: &[String]) -> Outcome {
     must(
-        cargo(&["run", "--quiet", "--package", "cenote-matrix", "--bin", "cenote-matrix", "--"])
+        cargo(&["run", "--quiet", "--package", "cenote-interop", "--bin", "cenote-interop", "--"])
             .args(arguments),
     )
 }

@@ -14,7 +14,7 @@ const GUEST_LOGS: &str = "xtask/src/guest/logs.sh";
 /// Pools with logs. One at a time: a kernel that panics must not keep others from being judged.
 const LOGS: [&str; 5] =
     ["records", "clones", "clones-claimed-there", "clones-replayed-here", "clones-claimed-here"];
-/// Layouts that the kernel sees: those of `cenote-matrix` in which there is room for what it does.
+/// Layouts that the kernel sees: those of `cenote-interop` in which there is room for what it does.
 const LAYOUTS: [&str; 19] = [
     "single",
     "stripe",
@@ -58,7 +58,7 @@ pub(crate) fn kernel_peer(arguments: &[String]) -> Outcome {
     if let Some(unknown) = layouts.iter().find(|layout| !LAYOUTS.contains(layout)) {
         return Err(format!("no layout '{unknown}'; there are {}", LAYOUTS.join(", ")));
     }
-    must(&mut crate::cargo(&["build", "--quiet", "--package", "cenote-matrix", "--bin", "cenote-peer"]))?;
+    must(&mut crate::cargo(&["build", "--quiet", "--package", "cenote-interop", "--bin", "cenote-peer"]))?;
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
     let peer = |verb: &str| {
         let mut command = Command::new(root().join("target/debug/cenote-peer"));

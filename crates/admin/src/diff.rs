@@ -10,7 +10,7 @@
 //! - Files without a name (removed while open) are not there.
 
 use super::AdminError;
-use cenote::inspect::Paths;
+use crate::debug::Paths;
 use cenote::{Dataset, Error};
 use dmu::{DmuError, Object};
 pub use format::znode::Time;

@@ -60,7 +60,7 @@ impl PoolIo {
 /// # Errors
 /// If its space cannot be read.
 pub fn pool_io(pool: &OpenPool) -> Result<PoolIo, AdminError> {
-    let leaves = pool.pool.vdevs().io_stats();
+    let leaves = pool.pool.spa().tree().io_stats();
     let leaves = leaves.into_iter().map(|(guid, leaf)| (guid.0, VdevIo { age: leaf.age, stats: leaf.stats }));
     let vdevs = vdevs(pool)?;
     let mut io = HashMap::new();

@@ -249,7 +249,7 @@ fn vdev_metrics(text: &mut Metrics, labels: &[(&str, &str)], io: &VdevIo) {
 
 impl Subject {
     fn is_online(&self) -> bool {
-        self.open.pool().vdevs().status().state == vdev::tree::VdevState::Online
+        self.open.pool().spa().tree().status().state == vdev::tree::VdevState::Online
     }
 
     /// The word of its state, or that it is suspended.
@@ -258,7 +258,7 @@ impl Subject {
         if self.live.as_ref().is_some_and(has_stopped) {
             return "SUSPENDED";
         }
-        super::tree::health(self.open.pool().vdevs().status().state).word()
+        super::tree::health(self.open.pool().spa().tree().status().state).word()
     }
 
     /// Hits, misses and bytes of its cache.

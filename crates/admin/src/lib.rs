@@ -12,6 +12,7 @@ mod cachefile;
 pub mod change;
 mod data;
 mod datasets;
+pub mod debug;
 mod diagnosis;
 pub mod diff;
 pub mod edit;
@@ -26,17 +27,19 @@ pub mod mounting;
 mod mounts;
 mod namespace;
 mod pool_props;
+pub mod served;
 mod session;
 mod status;
 mod tree;
 mod tunables;
+mod users;
 mod vdev_props;
 pub mod verbs;
 mod waiting;
 
 pub use ::pool::events::{Event, EventRing};
 pub use cachefile::{Imported, ImportedPool};
-pub use cenote::{Caller, host_id, host_name};
+pub use cenote::Caller;
 pub use change::cache_path;
 pub use data::*;
 pub use datasets::{Entry, Walk, find, find_by_text, points, walk};
@@ -64,6 +67,7 @@ pub use vdev_props::{vdev_property, vdev_property_names};
 pub use waiting::files_to_free;
 
 use ::pool::{OpenOptions, Which};
+use cenote::error::chain;
 use cenote::{Error, Pool};
 use format::PoolGuid;
 use format::config::{PoolConfig, PoolState};
@@ -72,6 +76,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::scan::Found;
 use vdev::{Devices, Env};
+
+/// Host id of this machine, 0 if it has none.
+fn host_id() -> u64 {
+    cenote::this_host().id
+}
 
 /// Bytes of block cache for each pool that a listing opens: metadata only is read.
 const LISTING_CACHE: usize = 32 << 20;
@@ -229,21 +238,6 @@ impl From<Error> for AdminError {
     }
 }
 
-/// An error with everything that caused it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let words = cause.to_string();
-        // Transparent errors repeat their cause.
-        if !text.ends_with(&words) {
-            text = format!("{text}: {words}");
-        }
-        next = cause.source();
-    }
-    text
-}
-
 /// A pool opened by a listing, with the devices that were found beside it.
 pub struct OpenPool {
     pub(crate) pool: Pool,
@@ -339,7 +333,7 @@ fn show_one(namespace: &Namespace, name: &str) -> Result<OpenPool, Problem> {
         }
         Kept::Shown(pool, found) => (pool.clone(), found.clone()),
     };
-    let pool = pool.used_by(Some(user));
+    let pool = pool.used_by(Some(Arc::new(user)));
     let mounts = namespace.mounts().map(|mounts| mounts.list());
     let mounted = mounts.map(|all| Arc::new(all.into_iter().map(|m| (m.dataset.clone(), m)).collect()));
     let (settings, load_guid) = (entry.settings(), entry.load_guid());
@@ -438,7 +432,7 @@ pub fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
     Ok(PoolFacts {
         name: pool.name.clone(),
         guid: pool.pool.guid().0,
-        health: tree::health(pool.pool.vdevs().status().state),
+        health: tree::health(pool.pool.spa().tree().status().state),
         suspended: pool.pool.spa().suspended().is_some(),
         config_txg: config.txg.0,
         version: config.version,

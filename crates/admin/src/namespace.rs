@@ -14,8 +14,9 @@
 
 use super::mounting::Remounted;
 use super::{ImportSettings, Mounts};
+use crate::users::{PoolUse, PoolUsers};
 use ::pool::LivePool;
-use cenote::{Pool, PoolUse, PoolUsers, PoolWriter};
+use cenote::{Pool, PoolWriter};
 use format::PoolGuid;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -113,7 +114,7 @@ impl Namespace {
     pub fn get(&self, name: &str) -> Option<PoolWriter> {
         let (entry, user) = self.entry(name)?;
         match &entry.kept {
-            Kept::Live(live) => Some(PoolWriter::kept_open(Arc::clone(live), user)),
+            Kept::Live(live) => Some(PoolWriter::shared(Arc::clone(live), Some(Arc::new(user)))),
             Kept::Shown(..) => None,
         }
     }

@@ -140,7 +140,7 @@ fn removal(pool: &OpenPool) -> Result<Option<Removal>, AdminError> {
     if removal.state == ScanState::None {
         return Ok(None);
     }
-    let tree = pool.pool.vdevs();
+    let tree = pool.pool.spa().tree();
     let mappings = tree.tops().filter_map(|(id, _)| tree.indirect(id)).map(|m| m.entries().len() as u64);
     Ok(Some(Removal {
         state: state(removal.state),
@@ -186,7 +186,7 @@ fn dedup(pool: &OpenPool) -> Result<Option<Dedup>, AdminError> {
     let histogram = spa.dedup_histogram().map_err(failed)?;
     let mut in_core = 0u64;
     for (_, id) in tables.iter().flat_map(|table| &table.classes) {
-        in_core = in_core.saturating_add(pool.pool.mos().object(*id).map_err(failed)?.logical_end());
+        in_core = in_core.saturating_add(pool.pool.spa().mos().object(*id).map_err(failed)?.logical_end());
     }
     Ok(Some(Dedup {
         entries: histogram.total().blocks,

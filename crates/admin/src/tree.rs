@@ -102,7 +102,7 @@ pub(super) fn plain(status: &VdevStatus, node: &VdevNode, class: Class) -> Vdev 
 /// The vdevs of a pool with their sizes. Reads the headers of its space maps.
 pub fn vdevs(pool: &OpenPool) -> Result<Vdevs, AdminError> {
     let failed = |e| AdminError::from(Error::from(e));
-    let (tree, spa) = (pool.pool.vdevs(), pool.pool.spa());
+    let (tree, spa) = (pool.pool.spa().tree(), pool.pool.spa());
     let status = tree.status();
     let mut root = plain(&status, tree.config(), Class::Normal);
     root.pool_name = Some(pool.name.clone());
@@ -208,7 +208,7 @@ fn activity(
     total: u64,
     keys: &[&str; 3],
 ) -> Result<Option<Activity>, AdminError> {
-    let zap = Zap::open(&pool.pool.mos().object(zap).map_err(Error::from)?).map_err(Error::from)?;
+    let zap = Zap::open(&pool.pool.spa().mos().object(zap).map_err(Error::from)?).map_err(Error::from)?;
     let number = |key: &str| -> Result<u64, AdminError> {
         Ok(zap.lookup(key.as_bytes()).map_err(Error::from)?.and_then(|e| e.u64()).unwrap_or(0))
     };

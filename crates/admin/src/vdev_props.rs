@@ -132,7 +132,7 @@ fn name_of(vdev: &Vdev) -> String {
 
 /// Reads and bytes read by a vdev and everything below it.
 fn counters(pool: &OpenPool, vdev: &Vdev) -> (u64, u64) {
-    let status = pool.pool.vdevs().status();
+    let status = pool.pool.spa().tree().status();
     let found = if vdev.pool_name.is_some() { Some(&status) } else { status.find(VdevGuid(vdev.guid)) };
     let all = found.map(VdevStatus::walk).unwrap_or_default();
     all.iter().fold((0, 0), |(ops, bytes), v| (ops + v.reads, bytes + v.read_bytes))
@@ -149,7 +149,7 @@ fn nodes<'a>(pool: &'a OpenPool, vdev: &Vdev) -> Option<(&'a VdevNode, Option<&'
             other => other,
         })
     }
-    let root = pool.pool.vdevs().config();
+    let root = pool.pool.spa().tree().config();
     root.children.iter().find_map(|top| search(top, vdev.guid).map(|(node, parent)| (node, parent, top)))
 }
 
@@ -162,7 +162,7 @@ fn parent(pool: &OpenPool, vdev: &Vdev) -> Option<String> {
     match parent {
         None => Some(pool.name.clone()),
         Some(node) => {
-            let status = pool.pool.vdevs().status();
+            let status = pool.pool.spa().tree().status();
             let status = status.find(node.guid)?;
             Some(name_of(&super::tree::plain(status, node, vdev.class)))
         }
@@ -172,7 +172,7 @@ fn parent(pool: &OpenPool, vdev: &Vdev) -> Option<String> {
 /// The ZAP with a vdev's own properties.
 fn zap_of(pool: &OpenPool, vdev: &Vdev) -> Result<Option<Zap>, AdminError> {
     let id = if vdev.pool_name.is_some() {
-        pool.pool.vdevs().config().zap_root
+        pool.pool.spa().tree().config().zap_root
     } else {
         match nodes(pool, vdev) {
             // A device at top level has two; its properties are those of the top-level vdev.
@@ -184,7 +184,7 @@ fn zap_of(pool: &OpenPool, vdev: &Vdev) -> Result<Option<Zap>, AdminError> {
     if id == ObjectId(0) {
         return Ok(None);
     }
-    Ok(Some(Zap::open(&pool.pool.mos().object(id).map_err(failed)?).map_err(failed)?))
+    Ok(Some(Zap::open(&pool.pool.spa().mos().object(id).map_err(failed)?).map_err(failed)?))
 }
 
 fn entry(pool: &OpenPool, vdev: &Vdev, name: &str) -> Result<Option<ZapEntry>, AdminError> {

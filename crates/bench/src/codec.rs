@@ -1,5 +1,5 @@
-//! `cargo xtask bench codec`: GB/s per core of what is done to the bytes of blocks, beside the best of others on the
-//! same bytes: `raidz_test -B`, `lz4 -b`, `zstd -b`, `openssl speed`, the blake3 crate.
+//! `cargo xtask bench codec`: GB/s per core of what is done to the bytes of blocks, beside the best of others
+//! on the same bytes: `raidz_test -B`, `lz4 -b`, `zstd -b`, `openssl speed`, the blake3 crate.
 //!
 //! Ours is CPU time of one thread; the others' is what they print.
 
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-/// Bytes of a block.
+/// Block size in bytes.
 const BLOCK: usize = 128 << 10;
 /// Bytes that are compressed: of this program, as real as any.
 const CORPUS: u64 = 16 << 20;
@@ -47,7 +47,7 @@ pub(crate) struct Choices {
     out: PathBuf,
 }
 
-/// Runs all.
+/// Runs all measurements that `choices` selects.
 pub(crate) fn run(dir: &Path, choices: &Choices) -> Result<(), Failure> {
     let mut bench = Bench { filter: &choices.filter, report: Report::new("codec") };
     bench.checksums()?;
@@ -260,8 +260,8 @@ fn benchmark(text: &str) -> Option<[f64; 2]> {
     Some([rates.first()? / 1e3, rates.get(1)? / 1e3])
 }
 
-/// GB/s of data of the fastest way that `raidz_test -B` knows of doing this, at our shape. Its rate is MiB/s of
-/// each disk.
+/// GB/s of data of the fastest way that `raidz_test -B` knows of doing this, at our shape. Its rate is MiB/s
+/// of each disk.
 fn best_raidz(text: &str, math: &str) -> Option<f64> {
     let rate = |line: &str| {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();

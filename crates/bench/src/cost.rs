@@ -8,7 +8,7 @@ pub(crate) struct Meter {
     cpu: Duration,
 }
 
-/// What it took.
+/// Cost of a workload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Cost {
     pub(crate) wall: Duration,
@@ -26,7 +26,7 @@ impl Meter {
 }
 
 impl Cost {
-    /// Prints one line.
+    /// Prints the cost of `count` operations in one line.
     pub(crate) fn report(self, what: &str, count: u64) {
         let each = |time: Duration| time.as_secs_f64() * 1e6 / count.max(1) as f64;
         println!(

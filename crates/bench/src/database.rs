@@ -31,7 +31,7 @@ fn file(bench: &Bench, name: &str, bytes: u64) -> Result<ObjectId, Failure> {
     Ok(file)
 }
 
-/// `overwrite`.
+/// Runs `overwrite`: random overwrites of one file.
 pub(crate) fn overwrite(dir: &Path, threads: u64, writes: u64, bytes: u64) -> Result<(), Failure> {
     let bench = bench(dir, bytes * 4)?;
     let file = file(&bench, "table", bytes)?;
@@ -55,7 +55,7 @@ pub(crate) fn overwrite(dir: &Path, threads: u64, writes: u64, bytes: u64) -> Re
     Ok(())
 }
 
-/// `fsync`.
+/// Runs `fsync`: small writes, each followed by fsync.
 pub(crate) fn fsync(dir: &Path, threads: u64, seconds: u64) -> Result<(), Failure> {
     const FILE: u64 = 64 << 20;
     let bench = bench(dir, 2 << 30)?;

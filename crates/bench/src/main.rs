@@ -1,8 +1,9 @@
 //! What Cenote costs, beside what others cost for the same, on the same machine in the same run.
 //!
-//! `write` and its parts: a rate and the CPU time of this whole process for each operation, the work of the sync
-//! included: the clock stops when everything is on disk. `mount`: through FUSE, beside the kernel's file systems.
-//! `read`: pools read through the library and the commands. `codec`: what is done to the bytes of a block.
+//! `write` and its parts: a rate and the CPU time of this whole process for each operation, the work of the
+//! sync included: the clock stops when everything is on disk. `mount`: through FUSE, beside the kernel's file
+//! systems. `read`: pools read through the library and the commands. `codec`: what is done to the bytes of a
+//! block.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types)] // a program beside the house: it makes its own files
 
@@ -21,7 +22,7 @@ use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Why a measurement failed.
+/// Error of a measurement.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measures what reading and writing cost.
@@ -38,7 +39,7 @@ struct Args {
 enum What {
     /// The HELIOS tree: folders of at most 10, 30 files of 512 bytes in each leaf; made and removed.
     Tree {
-        /// Files.
+        /// Number of files.
         #[arg(long, default_value_t = 100_000)]
         files: u64,
         /// Threads that make and remove.
@@ -47,13 +48,13 @@ enum What {
     },
     /// As many files as one likes: the rate at the end against that at the beginning.
     Many {
-        /// Files.
+        /// Number of files.
         #[arg(long, default_value_t = 10_000_000)]
         files: u64,
     },
     /// A file written from its beginning to its end, in calls of 1 MiB.
     Stream {
-        /// Bytes, in GiB.
+        /// Size of the data in GiB.
         #[arg(long, default_value_t = 8)]
         gib: u64,
         /// Four files as raidz1 instead of one.
@@ -62,10 +63,10 @@ enum What {
     },
     /// 8 KiB at random places of a file of records of 8 KiB.
     Overwrite {
-        /// Threads.
+        /// Number of threads.
         #[arg(long, default_value_t = 8)]
         threads: u64,
-        /// Writes.
+        /// Number of writes.
         #[arg(long, default_value_t = 200_000)]
         writes: u64,
         /// Bytes of the file, in MiB.
@@ -77,20 +78,21 @@ enum What {
         /// Threads, each with its own file.
         #[arg(long, default_value_t = 1)]
         threads: u64,
-        /// Seconds.
+        /// Duration in seconds.
         #[arg(long, default_value_t = 10)]
         seconds: u64,
     },
     /// File systems as programs see them: the kernel's, others through FUSE, and ours. As root.
     Mount(mount::Choices),
-    /// Pools read: verified, copied out of, listed, and by many threads at random, beside others doing the same.
+    /// Pools read: verified, copied out of, listed, and by many threads at random, beside others doing the
+    /// same.
     Read(read::Choices),
     /// Checksums, parity, compression and encryption, beside the best of others.
     Codec(codec::Choices),
     /// An empty file system, for the floors.
     #[command(hide = true)]
     NullMount {
-        /// Where.
+        /// Mount point.
         at: PathBuf,
     },
     /// Takes away what a run of `mount` left when it ends, however that ends.
@@ -122,12 +124,7 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bench: {error}");
-            let mut cause = error.source();
-            while let Some(error) = cause {
-                eprintln!("  {error}");
-                cause = error.source();
-            }
+            eprintln!("bench: {}", cenote::error::chain(&*error));
             ExitCode::FAILURE
         }
     }

@@ -22,11 +22,11 @@ pub(crate) struct Bench {
     dir: tempfile::TempDir,
 }
 
-/// What pool.
+/// Parameters of a measured pool.
 pub(crate) struct Wanted {
-    /// Files.
+    /// Number of image files.
     pub(crate) disks: usize,
-    /// Bytes of each.
+    /// Size of each image file in bytes.
     pub(crate) size: u64,
     pub(crate) layout: Layout,
     pub(crate) record_size: u64,

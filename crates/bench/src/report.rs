@@ -20,7 +20,7 @@ pub(crate) struct Line {
     pub(crate) what: String,
     pub(crate) unit: &'static str,
     pub(crate) ours: f64,
-    /// Who else did it, and what came out.
+    /// Results of the other systems.
     pub(crate) peer: Option<(String, f64)>,
     pub(crate) goal: Option<Goal>,
     /// What else there is to say: CPU time, memory.

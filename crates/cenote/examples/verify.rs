@@ -1,14 +1,17 @@
 //! Reads and checks every block of a pool, then every object through the layers above.
 //!
-//! `cargo run -p cenote --example verify -- [--key DATASET=PASSPHRASE] [--recover] [--txg N] [--missing] [--fast] POOL [FOLDER-OR-IMAGE ...]`
+//! `cargo run -p cenote --example verify -- [--key DATASET=PASSPHRASE] [--recover] [--txg N] [--missing]
+//! [--fast] POOL [FOLDER-OR-IMAGE ...]`
 //!
 //! Ends with `CLEAN` (every copy is good), `WHOLE` (everything can be read, some copies are bad) or
 //! `DAMAGED`. `--fast` reads one copy of each block and stops there. `--missing` opens a pool that
 //! lacks top-level devices or logs.
 
-use cenote::inspect::{self, Check, DmuError};
+use cenote::error::chain;
+use cenote::inspect::{self, Check};
 use cenote::verify::{self, Options, Report};
 use cenote::{Dataset, Node, OpenOptions, Pool};
+use dmu::DmuError;
 use dmu::zap::Zap;
 use format::objset::ObjsetType;
 use std::error::Error;
@@ -203,7 +206,7 @@ fn read_dataset(dataset: &Dataset, problems: &mut Problems) {
 }
 
 /// Every object's data and spill block; of ZAPs the entries.
-fn read_objects(name: &str, objset: &std::sync::Arc<inspect::ObjSet>, problems: &mut Problems) -> (u64, u64) {
+fn read_objects(name: &str, objset: &std::sync::Arc<dmu::ObjSet>, problems: &mut Problems) -> (u64, u64) {
     let (mut objects, mut bytes) = (0, 0);
     let mut next = format::ObjectId(1);
     let mut buf = vec![0; PIECE];
@@ -278,17 +281,4 @@ fn read_files(dataset: &Dataset, problems: &mut Problems) -> u64 {
         }
     }
     files
-}
-
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
-    }
-    text
 }

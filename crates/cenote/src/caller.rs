@@ -1,4 +1,4 @@
-//! The user in whose name a pool is changed.
+//! The user on whose behalf a pool is changed.
 
 use dsl::delegation::User;
 
@@ -14,7 +14,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The user of this process.
+    /// The effective user and the groups of this process.
     pub fn this_process() -> Caller {
         let groups = rustix::process::getgroups().unwrap_or_default();
         Caller {
@@ -24,12 +24,13 @@ impl Caller {
         }
     }
 
-    /// True for root and for the user of this process, who may open the devices anyway: they may do everything.
+    /// True for root and for the user of this process. Both can open the devices anyway, so every operation
+    /// is allowed.
     pub fn is_admin(&self) -> bool {
         self.uid == 0 || self.uid == rustix::process::geteuid().as_raw()
     }
 
-    /// The caller as delegated permissions (`zfs allow`) name it.
+    /// The user and groups that delegated permissions (`zfs allow`) are looked up for.
     pub fn delegate(&self) -> User {
         let groups = self.groups.iter().chain([&self.gid]).map(|gid| u64::from(*gid)).collect();
         User { uid: self.uid.into(), groups }

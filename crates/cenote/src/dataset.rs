@@ -25,27 +25,35 @@ impl Dataset {
         self.inner.name()
     }
 
-    /// What it is.
+    /// Whether it is a file system, a volume or a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Dsl`] if the dataset cannot be read.
     pub fn kind(&self) -> Result<DatasetKind, Error> {
         Ok(self.inner.kind()?)
     }
 
-    /// The pool it belongs to.
+    /// The pool of the dataset.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// The dataset as the layers below know it: properties, space, snapshots, clones, holds.
+    /// The dataset as the engine knows it: properties, space, snapshots, clones, holds. This type is not part
+    /// of the stable interface.
     pub fn dsl(&self) -> &dsl::Dataset {
         &self.inner
     }
 
-    /// Its objects. Of an encrypted dataset whose key is not loaded, only what is not encrypted.
+    /// The object set. If the dataset is encrypted and its key is not loaded, only unencrypted parts can be
+    /// read.
+    ///
+    /// # Errors
+    /// [`Error::Dsl`] if it cannot be opened.
     pub fn objset(&self) -> Result<Arc<ObjSet>, Error> {
         Ok(self.inner.open_objset()?)
     }
 
-    /// Its objects, all of them readable.
+    /// The object set, readable as a whole.
     fn unlocked_objset(&self) -> Result<Arc<ObjSet>, Error> {
         let objset = self.objset()?;
         if objset.is_locked() {
@@ -56,10 +64,10 @@ impl Dataset {
         Ok(objset)
     }
 
-    /// The file system.
+    /// The files of a file system or of a snapshot of one.
     ///
     /// # Errors
-    /// [`Error::NotAFilesystem`], [`Error::Locked`], or why it cannot be read.
+    /// [`Error::NotAFilesystem`], [`Error::Locked`], [`Error::Dsl`] or [`Error::Zpl`] if it cannot be read.
     pub fn filesystem(&self) -> Result<DatasetFiles, Error> {
         let objset = self.unlocked_objset()?;
         if objset.kind() == ObjsetType::Zvol {
@@ -72,20 +80,21 @@ impl Dataset {
         })
     }
 
-    /// The value of a property in force: native (`used`, `compressratio`), `written@SNAPSHOT`, or a user's
-    /// (`module:name`), in the form that `zfs get -p` prints: numbers in full. `None`: it has none here.
+    /// The value in force of a property: a native one (`used`, `compressratio`), `written@SNAPSHOT`, or a
+    /// user property (`module:name`), as `zfs get -p` prints it, with exact numbers. `None`: the dataset has
+    /// no value.
     ///
     /// # Errors
-    /// [`dsl::DslError::NoProperty`], or it cannot be read.
+    /// [`Error::Dsl`]: there is no such property, or it cannot be read.
     pub fn property(&self, name: &str) -> Result<Option<String>, Error> {
         let value = dsl::prop::get(self.dsl(), name)?;
         Ok(value.map(|value| dsl::prop::exact(name, &value.raw)))
     }
 
-    /// The volume.
+    /// The data of a volume or of a snapshot of one.
     ///
     /// # Errors
-    /// [`Error::NotAVolume`], [`Error::Locked`], or why it cannot be read.
+    /// [`Error::NotAVolume`], [`Error::Locked`], [`Error::Dsl`] or [`Error::Zpl`] if it cannot be read.
     pub fn volume(&self) -> Result<Volume, Error> {
         let objset = self.unlocked_objset()?;
         if objset.kind() != ObjsetType::Zvol {
@@ -100,7 +109,7 @@ impl Dataset {
 pub struct DatasetFiles {
     name: String,
     fs: Arc<Filesystem>,
-    /// Is not closed, nor are its blocks used again, meanwhile.
+    /// Keeps the pool open, and the blocks of this state allocated.
     _pool: Pool,
 }
 
@@ -108,13 +117,13 @@ impl DatasetFiles {
     /// The file at `path` from the root of the file system; symbolic links are not followed.
     ///
     /// # Errors
-    /// [`Error::NoSuchPath`], or why a directory on the way cannot be read.
+    /// [`Error::NoSuchPath`]; [`Error::Zpl`] if a directory on the way cannot be read.
     pub fn open(&self, path: &[u8]) -> Result<Node, Error> {
         let found = self.fs.resolve(path)?;
         found.ok_or_else(|| Error::NoSuchPath { dataset: self.name.clone(), path: path.to_vec() })
     }
 
-    /// The file system, to keep.
+    /// The file system, as a shared reference.
     pub fn filesystem(&self) -> &Arc<Filesystem> {
         &self.fs
     }

@@ -1,4 +1,4 @@
-//! The one error of the library.
+//! The error type of the library, and the text form of an error with its causes.
 
 use dmu::DmuError;
 use dsl::DslError;
@@ -6,19 +6,19 @@ use pool::PoolError;
 use std::path::PathBuf;
 use zpl::ZplError;
 
-/// Why something could not be had.
+/// Why a pool, a dataset or a file could not be opened, read or changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The pool could not be opened, or its own objects could not be read.
     #[error(transparent)]
     Pool(#[from] PoolError),
-    /// No devices of the pool were found, and some of what was looked at is damaged or could not be read.
+    /// No device of the pool was found, and some of the searched devices are damaged or unreadable.
     #[error("no such pool available: {wanted}; damaged or unreadable: {}", list(problems))]
     Search {
-        /// Name or guid that was asked for.
+        /// Name or guid of the pool.
         wanted: String,
-        /// What could not be looked at, and why.
+        /// Paths that could not be searched, and the reasons.
         problems: Vec<(PathBuf, String)>,
     },
     /// A dataset could not be found or read.
@@ -30,62 +30,62 @@ pub enum Error {
     /// A file could not be read.
     #[error(transparent)]
     Zpl(#[from] ZplError),
-    /// There is no such path in the file system.
+    /// The file system has no such path.
     #[error("{dataset}:{}: no such file or directory", path.escape_ascii())]
     NoSuchPath {
-        /// The file system.
+        /// Full name of the file system.
         dataset: String,
-        /// The path.
+        /// Path from the root of the file system.
         path: Vec<u8>,
     },
     /// A file could not be found, read or changed.
     #[error("{dataset}:{}", path.escape_ascii())]
     Path {
-        /// The file system.
+        /// Full name of the file system.
         dataset: String,
-        /// The path.
+        /// Path from the root of the file system.
         path: Vec<u8>,
-        /// Why.
+        /// The reason.
         #[source]
         source: ZplError,
     },
-    /// Links lead to links, again and again.
+    /// The path goes through more symbolic links than are followed.
     #[error("{dataset}:{}: too many levels of symbolic links", path.escape_ascii())]
     TooManyLinks {
-        /// The file system.
+        /// Full name of the file system.
         dataset: String,
-        /// The path.
+        /// Path from the root of the file system.
         path: Vec<u8>,
     },
     /// The dataset is a volume where a file system is needed.
     #[error("'{dataset}' is a volume, not a file system")]
     NotAFilesystem {
-        /// The dataset.
+        /// Full name of the dataset.
         dataset: String,
     },
     /// The dataset is a file system where a volume is needed.
     #[error("'{dataset}' is a file system, not a volume")]
     NotAVolume {
-        /// The dataset.
+        /// Full name of the dataset.
         dataset: String,
     },
     /// The dataset is encrypted, and its key is not loaded.
     #[error("'{dataset}' is encrypted, and the key of '{root}' is not loaded")]
     Locked {
-        /// The dataset.
+        /// Full name of the dataset.
         dataset: String,
-        /// The dataset that has the key.
+        /// Full name of the encryption root, whose key is missing.
         root: String,
     },
     /// A key was given for a dataset that is not encrypted.
     #[error("'{dataset}' is not encrypted")]
     NotEncrypted {
-        /// The dataset.
+        /// Full name of the dataset.
         dataset: String,
     },
 }
 
-/// Problems named in a message.
+/// Problems that a message lists at most.
 const LISTED_MAX: usize = 8;
 
 fn list(problems: &[(PathBuf, String)]) -> String {
@@ -95,4 +95,47 @@ fn list(problems: &[(PathBuf, String)]) -> String {
         text.push_str(&format!("; and {more} more"));
     }
     text
+}
+
+/// One line of text: the error, then each of its causes ([`std::error::Error::source`]), separated by `": "`.
+///
+/// A cause whose text already ends the line is left out, because transparent errors repeat the text of their
+/// cause.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    chain_with(error, |error| error.to_string())
+}
+
+/// [`chain`] with the text of each error made by `text_of`.
+pub fn chain_with(
+    error: &dyn std::error::Error,
+    text_of: impl Fn(&dyn std::error::Error) -> String,
+) -> String {
+    let mut line = text_of(error);
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = text_of(cause);
+        if !line.ends_with(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        next = cause.source();
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, chain};
+    use format::ObjectId;
+    use zpl::ZplError;
+
+    #[test]
+    fn causes_are_named_once() {
+        let source = ZplError::Exists { dir: ObjectId(3) };
+        let text = source.to_string();
+        let error = Error::Path { dataset: "p/d".to_owned(), path: b"/a".to_vec(), source };
+        assert_eq!(chain(&error), format!("p/d:/a: {text}"));
+        let transparent = Error::Zpl(ZplError::Exists { dir: ObjectId(3) });
+        assert_eq!(chain(&transparent), text);
+    }
 }

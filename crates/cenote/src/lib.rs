@@ -1,7 +1,8 @@
-//! ZFS as a library: open pools that OpenZFS made and get every byte out, checked; make pools and change them.
+//! ZFS as a library: reads every file of a pool that OpenZFS wrote, with every byte verified; creates pools
+//! and changes them.
 //!
-//! No kernel module, no root, no process-wide state; nothing is printed. Everything starts with
-//! [`Pool::open`]:
+//! The library needs no kernel module and no root, and prints nothing. [`Pool::open`] opens a pool for
+//! reading:
 //!
 //! ```no_run
 //! use cenote::{OpenOptions, Pool};
@@ -17,7 +18,7 @@
 //! # }
 //! ```
 //!
-//! Changing files goes through [`Pool::open_rw`]:
+//! [`Pool::open_rw`] opens a pool for writing:
 //!
 //! ```no_run
 //! use cenote::{OpenOptions, Pool};
@@ -36,62 +37,62 @@
 //! # }
 //! ```
 //!
-//! Making pools, and changing which datasets they have, is in the crate `admin`.
+//! Creating pools, and creating, destroying and changing datasets, is in the crate `admin`.
+//!
+//! # The stable interface
+//! [`Pool`], [`Dataset`], [`Filesystem`], [`Node`], [`Volume`], [`PoolWriter`], and the modules [`files`],
+//! [`copy`], [`inspect`], [`verify`] and [`error`]. Methods that return types of the engine (`spa`, `dsl`,
+//! `objset`, `live`, `head`) are for the crates above; the engine may change.
 //!
 //! # Handles
-//! - A [`PoolWriter`] that is dropped exports its pool; only [`PoolWriter::close`] tells whether that worked.
-//!   Writers of files that are still open then get errors, and what they had written is on disk. The devices
-//!   are let go of with the last of them: until then the pool cannot be opened for change again.
-//! - A pool is open for change once, in one process: a second [`Pool::open_rw`] is refused.
-//! - [`Pool`]s for reading show one transaction group ([`PoolWriter::view`]: the last that is on disk) as long as they
-//!   are held, unless that holds back too much of the pool; [`files::FilesystemWriter`] shows the newest state to all
-//!   of its clones.
-//! - Pools of a namespace (`admin::Namespace`) stay open whatever happens to their handles, and are exported when nobody uses
-//!   them.
-//! - What is open for writing follows changed properties at once, and keeps its files when it is renamed. It
-//!   cannot be destroyed or rolled back meanwhile.
-//! - All handles are for many threads; one that panics takes nothing along.
+//! - Dropping a [`PoolWriter`] exports its pool; only [`PoolWriter::close`] returns whether that worked.
+//!   Files that are still open for writing then return errors; what they had written is on disk. The devices
+//!   are released with the last of these files: until then the pool cannot be opened for writing again.
+//! - A pool is open for writing once, in one process: a second [`Pool::open_rw`] is refused.
+//! - A [`Pool`] shows one transaction group as long as it is held ([`PoolWriter::view`]: the last on disk),
+//!   unless that holds back too much space of the pool; [`files::FilesystemWriter`] shows the newest state to
+//!   all its clones.
+//! - The pools of a namespace (`admin::Namespace`) stay open when their handles are dropped, and are exported
+//!   only when they have no users.
+//! - A dataset that is open for writing follows changed properties at once, and keeps its files when it is
+//!   renamed. It cannot be destroyed or rolled back meanwhile.
+//! - All handles can be used by many threads. A thread that panics does not affect the others.
 //!
 //! # What always holds
-//! - Every byte returned was verified against the pool's checksums, and came from another copy or
-//!   from parity where a device failed or lied. What cannot be had is an error that says where.
-//! - Opening reads only what it needs; memory is bounded by [`OpenOptions::cache_bytes`] and a few
+//! - Every byte returned was verified against the pool's checksums, and came from another copy or from parity
+//!   if a device failed or returned wrong data. Data that cannot be read is an error that names its location.
+//! - Opening a pool reads only what it needs; memory is bounded by [`OpenOptions::cache_bytes`] and a few
 //!   blocks per thread.
 #![forbid(unsafe_code)]
 
+mod block_walk;
 mod caller;
+mod cancel;
 pub mod copy;
 mod dataset;
-mod error;
+pub mod error;
 pub mod files;
 mod host;
 pub mod inspect;
 mod memory;
 mod open;
-mod stop;
-mod survey;
 mod target;
-mod team;
-mod users;
 pub mod verify;
+mod worker_pool;
 mod writer;
 
 pub use caller::Caller;
+pub use cancel::CancelFlag;
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};
 pub use dmu::{interrupt, panics};
 pub use error::Error;
-pub use host::{host_id, host_name, this_host};
+pub use host::this_host;
 pub use memory::{Budget, allowed as memory_allowed};
-pub use open::{OpenOptions, Pool};
+pub use open::{OpenOptions, Pool, PoolUse};
 pub use pool::FeatureState;
 pub use pool::LivePool;
 pub use pool::Outside;
-pub use stop::Stop;
 pub use target::Target;
-pub use users::{PoolUse, PoolUsers};
 pub use vdev::VdevTree;
 pub use writer::{PoolWriter, history_command};
 pub use zpl::{Filesystem, Node, Volume};
-
-/// An open file: a [`Node`] of a file system.
-pub type File = Node;

@@ -1,14 +1,16 @@
-//! How much memory this process may use: the machine's, or what the groups that it is in and its own limits leave it. And
-//! what of that a pool may take. Memory that is refused all the same ends the process.
+//! How much memory this process may use, and which share of it a pool takes.
+//!
+//! The bound is the smallest of the memory of the machine, the limits of the cgroups of the process, and its
+//! resource limits. An allocation that fails nevertheless ends the process.
 
 use dmu::Limits;
 use std::path::Path;
 
-/// Where groups are found: those of the second kind, and those of the first.
-const UNIFIED: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-const FIRST_KIND: &str = "/sys/fs/cgroup/memory";
+/// Mount points of cgroups: of version 2, and of the memory controller of version 1.
+const CGROUP_V2: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
+const CGROUP_V1: &str = "/sys/fs/cgroup/memory";
 
-/// Bytes of memory that this process may use, as far as that can be found out; 0: not at all.
+/// Bytes of memory that this process may use. 0 if nothing tells.
 #[must_use]
 pub fn allowed() -> u64 {
     let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
@@ -21,22 +23,22 @@ pub fn allowed() -> u64 {
         .unwrap_or(0)
 }
 
-/// Bytes of block cache of a pool: this part of the memory, but so many at least.
+/// The block cache of a pool takes this fraction of the memory, and at least the minimum in bytes.
 const CACHE_SHARE: u64 = 8;
 const CACHE_MIN: u64 = 16 << 20;
-/// The same for bytes that wait to be written; no more than usual of them. A txg that is being written takes as much
-/// again for a moment: what is compressed, copied for the devices, and kept until it is durable.
+/// The same for dirty data, which is also bounded by the default. A txg that is being written takes as much
+/// again for a moment: compressed data, copies for the devices, and data kept until it is durable.
 const DIRTY_SHARE: u64 = 12;
 const DIRTY_MIN: u64 = 16 << 20;
-/// Bytes of block cache of a pool that is open for one command.
+/// Largest block cache, in bytes, of a pool that is open for one command.
 const COMMAND_CACHE: usize = 128 << 20;
 
-/// The share of the memory that a pool which is opened for change may take.
+/// The share of the memory that a pool opened for writing may take.
 #[derive(Debug, Clone, Copy)]
 pub struct Budget {
-    /// Bytes of block cache.
+    /// Upper bound of the block cache in bytes.
     pub cache_bytes: usize,
-    /// Bounds of the data that waits to be written.
+    /// Bounds of the dirty data.
     pub limits: Limits,
 }
 
@@ -63,15 +65,15 @@ impl Budget {
     }
 }
 
-/// What the limits of address space and data (`ulimit -v`, `-d`) leave: half of them, as stacks of threads and what the
-/// allocator keeps ready count too.
+/// What the limits of address space and data (`ulimit -v`, `-d`) leave: half of them, as stacks of threads
+/// and what the allocator keeps ready count too.
 fn of_limits() -> Option<u64> {
     use rustix::process::{Resource, getrlimit};
     let limits = [Resource::As, Resource::Data].map(|resource| getrlimit(resource).current);
     limits.into_iter().flatten().min().map(|least| least / 2)
 }
 
-/// The machine's, of `/proc/meminfo`.
+/// Memory of the machine in bytes, from the text of `/proc/meminfo`.
 fn of_machine(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
@@ -86,8 +88,8 @@ fn of_groups(groups: &str, text: &dyn Fn(&Path) -> String) -> Option<u64> {
             continue;
         };
         let (roots, file) = match controllers {
-            "" => (&UNIFIED[..], "memory.max"),
-            all if all.split(',').any(|one| one == "memory") => (&[FIRST_KIND][..], "memory.limit_in_bytes"),
+            "" => (&CGROUP_V2[..], "memory.max"),
+            all if all.split(',').any(|one| one == "memory") => (&[CGROUP_V1][..], "memory.limit_in_bytes"),
             _ => continue,
         };
         // Each group is bound by those above it. What a container shows as its root is its own.

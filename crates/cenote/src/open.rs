@@ -1,6 +1,6 @@
 //! Finding and opening a pool.
 
-use crate::{Dataset, Error, PoolUse};
+use crate::{Dataset, Error};
 use dmu::{ObjSet, Store};
 use dsl::Dsl;
 use dsl::keys::encryption_root;
@@ -31,45 +31,46 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// Looks where pools are by default: the devices of the machine.
+    /// The defaults: all block devices of the machine are searched, and the newest state is opened.
     pub fn new() -> OpenOptions {
         let pool = pool::OpenOptions { cache_bytes: DEFAULT_CACHE, ..pool::OpenOptions::default() };
         OpenOptions { search: Vec::new(), access: Access::Auto, devices: Devices::system(), pool }
     }
 
-    /// Looks in this folder, or at this device or image file. May be called several times; then the
-    /// default places are not looked at.
+    /// Adds a folder, a device or an image file to search. The devices of the machine are searched only if no
+    /// path is added.
     #[must_use]
     pub fn search(mut self, path: impl Into<PathBuf>) -> OpenOptions {
         self.search.push(path.into());
         self
     }
 
-    /// Reads image files past the system's cache, as block devices are read in any case: right for who reads much of
-    /// a pool once. Otherwise they are read through it, which many short commands one after the other gain from.
+    /// Reads image files around the page cache of the kernel, as block devices are always read. This suits a
+    /// program that reads much of a pool once; many short commands in a row gain from the page cache, which
+    /// is the default.
     #[must_use]
     pub fn direct(mut self, yes: bool) -> OpenOptions {
         self.access = if yes { Access::Direct } else { Access::Auto };
         self
     }
 
-    /// Gets devices from this source instead of the machine: from memory, say. The places to look are then names of that
-    /// source.
+    /// Takes devices from this source instead of the machine, for example from memory. The paths to search
+    /// are then names of that source.
     #[must_use]
     pub fn devices(mut self, devices: Devices) -> OpenOptions {
         self.devices = devices;
         self
     }
 
-    /// Bytes that the block cache may take; 128 MiB unless set. Opened for change, a pool takes no more than a share of
-    /// the memory that the process may use.
+    /// Upper bound of the block cache in bytes; the default is 128 MiB. A pool that is open for writing takes
+    /// at most a share of the memory that the process may use.
     #[must_use]
     pub fn cache_bytes(mut self, bytes: usize) -> OpenOptions {
         self.pool.cache_bytes = bytes;
         self
     }
 
-    /// Opens the newest state that is not newer than `txg`.
+    /// Opens the newest state whose transaction group is not after `txg`.
     #[must_use]
     pub fn max_txg(mut self, txg: u64) -> OpenOptions {
         self.pool.max_txg = Some(Txg(txg));
@@ -90,48 +91,51 @@ impl OpenOptions {
         self
     }
 
-    /// What the pool is called while it is open, whatever its labels say.
+    /// Name of the pool while it is open, in place of the name in its labels.
     #[must_use]
     pub fn known_as(mut self, name: impl Into<String>) -> OpenOptions {
         self.pool.name = Some(name.into());
         self
     }
 
-    /// Opens the pool even if log devices are missing: writes that were acknowledged but not yet part
-    /// of a transaction group are then not known.
+    /// Opens the pool even if log devices are missing. Writes that were acknowledged and not yet part of a
+    /// transaction group are then lost.
     #[must_use]
     pub fn allow_missing_logs(mut self, yes: bool) -> OpenOptions {
         self.pool.allow_missing_logs = yes;
         self
     }
 
-    /// Opens the pool even if top-level devices are missing: what had its only copies there cannot be
-    /// read.
+    /// Opens the pool even if top-level devices are missing. Blocks with all copies on them cannot be read.
     #[must_use]
     pub fn allow_missing_devices(mut self, yes: bool) -> OpenOptions {
         self.pool.allow_missing_tops = yes;
         self
     }
 
-    /// Opens the pool even if it was destroyed.
+    /// Opens the pool even if its labels say that it was destroyed.
     #[must_use]
     pub fn destroyed(mut self, yes: bool) -> OpenOptions {
         self.pool.destroyed = yes;
         self
     }
 
-    /// The devices of all pools in the places to look.
+    /// The devices of all pools in the places to search.
     pub(crate) fn found(&self) -> Found {
         let env = Env::system().with_devices(self.devices.clone());
         Search { paths: self.search.clone(), access: self.access, env }.run()
     }
 }
 
+/// Dropped when the last handle of a pool is: the owner of a pool that stays open, such as a namespace,
+/// counts the users of the pool by it.
+pub type PoolUse = Arc<dyn Send + Sync>;
+
 /// An open pool. Read-only; closed when dropped. Cloning is cheap.
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<pool::Pool>,
-    /// It belongs to a namespace, which keeps it open meanwhile.
+    /// Held while this handle exists; see [`Pool::used_by`].
     _user: Option<PoolUse>,
 }
 
@@ -139,7 +143,8 @@ impl Pool {
     /// Finds the pool with this name, or with this guid if `name` is a number, and opens it.
     ///
     /// # Errors
-    /// If there is none, or more than one of that name, or it cannot be opened; see [`Error::Pool`].
+    /// [`Error::Search`] if no device of the pool was found and some devices could not be read;
+    /// [`Error::Pool`] if there is no such pool, several have that name, or it cannot be opened.
     pub fn open(name: &str, options: &OpenOptions) -> Result<Pool, Error> {
         Pool::open_among(options.found(), name, options)
     }
@@ -160,28 +165,34 @@ impl Pool {
         }
     }
 
-    /// The same pool, counted as used as long as this handle, or a clone of it, exists.
+    /// The same pool, which holds `user` until this handle and all its clones are dropped.
     #[must_use]
     pub fn used_by(self, user: Option<PoolUse>) -> Pool {
         Pool { _user: user, ..self }
     }
 
-    /// The pool's name.
+    /// Name of the pool, without dataset components.
     pub fn name(&self) -> &str {
         self.inner.name()
     }
 
-    /// The pool's identity.
+    /// Guid of the pool, which identifies it independently of its name.
     pub fn guid(&self) -> PoolGuid {
         self.inner.guid()
     }
 
     /// The dataset or snapshot with this full name, the pool's name first.
+    ///
+    /// # Errors
+    /// [`Error::Dsl`] if there is none, or the path to it cannot be read.
     pub fn dataset(&self, name: &str) -> Result<Dataset, Error> {
         Ok(Dataset::new(self, self.dsl().dataset(name)?))
     }
 
     /// All file systems and volumes, parents first, each followed by its snapshots, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::Dsl`] if a dataset or a list of snapshots cannot be read.
     pub fn datasets(&self) -> Result<Vec<Dataset>, Error> {
         let mut all = Vec::new();
         for dir in self.dsl().dirs()? {
@@ -206,27 +217,27 @@ impl Pool {
         Ok(self.dsl().keyring().load(&root, material)?)
     }
 
-    /// The vdevs, with what each has done wrong since the pool was opened.
-    pub fn vdevs(&self) -> &Arc<VdevTree> {
+    /// The tree of vdevs, with the errors of each since the pool was opened.
+    pub(crate) fn vdevs(&self) -> &Arc<VdevTree> {
         self.inner.tree()
     }
 
-    /// The datasets of the pool.
+    /// The datasets of the pool, as the engine knows them.
     pub fn dsl(&self) -> &Dsl {
         self.inner.dsl()
     }
 
-    /// The pool's own object set.
-    pub fn mos(&self) -> &Arc<ObjSet> {
+    /// The meta object set.
+    pub(crate) fn mos(&self) -> &Arc<ObjSet> {
         self.inner.mos()
     }
 
-    /// Where the blocks come from.
-    pub fn store(&self) -> &Arc<Store> {
+    /// The store that blocks are read from.
+    pub(crate) fn store(&self) -> &Arc<Store> {
         self.inner.store()
     }
 
-    /// The pool as the layers below know it.
+    /// The pool as the engine knows it. This type is not part of the stable interface.
     pub fn spa(&self) -> &Arc<pool::Pool> {
         &self.inner
     }

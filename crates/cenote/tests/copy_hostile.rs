@@ -10,12 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cenote::copy::archive::Archiver;
-use cenote::copy::extract::Extractor;
-use cenote::copy::host::{Damaged, HostTree};
-use cenote::copy::tar::TarWriter;
-use cenote::copy::walk::Trouble;
-use cenote::copy::{Observer, Problem, Summary};
+use cenote::copy::{Archiver, Damaged, Extractor, HostTree, Observer, Problem, Summary, TarWriter, Trouble};
 use cenote::{OpenOptions, Pool};
 use tempfile::TempDir;
 use testkit::{Fixture, need_tool};

@@ -1,6 +1,6 @@
-//! Is what is found after a power cut what may be found?
+//! Checks that the pool after a power cut is in a permitted state.
 //!
-//! # What is demanded
+//! # Requirements
 //! - The pool can be imported, and its log replayed to the end.
 //! - The names are one of the versions from the last durable one to the last one begun.
 //! - Each file, sector by sector, is one of its versions in that range; so are its size, its permissions
@@ -24,7 +24,7 @@ use zpl::{FileKind, Filesystem, Node};
 
 const SECTOR: usize = 512;
 
-/// Something is wrong.
+/// A deviation from a permitted state.
 #[derive(Debug)]
 pub struct Wrong(String);
 
@@ -40,25 +40,25 @@ fn wrong<T>(text: impl Into<String>) -> Result<T, Failure> {
     Err(Box::new(Wrong(text.into())))
 }
 
-/// How much is looked at.
+/// Extent of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// Names and files.
     Contents,
-    /// The space maps and every copy of every block, too.
+    /// Names, files, the space maps and every copy of every block.
     Everything,
 }
 
-/// A file as it was found.
+/// A file found in the pool.
 struct Found {
     object: ObjectId,
     kind: FileKind,
 }
 
-/// Opens what a power cut has left and looks at it.
+/// Opens the pool that a power cut has left and checks it.
 ///
 /// # Errors
-/// What is wrong.
+/// [`Failure`]: the first deviation.
 pub fn check(run: &Run, disks: &Disks, operation: u64, seed: u64, depth: Depth) -> Result<(), Failure> {
     let (durable, begun) = run.at(operation);
     let pool = check_contents(run, disks, durable, begun, seed)?;
@@ -69,11 +69,11 @@ pub fn check(run: &Run, disks: &Disks, operation: u64, seed: u64, depth: Depth) 
     check_space(disks)
 }
 
-/// The same, after whatever scan was under way has been brought to its end: then every disk has everything.
+/// Checks the pool after completing a scan that was in progress: every disk is then complete.
 ///
 /// # Errors
-/// What is wrong.
-pub fn check_scanned(run: &Run, disks: &Disks, operation: u64, seed: u64) -> Result<(), Failure> {
+/// [`Failure`]: the first deviation.
+pub(crate) fn check_scanned(run: &Run, disks: &Disks, operation: u64, seed: u64) -> Result<(), Failure> {
     let (durable, begun) = run.at(operation);
     let pool = check_contents(run, disks, durable, begun, seed)?;
     let tree = pool.tree();
@@ -91,11 +91,17 @@ pub fn check_scanned(run: &Run, disks: &Disks, operation: u64, seed: u64) -> Res
     check_space(disks)
 }
 
-/// Opens the pool on these disks and looks whether it is in a state between these two steps.
+/// Opens the pool on these disks and checks that its state is between these two steps.
 ///
 /// # Errors
-/// What is wrong.
-pub fn check_state(run: &Run, disks: &Disks, durable: u64, begun: u64, seed: u64) -> Result<(), Failure> {
+/// [`Failure`]: the first deviation.
+pub(crate) fn check_state(
+    run: &Run,
+    disks: &Disks,
+    durable: u64,
+    begun: u64,
+    seed: u64,
+) -> Result<(), Failure> {
     check_contents(run, disks, durable, begun, seed).map(drop)
 }
 
@@ -116,10 +122,10 @@ fn check_contents(
     Ok(pool)
 }
 
-/// The space maps agree with the blocks, and all of these are good.
+/// Checks that the space maps agree with the blocks, and that every copy of every block is good.
 ///
 /// # Errors
-/// If not.
+/// [`Failure`]: the first deviation.
 pub fn check_space(disks: &Disks) -> Result<(), Failure> {
     let which = Which::Name(POOL.to_owned());
     let pool = cenote::Pool::from(pool::Pool::open(disks.found(), &which, &OpenOptions::default())?);
@@ -142,7 +148,7 @@ pub fn check_space(disks: &Disks) -> Result<(), Failure> {
     }
 }
 
-/// Looks whether a file system is in a state between these two steps.
+/// Checks that the state of a file system is between these two steps.
 pub(crate) fn check_head(run: &Run, fs: &Arc<Filesystem>, durable: u64, begun: u64) -> Result<(), Failure> {
     let found = walk(fs)?;
     let mut reasons = Vec::new();
@@ -170,7 +176,7 @@ pub(crate) fn check_head(run: &Run, fs: &Arc<Filesystem>, durable: u64, begun: u
     wrong(format!("steps {durable} to {begun}: no version fits:\n  {}", reasons.join("\n  ")))
 }
 
-/// All names that are found.
+/// All names found in the file system.
 fn walk(fs: &Arc<Filesystem>) -> Result<BTreeMap<String, Found>, Failure> {
     let mut found = BTreeMap::new();
     let mut dirs = vec![(String::new(), fs.node(fs.root())?)];
@@ -188,7 +194,7 @@ fn walk(fs: &Arc<Filesystem>) -> Result<BTreeMap<String, Found>, Failure> {
     Ok(found)
 }
 
-/// Whether the names are these; then the object of each file.
+/// Checks the names; returns the object of each file if they match.
 fn match_names(names: &Names, found: &BTreeMap<String, Found>) -> Result<BTreeMap<FileId, ObjectId>, String> {
     if let Some(missing) = names.keys().find(|path| !found.contains_key(*path)) {
         return Err(format!("{missing} is missing"));
@@ -214,7 +220,7 @@ fn match_names(names: &Names, found: &BTreeMap<String, Found>) -> Result<BTreeMa
     Ok(objects)
 }
 
-/// Whether a file is one of these versions, part by part.
+/// Checks each part of a file against these versions.
 fn check_file(
     fs: &Arc<Filesystem>,
     object: ObjectId,
@@ -257,7 +263,7 @@ fn check_bytes(node: &Node, versions: &[&Version<FileState>]) -> Result<(), Stri
         let fits = versions.iter().any(|version| {
             let known = version.state.bytes.get(i * SECTOR..).unwrap_or(&[]);
             let known = &known[..known.len().min(sector.len())];
-            // What lies behind the end of a version are zeros.
+            // Bytes after the end of a version are zeros.
             sector[..known.len()] == *known && sector[known.len()..].iter().all(|byte| *byte == 0)
         });
         if !fits {

@@ -29,7 +29,7 @@ enum Shape {
 }
 
 impl Layout {
-    /// All layouts.
+    /// Every layout.
     pub fn all() -> Vec<Layout> {
         let shapes = [Shape::Single, Shape::Mirror, Shape::Raidz(1), Shape::Raidz(2), Shape::Raidz(3)];
         shapes
@@ -38,8 +38,8 @@ impl Layout {
             .collect()
     }
 
-    /// Disks that hold data.
-    pub fn data_disks(self) -> usize {
+    /// Number of disks that hold data.
+    pub(crate) fn data_disks(self) -> usize {
         match self.shape {
             Shape::Single => 1,
             Shape::Mirror => 2,
@@ -47,7 +47,7 @@ impl Layout {
         }
     }
 
-    /// All disks.
+    /// Number of disks, log devices included.
     pub fn disks(self) -> usize {
         self.data_disks() + usize::from(self.has_log)
     }
@@ -110,12 +110,12 @@ impl Disks {
         expect(&self.disks[disk].write_at(bytes, DeviceOffset(at)));
     }
 
-    /// Flushes one of them.
+    /// Flushes one disk.
     pub(crate) fn flush(&self, disk: usize) {
         expect(&self.disks[disk].flush());
     }
 
-    /// So many empty disks.
+    /// `count` empty disks.
     pub fn new(count: usize, seed: u64) -> Disks {
         let power = Power::new();
         let disk = |i: usize| Arc::new(SimDisk::powered(DISK, seed ^ (i as u64 + 1), Arc::clone(&power)));
@@ -123,7 +123,7 @@ impl Disks {
         Disks::of(power, disks)
     }
 
-    /// Bytes of each disk.
+    /// Size of each disk in bytes.
     pub fn size(&self) -> u64 {
         DISK
     }
@@ -133,7 +133,7 @@ impl Disks {
         self.power.operations()
     }
 
-    /// The disks.
+    /// The disks, in order.
     pub fn disks(&self) -> &[Arc<SimDisk>] {
         &self.disks
     }
@@ -168,8 +168,8 @@ impl Disks {
         }
     }
 
-    /// The rest of it.
-    pub fn apply_rest(&self, disk: usize, op: &Op) {
+    /// Applies the rest of an operation of which a part was applied.
+    pub(crate) fn apply_rest(&self, disk: usize, op: &Op) {
         let Some(disk) = self.disks.get(disk) else { return };
         match op.kind {
             OpKind::Flush => expect(&disk.flush()),
@@ -216,7 +216,7 @@ impl Disks {
     }
 
     /// The same where some disks are missing.
-    pub fn found_without(&self, missing: &[usize]) -> Found {
+    pub(crate) fn found_without(&self, missing: &[usize]) -> Found {
         let present = self.shown.iter().enumerate().filter(|(i, _)| !missing.contains(i));
         let leaf = |(i, disk): (usize, &Arc<dyn Device>)| Leaf {
             path: PathBuf::from(format!("/disks/{i}")),

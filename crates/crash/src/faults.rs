@@ -30,7 +30,8 @@ pub enum Fault {
     Dying,
     /// Bits flip in what is on it.
     Rotting,
-    /// Its labels become garbage, some of them while the pool is in use, all of them before it is opened again.
+    /// Its labels become garbage, some of them while the pool is in use, all of them before it is opened
+    /// again.
     LosingLabels,
     /// It says that it has flushed and has not; then the power goes off.
     PretendingToFlush,

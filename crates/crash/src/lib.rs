@@ -1,10 +1,11 @@
-//! Crash safety, shown on simulated disks: a seeded workload runs once and everything that is done to the
-//! disks is recorded; then the power is cut at each of these operations, and what is found must be what
-//! may be found.
+//! Tests of crash safety on simulated disks. A seeded workload runs once, and every operation of the disks is
+//! recorded. Then the power is cut at each of these operations, and the pool that is left must be in one of
+//! the permitted states.
 //!
-//! [`actors`] does the same with several threads at once, which are held at any operation while the others go on.
+//! [`actors`] does the same with several threads, each of which can be held at any operation while the others
+//! run.
 //!
-//! A tool beside the house: nothing uses it but its own tests and `cargo xtask crash`.
+//! A tool: only its own tests and `cargo xtask crash` use it.
 //!
 //! # What always holds
 //! - A run is reproduced by its layout, its seed and its number of steps; a cut by the operation and the
@@ -14,7 +15,6 @@
 pub mod actors;
 pub mod check;
 pub mod disks;
-pub mod everything;
 pub mod faults;
 pub mod load;
 pub mod logs;
@@ -23,52 +23,53 @@ pub mod parts;
 pub mod scans;
 pub mod subject;
 pub mod workload;
+pub(crate) mod world_workload;
 
 use actors::history::Coverage;
 use check::{Depth, check};
 use disks::Disks;
-use everything::WorldRun;
 use subject::Subject;
 use vdev::device::sim::{Fate, Op, OpKind};
 use workload::{Failure, Run};
+use world_workload::WorldRun;
 
-/// What becomes of writes that were not flushed.
+/// Fates of writes that were not flushed before the cut.
 const FATES: [Fate; 4] = [Fate::Random, Fate::Lost, Fate::Kept, Fate::InOrder];
-/// Snapshots of a pool with many are looked at after one cut in so many.
+/// Snapshots of a pool with many snapshots are checked after one cut in this many.
 const SNAPSHOTS_ONE_IN: u64 = 8;
 
 /// A series of cuts through one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Series {
-    /// What is done, and on what.
+    /// Workload and layout.
     pub subject: Subject,
-    /// The seed of the workload.
+    /// Seed of the workload.
     pub seed: u64,
-    /// Steps of the workload.
+    /// Number of steps of the workload.
     pub steps: u64,
-    /// Cut at every operation; or at one in so many.
+    /// Cut at one operation in this many; 1: at every operation.
     pub one_in: u64,
-    /// Look at space and copies after one cut in so many.
+    /// Check space and all copies after one cut in this many.
     pub deep_one_in: u64,
-    /// Only this cut.
+    /// Check only the cut at this operation.
     pub only: Option<u64>,
-    /// The disks only say that they flush: then something must be found wrong.
+    /// The disks ignore flushes: a failure must be found then.
     pub lying: bool,
 }
 
-/// What was cut.
+/// Result counts of a series.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cuts {
-    /// Cuts that were checked.
+    /// Number of cuts checked.
     pub cuts: u64,
-    /// Images of disks that were opened for that: the other cuts leave what one of them was.
+    /// Number of disk images opened: each other cut leaves an image equal to one of them.
     pub images: u64,
-    /// Of threads: how they met.
+    /// Interleavings of threads that occurred.
     pub coverage: Coverage,
 }
 
 impl Cuts {
-    /// Adds those of another series.
+    /// Adds the counts of another series.
     pub fn add(&mut self, other: &Cuts) {
         self.cuts += other.cuts;
         self.images += other.images;
@@ -76,14 +77,14 @@ impl Cuts {
     }
 }
 
-/// A cut after which something was wrong.
+/// A failure after a cut.
 #[derive(Debug)]
 pub struct Broken {
-    /// The series.
+    /// Series in which it occurred.
     pub series: Series,
-    /// The operation at which the power went off; `None`: the workload itself failed.
+    /// Operation at which the power was cut; `None`: the workload itself failed.
     pub cut: Option<u64>,
-    /// What was wrong.
+    /// Description of the failure.
     pub why: Failure,
 }
 
@@ -94,17 +95,11 @@ impl std::fmt::Display for Broken {
         if let Some(cut) = self.cut {
             write!(f, " --cut {cut}")?;
         }
-        write!(f, ": {}", self.why)?;
-        let mut cause = self.why.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
+        write!(f, ": {}", cenote::error::chain(&*self.why))
     }
 }
 
-/// A workload that was run.
+/// A completed workload.
 enum Subjected {
     Files(Run),
     World(WorldRun),
@@ -116,7 +111,7 @@ impl Subjected {
         let Series { subject, seed, steps, .. } = series;
         Ok(match subject {
             Subject::Files(layout) => Subjected::Files(workload::run(layout, seed, steps)?),
-            Subject::World(layout) => Subjected::World(everything::run(layout, seed, steps)?),
+            Subject::World(layout) => Subjected::World(world_workload::run(layout, seed, steps)?),
             Subject::Scans(layout) => Subjected::Scans(scans::run(layout, seed, steps)?),
             Subject::Actors(_) => return Err("threads are cut by a module of their own".into()),
         })
@@ -129,7 +124,7 @@ impl Subjected {
         }
     }
 
-    /// What was done to the disks until the pool was there, and since.
+    /// Disk operations until the pool was created, and after that.
     fn record(&self) -> [&[(usize, Op)]; 2] {
         match self {
             Subjected::Files(run) | Subjected::Scans(run) => [&run.base, &run.ops],
@@ -159,17 +154,17 @@ impl Subjected {
     }
 }
 
-/// What is on the disks if everything that was not flushed is lost: the same until something is flushed.
+/// Content of the disks if all unflushed writes are lost.
 #[derive(PartialEq, Eq)]
 struct Flushed {
     flushes: u64,
     promises: usize,
 }
 
-/// Runs a workload and cuts it.
+/// Runs a workload and checks its cuts.
 ///
 /// # Errors
-/// The first cut after which something is wrong.
+/// [`Broken`]: the first cut after which the pool is not in a permitted state.
 pub fn cut_everywhere(series: Series) -> Result<Cuts, Box<Broken>> {
     if let Subject::Actors(layout) = series.subject {
         return actors::cut_everywhere(series, layout);
@@ -216,8 +211,7 @@ fn cut(
     let fate = FATES[(seed % FATES.len() as u64) as usize];
     let is_deep = series.only.is_some() || operation.is_multiple_of(series.deep_one_in.max(1));
     if fate == Fate::Lost && !is_deep {
-        // Nothing was flushed and nothing promised since the same was looked at: what was right then may be
-        // found now, too.
+        // No flush and no promise since this image was checked: it is still in a permitted state.
         if checked.as_ref() == Some(&flushed) {
             return Ok(());
         }

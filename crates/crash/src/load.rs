@@ -1,10 +1,11 @@
-//! Faults while a pool is in use as a daemon uses it, with its threads: disks vanish and come back, bits flip, scrubs run,
-//! and a workload that knows what it has written goes on all the time.
+//! Faults while a pool is in use as a daemon uses it, with its threads: disks vanish and come back, bits
+//! flip, scrubs run, and a workload that knows what it has written goes on all the time.
 //!
 //! # What is demanded
-//! - No operation fails, and nothing reads other than it was written: there are never more disks bad at once than the layout
-//!   can spare, counted until what came back has everything again.
-//! - At the end, after a resilver and a scrub, every copy of every block is good and the space maps are exact.
+//! - No operation fails, and nothing reads other than it was written: there are never more disks bad at once
+//!   than the layout can spare, counted until what came back has everything again.
+//! - At the end, after a resilver and a scrub, every copy of every block is good and the space maps are
+//!   exact.
 
 use crate::check::check_space;
 use crate::disks::{Disks, Layout};
@@ -25,7 +26,7 @@ const STEP: Duration = Duration::from_millis(4);
 /// How long a resilver may take, on disks in memory: if it takes longer it has stopped.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What has happened.
+/// Counts of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Told {
     /// Steps of the workload.
@@ -98,7 +99,7 @@ fn trouble(
         std::thread::sleep(Duration::from_millis(100 + random.below(400)));
         gone.iter().for_each(|disk| disks.disks()[*disk].come_back());
         if random.one_in(2) {
-            // Somebody says so; else it is found.
+            // An administrator reports it; else it is found by reads.
             pool.clear(None, None)?;
         }
         wait_until_whole(pool)?;

@@ -1,7 +1,7 @@
 //! Pools whose logs wait to be replayed: with every kind of record that we write, and every attribute.
 //!
-//! They are judged twice: by our own replay, and by that of a kernel with OpenZFS (`cargo xtask kernel-peer --logs`), which
-//! must come to the same files. All times differ, and have nanoseconds.
+//! They are judged twice: by our own replay, and by that of a kernel with OpenZFS (`cargo xtask kernel-peer
+//! --logs`), which must come to the same files. All times differ, and have nanoseconds.
 
 use crate::check::check_space;
 use crate::disks::{Disks, Layout};
@@ -17,7 +17,7 @@ use pool::{ImportOptions, Leave};
 use pool::{OpenOptions, Which};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vdev::device::sim::{Fate, SimDisk};
 use vdev::device::{Device, DeviceError};
@@ -31,7 +31,7 @@ use zpl::{FileKind, Filesystem};
 /// What is done once, in the middle of something.
 type Hook = Box<dyn FnOnce() + Send>;
 
-/// A disk that calls somebody before its next write.
+/// A disk that calls a hook before its next write.
 pub struct HookDisk {
     disk: Arc<SimDisk>,
     hook: Mutex<Option<Hook>>,
@@ -45,8 +45,8 @@ impl std::fmt::Debug for HookDisk {
 
 impl HookDisk {
     /// Calls `hook` before the next write.
-    pub fn before_write(&self, hook: Hook) {
-        *self.hook.lock().unwrap_or_else(PoisonError::into_inner) = Some(hook);
+    pub(crate) fn before_write(&self, hook: Hook) {
+        *vdev::sync::lock(&self.hook) = Some(hook);
     }
 }
 
@@ -64,7 +64,7 @@ impl Device for HookDisk {
     }
 
     fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
-        let hook = self.hook.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let hook = vdev::sync::lock(&self.hook).take();
         if let Some(hook) = hook {
             hook();
         }
@@ -282,7 +282,7 @@ impl<'a> Changes<'a> {
 ///
 /// # Errors
 /// If anything fails.
-pub fn every_record() -> Result<Left, Failure> {
+pub(crate) fn every_record() -> Result<Left, Failure> {
     let (env, clock) = Env::simulated(3);
     let tick = || clock.advance(Duration::new(1_000_003, 123_456_789));
     (0..1500).for_each(|_| tick());
@@ -311,12 +311,12 @@ pub fn every_record() -> Result<Left, Failure> {
     Ok(Left { disks: world.disks.after_cut(Fate::Lost, 1), list: list(fs.reader())? })
 }
 
-/// A pool that was cut off when a txg with clones was on disk, whose records somebody made durable while it was being
-/// written: of a file that is there, and of one that has gone together with its source.
+/// A pool that was cut off when a txg with clones was on disk, whose records became durable while it
+/// was being written: of a file that is there, and of one that has gone together with its source.
 ///
 /// # Errors
 /// If anything fails.
-pub fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
+pub(crate) fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
     let (env, _clock) = Env::simulated(4);
     let world = create(&env)?;
     let (fs, root) = (Arc::clone(&world.fs.fs), world.fs.fs.root());

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Cuts the power at every write of seeded workloads on simulated disks, and looks whether what is found is what
-/// may be found.
+/// Cuts the power at every write of seeded workloads on simulated disks, and looks whether what is found is
+/// what may be found.
 #[derive(Parser)]
 struct Args {
     /// The first seed.
@@ -25,8 +25,8 @@ struct Args {
     #[arg(long)]
     minutes: Option<u64>,
     /// Only this: single, mirror or raidz2, with "+log" if it has a log device, for a workload of files; a
-    /// layout of the matrix with "all:" before it for a workload of everything; one of the former with "threads:" before it
-    /// for several threads at once.
+    /// layout of the matrix with "all:" before it for a workload of everything; one of the former with
+    /// "threads:" before it for several threads at once.
     #[arg(long)]
     layout: Option<Subject>,
     /// Steps of each workload.
@@ -41,15 +41,15 @@ struct Args {
     /// Only the cut at this operation.
     #[arg(long)]
     cut: Option<u64>,
-    /// Parameters of the engine that differ, as NAME=VALUE,…: metaslab_force_ganging=1024,metaslab_force_ganging_pct=100
-    /// has most blocks in pieces.
+    /// Parameters of the engine that differ, as NAME=VALUE,…:
+    /// metaslab_force_ganging=1024,metaslab_force_ganging_pct=100 has most blocks in pieces.
     #[arg(long, default_value = "")]
     parameters: String,
     /// Threads.
     #[arg(long)]
     threads: Option<usize>,
-    /// Instead of cutting the power: for so many seconds for each layout with redundancy, disks vanish and come back, and
-    /// scrubs run, while somebody writes and reads.
+    /// Instead of cutting the power: for so many seconds for each layout with redundancy, disks vanish and
+    /// come back, and scrubs run, while files are written and read.
     #[arg(long)]
     load: Option<u64>,
 }
@@ -105,7 +105,7 @@ fn main() -> ExitCode {
                         lying: false,
                     };
                     match cut_everywhere(series) {
-                        Ok(cuts) => done.lock().unwrap_or_else(PoisonError::into_inner).add(&cuts),
+                        Ok(cuts) => vdev::sync::lock(&done).add(&cuts),
                         Err(broken) => {
                             failed.store(true, Ordering::Relaxed);
                             eprintln!("crash: {broken}");

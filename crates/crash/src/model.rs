@@ -1,16 +1,16 @@
-//! What the file system should hold, and held after each step before.
+//! Model of a file system: its expected contents now and after each earlier step.
 //!
 //! Names are one sequence of versions; each file is a sequence of its own. The intent log may bring back
-//! a newer version of the names than of a file that nobody asked to be durable, but never an older one
-//! than what was.
+//! a newer version of the names than of a file that was not synced, but never a version older than the
+//! last durable one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A file of the model, whatever its names.
+/// Number of a file of the model, independent of its names.
 pub type FileId = u64;
 
-/// What a name leads to.
+/// Target of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Entry {
     /// A directory.
@@ -22,7 +22,7 @@ pub enum Entry {
 }
 
 impl Entry {
-    /// The file.
+    /// Number of the file.
     pub fn id(self) -> FileId {
         match self {
             Entry::Dir(id) | Entry::File(id) | Entry::Symlink(id) => id,
@@ -30,43 +30,43 @@ impl Entry {
     }
 }
 
-/// All names, by path.
+/// All names of a file system: path to target.
 pub type Names = BTreeMap<String, Entry>;
 
-/// What a file is.
+/// Content and attributes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileState {
-    /// Its contents; of a symbolic link the target.
+    /// Content; for a symbolic link, its target.
     pub bytes: Vec<u8>,
-    /// Its permissions.
+    /// Permission bits.
     pub mode: u32,
-    /// Its extended attributes.
+    /// Extended attributes by name.
     pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// A state and the step that made it.
+/// A state, and the step that produced it.
 #[derive(Debug, Clone)]
 pub struct Version<T> {
     /// Number of the step.
     pub step: u64,
-    /// The state from that step on.
+    /// State from that step on.
     pub state: Arc<T>,
 }
 
-/// A snapshot.
+/// A snapshot of the model.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// The step that took it.
+    /// Step that created it.
     pub taken: u64,
-    /// The step that destroyed it.
+    /// Step that destroyed it.
     pub destroyed: Option<u64>,
-    /// Its names.
+    /// Names at that step.
     pub names: Arc<Names>,
-    /// Its files.
+    /// Files at that step.
     pub files: BTreeMap<FileId, Arc<FileState>>,
 }
 
-/// The file system, with its history.
+/// Model of a file system with its history.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     /// Versions of the names; the first is empty.
@@ -80,7 +80,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// An empty file system.
+    /// The model of an empty file system.
     pub fn new() -> Model {
         Model { names: vec![Version { step: 0, state: Arc::default() }], ..Model::default() }
     }
@@ -91,37 +91,37 @@ impl Model {
     }
 
     /// Begins the next step.
-    pub fn begin_step(&mut self) -> u64 {
+    pub(crate) fn begin_step(&mut self) -> u64 {
         self.step += 1;
         self.step
     }
 
-    /// The names as they are now.
+    /// The current names.
     pub fn now(&self) -> &Names {
         self.names.last().map_or_else(|| unreachable!("there is a first version"), |version| &version.state)
     }
 
-    /// A file as it is now.
+    /// The current state of a file.
     pub fn file(&self, id: FileId) -> &FileState {
         let versions = self.files.get(&id).and_then(|versions| versions.last());
         versions.map_or_else(|| panic!("no file {id} in the model"), |version| &version.state)
     }
 
-    /// Changes the names.
-    pub fn change_names(&mut self, change: impl FnOnce(&mut Names)) {
+    /// Changes the names in the current step.
+    pub(crate) fn change_names(&mut self, change: impl FnOnce(&mut Names)) {
         let mut names = self.now().clone();
         change(&mut names);
         self.names.push(Version { step: self.step, state: Arc::new(names) });
     }
 
-    /// A new file.
-    pub fn add_file(&mut self, state: FileState) -> FileId {
+    /// Adds a file in the current step; returns its number.
+    pub(crate) fn add_file(&mut self, state: FileState) -> FileId {
         self.last_id += 1;
         self.files.insert(self.last_id, vec![Version { step: self.step, state: Arc::new(state) }]);
         self.last_id
     }
 
-    /// Changes a file.
+    /// Changes a file in the current step.
     pub fn change_file(&mut self, id: FileId, change: impl FnOnce(&mut FileState)) {
         let mut state = self.file(id).clone();
         change(&mut state);
@@ -129,7 +129,7 @@ impl Model {
         self.files.entry(id).or_default().push(version);
     }
 
-    /// Takes a snapshot of what is there now.
+    /// Takes a snapshot of the current state.
     pub fn snapshot(&mut self, name: &str) {
         let files = self.now().values().map(|entry| {
             let id = entry.id();
@@ -145,7 +145,7 @@ impl Model {
     }
 }
 
-/// The versions that may be seen when everything up to `durable` is certain and nothing after `begun` had
+/// The versions that may be found if all steps up to `durable` are durable and no step after `begun` was
 /// begun.
 pub fn possible<T>(versions: &[Version<T>], durable: u64, begun: u64) -> impl Iterator<Item = &Version<T>> {
     let first = versions.iter().rposition(|version| version.step <= durable).unwrap_or(0);

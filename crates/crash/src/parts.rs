@@ -1,12 +1,12 @@
-//! Is what is in a head made of versions that may be found?
+//! Checks that the contents of a head consist of permitted versions.
 //!
 //! Names are one sequence of versions; each file is a sequence of its own. The intent log may bring back
-//! a newer version of the names than of a file that nobody asked to be durable, but never an older one
-//! than what was.
+//! a newer version of the names than of a file that was not synced, but never a version older than the
+//! last durable one.
 
 use crate::workload::Failure;
-use cenote_matrix::content::{Content, File, Head, Model, Tree};
-use cenote_matrix::judge::walk;
+use cenote_interop::content::{Content, File, Head, Model, Tree};
+use cenote_interop::judge::walk;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,24 +15,24 @@ use zpl::{FileKind, Filesystem, Node};
 
 const SECTOR: usize = 512;
 
-/// The versions of a head that may be found.
+/// The permitted versions of a head.
 pub struct Span<'a> {
-    /// Versions of everything, in the order of their steps.
+    /// Versions of the whole pool, in the order of their steps.
     pub versions: &'a [(u64, Model)],
-    /// The number of the head.
+    /// Number of the head.
     pub head: u64,
-    /// Its names are of this step or later.
+    /// Earliest step of its names.
     pub names: u64,
-    /// Everything in it is of this step or later.
+    /// Earliest step of all its contents.
     pub of_head: u64,
-    /// Files that are of later steps, by head and number.
+    /// Earliest steps of single files, by head and file number.
     pub files: &'a BTreeMap<(u64, u64), u64>,
-    /// Nothing is of a later step than this.
+    /// Latest step of any content.
     pub until: u64,
 }
 
 impl Span<'_> {
-    /// Versions of the head from the last one that is certain.
+    /// Versions of the head from the last durable one on.
     pub(crate) fn since(&self, durable: u64) -> impl Iterator<Item = (u64, &Head)> {
         let first = self.versions.iter().rposition(|(step, _)| *step <= durable).unwrap_or(0);
         let possible = self.versions[first..].iter().take_while(|(step, _)| *step <= self.until);
@@ -49,7 +49,7 @@ impl Span<'_> {
         })
     }
 
-    /// The versions of a file.
+    /// Permitted versions of a file.
     fn file(&self, object: u64, serial: u64) -> Vec<&Rc<File>> {
         let durable = self.files.get(&(self.head, serial)).copied().unwrap_or(0).max(self.of_head);
         let mut found: Vec<&Rc<File>> = Vec::new();
@@ -62,11 +62,11 @@ impl Span<'_> {
         found
     }
 
-    /// Looks at a volume.
+    /// Checks the data of a volume.
     ///
     /// # Errors
-    /// What is wrong.
-    pub fn check_volume(&self, volume: &VolumeWriter) -> Result<(), Failure> {
+    /// [`Failure`]: the first sector that has no permitted version.
+    pub(crate) fn check_volume(&self, volume: &VolumeWriter) -> Result<(), Failure> {
         let contents = self.since(self.of_head).filter_map(|(_, head)| match &head.content {
             Content::Volume(bytes) => Some(&***bytes),
             Content::Files(_) => None,
@@ -82,17 +82,17 @@ impl Span<'_> {
     }
 }
 
-/// Looks whether every sector is of one of these versions, or every byte of it.
+/// Checks that every sector, or every byte of it, is of one of these versions.
 fn check_sectors(bytes: &[u8], versions: &[&[u8]]) -> Result<(), String> {
     for (i, sector) in bytes.chunks(SECTOR).enumerate() {
         let fits = versions.iter().any(|version| {
             let known = version.get(i * SECTOR..).unwrap_or(&[]);
             let known = &known[..known.len().min(sector.len())];
-            // What lies behind the end of a version are zeros.
+            // Bytes after the end of a version are zeros.
             sector[..known.len()] == *known && sector[known.len()..].iter().all(|byte| *byte == 0)
         });
-        // A record of the log has the bytes that were there when it was written: newer ones than its own, up to the
-        // byte where it begins or ends.
+        // A record of the log has the bytes that were there when it was written: newer ones than its own, up
+        // to the byte where it begins or ends.
         let is_known = |at: usize, byte: u8| {
             versions.iter().any(|version| version.get(at).copied().unwrap_or(0) == byte)
         };
@@ -103,10 +103,10 @@ fn check_sectors(bytes: &[u8], versions: &[&[u8]]) -> Result<(), String> {
     Ok(())
 }
 
-/// Looks at a file system.
+/// Checks the names and files of a file system.
 ///
 /// # Errors
-/// Why no version fits.
+/// [`Failure`]: the reasons why no permitted version matches.
 pub fn check_head(fs: &Arc<Filesystem>, span: &Span<'_>) -> Result<(), Failure> {
     let found = walk(fs)?;
     let mut reasons = Vec::new();
@@ -153,7 +153,7 @@ fn check_tree(
     Ok(())
 }
 
-/// Whether a file is one of these versions, part by part.
+/// Checks each part of a file against these versions.
 fn check_file(node: &Node, versions: &[&Rc<File>]) -> Result<(), String> {
     let attrs = node.attrs();
     let any = |what: &str, test: &dyn Fn(&File) -> bool| match versions.iter().any(|file| test(file)) {

@@ -1,4 +1,5 @@
-//! The workload while disks are taken out of service and brought back, scrubbed and resilvered, little by little.
+//! The workload while disks are taken out of service and brought back, scrubbed and resilvered, little by
+//! little.
 //!
 //! # What is demanded
 //! - Nothing fails, and everything reads as it was written, at any time.
@@ -49,7 +50,7 @@ fn disturb(work: &Work, step: u64, layout: Layout, random: &mut Random) -> Resul
     Ok(())
 }
 
-/// Runs the workload.
+/// Runs the workload with scans.
 ///
 /// # Errors
 /// If anything fails.
@@ -63,19 +64,19 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     Ok(work.end().0)
 }
 
-/// What scrubs have found.
+/// Counts of the scrubs of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Scrubbed {
-    /// Places that had flipped.
-    pub flipped: u64,
-    /// Bytes that were repaired.
+    /// Number of corrupted ranges.
+    pub(crate) flipped: u64,
+    /// Number of bytes that were repaired.
     pub repaired: u64,
     /// Blocks that could not be.
     pub errors: u64,
 }
 
-/// Flips bits on as many disks as can be spared, at random places that hold something, while the workload runs; scrubs; and
-/// looks whether every copy is right again.
+/// Flips bits on as many disks as can be spared, at random places that hold something, while the workload
+/// runs; scrubs; and looks whether every copy is right again.
 ///
 /// # Errors
 /// If anything fails or is wrong at the end.

@@ -1,25 +1,25 @@
-//! What is cut: a workload on a layout.
+//! Subject of a series: a workload on a layout.
 
 use crate::disks::Layout;
 use std::str::FromStr;
 
-/// What is cut.
+/// Workload and layout of a series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
-    /// Files of one file system: many cuts in little time.
+    /// Files of one file system; the fastest workload.
     Files(Layout),
-    /// Everything that can be done to a pool, on a layout of `cenote-matrix`.
+    /// All operations on a pool, on a layout of `cenote-interop`.
     World(&'static str),
-    /// The same files while disks are taken away and brought back, scrubbed and resilvered.
+    /// Files of one file system, while disks are removed, returned, scrubbed and resilvered.
     Scans(Layout),
-    /// Files of two file systems, by several threads while txgs are written.
+    /// Files of two file systems, changed by several threads while txgs are written.
     Actors(Layout),
 }
 
 impl Subject {
-    /// All of them.
+    /// All subjects.
     pub fn all() -> Vec<Subject> {
-        let worlds = cenote_matrix::plan::layouts().into_iter().map(|(name, _)| Subject::World(name));
+        let worlds = cenote_interop::plan::layouts().into_iter().map(|(name, _)| Subject::World(name));
         let redundant = Layout::all().into_iter().filter(|layout| layout.spare_disks() > 0);
         Layout::all()
             .into_iter()

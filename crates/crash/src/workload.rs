@@ -1,6 +1,6 @@
 //! A seeded workload on a pool of simulated disks, with the model beside it.
 //!
-//! One thread does everything, and txgs are written when the workload says so or somebody waits for one: a
+//! One thread does everything, and txgs are written when the workload says so or a call waits for one: a
 //! run is reproduced by its seed.
 
 use crate::check;
@@ -27,14 +27,14 @@ use zpl::{
 
 /// Name of the pool.
 pub const POOL: &str = "crash";
-/// Largest file.
+/// Largest size of a file in bytes.
 const FILE_MAX: u64 = 200_000;
-/// Bytes of a record.
+/// Record size in bytes.
 pub const RECORD: u64 = 8192;
-/// Most names.
+/// Largest number of names.
 const NAMES_MAX: usize = 40;
 
-/// Something became certain.
+/// A promise: what is durable from which disk operation on.
 #[derive(Debug, Clone, Copy)]
 pub struct Ack {
     /// Operations of the disks by then.
@@ -47,21 +47,21 @@ pub struct Ack {
 
 /// A run: what was done to the disks, and what was promised when.
 pub struct Run {
-    /// Layout of the disks.
+    /// Layout of the pool.
     pub layout: Layout,
     /// Operations of the disks before the workload began: the pool is there.
     pub base: Vec<(usize, Op)>,
-    /// Operations of the disks.
+    /// Disk operations of the workload.
     pub ops: Vec<(usize, Op)>,
-    /// Promises and steps.
+    /// Promises and beginnings of steps, in order.
     pub acks: Vec<Ack>,
-    /// The history.
+    /// Model of the file system, with its history.
     pub model: Model,
 }
 
 impl Run {
     /// How many promises had been made.
-    pub fn promises(&self, operation: u64) -> usize {
+    pub(crate) fn promises(&self, operation: u64) -> usize {
         let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
         before.filter(|ack| ack.is_durable).count()
     }
@@ -89,7 +89,7 @@ pub fn env(seed: u64) -> Env {
 /// Why a workload stopped: anything but what it expects is a bug.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A workload at work.
+/// A workload in progress.
 pub struct Work {
     layout: Layout,
     disks: Disks,
@@ -119,7 +119,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
 /// Makes a pool of this layout, with a root file system and nothing in it.
 ///
 /// # Errors
-/// If that fails.
+/// If the pool cannot be created.
 pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, PoolError> {
     let mut spec = disks.spec(POOL, layout);
     let fill_env = env.clone();
@@ -138,6 +138,9 @@ pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, 
 }
 
 /// Opens the root file system for writing.
+///
+/// # Errors
+/// If it cannot be opened.
 pub fn open_fs(pool: &Arc<LivePool>, seed: u64) -> Result<HeadFs, Failure> {
     let head = pool.heads().open_by_name(POOL)?;
     let options = FsOptions { record_size: RECORD, ..FsOptions::default() };
@@ -148,7 +151,7 @@ impl Work {
     /// Makes a pool on new disks.
     ///
     /// # Errors
-    /// If that fails.
+    /// If the pool cannot be created.
     pub fn new(layout: Layout, seed: u64) -> Result<Work, Failure> {
         Work::new_in(layout, seed, env(seed), true)
     }
@@ -156,7 +159,7 @@ impl Work {
     /// The same in some other world. `is_recorded`: what is done to the disks is remembered.
     ///
     /// # Errors
-    /// If that fails.
+    /// If the pool cannot be created.
     pub fn new_in(layout: Layout, seed: u64, env: Env, is_recorded: bool) -> Result<Work, Failure> {
         let disks = Disks::new(layout.disks(), seed);
         if is_recorded {
@@ -184,12 +187,12 @@ impl Work {
         Ok(work)
     }
 
-    /// The disks.
+    /// Disks of the pool.
     pub fn disks(&self) -> &Disks {
         &self.disks
     }
 
-    /// The pool.
+    /// The open pool.
     pub fn pool(&self) -> &Arc<LivePool> {
         &self.pool
     }
@@ -199,20 +202,20 @@ impl Work {
         self.into_run()
     }
 
-    /// The next step.
+    /// Runs the next step.
     ///
     /// # Errors
-    /// If it fails.
+    /// If an operation fails.
     pub fn advance(&mut self) -> Result<(), Failure> {
         self.model.begin_step();
         self.ack(false);
         self.step()
     }
 
-    /// Looks whether everything reads as it was written, as those see it who use the pool.
+    /// Checks through the open pool that everything reads as it was written.
     ///
     /// # Errors
-    /// If not.
+    /// [`Failure`]: the first difference.
     pub fn look(&self) -> Result<(), Failure> {
         let run = Run {
             layout: self.layout,
@@ -226,7 +229,7 @@ impl Work {
     }
 
     /// Flips bits in something that is on a disk. Labels are spared: they have copies of their own.
-    pub fn rot(&self, disk: usize, random: &mut Random) {
+    pub(crate) fn rot(&self, disk: usize, random: &mut Random) {
         self.rot_bytes(disk, random, 512);
     }
 
@@ -244,7 +247,7 @@ impl Work {
     /// Exports the pool.
     ///
     /// # Errors
-    /// If that fails.
+    /// If the pool cannot be created.
     pub fn export(self) -> Result<(Run, Disks), Failure> {
         let pool = Arc::clone(&self.pool);
         let done = self.into_run();
@@ -252,11 +255,11 @@ impl Work {
         Ok(done)
     }
 
-    /// Makes everything durable; then the power goes off.
+    /// Makes everything durable, then cuts the power.
     ///
     /// # Errors
     /// If a txg cannot be written.
-    pub fn lose_power(self, fate: Fate, seed: u64) -> Result<(Run, Disks), Failure> {
+    pub(crate) fn lose_power(self, fate: Fate, seed: u64) -> Result<(Run, Disks), Failure> {
         self.pool.sync()?;
         let (run, disks) = self.into_run();
         let after = disks.after_cut(fate, seed);

@@ -33,12 +33,13 @@ use crate::fuse::{
 };
 use crate::shown::{END, attr, cursor, position};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
+use admin::served::ServedFilesystem;
 use cenote::Error;
-use cenote::files::served::{BCLONE_WAIT_DIRTY, FileRange, Fs, Hold, NewFile, WriteHow};
 use cenote::files::{
     AccessTimes, Allocate, Attrs, BeginError, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs,
     RenameHow, XattrHow, ZplError,
 };
+use cenote::files::{BCLONE_WAIT_DIRTY, FileRange, Fs, Hold, NewFile, WriteHow};
 use format::ObjectId;
 pub(crate) use lookups::{Lookups, is_later};
 pub use manner::Manner;

@@ -19,7 +19,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
-use cenote::copy::source::{child_filesystems, setting};
+use admin::served::setting;
+use cenote::copy::child_filesystems;
 use cenote::{Dataset, Error, Filesystem, Node};
 use format::ObjectId;
 

@@ -8,7 +8,7 @@
 
 use std::error::Error;
 
-pub use cenote::copy::meta::{Kind, Stamp as Time};
+pub use cenote::copy::{Kind, Stamp as Time};
 
 /// What `stat` tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

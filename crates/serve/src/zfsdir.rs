@@ -251,7 +251,7 @@ impl ZfsDir {
     }
 
     fn writer(&self) -> PoolWriter {
-        PoolWriter::shared(Arc::clone(&self.pool))
+        PoolWriter::shared(Arc::clone(&self.pool), None)
     }
 
     /// For a change in somebody's name.

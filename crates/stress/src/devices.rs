@@ -1,8 +1,9 @@
-//! Device faults during a round: a device leaves, is corrupted, and returns. One device at a time, and only while all
-//! others hold all data.
+//! Device faults during a round: a device leaves, is corrupted, and returns. One device at a time, and only
+//! while all others hold all data.
 //!
-//! Image files are moved away, removed, truncated, and replaced by an older copy; loop devices are made read-only.
-//! Now and then no device accepts writes: the pool suspends, and resumes without loss after `zpool clear`.
+//! Image files are moved away, removed, truncated, and replaced by an older copy; loop devices are made
+//! read-only. Now and then no device accepts writes: the pool suspends, and resumes without loss after `zpool
+//! clear`.
 
 use crate::Random;
 use crate::world::{DEVICE, Medium, Outcome, World, fail, lock, system, text};
@@ -197,8 +198,8 @@ pub(crate) fn scrub(world: &World) -> Outcome {
         let status = world.run_ok(ACTOR, &["zpool", "status", "-v", "tank"])?.out;
         world.note(&status);
         world.run_ok(ACTOR, &["zpool", "clear", "tank"])?;
-        // A kill may have ended the wait, or another actor the scrub. The next fault must not come before a complete
-        // scrub.
+        // A kill may have ended the wait, or another actor the scrub. The next fault must not come before a
+        // complete scrub.
         if completed.is_success() && status.contains("scrub repaired") {
             return check_health(world);
         }

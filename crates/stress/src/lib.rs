@@ -1,20 +1,21 @@
 //! Stress tests: several actors at once on a daemon and a pool of their own, in rounds decided by a seed.
 //!
-//! Actors use the commands and mounts as users do; no crate of the engine is linked. A round makes a pool (`world`)
-//! and runs at the same time: writers that know what their files must contain (`writer`, `model`), administrators
-//! whose verbs act on the same datasets (`verbs`), an actor that takes devices out of service, corrupts them and
-//! brings them back (`devices`), and one that kills the daemon. When the time is up, the result is checked (`judge`):
-//! against the models, by `cenote verify`, by `zdb -bcc` of OpenZFS, and with every set of devices that must suffice.
+//! Actors use the commands and mounts as users do; no crate of the engine is linked. A round makes a pool
+//! (`world`) and runs at the same time: writers that know what their files must contain (`writer`, `model`),
+//! administrators whose verbs act on the same datasets (`verbs`), an actor that takes devices out of service,
+//! corrupts them and brings them back (`devices`), and one that kills the daemon. When the time is up, the
+//! result is checked (`judge`): against the models, by `cenote verify`, by `zdb -bcc` of OpenZFS, and with
+//! every set of devices that must suffice.
 //!
 //! # What always holds
-//! - The actions of an actor follow from the seed, the round number and the actor's number. The exception is the
-//!   choice of concurrent verbs: the least tested combination comes next. The interleaving of threads is not
-//!   repeatable: a round that has failed is run again several times.
-//! - A round fails when a file has contents that no order of the writer's calls explains; when a command is ended by
-//!   a signal, panics or takes longer than `world::COMMAND_TIMEOUT`; when the pool is suspended; or when a check
-//!   fails.
-//! - The directory of a failed round is kept, with the devices, the daemon's log and `journal`: every command with
-//!   its time, actor, exit code and output. That of a successful round is removed.
+//! - The actions of an actor follow from the seed, the round number and the actor's number. The exception is
+//!   the choice of concurrent verbs: the least tested combination comes next. The interleaving of threads is
+//!   not repeatable: a round that has failed is run again several times.
+//! - A round fails when a file has contents that no order of the writer's calls explains; when a command is
+//!   ended by a signal, panics or takes longer than `world::COMMAND_TIMEOUT`; when the pool is suspended; or
+//!   when a check fails.
+//! - The directory of a failed round is kept, with the devices, the daemon's log and `journal`: every command
+//!   with its time, actor, exit code and output. That of a successful round is removed.
 //! - No more devices are faulty at a time than the layout tolerates.
 // A test kit: it makes files and starts programs.
 #![allow(clippy::disallowed_types)]

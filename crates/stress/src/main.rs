@@ -1,4 +1,5 @@
-//! `cenote-stress`: runs rounds of several actors until the time is up. `cargo xtask stress` builds and runs it.
+//! `cenote-stress`: runs rounds of several actors until the time is up. `cargo xtask stress` builds and runs
+//! it.
 
 use cenote_stress::{Actors, Plan, run};
 use clap::Parser;
@@ -6,8 +7,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-/// Runs several actors at once on a daemon and pool of their own: writers, administrators, failing devices, kill -9;
-/// then checks the result by models, cenote verify, zdb -bcc and with every set of devices that must suffice
+/// Runs several actors at once on a daemon and pool of their own: writers, administrators, failing devices,
+/// kill -9; then checks the result by models, cenote verify, zdb -bcc and with every set of devices that must
+/// suffice
 #[derive(Parser)]
 struct Args {
     /// Seed of all random choices (random and reported, if not given)

@@ -1,5 +1,5 @@
-//! Writing to files through memory maps, in a separate process: while the kernel waits for a file system to unmap or
-//! write back pages, no thread of that process can allocate memory.
+//! Writing to files through memory maps, in a separate process: while the kernel waits for a file system to
+//! unmap or write back pages, no thread of that process can allocate memory.
 #![allow(unsafe_code)] // mmap and munmap.
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -10,15 +10,16 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// A shared mapping of a file. It is written through `/proc/self/mem`: no reference into it is ever made, and a file
-/// system that has gone away causes an error, not a signal.
+/// A shared mapping of a file. It is written through `/proc/self/mem`: no reference into it is ever made, and
+/// a file system that has gone away causes an error, not a signal.
 struct Map {
     at: *mut c_void,
     len: usize,
 }
 
 impl Map {
-    /// Maps the first `len` bytes of a file that is open for reading and writing. The file may be closed afterwards.
+    /// Maps the first `len` bytes of a file that is open for reading and writing. The file may be closed
+    /// afterwards.
     fn of(file: &File, len: usize) -> io::Result<Map> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses an unused address range.
@@ -49,8 +50,8 @@ const WRITTEN: &str = "map: written";
 const SYNCED: &str = "map: synced";
 const FAILED: &str = "map: failed: ";
 
-/// Acts as the mapping process if the environment asks for it; returns whether it did. Programs with writers call it
-/// first in `main`, tests in a test function named `map_writer`.
+/// Acts as the mapping process if the environment asks for it; returns whether it did. Programs with writers
+/// call it first in `main`, tests in a test function named `map_writer`.
 pub fn map_writer() -> bool {
     let (Some(file), Ok(offset)) = (std::env::var_os(FILE), std::env::var(OFFSET)) else { return false };
     let offset = offset.parse().unwrap_or(0);

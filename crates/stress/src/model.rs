@@ -1,8 +1,8 @@
 //! The contents that the files of a writer may have.
 //!
-//! For each path the model keeps the states since the last one known to be on disk, that one first. Without a crash a
-//! file has the last state. After a crash it has any of them, or a mixture of two consecutive ones: a write done in
-//! part.
+//! For each path the model keeps the states since the last one known to be on disk, that one first. Without a
+//! crash a file has the last state. After a crash it has any of them, or a mixture of two consecutive ones: a
+//! write done in part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -122,8 +122,8 @@ impl Model {
         compare(&self.tree(), found)
     }
 
-    /// Checks the files found after a crash, and makes them the new states. Earlier states stay possible if the
-    /// daemon that answered may be about to be killed.
+    /// Checks the files found after a crash, and makes them the new states. Earlier states stay possible if
+    /// the daemon that answered may be about to be killed.
     pub(crate) fn accept(&mut self, found: &Tree) -> Result<(), String> {
         for (path, states) in &self.0 {
             let file = found.get(path).cloned();
@@ -159,8 +159,8 @@ fn is_explained(states: &[State], found: &Content) -> bool {
         || states.windows(2).any(|pair| is_between(pair, found))
 }
 
-/// Whether `found` is a partially done change: for a call, the new contents up to some byte and then the old; for a
-/// mapping, any of its pages.
+/// Whether `found` is a partially done change: for a call, the new contents up to some byte and then the old;
+/// for a mapping, any of its pages.
 fn is_between(pair: &[State], found: &Content) -> bool {
     let [State { content: old, .. }, State { content: Some(new), cause }] = pair else { return false };
     if *cause == Cause::Name {

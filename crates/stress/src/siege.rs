@@ -1,15 +1,16 @@
 //! Siege: two unprivileged users attack the daemon of root.
 //!
-//! Each runs every verb with all kinds of operands; sends frames that are truncated, repeated, forged or carry
-//! descriptors; leaves connections open; and places symbolic links at mount points of file systems that the user may
-//! create. In the first half of the time the daemon runs undisturbed, and must release the memory, descriptors and
-//! threads it took. In the second half it is killed now and then.
+//! Each runs every verb with all kinds of operands; sends frames that are truncated, repeated, forged or
+//! carry descriptors; leaves connections open; and places symbolic links at mount points of file systems that
+//! the user may create. In the first half of the time the daemon runs undisturbed, and must release the
+//! memory, descriptors and threads it took. In the second half it is killed now and then.
 //!
 //! # What always holds
-//! - The threads of a user have that user's rights only: the kernel decides what they may do, as for any program.
-//! - The siege fails when the daemon does not answer root, when a user sees data of root, when data of root has
-//!   changed (files, datasets, properties, mounts), when the daemon does not release what it took for the users, and
-//!   when the pool is not sound at the end.
+//! - The threads of a user have that user's rights only: the kernel decides what they may do, as for any
+//!   program.
+//! - The siege fails when the daemon does not answer root, when a user sees data of root, when data of root
+//!   has changed (files, datasets, properties, mounts), when the daemon does not release what it took for the
+//!   users, and when the pool is not sound at the end.
 
 use crate::judge::{verify, zdb};
 use crate::world::{self, Failure, Outcome, World, fail};
@@ -37,8 +38,8 @@ const USER_TIMEOUT_S: &str = "5";
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Connections that a user leaves open.
 const IDLE_MAX: usize = 40;
-/// Bytes of memory, descriptors and threads that the daemon may have gained after the first half, when caches are
-/// warm.
+/// Bytes of memory, descriptors and threads that the daemon may have gained after the first half, when caches
+/// are warm.
 const MEMORY_SLACK: u64 = 96 << 20;
 const DESCRIPTORS_SLACK: u64 = 16;
 const THREADS_SLACK: u64 = 24;
@@ -72,8 +73,8 @@ pub fn run(plan: &Plan) -> Result<(), Failure> {
     std::fs::create_dir_all(&plan.folder)?;
     // The original program may be where the users cannot run it.
     let program = plan.folder.join("cenote");
-    // A separate process copies it: a descriptor of this one that is open for writing would be inherited by programs
-    // that other threads start meanwhile, and a program open for writing cannot be run.
+    // A separate process copies it: a descriptor of this one that is open for writing would be inherited by
+    // programs that other threads start meanwhile, and a program open for writing cannot be run.
     if !std::process::Command::new("cp").arg(&plan.program).arg(&program).status()?.success() {
         return fail(format!("{} cannot be copied", plan.program.display()));
     }
@@ -226,8 +227,8 @@ fn read_all(folder: &Path, files: &mut Vec<(PathBuf, Vec<u8>)>) -> Outcome {
     Ok(())
 }
 
-/// Resources of the daemon. Not counted: the block cache, which has its own limit, and the rings of mounts that were
-/// busy, which the kernel frees only with the mount.
+/// Resources of the daemon. Not counted: the block cache, which has its own limit, and the rings of mounts
+/// that were busy, which the kernel frees only with the mount.
 #[derive(Debug)]
 struct Usage {
     memory: u64,
@@ -451,7 +452,8 @@ impl User<'_> {
         self.random.of(&all).clone()
     }
 
-    /// Sends a frame to the socket. Only the checks of root and of the daemon's resources count, not the reply.
+    /// Sends a frame to the socket. Only the checks of root and of the daemon's resources count, not the
+    /// reply.
     fn frame(&mut self) {
         let Ok(stream) = UnixStream::connect(self.world.folder.join("socket")) else { return };
         // A full buffer ends a call: the daemon need not read after a refusal.

@@ -1,11 +1,11 @@
 //! Administrators: two or three concurrent verbs on a dataset, its parent and its child.
 //!
-//! The combinations are not left to chance: the pair of verbs tested least, over all rounds, comes next (`Coverage`),
-//! and every third combination has a third verb. The objects a verb needs (a dataset, a snapshot, a clone) are made
-//! before it, where possible.
+//! The combinations are not left to chance: the pair of verbs tested least, over all rounds, comes next
+//! (`Coverage`), and every third combination has a third verb. The objects a verb needs (a dataset, a
+//! snapshot, a clone) are made before it, where possible.
 //!
-//! A verb may be refused because another one was faster. It is a failure when the pool is suspended, or when a
-//! command panics or does not end. The state of the datasets is checked at the end of the round.
+//! A verb may be refused because another one was faster. It is a failure when the pool is suspended, or when
+//! a command panics or does not end. The state of the datasets is checked at the end of the round.
 
 use crate::Random;
 use crate::world::{Completed, Outcome, World, fail, lock};
@@ -218,7 +218,8 @@ fn look(world: &World, actor: &str) -> Outcome {
     world.run_ok(actor, &["zfs", "list", "-H", "-r", "-t", "all", BASE]).map(drop)
 }
 
-/// The names in a combination. They are few, so that the verbs of several administrators act on the same datasets.
+/// The names in a combination. They are few, so that the verbs of several administrators act on the same
+/// datasets.
 struct Names(Vec<(&'static str, String)>);
 
 impl Names {

@@ -327,8 +327,8 @@ impl World {
             return fail(format!("{actor}: '{line}' has not ended after {} s", COMMAND_TIMEOUT.as_secs()));
         }
         let is_stopped = err.contains("suspended") && !is_excused;
-        // 255: `zfs set` on a missing dataset, as in OpenZFS. 22: `zpool set` on a pool that a daemon could not
-        // import because its devices refused writes.
+        // 255: `zfs set` on a missing dataset, as in OpenZFS. 22: `zpool set` on a pool that a daemon could
+        // not import because its devices refused writes.
         if !matches!(code, 0..=2 | 22 | 255) || err.contains("panicked") || is_stopped {
             return fail(format!("{actor}: '{line}': {} {err}", output.status));
         }
@@ -416,7 +416,8 @@ impl World {
         rustix::process::Pid::from_raw(pid)
     }
 
-    /// Writes the stacks of the daemon's threads to the journal, to find the cause of a call that does not return.
+    /// Writes the stacks of the daemon's threads to the journal, to find the cause of a call that does not
+    /// return.
     fn record_stacks(&self) {
         let Some(pid) = self.daemon() else { return self.note("no daemon answers") };
         let id = pid.as_raw_nonzero().to_string();

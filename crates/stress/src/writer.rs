@@ -1,9 +1,9 @@
 //! A program that writes files in a file system of its own, and knows what they must contain.
 //!
-//! It creates, overwrites (through the cache, by direct I/O and through maps), truncates, punches, clones, labels,
-//! renames and removes files, and makes some of them durable by `fsync`. It takes snapshots, also of pages that only
-//! the kernel holds, rolls back to them, reads them again and copies out of them. After a crash it compares the files
-//! with its model, and continues from what it found.
+//! It creates, overwrites (through the cache, by direct I/O and through maps), truncates, punches, clones,
+//! labels, renames and removes files, and makes some of them durable by `fsync`. It takes snapshots, also of
+//! pages that only the kernel holds, rolls back to them, reads them again and copies out of them. After a
+//! crash it compares the files with its model, and continues from what it found.
 
 use crate::Random;
 use crate::map::Mapper;
@@ -385,8 +385,8 @@ impl Writer {
         let completed = world.run(&self.name, &["zfs", "snapshot", &full])?;
         if completed.is_success() {
             if world.has_kills {
-                // A new daemon may have taken the snapshot of what the previous one had on disk. Nothing was written
-                // since.
+                // A new daemon may have taken the snapshot of what the previous one had on disk. Nothing was
+                // written since.
                 self.recover(world)?;
             }
             self.model.settle_all();

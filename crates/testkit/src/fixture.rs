@@ -2,7 +2,7 @@
 //!
 //! # Order
 //! lock `target/fixtures/NAME.lock` -> unpack into a temporary folder -> check sizes -> rename to
-//! `target/fixtures/NAME` -> write `NAME.stamp`. Whoever comes second finds the stamp. A run
+//! `target/fixtures/NAME` -> write `NAME.stamp`. A second process finds the stamp. A run
 //! that is killed leaves a temporary folder at worst, never a half pool under the name.
 
 use std::fs::{self, File};
@@ -323,7 +323,7 @@ fn make_read_only(path: &Path) -> io::Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o444))
 }
 
-/// A temporary folder is private to its maker; the finished one is for every user who may build.
+/// A temporary directory is private to its owner; the finished one is readable by every user.
 fn make_searchable(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))

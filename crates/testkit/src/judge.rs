@@ -32,8 +32,8 @@ pub fn need_tool(name: &str) -> Option<PathBuf> {
 
 /// A command of a tool for which time passes twenty times as fast, where `faketime` is there.
 ///
-/// `zdb` ends only when what it has read ahead is old enough to be dropped, and does nothing else for up to six seconds:
-/// half the time of our tests would go there.
+/// `zdb` ends only when what it has read ahead is old enough to be dropped, and does nothing else for up to
+/// six seconds: half the time of our tests would go there.
 pub fn hurried(tool: impl AsRef<Path>) -> Command {
     let Some(faketime) = self::tool("faketime") else { return Command::new(tool.as_ref()) };
     forget_ended_hurries(Path::new("/dev/shm"));
@@ -44,8 +44,8 @@ pub fn hurried(tool: impl AsRef<Path>) -> Command {
 
 /// Removes what a `faketime` that was killed left behind.
 ///
-/// It keeps shared memory under its own process number and does not start when there is some already: a later one
-/// that gets the same number would fail, which happens by chance after some ten thousand processes.
+/// It keeps shared memory under its own process number and does not start when there is some already: a later
+/// one that gets the same number would fail, which happens by chance after some ten thousand processes.
 fn forget_ended_hurries(shared_memory: &Path) {
     let Ok(entries) = std::fs::read_dir(shared_memory) else { return };
     for entry in entries.flatten() {
@@ -60,8 +60,8 @@ fn forget_ended_hurries(shared_memory: &Path) {
     }
 }
 
-/// `zdb -bcc` reads every block of an exported pool whose devices are in `dir` and finds nothing wrong; skips without
-/// `zdb`.
+/// `zdb -bcc` reads every block of an exported pool whose devices are in `dir` and finds nothing wrong; skips
+/// without `zdb`.
 ///
 /// # Panics
 /// If it finds something, with all that it says.
@@ -100,7 +100,7 @@ pub fn need_file(path: &str) -> bool {
 #[must_use]
 pub fn need_root() -> bool {
     use std::os::unix::fs::MetadataExt;
-    // The owner of our own entry in /proc is who we are, without a call that needs `unsafe`.
+    // The owner of the process's entry in /proc is its user, without a call that needs `unsafe`.
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     if !root {
         skip("needs root");

@@ -186,7 +186,7 @@ pub(super) fn in_process(mut config: PoolConfig) -> PoolConfig {
 
 /// The same of a pool that is open for change.
 pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
-    listed(pool.config(), pool.view()?.spa())
+    listed(pool.live().config(), pool.view()?.spa())
 }
 
 /// Notes that a pool is imported, and how: in the cache file that is to list it, and in our own. `config` has the

@@ -37,7 +37,7 @@ pub fn set_pool_props(
     command: &str,
 ) -> Result<(), ChangeError> {
     change(search, name, command, |pool| {
-        pool.live().set_host_id(cenote::host_id());
+        pool.live().set_host_id(crate::host_id());
         Ok(pool.live().set_props(props.to_vec())?)
     })
 }
@@ -141,7 +141,7 @@ fn check_ashift(pool: &PoolWriter, new: &NewVdevs, wanted: Option<u8>) -> Result
     if new.allow.ashift {
         return Ok(());
     }
-    let config = pool.config();
+    let config = pool.live().config();
     let known = || config.vdev_tree.children.iter().filter(|top| !top.is_log).filter_map(|top| top.ashift);
     let counted = new.layout.tops.iter().filter(|top| top.class != LayoutClass::Log);
     for top in counted {
@@ -171,7 +171,7 @@ pub fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), Cha
         Ok(pool) => pool,
         Err(error) => return leave_unwritten(guid, error),
     };
-    let config = pool.config();
+    let config = pool.live().config();
     record(&pool, command)?;
     pool.close()?;
     forget(config.pool_guid)
@@ -210,7 +210,7 @@ pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), Ch
         Err(error @ ChangeError::ImportedReadOnly) => return leave_unwritten(guid, error),
         Err(error) => return Err(error),
     };
-    let config = pool.config();
+    let config = pool.live().config();
     record(&pool, command)?;
     pool.destroy()?;
     forget(config.pool_guid)

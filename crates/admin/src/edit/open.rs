@@ -22,5 +22,5 @@ pub fn open_pool(search: &Search, dataset: &str) -> Result<PoolWriter, EditError
 /// Whether a pool has vdevs for metadata and small blocks.
 pub fn has_special(pool: &Pool) -> bool {
     let spa = pool.spa();
-    pool.vdevs().tops().any(|(vdev, _)| spa.class_of(vdev).is_ok_and(|class| class == Class::Special))
+    pool.spa().tree().tops().any(|(vdev, _)| spa.class_of(vdev).is_ok_and(|class| class == Class::Special))
 }

@@ -6,7 +6,7 @@
 //! - Only what has succeeded is recorded, before the command that asked for it.
 
 use super::EditError;
-use cenote::PoolWriter;
+use cenote::{PoolWriter, history_command};
 use dsl::prop::PropValue;
 use format::nvlist::{NvList, NvValue};
 use std::time::Instant;
@@ -39,7 +39,10 @@ impl Operation {
         output: Option<NvList>,
     ) -> Result<(), EditError> {
         let input = if input.encode_native().len() > INPUT_MAX { NvList::new() } else { input };
-        Ok(pool.record_operation(self.name, input, output, self.begun.elapsed())?)
+        let ::pool::Command { user, hostname, .. } = history_command("", pool.caller());
+        let elapsed = self.begun.elapsed();
+        let entry = ::pool::Operation { name: self.name.to_owned(), input, output, elapsed, user, hostname };
+        Ok(pool.live().record_operation(entry).map_err(cenote::Error::from)?)
     }
 }
 

@@ -17,14 +17,14 @@ const PAGE: usize = 8 << 10;
 const CALL: usize = 1 << 20;
 /// O_DIRECT wants memory at such addresses.
 const ALIGNMENT: usize = 4096;
-/// Threads that write durably.
+/// Number of threads that write with O_DSYNC.
 const WRITERS: u64 = 10;
 /// Bytes that one log writer appends at a time.
 const LOG_RECORD: usize = 4096;
 /// Bytes that are appended before an fdatasync.
 const APPENDED: usize = 512;
 
-/// How much is done.
+/// Amount of work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
     /// Bytes of a file that is streamed, and of a database.
@@ -113,7 +113,8 @@ struct Job {
 #[derive(Clone, Copy)]
 enum Writes {
     Random,
-    /// The same, each thread in a file of its own: the kernel lets one thread at a time make a FUSE file durable.
+    /// The same, each thread in a file of its own: the kernel lets one thread at a time make a FUSE file
+    /// durable.
     Own,
     Append,
 }
@@ -190,7 +191,8 @@ fn run_job(
     Ok(times)
 }
 
-/// 8 KiB pages of a database, around the cache: read by 32 threads, written durably by 10, and both with a log.
+/// 8 KiB pages of a database, around the cache: read by 32 threads, written durably by 10, and both with a
+/// log.
 pub(super) fn database(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Database);
     let path = site.dir().join("table");

@@ -83,7 +83,8 @@ pub(super) fn tree(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Resu
 /// What is done to one name.
 type Step<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
 
-/// Names alone: empty files in folders of a thousand, made, opened and closed, asked for attributes, renamed, removed.
+/// Names alone: empty files in folders of a thousand, made, opened and closed, asked for attributes, renamed,
+/// removed.
 pub(super) fn names(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Files);
     let top = site.dir().join("names");

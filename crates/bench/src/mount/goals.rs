@@ -133,7 +133,8 @@ pub(super) fn judge(rows: &[Row]) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mount::meter::{Cpu, DeviceUse};
+    use crate::mount::device_use::DeviceUse;
+    use crate::mount::meter::Cpu;
     use std::time::Duration;
 
     fn row(system: &'static str, what: &str, count: u64, cpu_us: u64) -> Row {

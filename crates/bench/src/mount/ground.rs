@@ -12,8 +12,9 @@ pub(super) const URING: &str = "/sys/module/fuse/parameters/enable_uring";
 pub(super) const URING_BEFORE: &str = "enable_uring";
 pub(super) const IMAGE: &str = "image";
 
-/// Has the machine's memory at hand, so many bytes or half of what is free: a virtual machine gets what it has not used
-/// for some seconds from its host, page by page, and whoever is measured first would pay for it.
+/// Has the machine's memory at hand, so many bytes or half of what is free: a virtual machine gets what it
+/// has not used for some seconds from its host, page by page, and the system that is measured first would pay
+/// for it.
 pub(super) fn warm_memory(bytes: u64) -> Result<(), Failure> {
     let info = rustix::system::sysinfo();
     let free = info.freeram as u64 * u64::from(info.mem_unit) / 2;
@@ -30,8 +31,8 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// Makes an image of so many bytes in `dir`, filled so that the file system below has nothing to allocate later.
-    /// The loop device over it keeps no cache of its own.
+    /// Makes an image of so many bytes in `dir`, filled so that the file system below has nothing to allocate
+    /// later. The loop device over it keeps no cache of its own.
     pub(super) fn new(dir: PathBuf, bytes: u64, tools: Tools) -> Result<Ground, Failure> {
         let image = dir.join(IMAGE);
         let mut file = std::fs::File::create(&image)?;
@@ -73,7 +74,8 @@ impl Ground {
         drop_caches()
     }
 
-    /// Does something that mounts, while the kernel offers io_uring or does not. What is mounted keeps its transport.
+    /// Does something that mounts, while the kernel offers io_uring or does not. What is mounted keeps its
+    /// transport.
     pub(super) fn with_uring<T>(
         &self,
         on: bool,

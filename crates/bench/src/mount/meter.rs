@@ -1,54 +1,12 @@
 //! What a workload took: time, processors, bytes of the device.
 
+use super::device_use::DeviceUse;
 use super::site::Site;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Ticks of `/proc/PID/stat` in a second; Linux has had this number on every machine for decades.
 const TICKS: u64 = 100;
-const SECTOR: u64 = 512;
-
-/// What a device did.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct DeviceUse {
-    /// Bytes.
-    pub(super) read: u64,
-    /// Bytes.
-    pub(super) written: u64,
-    /// Requests to read, where they can be counted.
-    pub(super) reads: Option<u64>,
-}
-
-impl DeviceUse {
-    /// Of a block device, since it is there.
-    pub(super) fn of_disk(device: &Path) -> Option<DeviceUse> {
-        let name = device.file_name()?.to_str()?;
-        DeviceUse::of_stat(&std::fs::read_to_string(format!("/sys/block/{name}/stat")).ok()?)
-    }
-
-    /// Of `/sys/block/NAME/stat`.
-    fn of_stat(text: &str) -> Option<DeviceUse> {
-        let fields: Vec<u64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
-        let (reads, read, written) = (fields.first()?, fields.get(2)? * SECTOR, fields.get(6)? * SECTOR);
-        Some(DeviceUse { read, written, reads: Some(*reads) })
-    }
-
-    /// What devices did for a process.
-    pub(super) fn of_process(pid: u32) -> Option<DeviceUse> {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
-        Some(DeviceUse { read: value("read_bytes:")?, written: value("write_bytes:")?, reads: None })
-    }
-
-    fn since(self, before: DeviceUse) -> DeviceUse {
-        let reads = self.reads.zip(before.reads).map(|(now, before)| now.saturating_sub(before));
-        let (read, written) =
-            (self.read.saturating_sub(before.read), self.written.saturating_sub(before.written));
-        DeviceUse { read, written, reads }
-    }
-}
-
-/// Time of processors.
+/// Processor time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cpu {
     /// Of this process and what it starts.
@@ -58,27 +16,27 @@ pub(super) struct Cpu {
     pub(super) machine: Duration,
 }
 
-/// Totals at one moment.
+/// Totals of processor time and I/O at one moment.
 #[derive(Clone, Copy)]
 struct Usage {
     cpu: Cpu,
     device: Option<DeviceUse>,
 }
 
-/// Since when something is measured.
+/// A measurement in progress.
 pub(super) struct Meter {
     wall: Instant,
     start: Usage,
 }
 
-/// One measurement.
+/// Result of one measurement.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Row {
     /// The system, in its short name.
     pub(super) system: &'static str,
-    /// What was done.
+    /// Name of the operation.
     pub(super) what: String,
-    /// How often.
+    /// Number of operations.
     pub(super) count: u64,
     pub(super) wall: Duration,
     /// `None`: counted with another row.
@@ -125,7 +83,8 @@ impl Usage {
     }
 }
 
-/// Two neighbouring fields of `/proc/PID/stat`, counted from behind the name: own time (11), that of children (13).
+/// Two neighbouring fields of `/proc/PID/stat`, counted from behind the name: own time (11), that of children
+/// (13).
 fn ticks(pid: &str, field: usize) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let rest = text.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -134,7 +93,8 @@ fn ticks(pid: &str, field: usize) -> Duration {
     Duration::from_millis(sum * 1000 / TICKS)
 }
 
-/// Time that all processors were busy, of `/proc/stat`: everything but idle and waiting for disks, and nothing twice.
+/// Time that all processors were busy, of `/proc/stat`: everything but idle and waiting for disks, and
+/// nothing twice.
 fn busy(text: &str) -> Duration {
     let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
     let all: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
@@ -150,7 +110,7 @@ pub(super) fn memory_peak(pid: u32) -> Option<u64> {
 }
 
 impl Row {
-    /// Microseconds for each operation.
+    /// Microseconds per operation.
     pub(super) fn each(&self, time: Duration) -> f64 {
         time.as_secs_f64() * 1e6 / self.count.max(1) as f64
     }
@@ -160,7 +120,7 @@ impl Row {
         self.cpu.map(|cpu| self.each(cpu.client + cpu.server))
     }
 
-    /// Operations a second.
+    /// Operations per second.
     pub(super) fn rate(&self) -> f64 {
         self.count as f64 / self.wall.as_secs_f64().max(1e-9)
     }

@@ -1,13 +1,15 @@
 //! `cargo xtask bench mount`: file systems as programs see them, side by side in one run.
 //!
-//! The floors are file systems of nothing on both transports of FUSE: what they cost, a real one cannot avoid.
-//! Times of processors are of the client (this process and what it starts) and of the server, if there is one; what the
-//! kernel does on threads of its own is only in those of the whole machine, which mean something on a quiet one.
+//! The floors are file systems of nothing on both transports of FUSE: what they cost, a real one cannot
+//! avoid. Times of processors are of the client (this process and what it starts) and of the server, if there
+//! is one; what the kernel does on threads of its own is only in those of the whole machine, which mean
+//! something on a quiet one.
 //!
-//! [`watch`] sees to it that nothing stays behind; [`ground`] is what all stand on; [`keeper`] makes and mounts each;
-//! [`files`], [`data`] and [`programs`] are the workloads; [`goals`] judges.
+//! [`watch`] sees to it that nothing stays behind; [`ground`] is what all stand on; [`keeper`] makes and
+//! mounts each; [`files`], [`data`] and [`programs`] are the workloads; [`goals`] judges.
 
 mod data;
+mod device_use;
 mod files;
 mod goals;
 mod ground;
@@ -54,11 +56,11 @@ enum Workload {
     Database,
     /// A little appended and made durable.
     Fdatasync,
-    /// bonnie++.
+    /// The program bonnie++.
     Bonnie,
 }
 
-/// Choices.
+/// Options of `bench mount`.
 #[derive(clap::Args)]
 pub(crate) struct Choices {
     /// Systems to measure, comma-separated (default: all)
@@ -73,7 +75,7 @@ pub(crate) struct Choices {
     /// The folder where the tables and the JSON are kept
     #[arg(long, value_name = "FOLDER", default_value = "target/bench")]
     out: PathBuf,
-    /// Our program
+    /// Path of the cenote program
     #[arg(long, default_value = "target/release/cenote")]
     program: PathBuf,
     /// The folder in which Debian's package zfs-fuse was unpacked
@@ -81,9 +83,9 @@ pub(crate) struct Choices {
     zfs_fuse: Option<PathBuf>,
 }
 
-/// How much is done.
+/// Amount of work.
 struct Sizes {
-    /// Bytes of the image.
+    /// Size of the image in bytes.
     image: u64,
     /// Files of the tree, and names.
     tree: u64,

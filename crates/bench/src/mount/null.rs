@@ -1,5 +1,5 @@
-//! A file system of nothing: names and attributes in memory, contents that are zeros. What remains when it is mounted
-//! is the price of FUSE itself, with the same caching that a real one is allowed.
+//! A file system of nothing: names and attributes in memory, contents that are zeros. What remains when it is
+//! mounted is the price of FUSE itself, with the same caching that a real one is allowed.
 
 use crate::Failure;
 use rustix::io::Errno;
@@ -10,8 +10,9 @@ use serve::fuse::{
 use serve::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
+use vdev::sync::lock;
 
 const ROOT: u64 = 1;
 /// Positions of `.` and `..`.
@@ -30,7 +31,7 @@ struct State {
     next: u64,
 }
 
-/// See the module.
+/// The state of the empty file system: names and attributes, no data.
 pub(crate) struct Null {
     state: Mutex<State>,
 }
@@ -109,7 +110,7 @@ impl Null {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

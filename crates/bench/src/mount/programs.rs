@@ -42,12 +42,12 @@ pub(super) fn fio(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> R
     Ok(())
 }
 
-/// How much bonnie++ does.
+/// Amount of work of bonnie++.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BonnieSize {
     /// Bytes of its file, in MiB.
     pub(super) mib: u64,
-    /// Names, in 1024.
+    /// Number of files, in units of 1024.
     pub(super) files: u64,
 }
 

@@ -1,33 +1,33 @@
 //! The systems that are compared, each made anew and taken down again.
 
+use super::device_use::DeviceUse;
 use super::ground::{Ground, drop_caches};
 use super::keeper::{Disk, Floor, Keeper, Kernel, Ours, Purpose, ZfsFuse};
-use super::meter::DeviceUse;
 use super::tools::Tools;
 use crate::Failure;
 use clap::ValueEnum;
 use std::path::PathBuf;
 
-/// What is compared.
+/// Systems that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum System {
     /// The bare device: streams only.
     Disk,
-    /// The kernel's usual one.
+    /// ext4.
     Ext4,
-    /// XFS.
+    /// XFS, with default options.
     Xfs,
     /// The kernel's own with copies and checksums.
     Btrfs,
     /// ZFS through FUSE, of 2011 and later.
     ZfsFuse,
-    /// Nothing, through /dev/fuse.
+    /// An empty file system through /dev/fuse.
     Floor,
-    /// Nothing, over io_uring.
+    /// An empty file system over io_uring.
     FloorUring,
-    /// Ours, through /dev/fuse.
+    /// Cenote through /dev/fuse.
     Cenote,
-    /// Ours, over io_uring.
+    /// Cenote over io_uring.
     CenoteUring,
 }
 
@@ -69,7 +69,7 @@ impl Ground {
     }
 }
 
-/// A mounted file system.
+/// A mounted file system with its measurements.
 pub(super) struct Site<'g> {
     pub(super) kind: System,
     ground: &'g Ground,

@@ -1,7 +1,8 @@
 //! Results for people and for programs.
 
+use super::device_use::DeviceUse;
 use super::goals::Verdict;
-use super::meter::{DeviceUse, Row};
+use super::meter::Row;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;

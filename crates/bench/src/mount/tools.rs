@@ -4,9 +4,9 @@ use crate::Failure;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Where they are.
+/// Paths of the programs.
 pub(super) struct Tools {
-    /// Our own.
+    /// The cenote program.
     pub(super) cenote: PathBuf,
     pub(super) zfs_fuse: Option<ZfsFuse>,
     pub(super) fio: bool,
@@ -22,7 +22,7 @@ impl ZfsFuse {
         folder.join("sbin/zfs-fuse").is_file().then(|| ZfsFuse(folder.to_path_buf()))
     }
 
-    /// The server.
+    /// A command that starts the server.
     pub(super) fn server(&self) -> Command {
         self.with_libraries(Command::new(self.0.join("sbin/zfs-fuse")))
     }

@@ -1,8 +1,9 @@
 //! Whatever way a run ends, nothing of it stays: no mount, no loop device, no process, no switch turned.
 //!
-//! Three processes: the first makes a folder and holds a pipe; the second, a [`cleaner`] in a process group of its own,
-//! waits for the end of the pipe; the third, marked by [`MARK`] in its environment as all that it starts, does the work.
-//! An interrupt, or a signal that cannot be caught, ends the first and with it the pipe.
+//! Three processes: the first makes a folder and holds a pipe; the second, a [`cleaner`] in a process group
+//! of its own, waits for the end of the pipe; the third, marked by [`MARK`] in its environment as all that it
+//! starts, does the work. An interrupt, or a signal that cannot be caught, ends the first and with it the
+//! pipe.
 
 use super::ground::{IMAGE, URING, URING_BEFORE};
 use super::tools::run;
@@ -88,7 +89,7 @@ fn end_processes(folder: &Path) {
     }
 }
 
-/// Processes with the mark of this folder in their environment; the dead that nobody waits for have none.
+/// Processes with the mark of this folder in their environment; zombies have no environment.
 fn marked(folder: &Path) -> Vec<rustix::process::Pid> {
     let mark = format!("{MARK}={}", folder.display());
     let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -100,7 +101,8 @@ fn marked(folder: &Path) -> Vec<rustix::process::Pid> {
     pids.filter(has_mark).filter_map(rustix::process::Pid::from_raw).collect()
 }
 
-/// Where something is mounted below a folder, innermost and latest first, of a table as in `/proc/self/mounts`.
+/// Where something is mounted below a folder, innermost and latest first, of a table as in
+/// `/proc/self/mounts`.
 fn mounts_below(folder: &Path, table: &str) -> Vec<PathBuf> {
     let places = table.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
     let mut below: Vec<PathBuf> = places.filter(|at| at.starts_with(folder)).collect();

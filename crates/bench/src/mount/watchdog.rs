@@ -1,4 +1,5 @@
-//! Ends waiting for a FUSE server that hangs: all who wait get errors, and the next system has its turn.
+//! Aborts a FUSE connection whose server hangs: waiting processes get errors, and the next system is
+//! measured.
 
 use rustix::fs::{minor, stat};
 use std::path::PathBuf;

@@ -1,8 +1,9 @@
-//! `cargo xtask bench read`: pools read through the library and the commands, each beside a program that does the
-//! same or reads as much from the same file.
+//! `cargo xtask bench read`: pools read through the library and the commands, each beside a program that does
+//! the same or reads as much from the same file.
 //!
 //! # What always holds
-//! - Both sides run in turn, [`Choices::rounds`] times; the best run of each counts, which is the least disturbed.
+//! - Both sides run in turn, [`Choices::rounds`] times; the best run of each counts, which is the least
+//!   disturbed.
 //! - Where it says cold, what the system and we keep of the files was dropped before each run.
 
 mod copying;
@@ -49,16 +50,16 @@ pub(crate) struct Choices {
     /// How often each side runs
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// Our command
+    /// Path of the cenote program
     #[arg(long, default_value = "target/release/cenote")]
     program: PathBuf,
     /// The folder of a pool to verify, in place of one that is made here
     #[arg(long, requires = "pool")]
     pool_dir: Option<PathBuf>,
-    /// Its name
+    /// Name of that pool
     #[arg(long, requires = "pool_dir")]
     pool: Option<String>,
-    /// The real zdb
+    /// Path of OpenZFS's zdb
     #[arg(long, default_value = "/usr/sbin/zdb")]
     zdb: PathBuf,
     /// The folder where the table and the JSON are kept
@@ -66,7 +67,7 @@ pub(crate) struct Choices {
     out: PathBuf,
 }
 
-/// Runs what was chosen.
+/// Runs the chosen measurements.
 pub(crate) fn run(dir: &Path, choices: &Choices) -> Result<(), Failure> {
     let mut report = Report::new("read");
     let is_wanted = |what| choices.only.is_empty() || choices.only.contains(&what);

@@ -71,7 +71,7 @@ fn read(folder: &Path, bytes: u64, time: Duration) -> Result<Ran, Failure> {
         Ok(())
     };
     let device_reads =
-        || pool.vdevs().io_stats().values().map(|leaf| leaf.stats.ops[Op::Read as usize]).sum::<u64>();
+        || pool.spa().tree().io_stats().values().map(|leaf| leaf.stats.ops[Op::Read as usize]).sum::<u64>();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|seed| scope.spawn(move || work(seed))).collect();
         // The pointers to the blocks are read first: they are few, and stay.

@@ -1,4 +1,4 @@
-//! Writes trees of a pool as a tar archive.
+//! Writes directory trees of a pool as a tar archive.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -10,51 +10,51 @@ use super::host::Damaged;
 use super::meta::{Content, Kind, Meta, Segment};
 use super::source::{full_meta, known_segments};
 use super::tar::{BadRange, Body, Piece, TarWriter, push_bad, read_in_blocks};
-use super::walk::{Children, Flow, Place, Trouble, Visitor, walk};
+use super::walk::{Children, Flow, Position, Trouble, Visitor, walk};
 use super::{Observer, Problem, Summary};
 
 /// Files with less data than this are read before their header is written; larger ones are read twice.
 const BUFFER_MAX: u64 = 32 << 20;
 
-/// An archive being written.
+/// Writes an archive.
 pub struct Archiver<'a, W: Write> {
     tar: TarWriter<W>,
     damaged: Damaged,
     observer: &'a mut dyn Observer,
     summary: Summary,
-    /// Name in the archive of files that have more names.
+    /// Names in the archive of files with several names.
     links: HashMap<(u64, u64), (Vec<u8>, u64)>,
-    /// Why the archive could not be written any further.
+    /// The error that ended the archive.
     broken: Option<io::Error>,
 }
 
 impl<'a, W: Write> Archiver<'a, W> {
-    /// Writes into `tar`.
+    /// An archive written to `tar`; `damaged` applies to files that cannot be read completely.
     pub fn new(tar: TarWriter<W>, damaged: Damaged, observer: &'a mut dyn Observer) -> Archiver<'a, W> {
         Archiver { tar, damaged, observer, summary: Summary::default(), links: HashMap::new(), broken: None }
     }
 
-    /// Adds `start` and all below it. Members' names begin with `name`, the path in the file system
-    /// without its first slash; `shown` is what the observer hears instead.
+    /// Adds `start` and everything below it. Names of members begin with `name`, the path in the file system
+    /// without its first slash; the observer gets paths that begin with `display_path`.
     ///
     /// # Errors
-    /// The archive cannot be written.
+    /// If the archive cannot be written.
     pub fn add(
         &mut self,
         fs: &Arc<Filesystem>,
         start: &Node,
-        (dataset, shown): (&str, &[u8]),
+        (dataset, display_path): (&str, &[u8]),
         name: &[u8],
         children: Option<&Children<'_>>,
     ) -> io::Result<()> {
-        walk(fs, start, dataset, children, &mut Visit { to: self, name, shown });
+        walk(fs, start, dataset, children, &mut Visit { to: self, name, display_path });
         self.broken.take().map_or(Ok(()), Err)
     }
 
-    /// Ends the archive.
+    /// Ends the archive and returns the counts.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// If the archive cannot be written.
     pub fn finish(self) -> io::Result<Summary> {
         self.tar.finish()?;
         Ok(self.summary)
@@ -66,14 +66,14 @@ impl<'a, W: Write> Archiver<'a, W> {
         self.observer.problem(path, &problem);
     }
 
-    fn meta(&mut self, shown: &[u8], node: &Node) -> Meta {
+    fn meta(&mut self, display_path: &[u8], node: &Node) -> Meta {
         let (meta, errors) = full_meta(node);
-        errors.into_iter().for_each(|error| self.problem(shown, Problem::Attributes(error)));
+        errors.into_iter().for_each(|error| self.problem(display_path, Problem::Attributes(error)));
         meta
     }
 
-    fn single(&mut self, shown: &[u8], name: &[u8], node: &Node) -> io::Result<()> {
-        let meta = self.meta(shown, node);
+    fn single(&mut self, display_path: &[u8], name: &[u8], node: &Node) -> io::Result<()> {
+        let meta = self.meta(display_path, node);
         let key = (node.object().objset().number(), node.id().0);
         let links = node.attrs().links;
         if let Some((first, left)) = self.links.get_mut(&key) {
@@ -88,16 +88,16 @@ impl<'a, W: Write> Archiver<'a, W> {
             return Ok(());
         }
         let written = match meta.kind {
-            Kind::Regular => self.regular(shown, name, &meta, node)?,
+            Kind::Regular => self.regular(display_path, name, &meta, node)?,
             Kind::Symlink => match node.readlink() {
                 Ok(target) => self.tar.member(name, &meta, &Body::Target(&target)).map(|_| true)?,
                 Err(error) => {
-                    self.problem(shown, Trouble::from(error));
+                    self.problem(display_path, Trouble::from(error));
                     false
                 }
             },
             Kind::Socket => {
-                self.problem(shown, Problem::Socket);
+                self.problem(display_path, Problem::Socket);
                 false
             }
             _ => self.tar.member(name, &meta, &Body::None).map(|_| true)?,
@@ -113,7 +113,7 @@ impl<'a, W: Write> Archiver<'a, W> {
 
     /// A regular file. A member cannot be taken back once it was begun, so that a file is read
     /// whole before its header is written; only one to be zero-filled is read as it is written.
-    fn regular(&mut self, shown: &[u8], name: &[u8], meta: &Meta, node: &Node) -> io::Result<bool> {
+    fn regular(&mut self, display_path: &[u8], name: &[u8], meta: &Meta, node: &Node) -> io::Result<bool> {
         let segments = known_segments(node);
         let data: u64 = segments.iter().map(|segment| segment.len).sum();
         let bad = if self.damaged == Damaged::ZeroFill {
@@ -122,15 +122,15 @@ impl<'a, W: Write> Archiver<'a, W> {
             let (buffer, bad) = Buffer::read(node, &segments, data <= BUFFER_MAX);
             if bad.is_empty() {
                 let content: &dyn Content = if data <= BUFFER_MAX { &buffer } else { node };
-                // What was readable a moment ago and is not now ends up as zeros, and is told.
+                // A range that was readable before and is not now becomes zeros, and is reported.
                 self.tar.member(name, meta, &Body::Data { content, segments: &segments })?
             } else {
-                self.problem(shown, Problem::Damaged { ranges: bad, left_out: true });
+                self.problem(display_path, Problem::Damaged { ranges: bad, left_out: true });
                 return Ok(false);
             }
         };
         if !bad.is_empty() {
-            self.problem(shown, Problem::Damaged { ranges: bad, left_out: false });
+            self.problem(display_path, Problem::Damaged { ranges: bad, left_out: false });
         }
         self.summary.bytes += data;
         self.observer.copied(data);
@@ -149,7 +149,7 @@ struct Buffer<'a> {
 }
 
 impl<'a> Buffer<'a> {
-    /// Reads everything; keeps it if told so.
+    /// Reads all data, and keeps it in memory if `keep` is true.
     fn read(content: &dyn Content, segments: &'a [Segment], keep: bool) -> (Buffer<'a>, Vec<BadRange>) {
         let (mut bytes, mut starts, mut bad) = (Vec::new(), Vec::new(), Vec::new());
         for segment in segments {
@@ -199,11 +199,11 @@ impl Content for Buffer<'_> {
 struct Visit<'v, 'a, W: Write> {
     to: &'v mut Archiver<'a, W>,
     name: &'v [u8],
-    shown: &'v [u8],
+    display_path: &'v [u8],
 }
 
 impl<W: Write> Visit<'_, '_, W> {
-    fn member_name(&self, at: Place<'_>) -> Vec<u8> {
+    fn member_name(&self, at: Position<'_>) -> Vec<u8> {
         match super::join(self.name, at.path) {
             // The root itself.
             name if name.is_empty() => b".".to_vec(),
@@ -220,31 +220,31 @@ impl<W: Write> Visit<'_, '_, W> {
 }
 
 impl<W: Write> Visitor for Visit<'_, '_, W> {
-    fn enter(&mut self, at: Place<'_>, dir: &Node) -> Flow {
-        let shown = super::join(self.shown, at.path);
-        self.to.observer.begins(&shown);
-        let meta = self.to.meta(&shown, dir);
+    fn enter(&mut self, at: Position<'_>, dir: &Node) -> Flow {
+        let display_path = super::join(self.display_path, at.path);
+        self.to.observer.begins(&display_path);
+        let meta = self.to.meta(&display_path, dir);
         let name = self.member_name(at);
         self.to.summary.dirs += 1;
         let done = self.to.tar.member(&name, &meta, &Body::None).map(|_| Flow::Into);
         self.flow(done)
     }
 
-    fn leave(&mut self, _: Place<'_>, _: &Node) -> Flow {
+    fn leave(&mut self, _: Position<'_>, _: &Node) -> Flow {
         Flow::Into
     }
 
-    fn file(&mut self, at: Place<'_>, node: &Node) -> Flow {
-        let shown = super::join(self.shown, at.path);
-        self.to.observer.begins(&shown);
+    fn file(&mut self, at: Position<'_>, node: &Node) -> Flow {
+        let display_path = super::join(self.display_path, at.path);
+        self.to.observer.begins(&display_path);
         let name = self.member_name(at);
-        let done = self.to.single(&shown, &name, node).map(|()| Flow::Into);
+        let done = self.to.single(&display_path, &name, node).map(|()| Flow::Into);
         self.flow(done)
     }
 
-    fn trouble(&mut self, at: Place<'_>, trouble: Trouble) -> Flow {
-        let shown = super::join(self.shown, at.path);
-        self.to.problem(&shown, trouble);
+    fn trouble(&mut self, at: Position<'_>, trouble: Trouble) -> Flow {
+        let display_path = super::join(self.display_path, at.path);
+        self.to.problem(&display_path, trouble);
         Flow::Into
     }
 }

@@ -1,4 +1,4 @@
-//! Copies trees of a pool into a folder of the host.
+//! Copies directory trees of a pool into a directory of the host.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,10 +9,10 @@ use zpl::{Filesystem, Node, Volume};
 use super::host::{Damaged, HostTree, Lost, Outcome};
 use super::meta::{Content, Kind, Meta};
 use super::source::{full_meta, known_segments};
-use super::walk::{Children, Flow, Place, Trouble, Visitor, walk};
+use super::walk::{Children, Flow, Position, Trouble, Visitor, walk};
 use super::{Observer, Problem, Summary};
 
-/// A place to copy to, and the hard links made so far: several copies into one place share them.
+/// Copies into one directory of the host; several copies share their hard links.
 pub struct Extractor<'a> {
     tree: HostTree,
     damaged: Damaged,
@@ -29,33 +29,39 @@ struct Links(HashMap<(u64, u64), FirstName>);
 type FirstName = (Vec<Vec<u8>>, u64);
 
 impl<'a> Extractor<'a> {
-    /// Copies into `tree`.
+    /// An extractor into `tree`; `damaged` applies to files that cannot be read completely.
     pub fn new(tree: HostTree, damaged: Damaged, observer: &'a mut dyn Observer) -> Extractor<'a> {
         Extractor { tree, damaged, observer, summary: Summary::default(), links: Links::default() }
     }
 
-    /// What was done so far.
+    /// Counts so far.
     #[must_use]
     pub fn summary(&self) -> &Summary {
         &self.summary
     }
 
-    /// Copies `start` and all below it as `name`; without a name, a directory's entries go right
-    /// into the target. `shown` is the source's own name, for what the observer hears.
+    /// Copies `start` and everything below it as `name`; without a name, the entries of a directory go
+    /// directly into the target. The observer gets paths that begin with `display_path`.
     pub fn copy(
         &mut self,
         fs: &Arc<Filesystem>,
         start: &Node,
-        (dataset, shown): (&str, &[u8]),
+        (dataset, display_path): (&str, &[u8]),
         name: Option<&[u8]>,
         children: Option<&Children<'_>>,
     ) {
-        let mut visit = Visit { to: self, name, shown };
+        let mut visit = Visit { to: self, name, display_path };
         walk(fs, start, dataset, children, &mut visit);
     }
 
-    /// Writes a volume as an image with holes.
-    pub fn copy_volume(&mut self, volume: &Volume, shown: &[u8], name: &[u8], times: super::meta::Stamp) {
+    /// Writes the data of a volume as a sparse file.
+    pub fn copy_volume(
+        &mut self,
+        volume: &Volume,
+        display_path: &[u8],
+        name: &[u8],
+        times: super::meta::Stamp,
+    ) {
         let meta = Meta {
             kind: Kind::Regular,
             perm: 0o600,
@@ -69,8 +75,8 @@ impl<'a> Extractor<'a> {
             xattrs: Vec::new(),
             aces: Vec::new(),
         };
-        self.observer.begins(shown);
-        self.regular(shown, name, &meta, volume);
+        self.observer.begins(display_path);
+        self.regular(display_path, name, &meta, volume);
     }
 
     fn problem(&mut self, path: &[u8], problem: impl Into<Problem>) {
@@ -85,18 +91,18 @@ impl<'a> Extractor<'a> {
         }
     }
 
-    /// Writes a regular file. True if it is there.
-    fn regular(&mut self, shown: &[u8], name: &[u8], meta: &Meta, content: &dyn Content) -> bool {
+    /// Writes a regular file. Returns true if it was created.
+    fn regular(&mut self, display_path: &[u8], name: &[u8], meta: &Meta, content: &dyn Content) -> bool {
         let segments = known_segments(content);
         match self.tree.file(name, meta, content, &segments, self.damaged) {
             Ok(Outcome { lost, bad, left_out }) => {
                 if !bad.is_empty() {
-                    self.problem(shown, Problem::Damaged { ranges: bad, left_out });
+                    self.problem(display_path, Problem::Damaged { ranges: bad, left_out });
                 }
                 if left_out {
                     return false;
                 }
-                self.lost(shown, lost);
+                self.lost(display_path, lost);
                 self.summary.files += 1;
                 let bytes = segments.iter().map(|segment| segment.len).sum();
                 self.summary.bytes += bytes;
@@ -104,41 +110,41 @@ impl<'a> Extractor<'a> {
                 true
             }
             Err(error) => {
-                self.problem(shown, error);
+                self.problem(display_path, error);
                 false
             }
         }
     }
 
-    /// The full attributes of a node; what cannot be read is told.
-    fn meta(&mut self, shown: &[u8], node: &Node) -> Meta {
+    /// All attributes of a node; attributes that cannot be read are reported.
+    fn meta(&mut self, display_path: &[u8], node: &Node) -> Meta {
         let (meta, errors) = full_meta(node);
-        errors.into_iter().for_each(|error| self.problem(shown, Problem::Attributes(error)));
+        errors.into_iter().for_each(|error| self.problem(display_path, Problem::Attributes(error)));
         meta
     }
 
-    fn single(&mut self, shown: &[u8], name: &[u8], node: &Node) {
+    fn single(&mut self, display_path: &[u8], name: &[u8], node: &Node) {
         let key = (node.object().objset().number(), node.id().0);
         let links = node.attrs().links;
-        if links > 1 && self.link(shown, name, key) {
+        if links > 1 && self.link(display_path, name, key) {
             return;
         }
-        let meta = self.meta(shown, node);
+        let meta = self.meta(display_path, node);
         let made = match meta.kind {
-            Kind::Regular => self.regular(shown, name, &meta, node),
+            Kind::Regular => self.regular(display_path, name, &meta, node),
             Kind::Symlink => match node.readlink() {
                 Ok(target) => {
                     let made = self.tree.symlink(name, &meta, &target);
-                    self.made(shown, made)
+                    self.made(display_path, made)
                 }
                 Err(error) => {
-                    self.problem(shown, Trouble::from(error));
+                    self.problem(display_path, Trouble::from(error));
                     false
                 }
             },
             _ => {
                 let made = self.tree.special(name, &meta);
-                self.made(shown, made)
+                self.made(display_path, made)
             }
         };
         if made && links > 1 {
@@ -147,22 +153,23 @@ impl<'a> Extractor<'a> {
         }
     }
 
-    fn made(&mut self, shown: &[u8], made: io::Result<Vec<Lost>>) -> bool {
+    fn made(&mut self, display_path: &[u8], made: io::Result<Vec<Lost>>) -> bool {
         match made {
             Ok(lost) => {
                 self.summary.files += 1;
-                self.lost(shown, lost);
+                self.lost(display_path, lost);
                 true
             }
             Err(error) => {
-                self.problem(shown, error);
+                self.problem(display_path, error);
                 false
             }
         }
     }
 
-    /// Links to an earlier copy of the same file. False: there is none, or the host cannot link.
-    fn link(&mut self, shown: &[u8], name: &[u8], key: (u64, u64)) -> bool {
+    /// Creates a hard link to an earlier copy of the same file. False if there is none, or the host cannot
+    /// link.
+    fn link(&mut self, display_path: &[u8], name: &[u8], key: (u64, u64)) -> bool {
         let Some((path, left)) = self.links.0.get_mut(&key) else { return false };
         *left = left.saturating_sub(1);
         let last = *left == 0;
@@ -176,7 +183,7 @@ impl<'a> Extractor<'a> {
                 true
             }
             Err(error) => {
-                self.problem(shown, Problem::NotLinked(error));
+                self.problem(display_path, Problem::NotLinked(error));
                 false
             }
         }
@@ -188,58 +195,58 @@ struct Visit<'v, 'a> {
     to: &'v mut Extractor<'a>,
     /// Name of the start in the target.
     name: Option<&'v [u8]>,
-    shown: &'v [u8],
+    display_path: &'v [u8],
 }
 
 impl Visit<'_, '_> {
-    fn shown(&self, at: Place<'_>) -> Vec<u8> {
-        super::join(self.shown, at.path)
+    fn display_path(&self, at: Position<'_>) -> Vec<u8> {
+        super::join(self.display_path, at.path)
     }
 }
 
 impl Visitor for Visit<'_, '_> {
-    fn enter(&mut self, at: Place<'_>, _: &Node) -> Flow {
-        let shown = self.shown(at);
-        self.to.observer.begins(&shown);
+    fn enter(&mut self, at: Position<'_>, _: &Node) -> Flow {
+        let display_path = self.display_path(at);
+        self.to.observer.begins(&display_path);
         let name = if at.path.is_empty() { self.name } else { Some(at.name) };
         let Some(name) = name else { return Flow::Into };
         match self.to.tree.enter(name) {
             Ok(()) => Flow::Into,
             Err(error) => {
-                self.to.problem(&shown, error);
+                self.to.problem(&display_path, error);
                 Flow::Over
             }
         }
     }
 
-    fn leave(&mut self, at: Place<'_>, dir: &Node) -> Flow {
-        let shown = self.shown(at);
-        let meta = self.to.meta(&shown, dir);
+    fn leave(&mut self, at: Position<'_>, dir: &Node) -> Flow {
+        let display_path = self.display_path(at);
+        let meta = self.to.meta(&display_path, dir);
         let is_top = at.path.is_empty() && self.name.is_none();
         let left = if is_top { Ok(self.to.tree.attributes_of_top(&meta)) } else { self.to.tree.leave(&meta) };
         self.to.summary.dirs += 1;
         match left {
-            Ok(lost) => self.to.lost(&shown, lost),
+            Ok(lost) => self.to.lost(&display_path, lost),
             Err(error) => {
                 // The way back up is lost: going on would put files into wrong places.
-                self.to.problem(&shown, error);
+                self.to.problem(&display_path, error);
                 return Flow::Stop;
             }
         }
         Flow::Into
     }
 
-    fn file(&mut self, at: Place<'_>, node: &Node) -> Flow {
-        let shown = self.shown(at);
-        self.to.observer.begins(&shown);
+    fn file(&mut self, at: Position<'_>, node: &Node) -> Flow {
+        let display_path = self.display_path(at);
+        self.to.observer.begins(&display_path);
         let name = if at.path.is_empty() { self.name.unwrap_or(b"") } else { at.name };
-        self.to.single(&shown, name, node);
+        self.to.single(&display_path, name, node);
         Flow::Into
     }
 
-    fn trouble(&mut self, at: Place<'_>, trouble: Trouble) -> Flow {
-        let shown = self.shown(at);
-        self.to.problem(&shown, trouble);
+    fn trouble(&mut self, at: Position<'_>, trouble: Trouble) -> Flow {
+        let display_path = self.display_path(at);
+        self.to.problem(&display_path, trouble);
         Flow::Into
     }
 }

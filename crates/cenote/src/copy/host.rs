@@ -1,11 +1,11 @@
-//! Writes files into a folder of the host, and never outside it.
+//! Writes files into a directory of the host, and never outside it.
 //!
 //! # What always holds
 //! - Folders are opened one component at a time, beneath the target and through no symbolic link
 //!   (`openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`; plain `O_NOFOLLOW` on a kernel without it).
-//! - A file appears under its name when it is whole, with its attributes: it is written without a name, or, where
-//!   there is no such thing, beside it under a temporary one. What was there under that name before is replaced,
-//!   never followed.
+//! - A file appears under its name when it is whole, with its attributes: it is written without a name, or,
+//!   where there is no such thing, beside it under a temporary one. What was there under that name before is
+//!   replaced, never followed.
 //! - A set-id bit is kept only on a file that got its owner: otherwise it would give away the
 //!   rights of someone else.
 //! - A folder is closed to others while it is being filled, and gets its mode and times at the end.
@@ -30,15 +30,15 @@ use super::tar::{BadRange, Piece, push_bad, read_in_blocks};
 /// Folders held open along the present path; those further up are opened again when needed.
 const OPEN_MAX: usize = 128;
 
-/// What could not be carried over to the host although the file itself was.
+/// An attribute that could not be kept in a copy on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
-    /// Owner and group: only root may give files away.
+    /// Owner and group: only root can set them.
     Owner,
     /// An extended attribute, by name, and the system's reason.
     Xattr(Vec<u8>, String),
-    /// An NFSv4 ACL: the host has no place for it.
+    /// An NFSv4 ACL: Linux has none.
     Acl,
     /// The permission bits, and the system's reason.
     Mode(String),
@@ -46,24 +46,24 @@ pub enum Lost {
     Times(String),
 }
 
-/// How one file went.
+/// Result of writing one file.
 #[derive(Debug, Default)]
-pub struct Outcome {
-    /// Attributes that the host did not take.
-    pub lost: Vec<Lost>,
+pub(crate) struct Outcome {
+    /// Attributes that were lost.
+    pub(crate) lost: Vec<Lost>,
     /// Ranges that could not be read; zeros in the copy if it was kept.
-    pub bad: Vec<BadRange>,
-    /// The file was left out because of them.
-    pub left_out: bool,
+    pub(crate) bad: Vec<BadRange>,
+    /// True if the file was left out because of them.
+    pub(crate) left_out: bool,
 }
 
-/// What to do with a file that cannot be read whole.
+/// Treatment of files that cannot be read completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Damaged {
-    /// Leave it out.
+    /// The file is left out.
     #[default]
     LeaveOut,
-    /// Keep what there is, with zeros in place of what is lost.
+    /// The file is copied, with zeros in the lost ranges.
     ZeroFill,
 }
 
@@ -74,7 +74,7 @@ struct Level {
     dir: Option<OwnedFd>,
 }
 
-/// A folder of the host that is being filled, and where in it we are.
+/// A directory of the host that is being filled, and the current position in it.
 #[derive(Debug)]
 pub struct HostTree {
     root: OwnedFd,
@@ -84,27 +84,21 @@ pub struct HostTree {
 }
 
 impl HostTree {
-    /// Fills the folder at `target`, which the caller trusts. With `set_owner`, files get their owners.
+    /// Fills the directory at `target`, which the caller trusts. With `set_owner`, files get their owners.
     ///
     /// # Errors
-    /// The folder cannot be opened.
+    /// If the directory cannot be opened.
     pub fn open(target: &Path, set_owner: bool) -> io::Result<HostTree> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(target, flags, Mode::empty())?;
         Ok(HostTree { root, path: Vec::new(), set_owner, temporary: 0 })
     }
 
-    /// How many folders deep we are.
-    #[must_use]
-    pub fn depth(&self) -> usize {
-        self.path.len()
-    }
-
     /// Goes into the folder `name`, made if it is not there.
     ///
     /// # Errors
     /// It cannot be made, or is there and is no folder.
-    pub fn enter(&mut self, name: &[u8]) -> io::Result<()> {
+    pub(crate) fn enter(&mut self, name: &[u8]) -> io::Result<()> {
         check_name(name)?;
         let here = self.here()?;
         match fs::mkdirat(here, name, Mode::RWXU) {
@@ -121,7 +115,7 @@ impl HostTree {
     }
 
     /// Gives the target itself attributes.
-    pub fn attributes_of_top(&self, meta: &Meta) -> Vec<Lost> {
+    pub(crate) fn attributes_of_top(&self, meta: &Meta) -> Vec<Lost> {
         let mut lost = Vec::new();
         self.attributes(self.root.as_fd(), meta, &mut lost);
         lost
@@ -131,7 +125,7 @@ impl HostTree {
     ///
     /// # Errors
     /// The folder above cannot be opened again.
-    pub fn leave(&mut self, meta: &Meta) -> io::Result<Vec<Lost>> {
+    pub(crate) fn leave(&mut self, meta: &Meta) -> io::Result<Vec<Lost>> {
         let mut lost = Vec::new();
         if let Some(Level { dir: Some(dir), .. }) = self.path.last() {
             self.attributes(dir.as_fd(), meta, &mut lost);
@@ -145,7 +139,7 @@ impl HostTree {
     ///
     /// # Errors
     /// Writing failed: nothing is left behind.
-    pub fn file(
+    pub(crate) fn file(
         &mut self,
         name: &[u8],
         meta: &Meta,
@@ -184,7 +178,7 @@ impl HostTree {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn symlink(&mut self, name: &[u8], meta: &Meta, target: &[u8]) -> io::Result<Vec<Lost>> {
+    pub(crate) fn symlink(&mut self, name: &[u8], meta: &Meta, target: &[u8]) -> io::Result<Vec<Lost>> {
         check_name(name)?;
         let temporary = self.temporary_name();
         let here = self.here()?;
@@ -213,7 +207,7 @@ impl HostTree {
     ///
     /// # Errors
     /// It cannot be made: devices need root.
-    pub fn special(&mut self, name: &[u8], meta: &Meta) -> io::Result<Vec<Lost>> {
+    pub(crate) fn special(&mut self, name: &[u8], meta: &Meta) -> io::Result<Vec<Lost>> {
         check_name(name)?;
         let kind = match meta.kind {
             Kind::CharDevice => FileType::CharacterDevice,
@@ -245,7 +239,7 @@ impl HostTree {
     ///
     /// # Errors
     /// The file is not there any more, or the host cannot link.
-    pub fn hard_link(&mut self, name: &[u8], existing: &[Vec<u8>]) -> io::Result<()> {
+    pub(crate) fn hard_link(&mut self, name: &[u8], existing: &[Vec<u8>]) -> io::Result<()> {
         check_name(name)?;
         let (old, dirs) = existing.split_last().ok_or(io::ErrorKind::InvalidInput)?;
         check_name(old)?;
@@ -263,7 +257,7 @@ impl HostTree {
     }
 
     /// The folders from the target's top to here.
-    pub fn path(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn path(&self) -> impl Iterator<Item = &[u8]> {
         self.path.iter().map(|level| level.name.as_slice())
     }
 
@@ -371,7 +365,8 @@ impl Drop for Temporary<'_> {
     }
 }
 
-/// A file that nothing is left of if this process is killed before it has a name. `None`: there is no such thing here.
+/// A file that nothing is left of if this process is killed before it has a name. `None`: there is no such
+/// thing here.
 fn open_nameless(dir: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     // It gets its name by its number there.
     if fs::access(DESCRIPTORS, fs::Access::EXISTS).is_err() {
@@ -415,7 +410,7 @@ fn open_dir(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whoever names a device to copy to means its contents, not its name.
+/// A device that is named as the target is written, not replaced.
 fn refuse_device(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let Ok(stat) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
     match FileType::from_raw_mode(stat.st_mode) {
@@ -461,7 +456,7 @@ fn write_all_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> io::
 }
 
 fn owner(meta: &Meta) -> (Option<Uid>, Option<Gid>) {
-    // The number that means "leave it as it is" can be nobody's.
+    // The id that means "unchanged" is no valid owner.
     let real = |id: u32| (id != u32::MAX).then_some(id);
     (real(meta.uid).map(Uid::from_raw), real(meta.gid).map(Gid::from_raw))
 }
@@ -649,7 +644,7 @@ mod tests {
         }
         assert_eq!(tree.path.iter().filter(|level| level.dir.is_some()).count(), OPEN_MAX);
         put(&mut tree, b"f", &Bytes::new(*b"x"), Damaged::LeaveOut);
-        while tree.depth() > 0 {
+        while !tree.path.is_empty() {
             tree.leave(&meta(Kind::Directory)).unwrap();
         }
         put(&mut tree, b"top", &Bytes::new(*b"x"), Damaged::LeaveOut);

@@ -1,4 +1,4 @@
-//! What is copied, as plain data: the same for a tar archive and for a folder of the host.
+//! Attributes and content of a file to be copied, independent of source and target.
 
 use std::io;
 
@@ -7,75 +7,75 @@ pub use zpl::{FileKind as Kind, Time as Stamp};
 
 /// Attributes of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Meta {
-    /// Kind.
-    pub kind: Kind,
+pub(crate) struct Meta {
+    /// Kind of the file.
+    pub(crate) kind: Kind,
     /// Permission bits with set-id and sticky, without the type.
-    pub perm: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Bytes.
-    pub size: u64,
-    /// Last access.
-    pub atime: Stamp,
-    /// Last change of the data.
-    pub mtime: Stamp,
-    /// Last change of the attributes.
-    pub ctime: Stamp,
+    pub(crate) perm: u32,
+    /// User id of the owner.
+    pub(crate) uid: u32,
+    /// Group id.
+    pub(crate) gid: u32,
+    /// Size in bytes.
+    pub(crate) size: u64,
+    /// Time of the last access.
+    pub(crate) atime: Stamp,
+    /// Time of the last change of the data.
+    pub(crate) mtime: Stamp,
+    /// Time of the last change of the attributes.
+    pub(crate) ctime: Stamp,
     /// Major and minor number of a device.
-    pub rdev: (u32, u32),
+    pub(crate) rdev: (u32, u32),
     /// Extended attributes with their full names, POSIX ACLs among them.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The NFSv4 ACL, when it says more than the mode; else empty.
-    pub aces: Vec<Ace>,
+    pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The NFSv4 ACL, empty if it is equivalent to the mode.
+    pub(crate) aces: Vec<Ace>,
 }
 
-/// The bytes of a file or volume and where its holes are.
+/// Data and holes of a file or volume.
 pub trait Content {
-    /// Bytes.
+    /// Size in bytes.
     fn size(&self) -> u64;
 
     /// Reads all of `buf` from `offset`; the range lies below [`Content::size`].
     ///
     /// # Errors
-    /// What kept the bytes from being read, with the layers' own error inside.
+    /// If a block cannot be read, with the error of the layer below inside.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
     /// First byte of data at or after `offset`; `None`: only a hole up to the end.
     ///
     /// # Errors
-    /// The pointers to the data cannot be read.
+    /// If an indirect block cannot be read.
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>>;
 
     /// First byte of a hole at or after `offset`; the end counts as one.
     ///
     /// # Errors
-    /// The pointers to the data cannot be read.
+    /// If an indirect block cannot be read.
     fn next_hole(&self, offset: u64) -> io::Result<u64>;
 
-    /// How much to read at a time so that each block is read once: the block size.
+    /// Block size in bytes: reads of whole blocks read each block once.
     fn block_size(&self) -> u64;
 }
 
 /// A range of bytes that holds data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes, not 0.
+    /// Length in bytes, not 0.
     pub len: u64,
 }
 
-/// Most ranges that are kept apart: beyond it, small holes are written as zeros.
+/// Upper bound of separate ranges: beyond it, small holes are written as zeros.
 const SEGMENTS_MAX: usize = 1 << 20;
 
 /// The ranges with data, in order and apart from each other; everything else is zeros.
 ///
 /// # Errors
 /// As [`Content::next_data`].
-pub fn segments(content: &dyn Content) -> io::Result<Vec<Segment>> {
+pub(crate) fn segments(content: &dyn Content) -> io::Result<Vec<Segment>> {
     let size = content.size();
     let mut found: Vec<Segment> = Vec::new();
     let mut hole_min = 1;

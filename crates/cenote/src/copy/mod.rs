@@ -1,62 +1,68 @@
-//! Getting files out of a pool: to a folder of the host, or as a tar archive.
+//! Copies files between pools, directories of the host and tar archives.
 //!
-//! [`walk`] goes through a tree of a file system; [`extract`] and [`archive`] write what it
-//! meets with [`host`] and [`tar`]. Nothing here prints: who calls hears of each file, each
-//! problem and each attribute that could not be kept through an [`Observer`].
+//! [`walk`] goes through a tree of a file system; [`Extractor`] and [`Archiver`] write what it
+//! meets with [`HostTree`] and [`TarWriter`]. [`import`] copies into a pool. Nothing here prints: an
+//! [`Observer`] is called for each file, each problem and each attribute that could not be kept.
 //!
 //! # What always holds
-//! - A file that cannot be read whole is never passed off as whole: it is left out, or (when
-//!   asked for) filled with zeros, and told either way with the ranges that are lost.
-//! - Every name and every number from the pool is taken for hostile: names that are no names are
-//!   told as damage, loops of directories end, copies stay beneath their target.
+//! - A file that cannot be read completely is left out or, on request, filled with zeros. Either way the lost
+//!   ranges are reported.
+//! - Every name and number from a pool is treated as hostile: impossible names are reported as damage, walks
+//!   through loops of directories end, and copies stay below their target.
 
-pub mod archive;
-pub mod extract;
-pub mod host;
+mod archive;
+mod extract;
+mod host;
 pub mod import;
-pub mod meta;
-pub mod source;
-pub mod tar;
-pub mod untar;
-pub mod walk;
+mod meta;
+mod source;
+mod tar;
+mod untar;
+mod walk;
+
+pub use archive::Archiver;
+pub use extract::Extractor;
+pub use host::{Damaged, HostTree, Lost};
+pub use meta::{Content, Kind, Segment, Stamp};
+pub use source::{child_filesystems, children, known_segments};
+pub use tar::{BadRange, Piece, TarWriter, ace_text, read_in_blocks};
+pub use untar::{TarError, TarReader};
+pub use walk::{Child, Children, Flow, Position, Trouble, Visitor, walk};
 
 use std::io;
 
-use crate::verify::plan::chain;
-use host::Lost;
-use tar::BadRange;
-use walk::Trouble;
+use crate::error::chain;
 use zpl::ZplError;
 
-/// Hears how a copy goes on.
+/// Observer of a copy.
 pub trait Observer {
-    /// A file or directory is about to be copied.
+    /// Called before a file or directory is copied.
     fn begins(&mut self, path: &[u8]) {
         let _ = path;
     }
 
-    /// This many bytes of data were copied since the last call.
+    /// Called with the number of data bytes copied since the last call.
     fn copied(&mut self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// Something is not as it should be.
+    /// Called for each problem.
     fn problem(&mut self, path: &[u8], problem: &Problem);
 }
 
-/// Something that did not go as it should.
+/// A problem with one path of a copy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// A place of the tree could not be visited, or not whole.
+    /// A file or directory of the source could not be read, or only in part.
     #[error(transparent)]
     Tree(#[from] Trouble),
-    /// Ranges of the file are lost.
+    /// Ranges of the file cannot be read.
     #[error("{}", damaged_text(ranges, *left_out))]
     Damaged {
-        /// What could not be read, in order.
+        /// The ranges, in order.
         ranges: Vec<BadRange>,
-        /// The file was left out; otherwise it has zeros there.
+        /// True if the file was left out; otherwise it has zeros in these ranges.
         left_out: bool,
     },
     /// Extended attributes or the ACL could not be read.
@@ -65,40 +71,40 @@ pub enum Problem {
     /// The copy could not be written.
     #[error("{}", host_text(.0))]
     Host(#[source] io::Error),
-    /// The host could not make a hard link: the file was copied once more.
+    /// The host could not create a hard link: the file was copied again.
     #[error("copied instead of linked: {}", host_text(.0))]
     NotLinked(#[source] io::Error),
-    /// Something of the host could not be read.
+    /// A file or directory of the host could not be read.
     #[error("{}", host_text(.0))]
     Source(#[source] io::Error),
     /// The copy could not be written into the pool.
     #[error(transparent)]
     Target(#[from] ZplError),
-    /// Something of another kind has the name.
+    /// A file of another kind has the name.
     #[error("a {kind} is in the way")]
     InTheWay {
-        /// What it is.
+        /// Kind of that file.
         kind: zpl::FileKind,
     },
     /// Source and target are the same file.
     #[error("it is the same file")]
     SameFile,
-    /// A member's name would lead out of the target.
+    /// The name of a member contains `..`.
     #[error("its name contains '..'")]
     LeadsOut,
-    /// A member's name goes through a symbolic link.
+    /// The path of a member goes through a symbolic link.
     #[error("cannot go through the symbolic link '{}'", name.escape_ascii())]
     ThroughLink {
-        /// The component that is a link.
+        /// The component that is a symbolic link.
         name: Vec<u8>,
     },
-    /// A hard link to something that is not there.
+    /// The target of a hard link does not exist.
     #[error("cannot link to '{}': it is not there", target.escape_ascii())]
     NoTarget {
-        /// What it is to.
+        /// Name of the target.
         target: Vec<u8>,
     },
-    /// Archives have no sockets.
+    /// The file is a socket, which archives cannot hold.
     #[error("a socket, which an archive cannot hold: left out")]
     Socket,
     /// An attribute was not kept.
@@ -119,7 +125,7 @@ impl From<Lost> for Problem {
 }
 
 impl Problem {
-    /// All content is there: only something about it could not be kept on this host.
+    /// True if the content was copied and only attributes were lost.
     #[must_use]
     pub fn is_minor(&self) -> bool {
         // An owner cannot be kept by most users; extended attributes and ACLs are content.
@@ -128,18 +134,18 @@ impl Problem {
     }
 }
 
-/// Counts of a copy.
+/// Result counts of a copy.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Summary {
-    /// Names written, directories not counted.
+    /// Names written, directories excluded.
     pub files: u64,
-    /// Directories.
+    /// Directories written.
     pub dirs: u64,
-    /// Bytes of data.
+    /// Bytes of data written.
     pub bytes: u64,
-    /// Problems because of which something is missing from the copy.
+    /// Problems after which content is missing from the copy.
     pub failures: u64,
-    /// Problems that concern attributes only.
+    /// Problems with attributes only.
     pub minor: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Files and volumes of a pool as what is copied.
+//! Files and volumes of a pool as sources of a copy.
 
 use std::io;
 use std::sync::Arc;
@@ -33,9 +33,9 @@ fn meta(node: &Node) -> Meta {
     }
 }
 
-/// All attributes of a node. What cannot be read is missing and comes as errors.
+/// All attributes of a node, and the errors of those that cannot be read.
 #[must_use]
-pub fn full_meta(node: &Node) -> (Meta, Vec<ZplError>) {
+pub(crate) fn full_meta(node: &Node) -> (Meta, Vec<ZplError>) {
     let (mut meta, mut errors) = (meta(node), Vec::new());
     match node.xattr_values() {
         Ok(all) => meta.xattrs = all,
@@ -97,8 +97,8 @@ impl Content for Volume {
     }
 }
 
-/// The ranges with data. Where the map of holes itself cannot be read, all the rest counts as
-/// data: reading it tells what is lost.
+/// The ranges with data. Where an indirect block cannot be read, the rest counts as data, so that reading it
+/// reports what is lost.
 #[must_use]
 pub fn known_segments(content: &dyn Content) -> Vec<Segment> {
     segments(content).unwrap_or_else(|_| whole(content))
@@ -114,7 +114,7 @@ fn whole(content: &dyn Content) -> Vec<Segment> {
 /// The file systems right below a dataset, in the order of their names. A snapshot has none.
 ///
 /// # Errors
-/// The list, or one of them, cannot be read.
+/// [`Error::Dsl`] if the list or one of the datasets cannot be read.
 pub fn child_filesystems(dataset: &Dataset) -> Result<Vec<Dataset>, Error> {
     if dataset.dsl().is_snapshot() {
         return Ok(Vec::new());
@@ -130,10 +130,10 @@ pub fn child_filesystems(dataset: &Dataset) -> Result<Vec<Dataset>, Error> {
     Ok(found)
 }
 
-/// What [`walk`](super::walk::walk) asks for to go into child file systems of datasets of `pool`.
+/// The child file systems of a dataset of `pool`, as [`walk`](super::walk::walk) needs them.
 ///
 /// # Errors
-/// The list of children cannot be read; a child that cannot be opened is in the list with its error.
+/// If the list of children cannot be read; a child that cannot be opened is in the list with its error.
 pub fn children(pool: &Pool, dataset: &str) -> Result<Vec<Child>, AnyError> {
     let dataset = pool.dataset(dataset)?;
     let child = |child: Dataset| {
@@ -142,10 +142,4 @@ pub fn children(pool: &Pool, dataset: &str) -> Result<Vec<Child>, AnyError> {
         Child { name, dataset: child.name().to_owned(), filesystem: filesystem.map_err(Into::into) }
     };
     Ok(child_filesystems(&dataset)?.into_iter().map(child).collect())
-}
-
-/// A numeric property of a dataset as it applies; `None` if there is none or it cannot be read.
-#[must_use]
-pub fn setting(dataset: &Dataset, name: &str) -> Option<u64> {
-    dsl::prop::get(dataset.dsl(), name).ok().flatten().and_then(|value| value.raw.number())
 }

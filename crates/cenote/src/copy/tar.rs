@@ -1,14 +1,14 @@
 //! Writes tar archives in the pax format (POSIX.1-2001), as GNU tar, libarchive and Python read them.
 //!
-//! A member is an ustar header. What does not fit there, or does not fit exactly, goes into a pax
-//! header before it: long names, sizes above 8 GiB, ids above 2^21, times with nanoseconds,
-//! extended attributes as `SCHILY.xattr.NAME`, POSIX ACLs also as `SCHILY.acl.access` and
-//! `SCHILY.acl.default`, NFSv4 ACLs as `SCHILY.acl.ace`. Files with holes are stored in GNU's sparse format 1.0: a map of the
-//! data at the front, then the data.
+//! A member is an ustar header. What does not fit there, or does not fit exactly, goes into a pax header
+//! before it: long names, sizes above 8 GiB, ids above 2^21, times with nanoseconds, extended attributes as
+//! `SCHILY.xattr.NAME`, POSIX ACLs also as `SCHILY.acl.access` and `SCHILY.acl.default`, NFSv4 ACLs as
+//! `SCHILY.acl.ace`. Files with holes are stored in GNU's sparse format 1.0: a map of the data at the front,
+//! then the data.
 //!
 //! # What always holds
-//! - Each member's header says how many bytes follow, and that many follow, also when reading
-//!   the file fails: then zeros follow and the caller hears of it.
+//! - Each member's header says how many bytes follow, and that many follow. If reading the
+//!   file fails, zeros follow, and the ranges are returned.
 //! - Names are those of the pool, byte for byte; a name that is no UTF-8 is marked with
 //!   `hdrcharset=BINARY`.
 
@@ -28,8 +28,8 @@ const ID_MAX: u32 = 0o7_777_777;
 /// Bytes read from a file at a time, when its blocks are smaller.
 const CHUNK_MIN: u64 = 1 << 20;
 
-/// What a member's data are.
-pub enum Body<'a> {
+/// Data of a member.
+pub(crate) enum Body<'a> {
     /// None: everything but regular files.
     None,
     /// An earlier member of that name is the same file.
@@ -45,14 +45,14 @@ pub enum Body<'a> {
     },
 }
 
-/// A range that could not be read and holds zeros in the archive.
+/// A range that could not be read.
 #[derive(Debug)]
 pub struct BadRange {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// Why.
+    /// The read error.
     pub error: io::Error,
 }
 
@@ -65,7 +65,7 @@ pub struct TarWriter<W: Write> {
 }
 
 impl<W: Write> TarWriter<W> {
-    /// An archive; with `sparse`, holes stay holes.
+    /// An archive written to `out`; with `sparse`, holes are stored as holes.
     pub fn new(out: W, sparse: bool) -> TarWriter<W> {
         TarWriter { out, written: 0, sparse }
     }
@@ -75,7 +75,7 @@ impl<W: Write> TarWriter<W> {
     ///
     /// # Errors
     /// Writing to the archive failed: it is of no use any more.
-    pub fn member(&mut self, name: &[u8], meta: &Meta, body: &Body<'_>) -> io::Result<Vec<BadRange>> {
+    pub(crate) fn member(&mut self, name: &[u8], meta: &Meta, body: &Body<'_>) -> io::Result<Vec<BadRange>> {
         let Body::Data { content, segments } = body else {
             self.headers(name, meta, body, 0, &[])?;
             return Ok(Vec::new());
@@ -107,17 +107,12 @@ impl<W: Write> TarWriter<W> {
     ///
     /// # Errors
     /// Writing failed.
-    pub fn finish(mut self) -> io::Result<W> {
+    pub(crate) fn finish(mut self) -> io::Result<W> {
         self.zeros(2 * BLOCK as u64)?;
         let rest = self.written.next_multiple_of(RECORD) - self.written;
         self.zeros(rest)?;
         self.out.flush()?;
         Ok(self.out)
-    }
-
-    /// Bytes written so far.
-    pub fn written(&self) -> u64 {
-        self.written
     }
 
     fn zero_filled(&mut self, content: &dyn Content, segments: &[Segment]) -> io::Result<Vec<BadRange>> {
@@ -254,14 +249,17 @@ pub(crate) fn push_bad(bad: &mut Vec<BadRange>, range: BadRange) {
 
 /// A piece of a file as [`read_in_blocks`] yields it.
 pub enum Piece<'a> {
-    /// Offset and bytes.
+    /// Offset and data.
     Data(u64, &'a [u8]),
-    /// Not readable.
+    /// A range that cannot be read.
     Bad(BadRange),
 }
 
-/// Reads a range in pieces of whole blocks. A piece that fails is read again block by block, so
-/// that only what is lost counts as lost.
+/// Reads a range in pieces of whole blocks. A piece that fails is read again block by block, so that only
+/// damaged blocks count as lost.
+///
+/// # Errors
+/// The error of `sink`. Read errors are passed to `sink` as [`Piece::Bad`].
 pub fn read_in_blocks(
     content: &dyn Content,
     segment: Segment,
@@ -626,7 +624,7 @@ mod tests {
         add(&[b'l'; 300], Kind::Regular, 100_000, Body::Data { content: &holes, segments: &map });
         add(b"link", Kind::Symlink, 0, Body::Target(&[b't'; 200]));
         add(b"fifo", Kind::Fifo, 0, Body::None);
-        assert_eq!(tar.written() % BLOCK as u64, 0);
+        assert_eq!(tar.written % BLOCK as u64, 0);
         tar.finish().unwrap()
     }
 

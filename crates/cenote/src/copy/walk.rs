@@ -1,9 +1,9 @@
-//! Goes through a directory tree of a pool, which may be damaged or hostile, and ends.
+//! Walks a directory tree of a pool, which may be damaged or hostile. The walk always ends.
 //!
 //! # What always holds
-//! - A directory is entered once. A second entry that leads to it, or one under a directory that is
-//!   not its parent, is damage or a trap, and told.
-//! - Entries whose names are none (`zpl` leaves them out) are counted and told as damage.
+//! - A directory is entered once. A second entry that leads to it, or an entry in a directory that is not its
+//!   parent, is reported as damage.
+//! - Entries with impossible names, which `zpl` leaves out, are counted and reported as damage.
 //! - Memory is bounded by the depth of the tree, a batch of entries for each level, and about one bit
 //!   for each object of the file system.
 
@@ -14,12 +14,12 @@ use zpl::{DirEntries, DirEntry, Filesystem, Node, ZplError};
 
 /// Entries read from a directory at a time.
 const BATCH: usize = 512;
-/// Deepest level entered. Linux itself takes paths of 4096 bytes; tools made deeper trees than that.
+/// Deepest level that is entered. Linux itself takes paths of 4096 bytes; tools made deeper trees than that.
 const DEPTH_MAX: usize = 16 << 10;
 
-/// Where the walk is.
+/// Position of a walk: the entry that is visited.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
+pub struct Position<'a> {
     /// Path from the start of the walk, which is itself the empty path.
     pub path: &'a [u8],
     /// Last component; empty at the start.
@@ -28,18 +28,18 @@ pub struct Place<'a> {
     pub depth: usize,
 }
 
-/// How to go on.
+/// How the walk continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flow {
-    /// On, and into the directory.
+    /// Continue, and enter the directory.
     Into,
-    /// On, but not into the directory. It is not left either.
+    /// Continue without entering the directory; [`Visitor::leave`] is not called for it.
     Over,
     /// End the walk.
     Stop,
 }
 
-/// What is wrong with a place.
+/// Why a file or directory could not be visited, or only in part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Trouble {
@@ -49,48 +49,48 @@ pub enum Trouble {
     /// A child dataset cannot be opened.
     #[error(transparent)]
     Dataset(AnyError),
-    /// Entries that no directory can have were left out, or could not be read.
+    /// Entries of a directory are damaged or could not be read.
     #[error("{missing} of {all} entries of the directory are damaged")]
     Entries {
-        /// Entries that are not to be had.
+        /// Number of entries that are missing.
         missing: u64,
-        /// Entries that the directory says it has.
+        /// Number of entries that the directory counts.
         all: u64,
     },
-    /// A directory seen before, or under a parent that is not its own.
+    /// The directory was visited before, or its parent is another directory.
     #[error("a directory in a place that is not its own: damage")]
     Misplaced,
-    /// Too many levels.
+    /// The tree is too deep.
     #[error("too many levels of directories")]
     TooDeep,
 }
 
-/// Hears of what the walk meets, parents before what they contain.
+/// Visitor of a walk, called for directories before their entries.
 pub trait Visitor {
-    /// A directory, before its entries.
-    fn enter(&mut self, at: Place<'_>, dir: &Node) -> Flow;
-    /// A directory that was entered, after its entries.
-    fn leave(&mut self, at: Place<'_>, dir: &Node) -> Flow;
-    /// Anything else.
-    fn file(&mut self, at: Place<'_>, node: &Node) -> Flow;
-    /// Something that cannot be visited, or not whole.
-    fn trouble(&mut self, at: Place<'_>, trouble: Trouble) -> Flow;
+    /// Called for a directory, before its entries.
+    fn enter(&mut self, at: Position<'_>, dir: &Node) -> Flow;
+    /// Called for a directory that was entered, after its entries.
+    fn leave(&mut self, at: Position<'_>, dir: &Node) -> Flow;
+    /// Called for a file that is not a directory.
+    fn file(&mut self, at: Position<'_>, node: &Node) -> Flow;
+    /// Called for a file or directory that cannot be visited, or only in part.
+    fn trouble(&mut self, at: Position<'_>, trouble: Trouble) -> Flow;
 }
 
 /// An error of any layer.
-pub type AnyError = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A dataset that appears as a directory in the root of the one above it.
+/// A child dataset, which appears as a directory in the root of its parent.
 pub struct Child {
-    /// Last component of its name.
+    /// Last component of the name of the dataset.
     pub name: Vec<u8>,
-    /// Its full name.
+    /// Full name of the dataset.
     pub dataset: String,
-    /// Its file system, or why there is none.
+    /// The file system, or the error of opening it.
     pub filesystem: Result<Arc<Filesystem>, AnyError>,
 }
 
-/// The file systems right below a dataset, by its full name.
+/// Returns the child file systems of the dataset with this full name.
 pub type Children<'a> = dyn Fn(&str) -> Result<Vec<Child>, AnyError> + 'a;
 
 struct Frame {
@@ -101,7 +101,7 @@ struct Frame {
     batch: VecDeque<DirEntry>,
     /// `None`: all entries were read.
     unread: Option<DirEntries>,
-    /// Entries read, and whether an error was told for those that were not.
+    /// Entries read, and whether an error was reported for the others.
     seen: u64,
     failed: bool,
     /// Datasets to show here, and their names, which hide entries.
@@ -134,11 +134,11 @@ impl Entered {
     }
 }
 
-/// The visitor wants no more.
+/// The visitor has ended the walk.
 struct Stopped;
 
-/// Walks from `start`, a node of `fs`. With `children`, the datasets below `dataset` are walked too,
-/// as directories of its root, if the walk comes by there.
+/// Walks the tree at `start`, a node of `fs`. With `children`, child datasets of `dataset` are walked as
+/// directories of its root, if the root is in the tree.
 pub fn walk(
     fs: &Arc<Filesystem>,
     start: &Node,
@@ -154,7 +154,7 @@ pub fn walk(
 impl Walk<'_> {
     fn run(&mut self, fs: &Arc<Filesystem>, start: &Node, dataset: &str) -> Result<(), Stopped> {
         if !start.is_dir() {
-            return self.told(|visitor, at| visitor.file(at, start)).map(|_| ());
+            return self.call_visitor(|visitor, at| visitor.file(at, start)).map(|_| ());
         }
         self.enter(Arc::clone(fs), start.clone(), 0, dataset)?;
         while !self.stack.is_empty() {
@@ -163,11 +163,14 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Calls the visitor with the present place.
-    fn told(&mut self, call: impl FnOnce(&mut dyn Visitor, Place<'_>) -> Flow) -> Result<Flow, Stopped> {
+    /// Calls the visitor with the current position.
+    fn call_visitor(
+        &mut self,
+        call: impl FnOnce(&mut dyn Visitor, Position<'_>) -> Flow,
+    ) -> Result<Flow, Stopped> {
         let from = self.path.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
         let name = self.path.get(from..).unwrap_or(&[]);
-        match call(self.visitor, Place { path: &self.path, name, depth: self.stack.len() }) {
+        match call(self.visitor, Position { path: &self.path, name, depth: self.stack.len() }) {
             Flow::Stop => Err(Stopped),
             flow => Ok(flow),
         }
@@ -175,7 +178,7 @@ impl Walk<'_> {
 
     fn trouble(&mut self, trouble: impl Into<Trouble>) -> Result<(), Stopped> {
         let trouble = trouble.into();
-        self.told(|visitor, at| visitor.trouble(at, trouble)).map(|_| ())
+        self.call_visitor(|visitor, at| visitor.trouble(at, trouble)).map(|_| ())
     }
 
     fn enter(
@@ -185,7 +188,7 @@ impl Walk<'_> {
         path_len: usize,
         dataset: &str,
     ) -> Result<(), Stopped> {
-        if self.told(|visitor, at| visitor.enter(at, &node))? == Flow::Over {
+        if self.call_visitor(|visitor, at| visitor.enter(at, &node))? == Flow::Over {
             self.path.truncate(path_len);
             return Ok(());
         }
@@ -241,7 +244,7 @@ impl Walk<'_> {
             };
         }
         let Some(frame) = self.stack.pop() else { return Ok(()) };
-        self.told(|visitor, at| visitor.leave(at, &frame.node))?;
+        self.call_visitor(|visitor, at| visitor.leave(at, &frame.node))?;
         self.path.truncate(frame.path_len);
         Ok(())
     }
@@ -283,7 +286,7 @@ impl Walk<'_> {
             Err(error) => self.trouble(error)?,
             Ok(node) if node.is_dir() => return self.directory(fs, node, before),
             Ok(node) => {
-                self.told(|visitor, at| visitor.file(at, &node))?;
+                self.call_visitor(|visitor, at| visitor.file(at, &node))?;
             }
         }
         self.path.truncate(before);
@@ -334,7 +337,7 @@ impl Frame {
         None
     }
 
-    /// What the directory counts but did not yield, if that was not told yet.
+    /// Reports entries that the directory counts and did not yield, unless they were reported before.
     fn damaged_entries(&self) -> Option<Trouble> {
         let all = self.node.entry_count().unwrap_or(self.seen);
         let missing = all.saturating_sub(self.seen);

@@ -1,4 +1,4 @@
-//! Attributes of whole trees.
+//! Changes of attributes of whole directory trees.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,30 +6,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use format::ObjectId;
 use zpl::{Attrs, FileKind, ZplError};
 
-use super::remove::{BATCH, DEPTH_MAX, TreeObserver, join, lock};
+use super::remove::{BATCH, DEPTH_MAX, TreeObserver, join};
 use super::{FilesystemWriter, NewAttrs};
 use crate::Error;
-use crate::team::with_workers;
+use crate::worker_pool::with_workers;
+use vdev::sync::lock;
 
-/// Counts of a change.
+/// Result counts of [`FilesystemWriter::change_all`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Files and directories that were looked at.
+    /// Files and directories visited.
     pub seen: u64,
-    /// Those that could not be changed, or not be read.
+    /// Files and directories that could not be read or changed.
     pub failures: u64,
 }
 
-/// Files to be changed, and their paths.
+/// Files of one job, with their paths.
 type Batch = Vec<(ObjectId, Vec<u8>)>;
 
 impl FilesystemWriter {
-    /// Changes the attributes of a file, and if it is a directory of all that is in it, with several
-    /// threads. `new` says what becomes of each; it is asked from several threads. Links below are what
-    /// they are; `follow` is about the path itself.
+    /// Changes the attributes of a file, or of a directory and everything in it, with several threads. `new`
+    /// returns the changes of each file, `None` for no change; it is called from several threads. `follow`
+    /// applies to a symbolic link at the end of `path`; links below are changed themselves, not followed.
     ///
     /// # Errors
-    /// There is nothing at the path.
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if the path cannot be read.
     pub fn change_all(
         &self,
         path: &[u8],
@@ -80,7 +81,7 @@ impl FilesystemWriter {
                     }
                 }
             }
-            queue.finish_telling(&mut || {
+            queue.finish_reporting(&mut || {
                 tell();
             });
         });

@@ -1,4 +1,4 @@
-//! One open file.
+//! An open regular file.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use zpl::{Attrs, Node};
 use super::FilesystemWriter;
 use crate::Error;
 
-/// A regular file, open for writing. It can be read and written until this is dropped, even if it loses its
-/// name before.
+/// A regular file, open for reading and writing. It stays accessible until this is dropped, even after its
+/// last name is removed.
 pub struct FileWriter {
     fs: FilesystemWriter,
     hold: Hold,
@@ -23,17 +23,17 @@ impl FileWriter {
         Ok(FileWriter { fs: fs.clone(), hold, path: path.to_vec() })
     }
 
-    /// Its number.
+    /// Object id of the file.
     pub fn id(&self) -> ObjectId {
         self.hold.id()
     }
 
-    /// Its attributes now.
+    /// Current attributes of the file.
     pub fn attrs(&self) -> Attrs {
         self.hold.attrs()
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.attrs().size
     }
@@ -46,7 +46,7 @@ impl FileWriter {
     /// The file for reading, as it is now.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// [`Error::Path`] if it cannot be read.
     pub fn node(&self) -> Result<Node, Error> {
         self.hold.node().map_err(self.fs.at(&self.path))
     }
@@ -54,7 +54,7 @@ impl FileWriter {
     /// Reads from `offset` on, at most up to the end; returns how many bytes.
     ///
     /// # Errors
-    /// A block cannot be read.
+    /// [`Error::Path`] if a block cannot be read.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, Error> {
         self.fs.fs().read(self.id(), offset, buf).map_err(self.fs.at(&self.path))
     }
@@ -62,7 +62,7 @@ impl FileWriter {
     /// Writes all of `data` at `offset`, beyond the end too: a hole is in between then.
     ///
     /// # Errors
-    /// There is no room, or a quota is reached. What was written until then stays.
+    /// [`Error::Path`] if there is no space or a quota is reached. Bytes written until then stay.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.put(offset, data, false).map(|_| ())
     }
@@ -82,41 +82,41 @@ impl FileWriter {
         Ok(at)
     }
 
-    /// Cuts it off, or makes it longer by a hole.
+    /// Truncates the file, or extends it by a hole.
     ///
     /// # Errors
-    /// The size is impossible, or the file can only grow.
+    /// [`Error::Path`] if the size is too large or the file is append-only.
     pub fn set_len(&self, len: u64) -> Result<(), Error> {
         self.fs.fs().truncate(self.id(), len, false).map_err(self.fs.at(&self.path))?;
         self.fs.changed(self.id())
     }
 
-    /// Reserves, zeros or punches a range.
+    /// Reserves, zeros or deallocates a range, as `fallocate` does.
     ///
     /// # Errors
-    /// The range is empty or impossible, or the file can only grow.
+    /// [`Error::Path`] if the range is empty or too large, or the file is append-only.
     pub fn allocate(&self, offset: u64, len: u64, how: Allocate) -> Result<(), Error> {
         self.fs.fs().fallocate(self.id(), offset, len, how).map_err(self.fs.at(&self.path))?;
         self.fs.changed(self.id())
     }
 
-    /// The first byte of data from `offset` on; `None`: only a hole follows.
+    /// Offset of the first byte of data at or after `offset`. `None`: only a hole follows.
     ///
     /// # Errors
-    /// The pointers to the data cannot be read.
+    /// [`Error::Path`] if an indirect block cannot be read.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>, Error> {
         self.fs.fs().next_data(self.id(), offset).map_err(self.fs.at(&self.path))
     }
 
-    /// The first byte of a hole from `offset` on, the end being one.
+    /// Offset of the first byte of a hole at or after `offset`; the end of the file counts as a hole.
     ///
     /// # Errors
-    /// The pointers to the data cannot be read.
+    /// [`Error::Path`] if an indirect block cannot be read.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>, Error> {
         self.fs.fs().next_hole(self.id(), offset).map_err(self.fs.at(&self.path))
     }
 
-    /// Makes `len` bytes from `to` on those of `source` from `from` on, by sharing their blocks.
+    /// Copies `len` bytes from offset `from` of `source` to offset `to` of this file by sharing their blocks.
     ///
     /// # Errors
     /// [`zpl::ZplError::CannotClone`] if the ranges are not of whole blocks of one size,
@@ -135,15 +135,15 @@ impl FileWriter {
         self.fs.changed(self.id())
     }
 
-    /// Everything that was changed of it, and every change of names, is durable when this returns.
+    /// Makes all changes of the file, and all changes of names, durable.
     ///
     /// # Errors
-    /// The pool cannot be written any more.
+    /// [`Error::Pool`] if the pool cannot be written any more.
     pub fn sync(&self) -> Result<(), Error> {
         Ok(self.fs.head.fsync(self.id()).map_err(pool::PoolError::from)?)
     }
 
-    /// The file system it is in.
+    /// The file system of the file.
     pub fn filesystem(&self) -> &FilesystemWriter {
         &self.fs
     }

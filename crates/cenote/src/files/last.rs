@@ -1,22 +1,22 @@
-//! Directories that something is done to when nobody below them needs them any more: a tree is filled or
-//! emptied by many threads, and each directory is finished after all that is in it.
+//! Reference-counted directories that are finished when the last reference to them and their entries is
+//! dropped. Several threads fill or empty a tree, and each directory is finished after everything in it.
 
 use std::sync::Arc;
 
-/// A directory that is finished when the last reference to it goes.
+/// A directory that is finished when its last reference is dropped.
 pub(crate) trait Finish: Sized {
-    /// Nobody refers to it any more, nor to anything below.
+    /// Called when no reference to the directory, or to anything below it, is left.
     fn finish(&self);
 
-    /// Its reference to the directory above.
+    /// The reference of the directory to its parent.
     fn into_above(self) -> Option<Last<Self>>;
 }
 
-/// A reference to a directory, and so to all above it.
+/// A reference to a directory, and through it to all directories above.
 pub(crate) struct Last<T: Finish>(Option<Arc<T>>);
 
 impl<T: Finish> Last<T> {
-    /// The first reference.
+    /// The first reference to a directory.
     pub(crate) fn new(dir: T) -> Last<T> {
         Last(Some(Arc::new(dir)))
     }

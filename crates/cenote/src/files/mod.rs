@@ -1,36 +1,38 @@
 //! Changing the files of a pool, by path.
 //!
-//! [`FilesystemWriter`] is a file system open for writing, with the operations that `std::fs` has and those
-//! of ZFS; [`FileWriter`] is one file of it; [`VolumeFile`] a volume. They are thin: each call is one or a few
-//! operations of `zpl`, which servers that know files by number use themselves
-//! ([`FilesystemWriter::fs`]).
+//! [`FilesystemWriter`] is a file system open for writing, with the operations of `std::fs` and those of ZFS;
+//! [`FileWriter`] is one of its files; [`VolumeFile`] is a volume. Each call is one or a few operations of
+//! `zpl`, which servers that know files by number call directly ([`FilesystemWriter::fs`]).
 //!
 //! # What always holds
-//! - A change is visible to everybody at once, and durable when its transaction group is: after
-//!   [`FilesystemWriter::sync`] or [`FileWriter::sync`], or by itself after a few seconds.
-//!   With the property `sync=always` every call returns when its change is durable.
-//! - A path starts at the root of the file system and never leaves it: absolute links and `..` are taken
-//!   as if that root were the root of everything.
-//! - Nobody is asked for permission: who has the devices may do everything. Modes and ACLs are kept, not
-//!   enforced.
+//! - A change is visible to all readers at once. It is durable after [`FilesystemWriter::sync`] or
+//!   [`FileWriter::sync`], or when its transaction group is written, a few seconds later. With the property
+//!   `sync=always` every call returns when its change is durable.
+//! - A path starts at the root of the file system and never leaves it: absolute links and `..` are resolved
+//!   as if the process were confined to that root.
+//! - No permissions are checked, because a process that can open the devices can change everything. Modes and
+//!   ACLs are stored, not enforced.
 
 mod change;
 mod file;
 pub(crate) mod last;
 mod path;
 mod remove;
-pub mod served;
+mod served;
 mod volume;
 
 pub use change::Changed;
 pub use file::FileWriter;
 pub use path::Found;
 pub use remove::{Removed, TreeObserver};
+pub use served::{BCLONE_ENABLED, BCLONE_WAIT_DIRTY};
 pub use volume::VolumeFile;
 pub use zpl::{
     AccessTimes, Allocate, BeginError, NewAttrs, RenameHow, SnapshotDir, XattrHow, without_set_ids,
 };
-pub use zpl::{Attrs, CaseSensitivity, FileKind, ZplError};
+pub use zpl::{
+    Attrs, CaseSensitivity, FileKind, FileRange, Fs, FsStats, HeadFs, Hold, NewFile, WriteHow, ZplError,
+};
 
 use std::sync::Arc;
 
@@ -39,17 +41,17 @@ use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, PosixEntry};
 use format::objset::ObjsetType;
 use format::{ObjectId, Txg};
 use pool::LivePool;
-use zpl::{AppliedLogs, CloneTable, Fs, HeadFs, Made, NewFile, NoLog, PoolClones, encode_posix, options_of};
+use zpl::{AppliedLogs, CloneTable, Made, PoolClones, encode_posix, options_of};
 use zpl::{Filesystem, Node};
 
 use crate::{Error, PoolWriter};
 
-/// Transactions that freeing what has no name any more may take when a file system is opened.
+/// Transactions that freeing removed files may take when a file system is opened.
 const DRAIN_STEPS: usize = 64;
 
 impl PoolWriter {
-    /// Opens a file system of the pool for writing. The pool can be closed when it, its clones and its files
-    /// were dropped.
+    /// Opens a file system of the pool for writing. Drop it, its clones and its files before the pool is
+    /// closed: they return errors afterwards.
     ///
     /// # Errors
     /// As [`FilesystemWriter::open`].
@@ -66,11 +68,11 @@ impl PoolWriter {
     }
 }
 
-/// Intent logs that are replayed with the same txgs.
+/// Intent logs that are replayed together, in the same txgs.
 const LOGS_AT_ONCE: usize = 256;
 
-/// Does again what the intent logs say that an import has claimed. A log that cannot be replayed is left to whoever
-/// opens its dataset for writing: the others are no worse for it.
+/// Replays the intent logs that an import has claimed. A log that cannot be replayed stays until its dataset
+/// is opened for writing, and does not affect the others.
 pub(crate) fn replay_logs(pool: &Arc<LivePool>) {
     for some in pool.take_unreplayed().chunks(LOGS_AT_ONCE) {
         let mut logs = AppliedLogs::default();
@@ -114,7 +116,7 @@ pub struct FilesystemWriter {
     gid: u32,
 }
 
-/// The property `readonly` forbids every change.
+/// Refuses a dataset whose property `readonly` is on.
 pub(crate) fn check_writable(dataset: &dsl::Dataset, name: &str) -> Result<(), Error> {
     if dsl::prop::stored_number(dataset, "readonly")? == 0 {
         return Ok(());
@@ -125,25 +127,26 @@ pub(crate) fn check_writable(dataset: &dsl::Dataset, name: &str) -> Result<(), E
 /// How a file system is opened.
 #[derive(Clone, Copy)]
 struct Opens {
-    /// It can be changed, or is not opened.
+    /// Refuse a read-only file system.
     writes: bool,
-    /// Files without a name that were left in it are freed.
+    /// Free files that have lost their last name before the file system was last closed.
     drains: bool,
 }
 
 impl FilesystemWriter {
-    /// Opens the file system with this full name. If the pool was not closed in good order, what its
-    /// programs were told was durable is done again first, from the intent log.
+    /// Opens the file system with this full name. If the pool was not exported, the intent log is replayed
+    /// first.
     ///
     /// # Errors
-    /// [`Error::NotAFilesystem`], [`Error::Dsl`] if there is none or it cannot be changed: a snapshot, an
-    /// encrypted one.
+    /// [`Error::NotAFilesystem`]; [`Error::Dsl`] if there is none or it cannot be changed: a snapshot, a
+    /// read-only or an encrypted file system.
     pub fn open(pool: &Arc<LivePool>, name: &str) -> Result<FilesystemWriter, Error> {
         let opens = Opens { writes: true, drains: true };
         FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, opens)
     }
 
-    /// The same of a file system that may be read-only now, by its property: changes are refused as long as it is.
+    /// Like [`FilesystemWriter::open`], and accepts a file system with the property `readonly`, which refuses
+    /// changes as long as the property is on.
     ///
     /// # Errors
     /// As [`FilesystemWriter::open`].
@@ -152,8 +155,8 @@ impl FilesystemWriter {
         FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, opens)
     }
 
-    /// The same by the number of its dataset ([`FilesystemWriter::dataset_id`]), whatever it is called now. Files without a name
-    /// are not freed yet (`Fs::drain`).
+    /// Like [`FilesystemWriter::open_for_mount`], by the object id of the dataset, which a rename does not
+    /// change. Removed files are not freed yet (`Fs::drain`).
     ///
     /// # Errors
     /// As [`FilesystemWriter::open`].
@@ -193,32 +196,31 @@ impl FilesystemWriter {
         Ok(FilesystemWriter { name: dataset.name().into(), pool, head, uid: 0, gid: 0 })
     }
 
-    /// The same, with other owners of what it makes.
+    /// A handle whose new files belong to this user and group.
     #[must_use]
     pub fn as_owner(mut self, uid: u32, gid: u32) -> FilesystemWriter {
         (self.uid, self.gid) = (uid, gid);
         self
     }
 
-    /// Changes are not told to the intent log any more: for who makes many of them, alone, and waits for
-    /// [`FilesystemWriter::sync`] at the end. Concerns everybody who has this file system open.
-    pub fn stop_logging(&self) {
-        self.fs().set_log(Arc::new(NoLog));
-    }
-
-    /// Full name of the dataset, as it was when it was opened.
+    /// Full name of the dataset at the time of opening.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The pool it is in.
+    /// The pool of the file system.
     pub fn pool(&self) -> &Arc<LivePool> {
         &self.pool
     }
 
-    /// Its operations by the numbers of files.
+    /// Operations by the object ids of files.
     pub fn fs(&self) -> &Arc<Fs> {
         &self.head.fs
+    }
+
+    /// The dataset of the file system, open for writing.
+    pub fn head(&self) -> &HeadFs {
+        &self.head
     }
 
     /// The file system for reading, in its newest state.
@@ -231,40 +233,31 @@ impl FilesystemWriter {
         (self.uid, self.gid)
     }
 
-    /// Everything that was changed so far is on disk when this returns. Returns the transaction group.
+    /// Writes all changes made so far to disk. Returns the transaction group that contains them.
     ///
     /// # Errors
-    /// The pool cannot be written any more.
+    /// [`Error::Pool`] if the pool cannot be written any more.
     pub fn sync(&self) -> Result<Txg, Error> {
         Ok(self.pool.sync()?)
     }
 
-    /// Frees what is left of files that have no name any more: large ones are freed little by little.
-    ///
-    /// # Errors
-    /// Something cannot be freed now; the next who opens the file system tries again.
-    pub fn finish_removals(&self) -> Result<(), Error> {
-        while !self.fs().drain(DRAIN_STEPS)? {}
-        Ok(())
-    }
-
-    /// Says where an error happened.
+    /// Adds the dataset and the path to an error.
     fn at(&self, path: &[u8]) -> impl Fn(ZplError) -> Error {
         let (dataset, path) = (Arc::clone(&self.name), path.to_vec());
         move |source| Error::Path { dataset: dataset.to_string(), path: path.clone(), source }
     }
 
-    /// The change is durable if the dataset wants that of every change.
+    /// Ends a change: with `sync=always` it is durable when this returns.
     fn changed(&self, id: ObjectId) -> Result<(), Error> {
         Ok(self.head.changed(id).map_err(pool::PoolError::from)?)
     }
 
     // ---- files -------------------------------------------------------------------------------
 
-    /// Opens a regular file.
+    /// Opens an existing regular file.
     ///
     /// # Errors
-    /// There is none.
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if it is not a regular file or cannot be opened.
     pub fn open_file(&self, path: &[u8]) -> Result<FileWriter, Error> {
         let id = self.resolve(path)?;
         self.file_writer(path, id)
@@ -273,7 +266,7 @@ impl FilesystemWriter {
     /// Makes an empty file, or empties the one that is there.
     ///
     /// # Errors
-    /// It cannot be made; or something else is there.
+    /// [`Error::Path`] if the file cannot be created, or the path is not a regular file.
     pub fn create(&self, path: &[u8]) -> Result<FileWriter, Error> {
         match self.find(path, true)? {
             Found { id: Some(id), .. } => {
@@ -288,10 +281,10 @@ impl FilesystemWriter {
         }
     }
 
-    /// Makes an empty file.
+    /// Creates an empty regular file.
     ///
     /// # Errors
-    /// The name is taken, or it cannot be made.
+    /// [`Error::Path`] if the name exists or the file cannot be created.
     pub fn create_new(&self, path: &[u8]) -> Result<FileWriter, Error> {
         let made = self.make_new(path, &NewFile::of(FileKind::Regular, 0o644))?;
         self.file_writer(path, made.id)
@@ -308,7 +301,7 @@ impl FilesystemWriter {
     /// The content of a file, which has to fit into memory.
     ///
     /// # Errors
-    /// There is none, or it cannot be read.
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if it cannot be read.
     pub fn read(&self, path: &[u8]) -> Result<Vec<u8>, Error> {
         let file = self.open_file(path)?;
         let mut content = vec![0; usize::try_from(file.len()).unwrap_or(usize::MAX)];
@@ -345,10 +338,10 @@ impl FilesystemWriter {
 
     // ---- names -------------------------------------------------------------------------------
 
-    /// Makes a directory.
+    /// Creates a directory with the permission bits of `mode`.
     ///
     /// # Errors
-    /// The name is taken, or it cannot be made.
+    /// [`Error::Path`] if the name exists or the directory cannot be created.
     pub fn create_dir(&self, path: &[u8], mode: u32) -> Result<ObjectId, Error> {
         Ok(self.make_new(path, &NewFile::of(FileKind::Directory, mode))?.id)
     }
@@ -356,7 +349,7 @@ impl FilesystemWriter {
     /// Makes a directory, and those above it that are missing. One that is there is left as it is.
     ///
     /// # Errors
-    /// Something else has one of the names, or one cannot be made.
+    /// [`Error::Path`] if a component exists and is not a directory, or a directory cannot be created.
     pub fn create_dir_all(&self, path: &[u8], mode: u32) -> Result<ObjectId, Error> {
         let mut so_far = Vec::new();
         let mut id = self.fs().root();
@@ -378,7 +371,7 @@ impl FilesystemWriter {
     /// Makes a symbolic link to `target`, which need not exist.
     ///
     /// # Errors
-    /// The name is taken, or it cannot be made.
+    /// [`Error::Path`] if the name exists or the file cannot be created.
     pub fn symlink(&self, target: &[u8], path: &[u8]) -> Result<ObjectId, Error> {
         let new = NewFile { target, ..NewFile::of(FileKind::Symlink, 0o777) };
         Ok(self.make_new(path, &new)?.id)
@@ -387,7 +380,7 @@ impl FilesystemWriter {
     /// Makes a device, a pipe or a socket.
     ///
     /// # Errors
-    /// The name is taken, or it cannot be made.
+    /// [`Error::Path`] if the name exists or the file cannot be created.
     pub fn make_node(
         &self,
         path: &[u8],
@@ -401,7 +394,7 @@ impl FilesystemWriter {
     /// Makes a further name for a file. A symbolic link is not followed, it gets the name itself.
     ///
     /// # Errors
-    /// The name is taken, or the file is a directory.
+    /// [`Error::Path`] if the name exists or the file is a directory.
     pub fn hard_link(&self, existing: &[u8], path: &[u8]) -> Result<(), Error> {
         let id = self.resolve_link(existing)?;
         let at = self.find(path, false)?;
@@ -421,7 +414,7 @@ impl FilesystemWriter {
     /// As [`FilesystemWriter::rename`], with a choice of what happens to the names.
     ///
     /// # Errors
-    /// The same, and what `how` demands.
+    /// As [`FilesystemWriter::rename`]; [`Error::Path`] if a condition of `how` is not met.
     pub fn rename_with(&self, from: &[u8], to: &[u8], how: RenameHow) -> Result<(), Error> {
         let (source, target) = (self.find(from, false)?, self.find(to, false)?);
         let id = source.id.ok_or_else(|| self.at(from)(ZplError::NotFound { dir: source.dir }))?;
@@ -433,17 +426,17 @@ impl FilesystemWriter {
     /// Removes a name of anything but a directory.
     ///
     /// # Errors
-    /// There is none, or it is one of a directory.
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if it is a directory.
     pub fn remove(&self, path: &[u8]) -> Result<(), Error> {
         let at = self.find(path, false)?;
         self.fs().unlink(at.dir, &at.name).map_err(self.at(path))?;
         self.changed(at.dir)
     }
 
-    /// Removes an empty directory.
+    /// Removes an empty directory; symbolic links are not followed.
     ///
     /// # Errors
-    /// There is none, or it is not empty.
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if it is not an empty directory.
     pub fn remove_dir(&self, path: &[u8]) -> Result<(), Error> {
         let at = self.find(path, false)?;
         self.fs().rmdir(at.dir, &at.name).map_err(self.at(path))?;
@@ -455,7 +448,7 @@ impl FilesystemWriter {
     /// The attributes of a file; of a symbolic link, its own.
     ///
     /// # Errors
-    /// There is none.
+    /// [`Error::NoSuchPath`].
     pub fn attrs(&self, path: &[u8]) -> Result<Attrs, Error> {
         self.fs().attrs(self.resolve_link(path)?).map_err(self.at(path))
     }
@@ -463,7 +456,7 @@ impl FilesystemWriter {
     /// A file for reading: entries, target, extended attributes, ACL.
     ///
     /// # Errors
-    /// There is none.
+    /// [`Error::Zpl`] if no file has this object id.
     pub fn node(&self, id: ObjectId) -> Result<Node, Error> {
         Ok(self.fs().node(id)?)
     }
@@ -471,7 +464,7 @@ impl FilesystemWriter {
     /// Changes attributes, all at once; of a symbolic link, its own.
     ///
     /// # Errors
-    /// Flags of the file forbid it, or a quota does.
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if flags of the file or a quota forbid the change.
     pub fn set_attrs(&self, path: &[u8], new: &NewAttrs) -> Result<Attrs, Error> {
         let id = self.resolve_link(path)?;
         let attrs = self.fs().set_attrs(id, new).map_err(self.at(path))?;
@@ -482,26 +475,27 @@ impl FilesystemWriter {
     /// The value of an extended attribute; names are as Linux has them (`user.colour`).
     ///
     /// # Errors
-    /// There is no such file, or it cannot be read.
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if it cannot be read.
     pub fn xattr(&self, path: &[u8], name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         let node = self.node(self.resolve_link(path)?)?;
         node.xattr(name).map_err(self.at(path))
     }
 
-    /// Sets an extended attribute.
+    /// Sets an extended attribute; `name` includes its namespace (`user.`).
     ///
     /// # Errors
-    /// The dataset has none, the value is too large, or what `how` demands does not hold.
+    /// [`Error::Path`] if the dataset has no extended attributes, the value is too large, or the condition of
+    /// `how` is not met.
     pub fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8], how: XattrHow) -> Result<(), Error> {
         let id = self.resolve_link(path)?;
         self.fs().set_xattr(id, name, value, how).map_err(self.at(path))?;
         self.changed(id)
     }
 
-    /// Removes an extended attribute.
+    /// Removes an extended attribute; `name` includes its namespace (`user.`).
     ///
     /// # Errors
-    /// The file does not have it.
+    /// [`Error::Path`] if the file does not have it.
     pub fn remove_xattr(&self, path: &[u8], name: &[u8]) -> Result<(), Error> {
         let id = self.resolve_link(path)?;
         self.fs().remove_xattr(id, name).map_err(self.at(path))?;

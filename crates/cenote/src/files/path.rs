@@ -1,4 +1,4 @@
-//! From paths to numbers.
+//! Resolution of paths to object ids.
 
 use format::ObjectId;
 use zpl::{FileKind, ZplError};
@@ -6,35 +6,35 @@ use zpl::{FileKind, ZplError};
 use super::FilesystemWriter;
 use crate::Error;
 
-/// Links followed in one path, as in Linux.
+/// Symbolic links that are followed in one path, as in Linux.
 const LINKS_MAX: usize = 40;
 
-/// Where a path leads.
+/// Result of [`FilesystemWriter::find`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// The directory of the last component; the root's own is the root.
+    /// Directory of the last component; for the root, the root itself.
     pub dir: ObjectId,
-    /// The last component, after links were followed. Empty: the root itself.
+    /// Last component, after links were followed. Empty for the root.
     pub name: Vec<u8>,
-    /// What it leads to; `None`: nothing yet.
+    /// Object id of the file; `None` if it does not exist.
     pub id: Option<ObjectId>,
-    /// The path from the root without links on the way.
+    /// Path from the root without symbolic links.
     pub path: Vec<u8>,
 }
 
 impl FilesystemWriter {
-    /// The number of the file at a path, links followed.
+    /// Object id of the file at a path; symbolic links are followed.
     ///
     /// # Errors
-    /// [`Error::NoSuchPath`], [`Error::Path`].
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if a directory on the way cannot be read.
     pub fn resolve(&self, path: &[u8]) -> Result<ObjectId, Error> {
         self.found(path, true)
     }
 
-    /// The same; a link that a path ends with is what it leads to.
+    /// Object id of the file at a path; a symbolic link at its end is not followed unless a slash follows.
     ///
     /// # Errors
-    /// [`Error::NoSuchPath`], [`Error::Path`].
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if a directory on the way cannot be read.
     pub fn resolve_link(&self, path: &[u8]) -> Result<ObjectId, Error> {
         self.found(path, path.ends_with(b"/"))
     }
@@ -44,9 +44,9 @@ impl FilesystemWriter {
         self.find(path, follow)?.id.ok_or_else(missing)
     }
 
-    /// Where a path leads, as the system would walk it in a root of its own: `..` at the top stays there, and
-    /// an absolute link starts again from the root. The last component need not exist, and is followed if it
-    /// is a link and `follow` says so.
+    /// Resolves a path as the kernel does for a process confined to the root of the file system: `..` at the
+    /// root stays there, and an absolute link starts at the root. The last component need not exist; if it is
+    /// a symbolic link, it is followed if `follow` is true.
     ///
     /// # Errors
     /// [`Error::NoSuchPath`] if a directory on the way is missing; [`Error::Path`] with

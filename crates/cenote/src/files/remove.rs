@@ -1,14 +1,14 @@
-//! Removing whole trees.
+//! Recursive removal of directory trees.
 //!
-//! Directories are read a batch at a time and their files are removed by several threads; a directory goes
-//! when everything in it has.
+//! One thread reads directories in batches; worker threads remove the files. A directory is removed when all
+//! its entries are.
 //!
 //! # What always holds
-//! - Memory is bounded by the depth of the tree and the batches that wait, not by the number of files.
+//! - Memory is bounded by the depth of the tree and the queued batches, not by the number of files.
 //! - Symbolic links are removed, never followed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use format::ObjectId;
 use zpl::Fs;
@@ -17,41 +17,42 @@ use zpl::{FileKind, ZplError};
 use super::FilesystemWriter;
 use super::last::{Finish, Last};
 use crate::Error;
-use crate::team::{Queue, with_workers};
+use crate::worker_pool::{Queue, with_workers};
+use vdev::sync::lock;
 
-/// Entries read from a directory at a time, and removed by one job.
+/// Entries read from a directory at a time and removed by one job.
 pub(super) const BATCH: usize = 256;
-/// Deepest level entered.
+/// Deepest level of directories that is entered.
 pub(super) const DEPTH_MAX: usize = 16 << 10;
 
-/// Hears how work on a tree goes on.
+/// Observer of an operation on a directory tree.
 pub trait TreeObserver {
-    /// So many files were dealt with so far.
+    /// Called with the number of files that are done so far.
     fn progress(&mut self, done: u64) {
         let _ = done;
     }
 
-    /// The rest is to be left as it is.
+    /// True if the operation must end early and leave the rest unchanged.
     fn is_stopped(&self) -> bool {
         false
     }
 
-    /// Something could not be done at this path.
+    /// Called for each path at which the operation failed.
     fn problem(&mut self, path: &[u8], error: &ZplError);
 }
 
-/// Counts of a removal.
+/// Result counts of [`FilesystemWriter::remove_all`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Removed {
-    /// Names of files.
+    /// Names removed, directories excluded.
     pub files: u64,
-    /// Directories.
+    /// Directories removed.
     pub dirs: u64,
-    /// Names that are still there.
+    /// Names that could not be removed.
     pub failures: u64,
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Shared {
     fs: Arc<Fs>,
     files: AtomicU64,
@@ -59,20 +60,16 @@ struct Shared {
     problems: Mutex<Vec<(Vec<u8>, ZplError)>>,
 }
 
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A directory that is removed when the last reference to it goes.
+/// A directory that is removed when its last reference is dropped.
 struct Dir {
     shared: Arc<Shared>,
     id: ObjectId,
-    /// The directory it is in, and its name there.
+    /// Object id of the parent directory, and the name in it.
     parent: ObjectId,
     name: Vec<u8>,
     path: Vec<u8>,
     above: Option<DirRef>,
-    /// Something in it could not be removed, and that was told.
+    /// An entry of the directory could not be removed and was reported.
     is_kept: AtomicBool,
 }
 
@@ -142,11 +139,11 @@ struct Level {
 }
 
 impl FilesystemWriter {
-    /// Removes what is at `path`, and if it is a directory all that is in it, with several threads. What
-    /// cannot be removed is left, with the directories above it, and told.
+    /// Removes the file at `path`, or the directory with everything in it, with several threads. Entries that
+    /// cannot be removed stay, with the directories above them, and are reported to `observer`.
     ///
     /// # Errors
-    /// There is nothing, or it is the root of the file system.
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if `path` is the root of the file system.
     pub fn remove_all(&self, path: &[u8], observer: &mut dyn TreeObserver) -> Result<Removed, Error> {
         let at = self.find(path, false)?;
         let missing = || Error::NoSuchPath { dataset: self.name().to_owned(), path: path.to_vec() };
@@ -186,7 +183,7 @@ impl FilesystemWriter {
         };
         with_workers(threads, &Batch::remove, |queue| {
             walk(DirRef::new(top), queue, &mut tell);
-            queue.finish_telling(&mut || {
+            queue.finish_reporting(&mut || {
                 tell();
             });
         });

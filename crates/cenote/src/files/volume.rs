@@ -1,4 +1,4 @@
-//! One volume, open for writing.
+//! A volume that is open for writing.
 
 use std::sync::Arc;
 
@@ -18,10 +18,11 @@ pub struct VolumeFile {
 }
 
 impl VolumeFile {
-    /// Opens the volume with this full name, after its intent log was replayed if it has to be.
+    /// Opens the volume with this full name. If the pool was not exported, the intent log is replayed first.
     ///
     /// # Errors
-    /// [`Error::NotAVolume`], [`Error::Dsl`] if there is none or it cannot be changed.
+    /// [`Error::NotAVolume`]; [`Error::Dsl`] if there is none or it cannot be changed: a snapshot, a
+    /// read-only or an encrypted volume.
     pub fn open(pool: &Arc<LivePool>, name: &str) -> Result<VolumeFile, Error> {
         let dataset = pool.view()?.dsl().dataset(name)?;
         if !dataset.is_volume()? {
@@ -43,12 +44,12 @@ impl VolumeFile {
         &self.name
     }
 
-    /// Bytes.
+    /// Size in bytes.
     pub fn size(&self) -> u64 {
         self.head.volume.size()
     }
 
-    /// Bytes of a block.
+    /// Block size in bytes (`volblocksize`).
     pub fn block_size(&self) -> u64 {
         self.head.volume.block_size()
     }
@@ -64,7 +65,7 @@ impl VolumeFile {
     /// Fills `buf` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// They are not all in the volume, or cannot be read.
+    /// [`Error::Path`] if the range is not inside the volume, or a block cannot be read.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         self.head.volume.read_at(offset, buf).map_err(|source| self.at(source))
     }
@@ -72,7 +73,8 @@ impl VolumeFile {
     /// Writes all of `data` at `offset`.
     ///
     /// # Errors
-    /// It does not all fit into the volume: nothing is written then. Or there is no room in the pool.
+    /// [`Error::Path`] if the range is not inside the volume: nothing is written then. Or there is no room in
+    /// the pool.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.head.volume.write_at(offset, data).map_err(|source| self.at(source))?;
         self.changed()
@@ -90,7 +92,7 @@ impl VolumeFile {
     /// Gives up the whole blocks in a range.
     ///
     /// # Errors
-    /// It is not all in the volume.
+    /// [`Error::Path`] if the range is not inside the volume.
     pub fn trim(&self, offset: u64, len: u64) -> Result<(), Error> {
         self.head.volume.trim(offset, len).map_err(|source| self.at(source))?;
         self.changed()
@@ -99,7 +101,8 @@ impl VolumeFile {
     /// Changes its size: what is beyond is gone. Durable when this returns.
     ///
     /// # Errors
-    /// The size is 0 or not of whole blocks, or the pool cannot be written any more.
+    /// [`Error::Path`] if the size is 0 or no multiple of the block size, or the pool cannot be written any
+    /// more.
     pub fn set_size(&self, size: u64) -> Result<(), Error> {
         self.head.resize(size).map_err(|source| self.at(source))
     }
@@ -107,7 +110,7 @@ impl VolumeFile {
     /// Every write so far is durable when this returns.
     ///
     /// # Errors
-    /// The pool cannot be written any more.
+    /// [`Error::Pool`] if the pool cannot be written any more.
     pub fn flush(&self) -> Result<(), Error> {
         Ok(self.head.flush().map_err(pool::PoolError::from)?)
     }
@@ -115,7 +118,7 @@ impl VolumeFile {
     /// Everything that was changed in the pool so far is on disk when this returns.
     ///
     /// # Errors
-    /// The pool cannot be written any more.
+    /// [`Error::Pool`] if the pool cannot be written any more.
     pub fn sync(&self) -> Result<format::Txg, Error> {
         Ok(self.pool.sync()?)
     }

@@ -17,14 +17,17 @@ pub struct FeatureCount {
     pub recorded: u64,
 }
 
-/// Features whose users are not datasets, but can be counted all the same.
+/// Features whose users are counted although they are not datasets.
 const OTHERS: [&str; 4] = ["redaction_bookmarks", "bookmark_written", "livelist", "redaction_list_spill"];
-/// Those that are counted last, if all others were right, and also where they are not enabled.
+/// Features of removed vdevs, counted separately, also if they are not enabled.
 const REMOVAL: [(&str, &str); 2] =
     [("device_removal", "device_removal"), ("obsolete_counts", "indirect_refcount")];
 
 /// Counts the users of the features that datasets, bookmarks, clones and removed vdevs use. Features
 /// that the pool has not enabled are left out.
+///
+/// # Errors
+/// If a dataset or one of its objects cannot be read.
 pub fn census(pool: &Pool) -> Result<Vec<FeatureCount>, Error> {
     let mut counted: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut add = |name| *counted.entry(name).or_default() += 1;
@@ -58,7 +61,10 @@ pub fn census(pool: &Pool) -> Result<Vec<FeatureCount>, Error> {
     Ok(wanted.filter_map(count).collect())
 }
 
-/// Counts what removed vdevs have left behind.
+/// Counts the users of the features of removed vdevs.
+///
+/// # Errors
+/// If the configuration of a removed vdev cannot be read.
 pub fn removal_census(pool: &Pool) -> Result<Vec<FeatureCount>, Error> {
     let counted = [count_removed(&pool.spa().config().vdev_tree), super::leaks::obsolete_counts(pool)?];
     let count = |((feature, name), counted): ((&str, &'static str), u64)| {

@@ -41,13 +41,16 @@ const DEPTH_MAX: usize = 256;
 /// An object that nothing refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeakedObject {
-    /// Its number.
+    /// Object id in the meta object set.
     pub id: ObjectId,
-    /// Its type.
+    /// Type of the object.
     pub kind: ObjType,
 }
 
-/// The objects of the pool's own set that nothing refers to.
+/// The objects of the meta object set that nothing refers to.
+///
+/// # Errors
+/// If an object that may hold references cannot be read.
 pub fn leaked_objects(pool: &Pool) -> Result<Vec<LeakedObject>, Error> {
     let mut marks = Marks { pool, seen: HashSet::new(), dirs: HashSet::new() };
     marks.directory()?;
@@ -70,12 +73,12 @@ pub fn leaked_objects(pool: &Pool) -> Result<Vec<LeakedObject>, Error> {
 struct Marks<'a> {
     pool: &'a Pool,
     seen: HashSet<ObjectId>,
-    /// Directories that were walked.
+    /// Directories already walked, against loops.
     dirs: HashSet<ObjectId>,
 }
 
 impl Marks<'_> {
-    /// True the first time.
+    /// Marks an object as referenced. True the first time.
     fn mark(&mut self, id: ObjectId) -> bool {
         id != ObjectId(0) && self.seen.insert(id)
     }
@@ -299,8 +302,11 @@ pub(super) fn obsolete_counts(pool: &Pool) -> Result<u64, Error> {
     Ok(count)
 }
 
-/// Space maps that record histograms, by the count of the feature and as found; `None`: the pool has
-/// not enabled the feature.
+/// Number of space maps with a histogram: as the feature counts them, and as found. `None`: the pool has not
+/// enabled the feature.
+///
+/// # Errors
+/// If a space map cannot be read.
 pub fn space_map_counts(pool: &Pool) -> Result<Option<(u64, u64)>, Error> {
     let Some(feature) = format::feature::by_name("spacemap_histogram") else { return Ok(None) };
     let Some(recorded) = pool.spa().features().counts().get(feature.guid).copied() else { return Ok(None) };

@@ -1,17 +1,18 @@
 //! What deduplication would save if everything were written with it: a table is made in memory.
 //!
 //! # What always holds
-//! - Only blocks that could be in a dedup table are counted: data at level 0 with bytes of its own on disk. Pieces of metadata,
-//!   indirect blocks, embedded blocks and holes are not.
+//! - Only blocks that could be in a dedup table are counted: data at level 0 with bytes of its own on disk.
+//!   Pieces of metadata, indirect blocks, embedded blocks and holes are not.
 //! - Blocks without a checksum could be anything, and are left out.
 //! - A block that has copies here and none there counts with the mean of what it takes.
-//! - Two blocks are one where checksum, sizes, compression and encryption are equal, whatever dataset they are in;
-//!   of snapshots only what their predecessors do not have is met.
+//! - Two blocks are one where checksum, sizes, compression and encryption are equal, whatever dataset they
+//!   are in; of snapshots only what their predecessors do not have is met.
 //!
 //! Memory: some hundred bytes for each different block.
 
-use crate::survey::{self, Surveyor, Walk};
-use crate::verify::plan::{Plan, chain};
+use crate::block_walk::{self, BlockChecker, Walk};
+use crate::error::chain;
+use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 use dmu::DmuError;
 use dmu::traverse::Bookmark;
@@ -21,14 +22,18 @@ use format::names;
 use format::{BlockPtr, ChecksumId, Level};
 use std::collections::HashMap;
 
-/// The histogram of the table that there would be, and object sets that could not be looked at.
+/// Histogram of the dedup table that deduplication of the whole pool would make, and the errors of object
+/// sets that could not be read.
+///
+/// # Errors
+/// If the directory of the meta object set cannot be read.
 pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<String>), Error> {
     let plan = Plan::new(pool.spa(), &[]);
     let (walks, mut problems) = super::blocks::walks_of(&plan);
     let is_deflated =
         pool.spa().directory().words(names::directory::DEFLATE)?.first().is_some_and(|word| *word != 0);
     // One thread has one table: a block that several met would be in each of theirs.
-    let tables = survey::run(&Simulation { pool, is_deflated }, &walks, 1);
+    let tables = block_walk::run(&Simulation { pool, is_deflated }, &walks, 1);
     let mut histogram = DdtHistogram::default();
     for Table { entries, unreadable } in tables {
         problems.extend(unreadable);
@@ -68,11 +73,18 @@ struct Simulation<'a> {
     is_deflated: bool,
 }
 
-impl Surveyor for Simulation<'_> {
+impl BlockChecker for Simulation<'_> {
     type Job = ();
     type Found = Table;
 
-    fn met(&self, found: &mut Table, _: &Walk, _: &Bookmark, bp: &BlockPtr, _: Option<&Dnode>) -> Option<()> {
+    fn visit(
+        &self,
+        found: &mut Table,
+        _: &Walk,
+        _: &Bookmark,
+        bp: &BlockPtr,
+        _: Option<&Dnode>,
+    ) -> Option<()> {
         let is_data = bp.level() == Level(0) && !bp.obj_type().is_metadata() && !bp.is_embedded();
         if is_data && bp.checksum_kind().is_ok_and(|kind| kind != ChecksumId::Off) {
             let (refcount, taken) = found.entries.entry(DdtKey::of(bp)).or_default();

@@ -1,4 +1,4 @@
-//! What is done with each block: it is read as told, and what is wrong is noted.
+//! Checks each block: reads it by the options of the run, and records errors.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,10 +11,12 @@ use format::{AllocOffset, BlockPtr, BpKind, ObjType, Txg, VdevGuid, VdevId};
 use vdev::tree::{Fault, FaultKind};
 use zio::{ReadPolicy, Zio, ZioError};
 
-use super::plan::{Plan, chain};
+use super::plan::Plan;
 use super::{DeviceReport, HITS_MAX, Options, Progress, Watcher};
 use crate::Pool;
-use crate::survey::{self, Surveyor, Walk, lock};
+use crate::block_walk::{self, BlockChecker, Walk};
+use crate::error::chain;
+use vdev::sync::lock;
 
 /// Shared blocks remembered, so that they are read once. At 40 bytes each.
 const SHARED_MAX: usize = 1 << 20;
@@ -23,7 +25,7 @@ const REPORT_EVERY: u64 = 64;
 
 /// A damaged block and where it was met.
 pub(super) struct Hit {
-    /// Index in the plan.
+    /// Index of the object set in the plan.
     pub(super) set: usize,
     pub(super) at: Bookmark,
     pub(super) bp: BlockPtr,
@@ -55,7 +57,7 @@ pub(super) struct Counts {
     pub(super) degraded: AtomicU64,
 }
 
-/// Everything that was found.
+/// Results of all threads.
 pub(super) struct Found {
     pub(super) counts: Vec<Counts>,
     pub(super) hits: Vec<Hit>,
@@ -109,7 +111,7 @@ pub(super) fn run(pool: &Pool, plan: &Plan, options: &Options, watcher: &dyn Wat
         devices: Mutex::default(),
         shared: Mutex::default(),
     };
-    survey::run(&checker, &plan.walks(), options.threads);
+    block_walk::run(&checker, &plan.walks(), options.threads);
     checker.found()
 }
 
@@ -159,7 +161,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Reads a block as told; the reason if it cannot be had.
+    /// Reads a block by the options of the run. Returns the reason if it cannot be read.
     fn read(&self, job: &Job) -> Option<String> {
         let objset = self.plan.sets.get(job.set).and_then(|set| set.objset.as_ref().ok());
         let key = objset.and_then(|objset| objset.key().key());
@@ -167,7 +169,7 @@ impl Checker<'_> {
         let checked = self.zio.check(&job.bp, &policy);
         if !checked.faults.is_empty() {
             self.faults(&checked.faults);
-            // A device that is not there is told once, as a device, not with every block.
+            // A missing device is reported once, as a device, not with every block.
             let lied = checked.faults.iter().any(|fault| fault.kind != FaultKind::Missing);
             if lied && checked.data.is_ok() {
                 self.degraded.fetch_add(1, Ordering::Relaxed);
@@ -235,11 +237,11 @@ fn location_if_shared(bp: &BlockPtr) -> Option<Location> {
     bp.dvas().next().map(|dva| (dva.vdev, dva.offset, bp.physical_birth()))
 }
 
-impl Surveyor for Checker<'_> {
+impl BlockChecker for Checker<'_> {
     type Job = Job;
     type Found = ();
 
-    fn met(
+    fn visit(
         &self,
         (): &mut (),
         walk: &Walk,

@@ -6,16 +6,16 @@
 //! deduplication or cloning are remembered, as far as memory is set aside for it.
 //!
 //! # What always holds
-//! - Memory is bounded: a queue of pointers, one block per thread and level of a tree, and lists of
-//!   what is wrong that end at [`HITS_MAX`] entries; what is beyond is still counted.
+//! - Memory is bounded: a queue of pointers, one block per thread and level of a tree, and lists of damage
+//!   that end at a fixed number of entries; further damage is counted.
 //! - A block counts as checked when each of its copies was read and compared with its checksum, parity
 //!   included (with [`Options::every_copy`]), and its MAC where the dataset's key is loaded.
 //! - Damage is reported for every snapshot and clone that holds the block, not only where it was met.
-//! - What could not be looked at is in the report: it never makes a pool look whole.
+//! - Whatever could not be checked is in the report, and [`Report::is_whole`] is then false.
 //!
 //! # Order
-//! `plan` lists the object sets -> threads walk them and check blocks (`survey`, `check`) -> `names`
-//! turns what was met into files.
+//! `plan` lists the object sets -> threads walk them and check blocks (`block_walk`, `check`) -> `names`
+//! finds the files of the damaged blocks.
 
 mod check;
 mod names;
@@ -29,23 +29,23 @@ use vdev::tree::FaultKind;
 use crate::Pool;
 use crate::inspect::{Check, Space, blocks};
 
-/// Damaged blocks whose place is kept for the report; all are counted.
-pub const HITS_MAX: usize = 100_000;
+/// Damaged blocks that the report lists at most; all are counted.
+pub(crate) const HITS_MAX: usize = 100_000;
 
-/// What the report calls the object set of the pool itself.
-pub const POOL_OBJECTS: &str = "<metadata>";
+/// Name of the meta object set in the report.
+pub(crate) const POOL_OBJECTS: &str = "<metadata>";
 
-/// How to verify.
+/// Options of [`verify`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Threads; each waits for disks most of the time.
+    /// Number of threads. Each waits for disks most of the time.
     pub threads: usize,
     /// Read all copies of a block and check parity, as a scrub does; otherwise one good copy is enough.
     pub every_copy: bool,
     /// Only these datasets, by full name, and the pool's own objects; empty: all.
     pub only: Vec<String>,
-    /// If everything could be read, compare where blocks are with the space maps. That walks the trees once
-    /// more, and takes some tens of bytes of memory for each separate range of free space and each shared block.
+    /// If all blocks could be read, compare their locations with the space maps. This walks the trees once
+    /// more, and takes some tens of bytes of memory per separate range of free space and per shared block.
     pub space: bool,
 }
 
@@ -56,56 +56,56 @@ impl Default for Options {
     }
 }
 
-/// How far it is.
+/// Progress of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of devices checked, as allocated: copies and parity count.
     pub bytes: u64,
-    /// Blocks checked.
+    /// Number of blocks checked.
     pub blocks: u64,
-    /// Blocks with no good copy.
+    /// Number of blocks without a good copy.
     pub damaged: u64,
-    /// Blocks with a bad copy or column, but readable.
+    /// Number of readable blocks with a bad copy or column.
     pub degraded: u64,
-    /// What is being walked.
+    /// Full name of the dataset that is being checked.
     pub dataset: String,
 }
 
-/// Is told of progress, from several threads, now and then.
+/// Observer of a run; called regularly, from several threads.
 pub trait Watcher: Sync {
     /// Returns false to end the run early.
     fn progress(&self, progress: &Progress) -> bool;
 }
 
-/// A watcher for those who do not want to know.
+/// A watcher that ignores progress and never ends a run.
 impl Watcher for () {
     fn progress(&self, _: &Progress) -> bool {
         true
     }
 }
 
-/// What was found.
+/// Result of [`verify`].
 #[derive(Debug, Clone, Default)]
 pub struct Report {
     /// One per object set, in the order of the walk; the first is the pool's own.
     pub datasets: Vec<DatasetReport>,
-    /// What is lost, by file.
+    /// Damage by file.
     pub damage: Vec<Damage>,
-    /// Damaged blocks that did not fit the list.
+    /// Number of damaged blocks beyond the list.
     pub damage_untold: u64,
-    /// Devices that failed, lied or are missing.
+    /// Devices with read errors or wrong data, and missing devices.
     pub devices: Vec<DeviceReport>,
-    /// Totals.
+    /// Sums over all datasets.
     pub totals: Progress,
-    /// Where blocks are, compared with the space maps; why that could not be done. `None`: not asked for, or
-    /// not all blocks are known.
+    /// Comparison of the blocks with the space maps, or the error that prevented it. `None`: not asked for,
+    /// or some blocks could not be read.
     pub space: Option<Result<Space, String>>,
-    /// The watcher ended the run.
+    /// True if the watcher ended the run.
     pub cut_short: bool,
 }
 
 impl Report {
-    /// Every block could be read, and everything was looked at.
+    /// True if every dataset was checked and every block could be read.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         self.totals.damaged == 0
@@ -114,94 +114,95 @@ impl Report {
             && self.datasets.iter().all(|dataset| dataset.failed.is_none())
     }
 
-    /// Every copy of every block is good, too, and the space maps are right.
+    /// True if [`Report::is_whole`], every copy of every block is good, and the space maps are right.
     #[must_use]
     pub fn is_clean(&self) -> bool {
         self.is_whole() && self.totals.degraded == 0 && self.devices.is_empty() && self.is_space_right()
     }
 
-    /// The space maps do not contradict themselves or the blocks, as far as that was looked at.
+    /// True if the space maps contradict neither themselves nor the blocks, as far as they were compared.
     #[must_use]
     pub fn is_space_right(&self) -> bool {
         self.space.as_ref().is_none_or(|space| space.as_ref().is_ok_and(Space::matches))
     }
 }
 
-/// What verification could do about encryption.
+/// Verification of the MACs of an encrypted dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encryption {
-    /// Not encrypted.
+    /// The dataset is not encrypted.
     #[default]
     None,
-    /// Keys were loaded, and MACs verified.
+    /// The key was loaded and the MACs were verified.
     Verified,
     /// No key: checksums were verified, MACs were not.
     NoKey,
 }
 
-/// One object set.
+/// Result for one object set.
 #[derive(Debug, Clone, Default)]
 pub struct DatasetReport {
-    /// Full name; [`POOL_OBJECTS`] for the pool's own objects.
+    /// Full name; `<metadata>` for the meta object set.
     pub name: String,
-    /// Blocks met here first.
+    /// Number of blocks that are checked for this set: blocks shared with an earlier set are not counted
+    /// again.
     pub blocks: u64,
-    /// Bytes of devices that they take.
+    /// Allocated bytes of those blocks, copies and parity included.
     pub bytes: u64,
-    /// Of the blocks, those with no good copy.
+    /// Number of those blocks without a good copy.
     pub damaged: u64,
-    /// Of the blocks, those with a bad copy or column.
+    /// Number of those blocks with a bad copy or column.
     pub degraded: u64,
-    /// What was done about MACs.
+    /// Verification of the MACs.
     pub encryption: Encryption,
-    /// Why it could not be looked at.
+    /// The error that prevented the check.
     pub failed: Option<String>,
 }
 
-/// Where damage is.
+/// Part of a dataset that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place {
     /// A file, by its path from the root of the file system.
     File(Vec<u8>),
     /// An object of a file system without a name that could be found.
     Object(u64),
-    /// A volume's data.
+    /// The data of a volume.
     Volume,
-    /// Something of the file system or pool itself: object and its type.
+    /// An object of the file system or the pool itself, with its type.
     Internal(u64, String),
-    /// All objects with these numbers: their dnodes are lost.
+    /// All objects in this range of object ids: their dnodes are lost.
     Objects(Range<u64>),
 }
 
-/// Something that cannot be read.
+/// Damage of one file or object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
-    /// Dataset or snapshot.
+    /// Full name of the dataset or snapshot.
     pub dataset: String,
-    /// What in it.
+    /// The damaged part of it.
     pub place: Place,
-    /// Bytes of it that are lost, in order; empty when the whole is.
+    /// Byte ranges that are lost, in order; empty if everything is.
     pub ranges: Vec<Range<u64>>,
-    /// Attributes are lost, not (only) data.
+    /// True if attributes are lost, with or without data.
     pub attributes: bool,
-    /// Why, in the words of the first block met.
+    /// Text of the error of the first damaged block.
     pub cause: String,
 }
 
-/// A device with errors.
+/// Errors of one device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeviceReport {
-    /// Which.
+    /// Guid of the device.
     pub guid: VdevGuid,
-    /// Its path, where it was opened or was last seen.
+    /// Path at which it was opened or last seen.
     pub path: String,
-    /// Reads that failed.
+    /// Number of reads that failed.
     pub io: u64,
-    /// Reads that gave wrong bytes.
+    /// Number of reads that returned wrong data.
     pub checksum: u64,
-    /// Reads that could not be tried: the device is not there.
+    /// Number of reads that were not tried because the device is missing.
     pub missing: u64,
-    /// Its state, in one word.
+    /// State of the device in one word, as `zpool status` prints it.
     pub state: String,
 }
 
@@ -215,13 +216,14 @@ impl DeviceReport {
     }
 }
 
-/// Bytes of devices that a run over the whole pool will check, about: what is allocated.
+/// Approximate number of bytes that a run over the whole pool checks: the allocated bytes. `None` if the
+/// space maps cannot be read.
 #[must_use]
 pub fn expected_bytes(pool: &Pool) -> Option<u64> {
     pool.spa().space().ok().map(|space| space.allocated)
 }
 
-/// Verifies a pool.
+/// Reads and checks every block of the pool, or of the datasets of `options`. Errors are part of the report.
 pub fn verify(pool: &Pool, options: &Options, watcher: &dyn Watcher) -> Report {
     let plan = plan::Plan::new(pool.spa(), &options.only);
     let found = check::run(pool, &plan, options, watcher);
@@ -233,7 +235,7 @@ pub fn verify(pool: &Pool, options: &Options, watcher: &dyn Watcher) -> Report {
 }
 
 fn compare_space(pool: &Pool) -> Result<Space, String> {
-    let report = blocks(pool, Check::Nothing, true).map_err(|error| plan::chain(&error))?;
+    let report = blocks(pool, Check::Nothing, true).map_err(|error| crate::error::chain(&error))?;
     let unknown = || report.problems.first().cloned().unwrap_or_default();
     report.space.ok_or_else(unknown)
 }

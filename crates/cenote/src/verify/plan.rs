@@ -9,7 +9,8 @@ use format::{ObjectId, Txg};
 use pool::Pool;
 
 use super::{Encryption, POOL_OBJECTS};
-use crate::survey::Walk;
+use crate::block_walk::Walk;
+use crate::error::chain;
 
 /// An object set to walk.
 pub(crate) struct Set {
@@ -145,19 +146,4 @@ fn open(dataset: &Dataset) -> Result<(Arc<ObjSet>, Encryption), DslError> {
     let key = dataset.dsl().keyring().key_of(dataset)?;
     let encryption = if key.key().is_some() { Encryption::Verified } else { Encryption::NoKey };
     Ok((dataset.objset(key)?, encryption))
-}
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        // Transparent layers repeat what is below them.
-        if !text.ends_with(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = cause.source();
-    }
-    text
 }

@@ -206,7 +206,7 @@ fn a_mirror_with_a_cut_side_is_degraded() {
     let Some(folder) = unpacked(&["zfs-broken-mirror1", "zfs-broken-mirror2"]) else { return };
     let pool = open("zfs-broken-mirror", folder.path()).expect("opens");
     check_blocks(&pool, 242_688);
-    assert_eq!(pool.vdevs().status().state, VdevState::Degraded);
+    assert_eq!(pool.spa().tree().status().state, VdevState::Degraded);
 }
 
 #[test]
@@ -308,7 +308,8 @@ fn zstd_of_both_byte_orders() {
     assert_eq!(count, 7);
 }
 
-/// A file system that was received raw has space accounting that cannot be authenticated: its files can be read.
+/// A file system that was received raw has space accounting that cannot be authenticated: its files can be
+/// read.
 #[test]
 fn encrypted_without_authenticated_accounting() {
     let Some(folder) = unpacked_from("userquota/13709_reproducer.bz2", &["bunzip2", "-kc"]) else { return };
@@ -660,8 +661,15 @@ fn pools_of_a_killed_ztest() {
         assert_eq!((total.blocks, total.asize), (zdb.blocks, zdb.bytes));
         assert_eq!(space.found == space.allocated, zdb.no_leaks, "{space:?}");
     }
-    let leaves: Vec<PathBuf> =
-        pool.vdevs().status().walk().iter().filter(|v| v.is_open).filter_map(|v| v.path.clone()).collect();
+    let leaves: Vec<PathBuf> = pool
+        .spa()
+        .tree()
+        .status()
+        .walk()
+        .iter()
+        .filter(|v| v.is_open)
+        .filter_map(|v| v.path.clone())
+        .collect();
     drop(pool);
     for gone in leaves.iter().take(2) {
         fs::remove_file(gone).expect("removed");

@@ -4,9 +4,7 @@
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
 
-use ::cenote::copy::meta::Content;
-use ::cenote::copy::source::known_segments;
-use ::cenote::copy::tar::{Piece, read_in_blocks};
+use ::cenote::copy::{Content, Piece, known_segments, read_in_blocks};
 use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, ftruncate, seek};
 
 use super::{Failure, term};

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use ::cenote::copy::host::Lost;
-use ::cenote::copy::{Observer, Problem, Summary};
+use ::cenote::copy::{Lost, Observer, Problem, Summary};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{term, writing};

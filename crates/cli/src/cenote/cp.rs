@@ -6,10 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use ::cenote::copy::extract::Extractor;
-use ::cenote::copy::host::{Damaged, HostTree};
-use ::cenote::copy::meta::Stamp;
-use ::cenote::copy::source::children;
+use ::cenote::copy::{Damaged, Extractor, HostTree, Stamp, children};
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;

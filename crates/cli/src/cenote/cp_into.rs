@@ -5,11 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use ::cenote::Target;
-use ::cenote::copy::host::Damaged;
 use ::cenote::copy::import::{Folder, HostSource, Importer, Options, import, write_volume};
-use ::cenote::copy::meta::{Content, Stamp};
-use ::cenote::copy::source::children;
-use ::cenote::copy::{Observer, Summary};
+use ::cenote::copy::{Content, Damaged, Observer, Stamp, Summary, children};
 use ::cenote::files::{FilesystemWriter, VolumeFile};
 use format::ObjectId;
 
@@ -94,7 +91,7 @@ fn into_files(args: &Args, pools: &Writing<'_>, to: &Place, sources: &[std::ffi:
         damaged: if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut },
         keep_existing: args.no_clobber,
         threads: args.threads,
-        stop: pools.stop().clone(),
+        cancel: pools.stop().clone(),
     };
     let mut teller = Teller::new(args.verbose);
     let mut failed = false;
@@ -103,7 +100,7 @@ fn into_files(args: &Args, pools: &Writing<'_>, to: &Place, sources: &[std::ffi:
             .top(destination.dir, b"")
             .map_err(|error| cannot(format_args!("create '{}'", destination.shown), &error.into()))?;
         for source in sources {
-            if pools.stop().is_asked() {
+            if pools.stop().is_cancelled() {
                 break;
             }
             let copy = Copy { args, fs: &to.fs, destination: &destination, folder: &folder };
@@ -226,7 +223,7 @@ fn into_volume(args: &Args, pools: &Writing<'_>, to: &VolumeFile, sources: &[std
     let done = write_volume(to, &*image, &mut |bytes| {
         written += bytes;
         teller.copied(bytes);
-        !stop.is_asked()
+        !stop.is_cancelled()
     });
     teller.finish(&Summary { files: 1, bytes: written, ..Summary::default() });
     match done {

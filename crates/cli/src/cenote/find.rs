@@ -5,9 +5,7 @@ use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use ::cenote::Node;
-use ::cenote::copy::meta::Kind;
-use ::cenote::copy::source::children;
-use ::cenote::copy::walk::{Flow, Place, Trouble, Visitor, walk};
+use ::cenote::copy::{Flow, Kind, Position, Trouble, Visitor, children, walk};
 
 use super::open::{FoundFile, Session, Source};
 use super::{Failure, Outcome, code, glob, term};
@@ -175,7 +173,7 @@ fn join(above: &[u8], below: &[u8]) -> Vec<u8> {
 }
 
 impl Finder<'_> {
-    fn matches(&self, at: Place<'_>, node: &Node) -> bool {
+    fn matches(&self, at: Position<'_>, node: &Node) -> bool {
         let (args, attrs) = (self.args, node.attrs());
         let path = join(self.start, at.path);
         let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
@@ -189,7 +187,7 @@ impl Finder<'_> {
             && args.gid.is_none_or(|gid| gid == attrs.posix_gid())
     }
 
-    fn print(&mut self, at: Place<'_>, node: &Node) -> Flow {
+    fn print(&mut self, at: Position<'_>, node: &Node) -> Flow {
         if self.matches(at, node) {
             let path = join(self.shown, at.path);
             let (path, end) =
@@ -205,22 +203,22 @@ impl Finder<'_> {
 }
 
 impl Visitor for Finder<'_> {
-    fn enter(&mut self, at: Place<'_>, dir: &Node) -> Flow {
+    fn enter(&mut self, at: Position<'_>, dir: &Node) -> Flow {
         match self.print(at, dir) {
             Flow::Into if self.args.maxdepth.is_some_and(|most| at.depth >= most) => Flow::Over,
             flow => flow,
         }
     }
 
-    fn leave(&mut self, _: Place<'_>, _: &Node) -> Flow {
+    fn leave(&mut self, _: Position<'_>, _: &Node) -> Flow {
         Flow::Into
     }
 
-    fn file(&mut self, at: Place<'_>, node: &Node) -> Flow {
+    fn file(&mut self, at: Position<'_>, node: &Node) -> Flow {
         self.print(at, node)
     }
 
-    fn trouble(&mut self, at: Place<'_>, trouble: Trouble) -> Flow {
+    fn trouble(&mut self, at: Position<'_>, trouble: Trouble) -> Flow {
         self.failed = true;
         let path = join(self.shown, at.path);
         term::complain(format_args!("{}: {}", term::escape(&path), term::chain(&trouble)));

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 
 use ::cenote::Node;
-use ::cenote::copy::meta::Kind;
+use ::cenote::copy::Kind;
 use format::nicenum;
 
 use super::open::{Found, FoundFile, Session, Source};

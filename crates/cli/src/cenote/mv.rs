@@ -149,7 +149,7 @@ fn copy_and_remove(
         return Ok(());
     }
     let mut teller = Teller::new(false);
-    let options = Options { stop: pools.stop().clone(), ..Options::default() };
+    let options = Options { cancel: pools.stop().clone(), ..Options::default() };
     let (told, summary) = import(&to.fs, &options, &mut teller, |importer| {
         let folder = importer.top(at.dir, b"")?;
         let name = Some(at.name.as_slice());
@@ -161,7 +161,7 @@ fn copy_and_remove(
     if summary.failures > 0 {
         return Err(Failure::Message(format!("'{}' was not removed", from.shown)));
     }
-    if pools.stop().is_asked() {
+    if pools.stop().is_cancelled() {
         // Perhaps not everything was copied.
         return Err(Failure::Interrupted);
     }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ::admin::{Imported, Namespace, Search, open_pools};
-use ::cenote::copy::meta::{Content, Kind};
+use ::cenote::copy::{Content, Kind};
 use ::cenote::{Dataset, Error, Filesystem, Node, OpenOptions, Pool, PoolWriter, Target, Volume};
 
 use super::{Failure, term};

@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 
-use ::cenote::copy::meta::{Kind, Stamp};
-use ::cenote::copy::tar::ace_text;
+use ::cenote::copy::{Kind, Stamp, ace_text};
 use ::cenote::{Dataset, Node, Volume};
 
 use super::open::{Found, FoundFile, Session, Source};

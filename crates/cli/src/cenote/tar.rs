@@ -4,10 +4,7 @@ use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 
-use ::cenote::copy::archive::Archiver;
-use ::cenote::copy::host::Damaged;
-use ::cenote::copy::source::children;
-use ::cenote::copy::tar::TarWriter;
+use ::cenote::copy::{Archiver, Damaged, TarWriter, children};
 
 use super::copying::Teller;
 use super::open::{Session, Source};

@@ -5,9 +5,9 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
+use ::cenote::copy::TarReader;
 use ::cenote::copy::import::{Options, import, unpack};
-use ::cenote::copy::untar::TarReader;
-use ::cenote::{Error, Stop};
+use ::cenote::{CancelFlag, Error};
 
 use super::copying::Teller;
 use super::tar::Args;
@@ -87,7 +87,7 @@ fn extract(
         owners: !args.no_owner,
         keep_existing: args.keep_old_files,
         threads: args.threads,
-        stop: pools.stop().clone(),
+        cancel: pools.stop().clone(),
         ..Options::default()
     };
     let mut teller = Teller::new(args.verbose);
@@ -101,7 +101,7 @@ fn extract(
     });
     teller.finish(&summary);
     let mut failed = summary.failures > 0;
-    if pools.stop().is_asked() {
+    if pools.stop().is_cancelled() {
         return done.map(|_| code(failed));
     }
     if let Err(error) = done? {
@@ -120,13 +120,13 @@ fn extract(
 /// Standard input, whose end comes when work is to end: whoever writes there may be in no hurry.
 struct Stoppable {
     input: Input,
-    stop: Stop,
+    stop: CancelFlag,
 }
 
 impl Read for Stoppable {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         loop {
-            if self.stop.is_asked() {
+            if self.stop.is_cancelled() {
                 return Ok(0);
             }
             if self.input.is_ready(buf.len(), LOOK_EVERY)? {
@@ -138,7 +138,7 @@ impl Read for Stoppable {
 
 /// The archive, decompressed if it was compressed by zstd.
 #[allow(clippy::disallowed_types)] // The archive is a file of the user's, no device.
-fn input(args: &Args, stop: &Stop) -> Result<Box<dyn Read>, Failure> {
+fn input(args: &Args, stop: &CancelFlag) -> Result<Box<dyn Read>, Failure> {
     let name = args.file.as_deref().filter(|name| *name != "-");
     let shown = name.map_or_else(|| "-".to_owned(), |name| term::escape(name.as_bytes()));
     let failure = |error: io::Error| Failure::Message(format!("{shown}: {}", term::io_words(&error)));

@@ -63,18 +63,9 @@ pub(crate) fn io_words(error: &io::Error) -> String {
     words(error.to_string())
 }
 
-/// An error and its causes in one line.
+/// An error and its causes in one line, in the system's words.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = words(error.to_string());
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = words(cause.to_string());
-        if !text.ends_with(&more) {
-            let _ = write!(text, ": {more}");
-        }
-        next = cause.source();
-    }
-    text
+    cenote::error::chain_with(error, |error| words(error.to_string()))
 }
 
 /// Standard output is a terminal.

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use ::cenote::Error;
-use ::cenote::copy::meta::Stamp;
+use ::cenote::copy::Stamp;
 use ::cenote::files::NewAttrs;
 
 use super::open::{Source, parse_bytes};

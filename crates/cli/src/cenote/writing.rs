@@ -1,5 +1,6 @@
 //! What the verbs that change files have in common: pools open for writing, words for errors.
 
+use admin::served::ServedFilesystem;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::cenote::files::BeginError;
 use ::cenote::files::{FileKind, ZplError};
 use ::cenote::files::{FilesystemWriter, TreeObserver, VolumeFile};
-use ::cenote::{Error, PoolWriter, Stop, Target};
+use ::cenote::{CancelFlag, Error, PoolWriter, Target};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::open::{Found, FoundFile, Session, Source, parse};
@@ -27,7 +28,7 @@ pub(super) struct Writing<'a> {
     filesystems: RefCell<HashMap<String, FilesystemWriter>>,
     pools: RefCell<HashMap<String, PoolWriter>>,
     /// A signal asked for the end.
-    stop: Stop,
+    stop: CancelFlag,
     /// A pool is open: the end takes more than ending.
     is_open: Arc<AtomicBool>,
 }
@@ -49,7 +50,7 @@ pub(super) enum Writable {
 impl<'a> Writing<'a> {
     pub(super) fn new(source: &'a Source) -> Result<Writing<'a>, Failure> {
         source.check_writable()?;
-        let (stop, is_open) = (Stop::default(), Arc::new(AtomicBool::new(false)));
+        let (stop, is_open) = (CancelFlag::default(), Arc::new(AtomicBool::new(false)));
         let (asked, has_pool) = (stop.clone(), Arc::clone(&is_open));
         let is_own_process = console::current().is_none();
         // Before any other thread is there, which could get the signals.
@@ -57,14 +58,14 @@ impl<'a> Writing<'a> {
             if is_own_process && (times > 1 || !has_pool.load(Ordering::Relaxed)) {
                 console::exit(INTERRUPTED);
             }
-            asked.ask();
+            asked.cancel();
         })?;
         let (filesystems, pools) = (RefCell::default(), RefCell::default());
         Ok(Writing { session: Session::new(source), filesystems, pools, stop, is_open })
     }
 
     /// Asked for when the command is to end before it is done.
-    pub(super) fn stop(&self) -> &Stop {
+    pub(super) fn stop(&self) -> &CancelFlag {
         &self.stop
     }
 
@@ -179,7 +180,7 @@ impl<'a> Writing<'a> {
     ) -> Outcome {
         let mut outcome = Ok(code(false));
         for one in all {
-            if self.stop.is_asked() {
+            if self.stop.is_cancelled() {
                 break;
             }
             if let Err(failure) = work(&self, one.as_ref()) {
@@ -198,7 +199,7 @@ impl<'a> Writing<'a> {
     pub(super) fn end(self, outcome: Outcome) -> Outcome {
         let stop = self.stop.clone();
         let closed = self.close();
-        if stop.is_asked() {
+        if stop.is_cancelled() {
             closed?;
             return Err(Failure::Interrupted);
         }
@@ -257,12 +258,12 @@ pub(super) struct TreeTeller {
     what: &'static str,
     /// What stands before a path.
     dataset: String,
-    stop: Stop,
+    stop: CancelFlag,
     pub(super) failures: u64,
 }
 
 impl TreeTeller {
-    pub(super) fn new(what: &'static str, fs: &FilesystemWriter, stop: &Stop) -> TreeTeller {
+    pub(super) fn new(what: &'static str, fs: &FilesystemWriter, stop: &CancelFlag) -> TreeTeller {
         let bar = ProgressBar::with_draw_target(None, console::progress_target());
         let style = ProgressStyle::with_template("{spinner} {pos} files, {per_sec}, {elapsed}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -276,7 +277,7 @@ impl TreeObserver for TreeTeller {
     }
 
     fn is_stopped(&self) -> bool {
-        self.stop.is_asked()
+        self.stop.is_cancelled()
     }
 
     fn problem(&mut self, path: &[u8], error: &ZplError) {

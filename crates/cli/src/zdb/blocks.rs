@@ -3,11 +3,9 @@
 use super::bp::Long;
 use super::contents::print_histogram;
 use super::{Options, Verdict, chain};
+use admin::debug::{Class, VdevMetaslabs, metaslabs};
 use cenote::Pool;
-use cenote::inspect::{
-    BlockCounts, BlockReport, BlockUse, Check, Class, SIZE_ROWS, Space, Tally, VdevMetaslabs, blocks,
-    metaslabs,
-};
+use cenote::inspect::{BlockCounts, BlockReport, BlockUse, Check, SIZE_ROWS, Space, Tally, blocks};
 use format::ObjType;
 use format::nicenum::nicenum;
 use std::collections::BTreeMap;
@@ -155,8 +153,8 @@ fn print_totals(pool: &Pool, tally: &Tally, options: &Options, out: &mut dyn Wri
     if tally.same_metaslab > 0 {
         writeln!(out, "\tDittoed blocks in same metaslab: {}", tally.same_metaslab)?;
     }
-    for (vdev, _) in pool.vdevs().tops() {
-        if let Some(mapping) = pool.vdevs().indirect(vdev) {
+    for (vdev, _) in pool.spa().tree().tops() {
+        if let Some(mapping) = pool.spa().tree().indirect(vdev) {
             let n = mapping.entries().len();
             writeln!(out, "\tindirect vdev id {vdev} has {n} segments ({n} in memory)")?;
         }
@@ -219,7 +217,7 @@ fn print_classes(
 /// Bytes of removed vdevs: while leaks are looked for, the real tool counts them as if they were there.
 fn removed_size(pool: &Pool, vdevs: &[VdevMetaslabs], class: Class) -> u64 {
     let removed = vdevs.iter().filter(|v| v.class == class && v.removed.is_some());
-    let nodes = removed.filter_map(|v| pool.vdevs().top(v.vdev));
+    let nodes = removed.filter_map(|v| pool.spa().tree().top(v.vdev));
     nodes
         .map(|node| node.metaslabs().checked_shl(node.metaslab_shift).unwrap_or(0))
         .fold(0, u64::saturating_add)

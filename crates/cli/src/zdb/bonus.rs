@@ -4,7 +4,7 @@ use super::bp::Long;
 use super::contents;
 use super::object::View;
 use crate::time::ctime;
-use cenote::inspect::Object;
+use admin::debug::Object;
 use format::dsl::{BpobjPhys, DatasetPhys, DirPhys};
 use format::ids::SwapClass;
 use format::{DecodeError, ObjType, ObjectId};

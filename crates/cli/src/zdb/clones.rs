@@ -2,7 +2,7 @@
 
 use super::contents::print_histogram;
 use super::{Options, Verdict, chain};
-use cenote::inspect::{CloneTable, Zap, ZapKey, extra_references};
+use admin::debug::{CloneTable, Zap, ZapKey, extra_references};
 use cenote::{Error, Pool};
 use std::io::{self, Write};
 
@@ -65,7 +65,7 @@ fn print_entries(
     if detail > 3 {
         writeln!(out, "\n{:<16} {:<10}", "DVA", "REFCNT")?;
     }
-    let zap = pool.mos().object(table.phys.entries).and_then(|object| Zap::open(&object));
+    let zap = pool.spa().mos().object(table.phys.entries).and_then(|object| Zap::open(&object));
     let zap = match zap {
         Ok(zap) => zap,
         Err(error) => return Ok(Err(error.into())),

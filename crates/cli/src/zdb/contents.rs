@@ -4,7 +4,7 @@ use super::nvprint::Indented;
 use super::object::View;
 use super::text::put;
 use super::{chain, deadlists};
-use cenote::inspect::{DmuError, Object, Zap, ZapEntry, ZapKey, ZapStats};
+use admin::debug::{DmuError, Object, Zap, ZapEntry, ZapKey, ZapStats};
 use format::dsl::BpobjPhys;
 use format::ids::SwapClass;
 use format::nvlist::NvList;

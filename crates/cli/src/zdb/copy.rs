@@ -5,7 +5,7 @@
 //! - Holes of the file are holes of the copy: what is written is never more than what is stored.
 
 use super::chain;
-use cenote::inspect::{Object, segments};
+use admin::debug::{Object, segments};
 use cenote::{Error, Pool};
 use format::BlockId;
 use std::io::{self, Seek, SeekFrom, Write};

@@ -2,9 +2,8 @@
 
 use super::bp::Long;
 use super::{Options, Verdict, chain, deadlists, dirty_times, object, zil};
-use cenote::inspect::{
-    FeatureCount, Filesystem, ObjSet, Paths, census, leaked_objects, prop, removal_census,
-};
+use admin::debug::{Filesystem, ObjSet, Paths, prop};
+use cenote::inspect::{FeatureCount, census, leaked_objects, removal_census};
 use cenote::{Dataset, Pool};
 use format::dnode::SLOT_SIZE;
 use format::names;
@@ -34,7 +33,7 @@ impl<'a> Subject<'a> {
             // The first txg of every pool; the pool's own objects have no record of theirs.
             created: 4,
             used: pool.spa().hidden_space(names::hidden::MOS).unwrap_or(0),
-            objset: Arc::clone(pool.mos()),
+            objset: Arc::clone(pool.spa().mos()),
             dataset: None,
         }
     }
@@ -153,7 +152,7 @@ fn children_first(pool: &Pool, datasets: Vec<Dataset>) -> Vec<Dataset> {
 /// Deeper than names can nest.
 const DEPTH_MAX: usize = 256;
 
-fn rank_dir(dir: &cenote::inspect::Dir, rank: &mut dyn FnMut(String), depth: usize) {
+fn rank_dir(dir: &admin::debug::Dir, rank: &mut dyn FnMut(String), depth: usize) {
     let children = if depth < DEPTH_MAX { dir.child_entries().unwrap_or_default() } else { Vec::new() };
     for (name, _) in children.into_iter().flatten() {
         if let Ok(Some(child)) = dir.child(&name) {
@@ -474,7 +473,7 @@ struct Slots {
 }
 
 impl Slots {
-    fn add(&mut self, object: &cenote::inspect::Object) {
+    fn add(&mut self, object: &admin::debug::Object) {
         self.used += object.dnode().slots() as u64;
         self.max = object.id().0 + object.dnode().slots() as u64 - 1;
     }

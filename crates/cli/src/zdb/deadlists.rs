@@ -3,7 +3,7 @@
 use super::bp::Short;
 use super::text::put;
 use super::{Options, chain};
-use cenote::inspect::{Bpobj, Deadlist, DslDataset, DslError, Object, Zap};
+use admin::debug::{Bpobj, Deadlist, DslDataset, DslError, Object, Zap};
 use cenote::{Dataset, Pool};
 use format::blkptr::BLKPTR_SIZE;
 use format::endian::bits;
@@ -37,7 +37,7 @@ pub(super) fn print_pool(pool: &Pool, options: &Options, out: &mut dyn Write) ->
                 continue;
             }
         };
-        match Bpobj::open(pool.mos(), id) {
+        match Bpobj::open(pool.spa().mos(), id) {
             Ok(bpobj) => print_bpobj(&bpobj, options, options.detail('d'), title, 0, out)?,
             Err(error) => eprintln!("zdb: {}", chain(&error)),
         }
@@ -54,7 +54,7 @@ pub(super) fn print_origin(pool: &Pool, options: &Options, out: &mut dyn Write) 
         Ok(std::iter::once(head).chain(snapshots).collect())
     };
     let found = datasets()
-        .and_then(|all| all.iter().map(cenote::inspect::DslDataset::deadlist).collect::<Result<Vec<_>, _>>());
+        .and_then(|all| all.iter().map(admin::debug::DslDataset::deadlist).collect::<Result<Vec<_>, _>>());
     match found {
         Ok(lists) => lists
             .iter()
@@ -166,7 +166,7 @@ fn print_bucket(
     if detail < 5 {
         return writeln!(out, "{title}");
     }
-    match Bpobj::open(pool.mos(), id) {
+    match Bpobj::open(pool.spa().mos(), id) {
         Ok(bpobj) => print_bpobj(&bpobj, options, detail, &title, 0, out),
         Err(error) => {
             eprintln!("zdb: {}", chain(&error));

@@ -3,10 +3,10 @@
 use super::bp::Long;
 use super::{Options, Verdict, chain};
 use admin::DedupBucket;
-use cenote::inspect::{
+use admin::debug::{
     DdtClass, DdtHistogram, DdtKey, DdtPhys, DdtStat, DdtValue, DedupTable, FLAG_FLAT, FLAG_LOG, LogHeader,
-    simulated_dedup,
 };
+use cenote::inspect::simulated_dedup;
 use cenote::{Error, Pool};
 use format::ddt::{log_name, zap_name};
 use format::{BlockPtr, ChecksumId, ObjType, ObjectId};
@@ -38,7 +38,7 @@ fn tables(pool: &Pool) -> Result<Vec<Table>, Error> {
         let mut entries = Vec::new();
         for (class, zap) in table.classes.iter().copied() {
             let count = pool.spa().dedup_entries(zap)?;
-            let object = pool.mos().object(zap)?;
+            let object = pool.spa().mos().object(zap)?;
             let dnode = object.dnode();
             let blocks = dnode.blkptrs.iter().map(BlockPtr::fill).fold(0, u64::saturating_add);
             let histogram = pool.spa().dedup_class_histogram(table.checksum, class)?;

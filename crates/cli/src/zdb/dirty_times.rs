@@ -1,8 +1,8 @@
 //! Dirty time logs: which txgs each vdev has missed.
 
 use super::{Options, chain, metaslabs};
+use admin::debug::{DirtyTimes, dirty_times};
 use cenote::Pool;
-use cenote::inspect::{DirtyTimes, dirty_times};
 use std::io::{self, Write};
 
 /// Prints the logs of all vdevs, those below another indented.

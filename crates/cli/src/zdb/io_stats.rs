@@ -1,8 +1,8 @@
 //! What was read from each device so far, and how full the vdevs are: `zdb -s`.
 
 use super::{Options, Verdict, chain};
+use admin::debug::{Class, VdevSpace, VdevStatus};
 use cenote::Pool;
-use cenote::inspect::{Class, VdevSpace, VdevStatus};
 use std::io::{self, Write};
 
 /// The first column ends here, where the name is not longer.
@@ -24,7 +24,7 @@ pub(super) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::
     };
     writeln!(out, "{:27} capacity   operations   bandwidth  ---- errors ----", "")?;
     writeln!(out, "{:27}used avail  read write  read write  read write cksum", "description")?;
-    let root = pool.vdevs().status();
+    let root = pool.spa().tree().status();
     let data = spaces.iter().filter(|space| space.class != Class::Log);
     let all = data.fold((0, 0), |(used, free): Space, space| {
         let (more, rest) = used_and_free(space);

@@ -3,7 +3,7 @@
 
 use super::nvprint::{Indented, Stats};
 use super::{Options, Verdict, uberblock};
-use cenote::inspect::{Labels, RingSlot, labels};
+use admin::debug::{Labels, RingSlot, labels};
 use format::config::PoolState;
 use format::l2arc::{CacheHeader, HEADER_MAGIC};
 use format::uberblock::Uberblock;

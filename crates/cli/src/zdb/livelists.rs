@@ -4,7 +4,7 @@
 //! - What is wrong is told, and is no failure: the pool may be right and its list wrong.
 
 use super::{Verdict, chain};
-use cenote::inspect::{Deadlist, Zap};
+use admin::debug::{Deadlist, Zap};
 use cenote::{Error, Pool};
 use format::names;
 use format::{BlockPtr, Dva, ObjectId};
@@ -41,7 +41,7 @@ fn waiting(pool: &Pool, strange: &mut Vec<String>) -> Result<Vec<BlockPtr>, Erro
     let mut waiting = Vec::new();
     for list in numbers(&lists)? {
         let mut live: HashMap<[u64; 2], BlockPtr> = HashMap::new();
-        Deadlist::open(pool.mos(), list)?.for_each(&mut |bp, freed| {
+        Deadlist::open(pool.spa().mos(), list)?.for_each(&mut |bp, freed| {
             let Some(place) = bp.dvas().next().map(Dva::to_words) else { return Ok(()) };
             let known = if freed { live.remove(&place) } else { live.insert(place, *bp) };
             match (freed, known) {

@@ -3,11 +3,11 @@
 
 use super::contents::print_histogram;
 use super::{Options, Verdict, chain};
-use cenote::Pool;
-use cenote::inspect::{
+use admin::debug::{
     Class, LogMap, RangeSet, RemovedVdev, SpaceMap, StoredMetaslab, VdevMetaslabs, checkpoint_maps,
     free_space, log_maps, metaslabs,
 };
+use cenote::Pool;
 use format::space_map::{BUCKETS, Entry, LOG_SHIFT, MapType, SpaceMapPhys};
 use format::{ObjectId, VdevId};
 use std::collections::BTreeMap;
@@ -238,7 +238,7 @@ fn print_map(
     }
     let mut index = 0_u64;
     let mut written = Ok(());
-    let read = SpaceMap::open(pool.mos(), id).and_then(|map| {
+    let read = SpaceMap::open(pool.spa().mos(), id).and_then(|map| {
         map.for_each_entry(&mut |entry| {
             if written.is_ok() {
                 written = print_entry(&entry, index, (start, shift), out);
@@ -280,7 +280,7 @@ pub(super) fn print_map_of(
     id: ObjectId,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    match SpaceMap::open(pool.mos(), id) {
+    match SpaceMap::open(pool.spa().mos(), id) {
         Ok(map) => print_map(pool, options, (id, map.phys()), (0, 0), out),
         Err(error) => {
             eprintln!("zdb: {}", chain(&error));

@@ -33,6 +33,7 @@ mod zil;
 mod znode;
 
 use crate::getopt::{Getopt, Long};
+use cenote::error::chain;
 use cenote::inspect::space_map_counts;
 use cenote::{OpenOptions, Pool};
 use format::nicenum::nicenum;
@@ -467,19 +468,4 @@ fn print_checkpoint(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::
             Ok(Verdict::Unreadable)
         }
     }
-}
-
-/// An error and what caused it, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let more = cause.to_string();
-        if !text.ends_with(&more) {
-            text.push_str(": ");
-            text.push_str(&more);
-        }
-        next = cause.source();
-    }
-    text
 }

@@ -2,7 +2,7 @@
 
 use super::bp::{Long, Short};
 use super::{Options, bonus, chain, contents, znode};
-use cenote::inspect::{Object, Paths, Segment, ZstdHeader, each_block, segments, zstd_header};
+use admin::debug::{Object, Paths, Segment, ZstdHeader, each_block, segments, zstd_header};
 use format::dnode::{
     FLAG_SPILL, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE,
     SLOTS_PER_BLOCK,

@@ -1,8 +1,8 @@
 //! Bytes by their place, `zdb -R`, and those in a block pointer itself, `zdb -E`.
 
 use super::{Options, Verdict, bp};
+use admin::debug::{checksums, decompress_any, embedded_block, raw_bytes, raw_vdev};
 use cenote::Pool;
-use cenote::inspect::{checksums, decompress_any, embedded_block, raw_bytes, raw_vdev};
 use format::blkptr::BLKPTR_SIZE;
 use format::{BlockPtr, CompressionId, Endian};
 use std::io::{self, Write};

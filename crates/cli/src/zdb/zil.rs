@@ -9,7 +9,7 @@ use super::bp::Long;
 use super::text::put;
 use super::{Verdict, chain};
 use crate::time::ctime;
-use cenote::inspect::{KeyState, ObjSet, zil};
+use admin::debug::{KeyState, ObjSet, zil};
 use format::zil::{Body, Create, CreateKind, RawRecord, RecordKind, SetAttr, block_seq};
 use format::{BlockPtr, Txg};
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use super::chain;
 use super::object::View;
 use super::text::{Octal, put};
 use crate::time::ctime_signed;
-use cenote::inspect::{FileKind, Object, Paths};
+use admin::debug::{FileKind, Object, Paths};
 use format::ObjType;
 use format::nvlist::{NvList, NvValue};
 use format::znode::FLAG_PROJID;

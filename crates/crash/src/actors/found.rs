@@ -1,20 +1,21 @@
-//! Opening what a cut has left, as somebody might who comes back, and reading all of it.
+//! Opens the pool that a cut has left, as the next user of the pool does, and reads everything in it.
 //!
 //! # In which order
-//! Import, which claims the logs -> perhaps txgs in which no dataset is opened, and an export, after which the space is
-//! looked at; or others are written to, and files of theirs go again; or a dataset is destroyed, with its log; or the power
-//! goes off once more -> every dataset is opened, which replays its log -> everything is read -> the pool is exported, and
-//! space maps, blocks and counts of references are compared.
+//! Import, which claims the logs -> perhaps txgs in which no dataset is opened, and an export, after which
+//! the space is looked at; or others are written to, and files of theirs go again; or a dataset is destroyed,
+//! with its log; or the power goes off once more -> every dataset is opened, which replays its log ->
+//! everything is read -> the pool is exported, and space maps, blocks and counts of references are compared.
 //!
 //! What is wrong in a log is told only where it has not done damage: that says more.
 
+use super::Failure;
 use super::history::History;
 use super::images::{Ranges, Reads};
-use super::work::{COPIES, DATASETS};
-use super::{Failure, with_causes};
+use super::world::{COPIES, DATASETS};
 use crate::check::check_space;
 use crate::disks::Disks;
 use crate::workload::{POOL, RECORD, env, host};
+use cenote::error::chain;
 use dmu::log::walk_chain;
 use dsl::DslError;
 use dsl::destroy::{destroy, destroy_snapshots};
@@ -33,37 +34,37 @@ use zpl::{FsOptions, HeadFs, NewFile, WriteHow};
 /// Files that are written while a log waits.
 const EXTRA_FILES: usize = 16;
 
-/// A file.
+/// A file found in the pool.
 #[derive(Debug)]
 pub struct FoundFile {
-    /// What it is.
+    /// Kind of the file.
     pub kind: FileKind,
-    /// Its permissions.
+    /// Permission bits.
     pub mode: u32,
-    /// Its contents.
+    /// Content; for a symbolic link, its target.
     pub bytes: Vec<u8>,
 }
 
-/// What is in a home.
+/// What is in a work directory.
 #[derive(Debug, Default)]
-pub struct FoundHome {
+pub struct FoundDir {
     /// Names and what they lead to.
     pub names: BTreeMap<String, ObjectId>,
-    /// Files.
+    /// Files by object id.
     pub files: BTreeMap<ObjectId, FoundFile>,
 }
 
-/// Everything that was found.
+/// Contents of the whole pool.
 #[derive(Debug, Default)]
 pub struct State {
     /// Homes, but for those of a dataset that was destroyed.
-    pub homes: BTreeMap<usize, FoundHome>,
-    /// Snapshots that are there, and the homes in them.
-    pub snapshots: BTreeMap<usize, BTreeMap<usize, FoundHome>>,
+    pub(crate) work_dirs: BTreeMap<usize, FoundDir>,
+    /// Snapshots that are there, and the work directories in them.
+    pub snapshots: BTreeMap<usize, BTreeMap<usize, FoundDir>>,
     /// Files that were copied out of snapshots.
     pub copies: BTreeMap<String, Vec<u8>>,
     /// The second dataset was destroyed after the import, with its snapshots.
-    pub is_second_gone: bool,
+    pub(crate) is_second_gone: bool,
 }
 
 /// What is done between the import and opening the datasets.
@@ -104,12 +105,16 @@ fn open(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<HeadFs, Failur
     Ok(HeadFs::open(&head, options, &env(seed))?)
 }
 
-/// Opens what is on these disks and reads everything. Returns what was found, or why it could not be read, and what was
-/// read of the disks for that.
-pub fn examine(history: &History, mut disks: Disks, seed: u64) -> (Result<State, String>, Vec<Ranges>) {
+/// Opens what is on these disks and reads everything. Returns what was found, or why it could not be read,
+/// and what was read of the disks for that.
+pub(crate) fn examine(
+    history: &History,
+    mut disks: Disks,
+    seed: u64,
+) -> (Result<State, String>, Vec<Ranges>) {
     let mut reads = Reads::of(&mut disks);
     let found = look(history, &mut disks, &mut reads, seed);
-    (found.map_err(|error| with_causes(&*error)), reads.ranges())
+    (found.map_err(|error| chain(&*error)), reads.ranges())
 }
 
 fn look(history: &History, disks: &mut Disks, reads: &mut Reads, seed: u64) -> Result<State, Failure> {
@@ -156,9 +161,9 @@ fn look_on(
         let there = &DATASETS[..if state.is_second_gone { 1 } else { 2 }];
         let all: Vec<HeadFs> =
             there.iter().map(|dataset| open(&pool, dataset, seed)).collect::<Result<_, _>>()?;
-        for (i, home) in history.homes.iter().enumerate() {
-            if let Some(fs) = all.get(home.dataset) {
-                state.homes.insert(i, read_home(fs.fs.reader(), &home.dir)?);
+        for (i, work_dir) in history.work_dirs.iter().enumerate() {
+            if let Some(fs) = all.get(work_dir.dataset) {
+                state.work_dirs.insert(i, read_home(fs.fs.reader(), &work_dir.dir)?);
             }
         }
         if let Some(second) = all.get(1) {
@@ -175,10 +180,14 @@ fn look_on(
                 found => found?,
             };
             let fs = Filesystem::open(dataset.open_objset()?)?;
-            let homes = history.homes.iter().enumerate().filter(|(_, home)| home.dataset == snapshot.dataset);
+            let work_dirs = history
+                .work_dirs
+                .iter()
+                .enumerate()
+                .filter(|(_, work_dir)| work_dir.dataset == snapshot.dataset);
             let mut found = BTreeMap::new();
-            for (n, home) in homes {
-                found.insert(n, read_home(&fs, &home.dir).map_err(|why| format!("{name}: {why}"))?);
+            for (n, work_dir) in work_dirs {
+                found.insert(n, read_home(&fs, &work_dir.dir).map_err(|why| format!("{name}: {why}"))?);
             }
             state.snapshots.insert(i, found);
         }
@@ -188,8 +197,8 @@ fn look_on(
     Ok(state)
 }
 
-/// No log holds a clone that is on disk: whoever imports the pool would count its references once more, to blocks that may
-/// be free.
+/// No log holds a clone that is on disk: an import of the pool would count its references once more, to
+/// blocks that may be free.
 fn check_logs(pool: &Arc<LivePool>) -> Result<(), Failure> {
     for dataset in DATASETS {
         let set = &pool.heads().open_by_name(dataset)?.set;
@@ -212,8 +221,8 @@ fn check_logs(pool: &Arc<LivePool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes to one dataset while the log of the other waits to be replayed: files of many sizes, of which half go again, so
-/// that what was free when the log was claimed has been somebody's, in other pieces.
+/// Writes to one dataset while the log of the other waits to be replayed: files of many sizes, of which half
+/// go again, so that what was free when the log was claimed is allocated in other pieces.
 fn write_elsewhere(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<(), Failure> {
     let fs = open(pool, dataset, seed)?;
     let mut random = Random::from_seed(seed);
@@ -253,31 +262,31 @@ fn destroy_second(pool: &Arc<LivePool>, history: &History) -> Result<(), Failure
     Ok(())
 }
 
-fn read_home(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundHome, Failure> {
-    let mut home = FoundHome::default();
+fn read_home(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundDir, Failure> {
+    let mut work_dir = FoundDir::default();
     let Some(dir) = fs.resolve(dir.as_bytes())? else { return Err(format!("{dir} is missing").into()) };
     for entry in dir.entries()? {
         let entry = entry?;
         let name = String::from_utf8_lossy(&entry.name).into_owned();
-        home.names.insert(name.clone(), entry.id);
-        if home.files.contains_key(&entry.id) {
+        work_dir.names.insert(name.clone(), entry.id);
+        if work_dir.files.contains_key(&entry.id) {
             continue;
         }
-        let node = fs.node(entry.id).map_err(|why| format!("{name}: {}", with_causes(&why)))?;
+        let node = fs.node(entry.id).map_err(|why| format!("{name}: {}", chain(&why)))?;
         let mut bytes = vec![0; node.attrs().size as usize];
-        let read = node.read_at(0, &mut bytes).map_err(|why| format!("{name}: {}", with_causes(&why)))?;
+        let read = node.read_at(0, &mut bytes).map_err(|why| format!("{name}: {}", chain(&why)))?;
         bytes.truncate(read);
         let mode = node.attrs().mode & 0o7777;
-        home.files.insert(entry.id, FoundFile { kind: node.kind(), mode, bytes });
+        work_dir.files.insert(entry.id, FoundFile { kind: node.kind(), mode, bytes });
     }
-    Ok(home)
+    Ok(work_dir)
 }
 
 fn read_copies(fs: &Arc<Filesystem>) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
-    let home = read_home(fs, COPIES)?;
+    let work_dir = read_home(fs, COPIES)?;
     let mut copies = BTreeMap::new();
-    for (name, id) in home.names {
-        copies.insert(name, home.files[&id].bytes.clone());
+    for (name, id) in work_dir.names {
+        copies.insert(name, work_dir.files[&id].bytes.clone());
     }
     Ok(copies)
 }

@@ -1,18 +1,18 @@
 //! What threads did beside each other, and what may be found of it after a cut.
 //!
-//! Each thread works in directories of its own, its homes, so that what is in a home is one sequence of versions
-//! whatever the others do. What binds them are promises: an fsync makes all names of its dataset durable, a txg
-//! everything.
+//! Each thread works in directories of its own, its work directories, so that what is in a work directory is one sequence of
+//! versions whatever the others do. What binds them are promises: an fsync makes all names of its dataset
+//! durable, a txg everything.
 //!
 //! # What may be found
-//! - The names of a home are one version, from the last that was promised to the last that was begun.
-//! - A file is made of its versions in that range: its size is that of one, and each byte is of one that is so long.
-//!   Zeros are of a version that has zeros there, and not of one that ends before.
+//! - The names of a work directory are one version, from the last that was promised to the last that was begun.
+//! - A file is made of its versions in that range: its size is that of one, and each byte is of one that is
+//!   so long. Zeros are of a version that has zeros there, and not of one that ends before.
 //! - Where a rename is found, every file of its dataset is not older than the rename.
-//! - A snapshot that was promised is there; its homes are between what had been done when it was asked for and what had
-//!   been begun when it was there.
+//! - A snapshot that was promised is there; its work directories are between what had been done when it was asked for
+//!   and what had been begun when it was there.
 
-use super::found::{FoundFile, FoundHome, State};
+use super::found::{FoundDir, FoundFile, State};
 use crate::model::{Entry, FileId, FileState, Model, Version, possible};
 use std::collections::BTreeMap;
 use zpl::FileKind;
@@ -21,37 +21,37 @@ const SECTOR: usize = 512;
 
 /// A directory that one thread works in.
 #[derive(Debug)]
-pub struct Home {
-    /// Index of its dataset.
+pub(crate) struct WorkDir {
+    /// Index of its dataset in `DATASETS`.
     pub dataset: usize,
     /// Its name, in the root of the dataset.
     pub dir: String,
-    /// What is in it.
+    /// Model of its contents.
     pub model: Model,
     /// The last step that has ended.
     pub done: u64,
-    /// Steps that rename, and which steps of all homes of the dataset had ended before.
+    /// Steps that rename, and which steps of all work directories of the dataset had ended before.
     pub renames: Vec<(u64, Steps)>,
 }
 
-/// A step of each home; 0: none.
+/// A step of each work directory; 0: none.
 pub type Steps = Vec<u64>;
 
 /// What is durable from some moment on.
 #[derive(Debug, Clone, Default)]
 pub struct Promise {
-    /// Names, by home.
+    /// Durable step of the names, by work directory.
     pub names: Steps,
-    /// All files, by home.
+    /// Durable step of all files, by work directory.
     pub files: Steps,
-    /// One file: its home, itself, and the step.
+    /// One file: its work directory, itself, and the step.
     pub file: Option<(usize, FileId, u64)>,
 }
 
 /// A snapshot of a dataset.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Index of the dataset.
+    /// Index of the dataset in `DATASETS`.
     pub dataset: usize,
     /// Its name, behind the `@`.
     pub name: String,
@@ -64,26 +64,26 @@ pub struct Snapshot {
 /// A file that was copied out of a snapshot.
 #[derive(Debug)]
 pub struct Copied {
-    /// Its name.
+    /// Name of the file.
     pub name: String,
-    /// What it must hold.
+    /// Expected content.
     pub bytes: Vec<u8>,
 }
 
 /// Something that changes what may be found.
 #[derive(Debug)]
 pub enum What {
-    /// A step of a home may have begun.
+    /// A step of a work directory may have begun.
     Begun(usize, u64),
-    /// Something is durable.
+    /// A promise was made: something is durable.
     Promised(Promise),
     /// A snapshot may be there.
     Taking(usize),
-    /// It is.
+    /// The snapshot exists.
     Taken(usize),
-    /// It may be gone.
+    /// The snapshot may be gone.
     Destroying(usize),
-    /// It is.
+    /// The snapshot is gone.
     Destroyed(usize),
     /// A copied file is durable.
     Copied(usize),
@@ -92,14 +92,16 @@ pub enum What {
 /// How often threads met in the ways that lose data where something is wrong.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Fsyncs in a dataset with a fresh clone whose txg was open, was being written, and was the last on disk.
+    /// Fsyncs in a dataset with a fresh clone whose txg was open, was being written, and was the last on
+    /// disk.
     pub beside_clones: [u64; 3],
-    /// Clones that were made, and those refused because the txg of their blocks was not on disk, while a txg was written.
+    /// Clones that were made, and those refused because the txg of their blocks was not on disk, while a txg
+    /// was written.
     pub cloned_while_synced: [u64; 2],
-    /// Snapshots that somebody tried to destroy while they were copied.
+    /// Snapshots that a thread tried to destroy while they were copied.
     pub copied_and_destroyed: u64,
-    /// Fsyncs of a file while a large write to another one of its dataset was not durable, and had been cut or written
-    /// over since.
+    /// Fsyncs of a file while a large write to another one of its dataset was not durable, and had been cut
+    /// or written over since.
     pub beside_cuts: u64,
 }
 
@@ -113,37 +115,40 @@ impl Coverage {
     }
 }
 
-/// Everything that threads did.
+/// Record of everything that the threads did.
 #[derive(Debug, Default)]
 pub struct History {
-    /// Where they worked.
-    pub homes: Vec<Home>,
+    /// Directories in which they worked, with their models.
+    pub(crate) work_dirs: Vec<WorkDir>,
     /// What was known when: with the number of operations of the disks by then.
     pub events: Vec<(u64, What)>,
-    /// Snapshots.
+    /// Snapshots that were taken.
     pub snapshots: Vec<Snapshot>,
-    /// Copied files.
+    /// Files that were copied from snapshots.
     pub copies: Vec<Copied>,
-    /// How they met.
+    /// Interleavings that occurred.
     pub coverage: Coverage,
     /// All operations in words, and the operations of the disks by then.
-    pub told: Vec<(u64, String)>,
+    pub operation_log: Vec<(u64, String)>,
 }
 
 impl History {
     /// The last steps that have ended.
     pub fn done(&self) -> Steps {
-        self.homes.iter().map(|home| home.done).collect()
+        self.work_dirs.iter().map(|work_dir| work_dir.done).collect()
     }
 
     /// The last steps that have begun.
     pub fn begun(&self) -> Steps {
-        self.homes.iter().map(|home| home.model.step()).collect()
+        self.work_dirs.iter().map(|work_dir| work_dir.model.step()).collect()
     }
 
-    /// The last steps that have ended, of homes in one dataset.
-    pub fn done_in(&self, dataset: usize) -> Steps {
-        self.homes.iter().map(|home| if home.dataset == dataset { home.done } else { 0 }).collect()
+    /// The last steps that have ended, of work directories in one dataset.
+    pub(crate) fn done_in(&self, dataset: usize) -> Steps {
+        self.work_dirs
+            .iter()
+            .map(|work_dir| if work_dir.dataset == dataset { work_dir.done } else { 0 })
+            .collect()
     }
 }
 
@@ -167,9 +172,9 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// Before everything.
+    /// The moment before the first operation.
     pub fn new(history: &History) -> Moment {
-        let none = vec![0; history.homes.len()];
+        let none = vec![0; history.work_dirs.len()];
         Moment {
             next: 0,
             names: none.clone(),
@@ -191,7 +196,7 @@ impl Moment {
         while let Some((_, what)) = history.events.get(self.next).filter(|(ops, _)| *ops <= operation) {
             self.next += 1;
             match what {
-                What::Begun(home, step) => self.begun[*home] = *step,
+                What::Begun(work_dir, step) => self.begun[*work_dir] = *step,
                 What::Promised(promise) => self.promised(promise),
                 What::Taking(i) => self.snapshots[*i].may_be = true,
                 What::Taken(i) => self.snapshots[*i].must_be = true,
@@ -208,8 +213,8 @@ impl Moment {
         };
         raise(&mut self.names, &promise.names);
         raise(&mut self.files, &promise.files);
-        if let Some((home, file, step)) = promise.file {
-            let known = self.file.entry((home, file)).or_default();
+        if let Some((work_dir, file, step)) = promise.file {
+            let known = self.file.entry((work_dir, file)).or_default();
             *known = (*known).max(step);
         }
     }
@@ -217,13 +222,13 @@ impl Moment {
     /// Whether this may be found now.
     ///
     /// # Errors
-    /// What is wrong.
+    /// Description of the first deviation.
     pub fn check(&self, history: &History, state: &State) -> Result<(), String> {
-        for (i, found) in &state.homes {
+        for (i, found) in &state.work_dirs {
             let i = *i;
-            let span = Span { history, home: i, names: self.names[i], until: self.begun[i] };
+            let span = Span { history, work_dir: i, names: self.names[i], until: self.begun[i] };
             let file = |id| self.file.get(&(i, id)).copied().unwrap_or(0).max(self.files[i]);
-            span.check(found, &file).map_err(|why| format!("{}: {why}", history.homes[i].dir))?;
+            span.check(found, &file).map_err(|why| format!("{}: {why}", history.work_dirs[i].dir))?;
         }
         for (i, (snapshot, life)) in history.snapshots.iter().zip(&self.snapshots).enumerate() {
             if snapshot.dataset == 1 && state.is_second_gone {
@@ -233,7 +238,7 @@ impl Moment {
                 None if life.must_be => return Err(format!("snapshot {} is missing", snapshot.name)),
                 Some(_) if !life.may_be => return Err(format!("snapshot {} is there", snapshot.name)),
                 None => {}
-                Some(homes) => self.check_snapshot(history, snapshot, homes)?,
+                Some(work_dirs) => self.check_snapshot(history, snapshot, work_dirs)?,
             }
         }
         for (copied, is_certain) in history.copies.iter().zip(&self.copies) {
@@ -248,31 +253,31 @@ impl Moment {
         &self,
         history: &History,
         snapshot: &Snapshot,
-        homes: &BTreeMap<usize, FoundHome>,
+        work_dirs: &BTreeMap<usize, FoundDir>,
     ) -> Result<(), String> {
         let until = if snapshot.until.is_empty() { &self.begun } else { &snapshot.until };
-        for (i, found) in homes {
-            let span = Span { history, home: *i, names: snapshot.from[*i], until: until[*i] };
+        for (i, found) in work_dirs {
+            let span = Span { history, work_dir: *i, names: snapshot.from[*i], until: until[*i] };
             let all = |_| snapshot.from[*i];
-            let at = || format!("snapshot {}, {}", snapshot.name, history.homes[*i].dir);
+            let at = || format!("snapshot {}, {}", snapshot.name, history.work_dirs[*i].dir);
             span.check(found, &all).map_err(|why| format!("{}: {why}", at()))?;
         }
         Ok(())
     }
 }
 
-/// The versions of a home that may be found.
+/// The versions of a work directory that may be found.
 struct Span<'a> {
     history: &'a History,
-    home: usize,
+    work_dir: usize,
     names: u64,
     until: u64,
 }
 
 impl Span<'_> {
     /// Whether this is one of them. `durable`: the step that a file is not older than.
-    fn check(&self, found: &FoundHome, durable: &dyn Fn(FileId) -> u64) -> Result<(), String> {
-        let model = &self.history.homes[self.home].model;
+    fn check(&self, found: &FoundDir, durable: &dyn Fn(FileId) -> u64) -> Result<(), String> {
+        let model = &self.history.work_dirs[self.work_dir].model;
         let mut reasons = Vec::new();
         for version in possible(&model.names, self.names, self.until) {
             match self.check_version(version.step, &version.state, found, durable) {
@@ -289,7 +294,7 @@ impl Span<'_> {
         &self,
         step: u64,
         names: &BTreeMap<String, Entry>,
-        found: &FoundHome,
+        found: &FoundDir,
         durable: &dyn Fn(FileId) -> u64,
     ) -> Result<(), String> {
         if let Some(missing) = names.keys().find(|name| !found.names.contains_key(*name)) {
@@ -298,9 +303,9 @@ impl Span<'_> {
         if let Some(extra) = found.names.keys().find(|name| !names.contains_key(*name)) {
             return Err(format!("{extra} should not be there"));
         }
-        let home = &self.history.homes[self.home];
-        let renames = home.renames.iter().take_while(|(at, _)| *at <= step);
-        let renamed = renames.map(|(_, done)| done[self.home]).max().unwrap_or(0);
+        let work_dir = &self.history.work_dirs[self.work_dir];
+        let renames = work_dir.renames.iter().take_while(|(at, _)| *at <= step);
+        let renamed = renames.map(|(_, done)| done[self.work_dir]).max().unwrap_or(0);
         let mut objects = BTreeMap::new();
         for (name, entry) in names {
             let (object, id) = (found.names[name], entry.id());
@@ -308,7 +313,7 @@ impl Span<'_> {
                 return Err(format!("{name} is another file than its other names"));
             }
             let versions: Vec<&Version<FileState>> =
-                possible(&home.model.files[&id], durable(id).max(renamed), self.until).collect();
+                possible(&work_dir.model.files[&id], durable(id).max(renamed), self.until).collect();
             let file = &found.files[&object];
             check_file(file, &versions).map_err(|why| {
                 let steps: Vec<u64> = versions.iter().map(|version| version.step).collect();
@@ -349,19 +354,19 @@ fn check_file(found: &FoundFile, versions: &[&Version<FileState>]) -> Result<(),
 }
 
 /// What was done around an operation of the disks, in words.
-pub fn told_until(history: &History, operation: u64, lines: usize) -> String {
-    let end = history.told.iter().take_while(|(ops, _)| *ops <= operation).count();
-    let of = &history.told[end.saturating_sub(lines)..end];
+pub(crate) fn told_until(history: &History, operation: u64, lines: usize) -> String {
+    let end = history.operation_log.iter().take_while(|(ops, _)| *ops <= operation).count();
+    let of = &history.operation_log[end.saturating_sub(lines)..end];
     of.iter().map(|(ops, text)| format!("  {ops}: {text}")).collect::<Vec<_>>().join("\n")
 }
 
-/// A home that is empty.
-pub fn empty_home(dataset: usize, dir: &str) -> Home {
-    Home { dataset, dir: dir.to_owned(), model: Model::new(), done: 0, renames: Vec::new() }
+/// A work directory that is empty.
+pub(crate) fn empty_home(dataset: usize, dir: &str) -> WorkDir {
+    WorkDir { dataset, dir: dir.to_owned(), model: Model::new(), done: 0, renames: Vec::new() }
 }
 
 /// A file of so many bytes.
-pub fn file_state(bytes: Vec<u8>) -> FileState {
+pub(crate) fn file_state(bytes: Vec<u8>) -> FileState {
     FileState { bytes, mode: 0o644, xattrs: BTreeMap::new() }
 }
 

@@ -1,22 +1,23 @@
 //! What is on the disks after a cut, and which cuts leave the same as far as anybody looks.
 //!
-//! Most writes of a txg change nothing that can be seen until its uberblock is written: what an import reads after a cut
-//! before and after such a write is the same. So everything that is read while an image is checked is noted
-//! ([`Reads`]), and an image that has the same bytes in all these places gives the same result: it is not imported
-//! again.
+//! Most writes of a txg change nothing that can be seen until its uberblock is written: what an import reads
+//! after a cut before and after such a write is the same. So everything that is read while an image is
+//! checked is noted ([`Reads`]), and an image that has the same bytes in all these places gives the same
+//! result: it is not imported again.
 //!
 //! # What always holds
-//! - Two images count as the same only if the writes that touch the noted places are the same, in the same order and
-//!   with the same sectors kept.
+//! - Two images count as the same only if the writes that touch the noted places are the same, in the same
+//!   order and with the same sectors kept.
 //! - What the check itself has written before it reads it is not noted.
 
 use crate::disks::Disks;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use vdev::device::sim::{Fate, Op, OpKind, SimDisk};
 use vdev::device::{Device, DeviceError};
 use vdev::env::Random;
+use vdev::sync::lock;
 
 const SECTOR: u64 = 512;
 
@@ -25,7 +26,7 @@ const SECTOR: u64 = 512;
 pub struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
-    /// Adds a range.
+    /// Adds a range of bytes.
     fn add(&mut self, range: Range<u64>) {
         let (mut start, mut end) = (range.start, range.end);
         if let Some((first, last)) = self.0.range(..=start).next_back().filter(|(_, last)| **last >= start) {
@@ -79,7 +80,7 @@ struct NotingDisk {
 
 impl NotingDisk {
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.seen)
     }
 }
 
@@ -161,9 +162,9 @@ struct Unflushed {
 
 /// The disks as they are while what was recorded is done again, one operation after the other.
 pub struct Replay {
-    /// What is durable.
+    /// Disks with all flushed writes.
     disks: Disks,
-    /// By disk.
+    /// Unflushed operations by disk.
     unflushed: Vec<Vec<Unflushed>>,
     next: usize,
 }
@@ -183,7 +184,8 @@ impl Replay {
         Replay { disks, unflushed: vec![Vec::new(); count], next: 0 }
     }
 
-    /// The next operation as far as it gets when the power goes off meanwhile: a write is in the cache of its disk.
+    /// The next operation as far as it gets when the power goes off meanwhile: a write is in the cache of its
+    /// disk.
     pub fn begin(&mut self, disk: usize, op: &Op) {
         if let (OpKind::Write, Some(data)) = (op.kind, &op.data) {
             let data = Arc::from(data.as_slice());
@@ -287,9 +289,9 @@ pub struct Known<T> {
     reads: Vec<Ranges>,
     /// Of what is durable now.
     durable: Trace,
-    /// Of the image.
+    /// Trace of the whole image.
     whole: Trace,
-    /// What was found.
+    /// Result of the check of the image.
     pub found: T,
 }
 
@@ -323,7 +325,7 @@ impl<T> Known<T> {
     }
 
     /// Whether this image is the same.
-    pub fn is_like(&self, image: &Image) -> bool {
+    pub(crate) fn is_like(&self, image: &Image) -> bool {
         self.trace(image) == self.whole
     }
 }

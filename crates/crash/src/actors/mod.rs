@@ -1,18 +1,19 @@
 //! Several threads on one pool, and the power cut at every operation of what they did.
 //!
-//! [`work`] runs the threads once, in an order that a seed decides ([`turns`]), and keeps what they did ([`history`]) and
-//! what was done to the disks. Then the power is cut at each of these operations, with several fates of what was not
-//! flushed each time; what is found ([`found`]) must be what may be found. Cuts that leave the same as far as anybody
-//! looks are looked at once ([`images`]).
+//! [`work`] runs the threads once, in an order that a seed decides ([`scheduler`]), and keeps what they did
+//! ([`history`]) and what was done to the disks. Then the power is cut at each of these operations, with
+//! several fates of what was not flushed each time; what is found ([`found`]) must be what may be found. Cuts
+//! that leave the same as far as anybody looks are looked at once ([`images`]).
 //!
 //! # What always holds
-//! - A run is reproduced by its layout, its seed and its number of steps, but for the moments in which a woken thread runs
-//!   beside another: a run that finds something may have to be repeated.
+//! - A run is reproduced by its layout, its seed and its number of steps, but for the moments in which a
+//!   woken thread runs beside another: a run that finds something may have to be repeated.
 //!
 //! # What it finds
-//! Each of these defects was brought back by taking back its mend, and was found again by `cargo xtask crash --layout
-//! threads:single --steps 90 --seed SEED`. As a run depends a little on the machine, the cut is another each time; seeds were
-//! tried from 1 on, on a machine with more to do than it could. `tests/taken_back.rs` has the seeds that found them most often.
+//! Each of these defects was brought back by taking back its mend, and was found again by `cargo xtask crash
+//! --layout threads:single --steps 90 --seed SEED`. As a run depends a little on the machine, the cut is
+//! another each time; seeds were tried from 1 on, on a machine with more to do than it could.
+//! `tests/taken_back.rs` has the seeds that found them most often.
 //!
 //! | Defect | Mend | Seeds that found it | What was found, for example |
 //! | --- | --- | --- | --- |
@@ -21,19 +22,24 @@
 //! | The claim of a log ignores the txg of a record | ac5a7f3 and 2041ed2: `is_needed`, `Unclaim`, `IntentLog::begin_writing` | 3 5 of 2, 3, 5 | seed 3, cut 658: the log of crash/b, claimed in txg 15, has a clone of txg 14 |
 //! | Zeros that nobody wrote | 7938dac: `LogData` | 4 of 1 to 12; with 60 steps 4 and 10 of 12 | seed 4, cut 285: bytes of no version, zeros among them |
 //!
-//! The third is found by what stands in the log: the space that it would free is used again by blocks of other sizes too seldom
-//! on a pool with as much room as this one. How often threads met in such ways is counted in [`history::Coverage`].
+//! The third is found by what stands in the log: the space that it would free is used again by blocks of
+//! other sizes too seldom on a pool with as much room as this one. How often threads met in such ways is
+//! counted in [`history::Coverage`].
 //!
 //! # How long it takes
-//! With all mends 432,192 cuts (28,263 images) of 90 steps on `threads:single`, `single+log` and `mirror+log` found nothing in 26
-//! minutes, on two processors with a load of 14: 0.97 million cuts an hour. Another 705,330 on `threads:raidz1`, `mirror` and `raidz2`
-//! (71,249 images; seeds from 1000 on, 90 steps), by one process in 25 minutes, found nothing either.
+//! With all mends 432,192 cuts (28,263 images) of 90 steps on `threads:single`, `single+log` and `mirror+log`
+//! found nothing in 26 minutes, on two processors with a load of 14: 0.97 million cuts an hour. Another
+//! 705,330 on `threads:raidz1`, `mirror` and `raidz2` (71,249 images; seeds from 1000 on, 90 steps), by one
+//! process in 25 minutes, found nothing either.
 
 pub mod found;
 pub mod history;
 pub mod images;
-pub mod turns;
+pub(crate) mod scheduler;
+mod snapshots;
 pub mod work;
+mod worker;
+mod world;
 
 use crate::workload::Failure;
 use crate::{Broken, Cuts, Series};
@@ -46,15 +52,10 @@ use work::ActorsRun;
 
 /// What becomes of writes that were not flushed: each of these at every operation.
 const FATES: [Fate; 6] = [Fate::Kept, Fate::Lost, Fate::InOrder, Fate::Random, Fate::Random, Fate::Random];
-/// Images that are remembered.
+/// Number of checked images that are kept for comparison.
 const KNOWN_MAX: usize = 24;
-/// Lines that a failure tells of what was done before.
-const TOLD: usize = 60;
-
-/// An error and everything that led to it.
-pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    cenote_matrix::with_causes(error)
-}
+/// Operations before a failure that are printed.
+const LOGGED_OPERATIONS: usize = 60;
 
 /// An image that was looked at.
 struct Looked {
@@ -89,7 +90,7 @@ pub fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cu
                 let image = replay.image(fate, seed);
                 cuts.cuts += 1;
                 cut(&run, &replay, &image, &moment, &mut known, seed, &mut cuts.images).map_err(|why| {
-                    let told = told_until(&run.history, operation, TOLD);
+                    let told = told_until(&run.history, operation, LOGGED_OPERATIONS);
                     broken(Some(operation), format!("{fate:?}, {why}\n{told}").into())
                 })?;
             }

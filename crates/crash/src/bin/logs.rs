@@ -1,5 +1,5 @@
-//! The parts of `cargo xtask kernel-peer --logs` that need the engine: leaves logs behind, and compares what a kernel with
-//! OpenZFS has made of them with what we make of them.
+//! The parts of `cargo xtask kernel-peer --logs` that need the engine: leaves logs behind, and compares what
+//! a kernel with OpenZFS has made of them with what we make of them.
 #![forbid(unsafe_code)]
 
 use cenote_crash::logs::{Case, check, make};
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
             Ok(()) => println!("{name}: fine"),
             Err(why) => {
                 failed += 1;
-                println!("{name}: {}", cenote_matrix::with_causes(&*why));
+                println!("{name}: {}", cenote::error::chain(&*why));
             }
         }
     }

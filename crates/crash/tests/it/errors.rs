@@ -1,4 +1,5 @@
-//! Data that cannot be read: the log of errors, the events, scrubs of errors, and scrubs of logs that wait to be replayed.
+//! Data that cannot be read: the log of errors, the events, scrubs of errors, and scrubs of logs that wait to
+//! be replayed.
 #![allow(missing_docs)]
 
 use crate::support::create;

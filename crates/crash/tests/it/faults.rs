@@ -110,8 +110,8 @@ enum Failing {
     Disk,
 }
 
-/// The n-th operation fails while two files are made durable; then they are asked for again and again. Whatever fsync
-/// says yes to is there after a cut.
+/// The n-th operation fails while two files are made durable; then they are asked for again and again.
+/// Whatever fsync says yes to is there after a cut.
 #[test]
 fn an_fsync_that_is_repeated_after_a_failure_says_yes_only_to_what_is_durable() {
     let mut refused = 0;
@@ -123,8 +123,8 @@ fn an_fsync_that_is_repeated_after_a_failure_says_yes_only_to_what_is_durable() 
     assert!(refused > 20, "{refused}");
 }
 
-/// The same where others have what the disk loses: a log device, for which the txg stands in, a side of a mirror, a column
-/// of a raidz. Nothing is refused.
+/// The same where others have what the disk loses: a log device, for which the txg stands in, a side of a
+/// mirror, a column of a raidz. Nothing is refused.
 #[test]
 fn an_fsync_is_durable_though_a_disk_fails_that_can_be_spared() {
     for (layout, disk) in [("single+log", 1), ("mirror", 0), ("mirror+log", 2), ("raidz1", 1)] {

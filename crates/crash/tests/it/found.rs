@@ -60,7 +60,8 @@ fn what_follows_the_name_of_a_nameless_file_is_durable() {
     assert_eq!(found(b"other"), Some(other.id));
 }
 
-/// The log told of directories only when somebody asked for them, and of files that inherit from them at once.
+/// The log told of directories only when somebody asked for them, and of files that inherit from them at
+/// once.
 #[test]
 fn what_a_durable_file_inherited_it_still_has() {
     let disks = Disks::new(1, 9);
@@ -121,8 +122,8 @@ fn a_log_may_use_the_number_of_a_file_without_a_name() {
     assert_eq!((found(b"new"), found(b"other")), (Some(old.id), Some(other.id)));
 }
 
-/// The data of a large write was read again when its record was written, after the file had been cut: zeros. And after
-/// it had been overwritten by a larger write: a part of that.
+/// The data of a large write was read again when its record was written, after the file had been cut: zeros.
+/// And after it had been overwritten by a larger write: a part of that.
 #[test]
 fn what_is_replayed_of_a_large_write_is_what_was_written() {
     let disks = Disks::new(1, 12);
@@ -155,8 +156,8 @@ fn what_is_replayed_of_a_large_write_is_what_was_written() {
     }
 }
 
-/// All attributes are after a replay what they were, times to the nanosecond: but for the last change of attributes,
-/// for which no record has a place. They had the time of the replay.
+/// All attributes are after a replay what they were, times to the nanosecond: but for the last change of
+/// attributes, for which no record has a place. They had the time of the replay.
 #[test]
 fn attributes_are_replayed_as_they_were() {
     let disks = Disks::new(1, 13);

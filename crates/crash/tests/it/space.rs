@@ -1,4 +1,5 @@
-//! What the comparison of blocks with space maps and block reference tables must tell, on pools that were spoilt.
+//! What the comparison of blocks with space maps and block reference tables must tell, on pools that were
+//! spoilt.
 #![allow(missing_docs)]
 
 use crate::support::create;

@@ -23,6 +23,7 @@ use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Opened, WriteAt, flag, open_flag};
 use crate::kernel_version::this_kernel;
 use admin::DIO_ENABLED;
+use admin::served::ServedFilesystem;
 use cenote::files::AccessTimes;
 use format::ObjectId;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};

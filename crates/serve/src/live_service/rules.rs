@@ -4,6 +4,7 @@ use super::{LiveService, pool_errno};
 use crate::caller;
 use crate::errno::zpl_errno;
 use crate::fuse::{Answer, Caller, NewTime, SetAttr};
+use admin::served::ServedFilesystem;
 use cenote::files::{Attrs, FileKind, NewAttrs, without_set_ids};
 use format::ObjectId;
 use format::znode::FLAG_APPENDONLY;

@@ -10,6 +10,7 @@ use super::service::{self, MountedFs, Names};
 use super::{Claim, MountTable, kernel, lock, refused, users};
 use crate::fuse;
 use crate::live_service::Manner;
+use admin::served::ServedFilesystem;
 use admin::{MountError, Suspended};
 use cenote::files::FilesystemWriter;
 use cenote::{LivePool, interrupt};

@@ -23,6 +23,7 @@ use crate::live_service::{self, Lookups, Manner};
 use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo};
 use crate::zfsdir::{self, Home, Rights, ZfsDir};
 use admin::ADMIN_SNAPSHOT;
+use admin::served::ServedFilesystem;
 use cenote::files::SnapshotDir;
 use cenote::{LivePool, interrupt};
 use format::ObjectId;

@@ -1,4 +1,5 @@
-//! `cenote-siege`: attacks of unprivileged users on the daemon of root. `cargo xtask siege` builds and runs it.
+//! `cenote-siege`: attacks of unprivileged users on the daemon of root. `cargo xtask siege` builds and runs
+//! it.
 
 use cenote_stress::siege::{Plan, run};
 use clap::Parser;

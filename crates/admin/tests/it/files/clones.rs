@@ -1,7 +1,7 @@
 //! Copies within a pool share their blocks.
 
+use cenote::copy::Children;
 use cenote::copy::import::{Options, import};
-use cenote::copy::walk::Children;
 use cenote::files::FilesystemWriter;
 use cenote::{Pool, PoolWriter};
 use dsl::prop;

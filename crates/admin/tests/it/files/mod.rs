@@ -8,8 +8,9 @@ mod twice;
 
 use std::process::Command;
 
+use admin::served::ServedFilesystem;
+use cenote::copy::TarReader;
 use cenote::copy::import::{HostSource, Options, import, unpack};
-use cenote::copy::untar::TarReader;
 use cenote::files::{FilesystemWriter, NewAttrs, XattrHow};
 use support::{Image, Told, describe, live, rich};
 

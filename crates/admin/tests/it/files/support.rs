@@ -6,9 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use cenote::copy::extract::Extractor;
-use cenote::copy::host::{Damaged, HostTree};
-use cenote::copy::{Observer, Problem};
+use cenote::copy::{Damaged, Extractor, HostTree, Observer, Problem};
 use cenote::{OpenOptions, Pool, PoolWriter};
 use dsl::DslError;
 use dsl::prop::PropValue;

@@ -2,19 +2,19 @@
 
 use super::{Keeper, Purpose, Server, check_transport, is_mount_point, is_over_uring, let_go, unmount};
 use crate::Failure;
+use crate::mount::device_use::DeviceUse;
 use crate::mount::ground::Ground;
-use crate::mount::meter::DeviceUse;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// See the module.
+/// A mounted empty file system: the lower bound of FUSE.
 pub(in crate::mount) struct Floor {
     server: Server,
     at: PathBuf,
 }
 
 impl Floor {
-    /// Mounts one.
+    /// Mounts an empty file system.
     pub(in crate::mount) fn make(ground: &Ground, over_uring: bool) -> Result<Floor, Failure> {
         let at = ground.mount_point();
         let log = ground.dir().join("floor.log");

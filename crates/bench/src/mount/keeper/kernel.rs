@@ -10,7 +10,7 @@ use std::process::Command;
 /// A file system of the kernel on the device.
 pub(in crate::mount) struct Kernel {
     kind: &'static str,
-    /// Options besides `noatime`.
+    /// Mount options in addition to `noatime`.
     options: &'static str,
     device: PathBuf,
     at: PathBuf,
@@ -70,7 +70,7 @@ impl Keeper for Disk {
         Ok(())
     }
 
-    /// The device itself.
+    /// Path of the device itself.
     fn folder(&self, _: Purpose) -> PathBuf {
         self.0.clone()
     }

@@ -1,4 +1,5 @@
-//! Who keeps a file system: the kernel, a server of nothing, zfs-fuse, or ours. All are taken down when dropped.
+//! The systems that provide a measured file system: the kernel, an empty FUSE server, zfs-fuse, or Cenote.
+//! All are taken down when dropped.
 
 mod floor;
 mod kernel;
@@ -10,8 +11,8 @@ pub(super) use kernel::{Disk, Kernel};
 pub(super) use ours::Ours;
 pub(super) use zfs_fuse::ZfsFuse;
 
+use super::device_use::DeviceUse;
 use super::ground::Ground;
-use super::meter::DeviceUse;
 use super::tools::run;
 use crate::Failure;
 use std::path::{Path, PathBuf};
@@ -26,15 +27,15 @@ const POOL: &str = "cenotebench";
 /// What a folder is for: where that can be chosen, records are as large as what is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// Files of all sizes.
+    /// Files of all sizes: the default record size.
     Files,
-    /// Pages of 8 KiB.
+    /// Database pages of 8 KiB: record size 8 KiB.
     Database,
 }
 
-/// Keeps one file system.
+/// Provides one measured file system.
 pub(super) trait Keeper {
-    /// Mounts what was made.
+    /// Mounts the file system.
     fn mount(&mut self) -> Result<(), Failure>;
 
     /// Everything is on disk after this, and nothing in the keeper's memory.
@@ -43,7 +44,8 @@ pub(super) trait Keeper {
     /// The folder to work in.
     fn folder(&self, purpose: Purpose) -> PathBuf;
 
-    /// Everything that was done below a folder of this file system is on disk: a `sync` of all would wait for others.
+    /// Everything that was done below a folder of this file system is on disk: a `sync` of all would wait for
+    /// others.
     fn sync(&self, dir: &Path) -> Result<(), Failure> {
         Ok(rustix::fs::syncfs(std::fs::File::open(dir)?)?)
     }

@@ -11,7 +11,7 @@ use std::process::Command;
 const FILES: &str = "files";
 const DATABASE: &str = "database";
 
-/// See the module.
+/// A pool of Cenote on the device, with its daemon.
 pub(in crate::mount) struct Ours<'g> {
     ground: &'g Ground,
     over_uring: bool,

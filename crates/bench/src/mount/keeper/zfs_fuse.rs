@@ -1,16 +1,16 @@
-//! zfs-fuse, with a pool on the image itself: what its process reads and writes is counted in place of the device's
-//! work.
+//! zfs-fuse, with a pool on the image itself: what its process reads and writes is counted in place of the
+//! device's work.
 
 use super::{Keeper, POOL, Purpose, Server, let_go};
 use crate::Failure;
+use crate::mount::device_use::DeviceUse;
 use crate::mount::ground::Ground;
-use crate::mount::meter::DeviceUse;
 use crate::mount::tools::{self, run};
 use std::path::{Path, PathBuf};
 
 const DATABASE: &str = "database";
 
-/// See the module.
+/// A pool of zfs-fuse on the device, with its server.
 pub(in crate::mount) struct ZfsFuse {
     tools: tools::ZfsFuse,
     server: Server,
@@ -71,7 +71,8 @@ impl Keeper for ZfsFuse {
         }
     }
 
-    /// It has no `zpool sync`, and the kernel does not tell it about `syncfs`: its intent log has everything after this.
+    /// It has no `zpool sync`, and the kernel does not tell it about `syncfs`: its intent log has everything
+    /// after this.
     fn sync(&self, dir: &Path) -> Result<(), Failure> {
         let dir = std::fs::File::open(dir)?;
         rustix::fs::syncfs(&dir)?;

@@ -1,4 +1,4 @@
-//! Directories that are being filled.
+//! Directories of the target that are being filled.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,16 +16,16 @@ use crate::files::last::{Finish, Last};
 pub(super) struct Dir {
     pub(super) shared: Arc<Shared>,
     pub(super) id: ObjectId,
-    pub(super) shown: Vec<u8>,
+    pub(super) display_path: Vec<u8>,
     above: Option<DirRef>,
-    /// What it gets at the end.
+    /// Attributes that it gets at the end.
     end: Option<Meta>,
-    /// What is made in it inherits an ACL, which has to go again.
+    /// New files in it inherit an ACL, which must be removed again.
     pub(super) has_default_acl: bool,
 }
 
-/// A directory of the target that is being filled. It gets its attributes when the last clone of this is
-/// dropped.
+/// A directory of the target that is being filled. It gets its attributes when the last clone of this handle
+/// is dropped.
 #[derive(Clone, Debug)]
 pub struct Folder(pub(super) DirRef);
 
@@ -44,16 +44,16 @@ impl Finish for Dir {
 
 impl std::fmt::Debug for DirRef {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "DirRef({})", self.shown.escape_ascii())
+        write!(f, "DirRef({})", self.display_path.escape_ascii())
     }
 }
 
 impl Dir {
-    /// A directory that is there.
+    /// An existing directory.
     pub(super) fn existing(
         shared: &Arc<Shared>,
         id: ObjectId,
-        shown: &[u8],
+        display_path: &[u8],
         above: Option<(&DirRef, Meta)>,
     ) -> Result<DirRef, ZplError> {
         let (above, end) = above.map_or((None, None), |(above, meta)| (Some(above.clone()), Some(meta)));
@@ -65,12 +65,17 @@ impl Dir {
         let has_default_acl =
             shared.fs.options().posix_acls && shared.fs.node(id)?.xattr(POSIX_DEFAULT.as_ref())?.is_some();
         let shared = Arc::clone(shared);
-        let dir = Dir { shared, id, shown: shown.to_vec(), above, end, has_default_acl };
+        let dir = Dir { shared, id, display_path: display_path.to_vec(), above, end, has_default_acl };
         Ok(DirRef::new(dir))
     }
 
-    /// Makes a directory in another, or takes the one that is there.
-    pub(super) fn make(above: &DirRef, name: &[u8], shown: &[u8], meta: Meta) -> Result<DirRef, Problem> {
+    /// Creates a directory in another, or opens the existing one.
+    pub(super) fn make(
+        above: &DirRef,
+        name: &[u8],
+        display_path: &[u8],
+        meta: Meta,
+    ) -> Result<DirRef, Problem> {
         let shared = &above.shared;
         let new = above.new_file(&meta, &[]);
         let id = match shared.fs.create(above.id, name, &new) {
@@ -80,19 +85,28 @@ impl Dir {
             }
             Err(ZplError::Exists { .. }) => {
                 let id = shared.fs.lookup(above.id, name)?.ok_or(ZplError::NotFound { dir: above.id })?;
-                return Dir::existing(shared, id, shown, Some((above, meta))).map_err(|error| match error {
-                    ZplError::WrongKind { kind, .. } => Problem::InTheWay { kind },
-                    other => other.into(),
+                return Dir::existing(shared, id, display_path, Some((above, meta))).map_err(|error| {
+                    match error {
+                        ZplError::WrongKind { kind, .. } => Problem::InTheWay { kind },
+                        other => other.into(),
+                    }
                 });
             }
             Err(error) => return Err(error.into()),
         };
         let (shared, above) = (Arc::clone(shared), Some(above.clone()));
-        let dir = Dir { shared, id, shown: shown.to_vec(), above, end: Some(meta), has_default_acl: false };
+        let dir = Dir {
+            shared,
+            id,
+            display_path: display_path.to_vec(),
+            above,
+            end: Some(meta),
+            has_default_acl: false,
+        };
         Ok(DirRef::new(dir))
     }
 
-    /// What a new file in it is made from.
+    /// The initial attributes of a new file in this directory.
     pub(super) fn new_file<'f>(&self, meta: &Meta, target: &'f [u8]) -> NewFile<'f> {
         let (uid, gid) = self.ids(meta);
         NewFile { kind: meta.kind, mode: meta.perm, umask: 0, uid, gid, rdev: meta.rdev, target }
@@ -102,7 +116,7 @@ impl Dir {
         if self.shared.options.owners { (meta.uid, meta.gid) } else { self.shared.owner }
     }
 
-    /// What was made in it must not keep what it inherited: it is a copy.
+    /// Removes the ACL that a new file inherited, because the copy has the ACL of its source.
     pub(super) fn drop_inherited(&self, id: ObjectId) -> Result<(), ZplError> {
         if self.has_default_acl {
             for name in [POSIX_ACCESS, POSIX_DEFAULT] {
@@ -115,8 +129,8 @@ impl Dir {
         Ok(())
     }
 
-    /// Gives a file in it all its attributes.
-    pub(super) fn attributes(&self, id: ObjectId, shown: &[u8], meta: &Meta) -> Result<(), ZplError> {
+    /// Sets all attributes of a file in this directory.
+    pub(super) fn attributes(&self, id: ObjectId, display_path: &[u8], meta: &Meta) -> Result<(), ZplError> {
         let fs = &self.shared.fs;
         let now = fs.attrs(id)?;
         let ids = self.ids(meta);
@@ -138,20 +152,22 @@ impl Dir {
             if let Err(error) = fs.set_xattr(id, name, value, Default::default()) {
                 match error {
                     ZplError::Begin(_) | ZplError::Dmu(_) => return Err(error),
-                    other => self.shared.problem(shown, Lost::Xattr(name.clone(), xattr_words(&other))),
+                    other => {
+                        self.shared.problem(display_path, Lost::Xattr(name.clone(), xattr_words(&other)))
+                    }
                 }
             }
         }
         if !meta.aces.is_empty() {
-            self.shared.problem(shown, Lost::Acl);
+            self.shared.problem(display_path, Lost::Acl);
         }
         Ok(())
     }
 
     fn give_attributes(&self) {
         let Some(meta) = &self.end else { return };
-        if let Err(error) = self.attributes(self.id, &self.shown, meta) {
-            self.shared.problem(&self.shown, error);
+        if let Err(error) = self.attributes(self.id, &self.display_path, meta) {
+            self.shared.problem(&self.display_path, error);
         }
         self.shared.dirs.fetch_add(1, Ordering::Relaxed);
     }

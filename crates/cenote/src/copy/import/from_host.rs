@@ -1,8 +1,9 @@
-//! Trees of the host.
+//! Copies from the host.
 //!
 //! # What always holds
-//! - Symbolic links are copied, never followed, but for the name that the caller gives.
-//! - A file is described and read through one handle: what is exchanged meanwhile is not mixed up.
+//! - Symbolic links are copied, never followed, except at the path that the caller gives.
+//! - Attributes and content of a file are read through one handle, so a file that is replaced meanwhile is
+//!   not mixed up.
 
 use std::ffi::CString;
 use std::io;
@@ -15,7 +16,7 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
 use zpl::NameAndValue;
 
-use super::place::{Body, Job, Source};
+use super::file_job::{Body, FileJob, JobSource};
 use super::{DirRef, Folder, Importer, Kind, Meta, Problem};
 use crate::copy::meta::{Content, Segment, Stamp, segments};
 
@@ -23,7 +24,7 @@ use crate::copy::meta::{Content, Segment, Stamp, segments};
 const CHUNK: u64 = 128 << 10;
 /// Longest target of a link.
 const TARGET_MAX: usize = 4096;
-/// Room for values and lists of extended attributes; Linux has 64 KiB.
+/// Buffer size for values and lists of extended attributes; the limit of Linux is 64 KiB.
 const XATTR_MAX: usize = 1 << 20;
 
 /// A file or directory of the host to be copied.
@@ -38,7 +39,7 @@ pub struct HostSource {
 pub(super) struct HostFile {
     folder: Arc<OwnedFd>,
     name: CString,
-    /// What its folder says that it is.
+    /// Kind of the file as in the directory entry.
     kind: FileType,
 }
 
@@ -47,7 +48,7 @@ struct Level {
     folder: Arc<OwnedFd>,
     entries: fs::Dir,
     to: DirRef,
-    shown: Vec<u8>,
+    display_path: Vec<u8>,
 }
 
 /// Something of the host that could not be read.
@@ -56,10 +57,11 @@ fn unreadable(error: impl Into<io::Error>) -> Problem {
 }
 
 impl HostSource {
-    /// What is at `path`. A link is not followed unless `follow` says so or the path ends in a slash.
+    /// Opens the file or directory at `path`. A symbolic link is not followed unless `follow` is true or the
+    /// path ends in a slash.
     ///
     /// # Errors
-    /// There is nothing, or it cannot be looked at.
+    /// If it does not exist, or its attributes cannot be read.
     pub fn open(path: &Path, follow: bool) -> io::Result<HostSource> {
         let bytes = path.as_os_str().as_bytes();
         let trimmed = bytes.iter().rposition(|byte| *byte != b'/').map_or(&b"/"[..], |at| &bytes[..=at]);
@@ -85,20 +87,20 @@ impl HostSource {
         Ok(HostSource { folder: Arc::new(folder), name: name.to_vec(), stat })
     }
 
-    /// It is a directory.
+    /// True if it is a directory.
     pub fn is_dir(&self) -> bool {
         kind_of(&self.stat) == FileType::Directory
     }
 
-    /// Device and number: what tells it from all others.
+    /// Device and inode number, which identify the file.
     pub fn identity(&self) -> (u64, u64) {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
-    /// Its content.
+    /// Opens its content.
     ///
     /// # Errors
-    /// It is neither a regular file nor a block device, or cannot be opened.
+    /// If it is neither a regular file nor a block device, or cannot be opened.
     pub fn content(&self) -> io::Result<HostContent> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = fs::openat(&self.folder, &self.name, flags, Mode::empty())?;
@@ -110,7 +112,7 @@ impl HostSource {
         Ok(HostContent { file, size })
     }
 
-    /// Its last component; `None` for a root.
+    /// Last component of its path; `None` for a root directory.
     pub fn own_name(&self) -> Option<&[u8]> {
         (!matches!(self.name.as_slice(), b"." | b"..")).then_some(self.name.as_slice())
     }
@@ -118,8 +120,8 @@ impl HostSource {
 
 impl Importer<'_> {
     /// Copies a file or directory of the host into `to` as `name`; without a name, the entries of a
-    /// directory go right into `to`. `shown` is what the observer hears.
-    pub fn copy_host(&mut self, source: &HostSource, to: &Folder, name: Option<&[u8]>, shown: &[u8]) {
+    /// directory go directly into `to`. The observer gets paths that begin with `display_path`.
+    pub fn copy_host(&mut self, source: &HostSource, to: &Folder, name: Option<&[u8]>, display_path: &[u8]) {
         let to = &to.0;
         if !source.is_dir() {
             let name = name.unwrap_or(&source.name);
@@ -128,13 +130,13 @@ impl Importer<'_> {
                 name: CString::new(source.name.clone()).unwrap_or_default(),
                 kind: kind_of(&source.stat),
             };
-            self.host_file(file, to, name, shown);
+            self.host_file(file, to, name, display_path);
             return;
         }
-        let first = match self.enter_folder(&source.folder, &source.name, to, name, shown) {
+        let first = match self.enter_folder(&source.folder, &source.name, to, name, display_path) {
             Ok(Some(level)) => level,
             Ok(None) => return,
-            Err(error) => return self.problem(shown, unreadable(error)),
+            Err(error) => return self.problem(display_path, unreadable(error)),
         };
         let mut stack = vec![first];
         while let Some(level) = stack.last_mut() {
@@ -147,31 +149,35 @@ impl Importer<'_> {
                 }
                 Ok(Some((name, kind))) => {
                     let (to, folder) = (level.to.clone(), Arc::clone(&level.folder));
-                    let shown = crate::copy::join(&level.shown, name.as_bytes());
+                    let display_path = crate::copy::join(&level.display_path, name.as_bytes());
                     if kind != FileType::Directory {
                         let target = name.as_bytes().to_vec();
-                        self.host_file(HostFile { folder, name, kind }, &to, &target, &shown);
+                        self.host_file(HostFile { folder, name, kind }, &to, &target, &display_path);
                         continue;
                     }
                     let name = name.as_bytes();
-                    match self.enter_folder(&folder, name, &to, Some(name), &shown) {
+                    match self.enter_folder(&folder, name, &to, Some(name), &display_path) {
                         Ok(Some(below)) => stack.push(below),
                         Ok(None) => {}
-                        Err(error) => self.problem(&shown, unreadable(error)),
+                        Err(error) => self.problem(&display_path, unreadable(error)),
                     }
                 }
                 Err(error) => {
-                    let shown = level.shown.clone();
+                    let display_path = level.display_path.clone();
                     stack.pop();
-                    self.problem(&shown, unreadable(error));
+                    self.problem(&display_path, unreadable(error));
                 }
             }
         }
     }
 
-    fn host_file(&mut self, file: HostFile, to: &DirRef, name: &[u8], shown: &[u8]) {
-        let job =
-            Job { dir: to.clone(), name: name.to_vec(), shown: shown.to_vec(), source: Source::Host(file) };
+    fn host_file(&mut self, file: HostFile, to: &DirRef, name: &[u8], display_path: &[u8]) {
+        let job = FileJob {
+            dir: to.clone(),
+            name: name.to_vec(),
+            display_path: display_path.to_vec(),
+            source: Box::new(file),
+        };
         self.file(job, 0);
     }
 
@@ -181,22 +187,22 @@ impl Importer<'_> {
         name: &[u8],
         to: &DirRef,
         as_name: Option<&[u8]>,
-        shown: &[u8],
+        display_path: &[u8],
     ) -> io::Result<Option<Level>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = fs::openat(folder, name, flags, Mode::empty())?;
         let stat = fs::fstat(&opened)?;
         let mut meta = meta_of(&stat, Kind::Directory);
-        meta.xattrs = self.host_xattrs(&Handle::Open(&opened), shown);
-        let Some(to) = self.enter(to, as_name, shown, meta) else { return Ok(None) };
+        meta.xattrs = self.host_xattrs(&Handle::Open(&opened), display_path);
+        let Some(to) = self.enter(to, as_name, display_path, meta) else { return Ok(None) };
         let entries = fs::Dir::read_from(&opened)?;
-        Ok(Some(Level { folder: Arc::new(opened), entries, to, shown: shown.to_vec() }))
+        Ok(Some(Level { folder: Arc::new(opened), entries, to, display_path: display_path.to_vec() }))
     }
 
-    fn host_xattrs(&mut self, handle: &Handle<'_>, shown: &[u8]) -> Vec<NameAndValue> {
+    fn host_xattrs(&mut self, handle: &Handle<'_>, display_path: &[u8]) -> Vec<NameAndValue> {
         let (found, failure) = xattrs(handle);
         if let Some(error) = failure {
-            self.problem(shown, unreadable(error));
+            self.problem(display_path, unreadable(error));
         }
         found
     }
@@ -221,16 +227,17 @@ impl Level {
     }
 }
 
-impl HostFile {
-    /// Makes the file of a job.
-    pub(super) fn make(&self, job: &Job) -> Result<(), Problem> {
+impl JobSource for HostFile {
+    fn make(&self, job: &FileJob) -> Result<(), Problem> {
         match self.kind {
             FileType::RegularFile => self.make_regular(job),
             _ => self.make_other(job),
         }
     }
+}
 
-    fn make_regular(&self, job: &Job) -> Result<(), Problem> {
+impl HostFile {
+    fn make_regular(&self, job: &FileJob) -> Result<(), Problem> {
         // Without waiting: it may have been exchanged for a pipe.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file =
@@ -250,11 +257,11 @@ impl HostFile {
                 (_, true) => vec![whole],
                 (_, false) => segments(&content).unwrap_or_else(|_| vec![whole]),
             };
-            job.place(&meta, &Body::Data { content: &content, segments: &map })
+            job.create(&meta, &Body::Data { content: &content, segments: &map })
         })
     }
 
-    fn make_other(&self, job: &Job) -> Result<(), Problem> {
+    fn make_other(&self, job: &FileJob) -> Result<(), Problem> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file =
             fs::openat(&self.folder, self.name.as_c_str(), flags, Mode::empty()).map_err(unreadable)?;
@@ -274,10 +281,10 @@ impl HostFile {
             );
             meta.xattrs = read_xattrs(&path, job);
             if kind != Kind::Symlink {
-                return job.place(&meta, &Body::None);
+                return job.create(&meta, &Body::None);
             }
             let target = fs::readlinkat(&file, c"", Vec::with_capacity(TARGET_MAX)).map_err(unreadable)?;
-            job.place(&meta, &Body::Target(target.as_bytes()))
+            job.create(&meta, &Body::Target(target.as_bytes()))
         })
     }
 
@@ -363,7 +370,7 @@ enum Handle<'h> {
     Path(Vec<u8>),
 }
 
-fn read_xattrs(handle: &Handle<'_>, job: &Job) -> Vec<NameAndValue> {
+fn read_xattrs(handle: &Handle<'_>, job: &FileJob) -> Vec<NameAndValue> {
     let (found, failure) = xattrs(handle);
     if let Some(error) = failure {
         job.problem(unreadable(error));

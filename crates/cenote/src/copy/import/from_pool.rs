@@ -1,27 +1,27 @@
-//! Trees of a pool: of this one or another.
+//! Copies from a pool: the same one or another.
 
 use std::sync::Arc;
 
 use zpl::{Filesystem, Node, Volume};
 
-use super::place::{Body, Job, Source};
+use super::file_job::{Body, FileJob, JobSource, NoSource};
 use super::{DirRef, Folder, Importer, Kind, Meta, Problem};
 use crate::copy::meta::Stamp;
 use crate::copy::source::{full_meta, known_segments};
-use crate::copy::walk::{Children, Flow, Place, Trouble, Visitor, walk};
+use crate::copy::walk::{Children, Flow, Position, Trouble, Visitor, walk};
 
 impl Importer<'_> {
     /// Copies `start`, a file or directory of `fs`, into `to` as `name`; without a name, the entries of a
-    /// directory go right into `to`. `shown` is what the observer hears.
+    /// directory go directly into `to`. The observer gets paths that begin with `display_path`.
     pub fn copy_pool(
         &mut self,
         fs: &Arc<Filesystem>,
         start: &Node,
-        (dataset, shown): (&str, &[u8]),
+        (dataset, display_path): (&str, &[u8]),
         (to, name): (&Folder, Option<&[u8]>),
         children: Option<&Children<'_>>,
     ) {
-        let mut visit = Visit { importer: self, stack: Vec::new(), to: to.0.clone(), name, shown };
+        let mut visit = Visit { importer: self, stack: Vec::new(), to: to.0.clone(), name, display_path };
         walk(fs, start, dataset, children, &mut visit);
     }
 
@@ -30,7 +30,7 @@ impl Importer<'_> {
         &mut self,
         volume: &Volume,
         (to, name): (&Folder, &[u8]),
-        shown: &[u8],
+        display_path: &[u8],
         written: Stamp,
     ) {
         let (uid, gid) = self.shared.owner;
@@ -47,19 +47,19 @@ impl Importer<'_> {
             xattrs: Vec::new(),
             aces: Vec::new(),
         };
-        self.observer.begins(shown);
-        let job = Job {
+        self.observer.begins(display_path);
+        let job = FileJob {
             dir: to.0.clone(),
             name: name.to_vec(),
-            shown: shown.to_vec(),
+            display_path: display_path.to_vec(),
             // It is made right here: this is never run.
-            source: Source::Nothing,
+            source: Box::new(NoSource),
         };
         let segments = known_segments(volume);
-        if let Err(problem) = job.place(&meta, &Body::Data { content: volume, segments: &segments }) {
-            self.problem(shown, problem);
+        if let Err(problem) = job.create(&meta, &Body::Data { content: volume, segments: &segments }) {
+            self.problem(display_path, problem);
         }
-        self.tell();
+        self.report_progress();
     }
 }
 
@@ -68,7 +68,7 @@ struct Visit<'v, 'i> {
     stack: Vec<DirRef>,
     to: DirRef,
     name: Option<&'v [u8]>,
-    shown: &'v [u8],
+    display_path: &'v [u8],
 }
 
 impl Visit<'_, '_> {
@@ -78,18 +78,18 @@ impl Visit<'_, '_> {
 }
 
 impl Visitor for Visit<'_, '_> {
-    fn enter(&mut self, at: Place<'_>, dir: &Node) -> Flow {
+    fn enter(&mut self, at: Position<'_>, dir: &Node) -> Flow {
         if self.importer.shared.is_stopped() {
             return Flow::Stop;
         }
-        let shown = crate::copy::join(self.shown, at.path);
+        let display_path = crate::copy::join(self.display_path, at.path);
         let name = if at.path.is_empty() { self.name } else { Some(at.name) };
         let here = self.here();
         let (meta, errors) = full_meta(dir);
         for error in errors {
-            self.importer.problem(&shown, Problem::Attributes(error));
+            self.importer.problem(&display_path, Problem::Attributes(error));
         }
-        match self.importer.enter(&here, name, &shown, meta) {
+        match self.importer.enter(&here, name, &display_path, meta) {
             Some(dir) => {
                 self.stack.push(dir);
                 Flow::Into
@@ -98,30 +98,58 @@ impl Visitor for Visit<'_, '_> {
         }
     }
 
-    fn leave(&mut self, _: Place<'_>, _: &Node) -> Flow {
+    fn leave(&mut self, _: Position<'_>, _: &Node) -> Flow {
         self.stack.pop();
         Flow::Into
     }
 
-    fn file(&mut self, at: Place<'_>, node: &Node) -> Flow {
+    fn file(&mut self, at: Position<'_>, node: &Node) -> Flow {
         if self.importer.shared.is_stopped() {
             return Flow::Stop;
         }
-        let shown = crate::copy::join(self.shown, at.path);
+        let display_path = crate::copy::join(self.display_path, at.path);
         let name = if at.path.is_empty() { self.name.unwrap_or(b"") } else { at.name };
-        let job = Job {
-            dir: self.here(),
-            name: name.to_vec(),
-            shown,
-            source: Source::Pool(Box::new(node.clone())),
-        };
+        let job =
+            FileJob { dir: self.here(), name: name.to_vec(), display_path, source: Box::new(node.clone()) };
         self.importer.file(job, node.attrs().size);
         Flow::Into
     }
 
-    fn trouble(&mut self, at: Place<'_>, trouble: Trouble) -> Flow {
-        let shown = crate::copy::join(self.shown, at.path);
-        self.importer.problem(&shown, trouble);
+    fn trouble(&mut self, at: Position<'_>, trouble: Trouble) -> Flow {
+        let display_path = crate::copy::join(self.display_path, at.path);
+        self.importer.problem(&display_path, trouble);
         Flow::Into
+    }
+}
+
+impl JobSource for Node {
+    fn make(&self, job: &FileJob) -> Result<(), Problem> {
+        let key = (self.object().objset().number(), self.id().0);
+        job.check_not_itself(self)?;
+        job.once(key, self.attrs().links, || {
+            let (meta, errors) = full_meta(self);
+            errors.into_iter().for_each(|error| job.problem(Problem::Attributes(error)));
+            match meta.kind {
+                Kind::Regular => job.create(&meta, &Body::Node(self)),
+                Kind::Symlink => {
+                    let target = self.readlink().map_err(Trouble::from)?;
+                    job.create(&meta, &Body::Target(&target))
+                }
+                _ => job.create(&meta, &Body::None),
+            }
+        })
+    }
+}
+
+impl FileJob {
+    /// # Errors
+    /// [`Problem::SameFile`] if the file of the target is the source itself.
+    fn check_not_itself(&self, node: &Node) -> Result<(), Problem> {
+        let fs = &self.dir.shared.fs;
+        let is_same_set = Arc::ptr_eq(node.filesystem(), fs.reader());
+        if is_same_set && fs.lookup(self.dir.id, &self.name)? == Some(node.id()) {
+            return Err(Problem::SameFile);
+        }
+        Ok(())
     }
 }

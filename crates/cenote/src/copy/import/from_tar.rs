@@ -1,4 +1,4 @@
-//! Archives.
+//! Copies from a tar archive.
 //!
 //! # What always holds
 //! - Every member goes below the directory that is filled: a slash at the front of its name is dropped, a
@@ -7,17 +7,17 @@
 //! - Directories get their times at the end, whatever order the archive has.
 
 use std::collections::{HashMap, HashSet};
-use std::io::Read;
+use std::io::{self, Read};
 
 use format::ObjectId;
 use zpl::{FileKind, ZplError};
 use zpl::{NewAttrs, NewFile, WriteHow};
 
 use super::dir::Dir;
-use super::place::{InMemory, Job, Source};
+use super::file_job::{Body, FileJob, JobSource, NoSource};
 use super::{DirRef, Folder, Importer, Kind, Meta, Problem};
 use crate::copy::host::Lost;
-use crate::copy::meta::Stamp;
+use crate::copy::meta::{Content, Segment, Stamp};
 use crate::copy::untar::{Entry, Member, TarError, TarReader, clean_name};
 use std::sync::atomic::Ordering;
 
@@ -25,18 +25,18 @@ use std::sync::atomic::Ordering;
 const SMALL_MAX: u64 = 1 << 20;
 /// and in at most so many ranges.
 const SEGMENTS_MAX: usize = 1 << 10;
-/// Names that other threads may be at.
+/// Names that other threads may be creating.
 const IN_FLIGHT_MAX: usize = 1 << 16;
 /// Bytes read from the archive at a time.
 const CHUNK: usize = 1 << 20;
 
-/// A wish for some members of an archive.
-pub type Wanted<'w> = dyn Fn(&[u8]) -> bool + 'w;
+/// Selects members of an archive by their names.
+type Wanted<'w> = dyn Fn(&[u8]) -> bool + 'w;
 
 struct Unpacker<'u, 'i> {
     importer: &'u mut Importer<'i>,
     top: DirRef,
-    shown: &'u [u8],
+    display_path: &'u [u8],
     in_flight: HashSet<(ObjectId, Vec<u8>)>,
     /// Directories of the archive and their times, access and change.
     times: HashMap<ObjectId, (Stamp, Stamp)>,
@@ -44,21 +44,22 @@ struct Unpacker<'u, 'i> {
     last: Option<(Vec<u8>, DirRef)>,
 }
 
-/// Unpacks the members that are `wanted` into a directory of the target. `shown` is what it is called.
+/// Unpacks the members that `wanted` selects into a directory of the target. The observer gets paths that
+/// begin with `display_path`.
 ///
 /// # Errors
-/// The archive cannot be read any further. What was unpacked until then stays.
+/// [`TarError`] if the archive cannot be read any further. Files unpacked until then stay.
 pub fn unpack<R: Read>(
     importer: &mut Importer<'_>,
     top: &Folder,
-    shown: &[u8],
+    display_path: &[u8],
     archive: &mut TarReader<R>,
     wanted: &Wanted<'_>,
 ) -> Result<(), TarError> {
     let mut unpacker = Unpacker {
         importer,
         top: top.0.clone(),
-        shown,
+        display_path,
         in_flight: HashSet::new(),
         times: HashMap::new(),
         last: None,
@@ -79,11 +80,11 @@ impl<'i> Unpacker<'_, 'i> {
             if !wanted(&member.name) {
                 continue;
             }
-            let shown = crate::copy::join(self.shown, &member.name);
-            match self.member(member, &shown, archive) {
+            let display_path = crate::copy::join(self.display_path, &member.name);
+            match self.member(member, &display_path, archive) {
                 Ok(()) => {}
                 Err(Failure::Archive(error)) => return Err(error),
-                Err(Failure::Member(problem)) => self.importer.problem(&shown, problem),
+                Err(Failure::Member(problem)) => self.importer.problem(&display_path, problem),
             }
         }
         Ok(())
@@ -92,23 +93,25 @@ impl<'i> Unpacker<'_, 'i> {
     fn member<R: Read>(
         &mut self,
         member: Member,
-        shown: &[u8],
+        display_path: &[u8],
         archive: &mut TarReader<R>,
     ) -> Result<(), Failure> {
         let parts = clean_name(&member.name).ok_or(Problem::LeadsOut)?;
         for ignored in &member.ignored {
-            self.importer
-                .problem(shown, Lost::Xattr(ignored.clone().into_bytes(), "not understood".to_owned()));
+            self.importer.problem(
+                display_path,
+                Lost::Xattr(ignored.clone().into_bytes(), "not understood".to_owned()),
+            );
         }
         if member.has_nfs4_acl {
-            self.importer.problem(shown, Lost::Acl);
+            self.importer.problem(display_path, Lost::Acl);
         }
         let Some((name, above)) = parts.split_last() else {
             // The directory itself.
             if member.meta.kind == Kind::Directory {
-                self.importer.observer.begins(shown);
+                self.importer.observer.begins(display_path);
                 let (dir, id) = (self.top.clone(), self.top.id);
-                self.directory_attributes(&dir, id, shown, &member.meta)?;
+                self.directory_attributes(&dir, id, display_path, &member.meta)?;
             }
             return Ok(());
         };
@@ -117,26 +120,31 @@ impl<'i> Unpacker<'_, 'i> {
             self.settle();
         }
         if member.meta.kind == Kind::Directory {
-            return Ok(self.directory(&dir, name, shown, &member.meta)?);
+            return Ok(self.directory(&dir, name, display_path, &member.meta)?);
         }
-        let job = |source| Job { dir: dir.clone(), name: name.to_vec(), shown: shown.to_vec(), source };
+        let job = |source: Box<dyn JobSource>| FileJob {
+            dir: dir.clone(),
+            name: name.to_vec(),
+            display_path: display_path.to_vec(),
+            source,
+        };
         match member.entry {
             Entry::HardLink(target) => {
-                self.importer.observer.begins(shown);
+                self.importer.observer.begins(display_path);
                 let id = self.link_target(&target)?;
-                Ok(job(Source::Nothing).link(id)?)
+                Ok(job(Box::new(NoSource)).link(id)?)
             }
             Entry::Symlink(target) => {
                 let bytes = attribute_bytes(&member.meta) + target.len() as u64;
                 let file = InMemory { meta: member.meta, target, segments: Vec::new(), data: Vec::new() };
-                self.send(job(Source::Memory(Box::new(file))), bytes);
+                self.send(job(Box::new(file)), bytes);
                 Ok(())
             }
             Entry::File => {
                 let stored: u64 = member.segments.iter().map(|segment| segment.len).sum();
                 if stored > SMALL_MAX || member.segments.len() > SEGMENTS_MAX {
-                    self.importer.observer.begins(shown);
-                    return self.large(&job(Source::Nothing), &member, archive);
+                    self.importer.observer.begins(display_path);
+                    return self.large(&job(Box::new(NoSource)), &member, archive);
                 }
                 let mut data = vec![0; stored as usize];
                 let mut at = 0;
@@ -149,13 +157,13 @@ impl<'i> Unpacker<'_, 'i> {
                 let (meta, segments) = (member.meta, member.segments);
                 let bytes = attribute_bytes(&meta) + stored;
                 let file = InMemory { meta, target: Vec::new(), segments, data };
-                self.send(job(Source::Memory(Box::new(file))), bytes);
+                self.send(job(Box::new(file)), bytes);
                 Ok(())
             }
         }
     }
 
-    fn send(&mut self, job: Job, bytes: u64) {
+    fn send(&mut self, job: FileJob, bytes: u64) {
         self.in_flight.insert((job.dir.id, job.name.clone()));
         self.importer.file(job, bytes);
         if bytes > SMALL_MAX {
@@ -164,7 +172,7 @@ impl<'i> Unpacker<'_, 'i> {
         }
     }
 
-    /// Whatever other threads were at is done.
+    /// Waits until the other threads have created all their files.
     fn settle(&mut self) {
         self.importer.finish();
         self.in_flight.clear();
@@ -173,19 +181,19 @@ impl<'i> Unpacker<'_, 'i> {
     /// A file too large for memory, written as it is read.
     fn large<R: Read>(
         &mut self,
-        job: &Job,
+        job: &FileJob,
         member: &Member,
         archive: &mut TarReader<R>,
     ) -> Result<(), Failure> {
-        let Some(begun) = job.begin(&member.meta, &[])? else { return Ok(()) };
-        let done = self.large_content(begun.id, member, archive).and_then(|()| {
-            Ok(job.dir.attributes(begun.id, &job.shown, &member.meta).map_err(Problem::from)?)
+        let Some(handle) = job.begin(&member.meta, &[])? else { return Ok(()) };
+        let done = self.large_content(handle.id, member, archive).and_then(|()| {
+            Ok(job.dir.attributes(handle.id, &job.display_path, &member.meta).map_err(Problem::from)?)
         });
         if done.is_err() {
-            job.give_up(&begun);
+            job.discard(&handle);
             return done;
         }
-        job.end(&begun)?;
+        job.publish(&handle)?;
         self.importer.shared.files.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -206,7 +214,7 @@ impl<'i> Unpacker<'_, 'i> {
             while done < segment.len {
                 let len = (segment.len - done).min(CHUNK as u64) as usize;
                 let Some(part) = buf.get_mut(..len) else { break };
-                if self.importer.shared.options.stop.is_asked() {
+                if self.importer.shared.options.cancel.is_cancelled() {
                     return Err(TarError::Io(std::io::ErrorKind::Interrupted.into()).into());
                 }
                 let n = archive.read_data(part)?;
@@ -217,15 +225,21 @@ impl<'i> Unpacker<'_, 'i> {
                 fs.write(id, segment.offset + done, part, &WriteHow::default()).map_err(Problem::from)?;
                 done += n as u64;
                 self.importer.shared.bytes.fetch_add(n as u64, Ordering::Relaxed);
-                self.importer.tell();
+                self.importer.report_progress();
             }
         }
         Ok(())
     }
 
     /// A directory of the archive: made, or the one that is there.
-    fn directory(&mut self, dir: &DirRef, name: &[u8], shown: &[u8], meta: &Meta) -> Result<(), Problem> {
-        self.importer.observer.begins(shown);
+    fn directory(
+        &mut self,
+        dir: &DirRef,
+        name: &[u8],
+        display_path: &[u8],
+        meta: &Meta,
+    ) -> Result<(), Problem> {
+        self.importer.observer.begins(display_path);
         let fs = &dir.shared.fs;
         let id = match fs.create(dir.id, name, &dir.new_file(meta, &[])) {
             Ok(made) => made.id,
@@ -246,7 +260,7 @@ impl<'i> Unpacker<'_, 'i> {
             Err(error) => return Err(error.into()),
         };
         dir.drop_inherited(id)?;
-        self.directory_attributes(dir, id, shown, meta)?;
+        self.directory_attributes(dir, id, display_path, meta)?;
         dir.shared.dirs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
@@ -256,10 +270,10 @@ impl<'i> Unpacker<'_, 'i> {
         &mut self,
         above: &DirRef,
         id: ObjectId,
-        shown: &[u8],
+        display_path: &[u8],
         meta: &Meta,
     ) -> Result<(), Problem> {
-        above.attributes(id, shown, meta)?;
+        above.attributes(id, display_path, meta)?;
         self.times.insert(id, (meta.atime, meta.mtime));
         // It may have a default ACL now.
         self.last = None;
@@ -273,7 +287,7 @@ impl<'i> Unpacker<'_, 'i> {
             match fs.set_attrs(id, &new) {
                 // It was replaced by a later member.
                 Ok(_) | Err(ZplError::Stale { .. } | ZplError::NotAFile { .. }) => {}
-                Err(error) => self.importer.problem(self.shown, error),
+                Err(error) => self.importer.problem(self.display_path, error),
             }
         }
     }
@@ -296,7 +310,8 @@ impl<'i> Unpacker<'_, 'i> {
             }
             id = self.step(id, part, true)?;
         }
-        let dir = Dir::existing(&self.importer.shared, id, &crate::copy::join(self.shown, &path), None)?;
+        let dir =
+            Dir::existing(&self.importer.shared, id, &crate::copy::join(self.display_path, &path), None)?;
         self.last = Some((path, dir.clone()));
         Ok(dir)
     }
@@ -330,6 +345,57 @@ impl<'i> Unpacker<'_, 'i> {
         }
         let id = self.importer.shared.fs.lookup(dir, last)?;
         id.ok_or_else(|| Problem::NoTarget { target: name.to_vec() })
+    }
+}
+
+/// A small file of an archive, read into memory: the bytes of its segments, concatenated.
+struct InMemory {
+    meta: Meta,
+    target: Vec<u8>,
+    segments: Vec<Segment>,
+    data: Vec<u8>,
+}
+
+impl Content for InMemory {
+    fn size(&self) -> u64 {
+        self.meta.size
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
+        let mut start = 0;
+        for segment in &self.segments {
+            if (segment.offset..segment.offset + segment.len).contains(&offset) {
+                let at = start + (offset - segment.offset) as usize;
+                let bytes = self.data.get(at..at + buf.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+                buf.copy_from_slice(bytes);
+                return Ok(());
+            }
+            start += segment.len as usize;
+        }
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+
+    fn next_data(&self, _: u64) -> io::Result<Option<u64>> {
+        Ok(None)
+    }
+
+    fn next_hole(&self, _: u64) -> io::Result<u64> {
+        Ok(self.meta.size)
+    }
+
+    fn block_size(&self) -> u64 {
+        512
+    }
+}
+
+impl JobSource for InMemory {
+    fn make(&self, job: &FileJob) -> Result<(), Problem> {
+        let body = match self.meta.kind {
+            Kind::Regular => Body::Data { content: self, segments: &self.segments },
+            Kind::Symlink => Body::Target(&self.target),
+            _ => Body::None,
+        };
+        job.create(&self.meta, &body).map(drop)
     }
 }
 

@@ -1,35 +1,35 @@
-//! Copies trees into a file system of a pool: from the host, from a pool, from an archive.
+//! Copies directory trees into a file system of a pool: from the host, from a pool, from an archive.
 //!
-//! One thread goes through the source and makes the directories; regular files and all else are made by
-//! several threads, in batches. [`import`] runs the whole.
+//! One thread walks the source and creates directories; worker threads create all other files, in batches.
+//! [`import`] runs both.
 //!
 //! # What always holds
-//! - A file that could not be read whole is not left under its name, unless zeros were asked for.
-//! - Something that has the name already is replaced at once, by a rename, when its successor is whole;
-//!   a directory is never replaced by anything else.
-//! - What comes from the same pool shares its blocks with it, where datasets have the same size of records. A
-//!   block that is damaged there is damaged here.
-//! - Links of the target are not followed below the directory that is filled.
-//! - A directory gets its times when everything in it is there.
-//! - Nothing is durable before the caller has synced the file system.
+//! - A file that could not be read completely does not appear under its name, unless zeros were requested.
+//! - An existing file is replaced atomically, by a rename, when its successor is complete; a directory is
+//!   never replaced.
+//! - Files of the same pool share their blocks with the copy, where both datasets have the same record size.
+//!   A damaged block is then damaged in both.
+//! - Symbolic links of the target are not followed below the directory that is filled.
+//! - A directory gets its times after all its entries.
+//! - Nothing is durable before the caller syncs the file system.
 //!
 //! # Order of locks
 //! `links` -> those of `zpl`.
 
 mod dir;
+mod file_job;
 mod from_host;
 mod from_pool;
 mod from_tar;
-mod place;
 mod to_volume;
 
 pub use from_host::{HostContent, HostSource};
-pub use from_tar::{Wanted, unpack};
+pub use from_tar::unpack;
 pub use to_volume::{VolumeError, write_volume};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use ::pool::LivePool;
 use dmu::LiveObject;
@@ -41,32 +41,33 @@ use zpl::{Node, ZplError};
 use super::host::Damaged;
 use super::meta::{Kind, Meta};
 use super::{Observer, Problem, Summary};
-use crate::Stop;
+use crate::CancelFlag;
 use crate::files::FilesystemWriter;
-use crate::team::{Queue, with_workers};
+use crate::worker_pool::{Queue, with_workers};
 pub use dir::Folder;
 use dir::{Dir, DirRef};
-use place::Job;
+use file_job::FileJob;
+use vdev::sync::lock;
 
-/// Files that one thread makes at a time,
+/// Files of one job,
 const BATCH_FILES: usize = 32;
 /// or bytes of them, where that is known.
 const BATCH_BYTES: u64 = 1 << 20;
 
-/// How to copy.
+/// Options of [`import`].
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Files get their owners; otherwise they belong to whom the target makes files for.
+    /// Files keep their owners; otherwise they belong to the owner of new files of the target.
     pub owners: bool,
-    /// What to do with files that cannot be read whole.
+    /// Treatment of files that cannot be read completely.
     pub damaged: Damaged,
-    /// Files that are there already stay as they are.
+    /// Existing files are not replaced.
     pub keep_existing: bool,
-    /// Threads that make files beside the one that walks; 0: one for each processor.
+    /// Number of worker threads beside the one that walks. 0: one per processor.
     pub threads: usize,
-    /// When this is asked for, the file in progress goes again, and nothing more is begun. Who asked
-    /// looks there too: nothing is told of it.
-    pub stop: Stop,
+    /// Cancels the copy: files in progress are removed, and no more are begun. Cancellation itself is not
+    /// reported as a problem.
+    pub cancel: CancelFlag,
 }
 
 impl Default for Options {
@@ -76,53 +77,49 @@ impl Default for Options {
             damaged: Damaged::default(),
             keep_existing: false,
             threads: 0,
-            stop: Stop::default(),
+            cancel: CancelFlag::default(),
         }
     }
 }
 
-/// What all threads share.
+/// State shared by all threads.
 struct Shared {
     fs: Arc<Fs>,
     pool: Arc<LivePool>,
     clones: PoolClones,
-    /// By the numbers of their object sets.
+    /// Source datasets, by the numbers of their object sets.
     origins: Mutex<HashMap<u64, Origin>>,
     options: Options,
-    /// Whose the files are if they do not get their owners.
+    /// Owner of new files if they do not keep their owners.
     owner: (u32, u32),
     files: AtomicU64,
     dirs: AtomicU64,
     bytes: AtomicU64,
     problems: Mutex<Vec<(Vec<u8>, Problem)>>,
-    /// Files with several names that were copied under one of them, and how many names are left. Held
-    /// while such a file is made, so that nobody makes it twice.
+    /// Files with several names that were copied under one of them, and the number of names left. Locked
+    /// while such a file is created, so that it is created once.
     links: Mutex<HashMap<(u64, u64), (ObjectId, u64)>>,
     temporary: AtomicU64,
-    /// The pool takes no changes any more.
+    /// The pool cannot be written any more.
     is_stopped: AtomicBool,
 }
 
 /// A dataset of the pool that is copied from.
 #[derive(Clone)]
 enum Origin {
-    /// Held, so that nobody destroys it.
+    /// Held, so that it cannot be destroyed.
     Snapshot { root: BlockPtr, _hold: Arc<SnapshotHold> },
-    /// Kept open, so that nobody destroys it.
+    /// Kept open, so that it cannot be destroyed.
     Head(Arc<Head>),
-    /// Blocks of it cannot be shared.
+    /// Its blocks cannot be shared.
     Foreign,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
     fn problem(&self, path: &[u8], problem: impl Into<Problem>) {
         let problem = problem.into();
         if let Problem::Target(ZplError::Begin(BeginError::Tx(_))) = problem {
-            // One such problem says it all.
+            // One such problem is enough.
             if self.is_stopped.swap(true, Ordering::Relaxed) {
                 return;
             }
@@ -130,8 +127,9 @@ impl Shared {
         lock(&self.problems).push((path.to_vec(), problem));
     }
 
-    /// A file of the pool as an object that can be changed, with its version; `Some(None)` if it cannot change.
-    /// `None`: it has, or its blocks cannot be shared. What it is in stays there until this copy ends.
+    /// A file of the pool as an object that can be changed, with its version; `Some(None)` if it cannot
+    /// change. `None`: it has, or its blocks cannot be shared. What it is in stays there until this copy
+    /// ends.
     fn newest(&self, node: &Node) -> Option<Option<(LiveObject, u64)>> {
         if let Some(live) = node.object().live() {
             return Some(Some((live.clone(), live.version())));
@@ -160,10 +158,10 @@ impl Shared {
     }
 
     fn is_stopped(&self) -> bool {
-        self.is_stopped.load(Ordering::Relaxed) || self.options.stop.is_asked()
+        self.is_stopped.load(Ordering::Relaxed) || self.options.cancel.is_cancelled()
     }
 
-    /// A name for a file that is not whole yet.
+    /// A name for a file that is not complete yet.
     fn temporary_name(&self) -> Vec<u8> {
         let number = self.temporary.fetch_add(1, Ordering::Relaxed);
         format!(".cenote.{}.{number}", rustix::process::getpid().as_raw_nonzero()).into_bytes()
@@ -173,17 +171,17 @@ impl Shared {
 /// A copy in progress.
 pub struct Importer<'i> {
     shared: Arc<Shared>,
-    queue: &'i Queue<'i, Vec<Job>>,
+    queue: &'i Queue<'i, Vec<FileJob>>,
     observer: &'i mut dyn Observer,
-    batch: Vec<Job>,
+    batch: Vec<FileJob>,
     batch_bytes: u64,
-    told_bytes: u64,
+    reported_bytes: u64,
     failures: u64,
     minor: u64,
 }
 
-/// Copies into a file system: `lead` says what, through the [`Importer`] that it gets. Returns when all is
-/// there, with the counts.
+/// Copies into a file system: runs `lead`, which calls methods of the [`Importer`]. Returns when all files
+/// are created, with the result of `lead` and the counts.
 pub fn import<T>(
     to: &FilesystemWriter,
     options: &Options,
@@ -209,7 +207,7 @@ pub fn import<T>(
         0 => to.pool().env().workers(),
         threads => threads,
     };
-    let work = |batch: Vec<Job>| batch.into_iter().for_each(Job::run);
+    let work = |batch: Vec<FileJob>| batch.into_iter().for_each(FileJob::run);
     with_workers(threads, &work, |queue| {
         let mut importer = Importer {
             shared: Arc::clone(&shared),
@@ -217,7 +215,7 @@ pub fn import<T>(
             observer,
             batch: Vec::new(),
             batch_bytes: 0,
-            told_bytes: 0,
+            reported_bytes: 0,
             failures: 0,
             minor: 0,
         };
@@ -232,37 +230,44 @@ impl Importer<'_> {
     ///
     /// # Errors
     /// It is no directory, or cannot be read.
-    pub fn top(&self, id: ObjectId, shown: &[u8]) -> Result<Folder, ZplError> {
-        Dir::existing(&self.shared, id, shown, None).map(Folder)
+    pub fn top(&self, id: ObjectId, display_path: &[u8]) -> Result<Folder, ZplError> {
+        Dir::existing(&self.shared, id, display_path, None).map(Folder)
     }
 
     /// Makes a directory, or takes the one that is there, or without a name `above` itself; it gets its
-    /// attributes when the last reference to it goes. `None`: that was not possible, and was told.
-    fn enter(&mut self, above: &DirRef, name: Option<&[u8]>, shown: &[u8], meta: Meta) -> Option<DirRef> {
+    /// attributes when the last reference to it goes. `None`: that was not possible, and was reported.
+    fn enter(
+        &mut self,
+        above: &DirRef,
+        name: Option<&[u8]>,
+        display_path: &[u8],
+        meta: Meta,
+    ) -> Option<DirRef> {
         if self.shared.is_stopped() {
             return None;
         }
-        self.observer.begins(shown);
+        self.observer.begins(display_path);
         let made = match name {
-            Some(name) => Dir::make(above, name, shown, meta),
-            None => Dir::existing(&self.shared, above.id, shown, Some((above, meta))).map_err(Problem::from),
+            Some(name) => Dir::make(above, name, display_path, meta),
+            None => Dir::existing(&self.shared, above.id, display_path, Some((above, meta)))
+                .map_err(Problem::from),
         };
         match made {
             Ok(dir) => Some(dir),
             Err(problem) => {
-                self.shared.problem(shown, problem);
-                self.tell();
+                self.shared.problem(display_path, problem);
+                self.report_progress();
                 None
             }
         }
     }
 
     /// Hands over a file to be made. `bytes`: of what it holds in memory, or will.
-    fn file(&mut self, job: Job, bytes: u64) {
+    fn file(&mut self, job: FileJob, bytes: u64) {
         if self.shared.is_stopped() {
             return;
         }
-        self.observer.begins(job.shown());
+        self.observer.begins(&job.display_path);
         self.batch.push(job);
         self.batch_bytes += bytes;
         if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
@@ -274,7 +279,7 @@ impl Importer<'_> {
         if !self.batch.is_empty() {
             self.queue.push(std::mem::take(&mut self.batch));
             self.batch_bytes = 0;
-            self.tell();
+            self.report_progress();
         }
     }
 
@@ -282,22 +287,22 @@ impl Importer<'_> {
     pub fn finish(&mut self) {
         self.flush();
         let queue = self.queue;
-        queue.finish_telling(&mut || self.tell());
-        self.tell();
+        queue.finish_reporting(&mut || self.report_progress());
+        self.report_progress();
     }
 
-    /// Something concerns a path, and is to be told.
-    pub fn problem(&mut self, shown: &[u8], problem: impl Into<Problem>) {
-        self.shared.problem(shown, problem);
-        self.tell();
+    /// Reports a problem with a path to the observer.
+    pub(crate) fn problem(&mut self, display_path: &[u8], problem: impl Into<Problem>) {
+        self.shared.problem(display_path, problem);
+        self.report_progress();
     }
 
     /// Tells the observer what happened since the last call.
-    fn tell(&mut self) {
+    fn report_progress(&mut self) {
         let bytes = self.shared.bytes.load(Ordering::Relaxed);
-        if bytes > self.told_bytes {
-            self.observer.copied(bytes - self.told_bytes);
-            self.told_bytes = bytes;
+        if bytes > self.reported_bytes {
+            self.observer.copied(bytes - self.reported_bytes);
+            self.reported_bytes = bytes;
         }
         let problems = std::mem::take(&mut *lock(&self.shared.problems));
         for (path, problem) in problems {

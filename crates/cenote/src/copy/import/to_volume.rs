@@ -28,7 +28,7 @@ pub enum VolumeError {
         #[source]
         source: io::Error,
     },
-    /// Whoever heard of it wanted no more.
+    /// The callback ended the copy.
     #[error("interrupted: the volume has only a part of the image")]
     Stopped,
     /// The volume cannot be written.
@@ -43,7 +43,7 @@ impl From<Error> for VolumeError {
 }
 
 /// Writes an image to the front of a volume; holes of the image become zeros. What the volume has behind
-/// the end of the image stays. `wrote` hears of each piece; if it says `false`,
+/// the end of the image stays. `wrote` is called for each piece; if it returns `false`,
 /// that is the last. Durable when the volume is synced.
 ///
 /// # Errors

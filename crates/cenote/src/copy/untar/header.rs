@@ -58,7 +58,7 @@ fn unsigned(field: &[u8]) -> Option<u64> {
     number(field).and_then(|value| u64::try_from(value).ok())
 }
 
-/// Ids that do not fit are nobody's.
+/// Ids that do not fit become the id of `nobody`.
 fn id(field: &[u8]) -> u32 {
     unsigned(field).and_then(|id| u32::try_from(id).ok()).unwrap_or(zpl::NOBODY)
 }

@@ -8,7 +8,7 @@
 //! - The archive is hostile: sizes and maps are checked before they are believed, what is kept in memory
 //!   is bounded, and no error of the archive is a panic.
 //! - Whatever a caller leaves unread of a member's data is skipped by [`TarReader::next`].
-//! - Names are given as they are in the archive: whoever makes files of them cleans them
+//! - Names are returned as they are in the archive; code that creates files cleans them
 //!   ([`clean_name`]).
 
 mod header;
@@ -28,7 +28,7 @@ const BLOCK: usize = 512;
 const EXTENDED_MAX: u64 = 64 << 20;
 /// Longest name of GNU's kind.
 const LONG_NAME_MAX: u64 = 1 << 20;
-/// Bytes behind the end of the archive that are read, so that who writes it into a pipe can finish.
+/// Bytes that are read after the end of the archive, so that a program that writes it into a pipe can finish.
 const TRAILER_MAX: u64 = 1 << 20;
 
 /// Why an archive cannot be read on.
@@ -41,28 +41,28 @@ pub enum TarError {
     /// It begins like a compressed file.
     #[error("the archive is compressed: decompress it first, as in `{0} -dc FILE | cenote tar -x ...`")]
     Compressed(&'static str),
-    /// A header is damaged.
+    /// The archive has a damaged header.
     #[error("damaged header at byte {at}: {why}")]
     Header {
-        /// Where it begins.
+        /// Offset of the header in bytes.
         at: u64,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// It ends too early.
+    /// The archive ends in the middle of a member.
     #[error("unexpected end of the archive at byte {at}")]
     Truncated {
-        /// Where.
+        /// Offset of the end in bytes.
         at: u64,
     },
-    /// It cannot be read.
+    /// The input cannot be read.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
 
-/// What a member is.
+/// Kind of a member, with its link target.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// A file of its own, of [`Meta::kind`].
     File,
     /// One more name of an earlier member.
@@ -73,25 +73,25 @@ pub enum Entry {
 
 /// A member of an archive.
 #[derive(Debug, Clone)]
-pub struct Member {
-    /// Its name.
-    pub name: Vec<u8>,
-    /// What it is.
-    pub entry: Entry,
+pub(crate) struct Member {
+    /// Name as in the archive.
+    pub(crate) name: Vec<u8>,
+    /// Kind of the member.
+    pub(crate) entry: Entry,
     /// Its attributes. [`Meta::size`] is that of the file, holes included.
-    pub meta: Meta,
+    pub(crate) meta: Meta,
     /// Where its data are; everything else of it is zeros.
-    pub segments: Vec<Segment>,
+    pub(crate) segments: Vec<Segment>,
     /// It has an NFSv4 ACL, which is not read.
-    pub has_nfs4_acl: bool,
+    pub(crate) has_nfs4_acl: bool,
     /// Records that were not understood.
-    pub ignored: Vec<String>,
+    pub(crate) ignored: Vec<String>,
 }
 
 /// Reads an archive from a stream.
 pub struct TarReader<R: Read> {
     input: R,
-    /// Bytes read.
+    /// Number of bytes read so far.
     at: u64,
     /// Data of the present member that are left, and the padding behind them.
     left: u64,
@@ -115,17 +115,17 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// Bytes read so far.
-    pub fn position(&self) -> u64 {
+    /// Number of bytes read so far.
+    pub(crate) fn position(&self) -> u64 {
         self.at
     }
 
     /// The next member; `None` at the end.
     ///
     /// # Errors
-    /// The archive cannot be read any further.
+    /// If the archive cannot be read any further.
     #[allow(clippy::should_implement_trait)] // Its data are read between two calls.
-    pub fn next(&mut self) -> Result<Option<Member>, TarError> {
+    pub(crate) fn next(&mut self) -> Result<Option<Member>, TarError> {
         self.skip(self.left + self.padding)?;
         (self.left, self.padding) = (0, 0);
         let (mut pax, mut long_name, mut long_link) = (Pax::default(), None, None);
@@ -165,7 +165,7 @@ impl<R: Read> TarReader<R> {
     ///
     /// # Errors
     /// The archive ends too early, or cannot be read.
-    pub fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, TarError> {
+    pub(crate) fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, TarError> {
         let len = usize::try_from(self.left).map_or(buf.len(), |left| left.min(buf.len()));
         let Some(buf) = buf.get_mut(..len) else { return Ok(0) };
         self.fill(buf)?;
@@ -304,7 +304,7 @@ impl<R: Read> TarReader<R> {
 /// A member's name as a path below the target: without slashes at its ends, `.` components and empty ones.
 /// `None`: it has a `..`, and could lead elsewhere.
 #[must_use]
-pub fn clean_name(name: &[u8]) -> Option<Vec<&[u8]>> {
+pub(crate) fn clean_name(name: &[u8]) -> Option<Vec<&[u8]>> {
     let parts = name.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");
     let parts: Vec<&[u8]> = parts.collect();
     (!parts.contains(&&b".."[..])).then_some(parts)

@@ -4,13 +4,14 @@
 //! - A block shared by deduplication or cloning is checked once, where it is met first.
 //! - Where leaks are looked for, the extents of every block are taken out of what is allocated, those of a
 //!   shared one once. Pointers share a block if they agree on where it is and when it was written there.
-//! - Every pointer to a place that a block reference table knows, and every deduplicated one, is counted, to be compared
-//!   with the tables.
+//! - Every pointer to a place that a block reference table knows, and every deduplicated one, is counted, to
+//!   be compared with the tables.
 
 use super::{BlockUse, Check, CountedBy, Damaged, Miscount, Tally};
 use crate::Pool;
-use crate::survey::{Surveyor, Walk, lock};
-use crate::verify::plan::{Plan, chain};
+use crate::block_walk::{BlockChecker, Walk};
+use crate::error::chain;
+use crate::verify::plan::Plan;
 use dmu::DmuError;
 use dmu::traverse::Bookmark;
 use format::dnode::Dnode;
@@ -19,6 +20,7 @@ use pool::allocated::Allocated;
 use pool::dedup::{DedupCopies, DedupCounts};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use vdev::sync::lock;
 use vdev::tree::VdevError;
 use zio::{ReadPolicy, ZioError};
 
@@ -30,7 +32,7 @@ const STRAYS_MAX: usize = 1000;
 const WRONG_CHECKSUM: i32 = 52;
 const IO_ERROR: i32 = 5;
 
-/// Where a block is.
+/// Location of a block.
 pub(super) type Place = (VdevId, AllocOffset);
 
 /// Blocks by place and birth: pointers that lead there, and their checksum.
@@ -54,7 +56,7 @@ pub(super) struct Checker<'a> {
     pub(super) shifts: HashMap<VdevId, u32>,
     /// Blocks of dedup tables and cloned blocks that were met, with the txg that wrote them, and how often.
     pub(super) seen: Mutex<HashMap<(Place, Txg), u64>>,
-    /// What is allocated and was not met yet; absent if nobody asks for leaks.
+    /// Allocated ranges in which no block was found yet; `None` if leaks are not looked for.
     pub(super) allocated: Option<Allocated>,
 }
 
@@ -128,8 +130,8 @@ impl Checker<'_> {
         self.shifts.get(&vdev).copied().unwrap_or(u32::MAX)
     }
 
-    /// Counts a block; true if it was not met before. A shared block counts with the copies that its table knows,
-    /// whatever the pointer says that is met.
+    /// Counts a block; true if it was not met before. A shared block counts with the copies that its table
+    /// knows, whatever the pointer says that is met.
     fn count(&self, found: &mut Found, bp: &BlockPtr, used: BlockUse, level: u8) -> bool {
         let bp = &self.copies.complete(bp);
         found.tally.add(bp, used, level, &|vdev| self.shift(vdev));
@@ -166,8 +168,8 @@ impl Checker<'_> {
         *met == 1
     }
 
-    /// The blocks of which a table counts other references than were met, by table and place. `held`: references
-    /// that intent logs may have to each.
+    /// The blocks of which a table counts other references than were met, by table and place. `held`:
+    /// references that intent logs may have to each.
     pub(super) fn miscounted(&self, held: &HashMap<Place, u64>) -> Vec<Miscount> {
         let mut wrong = self.miscounted_clones(held);
         wrong.extend(self.miscounted_dedup(held));
@@ -199,7 +201,8 @@ impl Checker<'_> {
             .iter()
             .filter_map(|(place, extra)| {
                 let found = references.get(place).copied().unwrap_or(Some(0))?;
-                // Those of a log may be to a block that is free: of records that were on disk when it was claimed.
+                // Those of a log may be to a block that is free: of records that were on disk when it was
+                // claimed.
                 let least = found.saturating_sub(1);
                 let most = least.saturating_add(held.get(place).copied().unwrap_or(0));
                 let is_right = (least..=most).contains(extra) && (found > 0 || *extra > 0);
@@ -212,7 +215,7 @@ impl Checker<'_> {
     /// Takes the extents of a block out of what is allocated.
     fn take(&self, found: &mut Found, bp: &BlockPtr) {
         let Some(allocated) = &self.allocated else { return };
-        // Of a gang that cannot be read, the pieces leak; it is told as damaged.
+        // The pieces of a gang block that cannot be read appear as leaks; the block is reported as damaged.
         let Ok(places) = self.pool.store().zio().places(bp) else { return };
         if places.iter().filter(|extent| !allocated.take(extent)).count() > 0 {
             found.stray(bp);
@@ -228,11 +231,11 @@ impl Checker<'_> {
     }
 }
 
-impl Surveyor for Checker<'_> {
+impl BlockChecker for Checker<'_> {
     type Job = Job;
     type Found = Found;
 
-    fn met(
+    fn visit(
         &self,
         found: &mut Found,
         _: &Walk,
@@ -254,7 +257,7 @@ impl Surveyor for Checker<'_> {
     }
 
     fn unreadable(&self, found: &mut Found, _: &Walk, at: &Bookmark, bp: &BlockPtr, error: &DmuError) {
-        // A block without a good copy is told by whoever checks it, if it is checked.
+        // A block without a good copy is reported by its check, if it is checked.
         let is_bad_copy = matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. });
         if !(is_bad_copy && self.is_checked(bp)) {
             let errno = if is_bad_copy { WRONG_CHECKSUM } else { IO_ERROR };

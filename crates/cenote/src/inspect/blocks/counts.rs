@@ -16,11 +16,11 @@ pub enum BlockUse {
 
 impl BlockUse {
     /// What the blocks of an object of this type are counted as.
-    pub fn of(kind: ObjType) -> BlockUse {
+    pub(crate) fn of(kind: ObjType) -> BlockUse {
         if kind.id() & 0x80 != 0 { BlockUse::Other } else { BlockUse::Object(kind) }
     }
 
-    /// Metadata whatever its level.
+    /// True if blocks of this use are metadata at every level.
     pub fn is_metadata(self) -> bool {
         matches!(self, BlockUse::Object(kind) if kind.is_metadata())
     }
@@ -29,9 +29,6 @@ impl BlockUse {
 /// Powers of two from 512 bytes to 16 MiB.
 pub const SIZE_ROWS: usize = 16;
 
-/// Blocks by size: number and bytes.
-pub type SizeRows = [(u64, u64); SIZE_ROWS];
-
 /// Number and sizes of blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockCounts {
@@ -39,9 +36,9 @@ pub struct BlockCounts {
     pub blocks: u64,
     /// Copies that are gangs: a block can have one copy in a piece and another in pieces.
     pub gangs: u64,
-    /// Bytes before compression.
+    /// Sum of the sizes before compression, in bytes.
     pub lsize: u64,
-    /// Bytes after compression.
+    /// Sum of the sizes after compression, in bytes.
     pub psize: u64,
     /// Bytes allocated, copies and parity included.
     pub asize: u64,
@@ -60,7 +57,7 @@ impl BlockCounts {
         *self.sectors.entry(psize >> 9).or_default() += 1;
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &BlockCounts) {
         self.blocks += other.blocks;
         self.gangs += other.gangs;
@@ -88,12 +85,12 @@ pub struct Tally {
     pub by_use: BTreeMap<(BlockUse, u8), BlockCounts>,
     /// Embedded pointers by what is in them, each by its compressed bytes.
     pub embedded: BTreeMap<u8, BTreeMap<u64, u64>>,
-    /// By size after compression.
-    pub by_psize: SizeRows,
-    /// By size before compression.
-    pub by_lsize: SizeRows,
-    /// By allocated size.
-    pub by_asize: SizeRows,
+    /// Rows by size after compression.
+    pub by_psize: [(u64, u64); SIZE_ROWS],
+    /// Rows by size before compression.
+    pub by_lsize: [(u64, u64); SIZE_ROWS],
+    /// Rows by allocated size.
+    pub by_asize: [(u64, u64); SIZE_ROWS],
     /// Bytes and number of further references to blocks of dedup tables.
     pub deduped: (u64, u64),
     /// Bytes and number of further references to cloned blocks.
@@ -140,7 +137,7 @@ impl Tally {
         self.same_metaslab += u64::from(metaslab);
     }
 
-    /// Adds what another counted.
+    /// Adds the counts of `other`.
     pub(super) fn merge(&mut self, other: &Tally) {
         for (key, counts) in &other.by_use {
             self.by_use.entry(*key).or_default().merge(counts);
@@ -166,7 +163,7 @@ impl Tally {
         self.same_metaslab += other.same_metaslab;
     }
 
-    /// All blocks together.
+    /// Sum over all uses and levels.
     pub fn total(&self) -> BlockCounts {
         let mut total = BlockCounts::default();
         self.by_use.values().for_each(|counts| total.merge(counts));

@@ -1,16 +1,15 @@
-//! Counting every block that anything in a pool refers to, and comparing where they are with what the space
-//! maps say is allocated.
+//! Counts every block that anything in a pool refers to, and compares their locations with the space maps.
 //!
 //! # What always holds
-//! - A block is met once however many snapshots share it, by birth in the trees; further references
-//!   to blocks shared by deduplication or cloning are counted apart.
-//! - The count that a block reference table or a dedup table keeps of a block is compared with the pointers that were met: a
-//!   count of a block that nothing refers to, or of another number, is told. While a claimed intent log waits to be
-//!   replayed, its records may hold references, too.
-//! - A deduplicated block that no table knows is told, too; but for one whose entry may have been pruned, while a single
+//! - A block is counted once, in the set in which it was born, no matter how many snapshots share it; further
+//!   references to blocks shared by deduplication or cloning are counted separately.
+//! - The reference count of each block in a block reference table or a dedup table is compared with the
+//!   number of pointers found; a difference is reported. While a claimed intent log waits for replay, its
+//!   records may hold references as well.
+//! - A deduplicated block that is in no table is reported, unless its entry may have been pruned and only one
 //!   pointer leads to it.
-//! - What is allocated but in no tree is counted too: frees that wait for their turn, datasets and
-//!   clones being destroyed, intent logs.
+//! - Allocated blocks that are in no tree are counted as well: deferred frees, datasets and clones being
+//!   destroyed, intent logs.
 //!
 //! Source: `docs/on-disk/15-space.md`, `22-mos-dsl.md`. Memory grows by some tens of bytes per block
 //! that a dedup table or a block reference table knows, and per separate range of free space if leaks are
@@ -19,10 +18,11 @@
 mod check;
 mod counts;
 
-pub use counts::{BlockCounts, BlockUse, SIZE_ROWS, SizeRows, Tally};
+pub use counts::{BlockCounts, BlockUse, SIZE_ROWS, Tally};
 
-use crate::survey::{self, Walk};
-use crate::verify::plan::{Plan, chain};
+use crate::block_walk::{self, Walk};
+use crate::error::chain;
+use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 pub(super) use check::walks_of;
 use check::{Checker, Found, Place};
@@ -43,36 +43,35 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Destroyed datasets that cannot be opened before the list is called damaged.
+/// Number of destroyed datasets that cannot be opened after which their list counts as damaged.
 const PROBLEMS_MAX: usize = 10_000;
-/// Threads that check blocks, at most.
+/// Upper bound of the threads that check blocks.
 const THREADS_MAX: usize = 16;
-/// Leaked ranges that are listed.
+/// Leaked ranges that are listed at most.
 const LEAKED_MAX: usize = 10_000;
-/// Blocks with a wrong number of references that are listed.
+/// Blocks with a wrong reference count that are listed at most.
 const MISCOUNTED_MAX: usize = 1000;
 
-/// What the space maps say, and what was found.
+/// Comparison of the space maps with the blocks that were found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Space {
-    /// Bytes allocated by the space maps of all vdevs, those that only a checkpoint holds left out.
+    /// Bytes allocated by the space maps of all vdevs, without those that only a checkpoint holds.
     pub allocated: u64,
     /// Bytes of all blocks that were found, each once.
     pub found: u64,
-    /// What is allocated and in no block: vdev and bytes of it, in order; the first ten thousand.
+    /// Allocated ranges that are in no block, by vdev and byte offset, in order; the first ten thousand.
     pub leaked: Vec<(VdevId, Range<u64>)>,
-    /// Blocks that are where nothing is allocated or where another block is; the first thousand.
+    /// Blocks in ranges that are not allocated or that another block occupies; the first thousand.
     pub strays: Vec<BlockPtr>,
-    /// Number of those blocks.
+    /// Number of blocks of that kind.
     pub stray_count: u64,
-    /// Blocks of which a block reference table or a dedup table counts other references than there are, by table and
-    /// place; the first thousand.
+    /// Blocks whose reference count in a table is wrong, by table and location; the first thousand.
     pub miscounted: Vec<Miscount>,
-    /// Number of those blocks.
+    /// Number of blocks of that kind.
     pub miscount_count: u64,
 }
 
-/// What counts references to a block.
+/// Table that counts references to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountedBy {
     /// A block reference table: the block was cloned.
@@ -81,18 +80,18 @@ pub enum CountedBy {
     DedupTable,
 }
 
-/// A block of which a table counts other references than there are.
+/// A block whose reference count in a table is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Miscount {
-    /// The kind of the table.
+    /// Kind of the table.
     pub by: CountedBy,
-    /// The vdev.
+    /// Top-level vdev of the block.
     pub vdev: VdevId,
-    /// Where the block is there.
+    /// Offset of the block in the vdev.
     pub offset: AllocOffset,
-    /// References that the table counts, the first included. 0: it does not know the block.
+    /// Reference count in the table, the first reference included. 0: the block is not in the table.
     pub counted: u64,
-    /// Pointers that were found. 0: the block is free, or is about to be leaked.
+    /// Number of pointers found. 0: the block is free, or will leak.
     pub found: u64,
 }
 
@@ -112,7 +111,8 @@ impl fmt::Display for Miscount {
 }
 
 impl Space {
-    /// What is allocated is what was found, extent by extent, and references are counted as they were found.
+    /// True if the allocated extents are exactly those of the blocks found, and all reference counts are
+    /// right.
     #[must_use]
     pub fn matches(&self) -> bool {
         self.allocated == self.found
@@ -145,46 +145,49 @@ impl fmt::Display for Space {
     }
 }
 
-/// An unreadable block.
+/// A block that cannot be read.
 #[derive(Debug, Clone)]
 pub struct Damaged {
-    /// Its place.
+    /// Object set, object, level and index of the block.
     pub at: Bookmark,
-    /// The pointer.
+    /// Pointer to the block.
     pub bp: BlockPtr,
     /// Error number of Linux: 52 for a wrong checksum.
     pub errno: i32,
-    /// Why it cannot be read.
+    /// Text of the error.
     pub why: String,
 }
 
-/// Everything that [`blocks`] found.
+/// Result of [`blocks`].
 #[derive(Debug, Clone, Default)]
 pub struct BlockReport {
-    /// What was counted.
+    /// Counts by use, level and size.
     pub tally: Tally,
-    /// Unreadable blocks, by place; the first ten thousand are kept.
+    /// Unreadable blocks, by location; the first ten thousand.
     pub damaged: Vec<Damaged>,
-    /// Numbers of unreadable blocks by error number.
+    /// Number of unreadable blocks by error number of Linux.
     pub errors: BTreeMap<i32, u64>,
-    /// Object sets and lists that could not be looked at.
+    /// Errors of object sets and lists that could not be read.
     pub problems: Vec<String>,
-    /// Sums to compare; absent if they were not asked for or something could not be looked at.
+    /// Comparison with the space maps. `None`: not asked for, or something could not be read.
     pub space: Option<Space>,
 }
 
-/// How much to read.
+/// Which blocks [`blocks`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
-    /// Only what is needed to find the blocks.
+    /// Only blocks that lead to other blocks.
     Nothing,
-    /// The checksums of metadata, of every copy.
+    /// Every copy of metadata.
     Metadata,
-    /// The checksums of everything, of every copy.
+    /// Every copy of metadata and data.
     Everything,
 }
 
-/// Counts all blocks of the pool; `compare` with the space maps.
+/// Counts all blocks of the pool. `compare`: compares them with the space maps as well.
+///
+/// # Errors
+/// If the meta object set cannot be read. Other errors are part of the report.
 pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, Error> {
     let plan = Plan::new(pool.spa(), &[]);
     let (mut walks, mut problems) = walks_of(&plan);
@@ -205,7 +208,7 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
     };
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let mut found = Found::default();
-    survey::run(&checker, &walks, threads).into_iter().for_each(|one| found.merge(one));
+    block_walk::run(&checker, &walks, threads).into_iter().for_each(|one| found.merge(one));
     found.damaged.sort_by_key(|damaged| damaged.at);
     let held = intent_logs(pool, &plan, &checker, &mut found, &mut problems);
     for name in [names::directory::SYNC_BPLIST, names::directory::FREE_BPOBJ] {
@@ -260,9 +263,10 @@ fn cloned_blocks(pool: &Pool) -> Result<HashMap<Place, u64>, Error> {
     Ok(clones)
 }
 
-/// The logs of the heads. Blocks newer than the last txg are not in the space maps, unless an import
-/// has claimed them. What comes after the end of a claim is no part of the log, though the chain may lead on: a device
-/// that was not there when the log was claimed may know more of it. Returns the references that records of claimed logs may hold to cloned blocks.
+/// The logs of the heads. Blocks newer than the last txg are not in the space maps, unless an import has
+/// claimed them. What comes after the end of a claim is no part of the log, though the chain may lead on: a
+/// device that was not there when the log was claimed may know more of it. Returns the references that
+/// records of claimed logs may hold to cloned blocks.
 fn intent_logs(
     pool: &Pool,
     plan: &Plan,

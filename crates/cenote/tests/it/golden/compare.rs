@@ -1,5 +1,6 @@
 //! A pool against its manifest.
 
+pub(crate) use cenote::error::chain;
 use cenote::{Dataset, Filesystem, Node, OpenOptions, Pool, Volume};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -38,17 +39,6 @@ pub(crate) fn open(fixture: &Fixture, how: &Open) -> Pool {
     pool
 }
 
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
-}
-
 pub(crate) fn check(name: &str) {
     let pool = check_with(name, &Open::default());
     assert_eq!(faults(&pool), 0, "{name}: a healthy pool has no faults");
@@ -59,7 +49,7 @@ pub(crate) fn faults(pool: &Pool) -> u64 {
     fn sum(vdev: &vdev::tree::VdevStatus) -> u64 {
         vdev.read_errors + vdev.checksum_errors + vdev.children.iter().map(sum).sum::<u64>()
     }
-    sum(&pool.vdevs().status())
+    sum(&pool.spa().tree().status())
 }
 
 /// Compares everything, and returns the pool.

@@ -3,8 +3,9 @@
 //! after the replay, so contents are not compared here, only read.
 
 use super::compare::{Open, chain, open};
-use cenote::inspect::{Check, blocks, zil};
+use cenote::inspect::{Check, blocks};
 use cenote::{Dataset, Pool};
+use dmu::log::read as zil;
 use dmu::log::walk_chain;
 use format::zil::{Body, block_seq};
 use format::{BlockPtr, Txg};

@@ -1,4 +1,5 @@
-//! What the dedup tables count and what the trees say: told where it is not the same, in both forms of tables.
+//! What the dedup tables count and what the trees say: told where it is not the same, in both forms of
+//! tables.
 
 use cenote::inspect::{Check, CountedBy, Space, blocks};
 use cenote::{OpenOptions, Pool};

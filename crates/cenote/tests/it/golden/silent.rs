@@ -1,13 +1,13 @@
 //! Devices that lie: golden pools whose images stand behind simulated disks with faults that nobody tells of.
 //!
 //! # What always holds
-//! - As long as no more devices are bad than the layout can spare, every file is right to the last byte, and the
-//!   faults are counted against the bad devices and no others.
-//! - With one more, what cannot be had is an error, never wrong bytes, and everything else is right: which block is
-//!   hit is known from the contents of the images, not from our own arithmetic.
+//! - As long as no more devices are bad than the layout can spare, every file is right to the last byte, and
+//!   the faults are counted against the bad devices and no others.
+//! - With one more, what cannot be had is an error, never wrong bytes, and everything else is right: which
+//!   block is hit is known from the contents of the images, not from our own arithmetic.
 //!
-//! `CENOTE_SILENT_ROUNDS=N` tries all faults with all numbers of devices, and N rounds of random faults, devices and
-//! places; `CENOTE_SILENT_SEED` begins elsewhere.
+//! `CENOTE_SILENT_ROUNDS=N` tries all faults with all numbers of devices, and N rounds of random faults,
+//! devices and places; `CENOTE_SILENT_SEED` begins elsewhere.
 
 use super::compare::{self, Open};
 use cenote::Pool;
@@ -183,7 +183,7 @@ fn errors(pool: &Pool) -> BTreeMap<String, (u64, u64)> {
         vdev.children.iter().for_each(|child| walk(child, all));
     }
     let mut all = BTreeMap::new();
-    walk(&pool.vdevs().status(), &mut all);
+    walk(&pool.spa().tree().status(), &mut all);
     all
 }
 
@@ -232,7 +232,8 @@ fn members(layout: &Layout, turn: usize, most: usize) -> Vec<&'static str> {
     layout.groups.iter().flat_map(of_group).collect()
 }
 
-/// One bad device in each group, then as many as can be spared, each fault in its turn; the last with a mixture.
+/// One bad device in each group, then as many as can be spared, each fault in its turn; the last with a
+/// mixture.
 fn survives(name: &str) {
     let layout = layout(name);
     let most = layout.groups.iter().map(|group| group.spare).max().unwrap_or(0);

@@ -1,0 +1,89 @@
+//! History of a workload: which step is durable after which disk operation. `crash` derives the permitted
+//! states from it.
+//!
+//! # What always holds
+//! - A step is announced before anything that it does to a disk, and its outcome is noted before the next
+//!   one.
+//! - Something is called durable only after the call that promised it has returned.
+
+use crate::content::Model;
+use crate::world::World;
+
+/// What is certain from some moment on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durable {
+    /// A step begins; nothing is promised.
+    Nothing,
+    /// All steps so far are durable.
+    Pool,
+    /// All changes in this head are durable.
+    Head(u64),
+    /// This file of this head, and all names in it.
+    File(u64, u64),
+}
+
+/// Something became certain, or began.
+#[derive(Debug, Clone, Copy)]
+pub struct Ack {
+    /// Operations of the disks by then.
+    pub operations: u64,
+    /// The last step that had begun.
+    pub step: u64,
+    /// The promise.
+    pub what: Durable,
+}
+
+/// Promises and model versions of a workload.
+#[derive(Debug, Default)]
+pub struct History {
+    /// The number of each step with what should be there after it.
+    pub versions: Vec<(u64, Model)>,
+    /// Promises and beginnings of steps, in order.
+    pub acks: Vec<Ack>,
+    step: u64,
+}
+
+impl History {
+    /// The number of the step that is under way.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+}
+
+impl World {
+    /// Starts recording.
+    pub fn remember(&mut self) {
+        self.history = Some(History::default());
+        self.promise(Durable::Pool);
+    }
+
+    /// Ends recording and returns the history.
+    pub fn take_history(&mut self) -> Option<History> {
+        self.note_outcome();
+        self.history.take()
+    }
+
+    fn note_outcome(&mut self) {
+        let Some(history) = &mut self.history else { return };
+        let step = history.step;
+        history.versions.retain(|(known, _)| *known != step);
+        history.versions.push((step, self.model.clone()));
+    }
+
+    /// A step begins; the model says what should be there before it.
+    pub(crate) fn begin(&mut self) {
+        self.note_outcome();
+        if let Some(history) = &mut self.history {
+            history.step += 1;
+        }
+        self.promise(Durable::Nothing);
+    }
+
+    /// What was done so far has become durable.
+    pub(crate) fn promise(&mut self, what: Durable) {
+        let operations = self.disks.operations();
+        if let Some(history) = &mut self.history {
+            history.acks.push(Ack { operations, step: history.step, what });
+        }
+    }
+}

@@ -1,4 +1,0 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
-
-mod golden;
-mod matrix;
