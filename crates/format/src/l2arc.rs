@@ -75,6 +75,9 @@ impl LogBlockPtr {
     }
 
     /// The compression algorithm of the log block.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the number of the algorithm is not known.
     pub fn compression(&self) -> Result<CompressionId, DecodeError> {
         CompressionId::from_id(bits(self.prop, 32, 7) as u8)
     }
@@ -120,6 +123,10 @@ pub struct CacheHeader {
 
 impl CacheHeader {
     /// Reads a header; its trailer is checked elsewhere.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] for an unknown version or
+    /// an impossible number of entries.
     pub fn decode(bytes: &[u8]) -> Result<CacheHeader, DecodeError> {
         DecodeError::need(WHAT, HEADER_SIZE, bytes.len())?;
         let order = order_by_magic(bytes, HEADER_MAGIC)?;
@@ -209,6 +216,9 @@ pub struct LogBlock {
 impl LogBlock {
     /// Reads the first `count` entries of an unpacked log block, [`CacheHeader::log_entries`]; those
     /// without an address are left out.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`].
     pub fn decode(bytes: &[u8], count: u64) -> Result<LogBlock, DecodeError> {
         let order = order_by_magic(bytes, LOG_BLOCK_MAGIC)?;
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(LOG_ENTRIES);

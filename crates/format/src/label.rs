@@ -91,12 +91,15 @@ pub fn slot_offset(label: usize, slot: usize, ashift: Ashift, device_size: u64) 
 pub struct Trailer {
     /// The stored checksum, in host order.
     pub checksum: [u64; 4],
-    /// Byte order of whoever wrote the range.
+    /// Byte order in which the range was written.
     pub order: Endian,
 }
 
 impl Trailer {
     /// Reads the trailer at the end of `region`; fails if its magic is in neither order.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Magic`] if the magic number is in neither byte order.
     pub fn decode(region: &[u8]) -> Result<Trailer, DecodeError> {
         const WHAT: &str = "checksum trailer";
         let start = region.len().checked_sub(TRAILER_SIZE).ok_or(DecodeError::Short {

@@ -69,61 +69,61 @@ mod id {
 pub enum NvValue {
     /// Present, and that is all: true.
     Boolean,
-    /// One byte.
+    /// A single byte.
     Byte(u8),
-    /// Signed, 8 bits.
+    /// A signed number of 8 bits.
     Int8(i8),
-    /// Unsigned, 8 bits.
+    /// An unsigned number of 8 bits.
     Uint8(u8),
-    /// Signed, 16 bits.
+    /// A signed number of 16 bits.
     Int16(i16),
-    /// Unsigned, 16 bits.
+    /// An unsigned number of 16 bits.
     Uint16(u16),
-    /// Signed, 32 bits.
+    /// A signed number of 32 bits.
     Int32(i32),
-    /// Unsigned, 32 bits.
+    /// An unsigned number of 32 bits.
     Uint32(u32),
-    /// Signed, 64 bits.
+    /// A signed number of 64 bits.
     Int64(i64),
     /// Unsigned, 64 bits: nearly every number in a pool.
     Uint64(u64),
     /// Nanoseconds of a high-resolution clock.
     Hrtime(i64),
-    /// True or false.
+    /// A truth value; [`NvValue::Boolean`] is true by its presence.
     BooleanValue(bool),
     /// Floating point; never on disk.
     Double(f64),
-    /// A string.
+    /// A string of UTF-8.
     String(String),
     /// A string that is not UTF-8.
     RawString(Vec<u8>),
-    /// Bytes.
+    /// An array of bytes.
     ByteArray(Vec<u8>),
-    /// Signed, 8 bits each.
+    /// An array of signed numbers of 8 bits.
     Int8Array(Vec<i8>),
-    /// Unsigned, 8 bits each.
+    /// An array of unsigned numbers of 8 bits.
     Uint8Array(Vec<u8>),
-    /// Signed, 16 bits each.
+    /// An array of signed numbers of 16 bits.
     Int16Array(Vec<i16>),
-    /// Unsigned, 16 bits each.
+    /// An array of unsigned numbers of 16 bits.
     Uint16Array(Vec<u16>),
-    /// Signed, 32 bits each.
+    /// An array of signed numbers of 32 bits.
     Int32Array(Vec<i32>),
-    /// Unsigned, 32 bits each.
+    /// An array of unsigned numbers of 32 bits.
     Uint32Array(Vec<u32>),
-    /// Signed, 64 bits each.
+    /// An array of signed numbers of 64 bits.
     Int64Array(Vec<i64>),
-    /// Unsigned, 64 bits each.
+    /// An array of unsigned numbers of 64 bits.
     Uint64Array(Vec<u64>),
-    /// True or false each.
+    /// An array of truth values.
     BooleanArray(Vec<bool>),
-    /// Strings.
+    /// An array of strings.
     StringArray(Vec<String>),
     /// Strings of which at least one is not UTF-8.
     RawStringArray(Vec<Vec<u8>>),
-    /// A list.
+    /// A nested list.
     List(NvList),
-    /// Lists.
+    /// An array of nested lists.
     ListArray(Vec<NvList>),
 }
 
@@ -292,7 +292,7 @@ impl Pair {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NvList {
     pairs: Vec<Pair>,
-    /// Bits `FLAG_…`, as stored.
+    /// The bits `FLAG_…`, kept as they were stored.
     pub flags: u32,
 }
 
@@ -310,6 +310,11 @@ impl NvList {
 
     /// Reads a packed list: the four bytes of header, then either encoding in either byte order.
     /// Bytes after the list are ignored.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Field`] for an unknown encoding, byte order or type;
+    /// [`DecodeError::Invalid`] for a string without an end. No more memory is taken than the bytes can
+    /// fill.
     pub fn decode(bytes: &[u8]) -> Result<NvList, DecodeError> {
         DecodeError::need(WHAT, 4, bytes.len())?;
         let order = match bytes.get(1) {
@@ -326,6 +331,9 @@ impl NvList {
     }
 
     /// Reads an XDR list without the four bytes of header.
+    ///
+    /// # Errors
+    /// As [`NvList::decode`].
     pub fn decode_xdr_body(bytes: &[u8]) -> Result<NvList, DecodeError> {
         xdr::decode(&mut Reader::new(bytes, Endian::Big))
     }
@@ -354,7 +362,7 @@ impl NvList {
         self.pairs.is_empty()
     }
 
-    /// Names and values in stored order. A name that is not UTF-8 is shown with replacement
+    /// Names and values in stored order. A name that is not UTF-8 is returned with replacement
     /// characters; [`NvList::iter_bytes`] has the real one.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &NvValue)> + ExactSizeIterator {
         self.pairs.iter().map(|p| (p.name.as_str(), &p.value))
@@ -398,7 +406,7 @@ impl NvList {
         self.pairs.iter().rev().find(|p| p.name_bytes() == name).map(|p| &p.value)
     }
 
-    /// There is a pair with this name, whatever its type.
+    /// Whether there is a pair with this name, of any type.
     pub fn has(&self, name: impl AsRef<[u8]>) -> bool {
         self.get(name).is_some()
     }

@@ -25,7 +25,7 @@ pub enum Kind {
     Index,
 }
 
-/// Who may set a property, and whether children take it over.
+/// Whether a property can be set, and whether children inherit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The value is computed and never set.
@@ -47,7 +47,7 @@ pub enum Fallback {
     None,
     /// A number, or the number of an index name.
     Number(u64),
-    /// A string value.
+    /// A string as the default value.
     Text(&'static str),
 }
 

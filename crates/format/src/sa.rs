@@ -7,7 +7,7 @@
 //!
 //! # What always holds
 //! - Attributes are known by name; numbers are never assumed, except those 16 that the format fixes.
-//! - A buffer's own magic tells its byte order, whatever block it lies in.
+//! - The magic number of a buffer states its byte order, which may differ from that of its block.
 
 use crate::endian::bits;
 use crate::{DecodeError, Endian};
@@ -48,7 +48,7 @@ attrs! {
     Ctime = "ZPL_CTIME", 16;
     /// Time of creation of the file.
     Crtime = "ZPL_CRTIME", 16;
-    /// Transaction group of creation.
+    /// Transaction group in which the file was created.
     Gen = "ZPL_GEN", 8;
     /// File type and permission bits.
     Mode = "ZPL_MODE", 8;
@@ -56,17 +56,17 @@ attrs! {
     Size = "ZPL_SIZE", 8;
     /// The directory it is in.
     Parent = "ZPL_PARENT", 8;
-    /// Number of hard links.
+    /// Number of hard links to the file.
     Links = "ZPL_LINKS", 8;
     /// Its directory of extended attributes.
     Xattr = "ZPL_XATTR", 8;
     /// Device number of a device node.
     Rdev = "ZPL_RDEV", 8;
-    /// Flags, see [`crate::znode`].
+    /// Flags of the file, see [`crate::znode`].
     Flags = "ZPL_FLAGS", 8;
-    /// Owner, as FUID.
+    /// The owner, as a FUID.
     Uid = "ZPL_UID", 8;
-    /// Group, as FUID.
+    /// The group, as a FUID.
     Gid = "ZPL_GID", 8;
     /// Padding of the legacy form.
     Pad = "ZPL_PAD", 32;
@@ -82,9 +82,9 @@ attrs! {
     DaclAces = "ZPL_DACL_ACES", 0;
     /// Extended attributes, a packed list.
     Dxattr = "ZPL_DXATTR", 0;
-    /// Project id.
+    /// Id of the project that the file is charged to.
     Projid = "ZPL_PROJID", 8;
-    /// Counter of changes.
+    /// Number of changes of the contents.
     Seq = "ZPL_SEQ", 8;
 }
 
@@ -105,15 +105,15 @@ impl Attr {
 /// How an attribute's bytes are swapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaSwap {
-    /// Words of 64 bits.
+    /// Words of 64 bits, each swapped.
     U64,
-    /// Words of 32 bits.
+    /// Words of 32 bits, each swapped.
     U32,
-    /// Words of 16 bits.
+    /// Words of 16 bits, each swapped.
     U16,
-    /// Bytes: never swapped.
+    /// Bytes, which have no byte order.
     Bytes,
-    /// A list of ACEs.
+    /// ACEs, whose fields are swapped each by its size.
     Acl,
     /// A class that we do not know.
     Unknown(u8),
@@ -122,7 +122,7 @@ pub enum SaSwap {
 /// What the registry says of one attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// Name of the attribute.
+    /// Name of the attribute, such as `ZPL_SIZE`.
     pub name: Vec<u8>,
     /// The attribute, if it is one we know.
     pub attr: Option<Attr>,
@@ -162,7 +162,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// From its entries. The attributes whose numbers are fixed are added where they are missing;
+    /// A registry from its entries. Attributes with fixed numbers are added where they are missing;
     /// of two entries with one number the first counts.
     pub fn new(mut entries: Vec<Registration>) -> Registry {
         for (attr, number) in Attr::ALL.iter().zip(0..FIXED) {
@@ -211,7 +211,7 @@ struct Field {
 /// A layout: the order and offsets of attributes in a bonus or spill block.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// Number of the layout.
+    /// Number of the layout, as headers of buffers state it.
     pub number: u16,
     fields: Vec<Field>,
     places: [Place; Attr::ALL.len()],
@@ -226,6 +226,9 @@ impl Layout {
     }
 
     /// Resolves a layout given as attribute numbers.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if there are too many attributes, one that is not registered, or one twice.
     pub fn resolve(number: u16, attrs: &[u16], registry: &Registry) -> Result<Layout, DecodeError> {
         const WHAT: &str = "SA layout";
         if attrs.len() > MAX_FIELDS {
@@ -286,6 +289,10 @@ pub struct SaHeader {
 
 impl SaHeader {
     /// Reads the header; `None` if the buffer was never filled.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] if the header is larger
+    /// than the buffer.
     pub fn decode(bytes: &[u8]) -> Result<Option<SaHeader>, DecodeError> {
         const WHAT: &str = "SA header";
         DecodeError::need(WHAT, 8, bytes.len())?;
@@ -321,6 +328,9 @@ pub struct SaBuffer<'a> {
 
 impl<'a> SaBuffer<'a> {
     /// Puts the three together; `layout` must be that of `header.layout`.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the buffer ends within its header.
     pub fn new(bytes: &'a [u8], header: SaHeader, layout: &'a Layout) -> Result<SaBuffer<'a>, DecodeError> {
         // A header larger than needed is harmless: its size is stored. A smaller one would make
         // lengths of data.
@@ -340,12 +350,15 @@ impl<'a> SaBuffer<'a> {
         self.layout
     }
 
-    /// The decoded header.
+    /// The decoded header of the buffer.
     pub fn header(&self) -> SaHeader {
         self.header
     }
 
     /// The bytes of an attribute; `None` if the layout lacks it.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the buffer ends before the attribute does.
     pub fn get(&self, attr: Attr) -> Result<Option<&'a [u8]>, DecodeError> {
         let (start, len) = match self.layout.places[attr.index()] {
             Place::Absent => return Ok(None),
@@ -361,6 +374,9 @@ impl<'a> SaBuffer<'a> {
     }
 
     /// An attribute that is one number.
+    ///
+    /// # Errors
+    /// As [`SaBuffer::get`].
     pub fn u64(&self, attr: Attr) -> Result<Option<u64>, DecodeError> {
         match self.get(attr)? {
             Some(raw) => self.header.order.u64(attr.name(), raw, 0).map(Some),

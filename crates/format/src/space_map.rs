@@ -2,7 +2,7 @@
 //!
 //! The stream of an object is a sequence of 64-bit words; an entry takes one or two of them and
 //! never crosses a data block, so every block can be decoded by itself. Offsets and runs in
-//! entries are in units of `2^shift` bytes from the start of the map; [`MapBounds`] turns them into
+//! entries are in units of `2^shift` bytes from the start of the map; [`MapBounds`] converts them to
 //! byte ranges and refuses what lies outside.
 //!
 //! # What always holds
@@ -46,6 +46,9 @@ pub struct SpaceMapPhys {
 
 impl SpaceMapPhys {
     /// Reads the bonus, with or without a histogram.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if the length is not a whole number of words.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<SpaceMapPhys, DecodeError> {
         let [object, length, allocated] = order.words(WHAT, bytes, 0)?;
         if !length.is_multiple_of(8) {
@@ -69,9 +72,9 @@ impl SpaceMapPhys {
 /// What happened to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MapType {
-    /// The range was allocated.
+    /// The range was free and was allocated.
     Alloc,
-    /// The range was freed.
+    /// The range was allocated and was freed.
     Free,
 }
 
@@ -200,7 +203,7 @@ pub struct Segment {
     pub vdev: Option<VdevId>,
 }
 
-/// What a map describes: turns entries into ranges.
+/// The range of a vdev that a map describes. Converts entries to ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapBounds {
     /// First byte that the space map covers.
@@ -218,6 +221,9 @@ impl MapBounds {
     pub const LOG: MapBounds = MapBounds { start: 0, size: u64::MAX, shift: LOG_SHIFT };
 
     /// The range of an entry; `None` for a debug entry. Fails if it leaves the bounds.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the range leaves the bounds.
     pub fn segment(&self, entry: &Entry) -> Result<Option<Segment>, DecodeError> {
         let Entry::Range { kind, offset, run, vdev } = *entry else { return Ok(None) };
         let outside = || DecodeError::field(WHAT, "offset", offset);
@@ -256,6 +262,9 @@ impl Writer {
 
     /// Adds a range, in as many entries as it takes. With a vdev, or where one word is too narrow,
     /// entries have two words (feature `spacemap_v2`). Fails if the range ends beyond 2^63 units.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the range leaves the bounds.
     pub fn range(
         &mut self,
         kind: MapType,

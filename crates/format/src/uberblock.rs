@@ -92,7 +92,7 @@ impl ReflowInfo {
 pub struct Uberblock {
     /// Format version of the pool: 5000, or 1 to 28.
     pub version: u64,
-    /// The transaction group whose state this is.
+    /// The transaction group that the uberblock completes.
     pub txg: Txg,
     /// Sum of the guids of all vdevs, modulo 2^64.
     pub guid_sum: u64,
@@ -114,6 +114,9 @@ pub struct Uberblock {
 
 impl Uberblock {
     /// Reads the uberblock at the start of `bytes`, in whichever order its magic is.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; otherwise as [`Uberblock::from_words`].
     pub fn decode(bytes: &[u8]) -> Result<Uberblock, DecodeError> {
         let found = Endian::Little.u64(WHAT, bytes, 0)?;
         let order = if found.swap_bytes() == UBERBLOCK_MAGIC { Endian::Big } else { Endian::Little };
@@ -121,6 +124,9 @@ impl Uberblock {
     }
 
     /// From the 27 words, as the MOS entry of a checkpoint holds them.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the state of an expansion is not possible.
     pub fn from_words(words: &[u64; UBERBLOCK_WORDS], order: Endian) -> Result<Uberblock, DecodeError> {
         let [magic, version, txg, guid_sum, timestamp, rest @ ..] = words;
         let [bp @ .., software_version, mmp_magic, delay_ns, config, checkpoint, reflow] = rest;

@@ -32,7 +32,7 @@ pub const WRITE_UNIT: usize = 4096;
 pub const RECORD_HEADER: usize = 32;
 /// Longest name, with the feature `longname`.
 pub const NAME_MAX: usize = 1023;
-/// Set in the type of a record whose names are to be looked up without case.
+/// Bit of a record's type: its names are looked up regardless of case.
 const TX_CI: u64 = 1 << 63;
 
 const WHAT: &str = "intent log";
@@ -54,6 +54,10 @@ pub struct Chain {
 impl Chain {
     /// Reads the chain structure of a block, given the checksum algorithm of its pointer, and finds
     /// the bytes that are records. The checksum is not verified here.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] if the algorithm is none of
+    /// a log, or more bytes are used than there are.
     pub fn decode(block: &[u8], kind: ChecksumId) -> Result<(Chain, Range<usize>), DecodeError> {
         DecodeError::need(WHAT, CHAIN_SIZE, block.len())?;
         let room = block.len() - CHAIN_SIZE;
@@ -127,6 +131,9 @@ macro_rules! kinds {
 
         impl RecordKind {
             /// The kind with this number.
+            ///
+            /// # Errors
+            /// [`DecodeError::Field`] if no record has this type.
             pub fn from_id(id: u64) -> Result<RecordKind, DecodeError> {
                 match id {
                     $($n => Ok(RecordKind::$var),)*
@@ -160,11 +167,11 @@ kinds! {
     Link = 7 "TX_LINK" 48,
     /// TX_RENAME: a name was moved.
     Rename = 8 "TX_RENAME" 48,
-    /// TX_WRITE: data was written.
+    /// TX_WRITE: data was written to a file or volume.
     Write = 9 "TX_WRITE" 192,
     /// A range was freed, or the file cut.
     Truncate = 10 "TX_TRUNCATE" 56,
-    /// TX_SETATTR: attributes were set.
+    /// TX_SETATTR: attributes of a file were set.
     SetAttr = 11 "TX_SETATTR" 112,
     /// An ACL of the old form was set.
     AclV0 = 12 "TX_ACL_V0" 48,
@@ -218,7 +225,7 @@ impl RecordKind {
     }
 }
 
-/// A record whose contents have not been looked at.
+/// A record with contents that are not decoded yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRecord<'a> {
     /// Type number without the flag for case.
@@ -257,6 +264,9 @@ impl<'a> RawRecord<'a> {
     }
 
     /// The type of the record.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if no record has this type.
     pub fn kind(&self) -> Result<RecordKind, DecodeError> {
         RecordKind::from_id(self.txtype)
     }
@@ -269,6 +279,9 @@ impl<'a> RawRecord<'a> {
 
     /// The block pointers of a write or clone record, which are in clear even in an encrypted log.
     /// What a claim needs; zero pointers of immediate writes are left out.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if the record cannot hold that many pointers.
     pub fn pointers(&self) -> Result<Vec<BlockPtr>, DecodeError> {
         let (at, count) = match self.kind() {
             Ok(RecordKind::Write) => (64, 1),

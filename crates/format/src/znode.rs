@@ -18,15 +18,15 @@ pub const FLAG_XATTR: u64 = 0x1;
 pub const FLAG_ACL_TRIVIAL: u64 = 0x4;
 /// Flag: a directory passes its ACL on.
 pub const FLAG_ACL_AUTO_INHERIT: u64 = 0x40;
-/// Flag: nobody is denied execution.
+/// Flag: the ACL denies no user execution.
 pub const FLAG_NO_EXECS_DENIED: u64 = 0x100;
 /// Flag: a scan stamp follows the legacy znode.
 pub const FLAG_BONUS_SCANSTAMP: u64 = 0x80;
-/// Flag: told to be read-only to programs for DOS files.
+/// Flag: read-only, as a DOS attribute.
 pub const FLAG_READONLY: u64 = 1 << 32;
-/// Flag: told to be hidden.
+/// Flag: hidden, as a DOS attribute.
 pub const FLAG_HIDDEN: u64 = 1 << 33;
-/// Flag: told to be of the system.
+/// Flag: a system file, as a DOS attribute.
 pub const FLAG_SYSTEM: u64 = 1 << 34;
 /// Flag: changed since the last archive.
 pub const FLAG_ARCHIVE: u64 = 1 << 35;
@@ -42,9 +42,9 @@ pub const FLAG_APPENDONLY: u64 = 1 << 38;
 pub const FLAG_NODUMP: u64 = 1 << 39;
 /// Flag: the file is a reparse point.
 pub const FLAG_REPARSE: u64 = 1 << 43;
-/// Flag: told to be stored elsewhere.
+/// Flag: offline, that is, stored elsewhere, as a DOS attribute.
 pub const FLAG_OFFLINE: u64 = 1 << 44;
-/// Flag: told to be sparse.
+/// Flag: sparse, as a DOS attribute.
 pub const FLAG_SPARSE: u64 = 1 << 45;
 /// Flag: new files take the directory's project.
 pub const FLAG_PROJINHERIT: u64 = 1 << 46;
@@ -86,8 +86,8 @@ pub fn dos_flags(flags: u64) -> u64 {
     flags & DOS_FLAGS
 }
 
-/// The flags with those replaced that programs for DOS attributes see; `None` if one is wanted that has no meaning there, or
-/// another value for "reparse point", which nobody may change.
+/// The flags with those replaced that programs for DOS attributes see; `None` if one is wanted that has no
+/// meaning there, or another value for "reparse point", which cannot be changed.
 pub fn with_dos_flags(flags: u64, dos: u64) -> Option<u64> {
     let is_possible = dos & !DOS_FLAGS == 0 && (flags ^ dos) & FLAG_REPARSE == 0;
     is_possible.then_some(flags & !DOS_FLAGS | dos)
@@ -131,8 +131,8 @@ impl DirentValue {
     }
 }
 
-/// Turns a legacy znode from `order` into the other one. What follows it in the bonus (a link's target, a scan
-/// stamp) is bytes.
+/// Turns a legacy znode from `order` into the other one. What follows it in the bonus (a link's target, a
+/// scan stamp) is bytes.
 pub fn turn(bonus: &mut [u8], order: Endian) {
     let Some(znode) = bonus.get_mut(..ZNODE_SIZE) else { return };
     let version = order.get_u16(znode, ACL_AT + 12);
@@ -193,6 +193,9 @@ pub struct LegacyAcl {
 
 impl LegacyAcl {
     /// Decodes the 88 bytes of a legacy ACL.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if no ACL has this version.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<LegacyAcl, DecodeError> {
         const WHAT: &str = "legacy ACL";
         let version = AclVersion::from_id(order.u16(WHAT, bytes, 12)?)?;
@@ -223,29 +226,29 @@ pub struct LegacyZnode {
     pub mtime: Time,
     /// Last change of any kind.
     pub ctime: Time,
-    /// Time of creation.
+    /// Time at which the file was created.
     pub crtime: Time,
     /// Txg in which the file was created.
     pub generation: u64,
     /// File type and permission bits.
     pub mode: u64,
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub size: u64,
     /// The directory it is in.
     pub parent: ObjectId,
-    /// Number of hard links.
+    /// Number of hard links to the file.
     pub links: u64,
     /// Attribute directory, 0 if none.
     pub xattr: ObjectId,
     /// Device number, major in the high half.
     pub rdev: u64,
-    /// Bits `FLAG_…`.
+    /// The bits `FLAG_…` of the file.
     pub flags: u64,
-    /// Owner, as FUID.
+    /// The owner, as a FUID.
     pub uid: u64,
-    /// Group, as FUID.
+    /// The group, as a FUID.
     pub gid: u64,
-    /// The ACL, not decoded.
+    /// The ACL as stored; [`LegacyZnode::decode_acl`] decodes it.
     pub acl: [u8; 88],
     /// Byte order of the znode.
     pub order: Endian,
@@ -253,6 +256,9 @@ pub struct LegacyZnode {
 
 impl LegacyZnode {
     /// Decodes the bonus of a legacy znode.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
     pub fn decode(bytes: &[u8], order: Endian) -> Result<LegacyZnode, DecodeError> {
         const WHAT: &str = "znode";
         DecodeError::need(WHAT, ZNODE_SIZE, bytes.len())?;
@@ -281,6 +287,9 @@ impl LegacyZnode {
     }
 
     /// Decodes the ACL of the znode.
+    ///
+    /// # Errors
+    /// As [`LegacyAcl::decode`].
     pub fn decode_acl(&self) -> Result<LegacyAcl, DecodeError> {
         LegacyAcl::decode(&self.acl, self.order)
     }

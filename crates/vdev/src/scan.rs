@@ -1,13 +1,13 @@
 //! Finding leaves: looking at the labels of files and block devices.
 //!
-//! Devices are listed and opened by the source of the search ([`Search::env`]). Leaves inside the partitions of a whole
-//! disk, or of the image of one, are opened as a part of it.
+//! Devices are listed and opened by the source of the search ([`Search::env`]). Leaves inside the partitions
+//! of a whole disk, or of the image of one, are opened as a part of it.
 //!
 //! # What always holds
 //! - Devices are opened for reading only and none is kept open that holds no label. For writing those
 //!   that are needed are opened again ([`Found::lock`], [`Found::open_exclusive`]).
-//! - What a search has read is a hint: others may write to the devices until they are locked. [`Found::lock`] reads
-//!   the labels again under the lock, and nothing that was read before it is kept.
+//! - What a search has read is a hint: others may write to the devices until they are locked. [`Found::lock`]
+//!   reads the labels again under the lock, and nothing that was read before it is kept.
 //! - What is not a leaf is passed over after a few small reads; what is one and damaged, or cannot be
 //!   opened, is listed as a problem.
 //! - The result does not depend on the timing of the threads: leaves are in the order of the search.
@@ -53,8 +53,8 @@ pub struct Found {
     pub problems: Vec<(PathBuf, String)>,
     /// How it was found; `None`: it cannot be searched for again.
     pub search: Option<Search>,
-    /// The files and disks that are open for writing, by path: a second handle of a disk whose other partition is in
-    /// use would find it busy, because of ourselves.
+    /// The files and disks that are open for writing, by path: a second handle of a disk whose other
+    /// partition is in use would find it busy, because of ourselves.
     pub opened: HashMap<PathBuf, Arc<dyn Device>>,
 }
 
@@ -64,16 +64,17 @@ impl Found {
         self.search.as_ref().map_or_else(Devices::default, |search| search.env.devices().clone())
     }
 
-    /// Opens leaves for writing, alone, and reads their labels again: those that `is_wanted` tells, by the labels
-    /// that are known so far. Of several copies of a leaf only that of [`Found::devices_of`] is opened, and the others
-    /// are dropped. Leaves that are open for writing already stay as they are.
+    /// Opens leaves for writing, alone, and reads their labels again: those that `is_wanted` tells, by the
+    /// labels that are known so far. Of several copies of a leaf only that of [`Found::devices_of`] is
+    /// opened, and the others are dropped. Leaves that are open for writing already stay as they are.
     ///
-    /// If a label is no longer what it was when the search read it, devices may have come to or gone from what they
-    /// belong to, so the search is made again, until all that is wanted is locked and known as it is under the lock.
+    /// If a label is no longer what it was when the search read it, devices may have come to or gone from
+    /// what they belong to, so the search is made again, until all that is wanted is locked and known as it
+    /// is under the lock.
     ///
     /// # Errors
-    /// The path of the first device that cannot be opened, and why; [`DeviceError::Busy`] if it is open elsewhere.
-    /// Nothing stays locked then.
+    /// The path of the first device that cannot be opened, and why; [`DeviceError::Busy`] if it is open
+    /// elsewhere. Nothing stays locked then.
     pub fn lock(
         &self,
         is_wanted: impl Fn(&Leaf) -> bool,
@@ -105,7 +106,8 @@ impl Found {
             let is_best = best.iter().any(|best| std::ptr::eq(*best, leaf));
             if is_best { chosen.push(index) } else { dropped.push(index) }
         }
-        // Every process locks in the same order, so that of several that want the same devices one gets them all.
+        // Every process locks in the same order, so that of several that want the same devices one gets them
+        // all.
         chosen.sort_by(|a, b| self.leaves[*a].path.cmp(&self.leaves[*b].path));
         let mut is_changed = false;
         for index in chosen {
@@ -152,8 +154,8 @@ impl Found {
         self.devices_of(|_| true)
     }
 
-    /// The same of those that `is_wanted` tells: a copy of a pool that was given another guid has leaves with the
-    /// same ones.
+    /// The same of those that `is_wanted` tells: a copy of a pool that was given another guid has leaves with
+    /// the same ones.
     pub fn devices_of(&self, is_wanted: impl Fn(&Leaf) -> bool) -> HashMap<VdevGuid, Arc<dyn Device>> {
         let leaves = self.by_guid(&is_wanted).into_iter();
         leaves.map(|(guid, leaf)| (guid, Arc::clone(&leaf.device))).collect()
@@ -235,8 +237,8 @@ impl Leaf {
 /// A search for devices with labels.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
-    /// Places to list, as [`DeviceSource::list`](crate::source::DeviceSource::list) takes them: of the machine's
-    /// source folders, files and block devices, or, if there are none, all its block devices.
+    /// Places to list, as [`DeviceSource::list`](crate::source::DeviceSource::list) takes them: of the
+    /// machine's source folders, files and block devices, or, if there are none, all its block devices.
     pub paths: Vec<PathBuf>,
     /// How to read what is found.
     pub access: Access,
@@ -262,7 +264,7 @@ impl Search {
         Search { paths: ours.or_else(theirs).unwrap_or_default(), ..Search::default() }
     }
 
-    /// Looks at everything. Does not fail: what cannot be looked at is among the problems.
+    /// Searches all places. Does not fail: what cannot be read is among the problems.
     pub fn run(&self) -> Found {
         let mut found = Found { search: Some(self.clone()), ..Found::default() };
         let listing = self.env.devices().list(&self.paths);

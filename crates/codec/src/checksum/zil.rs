@@ -49,7 +49,7 @@ pub fn verify_zil(bp: &BlockPtr, block: &[u8]) -> Option<(Endian, usize)> {
     right.then_some((order, layout.nused))
 }
 
-/// Writes magic number and checksum of a log block whose contents, `nused` included, are complete, in
+/// Writes magic number and checksum of a log block with complete contents, `nused` included, in
 /// the little order; `mac` is that of an encrypted block. False when the block cannot be one: `nused`
 /// beyond its end, another checksum id.
 pub fn write_zil(bp: &BlockPtr, block: &mut [u8], mac: Option<&[u8; 16]>) -> bool {

@@ -1,7 +1,7 @@
 //! Zstandard frames without magic number, behind a header of two big-endian words
 //! (docs/on-disk/13-checksums-compression.md, section 2.6).
 //!
-//! Only the first word matters for decoding. The second tells level and library version of the writer;
+//! Only the first word matters for decoding. The second holds level and library version of the writer;
 //! old big-endian writers mixed up its parts, which is why it is not looked at.
 
 use super::error::DecompressError;
@@ -77,8 +77,8 @@ pub struct ZstdHeader {
 }
 
 impl ZstdHeader {
-    /// Reads the header of an image. Which order the second word has tells its first byte of zeros, as the version
-    /// has one (docs/on-disk/13-checksums-compression.md, section 2.6).
+    /// Reads the header of an image. Which order the second word has tells its first byte of zeros, as the
+    /// version has one (docs/on-disk/13-checksums-compression.md, section 2.6).
     pub fn decode(image: &[u8]) -> Option<ZstdHeader> {
         let (size, rest) = image.split_first_chunk::<4>()?;
         let word = u32::from_be_bytes(*rest.first_chunk::<4>()?);

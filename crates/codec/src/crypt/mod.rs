@@ -60,10 +60,10 @@ pub enum CryptError {
     /// The block pointer has no salt, IV and MAC.
     #[error("the block pointer is not of an encrypted block")]
     NotEncrypted,
-    /// A block of dnodes, an object set or a log block whose structure does not hold together.
+    /// The parts of a block of dnodes, an object set or a log block contradict each other.
     #[error("{what}: {why} at byte {at}")]
     Structure {
-        /// Name of the structure.
+        /// Name of the structure that does not hold together.
         what: &'static str,
         /// What is wrong with it.
         why: &'static str,

@@ -23,7 +23,7 @@ pub(crate) const fn double(x: u8) -> u8 {
 
 /// Several elements, worked on at once.
 pub(crate) trait Vector: Copy {
-    /// What has to be shown before a vector can be made.
+    /// Proof that the processor has the instructions of the vector.
     type Proof: Copy;
     /// A factor in the form that the multiplication needs.
     type Factor: Copy;
@@ -76,7 +76,7 @@ pub(crate) enum Goal<'a, 'b> {
 /// The sums of the used rows for one strip; the others are zero.
 type Sums<V> = [[V; VECTORS]; PARITY_MAX];
 
-/// Makes the computation.
+/// Computes all columns of the job.
 #[inline(always)]
 pub(crate) fn run<V: Vector>(proof: V::Proof, job: &mut Job<'_, '_>) {
     match job.rows {

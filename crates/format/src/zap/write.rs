@@ -4,7 +4,7 @@
 //! Which leaf an entry belongs to, when a leaf is split and what a name is, is `dmu::zap`'s business.
 //!
 //! # What always holds
-//! - An operation first looks at everything it will touch, then changes it: after an error the block
+//! - An operation checks all parts that it will touch before it changes one: after an error the block
 //!   is as it was.
 //! - Chunk numbers and chains from disk are checked before they are followed; a chunk is never in two
 //!   chains after an operation that succeeded.
@@ -162,7 +162,7 @@ pub fn new_leaf(block_shift: u32, prefix: u64, prefix_len: u32, is_sorted: bool)
 pub struct NewEntry<'a> {
     /// The hash of its key, significant bits at the top.
     pub hash: u64,
-    /// Tells entries of equal hash apart.
+    /// Distinguishes entries of equal hash.
     pub cd: u32,
     /// The key as stored: a name with its NUL, or words, big-endian.
     pub key: &'a [u8],
@@ -192,7 +192,10 @@ pub struct LeafMut<'a> {
 }
 
 impl<'a> LeafMut<'a> {
-    /// Opens a leaf whose keys are made of units of `key_unit` bytes: 1 for names, 8 for words.
+    /// Opens a leaf with keys of units of `key_unit` bytes: 1 for names, 8 for words.
+    ///
+    /// # Errors
+    /// As [`Leaf::decode`].
     pub fn open(block: &'a mut [u8], key_unit: usize) -> Result<LeafMut<'a>, DecodeError> {
         let leaf = Leaf::decode(block, Endian::Little)?;
         let Leaf { buckets, chunks, entries, free_chunks, .. } = leaf;
@@ -203,7 +206,7 @@ impl<'a> LeafMut<'a> {
         Leaf::decode(self.block, Endian::Little)
     }
 
-    /// Adds an entry behind those of its bucket whose differentiator is not larger. `false` if there are
+    /// Adds an entry behind those of its bucket that have no larger differentiator. `false` if there are
     /// too few free chunks.
     ///
     /// # Errors
@@ -447,7 +450,7 @@ pub enum ZapBlockKind {
     First,
     /// A block of the pointer table.
     Table,
-    /// A leaf block.
+    /// A leaf block with entries.
     Leaf,
 }
 

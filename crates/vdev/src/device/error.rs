@@ -3,22 +3,22 @@
 use format::DeviceOffset;
 use rustix::io::Errno;
 
-/// What was asked of a device when it failed.
+/// The operation of a device that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IoOp {
-    /// Filling a buffer.
+    /// Reading a range.
     Read,
-    /// Storing bytes.
+    /// Writing a range.
     Write,
     /// Making what was written durable.
     Flush,
-    /// Declaring a range unused.
+    /// Declaring a range unused, so that the device may discard it.
     Discard,
     /// Having the kernel read the partition table again.
     RereadPartitions,
 }
 
-/// What has a device open, as far as its source can tell.
+/// The holder of a device that is in use, as far as its source knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Holder {
@@ -49,20 +49,20 @@ pub enum DeviceError {
     /// The source failed to open it, for a reason of its own.
     #[error("{cause}")]
     Open {
-        /// The system's error.
+        /// The error of the operating system.
         #[source]
         cause: Errno,
     },
     /// A request failed in the operating system, or on a simulated disk.
     #[error("{len} bytes at {at}: {cause}")]
     Io {
-        /// What was asked.
+        /// The operation that failed.
         op: IoOp,
         /// First byte of the request.
         at: DeviceOffset,
-        /// Bytes of the request.
+        /// Number of bytes of the request.
         len: usize,
-        /// The system's error.
+        /// The error of the operating system.
         #[source]
         cause: Errno,
     },
@@ -71,15 +71,15 @@ pub enum DeviceError {
     OutOfRange {
         /// First byte of the request.
         at: DeviceOffset,
-        /// Bytes of the request.
+        /// Number of bytes of the request.
         len: u64,
-        /// Bytes of the device.
+        /// Number of bytes of the device.
         size: u64,
     },
     /// The device is shorter than it was when it was opened.
     #[error("the device ends at {at}, within a request")]
     Truncated {
-        /// Its first missing byte.
+        /// Offset of the first byte that is missing.
         at: DeviceOffset,
     },
     /// The device is open for reading only.
@@ -88,7 +88,7 @@ pub enum DeviceError {
     /// Another handle of the device is open for writing, in this process or another.
     #[error("the device is in use")]
     Busy {
-        /// What has it open, where that is known.
+        /// The holder, if it is known.
         holder: Option<Holder>,
     },
     /// The device was there and is no longer: unplugged, or its name leads elsewhere.
@@ -106,7 +106,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Whether a device is in use, by whatever holds it.
+    /// Whether the device is in use by another holder.
     pub fn is_busy(&self) -> bool {
         matches!(self, DeviceError::Busy { .. })
     }

@@ -9,8 +9,8 @@
 //! # What always holds
 //! - A device that is open for writing is ours alone: files are locked, block devices
 //!   opened with `O_EXCL`, which keeps mounts, MD, LVM and the kernel's ZFS away.
-//! - Whatever `O_DIRECT` cannot do (alignment, file systems without it, the odd tail of a file)
-//!   is done through the page cache; the caller sees no difference.
+//! - Requests that `O_DIRECT` refuses (alignment, file systems without it, the odd tail of a file)
+//!   go through the page cache; the caller sees no difference.
 
 use super::error::{DeviceError, Holder, IoOp};
 use super::interface::{Device, ReadRequest, WriteRequest, check_range, size_of_parts};
@@ -58,7 +58,7 @@ pub struct FileDevice {
     path: PathBuf,
     fd: OwnedFd,
     direct: Option<Direct>,
-    /// Bytes; grows in `renew_size`.
+    /// Bytes of the device; `renew_size` may increase it.
     size: AtomicU64,
     writable: bool,
     is_block: bool,
@@ -196,8 +196,8 @@ fn open_direct(path: &Path, fd: &OwnedFd, flags: OFlags, is_block: bool) -> Opti
     })
 }
 
-/// Locks the whole file for the open descriptor, as virtual machines do with their images: no other descriptor
-/// gets a lock on any part of it before the descriptor is closed. File systems without such locks
+/// Locks the whole file for the open descriptor, as virtual machines do with their images: no other
+/// descriptor gets a lock on any part of it before the descriptor is closed. File systems without such locks
 /// have `flock` at least.
 fn lock(fd: &OwnedFd) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
@@ -212,8 +212,8 @@ fn lock(fd: &OwnedFd) -> Result<(), Errno> {
     fs::flock(fd, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Ends the lock. Closing the descriptor does not while another process has a copy of it, as each child has until it
-/// starts its program.
+/// Ends the lock. Closing the descriptor does not while another process has a copy of it, as each child has
+/// until it starts its program.
 fn unlock(fd: &OwnedFd) {
     #[cfg(target_os = "linux")]
     // What fails here was never locked so.
@@ -339,8 +339,8 @@ fn open_error(path: &Path, cause: Errno) -> DeviceError {
     }
 }
 
-/// What the system knows of the holder of a device that is in use: the block devices that are built on it, or the
-/// process that has locked the file. A lock of an open file description, such as ours, names no process.
+/// What the system knows of the holder of a device that is in use: the block devices that are built on it, or
+/// the process that has locked the file. A lock of an open file description, such as ours, names no process.
 fn holder_of(path: &Path) -> Option<Holder> {
     let stat = fs::stat(path).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
@@ -392,7 +392,7 @@ impl Device for FileDevice {
         {
             return Ok(());
         }
-        // Also after a failed direct read: it tells apart what O_DIRECT refuses and what is broken.
+        // Also after a failed direct read, to distinguish a refusal of O_DIRECT from a broken device.
         read_full(&self.fd, buf, at.0)
     }
 

@@ -1,5 +1,5 @@
-//! Open files as the kernel sees them: what a batch over several devices needs to queue its requests, and the memory
-//! that `O_DIRECT` accepts.
+//! Open files as the kernel sees them: what a batch over several devices needs to queue its requests, and the
+//! memory that `O_DIRECT` accepts.
 
 use super::aligned::{ALIGN, AlignedBuf};
 use super::error::{DeviceError, IoOp};

@@ -1,4 +1,4 @@
-//! A simulated disk: what real ones do to data, reproduced from a seed.
+//! A simulated disk: the faults of real disks, reproduced from a seed.
 //!
 //! # Fault model
 //! - **Write cache.** A write is seen by reads at once and is durable only after a flush. At a
@@ -6,8 +6,8 @@
 //!   for itself: a later write may survive an earlier one. A sector is old or new, never mixed.
 //! - **Damage on the medium.** Flipped bits and garbage sit on top of the true contents, which
 //!   stay known; unreadable ranges give errors. Writing a range heals it, as a disk remaps.
-//! - **Failed flushes.** Of each unflushed write some, all or nothing is on the medium afterwards, and the next
-//!   flush does not know of it: so does Linux with pages that it could not write.
+//! - **Failed flushes.** Of each unflushed write some, all or nothing is on the medium afterwards, and the
+//!   next flush does not know of it: so does Linux with pages that it could not write.
 //! - **Wrong places.** A misdirected write lands elsewhere and leaves its own place as it was; a
 //!   lost write is reported as done and never happens; a lying flush makes nothing durable.
 //!   Misdirected reads give what is elsewhere; short ones bring only their beginning, and say
@@ -126,30 +126,30 @@ pub enum Fate {
 /// Which operations a fault is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpKind {
-    /// Reading a range.
+    /// A range was read.
     Read,
-    /// Writing a range.
+    /// A range was written.
     Write,
-    /// Making writes durable.
+    /// Earlier writes were made durable.
     Flush,
-    /// Declaring a range unused.
+    /// A range was declared unused.
     Discard,
 }
 
-/// One recorded operation.
+/// A recorded operation of a simulated disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
     /// Its number among the writes, flushes and discards of all disks on one power supply; 0 of reads.
     pub order: u64,
-    /// Kind of the operation.
+    /// What the operation did.
     pub kind: OpKind,
     /// First byte of the range.
     pub at: DeviceOffset,
-    /// Bytes of the range.
+    /// Number of bytes of the range.
     pub len: u64,
     /// What was written, if [`SimDisk::record`] was asked to keep it.
     pub data: Option<Vec<u8>>,
-    /// Whether the caller was told that it succeeded.
+    /// Whether success was reported to the caller.
     pub ok: bool,
 }
 
@@ -275,7 +275,7 @@ impl SimDisk {
         self.damage(at, len, Damage::Xor(mask));
     }
 
-    /// Turns a range into garbage.
+    /// Overwrites a range with garbage.
     pub fn garble(&self, at: DeviceOffset, len: u64) {
         let seed = self.lock().random.next();
         self.damage(at, len, Damage::Garbage(seed));
@@ -292,8 +292,8 @@ impl SimDisk {
         self.damage(at, len, Damage::Elsewhere(distance));
     }
 
-    /// From now on each read brings at most so many bytes and leaves the rest of the caller's memory as it was,
-    /// but tells that it has succeeded. 0 ends it.
+    /// From now on each read fills at most so many bytes, leaves the rest of the caller's memory as it was,
+    /// and reports success. 0 ends it.
     pub fn cut_reads_short(&self, at_most: usize) {
         self.lock().read_at_most = at_most;
     }
@@ -329,7 +329,7 @@ impl SimDisk {
         self.lock().next_write = Some(NextWrite::Tear(sectors));
     }
 
-    /// Unplugs the disk: everything fails with [`DeviceError::Gone`]. The cache is kept.
+    /// Unplugs the disk: every request fails with [`DeviceError::Gone`]. The cache is kept.
     pub fn vanish(&self) {
         self.lock().gone = true;
     }
@@ -657,7 +657,7 @@ fn overlap(buf: &mut [u8], at: u64, data: &[u8], pos: u64) {
     }
 }
 
-/// The contents below everything written; zeros where there is nothing.
+/// The contents below all writes; zeros where there are none.
 fn read_base(base: Option<&dyn Device>, buf: &mut [u8], at: u64) {
     let Some(base) = base else { return buf.fill(0) };
     let there = base.size().saturating_sub(at).min(buf.len() as u64) as usize;

@@ -19,7 +19,7 @@ pub struct DraidParams {
     pub ndata: usize,
     /// Parity columns of a group, 1 to 3.
     pub nparity: u8,
-    /// Number of distributed spares.
+    /// Number of distributed spares of the vdev.
     pub nspares: usize,
     /// Redundancy groups in each permutation of the children.
     pub ngroups: u64,

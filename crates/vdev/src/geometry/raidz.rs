@@ -92,7 +92,7 @@ impl Raidz {
     }
 
     /// Sectors that belong to a block though nothing of it is there: they fill up its space. Child and
-    /// place of each; whatever they hold is right. None while an expansion runs.
+    /// offset of each; any contents of them are right. None while an expansion runs.
     pub fn skipped(&self, offset: AllocOffset, psize: Psize, birth: Txg) -> Vec<(usize, i64)> {
         let (children, per_row) = (self.children as u64, (self.width(birth) - self.nparity) as u64);
         let sectors = psize.0.div_ceil(self.sector);

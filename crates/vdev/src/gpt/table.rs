@@ -1,4 +1,4 @@
-//! What reading and writing partition tables have in common.
+//! Constants and types that reading and writing of partition tables share.
 
 use format::DeviceOffset;
 
@@ -18,7 +18,7 @@ pub struct Partition {
     pub number: usize,
     /// First byte on the disk.
     pub start: DeviceOffset,
-    /// Bytes of the partition.
+    /// Number of bytes of the partition.
     pub len: u64,
 }
 

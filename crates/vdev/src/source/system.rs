@@ -1,7 +1,7 @@
 //! The block devices and files of this machine.
 //!
-//! A folder is listed one level deep, as `zpool import -d` does it; with no place named, the block devices that the
-//! kernel lists are searched.
+//! A folder is listed one level deep, as `zpool import -d` does it; with no place named, the block devices
+//! that the kernel lists are searched.
 
 use super::interface::{Candidate, DeviceId, DeviceSource, Listing, Mode};
 use crate::device::file::{self, Access, FileDevice};

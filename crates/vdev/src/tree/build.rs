@@ -1,4 +1,5 @@
-//! Making the tree: from a configuration and the devices that were found, or from a tree whose configuration changes.
+//! Making the tree: from a configuration and the devices that were found, or from a tree whose configuration
+//! changes.
 
 use super::error::VdevError;
 use super::leaf::{Leaf, Memory, Standing};

@@ -22,7 +22,7 @@ impl Budget {
         allowed
     }
 
-    /// Number of attempts left.
+    /// Number of candidates that may still be tried.
     pub(super) fn left(&self) -> usize {
         self.0
     }

@@ -60,7 +60,7 @@ pub enum VdevError {
     /// The configuration describes a vdev that cannot be.
     #[error("vdev {guid}: {why}")]
     BadConfig {
-        /// Guid of the vdev.
+        /// Guid of the vdev in the configuration.
         guid: VdevGuid,
         /// What is wrong with it.
         why: &'static str,

@@ -14,13 +14,13 @@ use std::time::Duration;
 /// A vdev and those below it, as `zpool status` shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VdevStatus {
-    /// Kind of the vdev.
+    /// Kind of the vdev: a leaf, or how it uses its children.
     pub kind: VdevKind,
     /// Index among its parent's children.
     pub id: u32,
-    /// Guid of the vdev.
+    /// Guid of the vdev in the configuration.
     pub guid: VdevGuid,
-    /// Whether it works.
+    /// State of the vdev, with those below taken into account.
     pub state: VdevState,
     /// The reason for the state.
     pub aux: Aux,
@@ -60,11 +60,11 @@ pub struct VdevStatus {
     pub slow_ios: u64,
     /// Number of reads since the pool was opened.
     pub reads: u64,
-    /// Bytes of these reads.
+    /// Number of bytes of these reads.
     pub read_bytes: u64,
     /// Number of writes since the pool was opened.
     pub writes: u64,
-    /// Bytes of these writes.
+    /// Number of bytes of these writes.
     pub write_bytes: u64,
     /// Its children, in the order of the configuration.
     pub children: Vec<VdevStatus>,
@@ -91,12 +91,13 @@ impl VdevStatus {
 pub struct LeafIo {
     /// How long ago it was opened.
     pub age: Duration,
-    /// Counters since then.
+    /// Counters of the leaf since it was opened.
     pub stats: IoStats,
 }
 
 impl VdevTree {
-    /// What each leaf has done since it was opened. What the vdevs above have done is the sum of their leaves.
+    /// What each leaf has done since it was opened. What the vdevs above have done is the sum of their
+    /// leaves.
     pub fn io_stats(&self) -> HashMap<VdevGuid, LeafIo> {
         let mut leaves = Vec::new();
         self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
@@ -179,7 +180,7 @@ impl Vdev {
     }
 }
 
-/// A status with what the configuration alone tells.
+/// A status with the facts of the configuration alone.
 fn blank(node: &VdevNode) -> VdevStatus {
     VdevStatus {
         kind: node.kind,
@@ -227,7 +228,8 @@ fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
     (status.writes, status.write_bytes) = leaf.memory().io.count(Op::Write);
 }
 
-/// State of a vdev that works as long as at most `spare` of its children do not. A pool can do without its logs.
+/// State of a vdev that works as long as at most `spare` of its children do not. A pool can do without its
+/// logs.
 fn interior(children: &[VdevStatus], spare: usize, is_mirror: bool) -> (VdevState, Aux) {
     let is_lost = |child: &&VdevStatus| child.state < VdevState::Degraded && !child.is_log;
     let lost = children.iter().filter(is_lost).count();

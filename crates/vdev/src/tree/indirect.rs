@@ -1,4 +1,4 @@
-//! Removed top-level vdevs: their contents were copied to others, and a mapping tells where
+//! Removed top-level vdevs: their contents were copied to others, and a mapping leads to the copies
 //! (docs/on-disk/14-vdevs.md, section 6).
 //!
 //! A block may have been copied in several pieces, without its checksum being known then: the

@@ -1,4 +1,4 @@
-//! The mapping of a removed vdev: where each part of it is now (docs/on-disk/14-vdevs.md, section 6).
+//! The mapping of a removed vdev: the present location of each part (docs/on-disk/14-vdevs.md, section 6).
 
 use super::error::VdevError;
 use format::{AllocOffset, Dva, Txg, VdevId};
@@ -8,7 +8,7 @@ use format::{AllocOffset, Dva, Txg, VdevId};
 pub struct MapEntry {
     /// First byte on the removed vdev.
     pub src: AllocOffset,
-    /// Bytes of the segment.
+    /// Number of bytes of the segment.
     pub len: u64,
     /// First byte of its copy.
     pub dst: Dva,

@@ -34,12 +34,12 @@ pub(super) struct Counters {
 /// Births of blocks that were written to a leaf since its last flush.
 #[derive(Debug, Default)]
 pub(super) struct Unflushed {
-    /// Births of new blocks.
+    /// Births of new blocks that were written.
     pub(super) written: RangeSet,
     /// Births of blocks of which wrong or missing bytes were replaced.
     pub(super) repaired: RangeSet,
-    /// Births of writes that have begun and are not noted as done: what the device has of them may be lost with what
-    /// is.
+    /// Births of writes that have begun and are not noted as done: what the device has of them may be lost
+    /// with what is.
     in_flight: BTreeMap<u64, usize>,
 }
 
@@ -69,8 +69,8 @@ impl Unflushed {
         Unflushed { written, repaired, in_flight: BTreeMap::new() }
     }
 
-    /// Adds what was written, or was being written, while a flush of this failed: a device tells once that it has
-    /// lost something, and not what.
+    /// Adds what was written, or was being written, while a flush of this failed: a device tells once that it
+    /// has lost something, and not what.
     pub(super) fn add_meanwhile(&mut self, now: &Unflushed) {
         self.written.merge(&now.written);
         self.repaired.merge(&now.repaired);
@@ -80,7 +80,7 @@ impl Unflushed {
     }
 }
 
-/// What is remembered of a leaf while the pool is open, whatever becomes of its configuration.
+/// State of a leaf that lasts as long as the pool is open, also when its configuration changes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) counters: Counters,
@@ -95,8 +95,8 @@ pub(super) struct Memory {
     /// A write has failed because the device was not there.
     pub(super) was_gone: AtomicBool,
     unflushed: Mutex<Unflushed>,
-    /// Held while the leaf is flushed: a thread that finds nothing to flush must not go on before the flush that
-    /// took it has ended.
+    /// Held while the leaf is flushed: a thread that finds nothing to flush must not go on before the flush
+    /// that took it has ended.
     flushing: Mutex<()>,
 }
 
@@ -114,7 +114,7 @@ impl Memory {
         }
     }
 
-    /// Notes that writes of a txg are not on the leaf. Tells whether that is news.
+    /// Notes that writes of a txg are not on the leaf. Returns whether that was not known.
     pub(super) fn miss(&self, birth: Txg) -> bool {
         let is_news = !self.missed().contains(birth.0);
         if is_news {
@@ -190,12 +190,12 @@ impl Standing {
         }
     }
 
-    /// Tells what the pool has recorded: no change to record again.
+    /// Sets the DTL that the pool has stored, which is no change that it has to store.
     pub(super) fn set_missed(&self, txgs: RangeSet) {
         *write(&self.memory.missed) = Arc::new(txgs);
     }
 
-    /// Whether it may be used at all, as far as the configuration tells.
+    /// Whether the configuration allows to use the leaf.
     pub(super) fn is_in_service(&self) -> bool {
         matches!(self.state, VdevState::Online | VdevState::Degraded)
     }

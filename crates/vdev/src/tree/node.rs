@@ -61,7 +61,7 @@ pub(super) enum Body {
 /// Spare space of a dRAID in use.
 #[derive(Debug)]
 pub(super) struct DistributedSpare {
-    /// Guid of the dRAID.
+    /// Guid of the dRAID vdev that the spare is part of.
     pub(super) draid: VdevGuid,
     /// Number of the spare in it.
     pub(super) index: usize,
@@ -288,7 +288,7 @@ impl Vdev {
         }
     }
 
-    /// Allocatable bytes of this vdev by what its open devices offer; 0 if none tells.
+    /// Allocatable bytes of this vdev according to its open devices; 0 if none is open.
     pub(super) fn offered(&self) -> u64 {
         let smallest = |children: &[Vdev]| {
             children.iter().map(Vdev::offered).filter(|asize| *asize > 0).min().unwrap_or(0)

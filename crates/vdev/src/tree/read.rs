@@ -1,7 +1,8 @@
 //! Reading blocks, one or many at once.
 //!
-//! The first attempt at a block needs one copy, or its data columns. [`VdevTree::read_many`] hands those of all its
-//! blocks to the devices before it waits; a block whose first attempt fails is then read like a single one.
+//! The first attempt at a block needs one copy, or its data columns. [`VdevTree::read_many`] hands those of
+//! all its blocks to the devices before it waits; a block whose first attempt fails is then read like a
+//! single one.
 
 use super::block::{Extent, Fault, FaultKind, How, Read};
 use super::copies::{Copies, pull_all};
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering;
 pub struct BlockRead<'a> {
     /// Place and size of the block.
     pub at: Extent,
-    /// Tells whether bytes are the right ones.
+    /// The caller's check of a candidate: whether its bytes are right.
     pub verify: &'a dyn Fn(&[u8]) -> bool,
 }
 
@@ -38,8 +39,8 @@ impl VdevTree {
         self.run(at, How { every_copy: false, verify })
     }
 
-    /// Reads blocks, results in the order of `reads`. The first attempts at all of them are under way at the same
-    /// time, so the batch takes the memory of all its blocks.
+    /// Reads blocks, results in the order of `reads`. The first attempts at all of them are under way at the
+    /// same time, so the batch takes the memory of all its blocks.
     pub fn read_many(&self, reads: &[BlockRead<'_>]) -> Vec<Read> {
         let mut attempts: Vec<Attempt<'_>> = reads.iter().map(|read| self.attempt(&read.at)).collect();
         let mut pulls = Vec::with_capacity(reads.len());
@@ -107,8 +108,9 @@ impl VdevTree {
         self.read_extent(at, How { every_copy: false, verify }, 0).data
     }
 
-    /// As [`VdevTree::read`], of a block whose space may have been given to another block. Wrong bytes are no fault
-    /// of a leaf then, and are neither counted nor reported; `is_reused` is asked only where there are some.
+    /// As [`VdevTree::read`], of a block whose space may have been given to another block. Wrong bytes are no
+    /// fault of a leaf then, and are neither counted nor reported; `is_reused` is asked only where there are
+    /// some.
     pub fn read_perhaps_reused(
         &self,
         at: &Extent,
@@ -129,7 +131,7 @@ impl VdevTree {
         self.report(read, at, is_told)
     }
 
-    /// Counts and tells those faults of a read for which this holds.
+    /// Counts and reports the faults of a read that satisfy a condition.
     fn report(&self, mut read: Read, at: &Extent, is_told: impl Fn(&Fault) -> bool) -> Read {
         read.faults.sort_by_key(|fault| (fault.leaf.0, fault.offset.0, fault.kind));
         read.faults.dedup();

@@ -8,8 +8,8 @@
 //! # What always holds
 //! - A write is reported as good only if the block can be read back from what took it: one side of a
 //!   mirror, all but `nparity` columns of each row.
-//! - A leaf that did not take its part has the birth of the block in its DTL when the call returns,
-//!   and is marked as written (for `flush`) only after the device has reported the write as done. Until then it is
+//! - A leaf that did not take its part has the birth of the block in its DTL when the call returns, and is
+//!   marked as written (for `flush`) only after the device has reported the write as done. Until then it is
 //!   marked as in flight: a flush that fails meanwhile may have lost it.
 //! - Nothing is written outside the extents of the batch: the sectors that fill up a block's space on a
 //!   RAID-Z are overwritten only if that joins two runs.
@@ -236,7 +236,7 @@ impl<'t, 'd> Plan<'t, 'd, '_> {
         self.tasks.iter_mut().skip(first).for_each(|task| task.is_filler = true);
     }
 
-    /// Bytes for everything below a vdev that is a leaf or has only mirrors below it.
+    /// The data of all leaves below a vdev that is a leaf or has only mirrors below it.
     fn place(&mut self, vdev: &'t Vdev, at: i64, data: &'d [u8], padding: usize, birth: Txg) -> Need {
         match &vdev.body {
             Body::Leaf(leaf) => self.leaf(leaf, at, data, padding, birth),
@@ -359,8 +359,8 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
     in_flight.iter().for_each(|(leaf, birth)| leaf.memory().unflushed().end(*birth));
 }
 
-/// The leaves that are written, and of which births; runs are in the order of leaves, so each is told a few times at
-/// most.
+/// The leaves that are written, each with the births. Runs are in the order of leaves, so a leaf is named a
+/// few times at most.
 fn births<'t>(tasks: &[Task<'t, '_>], runs: &[Vec<usize>]) -> Vec<(&'t Leaf, Txg)> {
     let written = runs.iter().flatten().filter_map(|index| tasks.get(*index));
     let mut births: Vec<(&Leaf, Txg)> = written.map(|task| (task.leaf, task.birth)).collect();
@@ -368,7 +368,7 @@ fn births<'t>(tasks: &[Task<'t, '_>], runs: &[Vec<usize>]) -> Vec<(&'t Leaf, Txg
     births
 }
 
-/// Tells the leaves what is about to be written to them.
+/// Marks the births that are about to be written to the leaves as in flight.
 fn count_begun(tasks: &[Task<'_, '_>], runs: &[Vec<usize>], priority: Priority) {
     for run in runs {
         let members = || run.iter().filter_map(|index| tasks.get(*index));

@@ -29,8 +29,8 @@ use std::ops::Range;
 /// Decrypts the block that `bp` points to, `psize` bytes as they are on disk.
 ///
 /// # Errors
-/// [`CryptError`] if the pointer is not of an encrypted block, the structure of the block does not hold together, or
-/// the MAC is wrong.
+/// [`CryptError`] if the pointer is not of an encrypted block, the structure of the block does not hold
+/// together, or the MAC is wrong.
 pub fn decrypt_block(key: &DataKey, bp: &BlockPtr, data: &mut [u8]) -> Result<(), CryptError> {
     let CryptParams { salt, iv, mac } = bp.crypt_params().ok_or(CryptError::NotEncrypted)?;
     key.decrypt(&salt, &iv, &mac, &[], data)
