@@ -31,7 +31,7 @@ impl AclVersion {
     ///
     /// # Errors
     /// [`DecodeError::Field`] if no such version is defined.
-    pub fn from_id(id: u16) -> Result<AclVersion, DecodeError> {
+    pub(crate) fn from_id(id: u16) -> Result<AclVersion, DecodeError> {
         match id {
             0 => Ok(AclVersion::V0),
             1 => Ok(AclVersion::Fuid),

@@ -233,7 +233,7 @@ impl BlockPtr {
     }
 
     /// Physical birth counts for accounting: set by `zfs rewrite -P` (2.4).
-    pub fn is_rewritten(&self) -> bool {
+    pub(crate) fn is_rewritten(&self) -> bool {
         !self.is_embedded() && bits(self.words[7], 63, 1) == 1
     }
 

@@ -7,7 +7,7 @@ use crate::label::{BOOT_ENV_SIZE, TRAILER_SIZE};
 use crate::{DecodeError, Endian, NvList};
 
 /// Largest number of bytes that the contents of a boot environment block may have.
-pub const BOOT_ENV_MAX: usize = BOOT_ENV_SIZE - TRAILER_SIZE - 8;
+pub(crate) const BOOT_ENV_MAX: usize = BOOT_ENV_SIZE - TRAILER_SIZE - 8;
 
 const WHAT: &str = "boot environment";
 

@@ -15,7 +15,8 @@ mod encode;
 mod vdev_node;
 
 pub use encode::ConfigForm;
-pub use vdev_node::{DraidShape, VDEV_DEPTH_MAX, VdevKind, VdevNode};
+pub(crate) use vdev_node::VDEV_DEPTH_MAX;
+pub use vdev_node::{DraidShape, VdevKind, VdevNode};
 
 use crate::names::config as key;
 use crate::{DecodeError, NvList, PoolGuid, Txg, VdevGuid, VdevId};
@@ -42,7 +43,7 @@ impl PoolState {
     ///
     /// # Errors
     /// [`DecodeError::Field`] if no state has this number.
-    pub fn from_id(id: u64) -> Result<PoolState, DecodeError> {
+    pub(crate) fn from_id(id: u64) -> Result<PoolState, DecodeError> {
         Ok(match id {
             0 => PoolState::Active,
             1 => PoolState::Exported,
@@ -54,7 +55,7 @@ impl PoolState {
     }
 
     /// The number stored on disk.
-    pub fn id(self) -> u64 {
+    pub(crate) fn id(self) -> u64 {
         self as u64
     }
 }

@@ -10,15 +10,15 @@ use crate::{BlockPtr, Checksum, ChecksumId, CompressionId, DecodeError, Dva, End
 /// Number of 64-bit words in a stored key.
 pub const KEY_WORDS: usize = 5;
 /// Bytes of a key in a log.
-pub const KEY_SIZE: usize = 8 * KEY_WORDS;
+pub(crate) const KEY_SIZE: usize = 8 * KEY_WORDS;
 /// Bytes of an unpacked value of a legacy table.
 pub const LEGACY_SIZE: usize = 256;
 /// Bytes of an unpacked value of a fast table.
 pub const FLAT_SIZE: usize = 72;
 /// Bytes of the header of a log.
-pub const LOG_HEADER_SIZE: usize = 64;
+pub(crate) const LOG_HEADER_SIZE: usize = 64;
 /// Number of 64-bit words in a stored histogram.
-pub const HISTOGRAM_WORDS: usize = 512;
+pub(crate) const HISTOGRAM_WORDS: usize = 512;
 
 /// Table flag: values are flat.
 pub const FLAG_FLAT: u64 = 1;
@@ -43,7 +43,7 @@ impl DdtClass {
     pub const ALL: [DdtClass; 3] = [DdtClass::Ditto, DdtClass::Duplicate, DdtClass::Unique];
 
     /// The last part of its ZAP's name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             DdtClass::Ditto => "ditto",
             DdtClass::Duplicate => "duplicate",
@@ -111,7 +111,7 @@ impl DdtKey {
     }
 
     /// The number of the compression algorithm.
-    pub fn compression_id(&self) -> u8 {
+    pub(crate) fn compression_id(&self) -> u8 {
         bits(self.prop, 32, 7) as u8
     }
 

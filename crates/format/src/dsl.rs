@@ -7,7 +7,7 @@
 
 mod encode;
 
-pub use encode::BPTREE_PHYS_SIZE;
+pub(crate) use encode::BPTREE_PHYS_SIZE;
 
 use crate::blkptr::BLKPTR_SIZE;
 use crate::units::{ObjectId, Txg};
@@ -349,15 +349,15 @@ impl BookmarkPhys {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactionListPhys {
     /// Last object that was looked at; all ones when complete.
-    pub last_object: u64,
+    pub(crate) last_object: u64,
     /// Last block of it; all ones when complete.
-    pub last_block: u64,
+    pub(crate) last_block: u64,
     /// Entries in the object's data, 32 bytes each.
-    pub num_entries: u64,
+    pub(crate) num_entries: u64,
     /// Guids of the snapshots that it redacts with respect to; in the spill block if there are many.
     pub snapshots: Vec<u64>,
     /// How many there should be.
-    pub num_snapshots: u64,
+    pub(crate) num_snapshots: u64,
 }
 
 impl RedactionListPhys {

@@ -61,7 +61,7 @@ impl Endian {
     ///
     /// # Errors
     /// [`DecodeError::Short`] if `bytes` ends before the number does.
-    pub fn u32(self, what: &'static str, bytes: &[u8], at: usize) -> Result<u32, DecodeError> {
+    pub(crate) fn u32(self, what: &'static str, bytes: &[u8], at: usize) -> Result<u32, DecodeError> {
         self.get_u32(bytes, at).ok_or(DecodeError::Short {
             what,
             needed: at.saturating_add(4),
@@ -73,7 +73,7 @@ impl Endian {
     ///
     /// # Errors
     /// [`DecodeError::Short`] if `bytes` ends before the number does.
-    pub fn u16(self, what: &'static str, bytes: &[u8], at: usize) -> Result<u16, DecodeError> {
+    pub(crate) fn u16(self, what: &'static str, bytes: &[u8], at: usize) -> Result<u16, DecodeError> {
         self.get_u16(bytes, at).ok_or(DecodeError::Short {
             what,
             needed: at.saturating_add(2),

@@ -57,7 +57,7 @@ impl DecodeError {
     ///
     /// # Errors
     /// [`DecodeError::Short`], which states both numbers.
-    pub fn need(what: &'static str, needed: usize, have: usize) -> Result<(), DecodeError> {
+    pub(crate) fn need(what: &'static str, needed: usize, have: usize) -> Result<(), DecodeError> {
         if have < needed { Err(DecodeError::Short { what, needed, have }) } else { Ok(()) }
     }
 

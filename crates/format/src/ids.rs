@@ -76,7 +76,7 @@ impl ChecksumId {
     }
 
     /// Whether the checksum needs the salt of the pool.
-    pub fn is_salted(self) -> bool {
+    pub(crate) fn is_salted(self) -> bool {
         matches!(self, ChecksumId::Skein | ChecksumId::Edonr | ChecksumId::Blake3)
     }
 
@@ -351,7 +351,7 @@ impl ObjType {
     ///
     /// # Errors
     /// [`DecodeError::Field`] if no type has this number.
-    pub fn from_id(id: u8) -> Result<ObjType, DecodeError> {
+    pub(crate) fn from_id(id: u8) -> Result<ObjType, DecodeError> {
         let known = if id & 0x80 != 0 {
             usize::from(id & 0x1f) < CLASSES.len()
         } else {

@@ -72,7 +72,7 @@ impl MappingEntry {
     }
 
     /// One past its last byte, on the removed vdev.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.source.0.saturating_add(self.target.asize.0)
     }
 }
@@ -144,9 +144,9 @@ impl Mapping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// The vdev; it may have been removed as well.
-    pub vdev: VdevId,
+    pub(crate) vdev: VdevId,
     /// First byte of the range.
-    pub offset: AllocOffset,
+    pub(crate) offset: AllocOffset,
     /// Length of the range in bytes.
     pub len: u64,
 }
@@ -154,7 +154,7 @@ pub struct Piece {
 /// When the contents of a removed vdev were copied.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Births {
-    /// One past the last byte, and the txg in which everything from the end before was copied.
+    /// One past the last byte, and the txg in which the bytes from the previous end up to it were copied.
     entries: Vec<(AllocOffset, Txg)>,
 }
 

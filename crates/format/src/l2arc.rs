@@ -2,7 +2,7 @@
 //! (docs/on-disk/14-vdevs.md, section 12).
 //!
 //! Nothing on a cache device is needed to read a pool. Header and log blocks are in the byte order
-//! of their writer, which their magic tells.
+//! of their writer; the magic number states it.
 
 use crate::endian::bits;
 use crate::{CompressionId, DecodeError, DeviceOffset, Dva, Endian, Lsize, PoolGuid, Psize, Txg, VdevGuid};
@@ -14,9 +14,9 @@ pub const LOG_BLOCK_MAGIC: u64 = 0x4c4f_4742_4c4b_4844;
 /// Bytes of a header that are decoded; it is followed by zeros up to its trailer.
 pub const HEADER_SIZE: usize = 232;
 /// Bytes of an unpacked log block.
-pub const LOG_BLOCK_SIZE: usize = 64 << 10;
+pub(crate) const LOG_BLOCK_SIZE: usize = 64 << 10;
 /// Entries of a log block.
-pub const LOG_ENTRIES: usize = 1022;
+pub(crate) const LOG_ENTRIES: usize = 1022;
 
 const WHAT: &str = "cache device";
 const POINTER_SIZE: usize = 64;
@@ -37,13 +37,13 @@ pub struct LogBlockPtr {
     /// Offset of the log block on the device.
     pub address: DeviceOffset,
     /// Bytes of the cached blocks that it describes.
-    pub payload_asize: u64,
+    pub(crate) payload_asize: u64,
     /// Where the first of these starts.
-    pub payload_start: DeviceOffset,
+    pub(crate) payload_start: DeviceOffset,
     /// Sizes, compression and checksum, packed.
-    pub prop: u64,
+    pub(crate) prop: u64,
     /// Fletcher-4 of the stored bytes.
-    pub checksum: [u64; 4],
+    pub(crate) checksum: [u64; 4],
 }
 
 impl LogBlockPtr {
@@ -60,17 +60,17 @@ impl LogBlockPtr {
     }
 
     /// Whether the pointer leads to no log block.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.address.0 == 0
     }
 
     /// Logical size: bytes before compression.
-    pub fn lsize(&self) -> Lsize {
+    pub(crate) fn lsize(&self) -> Lsize {
         Lsize((bits(self.prop, 0, 16) + 1) << 9)
     }
 
     /// Physical size: bytes as stored.
-    pub fn psize(&self) -> Psize {
+    pub(crate) fn psize(&self) -> Psize {
         Psize((bits(self.prop, 16, 16) + 1) << 9)
     }
 
@@ -78,12 +78,12 @@ impl LogBlockPtr {
     ///
     /// # Errors
     /// [`DecodeError::Field`] if the number of the algorithm is not known.
-    pub fn compression(&self) -> Result<CompressionId, DecodeError> {
+    pub(crate) fn compression(&self) -> Result<CompressionId, DecodeError> {
         CompressionId::from_id(bits(self.prop, 32, 7) as u8)
     }
 
     /// The number of the checksum algorithm: always Fletcher-4.
-    pub fn checksum_id(&self) -> u8 {
+    pub(crate) fn checksum_id(&self) -> u8 {
         bits(self.prop, 40, 8) as u8
     }
 }
@@ -96,7 +96,7 @@ pub struct CacheHeader {
     /// Guid of the pool whose blocks the device caches.
     pub pool_guid: PoolGuid,
     /// Guid of the cache device.
-    pub vdev_guid: VdevGuid,
+    pub(crate) vdev_guid: VdevGuid,
     /// Entries per log block; 0: no log, the device is too small.
     pub log_entries: u64,
     /// Blocks below this place, up to where writing goes on, have been evicted.
@@ -118,7 +118,7 @@ pub struct CacheHeader {
     /// State of the initial TRIM of the device.
     pub trim_state: u64,
     /// Byte order of the writer.
-    pub order: Endian,
+    pub(crate) order: Endian,
 }
 
 impl CacheHeader {
@@ -166,40 +166,40 @@ impl CacheHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheEntry {
     /// The block's address in the pool.
-    pub dva: Dva,
+    pub(crate) dva: Dva,
     /// Physical birth of the cached block.
-    pub birth: Txg,
+    pub(crate) birth: Txg,
     /// Sizes, compression and state, packed.
-    pub prop: u64,
+    pub(crate) prop: u64,
     /// Where it is on the cache device.
-    pub address: DeviceOffset,
+    pub(crate) address: DeviceOffset,
     /// Compression level of the block.
-    pub complevel: u64,
+    pub(crate) complevel: u64,
 }
 
 impl CacheEntry {
     /// Logical size: bytes before compression.
-    pub fn lsize(&self) -> Lsize {
+    pub(crate) fn lsize(&self) -> Lsize {
         Lsize((bits(self.prop, 0, 16) + 1) << 9)
     }
 
     /// Physical size: bytes after compression.
-    pub fn psize(&self) -> Psize {
+    pub(crate) fn psize(&self) -> Psize {
         Psize((bits(self.prop, 16, 16) + 1) << 9)
     }
 
     /// The number of the compression algorithm.
-    pub fn compression_id(&self) -> u8 {
+    pub(crate) fn compression_id(&self) -> u8 {
         bits(self.prop, 32, 7) as u8
     }
 
     /// Whether the block is metadata.
-    pub fn is_metadata(&self) -> bool {
+    pub(crate) fn is_metadata(&self) -> bool {
         bits(self.prop, 48, 8) == 2
     }
 
     /// Whether the block is encrypted or authenticated.
-    pub fn is_protected(&self) -> bool {
+    pub(crate) fn is_protected(&self) -> bool {
         bits(self.prop, 56, 1) == 1
     }
 }
@@ -208,7 +208,7 @@ impl CacheEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogBlock {
     /// The block before, in one of two interleaved chains.
-    pub previous: LogBlockPtr,
+    pub(crate) previous: LogBlockPtr,
     /// The cached blocks that this log block describes.
     pub entries: Vec<CacheEntry>,
 }

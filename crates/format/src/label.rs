@@ -25,7 +25,7 @@ pub const DEVICE_MIN: u64 = 64 << 20;
 /// The boot area behind the front labels; raidz expansion uses it as scratch space.
 pub const BOOT_AREA_OFFSET: u64 = 2 * LABEL_SIZE;
 /// Bytes of the boot area.
-pub const BOOT_AREA_SIZE: u64 = LABEL_START - BOOT_AREA_OFFSET;
+pub(crate) const BOOT_AREA_SIZE: u64 = LABEL_START - BOOT_AREA_OFFSET;
 
 /// The boot environment in its label.
 pub const BOOT_ENV_OFFSET: u64 = 0x2000;
@@ -45,12 +45,12 @@ pub const RING_SIZE: usize = 0x2_0000;
 /// Size in bytes of the checksum trailer of an embedded checksum.
 pub const TRAILER_SIZE: usize = 40;
 /// Magic number of a checksum trailer.
-pub const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
+pub(crate) const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
 
 const _: () = assert!(UBERBLOCK_SIZE + TRAILER_SIZE <= 1024);
 
 /// The size that counts: whole labels.
-pub fn aligned_size(device_size: u64) -> u64 {
+pub(crate) fn aligned_size(device_size: u64) -> u64 {
     device_size / LABEL_SIZE * LABEL_SIZE
 }
 
@@ -90,9 +90,9 @@ pub fn slot_offset(label: usize, slot: usize, ashift: Ashift, device_size: u64) 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
     /// The stored checksum, in host order.
-    pub checksum: [u64; 4],
+    pub(crate) checksum: [u64; 4],
     /// Byte order in which the range was written.
-    pub order: Endian,
+    pub(crate) order: Endian,
 }
 
 impl Trailer {

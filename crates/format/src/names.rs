@@ -247,35 +247,35 @@ pub mod config {
     /// Number: version of the format, 5000 or 1 to 28.
     pub const VERSION: &str = "version";
     /// String: name of the pool.
-    pub const NAME: &str = "name";
+    pub(crate) const NAME: &str = "name";
     /// Number: state of the pool, or of a device that belongs to none ([`crate::config::PoolState`]).
-    pub const STATE: &str = "state";
+    pub(crate) const STATE: &str = "state";
     /// Number: the txg in which the configuration was written.
-    pub const TXG: &str = "txg";
+    pub(crate) const TXG: &str = "txg";
     /// Number: guid of the pool.
     pub const POOL_GUID: &str = "pool_guid";
     /// Number of a known erratum of the pool's format, 0 if none.
-    pub const ERRATA: &str = "errata";
+    pub(crate) const ERRATA: &str = "errata";
     /// String: the pool property `comment`.
-    pub const COMMENT: &str = "comment";
+    pub(crate) const COMMENT: &str = "comment";
     /// String: names of the feature sets that the pool keeps to.
-    pub const COMPATIBILITY: &str = "compatibility";
+    pub(crate) const COMPATIBILITY: &str = "compatibility";
     /// Number: id of the host that last had the pool open.
-    pub const HOSTID: &str = "hostid";
+    pub(crate) const HOSTID: &str = "hostid";
     /// String: name of the host that last had the pool open.
-    pub const HOSTNAME: &str = "hostname";
+    pub(crate) const HOSTNAME: &str = "hostname";
     /// Number: guid of the top-level vdev that a label belongs to; of a distributed spare, its dRAID vdev.
-    pub const TOP_GUID: &str = "top_guid";
+    pub(crate) const TOP_GUID: &str = "top_guid";
     /// Number: guid of the vdev; in the list of a label, guid of the leaf on which the label is.
     pub const GUID: &str = "guid";
     /// Number: 1 if the leaf is an active hot spare.
-    pub const IS_SPARE: &str = "is_spare";
+    pub(crate) const IS_SPARE: &str = "is_spare";
     /// Number: 1 if the vdev is a separate log device.
-    pub const IS_LOG: &str = "is_log";
+    pub(crate) const IS_LOG: &str = "is_log";
     /// Number: guid of the pool from which this one is being split off.
-    pub const SPLIT_GUID: &str = "split_guid";
+    pub(crate) const SPLIT_GUID: &str = "split_guid";
     /// Numbers: top-level slots that are holes.
-    pub const HOLE_ARRAY: &str = "hole_array";
+    pub(crate) const HOLE_ARRAY: &str = "hole_array";
     /// Number of top-level slots, holes included.
     pub const VDEV_CHILDREN: &str = "vdev_children";
     /// List: the tree of vdevs; in a label, one top-level vdev.
@@ -283,96 +283,96 @@ pub mod config {
     /// List: a flag for each active feature without which the pool cannot be read.
     pub const FEATURES_FOR_READ: &str = "features_for_read";
     /// Flag of the whole, in the pool only: all numbers of ZAPs of vdevs are valid.
-    pub const HAS_PER_VDEV_ZAPS: &str = "com.delphix:has_per_vdev_zaps";
+    pub(crate) const HAS_PER_VDEV_ZAPS: &str = "com.delphix:has_per_vdev_zaps";
 
     // The list of a vdev.
 
     /// Number: log2 of the bytes of the smallest allocation of a top-level vdev.
-    pub const ASHIFT: &str = "ashift";
+    pub(crate) const ASHIFT: &str = "ashift";
     /// String: path of the device when it was last seen.
-    pub const PATH: &str = "path";
+    pub(crate) const PATH: &str = "path";
     /// String: kind of the vdev ([`crate::config::VdevKind`]).
     pub const TYPE: &str = "type";
     /// Number of the vdev among the children of its parent.
     pub const ID: &str = "id";
     /// Number: 1 if the partition table of the disk is the pool's own.
-    pub const WHOLE_DISK: &str = "whole_disk";
+    pub(crate) const WHOLE_DISK: &str = "whole_disk";
     /// Number: 1 if the device was not there when the configuration was written.
-    pub const NOT_PRESENT: &str = "not_present";
+    pub(crate) const NOT_PRESENT: &str = "not_present";
     /// Object: a space map of the txgs that the leaf missed.
-    pub const DTL: &str = "DTL";
+    pub(crate) const DTL: &str = "DTL";
     /// Number: 1 if the top-level slot is empty.
-    pub const IS_HOLE: &str = "is_hole";
+    pub(crate) const IS_HOLE: &str = "is_hole";
     /// Number: the txg in which the vdev was added.
     pub const CREATE_TXG: &str = "create_txg";
     /// Lists: the vdevs below, in order.
     pub const CHILDREN: &str = "children";
     /// String: name that the system gave to the device.
-    pub const DEVID: &str = "devid";
+    pub(crate) const DEVID: &str = "devid";
     /// String: the place where the device is plugged in.
-    pub const PHYS_PATH: &str = "phys_path";
+    pub(crate) const PHYS_PATH: &str = "phys_path";
     /// String: path in sysfs of the slot of an enclosure that holds the device.
-    pub const ENC_PATH: &str = "vdev_enc_sysfs_path";
+    pub(crate) const ENC_PATH: &str = "vdev_enc_sysfs_path";
     /// Number: index of a distributed spare in its dRAID vdev.
-    pub const SPAREID: &str = "spareid";
+    pub(crate) const SPAREID: &str = "spareid";
     /// Number of parity columns of a RAID-Z or dRAID vdev.
-    pub const NPARITY: &str = "nparity";
+    pub(crate) const NPARITY: &str = "nparity";
     /// Flag: an expansion of the RAID-Z vdev is under way.
-    pub const RAIDZ_EXPANDING: &str = "raidz_expanding";
+    pub(crate) const RAIDZ_EXPANDING: &str = "raidz_expanding";
     /// Numbers: for each finished expansion the birth from which it counts, ascending.
-    pub const RAIDZ_EXPAND_TXGS: &str = "raidz_expand_txgs";
+    pub(crate) const RAIDZ_EXPAND_TXGS: &str = "raidz_expand_txgs";
     /// Number of data columns of a dRAID group.
-    pub const DRAID_NDATA: &str = "draid_ndata";
+    pub(crate) const DRAID_NDATA: &str = "draid_ndata";
     /// Number of distributed spares of a dRAID vdev.
-    pub const DRAID_NSPARES: &str = "draid_nspares";
+    pub(crate) const DRAID_NSPARES: &str = "draid_nspares";
     /// Number of groups in a permutation of a dRAID vdev.
-    pub const DRAID_NGROUPS: &str = "draid_ngroups";
+    pub(crate) const DRAID_NGROUPS: &str = "draid_ngroups";
     /// Number of children of a dRAID vdev with failure domains, which this implementation does not read.
-    pub const DRAID_NCHILDREN: &str = "draid_nchildren";
+    pub(crate) const DRAID_NCHILDREN: &str = "draid_nchildren";
     /// Object: the object numbers of the space maps of a top-level vdev's metaslabs.
-    pub const METASLAB_ARRAY: &str = "metaslab_array";
+    pub(crate) const METASLAB_ARRAY: &str = "metaslab_array";
     /// Number: log2 of the bytes of a metaslab.
-    pub const METASLAB_SHIFT: &str = "metaslab_shift";
+    pub(crate) const METASLAB_SHIFT: &str = "metaslab_shift";
     /// Number: bytes of a top-level vdev that can be allocated.
-    pub const ASIZE: &str = "asize";
+    pub(crate) const ASIZE: &str = "asize";
     /// Number: bytes of the smallest allocation.
-    pub const MIN_ALLOC: &str = "min_alloc";
+    pub(crate) const MIN_ALLOC: &str = "min_alloc";
     /// Number: 1 if no new blocks are put on the vdev.
-    pub const NON_ALLOCATING: &str = "non_allocating";
+    pub(crate) const NON_ALLOCATING: &str = "non_allocating";
     /// Number: 1 while the vdev is being removed.
     pub const REMOVING: &str = "removing";
     /// Number: the txg since which the leaf has been resilvering.
-    pub const RESILVER_TXG: &str = "resilver_txg";
+    pub(crate) const RESILVER_TXG: &str = "resilver_txg";
     /// Number: the txg since which the vdev has been rebuilding.
-    pub const REBUILD_TXG: &str = "rebuild_txg";
+    pub(crate) const REBUILD_TXG: &str = "rebuild_txg";
     /// Number: 1 if an administrator took the leaf offline.
     pub const OFFLINE: &str = "offline";
     /// Number: 1 if the leaf is faulted for good.
-    pub const FAULTED: &str = "faulted";
+    pub(crate) const FAULTED: &str = "faulted";
     /// Number: 1 if the leaf is degraded for good.
-    pub const DEGRADED: &str = "degraded";
+    pub(crate) const DEGRADED: &str = "degraded";
     /// Number: 1 if the device was pulled from the machine.
-    pub const REMOVED: &str = "removed";
+    pub(crate) const REMOVED: &str = "removed";
     /// Number: 1 if the spare returns to its list once the original device is resilvered.
-    pub const UNSPARE: &str = "unspare";
+    pub(crate) const UNSPARE: &str = "unspare";
     /// String: why the leaf is faulted for good.
-    pub const AUX_STATE: &str = "aux_state";
+    pub(crate) const AUX_STATE: &str = "aux_state";
     /// Number: guid of the vdev before a split, while that is under way.
-    pub const ORIG_GUID: &str = "orig_guid";
+    pub(crate) const ORIG_GUID: &str = "orig_guid";
     /// Object: the ZAP of the root vdev.
-    pub const VDEV_ZAP_ROOT: &str = "com.klarasystems:vdev_zap_root";
+    pub(crate) const VDEV_ZAP_ROOT: &str = "com.klarasystems:vdev_zap_root";
     /// Object: the ZAP of a top-level vdev ([`super::top_vdev`]).
-    pub const VDEV_ZAP_TOP: &str = "com.delphix:vdev_zap_top";
+    pub(crate) const VDEV_ZAP_TOP: &str = "com.delphix:vdev_zap_top";
     /// Object: the ZAP of a leaf ([`super::leaf_vdev`]).
-    pub const VDEV_ZAP_LEAF: &str = "com.delphix:vdev_zap_leaf";
+    pub(crate) const VDEV_ZAP_LEAF: &str = "com.delphix:vdev_zap_leaf";
     /// Object: the mapping of a removed vdev.
-    pub const INDIRECT_OBJECT: &str = "com.delphix:indirect_object";
+    pub(crate) const INDIRECT_OBJECT: &str = "com.delphix:indirect_object";
     /// Object: the births in the mapping of a removed vdev.
-    pub const INDIRECT_BIRTHS: &str = "com.delphix:indirect_births";
+    pub(crate) const INDIRECT_BIRTHS: &str = "com.delphix:indirect_births";
     /// Number of the vdev that was removed before this one.
-    pub const PREV_INDIRECT_VDEV: &str = "com.delphix:prev_indirect_vdev";
+    pub(crate) const PREV_INDIRECT_VDEV: &str = "com.delphix:prev_indirect_vdev";
     /// Flag of a leaf: its resilver waits for the one under way.
-    pub const RESILVER_DEFER: &str = "com.datto:resilver_defer";
+    pub(crate) const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 }
 
 /// The master node of a file system: a ZAP (docs/on-disk/23-zpl.md, section 1). The names of the properties

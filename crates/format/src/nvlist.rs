@@ -23,13 +23,13 @@ use crate::{DecodeError, Endian};
 use reader::Reader;
 
 /// Deepest nesting that a reader accepts.
-pub const DEPTH_MAX: u32 = 20;
+pub(crate) const DEPTH_MAX: u32 = 20;
 /// Longest name in bytes: native encoding counts it and its NUL in 15 bits.
-pub const NAME_MAX: usize = 32766;
+pub(crate) const NAME_MAX: usize = 32766;
 /// List flag: no two pairs have one name.
-pub const FLAG_UNIQUE_NAME: u32 = 1;
+pub(crate) const FLAG_UNIQUE_NAME: u32 = 1;
 /// List flag: no two pairs have one name and type.
-pub const FLAG_UNIQUE_NAME_TYPE: u32 = 2;
+pub(crate) const FLAG_UNIQUE_NAME_TYPE: u32 = 2;
 
 const WHAT: &str = "nvlist";
 
@@ -129,7 +129,7 @@ pub enum NvValue {
 
 impl NvValue {
     /// The type number stored on disk.
-    pub fn type_id(&self) -> u32 {
+    pub(crate) fn type_id(&self) -> u32 {
         match self {
             NvValue::Boolean => id::BOOLEAN,
             NvValue::Byte(_) => id::BYTE,
@@ -293,7 +293,7 @@ impl Pair {
 pub struct NvList {
     pairs: Vec<Pair>,
     /// The bits `FLAG_…`, kept as they were stored.
-    pub flags: u32,
+    pub(crate) flags: u32,
 }
 
 impl Default for NvList {
@@ -334,7 +334,7 @@ impl NvList {
     ///
     /// # Errors
     /// As [`NvList::decode`].
-    pub fn decode_xdr_body(bytes: &[u8]) -> Result<NvList, DecodeError> {
+    pub(crate) fn decode_xdr_body(bytes: &[u8]) -> Result<NvList, DecodeError> {
         xdr::decode(&mut Reader::new(bytes, Endian::Big))
     }
 
@@ -420,7 +420,7 @@ impl NvList {
     }
 
     /// The array of `u64` with this name.
-    pub fn u64s(&self, name: impl AsRef<[u8]>) -> Option<&[u64]> {
+    pub(crate) fn u64s(&self, name: impl AsRef<[u8]>) -> Option<&[u64]> {
         match self.get(name) {
             Some(NvValue::Uint64Array(x)) => Some(x),
             _ => None,
@@ -436,12 +436,12 @@ impl NvList {
     }
 
     /// The bytes of the string with this name, UTF-8 or not.
-    pub fn string_bytes(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
+    pub(crate) fn string_bytes(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
         self.get(name).and_then(NvValue::string_bytes)
     }
 
     /// The array of bytes (`BYTE` or `UINT8` elements) with this name.
-    pub fn bytes(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
+    pub(crate) fn bytes(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
         match self.get(name) {
             Some(NvValue::ByteArray(x) | NvValue::Uint8Array(x)) => Some(x),
             _ => None,
@@ -449,7 +449,7 @@ impl NvList {
     }
 
     /// True if there is a bare boolean or a true one with this name.
-    pub fn flag(&self, name: impl AsRef<[u8]>) -> bool {
+    pub(crate) fn flag(&self, name: impl AsRef<[u8]>) -> bool {
         matches!(self.get(name), Some(NvValue::Boolean | NvValue::BooleanValue(true)))
     }
 

@@ -93,7 +93,7 @@ const FIXED: u16 = 16;
 
 impl Attr {
     /// The attribute of this name.
-    pub fn from_name(name: &[u8]) -> Option<Attr> {
+    pub(crate) fn from_name(name: &[u8]) -> Option<Attr> {
         Attr::ALL.iter().copied().find(|attr| attr.name().as_bytes() == name)
     }
 
@@ -123,7 +123,7 @@ pub enum SaSwap {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
     /// Name of the attribute, such as `ZPL_SIZE`.
-    pub name: Vec<u8>,
+    pub(crate) name: Vec<u8>,
     /// The attribute, if it is one we know.
     pub attr: Option<Attr>,
     /// Number by which layouts name the attribute.
@@ -351,7 +351,7 @@ impl<'a> SaBuffer<'a> {
     }
 
     /// The decoded header of the buffer.
-    pub fn header(&self) -> SaHeader {
+    pub(crate) fn header(&self) -> SaHeader {
         self.header
     }
 

@@ -35,11 +35,11 @@ pub enum ScanState {
 }
 
 /// The scan goes over the dataset again.
-pub const SCAN_FLAG_VISIT_AGAIN: u64 = 1;
+pub(crate) const SCAN_FLAG_VISIT_AGAIN: u64 = 1;
 /// Flag: the scan is paused.
 pub const SCAN_FLAG_PAUSED: u64 = 2;
 /// Every block is read, regardless of the state of its dataset.
-pub const SCAN_FLAG_THOROUGH: u64 = 4;
+pub(crate) const SCAN_FLAG_THOROUGH: u64 = 4;
 
 fn func(id: u64) -> Result<ScanFunc, DecodeError> {
     Ok(match id {
@@ -251,34 +251,34 @@ impl ErrorScrubPhys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RebuildPhys {
     /// Whether the rebuild runs, has finished or was cancelled.
-    pub state: RebuildState,
+    pub(crate) state: RebuildState,
     /// All data below this offset has been copied.
-    pub last_offset: u64,
+    pub(crate) last_offset: u64,
     /// Blocks born after this txg were missing.
-    pub min_txg: Txg,
+    pub(crate) min_txg: Txg,
     /// Blocks born up to this txg were missing.
-    pub max_txg: Txg,
+    pub(crate) max_txg: Txg,
     /// Seconds since 1970 of its start.
-    pub start_time: u64,
+    pub(crate) start_time: u64,
     /// Seconds since 1970 of its end.
-    pub end_time: u64,
+    pub(crate) end_time: u64,
     /// Time that the rebuild has taken, in milliseconds.
-    pub scan_time_ms: u64,
+    pub(crate) scan_time_ms: u64,
     /// Bytes of allocated segments passed.
-    pub bytes_scanned: u64,
+    pub(crate) bytes_scanned: u64,
     /// Number of bytes that were written as repairs.
-    pub bytes_issued: u64,
+    pub(crate) bytes_issued: u64,
     /// Number of bytes that were rebuilt.
-    pub bytes_rebuilt: u64,
+    pub(crate) bytes_rebuilt: u64,
     /// Bytes to do in all.
-    pub bytes_est: u64,
+    pub(crate) bytes_est: u64,
     /// Number of errors that were met.
-    pub errors: u64,
+    pub(crate) errors: u64,
 }
 
 /// How far a rebuild got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RebuildState {
+pub(crate) enum RebuildState {
     /// No rebuild was ever started.
     None,
     /// Running, or to be resumed.
@@ -294,7 +294,7 @@ impl RebuildPhys {
     ///
     /// # Errors
     /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an unknown state.
-    pub fn from_words(words: &[u64]) -> Result<RebuildPhys, DecodeError> {
+    pub(crate) fn from_words(words: &[u64]) -> Result<RebuildPhys, DecodeError> {
         let w: [u64; 12] = extend("rebuild", words)?;
         let state = match w[0] {
             0 => RebuildState::None,
@@ -320,7 +320,7 @@ impl RebuildPhys {
     }
 
     /// Encodes the array of twelve words.
-    pub fn to_words(&self) -> [u64; 12] {
+    pub(crate) fn to_words(&self) -> [u64; 12] {
         [
             self.state as u64,
             self.last_offset,
@@ -377,7 +377,7 @@ impl RemovalPhys {
     }
 
     /// Encodes the array of seven words.
-    pub fn to_words(&self) -> [u64; 7] {
+    pub(crate) fn to_words(&self) -> [u64; 7] {
         let id = |vdev: Option<VdevId>| vdev.map_or(u64::MAX, |vdev| vdev.0.into());
         [
             self.state as u64,
@@ -395,11 +395,11 @@ impl RemovalPhys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CondensingPhys {
     /// The top-level vdev that was removed.
-    pub vdev: VdevId,
+    pub(crate) vdev: VdevId,
     /// Space map of what was obsolete at the start.
-    pub previous_obsolete: ObjectId,
+    pub(crate) previous_obsolete: ObjectId,
     /// The object of the mapping that condensing writes.
-    pub next_mapping: ObjectId,
+    pub(crate) next_mapping: ObjectId,
 }
 
 impl CondensingPhys {
@@ -417,7 +417,7 @@ impl CondensingPhys {
     }
 
     /// Encodes the array of three words.
-    pub fn to_words(&self) -> [u64; 3] {
+    pub(crate) fn to_words(&self) -> [u64; 3] {
         [self.vdev.0.into(), self.previous_obsolete.0, self.next_mapping.0]
     }
 }

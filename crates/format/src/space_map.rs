@@ -13,7 +13,7 @@ use crate::endian::{bits, with_bits};
 use crate::{DecodeError, Endian, VdevId};
 
 /// Bytes of the bonus without a histogram.
-pub const PHYS_SIZE_OLD: usize = 24;
+pub(crate) const PHYS_SIZE_OLD: usize = 24;
 /// Bytes of the bonus with a histogram.
 pub const PHYS_SIZE: usize = 320;
 /// Number of buckets in the histogram.
@@ -111,7 +111,7 @@ pub enum Entry {
 
 impl Entry {
     /// The entry that fills the last word of a block.
-    pub const PADDING: Entry = Entry::Debug { action: MapType::Alloc, pass: 0, txg: 0 };
+    pub(crate) const PADDING: Entry = Entry::Debug { action: MapType::Alloc, pass: 0, txg: 0 };
 
     /// Whether the entry is padding at the end of a block.
     pub fn is_padding(&self) -> bool {

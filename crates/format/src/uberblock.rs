@@ -11,7 +11,7 @@ use crate::units::SECTOR_SHIFT;
 use crate::{BlockPtr, DecodeError, Endian, Txg};
 
 /// Magic number of an uberblock.
-pub const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
+pub(crate) const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
 /// Marks that the multihost words are there.
 pub const MMP_MAGIC: u64 = 0xa11c_ea11;
 /// Number of 64-bit words of an uberblock.
@@ -64,15 +64,15 @@ pub struct ReflowInfo {
 
 impl ReflowInfo {
     /// The scratch area is not in use.
-    pub const NOT_IN_USE: u8 = 0;
+    pub(crate) const NOT_IN_USE: u8 = 0;
     /// The scratch area holds the rows below `offset`; their real place may be half written.
     pub const SCRATCH_VALID: u8 = 1;
     /// The scratch area was copied back.
-    pub const SYNCED: u8 = 2;
+    pub(crate) const SYNCED: u8 = 2;
     /// The scratch area was copied back while importing.
-    pub const SYNCED_ON_IMPORT: u8 = 3;
+    pub(crate) const SYNCED_ON_IMPORT: u8 = 3;
     /// The copy has gone beyond the scratch area.
-    pub const SYNCED_BY_REFLOW: u8 = 4;
+    pub(crate) const SYNCED_BY_REFLOW: u8 = 4;
 
     fn from_word(word: u64) -> Result<ReflowInfo, DecodeError> {
         let state = bits(word, 55, 9);
@@ -149,7 +149,7 @@ impl Uberblock {
     }
 
     /// The 27 words in host order.
-    pub fn to_words(&self) -> [u64; UBERBLOCK_WORDS] {
+    pub(crate) fn to_words(&self) -> [u64; UBERBLOCK_WORDS] {
         let mmp = self.mmp.map_or([0; 3], |m| [MMP_MAGIC, m.delay_ns, m.config]);
         let head = [UBERBLOCK_MAGIC, self.version, self.txg.0, self.guid_sum, self.timestamp];
         let tail = [self.checkpoint_txg.0, self.reflow.to_word()];

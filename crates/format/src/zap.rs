@@ -32,7 +32,7 @@ pub const LEAF_MAGIC: u32 = 0x02AB_1EAF;
 /// Bytes of a micro ZAP's header and of each of its entries.
 pub const MICRO_ENTRY_SIZE: usize = 64;
 /// Largest micro ZAP: 1 MiB, with the feature `large_microzap`.
-pub const MICRO_MAX: usize = 1 << 20;
+pub(crate) const MICRO_MAX: usize = 1 << 20;
 /// Bytes of a leaf's chunk.
 pub const CHUNK_SIZE: usize = 24;
 /// Data bytes of an array chunk.
@@ -309,7 +309,7 @@ pub struct LeafEntry {
     /// Bytes of each integer of the value: 1, 2, 4 or 8.
     pub int_size: u8,
     /// The next entry of the bucket.
-    pub next: u16,
+    pub(crate) next: u16,
     /// First chunk of the name.
     pub name_chunk: u16,
     /// Bytes of the name with its NUL, or words of the key.
@@ -317,7 +317,7 @@ pub struct LeafEntry {
     /// First chunk of the value.
     pub value_chunk: u16,
     /// Number of integers in the value.
-    pub value_len: u16,
+    pub(crate) value_len: u16,
     /// Distinguishes entries of equal hash.
     pub cd: u32,
     /// The 64-bit hash of the name.
@@ -422,7 +422,7 @@ impl<'a> Leaf<'a> {
     ///
     /// # Errors
     /// [`DecodeError::Field`] if the chunk is no entry, or its sizes or its hash do not fit the leaf.
-    pub fn entry(&self, chunk: u16) -> Result<LeafEntry, DecodeError> {
+    pub(crate) fn entry(&self, chunk: u16) -> Result<LeafEntry, DecodeError> {
         const WHAT: &str = "ZAP entry";
         let raw = self.chunk(chunk)?;
         let (kind, int_size) = (raw[0], raw[1]);

@@ -25,13 +25,13 @@ use std::ops::Range;
 /// Bytes of the chain structure.
 pub const CHAIN_SIZE: usize = 184;
 /// Marks the chain structure; the same number marks the trailers of labels.
-pub const CHAIN_MAGIC: u64 = crate::label::TRAILER_MAGIC;
+pub(crate) const CHAIN_MAGIC: u64 = crate::label::TRAILER_MAGIC;
 /// Unit in which blocks of the newer kind are written.
 pub const WRITE_UNIT: usize = 4096;
 /// Bytes of a record's header.
-pub const RECORD_HEADER: usize = 32;
+pub(crate) const RECORD_HEADER: usize = 32;
 /// Longest name, with the feature `longname`.
-pub const NAME_MAX: usize = 1023;
+pub(crate) const NAME_MAX: usize = 1023;
 /// Bit of a record's type: its names are looked up regardless of case.
 const TX_CI: u64 = 1 << 63;
 
@@ -203,13 +203,13 @@ kinds! {
 
 impl RecordKind {
     /// The number stored on disk.
-    pub fn id(self) -> u64 {
+    pub(crate) fn id(self) -> u64 {
         self as u64
     }
 
     /// Concerns one object, whose number is the first field, and may come out of order with changes of
     /// names.
-    pub fn is_per_object(self) -> bool {
+    pub(crate) fn is_per_object(self) -> bool {
         use RecordKind as K;
         matches!(
             self,
@@ -239,7 +239,7 @@ pub struct RawRecord<'a> {
     /// The bytes of the record, its header included.
     pub bytes: &'a [u8],
     /// Byte order of the writer.
-    pub order: Endian,
+    pub(crate) order: Endian,
 }
 
 impl<'a> RawRecord<'a> {

@@ -21,7 +21,7 @@ pub const FLAG_ACL_AUTO_INHERIT: u64 = 0x40;
 /// Flag: the ACL denies no user execution.
 pub const FLAG_NO_EXECS_DENIED: u64 = 0x100;
 /// Flag: a scan stamp follows the legacy znode.
-pub const FLAG_BONUS_SCANSTAMP: u64 = 0x80;
+pub(crate) const FLAG_BONUS_SCANSTAMP: u64 = 0x80;
 /// Flag: read-only, as a DOS attribute.
 pub const FLAG_READONLY: u64 = 1 << 32;
 /// Flag: hidden, as a DOS attribute.
@@ -131,9 +131,9 @@ impl DirentValue {
     }
 }
 
-/// Turns a legacy znode from `order` into the other one. What follows it in the bonus (a link's target, a
+/// Swaps the byte order of a legacy znode in `order`. The rest of the bonus (a link's target, a
 /// scan stamp) is bytes.
-pub fn turn(bonus: &mut [u8], order: Endian) {
+pub(crate) fn turn(bonus: &mut [u8], order: Endian) {
     let Some(znode) = bonus.get_mut(..ZNODE_SIZE) else { return };
     let version = order.get_u16(znode, ACL_AT + 12);
     let (words, acl) = znode.split_at_mut(ACL_AT);
@@ -249,9 +249,9 @@ pub struct LegacyZnode {
     /// The group, as a FUID.
     pub gid: u64,
     /// The ACL as stored; [`LegacyZnode::decode_acl`] decodes it.
-    pub acl: [u8; 88],
+    pub(crate) acl: [u8; 88],
     /// Byte order of the znode.
-    pub order: Endian,
+    pub(crate) order: Endian,
 }
 
 impl LegacyZnode {

@@ -55,7 +55,7 @@ pub fn start_trim_thread() {
 
 /// Bytes of large buffers in use, and bytes of free ones whose pages are resident.
 #[must_use]
-pub fn large_bytes() -> (usize, usize) {
+pub(crate) fn large_bytes() -> (usize, usize) {
     LARGE.bytes()
 }
 

@@ -111,7 +111,7 @@ pub struct Probe {
     /// Parts that are absent or damaged.
     pub problems: Vec<LabelProblem>,
     /// Bytes of the whole device.
-    pub device_size: u64,
+    pub(crate) device_size: u64,
 }
 
 impl Probe {

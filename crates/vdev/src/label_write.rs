@@ -155,8 +155,8 @@ pub fn write_uberblocks(leaves: &[(&dyn Device, Ashift)], uberblock: &Uberblock)
 }
 
 /// Makes the labels at the end of a device that has grown, but for their configuration, which the pool
-/// writes: boot environment and uberblocks are those of the first label, and overwrite the contents of their new
-/// place. Flushes.
+/// writes: boot environment and uberblocks are those of the first label, and overwrite the contents of their
+/// new place. Flushes.
 ///
 /// # Errors
 /// [`LabelWriteError`] if the device is too small, or a write or flush fails.

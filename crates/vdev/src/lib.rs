@@ -16,6 +16,11 @@
 //! - Bytes from a disk are checked before they are used as numbers; nothing here panics on them.
 //! - Memory is bounded by the block size limit of 16 MiB, also for a pointer that claims more.
 //! - No block is called right that the caller's `verify` has not accepted.
+//!
+//! # State of the process
+//! The devices, the clock and the random numbers of a session come from its [`Env`]. Shared by all sessions
+//! of a process are: the parameters ([`tunable`]), idle io_uring instances and idle buffers ([`device`]), and
+//! for each thread the priority under which its requests are counted ([`Doing`](tree::Doing)).
 
 pub mod device;
 pub mod env;

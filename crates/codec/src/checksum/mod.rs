@@ -20,7 +20,8 @@ pub use trailer::{
     BodySum, TRAILER_MAGIC, TRAILER_SIZE, gang_verifier, verify_gang_header, verify_trailer,
     write_gang_header, write_trailer,
 };
-pub use zil::{CHAIN_SIZE, verify_zil, write_zil};
+pub(crate) use zil::CHAIN_SIZE;
+pub use zil::{verify_zil, write_zil};
 
 use aws_lc_rs::digest;
 use format::{BlockPtr, BpKind, Checksum, ChecksumId, Endian, ObjType};
@@ -152,7 +153,7 @@ pub fn shorten(id: ChecksumId, full: Checksum) -> [u64; 2] {
 }
 
 /// The checksum words of a protected block: the shortened checksum and the MAC.
-pub fn with_mac(id: ChecksumId, full: Checksum, mac: &[u8; 16]) -> Checksum {
+pub(crate) fn with_mac(id: ChecksumId, full: Checksum, mac: &[u8; 16]) -> Checksum {
     let [a, b] = shorten(id, full);
     let [c, d] = mac_words(mac);
     Checksum([a, b, c, d])

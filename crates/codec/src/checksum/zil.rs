@@ -9,7 +9,7 @@ use super::{fletcher, is_shortened, mac_words, shorten};
 use format::{BlockPtr, Checksum, ChecksumId, Endian};
 
 /// Bytes of the chain structure: padding, next pointer, used bytes, checksum.
-pub const CHAIN_SIZE: usize = 184;
+pub(crate) const CHAIN_SIZE: usize = 184;
 /// Where `nused` stands in the chain structure.
 const NUSED: usize = 136;
 /// Where the checksum stands in the chain structure.

@@ -19,9 +19,8 @@ mod zstd;
 
 pub use error::DecompressError;
 
-pub use self::zstd::{
-    ZSTD_HEADER, ZstdHeader, level_from_byte as zstd_level_from_byte, level_to_byte as zstd_level_to_byte,
-};
+pub(crate) use self::zstd::{ZSTD_HEADER, level_to_byte as zstd_level_to_byte};
+pub use self::zstd::{ZstdHeader, level_from_byte as zstd_level_from_byte};
 
 use format::CompressionId;
 

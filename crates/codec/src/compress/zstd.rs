@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, FrameFormat, ResetDirective};
 
 /// Bytes of the header in front of the frame: its size, the version and the level.
-pub const ZSTD_HEADER: usize = 8;
+pub(crate) const ZSTD_HEADER: usize = 8;
 const ID: CompressionId = CompressionId::Zstd;
 /// The level that `compression=zstd` stands for.
 const DEFAULT_LEVEL: i32 = 3;
@@ -48,7 +48,7 @@ thread_local! {
 
 /// The byte that stands for a level in block headers and properties, and the level that it stands for:
 /// the nearest one, as not all fast levels have a number.
-pub fn level_to_byte(level: i32) -> (i32, u8) {
+pub(crate) fn level_to_byte(level: i32) -> (i32, u8) {
     match level {
         0 => (DEFAULT_LEVEL, DEFAULT_LEVEL as u8),
         1.. => (level.min(19), level.min(19) as u8),
@@ -77,7 +77,7 @@ pub struct ZstdHeader {
 }
 
 impl ZstdHeader {
-    /// Reads the header of an image. Which order the second word has tells its first byte of zeros, as the
+    /// Reads the header of an image. The second word has either order; its byte of zeros states which, as the
     /// version has one (docs/on-disk/13-checksums-compression.md, section 2.6).
     pub fn decode(image: &[u8]) -> Option<ZstdHeader> {
         let (size, rest) = image.split_first_chunk::<4>()?;

@@ -76,7 +76,7 @@ impl DataKey {
     }
 
     /// Identity of the master key.
-    pub fn guid(&self) -> u64 {
+    pub(crate) fn guid(&self) -> u64 {
         self.guid
     }
 
@@ -125,7 +125,7 @@ impl DataKey {
     }
 
     /// HMAC-SHA512 of `parts`, one after the other.
-    pub fn hmac(&self, parts: &[&[u8]]) -> [u8; 64] {
+    pub(crate) fn hmac(&self, parts: &[&[u8]]) -> [u8; 64] {
         let mut context = hmac::Context::with_key(&self.hmac);
         for part in parts {
             context.update(part);
@@ -134,12 +134,12 @@ impl DataKey {
     }
 
     /// SHA-512 of `parts`, one after the other: no key is involved.
-    pub fn sha512(parts: &[&[u8]]) -> [u8; 64] {
+    pub(crate) fn sha512(parts: &[&[u8]]) -> [u8; 64] {
         sha512(parts)
     }
 
     /// Salt and IV of a block that is to be deduplicated: equal data gets equal ones.
-    pub fn dedup_params(&self, plain: &[u8]) -> ([u8; SALT_LEN], [u8; IV_LEN]) {
+    pub(crate) fn dedup_params(&self, plain: &[u8]) -> ([u8; SALT_LEN], [u8; IV_LEN]) {
         let digest = self.hmac(&[plain]);
         let mut salt = [0; SALT_LEN];
         salt.copy_from_slice(&digest[..SALT_LEN]);

@@ -24,19 +24,19 @@ use std::num::NonZeroU32;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Bytes of a wrapping key, and of the slot of a master key.
-pub const KEY_LEN: usize = 32;
+pub(crate) const KEY_LEN: usize = 32;
 /// Bytes of the key of all HMACs.
-pub const HMAC_KEY_LEN: usize = 64;
+pub(crate) const HMAC_KEY_LEN: usize = 64;
 /// Bytes of a nonce (an initialization vector).
-pub const IV_LEN: usize = 12;
+pub(crate) const IV_LEN: usize = 12;
 /// Bytes of an AEAD's tag.
-pub const MAC_LEN: usize = 16;
+pub(crate) const MAC_LEN: usize = 16;
 /// Bytes that choose a block key.
-pub const SALT_LEN: usize = 8;
+pub(crate) const SALT_LEN: usize = 8;
 /// The newest version of a key object.
-pub const KEY_VERSION: u64 = 1;
+pub(crate) const KEY_VERSION: u64 = 1;
 /// Most rounds of a passphrase that are computed: some tens of seconds. The default is 350 000.
-pub const ITERATIONS_MAX: u64 = 100_000_000;
+pub(crate) const ITERATIONS_MAX: u64 = 100_000_000;
 
 /// Why something cannot be decrypted or authenticated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -128,7 +128,7 @@ impl Suite {
     }
 
     /// The value of the property `encryption`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Suite::Aes128Ccm => "aes-128-ccm",
             Suite::Aes192Ccm => "aes-192-ccm",
@@ -260,7 +260,7 @@ impl KeyObject {
 }
 
 /// SHA-512 of `parts`, one after the other.
-pub fn sha512(parts: &[&[u8]]) -> [u8; 64] {
+pub(crate) fn sha512(parts: &[&[u8]]) -> [u8; 64] {
     let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA512);
     for part in parts {
         context.update(part);

@@ -4,7 +4,7 @@
 //! columns stream by, and so does the solution for lost columns. Nothing is read twice.
 
 /// Largest number of parity columns.
-pub const PARITY_MAX: usize = 3;
+pub(crate) const PARITY_MAX: usize = 3;
 
 /// The polynomial x^8 + x^4 + x^3 + x^2 + 1 without its highest term.
 pub(crate) const POLYNOMIAL: u8 = 0x1d;

@@ -15,11 +15,11 @@
 pub(crate) mod kernels;
 
 use crate::simd;
-pub use kernels::PARITY_MAX;
+pub(crate) use kernels::PARITY_MAX;
 use kernels::{Goal, Job};
 
 /// Most data columns: powers of the generator repeat after 255.
-pub const DATA_MAX: usize = 255;
+pub(crate) const DATA_MAX: usize = 255;
 
 /// Columns that no RAID-Z map has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

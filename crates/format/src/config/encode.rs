@@ -129,7 +129,7 @@ impl PoolConfig {
 
 impl VdevNode {
     /// The vdev and all below as a list: the root, or a top-level vdev.
-    pub fn to_nvlist(&self, form: ConfigForm) -> NvList {
+    pub(crate) fn to_nvlist(&self, form: ConfigForm) -> NvList {
         let is_root = self.kind == VdevKind::Root;
         self.node(form, if is_root { Position::Root } else { Position::Top })
     }

@@ -6,7 +6,7 @@ use crate::{Ashift, DecodeError, NvList, ObjectId, Txg, VdevGuid, VdevId};
 
 /// Levels of a vdev tree, root included. Real trees have at most five; a label cannot hold more
 /// than its list may nest.
-pub const VDEV_DEPTH_MAX: usize = 16;
+pub(crate) const VDEV_DEPTH_MAX: usize = 16;
 
 /// The type of a vdev in a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ const KIND_NAMES: [(VdevKind, &str); 14] = [
 
 impl VdevKind {
     /// The kind with this name in configurations.
-    pub fn from_name(name: &str) -> Option<VdevKind> {
+    pub(crate) fn from_name(name: &str) -> Option<VdevKind> {
         KIND_NAMES.iter().find(|(_, text)| *text == name).map(|(kind, _)| *kind)
     }
 
@@ -78,7 +78,7 @@ impl VdevKind {
     }
 
     /// Every child holds the same bytes at the same offsets.
-    pub fn is_mirror_like(self) -> bool {
+    pub(crate) fn is_mirror_like(self) -> bool {
         matches!(self, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare)
     }
 }
@@ -110,7 +110,7 @@ pub struct VdevNode {
     /// The place where the device is plugged in.
     pub phys_path: Option<String>,
     /// The sysfs path of its slot in an enclosure.
-    pub enc_path: Option<String>,
+    pub(crate) enc_path: Option<String>,
     /// The partition table is the pool's own.
     pub whole_disk: bool,
     /// Parity columns of raidz and dRAID; 0 elsewhere.
@@ -120,7 +120,7 @@ pub struct VdevNode {
     /// Allocatable bytes of a top-level vdev, 0 elsewhere.
     pub asize: u64,
     /// Smallest allocation in bytes, if recorded.
-    pub min_alloc: Option<u64>,
+    pub(crate) min_alloc: Option<u64>,
     /// Object that maps metaslabs to space maps; 0: not allocating yet.
     pub metaslab_array: ObjectId,
     /// log2 of the size of a metaslab.
@@ -142,11 +142,11 @@ pub struct VdevNode {
     /// The device was pulled from the machine.
     pub removed: bool,
     /// The spare goes back once the original is resilvered.
-    pub unspare: bool,
+    pub(crate) unspare: bool,
     /// Was not there when the configuration was written.
     pub not_present: bool,
     /// The top-level slot is empty since its vdev was removed.
-    pub is_hole: bool,
+    pub(crate) is_hole: bool,
     /// Object with the space map of txgs that this leaf missed; 0 if none.
     pub dtl: ObjectId,
     /// Txg in which it was added.
@@ -182,7 +182,7 @@ pub struct VdevNode {
     /// Why a leaf is faulted for good: `external` or `err_exceeded`.
     pub aux_state: Option<String>,
     /// Guid before a split, while that runs.
-    pub orig_guid: Option<VdevGuid>,
+    pub(crate) orig_guid: Option<VdevGuid>,
     /// The vdevs below, in order.
     pub children: Vec<VdevNode>,
 }

@@ -52,17 +52,17 @@ pub mod xat {
     /// The flag that excludes the file from dumps is set.
     pub const NODUMP: u64 = 0x100;
     /// The opaque flag is set.
-    pub const OPAQUE: u64 = 0x200;
+    pub(crate) const OPAQUE: u64 = 0x200;
     /// The flag of files in quarantine is set.
-    pub const AV_QUARANTINED: u64 = 0x400;
+    pub(crate) const AV_QUARANTINED: u64 = 0x400;
     /// Changed since the last virus scan.
-    pub const AV_MODIFIED: u64 = 0x800;
+    pub(crate) const AV_MODIFIED: u64 = 0x800;
     /// Stamp of the virus scanner.
-    pub const AV_SCANSTAMP: u64 = 0x1000;
+    pub(crate) const AV_SCANSTAMP: u64 = 0x1000;
     /// The flag of reparse points is set.
-    pub const REPARSE: u64 = 0x2000;
+    pub(crate) const REPARSE: u64 = 0x2000;
     /// Bit of the mask: the generation is set.
-    pub const GENERATION: u64 = 0x4000;
+    pub(crate) const GENERATION: u64 = 0x4000;
     /// The offline flag is set.
     pub const OFFLINE: u64 = 0x8000;
     /// The sparse flag is set.

@@ -8,7 +8,7 @@ use crate::{BlockPtr, Endian};
 
 impl Body {
     /// The kind of record that says this.
-    pub fn kind(&self) -> RecordKind {
+    pub(crate) fn kind(&self) -> RecordKind {
         use RecordKind as K;
         match self {
             Body::Create(create) => create.kind(),

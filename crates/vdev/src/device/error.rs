@@ -2,6 +2,9 @@
 
 use format::DeviceOffset;
 use rustix::io::Errno;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
 
 /// The operation of a device that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -30,6 +33,50 @@ pub enum Holder {
     Process(u32),
 }
 
+/// An error of a source that is not the operating system, such as the answer of an object store. Two of them
+/// are equal if they are the same error.
+#[derive(Debug, Clone)]
+pub struct SourceError(Arc<dyn Error + Send + Sync>);
+
+impl SourceError {
+    /// Wraps an error of a source. Its text must say what the source refused.
+    pub fn new(error: impl Error + Send + Sync + 'static) -> SourceError {
+        SourceError(Arc::new(error))
+    }
+}
+
+impl PartialEq for SourceError {
+    fn eq(&self, other: &SourceError) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SourceError {}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for SourceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// What refused a request: the operating system, or a source of another kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// An error number of the operating system.
+    #[error(transparent)]
+    System(#[from] Errno),
+    /// The error of a source that is not the operating system.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+}
+
 /// Why a device could not be opened, read or written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -49,11 +96,11 @@ pub enum DeviceError {
     /// The source failed to open it, for a reason of its own.
     #[error("{cause}")]
     Open {
-        /// The error of the operating system.
+        /// What the operating system or the source reported.
         #[source]
-        cause: Errno,
+        cause: Cause,
     },
-    /// A request failed in the operating system, or on a simulated disk.
+    /// A request failed in the operating system, in the source, or on a simulated disk.
     #[error("{len} bytes at {at}: {cause}")]
     Io {
         /// The operation that failed.
@@ -62,9 +109,9 @@ pub enum DeviceError {
         at: DeviceOffset,
         /// Number of bytes of the request.
         len: usize,
-        /// The error of the operating system.
+        /// What the operating system or the source reported.
         #[source]
-        cause: Errno,
+        cause: Cause,
     },
     /// The request reaches past the end of the device.
     #[error("{len} bytes at {at} are not within a device of {size}")]
@@ -115,7 +162,7 @@ impl DeviceError {
 /// The outcome of a flush: success where the device reports that it has no volatile cache to flush.
 pub(crate) fn flush_is_supported(outcome: Result<(), DeviceError>) -> Result<(), DeviceError> {
     match outcome {
-        Err(DeviceError::Io { op: IoOp::Flush, cause: Errno::OPNOTSUPP, .. }) => Ok(()),
+        Err(DeviceError::Io { op: IoOp::Flush, cause: Cause::System(Errno::OPNOTSUPP), .. }) => Ok(()),
         outcome => outcome,
     }
 }

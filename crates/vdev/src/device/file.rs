@@ -12,7 +12,7 @@
 //! - Requests that `O_DIRECT` refuses (alignment, file systems without it, the odd tail of a file)
 //!   go through the page cache; the caller sees no difference.
 
-use super::error::{DeviceError, Holder, IoOp};
+use super::error::{Cause, DeviceError, Holder, IoOp};
 use super::interface::{Device, ReadRequest, WriteRequest, check_range, size_of_parts};
 use super::raw::{Bounce, RawTarget, io_error};
 #[cfg(target_os = "linux")]
@@ -131,7 +131,7 @@ impl FileDevice {
     }
 
     /// Whether this is a block device rather than a file.
-    pub fn is_block_device(&self) -> bool {
+    pub(crate) fn is_block_device(&self) -> bool {
         self.is_block
     }
 
@@ -150,7 +150,7 @@ impl FileDevice {
             write_full(&direct.fd, &target.aligned_copy(parts, at)?, at)
         };
         match result {
-            Err(DeviceError::Io { cause: Errno::INVAL, .. }) => None,
+            Err(DeviceError::Io { cause: Cause::System(Errno::INVAL), .. }) => None,
             result => Some(result),
         }
     }
@@ -335,7 +335,7 @@ fn open_error(path: &Path, cause: Errno) -> DeviceError {
         Errno::ISDIR => DeviceError::IsFolder,
         Errno::NOTBLK => DeviceError::NotADevice,
         Errno::ACCESS | Errno::PERM => DeviceError::Denied,
-        cause => DeviceError::Open { cause },
+        cause => DeviceError::Open { cause: cause.into() },
     }
 }
 

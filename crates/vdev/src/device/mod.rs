@@ -1,6 +1,6 @@
 //! Devices: random access to the bytes of a leaf.
 //!
-//! [`Device`] is the interface through which everything above reads and writes leaves; devices are opened by
+//! [`Device`] is the interface through which all layers above read and write leaves; devices are opened by
 //! a [`DeviceSource`](crate::source::DeviceSource) only. Backends: [`mod@file`] (files and block devices),
 //! [`memory`], [`overlay`] (a read-only base with writes in memory), [`held`] (writes that are kept back
 //! until they are released), [`sim`] (faults and power cuts from a seed) and [`partition`] (a part of another
@@ -42,7 +42,7 @@ mod uring;
 
 pub use batch::{flush_across, read_across, write_across};
 pub(crate) use error::flush_is_supported;
-pub use error::{DeviceError, Holder, IoOp};
+pub use error::{Cause, DeviceError, Holder, IoOp, SourceError};
 pub use interface::{Device, ReadRequest, WriteRequest};
 pub use raw::RawTarget;
 

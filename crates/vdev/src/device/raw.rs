@@ -25,7 +25,7 @@ pub struct RawTarget<'a> {
 pub(super) fn io_error(op: IoOp, cause: Errno, at: u64, len: usize) -> DeviceError {
     match cause {
         Errno::NODEV | Errno::NXIO => DeviceError::Gone,
-        cause => DeviceError::Io { op, at: DeviceOffset(at), len, cause },
+        cause => DeviceError::Io { op, at: DeviceOffset(at), len, cause: cause.into() },
     }
 }
 

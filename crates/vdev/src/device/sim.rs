@@ -346,7 +346,7 @@ impl SimDisk {
     }
 
     /// Every read takes this much longer.
-    pub fn slow_down(&self, by: Duration) {
+    pub(crate) fn slow_down(&self, by: Duration) {
         self.lock().read_delay = by;
     }
 
@@ -584,7 +584,7 @@ impl SimDisk {
 }
 
 fn io(op: IoOp, at: DeviceOffset, len: usize) -> DeviceError {
-    DeviceError::Io { op, at, len, cause: Errno::IO }
+    DeviceError::Io { op, at, len, cause: Errno::IO.into() }
 }
 
 /// Counts down to the failures that were asked for.

@@ -86,7 +86,7 @@ impl Draid {
     }
 
     /// What it was made from.
-    pub fn params(&self) -> &DraidParams {
+    pub(crate) fn params(&self) -> &DraidParams {
         &self.params
     }
 
@@ -96,12 +96,12 @@ impl Draid {
     }
 
     /// Smallest allocation: one sector on every data column.
-    pub fn min_alloc(&self) -> u64 {
+    pub(crate) fn min_alloc(&self) -> u64 {
         self.params.ndata as u64 * self.sector
     }
 
     /// Space that a block takes.
-    pub fn asize(&self, psize: Psize) -> Option<Asize> {
+    pub(crate) fn asize(&self, psize: Psize) -> Option<Asize> {
         let rows = psize.0.div_ceil(self.min_alloc());
         Some(Asize(rows.checked_mul(self.group)?.checked_mul(self.sector)?))
     }

@@ -15,7 +15,7 @@ pub(super) const MBR_OF_GPT: u8 = 0xee;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
     /// Number in the table, from 1.
-    pub number: usize,
+    pub(crate) number: usize,
     /// First byte on the disk.
     pub start: DeviceOffset,
     /// Number of bytes of the partition.

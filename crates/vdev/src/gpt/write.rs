@@ -158,7 +158,7 @@ impl Plan {
     }
 }
 
-/// Partitions a whole disk; whatever was on it is no longer found. Gives the partition for the leaf. The
+/// Partitions a whole disk; former contents are no longer found. Returns the partition for the leaf. The
 /// table is durable when this returns, and the system was asked to take note of it; the device of the
 /// partition may appear a little later.
 ///

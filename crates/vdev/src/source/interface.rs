@@ -37,7 +37,14 @@ pub struct Listing {
 
 /// Identity of a device: equal for two names of one device of the same source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceId(pub(super) OsString);
+pub struct DeviceId(OsString);
+
+impl DeviceId {
+    /// The identity that a source gives to a device: any text that no other device of that source has.
+    pub fn new(id: impl Into<OsString>) -> DeviceId {
+        DeviceId(id.into())
+    }
+}
 
 /// A source of devices: opens them by name, lists them, and identifies them.
 pub trait DeviceSource: Send + Sync + Debug {

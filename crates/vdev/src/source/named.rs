@@ -100,7 +100,7 @@ impl DeviceSource for NamedDevices {
     }
 
     fn identity(&self, path: &Path) -> Option<DeviceId> {
-        Some(DeviceId(lock(&self.table).number_at(path)?.to_string().into()))
+        Some(DeviceId::new(lock(&self.table).number_at(path)?.to_string()))
     }
 
     fn is_held(&self, path: &Path) -> Result<bool, DeviceError> {

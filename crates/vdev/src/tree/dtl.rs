@@ -40,7 +40,7 @@ impl VdevTree {
         changed.map(|standing| standing.guid).collect()
     }
 
-    /// Takes txgs out of a leaf's DTL, after it got everything that was written in them, since `since` or
+    /// Takes txgs out of a leaf's DTL, after all blocks of them were written to it, since `since` or
     /// before the DTL was there; but for those of which something failed since [`VdevTree::begin_repairs`].
     /// Flushes the leaf first: what it only has in its cache it does not have.
     ///

@@ -29,7 +29,7 @@ pub struct VdevStatus {
     /// Whether the device is open.
     pub is_open: bool,
     /// Was not there when the configuration was written.
-    pub not_present: bool,
+    pub(crate) not_present: bool,
     /// Parity columns of a RAID-Z or dRAID; 0 of others.
     pub nparity: u8,
     /// Shape of a dRAID; `None` of others.
@@ -37,7 +37,7 @@ pub struct VdevStatus {
     /// Holds blocks of the intent log only.
     pub is_log: bool,
     /// A hot spare that stands in for another leaf.
-    pub is_spare: bool,
+    pub(crate) is_spare: bool,
     /// The partition table is the pool's own.
     pub whole_disk: bool,
     /// Its contents are being moved to other vdevs.
@@ -45,7 +45,7 @@ pub struct VdevStatus {
     /// New blocks may not go here.
     pub non_allocating: bool,
     /// Blocks that it lacks are being written to it.
-    pub is_resilvering: bool,
+    pub(crate) is_resilvering: bool,
     /// Allocatable bytes that the devices offer, 0 if unknown.
     pub offered: u64,
     /// Bytes of the device of a leaf.

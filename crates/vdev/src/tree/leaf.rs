@@ -69,7 +69,7 @@ impl Unflushed {
         Unflushed { written, repaired, in_flight: BTreeMap::new() }
     }
 
-    /// Adds what was written, or was being written, while a flush of this failed: a device tells once that it
+    /// Adds the writes that ended or were in flight while a flush failed: a device reports once that it
     /// has lost something, and not what.
     pub(super) fn add_meanwhile(&mut self, now: &Unflushed) {
         self.written.merge(&now.written);

@@ -120,7 +120,7 @@ pub enum Op {
 }
 
 /// Number of kinds of operations.
-pub const OPS: usize = 3;
+pub(crate) const OPS: usize = 3;
 
 /// A histogram of times: how many requests are in each bucket.
 pub type Times = [u64; TIME_BUCKETS];

@@ -19,7 +19,7 @@
 //! lay out (maps, parity) -> tasks -> runs -> devices -> failed runs again, task by task -> judge.
 
 use super::block::{Extent, Fault, FaultKind, on_device};
-use super::error::{VdevError, check_size};
+use super::error::{VdevError, WriteObstacle, check_size};
 use super::leaf::Leaf;
 use super::node::{Body, DEPTH_MAX, Vdev, VdevTree};
 use super::stats::{Done, Op, Priority};
@@ -389,8 +389,8 @@ struct Patience {
 }
 
 impl Task<'_, '_> {
-    /// The second try, alone, after the run that it was in has failed. Tells whether it worked; if not, that
-    /// is on the leaf's account.
+    /// The second try, alone, after the run that the task was in has failed. Returns whether it worked; if
+    /// not, that is on the leaf's account.
     fn again(&self, error: &DeviceError, patience: &mut Patience) -> bool {
         if patience.leaf != Some(self.leaf.guid) {
             *patience = Patience { leaf: Some(self.leaf.guid), left: SECOND_TRIES_FAILED_MAX };
@@ -474,8 +474,8 @@ impl VdevTree {
         assert_eq!(write.data.len() as u64, at.psize.0, "an extent is as long as the block that goes there");
         check_size(at.psize)?;
         let top = self.find_top(at.vdev)?;
-        if let Some(why) = top.vdev.obstacle() {
-            return Err(VdevError::CannotWrite { vdev: at.vdev, why });
+        if let Some(obstacle) = top.vdev.obstacle() {
+            return Err(VdevError::CannotWrite { vdev: at.vdev, obstacle });
         }
         let misaligned = VdevError::Misaligned { vdev: at.vdev, offset: at.offset };
         if !at.offset.0.is_multiple_of(top.alignment()) {
@@ -493,13 +493,13 @@ impl VdevTree {
 }
 
 impl Vdev {
-    /// Why nothing can be written to it.
-    fn obstacle(&self) -> Option<&'static str> {
+    /// Why nothing can be written to the vdev.
+    fn obstacle(&self) -> Option<WriteObstacle> {
         match &self.body {
-            Body::Raidz(raidz, _) if raidz.is_expanding() => Some("its expansion has not finished"),
-            Body::DistributedSpare(_) => Some("a distributed spare is in use"),
-            Body::Indirect => Some("it was removed"),
-            Body::Hole => Some("there is nothing"),
+            Body::Raidz(raidz, _) if raidz.is_expanding() => Some(WriteObstacle::Expanding),
+            Body::DistributedSpare(_) => Some(WriteObstacle::DistributedSpare),
+            Body::Indirect => Some(WriteObstacle::Removed),
+            Body::Hole => Some(WriteObstacle::Hole),
             _ => self.children().iter().find_map(Vdev::obstacle),
         }
     }

@@ -45,7 +45,7 @@ pub fn verify_auth(key: &DataKey, bp: &BlockPtr, data: &[u8]) -> Result<(), Cryp
 }
 
 /// The MAC of a block at level 0 that is authenticated only.
-pub fn auth_mac(key: &DataKey, data: &[u8]) -> [u8; MAC_LEN] {
+pub(crate) fn auth_mac(key: &DataKey, data: &[u8]) -> [u8; MAC_LEN] {
     head(&key.hmac(&[data]))
 }
 
@@ -64,7 +64,7 @@ pub fn verify_indirect_mac(bp: &BlockPtr, data: &[u8]) -> Result<(), CryptError>
 }
 
 /// The MAC of an indirect block, decompressed, in the form of a version of key objects.
-pub fn indirect_mac(version: u64, data: &[u8], order: Endian) -> [u8; MAC_LEN] {
+pub(crate) fn indirect_mac(version: u64, data: &[u8], order: Endian) -> [u8; MAC_LEN] {
     let mut records = Vec::with_capacity(data.len() / 4);
     for bp in BlockPtr::decode_all(data, order) {
         record::push_pointer(version, &bp, &mut records);
