@@ -12,6 +12,7 @@
 //! - The list itself is kept in [`PoolConfig::raw`], unknown keys included.
 
 mod encode;
+mod fields;
 mod vdev_node;
 
 pub use encode::ConfigForm;
@@ -20,8 +21,7 @@ pub use vdev_node::{DraidShape, VdevKind, VdevNode};
 
 use crate::names::config as key;
 use crate::{DecodeError, NvList, PoolGuid, Txg, VdevGuid, VdevId};
-
-const WHAT: &str = "pool config";
+use fields::{WHAT, owned, required, small};
 
 /// State of a pool, or of a device that is not part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -178,19 +178,6 @@ impl PoolConfig {
             _ => Ok(()),
         }
     }
-}
-
-fn required<T>(value: Option<T>, field: &'static str) -> Result<T, DecodeError> {
-    value.ok_or(DecodeError::Missing { what: WHAT, field })
-}
-
-fn small(field: &'static str, value: u64) -> Result<u32, DecodeError> {
-    // A DVA names a vdev in 24 bits.
-    if value < 1 << 24 { Ok(value as u32) } else { Err(DecodeError::field(WHAT, field, value)) }
-}
-
-fn owned(list: &NvList, key: &str) -> Option<String> {
-    list.string_bytes(key).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
 }
 
 fn holes(list: &NvList) -> Result<Vec<VdevId>, DecodeError> {

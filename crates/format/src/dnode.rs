@@ -174,7 +174,7 @@ impl Dnode {
             _ if self.bonuslen == 0 => {}
             SwapClass::U8 => {}
             SwapClass::U64 => self.bonus.chunks_exact_mut(8).for_each(<[u8]>::reverse),
-            SwapClass::Znode => znode::turn(&mut self.bonus, self.order),
+            SwapClass::Znode => znode::swap_bytes(&mut self.bonus, self.order),
             _ => return None,
         }
         self.order = Endian::Little;

@@ -6,7 +6,7 @@
 //! [`NvList`], pairs in stored order.
 //!
 //! # What always holds
-//! - Nesting is at most [`DEPTH_MAX`] lists deep; counts are checked against the bytes that are
+//! - Nesting is at most `DEPTH_MAX` lists deep; counts are checked against the bytes that are
 //!   left before anything is allocated.
 //! - XDR output is byte-exact, the hints of decoded size included: other implementations allocate
 //!   from them.

@@ -191,7 +191,7 @@ impl Registry {
 
 /// Where a layout puts an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Location {
     /// The layout does not contain the attribute.
     Absent,
     /// No variable attribute is before it: bytes after the header, length.
@@ -214,7 +214,7 @@ pub struct Layout {
     /// Number of the layout, as headers of buffers state it.
     pub number: u16,
     fields: Vec<Field>,
-    places: [Place; Attr::ALL.len()],
+    locations: [Location; Attr::ALL.len()],
     /// Bytes of the header that it needs.
     header_size: usize,
 }
@@ -222,7 +222,12 @@ pub struct Layout {
 impl Layout {
     /// The layout without attributes: number 1, and 0 where a header says so.
     pub fn empty() -> Layout {
-        Layout { number: 1, fields: Vec::new(), places: [Place::Absent; Attr::ALL.len()], header_size: 8 }
+        Layout {
+            number: 1,
+            fields: Vec::new(),
+            locations: [Location::Absent; Attr::ALL.len()],
+            header_size: 8,
+        }
     }
 
     /// Resolves a layout given as attribute numbers.
@@ -241,15 +246,15 @@ impl Layout {
         for (index, attr) in attrs.iter().enumerate() {
             let entry = registry.get(*attr).ok_or(DecodeError::field(WHAT, "attribute", *attr))?;
             let place = match offset {
-                Some(offset) if entry.len != 0 => Place::Fixed(offset, entry.len),
-                _ => Place::Walk(index as u16),
+                Some(offset) if entry.len != 0 => Location::Fixed(offset, entry.len),
+                _ => Location::Walk(index as u16),
             };
             variable += usize::from(entry.len == 0);
             offset = offset
                 .filter(|_| entry.len != 0)
                 .map(|offset| offset + u32::from(entry.len).next_multiple_of(8));
-            if let Some(slot) = entry.attr.and_then(|attr| layout.places.get_mut(attr.index())) {
-                if *slot != Place::Absent {
+            if let Some(slot) = entry.attr.and_then(|attr| layout.locations.get_mut(attr.index())) {
+                if *slot != Location::Absent {
                     return Err(DecodeError::field(WHAT, "attribute twice", *attr));
                 }
                 *slot = place;
@@ -262,7 +267,7 @@ impl Layout {
 
     /// Does it hold this attribute?
     pub fn has(&self, attr: Attr) -> bool {
-        self.places[attr.index()] != Place::Absent
+        self.locations[attr.index()] != Location::Absent
     }
 
     /// The attribute numbers in order.
@@ -360,10 +365,10 @@ impl<'a> SaBuffer<'a> {
     /// # Errors
     /// [`DecodeError`] if the buffer ends before the attribute does.
     pub fn get(&self, attr: Attr) -> Result<Option<&'a [u8]>, DecodeError> {
-        let (start, len) = match self.layout.places[attr.index()] {
-            Place::Absent => return Ok(None),
-            Place::Fixed(offset, len) => (self.header.size + offset as usize, usize::from(len)),
-            Place::Walk(index) => self.walk(usize::from(index))?,
+        let (start, len) = match self.layout.locations[attr.index()] {
+            Location::Absent => return Ok(None),
+            Location::Fixed(offset, len) => (self.header.size + offset as usize, usize::from(len)),
+            Location::Walk(index) => self.walk(usize::from(index))?,
         };
         let end = start + len;
         self.bytes.get(start..end).map(Some).ok_or(DecodeError::Short {

@@ -278,7 +278,7 @@ pub struct RebuildPhys {
 
 /// How far a rebuild got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum RebuildState {
+pub enum RebuildState {
     /// No rebuild was ever started.
     None,
     /// Running, or to be resumed.
@@ -294,7 +294,7 @@ impl RebuildPhys {
     ///
     /// # Errors
     /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an unknown state.
-    pub(crate) fn from_words(words: &[u64]) -> Result<RebuildPhys, DecodeError> {
+    pub fn from_words(words: &[u64]) -> Result<RebuildPhys, DecodeError> {
         let w: [u64; 12] = extend("rebuild", words)?;
         let state = match w[0] {
             0 => RebuildState::None,
@@ -320,7 +320,7 @@ impl RebuildPhys {
     }
 
     /// Encodes the array of twelve words.
-    pub(crate) fn to_words(&self) -> [u64; 12] {
+    pub fn to_words(&self) -> [u64; 12] {
         [
             self.state as u64,
             self.last_offset,
@@ -377,7 +377,7 @@ impl RemovalPhys {
     }
 
     /// Encodes the array of seven words.
-    pub(crate) fn to_words(&self) -> [u64; 7] {
+    pub fn to_words(&self) -> [u64; 7] {
         let id = |vdev: Option<VdevId>| vdev.map_or(u64::MAX, |vdev| vdev.0.into());
         [
             self.state as u64,
@@ -417,7 +417,7 @@ impl CondensingPhys {
     }
 
     /// Encodes the array of three words.
-    pub(crate) fn to_words(&self) -> [u64; 3] {
+    pub fn to_words(&self) -> [u64; 3] {
         [self.vdev.0.into(), self.previous_obsolete.0, self.next_mapping.0]
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! # What always holds
 //! - Names in a decoded record are not empty, hold no NUL and no slash, and are at most
-//!   [`NAME_MAX`] bytes; ranges end below 2^63; what the counts of a record promise is there.
+//!   `NAME_MAX` bytes; ranges end below 2^63; what the counts of a record promise is there.
 //! - Encoding a decoded record and decoding it again gives the same record.
 
 mod body;

@@ -133,19 +133,19 @@ impl DirentValue {
 
 /// Swaps the byte order of a legacy znode in `order`. The rest of the bonus (a link's target, a
 /// scan stamp) is bytes.
-pub(crate) fn turn(bonus: &mut [u8], order: Endian) {
+pub(crate) fn swap_bytes(bonus: &mut [u8], order: Endian) {
     let Some(znode) = bonus.get_mut(..ZNODE_SIZE) else { return };
     let version = order.get_u16(znode, ACL_AT + 12);
     let (words, acl) = znode.split_at_mut(ACL_AT);
-    turn_each(words, 8);
+    swap_each(words, 8);
     let (head, aces) = acl.split_at_mut(ZNODE_SIZE - INLINE_ACES - ACL_AT);
-    turn_each(&mut head[..8], 8);
-    turn_each(&mut head[8..12], 4);
-    turn_each(&mut head[12..], 2);
+    swap_each(&mut head[..8], 8);
+    swap_each(&mut head[8..12], 4);
+    swap_each(&mut head[12..], 2);
     if version == Some(0) {
         for ace in aces.chunks_exact_mut(12) {
-            turn_each(&mut ace[..8], 4);
-            turn_each(&mut ace[8..], 2);
+            swap_each(&mut ace[..8], 4);
+            swap_each(&mut ace[8..], 2);
         }
         return;
     }
@@ -155,8 +155,8 @@ pub(crate) fn turn(bonus: &mut [u8], order: Endian) {
         let flags = order.get_u16(ace, 2).unwrap_or(0)
             & (ACE_OWNER | ACE_GROUP | ACE_EVERYONE | ACE_IDENTIFIER_GROUP);
         let is_named = ![ACE_OWNER, ACE_GROUP | ACE_IDENTIFIER_GROUP, ACE_EVERYONE].contains(&flags);
-        turn_each(&mut ace[..4], 2);
-        turn_each(&mut ace[4..8], 4);
+        swap_each(&mut ace[..4], 2);
+        swap_each(&mut ace[4..8], 4);
         if let (true, Some(who)) = (is_named || is_object, ace.get_mut(8..16)) {
             who.reverse();
         }
@@ -170,7 +170,7 @@ pub(crate) fn turn(bonus: &mut [u8], order: Endian) {
     }
 }
 
-fn turn_each(bytes: &mut [u8], width: usize) {
+fn swap_each(bytes: &mut [u8], width: usize) {
     bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
 }
 
@@ -317,7 +317,7 @@ mod tests {
             little[ACL_AT + at..ACL_AT + at + 2].copy_from_slice(&value.to_le_bytes());
         }
         let mut big = little.clone();
-        turn(&mut big, Endian::Little);
+        swap_bytes(&mut big, Endian::Little);
         assert_ne!(big, little);
         assert_eq!(big[ZNODE_SIZE..], little[ZNODE_SIZE..]);
         let (a, b) = (LegacyZnode::decode(&little, Endian::Little), LegacyZnode::decode(&big, Endian::Big));
@@ -327,7 +327,7 @@ mod tests {
         assert_eq!((a.external, a.size, a.count), (b.external, b.size, b.count));
         let aces = |acl: &LegacyAcl| crate::acl::decode_aces(&acl.inline, 2, acl.version, acl.order).unwrap();
         assert_eq!(aces(&a), aces(&b));
-        turn(&mut big, Endian::Big);
+        swap_bytes(&mut big, Endian::Big);
         assert_eq!(big, little);
     }
 

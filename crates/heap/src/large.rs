@@ -240,7 +240,8 @@ impl Large {
     }
 
     /// Bytes of buffers in use, and bytes of free buffers whose pages are resident.
-    pub(crate) fn bytes(&self) -> (usize, usize) {
+    #[cfg(test)]
+    fn bytes(&self) -> (usize, usize) {
         (self.held.load(Ordering::Relaxed), self.kept.load(Ordering::Relaxed))
     }
 }

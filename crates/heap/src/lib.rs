@@ -53,12 +53,6 @@ pub fn start_trim_thread() {
     let _ = std::thread::Builder::new().name("heap".to_owned()).spawn(trim);
 }
 
-/// Bytes of large buffers in use, and bytes of free ones whose pages are resident.
-#[must_use]
-pub(crate) fn large_bytes() -> (usize, usize) {
-    LARGE.bytes()
-}
-
 #[allow(unsafe_code)] // Implements `GlobalAlloc`, an unsafe trait.
 mod shared {
     use super::{LARGE, large};

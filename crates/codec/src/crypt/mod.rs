@@ -8,7 +8,7 @@
 //! - Nothing decrypted is given out unless its tag was right; on failure the buffer is wiped.
 //! - Tags and MACs are compared in constant time.
 //! - Keys are wiped when dropped and have no printable form.
-//! - The work that a key object may ask for is bounded ([`ITERATIONS_MAX`]).
+//! - The work that a key object may ask for is bounded (`ITERATIONS_MAX`).
 
 mod aead;
 pub mod block;
@@ -165,10 +165,10 @@ impl WrappingKey {
     }
 
     /// Stretches a passphrase (without its newline) with PBKDF2-HMAC-SHA1. Fails when `iterations` is 0
-    /// or beyond [`ITERATIONS_MAX`].
+    /// or beyond `ITERATIONS_MAX`.
     ///
     /// # Errors
-    /// [`CryptError`] if `iterations` is 0 or beyond [`ITERATIONS_MAX`].
+    /// [`CryptError`] if `iterations` is 0 or beyond `ITERATIONS_MAX`.
     pub fn from_passphrase(passphrase: &[u8], salt: u64, iterations: u64) -> Result<WrappingKey, CryptError> {
         let rounds = Some(iterations)
             .filter(|n| *n <= ITERATIONS_MAX)

@@ -1,6 +1,6 @@
 //! [`VdevNode`]: a vdev of a configuration, with its children.
 
-use super::{WHAT, owned, required, small};
+use super::fields::{WHAT, owned, required, small};
 use crate::names::config as key;
 use crate::{Ashift, DecodeError, NvList, ObjectId, Txg, VdevGuid, VdevId};
 

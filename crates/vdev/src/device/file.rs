@@ -130,11 +130,6 @@ impl FileDevice {
         self.direct.is_some()
     }
 
-    /// Whether this is a block device rather than a file.
-    pub(crate) fn is_block_device(&self) -> bool {
-        self.is_block
-    }
-
     /// Writes parts past the page cache, through aligned memory if theirs is not. `None`: the range is
     /// not aligned, or the file system refuses.
     fn write_direct(

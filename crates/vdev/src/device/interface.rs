@@ -11,9 +11,9 @@ use std::path::Path;
 #[derive(Debug)]
 pub struct ReadRequest<'a> {
     /// First byte to read from the device.
-    pub(crate) at: DeviceOffset,
+    pub at: DeviceOffset,
     /// The buffer to fill; after a failure its contents are undefined.
-    pub(crate) buf: &'a mut [u8],
+    pub buf: &'a mut [u8],
     /// The outcome; [`DeviceError::NotRead`] until a device has served the request.
     pub result: Result<(), DeviceError>,
 }
@@ -34,9 +34,9 @@ impl<'a> ReadRequest<'a> {
 #[derive(Debug)]
 pub struct WriteRequest<'a> {
     /// First byte to write on the device.
-    pub(crate) at: DeviceOffset,
+    pub at: DeviceOffset,
     /// The bytes, in parts that follow each other on the device.
-    pub(crate) parts: Vec<IoSlice<'a>>,
+    pub parts: Vec<IoSlice<'a>>,
     /// The outcome; [`DeviceError::NotWritten`] until a device has served the request. After a failure the
     /// range holds old bytes, new ones, or some of each.
     pub result: Result<(), DeviceError>,
@@ -49,7 +49,7 @@ impl<'a> WriteRequest<'a> {
     }
 
     /// Number of bytes of all parts together.
-    pub(crate) fn size(&self) -> u64 {
+    pub fn size(&self) -> u64 {
         size_of_parts(&self.parts)
     }
 

@@ -13,7 +13,7 @@
 //!   Misdirected reads give what is elsewhere; short ones bring only their beginning, and say
 //!   nothing.
 //! - **Failing operations.** The n-th operation from now fails, reads or writes fail at random,
-//!   the disk vanishes, now or after some operations, and returns, or is slow.
+//!   the disk vanishes, now or after some operations, and returns.
 //! - **Power.** Disks share a [`Power`]; it counts writes, flushes and discards of all of them and
 //!   goes off at a chosen one, in the middle of it. [`SimDisk::power_on`] gives the disk as it is
 //!   found afterwards.
@@ -34,7 +34,6 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 /// Bytes that are written whole or not at all.
 const SECTOR: u64 = 512;
@@ -207,7 +206,6 @@ struct State {
     gone: bool,
     /// Vanishes after so many more operations.
     operations_left: Option<u64>,
-    read_delay: Duration,
     /// Reads bring only so many bytes of what they were asked for; 0: all.
     read_at_most: usize,
     recording: Option<(Vec<Op>, bool)>,
@@ -243,7 +241,6 @@ impl SimDisk {
             next_write: None,
             gone: false,
             operations_left: None,
-            read_delay: Duration::ZERO,
             read_at_most: 0,
             recording: None,
             order: 0,
@@ -343,11 +340,6 @@ impl SimDisk {
     pub fn come_back(&self) {
         let mut state = self.lock();
         (state.gone, state.operations_left) = (false, None);
-    }
-
-    /// Every read takes this much longer.
-    pub(crate) fn slow_down(&self, by: Duration) {
-        self.lock().read_delay = by;
     }
 
     /// Starts recording operations, with the data of writes if wanted.
@@ -679,10 +671,6 @@ impl Device for SimDisk {
 
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
         check_range(at, buf.len() as u64, self.size)?;
-        let delay = self.lock().read_delay;
-        if !delay.is_zero() {
-            std::thread::sleep(delay);
-        }
         let mut state = self.lock();
         let result = self.read_now(&mut state, buf, at);
         SimDisk::note(&mut state, OpKind::Read, at, buf.len() as u64, None, result.is_ok());

@@ -2,7 +2,7 @@
 //! changes.
 
 use super::error::{ConfigFault, VdevError};
-use super::leaf::{Leaf, Memory, Standing};
+use super::leaf::{Leaf, LeafState, Memory};
 use super::node::{Body, DEPTH_MAX, DistributedSpare, Listener, Losses, Top, Vdev, VdevTree};
 use crate::device::Device;
 use crate::geometry::{Draid, DraidParams, Expansion, Raidz, ReflowState};
@@ -87,9 +87,9 @@ impl VdevTree {
         new_devices: &HashMap<VdevGuid, Arc<dyn Device>>,
         shut: &[VdevGuid],
     ) -> Result<Arc<VdevTree>, VdevError> {
-        let memory_of = |standing: &Standing| (standing.guid, Arc::clone(&standing.memory));
+        let memory_of = |state: &LeafState| (state.guid, Arc::clone(&state.memory));
         let memories: HashMap<VdevGuid, Arc<Memory>> =
-            self.all_standings().into_iter().map(memory_of).collect();
+            self.all_leaf_states().into_iter().map(memory_of).collect();
         let (losses, listener) = (Arc::clone(&self.losses), Arc::clone(&self.listener));
         let mut leaves = Vec::new();
         self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
@@ -162,7 +162,7 @@ impl Builder<'_> {
             VdevKind::DistributedSpare => Body::DistributedSpare(Box::new(DistributedSpare {
                 draid: node.top_guid.ok_or(bad(ConfigFault::SpareWithoutDraid))?,
                 index: node.spareid.ok_or(bad(ConfigFault::SpareWithoutIndex))? as usize,
-                standing: Standing::new(node, Some(u64::MAX), 0, self.memory(node)),
+                state: LeafState::new(node, Some(u64::MAX), 0, self.memory(node)),
             })),
             VdevKind::Indirect => Body::Indirect,
             VdevKind::Hole => Body::Hole,

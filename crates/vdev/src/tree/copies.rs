@@ -117,7 +117,7 @@ impl VdevTree {
                 let before = out.len();
                 self.collect_sources(child, at, len, birth, depth + 1, out);
                 // No better than the spare itself, which may not be rebuilt yet.
-                let trust = spare.standing.trust(birth);
+                let trust = spare.state.trust(birth);
                 out.iter_mut().skip(before).for_each(|source| source.trust = source.trust.max(trust));
             }
             _ => {}

@@ -15,29 +15,29 @@ impl VdevTree {
     /// What a leaf missed: what [`VdevTree::set_dtl`] gave, and writes since that failed or were not tried
     /// because it is missing. Empty for an unknown leaf.
     pub fn dtl(&self, leaf: VdevGuid) -> RangeSet {
-        self.standing(leaf).map(|standing| (*standing.memory.missed()).clone()).unwrap_or_default()
+        self.state(leaf).map(|state| (*state.memory.missed()).clone()).unwrap_or_default()
     }
 
     /// Notes that nothing that was written in these txgs is on a leaf, although the writes were reported as
     /// done, and counts one error of writing.
     pub fn miss(&self, leaf: VdevGuid, txgs: Range<u64>) {
-        let Some(standing) = self.standing(leaf) else { return };
-        standing.memory.counters.write_errors.fetch_add(1, Ordering::Relaxed);
+        let Some(state) = self.state(leaf) else { return };
+        state.memory.counters.write_errors.fetch_add(1, Ordering::Relaxed);
         self.note_missed(leaf, txgs);
     }
 
     /// The same of a leaf that has done nothing wrong: its device is another than before.
     pub fn note_missed(&self, leaf: VdevGuid, txgs: Range<u64>) {
-        if let Some(standing) = self.standing(leaf).filter(|_| !txgs.is_empty()) {
-            standing.memory.change_missed(|missed| missed.insert(txgs));
+        if let Some(state) = self.state(leaf).filter(|_| !txgs.is_empty()) {
+            state.memory.change_missed(|missed| missed.insert(txgs));
         }
     }
 
     /// The leaves whose DTL has changed since the last call.
     pub fn take_changed_dtls(&self) -> Vec<VdevGuid> {
-        let standings = self.all_standings();
-        let changed = standings.iter().filter(|standing| standing.memory.take_missed_changed());
-        changed.map(|standing| standing.guid).collect()
+        let states = self.all_leaf_states();
+        let changed = states.iter().filter(|state| state.memory.take_missed_changed());
+        changed.map(|state| state.guid).collect()
     }
 
     /// Takes txgs out of a leaf's DTL, after all blocks of them were written to it, since `since` or
@@ -47,15 +47,15 @@ impl VdevTree {
     /// # Errors
     /// If the leaf could not be flushed, now or since `since`. Its DTL stays.
     pub fn clear_dtl(&self, leaf: VdevGuid, txgs: Range<u64>, since: Mark) -> Result<(), DeviceError> {
-        let Some(standing) = self.standing(leaf) else { return Ok(()) };
+        let Some(state) = self.state(leaf) else { return Ok(()) };
         self.flush_leaves(&[leaf]).pop().unwrap_or(Ok(()))?;
         if self.losses().of_leaves.get(&leaf.0).is_some_and(|last| *last > since.0) {
             return Err(DeviceError::NotWritten);
         }
-        let before = standing.memory.missed();
+        let before = state.memory.missed();
         if before.intersects(&RangeSet::from_iter([txgs.clone()])) {
-            let kept = standing.memory.unrepaired();
-            standing.memory.change_missed(|missed| {
+            let kept = state.memory.unrepaired();
+            state.memory.change_missed(|missed| {
                 missed.remove(txgs.clone());
                 for range in kept.iter() {
                     let (start, end) = (range.start.max(txgs.start), range.end.min(txgs.end));
@@ -70,6 +70,6 @@ impl VdevTree {
 
     /// Whether writes to a leaf have failed because its device was not there, since the last call.
     pub fn take_was_gone(&self, leaf: VdevGuid) -> bool {
-        self.standing(leaf).is_some_and(|standing| standing.memory.was_gone.swap(false, Ordering::AcqRel))
+        self.state(leaf).is_some_and(|state| state.memory.was_gone.swap(false, Ordering::AcqRel))
     }
 }

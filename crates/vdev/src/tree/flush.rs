@@ -119,9 +119,9 @@ impl VdevTree {
 
     /// Whether a flush has failed since the last call, and a leaf has lost something that it had taken.
     pub fn take_has_lost(&self) -> bool {
-        let standings = self.all_standings();
+        let states = self.all_leaf_states();
         // Each of them is asked.
-        standings.iter().filter(|leaf| leaf.memory.has_lost.swap(false, Ordering::AcqRel)).count() > 0
+        states.iter().filter(|leaf| leaf.memory.has_lost.swap(false, Ordering::AcqRel)).count() > 0
     }
 }
 

@@ -163,14 +163,14 @@ impl Vdev {
         status.offered = self.offered();
         let of_children = &status.children;
         (status.state, status.aux) = match &self.body {
-            Body::Leaf(leaf) => (leaf.standing.state, leaf.standing.aux),
+            Body::Leaf(leaf) => (leaf.state.state, leaf.state.aux),
             Body::Mirror(children) => interior(of_children, children.len().saturating_sub(1), true),
             Body::Raidz(raidz, _) => interior(of_children, raidz.nparity(), false),
             Body::Draid(draid, _) => interior(of_children, usize::from(draid.params().nparity), false),
             Body::DistributedSpare(spare) if !tree.draids.contains_key(&spare.draid) => {
                 (VdevState::Unavail, Aux::OpenFailed)
             }
-            Body::DistributedSpare(spare) => (spare.standing.state, spare.standing.aux),
+            Body::DistributedSpare(spare) => (spare.state.state, spare.state.aux),
             Body::Indirect | Body::Hole => (VdevState::Online, Aux::None),
         };
         if let Body::Leaf(leaf) = &self.body {

@@ -1,6 +1,6 @@
 //! A leaf: one device, which blocks it should have, and its errors so far.
 //!
-//! A distributed spare has no device of its own, but a [`Standing`]: it too can miss txgs or be out
+//! A distributed spare has no device of its own, but a [`LeafState`]: it too can miss txgs or be out
 //! of service.
 
 use super::range_set::RangeSet;
@@ -167,7 +167,7 @@ pub(super) enum Trust {
 
 /// What is known of a leaf without reading it.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct LeafState {
     pub(super) guid: VdevGuid,
     pub(super) state: VdevState,
     pub(super) aux: Aux,
@@ -176,12 +176,12 @@ pub(super) struct Standing {
     pub(super) memory: Arc<Memory>,
 }
 
-impl Standing {
+impl LeafState {
     /// `usable` is the allocatable space of the device if there is one, `needed` what the vdev above
     /// relies on.
-    pub(super) fn new(node: &VdevNode, usable: Option<u64>, needed: u64, memory: Arc<Memory>) -> Standing {
+    pub(super) fn new(node: &VdevNode, usable: Option<u64>, needed: u64, memory: Arc<Memory>) -> LeafState {
         let (state, aux) = state(node, usable, needed);
-        Standing {
+        LeafState {
             guid: node.guid,
             state,
             aux,
@@ -215,7 +215,7 @@ impl Standing {
 pub(super) struct Leaf {
     pub(super) guid: VdevGuid,
     device: Option<Arc<dyn Device>>,
-    pub(super) standing: Standing,
+    pub(super) state: LeafState,
 }
 
 impl Leaf {
@@ -227,21 +227,21 @@ impl Leaf {
         memory: Arc<Memory>,
     ) -> Leaf {
         let usable = device.as_ref().map(|device| label::usable_size(device.size()));
-        let standing = Standing::new(node, usable, needed, memory);
-        Leaf { guid: node.guid, device, standing }
+        let state = LeafState::new(node, usable, needed, memory);
+        Leaf { guid: node.guid, device, state }
     }
 
     pub(super) fn memory(&self) -> &Memory {
-        &self.standing.memory
+        &self.state.memory
     }
 
     pub(super) fn counters(&self) -> &Counters {
-        &self.standing.memory.counters
+        &self.state.memory.counters
     }
 
     /// The device, if the leaf is to get new blocks.
     pub(super) fn in_service(&self) -> Option<&Arc<dyn Device>> {
-        self.device.as_ref().filter(|_| self.standing.is_in_service())
+        self.device.as_ref().filter(|_| self.state.is_in_service())
     }
 
     pub(super) fn device(&self) -> Option<&Arc<dyn Device>> {
@@ -255,7 +255,7 @@ impl Leaf {
 
     /// How much to believe it about a block of this birth.
     pub(super) fn trust(&self, birth: Txg) -> Trust {
-        if self.device.is_none() { Trust::Missing } else { self.standing.trust(birth) }
+        if self.device.is_none() { Trust::Missing } else { self.state.trust(birth) }
     }
 
     /// Errors so far: between equals, the one with fewer is asked first.

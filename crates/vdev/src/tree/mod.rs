@@ -11,7 +11,7 @@
 //! - Bytes are returned only if `verify` accepted them.
 //! - A block of more than 16 MiB is refused before any memory is taken for it.
 //! - At most [`ATTEMPTS_MAX`] candidates of one block are given to `verify`, and fewer if the block
-//!   is large ([`ATTEMPT_BYTES_MAX`] in all): a hostile image costs bounded time.
+//!   is large (`ATTEMPT_BYTES_MAX` in all): a hostile image costs bounded time.
 //! - A leaf that did not take a block has the block's txg in its DTL before the write returns.
 //! - A leaf that is known not to have a block (its DTL says so, it is resilvering, or the
 //!   configuration calls it offline or faulted) is asked last and not blamed.
@@ -66,5 +66,5 @@ pub use range_set::RangeSet;
 pub use read::BlockRead;
 pub use state::{Aux, VdevState};
 pub(crate) use stats::OPS;
-pub use stats::{Doing, IoStats, Op, PRIORITIES, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
+pub use stats::{IoStats, Op, PRIORITIES, Priority, PriorityGuard, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
 pub use write::Write;

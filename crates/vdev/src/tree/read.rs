@@ -9,7 +9,7 @@ use super::copies::{Copies, pull_all};
 use super::error::{VdevError, check_size};
 use super::node::{Body, DEPTH_MAX, FaultListener, Vdev, VdevTree};
 use super::parity::Straight;
-use super::stats::{Doing, Op, Priority};
+use super::stats::{Op, Priority, PriorityGuard};
 use crate::geometry::BlockMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -95,7 +95,7 @@ impl VdevTree {
     /// Reads every copy of a block and recomputes its parity, as a scrub does. Every leaf with
     /// wrong bytes is reported; the data is there if any copy or reconstruction is right.
     pub fn check_every_copy(&self, at: &Extent, verify: &dyn Fn(&[u8]) -> bool) -> Read {
-        let _scrub = Doing::begin(Priority::Scrub);
+        let _scrub = PriorityGuard::begin(Priority::Scrub);
         self.run(at, How { every_copy: true, verify })
     }
 

@@ -5,7 +5,7 @@
 
 use super::block::{Extent, Fault, FaultKind};
 use super::error::VdevError;
-use super::leaf::{Leaf, Standing, Trust};
+use super::leaf::{Leaf, LeafState, Trust};
 use super::node::VdevTree;
 use super::write::Write;
 use format::{Txg, VdevGuid, VdevId};
@@ -53,20 +53,20 @@ impl VdevTree {
 
     /// Bytes that were written over wrong ones, or to leaves that lacked them, since the pool was opened.
     pub fn repaired_bytes(&self) -> u64 {
-        let of_leaf = |standing: &&Standing| standing.memory.counters.repaired_bytes.load(Ordering::Relaxed);
-        self.all_standings().iter().map(of_leaf).sum()
+        let of_leaf = |state: &&LeafState| state.memory.counters.repaired_bytes.load(Ordering::Relaxed);
+        self.all_leaf_states().iter().map(of_leaf).sum()
     }
 
     /// A run over what leaves lack begins: what earlier runs could not bring to them counts no more.
     pub fn begin_repairs(&self) {
-        self.all_standings().iter().for_each(|standing| standing.memory.forget_unrepaired());
+        self.all_leaf_states().iter().for_each(|state| state.memory.forget_unrepaired());
     }
 
     /// Notes that a block born in this txg cannot be read, so that leaves that lack it do not get it:
     /// [`VdevTree::clear_dtl`] leaves that txg in their DTLs.
     pub fn note_unreadable(&self, birth: Txg) {
-        let standings = self.all_standings();
-        let lacking = standings.iter().filter(|standing| standing.memory.missed().contains(birth.0));
-        lacking.for_each(|standing| standing.memory.note_unrepaired(birth));
+        let states = self.all_leaf_states();
+        let lacking = states.iter().filter(|state| state.memory.missed().contains(birth.0));
+        lacking.for_each(|state| state.memory.note_unrepaired(birth));
     }
 }

@@ -61,12 +61,12 @@ impl Priority {
         self as usize
     }
 
-    /// The purpose of reads of this thread; [`Priority::SyncRead`] unless a [`Doing`] says otherwise.
+    /// The purpose of reads of this thread; [`Priority::SyncRead`] unless a [`PriorityGuard`] says otherwise.
     pub(super) fn of_read() -> Priority {
         PRIORITY.get().unwrap_or(Priority::SyncRead)
     }
 
-    /// The purpose of writes of this thread; [`Priority::AsyncWrite`] unless a [`Doing`] says otherwise.
+    /// The purpose of writes of this thread; [`Priority::AsyncWrite`] unless a [`PriorityGuard`] says otherwise.
     pub(super) fn of_write() -> Priority {
         match PRIORITY.get() {
             // Repairs are writes of the scrub or read that found the damage.
@@ -88,21 +88,21 @@ thread_local! {
 }
 
 /// A guard: while it lives, requests of this thread count with its priority.
-pub struct Doing {
+pub struct PriorityGuard {
     before: Option<Priority>,
     /// Keeps the guard on its thread.
     thread: PhantomData<*const ()>,
 }
 
-impl Doing {
+impl PriorityGuard {
     /// Sets the priority of this thread until the guard is dropped.
     #[must_use]
-    pub fn begin(priority: Priority) -> Doing {
-        Doing { before: PRIORITY.replace(Some(priority)), thread: PhantomData }
+    pub fn begin(priority: Priority) -> PriorityGuard {
+        PriorityGuard { before: PRIORITY.replace(Some(priority)), thread: PhantomData }
     }
 }
 
-impl Drop for Doing {
+impl Drop for PriorityGuard {
     fn drop(&mut self) {
         PRIORITY.set(self.before);
     }
@@ -410,10 +410,10 @@ mod tests {
     fn what_a_thread_does_ends_with_the_guard() {
         assert_eq!((Priority::of_read(), Priority::of_write()), (Priority::SyncRead, Priority::AsyncWrite));
         {
-            let _outer = Doing::begin(Priority::SyncWrite);
+            let _outer = PriorityGuard::begin(Priority::SyncWrite);
             assert_eq!(Priority::of_write(), Priority::SyncWrite);
             {
-                let _inner = Doing::begin(Priority::Scrub);
+                let _inner = PriorityGuard::begin(Priority::Scrub);
                 assert_eq!(
                     (Priority::of_read(), Priority::of_write()),
                     (Priority::Scrub, Priority::AsyncWrite)

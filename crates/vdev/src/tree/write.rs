@@ -328,7 +328,7 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
     write_across(&mut batch);
     let took = start.elapsed();
     let results: Vec<_> = batch.into_iter().map(|(_, request)| request.result).collect();
-    let mut patience = Patience { leaf: None, left: 0 };
+    let mut budget = RetryBudget { leaf: None, left: 0 };
     for (run, result) in runs.iter().zip(results) {
         let mut len = 0;
         for index in run {
@@ -337,7 +337,7 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
             task.is_done = match &result {
                 Ok(()) => true,
                 Err(_) if task.is_filler => false,
-                Err(error) => task.again(error, &mut patience),
+                Err(error) => task.retry(error, &mut budget),
             };
         }
         let members = || run.iter().filter_map(|index| tasks.get(*index));
@@ -383,7 +383,7 @@ fn count_begun(tasks: &[Task<'_, '_>], runs: &[Vec<usize>], priority: Priority) 
 
 /// How many more second tries may fail on the leaf whose runs are being looked at. A broken disk can take
 /// half a minute for each, and the txg is in its DTL after the first anyway.
-struct Patience {
+struct RetryBudget {
     leaf: Option<VdevGuid>,
     left: u32,
 }
@@ -391,20 +391,20 @@ struct Patience {
 impl Task<'_, '_> {
     /// The second try, alone, after the run that the task was in has failed. Returns whether it worked; if
     /// not, that is on the leaf's account.
-    fn again(&self, error: &DeviceError, patience: &mut Patience) -> bool {
-        if patience.leaf != Some(self.leaf.guid) {
-            *patience = Patience { leaf: Some(self.leaf.guid), left: SECOND_TRIES_FAILED_MAX };
+    fn retry(&self, error: &DeviceError, budget: &mut RetryBudget) -> bool {
+        if budget.leaf != Some(self.leaf.guid) {
+            *budget = RetryBudget { leaf: Some(self.leaf.guid), left: SECOND_TRIES_FAILED_MAX };
         }
         let is_hopeless = matches!(error, DeviceError::Gone | DeviceError::PowerOff | DeviceError::ReadOnly);
         if matches!(error, DeviceError::Gone) {
             self.leaf.memory().was_gone.store(true, Ordering::Release);
         }
         let slices: Vec<_> = self.slices().collect();
-        let device = self.leaf.in_service().filter(|_| !is_hopeless && patience.left > 0);
+        let device = self.leaf.in_service().filter(|_| !is_hopeless && budget.left > 0);
         if device.is_some_and(|device| device.write_parts(&slices, self.at).is_ok()) {
             return true;
         }
-        patience.left = patience.left.saturating_sub(1);
+        budget.left = budget.left.saturating_sub(1);
         self.leaf.counters().write_errors.fetch_add(1, Ordering::Relaxed);
         if self.leaf.memory().miss(self.birth) {
             tracing::warn!(leaf = %self.leaf.guid, at = %self.at, txg = %self.birth, %error, "write failed");
