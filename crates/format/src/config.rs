@@ -16,7 +16,6 @@ mod fields;
 mod vdev_node;
 
 pub use encode::ConfigForm;
-pub(crate) use vdev_node::VDEV_DEPTH_MAX;
 pub use vdev_node::{DraidShape, VdevKind, VdevNode};
 
 use crate::names::config as key;

@@ -7,7 +7,6 @@
 
 mod encode;
 
-pub(crate) use encode::BPTREE_PHYS_SIZE;
 
 use crate::blkptr::BLKPTR_SIZE;
 use crate::units::{ObjectId, Txg};
