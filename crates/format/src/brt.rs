@@ -8,6 +8,7 @@
 use crate::{DecodeError, Endian, ObjectId, VdevId, names};
 
 /// Size in bytes of the bonus of a block reference table.
+#[cfg(test)]
 pub(crate) const BRT_PHYS_SIZE: usize = 56;
 /// Bytes of a region in every table so far.
 pub const REGION_SIZE: u64 = 16 << 20;

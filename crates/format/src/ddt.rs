@@ -16,6 +16,7 @@ pub const LEGACY_SIZE: usize = 256;
 /// Bytes of an unpacked value of a fast table.
 pub const FLAT_SIZE: usize = 72;
 /// Bytes of the header of a log.
+#[cfg(test)]
 pub(crate) const LOG_HEADER_SIZE: usize = 64;
 /// Number of 64-bit words in a stored histogram.
 pub(crate) const HISTOGRAM_WORDS: usize = 512;
@@ -111,6 +112,7 @@ impl DdtKey {
     }
 
     /// The number of the compression algorithm.
+    #[cfg(test)]
     pub(crate) fn compression_id(&self) -> u8 {
         bits(self.prop, 32, 7) as u8
     }

@@ -7,7 +7,6 @@
 
 mod encode;
 
-
 use crate::blkptr::BLKPTR_SIZE;
 use crate::units::{ObjectId, Txg};
 use crate::{BlockPtr, DecodeError, Endian};

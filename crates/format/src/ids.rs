@@ -75,11 +75,6 @@ impl ChecksumId {
         matches!(self, ChecksumId::Sha256 | ChecksumId::Sha512 | ChecksumId::Skein | ChecksumId::Blake3)
     }
 
-    /// Whether the checksum needs the salt of the pool.
-    pub(crate) fn is_salted(self) -> bool {
-        matches!(self, ChecksumId::Skein | ChecksumId::Edonr | ChecksumId::Blake3)
-    }
-
     /// Whether no checksum is stored.
     pub fn is_none(self) -> bool {
         matches!(self, ChecksumId::Off | ChecksumId::NoParity)

@@ -5,7 +5,7 @@
 //! of their writer; the magic number states it.
 
 use crate::endian::bits;
-use crate::{CompressionId, DecodeError, DeviceOffset, Dva, Endian, Lsize, PoolGuid, Psize, Txg, VdevGuid};
+use crate::{DecodeError, DeviceOffset, Dva, Endian, Lsize, PoolGuid, Psize, Txg, VdevGuid};
 
 /// Magic number of a device header: "ZFSCACHE".
 pub const HEADER_MAGIC: u64 = 0x5a46_5343_4143_4845;
@@ -14,6 +14,7 @@ pub const LOG_BLOCK_MAGIC: u64 = 0x4c4f_4742_4c4b_4844;
 /// Bytes of a header that are decoded; it is followed by zeros up to its trailer.
 pub const HEADER_SIZE: usize = 232;
 /// Bytes of an unpacked log block.
+#[cfg(test)]
 pub(crate) const LOG_BLOCK_SIZE: usize = 64 << 10;
 /// Entries of a log block.
 pub(crate) const LOG_ENTRIES: usize = 1022;
@@ -57,34 +58,6 @@ impl LogBlockPtr {
             prop,
             checksum,
         })
-    }
-
-    /// Whether the pointer leads to no log block.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.address.0 == 0
-    }
-
-    /// Logical size: bytes before compression.
-    pub(crate) fn lsize(&self) -> Lsize {
-        Lsize((bits(self.prop, 0, 16) + 1) << 9)
-    }
-
-    /// Physical size: bytes as stored.
-    pub(crate) fn psize(&self) -> Psize {
-        Psize((bits(self.prop, 16, 16) + 1) << 9)
-    }
-
-    /// The compression algorithm of the log block.
-    ///
-    /// # Errors
-    /// [`DecodeError::Field`] if the number of the algorithm is not known.
-    pub(crate) fn compression(&self) -> Result<CompressionId, DecodeError> {
-        CompressionId::from_id(bits(self.prop, 32, 7) as u8)
-    }
-
-    /// The number of the checksum algorithm: always Fletcher-4.
-    pub(crate) fn checksum_id(&self) -> u8 {
-        bits(self.prop, 40, 8) as u8
     }
 }
 
@@ -179,27 +152,22 @@ pub struct CacheEntry {
 
 impl CacheEntry {
     /// Logical size: bytes before compression.
-    pub(crate) fn lsize(&self) -> Lsize {
+    pub fn lsize(&self) -> Lsize {
         Lsize((bits(self.prop, 0, 16) + 1) << 9)
     }
 
     /// Physical size: bytes after compression.
-    pub(crate) fn psize(&self) -> Psize {
+    pub fn psize(&self) -> Psize {
         Psize((bits(self.prop, 16, 16) + 1) << 9)
     }
 
-    /// The number of the compression algorithm.
-    pub(crate) fn compression_id(&self) -> u8 {
-        bits(self.prop, 32, 7) as u8
-    }
-
     /// Whether the block is metadata.
-    pub(crate) fn is_metadata(&self) -> bool {
+    pub fn is_metadata(&self) -> bool {
         bits(self.prop, 48, 8) == 2
     }
 
     /// Whether the block is encrypted or authenticated.
-    pub(crate) fn is_protected(&self) -> bool {
+    pub fn is_protected(&self) -> bool {
         bits(self.prop, 56, 1) == 1
     }
 }

@@ -24,8 +24,6 @@ pub const LABELS: usize = 4;
 pub const DEVICE_MIN: u64 = 64 << 20;
 /// The boot area behind the front labels; raidz expansion uses it as scratch space.
 pub const BOOT_AREA_OFFSET: u64 = 2 * LABEL_SIZE;
-/// Bytes of the boot area.
-pub(crate) const BOOT_AREA_SIZE: u64 = LABEL_START - BOOT_AREA_OFFSET;
 
 /// The boot environment in its label.
 pub const BOOT_ENV_OFFSET: u64 = 0x2000;

@@ -54,6 +54,6 @@ pub use ids::{ChecksumId, CompressionId, ObjType};
 pub use nvlist::{NvList, NvValue};
 pub use uberblock::Uberblock;
 pub use units::{
-    AllocOffset, Ashift, Asize, BlockId, Checksum, DeviceOffset, Level, Lsize, ObjectId, PoolGuid, Psize, Txg,
-    VdevGuid, VdevId,
+    AllocOffset, Ashift, Asize, BlockId, Checksum, DeviceOffset, Level, Lsize, ObjectId, PoolGuid, Psize,
+    Txg, VdevGuid, VdevId,
 };

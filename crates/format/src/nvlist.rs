@@ -28,8 +28,6 @@ pub(crate) const DEPTH_MAX: u32 = 20;
 pub(crate) const NAME_MAX: usize = 32766;
 /// List flag: no two pairs have one name.
 pub(crate) const FLAG_UNIQUE_NAME: u32 = 1;
-/// List flag: no two pairs have one name and type.
-pub(crate) const FLAG_UNIQUE_NAME_TYPE: u32 = 2;
 
 const WHAT: &str = "nvlist";
 
@@ -330,14 +328,6 @@ impl NvList {
         }
     }
 
-    /// Reads an XDR list without the four bytes of header.
-    ///
-    /// # Errors
-    /// As [`NvList::decode`].
-    pub(crate) fn decode_xdr_body(bytes: &[u8]) -> Result<NvList, DecodeError> {
-        xdr::decode(&mut Reader::new(bytes, Endian::Big))
-    }
-
     /// The list packed in XDR, as labels and the MOS hold it, header included.
     pub fn encode_xdr(&self) -> Vec<u8> {
         let mut out = vec![1, 1, 0, 0];
@@ -438,14 +428,6 @@ impl NvList {
     /// The bytes of the string with this name, UTF-8 or not.
     pub(crate) fn string_bytes(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
         self.get(name).and_then(NvValue::string_bytes)
-    }
-
-    /// The array of bytes (`BYTE` or `UINT8` elements) with this name.
-    pub(crate) fn bytes(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
-        match self.get(name) {
-            Some(NvValue::ByteArray(x) | NvValue::Uint8Array(x)) => Some(x),
-            _ => None,
-        }
     }
 
     /// True if there is a bare boolean or a true one with this name.

@@ -355,11 +355,6 @@ impl<'a> SaBuffer<'a> {
         self.layout
     }
 
-    /// The decoded header of the buffer.
-    pub(crate) fn header(&self) -> SaHeader {
-        self.header
-    }
-
     /// The bytes of an attribute; `None` if the layout lacks it.
     ///
     /// # Errors

@@ -34,12 +34,8 @@ pub enum ScanState {
     ErrorScrubbing,
 }
 
-/// The scan goes over the dataset again.
-pub(crate) const SCAN_FLAG_VISIT_AGAIN: u64 = 1;
 /// Flag: the scan is paused.
 pub const SCAN_FLAG_PAUSED: u64 = 2;
-/// Every block is read, regardless of the state of its dataset.
-pub(crate) const SCAN_FLAG_THOROUGH: u64 = 4;
 
 fn func(id: u64) -> Result<ScanFunc, DecodeError> {
     Ok(match id {

@@ -13,6 +13,7 @@ use crate::endian::{bits, with_bits};
 use crate::{DecodeError, Endian, VdevId};
 
 /// Bytes of the bonus without a histogram.
+#[cfg(test)]
 pub(crate) const PHYS_SIZE_OLD: usize = 24;
 /// Bytes of the bonus with a histogram.
 pub const PHYS_SIZE: usize = 320;
@@ -111,6 +112,7 @@ pub enum Entry {
 
 impl Entry {
     /// The entry that fills the last word of a block.
+    #[cfg(test)]
     pub(crate) const PADDING: Entry = Entry::Debug { action: MapType::Alloc, pass: 0, txg: 0 };
 
     /// Whether the entry is padding at the end of a block.

@@ -63,14 +63,8 @@ pub struct ReflowInfo {
 }
 
 impl ReflowInfo {
-    /// The scratch area is not in use.
-    pub(crate) const NOT_IN_USE: u8 = 0;
     /// The scratch area holds the rows below `offset`; their real place may be half written.
     pub const SCRATCH_VALID: u8 = 1;
-    /// The scratch area was copied back.
-    pub(crate) const SYNCED: u8 = 2;
-    /// The scratch area was copied back while importing.
-    pub(crate) const SYNCED_ON_IMPORT: u8 = 3;
     /// The copy has gone beyond the scratch area.
     pub(crate) const SYNCED_BY_REFLOW: u8 = 4;
 

@@ -153,6 +153,7 @@ pub fn shorten(id: ChecksumId, full: Checksum) -> [u64; 2] {
 }
 
 /// The checksum words of a protected block: the shortened checksum and the MAC.
+#[cfg(test)]
 pub(crate) fn with_mac(id: ChecksumId, full: Checksum, mac: &[u8; 16]) -> Checksum {
     let [a, b] = shorten(id, full);
     let [c, d] = mac_words(mac);

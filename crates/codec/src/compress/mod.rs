@@ -19,7 +19,6 @@ mod zstd;
 
 pub use error::DecompressError;
 
-pub(crate) use self::zstd::{ZSTD_HEADER, level_to_byte as zstd_level_to_byte};
 pub use self::zstd::{ZstdHeader, level_from_byte as zstd_level_from_byte};
 
 use format::CompressionId;

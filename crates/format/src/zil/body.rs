@@ -51,18 +51,6 @@ pub mod xat {
     pub const APPENDONLY: u64 = 0x80;
     /// The flag that excludes the file from dumps is set.
     pub const NODUMP: u64 = 0x100;
-    /// The opaque flag is set.
-    pub(crate) const OPAQUE: u64 = 0x200;
-    /// The flag of files in quarantine is set.
-    pub(crate) const AV_QUARANTINED: u64 = 0x400;
-    /// Changed since the last virus scan.
-    pub(crate) const AV_MODIFIED: u64 = 0x800;
-    /// Stamp of the virus scanner.
-    pub(crate) const AV_SCANSTAMP: u64 = 0x1000;
-    /// The flag of reparse points is set.
-    pub(crate) const REPARSE: u64 = 0x2000;
-    /// Bit of the mask: the generation is set.
-    pub(crate) const GENERATION: u64 = 0x4000;
     /// The offline flag is set.
     pub const OFFLINE: u64 = 0x8000;
     /// The sparse flag is set.

@@ -59,11 +59,6 @@ impl Raidz {
         self.expansion.running.is_some()
     }
 
-    /// Bytes of a sector of the vdev.
-    pub(crate) fn sector(&self) -> u64 {
-        self.sector
-    }
-
     /// Number of children, one that a running expansion adds included.
     pub(crate) fn children(&self) -> usize {
         self.children

@@ -54,7 +54,6 @@ mod stripes;
 mod write;
 
 pub use block::{Extent, Fault, FaultKind, Read};
-pub(crate) use candidates::ATTEMPT_BYTES_MAX;
 pub use candidates::ATTEMPTS_MAX;
 pub use error::{ConfigFault, MappingFault, VdevError, WriteObstacle};
 pub use flush::Mark;
@@ -65,6 +64,5 @@ pub use node::{FaultListener, VdevTree};
 pub use range_set::RangeSet;
 pub use read::BlockRead;
 pub use state::{Aux, VdevState};
-pub(crate) use stats::OPS;
 pub use stats::{IoStats, Op, PRIORITIES, Priority, PriorityGuard, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
 pub use write::Write;
