@@ -134,8 +134,9 @@ pub(super) fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
             continue;
         }
         let settings = settings.filter(|_| is_own).unwrap_or_default();
-        let guid = config.and_then(|config| config.u64("pool_guid")).map_or(PoolGuid(0), PoolGuid);
-        let tree = config.and_then(|config| config.list("vdev_tree"));
+        let guid =
+            config.and_then(|config| config.u64(names::config::POOL_GUID)).map_or(PoolGuid(0), PoolGuid);
+        let tree = config.and_then(|config| config.list(names::config::VDEV_TREE));
         let tree = tree.ok_or_else(|| failed(format!("pool '{name}' has no vdev_tree")))?;
         let root = VdevNode::from_nvlist(tree).map_err(|e| failed(format!("pool '{name}': {e}")))?;
         let lists =

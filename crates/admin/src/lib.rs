@@ -413,7 +413,7 @@ fn load_keys(pool: &OpenPool, search: &Search) -> Vec<Problem> {
 fn device_problems(found: &Found) -> Vec<Problem> {
     let is_leaf = |path: &PathBuf| found.leaves.iter().any(|leaf| leaf.path == *path);
     let lost = found.problems.iter().filter(|(path, _)| !is_leaf(path));
-    lost.map(|(path, why)| Problem::new(path.display().to_string(), why.clone())).collect()
+    lost.map(|(path, why)| Problem::new(path.display().to_string(), why.to_string())).collect()
 }
 
 /// Damaged labels of a pool's devices, for when it cannot be opened.
@@ -423,7 +423,7 @@ fn label_damage(found: &Found, pool: &str) -> Vec<Problem> {
         configs.flatten().any(|config| config.name == pool)
     };
     let damage = found.problems.iter().filter(|(path, _)| belongs(path));
-    damage.map(|(path, why)| Problem::new(path.display().to_string(), why.clone())).collect()
+    damage.map(|(path, why)| Problem::new(path.display().to_string(), why.to_string())).collect()
 }
 
 /// Name, guid, state and versions of a pool.

@@ -9,7 +9,7 @@ use format::blkptr::BLKPTR_SIZE;
 use format::{BlockId, BlockPtr, Endian, Level, ObjectId};
 use std::sync::{Arc, OnceLock};
 use zio::write::NewBlock;
-use zio::{AllocTx, Block, Doing, Priority, ReadPolicy, Zio, ZioError};
+use zio::{AllocTx, Block, Priority, PriorityGuard, ReadPolicy, Zio, ZioError};
 
 /// Hears of data that could not be read, by whoever asked for it.
 pub trait Witness: Send + Sync {
@@ -194,7 +194,7 @@ impl Store {
         if self.cache.has(&id) {
             return;
         }
-        let _ahead = Doing::begin(Priority::AsyncRead);
+        let _ahead = PriorityGuard::begin(Priority::AsyncRead);
         if let Turn::Ours(mut ours) = self.reading.enter(&id)
             && !self.cache.has(&id)
             && let Ok(block) = self.read_device(bp, key)

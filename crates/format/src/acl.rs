@@ -14,7 +14,7 @@ pub const ACE_GROUP: u16 = 0x2000;
 pub const ACE_EVERYONE: u16 = 0x4000;
 /// The id of the ACE is a group's.
 pub const ACE_IDENTIFIER_GROUP: u16 = 0x40;
-/// The flags that tell whom an ACE is for.
+/// Mask of the ACE flags that state to whom the ACE applies.
 const ACE_TYPE_FLAGS: u16 = ACE_OWNER | ACE_GROUP | ACE_EVERYONE | ACE_IDENTIFIER_GROUP;
 
 /// How the ACEs of a list are stored.
@@ -22,13 +22,16 @@ const ACE_TYPE_FLAGS: u16 = ACE_OWNER | ACE_GROUP | ACE_EVERYONE | ACE_IDENTIFIE
 pub enum AclVersion {
     /// 12 bytes each, ids of 32 bits: file systems before FUIDs.
     V0,
-    /// 8 bytes, a FUID only where somebody is named, two GUIDs in object ACEs.
+    /// 8 bytes, then a FUID if the ACE names a user or a group, then two GUIDs in object ACEs.
     Fuid,
 }
 
 impl AclVersion {
     /// From the number in a legacy ACL.
-    pub fn from_id(id: u16) -> Result<AclVersion, DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if no such version is defined.
+    pub(crate) fn from_id(id: u16) -> Result<AclVersion, DecodeError> {
         match id {
             0 => Ok(AclVersion::V0),
             1 => Ok(AclVersion::Fuid),
@@ -37,14 +40,14 @@ impl AclVersion {
     }
 }
 
-/// Whom an ACE is for.
+/// To whom an ACE applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     /// The owner of the file.
     Owner,
     /// The group of the file.
     Group,
-    /// Everyone: `everyone@`.
+    /// Every user, the owner and the group included: `everyone@`.
     Everyone,
     /// A user, named by FUID.
     User(u64),
@@ -57,7 +60,7 @@ pub enum Who {
 pub struct Ace {
     /// 0 allow, 1 deny, 2 audit, 3 alarm, 5 to 8 the same for object types.
     pub kind: u16,
-    /// Inheritance flags, and the `ACE_…` bits that tell the kind of [`Who`].
+    /// Inheritance flags, and the `ACE_…` bits that state the kind of [`Who`].
     pub flags: u16,
     /// The rights that the entry allows or denies, a mask of NFSv4 permission bits.
     pub mask: u32,
@@ -78,6 +81,10 @@ fn who(flags: u16, id: u64) -> Who {
 }
 
 /// Reads up to `count` ACEs. Fewer bytes than that many need is an error.
+///
+/// # Errors
+/// [`DecodeError::Field`] if `count` exceeds what an ACL may have; [`DecodeError::Short`] if `bytes` ends
+/// before the last ACE.
 pub fn decode_aces(
     bytes: &[u8],
     count: u64,
@@ -143,7 +150,7 @@ pub const POSIX_ACCESS: &str = "system.posix_acl_access";
 /// Name of the extended attribute with the POSIX ACL that new files inherit.
 pub const POSIX_DEFAULT: &str = "system.posix_acl_default";
 
-/// Whom an entry of a POSIX ACL is for.
+/// To whom an entry of a POSIX ACL applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PosixWho {
     /// The owner of the file: `user::`.
@@ -170,6 +177,10 @@ pub struct PosixEntry {
 }
 
 /// Reads a POSIX ACL in the form that Linux gives to file systems.
+///
+/// # Errors
+/// [`DecodeError::Short`], or [`DecodeError::Field`] for a version other than 2, a length that is not a
+/// whole number of entries, or an unknown tag.
 pub fn decode_posix(bytes: &[u8]) -> Result<Vec<PosixEntry>, DecodeError> {
     const WHAT: &str = "POSIX ACL";
     let order = Endian::Little;

@@ -75,6 +75,9 @@ impl BlockPtr {
     }
 
     /// Reads the pointer at the start of `bytes`; `order` is that of the block that contains it.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if fewer than 128 bytes are given.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<BlockPtr, DecodeError> {
         DecodeError::need("block pointer", BLKPTR_SIZE, bytes.len())?;
         Ok(BlockPtr { words: order.words("block pointer", bytes, 0)? })
@@ -152,6 +155,9 @@ impl BlockPtr {
     }
 
     /// The compression algorithm of the block.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the number of the algorithm is not known.
     pub fn compression(&self) -> Result<CompressionId, DecodeError> {
         CompressionId::from_id(self.compression_id())
     }
@@ -162,6 +168,9 @@ impl BlockPtr {
     }
 
     /// The checksum algorithm of the block.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the number of the algorithm is not known.
     pub fn checksum_kind(&self) -> Result<ChecksumId, DecodeError> {
         ChecksumId::from_id(self.checksum_id())
     }
@@ -224,7 +233,7 @@ impl BlockPtr {
     }
 
     /// Physical birth counts for accounting: set by `zfs rewrite -P` (2.4).
-    pub fn is_rewritten(&self) -> bool {
+    pub(crate) fn is_rewritten(&self) -> bool {
         !self.is_embedded() && bits(self.words[7], 63, 1) == 1
     }
 
@@ -291,6 +300,10 @@ impl BlockPtr {
 
     /// What can be checked without knowing the pool: ids, sizes, kinds
     /// (docs/on-disk/12-block-pointers.md, section 8).
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] names the first field that no block can have; [`DecodeError::Invalid`] if
+    /// no address is valid.
     pub fn validate(&self) -> Result<(), DecodeError> {
         let bad = |field, value: u64| Err(DecodeError::field("block pointer", field, value));
         if self.kind() == BpKind::Hole {

@@ -7,14 +7,14 @@ use crate::label::{BOOT_ENV_SIZE, TRAILER_SIZE};
 use crate::{DecodeError, Endian, NvList};
 
 /// Largest number of bytes that the contents of a boot environment block may have.
-pub const BOOT_ENV_MAX: usize = BOOT_ENV_SIZE - TRAILER_SIZE - 8;
+pub(crate) const BOOT_ENV_MAX: usize = BOOT_ENV_SIZE - TRAILER_SIZE - 8;
 
 const WHAT: &str = "boot environment";
 
 /// The contents of the boot environment block of a label.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BootEnv {
-    /// The block is empty.
+    /// The block holds no environment.
     Empty,
     /// Text, as GRUB writes it.
     Text(Vec<u8>),
@@ -26,7 +26,10 @@ pub enum BootEnv {
 
 impl BootEnv {
     /// Reads the block of 8 KiB, trailer included or not; its checksum is checked elsewhere. The
-    /// version is big-endian whoever wrote it.
+    /// version is big-endian in either byte order of the pool.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or the error of the name-value list of version 1.
     pub fn decode(bytes: &[u8]) -> Result<BootEnv, DecodeError> {
         DecodeError::need(WHAT, BOOT_ENV_SIZE - TRAILER_SIZE, bytes.len())?;
         let version = Endian::Big.u64(WHAT, bytes, 0)?;
@@ -41,6 +44,9 @@ impl BootEnv {
     }
 
     /// The block up to its trailer. Fails if the contents are too long.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the contents are larger than the block.
     pub fn encode(&self) -> Result<Vec<u8>, DecodeError> {
         let (version, payload) = match self {
             BootEnv::Empty => (0, Vec::new()),

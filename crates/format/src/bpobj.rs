@@ -37,6 +37,9 @@ impl StoredBlock {
     }
 
     /// Reads the entry at the start of `bytes`.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Invalid`] if the pointer is a hole.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<StoredBlock, DecodeError> {
         let bp = BlockPtr::decode(bytes, order)?;
         if bp.is_hole() {

@@ -8,7 +8,8 @@
 use crate::{DecodeError, Endian, ObjectId, VdevId, names};
 
 /// Size in bytes of the bonus of a block reference table.
-pub const BRT_PHYS_SIZE: usize = 56;
+#[cfg(test)]
+pub(crate) const BRT_PHYS_SIZE: usize = 56;
 /// Bytes of a region in every table so far.
 pub const REGION_SIZE: u64 = 16 << 20;
 
@@ -40,6 +41,10 @@ pub struct BrtPhys {
 
 impl BrtPhys {
     /// Reads the bonus, 56 bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] for an unknown byte order or an impossible size of
+    /// regions.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<BrtPhys, DecodeError> {
         let [entries, regions, swapped, count, region_size, used, saved] = order.words(WHAT, bytes, 0)?;
         let array_order = match swapped {
@@ -75,7 +80,10 @@ impl BrtPhys {
 
 /// The number of extra references in a ZAP value: one integer of 8 bytes (big-endian, as ZAP values
 /// are handed out), or without the feature `block_cloning_endian` eight of 1 byte, in the order of
-/// whoever wrote the table.
+/// in either byte order of the table.
+///
+/// # Errors
+/// [`DecodeError::Field`] if the value has neither of the two forms.
 pub fn extra_references(int_size: u8, value: &[u8], table_order: Endian) -> Result<u64, DecodeError> {
     if value.len() != 8 {
         return Err(DecodeError::field(WHAT, "size of a value", value.len() as u64));

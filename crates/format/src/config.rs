@@ -12,22 +12,22 @@
 //! - The list itself is kept in [`PoolConfig::raw`], unknown keys included.
 
 mod encode;
+mod fields;
 mod vdev_node;
 
 pub use encode::ConfigForm;
-pub use vdev_node::{DraidShape, VDEV_DEPTH_MAX, VdevKind, VdevNode};
+pub use vdev_node::{DraidShape, VdevKind, VdevNode};
 
-use crate::names;
+use crate::names::config as key;
 use crate::{DecodeError, NvList, PoolGuid, Txg, VdevGuid, VdevId};
-
-const WHAT: &str = "pool config";
+use fields::{WHAT, owned, required, small};
 
 /// State of a pool, or of a device that is not part of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PoolState {
     /// In use, or not exported before the machine stopped.
     Active,
-    /// The pool was exported.
+    /// The pool was exported and belongs to no host.
     Exported,
     /// The pool was destroyed; it can still be imported by request.
     Destroyed,
@@ -39,24 +39,27 @@ pub enum PoolState {
 
 impl PoolState {
     /// From the number stored on disk.
-    pub fn from_id(id: u64) -> Result<PoolState, DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if no state has this number.
+    pub(crate) fn from_id(id: u64) -> Result<PoolState, DecodeError> {
         Ok(match id {
             0 => PoolState::Active,
             1 => PoolState::Exported,
             2 => PoolState::Destroyed,
             3 => PoolState::Spare,
             4 => PoolState::L2cache,
-            _ => return Err(DecodeError::field(WHAT, "state", id)),
+            _ => return Err(DecodeError::field(WHAT, key::STATE, id)),
         })
     }
 
     /// The number stored on disk.
-    pub fn id(self) -> u64 {
+    pub(crate) fn id(self) -> u64 {
         self as u64
     }
 }
 
-/// The configuration of a pool as one label, the MOS or the cache file tells it.
+/// The configuration of a pool, from one label, the MOS or the cache file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolConfig {
     /// Format version: 5000, or 1 to 28 if this is a pool that we know. Any other is kept as it is, so
@@ -76,7 +79,7 @@ pub struct PoolConfig {
     pub hostid: u64,
     /// Host name of the machine that last had the pool open.
     pub hostname: Option<String>,
-    /// The pool property `comment`.
+    /// The pool property `comment`, if it is set.
     pub comment: Option<String>,
     /// Names of the feature sets that the pool keeps to.
     pub compatibility: Option<String>,
@@ -106,36 +109,40 @@ pub struct PoolConfig {
 
 impl PoolConfig {
     /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// [`DecodeError::Missing`] or [`DecodeError::Field`] names the key that is absent or out of range;
+    /// otherwise the error of [`VdevNode::from_nvlist`].
     pub fn from_nvlist(list: &NvList) -> Result<PoolConfig, DecodeError> {
-        let state = PoolState::from_id(list.u64("state").unwrap_or(0))?;
+        let state = PoolState::from_id(list.u64(key::STATE).unwrap_or(0))?;
         let is_aux = matches!(state, PoolState::Spare | PoolState::L2cache);
-        let version = required(list.u64("version"), "no version")?;
-        let vdev_tree = match list.list("vdev_tree") {
+        let version = required(list.u64(key::VERSION), key::VERSION)?;
+        let vdev_tree = match list.list(key::VDEV_TREE) {
             Some(tree) => VdevNode::from_nvlist(tree)?,
             None if is_aux => VdevNode::from_aux_label(list)?,
-            None => return Err(DecodeError::invalid(WHAT, "no vdev_tree")),
+            None => return Err(DecodeError::Missing { what: WHAT, field: key::VDEV_TREE }),
         };
         let config = PoolConfig {
             version,
-            name: list.str("name").unwrap_or_default().to_owned(),
+            name: list.str(key::NAME).unwrap_or_default().to_owned(),
             state,
-            txg: Txg(list.u64("txg").unwrap_or(0)),
-            pool_guid: PoolGuid(list.u64("pool_guid").unwrap_or(0)),
-            errata: list.u64("errata").unwrap_or(0),
-            hostid: list.u64("hostid").unwrap_or(0),
-            hostname: owned(list, "hostname"),
-            comment: owned(list, "comment"),
-            compatibility: owned(list, "compatibility"),
-            top_guid: list.u64("top_guid").map(VdevGuid),
-            guid: list.u64("guid").map(VdevGuid),
-            vdev_children: list.u64("vdev_children").map(|n| small("vdev_children", n)).transpose()?,
+            txg: Txg(list.u64(key::TXG).unwrap_or(0)),
+            pool_guid: PoolGuid(list.u64(key::POOL_GUID).unwrap_or(0)),
+            errata: list.u64(key::ERRATA).unwrap_or(0),
+            hostid: list.u64(key::HOSTID).unwrap_or(0),
+            hostname: owned(list, key::HOSTNAME),
+            comment: owned(list, key::COMMENT),
+            compatibility: owned(list, key::COMPATIBILITY),
+            top_guid: list.u64(key::TOP_GUID).map(VdevGuid),
+            guid: list.u64(key::GUID).map(VdevGuid),
+            vdev_children: list.u64(key::VDEV_CHILDREN).map(|n| small(key::VDEV_CHILDREN, n)).transpose()?,
             hole_array: holes(list)?,
-            features_for_read: names(list.list("features_for_read")),
+            features_for_read: names(list.list(key::FEATURES_FOR_READ)),
             vdev_tree,
-            is_spare: list.u64("is_spare") == Some(1),
-            is_log: list.u64("is_log") == Some(1),
-            split_guid: list.u64("split_guid").map(PoolGuid),
-            has_vdev_zaps: list.flag(names::config::HAS_PER_VDEV_ZAPS),
+            is_spare: list.u64(key::IS_SPARE) == Some(1),
+            is_log: list.u64(key::IS_LOG) == Some(1),
+            split_guid: list.u64(key::SPLIT_GUID).map(PoolGuid),
+            has_vdev_zaps: list.flag(key::HAS_PER_VDEV_ZAPS),
             raw: list.clone(),
         };
         if !is_aux {
@@ -151,10 +158,10 @@ impl PoolConfig {
 
     fn check(&self) -> Result<(), DecodeError> {
         if self.name.is_empty() {
-            return Err(DecodeError::invalid(WHAT, "no name"));
+            return Err(DecodeError::Missing { what: WHAT, field: key::NAME });
         }
         if self.pool_guid.0 == 0 {
-            return Err(DecodeError::field(WHAT, "pool_guid", 0u64));
+            return Err(DecodeError::field(WHAT, key::POOL_GUID, 0u64));
         }
         let Some(slots) = self.vdev_children else { return Ok(()) };
         let beyond = |id: u32| Err(DecodeError::field(WHAT, "vdev id beyond vdev_children", id));
@@ -172,21 +179,12 @@ impl PoolConfig {
     }
 }
 
-fn required<T>(value: Option<T>, why: &'static str) -> Result<T, DecodeError> {
-    value.ok_or(DecodeError::invalid(WHAT, why))
-}
-
-fn small(field: &'static str, value: u64) -> Result<u32, DecodeError> {
-    // A DVA names a vdev in 24 bits.
-    if value < 1 << 24 { Ok(value as u32) } else { Err(DecodeError::field(WHAT, field, value)) }
-}
-
-fn owned(list: &NvList, key: &str) -> Option<String> {
-    list.string_bytes(key).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-}
-
 fn holes(list: &NvList) -> Result<Vec<VdevId>, DecodeError> {
-    list.u64s("hole_array").unwrap_or(&[]).iter().map(|id| small("hole_array", *id).map(VdevId)).collect()
+    list.u64s(key::HOLE_ARRAY)
+        .unwrap_or(&[])
+        .iter()
+        .map(|id| small(key::HOLE_ARRAY, *id).map(VdevId))
+        .collect()
 }
 
 fn names(list: Option<&NvList>) -> Vec<String> {

@@ -1,7 +1,7 @@
 //! Dedup tables (docs/on-disk/32-dedup-cloning.md, section 2).
 //!
 //! A table is a ZAP, or since fast dedup a ZAP and two logs. Keys are five words; values are
-//! compressed, so decoding one takes two steps: [`split_value`] tells how it is packed, and after
+//! compressed, so decoding one takes two steps: [`split_value`] returns the algorithm, and after
 //! decompression [`DdtValue::decode`] reads it.
 
 use crate::endian::{bits, with_bits};
@@ -10,15 +10,16 @@ use crate::{BlockPtr, Checksum, ChecksumId, CompressionId, DecodeError, Dva, End
 /// Number of 64-bit words in a stored key.
 pub const KEY_WORDS: usize = 5;
 /// Bytes of a key in a log.
-pub const KEY_SIZE: usize = 8 * KEY_WORDS;
+pub(crate) const KEY_SIZE: usize = 8 * KEY_WORDS;
 /// Bytes of an unpacked value of a legacy table.
 pub const LEGACY_SIZE: usize = 256;
 /// Bytes of an unpacked value of a fast table.
 pub const FLAT_SIZE: usize = 72;
 /// Bytes of the header of a log.
-pub const LOG_HEADER_SIZE: usize = 64;
+#[cfg(test)]
+pub(crate) const LOG_HEADER_SIZE: usize = 64;
 /// Number of 64-bit words in a stored histogram.
-pub const HISTOGRAM_WORDS: usize = 512;
+pub(crate) const HISTOGRAM_WORDS: usize = 512;
 
 /// Table flag: values are flat.
 pub const FLAG_FLAT: u64 = 1;
@@ -43,7 +44,7 @@ impl DdtClass {
     pub const ALL: [DdtClass; 3] = [DdtClass::Ditto, DdtClass::Duplicate, DdtClass::Unique];
 
     /// The last part of its ZAP's name.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             DdtClass::Ditto => "ditto",
             DdtClass::Duplicate => "duplicate",
@@ -111,7 +112,8 @@ impl DdtKey {
     }
 
     /// The number of the compression algorithm.
-    pub fn compression_id(&self) -> u8 {
+    #[cfg(test)]
+    pub(crate) fn compression_id(&self) -> u8 {
         bits(self.prop, 32, 7) as u8
     }
 
@@ -131,6 +133,9 @@ pub struct Packing {
 }
 
 /// Splits a value into how it is packed and the packed bytes.
+///
+/// # Errors
+/// [`DecodeError::Invalid`] if the value is empty; [`DecodeError::Field`] if its algorithm is not known.
 pub fn split_value(value: &[u8]) -> Result<(Packing, &[u8]), DecodeError> {
     let (first, packed) = value.split_first().ok_or(DecodeError::invalid(WHAT, "an empty value"))?;
     let order = if first & 0x80 != 0 { Endian::Little } else { Endian::Big };
@@ -187,6 +192,9 @@ pub enum DdtValue {
 
 impl DdtValue {
     /// Reads an unpacked value; its form follows from its size.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if no form has this size.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<DdtValue, DecodeError> {
         match bytes.len() {
             LEGACY_SIZE => {
@@ -248,6 +256,9 @@ const LOG_CHECKPOINT: u64 = 2;
 
 impl LogHeader {
     /// Reads the bonus, 64 bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] for an unknown version or unknown flags.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<LogHeader, DecodeError> {
         let [info, length, first_txg] = order.words(WHAT, bytes, 0)?;
         let key = order.words(WHAT, bytes, 24)?;
@@ -372,11 +383,11 @@ impl Iterator for LogRecords<'_> {
 /// One bucket of a histogram: blocks with 2^n to 2^(n+1) - 1 references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DdtStat {
-    /// Number of blocks.
+    /// Number of blocks counted.
     pub blocks: u64,
-    /// Logical bytes: before compression.
+    /// Logical bytes of the blocks, before compression.
     pub lsize: u64,
-    /// Physical bytes: after compression.
+    /// Physical bytes of the blocks, after compression.
     pub psize: u64,
     /// Bytes that are allocated on the devices, all copies included.
     pub dsize: u64,
@@ -421,6 +432,9 @@ impl Default for DdtHistogram {
 
 impl DdtHistogram {
     /// From the words of a `DDT-statistics` entry.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if words are missing.
     pub fn from_words(words: &[u64]) -> Result<DdtHistogram, DecodeError> {
         DecodeError::need("dedup histogram", HISTOGRAM_WORDS, words.len())?;
         let mut histogram = DdtHistogram::default();
@@ -442,7 +456,7 @@ impl DdtHistogram {
             .collect()
     }
 
-    /// Sum over all buckets.
+    /// The sums of all buckets.
     pub fn total(&self) -> DdtStat {
         self.buckets.iter().fold(DdtStat::default(), |sum, bucket| sum.plus(bucket))
     }

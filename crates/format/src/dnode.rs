@@ -37,7 +37,7 @@ pub struct Dnode {
     pub checksum: u8,
     /// Compression id, 0 to inherit.
     pub compress: u8,
-    /// Bits `FLAG_…`.
+    /// The bits `FLAG_…` of the dnode.
     pub flags: u8,
     /// Data block size in sectors of 512.
     pub datablkszsec: u16,
@@ -71,6 +71,9 @@ impl Dnode {
     }
 
     /// Reads the dnode at the start of `bytes`, which may be longer than it. `None`: a free slot.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] names the first field that no dnode can have.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<Option<Dnode>, DecodeError> {
         const WHAT: &str = "dnode";
         DecodeError::need(WHAT, SLOT_SIZE, bytes.len())?;
@@ -161,7 +164,7 @@ impl Dnode {
         out
     }
 
-    /// The same dnode in the little order, bonus and all; `None` if nothing tells how the bonus is turned.
+    /// The same dnode in little-endian order, bonus included; `None` if the order of its bonus is not known.
     /// Attributes (`SA`) stay as they are: they have an order of their own.
     pub fn into_little(mut self) -> Option<Dnode> {
         if self.order == Endian::Little {
@@ -171,7 +174,7 @@ impl Dnode {
             _ if self.bonuslen == 0 => {}
             SwapClass::U8 => {}
             SwapClass::U64 => self.bonus.chunks_exact_mut(8).for_each(<[u8]>::reverse),
-            SwapClass::Znode => znode::turn(&mut self.bonus, self.order),
+            SwapClass::Znode => znode::swap_bytes(&mut self.bonus, self.order),
             _ => return None,
         }
         self.order = Endian::Little;
@@ -243,7 +246,8 @@ mod tests {
             (Endian::Little, 1, &[32, 0, 0, 0, 0, 0, 0, 0][..])
         );
         assert_eq!(Dnode::decode(&little.encode(), Endian::Little).unwrap().unwrap().bonus, little.bonus);
-        // Attributes have an order of their own, and nothing tells how a bonus of a ZAP would be turned.
+        // System attributes have a byte order of their own; how the bonus of a ZAP would be swapped is not
+        // defined.
         raw[4] = ObjType::SA.id();
         assert_eq!(Dnode::decode(&raw, Endian::Big).unwrap().unwrap().into_little().unwrap().bonus[7], 32);
         raw[4] = ObjType::DIRECTORY.id();

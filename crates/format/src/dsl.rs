@@ -7,8 +7,6 @@
 
 mod encode;
 
-pub use encode::BPTREE_PHYS_SIZE;
-
 use crate::blkptr::BLKPTR_SIZE;
 use crate::units::{ObjectId, Txg};
 use crate::{BlockPtr, DecodeError, Endian};
@@ -97,7 +95,7 @@ pub struct DirPhys {
     pub props: Option<ObjectId>,
     /// The ZAP object of permissions that `zfs allow` delegates.
     pub delegation: Option<ObjectId>,
-    /// Bits `DIR_FLAG_…`.
+    /// The bits `DIR_FLAG_…` of the directory.
     pub flags: u64,
     /// The parts of `used`: by snapshots, by children, by reservations.
     pub breakdown: UsedBreakdown,
@@ -108,6 +106,9 @@ pub struct DirPhys {
 impl DirPhys {
     /// Reads the bonus of a directory object. Pools before version 15 may have it without the
     /// breakdown and the clones; these are then 0 and none.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if fewer bytes are given than the oldest form has.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<DirPhys, DecodeError> {
         const WHAT: &str = "DSL directory";
         DecodeError::need(WHAT, DIR_PHYS_SIZE, bytes.len())?;
@@ -191,7 +192,7 @@ pub struct DatasetPhys {
     pub creation_txg: Txg,
     /// Blocks of the previous snapshot that are not in this.
     pub deadlist: Option<ObjectId>,
-    /// Bytes taken by everything that can be reached.
+    /// Bytes allocated to all blocks that the dataset references.
     pub referenced: u64,
     /// Bytes that the dataset references after compression.
     pub compressed: u64,
@@ -203,11 +204,11 @@ pub struct DatasetPhys {
     pub fsid_guid: u64,
     /// Random and permanent: what send and receive compare.
     pub guid: u64,
-    /// Bits `DS_FLAG_…`.
+    /// The bits `DS_FLAG_…` of the dataset.
     pub flags: u64,
     /// The pointer to the object set.
     pub bp: BlockPtr,
-    /// ZAP: datasets whose previous snapshot this is, but not as their successor in line.
+    /// ZAP: the clones of this snapshot. Its successor in the same file system is not among them.
     pub next_clones: Option<ObjectId>,
     /// ZAP of a snapshot's own properties.
     pub props: Option<ObjectId>,
@@ -217,6 +218,9 @@ pub struct DatasetPhys {
 
 impl DatasetPhys {
     /// Reads the bonus of a dataset object.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if fewer than 320 bytes are given.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<DatasetPhys, DecodeError> {
         const WHAT: &str = "DSL dataset";
         DecodeError::need(WHAT, DATASET_PHYS_SIZE, bytes.len())?;
@@ -302,7 +306,7 @@ pub struct BookmarkPhys {
 pub struct BookmarkV2 {
     /// The object of the redaction list, for a redaction bookmark.
     pub redaction: Option<ObjectId>,
-    /// Bits `BOOKMARK_FLAG_…`.
+    /// The bits `BOOKMARK_FLAG_…` of the bookmark.
     pub flags: u64,
     /// Of the snapshot, in bytes.
     pub referenced: u64,
@@ -318,6 +322,9 @@ pub struct BookmarkV2 {
 
 impl BookmarkPhys {
     /// From the words of the ZAP entry: 3 (first form) or at least 8; missing ones count as 0.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if there are neither 3 nor at least 8 words.
     pub fn from_words(words: &[u64]) -> Result<BookmarkPhys, DecodeError> {
         let &[guid, creation_txg, creation_time, ref rest @ ..] = words else {
             return Err(DecodeError::field("bookmark", "words", words.len() as u64));
@@ -340,19 +347,22 @@ impl BookmarkPhys {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactionListPhys {
     /// Last object that was looked at; all ones when complete.
-    pub last_object: u64,
+    pub(crate) last_object: u64,
     /// Last block of it; all ones when complete.
-    pub last_block: u64,
+    pub(crate) last_block: u64,
     /// Entries in the object's data, 32 bytes each.
-    pub num_entries: u64,
+    pub(crate) num_entries: u64,
     /// Guids of the snapshots that it redacts with respect to; in the spill block if there are many.
     pub snapshots: Vec<u64>,
     /// How many there should be.
-    pub num_snapshots: u64,
+    pub(crate) num_snapshots: u64,
 }
 
 impl RedactionListPhys {
     /// Reads the bonus (or spill) of a redaction list.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
     pub fn decode(bytes: &[u8], order: Endian) -> Result<RedactionListPhys, DecodeError> {
         let [last_object, last_block, num_entries, num_snapshots] =
             order.words("redaction list", bytes, 0)?;
@@ -385,6 +395,9 @@ pub struct BpobjPhys {
 
 impl BpobjPhys {
     /// Reads the bonus of a bpobj: 16, 32, 48 or 56 bytes, by the age of the pool.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if fewer than 16 bytes are given.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<BpobjPhys, DecodeError> {
         DecodeError::need("bpobj", 16, bytes.len())?;
         let at = |i: usize| order.get_u64(bytes, 8 * i).unwrap_or(0);
@@ -413,6 +426,9 @@ pub struct DeadlistPhys {
 
 impl DeadlistPhys {
     /// Reads the bonus of a deadlist.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
     pub fn decode(bytes: &[u8], order: Endian) -> Result<DeadlistPhys, DecodeError> {
         DecodeError::need("deadlist", DEADLIST_PHYS_SIZE, bytes.len())?;
         let [used, comp, uncomp] = order.words("deadlist", bytes, 0)?;
@@ -437,6 +453,9 @@ pub struct BptreePhys {
 
 impl BptreePhys {
     /// Reads the bonus of a bptree.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if the first entry lies beyond the last.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<BptreePhys, DecodeError> {
         let [begin, end, bytes, comp, uncomp] = order.words("bptree", bytes, 0)?;
         if begin > end {
@@ -459,6 +478,9 @@ pub struct BptreeEntry {
 
 impl BptreeEntry {
     /// Decodes one entry of the tree.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
     pub fn decode(bytes: &[u8], order: Endian) -> Result<BptreeEntry, DecodeError> {
         Ok(BptreeEntry {
             bp: BlockPtr::decode(bytes, order)?,

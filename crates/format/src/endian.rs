@@ -30,7 +30,7 @@ macro_rules! reader {
 }
 
 impl Endian {
-    /// The opposite byte order.
+    /// The opposite of this byte order.
     pub fn flip(self) -> Endian {
         match self {
             Endian::Little => Endian::Big,
@@ -46,6 +46,9 @@ impl Endian {
         get_u64, u64, 8);
 
     /// The `u64` at byte `at`, or an error that names the structure.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if `bytes` ends before the number does.
     pub fn u64(self, what: &'static str, bytes: &[u8], at: usize) -> Result<u64, DecodeError> {
         self.get_u64(bytes, at).ok_or(DecodeError::Short {
             what,
@@ -55,7 +58,10 @@ impl Endian {
     }
 
     /// The `u32` at byte `at`, or an error that names the structure.
-    pub fn u32(self, what: &'static str, bytes: &[u8], at: usize) -> Result<u32, DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if `bytes` ends before the number does.
+    pub(crate) fn u32(self, what: &'static str, bytes: &[u8], at: usize) -> Result<u32, DecodeError> {
         self.get_u32(bytes, at).ok_or(DecodeError::Short {
             what,
             needed: at.saturating_add(4),
@@ -64,7 +70,10 @@ impl Endian {
     }
 
     /// The `u16` at byte `at`, or an error that names the structure.
-    pub fn u16(self, what: &'static str, bytes: &[u8], at: usize) -> Result<u16, DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if `bytes` ends before the number does.
+    pub(crate) fn u16(self, what: &'static str, bytes: &[u8], at: usize) -> Result<u16, DecodeError> {
         self.get_u16(bytes, at).ok_or(DecodeError::Short {
             what,
             needed: at.saturating_add(2),
@@ -73,6 +82,9 @@ impl Endian {
     }
 
     /// `N` consecutive `u64` words from byte `at` on.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if `bytes` ends before the last word does.
     pub fn words<const N: usize>(
         self,
         what: &'static str,

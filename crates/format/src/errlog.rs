@@ -10,7 +10,7 @@ const WHAT: &str = "error log key";
 /// A block in a dataset, as error logs and scans name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ErrorKey {
-    /// The object set; `None` in a log by head, where the ZAP tells it.
+    /// The object set; `None` in a log by head, where the key of the ZAP states it.
     pub objset: Option<ObjectId>,
     /// The object in which the error is.
     pub object: ObjectId,
@@ -24,6 +24,9 @@ pub struct ErrorKey {
 
 impl ErrorKey {
     /// Decodes a key of the form `objset:object:level:block`, in hexadecimal.
+    ///
+    /// # Errors
+    /// [`DecodeError::Invalid`] if the key is not four hexadecimal numbers.
     pub fn parse(key: &[u8]) -> Result<ErrorKey, DecodeError> {
         let [objset, object, level, block] = numbers(key)?;
         Ok(ErrorKey {
@@ -36,6 +39,9 @@ impl ErrorKey {
     }
 
     /// Decodes a key of the form `object:level:block:birth`, in hexadecimal.
+    ///
+    /// # Errors
+    /// [`DecodeError::Invalid`] if the key is not four hexadecimal numbers.
     pub fn parse_by_head(key: &[u8]) -> Result<ErrorKey, DecodeError> {
         let [object, level, block, birth] = numbers(key)?;
         Ok(ErrorKey {

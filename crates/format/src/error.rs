@@ -1,4 +1,4 @@
-//! The one error of this crate: what was wrong with which structure, where.
+//! [`DecodeError`]: the error of every decoder. It names the structure, the field, and the value found.
 
 /// Bytes that are not the structure they should be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -29,34 +29,45 @@ pub enum DecodeError {
     Field {
         /// Name of the structure that was decoded.
         what: &'static str,
-        /// Name of the field.
+        /// Name of the field, or key of a list.
         field: &'static str,
-        /// The value that was found.
+        /// The value that was found in the field.
         value: u64,
     },
-    /// Something that no single number tells.
-    #[error("{what}: {why}")]
+    /// A field that must be there is absent.
+    #[error("{what}: no {field}")]
+    Missing {
+        /// Name of the structure that was decoded.
+        what: &'static str,
+        /// Name of the field, or key of a list.
+        field: &'static str,
+    },
+    /// The parts of the structure contradict each other or a rule of the format.
+    #[error("{what}: {problem}")]
     Invalid {
         /// Name of the structure that was decoded.
         what: &'static str,
-        /// What is wrong with it.
-        why: &'static str,
+        /// The violation, one fixed text for each rule.
+        problem: &'static str,
     },
 }
 
 impl DecodeError {
     /// Fails with [`DecodeError::Short`] unless `have >= needed`.
-    pub fn need(what: &'static str, needed: usize, have: usize) -> Result<(), DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], which states both numbers.
+    pub(crate) fn need(what: &'static str, needed: usize, have: usize) -> Result<(), DecodeError> {
         if have < needed { Err(DecodeError::Short { what, needed, have }) } else { Ok(()) }
     }
 
-    /// Makes a [`DecodeError::Field`].
+    /// A [`DecodeError::Field`] with a value of any unsigned type.
     pub fn field(what: &'static str, field: &'static str, value: impl Into<u64>) -> DecodeError {
         DecodeError::Field { what, field, value: value.into() }
     }
 
-    /// Makes a [`DecodeError::Invalid`].
-    pub fn invalid(what: &'static str, why: &'static str) -> DecodeError {
-        DecodeError::Invalid { what, why }
+    /// A [`DecodeError::Invalid`] of the structure `what`.
+    pub const fn invalid(what: &'static str, problem: &'static str) -> DecodeError {
+        DecodeError::Invalid { what, problem }
     }
 }

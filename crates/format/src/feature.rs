@@ -20,7 +20,7 @@ const DATASET: u8 = 8;
 /// Not enabled by a plain upgrade.
 const NO_UPGRADE: u8 = 16;
 
-/// The first release line that knows a feature, as far as the document tells them apart.
+/// The first release line that supports a feature, as far as the documentation distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Since {
     /// A feature of OpenZFS 2.3 or an earlier release.

@@ -11,11 +11,14 @@ pub const TABLE_MAX: u64 = 1 << 20;
 pub struct Domain {
     /// What the upper 32 bits of an identity say.
     pub index: u64,
-    /// Name of the domain.
+    /// Name of the domain, such as `S-1-5-21-…`.
     pub name: String,
 }
 
 /// The rows of a packed table. Rows that lack their index or name are left out.
+///
+/// # Errors
+/// The error of the name-value list.
 pub fn decode_table(packed: &[u8]) -> Result<Vec<Domain>, DecodeError> {
     let list = NvList::decode(packed)?;
     let rows = list.lists("fuid_nvlist").unwrap_or(&[]);

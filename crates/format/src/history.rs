@@ -2,7 +2,7 @@
 //! (docs/on-disk/22-mos-dsl.md, section 10).
 //!
 //! Positions are logical: they only grow. Below [`HistoryPhys::create_len`] they are the offset in
-//! the object; above, they wrap around in what is left of it.
+//! the object; later records form a ring in the rest of it.
 
 use crate::{DecodeError, Endian, NvList};
 use std::ops::Range;
@@ -30,6 +30,9 @@ pub struct HistoryPhys {
 
 impl HistoryPhys {
     /// Reads the bonus, 40 bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] for offsets that cannot be.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<HistoryPhys, DecodeError> {
         let [create_len, end_of_ring, begin, end, records_lost] = order.words(WHAT, bytes, 0)?;
         if create_len >= end_of_ring {

@@ -12,6 +12,9 @@ macro_rules! ids {
         pub enum $name { $($(#[$vdoc])* $var = $n,)* }
         impl $name {
             /// The algorithm with this number.
+            ///
+            /// # Errors
+            /// [`DecodeError::Field`] if no algorithm has this number.
             pub fn from_id(id: u8) -> Result<$name, DecodeError> {
                 match id {
                     $($n => Ok($name::$var),)*
@@ -36,7 +39,7 @@ ids! {
         Inherit = 0 "inherit",
         /// The default; never in a written block.
         On = 1 "on",
-        /// No checksum is stored.
+        /// Blocks have no checksum.
         Off = 2 "off",
         /// SHA-256 in a label's trailer.
         Label = 3 "label",
@@ -70,11 +73,6 @@ impl ChecksumId {
     /// encrypted block is shortened (docs/on-disk/31-encryption.md, section 4).
     pub fn is_dedup_strength(self) -> bool {
         matches!(self, ChecksumId::Sha256 | ChecksumId::Sha512 | ChecksumId::Skein | ChecksumId::Blake3)
-    }
-
-    /// Whether the checksum needs the salt of the pool.
-    pub fn is_salted(self) -> bool {
-        matches!(self, ChecksumId::Skein | ChecksumId::Edonr | ChecksumId::Blake3)
     }
 
     /// Whether no checksum is stored.
@@ -134,19 +132,19 @@ ids! {
 /// How the contents of a block are laid out in words: decides how they are swapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SwapClass {
-    /// Bytes: nothing is swapped.
+    /// Bytes, which have no byte order.
     U8,
-    /// 16-bit words.
+    /// Words of 16 bits, each swapped.
     U16,
-    /// 32-bit words.
+    /// Words of 32 bits, each swapped.
     U32,
-    /// 64-bit words.
+    /// Words of 64 bits, each swapped.
     U64,
     /// A ZAP: swapped by its own structure.
     Zap,
     /// An array of dnodes: swapped dnode by dnode.
     Dnode,
-    /// An object set block.
+    /// An object set block: words, dnodes and MACs.
     Objset,
     /// A legacy znode in a bonus.
     Znode,
@@ -243,67 +241,67 @@ macro_rules! type_consts {
     };
 }
 type_consts! {
-    /// A free dnode slot.
+    /// No object: the dnode slot is free.
     NONE = 0;
-    /// The pool's directory.
+    /// The object directory of the pool, a ZAP.
     OBJECT_DIRECTORY = 1;
     /// An array of object numbers.
     OBJECT_ARRAY = 2;
-    /// A packed name-value list.
+    /// A packed name-value list, such as the configuration.
     PACKED_NVLIST = 3;
     /// Bonus of a packed list: its length.
     PACKED_NVLIST_SIZE = 4;
     /// A list of block pointers.
     BPOBJ = 5;
-    /// Bonus of a bpobj.
+    /// Bonus of a bpobj: its counts and sums.
     BPOBJ_HDR = 6;
     /// Bonus of a space map.
     SPACE_MAP_HEADER = 7;
-    /// A space map.
+    /// A space map: a log of allocations and frees.
     SPACE_MAP = 8;
-    /// Intent log blocks.
+    /// Blocks of an intent log.
     INTENT_LOG = 9;
-    /// Blocks of dnodes.
+    /// Blocks of the meta-dnode: an array of dnodes.
     DNODE = 10;
-    /// An object set.
+    /// An object set: the block that a dataset points to.
     OBJSET = 11;
-    /// A DSL directory.
+    /// A DSL directory; the structure is in the bonus.
     DSL_DIR = 12;
     /// Children of a DSL directory.
     DSL_DIR_CHILD_MAP = 13;
-    /// Snapshots of a dataset.
+    /// ZAP from the names of a dataset's snapshots to their objects.
     DSL_DS_SNAP_MAP = 14;
-    /// Properties.
+    /// ZAP of the local properties of a DSL directory or snapshot.
     DSL_PROPS = 15;
-    /// A DSL dataset.
+    /// A DSL dataset; the structure is in the bonus.
     DSL_DATASET = 16;
     /// Bonus of a legacy file.
     ZNODE = 17;
-    /// A version 0 ACL.
+    /// An external ACL of version 0.
     OLD_ACL = 18;
-    /// Contents of a file.
+    /// The contents of a regular file.
     PLAIN_FILE = 19;
-    /// A directory.
+    /// A directory of a file system, a ZAP.
     DIRECTORY = 20;
     /// Object 1 of a file system.
     MASTER_NODE = 21;
-    /// The unlinked set.
+    /// The set of unlinked files that are still open, a ZAP.
     UNLINKED_SET = 22;
-    /// A volume's contents.
+    /// The contents of a volume.
     ZVOL = 23;
-    /// A volume's properties.
+    /// The properties of a volume, a ZAP.
     ZVOL_PROP = 24;
     /// A log of blocks that could not be read.
     ERROR_LOG = 28;
-    /// The pool's history.
+    /// The command history of the pool, a ring of records.
     SPA_HISTORY = 29;
-    /// Pool properties.
+    /// The properties of the pool, a ZAP.
     POOL_PROPS = 31;
-    /// Delegated permissions.
+    /// The permissions delegated on a DSL directory, a ZAP.
     DSL_PERMS = 32;
-    /// An external ACL.
+    /// An external ACL of version 1.
     ACL = 33;
-    /// The FUID domain table.
+    /// The table of FUID domains, a packed name-value list.
     FUID = 35;
     /// Datasets that come after a snapshot, but not in line.
     NEXT_CLONES = 37;
@@ -311,41 +309,44 @@ type_consts! {
     SCAN_QUEUE = 38;
     /// Space used by user, group, project.
     USERGROUP_USED = 39;
-    /// Quotas.
+    /// Quotas of users, groups or projects, a ZAP.
     USERGROUP_QUOTA = 40;
-    /// Holds of a snapshot.
+    /// The holds of a snapshot, a ZAP.
     USERREFS = 41;
-    /// A dedup table.
+    /// The entries of a dedup table, a ZAP.
     DDT_ZAP = 42;
-    /// Histograms of dedup tables.
+    /// The histograms of dedup tables, a ZAP.
     DDT_STATS = 43;
-    /// System attributes.
+    /// System attributes that do not fit into a bonus: a spill block.
     SA = 44;
     /// Where the registry and the layouts are.
     SA_MASTER_NODE = 45;
     /// Names and sizes of attributes.
     SA_ATTR_REGISTRATION = 46;
-    /// Orders of attributes.
+    /// The layouts of system attributes, a ZAP.
     SA_ATTR_LAYOUTS = 47;
-    /// A block of a dedup table, of which it is not known whose it is.
+    /// A deduplicated block, which may belong to several object sets.
     DEDUP = 49;
-    /// A deadlist.
+    /// A deadlist: a ZAP from txgs to bpobjs.
     DEADLIST = 50;
-    /// Bonus of a deadlist.
+    /// Bonus of a deadlist: its sums.
     DEADLIST_HDR = 51;
     /// Clones of a DSL directory.
     DSL_CLONES = 52;
-    /// Sub-objects of a bpobj.
+    /// The array of the object numbers of a bpobj's sub-lists.
     BPOBJ_SUBOBJ = 53;
     /// Self-describing array of `u64`, metadata.
     U64_METADATA = 0xC3;
-    /// Self-describing ZAP, metadata.
+    /// A ZAP whose object type states its properties: metadata, ZAP byte order.
     ZAP_METADATA = 0xC4;
 }
 
 impl ObjType {
     /// The type with this number, if it is one.
-    pub fn from_id(id: u8) -> Result<ObjType, DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if no type has this number.
+    pub(crate) fn from_id(id: u8) -> Result<ObjType, DecodeError> {
         let known = if id & 0x80 != 0 {
             usize::from(id & 0x1f) < CLASSES.len()
         } else {

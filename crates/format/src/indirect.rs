@@ -30,6 +30,9 @@ pub struct MappingPhys {
 
 impl MappingPhys {
     /// Reads the bonus: 24 bytes, or 32 with counts.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if fewer than 24 bytes are given.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<MappingPhys, DecodeError> {
         let [max_offset, bytes_mapped, num_entries] = order.words(WHAT, bytes, 0)?;
         let counts = order.get_u64(bytes, 24).filter(|id| *id != 0).map(ObjectId);
@@ -48,6 +51,9 @@ pub struct MappingEntry {
 
 impl MappingEntry {
     /// Reads an entry of 24 bytes.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Invalid`] if the entry has no length.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<MappingEntry, DecodeError> {
         let [source, place, position] = order.words(WHAT, bytes, 0)?;
         let target =
@@ -66,7 +72,7 @@ impl MappingEntry {
     }
 
     /// One past its last byte, on the removed vdev.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.source.0.saturating_add(self.target.asize.0)
     }
 }
@@ -79,6 +85,10 @@ pub struct Mapping {
 
 impl Mapping {
     /// Reads and checks all entries of the mapping of `vdev`.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the entries overlap or do not ascend, or one of them leads back to
+    /// `vdev`; the errors of an entry.
     pub fn decode(bytes: &[u8], order: Endian, vdev: VdevId) -> Result<Mapping, DecodeError> {
         if !bytes.len().is_multiple_of(ENTRY_SIZE) {
             return Err(DecodeError::field(WHAT, "size", bytes.len() as u64));
@@ -107,6 +117,9 @@ impl Mapping {
 
     /// Where the bytes `[offset, offset + len)` of the removed vdev are, in order. Fails if some of
     /// them were not mapped.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] with the first offset that no entry maps.
     pub fn lookup(&self, offset: AllocOffset, len: u64) -> Result<Vec<Piece>, DecodeError> {
         let unmapped = |at: u64| DecodeError::field(WHAT, "unmapped offset", at);
         let end = offset.0.checked_add(len).ok_or_else(|| unmapped(offset.0))?;
@@ -131,9 +144,9 @@ impl Mapping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// The vdev; it may have been removed as well.
-    pub vdev: VdevId,
+    pub(crate) vdev: VdevId,
     /// First byte of the range.
-    pub offset: AllocOffset,
+    pub(crate) offset: AllocOffset,
     /// Length of the range in bytes.
     pub len: u64,
 }
@@ -141,12 +154,15 @@ pub struct Piece {
 /// When the contents of a removed vdev were copied.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Births {
-    /// One past the last byte, and the txg in which everything from the end before was copied.
+    /// One past the last byte, and the txg in which the bytes from the previous end up to it were copied.
     entries: Vec<(AllocOffset, Txg)>,
 }
 
 impl Births {
     /// Reads all entries; their number is the only word of the bonus.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if offsets do not ascend.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<Births, DecodeError> {
         const WHAT: &str = "indirect births";
         if !bytes.len().is_multiple_of(BIRTH_SIZE) {

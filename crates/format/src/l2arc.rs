@@ -2,10 +2,10 @@
 //! (docs/on-disk/14-vdevs.md, section 12).
 //!
 //! Nothing on a cache device is needed to read a pool. Header and log blocks are in the byte order
-//! of their writer, which their magic tells.
+//! of their writer; the magic number states it.
 
 use crate::endian::bits;
-use crate::{CompressionId, DecodeError, DeviceOffset, Dva, Endian, Lsize, PoolGuid, Psize, Txg, VdevGuid};
+use crate::{DecodeError, DeviceOffset, Dva, Endian, Lsize, PoolGuid, Psize, Txg, VdevGuid};
 
 /// Magic number of a device header: "ZFSCACHE".
 pub const HEADER_MAGIC: u64 = 0x5a46_5343_4143_4845;
@@ -14,9 +14,10 @@ pub const LOG_BLOCK_MAGIC: u64 = 0x4c4f_4742_4c4b_4844;
 /// Bytes of a header that are decoded; it is followed by zeros up to its trailer.
 pub const HEADER_SIZE: usize = 232;
 /// Bytes of an unpacked log block.
-pub const LOG_BLOCK_SIZE: usize = 64 << 10;
+#[cfg(test)]
+pub(crate) const LOG_BLOCK_SIZE: usize = 64 << 10;
 /// Entries of a log block.
-pub const LOG_ENTRIES: usize = 1022;
+pub(crate) const LOG_ENTRIES: usize = 1022;
 
 const WHAT: &str = "cache device";
 const POINTER_SIZE: usize = 64;
@@ -37,13 +38,13 @@ pub struct LogBlockPtr {
     /// Offset of the log block on the device.
     pub address: DeviceOffset,
     /// Bytes of the cached blocks that it describes.
-    pub payload_asize: u64,
+    pub(crate) payload_asize: u64,
     /// Where the first of these starts.
-    pub payload_start: DeviceOffset,
+    pub(crate) payload_start: DeviceOffset,
     /// Sizes, compression and checksum, packed.
-    pub prop: u64,
+    pub(crate) prop: u64,
     /// Fletcher-4 of the stored bytes.
-    pub checksum: [u64; 4],
+    pub(crate) checksum: [u64; 4],
 }
 
 impl LogBlockPtr {
@@ -58,31 +59,6 @@ impl LogBlockPtr {
             checksum,
         })
     }
-
-    /// Whether the pointer leads to no log block.
-    pub fn is_empty(&self) -> bool {
-        self.address.0 == 0
-    }
-
-    /// Logical size: bytes before compression.
-    pub fn lsize(&self) -> Lsize {
-        Lsize((bits(self.prop, 0, 16) + 1) << 9)
-    }
-
-    /// Physical size: bytes as stored.
-    pub fn psize(&self) -> Psize {
-        Psize((bits(self.prop, 16, 16) + 1) << 9)
-    }
-
-    /// The compression algorithm of the log block.
-    pub fn compression(&self) -> Result<CompressionId, DecodeError> {
-        CompressionId::from_id(bits(self.prop, 32, 7) as u8)
-    }
-
-    /// The number of the checksum algorithm: always Fletcher-4.
-    pub fn checksum_id(&self) -> u8 {
-        bits(self.prop, 40, 8) as u8
-    }
 }
 
 /// The header of a cache device, at the start of its allocatable space.
@@ -93,7 +69,7 @@ pub struct CacheHeader {
     /// Guid of the pool whose blocks the device caches.
     pub pool_guid: PoolGuid,
     /// Guid of the cache device.
-    pub vdev_guid: VdevGuid,
+    pub(crate) vdev_guid: VdevGuid,
     /// Entries per log block; 0: no log, the device is too small.
     pub log_entries: u64,
     /// Blocks below this place, up to where writing goes on, have been evicted.
@@ -115,11 +91,15 @@ pub struct CacheHeader {
     /// State of the initial TRIM of the device.
     pub trim_state: u64,
     /// Byte order of the writer.
-    pub order: Endian,
+    pub(crate) order: Endian,
 }
 
 impl CacheHeader {
     /// Reads a header; its trailer is checked elsewhere.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] for an unknown version or
+    /// an impossible number of entries.
     pub fn decode(bytes: &[u8]) -> Result<CacheHeader, DecodeError> {
         DecodeError::need(WHAT, HEADER_SIZE, bytes.len())?;
         let order = order_by_magic(bytes, HEADER_MAGIC)?;
@@ -159,15 +139,15 @@ impl CacheHeader {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CacheEntry {
     /// The block's address in the pool.
-    pub dva: Dva,
+    pub(crate) dva: Dva,
     /// Physical birth of the cached block.
-    pub birth: Txg,
+    pub(crate) birth: Txg,
     /// Sizes, compression and state, packed.
-    pub prop: u64,
+    pub(crate) prop: u64,
     /// Where it is on the cache device.
-    pub address: DeviceOffset,
+    pub(crate) address: DeviceOffset,
     /// Compression level of the block.
-    pub complevel: u64,
+    pub(crate) complevel: u64,
 }
 
 impl CacheEntry {
@@ -179,11 +159,6 @@ impl CacheEntry {
     /// Physical size: bytes after compression.
     pub fn psize(&self) -> Psize {
         Psize((bits(self.prop, 16, 16) + 1) << 9)
-    }
-
-    /// The number of the compression algorithm.
-    pub fn compression_id(&self) -> u8 {
-        bits(self.prop, 32, 7) as u8
     }
 
     /// Whether the block is metadata.
@@ -201,7 +176,7 @@ impl CacheEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogBlock {
     /// The block before, in one of two interleaved chains.
-    pub previous: LogBlockPtr,
+    pub(crate) previous: LogBlockPtr,
     /// The cached blocks that this log block describes.
     pub entries: Vec<CacheEntry>,
 }
@@ -209,6 +184,9 @@ pub struct LogBlock {
 impl LogBlock {
     /// Reads the first `count` entries of an unpacked log block, [`CacheHeader::log_entries`]; those
     /// without an address are left out.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`].
     pub fn decode(bytes: &[u8], count: u64) -> Result<LogBlock, DecodeError> {
         let order = order_by_magic(bytes, LOG_BLOCK_MAGIC)?;
         let count = usize::try_from(count).unwrap_or(usize::MAX).min(LOG_ENTRIES);

@@ -24,8 +24,6 @@ pub const LABELS: usize = 4;
 pub const DEVICE_MIN: u64 = 64 << 20;
 /// The boot area behind the front labels; raidz expansion uses it as scratch space.
 pub const BOOT_AREA_OFFSET: u64 = 2 * LABEL_SIZE;
-/// Bytes of the boot area.
-pub const BOOT_AREA_SIZE: u64 = LABEL_START - BOOT_AREA_OFFSET;
 
 /// The boot environment in its label.
 pub const BOOT_ENV_OFFSET: u64 = 0x2000;
@@ -45,12 +43,12 @@ pub const RING_SIZE: usize = 0x2_0000;
 /// Size in bytes of the checksum trailer of an embedded checksum.
 pub const TRAILER_SIZE: usize = 40;
 /// Magic number of a checksum trailer.
-pub const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
+pub(crate) const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
 
 const _: () = assert!(UBERBLOCK_SIZE + TRAILER_SIZE <= 1024);
 
 /// The size that counts: whole labels.
-pub fn aligned_size(device_size: u64) -> u64 {
+pub(crate) fn aligned_size(device_size: u64) -> u64 {
     device_size / LABEL_SIZE * LABEL_SIZE
 }
 
@@ -90,13 +88,16 @@ pub fn slot_offset(label: usize, slot: usize, ashift: Ashift, device_size: u64) 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
     /// The stored checksum, in host order.
-    pub checksum: [u64; 4],
-    /// Byte order of whoever wrote the range.
-    pub order: Endian,
+    pub(crate) checksum: [u64; 4],
+    /// Byte order in which the range was written.
+    pub(crate) order: Endian,
 }
 
 impl Trailer {
     /// Reads the trailer at the end of `region`; fails if its magic is in neither order.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Magic`] if the magic number is in neither byte order.
     pub fn decode(region: &[u8]) -> Result<Trailer, DecodeError> {
         const WHAT: &str = "checksum trailer";
         let start = region.len().checked_sub(TRAILER_SIZE).ok_or(DecodeError::Short {

@@ -1,13 +1,13 @@
 //! Names that stand on disk: the keys of the ZAPs and name-value lists in which other crates look things up.
 //!
-//! One module for each kind of object. A key whose last part is a number or an algorithm is made by a function of the
-//! module that decodes what it leads to ([`crate::ddt`], [`crate::brt`]). Names of features stand in
-//! [`crate::feature`], names of properties in [`crate::prop`], names of attributes in [`crate::sa`].
+//! One module for each kind of object. A key whose last part is a number or an algorithm is made by a
+//! function of the module that decodes what it leads to ([`crate::ddt`], [`crate::brt`]). Names of features
+//! stand in [`crate::feature`], names of properties in [`crate::prop`], names of attributes in [`crate::sa`].
 //!
 //! # What always holds
 //! - A name is written once, here: code that reads a key and code that writes it use the same constant.
-//! - The documentation of a constant says what its value is. "Object" is an object number of the pool's own object
-//!   set (of the file system, for the master node), stored as one `u64`.
+//! - The documentation of a constant says what its value is. "Object" is an object number of the pool's own
+//!   object set (of the file system, for the master node), stored as one `u64`.
 
 /// The object directory of the pool's own object set: a ZAP (docs/on-disk/22-mos-dsl.md, section 1).
 pub mod directory {
@@ -32,7 +32,7 @@ pub mod directory {
     pub const SYNC_BPLIST: &str = "sync_bplist";
     /// Object: a bpobj of blocks that wait to be freed.
     pub const FREE_BPOBJ: &str = "free_bpobj";
-    /// Object: the queue of destroyed object sets whose blocks wait to be freed (15-space.md, section 6.4).
+    /// Object: the queue of destroyed object sets that still have blocks to free (15-space.md, section 6.4).
     pub const BPTREE_OBJ: &str = "bptree_obj";
     /// Object: the bpobj that all empty lists share.
     pub const EMPTY_BPOBJ: &str = "empty_bpobj";
@@ -58,7 +58,7 @@ pub mod directory {
     pub const SCAN_POSITION: &str = "org.cenote:scan";
     /// 9 words: the current or last scrub of the error log.
     pub const ERROR_SCRUB: &str = "error_scrub";
-    /// Number: the txg up to which a scrub has read everything.
+    /// Number: the txg up to which the last complete scrub has read all blocks.
     pub const LAST_SCRUBBED_TXG: &str = "last_scrubbed_txg";
     /// Object: a ZAP of temporary holds, `<dataset in hex>-<tag>` to time (section 8).
     pub const TMP_USERREFS: &str = "tmp_userrefs";
@@ -81,7 +81,8 @@ pub mod directory {
     /// Object: a ZAP of the histograms of dedup tables, by the name of the ZAP of each class
     /// (32-dedup-cloning.md, section 2).
     pub const DDT_STATISTICS: &str = "DDT-statistics";
-    /// Object, with the number of a vdev behind this prefix: its block reference table (32-dedup-cloning.md, section 3).
+    /// Object, with the number of a vdev behind this prefix: its block reference table (32-dedup-cloning.md,
+    /// section 3).
     pub const BRT_PREFIX: &str = "com.fudosecurity:brt:vdev:";
 }
 
@@ -91,7 +92,7 @@ pub mod hidden {
     pub const MOS: &str = "$MOS";
     /// Child of the root directory that blocks waiting to be freed are charged to.
     pub const FREE: &str = "$FREE";
-    /// Child of the root directory, and its only snapshot: the empty one from which everything descends.
+    /// Child of the root directory, and its only snapshot: the empty origin of all other datasets.
     pub const ORIGIN: &str = "$ORIGIN";
     /// Child that receives a stream into an existing file system (30-send-streams.md, section 8).
     pub const RECEIVE: &str = "%recv";
@@ -111,7 +112,8 @@ pub mod dir {
     pub const CRYPTO_KEY_OBJ: &str = "com.datto:crypto_key_obj";
 }
 
-/// The ZAP of a dataset (docs/on-disk/22-mos-dsl.md, section 4.3). The guids of per-dataset features are keys too.
+/// The ZAP of a dataset (docs/on-disk/22-mos-dsl.md, section 4.3). The guids of per-dataset features are keys
+/// too.
 pub mod dataset {
     /// Object: a ZAP of the bookmarks of a head (section 8).
     pub const BOOKMARKS: &str = "com.delphix:bookmarks";
@@ -119,7 +121,8 @@ pub mod dataset {
     pub const REMAP_DEADLIST: &str = "com.delphix:remap_deadlist";
     /// Number: identity of the IVs of an encrypted snapshot (31-encryption.md, section 12).
     pub const IVSET_GUID: &str = "com.datto:ivset_guid";
-    /// Words: guids of the snapshots with respect to which the contents were redacted. The guid of a feature too.
+    /// Words: guids of the snapshots with respect to which the contents were redacted. The guid of a feature
+    /// too.
     pub const REDACTED_DATASETS: &str = "com.delphix:redacted_datasets";
 
     // State of an interrupted receive (30-send-streams.md, sections 7 and 8).
@@ -130,7 +133,7 @@ pub mod dataset {
     pub const RESUME_OBJECT: &str = "com.delphix:resume_object";
     /// Number: the byte of that object to go on with.
     pub const RESUME_OFFSET: &str = "com.delphix:resume_offset";
-    /// Number: bytes received.
+    /// Number: bytes of the stream that were received.
     pub const RESUME_BYTES: &str = "com.delphix:resume_bytes";
     /// Number: guid of the snapshot that is received. Datasets that cannot be resumed have no such key.
     pub const RESUME_TOGUID: &str = "com.delphix:resume_toguid";
@@ -148,9 +151,10 @@ pub mod dataset {
     pub const RESUME_RAWOK: &str = "com.datto:resume_rawok";
 }
 
-/// A key object: a ZAP with the wrapped keys of encrypted datasets (docs/on-disk/31-encryption.md, section 3).
+/// A key object: a ZAP with the wrapped keys of encrypted datasets (docs/on-disk/31-encryption.md, section
+/// 3).
 pub mod key_object {
-    /// Number: the crypto suite.
+    /// Number: the crypto suite, as in the property `encryption`.
     pub const SUITE: &str = "DSL_CRYPTO_SUITE";
     /// Number: identity of the keys.
     pub const GUID: &str = "DSL_CRYPTO_GUID";
@@ -176,7 +180,8 @@ pub mod key_object {
     pub const PBKDF2_ITERS: &str = "pbkdf2iters";
 }
 
-/// A ZAP of properties of datasets: what stands behind the name of a property (docs/on-disk/22-mos-dsl.md, section 6).
+/// A ZAP of properties of datasets: what stands behind the name of a property (docs/on-disk/22-mos-dsl.md,
+/// section 6).
 pub mod prop_suffix {
     /// A value that came with a stream.
     pub const RECEIVED: &str = "$recvd";
@@ -234,25 +239,140 @@ pub mod leaf_vdev {
     pub const TRIM_TIME: &str = "org.zfsonlinux:vdev_trim_action_time";
 }
 
-/// The configuration of a pool, in the pool and in labels: keys of vdevs and of the whole that have a prefix
-/// (docs/on-disk/11-labels-config.md). Plain keys are known to [`crate::config`] alone.
+/// The configuration of a pool, in the pool, in labels and in cache files: keys of the whole list and of the
+/// lists of vdevs (docs/on-disk/11-labels-config.md). [`crate::config`] reads and writes nearly all of them.
 pub mod config {
+    // The whole list.
+
+    /// Number: version of the format, 5000 or 1 to 28.
+    pub const VERSION: &str = "version";
+    /// String: name of the pool.
+    pub(crate) const NAME: &str = "name";
+    /// Number: state of the pool, or of a device that belongs to none ([`crate::config::PoolState`]).
+    pub(crate) const STATE: &str = "state";
+    /// Number: the txg in which the configuration was written.
+    pub(crate) const TXG: &str = "txg";
+    /// Number: guid of the pool.
+    pub const POOL_GUID: &str = "pool_guid";
+    /// Number of a known erratum of the pool's format, 0 if none.
+    pub(crate) const ERRATA: &str = "errata";
+    /// String: the pool property `comment`.
+    pub(crate) const COMMENT: &str = "comment";
+    /// String: names of the feature sets that the pool keeps to.
+    pub(crate) const COMPATIBILITY: &str = "compatibility";
+    /// Number: id of the host that last had the pool open.
+    pub(crate) const HOSTID: &str = "hostid";
+    /// String: name of the host that last had the pool open.
+    pub(crate) const HOSTNAME: &str = "hostname";
+    /// Number: guid of the top-level vdev that a label belongs to; of a distributed spare, its dRAID vdev.
+    pub(crate) const TOP_GUID: &str = "top_guid";
+    /// Number: guid of the vdev; in the list of a label, guid of the leaf on which the label is.
+    pub const GUID: &str = "guid";
+    /// Number: 1 if the leaf is an active hot spare.
+    pub(crate) const IS_SPARE: &str = "is_spare";
+    /// Number: 1 if the vdev is a separate log device.
+    pub(crate) const IS_LOG: &str = "is_log";
+    /// Number: guid of the pool from which this one is being split off.
+    pub(crate) const SPLIT_GUID: &str = "split_guid";
+    /// Numbers: top-level slots that are holes.
+    pub(crate) const HOLE_ARRAY: &str = "hole_array";
+    /// Number of top-level slots, holes included.
+    pub const VDEV_CHILDREN: &str = "vdev_children";
+    /// List: the tree of vdevs; in a label, one top-level vdev.
+    pub const VDEV_TREE: &str = "vdev_tree";
+    /// List: a flag for each active feature without which the pool cannot be read.
+    pub const FEATURES_FOR_READ: &str = "features_for_read";
     /// Flag of the whole, in the pool only: all numbers of ZAPs of vdevs are valid.
-    pub const HAS_PER_VDEV_ZAPS: &str = "com.delphix:has_per_vdev_zaps";
+    pub(crate) const HAS_PER_VDEV_ZAPS: &str = "com.delphix:has_per_vdev_zaps";
+
+    // The list of a vdev.
+
+    /// Number: log2 of the bytes of the smallest allocation of a top-level vdev.
+    pub(crate) const ASHIFT: &str = "ashift";
+    /// String: path of the device when it was last seen.
+    pub(crate) const PATH: &str = "path";
+    /// String: kind of the vdev ([`crate::config::VdevKind`]).
+    pub const TYPE: &str = "type";
+    /// Number of the vdev among the children of its parent.
+    pub const ID: &str = "id";
+    /// Number: 1 if the partition table of the disk is the pool's own.
+    pub(crate) const WHOLE_DISK: &str = "whole_disk";
+    /// Number: 1 if the device was not there when the configuration was written.
+    pub(crate) const NOT_PRESENT: &str = "not_present";
+    /// Object: a space map of the txgs that the leaf missed.
+    pub(crate) const DTL: &str = "DTL";
+    /// Number: 1 if the top-level slot is empty.
+    pub(crate) const IS_HOLE: &str = "is_hole";
+    /// Number: the txg in which the vdev was added.
+    pub const CREATE_TXG: &str = "create_txg";
+    /// Lists: the vdevs below, in order.
+    pub const CHILDREN: &str = "children";
+    /// String: name that the system gave to the device.
+    pub(crate) const DEVID: &str = "devid";
+    /// String: the place where the device is plugged in.
+    pub(crate) const PHYS_PATH: &str = "phys_path";
+    /// String: path in sysfs of the slot of an enclosure that holds the device.
+    pub(crate) const ENC_PATH: &str = "vdev_enc_sysfs_path";
+    /// Number: index of a distributed spare in its dRAID vdev.
+    pub(crate) const SPAREID: &str = "spareid";
+    /// Number of parity columns of a RAID-Z or dRAID vdev.
+    pub(crate) const NPARITY: &str = "nparity";
+    /// Flag: an expansion of the RAID-Z vdev is under way.
+    pub(crate) const RAIDZ_EXPANDING: &str = "raidz_expanding";
+    /// Numbers: for each finished expansion the birth from which it counts, ascending.
+    pub(crate) const RAIDZ_EXPAND_TXGS: &str = "raidz_expand_txgs";
+    /// Number of data columns of a dRAID group.
+    pub(crate) const DRAID_NDATA: &str = "draid_ndata";
+    /// Number of distributed spares of a dRAID vdev.
+    pub(crate) const DRAID_NSPARES: &str = "draid_nspares";
+    /// Number of groups in a permutation of a dRAID vdev.
+    pub(crate) const DRAID_NGROUPS: &str = "draid_ngroups";
+    /// Number of children of a dRAID vdev with failure domains, which this implementation does not read.
+    pub(crate) const DRAID_NCHILDREN: &str = "draid_nchildren";
+    /// Object: the object numbers of the space maps of a top-level vdev's metaslabs.
+    pub(crate) const METASLAB_ARRAY: &str = "metaslab_array";
+    /// Number: log2 of the bytes of a metaslab.
+    pub(crate) const METASLAB_SHIFT: &str = "metaslab_shift";
+    /// Number: bytes of a top-level vdev that can be allocated.
+    pub(crate) const ASIZE: &str = "asize";
+    /// Number: bytes of the smallest allocation.
+    pub(crate) const MIN_ALLOC: &str = "min_alloc";
+    /// Number: 1 if no new blocks are put on the vdev.
+    pub(crate) const NON_ALLOCATING: &str = "non_allocating";
+    /// Number: 1 while the vdev is being removed.
+    pub const REMOVING: &str = "removing";
+    /// Number: the txg since which the leaf has been resilvering.
+    pub(crate) const RESILVER_TXG: &str = "resilver_txg";
+    /// Number: the txg since which the vdev has been rebuilding.
+    pub(crate) const REBUILD_TXG: &str = "rebuild_txg";
+    /// Number: 1 if an administrator took the leaf offline.
+    pub const OFFLINE: &str = "offline";
+    /// Number: 1 if the leaf is faulted for good.
+    pub(crate) const FAULTED: &str = "faulted";
+    /// Number: 1 if the leaf is degraded for good.
+    pub(crate) const DEGRADED: &str = "degraded";
+    /// Number: 1 if the device was pulled from the machine.
+    pub(crate) const REMOVED: &str = "removed";
+    /// Number: 1 if the spare returns to its list once the original device is resilvered.
+    pub(crate) const UNSPARE: &str = "unspare";
+    /// String: why the leaf is faulted for good.
+    pub(crate) const AUX_STATE: &str = "aux_state";
+    /// Number: guid of the vdev before a split, while that is under way.
+    pub(crate) const ORIG_GUID: &str = "orig_guid";
     /// Object: the ZAP of the root vdev.
-    pub const VDEV_ZAP_ROOT: &str = "com.klarasystems:vdev_zap_root";
+    pub(crate) const VDEV_ZAP_ROOT: &str = "com.klarasystems:vdev_zap_root";
     /// Object: the ZAP of a top-level vdev ([`super::top_vdev`]).
-    pub const VDEV_ZAP_TOP: &str = "com.delphix:vdev_zap_top";
+    pub(crate) const VDEV_ZAP_TOP: &str = "com.delphix:vdev_zap_top";
     /// Object: the ZAP of a leaf ([`super::leaf_vdev`]).
-    pub const VDEV_ZAP_LEAF: &str = "com.delphix:vdev_zap_leaf";
+    pub(crate) const VDEV_ZAP_LEAF: &str = "com.delphix:vdev_zap_leaf";
     /// Object: the mapping of a removed vdev.
-    pub const INDIRECT_OBJECT: &str = "com.delphix:indirect_object";
+    pub(crate) const INDIRECT_OBJECT: &str = "com.delphix:indirect_object";
     /// Object: the births in the mapping of a removed vdev.
-    pub const INDIRECT_BIRTHS: &str = "com.delphix:indirect_births";
+    pub(crate) const INDIRECT_BIRTHS: &str = "com.delphix:indirect_births";
     /// Number of the vdev that was removed before this one.
-    pub const PREV_INDIRECT_VDEV: &str = "com.delphix:prev_indirect_vdev";
+    pub(crate) const PREV_INDIRECT_VDEV: &str = "com.delphix:prev_indirect_vdev";
     /// Flag of a leaf: its resilver waits for the one under way.
-    pub const RESILVER_DEFER: &str = "com.datto:resilver_defer";
+    pub(crate) const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 }
 
 /// The master node of a file system: a ZAP (docs/on-disk/23-zpl.md, section 1). The names of the properties
@@ -265,7 +385,7 @@ pub mod master_node {
 
     /// Number: version of the file system, 1 to 5.
     pub const VERSION: &str = "VERSION";
-    /// Object: the root directory.
+    /// Object: the root directory of the file system.
     pub const ROOT: &str = "ROOT";
     /// Object: the set of files that have no name any more and are open, or not freed yet.
     pub const DELETE_QUEUE: &str = "DELETE_QUEUE";

@@ -15,7 +15,7 @@ pub enum ParseError {
     Bad(String),
     /// The suffix is no unit.
     Suffix(String),
-    /// The number exceeds 2^64-1.
+    /// The size exceeds 2^64-1 bytes.
     TooLarge,
 }
 
@@ -91,6 +91,9 @@ pub fn nicetime(nanoseconds: u64) -> String {
 }
 
 /// Parses a size: digits, perhaps a fraction, perhaps a unit (`B K M G T P E Z`, `KB`, `KiB`, any case).
+///
+/// # Errors
+/// [`ParseError`] if the text is not a size, or a larger one than 64 bits hold.
 pub fn parse(text: &str) -> Result<u64, ParseError> {
     let bad = || ParseError::Bad(text.into());
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -106,7 +109,7 @@ pub fn parse(text: &str) -> Result<u64, ParseError> {
     if rest.starts_with('.') {
         let value: f64 = format!("0{whole}.{fraction}0").parse().map_err(|_| bad())?;
         let bytes = value * 2f64.powi(shift as i32);
-        // 2^64 as a double: everything below it fits.
+        // 2^64 as a double: every smaller value fits.
         return if bytes < 18_446_744_073_709_551_616.0 {
             Ok(bytes as u64)
         } else {

@@ -6,7 +6,7 @@
 //! [`NvList`], pairs in stored order.
 //!
 //! # What always holds
-//! - Nesting is at most [`DEPTH_MAX`] lists deep; counts are checked against the bytes that are
+//! - Nesting is at most `DEPTH_MAX` lists deep; counts are checked against the bytes that are
 //!   left before anything is allocated.
 //! - XDR output is byte-exact, the hints of decoded size included: other implementations allocate
 //!   from them.
@@ -23,13 +23,11 @@ use crate::{DecodeError, Endian};
 use reader::Reader;
 
 /// Deepest nesting that a reader accepts.
-pub const DEPTH_MAX: u32 = 20;
+pub(crate) const DEPTH_MAX: u32 = 20;
 /// Longest name in bytes: native encoding counts it and its NUL in 15 bits.
-pub const NAME_MAX: usize = 32766;
+pub(crate) const NAME_MAX: usize = 32766;
 /// List flag: no two pairs have one name.
-pub const FLAG_UNIQUE_NAME: u32 = 1;
-/// List flag: no two pairs have one name and type.
-pub const FLAG_UNIQUE_NAME_TYPE: u32 = 2;
+pub(crate) const FLAG_UNIQUE_NAME: u32 = 1;
 
 const WHAT: &str = "nvlist";
 
@@ -69,67 +67,67 @@ mod id {
 pub enum NvValue {
     /// Present, and that is all: true.
     Boolean,
-    /// One byte.
+    /// A single byte.
     Byte(u8),
-    /// Signed, 8 bits.
+    /// A signed number of 8 bits.
     Int8(i8),
-    /// Unsigned, 8 bits.
+    /// An unsigned number of 8 bits.
     Uint8(u8),
-    /// Signed, 16 bits.
+    /// A signed number of 16 bits.
     Int16(i16),
-    /// Unsigned, 16 bits.
+    /// An unsigned number of 16 bits.
     Uint16(u16),
-    /// Signed, 32 bits.
+    /// A signed number of 32 bits.
     Int32(i32),
-    /// Unsigned, 32 bits.
+    /// An unsigned number of 32 bits.
     Uint32(u32),
-    /// Signed, 64 bits.
+    /// A signed number of 64 bits.
     Int64(i64),
     /// Unsigned, 64 bits: nearly every number in a pool.
     Uint64(u64),
     /// Nanoseconds of a high-resolution clock.
     Hrtime(i64),
-    /// True or false.
+    /// A truth value; [`NvValue::Boolean`] is true by its presence.
     BooleanValue(bool),
     /// Floating point; never on disk.
     Double(f64),
-    /// A string.
+    /// A string of UTF-8.
     String(String),
     /// A string that is not UTF-8.
     RawString(Vec<u8>),
-    /// Bytes.
+    /// An array of bytes.
     ByteArray(Vec<u8>),
-    /// Signed, 8 bits each.
+    /// An array of signed numbers of 8 bits.
     Int8Array(Vec<i8>),
-    /// Unsigned, 8 bits each.
+    /// An array of unsigned numbers of 8 bits.
     Uint8Array(Vec<u8>),
-    /// Signed, 16 bits each.
+    /// An array of signed numbers of 16 bits.
     Int16Array(Vec<i16>),
-    /// Unsigned, 16 bits each.
+    /// An array of unsigned numbers of 16 bits.
     Uint16Array(Vec<u16>),
-    /// Signed, 32 bits each.
+    /// An array of signed numbers of 32 bits.
     Int32Array(Vec<i32>),
-    /// Unsigned, 32 bits each.
+    /// An array of unsigned numbers of 32 bits.
     Uint32Array(Vec<u32>),
-    /// Signed, 64 bits each.
+    /// An array of signed numbers of 64 bits.
     Int64Array(Vec<i64>),
-    /// Unsigned, 64 bits each.
+    /// An array of unsigned numbers of 64 bits.
     Uint64Array(Vec<u64>),
-    /// True or false each.
+    /// An array of truth values.
     BooleanArray(Vec<bool>),
-    /// Strings.
+    /// An array of strings.
     StringArray(Vec<String>),
     /// Strings of which at least one is not UTF-8.
     RawStringArray(Vec<Vec<u8>>),
-    /// A list.
+    /// A nested list.
     List(NvList),
-    /// Lists.
+    /// An array of nested lists.
     ListArray(Vec<NvList>),
 }
 
 impl NvValue {
     /// The type number stored on disk.
-    pub fn type_id(&self) -> u32 {
+    pub(crate) fn type_id(&self) -> u32 {
         match self {
             NvValue::Boolean => id::BOOLEAN,
             NvValue::Byte(_) => id::BYTE,
@@ -292,8 +290,8 @@ impl Pair {
 #[derive(Debug, Clone, PartialEq)]
 pub struct NvList {
     pairs: Vec<Pair>,
-    /// Bits `FLAG_…`, as stored.
-    pub flags: u32,
+    /// The bits `FLAG_…`, kept as they were stored.
+    pub(crate) flags: u32,
 }
 
 impl Default for NvList {
@@ -310,6 +308,11 @@ impl NvList {
 
     /// Reads a packed list: the four bytes of header, then either encoding in either byte order.
     /// Bytes after the list are ignored.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Field`] for an unknown encoding, byte order or type;
+    /// [`DecodeError::Invalid`] for a string without an end. No more memory is taken than the bytes can
+    /// fill.
     pub fn decode(bytes: &[u8]) -> Result<NvList, DecodeError> {
         DecodeError::need(WHAT, 4, bytes.len())?;
         let order = match bytes.get(1) {
@@ -323,11 +326,6 @@ impl NvList {
             Some(1) => xdr::decode(&mut Reader::new(body, Endian::Big)),
             other => Err(DecodeError::field(WHAT, "encoding", other.copied().unwrap_or(0))),
         }
-    }
-
-    /// Reads an XDR list without the four bytes of header.
-    pub fn decode_xdr_body(bytes: &[u8]) -> Result<NvList, DecodeError> {
-        xdr::decode(&mut Reader::new(bytes, Endian::Big))
     }
 
     /// The list packed in XDR, as labels and the MOS hold it, header included.
@@ -354,7 +352,7 @@ impl NvList {
         self.pairs.is_empty()
     }
 
-    /// Names and values in stored order. A name that is not UTF-8 is shown with replacement
+    /// Names and values in stored order. A name that is not UTF-8 is returned with replacement
     /// characters; [`NvList::iter_bytes`] has the real one.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &NvValue)> + ExactSizeIterator {
         self.pairs.iter().map(|p| (p.name.as_str(), &p.value))
@@ -398,7 +396,7 @@ impl NvList {
         self.pairs.iter().rev().find(|p| p.name_bytes() == name).map(|p| &p.value)
     }
 
-    /// There is a pair with this name, whatever its type.
+    /// Whether there is a pair with this name, of any type.
     pub fn has(&self, name: impl AsRef<[u8]>) -> bool {
         self.get(name).is_some()
     }
@@ -412,7 +410,7 @@ impl NvList {
     }
 
     /// The array of `u64` with this name.
-    pub fn u64s(&self, name: impl AsRef<[u8]>) -> Option<&[u64]> {
+    pub(crate) fn u64s(&self, name: impl AsRef<[u8]>) -> Option<&[u64]> {
         match self.get(name) {
             Some(NvValue::Uint64Array(x)) => Some(x),
             _ => None,
@@ -428,20 +426,12 @@ impl NvList {
     }
 
     /// The bytes of the string with this name, UTF-8 or not.
-    pub fn string_bytes(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
+    pub(crate) fn string_bytes(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
         self.get(name).and_then(NvValue::string_bytes)
     }
 
-    /// The array of bytes (`BYTE` or `UINT8` elements) with this name.
-    pub fn bytes(&self, name: impl AsRef<[u8]>) -> Option<&[u8]> {
-        match self.get(name) {
-            Some(NvValue::ByteArray(x) | NvValue::Uint8Array(x)) => Some(x),
-            _ => None,
-        }
-    }
-
     /// True if there is a bare boolean or a true one with this name.
-    pub fn flag(&self, name: impl AsRef<[u8]>) -> bool {
+    pub(crate) fn flag(&self, name: impl AsRef<[u8]>) -> bool {
         matches!(self.get(name), Some(NvValue::Boolean | NvValue::BooleanValue(true)))
     }
 

@@ -11,9 +11,9 @@ pub enum ObjsetType {
     None,
     /// The meta object set (MOS) of the pool.
     Meta,
-    /// A file system (ZPL).
+    /// A file system, of the ZPL.
     Zfs,
-    /// A volume (zvol).
+    /// A volume: a block device.
     Zvol,
     /// Something else (tests of other implementations).
     Other,
@@ -60,7 +60,7 @@ pub const FLAG_USERACCOUNTING_COMPLETE: u64 = 1;
 /// The block at the root of an object set, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjsetPhys {
-    /// The dnode whose data are all other dnodes.
+    /// The dnode of the array of all other dnodes.
     pub meta_dnode: Dnode,
     /// Head of the intent log.
     pub zil: ZilHeader,
@@ -82,6 +82,10 @@ pub struct ObjsetPhys {
 
 impl ObjsetPhys {
     /// Reads an object set block.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] for a size that no object set has, or an unknown type; otherwise the error
+    /// of one of its dnodes.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<ObjsetPhys, DecodeError> {
         const WHAT: &str = "objset";
         if !matches!(bytes.len(), 1024 | 2048 | 4096) {
@@ -165,7 +169,7 @@ impl ObjsetPhys {
 mod tests {
     use super::*;
 
-    /// A pool that came from a big-endian machine: dnodes that nobody has changed since.
+    /// Dnodes of a pool from a big-endian machine that have not been changed since.
     #[test]
     fn all_of_it_is_written_in_the_little_order() {
         let order = Endian::Big;

@@ -25,7 +25,7 @@ pub enum Kind {
     Index,
 }
 
-/// Who may set a property, and whether children take it over.
+/// Whether a property can be set, and whether children inherit it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
     /// The value is computed and never set.
@@ -47,7 +47,7 @@ pub enum Fallback {
     None,
     /// A number, or the number of an index name.
     Number(u64),
-    /// A string value.
+    /// A string as the default value.
     Text(&'static str),
 }
 
@@ -60,9 +60,9 @@ pub const VOL: u8 = 4;
 /// The property applies to bookmarks.
 pub const MARK: u8 = 8;
 /// The property applies to pools.
-pub const POOL_WIDE: u8 = 16;
+pub(crate) const POOL_WIDE: u8 = 16;
 /// The property applies to vdevs.
-pub const LEAF_OR_TOP: u8 = 32;
+pub(crate) const LEAF_OR_TOP: u8 = 32;
 
 /// A row of the property table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ pub struct Prop {
     /// The value where the property is set nowhere.
     pub fallback: Fallback,
     /// To what it applies: a sum of [`FS`], [`SNAP`], [`VOL`], [`MARK`], [`POOL_WIDE`], [`LEAF_OR_TOP`].
-    pub applies: u8,
+    pub(crate) applies: u8,
     /// The values as usage texts and error messages list them.
     pub values: &'static str,
     /// Names of an index and the numbers stored for them.

@@ -7,7 +7,7 @@
 //!
 //! # What always holds
 //! - Attributes are known by name; numbers are never assumed, except those 16 that the format fixes.
-//! - A buffer's own magic tells its byte order, whatever block it lies in.
+//! - The magic number of a buffer states its byte order, which may differ from that of its block.
 
 use crate::endian::bits;
 use crate::{DecodeError, Endian};
@@ -48,7 +48,7 @@ attrs! {
     Ctime = "ZPL_CTIME", 16;
     /// Time of creation of the file.
     Crtime = "ZPL_CRTIME", 16;
-    /// Transaction group of creation.
+    /// Transaction group in which the file was created.
     Gen = "ZPL_GEN", 8;
     /// File type and permission bits.
     Mode = "ZPL_MODE", 8;
@@ -56,17 +56,17 @@ attrs! {
     Size = "ZPL_SIZE", 8;
     /// The directory it is in.
     Parent = "ZPL_PARENT", 8;
-    /// Number of hard links.
+    /// Number of hard links to the file.
     Links = "ZPL_LINKS", 8;
     /// Its directory of extended attributes.
     Xattr = "ZPL_XATTR", 8;
     /// Device number of a device node.
     Rdev = "ZPL_RDEV", 8;
-    /// Flags, see [`crate::znode`].
+    /// Flags of the file, see [`crate::znode`].
     Flags = "ZPL_FLAGS", 8;
-    /// Owner, as FUID.
+    /// The owner, as a FUID.
     Uid = "ZPL_UID", 8;
-    /// Group, as FUID.
+    /// The group, as a FUID.
     Gid = "ZPL_GID", 8;
     /// Padding of the legacy form.
     Pad = "ZPL_PAD", 32;
@@ -82,9 +82,9 @@ attrs! {
     DaclAces = "ZPL_DACL_ACES", 0;
     /// Extended attributes, a packed list.
     Dxattr = "ZPL_DXATTR", 0;
-    /// Project id.
+    /// Id of the project that the file is charged to.
     Projid = "ZPL_PROJID", 8;
-    /// Counter of changes.
+    /// Number of changes of the contents.
     Seq = "ZPL_SEQ", 8;
 }
 
@@ -93,7 +93,7 @@ const FIXED: u16 = 16;
 
 impl Attr {
     /// The attribute of this name.
-    pub fn from_name(name: &[u8]) -> Option<Attr> {
+    pub(crate) fn from_name(name: &[u8]) -> Option<Attr> {
         Attr::ALL.iter().copied().find(|attr| attr.name().as_bytes() == name)
     }
 
@@ -105,15 +105,15 @@ impl Attr {
 /// How an attribute's bytes are swapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaSwap {
-    /// Words of 64 bits.
+    /// Words of 64 bits, each swapped.
     U64,
-    /// Words of 32 bits.
+    /// Words of 32 bits, each swapped.
     U32,
-    /// Words of 16 bits.
+    /// Words of 16 bits, each swapped.
     U16,
-    /// Bytes: never swapped.
+    /// Bytes, which have no byte order.
     Bytes,
-    /// A list of ACEs.
+    /// ACEs, whose fields are swapped each by its size.
     Acl,
     /// A class that we do not know.
     Unknown(u8),
@@ -122,8 +122,8 @@ pub enum SaSwap {
 /// What the registry says of one attribute.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
-    /// Name of the attribute.
-    pub name: Vec<u8>,
+    /// Name of the attribute, such as `ZPL_SIZE`.
+    pub(crate) name: Vec<u8>,
     /// The attribute, if it is one we know.
     pub attr: Option<Attr>,
     /// Number by which layouts name the attribute.
@@ -162,7 +162,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// From its entries. The attributes whose numbers are fixed are added where they are missing;
+    /// A registry from its entries. Attributes with fixed numbers are added where they are missing;
     /// of two entries with one number the first counts.
     pub fn new(mut entries: Vec<Registration>) -> Registry {
         for (attr, number) in Attr::ALL.iter().zip(0..FIXED) {
@@ -191,7 +191,7 @@ impl Registry {
 
 /// Where a layout puts an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Location {
     /// The layout does not contain the attribute.
     Absent,
     /// No variable attribute is before it: bytes after the header, length.
@@ -211,10 +211,10 @@ struct Field {
 /// A layout: the order and offsets of attributes in a bonus or spill block.
 #[derive(Debug, Clone)]
 pub struct Layout {
-    /// Number of the layout.
+    /// Number of the layout, as headers of buffers state it.
     pub number: u16,
     fields: Vec<Field>,
-    places: [Place; Attr::ALL.len()],
+    locations: [Location; Attr::ALL.len()],
     /// Bytes of the header that it needs.
     header_size: usize,
 }
@@ -222,10 +222,18 @@ pub struct Layout {
 impl Layout {
     /// The layout without attributes: number 1, and 0 where a header says so.
     pub fn empty() -> Layout {
-        Layout { number: 1, fields: Vec::new(), places: [Place::Absent; Attr::ALL.len()], header_size: 8 }
+        Layout {
+            number: 1,
+            fields: Vec::new(),
+            locations: [Location::Absent; Attr::ALL.len()],
+            header_size: 8,
+        }
     }
 
     /// Resolves a layout given as attribute numbers.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if there are too many attributes, one that is not registered, or one twice.
     pub fn resolve(number: u16, attrs: &[u16], registry: &Registry) -> Result<Layout, DecodeError> {
         const WHAT: &str = "SA layout";
         if attrs.len() > MAX_FIELDS {
@@ -238,15 +246,15 @@ impl Layout {
         for (index, attr) in attrs.iter().enumerate() {
             let entry = registry.get(*attr).ok_or(DecodeError::field(WHAT, "attribute", *attr))?;
             let place = match offset {
-                Some(offset) if entry.len != 0 => Place::Fixed(offset, entry.len),
-                _ => Place::Walk(index as u16),
+                Some(offset) if entry.len != 0 => Location::Fixed(offset, entry.len),
+                _ => Location::Walk(index as u16),
             };
             variable += usize::from(entry.len == 0);
             offset = offset
                 .filter(|_| entry.len != 0)
                 .map(|offset| offset + u32::from(entry.len).next_multiple_of(8));
-            if let Some(slot) = entry.attr.and_then(|attr| layout.places.get_mut(attr.index())) {
-                if *slot != Place::Absent {
+            if let Some(slot) = entry.attr.and_then(|attr| layout.locations.get_mut(attr.index())) {
+                if *slot != Location::Absent {
                     return Err(DecodeError::field(WHAT, "attribute twice", *attr));
                 }
                 *slot = place;
@@ -259,7 +267,7 @@ impl Layout {
 
     /// Does it hold this attribute?
     pub fn has(&self, attr: Attr) -> bool {
-        self.places[attr.index()] != Place::Absent
+        self.locations[attr.index()] != Location::Absent
     }
 
     /// The attribute numbers in order.
@@ -286,6 +294,10 @@ pub struct SaHeader {
 
 impl SaHeader {
     /// Reads the header; `None` if the buffer was never filled.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] if the header is larger
+    /// than the buffer.
     pub fn decode(bytes: &[u8]) -> Result<Option<SaHeader>, DecodeError> {
         const WHAT: &str = "SA header";
         DecodeError::need(WHAT, 8, bytes.len())?;
@@ -321,6 +333,9 @@ pub struct SaBuffer<'a> {
 
 impl<'a> SaBuffer<'a> {
     /// Puts the three together; `layout` must be that of `header.layout`.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the buffer ends within its header.
     pub fn new(bytes: &'a [u8], header: SaHeader, layout: &'a Layout) -> Result<SaBuffer<'a>, DecodeError> {
         // A header larger than needed is harmless: its size is stored. A smaller one would make
         // lengths of data.
@@ -340,17 +355,15 @@ impl<'a> SaBuffer<'a> {
         self.layout
     }
 
-    /// The decoded header.
-    pub fn header(&self) -> SaHeader {
-        self.header
-    }
-
     /// The bytes of an attribute; `None` if the layout lacks it.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if the buffer ends before the attribute does.
     pub fn get(&self, attr: Attr) -> Result<Option<&'a [u8]>, DecodeError> {
-        let (start, len) = match self.layout.places[attr.index()] {
-            Place::Absent => return Ok(None),
-            Place::Fixed(offset, len) => (self.header.size + offset as usize, usize::from(len)),
-            Place::Walk(index) => self.walk(usize::from(index))?,
+        let (start, len) = match self.layout.locations[attr.index()] {
+            Location::Absent => return Ok(None),
+            Location::Fixed(offset, len) => (self.header.size + offset as usize, usize::from(len)),
+            Location::Walk(index) => self.walk(usize::from(index))?,
         };
         let end = start + len;
         self.bytes.get(start..end).map(Some).ok_or(DecodeError::Short {
@@ -361,6 +374,9 @@ impl<'a> SaBuffer<'a> {
     }
 
     /// An attribute that is one number.
+    ///
+    /// # Errors
+    /// As [`SaBuffer::get`].
     pub fn u64(&self, attr: Attr) -> Result<Option<u64>, DecodeError> {
         match self.get(attr)? {
             Some(raw) => self.header.order.u64(attr.name(), raw, 0).map(Some),

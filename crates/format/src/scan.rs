@@ -34,12 +34,8 @@ pub enum ScanState {
     ErrorScrubbing,
 }
 
-/// The scan goes over the dataset again.
-pub const SCAN_FLAG_VISIT_AGAIN: u64 = 1;
 /// Flag: the scan is paused.
 pub const SCAN_FLAG_PAUSED: u64 = 2;
-/// Every block is read, whatever its dataset says.
-pub const SCAN_FLAG_THOROUGH: u64 = 4;
 
 fn func(id: u64) -> Result<ScanFunc, DecodeError> {
     Ok(match id {
@@ -77,9 +73,9 @@ fn extend<const N: usize>(what: &'static str, words: &[u64]) -> Result<[u64; N],
 /// State of the scrub or resilver: `scan` in the MOS directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanPhys {
-    /// Function of the scan.
+    /// What the scan does: scrub or resilver.
     pub func: ScanFunc,
-    /// State of the scan.
+    /// Whether the job runs, has finished or was cancelled.
     pub state: ScanState,
     /// ZAP of the datasets still to be visited.
     pub queue: ObjectId,
@@ -111,7 +107,7 @@ pub struct ScanPhys {
     pub ddt_bookmark: [u64; 4],
     /// Where the walk is: object set, object, level, block.
     pub bookmark: [u64; 4],
-    /// Bits `SCAN_FLAG_…`.
+    /// The bits `SCAN_FLAG_…` of the scan.
     pub flags: u64,
 }
 
@@ -120,6 +116,10 @@ impl ScanPhys {
     pub const WORDS: usize = 24;
 
     /// Decodes the stored array of words.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an unknown function or
+    /// state.
     pub fn from_words(words: &[u64]) -> Result<ScanPhys, DecodeError> {
         let w: [u64; ScanPhys::WORDS] = extend("scan", words)?;
         Ok(ScanPhys {
@@ -207,6 +207,10 @@ pub struct ErrorScrubPhys {
 
 impl ErrorScrubPhys {
     /// From the array of nine.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an unknown function or
+    /// state.
     pub fn from_words(words: &[u64]) -> Result<ErrorScrubPhys, DecodeError> {
         let [f, s, cursor, start_time, end_time, to_examine, examined, errors, paused_flags] =
             extend("error scrub", words)?;
@@ -242,30 +246,30 @@ impl ErrorScrubPhys {
 /// State of a sequential rebuild: `org.openzfs:vdev_rebuild` in the ZAP of a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RebuildPhys {
-    /// State of the rebuild.
-    pub state: RebuildState,
-    /// Everything below has been copied.
-    pub last_offset: u64,
+    /// Whether the rebuild runs, has finished or was cancelled.
+    pub(crate) state: RebuildState,
+    /// All data below this offset has been copied.
+    pub(crate) last_offset: u64,
     /// Blocks born after this txg were missing.
-    pub min_txg: Txg,
+    pub(crate) min_txg: Txg,
     /// Blocks born up to this txg were missing.
-    pub max_txg: Txg,
+    pub(crate) max_txg: Txg,
     /// Seconds since 1970 of its start.
-    pub start_time: u64,
+    pub(crate) start_time: u64,
     /// Seconds since 1970 of its end.
-    pub end_time: u64,
+    pub(crate) end_time: u64,
     /// Time that the rebuild has taken, in milliseconds.
-    pub scan_time_ms: u64,
+    pub(crate) scan_time_ms: u64,
     /// Bytes of allocated segments passed.
-    pub bytes_scanned: u64,
-    /// Number of bytes whose repair was issued.
-    pub bytes_issued: u64,
+    pub(crate) bytes_scanned: u64,
+    /// Number of bytes that were written as repairs.
+    pub(crate) bytes_issued: u64,
     /// Number of bytes that were rebuilt.
-    pub bytes_rebuilt: u64,
+    pub(crate) bytes_rebuilt: u64,
     /// Bytes to do in all.
-    pub bytes_est: u64,
+    pub(crate) bytes_est: u64,
     /// Number of errors that were met.
-    pub errors: u64,
+    pub(crate) errors: u64,
 }
 
 /// How far a rebuild got.
@@ -283,6 +287,9 @@ pub enum RebuildState {
 
 impl RebuildPhys {
     /// From the array of twelve.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an unknown state.
     pub fn from_words(words: &[u64]) -> Result<RebuildPhys, DecodeError> {
         let w: [u64; 12] = extend("rebuild", words)?;
         let state = match w[0] {
@@ -330,7 +337,7 @@ impl RebuildPhys {
 /// State of the newest device removal: `com.delphix:removing` in the MOS directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemovalPhys {
-    /// State of the removal.
+    /// Whether the removal runs, has finished or was cancelled.
     pub state: ScanState,
     /// The top-level vdev that is being removed.
     pub vdev: Option<VdevId>,
@@ -348,6 +355,10 @@ pub struct RemovalPhys {
 
 impl RemovalPhys {
     /// From the array of seven.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an unknown state or an
+    /// impossible vdev.
     pub fn from_words(words: &[u64]) -> Result<RemovalPhys, DecodeError> {
         let [s, vdev, prev, start_time, end_time, to_copy, copied] = extend("removal", words)?;
         Ok(RemovalPhys {
@@ -380,15 +391,18 @@ impl RemovalPhys {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CondensingPhys {
     /// The top-level vdev that was removed.
-    pub vdev: VdevId,
+    pub(crate) vdev: VdevId,
     /// Space map of what was obsolete at the start.
-    pub previous_obsolete: ObjectId,
+    pub(crate) previous_obsolete: ObjectId,
     /// The object of the mapping that condensing writes.
-    pub next_mapping: ObjectId,
+    pub(crate) next_mapping: ObjectId,
 }
 
 impl CondensingPhys {
     /// From the array of three.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an impossible vdev.
     pub fn from_words(words: &[u64]) -> Result<CondensingPhys, DecodeError> {
         let [vdev, previous, next] = extend("condensing", words)?;
         Ok(CondensingPhys {

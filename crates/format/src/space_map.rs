@@ -2,7 +2,7 @@
 //!
 //! The stream of an object is a sequence of 64-bit words; an entry takes one or two of them and
 //! never crosses a data block, so every block can be decoded by itself. Offsets and runs in
-//! entries are in units of `2^shift` bytes from the start of the map; [`MapBounds`] turns them into
+//! entries are in units of `2^shift` bytes from the start of the map; [`MapBounds`] converts them to
 //! byte ranges and refuses what lies outside.
 //!
 //! # What always holds
@@ -13,7 +13,8 @@ use crate::endian::{bits, with_bits};
 use crate::{DecodeError, Endian, VdevId};
 
 /// Bytes of the bonus without a histogram.
-pub const PHYS_SIZE_OLD: usize = 24;
+#[cfg(test)]
+pub(crate) const PHYS_SIZE_OLD: usize = 24;
 /// Bytes of the bonus with a histogram.
 pub const PHYS_SIZE: usize = 320;
 /// Number of buckets in the histogram.
@@ -46,6 +47,9 @@ pub struct SpaceMapPhys {
 
 impl SpaceMapPhys {
     /// Reads the bonus, with or without a histogram.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if the length is not a whole number of words.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<SpaceMapPhys, DecodeError> {
         let [object, length, allocated] = order.words(WHAT, bytes, 0)?;
         if !length.is_multiple_of(8) {
@@ -69,9 +73,9 @@ impl SpaceMapPhys {
 /// What happened to a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MapType {
-    /// The range was allocated.
+    /// The range was free and was allocated.
     Alloc,
-    /// The range was freed.
+    /// The range was allocated and was freed.
     Free,
 }
 
@@ -108,7 +112,8 @@ pub enum Entry {
 
 impl Entry {
     /// The entry that fills the last word of a block.
-    pub const PADDING: Entry = Entry::Debug { action: MapType::Alloc, pass: 0, txg: 0 };
+    #[cfg(test)]
+    pub(crate) const PADDING: Entry = Entry::Debug { action: MapType::Alloc, pass: 0, txg: 0 };
 
     /// Whether the entry is padding at the end of a block.
     pub fn is_padding(&self) -> bool {
@@ -200,7 +205,7 @@ pub struct Segment {
     pub vdev: Option<VdevId>,
 }
 
-/// What a map describes: turns entries into ranges.
+/// The range of a vdev that a map describes. Converts entries to ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapBounds {
     /// First byte that the space map covers.
@@ -218,6 +223,9 @@ impl MapBounds {
     pub const LOG: MapBounds = MapBounds { start: 0, size: u64::MAX, shift: LOG_SHIFT };
 
     /// The range of an entry; `None` for a debug entry. Fails if it leaves the bounds.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the range leaves the bounds.
     pub fn segment(&self, entry: &Entry) -> Result<Option<Segment>, DecodeError> {
         let Entry::Range { kind, offset, run, vdev } = *entry else { return Ok(None) };
         let outside = || DecodeError::field(WHAT, "offset", offset);
@@ -256,6 +264,9 @@ impl Writer {
 
     /// Adds a range, in as many entries as it takes. With a vdev, or where one word is too narrow,
     /// entries have two words (feature `spacemap_v2`). Fails if the range ends beyond 2^63 units.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the range leaves the bounds.
     pub fn range(
         &mut self,
         kind: MapType,

@@ -11,7 +11,7 @@ use crate::units::SECTOR_SHIFT;
 use crate::{BlockPtr, DecodeError, Endian, Txg};
 
 /// Magic number of an uberblock.
-pub const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
+pub(crate) const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
 /// Marks that the multihost words are there.
 pub const MMP_MAGIC: u64 = 0xa11c_ea11;
 /// Number of 64-bit words of an uberblock.
@@ -63,16 +63,10 @@ pub struct ReflowInfo {
 }
 
 impl ReflowInfo {
-    /// The scratch area is not in use.
-    pub const NOT_IN_USE: u8 = 0;
     /// The scratch area holds the rows below `offset`; their real place may be half written.
     pub const SCRATCH_VALID: u8 = 1;
-    /// The scratch area was copied back.
-    pub const SYNCED: u8 = 2;
-    /// The scratch area was copied back while importing.
-    pub const SYNCED_ON_IMPORT: u8 = 3;
     /// The copy has gone beyond the scratch area.
-    pub const SYNCED_BY_REFLOW: u8 = 4;
+    pub(crate) const SYNCED_BY_REFLOW: u8 = 4;
 
     fn from_word(word: u64) -> Result<ReflowInfo, DecodeError> {
         let state = bits(word, 55, 9);
@@ -92,7 +86,7 @@ impl ReflowInfo {
 pub struct Uberblock {
     /// Format version of the pool: 5000, or 1 to 28.
     pub version: u64,
-    /// The transaction group whose state this is.
+    /// The transaction group that the uberblock completes.
     pub txg: Txg,
     /// Sum of the guids of all vdevs, modulo 2^64.
     pub guid_sum: u64,
@@ -114,6 +108,9 @@ pub struct Uberblock {
 
 impl Uberblock {
     /// Reads the uberblock at the start of `bytes`, in whichever order its magic is.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; otherwise as [`Uberblock::from_words`].
     pub fn decode(bytes: &[u8]) -> Result<Uberblock, DecodeError> {
         let found = Endian::Little.u64(WHAT, bytes, 0)?;
         let order = if found.swap_bytes() == UBERBLOCK_MAGIC { Endian::Big } else { Endian::Little };
@@ -121,6 +118,9 @@ impl Uberblock {
     }
 
     /// From the 27 words, as the MOS entry of a checkpoint holds them.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the state of an expansion is not possible.
     pub fn from_words(words: &[u64; UBERBLOCK_WORDS], order: Endian) -> Result<Uberblock, DecodeError> {
         let [magic, version, txg, guid_sum, timestamp, rest @ ..] = words;
         let [bp @ .., software_version, mmp_magic, delay_ns, config, checkpoint, reflow] = rest;

@@ -32,7 +32,7 @@ pub const LEAF_MAGIC: u32 = 0x02AB_1EAF;
 /// Bytes of a micro ZAP's header and of each of its entries.
 pub const MICRO_ENTRY_SIZE: usize = 64;
 /// Largest micro ZAP: 1 MiB, with the feature `large_microzap`.
-pub const MICRO_MAX: usize = 1 << 20;
+pub(crate) const MICRO_MAX: usize = 1 << 20;
 /// Bytes of a leaf's chunk.
 pub const CHUNK_SIZE: usize = 24;
 /// Data bytes of an array chunk.
@@ -49,11 +49,11 @@ pub const FLAG_PRE_HASHED_KEY: u64 = 4;
 
 /// Normalization: letters are compared in upper case.
 pub const NORM_UPPER: u64 = 0x02;
-/// Normalization: canonical decomposition.
+/// Bit of the normalization of keys: canonical decomposition.
 pub const NORM_CANONICAL: u64 = 0x10;
-/// Normalization: compatibility decomposition.
+/// Bit of the normalization of keys: compatibility decomposition.
 pub const NORM_COMPATIBLE: u64 = 0x20;
-/// Normalization: composition after decomposition.
+/// Bit of the normalization of keys: composition after decomposition.
 pub const NORM_COMPOSE: u64 = 0x40;
 
 const CRC64_POLY: u64 = 0xC96C_5795_D787_0F42;
@@ -113,6 +113,9 @@ pub enum ZapForm {
 
 impl ZapForm {
     /// Which form starts with this block 0.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if the block is empty; [`DecodeError::Field`] if no form starts so.
     pub fn of(block: &[u8], order: Endian) -> Result<ZapForm, DecodeError> {
         match order.u64("ZAP", block, 0)? {
             MICRO_MAGIC => Ok(ZapForm::Micro),
@@ -129,7 +132,7 @@ pub struct MicroZap<'a> {
     order: Endian,
     /// Start value of the hash.
     pub salt: u64,
-    /// Bits `NORM_…`.
+    /// How keys are normalized: bits `NORM_…`, 0 if they are not.
     pub normalization: u64,
 }
 
@@ -138,9 +141,9 @@ pub struct MicroZap<'a> {
 pub struct MicroEntry<'a> {
     /// Slot of the entry in the block; the header is slot 0.
     pub slot: usize,
-    /// Value of the entry.
+    /// The only number of the entry's value.
     pub value: u64,
-    /// Tells entries of equal hash apart.
+    /// Distinguishes entries of equal hash.
     pub cd: u32,
     /// Its name without the NUL, never empty.
     pub name: &'a [u8],
@@ -148,6 +151,9 @@ pub struct MicroEntry<'a> {
 
 impl<'a> MicroZap<'a> {
     /// Decodes the header of the block.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if no block has this size.
     pub fn decode(block: &'a [u8], order: Endian) -> Result<MicroZap<'a>, DecodeError> {
         const WHAT: &str = "micro ZAP";
         let [magic, salt, normalization] = order.words(WHAT, block, 0)?;
@@ -209,14 +215,18 @@ pub struct FatHeader {
     pub entries: u64,
     /// Start value of the hash.
     pub salt: u64,
-    /// Bits `NORM_…`.
+    /// How keys are normalized: bits `NORM_…`, 0 if they are not.
     pub normalization: u64,
-    /// Bits `FLAG_…`.
+    /// The bits `FLAG_…` of the ZAP.
     pub flags: u64,
 }
 
 impl FatHeader {
     /// Reads block 0 and checks that the shape of the pointer table is possible.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] names the part of the table
+    /// that is not possible.
     pub fn decode(block: &[u8], order: Endian) -> Result<FatHeader, DecodeError> {
         const WHAT: &str = "fat ZAP";
         let bad = |field, value: u64| Err(DecodeError::field(WHAT, field, value));
@@ -299,7 +309,7 @@ pub struct LeafEntry {
     /// Bytes of each integer of the value: 1, 2, 4 or 8.
     pub int_size: u8,
     /// The next entry of the bucket.
-    pub next: u16,
+    pub(crate) next: u16,
     /// First chunk of the name.
     pub name_chunk: u16,
     /// Bytes of the name with its NUL, or words of the key.
@@ -307,8 +317,8 @@ pub struct LeafEntry {
     /// First chunk of the value.
     pub value_chunk: u16,
     /// Number of integers in the value.
-    pub value_len: u16,
-    /// Tells entries of equal hash apart.
+    pub(crate) value_len: u16,
+    /// Distinguishes entries of equal hash.
     pub cd: u32,
     /// The 64-bit hash of the name.
     pub hash: u64,
@@ -342,6 +352,10 @@ pub struct Leaf<'a> {
 
 impl<'a> Leaf<'a> {
     /// Reads the header of a leaf.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] names the field that is not
+    /// possible.
     pub fn decode(block: &'a [u8], order: Endian) -> Result<Leaf<'a>, DecodeError> {
         const WHAT: &str = "ZAP leaf";
         let bad = |field, value: u64| Err(DecodeError::field(WHAT, field, value));
@@ -405,7 +419,10 @@ impl<'a> Leaf<'a> {
     }
 
     /// The entry in a chunk.
-    pub fn entry(&self, chunk: u16) -> Result<LeafEntry, DecodeError> {
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the chunk is no entry, or its sizes or its hash do not fit the leaf.
+    pub(crate) fn entry(&self, chunk: u16) -> Result<LeafEntry, DecodeError> {
         const WHAT: &str = "ZAP entry";
         let raw = self.chunk(chunk)?;
         let (kind, int_size) = (raw[0], raw[1]);
@@ -471,6 +488,10 @@ impl<'a> Leaf<'a> {
     }
 
     /// The name of an entry as stored, without its NUL.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the chain of chunks breaks off; [`DecodeError::Invalid`] if the name has
+    /// no NUL at its end.
     pub fn name(&self, entry: &LeafEntry) -> Result<Vec<u8>, DecodeError> {
         let mut name = Vec::new();
         self.name_into(entry, &mut name)?;
@@ -478,6 +499,9 @@ impl<'a> Leaf<'a> {
     }
 
     /// The same into a buffer, of which nothing is kept.
+    ///
+    /// # Errors
+    /// As [`Leaf::name`].
     pub fn name_into(&self, entry: &LeafEntry, name: &mut Vec<u8>) -> Result<(), DecodeError> {
         self.array_into(entry.name_chunk, usize::from(entry.name_len), name)?;
         if name.pop() != Some(0) {
@@ -487,6 +511,9 @@ impl<'a> Leaf<'a> {
     }
 
     /// The first integer of the value of an entry, widened; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the value does not start in an array chunk.
     pub fn first_int(&self, entry: &LeafEntry) -> Result<Option<u64>, DecodeError> {
         const WHAT: &str = "ZAP array";
         if entry.value_len == 0 {
@@ -502,22 +529,34 @@ impl<'a> Leaf<'a> {
     }
 
     /// The key of an entry as stored, made of units of `unit` bytes: 1 for names, 8 for words.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the chain of chunks breaks off.
     pub fn stored_key(&self, entry: &LeafEntry, unit: usize) -> Result<Vec<u8>, DecodeError> {
         self.array(entry.name_chunk, unit * usize::from(entry.name_len))
     }
 
-    /// The key of an entry whose keys are words.
+    /// The key of an entry of a ZAP with keys of words.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the chain of chunks breaks off.
     pub fn words(&self, entry: &LeafEntry) -> Result<Vec<u64>, DecodeError> {
         let raw = self.array(entry.name_chunk, 8 * usize::from(entry.name_len))?;
         Ok(Endian::Big.all_words(&raw).collect())
     }
 
     /// The value of an entry: big-endian integers, packed.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the chain of chunks breaks off.
     pub fn value(&self, entry: &LeafEntry) -> Result<Vec<u8>, DecodeError> {
         self.array(entry.value_chunk, entry.value_bytes())
     }
 
     /// Is this the name of the entry? Compares in place, without copying the name.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if the chain of chunks breaks off.
     pub fn name_is(&self, entry: &LeafEntry, name: &[u8]) -> Result<bool, DecodeError> {
         if usize::from(entry.name_len) != name.len() + 1 {
             return Ok(false);

@@ -8,7 +8,7 @@
 //!
 //! # What always holds
 //! - Names in a decoded record are not empty, hold no NUL and no slash, and are at most
-//!   [`NAME_MAX`] bytes; ranges end below 2^63; what the counts of a record promise is there.
+//!   `NAME_MAX` bytes; ranges end below 2^63; what the counts of a record promise is there.
 //! - Encoding a decoded record and decoding it again gives the same record.
 
 mod body;
@@ -25,14 +25,14 @@ use std::ops::Range;
 /// Bytes of the chain structure.
 pub const CHAIN_SIZE: usize = 184;
 /// Marks the chain structure; the same number marks the trailers of labels.
-pub const CHAIN_MAGIC: u64 = crate::label::TRAILER_MAGIC;
+pub(crate) const CHAIN_MAGIC: u64 = crate::label::TRAILER_MAGIC;
 /// Unit in which blocks of the newer kind are written.
 pub const WRITE_UNIT: usize = 4096;
 /// Bytes of a record's header.
-pub const RECORD_HEADER: usize = 32;
+pub(crate) const RECORD_HEADER: usize = 32;
 /// Longest name, with the feature `longname`.
-pub const NAME_MAX: usize = 1023;
-/// Set in the type of a record whose names are to be looked up without case.
+pub(crate) const NAME_MAX: usize = 1023;
+/// Bit of a record's type: its names are looked up regardless of case.
 const TX_CI: u64 = 1 << 63;
 
 const WHAT: &str = "intent log";
@@ -54,6 +54,10 @@ pub struct Chain {
 impl Chain {
     /// Reads the chain structure of a block, given the checksum algorithm of its pointer, and finds
     /// the bytes that are records. The checksum is not verified here.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] if the algorithm is none of
+    /// a log, or more bytes are used than there are.
     pub fn decode(block: &[u8], kind: ChecksumId) -> Result<(Chain, Range<usize>), DecodeError> {
         DecodeError::need(WHAT, CHAIN_SIZE, block.len())?;
         let room = block.len() - CHAIN_SIZE;
@@ -127,6 +131,9 @@ macro_rules! kinds {
 
         impl RecordKind {
             /// The kind with this number.
+            ///
+            /// # Errors
+            /// [`DecodeError::Field`] if no record has this type.
             pub fn from_id(id: u64) -> Result<RecordKind, DecodeError> {
                 match id {
                     $($n => Ok(RecordKind::$var),)*
@@ -160,11 +167,11 @@ kinds! {
     Link = 7 "TX_LINK" 48,
     /// TX_RENAME: a name was moved.
     Rename = 8 "TX_RENAME" 48,
-    /// TX_WRITE: data was written.
+    /// TX_WRITE: data was written to a file or volume.
     Write = 9 "TX_WRITE" 192,
     /// A range was freed, or the file cut.
     Truncate = 10 "TX_TRUNCATE" 56,
-    /// TX_SETATTR: attributes were set.
+    /// TX_SETATTR: attributes of a file were set.
     SetAttr = 11 "TX_SETATTR" 112,
     /// An ACL of the old form was set.
     AclV0 = 12 "TX_ACL_V0" 48,
@@ -196,13 +203,13 @@ kinds! {
 
 impl RecordKind {
     /// The number stored on disk.
-    pub fn id(self) -> u64 {
+    pub(crate) fn id(self) -> u64 {
         self as u64
     }
 
     /// Concerns one object, whose number is the first field, and may come out of order with changes of
     /// names.
-    pub fn is_per_object(self) -> bool {
+    pub(crate) fn is_per_object(self) -> bool {
         use RecordKind as K;
         matches!(
             self,
@@ -218,7 +225,7 @@ impl RecordKind {
     }
 }
 
-/// A record whose contents have not been looked at.
+/// A record with contents that are not decoded yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRecord<'a> {
     /// Type number without the flag for case.
@@ -232,7 +239,7 @@ pub struct RawRecord<'a> {
     /// The bytes of the record, its header included.
     pub bytes: &'a [u8],
     /// Byte order of the writer.
-    pub order: Endian,
+    pub(crate) order: Endian,
 }
 
 impl<'a> RawRecord<'a> {
@@ -257,6 +264,9 @@ impl<'a> RawRecord<'a> {
     }
 
     /// The type of the record.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] if no record has this type.
     pub fn kind(&self) -> Result<RecordKind, DecodeError> {
         RecordKind::from_id(self.txtype)
     }
@@ -269,6 +279,9 @@ impl<'a> RawRecord<'a> {
 
     /// The block pointers of a write or clone record, which are in clear even in an encrypted log.
     /// What a claim needs; zero pointers of immediate writes are left out.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if the record cannot hold that many pointers.
     pub fn pointers(&self) -> Result<Vec<BlockPtr>, DecodeError> {
         let (at, count) = match self.kind() {
             Ok(RecordKind::Write) => (64, 1),

@@ -18,15 +18,15 @@ pub const FLAG_XATTR: u64 = 0x1;
 pub const FLAG_ACL_TRIVIAL: u64 = 0x4;
 /// Flag: a directory passes its ACL on.
 pub const FLAG_ACL_AUTO_INHERIT: u64 = 0x40;
-/// Flag: nobody is denied execution.
+/// Flag: the ACL denies no user execution.
 pub const FLAG_NO_EXECS_DENIED: u64 = 0x100;
 /// Flag: a scan stamp follows the legacy znode.
-pub const FLAG_BONUS_SCANSTAMP: u64 = 0x80;
-/// Flag: told to be read-only to programs for DOS files.
+pub(crate) const FLAG_BONUS_SCANSTAMP: u64 = 0x80;
+/// Flag: read-only, as a DOS attribute.
 pub const FLAG_READONLY: u64 = 1 << 32;
-/// Flag: told to be hidden.
+/// Flag: hidden, as a DOS attribute.
 pub const FLAG_HIDDEN: u64 = 1 << 33;
-/// Flag: told to be of the system.
+/// Flag: a system file, as a DOS attribute.
 pub const FLAG_SYSTEM: u64 = 1 << 34;
 /// Flag: changed since the last archive.
 pub const FLAG_ARCHIVE: u64 = 1 << 35;
@@ -42,9 +42,9 @@ pub const FLAG_APPENDONLY: u64 = 1 << 38;
 pub const FLAG_NODUMP: u64 = 1 << 39;
 /// Flag: the file is a reparse point.
 pub const FLAG_REPARSE: u64 = 1 << 43;
-/// Flag: told to be stored elsewhere.
+/// Flag: offline, that is, stored elsewhere, as a DOS attribute.
 pub const FLAG_OFFLINE: u64 = 1 << 44;
-/// Flag: told to be sparse.
+/// Flag: sparse, as a DOS attribute.
 pub const FLAG_SPARSE: u64 = 1 << 45;
 /// Flag: new files take the directory's project.
 pub const FLAG_PROJINHERIT: u64 = 1 << 46;
@@ -86,8 +86,8 @@ pub fn dos_flags(flags: u64) -> u64 {
     flags & DOS_FLAGS
 }
 
-/// The flags with those replaced that programs for DOS attributes see; `None` if one is wanted that has no meaning there, or
-/// another value for "reparse point", which nobody may change.
+/// The flags with those replaced that programs for DOS attributes see; `None` if one is wanted that has no
+/// meaning there, or another value for "reparse point", which cannot be changed.
 pub fn with_dos_flags(flags: u64, dos: u64) -> Option<u64> {
     let is_possible = dos & !DOS_FLAGS == 0 && (flags ^ dos) & FLAG_REPARSE == 0;
     is_possible.then_some(flags & !DOS_FLAGS | dos)
@@ -131,21 +131,21 @@ impl DirentValue {
     }
 }
 
-/// Turns a legacy znode from `order` into the other one. What follows it in the bonus (a link's target, a scan
-/// stamp) is bytes.
-pub fn turn(bonus: &mut [u8], order: Endian) {
+/// Swaps the byte order of a legacy znode in `order`. The rest of the bonus (a link's target, a
+/// scan stamp) is bytes.
+pub(crate) fn swap_bytes(bonus: &mut [u8], order: Endian) {
     let Some(znode) = bonus.get_mut(..ZNODE_SIZE) else { return };
     let version = order.get_u16(znode, ACL_AT + 12);
     let (words, acl) = znode.split_at_mut(ACL_AT);
-    turn_each(words, 8);
+    swap_each(words, 8);
     let (head, aces) = acl.split_at_mut(ZNODE_SIZE - INLINE_ACES - ACL_AT);
-    turn_each(&mut head[..8], 8);
-    turn_each(&mut head[8..12], 4);
-    turn_each(&mut head[12..], 2);
+    swap_each(&mut head[..8], 8);
+    swap_each(&mut head[8..12], 4);
+    swap_each(&mut head[12..], 2);
     if version == Some(0) {
         for ace in aces.chunks_exact_mut(12) {
-            turn_each(&mut ace[..8], 4);
-            turn_each(&mut ace[8..], 2);
+            swap_each(&mut ace[..8], 4);
+            swap_each(&mut ace[8..], 2);
         }
         return;
     }
@@ -155,8 +155,8 @@ pub fn turn(bonus: &mut [u8], order: Endian) {
         let flags = order.get_u16(ace, 2).unwrap_or(0)
             & (ACE_OWNER | ACE_GROUP | ACE_EVERYONE | ACE_IDENTIFIER_GROUP);
         let is_named = ![ACE_OWNER, ACE_GROUP | ACE_IDENTIFIER_GROUP, ACE_EVERYONE].contains(&flags);
-        turn_each(&mut ace[..4], 2);
-        turn_each(&mut ace[4..8], 4);
+        swap_each(&mut ace[..4], 2);
+        swap_each(&mut ace[4..8], 4);
         if let (true, Some(who)) = (is_named || is_object, ace.get_mut(8..16)) {
             who.reverse();
         }
@@ -170,7 +170,7 @@ pub fn turn(bonus: &mut [u8], order: Endian) {
     }
 }
 
-fn turn_each(bytes: &mut [u8], width: usize) {
+fn swap_each(bytes: &mut [u8], width: usize) {
     bytes.chunks_exact_mut(width).for_each(<[u8]>::reverse);
 }
 
@@ -193,6 +193,9 @@ pub struct LegacyAcl {
 
 impl LegacyAcl {
     /// Decodes the 88 bytes of a legacy ACL.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if no ACL has this version.
     pub fn decode(bytes: &[u8], order: Endian) -> Result<LegacyAcl, DecodeError> {
         const WHAT: &str = "legacy ACL";
         let version = AclVersion::from_id(order.u16(WHAT, bytes, 12)?)?;
@@ -223,36 +226,39 @@ pub struct LegacyZnode {
     pub mtime: Time,
     /// Last change of any kind.
     pub ctime: Time,
-    /// Time of creation.
+    /// Time at which the file was created.
     pub crtime: Time,
     /// Txg in which the file was created.
     pub generation: u64,
     /// File type and permission bits.
     pub mode: u64,
-    /// Size in bytes.
+    /// Size of the file in bytes.
     pub size: u64,
     /// The directory it is in.
     pub parent: ObjectId,
-    /// Number of hard links.
+    /// Number of hard links to the file.
     pub links: u64,
     /// Attribute directory, 0 if none.
     pub xattr: ObjectId,
     /// Device number, major in the high half.
     pub rdev: u64,
-    /// Bits `FLAG_…`.
+    /// The bits `FLAG_…` of the file.
     pub flags: u64,
-    /// Owner, as FUID.
+    /// The owner, as a FUID.
     pub uid: u64,
-    /// Group, as FUID.
+    /// The group, as a FUID.
     pub gid: u64,
-    /// The ACL, not decoded.
-    pub acl: [u8; 88],
+    /// The ACL as stored; [`LegacyZnode::decode_acl`] decodes it.
+    pub(crate) acl: [u8; 88],
     /// Byte order of the znode.
-    pub order: Endian,
+    pub(crate) order: Endian,
 }
 
 impl LegacyZnode {
     /// Decodes the bonus of a legacy znode.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`].
     pub fn decode(bytes: &[u8], order: Endian) -> Result<LegacyZnode, DecodeError> {
         const WHAT: &str = "znode";
         DecodeError::need(WHAT, ZNODE_SIZE, bytes.len())?;
@@ -281,6 +287,9 @@ impl LegacyZnode {
     }
 
     /// Decodes the ACL of the znode.
+    ///
+    /// # Errors
+    /// As [`LegacyAcl::decode`].
     pub fn decode_acl(&self) -> Result<LegacyAcl, DecodeError> {
         LegacyAcl::decode(&self.acl, self.order)
     }
@@ -308,7 +317,7 @@ mod tests {
             little[ACL_AT + at..ACL_AT + at + 2].copy_from_slice(&value.to_le_bytes());
         }
         let mut big = little.clone();
-        turn(&mut big, Endian::Little);
+        swap_bytes(&mut big, Endian::Little);
         assert_ne!(big, little);
         assert_eq!(big[ZNODE_SIZE..], little[ZNODE_SIZE..]);
         let (a, b) = (LegacyZnode::decode(&little, Endian::Little), LegacyZnode::decode(&big, Endian::Big));
@@ -318,7 +327,7 @@ mod tests {
         assert_eq!((a.external, a.size, a.count), (b.external, b.size, b.count));
         let aces = |acl: &LegacyAcl| crate::acl::decode_aces(&acl.inline, 2, acl.version, acl.order).unwrap();
         assert_eq!(aces(&a), aces(&b));
-        turn(&mut big, Endian::Big);
+        swap_bytes(&mut big, Endian::Big);
         assert_eq!(big, little);
     }
 

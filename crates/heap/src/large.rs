@@ -1,15 +1,15 @@
 //! Large buffers: file records and the buffers of large reads and writes.
 //!
-//! Most large buffers are allocated by one thread and freed by another: a writer allocates a record, and the cache
-//! frees it when it evicts. mimalloc gives each thread its own pages, 4 MiB for each size class, and a page stays
-//! mapped as long as one of its buffers is in use; with thirty threads a process then maps twice the memory that it
-//! uses. This module shares the buffers of a size class among all threads.
+//! Most large buffers are allocated by one thread and freed by another: a writer allocates a record, and the
+//! cache frees it when it evicts. mimalloc gives each thread its own pages, 4 MiB for each size class, and a
+//! page stays mapped as long as one of its buffers is in use; with thirty threads a process then maps twice
+//! the memory that it uses. This module shares the buffers of a size class among all threads.
 //!
 //! # What always holds
 //! - A buffer starts at a page boundary, so direct device I/O can use it without a copy.
-//! - Buffers of one size class are carved from [`CHUNK`]s whose addresses are never unmapped. Their pages go back to
-//!   the system in two cases: immediately when [`Large::kept_max`] free bytes are resident already, and at the end of
-//!   a period for buffers that stayed free during the whole period.
+//! - Buffers of one size class are carved from [`CHUNK`]s whose addresses are never unmapped. Their pages go
+//!   back to the system in two cases: immediately when [`Large::kept_max`] free bytes are resident already,
+//!   and at the end of a period for buffers that stayed free during the whole period.
 //! - No function of this module allocates.
 
 use crate::system;
@@ -178,8 +178,8 @@ impl Large {
     /// Puts a buffer back on its free list.
     ///
     /// # Safety
-    /// `buffer` came from [`Large::take`] of the same allocator with a size of the same class, and is not used any
-    /// more.
+    /// `buffer` came from [`Large::take`] of the same allocator with a size of the same class, and is not
+    /// used any more.
     pub(crate) unsafe fn give_back(&self, buffer: *mut u8, size: usize) {
         let Some((class, len)) = class_of(size) else { return };
         self.held.fetch_sub(len, Ordering::Relaxed);
@@ -207,7 +207,8 @@ impl Large {
         }
     }
 
-    /// Gives back the pages of the buffers that stayed free since the period began, and starts the next period.
+    /// Gives back the pages of the buffers that stayed free since the period began, and starts the next
+    /// period.
     fn end_period(&self, free: &mut Free, len: usize, now: Instant) {
         for _ in 0..free.warm_least.min(free.warm_count) {
             let Some(link) = NonNull::new(free.warm) else { break };
@@ -225,7 +226,8 @@ impl Large {
         free.since = Some(now);
     }
 
-    /// Ends the periods that are over. Only `give_back` ends them otherwise, and an idle program does not call it.
+    /// Ends the periods that are over. Only `give_back` ends them otherwise, and an idle program does not
+    /// call it.
     pub(crate) fn trim(&self, now: Instant) {
         for class in 0..CLASSES {
             let below = SMALL_MAX << (class / STEPS);
@@ -238,7 +240,8 @@ impl Large {
     }
 
     /// Bytes of buffers in use, and bytes of free buffers whose pages are resident.
-    pub(crate) fn bytes(&self) -> (usize, usize) {
+    #[cfg(test)]
+    fn bytes(&self) -> (usize, usize) {
         (self.held.load(Ordering::Relaxed), self.kept.load(Ordering::Relaxed))
     }
 }

@@ -1,11 +1,12 @@
-//! The memory allocator of the programs: mimalloc, tuned to keep freed memory for some seconds, and beside it `large`
-//! for buffers of more than 32 KiB, which all threads share.
+//! The memory allocator of the programs: mimalloc, tuned to keep freed memory for some seconds, and beside it
+//! `large` for buffers of more than 32 KiB, which all threads share.
 //!
-//! A transaction group allocates and frees objects and records by the hundred thousand: with the system's allocator a
-//! third of the time of writing small files went there. The next transaction group needs the same memory again: when
-//! it went back to the system in between, as with mimalloc's default of one second, a quarter of the time of many
-//! small synchronous writes went to clearing pages. On machines with little memory it goes back after one second all
-//! the same. The library crates do not choose an allocator; that is up to the program that embeds them.
+//! A transaction group allocates and frees objects and records by the hundred thousand: with the system's
+//! allocator a third of the time of writing small files went there. The next transaction group needs the same
+//! memory again: when it went back to the system in between, as with mimalloc's default of one second, a
+//! quarter of the time of many small synchronous writes went to clearing pages. On machines with little
+//! memory it goes back after one second all the same. The library crates do not choose an allocator; that is
+//! up to the program that embeds them.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)] // Memory is handed out by address.
@@ -29,31 +30,27 @@ const SCARCE: u64 = 4 << 30;
 /// Where memory is scarce, at most this fraction of it, one in `IDLE_SHARE`, stays in free large buffers.
 const IDLE_SHARE: u64 = 64;
 
-/// Configures the allocator. A program calls it before anything else, with the bytes of memory that it may use.
+/// Configures the allocator. A program calls it before anything else, with the bytes of memory that it may
+/// use.
 pub fn init(memory: u64) {
     let is_scarce = memory < SCARCE;
     purge_delay::set(if is_scarce { PURGE_DELAY_SCARCE } else { PURGE_DELAY });
     if is_scarce {
         LARGE.set_limits(usize::try_from(memory / IDLE_SHARE).unwrap_or(usize::MAX), PURGE_DELAY_SCARCE);
-        // The first byte touched takes a whole huge page. Where turning them off fails, the system may have none.
+        // The first byte touched takes a whole huge page. Where turning them off fails, the system may have
+        // none.
         let _ = rustix::thread::disable_transparent_huge_pages(true);
     }
 }
 
-/// Starts a thread that gives unused memory back to the system, for programs that run for long and may be idle. If
-/// the thread cannot be started, memory goes back only as other memory is freed.
+/// Starts a thread that gives unused memory back to the system, for programs that run for long and may be
+/// idle. If the thread cannot be started, memory goes back only as other memory is freed.
 pub fn start_trim_thread() {
     let trim = || loop {
         std::thread::sleep(PURGE_DELAY / 4);
         LARGE.trim(Instant::now());
     };
     let _ = std::thread::Builder::new().name("heap".to_owned()).spawn(trim);
-}
-
-/// Bytes of large buffers in use, and bytes of free ones whose pages are resident.
-#[must_use]
-pub fn large_bytes() -> (usize, usize) {
-    LARGE.bytes()
 }
 
 #[allow(unsafe_code)] // Implements `GlobalAlloc`, an unsafe trait.
@@ -65,8 +62,8 @@ mod shared {
     /// Sends large requests to [`LARGE`] and all others to mimalloc.
     pub(super) struct Allocator;
 
-    // SAFETY: both parts are allocators, and which one serves a buffer follows from its size and alignment alone,
-    // which are the same for allocation and release.
+    // SAFETY: both parts are allocators, and which one serves a buffer follows from its size and alignment
+    // alone, which are the same for allocation and release.
     unsafe impl GlobalAlloc for Allocator {
         unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
             if large::is_large(layout.size(), layout.align()) {
@@ -86,7 +83,8 @@ mod shared {
 
         unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
             if large::is_large(layout.size(), layout.align()) {
-                // SAFETY: the buffer was allocated there with this size, and the caller does not use it any more.
+                // SAFETY: the buffer was allocated there with this size, and the caller does not use it any
+                // more.
                 return unsafe { LARGE.give_back(start, layout.size()) };
             }
             // SAFETY: the caller makes the same promise.
@@ -105,8 +103,8 @@ mod shared {
             }
             // SAFETY: the caller promises that the size is not zero and fits the alignment.
             let new = unsafe { Layout::from_size_align_unchecked(size, align) };
-            // SAFETY: `new` is a valid layout. The old buffer holds the bytes that are copied, and is freed after
-            // that.
+            // SAFETY: `new` is a valid layout. The old buffer holds the bytes that are copied, and is freed
+            // after that.
             unsafe {
                 let moved = self.alloc(new);
                 if !moved.is_null() {

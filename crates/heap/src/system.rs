@@ -6,7 +6,8 @@ use std::ptr::{self, NonNull};
 /// A divisor of the system's page size, in bytes.
 pub(crate) const PAGE: usize = 4096;
 
-/// Maps `len` bytes of address space; a page takes memory when it is first touched. `None` if the system refuses.
+/// Maps `len` bytes of address space; a page takes memory when it is first touched. `None` if the system
+/// refuses.
 pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::NORESERVE);
     // SAFETY: a new mapping at an address of the kernel's choice replaces none.
@@ -19,7 +20,8 @@ pub(crate) fn map(len: usize) -> Option<NonNull<u8>> {
 /// Gives the pages of a range back to the system; they are zeros from then on.
 ///
 /// # Safety
-/// The range is part of a mapping made by [`map`], consists of whole pages, and its contents are not used any more.
+/// The range is part of a mapping made by [`map`], consists of whole pages, and its contents are not used any
+/// more.
 pub(crate) unsafe fn discard(start: *mut u8, len: usize) {
     // SAFETY: the caller promises it.
     if unsafe { madvise(start.cast(), len, Advice::LinuxDontNeed) }.is_err() {

@@ -9,6 +9,7 @@
 
 use crate::PoolError;
 use format::config::{PoolConfig, PoolState, VdevNode};
+use format::names;
 use format::nvlist::{NvList, NvValue};
 use format::uberblock::Uberblock;
 use format::{PoolGuid, Txg, VdevGuid};
@@ -152,18 +153,18 @@ impl<'a> Group<'a> {
         // Ids below the count come from labels, so there are no more slots than a DVA can name; but
         // only as many stand-ins are made as there are vdevs a pool could sensibly have.
         if slots > MAX_TOPS {
-            let cause = format::DecodeError::field("pool config", "vdev_children", slots);
+            let cause = format::DecodeError::field("pool config", names::config::VDEV_CHILDREN, slots);
             return Err(PoolError::Labels(cause));
         }
         let children = (0..slots)
             .map(|id| match tops.get(&id) {
                 _ if newest.hole_array.iter().any(|hole| hole.0 == id) => stand_in("hole", id, 0),
-                Some(config) => config.raw.list("vdev_tree").cloned().unwrap_or_default(),
+                Some(config) => config.raw.list(names::config::VDEV_TREE).cloned().unwrap_or_default(),
                 None => stand_in("missing", id, self.missing_guid(id)),
             })
             .collect();
         let mut root = stand_in("root", 0, self.guid.0);
-        root.push("children", NvValue::ListArray(children));
+        root.push(names::config::CHILDREN, NvValue::ListArray(children));
         VdevNode::from_nvlist(&root).map_err(PoolError::Labels)
     }
 
@@ -196,9 +197,9 @@ const MAX_TOPS: u32 = 1 << 16;
 
 fn stand_in(kind: &str, id: u32, guid: u64) -> NvList {
     let mut list = NvList::new();
-    list.push("type", kind);
-    list.push("id", u64::from(id));
-    list.push("guid", guid);
+    list.push(names::config::TYPE, kind);
+    list.push(names::config::ID, u64::from(id));
+    list.push(names::config::GUID, guid);
     list
 }
 

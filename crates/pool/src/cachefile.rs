@@ -9,6 +9,7 @@
 
 use format::PoolGuid;
 use format::config::{ConfigForm, PoolConfig};
+use format::names;
 use format::nvlist::{NvList, NvValue};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
@@ -134,7 +135,7 @@ impl CacheFile {
 /// Takes entries out, chosen by name and guid. Whether there was one.
 fn remove(list: &mut NvList, is_it: impl Fn(&str, Option<u64>) -> bool) -> bool {
     let is_it = |name: &str, value: &NvValue| {
-        let guid = if let NvValue::List(entry) = value { entry.u64("pool_guid") } else { None };
+        let guid = if let NvValue::List(entry) = value { entry.u64(names::config::POOL_GUID) } else { None };
         is_it(name, guid)
     };
     let names: Vec<String> =

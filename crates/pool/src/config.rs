@@ -85,7 +85,7 @@ pub(crate) fn find_mut(node: &mut VdevNode, guid: VdevGuid) -> Option<&mut VdevN
 /// The first label of a device that has just become part of the pool: it tells no txg yet.
 pub(crate) fn initial_label(config: &PoolConfig, leaf: VdevGuid, create_txg: Txg) -> NvList {
     let mut list = config.label(leaf, Txg(0)).unwrap_or_default();
-    list.push("create_txg", create_txg.0);
+    list.push(names::config::CREATE_TXG, create_txg.0);
     list
 }
 

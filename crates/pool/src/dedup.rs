@@ -10,12 +10,11 @@ use format::ddt::{
     ALGORITHMS, DdtClass, DdtHistogram, DdtKey, DdtStat, DdtValue, KEY_WORDS, LogHeader, directory_name,
     log_name, log_records, zap_name,
 };
+use format::names;
 use format::{AllocOffset, BlockId, BlockPtr, ChecksumId, Dva, ObjectId, Txg, VdevId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// Directory entry of the histograms.
-const STATISTICS: &str = "DDT-statistics";
 /// The feature of tables with logs.
 const FAST_DEDUP: &str = "fast_dedup";
 /// The object directory, which names the ZAPs of classic tables.
@@ -191,7 +190,10 @@ pub(crate) fn tables(directory: &Directory) -> Result<Vec<DedupTable>, PoolError
             for which in 0..2 {
                 logs.extend(object(&log_name(checksum, which))?);
             }
-            let fast = Some((number("version")?.unwrap_or(0), number("flags")?.unwrap_or(0)));
+            let fast = Some((
+                number(names::dedup_table::VERSION)?.unwrap_or(0),
+                number(names::dedup_table::FLAGS)?.unwrap_or(0),
+            ));
             tables.push(DedupTable { checksum, fast, home, classes: classes(&object, checksum)?, logs });
         } else {
             let classes = classes(&|name| directory.object(name), checksum)?;
@@ -208,7 +210,9 @@ fn histogram_of(
     checksum: ChecksumId,
     class: DdtClass,
 ) -> Result<DdtHistogram, PoolError> {
-    let Some((id, zap)) = directory.zap(STATISTICS)? else { return Ok(DdtHistogram::default()) };
+    let Some((id, zap)) = directory.zap(names::directory::DDT_STATISTICS)? else {
+        return Ok(DdtHistogram::default());
+    };
     match zap.lookup(zap_name(checksum, class).as_bytes())? {
         Some(entry) => DdtHistogram::from_words(&entry.u64s()).map_err(PoolError::decode(id)),
         None => Ok(DdtHistogram::default()),

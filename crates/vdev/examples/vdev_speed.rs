@@ -1,4 +1,5 @@
-//! How fast blocks come up from the leaves and go down: `cargo run --release -p cenote-vdev --example vdev_speed [FOLDER]`.
+//! How fast blocks come up from the leaves and go down: `cargo run --release -p cenote-vdev --example
+//! vdev_speed [FOLDER]`.
 //!
 //! Makes images in FOLDER (default: the system's temporary folder) and reads blocks of 128 KiB
 //! through each layout with one and with four threads, without verifying: what is left is the cost

@@ -1,7 +1,7 @@
-//! The surroundings of the engine: time, randomness, threads, and the source of its devices.
+//! The environment of a session: clock, random numbers, number of threads, and the source of its devices.
 //!
-//! A session takes all four from one [`Env`], so that a test can replay a run from its seed. [`Env::system`] has the
-//! machine's; [`Env::simulated`] has a clock that moves when told and numbers from a seed.
+//! A session takes all four from one [`Env`], so that a test can replay a run from its seed. [`Env::system`]
+//! uses the machine's; [`Env::simulated`] has a clock that the caller advances, and numbers from a seed.
 
 pub use crate::random::Random;
 use crate::source::Devices;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A source of time.
+/// A clock: wall time and monotonic time.
 pub trait Clock: Send + Sync + std::fmt::Debug {
     /// Time since the start of 1970, UTC.
     fn wall(&self) -> Duration;
@@ -18,7 +18,8 @@ pub trait Clock: Send + Sync + std::fmt::Debug {
     fn monotonic(&self) -> Duration;
 }
 
-/// The surroundings of a session. Cloning is cheap; clones share the clock, the random sequence and the devices.
+/// The surroundings of a session. Cloning is cheap; clones share the clock, the random sequence and the
+/// devices.
 #[derive(Debug, Clone)]
 pub struct Env {
     clock: Arc<dyn Clock>,
@@ -38,8 +39,8 @@ impl Env {
         }
     }
 
-    /// A clock that stands still until [`ManualClock::advance`], numbers from `seed`, one worker; the system's devices,
-    /// unless [`Env::with_devices`] says otherwise.
+    /// A clock that stands still until [`ManualClock::advance`], numbers from `seed`, one worker; the
+    /// system's devices, unless [`Env::with_devices`] says otherwise.
     pub fn simulated(seed: u64) -> (Env, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::default());
         let random = Arc::new(Mutex::new(Random::from_seed(seed)));
@@ -70,19 +71,19 @@ impl Env {
         }
     }
 
-    /// How many threads work in parallel, at least 1.
+    /// Number of threads that work in parallel, at least 1.
     pub fn workers(&self) -> usize {
         self.workers.max(1)
     }
 
-    /// These surroundings with another number of workers.
+    /// The same environment with another number of workers.
     #[must_use]
     pub fn with_workers(mut self, workers: usize) -> Env {
         self.workers = workers.max(1);
         self
     }
 
-    /// These surroundings with another source of devices.
+    /// The same environment with another source of devices.
     #[must_use]
     pub fn with_devices(mut self, devices: Devices) -> Env {
         self.devices = devices;
@@ -149,7 +150,7 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// Moves the clock forwards.
+    /// Moves the clock forward by a duration.
     pub fn advance(&self, by: Duration) {
         self.nanos.fetch_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }

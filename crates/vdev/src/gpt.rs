@@ -1,13 +1,14 @@
-//! Finding the partitions of a whole disk, and making those of a disk that is all ZFS.
+//! Partition tables: finding the partitions of a disk, and partitioning a disk that is given to ZFS as a
+//! whole.
 //!
 //! A small reader of GUID partition tables and of the four primary partitions of an MBR: enough for a
 //! disk image whose partitions the kernel does not show. The primary GPT is used if its checksums
-//! are right, else the backup at the end of the disk; sectors of 512 and 4096 bytes are tried. Which
-//! partitions hold a leaf only their labels tell: systems give them many types.
+//! are right, else the backup at the end of the disk; sectors of 512 and 4096 bytes are tried. All
+//! partitions are searched for labels: systems give those of ZFS many types.
 //!
 //! # What always holds
 //! - Nothing of a GPT is believed before both checksums (header, entries) verify. An MBR has none.
-//! - At most 1 MiB of entries is read, whatever the header says.
+//! - At most 1 MiB of entries is read, however many the header states.
 //! - A partition that is returned lies within the disk; one that begins there and ends beyond it, as in
 //!   an image that was cut off, is returned as far as it goes.
 
@@ -89,7 +90,7 @@ struct Header {
     entries_crc: u32,
 }
 
-/// Reads the table whose header is in sector `place`; `None` if there is none.
+/// Reads the table with its header in sector `place`; `None` if there is none.
 fn read_table(disk: &dyn Device, sector: u64, place: u64) -> Result<Option<Vec<Partition>>, DeviceError> {
     let Some(at) = place.checked_mul(sector) else { return Ok(None) };
     if at.checked_add(sector).is_none_or(|end| end > disk.size()) {

@@ -1,4 +1,4 @@
-//! What the four labels of a device say: configurations and uberblocks
+//! Reading the four labels of a device: configurations and uberblocks
 //! (docs/on-disk/11-labels-config.md).
 //!
 //! # What always holds
@@ -44,7 +44,7 @@ pub enum LabelProblem {
     Read {
         /// Number of the label, 0 to 3.
         label: usize,
-        /// The cause.
+        /// The error of the decoder.
         cause: DeviceError,
     },
     /// There is no trailer: the label was never written or is gone.
@@ -64,7 +64,7 @@ pub enum LabelProblem {
     Config {
         /// Number of the label, 0 to 3.
         label: usize,
-        /// The cause.
+        /// The error of the decoder.
         cause: DecodeError,
     },
     /// An uberblock cannot be understood, though its checksum is right.
@@ -74,7 +74,7 @@ pub enum LabelProblem {
         label: usize,
         /// Number of the slot in the ring of uberblocks.
         slot: usize,
-        /// The cause.
+        /// The error of the decoder.
         cause: DecodeError,
     },
 }
@@ -101,17 +101,17 @@ pub struct FoundConfig {
     pub config: PoolConfig,
 }
 
-/// Everything valid that the labels of a device hold.
+/// The valid contents of the labels of a device.
 #[derive(Debug, Clone, Default)]
 pub struct Probe {
-    /// Configurations whose checksum is right, by label.
+    /// Configurations with a right checksum, by label.
     pub configs: Vec<FoundConfig>,
     /// Valid uberblocks, by label and slot.
     pub uberblocks: Vec<FoundUberblock>,
     /// Parts that are absent or damaged.
     pub problems: Vec<LabelProblem>,
     /// Bytes of the whole device.
-    pub device_size: u64,
+    pub(crate) device_size: u64,
 }
 
 impl Probe {

@@ -2,7 +2,7 @@
 //! (docs/on-disk/11-labels-config.md, sections 1 and 4).
 //!
 //! # What always holds
-//! - Everything is written with a trailer that also covers its place, so what lands in a wrong place or
+//! - Each part is written with a trailer that also covers its place, so a part that lands in a wrong place or
 //!   only in part is not valid there.
 //! - The first 8 KiB of a label belong to others (a partition table, a boot loader) and are never touched;
 //!   the boot environment only by [`init`] and [`clear`].
@@ -51,14 +51,14 @@ pub enum LabelWriteError {
     Write {
         /// Number of the label, 0 to 3.
         label: usize,
-        /// The cause.
+        /// The error of the device.
         #[source]
         cause: DeviceError,
     },
     /// The labels were written and may not be durable.
     #[error("labels: {cause}")]
     Flush {
-        /// The cause.
+        /// The error of the device.
         #[source]
         cause: DeviceError,
     },
@@ -117,7 +117,7 @@ pub fn test_leaf(device: &dyn Device) -> Result<(), DeviceError> {
 }
 
 /// Writes an uberblock into a slot of the ring of one label (0 to 3). `ashift` is that of the leaf's
-/// top-level vdev; which slot is right [`Uberblock::slot`] tells.
+/// top-level vdev; [`Uberblock::slot`] gives the number of the slot.
 ///
 /// # Errors
 /// [`LabelWriteError`]; the slot is the old one, the new one, or not valid after a failed write.
@@ -154,8 +154,9 @@ pub fn write_uberblocks(leaves: &[(&dyn Device, Ashift)], uberblock: &Uberblock)
     taken
 }
 
-/// Makes the labels at the end of a device that has grown, but for their configuration, which the pool writes: boot
-/// environment and uberblocks are those of the first label, and whatever was at their new place is gone. Flushes.
+/// Makes the labels at the end of a device that has grown, but for their configuration, which the pool
+/// writes: boot environment and uberblocks are those of the first label, and overwrite the contents of their
+/// new place. Flushes.
 ///
 /// # Errors
 /// [`LabelWriteError`] if the device is too small, or a write or flush fails.
@@ -196,8 +197,8 @@ pub fn init(device: &dyn Device, config: &NvList, template: &Uberblock) -> Resul
     flush(device)
 }
 
-/// Makes a device no leaf: overwrites its labels with zeros, and the header of a cache device, and flushes. Labels
-/// without a valid configuration are left alone: something else may be there now.
+/// Makes a device no leaf: overwrites its labels with zeros, and the header of a cache device, and flushes.
+/// Labels without a valid configuration are left alone: something else may be there now.
 ///
 /// # Errors
 /// [`LabelWriteError`]: the first failure; the other labels are cleared nevertheless.

@@ -1,21 +1,26 @@
 //! Devices and redundancy: leaves, their labels, and the tree of mirrors and RAID-Z above them.
 //!
-//! The only crate that opens disks. Above it, `zio` knows places on top-level vdevs and whether
-//! bytes are right; here is known which leaves hold them, and how to find right bytes when some
-//! leaves lie, fail or are missing.
+//! The only crate that opens disks. Above it, `zio` addresses blocks on top-level vdevs and verifies their
+//! bytes; this crate knows which leaves hold a block, and finds its right bytes when some
+//! leaves return wrong bytes, fail or are missing.
 //!
 //! - [`device`]: random access to one leaf's bytes; files, block devices, memory, simulated disks.
 //! - [`source`]: where devices come from, chosen by the caller.
-//! - [`geometry`]: where the columns of a block are: pure functions of numbers.
+//! - [`geometry`]: the layout of a block's columns on the children of its vdev: pure functions of numbers.
 //! - [`label`]: the four labels of a leaf; [`label_write`]: writing them; [`scan`]: finding leaves.
 //! - [`tree`]: the vdevs of a pool, reading and writing their blocks.
-//! - [`tunable`]: numbers that may be changed while it runs.
+//! - [`tunable`]: parameters that can be changed while a pool is open. They belong to the process.
 //! - [`gpt`]: finding the ZFS partition of a whole disk, and making it.
 //!
 //! # What always holds
 //! - Bytes from a disk are checked before they are used as numbers; nothing here panics on them.
-//! - Memory is bounded by the block size limit of 16 MiB, whatever a pointer claims.
+//! - Memory is bounded by the block size limit of 16 MiB, also for a pointer that claims more.
 //! - No block is called right that the caller's `verify` has not accepted.
+//!
+//! # State of the process
+//! The devices, the clock and the random numbers of a session come from its [`Env`]. Shared by all sessions
+//! of a process are: the parameters ([`tunable`]), idle io_uring instances and idle buffers ([`device`]), and
+//! for each thread the priority under which its requests are counted ([`PriorityGuard`](tree::PriorityGuard)).
 
 pub mod device;
 pub mod env;

@@ -1,20 +1,20 @@
 //! Finding leaves: looking at the labels of files and block devices.
 //!
-//! Devices are listed and opened by the source of the search ([`Search::env`]). Leaves inside the partitions of a whole
-//! disk, or of the image of one, are opened as a part of it.
+//! Devices are listed and opened by the source of the search ([`Search::env`]). Leaves inside the partitions
+//! of a whole disk, or of the image of one, are opened as a part of it.
 //!
 //! # What always holds
 //! - Devices are opened for reading only and none is kept open that holds no label. For writing those
 //!   that are needed are opened again ([`Found::lock`], [`Found::open_exclusive`]).
-//! - What a search has read is a hint: others may write to the devices until they are locked. [`Found::lock`] reads
-//!   the labels again under the lock, and nothing that was read before it is kept.
+//! - What a search has read is a hint: others may write to the devices until they are locked. [`Found::lock`]
+//!   reads the labels again under the lock, and nothing that was read before it is kept.
 //! - What is not a leaf is passed over after a few small reads; what is one and damaged, or cannot be
 //!   opened, is listed as a problem.
 //! - The result does not depend on the timing of the threads: leaves are in the order of the search.
 
 use crate::device::file::Access;
 use crate::device::partition::PartitionDevice;
-use crate::device::{Device, DeviceError};
+use crate::device::{Cause, Device, DeviceError};
 use crate::env::Env;
 use crate::gpt;
 use crate::label::{self, LabelProblem, Probe};
@@ -49,13 +49,13 @@ pub struct Leaf {
 pub struct Found {
     /// Devices with labels, in the order of the search.
     pub leaves: Vec<Leaf>,
-    /// What could not be looked at, or is damaged, and why.
-    pub problems: Vec<(PathBuf, String)>,
+    /// Devices that could not be read, or are damaged, and the reason.
+    pub problems: Vec<(PathBuf, ScanError)>,
     /// How it was found; `None`: it cannot be searched for again.
-    pub search: Option<Search>,
-    /// The files and disks that are open for writing, by path: a second handle of a disk whose other partition is in
-    /// use would find it busy, because of ourselves.
-    pub opened: HashMap<PathBuf, Arc<dyn Device>>,
+    pub(crate) search: Option<Search>,
+    /// The files and disks that are open for writing, by path: a second handle of a disk whose other
+    /// partition is in use would find it busy, because of ourselves.
+    pub(crate) opened: HashMap<PathBuf, Arc<dyn Device>>,
 }
 
 impl Found {
@@ -64,16 +64,17 @@ impl Found {
         self.search.as_ref().map_or_else(Devices::default, |search| search.env.devices().clone())
     }
 
-    /// Opens leaves for writing, alone, and reads their labels again: those that `is_wanted` tells, by the labels
-    /// that are known so far. Of several copies of a leaf only that of [`Found::devices_of`] is opened, and the others
-    /// are dropped. Leaves that are open for writing already stay as they are.
+    /// Opens leaves for writing, alone, and reads their labels again: those that `is_wanted` selects by the
+    /// labels that are known so far. Of several copies of a leaf only that of [`Found::devices_of`] is
+    /// opened, and the others are dropped. Leaves that are open for writing already stay as they are.
     ///
-    /// If a label is no longer what it was when the search read it, devices may have come to or gone from what they
-    /// belong to, so the search is made again, until all that is wanted is locked and known as it is under the lock.
+    /// If a label is no longer what it was when the search read it, devices may have come to or gone from
+    /// what they belong to, so the search is made again, until all that is wanted is locked and known as it
+    /// is under the lock.
     ///
     /// # Errors
-    /// The path of the first device that cannot be opened, and why; [`DeviceError::Busy`] if it is open elsewhere.
-    /// Nothing stays locked then.
+    /// The path of the first device that cannot be opened, and why; [`DeviceError::Busy`] if it is open
+    /// elsewhere. Nothing stays locked then.
     pub fn lock(
         &self,
         is_wanted: impl Fn(&Leaf) -> bool,
@@ -105,7 +106,8 @@ impl Found {
             let is_best = best.iter().any(|best| std::ptr::eq(*best, leaf));
             if is_best { chosen.push(index) } else { dropped.push(index) }
         }
-        // Every process locks in the same order, so that of several that want the same devices one gets them all.
+        // Every process locks in the same order, so that of several that want the same devices one gets them
+        // all.
         chosen.sort_by(|a, b| self.leaves[*a].path.cmp(&self.leaves[*b].path));
         let mut is_changed = false;
         for index in chosen {
@@ -152,8 +154,8 @@ impl Found {
         self.devices_of(|_| true)
     }
 
-    /// The same of those that `is_wanted` tells: a copy of a pool that was given another guid has leaves with the
-    /// same ones.
+    /// The same for the leaves that `is_wanted` selects: a copy of a pool that was given another guid has
+    /// leaves with the same ones.
     pub fn devices_of(&self, is_wanted: impl Fn(&Leaf) -> bool) -> HashMap<VdevGuid, Arc<dyn Device>> {
         let leaves = self.by_guid(&is_wanted).into_iter();
         leaves.map(|(guid, leaf)| (guid, Arc::clone(&leaf.device))).collect()
@@ -177,7 +179,7 @@ impl Found {
         best.into_iter().map(|(guid, (leaf, _))| (guid, leaf)).collect()
     }
 
-    /// Opens leaves for writing, alone: those of [`Found::devices_of`] that `is_wanted` tells, by the same
+    /// Opens leaves for writing, alone: those of [`Found::devices_of`] that `is_wanted` selects, by the same
     /// guids. Several partitions of one disk share it.
     pub fn open_exclusive(
         &self,
@@ -235,8 +237,8 @@ impl Leaf {
 /// A search for devices with labels.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
-    /// Places to list, as [`DeviceSource::list`](crate::source::DeviceSource::list) takes them: of the machine's
-    /// source folders, files and block devices, or, if there are none, all its block devices.
+    /// Places to list, as [`DeviceSource::list`](crate::source::DeviceSource::list) takes them: of the
+    /// machine's source folders, files and block devices, or, if there are none, all its block devices.
     pub paths: Vec<PathBuf>,
     /// How to read what is found.
     pub access: Access,
@@ -262,11 +264,11 @@ impl Search {
         Search { paths: ours.or_else(theirs).unwrap_or_default(), ..Search::default() }
     }
 
-    /// Looks at everything. Does not fail: what cannot be looked at is among the problems.
+    /// Searches all places. Does not fail: what cannot be read is among the problems.
     pub fn run(&self) -> Found {
         let mut found = Found { search: Some(self.clone()), ..Found::default() };
         let listing = self.env.devices().list(&self.paths);
-        let problem = |(path, error): (PathBuf, DeviceError)| (path, error.to_string());
+        let problem = |(path, error): (PathBuf, DeviceError)| (path, error.into());
         found.problems.extend(listing.problems.into_iter().map(problem));
         let candidates = listing.candidates;
         // More threads than processors: they wait for disks.
@@ -278,10 +280,10 @@ impl Search {
                     let damage = leaves.iter().flat_map(|leaf| &leaf.probe.problems);
                     found
                         .problems
-                        .extend(damage.map(|problem| (candidate.path.clone(), problem.to_string())));
+                        .extend(damage.map(|problem| (candidate.path.clone(), problem.clone().into())));
                     found.leaves.extend(leaves);
                 }
-                Err(error) => found.problems.push((candidate.path.clone(), error.to_string())),
+                Err(error) => found.problems.push((candidate.path.clone(), error)),
             }
         }
         drop_twins(&mut found.leaves);
@@ -289,17 +291,20 @@ impl Search {
     }
 }
 
-/// Why something could not be looked at.
-#[derive(Debug, thiserror::Error)]
-enum LookError {
+/// Why a device could not be searched, or what is damaged on it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScanError {
+    /// The device could not be opened or read.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A label of the device is damaged, or the device is too small for its labels.
     #[error(transparent)]
     Label(#[from] LabelProblem),
 }
 
 /// Looks at one candidate: the leaf that it is, or those in its partitions.
-fn look(candidate: &Candidate, access: Access, devices: &Devices) -> Result<Vec<Leaf>, LookError> {
+fn look(candidate: &Candidate, access: Access, devices: &Devices) -> Result<Vec<Leaf>, ScanError> {
     let device = match devices.open(&candidate.path, Mode::Read, access) {
         Ok(device) => device,
         Err(error) if candidate.is_named || !is_ordinary(&error) => return Err(error.into()),
@@ -323,7 +328,7 @@ fn look_at(
     device: Arc<dyn Device>,
     path: &Path,
     partition: Option<DeviceOffset>,
-) -> Result<Option<Leaf>, LookError> {
+) -> Result<Option<Leaf>, ScanError> {
     let size = device.size();
     if size < format::label::DEVICE_MIN {
         let is_cut_off = label::front_config(&*device).is_some();
@@ -339,7 +344,7 @@ fn look_at(
 
 /// Looks into the partitions of a disk that shows only as a whole. Fails if none holds a leaf and one
 /// could not be looked at.
-fn look_inside(disk: &Arc<dyn Device>, path: &Path) -> Result<Vec<Leaf>, LookError> {
+fn look_inside(disk: &Arc<dyn Device>, path: &Path) -> Result<Vec<Leaf>, ScanError> {
     let mut leaves = Vec::new();
     let mut failure = None;
     for partition in gpt::partitions(&**disk)?.unwrap_or_default().iter().take(PARTITIONS_MAX) {
@@ -359,7 +364,9 @@ fn look_inside(disk: &Arc<dyn Device>, path: &Path) -> Result<Vec<Leaf>, LookErr
 fn is_ordinary(error: &DeviceError) -> bool {
     use rustix::io::Errno;
     match error {
-        DeviceError::Open { cause } => matches!(*cause, Errno::NOMEDIUM | Errno::NXIO | Errno::NODEV),
+        DeviceError::Open { cause: Cause::System(cause) } => {
+            matches!(*cause, Errno::NOMEDIUM | Errno::NXIO | Errno::NODEV)
+        }
         DeviceError::NotFound | DeviceError::NotADevice | DeviceError::IsFolder => true,
         DeviceError::Denied | DeviceError::Gone | DeviceError::Busy { .. } => true,
         _ => false,

@@ -1,5 +1,5 @@
-//! Locks that outlive a panic: what they guard is whole between any two statements, so a thread that panicked with a
-//! lock has left nothing half changed, and others go on.
+//! Locks that outlive a panic: what they guard is whole between any two statements, so a thread that panicked
+//! with a lock has left nothing half changed, and others go on.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

@@ -1,11 +1,12 @@
-//! Parameters of the engine that may be changed while it runs, for experiments and tests: what OpenZFS
-//! calls module parameters, under the same names. Each lives where it is used; `admin::tunables` lists them.
+//! Parameters of the engine that can be changed while pools are open, for experiments and tests: the module
+//! parameters of OpenZFS, under the same names. Each is defined where it is used; `admin::tunables` lists
+//! them.
 //!
 //! # What always holds
 //! - A value is within its range.
-//! - A parameter belongs to the process, and all its pools follow it from their next look at it. OpenZFS has one
-//!   value of each for the whole machine, and the tools that set them name no pool; a value for each session could
-//!   not be set by those tools. A look is one relaxed atomic load.
+//! - A parameter belongs to the process, and all its pools follow it from their next look at it. OpenZFS has
+//!   one value of each for the whole machine, and the tools that set them name no pool; a value for each
+//!   session could not be set by those tools. A look is one relaxed atomic load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,7 +30,7 @@ impl Tunable {
         Tunable { name, default, min, max, value: AtomicU64::new(default) }
     }
 
-    /// Its present value.
+    /// The present value of the parameter.
     pub fn get(&self) -> u64 {
         self.value.load(Ordering::Relaxed)
     }

@@ -13,7 +13,7 @@ use format::units::SECTOR_SHIFT;
 use format::{AllocOffset, Asize, BlockPtr, BpKind, Dva, Psize, Txg};
 use std::cell::RefCell;
 use vdev::VdevTree;
-use vdev::tree::VdevError;
+use vdev::tree::{MappingFault, VdevError};
 
 /// Removed vdevs that were moved to removed vdevs.
 const REMOVALS_MAX: usize = 32;
@@ -180,7 +180,7 @@ fn resolve(
     }
     let vdev = extent.vdev;
     if depth > REMOVALS_MAX {
-        return Err(VdevError::BadMapping { vdev, why: "removals refer to each other in a circle" });
+        return Err(VdevError::BadMapping { vdev, fault: MappingFault::Circle });
     }
     let no_mapping = |offset| VdevError::NoMapping { vdev, offset };
     let mapping = tree.indirect(vdev).ok_or(no_mapping(extent.offset))?;

@@ -65,6 +65,6 @@ pub use vdev::VdevTree;
 /// A set of ranges of numbers.
 pub use vdev::tree::RangeSet;
 /// The purpose of requests, which the counters of devices tell apart.
-pub use vdev::tree::{Doing, Priority};
+pub use vdev::tree::{Priority, PriorityGuard};
 /// A parameter that may be changed while the engine runs.
 pub use vdev::tunable::Tunable;

@@ -11,7 +11,7 @@ use format::units::MAX_BLOCK;
 use format::zil::WRITE_UNIT;
 use format::{BlockPtr, BpKind, Dva, Psize};
 use vdev::VdevTree;
-use vdev::tree::{Doing, Extent, Priority, VdevError, Write};
+use vdev::tree::{Extent, Priority, PriorityGuard, VdevError, Write};
 
 /// A valid block of an intent log.
 pub struct LogBlock {
@@ -117,7 +117,7 @@ impl Zio {
             writes.push(Write { at, data });
         }
         let since = Some(tree.mark());
-        let _waited_for = Doing::begin(Priority::SyncWrite);
+        let _waited_for = PriorityGuard::begin(Priority::SyncWrite);
         let results = tree.write_many(&writes);
         for ((bp, _), result) in blocks.iter().zip(results) {
             result.map_err(|source| ZioError::Unwritable { bp: *bp, source })?;

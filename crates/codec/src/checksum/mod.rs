@@ -20,7 +20,8 @@ pub use trailer::{
     BodySum, TRAILER_MAGIC, TRAILER_SIZE, gang_verifier, verify_gang_header, verify_trailer,
     write_gang_header, write_trailer,
 };
-pub use zil::{CHAIN_SIZE, verify_zil, write_zil};
+pub(crate) use zil::CHAIN_SIZE;
+pub use zil::{verify_zil, write_zil};
 
 use aws_lc_rs::digest;
 use format::{BlockPtr, BpKind, Checksum, ChecksumId, Endian, ObjType};
@@ -49,15 +50,15 @@ pub enum ChecksumError {
     /// The algorithm is keyed with the pool's salt, and the pool has none.
     #[error("{id} needs the pool's checksum salt, which is missing")]
     NoSalt {
-        /// The checksum algorithm.
+        /// The checksum algorithm that failed.
         id: ChecksumId,
     },
     /// The data is not a whole number of the algorithm's words.
     #[error("{id} of {len} bytes: not a multiple of {word}")]
     Length {
-        /// The checksum algorithm.
+        /// The checksum algorithm that failed.
         id: ChecksumId,
-        /// Bytes of the data.
+        /// Number of bytes of the data.
         len: usize,
         /// Bytes of a word of the algorithm; the data must be a multiple of it.
         word: usize,
@@ -65,7 +66,7 @@ pub enum ChecksumError {
     /// A region is too short to have the trailer at its end.
     #[error("{len} bytes cannot hold a checksum trailer of {TRAILER_SIZE}")]
     NoRoom {
-        /// Bytes of the data.
+        /// Number of bytes of the data.
         len: usize,
     },
     /// The pointer has no address, so that its gang header has no identity.
@@ -77,8 +78,8 @@ pub enum ChecksumError {
 /// protected block. `order` is the byte order of the block. Of `off` and `noparity`: zeros.
 ///
 /// # Errors
-/// If the algorithm is not one that a block can have, needs a salt that is not given, or does not take data of this
-/// length.
+/// If the algorithm is not one that a block can have, needs a salt that is not given, or does not take data
+/// of this length.
 pub fn compute(
     id: ChecksumId,
     data: &[u8],
@@ -152,7 +153,8 @@ pub fn shorten(id: ChecksumId, full: Checksum) -> [u64; 2] {
 }
 
 /// The checksum words of a protected block: the shortened checksum and the MAC.
-pub fn with_mac(id: ChecksumId, full: Checksum, mac: &[u8; 16]) -> Checksum {
+#[cfg(test)]
+pub(crate) fn with_mac(id: ChecksumId, full: Checksum, mac: &[u8; 16]) -> Checksum {
     let [a, b] = shorten(id, full);
     let [c, d] = mac_words(mac);
     Checksum([a, b, c, d])

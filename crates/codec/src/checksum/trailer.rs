@@ -14,7 +14,7 @@ pub const TRAILER_MAGIC: u64 = 0x0210_DA7A_B10C_7A11;
 /// Bytes of magic number and checksum.
 pub const TRAILER_SIZE: usize = 40;
 
-/// The byte order of a region whose trailer is right, `None` when it is not. The verifier of a label
+/// The byte order of a region if its trailer is right, otherwise `None`. The verifier of a label
 /// part is its byte offset on the device and three zeros.
 ///
 /// # Errors
@@ -99,7 +99,7 @@ pub fn write_gang_header(header: &mut [u8], bp: &BlockPtr) -> Result<(), Checksu
 }
 
 /// What is stored for the checksum `actual`: the header of a protected block has it shortened and
-/// folded, whatever the block's own algorithm is.
+/// folded, independently of the block's own algorithm.
 fn gang_words(bp: &BlockPtr, actual: [u64; 4]) -> [u64; 4] {
     if is_shortened(bp) {
         let [a, b] = shorten(ChecksumId::GangHeader, Checksum(actual));

@@ -9,7 +9,7 @@ use super::{fletcher, is_shortened, mac_words, shorten};
 use format::{BlockPtr, Checksum, ChecksumId, Endian};
 
 /// Bytes of the chain structure: padding, next pointer, used bytes, checksum.
-pub const CHAIN_SIZE: usize = 184;
+pub(crate) const CHAIN_SIZE: usize = 184;
 /// Where `nused` stands in the chain structure.
 const NUSED: usize = 136;
 /// Where the checksum stands in the chain structure.
@@ -49,7 +49,7 @@ pub fn verify_zil(bp: &BlockPtr, block: &[u8]) -> Option<(Endian, usize)> {
     right.then_some((order, layout.nused))
 }
 
-/// Writes magic number and checksum of a log block whose contents, `nused` included, are complete, in
+/// Writes magic number and checksum of a log block with complete contents, `nused` included, in
 /// the little order; `mac` is that of an encrypted block. False when the block cannot be one: `nused`
 /// beyond its end, another checksum id.
 pub fn write_zil(bp: &BlockPtr, block: &mut [u8], mac: Option<&[u8; 16]>) -> bool {

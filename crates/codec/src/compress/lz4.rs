@@ -13,8 +13,8 @@ const HEADER: usize = 4;
 const RUNS_RATIO: usize = 24;
 /// Shortest match; its length is stored less this.
 const MATCH_MIN: usize = 4;
-/// The encoder wants room for the worst case. A thread keeps that of usual blocks: a sync compresses thousands of them,
-/// and a buffer for each would be memory fresh from the system.
+/// The encoder wants room for the worst case. A thread keeps that of usual blocks: a sync compresses
+/// thousands of them, and a buffer for each would be memory fresh from the system.
 const SCRATCH_MAX: usize = 256 << 10;
 /// Results are filled up to what devices take at once: that needs no other buffer.
 const FILLED_TO: usize = 4096;
@@ -107,7 +107,7 @@ fn expand(stream: &[u8], dst: &mut [u8]) -> Option<()> {
     }
 }
 
-/// A length whose first four bits are known: 15 means that bytes follow.
+/// A length, given its first four bits: 15 means that bytes follow.
 fn length(bits: usize, rest: &mut &[u8]) -> Option<usize> {
     let mut length = bits;
     if bits == 15 {

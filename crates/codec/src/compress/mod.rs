@@ -7,7 +7,7 @@
 //! - Decompression gives exactly the block's logical size or an error. It reads no byte beyond the
 //!   image and writes none beyond the output; what the output holds after an error is unspecified.
 //! - Memory used beyond the output is a constant per algorithm and thread: zstd decodes straight into
-//!   the output, so that no window is allocated whatever a frame asks for.
+//! the output, so that no window is allocated for any window size of a frame.
 //! - Bytes after the end of a stream are padding and ignored, in every algorithm that knows its end.
 
 mod error;
@@ -19,16 +19,15 @@ mod zstd;
 
 pub use error::DecompressError;
 
-pub use self::zstd::{
-    ZSTD_HEADER, ZstdHeader, level_from_byte as zstd_level_from_byte, level_to_byte as zstd_level_to_byte,
-};
+pub use self::zstd::{ZstdHeader, level_from_byte as zstd_level_from_byte};
 
 use format::CompressionId;
 
 /// Decompresses the image `src` into `dst`, which has the block's logical size.
 ///
 /// # Errors
-/// If the image is damaged, does not give exactly `dst.len()` bytes, or the algorithm is not one that a block can have.
+/// If the image is damaged, does not give exactly `dst.len()` bytes, or the algorithm is not one that a block
+/// can have.
 pub fn decompress(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
     match id {
         CompressionId::Off => {

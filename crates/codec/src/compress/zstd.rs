@@ -1,7 +1,7 @@
 //! Zstandard frames without magic number, behind a header of two big-endian words
 //! (docs/on-disk/13-checksums-compression.md, section 2.6).
 //!
-//! Only the first word matters for decoding. The second tells level and library version of the writer;
+//! Only the first word matters for decoding. The second holds level and library version of the writer;
 //! old big-endian writers mixed up its parts, which is why it is not looked at.
 
 use super::error::DecompressError;
@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, FrameFormat, ResetDirective};
 
 /// Bytes of the header in front of the frame: its size, the version and the level.
-pub const ZSTD_HEADER: usize = 8;
+pub(crate) const ZSTD_HEADER: usize = 8;
 const ID: CompressionId = CompressionId::Zstd;
 /// The level that `compression=zstd` stands for.
 const DEFAULT_LEVEL: i32 = 3;
@@ -48,7 +48,7 @@ thread_local! {
 
 /// The byte that stands for a level in block headers and properties, and the level that it stands for:
 /// the nearest one, as not all fast levels have a number.
-pub fn level_to_byte(level: i32) -> (i32, u8) {
+pub(crate) fn level_to_byte(level: i32) -> (i32, u8) {
     match level {
         0 => (DEFAULT_LEVEL, DEFAULT_LEVEL as u8),
         1.. => (level.min(19), level.min(19) as u8),
@@ -77,8 +77,8 @@ pub struct ZstdHeader {
 }
 
 impl ZstdHeader {
-    /// Reads the header of an image. Which order the second word has tells its first byte of zeros, as the version
-    /// has one (docs/on-disk/13-checksums-compression.md, section 2.6).
+    /// Reads the header of an image. The second word has either order; its byte of zeros states which, as the
+    /// version has one (docs/on-disk/13-checksums-compression.md, section 2.6).
     pub fn decode(image: &[u8]) -> Option<ZstdHeader> {
         let (size, rest) = image.split_first_chunk::<4>()?;
         let word = u32::from_be_bytes(*rest.first_chunk::<4>()?);

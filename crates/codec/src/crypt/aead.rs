@@ -1,4 +1,4 @@
-//! The two modes behind one door: GCM of the crypto library, CCM of our own.
+//! Authenticated encryption in both modes: GCM of the crypto library, and the CCM of this crate.
 
 use super::ccm::Ccm;
 use super::{CryptError, IV_LEN, MAC_LEN, Suite};

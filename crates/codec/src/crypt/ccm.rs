@@ -140,7 +140,7 @@ fn xor(chunk: &mut [u8], stream: &[Block]) {
     }
 }
 
-/// The CBC chain whose end is the MAC.
+/// The CBC chain; its last block is the MAC.
 struct Chain<'a, B> {
     backend: &'a B,
     state: Block,

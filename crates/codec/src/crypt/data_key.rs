@@ -4,9 +4,7 @@
 //! One per shard of the cache, held for a look-up or an insertion, never while deriving a key.
 
 use super::aead::Aead;
-use super::{
-    CryptError, HMAC_KEY_LEN, IV_LEN, KEY_LEN, KEY_VERSION, MAC_LEN, SALT_LEN, Suite, sha512, to_array,
-};
+use super::{CryptError, HMAC_KEY_LEN, IV_LEN, KEY_LEN, KEY_VERSION, MAC_LEN, SALT_LEN, Suite, to_array};
 use aws_lc_rs::hmac;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -76,7 +74,7 @@ impl DataKey {
     }
 
     /// Identity of the master key.
-    pub fn guid(&self) -> u64 {
+    pub(crate) fn guid(&self) -> u64 {
         self.guid
     }
 
@@ -125,27 +123,12 @@ impl DataKey {
     }
 
     /// HMAC-SHA512 of `parts`, one after the other.
-    pub fn hmac(&self, parts: &[&[u8]]) -> [u8; 64] {
+    pub(crate) fn hmac(&self, parts: &[&[u8]]) -> [u8; 64] {
         let mut context = hmac::Context::with_key(&self.hmac);
         for part in parts {
             context.update(part);
         }
         to_array(context.sign().as_ref())
-    }
-
-    /// SHA-512 of `parts`, one after the other: no key is involved.
-    pub fn sha512(parts: &[&[u8]]) -> [u8; 64] {
-        sha512(parts)
-    }
-
-    /// Salt and IV of a block that is to be deduplicated: equal data gets equal ones.
-    pub fn dedup_params(&self, plain: &[u8]) -> ([u8; SALT_LEN], [u8; IV_LEN]) {
-        let digest = self.hmac(&[plain]);
-        let mut salt = [0; SALT_LEN];
-        salt.copy_from_slice(&digest[..SALT_LEN]);
-        let mut iv = [0; IV_LEN];
-        iv.copy_from_slice(&digest[SALT_LEN..SALT_LEN + IV_LEN]);
-        (salt, iv)
     }
 
     /// The key of all blocks with this salt, derived on first use.

@@ -8,7 +8,7 @@
 //! - Nothing decrypted is given out unless its tag was right; on failure the buffer is wiped.
 //! - Tags and MACs are compared in constant time.
 //! - Keys are wiped when dropped and have no printable form.
-//! - The work that a key object may ask for is bounded ([`ITERATIONS_MAX`]).
+//! - The work that a key object may ask for is bounded (`ITERATIONS_MAX`).
 
 mod aead;
 pub mod block;
@@ -24,19 +24,19 @@ use std::num::NonZeroU32;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
 /// Bytes of a wrapping key, and of the slot of a master key.
-pub const KEY_LEN: usize = 32;
+pub(crate) const KEY_LEN: usize = 32;
 /// Bytes of the key of all HMACs.
-pub const HMAC_KEY_LEN: usize = 64;
+pub(crate) const HMAC_KEY_LEN: usize = 64;
 /// Bytes of a nonce (an initialization vector).
-pub const IV_LEN: usize = 12;
+pub(crate) const IV_LEN: usize = 12;
 /// Bytes of an AEAD's tag.
-pub const MAC_LEN: usize = 16;
+pub(crate) const MAC_LEN: usize = 16;
 /// Bytes that choose a block key.
-pub const SALT_LEN: usize = 8;
+pub(crate) const SALT_LEN: usize = 8;
 /// The newest version of a key object.
-pub const KEY_VERSION: u64 = 1;
+pub(crate) const KEY_VERSION: u64 = 1;
 /// Most rounds of a passphrase that are computed: some tens of seconds. The default is 350 000.
-pub const ITERATIONS_MAX: u64 = 100_000_000;
+pub(crate) const ITERATIONS_MAX: u64 = 100_000_000;
 
 /// Why something cannot be decrypted or authenticated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -60,10 +60,10 @@ pub enum CryptError {
     /// The block pointer has no salt, IV and MAC.
     #[error("the block pointer is not of an encrypted block")]
     NotEncrypted,
-    /// A block of dnodes, an object set or a log block whose structure does not hold together.
+    /// The parts of a block of dnodes, an object set or a log block contradict each other.
     #[error("{what}: {why} at byte {at}")]
     Structure {
-        /// Name of the structure.
+        /// Name of the structure that does not hold together.
         what: &'static str,
         /// What is wrong with it.
         why: &'static str,
@@ -128,7 +128,7 @@ impl Suite {
     }
 
     /// The value of the property `encryption`.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Suite::Aes128Ccm => "aes-128-ccm",
             Suite::Aes192Ccm => "aes-192-ccm",
@@ -165,10 +165,10 @@ impl WrappingKey {
     }
 
     /// Stretches a passphrase (without its newline) with PBKDF2-HMAC-SHA1. Fails when `iterations` is 0
-    /// or beyond [`ITERATIONS_MAX`].
+    /// or beyond `ITERATIONS_MAX`.
     ///
     /// # Errors
-    /// [`CryptError`] if `iterations` is 0 or beyond [`ITERATIONS_MAX`].
+    /// [`CryptError`] if `iterations` is 0 or beyond `ITERATIONS_MAX`.
     pub fn from_passphrase(passphrase: &[u8], salt: u64, iterations: u64) -> Result<WrappingKey, CryptError> {
         let rounds = Some(iterations)
             .filter(|n| *n <= ITERATIONS_MAX)
@@ -260,7 +260,7 @@ impl KeyObject {
 }
 
 /// SHA-512 of `parts`, one after the other.
-pub fn sha512(parts: &[&[u8]]) -> [u8; 64] {
+pub(crate) fn sha512(parts: &[&[u8]]) -> [u8; 64] {
     let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA512);
     for part in parts {
         context.update(part);

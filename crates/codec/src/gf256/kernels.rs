@@ -4,7 +4,7 @@
 //! columns stream by, and so does the solution for lost columns. Nothing is read twice.
 
 /// Largest number of parity columns.
-pub const PARITY_MAX: usize = 3;
+pub(crate) const PARITY_MAX: usize = 3;
 
 /// The polynomial x^8 + x^4 + x^3 + x^2 + 1 without its highest term.
 pub(crate) const POLYNOMIAL: u8 = 0x1d;
@@ -23,7 +23,7 @@ pub(crate) const fn double(x: u8) -> u8 {
 
 /// Several elements, worked on at once.
 pub(crate) trait Vector: Copy {
-    /// What has to be shown before a vector can be made.
+    /// Proof that the processor has the instructions of the vector.
     type Proof: Copy;
     /// A factor in the form that the multiplication needs.
     type Factor: Copy;
@@ -76,7 +76,7 @@ pub(crate) enum Goal<'a, 'b> {
 /// The sums of the used rows for one strip; the others are zero.
 type Sums<V> = [[V; VECTORS]; PARITY_MAX];
 
-/// Makes the computation.
+/// Computes all columns of the job.
 #[inline(always)]
 pub(crate) fn run<V: Vector>(proof: V::Proof, job: &mut Job<'_, '_>) {
     match job.rows {

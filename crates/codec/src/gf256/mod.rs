@@ -15,11 +15,11 @@
 pub(crate) mod kernels;
 
 use crate::simd;
-pub use kernels::PARITY_MAX;
+pub(crate) use kernels::PARITY_MAX;
 use kernels::{Goal, Job};
 
 /// Most data columns: powers of the generator repeat after 255.
-pub const DATA_MAX: usize = 255;
+pub(crate) const DATA_MAX: usize = 255;
 
 /// Columns that no RAID-Z map has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -28,9 +28,9 @@ pub enum ParityError {
     /// Not one to three parity columns and one to 255 data columns.
     #[error("{data} data and {parity} parity columns")]
     Shape {
-        /// Number of data columns.
+        /// Number of data columns that were given.
         data: usize,
-        /// Number of parity columns.
+        /// Number of parity columns that were given.
         parity: usize,
     },
     /// Parity columns differ in length, or a data column is longer than them.
@@ -38,7 +38,7 @@ pub enum ParityError {
     Length {
         /// Index of the column, parity columns first.
         column: usize,
-        /// Bytes of the column.
+        /// Number of bytes of the column.
         len: usize,
         /// Bytes of the first parity column.
         parity: usize,
@@ -46,9 +46,9 @@ pub enum ParityError {
     /// More columns are missing than there is parity, or one that does not exist, or one twice.
     #[error("{missing} missing columns cannot be reconstructed from {parity} parity columns")]
     Missing {
-        /// Number of missing columns.
+        /// Number of columns that are missing.
         missing: usize,
-        /// Number of parity columns.
+        /// Number of parity columns that were given.
         parity: usize,
     },
 }

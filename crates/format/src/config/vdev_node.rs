@@ -1,12 +1,12 @@
-//! One vdev in a configuration, with everything below it.
+//! [`VdevNode`]: a vdev of a configuration, with its children.
 
-use super::{WHAT, owned, required, small};
-use crate::names;
+use super::fields::{WHAT, owned, required, small};
+use crate::names::config as key;
 use crate::{Ashift, DecodeError, NvList, ObjectId, Txg, VdevGuid, VdevId};
 
 /// Levels of a vdev tree, root included. Real trees have at most five; a label cannot hold more
 /// than its list may nest.
-pub const VDEV_DEPTH_MAX: usize = 16;
+pub(crate) const VDEV_DEPTH_MAX: usize = 16;
 
 /// The type of a vdev in a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ pub enum VdevKind {
     Hole,
     /// A failed device and an active hot spare.
     Spare,
-    /// A removed top-level vdev whose contents live elsewhere.
+    /// A removed top-level vdev; a mapping leads to its contents on other vdevs.
     Indirect,
     /// A cache device (old configurations; now its own list).
     L2cache,
@@ -60,7 +60,7 @@ const KIND_NAMES: [(VdevKind, &str); 14] = [
 
 impl VdevKind {
     /// The kind with this name in configurations.
-    pub fn from_name(name: &str) -> Option<VdevKind> {
+    pub(crate) fn from_name(name: &str) -> Option<VdevKind> {
         KIND_NAMES.iter().find(|(_, text)| *text == name).map(|(kind, _)| *kind)
     }
 
@@ -78,7 +78,7 @@ impl VdevKind {
     }
 
     /// Every child holds the same bytes at the same offsets.
-    pub fn is_mirror_like(self) -> bool {
+    pub(crate) fn is_mirror_like(self) -> bool {
         matches!(self, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare)
     }
 }
@@ -88,7 +88,7 @@ impl VdevKind {
 pub struct DraidShape {
     /// Data columns of a group.
     pub ndata: u8,
-    /// Number of distributed spares.
+    /// Number of distributed spares, up to 100.
     pub nspares: u8,
     /// Number of redundancy groups in one permutation.
     pub ngroups: u32,
@@ -110,7 +110,7 @@ pub struct VdevNode {
     /// The place where the device is plugged in.
     pub phys_path: Option<String>,
     /// The sysfs path of its slot in an enclosure.
-    pub enc_path: Option<String>,
+    pub(crate) enc_path: Option<String>,
     /// The partition table is the pool's own.
     pub whole_disk: bool,
     /// Parity columns of raidz and dRAID; 0 elsewhere.
@@ -120,7 +120,7 @@ pub struct VdevNode {
     /// Allocatable bytes of a top-level vdev, 0 elsewhere.
     pub asize: u64,
     /// Smallest allocation in bytes, if recorded.
-    pub min_alloc: Option<u64>,
+    pub(crate) min_alloc: Option<u64>,
     /// Object that maps metaslabs to space maps; 0: not allocating yet.
     pub metaslab_array: ObjectId,
     /// log2 of the size of a metaslab.
@@ -142,11 +142,11 @@ pub struct VdevNode {
     /// The device was pulled from the machine.
     pub removed: bool,
     /// The spare goes back once the original is resilvered.
-    pub unspare: bool,
+    pub(crate) unspare: bool,
     /// Was not there when the configuration was written.
     pub not_present: bool,
     /// The top-level slot is empty since its vdev was removed.
-    pub is_hole: bool,
+    pub(crate) is_hole: bool,
     /// Object with the space map of txgs that this leaf missed; 0 if none.
     pub dtl: ObjectId,
     /// Txg in which it was added.
@@ -182,7 +182,7 @@ pub struct VdevNode {
     /// Why a leaf is faulted for good: `external` or `err_exceeded`.
     pub aux_state: Option<String>,
     /// Guid before a split, while that runs.
-    pub orig_guid: Option<VdevGuid>,
+    pub(crate) orig_guid: Option<VdevGuid>,
     /// The vdevs below, in order.
     pub children: Vec<VdevNode>,
 }
@@ -240,6 +240,10 @@ impl VdevNode {
 
     /// Reads and checks a tree. Its top may be a root, a top-level vdev or an entry of the lists of
     /// spares and cache devices.
+    ///
+    /// # Errors
+    /// [`DecodeError::Missing`] or [`DecodeError::Field`] names the key that is absent or out of range;
+    /// [`DecodeError::Invalid`] if vdevs contradict each other.
     pub fn from_nvlist(list: &NvList) -> Result<VdevNode, DecodeError> {
         let tree = VdevNode::read(list, 1)?;
         let mut guids: Vec<u64> = tree.walk().map(|node| node.guid.0).filter(|guid| *guid != 0).collect();
@@ -254,10 +258,13 @@ impl VdevNode {
 
     /// A leaf from the label of a spare or cache device, which has no tree. Whether it is a disk or
     /// a file is a guess from its path.
+    ///
+    /// # Errors
+    /// As [`VdevNode::from_nvlist`].
     pub(super) fn from_aux_label(list: &NvList) -> Result<VdevNode, DecodeError> {
-        let is_disk = list.string_bytes("path").is_some_and(|path| path.starts_with(b"/dev/"));
+        let is_disk = list.string_bytes(key::PATH).is_some_and(|path| path.starts_with(b"/dev/"));
         let mut leaf = list.clone();
-        leaf.set("type", if is_disk { "disk" } else { "file" });
+        leaf.set(key::TYPE, if is_disk { "disk" } else { "file" });
         VdevNode::read(&leaf, 1)
     }
 
@@ -265,7 +272,8 @@ impl VdevNode {
         if depth > VDEV_DEPTH_MAX {
             return Err(DecodeError::field(WHAT, "depth", depth as u64));
         }
-        let kind = required(list.str("type").and_then(VdevKind::from_name), "vdev of no known type")?;
+        let kind = list.str(key::TYPE).and_then(VdevKind::from_name);
+        let kind = kind.ok_or(DecodeError::invalid(WHAT, "vdev of no known type"))?;
         let node = VdevNode::read_fields(list, kind, read_children(list, depth)?)?;
         node.check()?;
         Ok(node)
@@ -277,55 +285,55 @@ impl VdevNode {
         let object = |key: &str| ObjectId(number(key));
         Ok(VdevNode {
             kind,
-            id: small("id", number("id"))?,
-            guid: VdevGuid(number("guid")),
-            path: owned(list, "path"),
-            devid: owned(list, "devid"),
-            phys_path: owned(list, "phys_path"),
-            enc_path: owned(list, "vdev_enc_sysfs_path"),
-            whole_disk: flag("whole_disk"),
+            id: small(key::ID, number(key::ID))?,
+            guid: VdevGuid(number(key::GUID)),
+            path: owned(list, key::PATH),
+            devid: owned(list, key::DEVID),
+            phys_path: owned(list, key::PHYS_PATH),
+            enc_path: owned(list, key::ENC_PATH),
+            whole_disk: flag(key::WHOLE_DISK),
             nparity: read_parity(list, kind)?,
-            ashift: read_ashift(number("ashift"))?,
-            asize: number("asize"),
-            min_alloc: list.u64("min_alloc"),
-            metaslab_array: object("metaslab_array"),
-            metaslab_shift: read_metaslab_shift(number("metaslab_shift"))?,
-            is_log: flag("is_log"),
-            is_spare: flag("is_spare"),
-            removing: flag("removing"),
-            non_allocating: flag("non_allocating"),
-            offline: flag("offline"),
-            faulted: flag("faulted"),
-            degraded: flag("degraded"),
-            removed: flag("removed"),
-            unspare: flag("unspare"),
-            not_present: flag("not_present"),
-            is_hole: flag("is_hole"),
-            dtl: object("DTL"),
-            create_txg: Txg(number("create_txg")),
-            resilver_txg: Txg(number("resilver_txg")),
-            rebuild_txg: Txg(number("rebuild_txg")),
-            resilver_defer: list.flag(names::config::RESILVER_DEFER),
-            raidz_expanding: list.flag("raidz_expanding"),
-            expand_txgs: list.u64s("raidz_expand_txgs").unwrap_or(&[]).iter().map(|t| Txg(*t)).collect(),
+            ashift: read_ashift(number(key::ASHIFT))?,
+            asize: number(key::ASIZE),
+            min_alloc: list.u64(key::MIN_ALLOC),
+            metaslab_array: object(key::METASLAB_ARRAY),
+            metaslab_shift: read_metaslab_shift(number(key::METASLAB_SHIFT))?,
+            is_log: flag(key::IS_LOG),
+            is_spare: flag(key::IS_SPARE),
+            removing: flag(key::REMOVING),
+            non_allocating: flag(key::NON_ALLOCATING),
+            offline: flag(key::OFFLINE),
+            faulted: flag(key::FAULTED),
+            degraded: flag(key::DEGRADED),
+            removed: flag(key::REMOVED),
+            unspare: flag(key::UNSPARE),
+            not_present: flag(key::NOT_PRESENT),
+            is_hole: flag(key::IS_HOLE),
+            dtl: object(key::DTL),
+            create_txg: Txg(number(key::CREATE_TXG)),
+            resilver_txg: Txg(number(key::RESILVER_TXG)),
+            rebuild_txg: Txg(number(key::REBUILD_TXG)),
+            resilver_defer: list.flag(key::RESILVER_DEFER),
+            raidz_expanding: list.flag(key::RAIDZ_EXPANDING),
+            expand_txgs: list.u64s(key::RAIDZ_EXPAND_TXGS).unwrap_or(&[]).iter().map(|t| Txg(*t)).collect(),
             draid: if kind == VdevKind::Draid { Some(read_draid(list)?) } else { None },
-            spareid: list.u64("spareid").map(|n| small("spareid", n)).transpose()?,
-            top_guid: list.u64("top_guid").map(VdevGuid),
-            indirect_object: object(names::config::INDIRECT_OBJECT),
-            indirect_births: object(names::config::INDIRECT_BIRTHS),
+            spareid: list.u64(key::SPAREID).map(|n| small(key::SPAREID, n)).transpose()?,
+            top_guid: list.u64(key::TOP_GUID).map(VdevGuid),
+            indirect_object: object(key::INDIRECT_OBJECT),
+            indirect_births: object(key::INDIRECT_BIRTHS),
             prev_indirect_vdev: read_previous(list)?,
-            zap_top: object(names::config::VDEV_ZAP_TOP),
-            zap_leaf: object(names::config::VDEV_ZAP_LEAF),
-            zap_root: object(names::config::VDEV_ZAP_ROOT),
-            aux_state: owned(list, "aux_state"),
-            orig_guid: list.u64("orig_guid").map(VdevGuid),
+            zap_top: object(key::VDEV_ZAP_TOP),
+            zap_leaf: object(key::VDEV_ZAP_LEAF),
+            zap_root: object(key::VDEV_ZAP_ROOT),
+            aux_state: owned(list, key::AUX_STATE),
+            orig_guid: list.u64(key::ORIG_GUID).map(VdevGuid),
             children,
         })
     }
 
     fn check(&self) -> Result<(), DecodeError> {
         if self.guid.0 == 0 && self.kind != VdevKind::Hole {
-            return Err(DecodeError::field(WHAT, "guid", 0u64));
+            return Err(DecodeError::field(WHAT, key::GUID, 0u64));
         }
         if self.kind.is_leaf() && !self.children.is_empty() {
             return Err(DecodeError::invalid(WHAT, "a leaf has children"));
@@ -367,13 +375,13 @@ impl VdevNode {
         let width = usize::from(shape.ndata) + usize::from(self.nparity);
         let disks = children.saturating_sub(usize::from(shape.nspares));
         if shape.ndata == 0 || width > disks {
-            return bad("draid_ndata", shape.ndata.into());
+            return bad(key::DRAID_NDATA, shape.ndata.into());
         }
         if shape.nspares > 100 {
-            return bad("draid_nspares", shape.nspares.into());
+            return bad(key::DRAID_NSPARES, shape.nspares.into());
         }
         if shape.ngroups == 0 || !(u64::from(shape.ngroups) * width as u64).is_multiple_of(disks as u64) {
-            return bad("draid_ngroups", shape.ngroups.into());
+            return bad(key::DRAID_NGROUPS, shape.ngroups.into());
         }
         Ok(())
     }
@@ -410,21 +418,21 @@ impl VdevNode {
 }
 
 fn read_children(list: &NvList, depth: usize) -> Result<Vec<VdevNode>, DecodeError> {
-    list.lists("children").unwrap_or(&[]).iter().map(|child| VdevNode::read(child, depth + 1)).collect()
+    list.lists(key::CHILDREN).unwrap_or(&[]).iter().map(|child| VdevNode::read(child, depth + 1)).collect()
 }
 
 fn read_ashift(value: u64) -> Result<Option<Ashift>, DecodeError> {
     match value {
         0 => Ok(None),
         9..=16 => Ok(Some(Ashift(value as u8))),
-        _ => Err(DecodeError::field(WHAT, "ashift", value)),
+        _ => Err(DecodeError::field(WHAT, key::ASHIFT, value)),
     }
 }
 
 fn read_metaslab_shift(value: u64) -> Result<u32, DecodeError> {
     match value {
         0 | 9..=63 => Ok(value as u32),
-        _ => Err(DecodeError::field(WHAT, "metaslab_shift", value)),
+        _ => Err(DecodeError::field(WHAT, key::METASLAB_SHIFT, value)),
     }
 }
 
@@ -433,32 +441,32 @@ fn read_parity(list: &NvList, kind: VdevKind) -> Result<u8, DecodeError> {
         return Ok(0);
     }
     // The first pools had only single parity and did not say so.
-    let parity = list.u64("nparity").unwrap_or(1);
+    let parity = list.u64(key::NPARITY).unwrap_or(1);
     if (1..=3).contains(&parity) {
         Ok(parity as u8)
     } else {
-        Err(DecodeError::field(WHAT, "nparity", parity))
+        Err(DecodeError::field(WHAT, key::NPARITY, parity))
     }
 }
 
 fn read_draid(list: &NvList) -> Result<DraidShape, DecodeError> {
-    if let Some(n) = list.u64("draid_nchildren") {
+    if let Some(n) = list.u64(key::DRAID_NCHILDREN) {
         // Failure domains: a later format whose addresses are computed in another way.
-        return Err(DecodeError::field(WHAT, "draid_nchildren", n));
+        return Err(DecodeError::field(WHAT, key::DRAID_NCHILDREN, n));
     }
-    let byte = |key: &'static str, why| {
-        let value = required(list.u64(key), why)?;
+    let byte = |key: &'static str| {
+        let value = required(list.u64(key), key)?;
         u8::try_from(value).map_err(|_| DecodeError::field(WHAT, key, value))
     };
     Ok(DraidShape {
-        ndata: byte("draid_ndata", "no draid_ndata")?,
-        nspares: byte("draid_nspares", "no draid_nspares")?,
-        ngroups: small("draid_ngroups", required(list.u64("draid_ngroups"), "no draid_ngroups")?)?,
+        ndata: byte(key::DRAID_NDATA)?,
+        nspares: byte(key::DRAID_NSPARES)?,
+        ngroups: small(key::DRAID_NGROUPS, required(list.u64(key::DRAID_NGROUPS), key::DRAID_NGROUPS)?)?,
     })
 }
 
 fn read_previous(list: &NvList) -> Result<Option<VdevId>, DecodeError> {
-    match list.u64(names::config::PREV_INDIRECT_VDEV) {
+    match list.u64(key::PREV_INDIRECT_VDEV) {
         None | Some(u64::MAX) => Ok(None),
         Some(id) => Ok(Some(VdevId(small("prev_indirect_vdev", id)?))),
     }

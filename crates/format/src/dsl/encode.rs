@@ -7,7 +7,7 @@ use super::{
 use crate::{Endian, ObjectId};
 
 /// Bytes of a bptree's bonus.
-pub const BPTREE_PHYS_SIZE: usize = 40;
+pub(crate) const BPTREE_PHYS_SIZE: usize = 40;
 
 fn number(id: Option<ObjectId>) -> u64 {
     id.map_or(0, |id| id.0)

@@ -12,6 +12,8 @@ const PAIR_HEADER: usize = 16;
 /// Bytes of a list in the value of its pair.
 const LIST_STRUCT: usize = 24;
 
+/// # Errors
+/// [`DecodeError`] of the first pair that is cut off, of an unknown type, or nested too deeply.
 pub(super) fn decode(r: &mut Reader<'_>) -> Result<NvList, DecodeError> {
     let (version, flags) = (r.u32()?, r.u32()?);
     pairs(r, version, flags, 1)

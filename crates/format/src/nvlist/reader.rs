@@ -30,6 +30,8 @@ impl<'a> Reader<'a> {
         self.rest.len()
     }
 
+    /// # Errors
+    /// [`DecodeError::Short`] if fewer than `n` bytes are left.
     pub(super) fn take(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
         let (head, rest) = self.rest.split_at_checked(n).ok_or(DecodeError::Short {
             what: WHAT,
@@ -54,6 +56,10 @@ impl<'a> Reader<'a> {
     number!(u64, u64);
 
     /// `count` elements of at least `unit` bytes, read one by one.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`] if the elements cannot fit, before memory is taken for them; the first
+    /// error of `read`.
     pub(super) fn many<T>(
         &mut self,
         count: usize,

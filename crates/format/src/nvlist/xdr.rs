@@ -7,6 +7,8 @@ use crate::DecodeError;
 /// Bytes of the smallest list: version, flags and terminator.
 const LIST_MIN: usize = 16;
 
+/// # Errors
+/// [`DecodeError`] of the first pair that is cut off, of an unknown type, or nested too deeply.
 pub(super) fn decode(r: &mut Reader<'_>) -> Result<NvList, DecodeError> {
     list(r, 1)
 }

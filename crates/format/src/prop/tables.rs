@@ -56,7 +56,8 @@ macro_rules! flag {
 }
 
 props! {
-    /// Properties of file systems, volumes, snapshots and bookmarks, in the order in which `zfs get all` lists them.
+    /// Properties of file systems, volumes, snapshots and bookmarks, in the order in which `zfs get all`
+    /// lists them.
     DATASET[100] {
         "type" "TYPE" left shown Text ReadOnly - (FS | SNAP | VOL | MARK)
             "filesystem | volume | snapshot | bookmark"

@@ -1,10 +1,10 @@
 //! Changing ZAP blocks in place (docs/on-disk/21-zap.md, sections 2 and 3).
 //!
-//! What is written is little-endian; a block of the other order is turned first, by [`to_little`].
+//! What is written is little-endian; a block of the other order is swapped first, by [`to_little`].
 //! Which leaf an entry belongs to, when a leaf is split and what a name is, is `dmu::zap`'s business.
 //!
 //! # What always holds
-//! - An operation first looks at everything it will touch, then changes it: after an error the block
+//! - An operation checks all parts that it will touch before it changes one: after an error the block
 //!   is as it was.
 //! - Chunk numbers and chains from disk are checked before they are followed; a chunk is never in two
 //!   chains after an operation that succeeded.
@@ -162,7 +162,7 @@ pub fn new_leaf(block_shift: u32, prefix: u64, prefix_len: u32, is_sorted: bool)
 pub struct NewEntry<'a> {
     /// The hash of its key, significant bits at the top.
     pub hash: u64,
-    /// Tells entries of equal hash apart.
+    /// Distinguishes entries of equal hash.
     pub cd: u32,
     /// The key as stored: a name with its NUL, or words, big-endian.
     pub key: &'a [u8],
@@ -192,7 +192,10 @@ pub struct LeafMut<'a> {
 }
 
 impl<'a> LeafMut<'a> {
-    /// Opens a leaf whose keys are made of units of `key_unit` bytes: 1 for names, 8 for words.
+    /// Opens a leaf with keys of units of `key_unit` bytes: 1 for names, 8 for words.
+    ///
+    /// # Errors
+    /// As [`Leaf::decode`].
     pub fn open(block: &'a mut [u8], key_unit: usize) -> Result<LeafMut<'a>, DecodeError> {
         let leaf = Leaf::decode(block, Endian::Little)?;
         let Leaf { buckets, chunks, entries, free_chunks, .. } = leaf;
@@ -203,7 +206,7 @@ impl<'a> LeafMut<'a> {
         Leaf::decode(self.block, Endian::Little)
     }
 
-    /// Adds an entry behind those of its bucket whose differentiator is not larger. `false` if there are
+    /// Adds an entry behind those of its bucket that have no larger differentiator. `false` if there are
     /// too few free chunks.
     ///
     /// # Errors
@@ -447,11 +450,11 @@ pub enum ZapBlockKind {
     First,
     /// A block of the pointer table.
     Table,
-    /// A leaf block.
+    /// A leaf block with entries.
     Leaf,
 }
 
-/// A block of a ZAP with its integers turned from big- to little-endian. Names and values of a fat ZAP
+/// A block of a ZAP with its integers swapped from big- to little-endian. Names and values of a fat ZAP
 /// are the same in both.
 ///
 /// # Errors
@@ -461,13 +464,13 @@ pub fn to_little(block: &[u8], kind: ZapBlockKind) -> Result<Vec<u8>, DecodeErro
     match kind {
         ZapBlockKind::Leaf => {
             let leaf = Leaf::decode(block, Endian::Big)?;
-            turn_leaf(&mut out, leaf.buckets, leaf.chunks);
+            swap_leaf(&mut out, leaf.buckets, leaf.chunks);
         }
         ZapBlockKind::First if ZapForm::of(block, Endian::Big)? == ZapForm::Micro => {
             for (i, slot) in out.chunks_exact_mut(MICRO_ENTRY_SIZE).enumerate() {
                 let words: &[(usize, usize)] =
                     if i == 0 { &[(0, 8), (8, 8), (16, 8)] } else { &[(0, 8), (8, 4)] };
-                turn(slot, words);
+                swap_fields(slot, words);
             }
         }
         _ => out.chunks_exact_mut(8).for_each(<[u8]>::reverse),
@@ -475,20 +478,20 @@ pub fn to_little(block: &[u8], kind: ZapBlockKind) -> Result<Vec<u8>, DecodeErro
     Ok(out)
 }
 
-fn turn_leaf(block: &mut [u8], buckets: usize, chunks: usize) {
-    turn(block, &[(0, 8), (8, 8), (16, 8), (24, 4), (28, 2), (30, 2), (32, 2), (34, 2)]);
+fn swap_leaf(block: &mut [u8], buckets: usize, chunks: usize) {
+    swap_fields(block, &[(0, 8), (8, 8), (16, 8), (24, 4), (28, 2), (30, 2), (32, 2), (34, 2)]);
     let (table, area) = block[BUCKETS_AT..].split_at_mut(2 * buckets);
     table.chunks_exact_mut(2).for_each(<[u8]>::reverse);
     for chunk in area.chunks_exact_mut(CHUNK_SIZE).take(chunks) {
         match chunk[0] {
-            KIND_ENTRY => turn(chunk, &[(2, 2), (4, 2), (6, 2), (8, 2), (10, 2), (12, 4), (16, 8)]),
-            _ => turn(chunk, &[(22, 2)]),
+            KIND_ENTRY => swap_fields(chunk, &[(2, 2), (4, 2), (6, 2), (8, 2), (10, 2), (12, 4), (16, 8)]),
+            _ => swap_fields(chunk, &[(22, 2)]),
         }
     }
 }
 
 /// Reverses the bytes of fields (place, length).
-fn turn(bytes: &mut [u8], fields: &[(usize, usize)]) {
+fn swap_fields(bytes: &mut [u8], fields: &[(usize, usize)]) {
     for (at, len) in fields {
         bytes[*at..*at + *len].reverse();
     }
@@ -664,19 +667,19 @@ mod tests {
     }
 
     #[test]
-    fn turning_gives_back_what_was_turned() {
+    fn swapping_twice_gives_the_original() {
         let mut block = new_leaf(9, 0, 0, false);
         LeafMut::open(&mut block, 1).unwrap().insert(&entry(9, 1, b"a\0", &[1; 30])).unwrap();
-        let mut turned = block.clone();
-        turn_leaf(&mut turned, 16, 18);
-        assert_eq!(to_little(&turned, ZapBlockKind::Leaf).unwrap(), block);
+        let mut swapped = block.clone();
+        swap_leaf(&mut swapped, 16, 18);
+        assert_eq!(to_little(&swapped, ZapBlockKind::Leaf).unwrap(), block);
         let mut micro = new_micro(512, 77, 2);
         set_micro_entry(&mut micro, 3, b"name", 5, 1).unwrap();
-        let mut turned = micro.clone();
-        turn(&mut turned, &[(0, 8), (8, 8), (16, 8), (192, 8), (200, 4)]);
-        assert_eq!(to_little(&turned, ZapBlockKind::First).unwrap(), micro);
+        let mut swapped = micro.clone();
+        swap_fields(&mut swapped, &[(0, 8), (8, 8), (16, 8), (192, 8), (200, 4)]);
+        assert_eq!(to_little(&swapped, ZapBlockKind::First).unwrap(), micro);
         let header = FatHeader::new(9, 5, 2, 1).new_block();
-        let turned: Vec<u8> = header.chunks(8).flat_map(|word| word.iter().rev().copied()).collect();
-        assert_eq!(to_little(&turned, ZapBlockKind::First).unwrap(), header);
+        let swapped: Vec<u8> = header.chunks(8).flat_map(|word| word.iter().rev().copied()).collect();
+        assert_eq!(to_little(&swapped, ZapBlockKind::First).unwrap(), header);
     }
 }

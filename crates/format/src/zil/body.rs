@@ -51,18 +51,6 @@ pub mod xat {
     pub const APPENDONLY: u64 = 0x80;
     /// The flag that excludes the file from dumps is set.
     pub const NODUMP: u64 = 0x100;
-    /// The opaque flag is set.
-    pub const OPAQUE: u64 = 0x200;
-    /// The flag of files in quarantine is set.
-    pub const AV_QUARANTINED: u64 = 0x400;
-    /// Changed since the last virus scan.
-    pub const AV_MODIFIED: u64 = 0x800;
-    /// Stamp of the virus scanner.
-    pub const AV_SCANSTAMP: u64 = 0x1000;
-    /// The flag of reparse points is set.
-    pub const REPARSE: u64 = 0x2000;
-    /// The generation is set.
-    pub const GENERATION: u64 = 0x4000;
     /// The offline flag is set.
     pub const OFFLINE: u64 = 0x8000;
     /// The sparse flag is set.
@@ -78,7 +66,7 @@ pub mod xat {
 pub struct LogTime {
     /// Seconds since 1970; before that, as two's complement.
     pub secs: u64,
-    /// Nanoseconds, as stored.
+    /// Nanoseconds, as stored: not checked to be below 10^9.
     pub nanos: u64,
 }
 
@@ -113,18 +101,18 @@ pub struct LoggedAcl {
 pub enum CreateKind {
     /// A file that is neither a directory nor a symbolic link.
     File,
-    /// A directory.
+    /// A directory was made.
     Dir,
     /// The directory of a file's extended attributes.
     XattrDir,
-    /// A symbolic link.
+    /// A symbolic link was made.
     Symlink,
 }
 
 /// An object was made and named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create {
-    /// The kind of object.
+    /// The kind of the new object.
     pub what: CreateKind,
     /// Where it was named; of an attribute directory, the file.
     pub dir: ObjectId,
@@ -163,9 +151,9 @@ pub struct Rename {
     pub from_dir: ObjectId,
     /// Directory of the new name.
     pub to_dir: ObjectId,
-    /// The old name.
+    /// Name before the change.
     pub from: Vec<u8>,
-    /// The new name.
+    /// Name after the change.
     pub to: Vec<u8>,
 }
 
@@ -221,7 +209,7 @@ pub enum Body {
         /// The name that was removed.
         name: Vec<u8>,
     },
-    /// A directory was removed.
+    /// An empty directory was removed.
     Rmdir {
         /// Object number of the parent directory.
         dir: ObjectId,
@@ -234,17 +222,17 @@ pub enum Body {
         dir: ObjectId,
         /// Object number of the file that gets the name.
         object: ObjectId,
-        /// The new name.
+        /// Name of the new link.
         name: Vec<u8>,
     },
-    /// A name was moved.
+    /// A name was moved, and may have replaced another.
     Rename(Rename),
-    /// Two names were exchanged.
+    /// Two names were exchanged with each other.
     Exchange(Rename),
     /// A name was moved and left a whiteout behind, made as the second part says; its name and
     /// directory are those of the old name.
     Whiteout(Rename, Box<Create>),
-    /// Data was written.
+    /// Data was written to a file or volume.
     Write {
         /// The file; 1 in a volume.
         object: ObjectId,
@@ -257,7 +245,7 @@ pub enum Body {
         /// The data, if it is in the record.
         data: Option<Vec<u8>>,
     },
-    /// A write whose data an earlier record has: only the size counts.
+    /// A write without data: an earlier record has them, and only the size of the file counts.
     Write2 {
         /// Object number of the file.
         object: ObjectId,
@@ -266,7 +254,7 @@ pub enum Body {
         /// Length of the range in bytes.
         length: u64,
     },
-    /// A range was freed; of length 0: everything from the offset on.
+    /// A range was freed; of length 0: the rest of the file from the offset on.
     Truncate {
         /// Object number of the file.
         object: ObjectId,
@@ -275,7 +263,7 @@ pub enum Body {
         /// Length of the range in bytes.
         length: u64,
     },
-    /// Attributes were set.
+    /// Attributes of a file were set.
     SetAttr(Box<SetAttr>),
     /// An ACL of the old form was set: entries of 12 bytes.
     AclV0 {
@@ -284,7 +272,7 @@ pub enum Body {
         /// The packed entries of the ACL.
         aces: Vec<u8>,
     },
-    /// An ACL was set.
+    /// The ACL of a file was set.
     Acl {
         /// Object number of the file.
         object: ObjectId,
@@ -306,7 +294,7 @@ pub enum Body {
     CloneRange(CloneRange),
 }
 
-/// A log record, decoded.
+/// A decoded log record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// Names are to be looked up without case.
@@ -321,6 +309,10 @@ pub struct Record {
 
 impl RawRecord<'_> {
     /// Reads what the record says. An encrypted log must have been decrypted.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Field`] and [`DecodeError::Invalid`] for what no record
+    /// of its type can hold.
     pub fn decode(&self) -> Result<Record, DecodeError> {
         let kind = self.kind()?;
         DecodeError::need(WHAT, kind.fixed_size(), self.bytes.len())?;
@@ -461,7 +453,7 @@ impl<'a> Fields<'a> {
         Ok(Body::Create(Box::new(create)))
     }
 
-    /// The ACL whose counts are at `at` and whose parts come next in `tail`.
+    /// An ACL: its counts are at `at`, its parts follow in `tail`.
     fn logged_acl(&self, at: usize, tail: &mut Tail<'_>) -> Result<(LoggedAcl, Vec<Vec<u8>>), DecodeError> {
         let (count, domains, fuids) = (self.u64(at)?, self.u64(at + 8)?, self.u64(at + 16)?);
         let (size, flags) = (self.u64(at + 24)?, self.u64(at + 32)?);
@@ -574,7 +566,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The block of a write whose data is not in the record must hold the range.
+/// The block of an indirect write must hold the range.
 fn check_indirect(bp: &BlockPtr, offset: u64, length: u64) -> Result<(), DecodeError> {
     if bp.kind() == BpKind::Hole {
         return Ok(());

@@ -8,7 +8,7 @@ use crate::{BlockPtr, Endian};
 
 impl Body {
     /// The kind of record that says this.
-    pub fn kind(&self) -> RecordKind {
+    pub(crate) fn kind(&self) -> RecordKind {
         use RecordKind as K;
         match self {
             Body::Create(create) => create.kind(),
@@ -111,7 +111,8 @@ impl Out {
                 self.words(&[object.0, *offset, *length, 0]);
                 self.pointer(bp);
                 match data {
-                    // An immediate write of nothing is told from an indirect one by its length.
+                    // The length of a record distinguishes an immediate write of no bytes from an indirect
+                    // one.
                     Some(data) if data.is_empty() => self.words(&[0]),
                     Some(data) => self.bytes.extend(data),
                     None => {}

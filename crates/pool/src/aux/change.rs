@@ -100,8 +100,10 @@ impl LivePool {
             for leaf in &leaves {
                 let mut node = leaf.aux_node(&pool.pool.env)?;
                 node.is_spare = kind == AuxKind::Spare;
-                let mut known =
-                    list.iter().filter_map(|entry| entry.u64("guid")).chain(nodes.iter().map(|n| n.guid.0));
+                let mut known = list
+                    .iter()
+                    .filter_map(|entry| entry.u64(names::config::GUID))
+                    .chain(nodes.iter().map(|n| n.guid.0));
                 if known.any(|guid| guid == node.guid.0) {
                     let why = "it is a spare of this pool already".to_owned();
                     return Err(PoolError::BadDevice { path: leaf.path.clone(), why });
@@ -141,7 +143,7 @@ impl LivePool {
             for kind in [AuxKind::Spare, AuxKind::Cache] {
                 let mut list = entries(ctx.m(), kind)?;
                 let before = list.len();
-                list.retain(|entry| entry.u64("guid") != Some(guid.0));
+                list.retain(|entry| entry.u64(names::config::GUID) != Some(guid.0));
                 if list.len() != before {
                     write(ctx.m(), kind, list)?;
                     lock(&pool.pool.aux).remove(&guid);

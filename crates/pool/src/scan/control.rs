@@ -293,7 +293,7 @@ impl LivePool {
                 let range = phys.min_txg.0 + 1..phys.max_txg.0 + 1;
                 for leaf in &served {
                     // One that fails keeps its DTL.
-                    let _ = self.tree().forgive(*leaf, range.clone(), mark);
+                    let _ = self.tree().clear_dtl(*leaf, range.clone(), mark);
                 }
             }
             let lacks_still =

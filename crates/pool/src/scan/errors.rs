@@ -24,7 +24,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
-use vdev::tree::{Doing, Priority, VdevError};
+use vdev::tree::{Priority, PriorityGuard, VdevError};
 use zio::{ReadPolicy, ZioError};
 
 /// Places that wait to be looked at again.
@@ -226,7 +226,7 @@ impl LivePool {
             Now::Gone => true,
             Now::Unknown => false,
             Now::Block(bp) => {
-                let _priority = Doing::begin(Priority::Scrub);
+                let _priority = PriorityGuard::begin(Priority::Scrub);
                 self.zio.check(&bp, &ReadPolicy { key: None, every_copy: true }).data.is_ok()
             }
         }

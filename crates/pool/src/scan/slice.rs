@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use vdev::tree::{Doing, Priority};
+use vdev::tree::{Priority, PriorityGuard};
 use zio::{ReadPolicy, ZioError};
 
 /// Blocks that are checked together, in the order of their places.
@@ -74,7 +74,7 @@ impl Checker<'_> {
         let zio = &self.pool.zio;
         let policy = ReadPolicy { key: None, every_copy: true };
         let check = |job: &Job| {
-            let _priority = Doing::begin(Priority::Scrub);
+            let _priority = PriorityGuard::begin(Priority::Scrub);
             match zio.check(&job.bp, &policy).data {
                 Ok(_) | Err(ZioError::Redacted { .. }) => None,
                 Err(error) => Some(error),

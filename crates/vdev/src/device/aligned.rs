@@ -1,4 +1,4 @@
-//! Aligned memory for writes: what `O_DIRECT` accepts whatever the bytes' own addresses are.
+//! Aligned memory for writes with `O_DIRECT`, for data at addresses that the kernel would refuse.
 //!
 //! Buffers of up to [`POOLED`] bytes are kept for reuse: fresh ones cost the kernel a page fault for every
 //! 4 KiB, as much as the copying itself.
@@ -9,9 +9,9 @@ use std::sync::Mutex;
 
 /// Alignment that every device accepts.
 pub(crate) const ALIGN: usize = 4096;
-/// Bytes of the buffers that are kept.
+/// Bytes of a buffer that is kept for reuse.
 const POOLED: usize = 1 << 20;
-/// Smaller buffers are not worth keeping.
+/// Bytes below which a buffer is not kept.
 const SMALL: usize = 64 << 10;
 /// Largest number of buffers that are kept.
 const KEPT_MAX: usize = 32;

@@ -1,7 +1,8 @@
 //! Batches over several devices, such as the columns of one RAID-Z block or the labels of all leaves.
 //!
-//! Requests to open files are queued in the kernel and wait together, whatever devices they are on. Every other
-//! device is handed its share of the batch in one call of [`Device::read_many`] or [`Device::write_many`].
+//! Requests to open files are queued in the kernel together, also if they are on several devices. Every
+//! other device is handed its share of the batch in one call of [`Device::read_many`] or
+//! [`Device::write_many`].
 
 use super::error::DeviceError;
 use super::interface::{Device, ReadRequest, WriteRequest};
@@ -20,8 +21,9 @@ pub fn read_across(batch: &mut [(&dyn Device, ReadRequest<'_>)]) {
     }
 }
 
-/// Writes a batch to several devices; each request carries its outcome. Requests that overlap are written in any order.
-/// Devices that are not open files are written in the order of the batch, so that simulated runs repeat.
+/// Writes a batch to several devices; each request carries its outcome. Requests that overlap are written in
+/// any order. Devices that are not open files are written in the order of the batch, so that simulated runs
+/// repeat.
 pub fn write_across(batch: &mut [(&dyn Device, WriteRequest<'_>)]) {
     #[cfg(target_os = "linux")]
     if batch.len() > 1 {
@@ -45,7 +47,8 @@ pub fn flush_across(devices: &[&dyn Device]) -> Vec<Result<(), DeviceError>> {
     results.into_iter().map(|result| result.unwrap_or(Err(DeviceError::NotWritten))).collect()
 }
 
-/// Reads a device's share of a batch. An open file gets single calls: the kernel could not queue its requests.
+/// Reads a device's share of a batch. An open file gets single calls: the kernel could not queue its
+/// requests.
 fn read_share(device: &dyn Device, mut share: Vec<&mut ReadRequest<'_>>) {
     if share.len() == 1 || device.raw_target().is_some() {
         share.into_iter().for_each(|request| request.result = device.read_at(request.buf, request.at));
@@ -93,8 +96,8 @@ fn shares<'d, T>(
     shares
 }
 
-/// Does `work` with the share of each device: open files each on a thread of their own, as only requests that the
-/// kernel could not queue come here; all others in order, so that simulated runs repeat.
+/// Does `work` with the share of each device: open files each on a thread of their own, as only requests that
+/// the kernel could not queue come here; all others in order, so that simulated runs repeat.
 fn each_device<T: Send>(batch: Vec<(&dyn Device, T)>, work: impl Fn(&dyn Device, Vec<T>) + Sync) {
     let in_order = batch.iter().any(|(device, _)| device.raw_target().is_none());
     let shares = shares(batch.into_iter(), in_order);

@@ -2,23 +2,26 @@
 
 use format::DeviceOffset;
 use rustix::io::Errno;
+use std::error::Error;
+use std::fmt;
+use std::sync::Arc;
 
-/// What was asked of a device when it failed.
+/// The operation of a device that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IoOp {
-    /// Filling a buffer.
+    /// Reading a range.
     Read,
-    /// Storing bytes.
+    /// Writing a range.
     Write,
     /// Making what was written durable.
     Flush,
-    /// Declaring a range unused.
+    /// Declaring a range unused, so that the device may discard it.
     Discard,
     /// Having the kernel read the partition table again.
     RereadPartitions,
 }
 
-/// What has a device open, as far as its source can tell.
+/// The holder of a device that is in use, as far as its source knows it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Holder {
@@ -28,6 +31,50 @@ pub enum Holder {
     Devices(Vec<String>),
     /// A process, by its id.
     Process(u32),
+}
+
+/// An error of a source that is not the operating system, such as the answer of an object store. Two of them
+/// are equal if they are the same error.
+#[derive(Debug, Clone)]
+pub struct SourceError(Arc<dyn Error + Send + Sync>);
+
+impl SourceError {
+    /// Wraps an error of a source. Its text must say what the source refused.
+    pub fn new(error: impl Error + Send + Sync + 'static) -> SourceError {
+        SourceError(Arc::new(error))
+    }
+}
+
+impl PartialEq for SourceError {
+    fn eq(&self, other: &SourceError) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SourceError {}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for SourceError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// What refused a request: the operating system, or a source of another kind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// An error number of the operating system.
+    #[error(transparent)]
+    System(#[from] Errno),
+    /// The error of a source that is not the operating system.
+    #[error(transparent)]
+    Source(#[from] SourceError),
 }
 
 /// Why a device could not be opened, read or written.
@@ -49,37 +96,37 @@ pub enum DeviceError {
     /// The source failed to open it, for a reason of its own.
     #[error("{cause}")]
     Open {
-        /// The system's error.
+        /// What the operating system or the source reported.
         #[source]
-        cause: Errno,
+        cause: Cause,
     },
-    /// A request failed in the operating system, or on a simulated disk.
+    /// A request failed in the operating system, in the source, or on a simulated disk.
     #[error("{len} bytes at {at}: {cause}")]
     Io {
-        /// What was asked.
+        /// The operation that failed.
         op: IoOp,
         /// First byte of the request.
         at: DeviceOffset,
-        /// Bytes of the request.
+        /// Number of bytes of the request.
         len: usize,
-        /// The system's error.
+        /// What the operating system or the source reported.
         #[source]
-        cause: Errno,
+        cause: Cause,
     },
     /// The request reaches past the end of the device.
     #[error("{len} bytes at {at} are not within a device of {size}")]
     OutOfRange {
         /// First byte of the request.
         at: DeviceOffset,
-        /// Bytes of the request.
+        /// Number of bytes of the request.
         len: u64,
-        /// Bytes of the device.
+        /// Number of bytes of the device.
         size: u64,
     },
     /// The device is shorter than it was when it was opened.
     #[error("the device ends at {at}, within a request")]
     Truncated {
-        /// Its first missing byte.
+        /// Offset of the first byte that is missing.
         at: DeviceOffset,
     },
     /// The device is open for reading only.
@@ -88,7 +135,7 @@ pub enum DeviceError {
     /// Another handle of the device is open for writing, in this process or another.
     #[error("the device is in use")]
     Busy {
-        /// What has it open, where that is known.
+        /// The holder, if it is known.
         holder: Option<Holder>,
     },
     /// The device was there and is no longer: unplugged, or its name leads elsewhere.
@@ -106,7 +153,7 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
-    /// Whether a device is in use, by whatever holds it.
+    /// Whether the device is in use by another holder.
     pub fn is_busy(&self) -> bool {
         matches!(self, DeviceError::Busy { .. })
     }
@@ -115,7 +162,7 @@ impl DeviceError {
 /// The outcome of a flush: success where the device reports that it has no volatile cache to flush.
 pub(crate) fn flush_is_supported(outcome: Result<(), DeviceError>) -> Result<(), DeviceError> {
     match outcome {
-        Err(DeviceError::Io { op: IoOp::Flush, cause: Errno::OPNOTSUPP, .. }) => Ok(()),
+        Err(DeviceError::Io { op: IoOp::Flush, cause: Cause::System(Errno::OPNOTSUPP), .. }) => Ok(()),
         outcome => outcome,
     }
 }

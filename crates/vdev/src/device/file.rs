@@ -9,10 +9,10 @@
 //! # What always holds
 //! - A device that is open for writing is ours alone: files are locked, block devices
 //!   opened with `O_EXCL`, which keeps mounts, MD, LVM and the kernel's ZFS away.
-//! - Whatever `O_DIRECT` cannot do (alignment, file systems without it, the odd tail of a file)
-//!   is done through the page cache; the caller sees no difference.
+//! - Requests that `O_DIRECT` refuses (alignment, file systems without it, the odd tail of a file)
+//!   go through the page cache; the caller sees no difference.
 
-use super::error::{DeviceError, Holder, IoOp};
+use super::error::{Cause, DeviceError, Holder, IoOp};
 use super::interface::{Device, ReadRequest, WriteRequest, check_range, size_of_parts};
 use super::raw::{Bounce, RawTarget, io_error};
 #[cfg(target_os = "linux")]
@@ -58,7 +58,7 @@ pub struct FileDevice {
     path: PathBuf,
     fd: OwnedFd,
     direct: Option<Direct>,
-    /// Bytes; grows in `renew_size`.
+    /// Bytes of the device; `renew_size` may increase it.
     size: AtomicU64,
     writable: bool,
     is_block: bool,
@@ -130,11 +130,6 @@ impl FileDevice {
         self.direct.is_some()
     }
 
-    /// Whether this is a block device rather than a file.
-    pub fn is_block_device(&self) -> bool {
-        self.is_block
-    }
-
     /// Writes parts past the page cache, through aligned memory if theirs is not. `None`: the range is
     /// not aligned, or the file system refuses.
     fn write_direct(
@@ -150,7 +145,7 @@ impl FileDevice {
             write_full(&direct.fd, &target.aligned_copy(parts, at)?, at)
         };
         match result {
-            Err(DeviceError::Io { cause: Errno::INVAL, .. }) => None,
+            Err(DeviceError::Io { cause: Cause::System(Errno::INVAL), .. }) => None,
             result => Some(result),
         }
     }
@@ -196,8 +191,8 @@ fn open_direct(path: &Path, fd: &OwnedFd, flags: OFlags, is_block: bool) -> Opti
     })
 }
 
-/// Locks the whole file for the open descriptor, as virtual machines do with their images: no other descriptor
-/// gets a lock on any part of it before the descriptor is closed. File systems without such locks
+/// Locks the whole file for the open descriptor, as virtual machines do with their images: no other
+/// descriptor gets a lock on any part of it before the descriptor is closed. File systems without such locks
 /// have `flock` at least.
 fn lock(fd: &OwnedFd) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
@@ -212,8 +207,8 @@ fn lock(fd: &OwnedFd) -> Result<(), Errno> {
     fs::flock(fd, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Ends the lock. Closing the descriptor does not while another process has a copy of it, as each child has until it
-/// starts its program.
+/// Ends the lock. Closing the descriptor does not while another process has a copy of it, as each child has
+/// until it starts its program.
 fn unlock(fd: &OwnedFd) {
     #[cfg(target_os = "linux")]
     // What fails here was never locked so.
@@ -335,12 +330,12 @@ fn open_error(path: &Path, cause: Errno) -> DeviceError {
         Errno::ISDIR => DeviceError::IsFolder,
         Errno::NOTBLK => DeviceError::NotADevice,
         Errno::ACCESS | Errno::PERM => DeviceError::Denied,
-        cause => DeviceError::Open { cause },
+        cause => DeviceError::Open { cause: cause.into() },
     }
 }
 
-/// What the system knows of the holder of a device that is in use: the block devices that are built on it, or the
-/// process that has locked the file. A lock of an open file description, such as ours, names no process.
+/// What the system knows of the holder of a device that is in use: the block devices that are built on it, or
+/// the process that has locked the file. A lock of an open file description, such as ours, names no process.
 fn holder_of(path: &Path) -> Option<Holder> {
     let stat = fs::stat(path).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
@@ -392,7 +387,7 @@ impl Device for FileDevice {
         {
             return Ok(());
         }
-        // Also after a failed direct read: it tells apart what O_DIRECT refuses and what is broken.
+        // Also after a failed direct read, to distinguish a refusal of O_DIRECT from a broken device.
         read_full(&self.fd, buf, at.0)
     }
 

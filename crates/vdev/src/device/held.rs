@@ -1,13 +1,13 @@
-//! Writes that are kept back until they are known to be wanted: a pool is opened for a command, and only when the
-//! command has not been refused does anything reach the devices of the pool.
+//! Writes that are kept back until they are known to be wanted: a pool is opened for a command, and only when
+//! the command has not been refused does anything reach the devices of the pool.
 //!
 //! # What always holds
 //! - Until [`Hold::release`] nothing is written; what is read is as if it had been.
-//! - Releasing does all writes and flushes of all devices of the hold in the order in which they were made, so a
-//!   crash at any point of it leaves what a crash of the pool would have left without the hold.
-//! - A device that fails during a release fails every request from then on, as one that is gone. The others go on
-//!   only if the [`Judge`] says so, before anything that was written behind the lost write; otherwise every
-//!   request to any of them fails: what is on the devices is a beginning of what was held.
+//! - Releasing does all writes and flushes of all devices of the hold in the order in which they were made,
+//!   so a crash at any point of it leaves what a crash of the pool would have left without the hold.
+//! - A device that fails during a release fails every request from then on, as one that is gone. The others
+//!   go on only if the [`Judge`] says so, before anything that was written behind the lost write; otherwise
+//!   every request to any of them fails: what is on the devices is a beginning of what was held.
 //! - What is held takes bounded memory: beyond 64 MiB it is released.
 
 use super::error::{DeviceError, flush_is_supported};
@@ -27,10 +27,10 @@ const HELD_MAX: usize = 64 << 20;
 
 /// Decides whether the pool can go on without a device that has failed.
 pub trait Judge: Send + Sync + Debug {
-    /// `leaf` has lost some of what was held, and will take nothing any more; `failed` are all of which that is
-    /// true. Notes that, and tells whether nothing is lost as long as the others take everything.
+    /// `leaf` has lost some of the held writes and takes no more; `failed` are all leaves of which that is
+    /// true. Records the failure, and returns whether no data is lost as long as the others take all writes.
     ///
-    /// Called while requests to all devices of the hold wait: must not make one.
+    /// Called while requests to all devices of the hold wait, so it must not make one.
     fn can_lose(&self, leaf: VdevGuid, failed: &[VdevGuid]) -> bool;
 }
 
@@ -111,7 +111,7 @@ impl Hold {
         let _first_counts = self.judge.set(judge);
     }
 
-    /// Lets everything go to the devices, what was held first.
+    /// Passes all requests on to the devices from now on, the held ones first.
     ///
     /// # Errors
     /// If a device fails that cannot be done without; then all of them do from now on.
@@ -165,7 +165,7 @@ impl Hold {
     }
 }
 
-/// A device whose writes are kept back until its [`Hold`] is released.
+/// A device with writes that are kept back until its [`Hold`] is released.
 #[derive(Debug)]
 pub struct HeldDevice {
     base: Arc<dyn Device>,

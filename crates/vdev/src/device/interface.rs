@@ -37,8 +37,8 @@ pub struct WriteRequest<'a> {
     pub at: DeviceOffset,
     /// The bytes, in parts that follow each other on the device.
     pub parts: Vec<IoSlice<'a>>,
-    /// The outcome; [`DeviceError::NotWritten`] until a device has served the request. After a failure the range
-    /// holds old bytes, new ones, or some of each.
+    /// The outcome; [`DeviceError::NotWritten`] until a device has served the request. After a failure the
+    /// range holds old bytes, new ones, or some of each.
     pub result: Result<(), DeviceError>,
 }
 
@@ -48,7 +48,7 @@ impl<'a> WriteRequest<'a> {
         WriteRequest { at, parts, result: Err(DeviceError::NotWritten) }
     }
 
-    /// Bytes of all parts.
+    /// Number of bytes of all parts together.
     pub fn size(&self) -> u64 {
         size_of_parts(&self.parts)
     }
@@ -77,21 +77,22 @@ pub(crate) fn check_range(at: DeviceOffset, len: u64, size: u64) -> Result<(), D
 
 /// Random access to the bytes of one leaf.
 ///
-/// The interface is batched: [`read_many`](Device::read_many) and [`write_many`](Device::write_many) take many
-/// requests at once, so that a backend may have them all under way before it waits. A backend that cannot gain from
-/// that implements the single calls alone. Requests of several devices go through [`super::read_across`] and
-/// [`super::write_across`].
+/// The interface is batched: [`read_many`](Device::read_many) and [`write_many`](Device::write_many) take
+/// many requests at once, so that a backend may have them all under way before it waits. A backend that
+/// cannot gain from that implements the single calls alone. Requests of several devices go through
+/// [`super::read_across`] and [`super::write_across`].
 pub trait Device: Send + Sync + Debug {
     /// Bytes of the device. Constant while the device is open, except for [`Device::renew_size`].
     fn size(&self) -> u64;
 
-    /// Bytes of the device at this moment: a file or a volume may have grown since it was opened, or have been cut.
+    /// Bytes of the device at this moment: a file or a volume may have grown since it was opened, or have
+    /// been cut.
     fn size_now(&self) -> u64 {
         self.size()
     }
 
-    /// Takes over the present size, and returns it. A device that has shrunk keeps the size that it had, so that
-    /// reads of what is lost fail where they are made.
+    /// Takes over the present size, and returns it. A device that has shrunk keeps the size that it had, so
+    /// that reads of what is lost fail where they are made.
     fn renew_size(&self) -> u64 {
         self.size()
     }
@@ -143,7 +144,8 @@ pub trait Device: Send + Sync + Debug {
     /// Makes every write that has returned durable.
     ///
     /// # Errors
-    /// Why some of them may be lost. A system reports a lost write once: a second flush that succeeds proves nothing.
+    /// Why some of them may be lost. A system reports a lost write once: a second flush that succeeds proves
+    /// nothing.
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -161,7 +163,8 @@ pub trait Device: Send + Sync + Debug {
         None
     }
 
-    /// Whether a path leads to this device. True of a device without a name, and where that cannot be found out.
+    /// Whether a path leads to this device. True of a device without a name, and where that cannot be found
+    /// out.
     fn is_at(&self, path: &Path) -> bool {
         let _ = path;
         true
@@ -191,8 +194,8 @@ pub trait Device: Send + Sync + Debug {
         false
     }
 
-    /// The open file whose bytes these are, for batches over several devices. Only [`super::file`] and wrappers that
-    /// change nothing but the offset have one.
+    /// The open file behind the device, for batches over several devices. Only [`super::file`] and wrappers
+    /// that change nothing but the offset have one.
     fn raw_target(&self) -> Option<RawTarget<'_>> {
         None
     }

@@ -1,9 +1,10 @@
-//! Devices: where the bytes of a leaf are.
+//! Devices: random access to the bytes of a leaf.
 //!
-//! [`Device`] is the interface through which everything above reads and writes leaves; devices are opened by a
-//! [`DeviceSource`](crate::source::DeviceSource) only. Backends: [`mod@file`] (files and block devices), [`memory`],
-//! [`overlay`] (a read-only base with writes in memory), [`held`] (writes that are kept back until they are released),
-//! [`sim`] (faults and power cuts from a seed) and [`partition`] (a part of another device).
+//! [`Device`] is the interface through which all layers above read and write leaves; devices are opened by
+//! a [`DeviceSource`](crate::source::DeviceSource) only. Backends: [`mod@file`] (files and block devices),
+//! [`memory`], [`overlay`] (a read-only base with writes in memory), [`held`] (writes that are kept back
+//! until they are released), [`sim`] (faults and power cuts from a seed) and [`partition`] (a part of another
+//! device).
 //!
 //! # What always holds
 //! - A read fills the whole buffer or fails; it never returns part of the data as success.
@@ -13,12 +14,13 @@
 //! - A write that has returned is in effect; it is durable after a flush that starts later.
 //!
 //! # Layers
-//! `error` -> `interface` -> `raw` -> `uring` -> `batch` and the backends; each uses only what stands before it.
+//! `error` -> `interface` -> `raw` -> `uring` -> `batch` and the backends; each uses only what stands before
+//! it.
 //!
 //! # State of the process
-//! Idle io_uring instances, the finding that the kernel has no io_uring, and idle aligned buffers are shared by all
-//! pools of the process (`uring`, `aligned`): they hold nothing of a pool, and their number follows the threads, not
-//! the pools.
+//! Idle io_uring instances, the finding that the kernel has no io_uring, and idle aligned buffers are shared
+//! by all pools of the process (`uring`, `aligned`): they hold nothing of a pool, and their number follows
+//! the threads, not the pools.
 //!
 //! Tests: `tests/devices.rs` runs one suite over every backend.
 
@@ -40,7 +42,7 @@ mod uring;
 
 pub use batch::{flush_across, read_across, write_across};
 pub(crate) use error::flush_is_supported;
-pub use error::{DeviceError, Holder, IoOp};
+pub use error::{Cause, DeviceError, Holder, IoOp, SourceError};
 pub use interface::{Device, ReadRequest, WriteRequest};
 pub use raw::RawTarget;
 
@@ -52,7 +54,7 @@ mod partition_table {
     use rustix::io::Errno;
     use rustix::ioctl::{NoArg, ioctl};
 
-    /// `_IO(0x12, 95)`.
+    /// The request `BLKRRPART` of Linux: `_IO(0x12, 95)`.
     const BLKRRPART: rustix::ioctl::Opcode = 0x125f;
 
     /// Makes the kernel read the partition table of a block device again.

@@ -1,5 +1,5 @@
-//! Open files as the kernel sees them: what a batch over several devices needs to queue its requests, and the memory
-//! that `O_DIRECT` accepts.
+//! Open files as the kernel sees them: what a batch over several devices needs to queue its requests, and the
+//! memory that `O_DIRECT` accepts.
 
 use super::aligned::{ALIGN, AlignedBuf};
 use super::error::{DeviceError, IoOp};
@@ -25,7 +25,7 @@ pub struct RawTarget<'a> {
 pub(super) fn io_error(op: IoOp, cause: Errno, at: u64, len: usize) -> DeviceError {
     match cause {
         Errno::NODEV | Errno::NXIO => DeviceError::Gone,
-        cause => DeviceError::Io { op, at: DeviceOffset(at), len, cause },
+        cause => DeviceError::Io { op, at: DeviceOffset(at), len, cause: cause.into() },
     }
 }
 

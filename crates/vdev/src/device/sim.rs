@@ -1,4 +1,4 @@
-//! A simulated disk: what real ones do to data, reproduced from a seed.
+//! A simulated disk: the faults of real disks, reproduced from a seed.
 //!
 //! # Fault model
 //! - **Write cache.** A write is seen by reads at once and is durable only after a flush. At a
@@ -6,14 +6,14 @@
 //!   for itself: a later write may survive an earlier one. A sector is old or new, never mixed.
 //! - **Damage on the medium.** Flipped bits and garbage sit on top of the true contents, which
 //!   stay known; unreadable ranges give errors. Writing a range heals it, as a disk remaps.
-//! - **Failed flushes.** Of each unflushed write some, all or nothing is on the medium afterwards, and the next
-//!   flush does not know of it: so does Linux with pages that it could not write.
+//! - **Failed flushes.** Of each unflushed write some, all or nothing is on the medium afterwards, and the
+//!   next flush does not know of it: so does Linux with pages that it could not write.
 //! - **Wrong places.** A misdirected write lands elsewhere and leaves its own place as it was; a
 //!   lost write is reported as done and never happens; a lying flush makes nothing durable.
 //!   Misdirected reads give what is elsewhere; short ones bring only their beginning, and say
 //!   nothing.
 //! - **Failing operations.** The n-th operation from now fails, reads or writes fail at random,
-//!   the disk vanishes, now or after some operations, and returns, or is slow.
+//!   the disk vanishes, now or after some operations, and returns.
 //! - **Power.** Disks share a [`Power`]; it counts writes, flushes and discards of all of them and
 //!   goes off at a chosen one, in the middle of it. [`SimDisk::power_on`] gives the disk as it is
 //!   found afterwards.
@@ -34,7 +34,6 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 /// Bytes that are written whole or not at all.
 const SECTOR: u64 = 512;
@@ -126,30 +125,30 @@ pub enum Fate {
 /// Which operations a fault is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpKind {
-    /// Reading a range.
+    /// A range was read.
     Read,
-    /// Writing a range.
+    /// A range was written.
     Write,
-    /// Making writes durable.
+    /// Earlier writes were made durable.
     Flush,
-    /// Declaring a range unused.
+    /// A range was declared unused.
     Discard,
 }
 
-/// One recorded operation.
+/// A recorded operation of a simulated disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
     /// Its number among the writes, flushes and discards of all disks on one power supply; 0 of reads.
     pub order: u64,
-    /// Kind of the operation.
+    /// What the operation did.
     pub kind: OpKind,
     /// First byte of the range.
     pub at: DeviceOffset,
-    /// Bytes of the range.
+    /// Number of bytes of the range.
     pub len: u64,
     /// What was written, if [`SimDisk::record`] was asked to keep it.
     pub data: Option<Vec<u8>>,
-    /// Whether the caller was told that it succeeded.
+    /// Whether success was reported to the caller.
     pub ok: bool,
 }
 
@@ -207,7 +206,6 @@ struct State {
     gone: bool,
     /// Vanishes after so many more operations.
     operations_left: Option<u64>,
-    read_delay: Duration,
     /// Reads bring only so many bytes of what they were asked for; 0: all.
     read_at_most: usize,
     recording: Option<(Vec<Op>, bool)>,
@@ -243,7 +241,6 @@ impl SimDisk {
             next_write: None,
             gone: false,
             operations_left: None,
-            read_delay: Duration::ZERO,
             read_at_most: 0,
             recording: None,
             order: 0,
@@ -275,7 +272,7 @@ impl SimDisk {
         self.damage(at, len, Damage::Xor(mask));
     }
 
-    /// Turns a range into garbage.
+    /// Overwrites a range with garbage.
     pub fn garble(&self, at: DeviceOffset, len: u64) {
         let seed = self.lock().random.next();
         self.damage(at, len, Damage::Garbage(seed));
@@ -292,8 +289,8 @@ impl SimDisk {
         self.damage(at, len, Damage::Elsewhere(distance));
     }
 
-    /// From now on each read brings at most so many bytes and leaves the rest of the caller's memory as it was,
-    /// but tells that it has succeeded. 0 ends it.
+    /// From now on each read fills at most so many bytes, leaves the rest of the caller's memory as it was,
+    /// and reports success. 0 ends it.
     pub fn cut_reads_short(&self, at_most: usize) {
         self.lock().read_at_most = at_most;
     }
@@ -329,7 +326,7 @@ impl SimDisk {
         self.lock().next_write = Some(NextWrite::Tear(sectors));
     }
 
-    /// Unplugs the disk: everything fails with [`DeviceError::Gone`]. The cache is kept.
+    /// Unplugs the disk: every request fails with [`DeviceError::Gone`]. The cache is kept.
     pub fn vanish(&self) {
         self.lock().gone = true;
     }
@@ -343,11 +340,6 @@ impl SimDisk {
     pub fn come_back(&self) {
         let mut state = self.lock();
         (state.gone, state.operations_left) = (false, None);
-    }
-
-    /// Every read takes this much longer.
-    pub fn slow_down(&self, by: Duration) {
-        self.lock().read_delay = by;
     }
 
     /// Starts recording operations, with the data of writes if wanted.
@@ -584,7 +576,7 @@ impl SimDisk {
 }
 
 fn io(op: IoOp, at: DeviceOffset, len: usize) -> DeviceError {
-    DeviceError::Io { op, at, len, cause: Errno::IO }
+    DeviceError::Io { op, at, len, cause: Errno::IO.into() }
 }
 
 /// Counts down to the failures that were asked for.
@@ -657,7 +649,7 @@ fn overlap(buf: &mut [u8], at: u64, data: &[u8], pos: u64) {
     }
 }
 
-/// The contents below everything written; zeros where there is nothing.
+/// The contents below all writes; zeros where there are none.
 fn read_base(base: Option<&dyn Device>, buf: &mut [u8], at: u64) {
     let Some(base) = base else { return buf.fill(0) };
     let there = base.size().saturating_sub(at).min(buf.len() as u64) as usize;
@@ -679,10 +671,6 @@ impl Device for SimDisk {
 
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
         check_range(at, buf.len() as u64, self.size)?;
-        let delay = self.lock().read_delay;
-        if !delay.is_zero() {
-            std::thread::sleep(delay);
-        }
         let mut state = self.lock();
         let result = self.read_now(&mut state, buf, at);
         SimDisk::note(&mut state, OpKind::Read, at, buf.len() as u64, None, result.is_ok());

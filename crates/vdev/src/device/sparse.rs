@@ -22,7 +22,7 @@ pub(super) struct Piece {
     pub(super) within: usize,
     /// First byte in the range.
     pub(super) start: usize,
-    /// Bytes of the piece.
+    /// Number of bytes of the piece.
     pub(super) len: usize,
 }
 

@@ -1,14 +1,14 @@
 //! Batches of reads, writes and flushes through io_uring.
 //!
-//! A batch is one submission: all its requests wait together, whatever devices they are on. The call
+//! A batch is one submission: the kernel works on all its requests at once, also on several devices. The call
 //! returns when the last one has completed, so buffers need only live as long as the call. Rings
 //! are kept for reuse, as many as there were concurrent batches.
 //!
 //! # What always holds
 //! - The kernel holds no pointer into a buffer after [`run`] returned.
-//! - What io_uring could not do stays [`DeviceError::NotRead`] or [`DeviceError::NotWritten`]; the caller does
-//!   it with `pread` and `pwrite`. Without io_uring (old kernels, containers that forbid it) that is
-//!   everything. Only a flush is not tried again: the kernel tells a failure once.
+//! - A request that io_uring could not do stays [`DeviceError::NotRead`] or [`DeviceError::NotWritten`]; the
+//!   caller does it with `pread` and `pwrite`. Without io_uring (old kernels, containers that forbid it)
+//!   these are all requests. A failed flush is not repeated: the kernel reports a lost write once.
 
 use super::aligned::AlignedBuf;
 use super::error::{DeviceError, IoOp};

@@ -19,7 +19,7 @@ pub struct DraidParams {
     pub ndata: usize,
     /// Parity columns of a group, 1 to 3.
     pub nparity: u8,
-    /// Number of distributed spares.
+    /// Number of distributed spares of the vdev.
     pub nspares: usize,
     /// Redundancy groups in each permutation of the children.
     pub ngroups: u64,
@@ -86,7 +86,7 @@ impl Draid {
     }
 
     /// What it was made from.
-    pub fn params(&self) -> &DraidParams {
+    pub(crate) fn params(&self) -> &DraidParams {
         &self.params
     }
 
@@ -96,12 +96,12 @@ impl Draid {
     }
 
     /// Smallest allocation: one sector on every data column.
-    pub fn min_alloc(&self) -> u64 {
+    pub(crate) fn min_alloc(&self) -> u64 {
         self.params.ndata as u64 * self.sector
     }
 
     /// Space that a block takes.
-    pub fn asize(&self, psize: Psize) -> Option<Asize> {
+    pub(crate) fn asize(&self, psize: Psize) -> Option<Asize> {
         let rows = psize.0.div_ceil(self.min_alloc());
         Some(Asize(rows.checked_mul(self.group)?.checked_mul(self.sector)?))
     }

@@ -53,9 +53,9 @@ pub struct BlockMap {
     /// Bytes of the block, rounded up to whole sectors.
     pub size: u64,
     /// Bytes of a sector of the vdev.
-    pub sector: u64,
+    pub(crate) sector: u64,
     /// Whether the data columns, taken in order, are the block from front to back.
-    pub in_order: bool,
+    pub(crate) in_order: bool,
 }
 
 /// Cuts `sectors` into columns: `(short, extra, big)`, the height of a short column, the sectors

@@ -1,8 +1,8 @@
-//! Where the bytes of a block are on the children of its top-level vdev: pure functions of
+//! The layout of a block on the children of its top-level vdev: pure functions of
 //! numbers (docs/on-disk/14-vdevs.md, sections 2 to 5).
 //!
-//! A [`BlockMap`] is a list of rows, each with its own parity. RAID-Z has one row per block, whose
-//! columns are as high as the block needs; a block of an expanded RAID-Z has one row per stripe,
+//! A [`BlockMap`] is a list of rows, each with its own parity. RAID-Z has one row per block, with
+//! columns as high as the block needs; a block of an expanded RAID-Z has one row per stripe,
 //! one sector high; a dRAID block that crosses the end of a group has two.
 //!
 //! # What always holds

@@ -50,7 +50,7 @@ impl Raidz {
     }
 
     /// Number of parity columns of each row.
-    pub fn nparity(&self) -> usize {
+    pub(crate) fn nparity(&self) -> usize {
         self.nparity
     }
 
@@ -59,13 +59,8 @@ impl Raidz {
         self.expansion.running.is_some()
     }
 
-    /// Bytes of a sector of the vdev.
-    pub fn sector(&self) -> u64 {
-        self.sector
-    }
-
     /// Number of children, one that a running expansion adds included.
-    pub fn children(&self) -> usize {
+    pub(crate) fn children(&self) -> usize {
         self.children
     }
 
@@ -76,7 +71,7 @@ impl Raidz {
     }
 
     /// Columns of a row of a block born in `birth` (section 4.1).
-    pub fn width(&self, birth: Txg) -> usize {
+    pub(crate) fn width(&self, birth: Txg) -> usize {
         let done = self.expansion.txgs.iter().filter(|txg| **txg <= birth).count();
         self.original_width().unwrap_or(self.children) + done
     }
@@ -92,8 +87,8 @@ impl Raidz {
     }
 
     /// Sectors that belong to a block though nothing of it is there: they fill up its space. Child and
-    /// place of each; whatever they hold is right. None while an expansion runs.
-    pub fn skipped(&self, offset: AllocOffset, psize: Psize, birth: Txg) -> Vec<(usize, i64)> {
+    /// offset of each; any contents of them are right. None while an expansion runs.
+    pub(crate) fn skipped(&self, offset: AllocOffset, psize: Psize, birth: Txg) -> Vec<(usize, i64)> {
         let (children, per_row) = (self.children as u64, (self.width(birth) - self.nparity) as u64);
         let sectors = psize.0.div_ceil(self.sector);
         let total = sectors + self.nparity as u64 * sectors.div_ceil(per_row);

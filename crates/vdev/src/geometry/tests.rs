@@ -41,7 +41,7 @@ fn placed(map: &BlockMap) -> String {
     rows.join(" | ")
 }
 
-/// What every map must be, whatever its kind.
+/// The laws that hold for maps of every kind.
 fn check_laws(map: &BlockMap) {
     let mut covered = vec![false; (map.size / map.sector) as usize];
     for row in &map.rows {

@@ -1,4 +1,4 @@
-//! What reading and writing partition tables have in common.
+//! Constants and types that reading and writing of partition tables share.
 
 use format::DeviceOffset;
 
@@ -15,10 +15,10 @@ pub(super) const MBR_OF_GPT: u8 = 0xee;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Partition {
     /// Number in the table, from 1.
-    pub number: usize,
+    pub(crate) number: usize,
     /// First byte on the disk.
     pub start: DeviceOffset,
-    /// Bytes of the partition.
+    /// Number of bytes of the partition.
     pub len: u64,
 }
 

@@ -51,7 +51,7 @@ pub enum GptWriteError {
     Device(#[from] DeviceError),
 }
 
-/// What tells one table from another.
+/// The identity of a table: guids of the disk and of its partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
     /// Of the disk; like the others in the order in which it is stored.
@@ -124,7 +124,7 @@ impl Plan {
         entries
     }
 
-    /// The sector of a header at `place`, whose entries are at `table`; `other` is the other header.
+    /// The sector of a header at `place` for the entries at `table`; `other` is the other header.
     fn header(&self, identity: &Identity, entries: &[u8], place: u64, other: u64, table: u64) -> Vec<u8> {
         let mut header = Vec::with_capacity(self.sector as usize);
         header.extend_from_slice(SIGNATURE);
@@ -143,7 +143,7 @@ impl Plan {
         header
     }
 
-    /// The sector with the MBR: one entry over everything.
+    /// The sector with the MBR: one entry over the whole disk.
     fn mbr(&self) -> Vec<u8> {
         let mut mbr = vec![0; self.sector as usize];
         let entry = &mut mbr[446..462];
@@ -158,13 +158,13 @@ impl Plan {
     }
 }
 
-/// Partitions a whole disk; whatever was on it is no longer found. Gives the partition for the leaf. The
+/// Partitions a whole disk; former contents are no longer found. Returns the partition for the leaf. The
 /// table is durable when this returns, and the system was asked to take note of it; the device of the
 /// partition may appear a little later.
 ///
 /// # Errors
-/// [`GptWriteError`] if the disk is too small, or a write or flush fails; the disk has no valid table, or a part of
-/// it, then.
+/// [`GptWriteError`] if the disk is too small, or a write or flush fails; the disk has no valid table, or a
+/// part of it, then.
 pub fn write(disk: &dyn Device, identity: &Identity) -> Result<Partition, GptWriteError> {
     let plan = Plan::new(disk.size(), disk.sector_sizes().0)?;
     let entries = plan.entries(identity);

@@ -7,12 +7,12 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a device is opened for.
+/// The access that a device is opened for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// Reading. Others may write to the device meanwhile.
     Read,
-    /// Reading and writing, alone.
+    /// Reading and writing, with no other writer.
     Exclusive,
 }
 
@@ -21,7 +21,8 @@ pub enum Mode {
 pub struct Candidate {
     /// The name by which the source opens it.
     pub path: PathBuf,
-    /// The caller named this device, rather than a folder that it is in: it is a problem if it cannot be opened.
+    /// The caller named this device, rather than a folder that it is in: it is a problem if it cannot be
+    /// opened.
     pub is_named: bool,
 }
 
@@ -34,28 +35,36 @@ pub struct Listing {
     pub problems: Vec<(PathBuf, DeviceError)>,
 }
 
-/// What a name leads to: equal for two names of one device of the same source.
+/// Identity of a device: equal for two names of one device of the same source.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct DeviceId(pub(super) OsString);
+pub struct DeviceId(OsString);
 
-/// A source of devices: opens them by name, lists them, and tells them apart.
+impl DeviceId {
+    /// The identity that a source gives to a device: any text that no other device of that source has.
+    pub fn new(id: impl Into<OsString>) -> DeviceId {
+        DeviceId(id.into())
+    }
+}
+
+/// A source of devices: opens them by name, lists them, and identifies them.
 pub trait DeviceSource: Send + Sync + Debug {
-    /// Opens a device. `access` says how its bytes pass the kernel; a source without a kernel below it ignores that.
+    /// Opens a device. `access` says how its bytes pass the kernel; a source without a kernel below it
+    /// ignores that.
     ///
     /// # Errors
-    /// [`DeviceError::NotFound`] if the name leads to nothing, [`DeviceError::Busy`] if another handle is exclusive,
-    /// otherwise why it cannot be opened.
+    /// [`DeviceError::NotFound`] if the name leads to nothing, [`DeviceError::Busy`] if another handle is
+    /// exclusive, otherwise why it cannot be opened.
     fn open(&self, path: &Path, mode: Mode, access: Access) -> Result<Arc<dyn Device>, DeviceError>;
 
-    /// The devices in these places, which are names of devices or of folders; of no place: all devices that the
-    /// source would search by default.
+    /// The devices in these places, which are names of devices or of folders; of no place: all devices that
+    /// the source would search by default.
     fn list(&self, places: &[PathBuf]) -> Listing;
 
-    /// What a name leads to; `None` if it leads to nothing.
+    /// Identity of the device behind a name; `None` if there is none.
     fn identity(&self, path: &Path) -> Option<DeviceId>;
 
-    /// Whether a handle of the device is exclusive, in this process or another. The answer may be out of date when it
-    /// is returned.
+    /// Whether a handle of the device is exclusive, in this process or another. The answer may be out of date
+    /// when it is returned.
     ///
     /// # Errors
     /// If the device cannot be opened for another reason.

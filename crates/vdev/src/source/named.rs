@@ -1,7 +1,7 @@
 //! Devices under names that the caller gives them: memory, simulated disks, or any other [`Device`].
 //!
-//! A name may be taken away or given to another device while handles are open, as an administrator pulls and swaps
-//! disks: a handle goes on with the device that it was opened on.
+//! A name may be taken away or given to another device while handles are open, as an administrator pulls and
+//! swaps disks: a handle goes on with the device that it was opened on.
 
 use super::interface::{Candidate, DeviceId, DeviceSource, Listing, Mode};
 use crate::device::file::Access;
@@ -35,12 +35,12 @@ impl Table {
 }
 
 impl NamedDevices {
-    /// A table without devices.
+    /// A table that has no devices yet.
     pub fn new() -> NamedDevices {
         NamedDevices::default()
     }
 
-    /// Gives a device a name, which leads to it from now on, whatever it led to before.
+    /// Gives a device a name; the name no longer leads to the device that it led to before.
     pub fn insert(&self, path: impl Into<PathBuf>, device: Arc<dyn Device>) {
         let mut table = lock(&self.table);
         let number = table.next_number;
@@ -53,8 +53,8 @@ impl NamedDevices {
         lock(&self.table).devices.remove(path).map(|(_, device)| device)
     }
 
-    /// Gives the device at `from` the name `to` instead; it stays the same device to its open handles. False, and
-    /// nothing is done, if `from` leads to nothing.
+    /// Gives the device at `from` the name `to` instead; it stays the same device to its open handles. False,
+    /// and nothing is done, if `from` leads to nothing.
     pub fn rename(&self, from: &Path, to: impl Into<PathBuf>) -> bool {
         let mut table = lock(&self.table);
         let moved = table.devices.remove(from);
@@ -100,7 +100,7 @@ impl DeviceSource for NamedDevices {
     }
 
     fn identity(&self, path: &Path) -> Option<DeviceId> {
-        Some(DeviceId(lock(&self.table).number_at(path)?.to_string().into()))
+        Some(DeviceId::new(lock(&self.table).number_at(path)?.to_string()))
     }
 
     fn is_held(&self, path: &Path) -> Result<bool, DeviceError> {

@@ -1,7 +1,7 @@
 //! The block devices and files of this machine.
 //!
-//! A folder is listed one level deep, as `zpool import -d` does it; with no place named, the block devices that the
-//! kernel lists are searched.
+//! A folder is listed one level deep, as `zpool import -d` does it; with no place named, the block devices
+//! that the kernel lists are searched.
 
 use super::interface::{Candidate, DeviceId, DeviceSource, Listing, Mode};
 use crate::device::file::{self, Access, FileDevice};
@@ -51,7 +51,7 @@ impl DeviceSource for SystemDevices {
     }
 
     fn identity(&self, path: &Path) -> Option<DeviceId> {
-        Some(DeviceId(std::fs::canonicalize(path).ok()?.into_os_string()))
+        Some(DeviceId::new(std::fs::canonicalize(path).ok()?))
     }
 }
 
@@ -90,6 +90,6 @@ fn list_error(error: &std::io::Error) -> DeviceError {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT) => DeviceError::NotFound,
         Some(Errno::ACCESS | Errno::PERM) => DeviceError::Denied,
-        cause => DeviceError::Open { cause: cause.unwrap_or(Errno::IO) },
+        cause => DeviceError::Open { cause: cause.unwrap_or(Errno::IO).into() },
     }
 }

@@ -1,4 +1,4 @@
-//! A block's place on a vdev, how it is to be read, and what came of that.
+//! A block's extent on a vdev, the options of a read, and its outcome.
 
 use super::error::VdevError;
 use format::units::LABEL_START;
@@ -31,11 +31,11 @@ pub enum FaultKind {
 /// A leaf that failed to give right bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// Guid of the leaf.
+    /// Guid of the leaf that failed.
     pub leaf: VdevGuid,
     /// First byte on the device of the range that was read or written.
     pub offset: DeviceOffset,
-    /// How the leaf failed.
+    /// The kind of the failure.
     pub kind: FaultKind,
 }
 

@@ -1,7 +1,8 @@
-//! Making the tree: from a configuration and the devices that were found, or from a tree whose configuration changes.
+//! Making the tree: from a configuration and the devices that were found, or from a tree whose configuration
+//! changes.
 
-use super::error::VdevError;
-use super::leaf::{Leaf, Memory, Standing};
+use super::error::{ConfigFault, VdevError};
+use super::leaf::{Leaf, LeafState, Memory};
 use super::node::{Body, DEPTH_MAX, DistributedSpare, Listener, Losses, Top, Vdev, VdevTree};
 use crate::device::Device;
 use crate::geometry::{Draid, DraidParams, Expansion, Raidz, ReflowState};
@@ -36,15 +37,15 @@ impl VdevTree {
 
     fn build(root: &VdevNode, builder: &Builder<'_>) -> Result<Arc<VdevTree>, VdevError> {
         if root.kind != VdevKind::Root {
-            return Err(VdevError::BadConfig { guid: root.guid, why: "not a root" });
+            return Err(VdevError::BadConfig { guid: root.guid, fault: ConfigFault::NotRoot });
         }
         let mut tops = Vec::with_capacity(root.children.len());
         let mut draids = HashMap::new();
         for (index, node) in root.children.iter().enumerate() {
-            let id = VdevId(
-                u32::try_from(index)
-                    .map_err(|_| VdevError::BadConfig { guid: root.guid, why: "too many children" })?,
-            );
+            let id = VdevId(u32::try_from(index).map_err(|_| VdevError::BadConfig {
+                guid: root.guid,
+                fault: ConfigFault::TooManyChildren,
+            })?);
             if node.kind == VdevKind::Draid {
                 draids.insert(node.guid, index);
             }
@@ -86,9 +87,9 @@ impl VdevTree {
         new_devices: &HashMap<VdevGuid, Arc<dyn Device>>,
         shut: &[VdevGuid],
     ) -> Result<Arc<VdevTree>, VdevError> {
-        let memory_of = |standing: &Standing| (standing.guid, Arc::clone(&standing.memory));
+        let memory_of = |state: &LeafState| (state.guid, Arc::clone(&state.memory));
         let memories: HashMap<VdevGuid, Arc<Memory>> =
-            self.all_standings().into_iter().map(memory_of).collect();
+            self.all_leaf_states().into_iter().map(memory_of).collect();
         let (losses, listener) = (Arc::clone(&self.losses), Arc::clone(&self.listener));
         let mut leaves = Vec::new();
         self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
@@ -143,9 +144,9 @@ impl Builder<'_> {
 
     /// `needed` is the allocatable space that the vdev above relies on.
     fn vdev(&self, node: &VdevNode, ashift: Ashift, needed: u64, depth: usize) -> Result<Vdev, VdevError> {
-        let bad = |why| VdevError::BadConfig { guid: node.guid, why };
+        let bad = |fault| VdevError::BadConfig { guid: node.guid, fault };
         if depth > DEPTH_MAX {
-            return Err(bad("too deep"));
+            return Err(bad(ConfigFault::TooDeep));
         }
         let needed = needed_of_child(node, needed);
         let children = || -> Result<Vec<Vdev>, VdevError> {
@@ -155,13 +156,13 @@ impl Builder<'_> {
             VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare => Body::Mirror(children()?),
             VdevKind::Raidz => {
                 let raidz = Raidz::new(node.children.len(), node.nparity, ashift, self.expansion(node));
-                Body::Raidz(Box::new(raidz.ok_or(bad("impossible RAID-Z"))?), children()?)
+                Body::Raidz(Box::new(raidz.ok_or(bad(ConfigFault::Raidz))?), children()?)
             }
             VdevKind::Draid => Body::Draid(Box::new(draid(node, ashift)?), children()?),
             VdevKind::DistributedSpare => Body::DistributedSpare(Box::new(DistributedSpare {
-                draid: node.top_guid.ok_or(bad("distributed spare of nothing"))?,
-                index: node.spareid.ok_or(bad("distributed spare without a number"))? as usize,
-                standing: Standing::new(node, Some(u64::MAX), 0, self.memory(node)),
+                draid: node.top_guid.ok_or(bad(ConfigFault::SpareWithoutDraid))?,
+                index: node.spareid.ok_or(bad(ConfigFault::SpareWithoutIndex))? as usize,
+                state: LeafState::new(node, Some(u64::MAX), 0, self.memory(node)),
             })),
             VdevKind::Indirect => Body::Indirect,
             VdevKind::Hole => Body::Hole,
@@ -169,7 +170,7 @@ impl Builder<'_> {
                 let device = self.devices.get(&node.guid).cloned();
                 Body::Leaf(Box::new(Leaf::new(node, device, needed, self.memory(node))))
             }
-            VdevKind::Root => return Err(bad("a root below the root")),
+            VdevKind::Root => return Err(bad(ConfigFault::InnerRoot)),
         };
         Ok(Vdev { body })
     }
@@ -184,8 +185,8 @@ impl Builder<'_> {
 }
 
 fn draid(node: &VdevNode, ashift: Ashift) -> Result<Draid, VdevError> {
-    let why = "dRAID without a shape";
-    let shape = node.draid.ok_or(VdevError::BadConfig { guid: node.guid, why })?;
+    let fault = ConfigFault::DraidWithoutShape;
+    let shape = node.draid.ok_or(VdevError::BadConfig { guid: node.guid, fault })?;
     Ok(Draid::new(DraidParams {
         children: node.children.len(),
         ndata: usize::from(shape.ndata),

@@ -3,7 +3,7 @@
 /// Most candidates that are tried for one block.
 pub const ATTEMPTS_MAX: usize = 5000;
 /// Most bytes of candidates that are tried for one block.
-pub const ATTEMPT_BYTES_MAX: u64 = 16 << 30;
+pub(crate) const ATTEMPT_BYTES_MAX: u64 = 16 << 30;
 
 /// How much may still be tried for one block.
 pub(super) struct Budget(usize);
@@ -22,7 +22,7 @@ impl Budget {
         allowed
     }
 
-    /// Number of attempts left.
+    /// Number of candidates that may still be tried.
     pub(super) fn left(&self) -> usize {
         self.0
     }

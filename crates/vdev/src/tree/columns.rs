@@ -33,7 +33,7 @@ pub(super) struct Loaded<'t> {
     pub(super) failed: Vec<(Source<'t>, FaultKind)>,
 }
 
-/// Everything that was read of a block.
+/// The columns of a block that were read, with the leaves that they came from.
 pub(super) struct Columns<'m, 't> {
     pub(super) map: &'m BlockMap,
     pub(super) chunks: Vec<Chunk<'t>>,

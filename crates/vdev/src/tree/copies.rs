@@ -1,6 +1,6 @@
 //! Reading where every leaf holds the same bytes: mirrors, replacements, spares, single leaves.
 //!
-//! A [`Source`] is a leaf and a place on it. Everything else in this tree ends in sources: a column
+//! A [`Source`] is a leaf and an offset on it. All other reads of the tree end in sources: a column
 //! of a RAID-Z has one, or several when its child is being replaced.
 
 use super::block::{Extent, Fault, FaultKind, How, Read, on_device};
@@ -12,7 +12,7 @@ use crate::device::{Device, DeviceError, ReadRequest, read_across};
 use format::{DeviceOffset, Txg};
 use std::time::{Duration, Instant};
 
-/// Equally good sides of a mirror take turns by this many bytes.
+/// Equally good sides of a mirror alternate after this many bytes.
 const TURN_SHIFT: u32 = 20;
 
 /// A leaf and a byte position on its device.
@@ -36,7 +36,7 @@ impl Source<'_> {
     }
 }
 
-/// A read of one source; `result` tells how it went.
+/// A read of one source, and its `result`.
 pub(super) struct Pull<'t, 'b> {
     pub(super) source: Source<'t>,
     pub(super) buf: &'b mut [u8],
@@ -117,7 +117,7 @@ impl VdevTree {
                 let before = out.len();
                 self.collect_sources(child, at, len, birth, depth + 1, out);
                 // No better than the spare itself, which may not be rebuilt yet.
-                let trust = spare.standing.trust(birth);
+                let trust = spare.state.trust(birth);
                 out.iter_mut().skip(before).for_each(|source| source.trust = source.trust.max(trust));
             }
             _ => {}

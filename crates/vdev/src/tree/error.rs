@@ -4,6 +4,78 @@ use crate::geometry::DraidError;
 use format::units::MAX_BLOCK;
 use format::{AllocOffset, Asize, Psize, VdevGuid, VdevId};
 
+/// What is wrong with the mapping of a removed vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum MappingFault {
+    /// Entries overlap, have no length, or do not ascend.
+    #[error("entries overlap or do not ascend")]
+    Unordered,
+    /// An entry ends beyond the largest offset.
+    #[error("an entry has no end")]
+    Endless,
+    /// An entry leads to the removed vdev itself.
+    #[error("an entry leads to the vdev itself")]
+    OntoItself,
+    /// The births do not ascend.
+    #[error("births do not ascend")]
+    UnorderedBirths,
+    /// A part of the vdev was copied to a RAID-Z vdev, to which nothing can be copied.
+    #[error("a piece is on RAID-Z")]
+    OnRaidz,
+    /// The mappings of several removed vdevs lead to each other.
+    #[error("removals refer to each other in a circle")]
+    Circle,
+}
+
+/// Why a configuration describes no possible vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigFault {
+    /// The top of the tree is not a root.
+    #[error("not a root")]
+    NotRoot,
+    /// There are more top-level vdevs than a DVA can number.
+    #[error("too many children")]
+    TooManyChildren,
+    /// The tree has too many levels.
+    #[error("too deep")]
+    TooDeep,
+    /// No RAID-Z has this number of children and parity columns.
+    #[error("impossible RAID-Z")]
+    Raidz,
+    /// A distributed spare does not name its dRAID vdev.
+    #[error("distributed spare of nothing")]
+    SpareWithoutDraid,
+    /// A distributed spare does not state its index in the dRAID vdev.
+    #[error("distributed spare without a number")]
+    SpareWithoutIndex,
+    /// A root is below the root.
+    #[error("a root below the root")]
+    InnerRoot,
+    /// A dRAID vdev does not state its groups and spares.
+    #[error("dRAID without a shape")]
+    DraidWithoutShape,
+}
+
+/// Why nothing can be written to a vdev.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteObstacle {
+    /// An expansion of the RAID-Z vdev is under way.
+    #[error("its expansion has not finished")]
+    Expanding,
+    /// A distributed spare stands in for a leaf of the dRAID vdev.
+    #[error("a distributed spare is in use")]
+    DistributedSpare,
+    /// The vdev was removed, and its contents were copied to others.
+    #[error("it was removed")]
+    Removed,
+    /// The slot of the vdev is a hole.
+    #[error("there is nothing")]
+    Hole,
+}
+
 /// Why a block could not be read from a vdev or written to it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -50,20 +122,20 @@ pub enum VdevError {
         offset: AllocOffset,
     },
     /// The mapping of a removed vdev cannot be right.
-    #[error("mapping of removed vdev {vdev}: {why}")]
+    #[error("mapping of removed vdev {vdev}: {fault}")]
     BadMapping {
         /// Number of the removed vdev.
         vdev: VdevId,
-        /// What is wrong with it.
-        why: &'static str,
+        /// What is wrong with the mapping.
+        fault: MappingFault,
     },
     /// The configuration describes a vdev that cannot be.
-    #[error("vdev {guid}: {why}")]
+    #[error("vdev {guid}: {fault}")]
     BadConfig {
-        /// Guid of the vdev.
+        /// Guid of the vdev in the configuration.
         guid: VdevGuid,
-        /// What is wrong with it.
-        why: &'static str,
+        /// What is wrong with the configuration of the vdev.
+        fault: ConfigFault,
     },
     /// Too few leaves took a block for it to be read back.
     #[error("vdev {vdev}: too few devices could be written")]
@@ -78,12 +150,12 @@ pub enum VdevError {
         vdev: VdevId,
     },
     /// Nothing can be written to a vdev of this kind.
-    #[error("vdev {vdev} cannot be written: {why}")]
+    #[error("vdev {vdev} cannot be written: {obstacle}")]
     CannotWrite {
         /// Number of the top-level vdev.
         vdev: VdevId,
-        /// What keeps it from being written.
-        why: &'static str,
+        /// What keeps the vdev from being written.
+        obstacle: WriteObstacle,
     },
     /// The shape of a dRAID is not possible.
     #[error(transparent)]

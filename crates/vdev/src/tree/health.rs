@@ -14,13 +14,13 @@ use std::time::Duration;
 /// A vdev and those below it, as `zpool status` shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VdevStatus {
-    /// Kind of the vdev.
+    /// Kind of the vdev: a leaf, or how it uses its children.
     pub kind: VdevKind,
     /// Index among its parent's children.
     pub id: u32,
-    /// Guid of the vdev.
+    /// Guid of the vdev in the configuration.
     pub guid: VdevGuid,
-    /// Whether it works.
+    /// State of the vdev, with those below taken into account.
     pub state: VdevState,
     /// The reason for the state.
     pub aux: Aux,
@@ -29,7 +29,7 @@ pub struct VdevStatus {
     /// Whether the device is open.
     pub is_open: bool,
     /// Was not there when the configuration was written.
-    pub not_present: bool,
+    pub(crate) not_present: bool,
     /// Parity columns of a RAID-Z or dRAID; 0 of others.
     pub nparity: u8,
     /// Shape of a dRAID; `None` of others.
@@ -37,7 +37,7 @@ pub struct VdevStatus {
     /// Holds blocks of the intent log only.
     pub is_log: bool,
     /// A hot spare that stands in for another leaf.
-    pub is_spare: bool,
+    pub(crate) is_spare: bool,
     /// The partition table is the pool's own.
     pub whole_disk: bool,
     /// Its contents are being moved to other vdevs.
@@ -45,7 +45,7 @@ pub struct VdevStatus {
     /// New blocks may not go here.
     pub non_allocating: bool,
     /// Blocks that it lacks are being written to it.
-    pub is_resilvering: bool,
+    pub(crate) is_resilvering: bool,
     /// Allocatable bytes that the devices offer, 0 if unknown.
     pub offered: u64,
     /// Bytes of the device of a leaf.
@@ -60,11 +60,11 @@ pub struct VdevStatus {
     pub slow_ios: u64,
     /// Number of reads since the pool was opened.
     pub reads: u64,
-    /// Bytes of these reads.
+    /// Number of bytes of these reads.
     pub read_bytes: u64,
     /// Number of writes since the pool was opened.
     pub writes: u64,
-    /// Bytes of these writes.
+    /// Number of bytes of these writes.
     pub write_bytes: u64,
     /// Its children, in the order of the configuration.
     pub children: Vec<VdevStatus>,
@@ -91,12 +91,13 @@ impl VdevStatus {
 pub struct LeafIo {
     /// How long ago it was opened.
     pub age: Duration,
-    /// Counters since then.
+    /// Counters of the leaf since it was opened.
     pub stats: IoStats,
 }
 
 impl VdevTree {
-    /// What each leaf has done since it was opened. What the vdevs above have done is the sum of their leaves.
+    /// What each leaf has done since it was opened. What the vdevs above have done is the sum of their
+    /// leaves.
     pub fn io_stats(&self) -> HashMap<VdevGuid, LeafIo> {
         let mut leaves = Vec::new();
         self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
@@ -162,14 +163,14 @@ impl Vdev {
         status.offered = self.offered();
         let of_children = &status.children;
         (status.state, status.aux) = match &self.body {
-            Body::Leaf(leaf) => (leaf.standing.state, leaf.standing.aux),
+            Body::Leaf(leaf) => (leaf.state.state, leaf.state.aux),
             Body::Mirror(children) => interior(of_children, children.len().saturating_sub(1), true),
             Body::Raidz(raidz, _) => interior(of_children, raidz.nparity(), false),
             Body::Draid(draid, _) => interior(of_children, usize::from(draid.params().nparity), false),
             Body::DistributedSpare(spare) if !tree.draids.contains_key(&spare.draid) => {
                 (VdevState::Unavail, Aux::OpenFailed)
             }
-            Body::DistributedSpare(spare) => (spare.standing.state, spare.standing.aux),
+            Body::DistributedSpare(spare) => (spare.state.state, spare.state.aux),
             Body::Indirect | Body::Hole => (VdevState::Online, Aux::None),
         };
         if let Body::Leaf(leaf) = &self.body {
@@ -179,7 +180,7 @@ impl Vdev {
     }
 }
 
-/// A status with what the configuration alone tells.
+/// A status with the facts of the configuration alone.
 fn blank(node: &VdevNode) -> VdevStatus {
     VdevStatus {
         kind: node.kind,
@@ -227,7 +228,8 @@ fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
     (status.writes, status.write_bytes) = leaf.memory().io.count(Op::Write);
 }
 
-/// State of a vdev that works as long as at most `spare` of its children do not. A pool can do without its logs.
+/// State of a vdev that works as long as at most `spare` of its children do not. A pool can do without its
+/// logs.
 fn interior(children: &[VdevStatus], spare: usize, is_mirror: bool) -> (VdevState, Aux) {
     let is_lost = |child: &&VdevStatus| child.state < VdevState::Degraded && !child.is_log;
     let lost = children.iter().filter(is_lost).count();

@@ -1,4 +1,4 @@
-//! Removed top-level vdevs: their contents were copied to others, and a mapping tells where
+//! Removed top-level vdevs: their contents were copied to others, and a mapping leads to the copies
 //! (docs/on-disk/14-vdevs.md, section 6).
 //!
 //! A block may have been copied in several pieces, without its checksum being known then: the
@@ -8,7 +8,7 @@
 use super::block::{Extent, Fault, FaultKind, How, Read};
 use super::candidates::Budget;
 use super::copies::{Pull, Source, pull_all};
-use super::error::VdevError;
+use super::error::{MappingFault, VdevError};
 use super::leaf::Trust;
 use super::node::{Body, DEPTH_MAX, VdevTree};
 use format::{AllocOffset, DeviceOffset, Psize};
@@ -48,10 +48,7 @@ impl VdevTree {
     ) -> Result<(), VdevError> {
         let no_mapping = |offset| VdevError::NoMapping { vdev: at.vdev, offset };
         if depth > DEPTH_MAX {
-            return Err(VdevError::BadMapping {
-                vdev: at.vdev,
-                why: "removals refer to each other in a circle",
-            });
+            return Err(VdevError::BadMapping { vdev: at.vdev, fault: MappingFault::Circle });
         }
         let top = self.find_top(at.vdev)?;
         if !matches!(top.vdev.body, Body::Indirect) {
@@ -83,7 +80,7 @@ impl VdevTree {
         for (i, segment) in segments.iter().enumerate() {
             let top = self.find_top(segment.at.vdev)?;
             if top.vdev.has_parity() {
-                return Err(VdevError::BadMapping { vdev: segment.at.vdev, why: "a piece is on RAID-Z" });
+                return Err(VdevError::BadMapping { vdev: segment.at.vdev, fault: MappingFault::OnRaidz });
             }
             let place = i64::try_from(segment.at.offset.0).unwrap_or(i64::MAX);
             for source in self.sources(&top.vdev, place, segment.at.psize.0, segment.at.birth) {

@@ -1,6 +1,6 @@
-//! The mapping of a removed vdev: where each part of it is now (docs/on-disk/14-vdevs.md, section 6).
+//! The mapping of a removed vdev: the present location of each part (docs/on-disk/14-vdevs.md, section 6).
 
-use super::error::VdevError;
+use super::error::{MappingFault, VdevError};
 use format::{AllocOffset, Dva, Txg, VdevId};
 
 /// A segment of a removed vdev and its copy.
@@ -8,7 +8,7 @@ use format::{AllocOffset, Dva, Txg, VdevId};
 pub struct MapEntry {
     /// First byte on the removed vdev.
     pub src: AllocOffset,
-    /// Bytes of the segment.
+    /// Number of bytes of the segment.
     pub len: u64,
     /// First byte of its copy.
     pub dst: Dva,
@@ -40,24 +40,24 @@ impl IndirectMapping {
         entries: Vec<MapEntry>,
         births: Vec<Birth>,
     ) -> Result<IndirectMapping, VdevError> {
-        let bad = |why| Err(VdevError::BadMapping { vdev, why });
+        let bad = |fault| Err(VdevError::BadMapping { vdev, fault });
         let mut end = 0;
         for entry in &entries {
             if entry.src.0 < end || entry.len == 0 {
-                return bad("entries overlap or do not ascend");
+                return bad(MappingFault::Unordered);
             }
             let (Some(next), Some(_)) =
                 (entry.src.0.checked_add(entry.len), entry.dst.offset.0.checked_add(entry.len))
             else {
-                return bad("an entry has no end");
+                return bad(MappingFault::Endless);
             };
             if entry.dst.vdev == vdev {
-                return bad("an entry leads to the vdev itself");
+                return bad(MappingFault::OntoItself);
             }
             end = next;
         }
         if births.windows(2).any(|pair| pair[0].end >= pair[1].end) {
-            return bad("births do not ascend");
+            return bad(MappingFault::UnorderedBirths);
         }
         Ok(IndirectMapping { entries, births })
     }

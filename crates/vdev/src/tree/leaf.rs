@@ -1,6 +1,6 @@
 //! A leaf: one device, which blocks it should have, and its errors so far.
 //!
-//! A distributed spare has no device of its own, but a [`Standing`]: it too can miss txgs or be out
+//! A distributed spare has no device of its own, but a [`LeafState`]: it too can miss txgs or be out
 //! of service.
 
 use super::range_set::RangeSet;
@@ -34,12 +34,12 @@ pub(super) struct Counters {
 /// Births of blocks that were written to a leaf since its last flush.
 #[derive(Debug, Default)]
 pub(super) struct Unflushed {
-    /// Births of new blocks.
+    /// Births of new blocks that were written.
     pub(super) written: RangeSet,
     /// Births of blocks of which wrong or missing bytes were replaced.
     pub(super) repaired: RangeSet,
-    /// Births of writes that have begun and are not noted as done: what the device has of them may be lost with what
-    /// is.
+    /// Births of writes that have begun and are not noted as done: what the device has of them may be lost
+    /// with what is.
     in_flight: BTreeMap<u64, usize>,
 }
 
@@ -69,8 +69,8 @@ impl Unflushed {
         Unflushed { written, repaired, in_flight: BTreeMap::new() }
     }
 
-    /// Adds what was written, or was being written, while a flush of this failed: a device tells once that it has
-    /// lost something, and not what.
+    /// Adds the writes that ended or were in flight while a flush failed: a device reports once that it
+    /// has lost something, and not what.
     pub(super) fn add_meanwhile(&mut self, now: &Unflushed) {
         self.written.merge(&now.written);
         self.repaired.merge(&now.repaired);
@@ -80,7 +80,7 @@ impl Unflushed {
     }
 }
 
-/// What is remembered of a leaf while the pool is open, whatever becomes of its configuration.
+/// State of a leaf that lasts as long as the pool is open, also when its configuration changes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) counters: Counters,
@@ -95,8 +95,8 @@ pub(super) struct Memory {
     /// A write has failed because the device was not there.
     pub(super) was_gone: AtomicBool,
     unflushed: Mutex<Unflushed>,
-    /// Held while the leaf is flushed: a thread that finds nothing to flush must not go on before the flush that
-    /// took it has ended.
+    /// Held while the leaf is flushed: a thread that finds nothing to flush must not go on before the flush
+    /// that took it has ended.
     flushing: Mutex<()>,
 }
 
@@ -114,7 +114,7 @@ impl Memory {
         }
     }
 
-    /// Notes that writes of a txg are not on the leaf. Tells whether that is news.
+    /// Notes that writes of a txg are not on the leaf. Returns whether that was not known.
     pub(super) fn miss(&self, birth: Txg) -> bool {
         let is_news = !self.missed().contains(birth.0);
         if is_news {
@@ -167,7 +167,7 @@ pub(super) enum Trust {
 
 /// What is known of a leaf without reading it.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct LeafState {
     pub(super) guid: VdevGuid,
     pub(super) state: VdevState,
     pub(super) aux: Aux,
@@ -176,12 +176,12 @@ pub(super) struct Standing {
     pub(super) memory: Arc<Memory>,
 }
 
-impl Standing {
+impl LeafState {
     /// `usable` is the allocatable space of the device if there is one, `needed` what the vdev above
     /// relies on.
-    pub(super) fn new(node: &VdevNode, usable: Option<u64>, needed: u64, memory: Arc<Memory>) -> Standing {
+    pub(super) fn new(node: &VdevNode, usable: Option<u64>, needed: u64, memory: Arc<Memory>) -> LeafState {
         let (state, aux) = state(node, usable, needed);
-        Standing {
+        LeafState {
             guid: node.guid,
             state,
             aux,
@@ -190,12 +190,12 @@ impl Standing {
         }
     }
 
-    /// Tells what the pool has recorded: no change to record again.
+    /// Sets the DTL that the pool has stored, which is no change that it has to store.
     pub(super) fn set_missed(&self, txgs: RangeSet) {
         *write(&self.memory.missed) = Arc::new(txgs);
     }
 
-    /// Whether it may be used at all, as far as the configuration tells.
+    /// Whether the configuration allows to use the leaf.
     pub(super) fn is_in_service(&self) -> bool {
         matches!(self.state, VdevState::Online | VdevState::Degraded)
     }
@@ -215,7 +215,7 @@ impl Standing {
 pub(super) struct Leaf {
     pub(super) guid: VdevGuid,
     device: Option<Arc<dyn Device>>,
-    pub(super) standing: Standing,
+    pub(super) state: LeafState,
 }
 
 impl Leaf {
@@ -227,21 +227,21 @@ impl Leaf {
         memory: Arc<Memory>,
     ) -> Leaf {
         let usable = device.as_ref().map(|device| label::usable_size(device.size()));
-        let standing = Standing::new(node, usable, needed, memory);
-        Leaf { guid: node.guid, device, standing }
+        let state = LeafState::new(node, usable, needed, memory);
+        Leaf { guid: node.guid, device, state }
     }
 
     pub(super) fn memory(&self) -> &Memory {
-        &self.standing.memory
+        &self.state.memory
     }
 
     pub(super) fn counters(&self) -> &Counters {
-        &self.standing.memory.counters
+        &self.state.memory.counters
     }
 
     /// The device, if the leaf is to get new blocks.
     pub(super) fn in_service(&self) -> Option<&Arc<dyn Device>> {
-        self.device.as_ref().filter(|_| self.standing.is_in_service())
+        self.device.as_ref().filter(|_| self.state.is_in_service())
     }
 
     pub(super) fn device(&self) -> Option<&Arc<dyn Device>> {
@@ -255,7 +255,7 @@ impl Leaf {
 
     /// How much to believe it about a block of this birth.
     pub(super) fn trust(&self, birth: Txg) -> Trust {
-        if self.device.is_none() { Trust::Missing } else { self.standing.trust(birth) }
+        if self.device.is_none() { Trust::Missing } else { self.state.trust(birth) }
     }
 
     /// Errors so far: between equals, the one with fewer is asked first.

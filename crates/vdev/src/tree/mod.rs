@@ -11,7 +11,7 @@
 //! - Bytes are returned only if `verify` accepted them.
 //! - A block of more than 16 MiB is refused before any memory is taken for it.
 //! - At most [`ATTEMPTS_MAX`] candidates of one block are given to `verify`, and fewer if the block
-//!   is large ([`ATTEMPT_BYTES_MAX`] in all): a hostile image costs bounded time.
+//!   is large (`ATTEMPT_BYTES_MAX` in all): a hostile image costs bounded time.
 //! - A leaf that did not take a block has the block's txg in its DTL before the write returns.
 //! - A leaf that is known not to have a block (its DTL says so, it is resilvering, or the
 //!   configuration calls it offline or faulted) is asked last and not blamed.
@@ -20,12 +20,12 @@
 //! `open` with the tree of the labels, read the MOS, `open` again with the tree of the MOS, then
 //! `set_indirect` for removed vdevs (newest first: its mapping may be needed to read the others) and
 //! `set_dtl` for leaves. Then `write_many` and `flush` (`write.rs`), and once per txg `take_changed_dtls`
-//! (`upkeep.rs`). No lock is held while a device is read or written; a flush holds one per leaf.
+//! (`dtl.rs`). No lock is held while a device is read or written; a flush holds one per leaf.
 //!
 //! # Layers
-//! `error`, `block`, `state`, `stats`, `range_set` -> `leaf` -> `node` (the tree itself) -> `build`, `health`,
-//! `upkeep`, `write`, and reading: `copies`, `columns` -> `candidates`, `stripes`, `search` -> `parity`, `indirect`
-//! -> `read`.
+//! `error`, `block`, `state`, `stats`, `range_set` -> `leaf` -> `node` (the tree itself) -> `build`,
+//! `health`, `write`, `flush`, `dtl`, `repair`, and reading: `copies`, `columns` -> `candidates`, `stripes`,
+//! `search` -> `parity`, `indirect` -> `read`.
 //!
 //! Tests: `tests/redundancy.rs` (every combination of failed and lying leaves), `tests/tree.rs`,
 //! `tests/writing.rs`.
@@ -35,7 +35,9 @@ mod build;
 mod candidates;
 mod columns;
 mod copies;
+mod dtl;
 mod error;
+mod flush;
 mod health;
 mod indirect;
 mod indirect_map;
@@ -44,16 +46,17 @@ mod node;
 mod parity;
 mod range_set;
 mod read;
+mod repair;
 mod search;
 mod state;
 mod stats;
 mod stripes;
-mod upkeep;
 mod write;
 
 pub use block::{Extent, Fault, FaultKind, Read};
-pub use candidates::{ATTEMPT_BYTES_MAX, ATTEMPTS_MAX};
-pub use error::VdevError;
+pub use candidates::ATTEMPTS_MAX;
+pub use error::{ConfigFault, MappingFault, VdevError, WriteObstacle};
+pub use flush::Mark;
 pub use health::{LeafIo, VdevStatus};
 pub use indirect_map::{Birth, IndirectMapping, MapEntry};
 pub use leaf::SLOW_IO_MS;
@@ -61,6 +64,5 @@ pub use node::{FaultListener, VdevTree};
 pub use range_set::RangeSet;
 pub use read::BlockRead;
 pub use state::{Aux, VdevState};
-pub use stats::{Doing, IoStats, OPS, Op, PRIORITIES, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
-pub use upkeep::Mark;
+pub use stats::{IoStats, Op, PRIORITIES, Priority, PriorityGuard, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
 pub use write::Write;

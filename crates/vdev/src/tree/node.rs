@@ -3,7 +3,7 @@
 use super::block::Fault;
 use super::error::{VdevError, check_size};
 use super::indirect_map::IndirectMapping;
-use super::leaf::{Leaf, Standing};
+use super::leaf::{Leaf, LeafState};
 use super::range_set::RangeSet;
 use super::stats::Op;
 use crate::device::Device;
@@ -61,11 +61,11 @@ pub(super) enum Body {
 /// Spare space of a dRAID in use.
 #[derive(Debug)]
 pub(super) struct DistributedSpare {
-    /// Guid of the dRAID.
+    /// Guid of the dRAID vdev that the spare is part of.
     pub(super) draid: VdevGuid,
     /// Number of the spare in it.
     pub(super) index: usize,
-    pub(super) standing: Standing,
+    pub(super) state: LeafState,
 }
 
 impl Vdev {
@@ -76,11 +76,11 @@ impl Vdev {
         }
     }
 
-    pub(super) fn standings<'a>(&'a self, out: &mut Vec<&'a Standing>) {
+    pub(super) fn states<'a>(&'a self, out: &mut Vec<&'a LeafState>) {
         match &self.body {
-            Body::Leaf(leaf) => out.push(&leaf.standing),
-            Body::DistributedSpare(spare) => out.push(&spare.standing),
-            _ => self.children().iter().for_each(|child| child.standings(out)),
+            Body::Leaf(leaf) => out.push(&leaf.state),
+            Body::DistributedSpare(spare) => out.push(&spare.state),
+            _ => self.children().iter().for_each(|child| child.states(out)),
         }
     }
 
@@ -165,10 +165,10 @@ impl VdevTree {
 
     /// Sets the txgs that a leaf missed: blocks born in these are read from it last.
     pub fn set_dtl(&self, leaf: VdevGuid, txgs: RangeSet) {
-        let mut standings = Vec::new();
-        self.tops.iter().for_each(|top| top.vdev.standings(&mut standings));
-        if let Some(standing) = standings.iter().find(|standing| standing.guid == leaf) {
-            standing.set_missed(txgs);
+        let mut states = Vec::new();
+        self.tops.iter().for_each(|top| top.vdev.states(&mut states));
+        if let Some(state) = states.iter().find(|state| state.guid == leaf) {
+            state.set_missed(txgs);
         }
     }
 
@@ -216,14 +216,14 @@ impl VdevTree {
         lock(&self.losses)
     }
 
-    pub(super) fn all_standings(&self) -> Vec<&Standing> {
-        let mut standings = Vec::new();
-        self.tops.iter().for_each(|top| top.vdev.standings(&mut standings));
-        standings
+    pub(super) fn all_leaf_states(&self) -> Vec<&LeafState> {
+        let mut states = Vec::new();
+        self.tops.iter().for_each(|top| top.vdev.states(&mut states));
+        states
     }
 
-    pub(super) fn standing(&self, leaf: VdevGuid) -> Option<&Standing> {
-        self.all_standings().into_iter().find(|standing| standing.guid == leaf)
+    pub(super) fn state(&self, leaf: VdevGuid) -> Option<&LeafState> {
+        self.all_leaf_states().into_iter().find(|state| state.guid == leaf)
     }
 
     /// Space that a block takes on a top-level vdev. `None`: no such vdev, or the size overflows.
@@ -288,7 +288,7 @@ impl Vdev {
         }
     }
 
-    /// Allocatable bytes of this vdev by what its open devices offer; 0 if none tells.
+    /// Allocatable bytes of this vdev according to its open devices; 0 if none is open.
     pub(super) fn offered(&self) -> u64 {
         let smallest = |children: &[Vdev]| {
             children.iter().map(Vdev::offered).filter(|asize| *asize > 0).min().unwrap_or(0)

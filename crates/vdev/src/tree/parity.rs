@@ -3,7 +3,7 @@
 //! # Order
 //! 1. The data columns alone, straight into the block, if all their leaves should have them.
 //! 2. Otherwise data from good leaves, and as many parity columns as data is lacking.
-//! 3. If the result is not right: everything from every leaf, and a search for the columns that lie
+//! 3. If the result is not right: all columns of all leaves, and a search for the columns that are wrong
 //!    (`search.rs`).
 //!
 //! Afterwards the block is known, so every column that was read can be judged.
@@ -26,9 +26,9 @@ const GAP_SECTORS: u64 = 4;
 enum Load {
     /// Data of good leaves, and no more parity than is needed.
     Enough,
-    /// Everything that good leaves have, padding included.
+    /// All columns of good leaves, padding included.
     Good,
-    /// Everything that any leaf has.
+    /// All columns of all leaves.
     All,
 }
 
@@ -80,7 +80,7 @@ impl VdevTree {
         first.unwrap_or_else(|| self.search_columns(children, map, at, how))
     }
 
-    /// Reads everything that any leaf has of a block, and searches for the columns that lie.
+    /// Reads all columns of a block from all leaves, and searches for the wrong ones.
     pub(super) fn search_columns(
         &self,
         children: &[Vdev],
@@ -106,7 +106,8 @@ impl VdevTree {
         }
     }
 
-    /// The reads of the data columns alone; `None` if not all data is on leaves that should have it, or not in order.
+    /// The reads of the data columns alone; `None` if not all data is on leaves that should have it, or not
+    /// in order.
     pub(super) fn straight<'t>(
         &'t self,
         children: &'t [Vdev],

@@ -11,7 +11,7 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// A set without members.
+    /// A set that has no members yet.
     pub fn new() -> RangeSet {
         RangeSet::default()
     }
@@ -83,12 +83,12 @@ impl RangeSet {
         parts
     }
 
-    /// Number of members.
+    /// Number of members of all ranges together.
     pub fn total(&self) -> u64 {
         self.ranges.iter().map(|(start, end)| end - start).fold(0, u64::saturating_add)
     }
 
-    /// Number of ranges.
+    /// Number of ranges, which neither touch nor overlap.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }

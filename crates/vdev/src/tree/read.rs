@@ -1,14 +1,15 @@
 //! Reading blocks, one or many at once.
 //!
-//! The first attempt at a block needs one copy, or its data columns. [`VdevTree::read_many`] hands those of all its
-//! blocks to the devices before it waits; a block whose first attempt fails is then read like a single one.
+//! The first attempt at a block needs one copy, or its data columns. [`VdevTree::read_many`] hands those of
+//! all its blocks to the devices before it waits; a block whose first attempt fails is then read like a
+//! single one.
 
 use super::block::{Extent, Fault, FaultKind, How, Read};
 use super::copies::{Copies, pull_all};
 use super::error::{VdevError, check_size};
 use super::node::{Body, DEPTH_MAX, FaultListener, Vdev, VdevTree};
 use super::parity::Straight;
-use super::stats::{Doing, Op, Priority};
+use super::stats::{Op, Priority, PriorityGuard};
 use crate::geometry::BlockMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use std::sync::atomic::Ordering;
 pub struct BlockRead<'a> {
     /// Place and size of the block.
     pub at: Extent,
-    /// Tells whether bytes are the right ones.
+    /// The caller's check of a candidate: whether its bytes are right.
     pub verify: &'a dyn Fn(&[u8]) -> bool,
 }
 
@@ -38,8 +39,8 @@ impl VdevTree {
         self.run(at, How { every_copy: false, verify })
     }
 
-    /// Reads blocks, results in the order of `reads`. The first attempts at all of them are under way at the same
-    /// time, so the batch takes the memory of all its blocks.
+    /// Reads blocks, results in the order of `reads`. The first attempts at all of them are under way at the
+    /// same time, so the batch takes the memory of all its blocks.
     pub fn read_many(&self, reads: &[BlockRead<'_>]) -> Vec<Read> {
         let mut attempts: Vec<Attempt<'_>> = reads.iter().map(|read| self.attempt(&read.at)).collect();
         let mut pulls = Vec::with_capacity(reads.len());
@@ -94,7 +95,7 @@ impl VdevTree {
     /// Reads every copy of a block and recomputes its parity, as a scrub does. Every leaf with
     /// wrong bytes is reported; the data is there if any copy or reconstruction is right.
     pub fn check_every_copy(&self, at: &Extent, verify: &dyn Fn(&[u8]) -> bool) -> Read {
-        let _scrub = Doing::begin(Priority::Scrub);
+        let _scrub = PriorityGuard::begin(Priority::Scrub);
         self.run(at, How { every_copy: true, verify })
     }
 
@@ -107,8 +108,9 @@ impl VdevTree {
         self.read_extent(at, How { every_copy: false, verify }, 0).data
     }
 
-    /// As [`VdevTree::read`], of a block whose space may have been given to another block. Wrong bytes are no fault
-    /// of a leaf then, and are neither counted nor reported; `is_reused` is asked only where there are some.
+    /// As [`VdevTree::read`], of a block whose space may have been given to another block. Wrong bytes are no
+    /// fault of a leaf then, and are neither counted nor reported; `is_reused` is asked only where there are
+    /// some.
     pub fn read_perhaps_reused(
         &self,
         at: &Extent,
@@ -129,7 +131,7 @@ impl VdevTree {
         self.report(read, at, is_told)
     }
 
-    /// Counts and tells those faults of a read for which this holds.
+    /// Counts and reports the faults of a read that satisfy a condition.
     fn report(&self, mut read: Read, at: &Extent, is_told: impl Fn(&Fault) -> bool) -> Read {
         read.faults.sort_by_key(|fault| (fault.leaf.0, fault.offset.0, fault.kind));
         read.faults.dedup();

@@ -1,9 +1,9 @@
-//! Finding the columns that lie: every combination of at most as many children as there is parity
+//! Finding the columns that are wrong: every combination of at most as many children as there is parity
 //! is suspected in turn, its columns reconstructed from the others, and the block verified.
 //!
-//! A child whose place is taken by several leaves (replacing, spare) may have several versions of a
+//! A child that consists of several leaves (replacing, spare) may have several versions of a
 //! column; these are tried as well. If no set of whole children explains the damage, each stripe is
-//! looked at for itself (`stripes.rs`).
+//! examined by itself (`stripes.rs`).
 
 use super::block::How;
 use super::candidates::{Budget, next_set};

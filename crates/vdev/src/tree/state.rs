@@ -13,7 +13,7 @@ pub enum VdevState {
     Faulted,
     /// Works with less redundancy or more errors than it should.
     Degraded,
-    /// Works, with everything that it should have.
+    /// Works, and has all data that it should have.
     Online,
 }
 
@@ -34,7 +34,7 @@ pub enum Aux {
     External,
     /// All its children are offline.
     ChildrenOffline,
-    /// A removed vdev whose mapping was not read.
+    /// A removed vdev without its mapping, which was not read.
     CorruptData,
 }
 

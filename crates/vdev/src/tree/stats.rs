@@ -1,4 +1,4 @@
-//! Counters of a leaf: operations, bytes, histograms of times and sizes, by purpose.
+//! Counters of a leaf: operations, bytes, and histograms of times and sizes, for each priority.
 //!
 //! Filled by the reading and writing of blocks in this tree and by trimming; read by
 //! `zpool iostat` and kstat files. Labels are written to devices directly and not counted.
@@ -7,8 +7,8 @@
 //! - Counting never waits: counters are atomic and in shards, each thread has its own as far as they go.
 //! - A sample is the sum of the shards. Operations that end while it is taken are in it in part: a reader may
 //!   see the operation and not yet its bytes.
-//! - Of requests that were given to the devices together, each is counted with the time until the last of them
-//!   was done: that is what their caller waited.
+//! - Of requests that were given to the devices together, each is counted with the time until the last of
+//!   them was done: that is the time for which their caller waited.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -16,10 +16,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Buckets of a histogram of times: bucket `i` counts 2^i to 2^(i+1) - 1 nanoseconds, the last one all that is
-/// longer.
+/// Buckets of a histogram of times: bucket `i` counts 2^i to 2^(i+1) - 1 nanoseconds, the last one all that
+/// is longer.
 pub const TIME_BUCKETS: usize = 37;
-/// Buckets of a histogram of sizes: bucket `i` counts 2^i to 2^(i+1) - 1 bytes, the last one all that is larger.
+/// Buckets of a histogram of sizes: bucket `i` counts 2^i to 2^(i+1) - 1 bytes, the last one all that is
+/// larger.
 pub const SIZE_BUCKETS: usize = 25;
 /// Copies of the counters of a leaf; threads are spread over them, so that they seldom share a cache line.
 const SHARDS: usize = 4;
@@ -37,7 +38,7 @@ pub enum Priority {
     AsyncWrite,
     /// Reads of scrubs and resilvers.
     Scrub,
-    /// Discards of free space.
+    /// Discards of free space, by trim.
     Trim,
     /// Rebuilding a device in the order of its space.
     Rebuild,
@@ -60,22 +61,22 @@ impl Priority {
         self as usize
     }
 
-    /// The purpose of reads of this thread; [`Priority::SyncRead`] unless a [`Doing`] says otherwise.
+    /// The purpose of reads of this thread; [`Priority::SyncRead`] unless a [`PriorityGuard`] says otherwise.
     pub(super) fn of_read() -> Priority {
         PRIORITY.get().unwrap_or(Priority::SyncRead)
     }
 
-    /// The purpose of writes of this thread; [`Priority::AsyncWrite`] unless a [`Doing`] says otherwise.
+    /// The purpose of writes of this thread; [`Priority::AsyncWrite`] unless a [`PriorityGuard`] says otherwise.
     pub(super) fn of_write() -> Priority {
         match PRIORITY.get() {
-            // Who scrubs or reads repairs in passing.
+            // Repairs are writes of the scrub or read that found the damage.
             None | Some(Priority::Scrub | Priority::SyncRead | Priority::AsyncRead) => Priority::AsyncWrite,
             Some(priority) => priority,
         }
     }
 }
 
-/// Number of priorities.
+/// Number of [`Priority`] values.
 pub const PRIORITIES: usize = 7;
 
 thread_local! {
@@ -87,21 +88,21 @@ thread_local! {
 }
 
 /// A guard: while it lives, requests of this thread count with its priority.
-pub struct Doing {
+pub struct PriorityGuard {
     before: Option<Priority>,
     /// Keeps the guard on its thread.
     thread: PhantomData<*const ()>,
 }
 
-impl Doing {
+impl PriorityGuard {
     /// Sets the priority of this thread until the guard is dropped.
     #[must_use]
-    pub fn begin(priority: Priority) -> Doing {
-        Doing { before: PRIORITY.replace(Some(priority)), thread: PhantomData }
+    pub fn begin(priority: Priority) -> PriorityGuard {
+        PriorityGuard { before: PRIORITY.replace(Some(priority)), thread: PhantomData }
     }
 }
 
-impl Drop for Doing {
+impl Drop for PriorityGuard {
     fn drop(&mut self) {
         PRIORITY.set(self.before);
     }
@@ -110,16 +111,16 @@ impl Drop for Doing {
 /// The kind of a request to a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Op {
-    /// Filling a buffer.
+    /// Reading a range.
     Read,
-    /// Storing bytes.
+    /// Writing a range.
     Write,
-    /// Declaring a range unused.
+    /// Discarding a range of free space.
     Trim,
 }
 
 /// Number of kinds of operations.
-pub const OPS: usize = 3;
+pub(crate) const OPS: usize = 3;
 
 /// A histogram of times: how many requests are in each bucket.
 pub type Times = [u64; TIME_BUCKETS];
@@ -324,7 +325,7 @@ impl IoCounters {
         add(&self.shard().individual[priority.index()][bucket(bytes, SIZE_BUCKETS)], 1);
     }
 
-    /// The sum of all shards: everything since the leaf was opened.
+    /// The sum of all shards since the leaf was opened.
     pub(super) fn sample(&self) -> IoStats {
         let mut sum = IoStats::default();
         self.shards.iter().filter_map(OnceLock::get).for_each(|shard| sum.add(&shard.sample()));
@@ -409,10 +410,10 @@ mod tests {
     fn what_a_thread_does_ends_with_the_guard() {
         assert_eq!((Priority::of_read(), Priority::of_write()), (Priority::SyncRead, Priority::AsyncWrite));
         {
-            let _outer = Doing::begin(Priority::SyncWrite);
+            let _outer = PriorityGuard::begin(Priority::SyncWrite);
             assert_eq!(Priority::of_write(), Priority::SyncWrite);
             {
-                let _inner = Doing::begin(Priority::Scrub);
+                let _inner = PriorityGuard::begin(Priority::Scrub);
                 assert_eq!(
                     (Priority::of_read(), Priority::of_write()),
                     (Priority::Scrub, Priority::AsyncWrite)

@@ -1,8 +1,8 @@
-//! Damage that no set of whole children explains: one leaf lies in one stripe of a block, another
+//! Damage that no set of whole children explains: one leaf is wrong in one stripe of a block, another
 //! in the next.
 //!
-//! The stripes of a block (one sector of each column) have independent parity. A stripe whose
-//! parity fits its data is taken as right. For each of the others those sets of columns are listed
+//! The stripes of a block (one sector of each column) have independent parity. A stripe with parity
+//! that fits its data is taken as right. For each of the others those sets of columns are listed
 //! that make it fit when they are reconstructed; if the parity is not used up, that check alone
 //! rules out most. What is left is combined over the stripes, as far as the budget goes.
 
@@ -105,7 +105,7 @@ fn data_in_stripe(columns: &Columns<'_, '_>, r: usize, c: usize, at: usize) -> u
 }
 
 impl Stripe {
-    /// Sets of columns whose reconstruction makes the stripe fit; at least one, or `None` if there
+    /// Sets of columns that make the stripe fit when they are reconstructed; at least one, or `None` if there
     /// is too much to examine.
     fn plausible(&self, nparity: usize, lost: &[usize], examined: &mut usize) -> Option<Vec<Vec<usize>>> {
         if self.fits(nparity, lost)? {

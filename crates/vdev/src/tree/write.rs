@@ -8,8 +8,8 @@
 //! # What always holds
 //! - A write is reported as good only if the block can be read back from what took it: one side of a
 //!   mirror, all but `nparity` columns of each row.
-//! - A leaf that did not take its part has the birth of the block in its DTL when the call returns,
-//!   and is marked as written (for `flush`) only after the device has reported the write as done. Until then it is
+//! - A leaf that did not take its part has the birth of the block in its DTL when the call returns, and is
+//!   marked as written (for `flush`) only after the device has reported the write as done. Until then it is
 //!   marked as in flight: a flush that fails meanwhile may have lost it.
 //! - Nothing is written outside the extents of the batch: the sectors that fill up a block's space on a
 //!   RAID-Z are overwritten only if that joins two runs.
@@ -19,7 +19,7 @@
 //! lay out (maps, parity) -> tasks -> runs -> devices -> failed runs again, task by task -> judge.
 
 use super::block::{Extent, Fault, FaultKind, on_device};
-use super::error::{VdevError, check_size};
+use super::error::{VdevError, WriteObstacle, check_size};
 use super::leaf::Leaf;
 use super::node::{Body, DEPTH_MAX, Vdev, VdevTree};
 use super::stats::{Done, Op, Priority};
@@ -236,7 +236,7 @@ impl<'t, 'd> Plan<'t, 'd, '_> {
         self.tasks.iter_mut().skip(first).for_each(|task| task.is_filler = true);
     }
 
-    /// Bytes for everything below a vdev that is a leaf or has only mirrors below it.
+    /// The data of all leaves below a vdev that is a leaf or has only mirrors below it.
     fn place(&mut self, vdev: &'t Vdev, at: i64, data: &'d [u8], padding: usize, birth: Txg) -> Need {
         match &vdev.body {
             Body::Leaf(leaf) => self.leaf(leaf, at, data, padding, birth),
@@ -328,7 +328,7 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
     write_across(&mut batch);
     let took = start.elapsed();
     let results: Vec<_> = batch.into_iter().map(|(_, request)| request.result).collect();
-    let mut patience = Patience { leaf: None, left: 0 };
+    let mut budget = RetryBudget { leaf: None, left: 0 };
     for (run, result) in runs.iter().zip(results) {
         let mut len = 0;
         for index in run {
@@ -337,7 +337,7 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
             task.is_done = match &result {
                 Ok(()) => true,
                 Err(_) if task.is_filler => false,
-                Err(error) => task.again(error, &mut patience),
+                Err(error) => task.retry(error, &mut budget),
             };
         }
         let members = || run.iter().filter_map(|index| tasks.get(*index));
@@ -359,8 +359,8 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
     in_flight.iter().for_each(|(leaf, birth)| leaf.memory().unflushed().end(*birth));
 }
 
-/// The leaves that are written, and of which births; runs are in the order of leaves, so each is told a few times at
-/// most.
+/// The leaves that are written, each with the births. Runs are in the order of leaves, so a leaf is named a
+/// few times at most.
 fn births<'t>(tasks: &[Task<'t, '_>], runs: &[Vec<usize>]) -> Vec<(&'t Leaf, Txg)> {
     let written = runs.iter().flatten().filter_map(|index| tasks.get(*index));
     let mut births: Vec<(&Leaf, Txg)> = written.map(|task| (task.leaf, task.birth)).collect();
@@ -368,7 +368,7 @@ fn births<'t>(tasks: &[Task<'t, '_>], runs: &[Vec<usize>]) -> Vec<(&'t Leaf, Txg
     births
 }
 
-/// Tells the leaves what is about to be written to them.
+/// Marks the births that are about to be written to the leaves as in flight.
 fn count_begun(tasks: &[Task<'_, '_>], runs: &[Vec<usize>], priority: Priority) {
     for run in runs {
         let members = || run.iter().filter_map(|index| tasks.get(*index));
@@ -383,28 +383,28 @@ fn count_begun(tasks: &[Task<'_, '_>], runs: &[Vec<usize>], priority: Priority) 
 
 /// How many more second tries may fail on the leaf whose runs are being looked at. A broken disk can take
 /// half a minute for each, and the txg is in its DTL after the first anyway.
-struct Patience {
+struct RetryBudget {
     leaf: Option<VdevGuid>,
     left: u32,
 }
 
 impl Task<'_, '_> {
-    /// The second try, alone, after the run that it was in has failed. Tells whether it worked; if not, that
-    /// is on the leaf's account.
-    fn again(&self, error: &DeviceError, patience: &mut Patience) -> bool {
-        if patience.leaf != Some(self.leaf.guid) {
-            *patience = Patience { leaf: Some(self.leaf.guid), left: SECOND_TRIES_FAILED_MAX };
+    /// The second try, alone, after the run that the task was in has failed. Returns whether it worked; if
+    /// not, that is on the leaf's account.
+    fn retry(&self, error: &DeviceError, budget: &mut RetryBudget) -> bool {
+        if budget.leaf != Some(self.leaf.guid) {
+            *budget = RetryBudget { leaf: Some(self.leaf.guid), left: SECOND_TRIES_FAILED_MAX };
         }
         let is_hopeless = matches!(error, DeviceError::Gone | DeviceError::PowerOff | DeviceError::ReadOnly);
         if matches!(error, DeviceError::Gone) {
             self.leaf.memory().was_gone.store(true, Ordering::Release);
         }
         let slices: Vec<_> = self.slices().collect();
-        let device = self.leaf.in_service().filter(|_| !is_hopeless && patience.left > 0);
+        let device = self.leaf.in_service().filter(|_| !is_hopeless && budget.left > 0);
         if device.is_some_and(|device| device.write_parts(&slices, self.at).is_ok()) {
             return true;
         }
-        patience.left = patience.left.saturating_sub(1);
+        budget.left = budget.left.saturating_sub(1);
         self.leaf.counters().write_errors.fetch_add(1, Ordering::Relaxed);
         if self.leaf.memory().miss(self.birth) {
             tracing::warn!(leaf = %self.leaf.guid, at = %self.at, txg = %self.birth, %error, "write failed");
@@ -474,8 +474,8 @@ impl VdevTree {
         assert_eq!(write.data.len() as u64, at.psize.0, "an extent is as long as the block that goes there");
         check_size(at.psize)?;
         let top = self.find_top(at.vdev)?;
-        if let Some(why) = top.vdev.obstacle() {
-            return Err(VdevError::CannotWrite { vdev: at.vdev, why });
+        if let Some(obstacle) = top.vdev.obstacle() {
+            return Err(VdevError::CannotWrite { vdev: at.vdev, obstacle });
         }
         let misaligned = VdevError::Misaligned { vdev: at.vdev, offset: at.offset };
         if !at.offset.0.is_multiple_of(top.alignment()) {
@@ -493,13 +493,13 @@ impl VdevTree {
 }
 
 impl Vdev {
-    /// Why nothing can be written to it.
-    fn obstacle(&self) -> Option<&'static str> {
+    /// Why nothing can be written to the vdev.
+    fn obstacle(&self) -> Option<WriteObstacle> {
         match &self.body {
-            Body::Raidz(raidz, _) if raidz.is_expanding() => Some("its expansion has not finished"),
-            Body::DistributedSpare(_) => Some("a distributed spare is in use"),
-            Body::Indirect => Some("it was removed"),
-            Body::Hole => Some("there is nothing"),
+            Body::Raidz(raidz, _) if raidz.is_expanding() => Some(WriteObstacle::Expanding),
+            Body::DistributedSpare(_) => Some(WriteObstacle::DistributedSpare),
+            Body::Indirect => Some(WriteObstacle::Removed),
+            Body::Hole => Some(WriteObstacle::Hole),
             _ => self.children().iter().find_map(Vdev::obstacle),
         }
     }

@@ -274,7 +274,7 @@ fn the_front_of_an_image_that_was_cut_off_is_a_problem() {
     let found = scan(folder.path());
     assert!(found.leaves.is_empty());
     let about: Vec<_> =
-        found.problems.iter().map(|(path, why)| (path.file_name().unwrap(), why.as_str())).collect();
+        found.problems.iter().map(|(path, why)| (path.file_name().unwrap(), why.to_string())).collect();
     assert_eq!(about.len(), 2, "{about:?}");
     assert!(about.iter().all(|(_, why)| why.ends_with("no leaf is smaller than 64 MiB: its end is missing")));
 }

@@ -4,10 +4,10 @@
 use cenote_vdev::device::file::Access;
 use cenote_vdev::device::memory::MemoryDevice;
 use cenote_vdev::device::sim::SimDisk;
-use cenote_vdev::device::{Device, DeviceError, Holder};
+use cenote_vdev::device::{Cause, Device, DeviceError, Holder, IoOp, ReadRequest, SourceError};
 use cenote_vdev::source::named::NamedDevices;
 use cenote_vdev::source::system::SystemDevices;
-use cenote_vdev::source::{Candidate, DeviceSource, Mode};
+use cenote_vdev::source::{Candidate, DeviceId, DeviceSource, Devices, Listing, Mode};
 use format::DeviceOffset;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -127,4 +127,93 @@ fn a_process_that_has_locked_a_file_is_named() {
     drop(child.stdin.take());
     child.wait().unwrap();
     open(&SystemDevices, &path, Mode::Exclusive).unwrap();
+}
+
+/// What an object store answers.
+#[derive(Debug, thiserror::Error)]
+#[error("403 Forbidden: {object}")]
+struct Forbidden {
+    object: String,
+}
+
+/// A bucket of an object store, each of its objects a device that can only be read. It is implemented with
+/// what the crate exports.
+#[derive(Debug)]
+struct Bucket {
+    objects: Vec<(PathBuf, Vec<u8>)>,
+    /// An object that the caller may not read.
+    forbidden: PathBuf,
+}
+
+#[derive(Debug)]
+struct Object {
+    bytes: Vec<u8>,
+    is_forbidden: bool,
+}
+
+impl Device for Object {
+    fn size(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
+        if self.is_forbidden {
+            let cause = SourceError::new(Forbidden { object: "b".to_owned() }).into();
+            return Err(DeviceError::Io { op: IoOp::Read, at, len: buf.len(), cause });
+        }
+        let from = at.0 as usize;
+        let out_of_range = DeviceError::OutOfRange { at, len: buf.len() as u64, size: self.size() };
+        buf.copy_from_slice(self.bytes.get(from..from + buf.len()).ok_or(out_of_range)?);
+        Ok(())
+    }
+}
+
+impl DeviceSource for Bucket {
+    fn open(&self, path: &Path, mode: Mode, _: Access) -> Result<Arc<dyn Device>, DeviceError> {
+        let (_, bytes) = self.objects.iter().find(|(name, _)| name == path).ok_or(DeviceError::NotFound)?;
+        if mode == Mode::Exclusive {
+            let object = path.display().to_string();
+            return Err(DeviceError::Open { cause: SourceError::new(Forbidden { object }).into() });
+        }
+        Ok(Arc::new(Object { bytes: bytes.clone(), is_forbidden: *path == self.forbidden }))
+    }
+
+    fn list(&self, _: &[PathBuf]) -> Listing {
+        let all = self.objects.iter().map(|(path, _)| Candidate { path: path.clone(), is_named: false });
+        Listing { candidates: all.collect(), problems: Vec::new() }
+    }
+
+    fn identity(&self, path: &Path) -> Option<DeviceId> {
+        self.objects.iter().any(|(name, _)| name == path).then(|| DeviceId::new(path))
+    }
+}
+
+#[test]
+fn a_source_outside_of_the_crate_reports_errors_of_its_own() {
+    let [a, b] = ["a", "b"].map(PathBuf::from);
+    let objects = vec![(a.clone(), vec![1; 512]), (b.clone(), vec![2; 512])];
+    let source = Devices::new(Bucket { objects, forbidden: b.clone() });
+    let readable = open(&*source, &a, Mode::Read).unwrap();
+    // A batch of a device that has only single reads.
+    let mut bufs = [[0; 2]; 3];
+    let mut requests: Vec<ReadRequest<'_>> =
+        bufs.iter_mut().zip([0, 510, 511]).map(|(buf, at)| ReadRequest::new(DeviceOffset(at), buf)).collect();
+    readable.read_many(&mut requests);
+    assert_eq!(
+        requests.iter().map(|request| request.result.is_ok()).collect::<Vec<_>>(),
+        [true, true, false]
+    );
+    let error = open(&*source, &a, Mode::Exclusive).unwrap_err();
+    assert_eq!(error.to_string(), "403 Forbidden: a");
+    assert!(
+        source.is_held(&a).is_err()
+            && source.identity(&a).is_some()
+            && source.identity(Path::new("c")).is_none()
+    );
+    let error = open(&*source, &b, Mode::Read).unwrap().read_at(&mut [0], DeviceOffset(3)).unwrap_err();
+    let DeviceError::Io { op: IoOp::Read, at: DeviceOffset(3), len: 1, cause: Cause::Source(_) } = error
+    else {
+        panic!("{error:?}");
+    };
+    assert_eq!(source.list(&[]).candidates.len(), 2);
 }

@@ -362,7 +362,7 @@ fn a_stale_leaf_gets_what_it_missed() {
     // What was lost on its way from the cache is not there, whoever flushed.
     sims[1].fail_nth(OpKind::Flush, 0);
     assert_eq!(tree.flush(&[VdevId(0)], since), Ok(()));
-    assert_eq!(tree.forgive(guid(1), 0..7, since), Err(DeviceError::NotWritten));
+    assert_eq!(tree.clear_dtl(guid(1), 0..7, since), Err(DeviceError::NotWritten));
     assert_eq!(tree.dtl(guid(1)), set(&[5, 6]));
     // A new run, for which the write that failed above counts no more.
     tree.begin_repairs();
@@ -371,7 +371,7 @@ fn a_stale_leaf_gets_what_it_missed() {
         tree.resilver(&at, &content(&at, at.offset.0)).unwrap();
     }
     sims[1].fail_nth(OpKind::Flush, 1);
-    assert_eq!(tree.forgive(guid(1), 0..7, since), Ok(()));
+    assert_eq!(tree.clear_dtl(guid(1), 0..7, since), Ok(()));
     assert_eq!((tree.dtl(guid(1)), tree.take_changed_dtls()), (RangeSet::new(), vec![guid(1)]));
     for at in [before, after] {
         let block = content(&at, at.offset.0);
@@ -544,7 +544,8 @@ fn blocks_of_the_largest_size() {
     assert!(reads_back(&tree, &at));
 }
 
-/// A device whose next write, once it is done, waits until it is let go on; its flushes fail while they are told to.
+/// A device whose next write, once it is done, waits until it is let go on; its flushes fail while they are
+/// told to.
 #[derive(Debug)]
 struct Slow {
     base: SimDisk,

@@ -9,8 +9,8 @@ use format::{BlockPtr, Endian, ObjType};
 /// Decrypts the bonus areas of a block of dnodes.
 ///
 /// # Errors
-/// [`CryptError`] if the pointer is not of an encrypted block, the structure of the block does not hold together, or
-/// the MAC is wrong.
+/// [`CryptError`] if the pointer is not of an encrypted block, the structure of the block does not hold
+/// together, or the MAC is wrong.
 pub fn decrypt_dnode_block(key: &DataKey, bp: &BlockPtr, data: &mut [u8]) -> Result<(), CryptError> {
     let params = bp.crypt_params().ok_or(CryptError::NotEncrypted)?;
     plan(key.version(), data, bp.byte_order())?.decrypt(key, &params, data)

@@ -29,8 +29,8 @@ use std::ops::Range;
 /// Decrypts the block that `bp` points to, `psize` bytes as they are on disk.
 ///
 /// # Errors
-/// [`CryptError`] if the pointer is not of an encrypted block, the structure of the block does not hold together, or
-/// the MAC is wrong.
+/// [`CryptError`] if the pointer is not of an encrypted block, the structure of the block does not hold
+/// together, or the MAC is wrong.
 pub fn decrypt_block(key: &DataKey, bp: &BlockPtr, data: &mut [u8]) -> Result<(), CryptError> {
     let CryptParams { salt, iv, mac } = bp.crypt_params().ok_or(CryptError::NotEncrypted)?;
     key.decrypt(&salt, &iv, &mac, &[], data)
@@ -45,7 +45,7 @@ pub fn verify_auth(key: &DataKey, bp: &BlockPtr, data: &[u8]) -> Result<(), Cryp
 }
 
 /// The MAC of a block at level 0 that is authenticated only.
-pub fn auth_mac(key: &DataKey, data: &[u8]) -> [u8; MAC_LEN] {
+pub(crate) fn auth_mac(key: &DataKey, data: &[u8]) -> [u8; MAC_LEN] {
     head(&key.hmac(&[data]))
 }
 
@@ -64,7 +64,7 @@ pub fn verify_indirect_mac(bp: &BlockPtr, data: &[u8]) -> Result<(), CryptError>
 }
 
 /// The MAC of an indirect block, decompressed, in the form of a version of key objects.
-pub fn indirect_mac(version: u64, data: &[u8], order: Endian) -> [u8; MAC_LEN] {
+pub(crate) fn indirect_mac(version: u64, data: &[u8], order: Endian) -> [u8; MAC_LEN] {
     let mut records = Vec::with_capacity(data.len() / 4);
     for bp in BlockPtr::decode_all(data, order) {
         record::push_pointer(version, &bp, &mut records);

@@ -18,7 +18,7 @@ const ACCOUNTING: [usize; 3] = [1024, 1536, 2048];
 const WITH_PROJECTS: usize = 4096;
 
 /// The portable and the local MAC that the object set should have. The local one is zeros when space
-/// accounting is not complete; so it is on disk, too, after a raw receive, whatever the flags say.
+/// accounting is not complete; after a raw receive it is zeros on disk too, regardless of the flags.
 ///
 /// # Errors
 /// [`CryptError`] if the object set is too short.

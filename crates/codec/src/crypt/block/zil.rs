@@ -25,7 +25,8 @@ const CLONE_POINTERS: usize = 64;
 /// the layout with the chain header in front: older ones are never encrypted.
 ///
 /// # Errors
-/// [`CryptError`] if the pointer is not of an encrypted block, the records do not hold together, or the MAC is wrong.
+/// [`CryptError`] if the pointer is not of an encrypted block, the records do not hold together, or the MAC
+/// is wrong.
 pub fn decrypt_zil_block(key: &DataKey, bp: &BlockPtr, block: &mut [u8]) -> Result<(), CryptError> {
     let mut params = bp.crypt_params().ok_or(CryptError::NotEncrypted)?;
     let order = order(block)?;

@@ -1,0 +1,72 @@
+//! Rewriting blocks that leaves hold wrong or not at all: repair after a read, and resilver.
+//!
+//! A repaired or resilvered block stays in the DTL of the leaf until [`VdevTree::clear_dtl`], which flushes
+//! first.
+
+use super::block::{Extent, Fault, FaultKind};
+use super::error::VdevError;
+use super::leaf::{Leaf, LeafState, Trust};
+use super::node::VdevTree;
+use super::write::Write;
+use format::{Txg, VdevGuid, VdevId};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+impl VdevTree {
+    /// Writes a block that was read and verified back to the leaves that gave wrong bytes or none, as
+    /// the `faults` of that read name them. A leaf that cannot be repaired keeps the block's txg in its
+    /// DTL. Does nothing on vdevs that cannot be written.
+    pub fn repair(&self, at: &Extent, data: &[u8], faults: &[Fault]) {
+        let wrong: BTreeSet<VdevGuid> =
+            faults.iter().filter(|fault| fault.kind != FaultKind::Missing).map(|fault| fault.leaf).collect();
+        if !wrong.is_empty() {
+            // Whether the other leaves have the block was known before.
+            self.write_to(&[Write { at: *at, data }], &|leaf| wrong.contains(&leaf.guid), true);
+        }
+    }
+
+    /// Writes a verified block to those of its leaves that are in service and did not have it: what
+    /// resilvering does. The txg stays in their DTLs until [`VdevTree::clear_dtl`].
+    ///
+    /// # Errors
+    /// [`VdevError`] if the block cannot be written at all, or a leaf that lacks it did not take it.
+    pub fn resilver(&self, at: &Extent, data: &[u8]) -> Result<(), VdevError> {
+        let is_stale = |leaf: &Leaf| leaf.trust(at.birth) == Trust::Stale;
+        let write = [Write { at: *at, data }];
+        let written = self.write_to(&write, &is_stale, true);
+        match written.results.into_iter().next() {
+            Some(Err(error)) if !matches!(error, VdevError::NotWritten { .. }) => Err(error),
+            _ if written.is_complete => Ok(()),
+            _ => Err(VdevError::NotWritten { vdev: at.vdev }),
+        }
+    }
+
+    /// Whether a leaf that is in service lacks blocks that were born in this txg on this vdev, so that
+    /// [`VdevTree::resilver`] has something to do.
+    pub fn lacks(&self, vdev: VdevId, birth: Txg) -> bool {
+        self.find_top(vdev).is_ok_and(|top| {
+            let mut leaves = Vec::new();
+            top.vdev.leaves(&mut leaves);
+            leaves.iter().any(|leaf| leaf.trust(birth) == Trust::Stale)
+        })
+    }
+
+    /// Bytes that were written over wrong ones, or to leaves that lacked them, since the pool was opened.
+    pub fn repaired_bytes(&self) -> u64 {
+        let of_leaf = |state: &&LeafState| state.memory.counters.repaired_bytes.load(Ordering::Relaxed);
+        self.all_leaf_states().iter().map(of_leaf).sum()
+    }
+
+    /// A run over what leaves lack begins: what earlier runs could not bring to them counts no more.
+    pub fn begin_repairs(&self) {
+        self.all_leaf_states().iter().for_each(|state| state.memory.forget_unrepaired());
+    }
+
+    /// Notes that a block born in this txg cannot be read, so that leaves that lack it do not get it:
+    /// [`VdevTree::clear_dtl`] leaves that txg in their DTLs.
+    pub fn note_unreadable(&self, birth: Txg) {
+        let states = self.all_leaf_states();
+        let lacking = states.iter().filter(|state| state.memory.missed().contains(birth.0));
+        lacking.for_each(|state| state.memory.note_unrepaired(birth));
+    }
+}
