@@ -6,11 +6,10 @@
 //! - Nothing is cached by the kernel, as anything may have changed.
 //! - Only `parameters/…` can be written, by the owner of the mount; a value that cannot be is `EINVAL`.
 
-use crate::fuse::{
-    self, Answer, Caller, Known, Life, Lines, Opened, Service, SetAttr, Transport, Unmounter, WriteAt,
-    open_flag,
+use crate::export::{
+    Attr, Caller, DirLine, DirSink, Entry, Kind, Known, ROOT, Seek, SetAttr, SpaceInfo, Stability, Time,
 };
-use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
+use crate::fuse::{self, Answer, Opened, Service, Transport, Unmounter, WriteAt, open_flag};
 use admin::{Kstats, Namespace, Tunable, tunables};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -18,8 +17,6 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// The root of the mount.
-const ROOT: u64 = 1;
 /// Files that may be open at once.
 const OPEN_MAX: usize = 4096;
 /// How long after somebody has unmounted them they are mounted again.
@@ -233,14 +230,14 @@ impl Service for ControlFiles {
         };
         let number = self.number(&node);
         let entry = Entry { node: number, attr: self.attributes(number, &node) };
-        Ok(Some(Known { entry, name: Life::None, attr: Life::None }))
+        Ok(Some(Known { entry, name: Stability::Volatile, attr: Stability::Volatile }))
     }
 
-    fn attr(&self, node: u64, _: Option<u64>) -> Answer<(Attr, Life)> {
-        Ok((self.attributes(node, &self.node(node)?), Life::None))
+    fn attr(&self, node: u64, _: Option<u64>) -> Answer<(Attr, Stability)> {
+        Ok((self.attributes(node, &self.node(node)?), Stability::Volatile))
     }
 
-    fn set_attr(&self, _: &Caller, node: u64, _: &SetAttr) -> Answer<(Attr, Life)> {
+    fn set_attr(&self, _: &Caller, node: u64, _: &SetAttr) -> Answer<(Attr, Stability)> {
         // Writing to a file begins with cutting it off, which changes nothing of a number.
         match self.node(node)? {
             Node::Parameter(_) => self.attr(node, None),
@@ -284,15 +281,16 @@ impl Service for ControlFiles {
         if tunable.set(value) { Ok(()) } else { Err(Errno::INVAL) }
     }
 
-    fn read_dir(&self, node: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
+    fn read_dir(&self, node: u64, from: u64, sink: &mut dyn DirSink) -> Answer<()> {
         let children = self.children(&self.node(node)?)?;
         for (i, (name, child)) in
             children.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX))
         {
             let number = self.number(child);
             let attr = self.attributes(number, child);
-            let file = lines.wants_files().then_some((Entry { node: number, attr }, Life::None));
-            if !lines.line(number, Some(attr.kind), name.as_bytes(), i as u64 + 1, file) {
+            let file = sink.wants_attrs().then_some((Entry { node: number, attr }, Stability::Volatile));
+            let (kind, name, next) = (Some(attr.kind), name.as_bytes(), i as u64 + 1);
+            if !sink.line(&DirLine { node: number, kind, name, next, file }) {
                 break;
             }
         }

@@ -1,6 +1,6 @@
 //! Requests read from descriptors of `/dev/fuse`, replies written to them.
 //!
-//! `hall` has the threads.
+//! `thread_pool` has the threads.
 //!
 //! # What always holds
 //! - A thread has one request at a time: it reads it, answers it, reads the next.

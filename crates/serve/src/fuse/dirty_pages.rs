@@ -11,7 +11,7 @@
 //! - A mount that needs nothing of this has no thread for it.
 
 use super::notify::Notifier;
-use super::place;
+use crate::affinity;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -89,7 +89,7 @@ impl DirtyPages {
         let (thread, work) = channel();
         thread.send(job).ok()?;
         let (notifier, shared) = (Arc::clone(notifier), Arc::clone(&self.jobs));
-        place::spawn_anywhere("dirty-pages", move || serve(&notifier, &work, &shared)).ok()?;
+        affinity::spawn_anywhere("dirty-pages", move || serve(&notifier, &work, &shared)).ok()?;
         *jobs = Some(thread);
         Some(is_done)
     }

@@ -2,7 +2,8 @@
 //!
 //! `proto` is the protocol in bytes, `dispatch` goes from a request to its reply, and two transports bring
 //! the ones and take the others: `classic` reads and writes `/dev/fuse`, `ring` shares memory with the kernel over
-//! io_uring where it offers that. [`ViewService`] serves a read-only [`crate::FsView`].
+//! io_uring where it offers that. [`ViewService`] serves a read-only [`View`](crate::export::View),
+//! [`LiveService`] a file system that is open for writing.
 //!
 //! # What always holds
 //! - A mount is served until it is unmounted, by whomever; then all its threads end.
@@ -10,30 +11,34 @@
 //! - The protocol is spoken to kernels from Linux 5.4 on.
 //!
 //! # Threads
-//! Classic: those of `hall`, which serve all mounts; there may be more of them than processors because they wait for
+//! Classic: those of `thread_pool`, which serve all mounts; there may be more of them than processors because they wait for
 //! disks. Ring: several for each queue of a mount, until its end, for a bounded number of mounts that are busy (`rings`);
-//! what does not come through the ring comes to the hall.
+//! what does not come through the ring comes to that pool.
 
+mod cache_mode;
 mod classic;
 mod clone;
 pub(crate) mod connections;
 mod counters;
 pub(crate) mod dirty_pages;
 mod dispatch;
-mod hall;
+mod errno;
 mod interrupts;
+mod ioctl;
+mod live_service;
 mod mount;
 mod notify;
+mod open_files;
 mod pages;
-mod place;
 mod proto;
 mod ring;
 mod rings;
+mod seek;
 mod service;
+mod thread_pool;
 mod view_service;
 mod write_back;
 
-use hall::Served;
 use proto::input::Init;
 use rings::{Rings, Threads};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
@@ -42,18 +47,16 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use thread_pool::Served;
 
 pub use counters::FileCounters;
+pub use live_service::LiveService;
 pub use notify::Notifier;
-pub(crate) use place::spawn_anywhere;
 pub use proto::flag;
-pub use service::{
-    Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Opened, Service, SetAttr, WriteAt,
-    open_flag,
-};
+pub use service::{Answer, Opened, Service, WriteAt, open_flag};
 pub use view_service::{Reporter, ViewService};
 pub use write_back::write_back;
-pub(crate) use write_back::{is_answering, while_answering, write_back_beside};
+pub(crate) use write_back::{is_answering, write_back_beside};
 
 /// Most bytes of one write, and of one read.
 const MAX_WRITE: usize = 1 << 20;
@@ -257,13 +260,13 @@ fn start(
     // here.
     let device = if ring.is_empty() { Arc::clone(device) } else { Arc::new(clone::clone(device)?) };
     fcntl_setfl(&*device, OFlags::RDWR | OFlags::NONBLOCK)?;
-    let how = hall::How {
-        requests: if ring.is_empty() { hall::Requests::All } else { hall::Requests::Rest },
+    let how = thread_pool::How {
+        requests: if ring.is_empty() { thread_pool::Requests::All } else { thread_pool::Requests::Rest },
         threads: options.threads.unwrap_or_else(default_threads),
         gets_rings: options.transport == Transport::Best && !at_once,
         group: options.group,
     };
-    let served = hall::serve(service, device, how)?;
+    let served = thread_pool::serve(service, device, how)?;
     Ok((Waiter { ring, served }, agreed))
 }
 
@@ -419,7 +422,7 @@ impl Waiter {
             });
             return Ok(());
         }
-        spawn_anywhere("mount", move || told(self.wait())).map(drop)
+        crate::affinity::spawn_anywhere("mount", move || told(self.wait())).map(drop)
     }
 }
 

@@ -13,9 +13,9 @@
 
 use super::dispatch::{self, Request};
 use super::pages::Pages;
-use super::place;
 use super::proto::input::{Bytes, Header, fixed_len};
 use super::service::Service;
+use crate::affinity;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use std::io;
@@ -199,7 +199,7 @@ impl Seat {
     /// Takes part: requests of a processor are answered on it. Whoever asks then sleeps, and nobody has to wake another one up.
     /// The answer of the kernel is the first request, or at once why there will be none.
     pub(super) fn register(&mut self) -> io::Result<()> {
-        place::stay_at(self.queue);
+        affinity::stay_at(self.queue);
         self.submit(REGISTER, 0)?;
         self.ring.submit()?;
         self.first = self.ring.completion().next().map(|done| done.result());

@@ -18,9 +18,10 @@
 //!   to be busy for one.
 
 use super::dirty_pages::{Group, Member};
-use super::hall::Served;
 use super::service::Service;
-use super::{MAX_WRITE, clone, place, ring};
+use super::thread_pool::Served;
+use super::{MAX_WRITE, clone, ring};
+use crate::affinity;
 use crate::kernel_version::this_kernel;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -61,7 +62,7 @@ pub(super) fn join_elsewhere(threads: Threads, told: impl FnOnce(io::Result<()>)
     let work = Arc::new(Mutex::new(Some(move || told(join(threads)))));
     let take = |work: &Mutex<Option<_>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();
     let theirs = Arc::clone(&work);
-    let spawned = place::spawn_anywhere("mount", move || {
+    let spawned = affinity::spawn_anywhere("mount", move || {
         if let Some(work) = take(&theirs) {
             work();
         }
@@ -196,7 +197,7 @@ impl Load {
 /// A mount that is busy gets rings, by a thread of its own: nothing waits for that.
 pub(super) fn bring_to(served: &Arc<Served>) {
     let mount = Arc::clone(served);
-    let spawned = place::spawn_anywhere("fuse-rings", move || {
+    let spawned = affinity::spawn_anywhere("fuse-rings", move || {
         if let Err(why) = bring(&mount) {
             tracing::debug!(%why, "a busy mount gets no rings");
             mount.load().refused();

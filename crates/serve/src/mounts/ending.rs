@@ -36,7 +36,7 @@ impl Ended {
             return;
         }
         let ended = Arc::clone(self);
-        if crate::fuse::spawn_anywhere("mount-end", move || ended.work_for(pool)).is_err() {
+        if crate::affinity::spawn_anywhere("mount-end", move || ended.work_for(pool)).is_err() {
             // Without a thread for it, by this one.
             self.work_for(pool);
         }

@@ -25,14 +25,11 @@ mod kernel;
 mod mount;
 mod paused;
 mod record;
-mod service;
 mod users;
 mod walk;
 
-use crate::LiveService;
-use crate::fuse::{self, FileCounters, Service, Transport, ViewService};
-use crate::pool_view::PoolView;
-use crate::view::ViewError;
+use crate::export::{ExportError, LiveExport, LiveFs, PoolView};
+use crate::fuse::{self, FileCounters, LiveService, Service, Transport, ViewService};
 use admin::{
     AccessTimes, FileOps, MountError, MountOptions, Mounted, MountedByHand, Mounts, Suspended, Unmount,
 };
@@ -45,7 +42,6 @@ use paused::PausedMount;
 use record::ByHand;
 pub use record::Record;
 use rustix::io::Errno;
-use service::MountedFs;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -61,8 +57,6 @@ const LETTING_GO: Duration = Duration::from_secs(3);
 const DEAD_MAX: usize = 64;
 /// Where a mount shows its snapshots.
 const SNAPSHOT_DIR: &str = ".zfs/snapshot";
-/// The root of a mount.
-const ROOT: u64 = 1;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What these guard is whole between any two statements.
@@ -440,16 +434,17 @@ impl MountTable {
         }
     }
 
-    fn live(&self, writer: FilesystemWriter, options: &MountOptions) -> LiveService {
+    /// The file system that is exported for a mount with these options.
+    fn live(writer: FilesystemWriter, options: &MountOptions) -> LiveFs {
         let says = |name: &str| options.temporary.iter().any(|(known, _)| known == name);
         let times = (says("atime") || says("relatime")).then_some(match options.atime {
             AccessTimes::Never => files::AccessTimes::Never,
             AccessTimes::Relative => files::AccessTimes::Relative,
             AccessTimes::Always => files::AccessTimes::Always,
         });
-        let service = LiveService::new(writer, self.settings.writeback).with_access_times(times);
-        service.set_writable_anyway(is_made_writable(options));
-        if says("xattr") { service.without_user_xattrs() } else { service }
+        let live = LiveFs::new(writer).with_access_times(times);
+        live.set_writable_anyway(is_made_writable(options));
+        if says("xattr") { live.without_user_xattrs() } else { live }
     }
 
     /// Mounts a service and watches over its mount.
@@ -688,8 +683,9 @@ impl Mounts for MountTable {
         options: &MountOptions,
     ) -> Result<(), MountError> {
         let (_claim, _placing, place) = self.claim_free(dataset, at, options)?;
-        let live = self.live(FilesystemWriter::open_for_mount(pool, dataset)?, options);
-        let service = Arc::new(MountedFs::new(live, pool));
+        let live = MountTable::live(FilesystemWriter::open_for_mount(pool, dataset)?, options);
+        let export = Arc::new(LiveExport::with_snapshots(live));
+        let service = Arc::new(LiveService::new(export, self.settings.writeback).counted());
         let serves: Arc<dyn Service> = Arc::clone(&service) as _;
         self.start(dataset, &place, options, &serves, Behind::Live { pool: Arc::clone(pool), service })
     }
@@ -705,7 +701,7 @@ impl Mounts for MountTable {
         let view = PoolView::new(&pool.dataset(dataset)?, false)?;
         let posix_acl = view.has_posix_acls();
         let name = dataset.to_owned();
-        let reporter = move |node, error: &ViewError| {
+        let reporter = move |node, error: &ExportError| {
             tracing::error!(dataset = name, node, %error, "damage");
         };
         let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
@@ -770,7 +766,7 @@ impl Mounts for MountTable {
         }
         mount.set_options(options);
         if let Some((_, service)) = mount.live() {
-            service.set_writable_anyway(is_made_writable(options));
+            service.export().set_writable_anyway(is_made_writable(options));
         }
         Ok(())
     }
@@ -816,7 +812,7 @@ impl Mounts for MountTable {
     fn snapshots_changed(&self, dataset: &str) {
         let Some(mount) = self.inner.find(dataset) else { return };
         if let Some((_, service)) = mount.live() {
-            service.snapshots_changed(dataset);
+            service.export().snapshots_changed(dataset);
         }
         mount.forget_snapshots();
     }

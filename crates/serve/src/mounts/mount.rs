@@ -6,11 +6,11 @@
 //! - A connection is ended only while its device has the number by which it is named: numbers are given to others at once.
 
 use super::kernel;
-use super::service::MountedFs;
 use super::walk::Place;
-use super::{LOOK_EVERY, ROOT, interrupted, is_root, lock, refused};
-use crate::fuse::{self, Notifier};
-use crate::pool_view::SNAPSHOTS;
+use super::{LOOK_EVERY, interrupted, is_root, lock, refused};
+use crate::affinity::spawn_anywhere;
+use crate::export::{ROOT, SNAPSHOTS};
+use crate::fuse::{self, LiveService, Notifier};
 use admin::{MountError, MountOptions, Mounted};
 use cenote::{LivePool, interrupt};
 use format::PoolGuid;
@@ -68,7 +68,7 @@ pub(super) struct Mount {
 /// What stands behind a mount.
 pub(super) enum Behind {
     /// A file system of a pool that is open for writing.
-    Live { pool: Arc<LivePool>, service: Arc<MountedFs> },
+    Live { pool: Arc<LivePool>, service: Arc<LiveService> },
     /// One of a pool that is only read, which has this guid.
     View { pool: PoolGuid },
 }
@@ -245,13 +245,13 @@ impl Mount {
     /// Lets go of the dataset. Whether everything that was written to it is on disk.
     pub(super) fn close(&self) -> bool {
         match &self.behind {
-            Behind::Live { service, .. } => service.end(),
+            Behind::Live { service, .. } => service.export().end(),
             Behind::View { .. } => true,
         }
     }
 
     /// What answers, if it can be changed.
-    pub(super) fn live(&self) -> Option<(&Arc<LivePool>, &Arc<MountedFs>)> {
+    pub(super) fn live(&self) -> Option<(&Arc<LivePool>, &Arc<LiveService>)> {
         match &self.behind {
             Behind::Live { pool, service } => Some((pool, service)),
             Behind::View { .. } => None,
@@ -299,7 +299,7 @@ impl Mount {
     ) -> Result<Receiver<Result<(), MountError>>, MountError> {
         let (tell, told) = std::sync::mpsc::channel();
         let mount = Arc::clone(self);
-        let spawned = fuse::spawn_anywhere("write-back", move || {
+        let spawned = spawn_anywhere("write-back", move || {
             let _ = tell.send(mount.write_back_beside(own));
         });
         spawned.map(|_| told).map_err(|error| refused(&error))
@@ -376,6 +376,6 @@ impl Mount {
             }
             mount.shrink(flags);
         };
-        fuse::spawn_anywhere("forget", forget).map(|thread| (thread, told))
+        spawn_anywhere("forget", forget).map(|thread| (thread, told))
     }
 }

@@ -20,9 +20,9 @@
 
 use super::classic::{Desk, Next};
 use super::dirty_pages::{self, Member};
-use super::place;
 use super::rings::{self, Load, Threads};
 use super::service::Service;
+use crate::affinity;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -218,7 +218,7 @@ impl Hall {
         });
         let keeper = Arc::clone(&hall);
         // Before any other: it sees to it when there are none.
-        place::spawn_anywhere("fuse-keeper", move || keeper.keep())?;
+        affinity::spawn_anywhere("fuse-keeper", move || keeper.keep())?;
         Ok(hall)
     }
 
@@ -233,7 +233,7 @@ impl Hall {
         }
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let hall = Arc::clone(self);
-        let started = Desk::new().and_then(|desk| place::spawn_anywhere("fuse", move || hall.run(desk)));
+        let started = Desk::new().and_then(|desk| affinity::spawn_anywhere("fuse", move || hall.run(desk)));
         started.map(drop).inspect_err(|_| {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             *lock(&self.alive) -= 1;
@@ -551,9 +551,9 @@ impl std::fmt::Debug for Served {
 #[cfg(test)]
 mod tests {
     use super::super::proto::op;
-    use super::super::service::{Answer, Caller, Known, Life, Lines};
+    use super::super::service::Answer;
     use super::*;
-    use crate::view::{Attr, Seek, SpaceInfo};
+    use crate::export::{Attr, Caller, DirSink, Known, Seek, SpaceInfo, Stability};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     /// Answers about the name `first` after it was asked for `second`.
@@ -576,7 +576,7 @@ mod tests {
             if *came { Ok(None) } else { Err(Errno::TIMEDOUT) }
         }
 
-        fn attr(&self, _: u64, _: Option<u64>) -> Answer<(Attr, Life)> {
+        fn attr(&self, _: u64, _: Option<u64>) -> Answer<(Attr, Stability)> {
             Err(Errno::NOSYS)
         }
 
@@ -588,7 +588,7 @@ mod tests {
             Err(Errno::NOSYS)
         }
 
-        fn read_dir(&self, _: u64, _: u64, _: &mut dyn Lines) -> Answer<()> {
+        fn read_dir(&self, _: u64, _: u64, _: &mut dyn DirSink) -> Answer<()> {
             Err(Errno::NOSYS)
         }
 
