@@ -11,7 +11,7 @@
 //! - Where the client keeps what programs write ([`WriteSource::ClientCache`]), sizes and times of files are its own: what it
 //!   sends is taken as it is.
 //!
-//! Tests: `tests/posix`.
+//! Tests: `tests/it/posix`.
 
 use super::attr_map::{END, attr, cookie, cursor};
 use super::caller::Caller;
