@@ -1,7 +1,9 @@
-//! Access rules of changing files that the server enforces, because its clients do not, or say too little for it.
+//! Access rules of changing files that the server enforces, because its clients do not, or say too little for
+//! it.
 //!
-//! A client checks permission bits and access control lists (the kernel does so for its mounts). What is left here are
-//! set-id bits and capabilities, which a change of the contents takes away, and flags that bind everybody.
+//! A client checks permission bits and access control lists (the kernel does so for its mounts). What is left
+//! here are set-id bits and capabilities, which a change of the contents takes away, and flags that bind
+//! everybody.
 
 use super::caller::{Caller, Capability};
 use super::error::{Answer, ExportError};
@@ -17,8 +19,8 @@ const SET_GID: u32 = 0o2000;
 const CAPABILITIES: &[u8] = b"security.capability";
 const GROUP_EXECUTES: u32 = 0o0010;
 
-/// Whether a file has a set-group-id bit but its group cannot execute it. Such a bit goes only if the caller that changes the
-/// file is not in that group.
+/// Whether a file has a set-group-id bit but its group cannot execute it. Such a bit goes only if the caller
+/// that changes the file is not in that group.
 fn is_bare_set_gid(attrs: &Attrs) -> bool {
     FileKind::from_mode(attrs.mode) == Some(FileKind::Regular)
         && attrs.mode & (SET_GID | GROUP_EXECUTES) == SET_GID
@@ -42,7 +44,8 @@ pub(crate) fn is_bare(new: &SetAttr) -> bool {
 }
 
 impl LiveFs {
-    /// Clears the set-id bits that the caller may not keep, after a change for which the client has not said which go.
+    /// Clears the set-id bits that the caller may not keep, after a change for which the client has not said
+    /// which go.
     pub(crate) fn drop_set_ids(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
         if caller.uid == 0 {
             return Ok(());
@@ -52,17 +55,17 @@ impl LiveFs {
         if mode == attrs.mode { Ok(()) } else { self.set_mode(id, mode) }
     }
 
-    /// Clears set-id bits and capabilities before the contents are changed past the client's cache. For changes through its
-    /// cache the client does that by itself.
+    /// Clears set-id bits and capabilities before the contents are changed past the client's cache. For
+    /// changes through its cache the client does that by itself.
     pub(crate) fn take_back_rights(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
         self.drop_set_ids(caller, id)?;
         self.drop_capabilities(id)
     }
 
-    /// Prepares a write past the client's cache. The file lent no rights when it was opened for that, but may since. A client
-    /// remembers set-id bits until it asks again, and a program that it starts meanwhile would have them with the new
-    /// contents: a caller that may not keep them is refused, and writes by another descriptor, which is opened now. For
-    /// capabilities the client asks each time.
+    /// Prepares a write past the client's cache. The file lent no rights when it was opened for that, but may
+    /// since. A client remembers set-id bits until it asks again, and a program that it starts meanwhile
+    /// would have them with the new contents: a caller that may not keep them is refused, and writes by
+    /// another descriptor, which is opened now. For capabilities the client asks each time.
     ///
     /// # Errors
     /// [`ExportError::LendsRights`] for such a caller.
@@ -92,8 +95,8 @@ impl LiveFs {
         Ok(())
     }
 
-    /// The mode after a `chown` that names neither a user nor a group: by the owner, or root, it counts as a change of owner.
-    /// `None` if the mode stays.
+    /// The mode after a `chown` that names neither a user nor a group: by the owner, or root, it counts as a
+    /// change of owner. `None` if the mode stays.
     pub(crate) fn mode_after_chown(&self, caller: &Caller, id: ObjectId) -> Answer<Option<u32>> {
         let attrs = self.fs().attrs(id)?;
         let is_regular = FileKind::from_mode(attrs.mode) != Some(FileKind::Directory);
@@ -111,8 +114,8 @@ impl LiveFs {
         if flags & FLAG_APPENDONLY == 0 { Ok(()) } else { Err(ExportError::NotPermitted) }
     }
 
-    /// Checks that there is room for `len` bytes of a file, as far as it does not have them already. No room is reserved, but a
-    /// caller that asks for more than there is gets an error.
+    /// Checks that there is room for `len` bytes of a file, as far as it does not have them already. No room
+    /// is reserved, but a caller that asks for more than there is gets an error.
     pub(crate) fn check_room(&self, id: ObjectId, len: u64) -> Answer<()> {
         let taken = self.fs().stat(id)?.blocks_512.saturating_mul(512);
         let wanted = len.saturating_sub(taken);
@@ -123,8 +126,8 @@ impl LiveFs {
         if fits { Ok(()) } else { Err(ExportError::NoSpace) }
     }
 
-    /// Checks that the caller may change these flags: the owner changes flags, and only a caller with the capability for
-    /// it those that bind everybody.
+    /// Checks that the caller may change these flags: the owner changes flags, and only a caller with the
+    /// capability for it those that bind everybody.
     pub(crate) fn check_flags(&self, caller: &Caller, attrs: &Attrs, changed: u64) -> Answer<()> {
         let binds = changed & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0;
         let is_owner = caller.uid == attrs.posix_uid() || caller.has(Capability::Fowner);

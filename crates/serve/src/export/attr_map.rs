@@ -1,7 +1,7 @@
 //! Attributes and directory cookies, as every export shows them.
 //!
-//! Cookies: 0 is the start, 1 to [`ENTRIES`] follow the lines before the entries (`.`, `..`, `.zfs`), then comes
-//! the cursor after each entry, which is stateless.
+//! Cookies: 0 is the start, 1 to [`ENTRIES`] follow the lines before the entries (`.`, `..`, `.zfs`), then
+//! comes the cursor after each entry, which is stateless.
 
 use super::types::{Attr, Kind};
 use cenote::Node;

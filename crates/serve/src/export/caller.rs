@@ -1,11 +1,11 @@
-//! Who makes a call: user, groups and capabilities.
+//! The caller of an operation: user, groups and capabilities.
 //!
-//! A request carries a user and one group. Further groups and capabilities are read from `/proc` when they are needed,
-//! by the thread that waits for the answer.
+//! A request carries a user and one group. Further groups and capabilities are read from `/proc` when they
+//! are needed, by the thread that waits for the answer.
 //!
 //! # What always holds
-//! - The thread waits for the answer, so it is there to be looked at. Of a thread that this process cannot see, the
-//!   numbers in the request are all that is known.
+//! - The thread waits for the answer, so it is there to be looked at. Of a thread that this process cannot
+//!   see, the numbers in the request are all that is known.
 //! - A capability counts in the user namespace of this process only.
 
 /// The caller of an operation.
@@ -15,7 +15,8 @@ pub struct Caller {
     pub uid: u32,
     /// Id of the first group.
     pub gid: u32,
-    /// Thread of this machine that waits for the answer; 0 if there is none, or if the call has no program behind it.
+    /// Thread of this machine that waits for the answer; 0 if there is none, or if the call has no program
+    /// behind it.
     pub pid: u32,
     /// Permission bits that files which it makes do not get.
     pub umask: u32,

@@ -1,22 +1,24 @@
-//! Node numbers: which nodes a client knows, how often it was told of each, and which file each one stands for.
+//! Node numbers: which nodes a client knows, how often it was told of each, and which file each one stands
+//! for.
 //!
 //! # Numbers
-//! A node is the number of an object in its low 48 bits, and a slot above: 0 for the file system itself, else a snapshot
-//! (`snapshots`, `pool_view`). Where a client still knows another file that had this number, which happens when
-//! the contents of the file system were replaced (a rollback), the highest bit and the 15 bits above the object tell
-//! the two apart.
+//! A node is the number of an object in its low 48 bits, and a slot above: 0 for the file system itself, else
+//! a snapshot (`snapshots`, `pool_view`). Where a client still knows another file that had this number, which
+//! happens when the contents of the file system were replaced (a rollback), the highest bit and the 15 bits
+//! above the object tell the two apart.
 //!
 //! # What always holds
-//! - As long as a client knows a node it stands for one file: an object in one generation. What the client remembers of
-//!   it and what it sends about it late is never taken for another file.
-//! - A client knows a node as long as it was told of it more often than it has forgotten it. It may forget a node while
-//!   an answer that names the node is on its way, so both sides count.
+//! - As long as a client knows a node it stands for one file: an object in one generation. What the client
+//!   remembers of it and what it sends about it late is never taken for another file.
+//! - A client knows a node as long as it was told of it more often than it has forgotten it. It may forget a
+//!   node while an answer that names the node is on its way, so both sides count.
 //! - No lock is held while a file is looked at.
 
+use admin::sync::lock;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 16;
 /// The object number takes the bits below, a slot those from here on.
@@ -55,7 +57,7 @@ struct Known {
 
 #[derive(Default)]
 struct Shard {
-    /// By node.
+    /// What is recorded of each node.
     known: HashMap<u64, Known>,
     /// By object: its nodes other than the object's own number.
     later: HashMap<u64, Vec<u64>>,
@@ -97,7 +99,7 @@ pub(crate) struct NodeTable {
 impl NodeTable {
     fn shard(&self, object: u64) -> MutexGuard<'_, Shard> {
         // What these guard is whole between any two statements.
-        self.shards[object as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[object as usize % SHARDS])
     }
 
     /// Counts that the client is told of a file, and returns the node of the file.
@@ -120,8 +122,8 @@ impl NodeTable {
         node
     }
 
-    /// Counts that the client has forgotten a node `count` times. Returns the generation of the file if the client no
-    /// longer knows it.
+    /// Counts that the client has forgotten a node `count` times. Returns the generation of the file if the
+    /// client no longer knows it.
     pub(crate) fn forget(&self, node: u64, count: u64) -> Option<u64> {
         let mut shard = self.shard(object_of(node));
         let known = shard.known.get_mut(&node)?;
@@ -182,10 +184,8 @@ impl NodeTable {
 
     /// All nodes that the client knows.
     pub(crate) fn nodes(&self) -> Vec<u64> {
-        let lock = |shard: &Mutex<Shard>| -> Vec<u64> {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).known.keys().copied().collect()
-        };
-        self.shards.iter().flat_map(lock).collect()
+        let of_shard = |shard: &Mutex<Shard>| -> Vec<u64> { lock(shard).known.keys().copied().collect() };
+        self.shards.iter().flat_map(of_shard).collect()
     }
 }
 

@@ -1,15 +1,17 @@
 //! A file system that is open for writing, as it is exported: operations by node, for one client that caches.
 //!
 //! # What always holds
-//! - A node is the number of an object (see `identity`); [`ROOT`], which no file has, is the root. The client checks
-//!   permissions (FUSE: `default_permissions`), so the operations here trust it; what it cannot know is in `access`.
-//! - Everything changes through the client, so names and attributes are [`Stability::Stable`]. A caller that changes the
-//!   file system by another way tells the client.
+//! - A node is the number of an object (see `identity`); [`ROOT`], which no file has, is the root. The client
+//!   checks permissions (FUSE: `default_permissions`), so the operations here trust it; what it cannot know
+//!   is in `access`.
+//! - Everything changes through the client, so names and attributes are [`Stability::Stable`]. A caller that
+//!   changes the file system by another way tells the client.
 //! - A file whose last name goes is kept until the client forgets it (`unlinked`).
-//! - Attributes of a file with set-id bits are [`Stability::Volatile`]: a client must not believe in bits that are gone.
+//! - Attributes of a file with set-id bits are [`Stability::Volatile`]: a client must not believe in bits
+//!   that are gone.
 //! - A change is acknowledged when it is made; with `sync=always`, when it is durable.
-//! - Where the client keeps what programs write ([`WriteSource::ClientCache`]), sizes and times of files are its own: what it
-//!   sends is taken as it is.
+//! - Where the client keeps what programs write ([`WriteSource::ClientCache`]), sizes and times of files are
+//!   its own: what it sends is taken as it is.
 //!
 //! Tests: `tests/it/posix`.
 
@@ -112,8 +114,8 @@ impl LiveFs {
         &self.nodes
     }
 
-    /// Leaves the unlinked files that the client knows to the next opening of the file system, which does not free them
-    /// before it was told to; returns which they are.
+    /// Leaves the unlinked files that the client knows to the next opening of the file system, which does not
+    /// free them before it was told to; returns which they are.
     pub(crate) fn leave_unlinked(&self) -> Vec<FileId> {
         self.unlinked.leave()
     }
@@ -148,7 +150,8 @@ impl LiveFs {
         node != ROOT && self.nodes.is_lost(node, now)
     }
 
-    /// An error for the names of extended attributes that are hidden, and of access control lists that do not count.
+    /// An error for the names of extended attributes that are hidden, and of access control lists that do not
+    /// count.
     fn check_hidden(&self, name: &[u8]) -> Answer<()> {
         let is_hidden = (self.hides_user_xattrs && name.starts_with(USER))
             || (is_acl(name) && !self.fs().options().posix_acls);
@@ -160,7 +163,8 @@ impl LiveFs {
         &self.writer
     }
 
-    /// Updates the access time of a file, as the property or the mount says. A failure is no failure of the read.
+    /// Updates the access time of a file, as the property or the mount says. A failure is no failure of the
+    /// read.
     fn accessed(&self, id: ObjectId) {
         let _ = match self.access_times {
             Some(rule) => self.fs().accessed_by(id, rule),
@@ -182,7 +186,8 @@ impl LiveFs {
         self.writer.fs()
     }
 
-    /// Prepares a change of a file by a call before which not every client takes back the rights that the file lends.
+    /// Prepares a change of a file by a call before which not every client takes back the rights that the
+    /// file lends.
     pub(super) fn before_change(&self, caller: &Caller, node: u64) -> Answer<()> {
         self.take_back_rights(caller, self.id(node))
     }
@@ -228,8 +233,8 @@ impl LiveFs {
         Known { entry: Entry { node, attr }, name: self.name_stability(), attr: stability }
     }
 
-    /// A file, or the directory above, that a client knows from long ago by its number: a server of NFS, or a program that opens
-    /// files by handles. The client compares generations.
+    /// A file, or the directory above, that a client knows from long ago by its number: a server of NFS, or a
+    /// program that opens files by handles. The client compares generations.
     fn by_handle(&self, node: u64, name: &[u8]) -> Answer<Known> {
         let attrs = self.fs().attrs(self.id(node))?;
         if attrs.is_xattr() {
@@ -239,8 +244,8 @@ impl LiveFs {
         self.known(id)
     }
 
-    /// Whether names, also those that are not there, stay what they are. Where several spellings are one name, a change of one
-    /// concerns others that the client cannot know.
+    /// Whether names, also those that are not there, stay what they are. Where several spellings are one
+    /// name, a change of one concerns others that the client cannot know.
     pub(crate) fn name_stability(&self) -> Stability {
         let reader = self.fs().reader();
         let is_exact =
@@ -255,8 +260,9 @@ impl LiveFs {
         }
     }
 
-    /// Makes a change, and tries it again after the next txg if it finds no room while there are unlinked files: the client tells
-    /// only some time after the removal of the last name that it has forgotten a file.
+    /// Makes a change, and tries it again after the next txg if it finds no room while there are unlinked
+    /// files: the client tells only some time after the removal of the last name that it has forgotten a
+    /// file.
     fn when_removals_are_known(&self, change: impl Fn() -> Result<(), ZplError>) -> Result<(), ZplError> {
         let is_full = |error: &ZplError| {
             matches!(error, ZplError::Begin(BeginError::NoSpace(_) | BeginError::Quota(_)))
@@ -524,8 +530,9 @@ impl LiveFs {
         }
         // A line cannot say that its name is good for now only.
         let wants_attrs = sink.wants_attrs() && self.name_stability() == Stability::Stable;
-        // A program that changes a directory waits in the kernel for the replies to those that list it, and often longer than for
-        // one: so nothing is read that does not fit, and what is read takes no memory of its own.
+        // A program that changes a directory waits in the kernel for the replies to those that list it, and
+        // often longer than for one: so nothing is read that does not fit, and what is read takes no memory
+        // of its own.
         let mut left = sink.room();
         let mut takes = |name: usize| {
             let len = sink.len_of(name);
@@ -631,7 +638,8 @@ impl LiveFs {
         self.settled(id)
     }
 
-    /// Copies a range within the file system, by sharing blocks where that is possible; returns how many bytes.
+    /// Copies a range within the file system, by sharing blocks where that is possible; returns how many
+    /// bytes.
     pub(super) fn copy_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
         let (from, to) = (self.id(range.from), self.id(range.to));
         self.take_back_rights(caller, to)?;
@@ -678,8 +686,8 @@ impl LiveFs {
     }
 }
 
-/// Copies `len` bytes in chunks; returns how many were copied. `step` copies one chunk at a position with a buffer of its
-/// size, and returns its bytes: 0 ends the copy, and so does an error after the first chunk.
+/// Copies `len` bytes in chunks; returns how many were copied. `step` copies one chunk at a position with a
+/// buffer of its size, and returns its bytes: 0 ends the copy, and so does an error after the first chunk.
 pub(super) fn copy_chunks(len: u64, mut step: impl FnMut(u64, &mut [u8]) -> Answer<usize>) -> Answer<u64> {
     let mut buf = vec![0; COPY_CHUNK.min(usize::try_from(len).unwrap_or(COPY_CHUNK))];
     let mut done = 0;

@@ -1,12 +1,12 @@
-//! A file system that is open for writing, exported with its snapshots in `.zfs`, whose contents can be replaced under
-//! its clients.
+//! A file system that is open for writing, exported with its snapshots in `.zfs`, whose contents can be
+//! replaced under its clients.
 //!
 //! # What always holds
-//! - Contents are replaced in this order: the nodes that the client knows stand for the files that they stood for, or
-//!   for none (`identity`); the client is told that no name is what it was, which waits for nothing; calls about files
-//!   are answered again, since the client may hold their pages until then; the client forgets all attributes and pages;
-//!   at last calls about names are answered. What the client kept of pages that programs had written is of before, and
-//!   goes with that.
+//! - Contents are replaced in this order: the nodes that the client knows stand for the files that they stood
+//!   for, or for none (`identity`); the client is told that no name is what it was, which waits for nothing;
+//!   calls about files are answered again, since the client may hold their pages until then; the client
+//!   forgets all attributes and pages; at last calls about names are answered. What the client kept of pages
+//!   that programs had written is of before, and goes with that.
 //! - A file that is open while its file system is replaced, and is another one or none afterwards, answers
 //!   [`ExportError::Stale`] until the client has let go of it.
 //! - Nodes of `snapshots` never reach the file system, and its nodes never those.
@@ -68,8 +68,8 @@ impl LiveExport {
         self.contents.pause()
     }
 
-    /// Goes on with other contents than before. `tell` tells the client what waits for nothing, then calls about files are
-    /// answered. Nothing happens if the export has ended.
+    /// Goes on with other contents than before. `tell` tells the client what waits for nothing, then calls
+    /// about files are answered. Nothing happens if the export has ended.
     pub(crate) fn enter(&self, live: LiveFs, tell: impl FnOnce()) {
         self.nodes.replaced();
         let live = live.with_nodes(&self.nodes);
@@ -78,8 +78,8 @@ impl LiveExport {
         self.contents.resume(State::Entering(Box::new(live)));
     }
 
-    /// Goes on with the contents of before and these unlinked files; all that the client knows of them holds. Nothing happens if the
-    /// export has ended.
+    /// Goes on with the contents of before and these unlinked files; all that the client knows of them holds.
+    /// Nothing happens if the export has ended.
     pub(crate) fn resume(&self, live: LiveFs, unlinked: &[FileId]) {
         let live = live.with_nodes(&self.nodes);
         live.keep_unlinked(unlinked);
@@ -462,8 +462,8 @@ impl LiveExport {
         self.change(node, |live| live.remove_xattr(node, name))
     }
 
-    /// Searches for data or a hole in what has arrived here. With `client_has_size` only the client knows where the file
-    /// ends.
+    /// Searches for data or a hole in what has arrived here. With `client_has_size` only the client knows
+    /// where the file ends.
     pub(crate) fn find(&self, node: u64, offset: u64, what: Seek, client_has_size: bool) -> Answer<Found> {
         match self.zfs(node) {
             Some(zfs) => {

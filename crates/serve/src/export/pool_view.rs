@@ -1,14 +1,14 @@
-//! A dataset as it is mounted: its files, its snapshots below `.zfs/snapshot`, and, when asked, the
+//! A read-only view of a dataset: its files, its snapshots below `.zfs/snapshot`, and, when asked, the
 //! file systems below it as directories of their names.
 //!
 //! # Numbers
 //! A node is an object number in its low 48 bits and a slot above. Slot 0 is the dataset that is
-//! mounted; each snapshot and child file system gets the next slot when somebody first goes into
-//! it, and keeps it, so that tar and rsync never take two versions of a file for one. Object 1 of
+//! exported; each snapshot and child file system gets the next slot when it is first looked up,
+//! and keeps it, so that tar and rsync never take two versions of a file for one. Object 1 of
 //! a slot, which is no file of any file system, stands for its root directory, whatever number
-//! that has: FUSE wants the root of a mount to be 1. The number shown for it is the real one.
+//! that has: clients want the root of an export to be 1. The inode number shown for it is the real one.
 //!
-//! # Positions in a directory
+//! # Cookies of a directory
 //! 0 `.`, 1 `..`, 2 `.zfs` where it is visible, `ENTRIES` the entries from the start, then the
 //! cursor after each entry, which is stateless. Child file systems come first, from `CHILDREN` on.
 //!
@@ -16,8 +16,9 @@
 //! - Listing `.zfs/snapshot` opens no snapshot.
 //! - Open file systems and decoded files are kept up to a bound, and decoded again beyond it.
 
+use admin::sync::{self, lock};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use cenote::copy::source::{child_filesystems, setting};
 use cenote::{Dataset, Error, Filesystem, Node};
@@ -97,10 +98,6 @@ fn from_error(error: Error) -> ExportError {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl PoolView {
     /// A view of `dataset`, with the file systems below it if `nested`.
     ///
@@ -124,7 +121,7 @@ impl PoolView {
         self.split(ROOT).map(|(slot, _)| slot.dataset.name().to_owned()).unwrap_or_default()
     }
 
-    /// The kernel is to evaluate POSIX ACLs: the dataset's `acltype` says so.
+    /// Whether the client is to evaluate POSIX ACLs: the dataset's `acltype` says so.
     #[must_use]
     pub fn has_posix_acls(&self) -> bool {
         const POSIX: u64 = 1;
@@ -135,10 +132,10 @@ impl PoolView {
     fn slot_for(&self, dataset: &Dataset, above: u64) -> Result<Arc<Slot>, ExportError> {
         let known =
             |slots: &Slots| slots.by_name.get(dataset.name()).and_then(|&i| slots.all.get(i)).cloned();
-        if let Some(slot) = known(&self.slots.read().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(slot) = known(&sync::read(&self.slots)) {
             return Ok(slot);
         }
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = sync::write(&self.slots);
         if let Some(slot) = known(&slots) {
             return Ok(slot);
         }
@@ -161,7 +158,7 @@ impl PoolView {
 
     fn split(&self, node: u64) -> Result<(Arc<Slot>, u64), ExportError> {
         let index = (node >> SLOT_SHIFT) as usize;
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = sync::read(&self.slots);
         let slot = slots.all.get(index).cloned().ok_or(ExportError::Stale)?;
         Ok((slot, node & OBJECT_MASK))
     }
@@ -431,7 +428,7 @@ impl PoolView {
             let snapshot = match self.snapshot_slot(slot, name) {
                 Ok(snapshot) => snapshot,
                 Err(ExportError::TooMany) => return Err(ExportError::TooMany),
-                // Damage of one snapshot; whoever goes there hears of it.
+                // Damage of one snapshot; a program that goes there gets the error.
                 Err(_) => continue,
             };
             let (node, name) = (snapshot.node(ROOT), name.clone().into_bytes());

@@ -1,10 +1,10 @@
 //! The contents of an export, which can be taken away and replaced while clients use it.
 //!
 //! # What always holds
-//! - While the contents are taken away, calls wait, as long as their callers do; nothing of the file system is in use,
-//!   so that it can be rolled back.
-//! - After other contents were put in, calls about files are answered first, and calls about names only once the client
-//!   has forgotten what it knew ([`Contents::entered`]).
+//! - While the contents are taken away, calls wait, as long as their callers do; nothing of the file system
+//!   is in use, so that it can be rolled back.
+//! - After other contents were put in, calls about files are answered first, and calls about names only once
+//!   the client has forgotten what it knew ([`Contents::entered`]).
 //! - When the export has ended, every call is an error: no caller waits for ever.
 //!
 //! # Order
@@ -13,6 +13,7 @@
 
 use super::error::{Answer, ExportError};
 use super::live::LiveFs;
+use admin::sync::{self, lock};
 use cenote::{LivePool, interrupt};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
@@ -84,10 +85,12 @@ impl Contents {
         }
     }
 
-    /// Takes the contents away when no call uses them; calls that come meanwhile wait. `None`: the export has ended.
+    /// Takes the contents away when no call uses them; calls that come meanwhile wait. `None`: the export has
+    /// ended.
     ///
     /// # Errors
-    /// [`ExportError::Interrupted`] if the caller waits no longer ([`cenote::interrupt`]); then nothing has changed.
+    /// [`ExportError::Interrupted`] if the caller waits no longer ([`cenote::interrupt`]); then nothing has
+    /// changed.
     pub(super) fn pause(&self) -> Answer<Option<LiveFs>> {
         self.is_wanted.store(true, Ordering::Release);
         let mut nap = NAP_MIN;
@@ -135,7 +138,7 @@ impl Contents {
     /// Goes on after a pause. Nothing happens if the export has ended.
     pub(super) fn resume(&self, new: State) {
         {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = sync::write(&self.state);
             if matches!(*state, State::Paused) {
                 *state = new;
             }
@@ -146,7 +149,7 @@ impl Contents {
     /// Answers calls about names, too: the client has forgotten the contents of before.
     pub(super) fn entered(&self) {
         {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = sync::write(&self.state);
             *state = match std::mem::replace(&mut *state, State::Paused) {
                 State::Entering(live) => State::Serving(live),
                 other => other,
@@ -158,7 +161,7 @@ impl Contents {
     /// Ends the export, and returns the contents if it had any.
     pub(super) fn end(&self) -> Option<LiveFs> {
         let old = {
-            let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+            let mut state = sync::write(&self.state);
             std::mem::replace(&mut *state, State::Ended)
         };
         self.wake();
@@ -166,11 +169,12 @@ impl Contents {
     }
 
     fn wake(&self) {
-        let _waiters_look = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let _waiters_look = lock(&self.changes);
         self.changed.notify_all();
     }
 
-    /// Calls `ask` with the contents once they are there; the flag says whether the client is still forgetting others.
+    /// Calls `ask` with the contents once they are there; the flag says whether the client is still
+    /// forgetting others.
     pub(super) fn ask<T>(&self, about: About, ask: impl FnOnce(&LiveFs, bool) -> Answer<T>) -> Answer<T> {
         loop {
             match self.now().as_deref() {
@@ -193,7 +197,7 @@ impl Contents {
 
     /// Waits until the contents can be asked; an error if the caller waits no longer.
     fn wait(&self, about: About) -> Answer<()> {
-        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changes = lock(&self.changes);
         while self.waits(about) {
             if interrupt::ends(self.is_suspended()) {
                 return Err(ExportError::Interrupted);
@@ -207,7 +211,7 @@ impl Contents {
 
     /// Calls `tell` with the contents, without a wait for others to come back. `false`: there are none.
     pub(super) fn tell(&self, tell: impl FnOnce(&LiveFs)) -> bool {
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = sync::read(&self.state);
         state.get().map(tell).is_some()
     }
 

@@ -1,8 +1,8 @@
 //! Searching for data and holes in a file whose client may have dirty pages of it.
 //!
 //! # What always holds
-//! - What is found here is right for the contents that have arrived. A hole may have become data in the client's cache,
-//!   so a search also tells which hole it relied on ([`Found::hole`]).
+//! - What is found here is right for the contents that have arrived. A hole may have become data in the
+//!   client's cache, so a search also tells which hole it relied on ([`Found::hole`]).
 
 use super::error::Answer;
 use super::types::Seek;
@@ -29,7 +29,8 @@ pub(crate) struct Hole {
     pub(crate) to: Option<u64>,
 }
 
-/// Searches a file for data or a hole from `offset` on. With `client_has_size` only the client knows where the file ends.
+/// Searches a file for data or a hole from `offset` on. With `client_has_size` only the client knows where
+/// the file ends.
 pub(super) fn find(fs: &Fs, id: ObjectId, offset: u64, what: Seek, client_has_size: bool) -> Answer<Found> {
     let size = fs.attrs(id)?.size;
     let end = if client_has_size { None } else { Some(size) };
@@ -51,8 +52,8 @@ pub(super) fn find(fs: &Fs, id: ObjectId, offset: u64, what: Seek, client_has_si
     })
 }
 
-/// The first hole from `offset` on, and the data behind it. Both are searched for one after the other: a write in between
-/// may leave no hole, and then the next one is searched for.
+/// The first hole from `offset` on, and the data behind it. Both are searched for one after the other: a
+/// write in between may leave no hole, and then the next one is searched for.
 fn find_hole(
     offset: u64,
     mut next_hole: impl FnMut(u64) -> Answer<Option<u64>>,

@@ -1,19 +1,20 @@
-//! `.zfs` in a file system that is mounted for writing: its snapshots, as directories, and nothing else of use.
+//! `.zfs` in a file system that is open for writing: its snapshots as directories, which can be made, renamed
+//! and destroyed there.
 //!
 //! # Numbers
-//! A node is an object number in its low 48 bits and a slot above. Slot 0 is the file system itself; each snapshot gets
-//! a slot when somebody first looks at it, and keeps it, also when it is renamed: so
-//! no program takes two versions of a file for one. Another snapshot gets the slot of one that was destroyed when the kernel
-//! has forgotten all files of that one. In slot 0 the highest numbers, which no file has, are `.zfs` and
-//! what is in it.
+//! A node is an object number in its low 48 bits and a slot above. Slot 0 is the file system itself; each
+//! snapshot gets a slot when it is first looked up, and keeps it, also when it is renamed: so no program
+//! takes two versions of a file for one. Another snapshot gets the slot of one that was destroyed when the
+//! client has forgotten all files of that one. In slot 0 the highest numbers, which no file has, are `.zfs`
+//! and what is in it.
 //!
 //! # What always holds
 //! - Listing `.zfs/snapshot` opens no snapshot.
 //! - A snapshot is known by its object and its guid: numbers of objects come again.
-//! - The kernel asks each time that a name in `.zfs` is looked up, because snapshots come and go by other ways.
-//!   Listings it remembers, and is told when they are old (see `mounts`).
-//! - A snapshot that was destroyed answers nothing any more, whoever stands in it.
-//! - Whoever may take snapshots by name may do so here, if the administrator allows that at all.
+//! - Names in `.zfs` are [`Stability::Volatile`], because snapshots come and go by other ways. A client may
+//!   remember listings, and is told when they are old (see `mounts`).
+//! - A snapshot that was destroyed answers nothing any more, also to programs that stand in it.
+//! - A caller that may take snapshots by name may do so here, if the administrator allows that at all.
 //!
 //! Source: docs/on-disk/23-zpl.md (section 3.4); the behaviour of OpenZFS 2.3.2.
 
@@ -24,10 +25,11 @@ use super::types::{Attr, DirLine, DirSink, Entry, Kind, Known, ROOT, Stability, 
 use super::view::{View, entry_stability, list};
 use crate::affinity::spawn_anywhere;
 use admin::edit::{self, EditError};
+use admin::sync::lock;
 use cenote::{Dataset, LivePool, Pool, PoolWriter, VdevTree};
 use format::ObjectId;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Slots that there are: the highest bit of a node is taken (see `identity`).
@@ -58,12 +60,7 @@ pub(crate) fn is_snapshot(node: u64) -> bool {
 /// `.zfs` itself.
 pub(crate) const ENTRANCE: u64 = CONTROL;
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these guard is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The snapshots of a mounted file system.
+/// The snapshots of an exported file system.
 pub(super) struct Snapshots {
     pool: Arc<LivePool>,
     slots: Mutex<Slots>,
@@ -73,11 +70,11 @@ pub(super) struct Snapshots {
 struct Slots {
     /// Snapshots by slot, from slot 1 on.
     all: Vec<Slot>,
-    /// The last one of each number.
+    /// The last slot of each object number.
     by_object: HashMap<ObjectId, usize>,
-    /// Of snapshots that are no more, and that the kernel has forgotten.
+    /// Slots of snapshots that are gone, and that the client has forgotten.
     free: Vec<usize>,
-    /// Counts uses, to tell who was used last.
+    /// Counts uses, to find the slot that was used longest ago.
     uses: u64,
     /// A thread closes what has been open for long.
     is_swept: bool,
@@ -85,7 +82,7 @@ struct Slots {
 
 struct Slot {
     snapshot: Snapshot,
-    /// How often the kernel was told of its files, and has not forgotten.
+    /// How often the client was told of its files, and has not forgotten them.
     told: u64,
     /// The part of its name behind the `@`, as it was last seen.
     name: String,
@@ -108,7 +105,7 @@ impl Snapshot {
 }
 
 impl Slots {
-    /// Its snapshot is no more.
+    /// Notes that the snapshot of a slot is gone.
     fn lose(&mut self, index: usize) {
         let Some(slot) = self.all.get_mut(index) else { return };
         slot.open = None;
@@ -159,8 +156,8 @@ impl Slots {
         Ok(index as u64 + 1)
     }
 
-    /// The same for the kernel, which is going to be told of a file there: no other snapshot gets the slot until that is
-    /// forgotten.
+    /// [`Slots::slot_for`], for a client that is going to be told of a file there: no other snapshot gets the
+    /// slot until the client has forgotten that.
     fn take(&mut self, snapshot: Snapshot, name: &str) -> Answer<u64> {
         let slot = self.slot_for(snapshot, name)?;
         if let Some(place) = index_of(slot).and_then(|index| self.all.get_mut(index)) {
@@ -169,7 +166,7 @@ impl Slots {
         Ok(slot)
     }
 
-    /// The kernel has forgotten files of a slot so often.
+    /// Counts that the client has forgotten files of a slot.
     fn forget(&mut self, index: usize, count: u64) {
         let Some(slot) = self.all.get_mut(index) else { return };
         let was = slot.told;
@@ -187,9 +184,9 @@ struct Open {
     since: Instant,
 }
 
-/// What the directories here show that depends on the file system: its attributes, and its name now.
+/// What the directories here show of the file system.
 pub(crate) struct ExportedHead {
-    /// The root's attributes.
+    /// Attributes of its root.
     pub(crate) root: Attr,
     /// Full name of the dataset.
     pub(crate) name: Arc<str>,
@@ -209,7 +206,7 @@ impl Snapshots {
     pub(crate) fn refresh(&self, dataset: &str) {
         let now: HashMap<ObjectId, String> = match self.head(dataset).and_then(|head| entries(&head)) {
             Ok(entries) => entries.into_iter().map(|(name, id)| (id, name)).collect(),
-            // Whoever asks next is told why.
+            // The next call reports why.
             Err(_) => return,
         };
         let mut slots = lock(&self.slots);
@@ -224,13 +221,13 @@ impl Snapshots {
         }
     }
 
-    /// The kernel has forgotten a node so often.
+    /// Counts that the client has forgotten a node `count` times.
     pub(crate) fn forget(&self, node: u64, count: u64) {
         let Some(index) = index_of(node >> SLOT_SHIFT) else { return };
         lock(&self.slots).forget(index, count);
     }
 
-    /// The kernel is told of a file in this slot.
+    /// Counts that the client is told of a file in this slot.
     fn tell(&self, slot: u64) {
         let Some(index) = index_of(slot) else { return };
         if let Some(slot) = lock(&self.slots).all.get_mut(index) {
@@ -242,7 +239,7 @@ impl Snapshots {
         PoolWriter::shared(Arc::clone(&self.pool))
     }
 
-    /// For a change in somebody's name.
+    /// The pool for a change in the name of a caller.
     fn writer_for(&self, rights: &Rights) -> PoolWriter {
         self.writer().in_name_of(Some(&rights.caller))
     }
@@ -357,7 +354,7 @@ impl Snapshots {
             SNAPSHOTS => {
                 let head = self.head(&head.name)?;
                 let count = entries(&head)?.len();
-                // Whoever keeps copies of snapshots sees here whether there is one to be fetched.
+                // Programs that keep copies of snapshots see here whether there is one to be fetched.
                 let (secs, nanos) =
                     head.dsl().dir().snapshots_changed().map_err(unreadable)?.unwrap_or_default();
                 let changed = Time { secs: secs.cast_signed(), nanos: u32::try_from(nanos).unwrap_or(0) };
@@ -400,7 +397,7 @@ impl Snapshots {
         Ok(known)
     }
 
-    /// What the kernel is told of a node, for whoever counts that.
+    /// A node, for a caller that counts that the client is told of it.
     fn shown(self: &Arc<Self>, node: u64, head: &ExportedHead, name: Stability) -> Answer<Known> {
         let (attr, stability) = self.attr(node, head)?;
         let entry = Entry { node, attr };
@@ -513,7 +510,7 @@ impl Snapshots {
                 continue;
             }
             let slot = lock(&self.slots).index_of(id).map(|index| index as u64 + 1);
-            // Nobody has looked at it: a number that is its own, and no file's.
+            // It was never looked up: a number that is its own, and no file's.
             let node = slot.map_or(FIRST.saturating_sub(1 + id.0), |slot| slot << SLOT_SHIFT | ROOT);
             if !sink.line(&DirLine::dir(node, name.as_bytes(), next)) {
                 break;
@@ -586,12 +583,12 @@ impl Snapshots {
     }
 }
 
-/// Whether somebody may change snapshots here.
+/// Whether a caller may change snapshots here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rights {
-    /// The administrator allows it to those who may.
+    /// The administrator allows it to callers that may.
     pub(crate) is_on: bool,
-    /// In whose name it is done: what was not granted to him (`zfs allow`) is refused.
+    /// The caller. A change that was not granted to it (`zfs allow`) is refused.
     pub(crate) caller: admin::Caller,
 }
 
@@ -666,7 +663,8 @@ fn refused(error: EditError) -> ExportError {
         EditError::Denied | EditError::DelegationOff => ExportError::NotPermitted,
         EditError::Busy { .. } => ExportError::Busy,
         EditError::Refused(refusal) if edit::is_bad_name(refusal) => ExportError::Invalid,
-        // All threads of the mount may have been needed for something else: a later attempt may have more luck.
+        // All threads of the mount may have been needed for something else: a later attempt may have more
+        // luck.
         EditError::NotHandedOver { .. } => {
             tracing::warn!(%error, "no snapshot was taken");
             ExportError::Busy

@@ -1,7 +1,7 @@
 //! The values that an export takes and gives: attributes, directory lines, requests to change something.
 //!
-//! They are plain data in numbers and bytes. An adapter of a protocol decodes its messages into them and encodes them
-//! again; nothing here knows a protocol or a client's cache.
+//! They are plain data in numbers and bytes. An adapter of a protocol decodes its messages into them and
+//! encodes them again; nothing here knows a protocol or a client's cache.
 
 pub use cenote::copy::meta::{Kind, Stamp as Time};
 
@@ -99,7 +99,8 @@ pub struct DirLine<'a> {
     pub name: &'a [u8],
     /// Cookie of the position after this line, above 0 and below 2^63.
     pub next: u64,
-    /// The file with its attributes, where the listing wants them ([`DirSink::wants_attrs`]) and they could be read.
+    /// The file with its attributes, where the listing wants them ([`DirSink::wants_attrs`]) and they could
+    /// be read.
     pub file: Option<(Entry, Stability)>,
 }
 
@@ -194,7 +195,7 @@ pub struct NewNode<'a> {
     pub target: &'a [u8],
 }
 
-/// How a write reached the server, which decides who has cleared set-id bits and whose times count.
+/// How a write reached the server, which decides whether set-id bits were cleared and whose times count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteSource {
     /// From the program that made it.

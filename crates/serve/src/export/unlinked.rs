@@ -1,15 +1,16 @@
 //! Files without a name that a client still knows: they exist until it forgets them.
 //!
 //! # What always holds
-//! - A file is in the table from the call that took its last name until the client forgets its node: an open file is
-//!   never freed under its program.
+//! - A file is in the table from the call that took its last name until the client forgets its node: an open
+//!   file is never freed under its program.
 //! - A file is freed outside of the locks here.
 
 use super::identity::NodeTable;
+use admin::sync::lock;
 use cenote::files::served::Hold;
 use format::ObjectId;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 16;
 
@@ -26,7 +27,7 @@ pub(crate) struct Unlinked {
 impl Unlinked {
     fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Hold>> {
         // What these guard is whole between any two statements.
-        self.shards[id as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[id as usize % SHARDS])
     }
 
     /// Keeps a file while the client knows it.
@@ -54,7 +55,8 @@ impl Unlinked {
         (0..SHARDS as u64).all(|shard| self.shard(shard).is_empty())
     }
 
-    /// Leaves all of them to the next opening of the file system, which frees or keeps them, and returns which they are.
+    /// Leaves all of them to the next opening of the file system, which frees or keeps them, and returns
+    /// which they are.
     pub(crate) fn leave(&self) -> Vec<FileId> {
         let mut left = Vec::new();
         for shard in 0..SHARDS as u64 {

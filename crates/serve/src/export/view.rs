@@ -1,8 +1,8 @@
 //! The interface of a read-only file system that can be exported.
 //!
 //! # What always holds
-//! - Node 1 is the root. A node means the same file as long as the view exists, because a view shows a snapshot or a
-//!   pool that is opened for reading only: a client may remember every answer without end.
+//! - Node 1 is the root. A node means the same file as long as the view exists, because a view shows a
+//!   snapshot or a pool that is opened for reading only: a client may remember every answer without end.
 //! - A view keeps no state per open file or directory: a directory cookie is a number that stays good.
 
 use super::error::ExportError;
@@ -11,8 +11,9 @@ use super::types::{Attr, DirItem, DirLine, DirSink, Entry, Seek, SpaceInfo, Stab
 /// A read-only file system that can be exported.
 ///
 /// # Errors
-/// Every call returns [`ExportError::Stale`] for a node that the view has not given out, [`ExportError::Damaged`] where
-/// the pool cannot be read, and [`ExportError::NoKey`] for a dataset whose key is not loaded.
+/// Every call returns [`ExportError::Stale`] for a node that the view has not given out,
+/// [`ExportError::Damaged`] where the pool cannot be read, and [`ExportError::NoKey`] for a dataset whose key
+/// is not loaded.
 pub trait View: Send + Sync + 'static {
     /// Attributes of a node.
     ///
@@ -23,11 +24,12 @@ pub trait View: Send + Sync + 'static {
     /// The file called `name` in a directory; `None` if there is none.
     ///
     /// # Errors
-    /// See [`View`]; [`ExportError::NotDir`]; [`ExportError::TooMany`] for a snapshot that no number is left for.
+    /// See [`View`]; [`ExportError::NotDir`]; [`ExportError::TooMany`] for a snapshot that no number is left
+    /// for.
     fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<Entry>, ExportError>;
 
-    /// Passes the lines of a directory after the cookie `from` (0: all, with `.` and `..`) to `sink`, until it
-    /// returns `false`.
+    /// Passes the lines of a directory after the cookie `from` (0: all, with `.` and `..`) to `sink`, until
+    /// it returns `false`.
     ///
     /// # Errors
     /// See [`View`]; [`ExportError::NotDir`].
@@ -40,7 +42,8 @@ pub trait View: Send + Sync + 'static {
     /// See [`View`]; [`ExportError::Invalid`] for other files.
     fn read_link(&self, node: u64) -> Result<Vec<u8>, ExportError>;
 
-    /// Reads from a file into `buf` and returns the number of bytes, which is less than `buf` has only at the end.
+    /// Reads from a file into `buf` and returns the number of bytes, which is less than `buf` has only at the
+    /// end.
     ///
     /// # Errors
     /// See [`View`]; [`ExportError::IsDir`].
@@ -71,14 +74,15 @@ pub trait View: Send + Sync + 'static {
     fn space(&self, node: u64) -> Result<SpaceInfo, ExportError>;
 }
 
-/// Whether the attributes in an entry stay right for a client that takes them with the entry. It can take only one
-/// number with it: where the inode number is not the node, it has to ask for the attributes.
+/// Whether the attributes in an entry stay right for a client that takes them with the entry. It can take
+/// only one number with it: where the inode number is not the node, it has to ask for the attributes.
 pub(crate) fn entry_stability(entry: &Entry) -> Stability {
     if entry.attr.ino == entry.node { Stability::Stable } else { Stability::Volatile }
 }
 
-/// Passes the lines of a directory of a view after the cookie `from` to `sink`, with the attributes that it wants, until no
-/// more fit. A file that cannot be read is listed all the same, without attributes, and `report` is told of the error.
+/// Passes the lines of a directory of a view after the cookie `from` to `sink`, with the attributes that it
+/// wants, until no more fit. A file that cannot be read is listed all the same, without attributes, and
+/// `report` is told of the error.
 ///
 /// # Errors
 /// As [`View::read_dir`].

@@ -1,24 +1,26 @@
-//! Cache mode: how the kernel caches the files of a mount. It is agreed on when the kernel greets, and holds for the life
-//! of the mount.
+//! Cache mode: how the kernel caches the files of a mount. It is agreed on when the kernel greets, and holds
+//! for the life of the mount.
 //!
-//! Usually the kernel keeps what programs write for some seconds, and files are not opened here. Where a promise of ZFS
-//! could not be kept that way, it does less by itself:
+//! Usually the kernel keeps what programs write for some seconds, and files are not opened here. Where a
+//! promise of ZFS could not be kept that way, it does less by itself:
 //! - `sync=always`: each write comes here, and is durable when it is answered.
-//! - Near a quota, or the end of the pool: each write comes here, so that a program that writes is told that there is no
-//!   room. In a file system that comes near later, this is done for files that are made from then on; a program that
-//!   writes others is told when they are closed or synced.
-//! - `atime=on` with `relatime=off`: files are opened here and their cached pages dropped, so that each reader is seen.
+//! - Near a quota, or the end of the pool: each write comes here, so that a program that writes is told that
+//!   there is no room. In a file system that comes near later, this is done for files that are made from then
+//!   on; a program that writes others is told when they are closed or synced.
+//! - `atime=on` with `relatime=off`: files are opened here and their cached pages dropped, so that each
+//!   reader is seen.
 //!
 //! # Uncached files
-//! The kernel lets one thread at a time write a file past its cache, or make it durable. So a program that asks for
-//! `O_DIRECT`, or writes with `O_DSYNC` or `O_SYNC`, is given a file that bypasses the cache ([`UNCACHED`]), which any
-//! number of threads write at the same time; what is to be durable is so when the write is answered. For that, files are
-//! opened here, which costs programs that open many a request each: a mount of which a few hundred files were opened, and
-//! none in that way, stops doing so for good. Where records are smaller than usual, it does not: they are made for
-//! programs that read and write pages of their own. The same goes for a mount in which many files were made: from then on
-//! they are made and opened by separate requests, the second of which the kernel does not send, nor that of closing.
-//! It is not done where the kernel keeps what is written, as the times of such files are then its own and would stand
-//! still; nor by kernels that could leave an old page in the cache of another program.
+//! The kernel lets one thread at a time write a file past its cache, or make it durable. So a program that
+//! asks for `O_DIRECT`, or writes with `O_DSYNC` or `O_SYNC`, is given a file that bypasses the cache
+//! ([`UNCACHED`]), which any number of threads write at the same time; what is to be durable is so when the
+//! write is answered. For that, files are opened here, which costs programs that open many a request each: a
+//! mount of which a few hundred files were opened, and none in that way, stops doing so for good. Where
+//! records are smaller than usual, it does not: they are made for programs that read and write pages of their
+//! own. The same goes for a mount in which many files were made: from then on they are made and opened by
+//! separate requests, the second of which the kernel does not send, nor that of closing. It is not done where
+//! the kernel keeps what is written, as the times of such files are then its own and would stand still; nor
+//! by kernels that could leave an old page in the cache of another program.
 
 use super::errno::errno;
 use super::flag;
@@ -35,8 +37,8 @@ use std::time::Instant;
 
 /// With less room than this a file system is near its end, whatever the machine has.
 const NEAR_BYTES: u64 = 64 << 20;
-/// Part of memory that one mount's dirty pages may take: the kernel gives a FUSE mount a hundredth of the fifth
-/// that all may take; twice that.
+/// Part of memory that one mount's dirty pages may take: the kernel gives a FUSE mount a hundredth of the
+/// fifth that all may take; twice that.
 const DIRTY_PART: u64 = 250;
 /// How long a look at the room counts, in milliseconds.
 const ROOM_LIFE_MS: u64 = 100;
@@ -50,7 +52,8 @@ const PLAIN_CREATES: u32 = 1024;
 const PLAIN_OPENS_SINCE: u32 = 100_000;
 /// The first kernel that drops pages which a program read while they were written past the cache.
 const DROPS_PAGES: (u32, u32) = (6, 18);
-/// The first kernel that checks who changes flags and projects of files, and through which mount.
+/// The first kernel that checks whether a caller may change flags and projects of files, and through which
+/// mount.
 const CHECKS_FLAGS: (u32, u32) = (5, 13);
 /// `O_DSYNC` of Linux, which is contained in `O_SYNC`. `OFlags::DSYNC` is not that: it has both bits.
 const DSYNC: u32 = 0o1_0000;
@@ -82,7 +85,8 @@ pub(super) struct CacheMode {
     /// [`Agreed::bits`].
     agreed: AtomicU8,
     begun: Instant,
-    /// Milliseconds since `begun` at which the room was looked at, and in the lowest bit whether it was near its end.
+    /// Milliseconds since `begun` at which the room was looked at, and in the lowest bit whether it was near
+    /// its end.
     room: AtomicU64,
     /// Bytes of room below which a file system is near its end.
     near: u64,
@@ -94,12 +98,13 @@ pub(super) struct CacheMode {
     can_mix: bool,
     /// A program has opened a file to write it past the cache by `O_DIRECT`.
     has_uncached: AtomicBool,
-    /// The kernel checks who may change flags and projects of files.
+    /// The kernel checks whether a caller may change flags and projects of files.
     pub(super) checks_flags: bool,
 }
 
-/// Whether writes of a file that was opened with these flags may go on when their caller already does something else: the
-/// kernel then drops the pages of their range before they are made, and not after. Programs that do so open with `O_DIRECT`.
+/// Whether writes of a file that was opened with these flags may go on when their caller already does
+/// something else: the kernel then drops the pages of their range before they are made, and not after.
+/// Programs that do so open with `O_DIRECT`.
 fn is_unordered(flags: u32) -> bool {
     OFlags::from_bits_retain(flags).contains(OFlags::DIRECT)
 }
@@ -135,7 +140,8 @@ impl CacheMode {
         }
     }
 
-    /// Whether the kernel may have read pages of a file while this write was on its way, and will not drop them.
+    /// Whether the kernel may have read pages of a file while this write was on its way, and will not drop
+    /// them.
     pub(super) fn leaves_old_pages(&self, export: &LiveExport, node: u64, write: &WriteAt<'_>) -> bool {
         write.handle == UNCACHED && is_unordered(write.flags) && export.may_be_cached(node)
     }
@@ -146,7 +152,8 @@ impl CacheMode {
         Agreed { writeback: bits & 1 != 0, opens: bits & 2 != 0, acls: bits & 4 != 0 }
     }
 
-    /// The contents of the mount were taken away and come back: files that were opened before may still be open.
+    /// The contents of the mount were taken away and come back: files that were opened before may still be
+    /// open.
     pub(super) fn contents_return(&self) {
         self.has_uncached.store(true, Ordering::Release);
     }
@@ -160,18 +167,18 @@ impl CacheMode {
         Agreed { writeback, opens, acls: live.fs().options().posix_acls }
     }
 
-    /// Whether files are opened here when a program opens one with these flags. `false`: from now on the kernel need not
-    /// ask.
+    /// Whether files are opened here when a program opens one with these flags. `false`: from now on the
+    /// kernel need not ask.
     pub(super) fn asks_on(&self, live: &LiveFs, flags: u32) -> bool {
         self.agreed().opens && self.counts_on(live, &self.opens_left, flags)
     }
 
-    /// Whether a file is made and opened, with these flags, by one request. `false`: the kernel is to make it by one
-    /// request and to open it by another, for good. That is fewer: it is then told that files need not be opened, and
-    /// closes none.
+    /// Whether a file is made and opened, with these flags, by one request. `false`: the kernel is to make it
+    /// by one request and to open it by another, for good. That is fewer: it is then told that files need not
+    /// be opened, and closes none.
     ///
-    /// Only where nothing is made but through this kernel, which looks before it makes: a program that makes a file by
-    /// itself is told that it is there, also when that was all the same.
+    /// Only where nothing is made but through this kernel, which looks before it makes: a program that makes
+    /// a file by itself is told that it is there, also when that was all the same.
     pub(super) fn creates(&self, live: &LiveFs, flags: u32) -> bool {
         let agreed = self.agreed();
         // Near the end of the room new files are opened in another way.
@@ -275,7 +282,8 @@ impl CacheMode {
         let is_first = attrs.atime <= attrs.mtime || attrs.atime <= attrs.ctime;
         let is_noted = rule == AccessTimes::Always || (rule == AccessTimes::Relative && is_first);
         let flags = match rule {
-            // Of a file that it knows to be empty the kernel asks for nothing, unless the file bypasses its cache.
+            // Of a file that it knows to be empty the kernel asks for nothing, unless the file bypasses its
+            // cache.
             _ if is_noted && attrs.size == 0 && !writes => open_flag::DIRECT_IO,
             AccessTimes::Always => opened.flags & !open_flag::KEEP_CACHE,
             _ => opened.flags,

@@ -2,8 +2,8 @@
 //!
 //! # What always holds
 //! - Each request that wants a reply gets exactly one; `FORGET` and its like get none.
-//! - A request that cannot be decoded is answered `EIO`; a kind that is not known `ENOSYS`, after which the kernel
-//!   does not ask again.
+//! - A request that cannot be decoded is answered `EIO`; a kind that is not known `ENOSYS`, after which the
+//!   kernel does not ask again.
 //! - A panic of one is answered `EIO`; see [`crate::panics`] for what becomes of what it was changing.
 //! - One that has waited for long and has changed nothing is answered `EINTR` when its program gets a signal
 //!   (`interrupts`).
@@ -43,7 +43,8 @@ pub(super) struct Request<'a> {
     pub(super) rest: &'a [u8],
 }
 
-/// Answers a request: the body of its reply is written to `room`, and its length returned. `None`: it wants none.
+/// Answers a request: the body of its reply is written to `room`, and its length returned. `None`: it wants
+/// none.
 pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u8]) -> Option<Answer<usize>> {
     let is_silent = matches!(request.header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT);
     let failed = |_| (!is_silent).then_some(Err(Errno::IO));
@@ -384,7 +385,8 @@ fn list(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> An
         let mut part = Body::new(room.get_mut(..size).unwrap_or_default());
         let plus = request.header.opcode == op::READDIRPLUS;
         let listed = service.read_dir(request.header.node, offset, &mut Listing { body: &mut part, plus });
-        // Lines that are there are good even if the next could not be read: the error comes when it is asked for.
+        // Lines that are there are good even if the next could not be read: the error comes when it is asked
+        // for.
         if part.len() == 0 {
             listed?;
         }
@@ -415,7 +417,7 @@ fn xattrs(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> 
         op::LISTXATTR => {
             let size = fixed.u32().or_cut()?;
             let names = service.xattr_names(node)?;
-            // Whoever may not read them does not see them. The kernel checks that for reading only.
+            // Callers that may not read them do not see them. The kernel checks that for reading only.
             let is_hidden = |name: &[u8]| request.header.uid != 0 && name.starts_with(b"trusted.");
             let names = names.iter().filter(|name| !is_hidden(name));
             let list: Vec<u8> = names.flat_map(|name| name.iter().copied().chain([0])).collect();
@@ -456,8 +458,8 @@ fn control(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) ->
     Ok(())
 }
 
-/// Answers that were asked for but never reached the kernel: what they opened is closed again, and the files that they
-/// named are as good as forgotten.
+/// Answers that were asked for but never reached the kernel: what they opened is closed again, and the files
+/// that they named are as good as forgotten.
 pub(super) fn undo(service: &dyn Service, request: &Request<'_>, body: &[u8]) {
     // The hook of panics has told of it.
     drop(panics::survive(|| undo_or_panic(service, request, body)));

@@ -9,9 +9,9 @@ use cenote::files::{Attrs, NewAttrs};
 use format::znode::{dos_flags, linux_flags, with_linux_flags};
 use rustix::io::Errno;
 
-/// Numbers of the calls (`linux/fs.h`): direction, size, letter, number. The kernel knows some of them and checks who calls;
-/// a call with another size is another call, which it passes on unchecked, and is not answered here. Calls of programs of 32
-/// bits it brings into this form.
+/// Numbers of the calls (`linux/fs.h`): direction, size, letter, number. The kernel knows some of them and
+/// checks the caller; a call with another size is another call, which it passes on unchecked, and is not
+/// answered here. Calls of programs of 32 bits it brings into this form.
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
 const GET_VERSION: u32 = 0x8008_7601;
@@ -41,13 +41,13 @@ fn take(given: &[u8], at: usize) -> Answer<u32> {
     Ok(u32::from_ne_bytes(*bytes))
 }
 
-/// A control call: who makes it, and to which file of a mount.
+/// A control call: its caller, and the file of a mount that it is about.
 pub(super) struct Control<'c> {
     pub(super) caller: &'c Caller,
     pub(super) node: u64,
     /// Major and minor number of the device of the mount.
     pub(super) device: Option<(u32, u32)>,
-    /// The kernel checks who may change flags and projects of files.
+    /// The kernel checks whether the caller may change flags and projects of files.
     pub(super) kernel_checks_flags: bool,
 }
 
@@ -126,8 +126,8 @@ impl Control<'_> {
         self.set(live, new)
     }
 
-    /// Checks what the kernel checks of the calls that it knows: the caller's rights, and that the file is open through a mount
-    /// that can be written to.
+    /// Checks what the kernel checks of the calls that it knows: the caller's rights, and that the file is
+    /// open through a mount that can be written to.
     fn check(&self, live: &LiveFs, attrs: &Attrs, changed: u64) -> Answer<()> {
         live.check_flags(self.caller, attrs, changed).map_err(|e| errno(&e))?;
         let id = live.id(self.node);

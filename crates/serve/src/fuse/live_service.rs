@@ -2,17 +2,17 @@
 //!
 //! # What always holds
 //! - A node of the kernel is a node of the export. The kernel checks permissions (`default_permissions`).
-//! - Names and attributes that are stable are cached without end; a server that changes the file system by another way
-//!   notifies the kernel.
-//! - A program that makes something by a name has the kernel look first: that the name is there all the same means that
-//!   what the kernel remembers is old, and it is told to look again (`ESTALE`).
+//! - Names and attributes that are stable are cached without end; a server that changes the file system by
+//!   another way notifies the kernel.
+//! - A program that makes something by a name has the kernel look first: that the name is there all the same
+//!   means that what the kernel remembers is old, and it is told to look again (`ESTALE`).
 //! - OPEN is optional: it returns `ENOSYS` unless the mount needs file handles (`cache_mode`).
-//! - Of a file with set-id bits the kernel asks for the attributes each time, whichever program runs it. Where set-id bits
-//!   count ([`MountOptions::setuid`](super::MountOptions::setuid)) the kernel clears them before it writes; for writes
-//!   that bypass its cache the export does so.
-//! - Where the kernel keeps what programs write, it sends it when a file is closed, synced, or dirty for some seconds. A
-//!   caller that needs all of it sooner (a snapshot, a rollback, a report of space) has it written back first
-//!   ([`write_back`](super::write_back::write_back)).
+//! - Of a file with set-id bits the kernel asks for the attributes each time, whichever program runs it.
+//!   Where set-id bits count ([`MountOptions::setuid`](super::MountOptions::setuid)) the kernel clears them
+//!   before it writes; for writes that bypass its cache the export does so.
+//! - Where the kernel keeps what programs write, it sends it when a file is closed, synced, or dirty for some
+//!   seconds. A caller that needs all of it sooner (a snapshot, a rollback, a report of space) has it written
+//!   back first ([`write_back`](super::write_back::write_back)).
 
 use super::cache_mode::{CacheMode, UNCACHED, is_durable, needs_opens};
 use super::counters::FileCounters;
@@ -74,8 +74,8 @@ fn reply_made(answer: Result<Known, ExportError>) -> Answer<Known> {
 }
 
 impl LiveService {
-    /// Serves `export`. With `writeback` the kernel keeps what programs write until it is asked for it, or for some
-    /// seconds, where no promise forbids it.
+    /// Serves `export`. With `writeback` the kernel keeps what programs write until it is asked for it, or
+    /// for some seconds, where no promise forbids it.
     #[must_use]
     pub fn new(export: Arc<LiveExport>, writeback: bool) -> LiveService {
         LiveService { export, mode: CacheMode::new(writeback), pages: DirtyPages::default(), counters: None }
@@ -89,12 +89,12 @@ impl LiveService {
     }
 
     /// The export that is served.
-    pub fn export(&self) -> &Arc<LiveExport> {
+    pub(crate) fn export(&self) -> &Arc<LiveExport> {
         &self.export
     }
 
     /// Whether properties were changed so that only a new mount keeps all promises.
-    pub fn wants_new_mount(&self) -> bool {
+    pub(crate) fn wants_new_mount(&self) -> bool {
         self.export.ask(|live| Ok(self.mode.wants_new_mount(live))).unwrap_or(false)
     }
 
@@ -103,7 +103,8 @@ impl LiveService {
         self.mode.contents_return();
     }
 
-    /// Has the kernel forget a file of a snapshot: it has taken a write to it, because it does not ask when a file is opened.
+    /// Has the kernel forget a file of a snapshot: it has taken a write to it, because it does not ask when a
+    /// file is opened.
     fn take_back(&self, node: u64) {
         let Some(notifier) = self.pages.notifier().map(Arc::clone) else { return };
         // Not by this thread: the kernel waits for its answer.
@@ -332,8 +333,8 @@ impl Service for LiveService {
     }
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> Answer<u64> {
-        // Where the kernel keeps what is written, it knows the end. What is written back meanwhile is answered as well:
-        // nothing is held then.
+        // Where the kernel keeps what is written, it knows the end. What is written back meanwhile is
+        // answered as well: nothing is held then.
         let find = || reply(self.export.find(node, offset, what, self.mode.agreed().writeback));
         seek(&self.pages, (node, offset), what, find)
     }

@@ -1,5 +1,5 @@
-//! The files that a program has open, as the kernel shows them in `/proc`: whether one is open through a mount that can
-//! be written to.
+//! The files that a program has open, as the kernel shows them in `/proc`: whether one is open through a
+//! mount that can be written to.
 
 use crate::export::Caller;
 

@@ -1,8 +1,9 @@
-//! Searching for data and holes in files that programs may have changed through their maps, of which the kernel tells later.
+//! Searching for data and holes in files that programs may have changed through their maps, of which the
+//! kernel tells later.
 //!
 //! # What always holds
-//! - A hole is one in the kernel's pages, too: before a range is reported as a hole, those were written back. Where that
-//!   takes too long, all of the file is reported as data, which is true of any file.
+//! - A hole is one in the kernel's pages, too: before a range is reported as a hole, those were written back.
+//!   Where that takes too long, all of the file is reported as data, which is true of any file.
 
 use super::dirty_pages::DirtyPages;
 use super::service::Answer;
@@ -18,7 +19,8 @@ pub(super) fn seek(
 ) -> Answer<u64> {
     let mut found = find()?;
     let mut written_back = None;
-    // What was a hole may have become data: the next one is looked at then, and after that all others at once.
+    // What was a hole may have become data: the next one is looked at then, and after that all others at
+    // once.
     for to_the_end in [false, true] {
         let Some(hole) = found.hole else { break };
         if written_back.is_some_and(|done| is_in(done, &found, what)) {

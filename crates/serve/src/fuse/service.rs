@@ -1,5 +1,5 @@
-//! The requests of the kernel to a file system: one function a kind of request. A server implements what it can do; the
-//! rest answers "not there", as the protocol has it.
+//! The requests of the kernel to a file system: one function a kind of request. A server implements what it
+//! can do; the rest answers "not there", as the protocol has it.
 //!
 //! # What always holds
 //! - A node is a number that the service gave out; 1 is the root.
@@ -24,13 +24,11 @@ pub mod open_flag {
     /// Reads and writes bypass the page cache.
     pub const DIRECT_IO: u32 = 1 << 0;
     /// Pages that are in the page cache stay there.
-    pub const KEEP_CACHE: u32 = 1 << 1;
-    /// A directory's listing may be cached.
-    pub const CACHE_DIR: u32 = 1 << 3;
+    pub(crate) const KEEP_CACHE: u32 = 1 << 1;
     /// Closing a descriptor sends no `FLUSH`.
-    pub const NOFLUSH: u32 = 1 << 5;
+    pub(crate) const NOFLUSH: u32 = 1 << 5;
     /// Writes that bypass the cache may go in parallel.
-    pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+    pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
 /// A `WRITE` request.
@@ -54,6 +52,9 @@ pub struct WriteAt<'a> {
 pub type Answer<T> = Result<T, Errno>;
 
 /// A file system that answers the kernel.
+///
+/// # Errors
+/// Every function returns the error number that the program gets.
 pub trait Service: Send + Sync + 'static {
     /// Abilities to take of those that are `offered`, see [`super::flag`].
     fn abilities(&self, offered: u64) -> u64;
@@ -74,8 +75,8 @@ pub trait Service: Send + Sync + 'static {
         Stability::Stable
     }
 
-    /// The kernel no longer knows of so many answers that named the node: those to looking up, making and linking, and
-    /// lines of directories with attributes.
+    /// The kernel no longer knows of so many answers that named the node: those to looking up, making and
+    /// linking, and lines of directories with attributes.
     fn forget(&self, _node: u64, _count: u64) {}
 
     /// Attributes of a file.
@@ -162,7 +163,7 @@ pub trait Service: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// A directory was closed.
+    /// The last descriptor of an open directory was closed.
     fn release_dir(&self, _node: u64, _handle: u64) {}
 
     /// Passes the lines of a directory after a cookie (0: all) to `sink`, until no more fit.
@@ -198,7 +199,7 @@ pub trait Service: Send + Sync + 'static {
     /// Position of the next data or hole at or after `offset`.
     fn seek(&self, node: u64, offset: u64, what: Seek) -> Answer<u64>;
 
-    /// `fallocate` with its mode.
+    /// `fallocate` of a range, with its mode.
     fn allocate(&self, _caller: &Caller, _node: u64, _offset: u64, _len: u64, _mode: u32) -> Answer<()> {
         Err(Errno::OPNOTSUPP)
     }

@@ -1,10 +1,12 @@
 //! The adapter of read-only views: requests of the kernel about an [`export::View`](View).
 //!
 //! # What always holds
-//! - Nothing of a view can change, so the kernel caches attributes, entries and the absence of entries without end, and
-//!   files are not opened here: `open` and `opendir` answer "not needed", and the kernel stops asking.
+//! - Nothing of a view can change, so the kernel caches attributes, entries and the absence of entries
+//!   without end, and files are not opened here: `open` and `opendir` answer "not needed", and the kernel
+//!   stops asking.
 //! - No request keeps anything in this process: there are no handles, and forgetting is free.
-//! - A damaged block is an input/output error to the program that reads it, is reported, and stops nothing else.
+//! - A damaged block is an input/output error to the program that reads it, is reported, and stops nothing
+//!   else.
 
 use super::errno::errno;
 use super::flag;
@@ -18,7 +20,7 @@ use std::sync::Arc;
 /// Receives what could not be read: the node and the error.
 pub type Reporter = Box<dyn Fn(u64, &ExportError) + Send + Sync>;
 
-/// Serves a view.
+/// The service of a read-only view.
 pub struct ViewService {
     view: Arc<dyn View>,
     posix_acl: bool,

@@ -2,13 +2,16 @@
 //!
 //! # What always holds
 //! - No other verb changes the mount meanwhile, and requests to it wait.
-//! - The mount and its dataset are the ones that were let go of, whatever they are called when it is served again.
-//! - What the kernel knows of the contents stays if they were not replaced, and is forgotten if they may have been.
+//! - The mount and its dataset are the ones that were let go of, whatever they are called when it is served
+//!   again.
+//! - What the kernel knows of the contents stays if they were not replaced, and is forgotten if they may have
+//!   been.
 
 use super::mount::Mount;
-use super::{Claim, MountTable, kernel, lock, refused, users};
+use super::{Claim, MountTable, kernel, refused, users};
 use crate::export::{FileId, LiveFs, Names, names_to};
 use crate::fuse::{self, LiveService};
+use admin::sync::lock;
 use admin::{MountError, Suspended};
 use cenote::files::FilesystemWriter;
 use cenote::{LivePool, interrupt};
@@ -19,8 +22,8 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-/// How long the kernel may take to forget so many files before names are answered all the same. What programs have left in
-/// its pages is lost until then, and written into the new contents from then on.
+/// How long the kernel may take to forget so many files before names are answered all the same. What programs
+/// have left in its pages is lost until then, and written into the new contents from then on.
 const FORGETTING: Duration = Duration::from_secs(2);
 
 /// A mount that waits for its file system.
@@ -54,7 +57,7 @@ impl<'t> PausedMount<'t> {
             pool.sync().map_err(cenote::Error::from)?;
         }
         mount.write_back()?;
-        // What nobody uses it forgets now.
+        // The kernel forgets now what no program uses.
         let spots = mount.spots();
         mount.shrink(fuse::mount_flags(&table.fuse_options("", &mount.first().options)));
         // The only error is that the caller waits no longer.
@@ -112,7 +115,7 @@ impl<'t> PausedMount<'t> {
         // All names at once, if nothing is mounted below, or is about to be: it would be taken off with them.
         let mut has_forgotten_names = false;
         export.enter(live, || {
-            // Whoever begins to mount waits for this, and then finds the folder anew.
+            // A thread that begins to mount waits for this, and then looks up the folder anew.
             let placing = lock(&self.table.inner.placing);
             let has_mounts = || mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
             has_forgotten_names = *placing == 0 && !has_mounts() && mount.notifier.forget_names();

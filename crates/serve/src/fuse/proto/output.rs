@@ -11,7 +11,8 @@ struct Lifetime {
 }
 
 impl Lifetime {
-    /// For answers that soon change by themselves: so short that no program notices, and long enough to save requests.
+    /// For answers that soon change by themselves: so short that no program notices, and long enough to save
+    /// requests.
     const MOMENT_NANOS: u32 = 20_000_000;
     /// "For ever", as far as a signed counter of jiffies goes.
     const EVER_SECONDS: u64 = 1 << 30;
@@ -41,12 +42,12 @@ impl<'a> Body<'a> {
         Body { bytes, len: 0 }
     }
 
-    /// Bytes written.
+    /// Bytes that were written to the body.
     pub(in crate::fuse) fn len(&self) -> usize {
         self.len
     }
 
-    /// Room left.
+    /// The part of the buffer that is not written yet.
     pub(in crate::fuse) fn rest(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.len..).unwrap_or_default()
     }
@@ -137,7 +138,7 @@ impl<'a> Body<'a> {
         self.attr(attr.ino, attr)
     }
 
-    /// What `OPEN` answers.
+    /// Body of the reply to `OPEN`.
     pub(in crate::fuse) fn opened(&mut self, opened: &Opened) -> Result<(), Errno> {
         self.u64(opened.handle)?;
         self.u32(opened.flags)?;
@@ -154,7 +155,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// What `STATX` answers.
+    /// Body of the reply to `STATX`.
     pub(in crate::fuse) fn statx(&mut self, attr: &Attr, stability: Stability) -> Result<(), Errno> {
         /// Basic statistics and the time of birth.
         const MASK: u32 = 0xfff;
@@ -192,8 +193,8 @@ impl<'a> Body<'a> {
         self.u32(0)
     }
 
-    /// A line of a directory; `plus`: of a listing with attributes, where the kernel asks by itself for those that are
-    /// not there. `false`: no room for it.
+    /// A line of a directory; `plus`: of a listing with attributes, where the kernel asks by itself for those
+    /// that are not there. `false`: no room for it.
     pub(in crate::fuse) fn dir_line(&mut self, line: &DirLine<'_>, plus: bool) -> bool {
         let len = dir_line_len(line.name.len(), plus);
         if self.room() < len {

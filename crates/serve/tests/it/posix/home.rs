@@ -27,8 +27,8 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel keeps what is written.
-    /// `None`: it cannot be mounted here, which has been said.
+    /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel keeps what is
+    /// written. `None`: it cannot be mounted here, which has been said.
     pub(crate) fn new(size: u64, props: &[(&str, u64)], writeback: bool) -> Option<Home> {
         Home::over(Transport::Best, size, props, writeback)
     }

@@ -1,5 +1,5 @@
-//! A mount behaves as the file systems that programs know: tables of calls are run in it and in a folder of this
-//! machine (ext4, XFS, btrfs or tmpfs), by root and by others, and each outcome is the same.
+//! A mount behaves as the file systems that programs know: tables of calls are run in it and in a folder of
+//! this machine (ext4, XFS, btrfs or tmpfs), by root and by others, and each outcome is the same.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // The tests use the mount as any program would.
 
 mod around;
@@ -233,7 +233,8 @@ fn a_file_without_a_name_stays_until_it_was_forgotten_as_often_as_it_was_told_of
     let caller = Caller::default();
     let new = NewNode { kind: Kind::Regular, mode: 0o644, rdev: (0, 0), target: &[] };
     let file = live.make(&caller, 1, b"f", &new).unwrap().entry.node;
-    // The kernel has forgotten it, which is still on its way; then it looks for it again, opens it, and unlinks it.
+    // The kernel has forgotten it, which is still on its way; then it looks for it again, opens it, and
+    // unlinks it.
     assert_eq!(live.lookup(&caller, 1, b"f").unwrap().unwrap().entry.node, file);
     live.unlink(&caller, 1, b"f").unwrap();
     live.forget(file, 1);
@@ -341,7 +342,8 @@ fn dos_attributes_are_the_owners_and_roots() {
     home.judge();
 }
 
-/// Where the kernel keeps what is written it knows of data, and of the end of the file, before the server does.
+/// Where the kernel keeps what is written it knows of data, and of the end of the file, before the server
+/// does.
 #[test]
 fn what_the_kernel_keeps_is_found_by_seek() {
     use rustix::fs::{SeekFrom, ftruncate, seek};
