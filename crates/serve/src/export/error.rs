@@ -1,6 +1,6 @@
 //! Errors of an export, for adapters to translate into the words of their protocol.
 
-use admin::edit::EditError;
+use admin::verbs::Reason;
 use cenote::files::ZplError;
 use std::error::Error;
 
@@ -21,8 +21,8 @@ pub enum ExportError {
     #[error("a snapshot cannot be shown")]
     Snapshot(#[source] Box<dyn Error + Send + Sync>),
     /// A snapshot could not be made, destroyed or renamed.
-    #[error("a snapshot could not be changed")]
-    SnapshotChange(#[source] Box<EditError>),
+    #[error("a snapshot could not be changed: {0}")]
+    SnapshotChange(Reason),
     /// The export has ended.
     #[error("no longer exported")]
     Ended,

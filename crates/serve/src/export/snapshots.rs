@@ -24,8 +24,11 @@ use super::pool_view::{CONTROL, PoolView, SNAPSHOTS};
 use super::types::{Attr, DirLine, DirSink, Entry, Kind, Known, ROOT, Stability, Time};
 use super::view::{View, entry_stability, list};
 use crate::affinity::spawn_anywhere;
+use admin::Session;
 use admin::edit::{self, EditError};
 use admin::sync::lock;
+use admin::verbs::zfs::snapshot;
+use admin::verbs::{Code, Reason, Refused};
 use cenote::{Dataset, LivePool, Pool, PoolWriter, VdevTree};
 use format::ObjectId;
 use std::collections::HashMap;
@@ -540,7 +543,9 @@ impl Snapshots {
         let name = std::str::from_utf8(name).map_err(|_| ExportError::NotUtf8)?;
         let full = format!("{}@{name}", head.name);
         edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| ExportError::Invalid)?;
-        edit::snapshot(&self.writer_for(rights), &[full], &[]).map_err(refused)?;
+        let writer = self.writer_for(rights);
+        let taken = Session::over(&writer).run(&snapshot::Request::of(full));
+        taken.map_err(|refusal| refused(refusal.reason()))?;
         self.root_of(name.as_bytes(), head)
     }
 
@@ -556,7 +561,8 @@ impl Snapshots {
         rights.check()?;
         let (_, name) = self.find(name, head)?;
         let full = format!("{}@{name}", head.name);
-        edit::destroy_snapshots(&self.writer_for(rights), &[full], false).map_err(refused)?;
+        edit::destroy_snapshots(&self.writer_for(rights), &[full], false)
+            .map_err(|error| refused(error.into()))?;
         self.refresh(&head.name);
         Ok(())
     }
@@ -577,7 +583,8 @@ impl Snapshots {
         let (_, name) = self.find(from.1, head)?;
         let full = format!("{}@{name}", head.name);
         let new = std::str::from_utf8(to.1).map_err(|_| ExportError::NotUtf8)?;
-        edit::rename_snapshot(&self.writer_for(rights), &full, new, false).map_err(refused)?;
+        edit::rename_snapshot(&self.writer_for(rights), &full, new, false)
+            .map_err(|error| refused(error.into()))?;
         self.refresh(&head.name);
         Ok(())
     }
@@ -654,24 +661,21 @@ fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> ExportEr
     ExportError::Snapshot(Box::new(error))
 }
 
-/// Why a snapshot was not changed.
-fn refused(error: EditError) -> ExportError {
-    match &error {
-        EditError::Exists { .. } => ExportError::Exists,
-        EditError::NoDataset { .. } => ExportError::NotFound,
-        EditError::NoSpace => ExportError::NoSpace,
-        EditError::Denied | EditError::DelegationOff => ExportError::NotPermitted,
-        EditError::Busy { .. } => ExportError::Busy,
-        EditError::Refused(refusal) if edit::is_bad_name(refusal) => ExportError::Invalid,
-        // All threads of the mount may have been needed for something else: a later attempt may have more
-        // luck.
-        EditError::NotHandedOver { .. } => {
-            tracing::warn!(%error, "no snapshot was taken");
+/// Why a snapshot was not changed, from the reason of a verb.
+fn refused(reason: Reason) -> ExportError {
+    match reason.code {
+        Code::Exists => ExportError::Exists,
+        Code::NoDataset => ExportError::NotFound,
+        Code::NoSpace => ExportError::NoSpace,
+        Code::Denied | Code::DelegationOff => ExportError::NotPermitted,
+        Code::Name => ExportError::Invalid,
+        // All threads of the mount may have been needed for something else: a later attempt may have more luck.
+        Code::NotWrittenBack => {
+            tracing::warn!(%reason, "no snapshot was taken");
             ExportError::Busy
         }
-        // Held, or the origin of clones.
-        EditError::Refused(refusal) if edit::about(refusal).is_some() => ExportError::Busy,
-        _ => ExportError::SnapshotChange(Box::new(error)),
+        Code::Busy | Code::Held | Code::HasClones => ExportError::Busy,
+        _ => ExportError::SnapshotChange(reason),
     }
 }
 
