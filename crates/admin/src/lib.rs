@@ -63,6 +63,8 @@ pub use session::{CloseError, Session, Writer};
 pub use status::{pool_status, settle};
 pub use tree::{find_vdev, vdevs};
 pub use tunables::{Tunable, set_tunables, tunable, tunables};
+#[doc(hidden)] // For the server: locks that outlive a panic.
+pub use vdev::sync;
 pub use vdev_props::{vdev_property, vdev_property_names};
 pub use waiting::files_to_free;
 

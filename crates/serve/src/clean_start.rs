@@ -1,8 +1,9 @@
-//! What a process inherits, put back to what it would have from a service manager: for a daemon that a command starts.
+//! What a process inherits, put back to what it would have from a service manager: for a daemon that a
+//! command starts.
 //!
 //! # What always holds
-//! - Nothing of the command goes along but the standard streams, which the daemon replaces itself, and variables that
-//!   name places.
+//! - Nothing of the command goes along but the standard streams, which the daemon replaces itself, and
+//!   variables that name places.
 //! - A limit that would end the daemon or cut its files, and that may not be lifted, keeps it from starting.
 
 use nix::libc;
@@ -10,8 +11,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Variables of the settings and places that a daemon looks at, beside those that begin with `CENOTE_`. What a service
-/// manager tells is meant for its own service, whose command this is.
+/// Variables of the settings and places that a daemon looks at, beside those that begin with `CENOTE_`. What
+/// a service manager tells is meant for its own service, whose command this is.
 const VARIABLES: [&str; 7] = ["HOME", "USER", "LOGNAME", "LANG", "TZ", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"];
 /// Those of the command's own.
 const COMMANDS: [&str; 5] =
@@ -49,7 +50,7 @@ pub fn clean() -> Result<(), String> {
 /// Programs that this process starts have the standard streams only.
 #[allow(unsafe_code)]
 fn close_others_on_exec() {
-    // SAFETY: the call takes numbers; descriptors stay open in this process, so that nobody's is closed under his feet.
+    // SAFETY: the call takes numbers; descriptors stay open in this process, so no owner of one loses it.
     unsafe {
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC);
     }
@@ -67,8 +68,8 @@ fn heed_signals() {
     }
 }
 
-/// Not nicer than others, on any processor, and not the first to be ended when memory is short. What is not allowed
-/// stays as it is.
+/// Not nicer than others, on any processor, and not the first to be ended when memory is short. What is not
+/// allowed stays as it is.
 #[allow(unsafe_code)]
 fn be_ordinary() {
     const WHO_PROCESS: libc::c_int = 1;
@@ -90,8 +91,8 @@ fn be_ordinary() {
     }
 }
 
-/// Root's daemon has a control group of its own: what ends the group of a command does not end it. Others may not leave
-/// theirs.
+/// Root's daemon has a control group of its own: what ends the group of a command does not end it. Others may
+/// not leave theirs.
 fn leave_group() {
     let is_inside = std::fs::read_to_string("/proc/self/cgroup")
         .is_ok_and(|text| text.lines().any(|line| line.starts_with("0::/") && line.len() > "0::/".len()));

@@ -1,28 +1,26 @@
-//! Counters and numbers that may be changed, as a small file system: `kstat/zfs/…` in the layout of
+//! Counters and parameters as a small FUSE file system: `kstat/zfs/…` in the layout of
 //! `/proc/spl/kstat`, and `parameters/NAME`.
 //!
 //! # What always holds
-//! - A file is made when it is opened, and stays what it was then for the one who has it open.
+//! - A file is made when it is opened, and stays what it was then for the program that has it open.
 //! - Nothing is cached by the kernel, as anything may have changed.
 //! - Only `parameters/…` can be written, by the owner of the mount; a value that cannot be is `EINVAL`.
 
-use crate::fuse::{
-    self, Answer, Caller, Known, Life, Lines, Opened, Service, SetAttr, Transport, Unmounter, WriteAt,
-    open_flag,
+use crate::export::{
+    Attr, Caller, DirLine, DirSink, Entry, Kind, Known, ROOT, Seek, SetAttr, SpaceInfo, Stability, Time,
 };
-use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
+use crate::fuse::{self, Answer, Opened, Service, Transport, Unmounter, WriteAt, open_flag};
+use admin::sync::lock;
 use admin::{Kstats, Namespace, Tunable, tunables};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// The root of the mount.
-const ROOT: u64 = 1;
 /// Files that may be open at once.
 const OPEN_MAX: usize = 4096;
-/// How long after somebody has unmounted them they are mounted again.
+/// Time until they are mounted again after another process has unmounted them.
 const MOUNT_AGAIN: Duration = Duration::from_millis(20);
 /// Bytes of the longest number.
 const NUMBER_MAX: usize = 64;
@@ -45,7 +43,7 @@ struct State {
     /// Nodes that were looked up; their numbers are their places plus one.
     nodes: Vec<Node>,
     numbers: HashMap<Node, u64>,
-    /// Files that are open.
+    /// Contents of open files, by handle.
     open: HashMap<u64, Arc<[u8]>>,
     last_handle: u64,
 }
@@ -71,11 +69,6 @@ impl ControlMount {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl ControlFiles {
     /// Of these pools.
     #[must_use]
@@ -86,8 +79,8 @@ impl ControlFiles {
         files
     }
 
-    /// Mounts them on a folder, which is made if it is not there. If somebody else unmounts them, they are mounted
-    /// again: who takes everything away that is mounted does not mean them.
+    /// Mounts them on a folder, which is made if it is not there. If another process unmounts them, they are
+    /// mounted again: a program that unmounts everything does not mean them.
     ///
     /// # Errors
     /// If the folder or the mount cannot be made.
@@ -102,7 +95,7 @@ impl ControlFiles {
                 tracing::warn!(%error, "the control files ended with an error");
             }
             std::thread::sleep(MOUNT_AGAIN);
-            // Held, so that they are not mounted again while somebody ends it all.
+            // Held, so that they are not mounted again while the mount is ended.
             let mut unmounter = lock(&unmounters);
             let Some(namespace) = namespace.upgrade().filter(|_| unmounter.is_some()) else { return };
             match ControlFiles::mount_once(&namespace, &at).map(fuse::Mounted::split) {
@@ -233,14 +226,14 @@ impl Service for ControlFiles {
         };
         let number = self.number(&node);
         let entry = Entry { node: number, attr: self.attributes(number, &node) };
-        Ok(Some(Known { entry, name: Life::None, attr: Life::None }))
+        Ok(Some(Known { entry, name: Stability::Volatile, attr: Stability::Volatile }))
     }
 
-    fn attr(&self, node: u64, _: Option<u64>) -> Answer<(Attr, Life)> {
-        Ok((self.attributes(node, &self.node(node)?), Life::None))
+    fn attr(&self, node: u64, _: Option<u64>) -> Answer<(Attr, Stability)> {
+        Ok((self.attributes(node, &self.node(node)?), Stability::Volatile))
     }
 
-    fn set_attr(&self, _: &Caller, node: u64, _: &SetAttr) -> Answer<(Attr, Life)> {
+    fn set_attr(&self, _: &Caller, node: u64, _: &SetAttr) -> Answer<(Attr, Stability)> {
         // Writing to a file begins with cutting it off, which changes nothing of a number.
         match self.node(node)? {
             Node::Parameter(_) => self.attr(node, None),
@@ -284,15 +277,16 @@ impl Service for ControlFiles {
         if tunable.set(value) { Ok(()) } else { Err(Errno::INVAL) }
     }
 
-    fn read_dir(&self, node: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
+    fn read_dir(&self, node: u64, from: u64, sink: &mut dyn DirSink) -> Answer<()> {
         let children = self.children(&self.node(node)?)?;
         for (i, (name, child)) in
             children.iter().enumerate().skip(usize::try_from(from).unwrap_or(usize::MAX))
         {
             let number = self.number(child);
             let attr = self.attributes(number, child);
-            let file = lines.wants_files().then_some((Entry { node: number, attr }, Life::None));
-            if !lines.line(number, Some(attr.kind), name.as_bytes(), i as u64 + 1, file) {
+            let file = sink.wants_attrs().then_some((Entry { node: number, attr }, Stability::Volatile));
+            let (kind, name, next) = (Some(attr.kind), name.as_bytes(), i as u64 + 1);
+            if !sink.line(&DirLine { node: number, kind, name, next, file }) {
                 break;
             }
         }

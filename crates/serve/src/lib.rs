@@ -1,32 +1,30 @@
-//! The doors through which other programs reach a pool: today a read-only FUSE mount.
+//! The server: what offers a pool to other programs.
 //!
-//! [`fuse`] speaks the kernel's protocol and knows nothing of pools: it serves any [`fuse::Service`].
-//! [`live_service`] answers for a file system that is open for writing; [`pool_view`] is a read-only view of a dataset, its snapshots and, when asked, its children.
-//! Errors become numbers of the system in one place, `errno`.
+//! - [`export`]: the files and snapshots of a dataset, for any protocol.
+//! - [`fuse`]: the adapter to the kernel: FUSE's messages, cache life-times, notifications, transports and
+//!   threads. Errors become numbers of the system there, in one match.
+//! - [`mounts`]: the table of mounts of a daemon, which implements `admin::Mounts` with FUSE.
+//! - [`control`]: the socket of the daemon.
+//! - [`control_files`]: counters and parameters as a small FUSE file system; [`projects`]: projects of files
+//!   by path.
 //!
-//! Threads start here and nowhere else above the engine: one per descriptor of the mount.
+//! # What always holds
+//! - `export` uses neither an adapter nor an error number (a test in it checks that).
+//! - Threads start in `fuse`, `mounts` and `control`, and nowhere else above the engine.
 #![deny(unsafe_code)]
 
-mod caller;
+mod affinity;
 pub mod clean_start;
 pub mod control;
 pub mod control_files;
-mod errno;
+pub mod export;
 pub mod fuse;
 mod kernel_version;
-pub mod live_service;
 pub mod manager;
 pub mod mounts;
-pub mod pool_view;
 pub mod projects;
-mod shown;
 mod signals;
-pub mod view;
-mod zfsdir;
 
 pub use cenote::panics;
 pub use fuse::{MountError, MountOptions, Mounted, Unmounter};
-pub use live_service::LiveService;
-pub use pool_view::PoolView;
 pub use signals::Terminator;
-pub use view::{Attr, DirItem, Entry, FsView, Seek, SpaceInfo, Time, ViewError};

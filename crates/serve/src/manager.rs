@@ -1,5 +1,5 @@
-//! What a service manager (systemd) and a daemon say to each other: a socket that it has made already, and messages
-//! about how things stand. See sd_listen_fds(3) and sd_notify(3).
+//! What a service manager (systemd) and a daemon say to each other: a socket that it has made already, and
+//! messages about how things stand. See sd_listen_fds(3) and sd_notify(3).
 
 use rustix::net::{SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
@@ -31,8 +31,8 @@ pub fn inherited_socket() -> io::Result<Option<OwnedFd>> {
 
 #[allow(unsafe_code)]
 fn third() -> io::Result<BorrowedFd<'static>> {
-    // SAFETY: whoever set LISTEN_FDS for this very process has left the descriptor open; nobody else here knows
-    // it, so that nobody closes it.
+    // SAFETY: the process that set LISTEN_FDS for this very process has left the descriptor open; no other
+    // code here knows it, so none closes it.
     let fd = unsafe { BorrowedFd::borrow_raw(FIRST) };
     rustix::io::fcntl_getfd(fd)?;
     Ok(fd)

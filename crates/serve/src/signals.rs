@@ -14,8 +14,8 @@ pub struct Terminator {
 }
 
 impl Terminator {
-    /// Blocks the signals in this thread and in those that it starts from now on. Those that whoever started
-    /// this process wants ignored (`nohup`, the background of a shell) stay ignored.
+    /// Blocks the signals in this thread and in those that it starts from now on. Those that the process
+    /// which started this process wants ignored (`nohup`, the background of a shell) stay ignored.
     ///
     /// # Errors
     /// The system refuses.
@@ -29,8 +29,8 @@ impl Terminator {
         Ok(Terminator { signals, hangup: None })
     }
 
-    /// Lets those signals end the process that have come until now, as if they were not kept from it. To be called by
-    /// the thread that made this.
+    /// Lets those signals end the process that have come until now, as if they were not kept from it. To be
+    /// called by the thread that made this.
     ///
     /// # Errors
     /// The system refuses.

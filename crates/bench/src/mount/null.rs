@@ -3,11 +3,11 @@
 
 use crate::Failure;
 use rustix::io::Errno;
-use serve::fuse::{
-    Answer, Caller, CopyRange, Known, Life, Lines, MountOptions, NewNode, Opened, Service, SetAttr, WriteAt,
-    flag,
+use serve::export::{
+    Attr, Caller, CopyRange, DirLine, DirSink, Entry, Kind, Known, NewNode, Seek, SetAttr, SpaceInfo,
+    Stability, Time,
 };
-use serve::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
+use serve::fuse::{Answer, MountOptions, Opened, Service, WriteAt, flag};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -93,7 +93,7 @@ impl State {
 
     fn known(&mut self, node: u64) -> Answer<Known> {
         let attr = self.node(node)?.attr;
-        Ok(Known { entry: Entry { node, attr }, name: Life::Ever, attr: Life::Ever })
+        Ok(Known { entry: Entry { node, attr }, name: Stability::Stable, attr: Stability::Stable })
     }
 
     fn drop_name(&mut self, node: u64) {
@@ -141,11 +141,11 @@ impl Service for Null {
         }
     }
 
-    fn attr(&self, node: u64, _: Option<u64>) -> Answer<(Attr, Life)> {
-        Ok((self.lock().node(node)?.attr, Life::Ever))
+    fn attr(&self, node: u64, _: Option<u64>) -> Answer<(Attr, Stability)> {
+        Ok((self.lock().node(node)?.attr, Stability::Stable))
     }
 
-    fn set_attr(&self, _: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Life)> {
+    fn set_attr(&self, _: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Stability)> {
         let mut state = self.lock();
         let attr = &mut state.node(node)?.attr;
         if let Some(mode) = new.mode {
@@ -154,7 +154,7 @@ impl Service for Null {
         (attr.uid, attr.gid) = (new.uid.unwrap_or(attr.uid), new.gid.unwrap_or(attr.gid));
         attr.size = new.size.unwrap_or(attr.size);
         attr.ctime = now();
-        Ok((*attr, Life::Ever))
+        Ok((*attr, Stability::Stable))
     }
 
     fn read_link(&self, node: u64) -> Answer<Vec<u8>> {
@@ -238,11 +238,11 @@ impl Service for Null {
         Ok(done)
     }
 
-    fn read_dir(&self, node: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
+    fn read_dir(&self, node: u64, from: u64, sink: &mut dyn DirSink) -> Answer<()> {
         let mut state = self.lock();
         let dots = [&b"."[..], b".."];
         for (next, name) in (1..).zip(dots).filter(|(next, _)| *next > from) {
-            if !lines.line(node, Some(Kind::Directory), name, next, None) {
+            if !sink.line(&DirLine { node, kind: Some(Kind::Directory), name, next, file: None }) {
                 return Ok(());
             }
         }
@@ -258,7 +258,8 @@ impl Service for Null {
         for (place, name, node) in entries {
             let known = state.known(node)?;
             let kind = Some(known.entry.attr.kind);
-            if !lines.line(node, kind, &name, place, Some((known.entry, Life::Ever))) {
+            let file = Some((known.entry, Stability::Stable));
+            if !sink.line(&DirLine { node, kind, name: &name, next: place, file }) {
                 break;
             }
         }

@@ -10,8 +10,9 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use ::cenote::Target;
-use serve::fuse::{MountOptions, Mounted, Service, Transport, ViewService, mount};
-use serve::{LiveService, PoolView, Terminator, ViewError};
+use serve::Terminator;
+use serve::export::{ExportError, LiveExport, LiveFs, PoolView};
+use serve::fuse::{LiveService, MountOptions, Mounted, Service, Transport, ViewService, mount};
 
 use super::open::{Session, Source, parse};
 use super::{Failure, Outcome, code, term};
@@ -87,7 +88,7 @@ fn run_read_only(args: &Args, terminator: Terminator) -> Outcome {
     let posix_acl = view.has_posix_acls();
     let name = dataset.name().to_owned();
     let options = options(args, &name);
-    let reporter = move |node, error: &ViewError| {
+    let reporter = move |node, error: &ExportError| {
         term::complain(format_args!("{name}: file with inode number {node}: {}", term::chain(error)));
     };
     let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
@@ -107,7 +108,8 @@ fn run_writable(args: &Args, terminator: Terminator) -> Outcome {
     let below = target.dataset.strip_prefix(target.pool()).unwrap_or("");
     let fs = pool.filesystem(&format!("{}{below}", pool.name()))?;
     let options = MountOptions { writable: true, ..options(args, fs.name()) };
-    let service: Arc<dyn Service> = Arc::new(LiveService::new(fs, !args.write_through));
+    let export = Arc::new(LiveExport::new(LiveFs::new(fs)));
+    let service: Arc<dyn Service> = Arc::new(LiveService::new(export, !args.write_through));
     let done = mounted(args, &service, &options).and_then(|mounted| serve_until_end(mounted, terminator));
     drop(service);
     pool.close()?;

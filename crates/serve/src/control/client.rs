@@ -1,12 +1,13 @@
 //! The side that asks.
 //!
 //! # What always holds
-//! - Nothing is said to a socket before its folder and the user who listens there are known to be those that are
-//!   trusted: a client believes what its daemon says, and tells it what it was called with.
+//! - Nothing is sent to a socket before its folder and the user that listens there are known to be those that
+//!   are trusted: a client believes what its daemon says, and tells it what it was called with.
 
 use super::frame::{self, Came, FrameError, HEADER, Message, Piece, Reply, Request, VERSION};
 use super::peer;
 use super::wire::{Reader, send};
+use admin::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::retry_on_intr;
 use std::io;
@@ -14,14 +15,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// How long a daemon may take to say that it is there.
 const PING: Duration = Duration::from_secs(10);
 
 impl CallError {
-    /// Nobody is at the other end any more.
+    /// Whether the daemon is gone.
     pub fn is_gone(&self) -> bool {
         !matches!(self, CallError::Frame(_))
     }
@@ -46,7 +47,7 @@ pub enum CallError {
 #[derive(Debug)]
 pub struct Connection {
     socket: UnixStream,
-    /// The user who listens.
+    /// Id of the user that listens.
     uid: u32,
     /// Held while something is sent: several threads may speak.
     speaking: Mutex<()>,
@@ -56,7 +57,7 @@ impl Connection {
     /// Connects to a daemon of this user or of root.
     ///
     /// # Errors
-    /// Nobody is there, who is there may not be asked, or it, or the folder of the socket, is somebody else's
+    /// No daemon listens, it may not be asked, or it, or the folder of the socket, is another user's
     /// (`PermissionDenied`).
     pub fn open(path: &Path) -> io::Result<Connection> {
         check_folder(path)?;
@@ -69,7 +70,7 @@ impl Connection {
         Ok(Connection { socket, uid, speaking: Mutex::default() })
     }
 
-    /// The user who listens.
+    /// Id of the user that listens.
     pub fn uid(&self) -> u32 {
         self.uid
     }
@@ -99,7 +100,7 @@ impl Connection {
     }
 
     fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        let _speaking = self.speaking.lock().unwrap_or_else(PoisonError::into_inner);
+        let _speaking = lock(&self.speaking);
         send(self.socket.as_fd(), bytes, None)
     }
 
@@ -173,8 +174,8 @@ fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Whether nobody else could have made what is in the folder of a socket: it is this user's or root's, no link, and
-/// others cannot write there, or not replace what is there.
+/// Whether no other user could have made what is in the folder of a socket: it is this user's or root's, no
+/// link, and others cannot write there, or not replace what is there.
 fn check_folder(socket: &Path) -> io::Result<()> {
     let folder = match socket.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -1,7 +1,8 @@
-//! How often the log tells of what clients do wrong: a few lines for each user and time.
+//! A bound of the log lines about clients that misbehave: a few for each user and time.
 
+use admin::sync::lock;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Lines of a user within [`EVERY`].
@@ -12,7 +13,7 @@ const USERS: usize = 1024;
 /// Most characters of a reason: it may quote what the client said.
 const LENGTH: usize = 200;
 
-/// What has been told of whom.
+/// Lines that were logged, by user.
 #[derive(Debug, Default)]
 pub(super) struct Complaints(Mutex<BTreeMap<u32, (Instant, u32)>>);
 
@@ -27,9 +28,9 @@ impl Complaints {
         }
     }
 
-    /// Lines before this one.
+    /// Number of lines that were logged for a user before this one.
     fn count(&self, uid: u32, now: Instant) -> u32 {
-        let mut users = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut users = lock(&self.0);
         if users.len() >= USERS && !users.contains_key(&uid) {
             users.clear();
         }

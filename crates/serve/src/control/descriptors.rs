@@ -1,21 +1,24 @@
 //! The server's end of a connection, and what happens to descriptors that a client sends along.
 //!
-//! Whoever is the last to close a file waits as long as that file likes: a socket that lingers, a locked file of a file
-//! system whose server does not answer. From Linux 6.16 on the kernel refuses to send descriptors to these sockets
-//! ([`peer::refuse_descriptors`]). Before, they wait in the socket with the bytes that they came with, and are closed by
-//! the thread that reads these bytes or closes the socket.
+//! The last process to close a file waits as long as that file likes: a socket that lingers, a locked file of
+//! a file system whose server does not answer. From Linux 6.16 on the kernel refuses to send descriptors to
+//! these sockets ([`peer::refuse_descriptors`]). Before, they wait in the socket with the bytes that they
+//! came with, and are closed by the thread that reads these bytes or closes the socket.
 //!
 //! # What always holds
-//! - Bytes are read only after they were looked at without being taken: none that bring descriptors are taken.
-//! - A connection is closed when nothing more can come and nothing that brings descriptors is left in it. All others are
-//!   handed to a process that ends at once, and closes them. A user has few such processes at a time; further connections of
-//!   that user wait for them, open, and take next to no descriptors of this process ([`Parked`]). How many may wait the
-//!   kernel says: it counts the descriptors in them for the user who sent them.
+//! - Bytes are read only after they were looked at without being taken: none that bring descriptors are
+//!   taken.
+//! - A connection is closed when nothing more can come and nothing that brings descriptors is left in it. All
+//!   others are handed to a process that ends at once, and closes them. A user has few such processes at a
+//!   time; further connections of that user wait for them, open, and take next to no descriptors of this
+//!   process ([`Parked`]). How many may wait the kernel says: it counts the descriptors in them for the user
+//!   that sent them.
 //!
 //! Tests: `tests::descriptors_that_linger_hold_no_thread`,
 //! `tests::connections_that_wait_to_be_closed_take_few_descriptors`.
 
 use super::peer;
+use admin::sync::lock;
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -28,7 +31,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 /// Processes that close connections of one user, at a time.
 const CLOSERS_MAX: usize = 8;
@@ -38,7 +41,7 @@ const CLOSERS_MAX: usize = 8;
 pub(super) struct Socket {
     /// `None`: it was given to another process.
     stream: Option<UnixStream>,
-    /// The kernel refuses descriptors.
+    /// The kernel refuses descriptors that a client sends.
     refuses: bool,
 }
 
@@ -46,8 +49,8 @@ impl Socket {
     /// `refuses`: the kernel refuses descriptors that are sent here.
     pub(super) fn new(stream: UnixStream, refuses: bool) -> Socket {
         if !refuses {
-            // Urgent bytes are skipped otherwise, and what came with them is closed unseen. Systems that do not know
-            // this for such sockets know no urgent bytes either.
+            // Urgent bytes are skipped otherwise, and what came with them is closed unseen. Systems that do
+            // not know this for such sockets know no urgent bytes either.
             let _ = rustix::net::sockopt::set_socket_oobinline(&stream, true);
         }
         Socket { stream: Some(stream), refuses }
@@ -90,7 +93,8 @@ impl Drop for Socket {
     }
 }
 
-/// How many bytes can be read that bring no descriptors; they come to lie in the buffer, and stay where they are.
+/// How many bytes can be read that bring no descriptors; they come to lie in the buffer, and stay where they
+/// are.
 ///
 /// # Errors
 /// `InvalidData`: some bring descriptors. `WouldBlock`: there are none.
@@ -127,8 +131,8 @@ fn is_drained(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Sockets on their way from one end of a pair to the other, the first that was sent first: two descriptors of this process
-/// for hundreds of sockets.
+/// Sockets on their way from one end of a pair to the other, the first that was sent first: two descriptors
+/// of this process for hundreds of sockets.
 struct Lot {
     into: OwnedFd,
     out: OwnedFd,
@@ -205,7 +209,7 @@ static LEAVING: Mutex<BTreeMap<u32, Leaving>> = Mutex::new(BTreeMap::new());
 
 fn leaving() -> MutexGuard<'static, BTreeMap<u32, Leaving>> {
     // Whole between any two statements.
-    LEAVING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&LEAVING)
 }
 
 /// Has another process close a connection.
@@ -235,7 +239,7 @@ fn send_away(socket: OwnedFd) {
     }
 }
 
-/// The next connection of a user, for one who closes them; `None`: there is none, and it ends.
+/// The next connection of a user, for the process that closes them; `None`: there is none, and it ends.
 fn next_of(uid: u32) -> Option<OwnedFd> {
     let mut users = leaving();
     let user = users.get_mut(&uid)?;
@@ -253,7 +257,8 @@ fn next_of(uid: u32) -> Option<OwnedFd> {
 fn close_elsewhere(socket: OwnedFd) -> Result<(), Errno> {
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let mut command = Command::new("/bin/sh");
-    // It ends when this process has closed its own descriptor of the connection: the other one is then the last.
+    // It ends when this process has closed its own descriptor of the connection: the other one is then the
+    // last.
     command.args(["-c", "read until_the_end"]).env_clear().current_dir("/");
     command.stdin(Stdio::piped()).stdout(socket).stderr(Stdio::null());
     let mut child = command.spawn().map_err(errno)?;
@@ -263,8 +268,8 @@ fn close_elsewhere(socket: OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// All processes that close connections of a user are busy, until the value is dropped and a further connection is to be
-/// closed.
+/// All processes that close connections of a user are busy, until the value is dropped and a further
+/// connection is to be closed.
 #[cfg(test)]
 pub(super) struct AllBusy(u32);
 

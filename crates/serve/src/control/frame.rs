@@ -1,18 +1,18 @@
 //! What is said, as bytes.
 //!
-//! A word is JSON of one of the shapes below, `WORD_MAX` bytes at most. A command line and what goes through the standard
-//! streams are bytes behind a header: decoding them takes no more memory than has come.
+//! A word is JSON of one of the shapes below, `WORD_MAX` bytes at most. A command line and what goes through
+//! the standard streams are bytes behind a header: decoding them takes no more memory than has come.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Version of the protocol: a request of another one is refused. Whether somebody is there can be asked, and the end
-/// be asked for, in any.
+/// Version of the protocol: a request of another one is refused. Whether a daemon is there can be asked, and
+/// the end be asked for, in any.
 pub const VERSION: u32 = 3;
 /// Most bytes of a command line. Linux allows about 2 MiB of arguments and variables.
 pub(super) const REQUEST_MAX: u32 = 4 << 20;
-/// Most bytes of a command line of users who are neither root nor the daemon's own.
+/// Most bytes of a command line of users other than root and the daemon's own.
 pub(super) const OTHERS_REQUEST_MAX: u32 = 256 << 10;
 /// Most bytes of a word.
 pub(super) const WORD_MAX: usize = 64 << 10;
@@ -33,9 +33,9 @@ const WORDS_MAX: usize = 128 << 10;
 pub enum Message {
     /// Run this: the command line comes behind it.
     Request(Head),
-    /// End what runs.
+    /// Ends the command that runs.
     Cancel,
-    /// Nothing: is somebody there?
+    /// Asks only whether a daemon is there.
     Ping {
         /// [`VERSION`].
         version: u32,
@@ -91,7 +91,7 @@ pub struct Request {
     pub args: Vec<OsString>,
     /// Variables that commands look at.
     pub env: Vec<(OsString, OsString)>,
-    /// The working folder.
+    /// Working folder of the client.
     pub folder: OsString,
     /// Permissions that are not given to new files.
     pub umask: u32,
@@ -99,15 +99,15 @@ pub struct Request {
     pub screen: Screen,
 }
 
-/// What the daemon answers: to a request that it runs [`Reply::Begins`] and [`Reply::Exit`], between them what the
-/// command wants of its client; to all else one.
+/// What the daemon answers: to a request that it runs [`Reply::Begins`] and [`Reply::Exit`], between them
+/// what the command wants of its client; to all else one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reply {
     /// The command begins now. If there is no answer, nothing has been done: it can be asked for again.
     Begins,
-    /// The command has ended.
+    /// The command has ended with this exit code.
     Exit(u8),
     /// The request is not run, because this daemon is about to end: the next one will run it.
     Ending,
@@ -115,7 +115,7 @@ pub enum Reply {
     Refused(String),
     /// The request is about nothing that is here: the client runs it itself.
     Elsewhere,
-    /// Somebody is there.
+    /// A daemon is there.
     Pong {
         /// [`VERSION`] there.
         version: u32,
@@ -124,7 +124,7 @@ pub enum Reply {
         /// Its process.
         pid: u32,
     },
-    /// It will end.
+    /// The daemon will end.
     Stopping,
     /// So many bytes of standard input are wanted, or fewer; none at its end.
     Want(u32),
@@ -138,15 +138,16 @@ pub enum Reply {
 pub enum Piece {
     /// Standard input; empty: its end.
     Input = 0,
-    /// Standard output.
+    /// Bytes of standard output.
     Out = 1,
-    /// Standard error.
+    /// Bytes of standard error.
     Errors = 2,
-    /// So many zero bytes of standard output, which may be left out where it is a file: a number, little-endian.
+    /// So many zero bytes of standard output, which may be left out where it is a file: a number,
+    /// little-endian.
     Hole = 3,
     /// The answer to [`Reply::Ask`].
     Answer = 4,
-    /// The user gives none.
+    /// The user gives no answer to [`Reply::Ask`].
     NoAnswer = 5,
 }
 
@@ -160,9 +161,9 @@ impl Piece {
 /// What has come: a word, or a piece of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Came<W> {
-    /// A word.
+    /// A message as a word of JSON.
     Word(W),
-    /// A piece.
+    /// A piece of a stream.
     Piece(Piece, Vec<u8>),
 }
 
@@ -258,8 +259,8 @@ pub(super) fn request(request: &Request) -> Vec<u8> {
     bytes
 }
 
-/// The command line behind a head: words that end with a zero byte. First the folder, then the arguments, then the
-/// variables.
+/// The command line behind a head: words that end with a zero byte. First the folder, then the arguments,
+/// then the variables.
 pub(super) fn command_line(head: Head, bytes: &[u8]) -> Result<Request, FrameError> {
     if head.umask > 0o777 {
         return Err(FrameError::Invalid("umask"));
@@ -299,7 +300,7 @@ pub(super) fn announced(header: [u8; HEADER]) -> Result<(Kind, usize), FrameErro
     if length > max { Err(FrameError::TooLong { length, max }) } else { Ok((kind, length)) }
 }
 
-/// What a client said.
+/// Decodes a frame of a client.
 pub(super) fn decode(kind: Kind, body: Vec<u8>) -> Result<Came<Message>, FrameError> {
     if kind == Kind::Piece {
         return decode_piece(body);
@@ -311,7 +312,7 @@ pub(super) fn decode(kind: Kind, body: Vec<u8>) -> Result<Came<Message>, FrameEr
     serde_json::from_slice(&body).map(Came::Word).map_err(FrameError::Malformed)
 }
 
-/// What the daemon said.
+/// Decodes a frame of the daemon.
 pub(super) fn decode_reply(kind: Kind, body: Vec<u8>) -> Result<Came<Reply>, FrameError> {
     if kind == Kind::Piece {
         return decode_piece(body);

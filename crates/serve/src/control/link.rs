@@ -6,6 +6,7 @@
 
 use super::descriptors::Socket;
 use super::frame::{self, Came, DATA_MAX, Message, Piece, Reply};
+use admin::sync::lock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use std::io;
@@ -140,6 +141,6 @@ impl Link {
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
         // Whole between any two statements.
-        self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inbox)
     }
 }

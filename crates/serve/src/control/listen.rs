@@ -9,6 +9,7 @@ use super::link::Link;
 use super::peer::{self, Peer};
 use super::slots::{Slots, is_other};
 use super::wire::{Reader, send};
+use admin::sync::lock;
 use rustix::event::{PollFd, PollFlags, poll};
 use std::io;
 use std::net::Shutdown;
@@ -35,7 +36,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Makes the socket; one that a dead daemon left is replaced (whoever calls this knows that no other is
+    /// Makes the socket; one that a dead daemon left is replaced (the caller knows that no other is
     /// alive).
     ///
     /// # Errors
@@ -51,7 +52,7 @@ impl Listener {
         Ok(Listener { socket, refuses, is_own: true })
     }
 
-    /// A socket that somebody else has made and listens already.
+    /// A socket that the service manager has made and that listens already.
     pub fn of(socket: OwnedFd) -> Listener {
         let refuses = peer::refuse_descriptors(socket.as_fd());
         Listener { socket: socket.into(), refuses, is_own: false }
@@ -71,7 +72,7 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// Connections that nobody has taken are closed as all others.
+    /// Connections that no thread has taken are closed as all others.
     fn drop(&mut self) {
         if self.is_own && !self.refuses {
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -81,7 +82,7 @@ impl Drop for Listener {
     }
 }
 
-/// Who runs requests.
+/// Runs the requests of clients.
 pub trait Handler: Send + Sync {
     /// Whether this client may say anything at all.
     ///
@@ -92,7 +93,7 @@ pub trait Handler: Send + Sync {
     /// Whether a request is run here; `false`: the client is to run it itself.
     ///
     /// # Errors
-    /// Why it is run by nobody, in words for the client.
+    /// Why it is not run at all, in words for the client.
     fn accepts(&self, request: &Request, peer: &Peer) -> Result<bool, String>;
 
     /// Runs a request to its end; the exit code.
@@ -110,9 +111,9 @@ pub trait Handler: Send + Sync {
 
 /// What comes with a request.
 pub struct Call {
-    /// Who asks.
+    /// The client that asks.
     pub peer: Peer,
-    /// Its streams.
+    /// Streams of the client, through its connection.
     pub link: Arc<Link>,
     /// Tells that the client wants the end, or is gone, or that the daemon ends.
     pub cancelled: Cancelled,
@@ -123,7 +124,7 @@ pub struct Call {
 pub enum Ends {
     /// Its client wants that, or is gone.
     Client,
-    /// The daemon ends.
+    /// The daemon ends, and the command with it.
     Daemon,
 }
 
@@ -137,7 +138,7 @@ struct CancelState {
     watcher: Option<Box<dyn FnMut(Ends) + Send>>,
 }
 
-/// Most times that are remembered for somebody who watches later.
+/// Most times that are remembered for a watcher that comes later.
 const PAST_MAX: usize = 4;
 
 impl Cancelled {
@@ -160,7 +161,7 @@ impl Cancelled {
 
     fn state(&self) -> MutexGuard<'_, CancelState> {
         // Whole between any two statements.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -234,7 +235,7 @@ impl Server {
             open.slots.cancelled()
         };
         cancelled.iter().for_each(|cancelled| cancelled.ask(Ends::Daemon));
-        // Only to be readable: nobody reads it, and once is enough.
+        // Only to be readable: it is never read, and once is enough.
         let _ = rustix::io::write(&self.stop.1, b"x");
     }
 
@@ -253,7 +254,7 @@ impl Server {
 
     fn open(&self) -> MutexGuard<'_, Open> {
         // Whole between any two statements.
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.open)
     }
 
     fn take(self: &Arc<Server>, stream: Socket) {
@@ -262,7 +263,7 @@ impl Server {
             Err(error) => return tracing::warn!(%error, "a client that cannot be known is not answered"),
         };
         let stream = Arc::new(stream);
-        // No thread for somebody who may not speak.
+        // No thread for a client that may not speak.
         let admitted = self.handler.admit(&peer).map_err(Reply::Refused);
         let (id, cancelled) = match admitted.and_then(|()| self.enter(peer.uid, &stream)) {
             Ok(entered) => entered,
@@ -306,7 +307,7 @@ impl Server {
             Reply::Refused(why)
         };
         let reply = match next(&mut reader) {
-            // Somebody looked whether there is a daemon.
+            // A client looked whether there is a daemon.
             Ok(None) => return,
             Ok(Some(Came::Word(Message::Request(head)))) => match command_line(&mut reader, head, peer.uid) {
                 // One that had no more place has been told by the end of its connection.
@@ -353,13 +354,13 @@ impl Server {
         }
         let link = Arc::new(Link::new(stream));
         let call = Call { peer: peer.clone(), link: Arc::clone(&link), cancelled: cancelled.clone() };
-        // What nobody waits for any more is not begun.
+        // A request whose client is gone is not begun.
         answer(stream, &Reply::Begins).then(|| run(&*self.handler, stream, &link, request, call))
     }
 }
 
-/// Runs a request, while another thread listens to its client: without one it could neither be ended nor read, and is
-/// not run.
+/// Runs a request, while another thread listens to its client: without one it could neither be ended nor
+/// read, and is not run.
 fn run(handler: &dyn Handler, stream: &Socket, link: &Link, request: Request, call: Call) -> Reply {
     let cancelled = call.cancelled.clone();
     std::thread::scope(|scope| {
@@ -376,7 +377,7 @@ fn run(handler: &dyn Handler, stream: &Socket, link: &Link, request: Request, ca
     })
 }
 
-/// Until the client goes away, or nobody listens any more.
+/// Until the client goes away, or no thread listens any more.
 fn listen_to(stream: &Socket, link: &Link, cancelled: &Cancelled) {
     let mut reader = Reader::of_client(stream, None);
     loop {
@@ -442,7 +443,7 @@ fn answer(stream: &Socket, reply: &Reply) -> bool {
     send(stream.as_fd(), &frame::word(reply), Some(ARRIVAL)).is_ok()
 }
 
-/// The command line of one who asks for a command first.
+/// The command line of a client that asks for a command first.
 #[cfg(test)]
 pub(super) fn first_of(stream: &Socket, uid: u32) -> Result<Request, String> {
     let mut reader = Reader::of_client(stream, Some(ARRIVAL));

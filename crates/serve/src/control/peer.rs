@@ -1,4 +1,4 @@
-//! Who is at the other end of a socket: what the kernel noted when it was connected.
+//! The peer of a socket: the user and process that the kernel noted when it was connected.
 
 use nix::libc;
 use std::io;
@@ -12,18 +12,18 @@ const PASS_RIGHTS: libc::c_int = 83;
 /// A client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Its user.
+    /// User id that the kernel reports.
     pub uid: u32,
-    /// Its group.
+    /// Group id that the kernel reports.
     pub gid: u32,
-    /// Its further groups.
+    /// Ids of its further groups.
     pub groups: Vec<u32>,
     /// Its process, 0 if that is in another namespace.
     pub pid: i32,
 }
 
 impl Peer {
-    /// Who connected this socket.
+    /// The process that connected this socket.
     ///
     /// # Errors
     /// The system does not say.
@@ -33,7 +33,7 @@ impl Peer {
     }
 }
 
-/// The user at the other end: who connected, or who listens.
+/// The user at the other end: the one that connected, or the one that listens.
 ///
 /// # Errors
 /// The system does not say.
@@ -55,8 +55,8 @@ fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     if done == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the kernel refuse descriptors that somebody sends to this socket, or to those that it accepts. False: it does not
-/// know how.
+/// Has the kernel refuse descriptors that are sent to this socket, or to those that it accepts. False: it
+/// does not know how.
 pub(super) fn refuse_descriptors(socket: BorrowedFd<'_>) -> bool {
     pass_rights(socket, false)
 }

@@ -1,9 +1,10 @@
 //! Places of connections, and how many of them anybody has.
 //!
 //! # What always holds
-//! - One user who is neither root nor the daemon's own has few of all places, and all such users together half of them.
-//! - A connection that has not asked for anything yet gives way to a new one, the oldest first: of its own user where
-//!   that one has too many, else of anybody.
+//! - A user other than root and the daemon's own has few of all places, and all such users together half of
+//!   them.
+//! - A connection that has not asked for anything yet gives way to a new one, the oldest first: of its own
+//!   user where that one has too many, else of anybody.
 
 use super::descriptors::Socket;
 use super::listen::Cancelled;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 /// Most connections at a time, where the system gives enough descriptors.
 const CONNECTIONS_MAX: usize = 256;
-/// Fewest.
+/// Connections that there may be at least, however few descriptors the process has.
 const CONNECTIONS_MIN: usize = 16;
 /// The part of all descriptors that connections may take.
 const DESCRIPTORS_PART: usize = 4;
@@ -21,9 +22,9 @@ const DESCRIPTORS_PART: usize = 4;
 const USER_PART: usize = 16;
 const USER_MIN: usize = 4;
 
-/// Who has which place.
+/// The places, and the users that have them.
 pub(super) struct Slots {
-    /// Most at a time.
+    /// Bound of the places that are taken at a time.
     max: usize,
     next: u64,
     taken: BTreeMap<u64, Slot>,
@@ -36,7 +37,7 @@ struct Slot {
     has_asked: bool,
 }
 
-/// A user who is neither root nor the daemon's own.
+/// A user other than root and the daemon's own.
 pub(super) fn is_other(uid: u32) -> bool {
     uid != 0 && uid != rustix::process::geteuid().as_raw()
 }
@@ -81,7 +82,7 @@ impl Slots {
         self.taken.get_mut(&id).map(|slot| slot.has_asked = true).is_some()
     }
 
-    /// Ends the connections that have not asked for anything: nobody waits for them.
+    /// Ends the connections that have not asked for anything: no command waits for them.
     pub(super) fn end_idle(&mut self) {
         self.taken.retain(|_, slot| {
             if !slot.has_asked {
@@ -133,7 +134,7 @@ mod tests {
         assert!(other[0].is_some() && slots.asked(other[0].expect("a place")));
         assert!(fill(&mut slots, own, 1000).iter().all(Option::is_some));
         assert_eq!(slots.len(), CONNECTIONS_MAX);
-        // Those that run nothing are in nobody's way at the end.
+        // Connections that run nothing delay the end of no other.
         slots.end_idle();
         assert_eq!(slots.len(), CONNECTIONS_MAX / USER_PART + 1);
         // A place comes back.

@@ -1,5 +1,6 @@
 use super::frame::{self, HEADER, OTHERS_REQUEST_MAX, REQUEST_MAX, WORD_MAX};
 use super::*;
+use admin::sync::lock;
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn request(args: &[&[u8]]) -> Request {
@@ -26,7 +27,8 @@ fn head(bytes: u32) -> Head {
     Head { version: VERSION, program: "zpool".to_owned(), args: 1, bytes, umask: 0, screen }
 }
 
-/// Writes its arguments to the client's output; `wait` runs until it is cancelled, `cat` writes what it reads.
+/// Writes its arguments to the client's output; `wait` runs until it is cancelled, `cat` writes what it
+/// reads.
 struct Echo {
     running: Mutex<mpsc::Sender<()>>,
     /// Nobody may say anything; nobody is answered while this is held.
@@ -200,7 +202,7 @@ fn what_is_no_message_ends_its_connection_only() {
 /// Files of the client's could be of a kind that is closed only when the client likes.
 #[test]
 fn no_descriptor_of_a_client_is_ever_taken() {
-    let _alone = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&DESCRIPTORS);
     let fixture = Fixture::new();
     // Both ends, which no other test has.
     let (null, _end) = std::io::pipe().expect("a pipe");
@@ -235,8 +237,8 @@ fn no_descriptor_of_a_client_is_ever_taken() {
     assert_eq!(open(), 2, "none was taken and kept");
 }
 
-/// A socket whose last descriptor is closed when the bytes in it have been sent, or after an hour; and its other end,
-/// which takes none.
+/// A socket whose last descriptor is closed when the bytes in it have been sent, or after an hour; and its
+/// other end, which takes none.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let mut one = TcpStream::connect(listener.local_addr().expect("it has one")).expect("connected");
@@ -278,7 +280,7 @@ fn send_descriptor(
 #[test]
 fn descriptors_that_linger_hold_no_thread() {
     use rustix::net::SendFlags;
-    let _alone = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&DESCRIPTORS);
     let fixture = Fixture::with(Listener::let_descriptors_in);
     let command = frame::request(&request(&[b"list"]));
     let mut others = Vec::new();
@@ -322,8 +324,8 @@ fn descriptors_that_linger_hold_no_thread() {
     // All that were taken are gone, whoever closes what they brought.
     fixture.server.stop();
     assert_eq!(fixture.server.wait(Duration::from_secs(60)), 0);
-    // And all descriptors are closed in the end: the other ends see that. All at once, as processes that are started here
-    // may have this process's own descriptors for a moment.
+    // And all descriptors are closed in the end: the other ends see that. All at once, as processes that are
+    // started here may have this process's own descriptors for a moment.
     let ends: Vec<_> =
         others.into_iter().map(|other| std::thread::spawn(move || sees_the_end(other))).collect();
     assert!(ends.into_iter().all(|end| end.join().expect("no panic")));
@@ -331,7 +333,7 @@ fn descriptors_that_linger_hold_no_thread() {
 
 #[test]
 fn connections_that_wait_to_be_closed_take_few_descriptors() {
-    let _alone = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = lock(&DESCRIPTORS);
     let fixture = Fixture::with(Listener::let_descriptors_in);
     let command = frame::request(&request(&[b"list"]));
     let answers = || {

@@ -41,17 +41,17 @@ fn wait(socket: BorrowedFd<'_>, what: PollFlags, until: Option<Instant>) -> io::
 pub(super) struct Reader<'s> {
     socket: BorrowedFd<'s>,
     until: Option<Instant>,
-    /// Who sends is not trusted, and may send descriptors.
+    /// The sender is not trusted, and may send descriptors.
     is_wary: bool,
 }
 
 impl<'s> Reader<'s> {
-    /// From somebody who is trusted. `time`: how long all of the reading may take; `None`: as long as it does.
+    /// A reader from a trusted sender. `time`: bound of all of the reading; `None`: none.
     pub(super) fn new(socket: BorrowedFd<'s>, time: Option<Duration>) -> Reader<'s> {
         Reader { socket, until: time.map(|time| Instant::now() + time), is_wary: false }
     }
 
-    /// From a client.
+    /// A reader from a client.
     pub(super) fn of_client(socket: &'s Socket, time: Option<Duration>) -> Reader<'s> {
         Reader { is_wary: socket.may_bring_descriptors(), ..Reader::new(socket.as_fd(), time) }
     }

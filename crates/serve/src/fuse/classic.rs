@@ -1,11 +1,11 @@
 //! Requests read from descriptors of `/dev/fuse`, replies written to them.
 //!
-//! `hall` has the threads.
+//! `thread_pool` has the threads.
 //!
 //! # What always holds
 //! - A thread has one request at a time: it reads it, answers it, reads the next.
-//! - A thread has memory for the largest request, of which it takes only what was ever used; long replies are made in
-//!   memory that all share.
+//! - A thread has memory for the largest request, of which it takes only what was ever used; long replies are
+//!   made in memory that all share.
 
 use super::MAX_WRITE;
 use super::dispatch::{self, Request};
@@ -51,7 +51,7 @@ pub(super) enum Next {
     Gone,
 }
 
-/// The next request.
+/// Reads the next request.
 pub(super) fn next(device: &OwnedFd, room: &mut [u8]) -> Result<Next, Errno> {
     loop {
         match rustix::io::read(device, &mut *room) {
@@ -59,14 +59,14 @@ pub(super) fn next(device: &OwnedFd, room: &mut [u8]) -> Result<Next, Errno> {
             Err(Errno::AGAIN) => return Ok(Next::Nothing),
             // NOENT: the request was taken back while it was handed over.
             Err(Errno::INTR | Errno::NOENT) => {}
-            // CONNABORTED: somebody ended the connection by force.
+            // CONNABORTED: the connection was ended by force.
             Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Next::Gone),
             Err(e) => return Err(e),
         }
     }
 }
 
-/// Takes a request apart.
+/// Splits a request into header, fixed part and rest.
 pub(super) fn split(bytes: &[u8]) -> Option<Request<'_>> {
     let header = Header::decode(bytes)?;
     let body = bytes.get(IN_HEADER..(header.len as usize).checked_sub(header.extensions)?)?;
@@ -74,7 +74,7 @@ pub(super) fn split(bytes: &[u8]) -> Option<Request<'_>> {
     Some(Request { header, fixed, rest })
 }
 
-/// Sends a reply whose body stands behind room for its header. `Ok(false)`: nobody waits for it any more.
+/// Sends a reply whose body stands behind room for its header. `Ok(false)`: no program waits for it any more.
 pub(super) fn send(
     device: &OwnedFd,
     unique: u64,
@@ -96,29 +96,29 @@ pub(super) fn send(
     }
 }
 
-/// What a thread needs to answer requests.
-pub(super) struct Desk {
+/// Buffers of a thread that answers requests.
+pub(super) struct Buffers {
     room: Pages,
     short: Pages,
 }
 
-impl Desk {
-    pub(super) fn new() -> io::Result<Desk> {
-        Ok(Desk { room: request_room()?, short: Pages::new(SHORT)? })
+impl Buffers {
+    pub(super) fn new() -> io::Result<Buffers> {
+        Ok(Buffers { room: request_room()?, short: Pages::new(SHORT)? })
     }
 
-    /// The next request comes to lie on it.
+    /// Reads the next request into the buffer.
     pub(super) fn next(&mut self, device: &OwnedFd) -> io::Result<Next> {
         Ok(next(device, &mut self.room)?)
     }
 
-    /// Whether the request that lies there is one that gets an answer.
+    /// Whether the request in the buffer is one that gets an answer.
     pub(super) fn is_answered(&self, len: usize) -> bool {
         let request = self.room.get(..len).and_then(Header::decode);
         request.is_some_and(|header| !matches!(header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT))
     }
 
-    /// Answers the request that lies there.
+    /// Answers the request in the buffer.
     pub(super) fn answer(&mut self, service: &dyn Service, device: &OwnedFd, len: usize) -> io::Result<()> {
         let Some(request) = self.room.get(..len).and_then(split) else { return Ok(()) };
         match reply_room(&request) {

@@ -1,7 +1,7 @@
 //! The files by which the kernel shows its FUSE connections, and has them ended.
 //!
-//! Usually they are mounted at a known place. Many containers and small machines do not have them there: then root
-//! uses a mount of them that nobody else sees.
+//! Usually they are mounted at a known place. Many containers and small machines do not have them there: then
+//! root uses a mount of them that no other process sees.
 
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};

@@ -1,5 +1,5 @@
-//! Counting the requests of a mount by kind. Threads have counters of their own, as far as these go, so that counting
-//! is no more than an addition to memory that nobody else writes.
+//! Counters of the requests of a mount by kind. Threads have counters of their own, as far as these go, so
+//! that counting is no more than an addition to memory that no other thread writes.
 
 use super::dispatch::Request;
 use super::proto::input::Bytes;
@@ -39,7 +39,7 @@ impl FileCounters {
         shard.0[op as usize].fetch_add(number, Ordering::Relaxed);
     }
 
-    /// How much was asked so far.
+    /// The counters so far.
     pub fn sample(&self) -> FileOps {
         let sum = |i: usize| self.0.iter().map(|shard| shard.0[i].load(Ordering::Relaxed)).sum();
         FileOps(std::array::from_fn(sum))

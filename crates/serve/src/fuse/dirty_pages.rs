@@ -1,28 +1,30 @@
-//! Pages that the kernel has of files: having it write back and drop those of a range while a request waits for that.
+//! Dirty pages in the kernel's cache: the kernel writes back and drops those of a range while a request
+//! waits.
 //!
-//! Programs write to pages through their maps, and a server sees nothing of it until the kernel writes them back. A request
-//! whose answer depends on them (where is data?) has the range handed over first.
+//! Programs write to pages through their maps, and a server sees nothing of it until the kernel writes them
+//! back. A request whose answer depends on them (where is data?) has the range handed over first.
 //!
 //! # What always holds
-//! - The kernel is told by a thread of its own, which may wait for as long as writes to the mount take. Who waits for that
-//!   thread waits for a bounded time, and is told whether it is done.
-//! - Of the threads that answer requests which come the same way (a [`Group`]) one at least does not wait: it answers the
-//!   writes that the others wait for.
+//! - The kernel is told by a thread of its own, which may wait for as long as writes to the mount take. A
+//!   request waits for that thread for a bounded time, and is told whether it is done.
+//! - Of the threads that answer requests which come the same way (a [`Group`]) one at least does not wait: it
+//!   answers the writes that the others wait for.
 //! - A mount that needs nothing of this has no thread for it.
 
 use super::notify::Notifier;
-use super::place;
+use crate::affinity;
+use admin::sync::lock;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// How long a request waits.
+/// Longest wait of a request.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one waits where all threads wait, so that nobody waits for ever.
+/// Longest wait of a request where all threads wait, so that none waits for ever.
 const MOMENT: Duration = Duration::from_secs(1);
-/// A thread that had nothing to do for so long ends.
+/// A thread that was idle for this long ends.
 const REST: Duration = Duration::from_secs(10);
 
 /// The pages that the kernel has of the files of one mount.
@@ -32,7 +34,7 @@ pub(crate) struct DirtyPages {
     jobs: Arc<Mutex<Option<Sender<Job>>>>,
 }
 
-/// A range of a file, `len` 0 for all that follows, and who waits until its pages are dropped.
+/// A range of a file, `len` 0 for all that follows, and the channel to report to when its pages are dropped.
 struct Job {
     node: u64,
     offset: u64,
@@ -42,30 +44,26 @@ struct Job {
 
 type Jobs = Mutex<Option<Sender<Job>>>;
 
-fn lock(jobs: &Jobs) -> MutexGuard<'_, Option<Sender<Job>>> {
-    jobs.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl DirtyPages {
-    /// Says how the kernel is told.
+    /// Sets what notifies the kernel.
     pub(crate) fn set_notifier(&self, notifier: &Arc<Notifier>) {
         let _ = self.notifier.set(Arc::clone(notifier));
     }
 
-    /// How the kernel is told.
+    /// What notifies the kernel, once it is mounted.
     pub(crate) fn notifier(&self) -> Option<&Arc<Notifier>> {
         self.notifier.get()
     }
 
-    /// Has the kernel write back what is dirty of a range, and drop it; `len` 0: all that follows. Whether that is done: what
-    /// programs had written to the range when this was called has arrived then. It may be that it is not waited for. The
-    /// caller holds nothing that a write to the mount needs.
+    /// Has the kernel write back what is dirty of a range, and drop it; `len` 0: all that follows. Whether
+    /// that is done: what programs had written to the range when this was called has arrived then. It may be
+    /// that it is not waited for. The caller holds nothing that a write to the mount needs.
     pub(crate) fn drop_range(&self, node: u64, offset: u64, len: u64) -> bool {
         let Some(is_done) = self.begin(node, offset, len) else { return false };
         waiting(|| is_done.recv_timeout(PATIENCE).unwrap_or(false)).unwrap_or(false)
     }
 
-    /// The same for whoever has to wait: for a moment also if all threads do.
+    /// [`DirtyPages::drop_range`] for a request that has to wait: for a moment also if all threads do.
     pub(crate) fn drop_range_anyway(&self, node: u64, offset: u64, len: u64) {
         let Some(is_done) = self.begin(node, offset, len) else { return };
         if waiting(|| is_done.recv_timeout(PATIENCE)).is_none() {
@@ -73,7 +71,8 @@ impl DirtyPages {
         }
     }
 
-    /// Has a thread tell the kernel; what says whether that is done. `None`: there is no thread, or nobody to be told.
+    /// Has a thread notify the kernel; returns the channel on which it reports. `None`: there is no thread,
+    /// or no kernel.
     fn begin(&self, node: u64, offset: u64, len: u64) -> Option<Receiver<bool>> {
         let notifier = self.notifier.get()?;
         let (done, is_done) = channel();
@@ -89,7 +88,7 @@ impl DirtyPages {
         let (thread, work) = channel();
         thread.send(job).ok()?;
         let (notifier, shared) = (Arc::clone(notifier), Arc::clone(&self.jobs));
-        place::spawn_anywhere("dirty-pages", move || serve(&notifier, &work, &shared)).ok()?;
+        affinity::spawn_anywhere("dirty-pages", move || serve(&notifier, &work, &shared)).ok()?;
         *jobs = Some(thread);
         Some(is_done)
     }
@@ -102,7 +101,7 @@ fn serve(notifier: &Notifier, work: &Receiver<Job>, jobs: &Jobs) {
             Ok(job) => job,
             Err(RecvTimeoutError::Disconnected) => return,
             Err(RecvTimeoutError::Timeout) => {
-                // Nobody sends anything while the lock is held.
+                // No job is sent while the lock is held.
                 let mut jobs = lock(jobs);
                 match work.try_recv() {
                     Ok(job) => job,
@@ -114,7 +113,7 @@ fn serve(notifier: &Notifier, work: &Receiver<Job>, jobs: &Jobs) {
             }
         };
         let is_dropped = notifier.forget_range(job.node, job.offset, job.len);
-        // Who waited may have given up.
+        // The request may have given up.
         let _ = job.done.send(is_dropped);
     }
 }
@@ -127,7 +126,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// So many threads.
+    /// A group of so many threads.
     pub(super) fn of(threads: usize) -> Arc<Group> {
         Arc::new(Group { threads, waiting: AtomicUsize::new(0) })
     }
@@ -158,7 +157,8 @@ impl Drop for Member {
     }
 }
 
-/// Waits for something that may need another thread of the group. `None`: there is none but those that wait already.
+/// Waits for something that may need another thread of the group. `None`: there is none but those that wait
+/// already.
 fn waiting<R>(wait: impl FnOnce() -> R) -> Option<R> {
     struct Leaves(Arc<Group>);
     impl Drop for Leaves {

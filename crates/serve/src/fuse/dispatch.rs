@@ -2,8 +2,8 @@
 //!
 //! # What always holds
 //! - Each request that wants a reply gets exactly one; `FORGET` and its like get none.
-//! - A request that cannot be decoded is answered `EIO`; a kind that is not known `ENOSYS`, after which the kernel
-//!   does not ask again.
+//! - A request that cannot be decoded is answered `EIO`; a kind that is not known `ENOSYS`, after which the
+//!   kernel does not ask again.
 //! - A panic of one is answered `EIO`; see [`crate::panics`] for what becomes of what it was changing.
 //! - One that has waited for long and has changed nothing is answered `EINTR` when its program gets a signal
 //!   (`interrupts`).
@@ -11,10 +11,12 @@
 use super::interrupts;
 use super::proto::input::{Bytes, Header};
 use super::proto::op;
-use super::proto::output::{Body, DirLine, dir_line_len, unpack_device};
-use super::service::{Answer, Caller, CopyRange, Known, Lines, NewNode, NewTime, Service, SetAttr, WriteAt};
+use super::proto::output::{Body, dir_line_len, unpack_device};
+use super::service::{Answer, Service, WriteAt};
+use crate::export::{
+    Caller, CopyRange, DirLine, DirSink, Kind, Known, NewNode, NewTime, Seek, SetAttr, Time,
+};
 use crate::panics;
-use crate::view::{Entry, Kind, Seek, Time};
 use rustix::io::Errno;
 
 /// `lseek`: find data, find a hole.
@@ -41,7 +43,8 @@ pub(super) struct Request<'a> {
     pub(super) rest: &'a [u8],
 }
 
-/// Answers a request: the body of its reply is written to `room`, and its length returned. `None`: it wants none.
+/// Answers a request: the body of its reply is written to `room`, and its length returned. `None`: it wants
+/// none.
 pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u8]) -> Option<Answer<usize>> {
     let is_silent = matches!(request.header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT);
     let failed = |_| (!is_silent).then_some(Err(Errno::IO));
@@ -148,7 +151,7 @@ fn names(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> A
     match request.header.opcode {
         op::LOOKUP => match service.lookup(&who, node, name)? {
             Some(found) => known(body, &found),
-            None => body.absent(service.absent_life()),
+            None => body.absent(service.absence_stability()),
         },
         op::UNLINK => service.unlink(&who, node, name),
         op::RMDIR => service.rmdir(&who, node, name),
@@ -217,16 +220,16 @@ fn attributes(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>)
     match request.header.opcode {
         op::SETATTR => {
             let new = new_attributes(&mut fixed).or_cut()?;
-            let (attr, life) = service.set_attr(&caller(request, 0), node, &new)?;
-            body.attributes(&attr, life)
+            let (attr, stability) = service.set_attr(&caller(request, 0), node, &new)?;
+            body.attributes(&attr, stability)
         }
         opcode => {
             let flags = fixed.u32().or_cut()?;
             fixed.u32().or_cut()?;
             let handle = fixed.u64().or_cut()?;
             let handle = (flags & GETATTR_HANDLE != 0).then_some(handle);
-            let (attr, life) = service.attr(node, handle)?;
-            if opcode == op::STATX { body.statx(&attr, life) } else { body.attributes(&attr, life) }
+            let (attr, stability) = service.attr(node, handle)?;
+            if opcode == op::STATX { body.statx(&attr, stability) } else { body.attributes(&attr, stability) }
         }
     }
 }
@@ -235,7 +238,7 @@ fn new_attributes(fixed: &mut Bytes<'_>) -> Option<SetAttr> {
     let valid = fixed.u32()?;
     let has = |bit: u32| valid & 1 << bit != 0;
     fixed.u32()?;
-    let (handle, size, _lock_owner) = (fixed.u64()?, fixed.u64()?, fixed.u64()?);
+    let (_handle, size, _lock_owner) = (fixed.u64()?, fixed.u64()?, fixed.u64()?);
     let seconds = [fixed.u64()?, fixed.u64()?, fixed.u64()?];
     let nanos = [fixed.u32()?, fixed.u32()?, fixed.u32()?];
     let mode = fixed.u32()?;
@@ -259,7 +262,6 @@ fn new_attributes(fixed: &mut Bytes<'_>) -> Option<SetAttr> {
         mtime: time(5, 8, mtime),
         ctime: has(10).then_some(ctime),
         kill_set_ids: has(11),
-        handle: has(6).then_some(handle),
     })
 }
 
@@ -355,20 +357,12 @@ struct Listing<'b, 'a> {
     plus: bool,
 }
 
-impl Lines for Listing<'_, '_> {
-    fn line(
-        &mut self,
-        node: u64,
-        kind: Option<Kind>,
-        name: &[u8],
-        next: u64,
-        file: Option<(Entry, super::service::Life)>,
-    ) -> bool {
-        let file = self.plus.then_some(file);
-        self.body.dir_line(&DirLine { node, kind, name, next, file })
+impl DirSink for Listing<'_, '_> {
+    fn line(&mut self, line: &DirLine<'_>) -> bool {
+        self.body.dir_line(line, self.plus)
     }
 
-    fn wants_files(&self) -> bool {
+    fn wants_attrs(&self) -> bool {
         self.plus
     }
 
@@ -391,7 +385,8 @@ fn list(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> An
         let mut part = Body::new(room.get_mut(..size).unwrap_or_default());
         let plus = request.header.opcode == op::READDIRPLUS;
         let listed = service.read_dir(request.header.node, offset, &mut Listing { body: &mut part, plus });
-        // Lines that are there are good even if the next could not be read: the error comes when it is asked for.
+        // Lines that are there are good even if the next could not be read: the error comes when it is asked
+        // for.
         if part.len() == 0 {
             listed?;
         }
@@ -422,7 +417,7 @@ fn xattrs(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> 
         op::LISTXATTR => {
             let size = fixed.u32().or_cut()?;
             let names = service.xattr_names(node)?;
-            // Whoever may not read them does not see them. The kernel checks that for reading only.
+            // Callers that may not read them do not see them. The kernel checks that for reading only.
             let is_hidden = |name: &[u8]| request.header.uid != 0 && name.starts_with(b"trusted.");
             let names = names.iter().filter(|name| !is_hidden(name));
             let list: Vec<u8> = names.flat_map(|name| name.iter().copied().chain([0])).collect();
@@ -463,8 +458,8 @@ fn control(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) ->
     Ok(())
 }
 
-/// Answers that were asked for but never reached the kernel: what they opened is closed again, and the files that they
-/// named are as good as forgotten.
+/// Answers that were asked for but never reached the kernel: what they opened is closed again, and the files
+/// that they named are as good as forgotten.
 pub(super) fn undo(service: &dyn Service, request: &Request<'_>, body: &[u8]) {
     // The hook of panics has told of it.
     drop(panics::survive(|| undo_or_panic(service, request, body)));
@@ -510,9 +505,8 @@ fn named(opcode: u32, body: &[u8]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::super::classic;
-    use super::super::service::Life;
     use super::*;
-    use crate::view::{Attr, SpaceInfo};
+    use crate::export::{Attr, Entry, SpaceInfo, Stability};
     use std::sync::Mutex;
 
     /// One file, and what was asked of it.
@@ -554,7 +548,11 @@ mod tests {
         fn lookup(&self, _: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
             assert_ne!(name, b"panic", "of one request");
             self.note(format!("lookup {dir} {}", name.escape_ascii()));
-            let known = Known { entry: Entry { node: 5, attr: attr() }, name: Life::Ever, attr: Life::None };
+            let known = Known {
+                entry: Entry { node: 5, attr: attr() },
+                name: Stability::Stable,
+                attr: Stability::Volatile,
+            };
             Ok((name == b"there").then_some(known))
         }
 
@@ -562,14 +560,14 @@ mod tests {
             self.note(format!("forget {node} {count}"));
         }
 
-        fn attr(&self, _: u64, handle: Option<u64>) -> Answer<(crate::view::Attr, Life)> {
+        fn attr(&self, _: u64, handle: Option<u64>) -> Answer<(Attr, Stability)> {
             self.note(format!("attr {handle:?}"));
-            Ok((attr(), Life::Ever))
+            Ok((attr(), Stability::Stable))
         }
 
-        fn set_attr(&self, _: &Caller, _: u64, new: &SetAttr) -> Answer<(crate::view::Attr, Life)> {
+        fn set_attr(&self, _: &Caller, _: u64, new: &SetAttr) -> Answer<(Attr, Stability)> {
             self.note(format!("{new:?}"));
-            Ok((attr(), Life::Ever))
+            Ok((attr(), Stability::Stable))
         }
 
         fn read_link(&self, _: u64) -> Answer<Vec<u8>> {
@@ -588,8 +586,15 @@ mod tests {
             Ok(())
         }
 
-        fn read_dir(&self, _: u64, from: u64, lines: &mut dyn Lines) -> Answer<()> {
-            (from..from.saturating_add(50)).all(|i| lines.line(i, None, b"a name", i.wrapping_add(1), None));
+        fn read_dir(&self, _: u64, from: u64, sink: &mut dyn DirSink) -> Answer<()> {
+            let line = |i: u64| DirLine {
+                node: i,
+                kind: None,
+                name: b"a name",
+                next: i.wrapping_add(1),
+                file: None,
+            };
+            (from..from.saturating_add(50)).all(|i| sink.line(&line(i)));
             Ok(())
         }
 

@@ -1,14 +1,17 @@
-//! Requests that are being answered and may wait: the kernel tells when the program that made one got a signal.
+//! Requests that are being answered and may wait: the kernel tells when the program that made one got a
+//! signal.
 //!
 //! # What always holds
-//! - Who asks gets `EINTR` where nothing was changed; see [`cenote::interrupt`] for which waits end.
-//! - A signal may be told of before its request is seen here: it is remembered, for a bounded number of requests.
+//! - A program gets `EINTR` where nothing was changed; see [`cenote::interrupt`] for which waits end.
+//! - A signal may be told of before its request is seen here: it is remembered, for a bounded number of
+//!   requests.
 //! - Where requests come over io_uring, signals are told of over `/dev/fuse` all the same.
 
 use super::proto::input::Header;
+use admin::sync::lock;
 use cenote::interrupt::Interrupt;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Parts of the table, each with a lock of its own.
 const PARTS: usize = 16;
@@ -29,7 +32,7 @@ static TABLE: [Mutex<Option<Part>>; PARTS] = [const { Mutex::new(None) }; PARTS]
 fn part(unique: u64) -> MutexGuard<'static, Option<Part>> {
     // Numbers of requests are even. Whole between any two statements.
     let index = usize::try_from(unique >> 1 & (PARTS as u64 - 1)).unwrap_or(0);
-    TABLE[index].lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&TABLE[index])
 }
 
 /// Answers a request of a mount by `work`, which may be told of a signal; whether it has ended for one.
@@ -112,7 +115,7 @@ mod tests {
             (before, signalled(102))
         });
         assert_eq!(told, ((false, true), false));
-        // Of those that nobody asks for no more are kept than a bound says.
+        // Signals whose requests never come are kept up to a bound.
         (0..100_000).for_each(|unique| signal(9, unique));
         let kept: usize = (0..PARTS as u64).filter_map(|i| Some(part(i << 1).as_ref()?.early.len())).sum();
         assert!(kept <= PARTS * EARLY_MAX);

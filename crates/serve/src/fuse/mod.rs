@@ -1,39 +1,45 @@
-//! The FUSE mount: what the kernel asks, answered by a [`Service`].
+//! FUSE: the adapter between the kernel and a [`Service`].
 //!
 //! `proto` is the protocol in bytes, `dispatch` goes from a request to its reply, and two transports bring
-//! the ones and take the others: `classic` reads and writes `/dev/fuse`, `ring` shares memory with the kernel over
-//! io_uring where it offers that. [`ViewService`] serves a read-only [`crate::FsView`].
+//! the ones and take the others: `classic` reads and writes `/dev/fuse`, `ring` shares memory with the kernel
+//! over io_uring where it offers that. [`ViewService`] serves a read-only [`View`](crate::export::View),
+//! [`LiveService`] a file system that is open for writing.
 //!
 //! # What always holds
-//! - A mount is served until it is unmounted, by whomever; then all its threads end.
-//! - A request is answered whatever happens: a panic on its way is an input/output error for the one who asked.
+//! - A mount is served until it is unmounted, by any process; then all its threads end.
+//! - A request is answered whatever happens: a panic on its way is an input/output error for the program that
+//!   asked.
 //! - The protocol is spoken to kernels from Linux 5.4 on.
 //!
 //! # Threads
-//! Classic: those of `hall`, which serve all mounts; there may be more of them than processors because they wait for
-//! disks. Ring: several for each queue of a mount, until its end, for a bounded number of mounts that are busy (`rings`);
-//! what does not come through the ring comes to the hall.
+//! Classic: those of `thread_pool`, which serve all mounts; there may be more of them than processors because
+//! they wait for disks. Ring: several for each queue of a mount, until its end, for a bounded number of
+//! mounts that are busy (`rings`); what does not come through the ring comes to that pool.
 
+mod cache_mode;
 mod classic;
 mod clone;
 pub(crate) mod connections;
 mod counters;
 pub(crate) mod dirty_pages;
 mod dispatch;
-mod hall;
+mod errno;
 mod interrupts;
+mod ioctl;
+mod live_service;
 mod mount;
 mod notify;
+mod open_files;
 mod pages;
-mod place;
 mod proto;
 mod ring;
 mod rings;
+mod seek;
 mod service;
+mod thread_pool;
 mod view_service;
 mod write_back;
 
-use hall::Served;
 use proto::input::Init;
 use rings::{Rings, Threads};
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
@@ -42,41 +48,40 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use thread_pool::Served;
 
 pub use counters::FileCounters;
+pub use live_service::LiveService;
 pub use notify::Notifier;
-pub(crate) use place::spawn_anywhere;
 pub use proto::flag;
-pub use service::{
-    Answer, Caller, CopyRange, Known, Life, Lines, NewNode, NewTime, Opened, Service, SetAttr, WriteAt,
-    open_flag,
-};
+pub use service::{Answer, Opened, Service, WriteAt, open_flag};
 pub use view_service::{Reporter, ViewService};
 pub use write_back::write_back;
-pub(crate) use write_back::{is_answering, while_answering, write_back_beside};
+pub(crate) use write_back::{is_answering, write_back_beside};
 
 /// Most bytes of one write, and of one read.
 const MAX_WRITE: usize = 1 << 20;
 const PAGE: usize = 4096;
-/// Requests that the kernel may send without somebody waiting for each: reading ahead, writing back.
+/// Requests that the kernel may send without a program that waits for each: reading ahead, writing back.
 const MAX_BACKGROUND: u16 = 128;
 /// Bytes that the kernel may read ahead.
 const MAX_READAHEAD: u32 = 1 << 20;
 
-/// How requests come.
+/// Transport of requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// Over `/dev/fuse`; and, when the mount is busy, over io_uring, if the kernel offers that and few mounts have it. Mounts
-    /// of users other than root, and all with kernels with which that was not tried, have it from the beginning.
+    /// Over `/dev/fuse`; and, when the mount is busy, over io_uring, if the kernel offers that and few mounts
+    /// have it. Mounts of users other than root, and all with kernels with which that was not tried, have it
+    /// from the beginning.
     #[default]
     Best,
     /// Over io_uring from the beginning, if the kernel offers that and few mounts have it, else classic.
     Ring,
-    /// `/dev/fuse`.
+    /// Over `/dev/fuse` alone.
     Classic,
 }
 
-/// How to mount.
+/// Options of a mount.
 #[derive(Debug, Clone, Default)]
 pub struct MountOptions {
     /// What the table of mounts shows as the source: the dataset.
@@ -86,18 +91,20 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// The file system can be changed.
     pub writable: bool,
-    /// Set-id bits and capabilities of files count. Only root's mounts. The kernel then takes them away by itself before it
-    /// writes: left to the server ([`flag::HANDLE_KILLPRIV_V2`]), it would go on believing in them.
+    /// Set-id bits and capabilities of files count. Only root's mounts. The kernel then takes them away by
+    /// itself before it writes: left to the server ([`flag::HANDLE_KILLPRIV_V2`]), it would go on believing
+    /// in them.
     pub setuid: bool,
     /// Device files are devices. Only root's mounts.
     pub devices: bool,
-    /// Programs can be run.
+    /// Programs of the file system can be run.
     pub exec: bool,
     /// Most threads of the classic transport; `None`: as many as seem good.
     pub threads: Option<usize>,
-    /// How requests come.
+    /// Transport of requests.
     pub transport: Transport,
-    /// Mounts of one group wait for the same devices, and share what threads they may have: the guid of the pool.
+    /// Mounts of one group wait for the same devices, and share what threads they may have: the guid of the
+    /// pool.
     pub group: u64,
 }
 
@@ -142,7 +149,7 @@ fn default_threads() -> usize {
     (2 * cpus).clamp(16, 32)
 }
 
-/// Mounts a file system on a directory. It is served until it is unmounted, by whomever.
+/// Mounts a file system on a directory. It is served until it is unmounted, by any process.
 ///
 /// # Errors
 /// See [`MountError`].
@@ -175,7 +182,7 @@ pub(crate) fn mount_in(
     let number = apart.as_ref().map(|apart| apart.number).or_else(|| number_at(&at));
     let unmounter = Unmounter { at, number };
     let device = Arc::new(device);
-    // It answers before anybody can ask. What was not put on its directory is gone with its descriptor.
+    // It answers before any program can ask. What was not put on its directory is gone with its descriptor.
     let started = start(service, &device, options).and_then(|started| {
         apart.map_or(Ok(()), |apart| apart.put_on(&dir))?;
         Ok(started)
@@ -188,7 +195,7 @@ pub(crate) fn mount_in(
             Ok(Mounted { waiter, unmounter, notifier })
         }
         Err(error) => {
-            // Nobody would ever answer there.
+            // No thread would ever answer there.
             drop(device);
             if !mount::is_root() && number != before {
                 let _ = mount::unmount(&unmounter.at, true);
@@ -210,7 +217,8 @@ fn number_at(at: &Path) -> Option<(u32, u32)> {
 /// Puts a file system that is mounted on one more directory, which is held open until then.
 ///
 /// # Errors
-/// The kernel does not do it: it is older than Linux 5.15, has it in this very place, or the caller is not root.
+/// The kernel does not do it: it is older than Linux 5.15, has it in this very place, or the caller is not
+/// root.
 pub(crate) fn mount_beside(notifier: &Notifier, dir: &OwnedFd, options: &MountOptions) -> io::Result<()> {
     mount::Apart::new(notifier.device(), options)?.put_on(dir)
 }
@@ -253,17 +261,17 @@ fn start(
     let left_to_us = if options.setuid { !flag::HANDLE_KILLPRIV_V2 } else { u64::MAX };
     let agreed = greet(&**service, device, left_to_us, rings.is_some())?;
     let ring = rings.filter(|_| agreed.ring).and_then(Rings::begin).unwrap_or_default();
-    // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the kernel goes on
-    // here.
+    // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the
+    // kernel goes on here.
     let device = if ring.is_empty() { Arc::clone(device) } else { Arc::new(clone::clone(device)?) };
     fcntl_setfl(&*device, OFlags::RDWR | OFlags::NONBLOCK)?;
-    let how = hall::How {
-        requests: if ring.is_empty() { hall::Requests::All } else { hall::Requests::Rest },
+    let how = thread_pool::ServeOptions {
+        requests: if ring.is_empty() { thread_pool::Requests::All } else { thread_pool::Requests::Rest },
         threads: options.threads.unwrap_or_else(default_threads),
         gets_rings: options.transport == Transport::Best && !at_once,
         group: options.group,
     };
-    let served = hall::serve(service, device, how)?;
+    let served = thread_pool::serve(service, device, how)?;
     Ok((Waiter { ring, served }, agreed))
 }
 
@@ -365,8 +373,7 @@ impl Mounted {
     }
 
     /// What tells the kernel to forget things.
-    #[must_use]
-    pub fn notifier(&self) -> &Arc<Notifier> {
+    pub(crate) fn notifier(&self) -> &Arc<Notifier> {
         &self.notifier
     }
 
@@ -419,12 +426,13 @@ impl Waiter {
             });
             return Ok(());
         }
-        spawn_anywhere("mount", move || told(self.wait())).map(drop)
+        crate::affinity::spawn_anywhere("mount", move || told(self.wait())).map(drop)
     }
 }
 
-/// Ends the mount on a directory, unless it is in use; with `detach` it disappears at once and is served until nobody
-/// uses it. `by_call` leads there for this process alone, by a directory that is held open; `at` for all.
+/// Ends the mount on a directory, unless it is in use; with `detach` it disappears at once and is served
+/// until no program uses it. `by_call` leads there for this process alone, by a directory that is held open;
+/// `at` for all.
 pub(crate) fn unmount_in(by_call: &Path, at: &Path, detach: bool) -> io::Result<()> {
     mount::unmount_in(by_call, at, detach)
 }
@@ -438,7 +446,7 @@ pub(crate) fn mount_flags(options: &MountOptions) -> rustix::mount::MountFlags {
 #[derive(Debug)]
 pub struct Unmounter {
     at: PathBuf,
-    /// Number of its device.
+    /// Major and minor number of the device of the mount; `None` if it is not known.
     number: Option<(u32, u32)>,
 }
 
@@ -456,16 +464,7 @@ impl Unmounter {
         })
     }
 
-    /// Unmounts, unless files of it are open.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] then; or the system refused.
-    pub fn unmount_idle(&mut self) -> io::Result<()> {
-        self.check()?;
-        mount::unmount(&self.at, false)
-    }
-
-    /// It is on top in its place: what somebody else has mounted there since is not ours to unmount.
+    /// Checks that it is on top in its place: what others have mounted there since is not ours to unmount.
     fn check(&self) -> io::Result<()> {
         if number_at(&self.at) == self.number { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }

@@ -22,7 +22,7 @@ pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A mount that nobody can reach yet: it goes when this is dropped.
+/// A mount that no program can reach yet: it goes when this is dropped.
 #[derive(Debug)]
 pub(super) struct Apart {
     mount: OwnedFd,
@@ -57,7 +57,8 @@ pub(super) fn number(dir: impl AsFd) -> io::Result<(u32, u32)> {
 }
 
 impl Apart {
-    /// A mount of what is asked for by this descriptor: the first, or, from Linux 5.15 on, one more of the same.
+    /// A mount of what is asked for by this descriptor: the first, or, from Linux 5.15 on, one more of the
+    /// same.
     pub(super) fn new(device: &OwnedFd, options: &MountOptions) -> io::Result<Apart> {
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let fs = fsopen(KIND, FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -184,7 +185,8 @@ pub(super) fn unmount_in(by_call: &Path, at: &Path, detach: bool) -> io::Result<
     unmount(if is_root() { by_call } else { at }, detach)
 }
 
-/// Unmounts. With `detach` it disappears from its directory at once, and is served until its files are closed.
+/// Unmounts. With `detach` it disappears from its directory at once, and is served until its files are
+/// closed.
 pub(super) fn unmount(at: &Path, detach: bool) -> io::Result<()> {
     if is_root() {
         let flags = if detach { UnmountFlags::DETACH } else { UnmountFlags::empty() };

@@ -1,16 +1,16 @@
-//! What a server tells the kernel unasked: that it must forget what it remembers.
+//! Notifications: a server tells the kernel to forget what it remembers.
 //!
 //! # What always holds
-//! - The kernel answers within the call. For contents it may have to wait until pages were read from the server or written
-//!   back to it, for single names until what is done in their directory was answered: whoever tells it of these is no thread
-//!   that answers requests, and others answer meanwhile.
+//! - The kernel answers within the call. For contents it may have to wait until pages were read from the
+//!   server or written back to it, for single names until what is done in their directory was answered: the
+//!   thread that notifies it of these answers no requests, and others answer meanwhile.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Kinds of notifications.
+/// Kinds of notifications (`enum fuse_notify_code`).
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
 const INC_EPOCH: u32 = 8;
@@ -51,28 +51,28 @@ impl Notifier {
     }
 
     /// Attributes and contents of a file, or the listing of a directory, are not what they were.
-    pub fn forget_file(&self, node: u64) {
+    pub(crate) fn forget_file(&self, node: u64) {
         // From the first byte to the last.
         let body = [node.to_ne_bytes(), 0_i64.to_ne_bytes(), 0_i64.to_ne_bytes()].concat();
         self.tell(INVAL_INODE, &body);
     }
 
-    /// A range of a file is not what it was; `len` 0: all that follows. The kernel writes back first what programs have
-    /// changed of it. `false`: it has not heard of it.
-    pub fn forget_range(&self, node: u64, offset: u64, len: u64) -> bool {
+    /// A range of a file is not what it was; `len` 0: all that follows. The kernel writes back first what
+    /// programs have changed of it. `false`: it has not heard of it.
+    pub(crate) fn forget_range(&self, node: u64, offset: u64, len: u64) -> bool {
         let body = [node, offset, len].map(u64::to_ne_bytes).concat();
         self.tell(INVAL_INODE, &body)
     }
 
     /// Attributes of a file are not what they were.
-    pub fn forget_attributes(&self, node: u64) {
+    pub(crate) fn forget_attributes(&self, node: u64) {
         let body = [node.to_ne_bytes(), (-1_i64).to_ne_bytes(), 0_i64.to_ne_bytes()].concat();
         self.tell(INVAL_INODE, &body);
     }
 
-    /// A name may not be what it was: it is looked up before it is used again. If it is the same file, what is mounted
-    /// there stays. Before Linux 6.2 the kernel cannot do that, and is told nothing.
-    pub fn look_again(&self, dir: u64, name: &[u8]) {
+    /// A name may not be what it was: it is looked up before it is used again. If it is the same file, what
+    /// is mounted there stays. Before Linux 6.2 the kernel cannot do that, and is told nothing.
+    pub(crate) fn look_again(&self, dir: u64, name: &[u8]) {
         if !self.can_expire {
             return;
         }
@@ -84,9 +84,9 @@ impl Notifier {
         self.tell(INVAL_ENTRY, &body);
     }
 
-    /// No name is what it was. The kernel takes off what is mounted below. `false`: it is older than Linux 6.16 and cannot
-    /// be told.
-    pub fn forget_names(&self) -> bool {
+    /// No name is what it was. The kernel takes off what is mounted below. `false`: it is older than Linux
+    /// 6.16 and cannot be told.
+    pub(crate) fn forget_names(&self) -> bool {
         self.tell(INC_EPOCH, &[])
     }
 

@@ -1,19 +1,20 @@
 //! Memory for requests and replies: pages that the system gives when they are first written to.
 //!
-//! A request may bring a mebibyte along, so whoever waits for one needs room for that; nearly all are shorter. From the
-//! heap the room would come in pieces that were used before, or in huge pages, and be taken whole: with hundreds of
-//! mounts that is gigabytes for nothing.
+//! A request may bring a mebibyte along, so a thread that waits for one needs room for that; nearly all are
+//! shorter. From the heap the room would come in pieces that were used before, or in huge pages, and be taken
+//! whole: with hundreds of mounts that is gigabytes for nothing.
 //!
 //! # What always holds
 //! - What was never written to takes no memory.
-//! - At most [`kept_max`] large rooms are kept while nobody uses them, however many mounts there are.
+//! - At most [`kept_max`] large rooms are kept while no thread uses them, however many mounts there are.
 #![allow(unsafe_code)] // Memory from the system.
 
+use admin::sync::lock;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Zeroed bytes at the beginning of a page.
 #[derive(Debug)]
@@ -26,7 +27,7 @@ pub(super) struct Pages {
 unsafe impl Send for Pages {}
 
 impl Pages {
-    /// So many bytes.
+    /// Maps `len` zeroed bytes.
     pub(super) fn new(len: usize) -> io::Result<Pages> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: a new mapping, wherever the kernel wants it: nothing is replaced.
@@ -49,7 +50,7 @@ impl Deref for Pages {
 
 impl DerefMut for Pages {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above, and nobody else has them.
+        // SAFETY: as above, and no other reference to them exists.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
@@ -61,28 +62,28 @@ impl Drop for Pages {
     }
 }
 
-/// Rooms for long replies that nobody uses. All are of one size.
+/// Buffers for long replies that no thread uses. All have one size.
 static KEPT: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 
-/// So many long replies are made at the same time where nobody waits for disks.
+/// Number of long replies that are made at the same time where no thread waits for disks.
 fn kept_max() -> usize {
     let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
     (2 * cpus).clamp(4, 32)
 }
 
-/// A room for one long reply.
+/// A buffer for one long reply.
 pub(super) struct Large(Option<Pages>);
 
 impl Large {
-    /// A room of `len` bytes, which is the same for all.
+    /// A buffer of `len` bytes, which is the same for all.
     pub(super) fn take(len: usize) -> io::Result<Large> {
-        let kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let kept = lock(&KEPT).pop();
         kept.filter(|pages| pages.len() == len)
             .map_or_else(|| Pages::new(len), Ok)
             .map(|pages| Large(Some(pages)))
     }
 
-    /// The bytes: of whom they were before.
+    /// The buffer. It is not zeroed and may hold a previous reply.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
         self.0.as_deref_mut().unwrap_or_default()
     }
@@ -90,7 +91,7 @@ impl Large {
 
 impl Drop for Large {
     fn drop(&mut self) {
-        let mut kept = KEPT.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&KEPT);
         if kept.len() < kept_max() {
             kept.extend(self.0.take());
         }
@@ -101,7 +102,8 @@ impl Drop for Large {
 mod tests {
     use super::*;
 
-    /// Pages that are in memory: the kernel tells it page by page, as mappings beside each other are one to it.
+    /// Pages that are in memory: the kernel tells it page by page, as mappings beside each other are one to
+    /// it.
     #[allow(clippy::disallowed_types)] // A file of the kernel about this process.
     fn resident(pages: &Pages) -> usize {
         use std::os::unix::fs::FileExt;

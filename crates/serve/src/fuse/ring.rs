@@ -1,10 +1,10 @@
-//! Requests over io_uring: the kernel writes them into our memory, and fetching the next one is the same call as
-//! answering the last (Linux 6.14 and later, where `/sys/module/fuse/parameters/enable_uring` allows it).
+//! Requests over io_uring: the kernel writes them into our memory, and fetching the next one is the same call
+//! as answering the last (Linux 6.14 and later, where `/sys/module/fuse/parameters/enable_uring` allows it).
 //!
 //! # What always holds
-//! - There is a queue for each processor that the machine may have; requests of a processor come through its queue.
-//!   Several threads serve a queue, each with a ring of its own and one request at a time, so that one that waits for a
-//!   disk holds up nobody.
+//! - There is a queue for each processor that the machine may have; requests of a processor come through its
+//!   queue. Several threads serve a queue, each with a ring of its own and one request at a time, so that one
+//!   that waits for a disk delays no other.
 //! - The memory that the kernel was told of lives as long as the ring does.
 //! - What the kernel does not send this way (forgetting, interrupts) still comes through `/dev/fuse`.
 //!
@@ -13,9 +13,9 @@
 
 use super::dispatch::{self, Request};
 use super::pages::Pages;
-use super::place;
 use super::proto::input::{Bytes, Header, fixed_len};
 use super::service::Service;
+use crate::affinity;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use rustix::io::Errno;
 use std::io;
@@ -48,11 +48,13 @@ fn queues_of(list: &str) -> Option<u16> {
     last.and_then(|last| last.checked_add(1))
 }
 
-/// Most threads with rings, of all mounts together. The kernel wants a queue for each processor that the machine may
-/// have, from the moment at which it is told of rings, and none of them can be given back before the mount ends: so
-/// only mounts that are busy have rings (`rings`), and all others come to the classic transport.
+/// Most threads with rings, of all mounts together. The kernel wants a queue for each processor that the
+/// machine may have, from the moment at which it is told of rings, and none of them can be given back before
+/// the mount ends: so only mounts that are busy have rings (`rings`), and all others come to the classic
+/// transport.
 const SEATS_MAX: usize = 1024;
-/// Memory for each of them, of what the process may use: a seat takes a mebibyte and a bit if it is asked for long reads.
+/// Memory for each of them, of what the process may use: a seat takes a mebibyte and a bit if it is asked for
+/// long reads.
 const MEMORY_OF_SEAT: u64 = 8 << 20;
 /// One in so many descriptors is a ring.
 const DESCRIPTORS_OF_SEAT: u64 = 4;
@@ -60,9 +62,10 @@ const DESCRIPTORS_OF_SEAT: u64 = 4;
 const SEATS_OF_QUEUE_MIN: usize = 4;
 
 /// Threads of each queue: the fewer queues, the more. As many requests as there are threads wait for disks at
-/// the same time, and databases have dozens. But the kernel binds a request to a thread before that runs, and with
-/// hundreds of readers all threads of a processor have one: with twice as many, the slowest answers took twice as long,
-/// and whoever else wants a processor (who writes a txg, a kernel's thread that serves a loop device) waited as much longer.
+/// the same time, and databases have dozens. But the kernel binds a request to a thread before that runs, and
+/// with hundreds of readers all threads of a processor have one: with twice as many, the slowest answers took
+/// twice as long, and other threads (one that writes a txg, a kernel thread that serves a loop device) waited
+/// as much longer.
 fn seats_of_queue(queues: u16) -> usize {
     (64 / usize::from(queues.max(1))).clamp(SEATS_OF_QUEUE_MIN, 12)
 }
@@ -96,7 +99,8 @@ static POT: Pot = Pot { taken: AtomicUsize::new(0), shares: AtomicUsize::new(0) 
 pub(super) struct Share(usize, &'static Pot);
 
 impl Share {
-    /// For a mount with so many queues. `None`: other mounts have them, or one mount would need more than there are.
+    /// For a mount with so many queues. `None`: other mounts have them, or one mount would need more than
+    /// there are.
     pub(super) fn take(queues: u16) -> Option<Share> {
         POT.take(queues, seats_of_queue(queues), seats_max())
     }
@@ -106,7 +110,7 @@ impl Share {
         POT.shares.load(Ordering::Acquire)
     }
 
-    /// Threads.
+    /// Threads that serve the ring.
     pub(super) fn seats(&self) -> usize {
         self.0
     }
@@ -191,15 +195,16 @@ impl Seat {
         if what == REGISTER {
             set_len(&mut entry, 2);
         }
-        // SAFETY: the headers, the payload and their list are owned by this seat and stay where they are until the ring,
-        // which is dropped before them, is gone.
+        // SAFETY: the headers, the payload and their list are owned by this seat and stay where they are
+        // until the ring, which is dropped before them, is gone.
         unsafe { self.ring.submission().push(&entry) }.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
     }
 
-    /// Takes part: requests of a processor are answered on it. Whoever asks then sleeps, and nobody has to wake another one up.
-    /// The answer of the kernel is the first request, or at once why there will be none.
+    /// Registers with the kernel: requests of a processor are answered on it. The program that asks sleeps
+    /// then, and no other processor has to be woken. The answer of the kernel is the first request, or at
+    /// once why there will be none.
     pub(super) fn register(&mut self) -> io::Result<()> {
-        place::stay_at(self.queue);
+        affinity::stay_at(self.queue);
         self.submit(REGISTER, 0)?;
         self.ring.submit()?;
         self.first = self.ring.completion().next().map(|done| done.result());
@@ -303,8 +308,8 @@ fn set_len(entry: &mut squeue::Entry128, len: u32) {
     const LEN_AT: usize = 24;
     const { assert!(size_of::<squeue::Entry128>() == 128) };
     let entry: *mut squeue::Entry128 = entry;
-    // SAFETY: an entry is `struct io_uring_sqe` and 64 bytes more, as the kernel has it (repr(C), size checked above), so
-    // the four bytes from 24 on are its field `len`, which may have any value.
+    // SAFETY: an entry is `struct io_uring_sqe` and 64 bytes more, as the kernel has it (repr(C), size
+    // checked above), so the four bytes from 24 on are its field `len`, which may have any value.
     unsafe { entry.cast::<u8>().add(LEN_AT).cast::<u32>().write_unaligned(len) };
 }
 

@@ -1,31 +1,34 @@
 //! Sets of rings: which mounts have them, and how a mount that is served comes to them.
 //!
-//! The kernel's document has rings registered when a mount begins, after both sides have agreed on them; from then on it
-//! waits for them, and they stay until the mount ends. With thousands of mounts that is too much for each, so a
-//! mount begins without, over `/dev/fuse`, and whoever answers there counts what is asked. A mount that is busy gets a set
-//! while it is served: nothing was agreed on, and the kernel takes the rings all the same (ARCHITECTURE.md has the
-//! experiments). No document promises that, so this is for the kernels with which it was tried ([`can_come_late`]); with
-//! others the first mounts have rings from their beginning.
+//! The kernel's document has rings registered when a mount begins, after both sides have agreed on them; from
+//! then on it waits for them, and they stay until the mount ends. With thousands of mounts that is too much
+//! for each, so a mount begins without, over `/dev/fuse`, and the threads that answer there count the
+//! requests. A mount that is busy gets a set while it is served: nothing was agreed on, and the kernel takes
+//! the rings all the same (ARCHITECTURE.md has the experiments). No document promises that, so this is for
+//! the kernels with which it was tried ([`can_come_late`]); with others the first mounts have rings from
+//! their beginning.
 //!
-//! The daemon does not try it out by itself: a thread of it that waited for a mount of its own would keep it from ending
-//! when it is killed.
+//! The daemon does not try it out by itself: a thread of it that waited for a mount of its own would keep it
+//! from ending when it is killed.
 //!
 //! # What always holds
 //! - A request is read over `/dev/fuse` as long as any comes that way, whatever was registered.
-//! - What the kernel was told of stays as it is until the mount ends, unless it refused a whole queue: then none of the rings
-//!   is used, and all are taken back.
-//! - Sets are bounded (`ring::Share`), and cannot be given back while a mount lives: the fewer are left, the longer a mount has
-//!   to be busy for one.
+//! - What the kernel was told of stays as it is until the mount ends, unless it refused a whole queue: then
+//!   none of the rings is used, and all are taken back.
+//! - Sets are bounded (`ring::Share`), and cannot be given back while a mount lives: the fewer are left, the
+//!   longer a mount has to be busy for one.
 
 use super::dirty_pages::{Group, Member};
-use super::hall::Served;
 use super::service::Service;
-use super::{MAX_WRITE, clone, place, ring};
+use super::thread_pool::Served;
+use super::{MAX_WRITE, clone, ring};
+use crate::affinity;
 use crate::kernel_version::this_kernel;
+use admin::sync::lock;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -33,7 +36,8 @@ use std::time::{Duration, Instant};
 const WINDOW: u32 = 10_000;
 /// It is busy if so many came within this time.
 const WINDOW_TIME: Duration = Duration::from_secs(5);
-/// How long nothing may have come over `/dev/fuse` that is to be answered, until nothing more is expected there.
+/// How long nothing may have come over `/dev/fuse` that is to be answered, until nothing more is expected
+/// there.
 const QUIET: Duration = Duration::from_millis(100);
 /// How often that is looked for.
 const QUIET_TRIES: usize = 20;
@@ -46,10 +50,10 @@ pub(super) fn can_come_late() -> bool {
     TRIED.contains(&this_kernel())
 }
 
-/// The threads of rings.
+/// Threads that serve the rings of a mount.
 pub(super) type Threads = Vec<JoinHandle<io::Result<()>>>;
 
-/// Waits for their ends.
+/// Waits until all of the threads have ended; returns the first error.
 pub(super) fn join(threads: Threads) -> io::Result<()> {
     let died = |_| Err(io::Error::other("the server of the mount died"));
     let all: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or_else(died)).collect();
@@ -59,9 +63,9 @@ pub(super) fn join(threads: Threads) -> io::Result<()> {
 /// The same on another thread, which then calls `told`; on this one if there is none.
 pub(super) fn join_elsewhere(threads: Threads, told: impl FnOnce(io::Result<()>) + Send + 'static) {
     let work = Arc::new(Mutex::new(Some(move || told(join(threads)))));
-    let take = |work: &Mutex<Option<_>>| work.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let take = |work: &Mutex<Option<_>>| lock(work).take();
     let theirs = Arc::clone(&work);
-    let spawned = place::spawn_anywhere("mount", move || {
+    let spawned = affinity::spawn_anywhere("mount", move || {
         if let Some(work) = take(&theirs) {
             work();
         }
@@ -106,7 +110,7 @@ impl Rings {
                 let _share = share;
                 let seat = ring::Seat::new(device, queue, MAX_WRITE);
                 let _ = made.send(seat.is_ok());
-                // Whoever waits for that is gone if the mount is served in another way.
+                // The receiver is gone if the mount is served in another way.
                 let (Ok(mut seat), Ok(true)) = (seat, told.recv()) else { return Ok(()) };
                 let is_registered = seat.register().is_ok();
                 let _ = register.send((queue, is_registered));
@@ -182,7 +186,7 @@ impl Load {
             self.busy.store(0, Ordering::Release);
             return false;
         }
-        // The first window has begun with the first request: nobody knows when that was.
+        // The first window has begun with the first request, whose time is not known.
         self.busy.fetch_add(1, Ordering::AcqRel) + 1 > taken && !self.is_asked.swap(true, Ordering::AcqRel)
     }
 
@@ -196,7 +200,7 @@ impl Load {
 /// A mount that is busy gets rings, by a thread of its own: nothing waits for that.
 pub(super) fn bring_to(served: &Arc<Served>) {
     let mount = Arc::clone(served);
-    let spawned = place::spawn_anywhere("fuse-rings", move || {
+    let spawned = affinity::spawn_anywhere("fuse-rings", move || {
         if let Err(why) = bring(&mount) {
             tracing::debug!(%why, "a busy mount gets no rings");
             mount.load().refused();
@@ -210,7 +214,7 @@ pub(super) fn bring_to(served: &Arc<Served>) {
 fn bring(served: &Arc<Served>) -> io::Result<()> {
     // One after the other.
     static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = lock(&TURN);
     if !ring::is_enabled() {
         return Err(io::ErrorKind::Unsupported.into());
     }

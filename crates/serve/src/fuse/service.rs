@@ -1,203 +1,68 @@
-//! What the kernel may ask of a file system: one function a kind of request. Whoever serves something implements
-//! what it can do; the rest answers "not there", as the protocol has it.
+//! The requests of the kernel to a file system: one function a kind of request. A server implements what it
+//! can do; the rest answers "not there", as the protocol has it.
 //!
 //! # What always holds
 //! - A node is a number that the service gave out; 1 is the root.
 //! - Functions are called from many threads at once, and may block.
 
 use super::{FileCounters, Notifier};
-use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
+use crate::export::{Attr, Caller, CopyRange, DirSink, Known, NewNode, Seek, SetAttr, SpaceInfo, Stability};
 use rustix::io::Errno;
 use std::sync::Arc;
-
-/// How long the kernel may keep an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Life {
-    /// It asks again each time.
-    #[default]
-    None,
-    /// For a moment: so often that nobody notices, and so seldom that it costs nothing.
-    Moment,
-    /// Until it is told otherwise.
-    Ever,
-}
-
-/// [`Life::Moment`].
-const MOMENT_NANOS: u32 = 20_000_000;
-
-impl Life {
-    /// In seconds; "for ever" is what a signed counter of jiffies bears.
-    pub(super) fn seconds(self) -> u64 {
-        match self {
-            Life::None | Life::Moment => 0,
-            Life::Ever => 1 << 30,
-        }
-    }
-
-    /// The rest, in nanoseconds.
-    pub(super) fn nanos(self) -> u32 {
-        if self == Life::Moment { MOMENT_NANOS } else { 0 }
-    }
-}
-
-/// Who asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Caller {
-    /// User.
-    pub uid: u32,
-    /// First group.
-    pub gid: u32,
-    /// Process; 0: the kernel itself.
-    pub pid: u32,
-    /// Bits that its files do not get.
-    pub umask: u32,
-}
-
-/// A file that was looked up or made, and what the kernel may keep of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Known {
-    /// The file.
-    pub entry: Entry,
-    /// How long the name stands for it.
-    pub name: Life,
-    /// How long its attributes are right.
-    pub attr: Life,
-}
 
 /// An open file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
-    /// Comes back with requests for it.
+    /// Handle: comes back with requests for the open file.
     pub handle: u64,
-    /// Bits of [`open_flag`].
+    /// Flags of [`open_flag`].
     pub flags: u32,
 }
 
 /// How the kernel is to treat an open file.
 pub mod open_flag {
-    /// Around the page cache.
+    /// Reads and writes bypass the page cache.
     pub const DIRECT_IO: u32 = 1 << 0;
-    /// What is in the page cache stays.
-    pub const KEEP_CACHE: u32 = 1 << 1;
-    /// A directory's listing may be cached.
-    pub const CACHE_DIR: u32 = 1 << 3;
-    /// Closing sends no `flush`.
-    pub const NOFLUSH: u32 = 1 << 5;
-    /// Writes around the cache may go in parallel.
-    pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+    /// Pages that are in the page cache stay there.
+    pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+    /// Closing a descriptor sends no `FLUSH`.
+    pub(crate) const NOFLUSH: u32 = 1 << 5;
+    /// Writes that bypass the cache may go in parallel.
+    pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 }
 
-/// A time to set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewTime {
-    /// That of the call.
-    Now,
-    /// This one.
-    At(Time),
-}
-
-/// Attributes to change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SetAttr {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    /// Owner.
-    pub uid: Option<u32>,
-    /// Group.
-    pub gid: Option<u32>,
-    /// Bytes.
-    pub size: Option<u64>,
-    /// Last access.
-    pub atime: Option<NewTime>,
-    /// Last change of the data.
-    pub mtime: Option<NewTime>,
-    /// Last change of the attributes.
-    pub ctime: Option<Time>,
-    /// Set-id bits go.
-    pub kill_set_ids: bool,
-    /// The handle, when it comes from an open file.
-    pub handle: Option<u64>,
-}
-
-/// A file to make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewNode<'a> {
-    /// Kind.
-    pub kind: Kind,
-    /// Permission bits, before the umask.
-    pub mode: u32,
-    /// Major and minor number of a device.
-    pub rdev: (u32, u32),
-    /// Target of a symbolic link.
-    pub target: &'a [u8],
-}
-
-/// A write.
+/// A `WRITE` request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteAt<'a> {
-    /// Handle.
+    /// Handle of the open file.
     pub handle: u64,
-    /// Position.
+    /// Position of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Bytes to write.
     pub data: &'a [u8],
-    /// From the page cache: the caller is not who wrote.
+    /// The pages come from the page cache, and the caller is not the program that wrote them.
     pub from_cache: bool,
-    /// Set-id bits go.
+    /// Set-id bits are cleared.
     pub kill_set_ids: bool,
-    /// `open` flags of the file.
+    /// Flags with which the file was opened.
     pub flags: u32,
 }
 
-/// Part of one file to become part of another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CopyRange {
-    /// From this file.
-    pub from: u64,
-    /// From this place on.
-    pub from_offset: u64,
-    /// To this file.
-    pub to: u64,
-    /// To this place.
-    pub to_offset: u64,
-    /// Bytes.
-    pub len: u64,
-}
-
-/// Receives lines of a directory; `false`: no more fit.
-pub trait Lines {
-    /// One line. With attributes where the listing wants them, see [`Lines::wants_files`].
-    fn line(
-        &mut self,
-        node: u64,
-        kind: Option<Kind>,
-        name: &[u8],
-        next: u64,
-        file: Option<(Entry, Life)>,
-    ) -> bool;
-
-    /// The kernel would have the files looked up at once.
-    fn wants_files(&self) -> bool;
-
-    /// Bytes that a line with a name of so many bytes takes.
-    fn len_of(&self, name: usize) -> usize;
-
-    /// Bytes that are left for lines.
-    fn room(&self) -> usize;
-}
-
-/// The answer to one request.
+/// Answer to one request.
 pub type Answer<T> = Result<T, Errno>;
 
-/// A file system that the kernel can ask.
+/// A file system that answers the kernel.
+///
+/// # Errors
+/// Every function returns the error number that the program gets.
 pub trait Service: Send + Sync + 'static {
     /// Abilities to take of those that are `offered`, see [`super::flag`].
     fn abilities(&self, offered: u64) -> u64;
 
-    /// How the kernel is told things from now on, once it is mounted.
+    /// Gives the service what notifies the kernel, once it is mounted.
     fn set_notifier(&self, _notifier: &Arc<Notifier>) {}
 
-    /// Where requests are counted, if they are.
+    /// Counters of requests, if they are counted.
     fn counters(&self) -> Option<&FileCounters> {
         None
     }
@@ -205,20 +70,20 @@ pub trait Service: Send + Sync + 'static {
     /// The file called `name`; `Ok(None)`: there is none, and the kernel may remember that.
     fn lookup(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>>;
 
-    /// How long the kernel may remember that there is no file of a name.
-    fn absent_life(&self) -> Life {
-        Life::Ever
+    /// Whether the kernel may remember that there is no file of a name.
+    fn absence_stability(&self) -> Stability {
+        Stability::Stable
     }
 
-    /// The kernel no longer knows of so many answers that named the node: those to looking up, making and linking, and
-    /// lines of directories with attributes.
+    /// The kernel no longer knows of so many answers that named the node: those to looking up, making and
+    /// linking, and lines of directories with attributes.
     fn forget(&self, _node: u64, _count: u64) {}
 
-    /// Attributes.
-    fn attr(&self, node: u64, handle: Option<u64>) -> Answer<(Attr, Life)>;
+    /// Attributes of a file.
+    fn attr(&self, node: u64, handle: Option<u64>) -> Answer<(Attr, Stability)>;
 
-    /// Changes attributes.
-    fn set_attr(&self, _caller: &Caller, _node: u64, _new: &SetAttr) -> Answer<(Attr, Life)> {
+    /// Changes attributes of a file, and returns the new ones.
+    fn set_attr(&self, _caller: &Caller, _node: u64, _new: &SetAttr) -> Answer<(Attr, Stability)> {
         Err(Errno::ROFS)
     }
 
@@ -245,7 +110,7 @@ pub trait Service: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Another name for a file.
+    /// Gives a file another name.
     fn link(&self, _caller: &Caller, _node: u64, _dir: u64, _name: &[u8]) -> Answer<Known> {
         Err(Errno::ROFS)
     }
@@ -272,10 +137,10 @@ pub trait Service: Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Reads; fewer bytes than `buf` only at the end.
+    /// Reads into `buf`; returns the number of bytes, which is less than `buf` has only at the end.
     fn read(&self, node: u64, handle: u64, offset: u64, buf: &mut [u8]) -> Answer<usize>;
 
-    /// Writes all of it.
+    /// Writes all of the data.
     fn write(&self, _caller: &Caller, _node: u64, _write: &WriteAt<'_>) -> Answer<()> {
         Err(Errno::ROFS)
     }
@@ -298,19 +163,19 @@ pub trait Service: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// A directory was closed.
+    /// The last descriptor of an open directory was closed.
     fn release_dir(&self, _node: u64, _handle: u64) {}
 
-    /// Lines of a directory from a position (0: the start) on.
-    fn read_dir(&self, node: u64, from: u64, lines: &mut dyn Lines) -> Answer<()>;
+    /// Passes the lines of a directory after a cookie (0: all) to `sink`, until no more fit.
+    fn read_dir(&self, node: u64, from: u64, sink: &mut dyn DirSink) -> Answer<()>;
 
-    /// Space.
+    /// Space of the file system.
     fn space(&self, node: u64) -> Answer<SpaceInfo>;
 
-    /// Names of the extended attributes.
+    /// Names of the extended attributes of a file.
     fn xattr_names(&self, node: u64) -> Answer<Vec<Vec<u8>>>;
 
-    /// An extended attribute.
+    /// Value of an extended attribute; `None` if there is none of that name.
     fn xattr(&self, node: u64, name: &[u8]) -> Answer<Option<Vec<u8>>>;
 
     /// Sets an extended attribute; `flags` as of `setxattr`.
@@ -331,15 +196,15 @@ pub trait Service: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Next data or hole at or after a position.
+    /// Position of the next data or hole at or after `offset`.
     fn seek(&self, node: u64, offset: u64, what: Seek) -> Answer<u64>;
 
-    /// `fallocate` with its mode.
+    /// `fallocate` of a range, with its mode.
     fn allocate(&self, _caller: &Caller, _node: u64, _offset: u64, _len: u64, _mode: u32) -> Answer<()> {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Copies within the file system; how many bytes.
+    /// Copies within the file system; returns how many bytes.
     fn copy_range(&self, _caller: &Caller, _range: &CopyRange) -> Answer<u64> {
         Err(Errno::OPNOTSUPP)
     }

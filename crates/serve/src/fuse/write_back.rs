@@ -11,21 +11,22 @@ use std::time::{Duration, Instant};
 
 /// What `statfs` says a FUSE file system is.
 const FUSE: i64 = 0x6573_5546;
-/// Where programs ask for something all the time, what was on its way is answered after this, unless the pool hangs.
+/// Where programs ask for something all the time, what was on its way is answered after this, unless the pool
+/// hangs.
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// Has the kernel write back all dirty pages and times of the FUSE mount at this directory, and waits until what it
-/// sent was answered. Not to be called by a thread that answers requests.
+/// Has the kernel write back all dirty pages and times of the FUSE mount at this directory, and waits until
+/// what it sent was answered. Not to be called by a thread that answers requests.
 ///
 /// # Errors
-/// There is no FUSE mount; or a page could not be written, which who wrote it is told, too. That a page was refused (a quota,
-/// an immutable file) is no error: it is as if it had never been written.
+/// There is no FUSE mount; or a page could not be written, which its writer is told, too. That a page was
+/// refused (a quota, an immutable file) is no error: it is as if it had never been written.
 pub fn write_back(at: &Path) -> io::Result<()> {
     write_back_beside(at, 0)
 }
 
-/// The same while so many requests of the mount wait for the caller, who answers them later.
+/// [`write_back`], while `own` requests of the mount wait for the caller, which answers them later.
 pub(crate) fn write_back_beside(at: &Path, own: u64) -> io::Result<()> {
     let dir = open(at, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     #[allow(clippy::useless_conversion)] // Of another type on other machines.
@@ -35,7 +36,7 @@ pub(crate) fn write_back_beside(at: &Path, own: u64) -> io::Result<()> {
     }
     match syncfs(&dir) {
         Err(error) if !is_refusal(error) => return Err(error.into()),
-        // Everything else was written: one program that may write no more stops nobody.
+        // Everything else was written: one program that may write no more stops no other.
         _ => {}
     }
     // Depending on its version the kernel waited for the answers, or not.
@@ -67,7 +68,7 @@ pub(crate) fn while_answering<R>(act: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Within [`while_answering`].
+/// Whether the calling thread is within [`while_answering`].
 pub(crate) fn is_answering() -> bool {
     ANSWERING.get()
 }

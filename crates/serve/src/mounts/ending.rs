@@ -1,12 +1,14 @@
-//! What is done when a mount has ended, whoever brought that about: its dataset is closed, and on disk.
+//! The end of a mount, whatever caused it: its dataset is closed, and on disk.
 //!
 //! # What always holds
-//! - It is done once for each mount, and by no thread that answers requests: closing waits for the pool, which may be
-//!   suspended.
-//! - What has ended of one pool waits for nothing of another: each pool has a thread for it while there is something to do.
+//! - It is done once for each mount, and by no thread that answers requests: closing waits for the pool,
+//!   which may be suspended.
+//! - What has ended of one pool waits for nothing of another: each pool has a thread for it while there is
+//!   something to do.
 
+use super::Inner;
 use super::mount::{Behind, End, Mount};
-use super::{Inner, lock};
+use admin::sync::lock;
 use format::PoolGuid;
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -36,7 +38,7 @@ impl Ended {
             return;
         }
         let ended = Arc::clone(self);
-        if crate::fuse::spawn_anywhere("mount-end", move || ended.work_for(pool)).is_err() {
+        if crate::affinity::spawn_anywhere("mount-end", move || ended.work_for(pool)).is_err() {
             // Without a thread for it, by this one.
             self.work_for(pool);
         }

@@ -28,7 +28,7 @@ pub(super) struct Line {
     pub(super) device: (u32, u32),
     /// The directory of its file system that it shows.
     root: PathBuf,
-    /// Where.
+    /// Mount point, as this process sees it.
     pub(super) at: PathBuf,
     /// The group of mounts that tell each other what is mounted on them and unmounted.
     peers: Option<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Line {
     told_by: Option<u64>,
     /// Type of file system.
     pub(super) kind: String,
-    /// Source.
+    /// Source that the table shows: for ours, the dataset.
     pub(super) source: String,
 }
 
@@ -79,8 +79,8 @@ fn line(text: &[u8]) -> Option<Line> {
 }
 
 impl Line {
-    /// Whether the kernel unmounts this one too when `other` is unmounted: it shows the same, and stands on another mount,
-    /// which is told what happens on that of `other`.
+    /// Whether the kernel unmounts this one too when `other` is unmounted: it shows the same, and stands on
+    /// another mount, which is told what happens on that of `other`.
     pub(super) fn goes_with(&self, other: &Line, table: &[Line]) -> bool {
         let above = |line: &Line| table.iter().find(|above| above.id == line.parent);
         let (Some(own), Some(others)) = (above(self), above(other)) else { return false };
@@ -123,7 +123,7 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// What the server of a mount shows of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// It answers.
+    /// The server answers.
     Lives,
     /// It is gone: nothing is answered any more.
     Gone,
@@ -131,7 +131,7 @@ pub(super) enum Sign {
     Nothing,
 }
 
-/// Asks the server of a mount whether it lives. One that hangs holds up nobody.
+/// Asks the server of a mount whether it lives. One that hangs delays no other thread.
 pub(super) fn sign_of_life(at: &Path) -> Sign {
     let (tell, told) = mpsc::channel();
     let asked = at.to_owned();
@@ -150,8 +150,9 @@ fn connection(device: (u32, u32)) -> u64 {
     u64::from(device.0) << 20 | u64::from(device.1)
 }
 
-/// What ends a connection. Numbers of devices are given to others at once: who opens it makes sure afterwards that the device
-/// still has its number. From then on it is that connection's, and does nothing once that is gone.
+/// What ends a connection. Numbers of devices are given to others at once: a caller that opens it makes sure
+/// afterwards that the device still has its number. From then on it is that connection's, and does nothing
+/// once that is gone.
 pub(super) struct Switch(OwnedFd);
 
 impl Switch {
@@ -161,7 +162,7 @@ impl Switch {
         Ok(Switch(openat(files, "abort", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// Ends it at once: whoever waits for an answer gets an error.
+    /// Ends it at once: programs that wait for an answer get an error.
     pub(super) fn abort(self) -> std::io::Result<()> {
         rustix::io::write(&self.0, b"1")?;
         Ok(())

@@ -1,82 +1,73 @@
 //! The mounts of a process that keeps pools open: what [`admin::Mounts`] wants, done with FUSE.
 //!
-//! `mount` is one that is served, and `ending` what is done when it has ended; `service` answers for it while its contents
-//! come and go, `paused` is what has let go of them, `kernel` asks and changes the machine's table of mounts, `walk` leads to
-//! mount points, `record` knows what a server before this one has left behind, `users` finds the programs that hold a mount
-//! up.
+//! `table` has the verbs; `mount` is one that is served, and `ending` what is done when it has ended;
+//! `paused` is one whose contents are taken away, `kernel` asks and changes the machine's table of mounts,
+//! `walk` leads to mount points, `record` knows what a server before this one has left behind, `users` finds
+//! the programs that hold a mount up.
 //!
 //! # What always holds
-//! - A dataset is mounted once, in one place or several: one connection to the kernel serves them all, and a file is the same
-//!   in each. Verbs about one dataset happen one after the other; those about different ones do not wait for each other.
-//! - No lock of the table is held while the kernel is asked to do anything, and threads that answer requests take
-//!   none of its locks: so a mount point, or the files of a pool, may lie in another of these mounts.
-//! - A mount that somebody else ends (`umount`) is taken out of the table, and its dataset closed. Of one that is left in
-//!   other places, only that place is.
+//! - A dataset is mounted once, in one place or several: one connection to the kernel serves them all, and a
+//!   file is the same in each. Verbs about one dataset happen one after the other; those about different ones
+//!   do not wait for each other.
+//! - No lock of the table is held while the kernel is asked to do anything, and threads that answer requests
+//!   take none of its locks: so a mount point, or the files of a pool, may lie in another of these mounts.
+//! - A mount that another process ends (`umount`) is taken out of the table, and its dataset closed. Of one
+//!   that is left in other places, only that place is.
 //! - When a dataset is out of the table, everything that was written to it is in the pool, and on disk.
 //!
-//! - While something is being mounted, no mount forgets all of its names at once: the kernel would take off what is mounted
-//!   on a folder that was looked up before.
+//! - While something is being mounted, no mount forgets all of its names at once: the kernel would take off
+//!   what is mounted on a folder that was looked up before.
 //!
 //! # Order of locks
-//! `mounts` -> one mount's `name`, `spots`. `changing` is held alone, `placing` while the kernel is told what never waits.
+//! `mounts` -> one mount's `name`, `spots`. `changing` is held alone, `placing` while the kernel is told what
+//! never waits.
 
 mod ending;
 mod kernel;
 mod mount;
 mod paused;
 mod record;
-mod service;
+mod table;
 mod users;
 mod walk;
 
-use crate::LiveService;
-use crate::fuse::{self, FileCounters, Service, Transport, ViewService};
-use crate::pool_view::PoolView;
-use crate::view::ViewError;
-use admin::{
-    AccessTimes, FileOps, MountError, MountOptions, Mounted, MountedByHand, Mounts, Suspended, Unmount,
-};
+use crate::export::LiveFs;
+use crate::fuse::{self, Service, Transport};
+use admin::sync::lock;
+use admin::{AccessTimes, MountError, MountOptions, Mounted, Mounts, Unmount};
 use cenote::files::{self, FilesystemWriter};
-use cenote::{LivePool, Outside, Pool, interrupt};
+use cenote::{Outside, interrupt};
 use ending::Ended;
 use kernel::Sign;
 use mount::{Behind, End, HEARING_OF_AN_END, LAST_WRITES, Mount, Spot};
-use paused::PausedMount;
 use record::ByHand;
 pub use record::Record;
 use rustix::io::Errno;
-use service::MountedFs;
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use walk::{Place, WalkError};
 
-/// How long the kernel may take to let go of a mount that nobody uses here: other mount namespaces may have it too.
+/// How long the kernel may take to release a mount that no program uses here: other mount namespaces may have
+/// it too.
 const LETTING_GO: Duration = Duration::from_secs(3);
 /// Mounts of dead servers on one way.
 const DEAD_MAX: usize = 64;
 /// Where a mount shows its snapshots.
 const SNAPSHOT_DIR: &str = ".zfs/snapshot";
-/// The root of a mount.
-const ROOT: u64 = 1;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these guard is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// How a table mounts.
+/// Settings of a table of mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableSettings {
-    /// How requests come.
+    /// Transport of requests.
     pub transport: Transport,
     /// The kernel may keep what programs write for some seconds.
     pub writeback: bool,
@@ -100,13 +91,13 @@ struct Inner {
     /// Datasets that a verb is about.
     changing: Mutex<BTreeSet<String>>,
     changed: Condvar,
-    /// How many are looking up a folder and mounting something there.
+    /// Number of threads that look up a folder and mount something there.
     placing: Mutex<usize>,
     recent: Mutex<Option<RecentTable>>,
 }
 
-/// The kernel's table, which may be a little old: so that thousands of mounts that end one after the other do not read it
-/// thousands of times.
+/// The kernel's table, which may be a little old: so that thousands of mounts that end one after the other do
+/// not read it thousands of times.
 struct RecentTable {
     lines: Vec<kernel::Line>,
     until: Instant,
@@ -117,8 +108,8 @@ const LONG_TABLE: usize = 500;
 /// How many times longer than reading it took a long table is used.
 const TIMES_AS_LONG: u32 = 20;
 
-/// Somebody is looking up a folder and mounting something there: until this is dropped, what the kernel knows of the folder
-/// is not forgotten.
+/// A thread is looking up a folder and mounting something there: until this is dropped, what the kernel knows
+/// of the folder is not forgotten.
 #[must_use]
 pub struct Placing<'t>(&'t Inner);
 
@@ -147,7 +138,8 @@ impl Inner {
         Placing(self)
     }
 
-    /// Waits until no other verb is about this dataset's mount; what that one waits for may be a suspended pool.
+    /// Waits until no other verb is about this dataset's mount; what that one waits for may be a suspended
+    /// pool.
     fn claim(&self, dataset: &str) -> Result<Claim<'_>, MountError> {
         let mut changing = lock(&self.changing);
         while !changing.insert(dataset.to_owned()) {
@@ -184,15 +176,16 @@ impl Inner {
         also_at
     }
 
-    /// Lets go of a mount that somebody else has unmounted: it ends by itself, or is served on for whoever still uses it,
-    /// but is no longer ours to show.
+    /// Lets go of a mount that another process has unmounted: it ends by itself, or is served on for programs
+    /// that still use it, but is no longer ours to show.
     fn let_go(&self, mount: &Arc<Mount>) {
         if !mount.wait(End::Durable, Some(LETTING_GO)) {
             self.take_out(mount);
         }
     }
 
-    /// What was unmounted by `umount` is gone when somebody asks next, though its threads may still be ending.
+    /// What was unmounted by `umount` is gone when the table is asked next, though its threads may still be
+    /// ending.
     fn let_go_of_unmounted(&self) {
         let mounts = self.all();
         if mounts.is_empty() {
@@ -215,8 +208,8 @@ impl Inner {
         }
     }
 
-    /// Finds a mount, which is no longer in these places, where it is now: a folder above it has got another name. Whether it
-    /// was found anywhere, and the places that it has left.
+    /// Finds a mount, which is no longer in these places, where it is now: a folder above it has got another
+    /// name. Whether it was found anywhere, and the places that it has left.
     fn follow(&self, mount: &Mount, gone: Vec<Spot>, table: &[kernel::Line]) -> (bool, Vec<Spot>) {
         let is_new = |line: &&kernel::Line| line.device == mount.device && !mount.is_at(&line.at);
         let mut places = table.iter().filter(is_new).map(|line| line.at.clone()).peekable();
@@ -262,7 +255,7 @@ impl Inner {
         }
     }
 
-    /// Somebody has mounted it there, where no property says.
+    /// Notes that a user has mounted it there, where no property says.
     fn note_by_hand(&self, dataset: &str, at: &Path, options: &MountOptions) {
         if options.by_hand {
             let words: Vec<String> =
@@ -273,7 +266,7 @@ impl Inner {
         }
     }
 
-    /// The same for one.
+    /// The mount of a dataset, unless it was unmounted by another way.
     fn find_mounted(&self, dataset: &str) -> Option<Arc<Mount>> {
         let mount = self.find(dataset)?;
         if !mount.is_on_top() {
@@ -296,7 +289,7 @@ impl Inner {
     }
 }
 
-/// How often a command that waits looks whether its client still does.
+/// Interval at which a command that waits checks whether its client still does.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The client of a command waits for it no longer.
@@ -361,8 +354,8 @@ impl MountTable {
         Ok((claim, placing, self.ready_directory(at, options.overlay)?))
     }
 
-    /// For whoever mounts something else in one of these mounts, from before the folder is looked up until it is mounted
-    /// there.
+    /// For a thread that mounts something else in one of these mounts, from before the folder is looked up
+    /// until it is mounted there.
     pub fn placing(&self) -> Placing<'_> {
         self.inner.placing()
     }
@@ -383,7 +376,8 @@ impl MountTable {
         let Ok(place) = Place::find(at) else { return false };
         let Some(line) = place.top().ok().and_then(|top| top.line(at)) else { return false };
         let is_ours = || self.inner.all().iter().any(|mount| mount.device == line.device);
-        // A server before this one is gone, or going; one that answers is another, which was given the number of the device.
+        // A server before this one is gone, or going; one that answers is another, which was given the number
+        // of the device.
         let is_recorded = || self.inner.record.as_ref().is_some_and(|record| record.has(at, line.device));
         let is_left = || match kernel::sign_of_life(at) {
             Sign::Lives => false,
@@ -430,7 +424,7 @@ impl MountTable {
             source: dataset.to_owned(),
             allow_other: options.allow_other,
             writable: !options.read_only,
-            // Whoever is not root would give away what the owner of a pool has made up.
+            // Set-id bits of a user's pool are whatever its owner has made up.
             setuid: options.setuid && is_root(),
             devices: options.devices && is_root(),
             exec: options.exec,
@@ -440,16 +434,17 @@ impl MountTable {
         }
     }
 
-    fn live(&self, writer: FilesystemWriter, options: &MountOptions) -> LiveService {
+    /// The file system that is exported for a mount with these options.
+    fn live(writer: FilesystemWriter, options: &MountOptions) -> LiveFs {
         let says = |name: &str| options.temporary.iter().any(|(known, _)| known == name);
         let times = (says("atime") || says("relatime")).then_some(match options.atime {
             AccessTimes::Never => files::AccessTimes::Never,
             AccessTimes::Relative => files::AccessTimes::Relative,
             AccessTimes::Always => files::AccessTimes::Always,
         });
-        let service = LiveService::new(writer, self.settings.writeback).with_access_times(times);
-        service.set_writable_anyway(is_made_writable(options));
-        if says("xattr") { service.without_user_xattrs() } else { service }
+        let live = LiveFs::new(writer).with_access_times(times);
+        live.set_writable_anyway(is_made_writable(options));
+        if says("xattr") { live.without_user_xattrs() } else { live }
     }
 
     /// Mounts a service and watches over its mount.
@@ -473,7 +468,7 @@ impl MountTable {
             let keeper: Arc<dyn Outside> = Arc::clone(&self.inner) as _;
             pool.add_outside(&keeper);
         }
-        // Somebody may have unmounted it already: then its threads end.
+        // It may have been unmounted already: then its threads end.
         let device =
             mounted.number().filter(|device| *device != before.device).ok_or(MountError::NotMounted)?;
         let rings = mounted.is_over_io_uring();
@@ -638,200 +633,6 @@ impl Outside for Inner {
         // A request for a snapshot in `.zfs` waits for this thread, and writes need another.
         let done = if fuse::is_answering() { mount.try_write_back(1) } else { mount.write_back() };
         done.map_err(|error| error.to_string())
-    }
-}
-
-impl Mounts for MountTable {
-    fn list(&self) -> Vec<Mounted> {
-        self.inner.let_go_of_unmounted();
-        self.inner.told(|_| true)
-    }
-
-    fn mounted(&self, dataset: &str) -> Option<Mounted> {
-        self.inner.find_mounted(dataset).map(|mount| mount.told_first())
-    }
-
-    fn below(&self, at: &Path) -> Vec<Mounted> {
-        let Ok(at) = self.past_dead(|| Place::find(at)).and_then(|place| place.path()) else {
-            return Vec::new();
-        };
-        self.inner.told(|path| path != at && kernel::is_within(path, &at))
-    }
-
-    fn make_folder(&self, at: &Path) -> io::Result<()> {
-        let (place, was_made) = self.past_dead(|| Place::make(at))?;
-        if was_made {
-            let node = place.top()?.node;
-            self.tell_record(|record| record.made(at, node));
-        }
-        Ok(())
-    }
-
-    fn remove_folder(&self, at: &Path) {
-        let made = self.inner.record.as_ref().and_then(|record| record.folder(at));
-        let Some((node, place)) = made.zip(Place::find(at).ok()) else { return };
-        if place.is_mount_point().is_ok_and(|is| !is) && place.remove(node).is_ok() {
-            self.tell_record(|record| record.removed(at, node));
-        }
-    }
-
-    fn stats(&self, dataset: &str) -> Option<FileOps> {
-        let mount = self.inner.find(dataset)?;
-        mount.live().and_then(|(_, service)| service.counters()).map(FileCounters::sample)
-    }
-
-    fn mount(
-        &self,
-        pool: &Arc<LivePool>,
-        dataset: &str,
-        at: &Path,
-        options: &MountOptions,
-    ) -> Result<(), MountError> {
-        let (_claim, _placing, place) = self.claim_free(dataset, at, options)?;
-        let live = self.live(FilesystemWriter::open_for_mount(pool, dataset)?, options);
-        let service = Arc::new(MountedFs::new(live, pool));
-        let serves: Arc<dyn Service> = Arc::clone(&service) as _;
-        self.start(dataset, &place, options, &serves, Behind::Live { pool: Arc::clone(pool), service })
-    }
-
-    fn mount_view(
-        &self,
-        pool: &Pool,
-        dataset: &str,
-        at: &Path,
-        options: &MountOptions,
-    ) -> Result<(), MountError> {
-        let (_claim, _placing, place) = self.claim_free(dataset, at, options)?;
-        let view = PoolView::new(&pool.dataset(dataset)?, false)?;
-        let posix_acl = view.has_posix_acls();
-        let name = dataset.to_owned();
-        let reporter = move |node, error: &ViewError| {
-            tracing::error!(dataset = name, node, %error, "damage");
-        };
-        let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
-        let serves: Arc<dyn Service> = Arc::new(service);
-        let options = MountOptions { read_only: true, ..options.clone() };
-        self.start(dataset, &place, &options, &serves, Behind::View { pool: pool.guid() })
-    }
-
-    fn mount_beside(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset)?;
-        let mount = self.inner.find_mounted(dataset).ok_or(MountError::NotMounted)?;
-        let _placing = self.inner.placing();
-        self.put_beside(&mount, &self.ready_directory(at, options.overlay)?, options)
-    }
-
-    fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset)?;
-        let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
-        self.unmount_spots(&mount, &mount.spots(), how)
-    }
-
-    fn unmount_from(&self, dataset: &str, at: &Path, how: Unmount) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset)?;
-        let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
-        let mut spots = mount.spots();
-        spots.retain(|spot| spot.at == at);
-        if spots.is_empty() { Err(MountError::NotMounted) } else { self.unmount_spots(&mount, &spots, how) }
-    }
-
-    fn by_hand(&self) -> Vec<MountedByHand> {
-        let known = self.inner.record.as_ref().map(Record::by_hand).unwrap_or_default();
-        let pair = |word: &str| word.split_once('=').map(|(name, on)| (name.to_owned(), on.to_owned()));
-        let told = |ByHand { dataset, at, words }: ByHand| MountedByHand {
-            dataset,
-            at,
-            temporary: words.split(',').filter_map(pair).collect(),
-        };
-        known.into_iter().map(told).collect()
-    }
-
-    fn not_by_hand(&self, at: &Path) {
-        self.tell_record(|record| record.not_by_hand(at));
-    }
-
-    fn leaving(&self) {
-        // What somebody has unmounted until now is not to be there again.
-        self.inner.let_go_of_unmounted();
-        self.inner.is_leaving.store(true, Ordering::Release);
-    }
-
-    fn remount(&self, dataset: &str, options: &MountOptions) -> Result<(), MountError> {
-        let _claim = self.inner.claim(dataset)?;
-        let mount = self.inner.find(dataset).ok_or(MountError::NotMounted)?;
-        let before = mount.first();
-        let flags = |options| fuse::mount_flags(&self.fuse_options(dataset, options));
-        if flags(&before.options) != flags(options) && is_root() {
-            match mount.remount(flags(options)) {
-                Ok(()) => {}
-                Err(error) if is_busy(&error) => return Err(in_use(&before.at)),
-                Err(error) => return Err(refused(&error)),
-            }
-        }
-        mount.set_options(options);
-        if let Some((_, service)) = mount.live() {
-            service.set_writable_anyway(is_made_writable(options));
-        }
-        Ok(())
-    }
-
-    fn wants_new_mount(&self, dataset: &str) -> bool {
-        let Some(mount) = self.inner.find(dataset) else { return false };
-        mount.live().is_some_and(|(_, service)| service.wants_new_mount())
-    }
-
-    fn write_back(&self, name: &str) -> Result<(), MountError> {
-        let is_pool = !name.contains('/');
-        for mount in self.inner.all() {
-            let of = lock(&mount.name).clone();
-            let below = of.strip_prefix(name).is_some_and(|rest| rest.starts_with('/'));
-            if of == name || (is_pool && below) {
-                mount.write_back()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn suspend(&self, dataset: &str) -> Result<Option<Box<dyn Suspended + '_>>, MountError> {
-        let claim = self.inner.claim(dataset)?;
-        let Some(mount) = self.inner.find(dataset) else { return Ok(None) };
-        let paused = PausedMount::begin(self, claim, &mount)?;
-        Ok(paused.map(|paused| Box::new(paused) as Box<dyn Suspended>))
-    }
-
-    fn snapshots_in_use(&self, dataset: &str) -> Vec<String> {
-        let Some(mount) = self.inner.find(dataset) else { return Vec::new() };
-        let mut names = BTreeSet::new();
-        for spot in mount.spots() {
-            let at = spot.at.join(SNAPSHOT_DIR);
-            let first = |path: &PathBuf| {
-                let name = path.strip_prefix(&at).ok()?.components().next()?;
-                Some(name.as_os_str().to_string_lossy().into_owned())
-            };
-            names.extend(users::files(&at).paths.iter().filter_map(first));
-        }
-        names.into_iter().collect()
-    }
-
-    fn snapshots_changed(&self, dataset: &str) {
-        let Some(mount) = self.inner.find(dataset) else { return };
-        if let Some((_, service)) = mount.live() {
-            service.snapshots_changed(dataset);
-        }
-        mount.forget_snapshots();
-    }
-
-    fn renamed(&self, from: &str, to: &str) {
-        for mount in self.inner.all() {
-            let mut name = lock(&mount.name);
-            let rest = name.strip_prefix(from).map(str::to_owned);
-            if let Some(rest) = rest.filter(|rest| rest.is_empty() || rest.starts_with(['/', '@'])) {
-                *name = format!("{to}{rest}");
-                for spot in mount.spots() {
-                    self.inner.note_by_hand(&name, &spot.at, &spot.options);
-                }
-            }
-        }
     }
 }
 

@@ -3,14 +3,16 @@
 //! # What always holds
 //! - It has a place as long as it is in the table; the first of several is the one by which it is known.
 //! - Nothing is done to a place unless this mount is on top there.
-//! - A connection is ended only while its device has the number by which it is named: numbers are given to others at once.
+//! - A connection is ended only while its device has the number by which it is named: numbers are given to
+//!   others at once.
 
 use super::kernel;
-use super::service::MountedFs;
 use super::walk::Place;
-use super::{LOOK_EVERY, ROOT, interrupted, is_root, lock, refused};
-use crate::fuse::{self, Notifier};
-use crate::pool_view::SNAPSHOTS;
+use super::{LOOK_EVERY, interrupted, is_root, refused};
+use crate::affinity::spawn_anywhere;
+use crate::export::{ROOT, SNAPSHOTS};
+use crate::fuse::{self, LiveService, Notifier};
+use admin::sync::lock;
 use admin::{MountError, MountOptions, Mounted};
 use cenote::{LivePool, interrupt};
 use format::PoolGuid;
@@ -23,9 +25,9 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How long it may take until a mount that has ended is known to have.
+/// Longest time until the end of a mount is noticed.
 pub(super) const HEARING_OF_AN_END: Duration = Duration::from_millis(50);
-/// How long a mount that is ended by force is given to bring what it has to disk.
+/// Time that a mount which is ended by force gets to write what it has to disk.
 pub(super) const LAST_WRITES: Duration = Duration::from_secs(10);
 const FORGOTTEN_AT_ONCE: usize = 1024;
 
@@ -50,7 +52,7 @@ impl Spot {
 /// A mount that is served.
 pub(super) struct Mount {
     pub(super) name: Mutex<String>,
-    /// Oldest first.
+    /// Places where it is mounted, the oldest first.
     spots: Mutex<Vec<Spot>>,
     pub(super) device: (u32, u32),
     pub(super) behind: Behind,
@@ -68,7 +70,7 @@ pub(super) struct Mount {
 /// What stands behind a mount.
 pub(super) enum Behind {
     /// A file system of a pool that is open for writing.
-    Live { pool: Arc<LivePool>, service: Arc<MountedFs> },
+    Live { pool: Arc<LivePool>, service: Arc<LiveService> },
     /// One of a pool that is only read, which has this guid.
     View { pool: PoolGuid },
 }
@@ -85,7 +87,7 @@ impl Behind {
 /// A thread, and what tells that it gets on, and of its end.
 pub(super) type Forgetting = (JoinHandle<()>, Receiver<()>);
 
-/// How far the end of a mount is.
+/// Progress of the end of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum End {
     /// It is served.
@@ -132,7 +134,7 @@ impl Mount {
         lock(&self.spots).clone()
     }
 
-    /// The first of them.
+    /// The oldest place where it is mounted.
     pub(super) fn first(&self) -> Spot {
         lock(&self.spots).first().cloned().expect("a mount has a place as long as it is in the table")
     }
@@ -195,13 +197,13 @@ impl Mount {
         self.reachable().is_some()
     }
 
-    /// The kernel has it: nobody has unmounted it without telling us.
+    /// Whether the kernel has it: it was not unmounted by another way.
     pub(super) fn is_within(&self, table: &[kernel::Line]) -> bool {
         table.iter().any(|line| line.device == self.device)
     }
 
-    /// Of one that is no longer where it was: the kernel has it no more. Numbers of devices are given to others at once: one
-    /// that is elsewhere now was moved there, unless its end is heard of.
+    /// Of one that is no longer where it was: the kernel has it no more. Numbers of devices are given to
+    /// others at once: one that is elsewhere now was moved there, unless its end is heard of.
     pub(super) fn has_ended(&self, table: &[kernel::Line]) -> bool {
         let spots = self.spots();
         let is_here =
@@ -222,8 +224,8 @@ impl Mount {
         (last.device != self.device).then(|| last.at.clone())
     }
 
-    /// Places that are not its own, in which programs have bound it or a folder of it, and where it would stay after it is
-    /// unmounted from its own.
+    /// Places that are not its own, in which programs have bound it or a folder of it, and where it would
+    /// stay after it is unmounted from its own.
     pub(super) fn bound_elsewhere(&self, table: &[kernel::Line]) -> Vec<PathBuf> {
         let mut own: Vec<PathBuf> = self.spots().into_iter().map(|spot| spot.at).collect();
         let (mut ours, mut others) = (Vec::new(), Vec::new());
@@ -245,20 +247,21 @@ impl Mount {
     /// Lets go of the dataset. Whether everything that was written to it is on disk.
     pub(super) fn close(&self) -> bool {
         match &self.behind {
-            Behind::Live { service, .. } => service.end(),
+            Behind::Live { service, .. } => service.export().end(),
             Behind::View { .. } => true,
         }
     }
 
     /// What answers, if it can be changed.
-    pub(super) fn live(&self) -> Option<(&Arc<LivePool>, &Arc<MountedFs>)> {
+    pub(super) fn live(&self) -> Option<(&Arc<LivePool>, &Arc<LiveService>)> {
         match &self.behind {
             Behind::Live { pool, service } => Some((pool, service)),
             Behind::View { .. } => None,
         }
     }
 
-    /// Waits until the end is as far; `false`: it took too long, or the client of the command that waits does no longer.
+    /// Waits until the end is as far; `false`: it took too long, or the client of the command that waits does
+    /// no longer.
     pub(super) fn wait(&self, end: End, limit: Option<Duration>) -> bool {
         let mut now = lock(&self.end);
         while *now < end {
@@ -280,8 +283,9 @@ impl Mount {
 
     // ---- what the kernel does ----------------------------------------------------------------
 
-    /// Has the kernel hand over what it keeps. The kernel waits for the pool, however long that takes, and its callers cannot be
-    /// woken: a thread of its own waits there, and this one as long as the client of its command does.
+    /// Has the kernel hand over what it keeps. The kernel waits for the pool, however long that takes, and
+    /// its callers cannot be woken: a thread of its own waits there, and this one as long as the client of
+    /// its command does.
     pub(super) fn write_back(self: &Arc<Mount>) -> Result<(), MountError> {
         let told = self.start_writing_back(0)?;
         loop {
@@ -299,7 +303,7 @@ impl Mount {
     ) -> Result<Receiver<Result<(), MountError>>, MountError> {
         let (tell, told) = std::sync::mpsc::channel();
         let mount = Arc::clone(self);
-        let spawned = fuse::spawn_anywhere("write-back", move || {
+        let spawned = spawn_anywhere("write-back", move || {
             let _ = tell.send(mount.write_back_beside(own));
         });
         spawned.map(|_| told).map_err(|error| refused(&error))
@@ -307,7 +311,7 @@ impl Mount {
 
     /// The same while so many of its requests wait for the caller.
     fn write_back_beside(&self, own: u64) -> Result<(), MountError> {
-        // What something else covers cannot be reached by its path, and is written to by nobody new.
+        // What something else covers cannot be reached by its path, and no new program writes to it.
         let Some((at, _)) = self.reachable() else { return Ok(()) };
         match fuse::write_back_beside(&at, own) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(&error)),
@@ -315,7 +319,8 @@ impl Mount {
         }
     }
 
-    /// The same, but not for ever: the pool may be suspended, or no thread of the mount be free. An error then, too.
+    /// The same, but not for ever: the pool may be suspended, or no thread of the mount be free. An error
+    /// then, too.
     pub(super) fn try_write_back(self: &Arc<Mount>, own: u64) -> Result<(), MountError> {
         let told = self.start_writing_back(own)?;
         told.recv_timeout(LAST_WRITES).unwrap_or_else(|_| {
@@ -324,7 +329,7 @@ impl Mount {
         })
     }
 
-    /// The kernel forgets the names that nobody uses, and the files that only they led to.
+    /// Has the kernel forget the names that no program uses, and the files that only they led to.
     pub(super) fn shrink(&self, flags: MountFlags) {
         if is_root()
             && let Some((_, place)) = self.reachable()
@@ -333,7 +338,7 @@ impl Mount {
         }
     }
 
-    /// The kernel forgets what it knows of the snapshots that are shown.
+    /// Has the kernel forget what it knows of the snapshots that are shown.
     pub(super) fn forget_snapshots(&self) {
         // The root's listing too: `.zfs` may be visible now, or no longer.
         self.notifier.forget_file(SNAPSHOTS);
@@ -349,15 +354,15 @@ impl Mount {
         Ok(())
     }
 
-    /// Ends the connection at once: whoever waits for an answer gets an error.
+    /// Ends the connection at once: programs that wait for an answer get an error.
     pub(super) fn abort(&self) -> io::Result<()> {
         let switch = kernel::Switch::of(self.device)?;
         // While it is connected its device has the number.
         if self.notifier.is_connected() { switch.abort() } else { Ok(()) }
     }
 
-    /// Has the kernel forget these nodes with their contents, in a thread that tells how it gets on until it is done: it waits
-    /// until requests about their pages were answered.
+    /// Has the kernel forget these nodes with their contents, in a thread that tells how it gets on until it
+    /// is done: it waits until requests about their pages were answered.
     pub(super) fn start_forgetting(
         self: &Arc<Mount>,
         nodes: Vec<u64>,
@@ -376,6 +381,6 @@ impl Mount {
             }
             mount.shrink(flags);
         };
-        fuse::spawn_anywhere("forget", forget).map(|thread| (thread, told))
+        spawn_anywhere("forget", forget).map(|thread| (thread, told))
     }
 }

@@ -2,26 +2,28 @@
 //!
 //! # What always holds
 //! - No other verb changes the mount meanwhile, and requests to it wait.
-//! - The mount and its dataset are the ones that were let go of, whatever they are called when it is served again.
-//! - What the kernel knows of the contents stays if they were not replaced, and is forgotten if they may have been.
+//! - The mount and its dataset are the ones that were let go of, whatever they are called when it is served
+//!   again.
+//! - What the kernel knows of the contents stays if they were not replaced, and is forgotten if they may have
+//!   been.
 
 use super::mount::Mount;
-use super::service::{self, MountedFs, Names};
-use super::{Claim, MountTable, kernel, lock, refused, users};
-use crate::fuse;
-use crate::live_service::Manner;
-use admin::served::ServedFilesystem;
+use super::{Claim, MountTable, kernel, refused, users};
+use crate::export::{FileId, LiveFs, Names, names_to};
+use crate::fuse::{self, LiveService};
+use admin::sync::lock;
 use admin::{MountError, Suspended};
 use cenote::files::FilesystemWriter;
 use cenote::{LivePool, interrupt};
 use format::ObjectId;
+use rustix::io::Errno;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-/// How long the kernel may take to forget so many files before names are answered all the same. What programs have left in
-/// its pages is lost until then, and written into the new contents from then on.
+/// How long the kernel may take to forget so many files before names are answered all the same. What programs
+/// have left in its pages is lost until then, and written into the new contents from then on.
 const FORGETTING: Duration = Duration::from_secs(2);
 
 /// A mount that waits for its file system.
@@ -30,14 +32,12 @@ pub(super) struct PausedMount<'t> {
     _claim: Claim<'t>,
     mount: Arc<Mount>,
     pool: Arc<LivePool>,
-    service: Arc<MountedFs>,
+    service: Arc<LiveService>,
     dataset: ObjectId,
     /// The names that lead to what is in use, and to what is mounted below.
     names: Names,
-    /// How requests come.
-    manner: Manner,
     /// The files without a name that the kernel knows.
-    nameless: Vec<(ObjectId, u64)>,
+    unlinked: Vec<FileId>,
     is_replaced: bool,
 }
 
@@ -57,10 +57,12 @@ impl<'t> PausedMount<'t> {
             pool.sync().map_err(cenote::Error::from)?;
         }
         mount.write_back()?;
-        // What nobody uses it forgets now.
+        // The kernel forgets now what no program uses.
         let spots = mount.spots();
         mount.shrink(fuse::mount_flags(&table.fuse_options("", &mount.first().options)));
-        let Some(live) = service.pause().map_err(|error| refused(&error.into()))? else { return Ok(None) };
+        // The only error is that the caller waits no longer.
+        let live = service.export().pause().map_err(|_| refused(&Errno::INTR.into()))?;
+        let Some(live) = live else { return Ok(None) };
         let mut paused = PausedMount {
             table,
             _claim: claim,
@@ -69,15 +71,14 @@ impl<'t> PausedMount<'t> {
             service: Arc::clone(service),
             dataset: live.writer().dataset_id(),
             names: Names::new(),
-            manner: live.manner(),
-            nameless: live.leave_nameless(),
+            unlinked: live.leave_unlinked(),
             is_replaced: false,
         };
         let below: Vec<PathBuf> = kernel::table().into_iter().map(|line| line.at).collect();
         for spot in &spots {
             let used = users::files(&spot.at);
             let paths = used.paths.iter().chain(&below).map(PathBuf::as_path);
-            paused.names.append(&mut service::names_to(&live, &spot.at, paths));
+            paused.names.append(&mut names_to(&live, &spot.at, paths));
         }
         drop(live);
         // The head is let go of when nothing of it is left to be written.
@@ -88,32 +89,33 @@ impl<'t> PausedMount<'t> {
     fn serve_again(&self) {
         let options = self.mount.first().options;
         let live = match FilesystemWriter::open_for_mount_by_id(&self.pool, self.dataset) {
-            Ok(writer) => self.table.live(writer, &options),
+            Ok(writer) => MountTable::live(writer, &options),
             Err(error) => {
                 let dataset = self.mount.told_first().dataset;
                 tracing::error!(dataset, %error, "a mounted file system is gone");
-                self.service.end();
+                self.service.export().end();
                 return;
             }
         };
+        let export = self.service.export();
+        self.service.contents_return();
         if self.is_replaced {
             self.enter(live, fuse::mount_flags(&self.table.fuse_options("", &options)));
         } else {
-            self.service.resume(live, self.manner, &self.nameless);
+            export.resume(live, &self.unlinked);
         }
-        let name = self.service.name();
-        name.iter().for_each(|name| self.service.snapshots_changed(name));
+        export.name().iter().for_each(|name| export.snapshots_changed(name));
         self.mount.forget_snapshots();
     }
 
     /// The kernel forgets what was there before.
-    fn enter(&self, live: crate::LiveService, flags: rustix::mount::MountFlags) {
-        let (mount, service) = (&self.mount, &self.service);
-        let nodes = service.nodes();
+    fn enter(&self, live: LiveFs, flags: rustix::mount::MountFlags) {
+        let (mount, export) = (&self.mount, self.service.export());
+        let nodes = export.nodes();
         // All names at once, if nothing is mounted below, or is about to be: it would be taken off with them.
         let mut has_forgotten_names = false;
-        service.enter(live, self.manner, || {
-            // Whoever begins to mount waits for this, and then finds the folder anew.
+        export.enter(live, || {
+            // A thread that begins to mount waits for this, and then looks up the folder anew.
             let placing = lock(&self.table.inner.placing);
             let has_mounts = || mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
             has_forgotten_names = *placing == 0 && !has_mounts() && mount.notifier.forget_names();
@@ -128,7 +130,7 @@ impl<'t> PausedMount<'t> {
                 }
             }
         });
-        service.entered();
+        export.entered();
         if waits {
             let dataset = mount.told_first().dataset;
             tracing::debug!(dataset, "the kernel forgets what a file system had while it is used again");

@@ -1,32 +1,36 @@
-//! What this server, and those before it that had its state folder, have mounted and made: so that what a server that has
-//! died left behind is known from what belongs to others.
+//! What this server, and those before it that had its state folder, have mounted and made: so that what a
+//! server that has died left behind is known from what belongs to others.
 //!
 //! # What always holds
-//! - A place is in the record before anything is mounted there, and with the number of its device as soon as it is.
-//! - A mount leaves the record when it was seen to be gone, not when somebody tried to end it.
-//! - Only mounts in the record are detached: those that stand there with their device belong to a server that is gone
-//!   or going, as one server at a time has a state folder, so that they need not show that nobody answers. One that
-//!   answers is another server's, which was given the number of the device. Of a place without one it is not known
-//!   whether it came to a mount: it must show that its server is gone.
+//! - A place is in the record before anything is mounted there, and with the number of its device as soon as
+//!   it is.
+//! - A mount leaves the record when it was seen to be gone, not when a server tried to end it.
+//! - Only mounts in the record are detached: those that stand there with their device belong to a server that
+//!   is gone or going, as one server at a time has a state folder, so that they need not show that no server
+//!   answers. One that answers is another server's, which was given the number of the device. Of a place
+//!   without one it is not known whether it came to a mount: it must show that its server is gone.
 //! - Folders that were made for mounts are known by path and inode number.
-//! - What was mounted by hand, where no property says, stays in the record when a server ends: the next mounts it again.
+//! - What was mounted by hand, where no property says, stays in the record when a server ends: the next
+//!   mounts it again.
 //!
 //! # The file
-//! Entries, each ended by a zero byte; the later one holds. `+PATH`: something will be mounted there. `@MAJOR:MINOR PATH`:
-//! it is, with this device. `-MAJOR:MINOR PATH`: it is gone. `dNUMBER PATH`: a folder was made. `rNUMBER PATH`: it was
-//! removed. `hLENGTH LENGTH DATASET WORDS PATH`: somebody has mounted this dataset there by hand, with what the words say
-//! (the lengths are theirs, in bytes). `f0 PATH`: that is no longer so. An entry that begins with `/` is a place, from
-//! earlier versions. It is written anew when most of it is old.
+//! Entries, each ended by a zero byte; the later one holds. `+PATH`: something will be mounted there.
+//! `@MAJOR:MINOR PATH`: it is, with this device. `-MAJOR:MINOR PATH`: it is gone. `dNUMBER PATH`: a folder
+//! was made. `rNUMBER PATH`: it was removed. `hLENGTH LENGTH DATASET WORDS PATH`: a user has mounted this
+//! dataset there by hand, with what the words say (the lengths are theirs, in bytes). `f0 PATH`: that is no
+//! longer so. An entry that begins with `/` is a place, from earlier versions. It is written anew when most
+//! of it is old.
 
 use super::kernel::{self, Line, Sign};
 use super::walk::Place;
+use admin::sync::lock;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Entries that a file may have beside twice as many as count.
 const OLD_MAX: usize = 1024;
@@ -45,7 +49,7 @@ pub struct Record {
     known: Arc<Mutex<Option<Known>>>,
 }
 
-/// What somebody has mounted where no property says.
+/// A mount that a user made where no property says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ByHand {
     pub(super) dataset: String,
@@ -81,7 +85,7 @@ struct Known {
     made: BTreeMap<PathBuf, u64>,
     /// In the order in which they were mounted.
     by_hand: Vec<ByHand>,
-    /// Entries of the file.
+    /// Number of entries in the file, old ones included.
     entries: usize,
 }
 
@@ -180,7 +184,7 @@ impl Record {
         self.add(&entry("+", at))
     }
 
-    /// It is mounted.
+    /// Notes that something is mounted at a place, with this device.
     pub(super) fn mounted(&self, at: &Path, device: Device) -> io::Result<()> {
         self.add(&mounted_entry('@', at, device))
     }
@@ -195,12 +199,12 @@ impl Record {
         self.add(&entry(&format!("d{node} "), at))
     }
 
-    /// It was removed.
+    /// Notes that a folder was removed.
     pub(super) fn removed(&self, at: &Path, node: u64) -> io::Result<()> {
         self.add(&entry(&format!("r{node} "), at))
     }
 
-    /// Somebody has mounted something by hand.
+    /// Notes a mount that a user made by hand.
     pub(super) fn mounted_by_hand(&self, mount: &ByHand) -> io::Result<()> {
         self.add(&mount.write())
     }
@@ -230,7 +234,7 @@ impl Record {
     /// What the file says, read once.
     fn known(&self) -> io::Result<MutexGuard<'_, Option<Known>>> {
         // Changed by one entry at a time.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.known);
         if known.is_none() {
             *known = Some(match std::fs::read(&self.file) {
                 Ok(bytes) => Known::read(&bytes),
@@ -266,10 +270,11 @@ impl Record {
         Ok(())
     }
 
-    /// Ends the connections of the mounts of a server that was killed and cannot die, because a thread of it waits in the
-    /// kernel for an answer of that server's own: it, and everybody else who waits for one, gets an error. Returns how
-    /// many were ended. `is_dying`: whether the server is still there. One that follows may have mounts in the same places
-    /// with the same numbers: what is ended was there before this is asked.
+    /// Ends the connections of the mounts of a server that was killed and cannot die, because a thread of it
+    /// waits in the kernel for an answer of that server's own: it, and every other program that waits for
+    /// one, gets an error. Returns how many were ended. `is_dying`: whether the server is still there. One
+    /// that follows may have mounts in the same places with the same numbers: what is ended was there before
+    /// this is asked.
     ///
     /// # Errors
     /// If the record cannot be read.
@@ -283,8 +288,8 @@ impl Record {
             table.iter().filter(|line| line.kind == kernel::KIND).filter(is_known).collect();
         for some in of_server.chunks(ENDED_AT_ONCE) {
             let switches: Vec<_> = some.iter().map(|line| kernel::Switch::of(line.device)).collect();
-            // A number is somebody else's as soon as its mount is gone: what is still there now was there when the switch was
-            // opened.
+            // A number is given to others as soon as its mount is gone: what is still there now was there
+            // when the switch was opened.
             let still = kernel::table();
             if !is_dying() {
                 break;
@@ -297,8 +302,9 @@ impl Record {
         Ok(ended)
     }
 
-    /// Detaches the mounts of the servers before this one: what is below them answers nothing but errors. To be called
-    /// before anything is mounted. Returns where they were; those that could not be detached stay in the record.
+    /// Detaches the mounts of the servers before this one: what is below them answers nothing but errors. To
+    /// be called before anything is mounted. Returns where they were; those that could not be detached stay
+    /// in the record.
     ///
     /// # Errors
     /// If the record cannot be read or written.
@@ -327,8 +333,8 @@ impl Record {
 }
 
 impl Known {
-    /// Those above first: what is below goes with them, and cannot be reached through them. `asks`: none was silent yet. After
-    /// one that was, their server is going, and no time is spent on the others.
+    /// Those above first: what is below goes with them, and cannot be reached through them. `asks`: none was
+    /// silent yet. After one that was, their server is going, and no time is spent on the others.
     fn detach_some(&self, table: &[Line], detached: &mut Vec<PathBuf>, asks: &mut bool) {
         let first = detached.len();
         for line in table.iter().filter(|line| line.kind == kernel::KIND) {
@@ -433,7 +439,8 @@ mod tests {
         }
     }
 
-    /// It was unmounted after its server had died, and another server has mounted there: devices get the first free number.
+    /// It was unmounted after its server had died, and another server has mounted there: devices get the
+    /// first free number.
     #[test]
     fn a_mount_that_answers_is_somebody_elses() {
         if !rustix::process::geteuid().is_root() || !testkit::need_file("/dev/fuse") {
@@ -455,8 +462,8 @@ mod tests {
         assert!(stays);
     }
 
-    /// A thread that asks its own server cannot be killed, and the process keeps the connection until it is: as long as
-    /// nobody else ends that.
+    /// A thread that asks its own server cannot be killed, and the process keeps the connection until it is:
+    /// as long as nobody else ends that.
     #[test]
     fn who_waits_for_a_server_that_cannot_die_is_released() {
         if !rustix::process::geteuid().is_root() || !testkit::need_file("/dev/fuse") {

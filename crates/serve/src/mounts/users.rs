@@ -12,11 +12,12 @@ use std::path::{Path, PathBuf};
 
 /// Most programs that are named.
 const NAMED: usize = 16;
-/// Bytes of the list of maps of a process that are read: with names of usual length, as many maps as a process may have.
+/// Bytes of the list of maps of a process that are read: with names of usual length, as many maps as a
+/// process may have.
 const MAPS_MAX: u64 = 8 << 20;
 
-/// The programs that have something open or mapped below a directory, or stand there: number and name. Only those
-/// that this process may look at.
+/// The programs that have something open or mapped below a directory, or stand there: number and name. Only
+/// those that this process may look at.
 pub(super) fn of(at: &Path) -> Vec<(u32, String)> {
     let mut users = Vec::new();
     let Ok(entries) = fs::read_dir("/proc") else { return users };
@@ -39,9 +40,9 @@ pub(super) fn of(at: &Path) -> Vec<(u32, String)> {
 /// Files below a directory.
 #[derive(Debug, Default)]
 pub(super) struct Used {
-    /// Their numbers.
+    /// Inode numbers of files that programs use.
     pub(super) numbers: BTreeSet<u64>,
-    /// Their names.
+    /// Paths of files that programs use.
     pub(super) paths: BTreeSet<PathBuf>,
 }
 
@@ -75,8 +76,8 @@ fn add_files(process: &Path, at: &Path, files: &mut Used) {
     });
 }
 
-/// Calls `look` with each file that a process has mapped, by the number that the kernel knows and its path, until it returns
-/// false. Of a process with very many maps, those are left out that come after [`MAPS_MAX`].
+/// Calls `look` with each file that a process has mapped, by the number that the kernel knows and its path,
+/// until it returns false. Of a process with very many maps, those are left out that come after [`MAPS_MAX`].
 #[allow(clippy::disallowed_types)] // A file of the kernel about a process.
 fn each_map(process: &Path, mut look: impl FnMut(Option<u64>, &Path) -> bool) {
     let Ok(maps) = fs::File::open(process.join("maps")) else { return };
@@ -96,7 +97,7 @@ fn each_map(process: &Path, mut look: impl FnMut(Option<u64>, &Path) -> bool) {
     }
 }
 
-/// The number of the file that a link of `/proc` leads to, as the kernel knows it: nobody else is asked.
+/// The number of the file that a link of `/proc` leads to, as the kernel knows it: no server is asked.
 fn number(link: &Path) -> Option<u64> {
     let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
     rustix::fs::statx(rustix::fs::CWD, link, flags, mask).ok().map(|stat| stat.stx_ino)

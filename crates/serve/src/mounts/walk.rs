@@ -1,12 +1,12 @@
 //! The way to a mount point, one directory after the other, past links that others have placed.
 //!
-//! What is mounted may belong to a user, who can put a symbolic link wherever a mount point is expected below. Root, that
-//! followed it, would mount over, or remove, what the link points to.
+//! What is mounted may belong to a user, and that user can put a symbolic link wherever a mount point is
+//! expected below. Root, that followed it, would mount over, or remove, what the link points to.
 //!
 //! # What always holds
 //! - A symbolic link is followed only if it belongs to root or to the user of this process.
-//! - What is made, removed, mounted on or unmounted is named by a directory that is held open and a name in it: a path
-//!   that somebody changes meanwhile leads nowhere else.
+//! - What is made, removed, mounted on or unmounted is named by a directory that is held open and a name in
+//!   it: a path that another process changes meanwhile leads nowhere else.
 //! - A mount point itself is not held open: it could not be unmounted.
 
 use super::kernel;
@@ -68,7 +68,7 @@ pub(super) struct Top {
     pub(super) device: (u32, u32),
     /// The kernel's number of the mount, where it tells (Linux 5.8).
     pub(super) mount: Option<u64>,
-    /// Inode number.
+    /// Inode number of what is on top.
     pub(super) node: u64,
     owner: u32,
     mode: u32,
@@ -145,7 +145,8 @@ impl Place {
         fuse::unmount_in(&by_call, &path, detach)
     }
 
-    /// Removes the directory, if it is empty, is still the one with this number, and belongs to the user of this process.
+    /// Removes the directory, if it is empty, is still the one with this number, and belongs to the user of
+    /// this process.
     pub(super) fn remove(&self, node: u64) -> io::Result<()> {
         let top = self.top()?;
         if top.node != node || top.owner != rustix::process::geteuid().as_raw() {
@@ -169,7 +170,7 @@ fn walk(path: &Path, make: bool) -> Result<(Place, bool), WalkError> {
             (dir, place) = (root()?, Place { parent: root()?, name: OsString::from(".") });
             continue;
         }
-        // As a directory first: what is mounted when somebody goes there is mounted now.
+        // As a directory first: an automount is mounted now.
         let open = || match openat(&dir, &name, path_flags() | OFlags::DIRECTORY, Mode::empty()) {
             Err(Errno::NOTDIR) => openat(&dir, &name, path_flags(), Mode::empty()),
             other => other,
@@ -206,7 +207,7 @@ fn walk(path: &Path, make: bool) -> Result<(Place, bool), WalkError> {
     Ok((place, was_made))
 }
 
-/// Where a link leads.
+/// Target of a link, unless the link belongs to another user.
 fn follow(dir: &OwnedFd, name: &OsStr, link: &OwnedFd, found: Top) -> Result<PathBuf, WalkError> {
     if found.owner != 0 && found.owner != rustix::process::geteuid().as_raw() {
         return Err(WalkError::Foreign { link: path_of(dir)?.join(name), owner: found.owner });

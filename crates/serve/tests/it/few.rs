@@ -1,6 +1,8 @@
-//! Mounts that ask for rings where something that rings need has run out: they are made, and served over `/dev/fuse`.
+//! Mounts that ask for rings where something that rings need has run out: they are made, and served over
+//! `/dev/fuse`.
 //!
-//! How much there is is looked up once in a process: each test runs in one of its own, which is this program once more.
+//! How much there is is looked up once in a process: each test runs in one of its own, which is this program
+//! once more.
 #![allow(clippy::disallowed_types)] // Tests use files as any program does.
 
 use crate::common::transports::{transports, turn};
@@ -91,7 +93,8 @@ fn descriptors_have_run_out() {
     drop(turn());
     home.mount("p/first", "first", &options()).unwrap();
     assert!(home.table.began_with_rings("p/first"));
-    // Of those that are allowed, all but some are open: fewer than a set takes, which is two for each processor at least.
+    // Of those that are allowed, all but some are open: fewer than a set takes, which is two for each
+    // processor at least.
     let open = fs::read_dir("/proc/self/fd").unwrap();
     let numbers = open.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u64>().ok());
     bound_descriptors(numbers.max().unwrap() + 32);

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::common::transports::{transports, turn};
+use cenote_serve::export::{Attr, DirItem, Entry, ExportError, Kind, Seek, SpaceInfo, Time, View};
 use cenote_serve::fuse::{MountOptions, Mounted, Service, Transport, ViewService, mount};
-use cenote_serve::view::{Attr, DirItem, Entry, FsView, Kind, Seek, SpaceInfo, Time, ViewError};
 
 const BLOCK: u64 = 4096;
 /// The number shown for the root, whose node is 1.
@@ -93,24 +93,29 @@ impl Memory {
         tree
     }
 
-    fn file(&self, node: u64) -> Result<&File, ViewError> {
-        self.files.get(&node).ok_or(ViewError::Stale)
+    fn file(&self, node: u64) -> Result<&File, ExportError> {
+        self.files.get(&node).ok_or(ExportError::Stale)
     }
 }
 
-impl FsView for Memory {
-    fn attr(&self, node: u64) -> Result<Attr, ViewError> {
+impl View for Memory {
+    fn attr(&self, node: u64) -> Result<Attr, ExportError> {
         self.attrs.fetch_add(1, Ordering::Relaxed);
         Ok(self.file(node)?.attr)
     }
 
-    fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<Entry>, ViewError> {
+    fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<Entry>, ExportError> {
         self.lookups.fetch_add(1, Ordering::Relaxed);
         let found = self.file(dir)?.entries.get(name);
         found.map(|&node| Ok(Entry { node, attr: self.file(node)?.attr })).transpose()
     }
 
-    fn read_dir(&self, dir: u64, from: u64, sink: &mut dyn FnMut(DirItem) -> bool) -> Result<(), ViewError> {
+    fn read_dir(
+        &self,
+        dir: u64,
+        from: u64,
+        sink: &mut dyn FnMut(DirItem) -> bool,
+    ) -> Result<(), ExportError> {
         let entries = &self.file(dir)?.entries;
         let dots = [(b".".to_vec(), dir), (b"..".to_vec(), 1)];
         let all = dots.into_iter().chain(entries.iter().map(|(name, &node)| (name.clone(), node)));
@@ -123,14 +128,14 @@ impl FsView for Memory {
         Ok(())
     }
 
-    fn read_link(&self, node: u64) -> Result<Vec<u8>, ViewError> {
+    fn read_link(&self, node: u64) -> Result<Vec<u8>, ExportError> {
         Ok(self.file(node)?.data.clone())
     }
 
-    fn read(&self, node: u64, offset: u64, buf: &mut [u8]) -> Result<usize, ViewError> {
+    fn read(&self, node: u64, offset: u64, buf: &mut [u8]) -> Result<usize, ExportError> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         if node == 54 && offset + buf.len() as u64 > 200_000 {
-            return Err(ViewError::Damaged("checksum".into()));
+            return Err(ExportError::Damaged("checksum".into()));
         }
         let data = &self.file(node)?.data;
         let rest = data.get(offset as usize..).unwrap_or(&[]);
@@ -139,31 +144,31 @@ impl FsView for Memory {
         Ok(n)
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64, ViewError> {
+    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64, ExportError> {
         let data = &self.file(node)?.data;
         let size = data.len() as u64;
         if offset >= size {
-            return Err(ViewError::BeyondEnd);
+            return Err(ExportError::BeyondEnd);
         }
         let is_hole = |at: u64| {
             let start = at / BLOCK * BLOCK;
             data[start as usize..(start + BLOCK).min(size) as usize].iter().all(|&b| b == 0)
         };
         match what {
-            Seek::Data => (offset..size).find(|&at| !is_hole(at)).ok_or(ViewError::BeyondEnd),
+            Seek::Data => (offset..size).find(|&at| !is_hole(at)).ok_or(ExportError::BeyondEnd),
             Seek::Hole => Ok((offset..size).find(|&at| is_hole(at)).unwrap_or(size)),
         }
     }
 
-    fn xattr_names(&self, node: u64) -> Result<Vec<Vec<u8>>, ViewError> {
+    fn xattr_names(&self, node: u64) -> Result<Vec<Vec<u8>>, ExportError> {
         Ok(self.file(node)?.xattrs.keys().cloned().collect())
     }
 
-    fn xattr(&self, node: u64, name: &[u8]) -> Result<Option<Vec<u8>>, ViewError> {
+    fn xattr(&self, node: u64, name: &[u8]) -> Result<Option<Vec<u8>>, ExportError> {
         Ok(self.file(node)?.xattrs.get(name).cloned())
     }
 
-    fn space(&self, _: u64) -> Result<SpaceInfo, ViewError> {
+    fn space(&self, _: u64) -> Result<SpaceInfo, ExportError> {
         Ok(SpaceInfo {
             block_size: 131_072,
             blocks: 1000,

@@ -5,7 +5,8 @@
 //! - A request that is too short for its kind is `None`, which is answered with an error; nothing here panics
 //!   on what the other side sends.
 //!
-//! Source: `linux/fuse.h` (the header that is the interface; 7.31 and later, up to 7.45), and what kernels do.
+//! Source: `linux/fuse.h` (the header that is the interface; 7.31 and later, up to 7.45), and what kernels
+//! do.
 
 pub(super) mod input;
 pub(super) mod output;
@@ -68,33 +69,31 @@ pub(super) mod op {
 /// Abilities that the kernel offers and we take, by bit.
 pub mod flag {
     /// Several reads of one file at a time.
-    pub const ASYNC_READ: u64 = 1 << 0;
-    /// Opening truncates.
-    pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
+    pub(crate) const ASYNC_READ: u64 = 1 << 0;
     /// Files are found by their numbers alone.
-    pub const EXPORT_SUPPORT: u64 = 1 << 4;
+    pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     /// Writes of more than a page.
-    pub const BIG_WRITES: u64 = 1 << 5;
+    pub(crate) const BIG_WRITES: u64 = 1 << 5;
     /// The umask comes along and is not applied by the kernel.
     pub const DONT_MASK: u64 = 1 << 6;
     /// A directory is read with the attributes of its files.
     pub const DO_READDIRPLUS: u64 = 1 << 13;
-    /// The kernel chooses when.
+    /// The kernel chooses when a directory is read with attributes.
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
     /// Direct I/O in parallel.
-    pub const ASYNC_DIO: u64 = 1 << 15;
+    pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     /// The kernel keeps dirty pages.
     pub const WRITEBACK_CACHE: u64 = 1 << 16;
     /// `open` may be answered "not needed".
     pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
     /// Look-ups of one directory in parallel.
-    pub const PARALLEL_DIROPS: u64 = 1 << 18;
+    pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     /// The kernel evaluates POSIX ACLs.
-    pub const POSIX_ACL: u64 = 1 << 20;
+    pub(crate) const POSIX_ACL: u64 = 1 << 20;
     /// An aborted connection is told from a vanished one.
-    pub const ABORT_ERROR: u64 = 1 << 21;
-    /// `max_pages` counts.
-    pub const MAX_PAGES: u64 = 1 << 22;
+    pub(crate) const ABORT_ERROR: u64 = 1 << 21;
+    /// `max_pages` of the reply to `INIT` counts.
+    pub(crate) const MAX_PAGES: u64 = 1 << 22;
     /// Targets of symbolic links are cached.
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
     /// `opendir` may be answered "not needed".
@@ -104,13 +103,13 @@ pub mod flag {
     /// Writes, truncations and changes of owner drop the set-id bits here, when the request says so.
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
     /// The long form of `setxattr`.
-    pub const SETXATTR_EXT: u64 = 1 << 29;
+    pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
     /// The second word of flags is used.
-    pub const INIT_EXT: u64 = 1 << 30;
+    pub(crate) const INIT_EXT: u64 = 1 << 30;
     /// Names can be forgotten without being dropped.
-    pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
+    pub(crate) const HAS_EXPIRE_ONLY: u64 = 1 << 35;
     /// Shared writable mappings of files open for direct I/O.
-    pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
+    pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
     /// Requests come through io_uring.
-    pub const OVER_IO_URING: u64 = 1 << 41;
+    pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }

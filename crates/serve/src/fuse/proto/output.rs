@@ -1,8 +1,30 @@
 //! Replies into bytes. A reply is written into a buffer of the transport's and never beyond it.
 
-use super::super::service::{Life, Opened};
-use crate::view::{Attr, Entry, Kind, SpaceInfo, Time};
+use super::super::service::Opened;
+use crate::export::{Attr, DirLine, Entry, Kind, SpaceInfo, Stability, Time};
 use rustix::io::Errno;
+
+/// How long the kernel may keep an answer.
+struct Lifetime {
+    seconds: u64,
+    nanos: u32,
+}
+
+impl Lifetime {
+    /// For answers that soon change by themselves: so short that no program notices, and long enough to save
+    /// requests.
+    const MOMENT_NANOS: u32 = 20_000_000;
+    /// "For ever", as far as a signed counter of jiffies goes.
+    const EVER_SECONDS: u64 = 1 << 30;
+
+    fn of(stability: Stability) -> Lifetime {
+        match stability {
+            Stability::Volatile => Lifetime { seconds: 0, nanos: 0 },
+            Stability::Settling => Lifetime { seconds: 0, nanos: Lifetime::MOMENT_NANOS },
+            Stability::Stable => Lifetime { seconds: Lifetime::EVER_SECONDS, nanos: 0 },
+        }
+    }
+}
 
 /// The body of a reply under construction.
 pub(in crate::fuse) struct Body<'a> {
@@ -20,12 +42,12 @@ impl<'a> Body<'a> {
         Body { bytes, len: 0 }
     }
 
-    /// Bytes written.
+    /// Bytes that were written to the body.
     pub(in crate::fuse) fn len(&self) -> usize {
         self.len
     }
 
-    /// Room left.
+    /// The part of the buffer that is not written yet.
     pub(in crate::fuse) fn rest(&mut self) -> &mut [u8] {
         self.bytes.get_mut(self.len..).unwrap_or_default()
     }
@@ -78,18 +100,24 @@ impl<'a> Body<'a> {
     }
 
     /// A file that was looked up or made.
-    pub(in crate::fuse) fn entry(&mut self, entry: &Entry, name: Life, attr: Life) -> Result<(), Errno> {
-        for word in [entry.node, entry.attr.generation, name.seconds(), attr.seconds()] {
+    pub(in crate::fuse) fn entry(
+        &mut self,
+        entry: &Entry,
+        name: Stability,
+        attr: Stability,
+    ) -> Result<(), Errno> {
+        let (name, attr) = (Lifetime::of(name), Lifetime::of(attr));
+        for word in [entry.node, entry.attr.generation, name.seconds, attr.seconds] {
             self.u64(word)?;
         }
-        self.u32(name.nanos())?;
-        self.u32(attr.nanos())?;
+        self.u32(name.nanos)?;
+        self.u32(attr.nanos)?;
         self.attr(entry.attr.ino, &entry.attr)
     }
 
     /// "There is none", which the kernel may remember.
-    pub(in crate::fuse) fn absent(&mut self, name: Life) -> Result<(), Errno> {
-        for word in [0, 0, name.seconds(), 0, 0] {
+    pub(in crate::fuse) fn absent(&mut self, name: Stability) -> Result<(), Errno> {
+        for word in [0, 0, Lifetime::of(name).seconds, 0, 0] {
             self.u64(word)?;
         }
         self.zeros(ATTR)
@@ -102,14 +130,15 @@ impl<'a> Body<'a> {
     }
 
     /// What `GETATTR` and `SETATTR` answer.
-    pub(in crate::fuse) fn attributes(&mut self, attr: &Attr, life: Life) -> Result<(), Errno> {
-        self.u64(life.seconds())?;
-        self.u32(life.nanos())?;
+    pub(in crate::fuse) fn attributes(&mut self, attr: &Attr, stability: Stability) -> Result<(), Errno> {
+        let lifetime = Lifetime::of(stability);
+        self.u64(lifetime.seconds)?;
+        self.u32(lifetime.nanos)?;
         self.u32(0)?;
         self.attr(attr.ino, attr)
     }
 
-    /// What `OPEN` answers.
+    /// Body of the reply to `OPEN`.
     pub(in crate::fuse) fn opened(&mut self, opened: &Opened) -> Result<(), Errno> {
         self.u64(opened.handle)?;
         self.u32(opened.flags)?;
@@ -126,12 +155,13 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// What `STATX` answers.
-    pub(in crate::fuse) fn statx(&mut self, attr: &Attr, life: Life) -> Result<(), Errno> {
+    /// Body of the reply to `STATX`.
+    pub(in crate::fuse) fn statx(&mut self, attr: &Attr, stability: Stability) -> Result<(), Errno> {
         /// Basic statistics and the time of birth.
         const MASK: u32 = 0xfff;
-        self.u64(life.seconds())?;
-        self.u32(life.nanos())?;
+        let lifetime = Lifetime::of(stability);
+        self.u64(lifetime.seconds)?;
+        self.u32(lifetime.nanos)?;
         self.u32(0)?;
         self.u64(0)?;
         self.u64(0)?;
@@ -163,17 +193,18 @@ impl<'a> Body<'a> {
         self.u32(0)
     }
 
-    /// A line of a directory, with the file if it was looked up. `false`: no room for it.
-    pub(in crate::fuse) fn dir_line(&mut self, line: &DirLine<'_>) -> bool {
-        let len = dir_line_len(line.name.len(), line.file.is_some());
+    /// A line of a directory; `plus`: of a listing with attributes, where the kernel asks by itself for those
+    /// that are not there. `false`: no room for it.
+    pub(in crate::fuse) fn dir_line(&mut self, line: &DirLine<'_>, plus: bool) -> bool {
+        let len = dir_line_len(line.name.len(), plus);
         if self.room() < len {
             return false;
         }
         let start = self.len;
         let done = (|| {
-            match line.file {
-                Some(Some((entry, life))) => self.entry(&entry, Life::Ever, life)?,
-                Some(None) => self.zeros(ENTRY)?,
+            match line.file.filter(|_| plus) {
+                Some((entry, stability)) => self.entry(&entry, Stability::Stable, stability)?,
+                None if plus => self.zeros(ENTRY)?,
                 None => {}
             }
             self.u64(line.node)?;
@@ -199,16 +230,6 @@ const DIRENT: usize = 24;
 pub(in crate::fuse) fn dir_line_len(name: usize, plus: bool) -> usize {
     let prefix = if plus { ENTRY } else { 0 };
     (prefix + DIRENT + name).next_multiple_of(8)
-}
-
-/// One line of a directory.
-pub(in crate::fuse) struct DirLine<'a> {
-    pub(in crate::fuse) node: u64,
-    pub(in crate::fuse) kind: Option<Kind>,
-    pub(in crate::fuse) name: &'a [u8],
-    pub(in crate::fuse) next: u64,
-    /// For a listing with attributes: the file, or `None` where the kernel is to ask by itself.
-    pub(in crate::fuse) file: Option<Option<(Entry, Life)>>,
 }
 
 /// The kind in a mode.
@@ -253,9 +274,9 @@ mod tests {
         let mut room = [0xff_u8; 70];
         let mut body = Body::new(&mut room);
         let line = DirLine { node: 9, kind: Some(Kind::Directory), name: b"abc", next: 4, file: None };
-        assert!(body.dir_line(&line) && body.dir_line(&line));
+        assert!(body.dir_line(&line, false) && body.dir_line(&line, false));
         assert_eq!(body.len(), 64);
-        assert!(!body.dir_line(&line));
+        assert!(!body.dir_line(&line, false));
         assert_eq!(body.len(), 64);
         assert_eq!(room[16..32], [3, 0, 0, 0, 4, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0, 0, 0]);
     }
@@ -270,7 +291,7 @@ mod tests {
             body.len()
         };
         let mut lengths = lengths;
-        assert_eq!(lengths(&mut |b| b.absent(Life::Ever).unwrap()), 128);
+        assert_eq!(lengths(&mut |b| b.absent(Stability::Stable).unwrap()), 128);
         assert_eq!(lengths(&mut |b| b.space(&space).unwrap()), 80);
         assert_eq!(lengths(&mut |b| b.opened(&Opened::default()).unwrap()), 16);
     }

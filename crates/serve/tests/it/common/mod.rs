@@ -23,8 +23,8 @@ pub(crate) struct Home {
 
 #[allow(dead_code)] // No program of tests needs all of it.
 impl Home {
-    /// With these file systems, asked over this transport, and a record of what is mounted. `None`: it cannot be done here,
-    /// which has been said.
+    /// With these file systems, asked over this transport, and a record of what is mounted. `None`: it cannot
+    /// be done here, which has been said.
     pub(crate) fn with(transport: Transport, filesystems: &[&str]) -> Option<Home> {
         Home::set(TableSettings { transport, threads: Some(3), ..TableSettings::default() }, filesystems)
     }

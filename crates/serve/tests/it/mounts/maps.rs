@@ -1,7 +1,8 @@
-//! Files that programs write through their maps: what the kernel has not handed over yet counts for whoever asks.
+//! Files that programs write through their maps: what the kernel has not handed over yet counts for whoever
+//! asks.
 //!
-//! The maps belong to another process, which is this program once more: while a page is brought in, its process cannot
-//! change any map, and one that serves the mount needs to.
+//! The maps belong to another process, which is this program once more: while a page is brought in, its
+//! process cannot change any map, and one that serves the mount needs to.
 #![allow(unsafe_code)] // Mappings.
 
 use super::{AdminSnapshot, Home, home_over, options, transports};
@@ -68,8 +69,8 @@ fn other_process() {
         let (rights, shared) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         let file = File::options().read(true).write(true).open(&path).unwrap();
         assert!(text.len() <= PAGE);
-        // SAFETY: a new mapping of a page of a file that is longer; only this thread uses it, and it stays until the process
-        // ends.
+        // SAFETY: a new mapping of a page of a file that is longer; only this thread uses it, and it stays
+        // until the process ends.
         unsafe {
             let page = mmap(std::ptr::null_mut(), PAGE, rights, shared, &file, at.parse().unwrap()).unwrap();
             drop(file);

@@ -18,7 +18,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod maps;
 
-/// With file systems `p/a` and `p/a/b`, and folders `a` and `b`. `None`: it cannot be done here, which has been said.
+/// With file systems `p/a` and `p/a/b`, and folders `a` and `b`. `None`: it cannot be done here, which has
+/// been said.
 fn home() -> Option<Home> {
     home_over(Transport::Classic)
 }
@@ -31,7 +32,8 @@ fn home_over(transport: Transport) -> Option<Home> {
     Some(home)
 }
 
-/// Whether snapshots are made by name is a parameter of the process: tests that depend on it run one after the other.
+/// Whether snapshots are made by name is a parameter of the process: tests that depend on it run one after
+/// the other.
 struct AdminSnapshot(#[allow(dead_code)] MutexGuard<'static, ()>);
 
 impl AdminSnapshot {
@@ -411,8 +413,8 @@ fn what_is_mounted_below_stays_when_contents_are_replaced() {
     drop(moved);
 }
 
-/// The kernel takes off what is mounted on names that it is told to forget: also on a folder that was looked up before, and
-/// is mounted on after.
+/// The kernel takes off what is mounted on names that it is told to forget: also on a folder that was looked
+/// up before, and is mounted on after.
 #[test]
 fn what_is_being_mounted_while_contents_are_replaced_stays() {
     let Some(home) = home() else { return };
@@ -505,8 +507,8 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Rolls back again and again under programs; each time nothing of what was made since is there, and everything else is
-/// what it was.
+/// Rolls back again and again under programs; each time nothing of what was made since is there, and
+/// everything else is what it was.
 fn roll_back_under_load(home: &Home, rounds: usize) {
     let at = home.path("a");
     for number in 0..8 {
@@ -624,8 +626,9 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Copies all of a file as programs do that restore it from a snapshot: by a clone where the kernel has servers make one, else
-/// by ranges, of which `each` is told. How much was copied until it was refused, if it was.
+/// Copies all of a file as programs do that restore it from a snapshot: by a clone where the kernel has
+/// servers make one, else by ranges, of which `each` is told. How much was copied until it was refused, if it
+/// was.
 fn restore(from: &fs::File, to: &fs::File, each: impl Fn()) -> (u64, Option<Errno>) {
     match rustix::fs::ioctl_ficlone(to, from) {
         Ok(()) => {
@@ -709,7 +712,8 @@ fn what_is_copied_out_of_a_snapshot_stays_when_the_snapshot_is_destroyed() {
     }
 }
 
-/// Names that differ in case are different ones to the kernel: it forgets a file by one of them that is open by the other.
+/// Names that differ in case are different ones to the kernel: it forgets a file by one of them that is open
+/// by the other.
 #[test]
 fn open_files_stay_when_the_kernel_forgets_them_by_another_name() {
     const FILES: usize = 200;

@@ -1,8 +1,8 @@
 //! Files that are written around the kernel's cache, beside others that go through it.
 
 use super::home::Home;
-use cenote_serve::LiveService;
-use cenote_serve::fuse::{Answer, Caller, Opened, Service, open_flag};
+use cenote_serve::export::Caller;
+use cenote_serve::fuse::{Answer, LiveService, Opened, Service, open_flag};
 use rustix::fs::{OFlags, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};

@@ -14,8 +14,8 @@ struct Call {
     words: Words,
 }
 
-// SAFETY: the words are owned by the call and outlive it. The kernel reads and writes as many bytes as the number says, which
-// `call` has compared with theirs.
+// SAFETY: the words are owned by the call and outlive it. The kernel reads and writes as many bytes as the
+// number says, which `call` has compared with theirs.
 unsafe impl Ioctl for Call {
     type Output = Words;
     const IS_MUTATING: bool = true;

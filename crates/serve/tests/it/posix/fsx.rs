@@ -1,4 +1,5 @@
-//! One file, changed in all ways that there are, and a model of it in memory: after each step they are the same.
+//! One file, changed in all ways that there are, and a model of it in memory: after each step they are the
+//! same.
 
 use super::home::Home;
 use super::random::Chance;
@@ -11,7 +12,8 @@ use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 /// Largest size of the file.
 const MAX: u64 = 600_000;
 
-/// Whether pages are mapped. A process that serves the mount that it maps waits for itself: only where another serves.
+/// Whether pages are mapped. A process that serves the mount that it maps waits for itself: only where
+/// another serves.
 const MAPS: bool = false;
 
 /// A file and its model.
@@ -25,8 +27,8 @@ struct Pair {
 /// Looks at a part of a file through a mapping of its pages.
 #[allow(unsafe_code)] // Mappings.
 fn through_pages(fd: &OwnedFd, end: usize, look: impl FnOnce(&mut [u8])) {
-    // SAFETY: a new mapping of `end` bytes, all within the file, which only this thread changes; it is used while it
-    // exists, and removed here.
+    // SAFETY: a new mapping of `end` bytes, all within the file, which only this thread changes; it is used
+    // while it exists, and removed here.
     unsafe {
         let at = rustix::mm::mmap(
             std::ptr::null_mut(),

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::common::transports::{Turn, turn_for};
 use cenote::PoolWriter;
 use cenote::files::FilesystemWriter;
-use cenote_serve::LiveService;
-use cenote_serve::fuse::{MountOptions, Mounted, Service, Transport, mount};
+use cenote_serve::export::{LiveExport, LiveFs};
+use cenote_serve::fuse::{LiveService, MountOptions, Mounted, Service, Transport, mount};
 use dsl::DslError;
 use dsl::prop::PropValue;
 use pool::LivePool;
@@ -27,8 +27,8 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel keeps what is written.
-    /// `None`: it cannot be mounted here, which has been said.
+    /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel keeps what is
+    /// written. `None`: it cannot be mounted here, which has been said.
     pub(crate) fn new(size: u64, props: &[(&str, u64)], writeback: bool) -> Option<Home> {
         Home::over(Transport::Best, size, props, writeback)
     }
@@ -87,7 +87,7 @@ impl Home {
     /// What serves it.
     pub(crate) fn service(&self, writeback: bool) -> LiveService {
         let fs = FilesystemWriter::open(self.pool.as_ref().unwrap().live(), "p").unwrap();
-        LiveService::new(fs, writeback)
+        LiveService::new(Arc::new(LiveExport::new(LiveFs::new(fs))), writeback)
     }
 
     /// Whether it is mounted now.

@@ -1,5 +1,5 @@
-//! A mount behaves as the file systems that programs know: tables of calls are run in it and in a folder of this
-//! machine (ext4, XFS, btrfs or tmpfs), by root and by others, and each outcome is the same.
+//! A mount behaves as the file systems that programs know: tables of calls are run in it and in a folder of
+//! this machine (ext4, XFS, btrfs or tmpfs), by root and by others, and each outcome is the same.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // The tests use the mount as any program would.
 
 mod around;
@@ -195,21 +195,19 @@ fn who_writes_is_told_that_there_is_no_room() {
 
 #[test]
 fn files_are_found_by_handles_as_long_as_they_are_there() {
-    use cenote::files::FilesystemWriter;
-    use cenote_serve::LiveService;
-    use cenote_serve::fuse::{Caller, NewNode, Service};
-    use cenote_serve::view::Kind;
+    use cenote_serve::export::{Caller, Kind, NewNode};
+    use cenote_serve::fuse::Service;
     use rustix::io::Errno;
     let Some(mut home) = Home::new(256, &[], false) else { return };
     home.unmount();
-    let live = LiveService::new(FilesystemWriter::open(home.pool().live(), "p").unwrap(), false);
+    let live = home.service(false);
     let caller = Caller::default();
     let new = |kind| NewNode { kind, mode: 0o755, rdev: (0, 0), target: &[] };
     let dir = live.make(&caller, 1, b"d", &new(Kind::Directory)).unwrap().entry;
     let file = live.make(&caller, dir.node, b"f", &new(Kind::Regular)).unwrap().entry;
     let find =
         |node, name: &[u8]| live.lookup(&caller, node, name).map(|found| found.map(|known| known.entry));
-    let same = |one: cenote_serve::Entry, other: cenote_serve::Entry| {
+    let same = |one: cenote_serve::export::Entry, other: cenote_serve::export::Entry| {
         (one.node, one.attr.generation) == (other.node, other.attr.generation)
     };
     assert!(same(find(file.node, b".").unwrap().unwrap(), file));
@@ -226,8 +224,8 @@ fn files_are_found_by_handles_as_long_as_they_are_there() {
 
 #[test]
 fn a_file_without_a_name_stays_until_it_was_forgotten_as_often_as_it_was_told_of() {
-    use cenote_serve::fuse::{Caller, NewNode, Service};
-    use cenote_serve::view::Kind;
+    use cenote_serve::export::{Caller, Kind, NewNode};
+    use cenote_serve::fuse::Service;
     use rustix::io::Errno;
     let Some(mut home) = Home::new(256, &[], false) else { return };
     home.unmount();
@@ -235,7 +233,8 @@ fn a_file_without_a_name_stays_until_it_was_forgotten_as_often_as_it_was_told_of
     let caller = Caller::default();
     let new = NewNode { kind: Kind::Regular, mode: 0o644, rdev: (0, 0), target: &[] };
     let file = live.make(&caller, 1, b"f", &new).unwrap().entry.node;
-    // The kernel has forgotten it, which is still on its way; then it looks for it again, opens it, and unlinks it.
+    // The kernel has forgotten it, which is still on its way; then it looks for it again, opens it, and
+    // unlinks it.
     assert_eq!(live.lookup(&caller, 1, b"f").unwrap().unwrap().entry.node, file);
     live.unlink(&caller, 1, b"f").unwrap();
     live.forget(file, 1);
@@ -309,17 +308,15 @@ fn more_than_there_is_cannot_be_reserved() {
 
 #[test]
 fn dos_attributes_are_the_owners_and_roots() {
-    use cenote::files::FilesystemWriter;
-    use cenote_serve::LiveService;
-    use cenote_serve::fuse::{Caller, NewNode, Service};
-    use cenote_serve::view::Kind;
+    use cenote_serve::export::{Caller, Kind, NewNode};
+    use cenote_serve::fuse::Service;
     use rustix::io::Errno;
     const GET: u32 = 0x8008_8301;
     const SET: u32 = 0x4008_8302;
     let [readonly, archive, immutable, reparse] = [32, 35, 36, 43].map(|bit| 1u64 << bit);
     let Some(mut home) = Home::new(256, &[], false) else { return };
     home.unmount();
-    let live = LiveService::new(FilesystemWriter::open(home.pool().live(), "p").unwrap(), false);
+    let live = home.service(false);
     let [root, owner, other] = [0, 1000, 1001].map(|uid| Caller { uid, ..Caller::default() });
     let new = NewNode { kind: Kind::Regular, mode: 0o666, rdev: (0, 0), target: &[] };
     let file = live.make(&owner, 1, b"f", &new).unwrap().entry.node;
@@ -345,7 +342,8 @@ fn dos_attributes_are_the_owners_and_roots() {
     home.judge();
 }
 
-/// Where the kernel keeps what is written it knows of data, and of the end of the file, before the server does.
+/// Where the kernel keeps what is written it knows of data, and of the end of the file, before the server
+/// does.
 #[test]
 fn what_the_kernel_keeps_is_found_by_seek() {
     use rustix::fs::{SeekFrom, ftruncate, seek};

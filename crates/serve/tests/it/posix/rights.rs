@@ -1,11 +1,12 @@
-//! What a file lends to programs (set-id bits, capabilities) and binds them with (flags), when somebody else changes it.
+//! What a file lends to programs (set-id bits, capabilities) and binds them with (flags), when somebody else
+//! changes it.
 
 use super::home::Home;
 use super::run::Runner;
 use crate::common::transports::transports;
 use admin::PoolVerbs;
-use cenote_serve::fuse::{Caller, NewNode, Service, Transport};
-use cenote_serve::view::Kind;
+use cenote_serve::export::{Caller, Kind, NewNode};
+use cenote_serve::fuse::{Service, Transport};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use std::os::unix::fs::MetadataExt;
@@ -71,8 +72,8 @@ fn what_a_file_lends_goes_before_somebody_else_writes() {
                     assert_eq!(early.unwrap_or_else(|| run.run(&open)), "ok");
                     let done: Vec<String> = calls.iter().map(|line| run.run(line)).collect();
                     let was = lent(&at);
-                    // Around its cache the kernel would go on believing in set-id bits: such a write is refused. Where the
-                    // kernel collects writes, not all that want to go around it do.
+                    // Around its cache the kernel would go on believing in set-id bits: such a write is
+                    // refused. Where the kernel collects writes, not all that want to go around it do.
                     let is_refused = done[0].ends_with(&format!(" {}", Errno::TXTBSY.raw_os_error()));
                     let left = if is_refused { (0o6775, capable) } else { (0o775, false) };
                     assert_eq!(was, left, "{transport:?}, {flags} {calls:?}: {done:?}, early {is_early}");
@@ -120,7 +121,8 @@ fn run_as_somebody(program: &Path) -> (u32, u64) {
     (words("Uid:")[1].parse().unwrap(), u64::from_str_radix(&words("CapEff:")[0], 16).unwrap())
 }
 
-/// The bits and the capability that the kernel knows count, whatever the server tells of them: so the program is run.
+/// The bits and the capability that the kernel knows count, whatever the server tells of them: so the program
+/// is run.
 #[test]
 fn a_program_that_somebody_else_has_written_to_runs_without_what_its_file_lent() {
     if !rustix::process::geteuid().is_root() {
@@ -169,7 +171,8 @@ fn a_program_that_somebody_else_has_written_to_runs_without_what_its_file_lent()
             lend(&mut run, &at, if capable { "775" } else { "6775" }, capable);
             let lent = if capable { (SOMEBODY, CAPABLE) } else { (0, all_capabilities()) };
             if !is_early {
-                // What it lends counts, and the kernel knows of it. As long as it is open to be written it is not run.
+                // What it lends counts, and the kernel knows of it. As long as it is open to be written it is
+                // not run.
                 assert_eq!(run_as_somebody(&at.join("f")), lent, "{what}");
                 assert_eq!(run.run(&open), "ok", "{what}");
             }

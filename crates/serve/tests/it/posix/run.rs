@@ -1,5 +1,5 @@
-//! A small language of system calls. A line is a call and its operands; its outcome is a text: `ok`, the name of an
-//! error, or what was found. The same lines in two folders can so be compared.
+//! A small language of system calls. A line is a call and its operands; its outcome is a text: `ok`, the name
+//! of an error, or what was found. The same lines in two folders can so be compared.
 
 use super::control;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Many programs at the same time, in one tree: names, files and bytes say by themselves whether they are right.
+//! Many programs at the same time, in one tree: names, files and bytes say by themselves whether they are
+//! right.
 
 use super::random::Chance;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,16 @@
-//! On which processors threads run.
+//! Processor affinity of threads.
 //!
 //! # What always holds
-//! - Only threads that answer requests of one processor stay on it. What they start would inherit that, and is started
-//!   with [`spawn_anywhere`] instead.
+//! - Only threads that answer requests of one processor stay on it. What they start would inherit that, and
+//!   is started with [`spawn_anywhere`] instead.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// The calling thread stays on a processor from now on. One that is not there, or not ours, is left to the scheduler.
-pub(super) fn stay_at(processor: u16) {
+/// The calling thread stays on a processor from now on. One that is not there, or not ours, is left to the
+/// scheduler.
+pub(crate) fn stay_at(processor: u16) {
     let mut here = CpuSet::new();
     if usize::from(processor) < CpuSet::MAX_CPU {
         here.set(processor.into());

@@ -1,28 +1,30 @@
-//! The threads that serve mounts over `/dev/fuse`: they belong to the process, not to a mount.
+//! The thread pool that serves all mounts over `/dev/fuse`. It belongs to the process, not to a mount.
 //!
-//! All mounts stand in one epoll instance. A thread that waits there gets a mount with requests, answers them until there
-//! are none, and waits again. The kernel wakes the thread first that has waited shortest, so that few threads do what few
-//! can do, with warm caches; the others end when nobody has needed them for a while.
+//! All mounts stand in one epoll instance. A thread that waits there gets a mount with requests, answers them
+//! until there are none, and waits again. The kernel wakes the thread that has waited shortest, which keeps
+//! the number of working threads small and their caches warm; threads that were idle for a while end.
 //!
 //! # What always holds
-//! - A mount that nobody uses takes one descriptor, and no thread.
-//! - If nobody waits, another thread is started, unless there are as many as there may be or the system has none: a
-//!   request that takes long (it reads a disk, or its pool is suspended) holds up nobody.
-//! - At most so many threads serve one mount; whoever comes too late leaves a note, and one of those goes on.
-//! - Mounts whose requests wait for the same devices (those of one pool) have at most as many threads as are left to all
-//!   others, and a few in any case: half of all, if no others have any. When a pool is suspended, each of its threads waits
-//!   until it goes on; all that comes beside stands in a queue, and takes no thread.
-//! - Where the system has no more threads, it is asked again until somebody waits for events.
-//! - An event is told once (edge-triggered), for all requests that came until then, so whoever has a mount reads until there
-//!   is nothing, and has the kernel tell another thread before it answers the first: what it has read may wait for what it
-//!   has not.
-//! - The end of a mount is told when no thread serves it any more, once.
+//! - An idle mount takes one descriptor, and no thread.
+//! - If no thread waits, another one is started, unless the bound is reached or the system has none: a
+//!   request that takes long (it reads a disk, or its pool is suspended) delays no other.
+//! - The threads that serve one mount are bounded. A thread that comes beyond the bound sets a flag, and one
+//!   of the others goes on.
+//! - Mounts whose requests wait for the same devices (those of one pool) have at most as many threads as are
+//!   left to all others, and a few in any case: half of all, if no others have any. When a pool is suspended,
+//!   each of its threads waits until it goes on; all further requests stand in a queue, and take no thread.
+//! - Where the system has no more threads, it is asked again until a thread waits for events.
+//! - An event is told once (edge-triggered), for all requests that came until then, so a thread that has a
+//!   mount reads until there is nothing, and has the kernel tell another thread before it answers the first:
+//!   what it has read may wait for what it has not.
+//! - The end of a mount is reported once, when no thread serves it any more.
 
-use super::classic::{Desk, Next};
+use super::classic::{Buffers, Next};
 use super::dirty_pages::{self, Member};
-use super::place;
 use super::rings::{self, Load, Threads};
 use super::service::Service;
+use crate::affinity;
+use admin::sync::{self, lock};
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -31,45 +33,41 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-/// Threads that stay when there is nothing to do.
+/// Threads that stay when no mount has requests.
 const FEW: usize = 2;
 /// Most threads, of all mounts together.
 const THREADS_MAX: usize = 4096;
 /// Threads that a group may have in any case.
 const FEW_OF_GROUP: usize = 2;
-/// Of all threads, those that are not shared out: for the few that each group has in any case, and to wait for events.
+/// Threads that are not shared out among groups: for the few that each group has in any case, and to wait for
+/// events.
 const SPARE: usize = 64;
 /// How soon the system is asked again for a thread that it did not have.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// A thread that nobody has needed for so long ends.
+/// A thread that was idle for this long ends.
 const REST: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// How long what need not be answered waits for more of its kind.
+/// Time that requests without an answer wait for more of their kind.
 const GATHER: Duration = Duration::from_millis(2);
 
-static HALL: Mutex<Option<Arc<Hall>>> = Mutex::new(None);
+static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these guard is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The threads, and what they wait for.
-struct Hall {
+/// The threads of the process, and the events that they wait for.
+struct ThreadPool {
     epoll: OwnedFd,
     mounts: RwLock<HashMap<u64, Arc<Served>>>,
     next: AtomicU64,
     groups: Mutex<HashMap<u64, Weak<Group>>>,
-    /// Most threads.
+    /// Bound of the number of threads.
     max: AtomicUsize,
     /// Threads that wait, or were started to.
     waiting: AtomicUsize,
-    /// Threads that serve.
+    /// Threads that serve a mount at the moment.
     busy: AtomicUsize,
     alive: Mutex<usize>,
-    /// Nobody waits for events, and there was no thread to do it.
+    /// No thread waits for events, and none could be started.
     lacks: Mutex<bool>,
     lacking: Condvar,
 }
@@ -86,32 +84,33 @@ struct Members {
     queue: VecDeque<Arc<Served>>,
 }
 
-/// Which requests come this way.
+/// Requests that come over `/dev/fuse`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Requests {
-    /// All.
+    /// All requests of the mount.
     All,
-    /// What is not answered: it is read a few hundred times a second at most, and much of it at once, by one thread.
+    /// Requests without an answer; the others come over rings. They are read a few hundred times a second at
+    /// most, many at once, by one thread.
     Rest,
 }
 
-/// How a mount is served.
+/// Parameters of serving a mount.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct How {
-    /// What comes this way.
+pub(super) struct ServeOptions {
+    /// Requests that come over its descriptor.
     pub(super) requests: Requests,
-    /// Most threads that serve it at once.
+    /// Bound of the threads that serve it at once.
     pub(super) threads: usize,
     /// It gets rings when it is busy.
     pub(super) gets_rings: bool,
-    /// Mounts of one group wait for the same devices.
+    /// Number of its group: mounts of one group wait for the same devices.
     pub(super) group: u64,
 }
 
-/// What is to be done when a mount has ended.
-type Told = Box<dyn FnOnce(io::Result<()>) + Send>;
+/// Called when a mount has ended, with its first error.
+type OnEnd = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// A mount that is served here.
+/// A mount that the pool serves.
 pub(super) struct Served {
     key: u64,
     group: Arc<Group>,
@@ -119,20 +118,20 @@ pub(super) struct Served {
     is_queued: AtomicBool,
     service: Arc<dyn Service>,
     device: Arc<OwnedFd>,
-    /// Only what is not answered is expected here.
+    /// [`Requests::Rest`].
     is_rest: AtomicBool,
-    /// The kernel is told so by one after the other.
+    /// Held while `is_rest` is changed and the kernel is told.
     turning: Mutex<()>,
-    /// Most threads that serve it at once.
+    /// Bound of the threads that serve it at once.
     threads: usize,
-    /// What is asked of it, if it may get rings.
+    /// It may get rings when `load` says that it is busy.
     gets_rings: bool,
     load: Load,
-    /// Requests that were answered here.
+    /// Requests that the pool has answered.
     answered: AtomicU64,
     /// The threads of rings that it got while it was served.
     rings: Mutex<Threads>,
-    /// Those of its threads that wait until pages are written back.
+    /// Its threads, of which one at least does not wait until pages are written back.
     answering: Arc<dirty_pages::Group>,
     work: Mutex<Work>,
     ended: Condvar,
@@ -148,13 +147,13 @@ struct Work {
     is_over: bool,
     /// And no thread serves it any more.
     has_ended: bool,
-    /// The first error.
+    /// First error of the connection to the kernel.
     error: Option<io::Error>,
-    told: Option<Told>,
+    on_end: Option<OnEnd>,
 }
 
 impl Work {
-    /// Whether the calling thread may serve the mount, as one of at most so many.
+    /// Whether the calling thread may serve the mount, as one of at most `most`.
     fn enter(&mut self, most: usize) -> bool {
         let may = !self.is_over && self.active < most;
         self.again |= !may;
@@ -162,49 +161,50 @@ impl Work {
         may
     }
 
-    /// When a thread has answered all that it found; `false`: the mount is gone. Whether there is more; else the thread no
-    /// longer serves it.
+    /// Notes that a thread has answered all that it found; `false`: the mount is gone. Returns whether there
+    /// is more; else the thread no longer serves the mount.
     fn goes_on(&mut self, done: io::Result<bool>) -> bool {
         match done {
             Ok(true) => {}
             Ok(false) => self.is_over = true,
             Err(error) => {
-                // The descriptor is closed when all know: whoever asks then gets an error.
+                // The descriptor is closed when all threads know: programs that ask then get an error.
                 self.is_over = true;
                 self.error.get_or_insert(error);
             }
         }
-        // Nobody comes between the question and the leave: who comes from now on may serve it.
+        // No thread comes between the question and the leave: one that comes from now on may serve it.
         let goes_on = std::mem::take(&mut self.again) && !self.is_over;
         self.active -= usize::from(!goes_on);
         goes_on
     }
 
-    /// Whom to tell what, if the mount is gone, no thread serves it, and nobody was told.
-    fn end(&mut self) -> Option<(Option<Told>, io::Result<()>)> {
+    /// The callback and its argument, if the mount is gone, no thread serves it, and the end was not
+    /// reported.
+    fn end(&mut self) -> Option<(Option<OnEnd>, io::Result<()>)> {
         if !self.is_over || self.active > 0 || self.has_ended {
             return None;
         }
         self.has_ended = true;
-        let told = self.told.take();
-        // Else it is left for whoever waits.
-        let error = self.error.take_if(|_| told.is_some());
-        Some((told, error.map_or(Ok(()), Err)))
+        let on_end = self.on_end.take();
+        // Else it is left for the thread that waits.
+        let error = self.error.take_if(|_| on_end.is_some());
+        Some((on_end, error.map_or(Ok(()), Err)))
     }
 }
 
-impl Hall {
-    fn get() -> io::Result<Arc<Hall>> {
-        let mut hall = lock(&HALL);
-        if let Some(hall) = &*hall {
-            return Ok(Arc::clone(hall));
+impl ThreadPool {
+    fn get() -> io::Result<Arc<ThreadPool>> {
+        let mut pool = lock(&POOL);
+        if let Some(pool) = &*pool {
+            return Ok(Arc::clone(pool));
         }
-        Ok(Arc::clone(hall.insert(Hall::new(THREADS_MAX)?)))
+        Ok(Arc::clone(pool.insert(ThreadPool::new(THREADS_MAX)?)))
     }
 
-    /// One with at most so many threads.
-    fn new(max: usize) -> io::Result<Arc<Hall>> {
-        let hall = Arc::new(Hall {
+    /// A pool with at most `max` threads.
+    fn new(max: usize) -> io::Result<Arc<ThreadPool>> {
+        let pool = Arc::new(ThreadPool {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             mounts: RwLock::default(),
             next: AtomicU64::new(0),
@@ -216,14 +216,14 @@ impl Hall {
             lacks: Mutex::new(false),
             lacking: Condvar::new(),
         });
-        let keeper = Arc::clone(&hall);
+        let keeper = Arc::clone(&pool);
         // Before any other: it sees to it when there are none.
-        place::spawn_anywhere("fuse-keeper", move || keeper.keep())?;
-        Ok(hall)
+        affinity::spawn_anywhere("fuse-keeper", move || keeper.keep())?;
+        Ok(pool)
     }
 
     /// Starts a thread, if there may be one more.
-    fn start_one(self: &Arc<Hall>) -> io::Result<()> {
+    fn start_one(self: &Arc<ThreadPool>) -> io::Result<()> {
         {
             let mut alive = lock(&self.alive);
             if *alive >= self.max.load(Ordering::Relaxed) {
@@ -232,8 +232,9 @@ impl Hall {
             *alive += 1;
         }
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let hall = Arc::clone(self);
-        let started = Desk::new().and_then(|desk| place::spawn_anywhere("fuse", move || hall.run(desk)));
+        let pool = Arc::clone(self);
+        let started =
+            Buffers::new().and_then(|buffers| affinity::spawn_anywhere("fuse", move || pool.run(buffers)));
         started.map(drop).inspect_err(|_| {
             self.waiting.fetch_sub(1, Ordering::AcqRel);
             *lock(&self.alive) -= 1;
@@ -241,7 +242,7 @@ impl Hall {
     }
 
     /// Starts threads that could not be started when they were needed, as soon as that can be.
-    fn keep(self: Arc<Hall>) {
+    fn keep(self: Arc<ThreadPool>) {
         loop {
             let mut lacks = lock(&self.lacks);
             while !*lacks {
@@ -266,7 +267,7 @@ impl Hall {
         group
     }
 
-    /// Whether the calling thread may serve a mount of this group, which then counts.
+    /// Counts the calling thread as serving the group, and returns `true`, if the group may have one more.
     fn take_part(&self, members: &mut Members) -> bool {
         let shared = self.max.load(Ordering::Relaxed).saturating_sub(SPARE);
         let left = shared.saturating_sub(self.busy.load(Ordering::Acquire));
@@ -278,8 +279,8 @@ impl Hall {
         may
     }
 
-    /// Whether the calling thread may serve the mount; else it is served by one that has served another of its group: as there
-    /// is none left for it, there are such.
+    /// Whether the calling thread may serve the mount. Else a thread that has served another mount of its
+    /// group takes it from the queue: there is such a thread, because the group has all that it may have.
     fn admit(&self, mount: &Arc<Served>) -> bool {
         let mut members = lock(&mount.group.0);
         let may = self.take_part(&mut members);
@@ -289,7 +290,8 @@ impl Hall {
         may
     }
 
-    /// The calling thread has served a mount of this group; the next that waits for one.
+    /// Ends the service of the calling thread to a mount of this group. Returns the next mount of its queue,
+    /// if the thread may serve that.
     fn leave(&self, group: &Group) -> Option<Arc<Served>> {
         let mut members = lock(&group.0);
         members.active -= 1;
@@ -298,13 +300,13 @@ impl Hall {
             return None;
         }
         let next = members.queue.pop_front()?;
-        // What comes from now on is told anew.
+        // Requests that come from now on cause an event.
         next.is_queued.store(false, Ordering::Release);
         Some(next)
     }
 
-    /// Serves until nobody needs this thread, which counts as waiting.
-    fn run(self: Arc<Hall>, mut desk: Desk) {
+    /// Serves mounts until the thread was idle for a while. It counts as waiting when this is called.
+    fn run(self: Arc<ThreadPool>, mut buffers: Buffers) {
         let mut events = Vec::with_capacity(1);
         loop {
             events.clear();
@@ -312,17 +314,17 @@ impl Hall {
             match (came, events.first()) {
                 (_, Some(event)) => {
                     if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 && self.start_one().is_err() {
-                        // Those that there are do it meanwhile.
+                        // The threads that there are do it meanwhile.
                         *lock(&self.lacks) = true;
                         self.lacking.notify_one();
                     }
                     let key = event.data.u64();
-                    let mounts = self.mounts.read().unwrap_or_else(PoisonError::into_inner);
+                    let mounts = sync::read(&self.mounts);
                     let mount = mounts.get(&key).cloned();
                     drop(mounts);
                     let mut mount = mount.filter(|mount| self.admit(mount));
                     while let Some(serves) = mount {
-                        serves.serve(&self, &mut desk);
+                        serves.serve(&self, &mut buffers);
                         mount = self.leave(&serves.group);
                     }
                     self.waiting.fetch_add(1, Ordering::AcqRel);
@@ -350,16 +352,20 @@ impl Hall {
 }
 
 /// Serves a mount, whose device does not block, from now on.
-pub(super) fn serve(service: &Arc<dyn Service>, device: Arc<OwnedFd>, how: How) -> io::Result<Arc<Served>> {
-    Hall::get()?.serve(service, device, how)
+pub(super) fn serve(
+    service: &Arc<dyn Service>,
+    device: Arc<OwnedFd>,
+    how: ServeOptions,
+) -> io::Result<Arc<Served>> {
+    ThreadPool::get()?.serve(service, device, how)
 }
 
-impl Hall {
+impl ThreadPool {
     fn serve(
-        self: &Arc<Hall>,
+        self: &Arc<ThreadPool>,
         service: &Arc<dyn Service>,
         device: Arc<OwnedFd>,
-        how: How,
+        how: ServeOptions,
     ) -> io::Result<Arc<Served>> {
         while *lock(&self.alive) < FEW {
             if let Err(error) = self.start_one() {
@@ -387,10 +393,11 @@ impl Hall {
             work: Mutex::default(),
             ended: Condvar::new(),
         });
-        self.mounts.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&served));
+        sync::write(&self.mounts).insert(key, Arc::clone(&served));
         let data = epoll::EventData::new_u64(key);
-        if let Err(error) = epoll::add(&self.epoll, &*served.device, data, Hall::interest(how.requests)) {
-            self.mounts.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+        if let Err(error) = epoll::add(&self.epoll, &*served.device, data, ThreadPool::interest(how.requests))
+        {
+            sync::write(&self.mounts).remove(&key);
             return Err(error.into());
         }
         Ok(served)
@@ -398,8 +405,8 @@ impl Hall {
 }
 
 impl Served {
-    /// Answers what there is.
-    fn serve(self: &Arc<Served>, hall: &Hall, desk: &mut Desk) {
+    /// Answers the requests that there are.
+    fn serve(self: &Arc<Served>, pool: &ThreadPool, buffers: &mut Buffers) {
         let is_rest = self.requests() == Requests::Rest;
         if !lock(&self.work).enter(if is_rest { 1 } else { self.threads }) {
             return;
@@ -409,51 +416,51 @@ impl Served {
             std::thread::sleep(GATHER);
         }
         loop {
-            let ran = catch_unwind(AssertUnwindSafe(|| self.answer_all(hall, desk)));
+            let ran = catch_unwind(AssertUnwindSafe(|| self.answer_all(pool, buffers)));
             let done = ran.unwrap_or_else(|_| Err(io::Error::other("the server of the mount died")));
             if !lock(&self.work).goes_on(done) {
                 break;
             }
         }
         let is_over = lock(&self.work).is_over;
-        // What is expected may be another by now.
+        // The kind of requests may have changed by now.
         if self.requests() == Requests::Rest && !is_over {
-            self.tell_again(hall);
+            self.tell_again(pool);
         }
-        self.end(hall);
+        self.end(pool);
     }
 
     /// Has the kernel tell of requests that are there, if there are any.
-    fn tell_again(&self, hall: &Hall) {
+    fn tell_again(&self, pool: &ThreadPool) {
         let data = epoll::EventData::new_u64(self.key);
-        let _ = epoll::modify(&hall.epoll, &*self.device, data, Hall::interest(self.requests()));
+        let _ = epoll::modify(&pool.epoll, &*self.device, data, ThreadPool::interest(self.requests()));
     }
 
     fn requests(&self) -> Requests {
         if self.is_rest.load(Ordering::Acquire) { Requests::Rest } else { Requests::All }
     }
 
-    /// Until there is nothing more. Whether the mount is still there.
-    fn answer_all(self: &Arc<Served>, hall: &Hall, desk: &mut Desk) -> io::Result<bool> {
+    /// Answers requests until there are none. Returns whether the mount is still there.
+    fn answer_all(self: &Arc<Served>, pool: &ThreadPool, buffers: &mut Buffers) -> io::Result<bool> {
         let mut is_first = true;
         loop {
-            match desk.next(&self.device)? {
+            match buffers.next(&self.device)? {
                 Next::Request(len) => {
                     // Of one that comes later an event of its own was told.
                     if std::mem::take(&mut is_first) && self.requests() != Requests::Rest {
-                        self.tell_again(hall);
+                        self.tell_again(pool);
                     }
-                    if desk.is_answered(len) {
+                    if buffers.is_answered(len) {
                         self.answered.fetch_add(1, Ordering::Relaxed);
                         if self.requests() == Requests::Rest {
                             // It comes this way although there are rings: as before they were there.
-                            self.expect(hall, Requests::All);
+                            self.expect(pool, Requests::All);
                         }
                     }
                     if self.gets_rings && self.load.note() {
                         rings::bring_to(self);
                     }
-                    desk.answer(&*self.service, &self.device, len)?;
+                    buffers.answer(&*self.service, &self.device, len)?;
                 }
                 Next::Gone => return Ok(false),
                 Next::Nothing => return Ok(true),
@@ -461,66 +468,67 @@ impl Served {
         }
     }
 
-    /// Tells of the end, if this thread was the last.
-    fn end(&self, hall: &Hall) {
-        let Some((told, result)) = lock(&self.work).end() else { return };
-        let _ = epoll::delete(&hall.epoll, &*self.device);
-        hall.mounts.write().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
+    /// Reports the end, if this thread was the last.
+    fn end(&self, pool: &ThreadPool) {
+        let Some((on_end, result)) = lock(&self.work).end() else { return };
+        let _ = epoll::delete(&pool.epoll, &*self.device);
+        sync::write(&pool.mounts).remove(&self.key);
         self.ended.notify_all();
-        if let Some(told) = told {
-            told(result);
+        if let Some(on_end) = on_end {
+            on_end(result);
         }
     }
 
-    /// What answers.
+    /// The service that answers.
     pub(super) fn service(&self) -> &Arc<dyn Service> {
         &self.service
     }
 
-    /// Where requests are read.
+    /// The descriptor from which requests are read.
     pub(super) fn device(&self) -> &OwnedFd {
         &self.device
     }
 
-    /// What is asked of it.
+    /// How busy the mount is.
     pub(super) fn load(&self) -> &Load {
         &self.load
     }
 
-    /// How many requests were answered here.
+    /// Number of requests that the pool has answered.
     pub(super) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// It has rings from now on; what comes here is answered here all the same.
+    /// Notes the threads of its rings. Requests that come over `/dev/fuse` are answered all the same.
     pub(super) fn set_rings(&self, threads: Threads) {
         *lock(&self.rings) = threads;
     }
 
-    /// It has got rings while it was served.
+    /// Whether it has got rings while it was served.
     pub(super) fn has_rings(&self) -> bool {
         !lock(&self.rings).is_empty()
     }
 
-    /// Their threads, to be waited for when the mount is gone.
+    /// Takes the threads of its rings, to be waited for when the mount is gone.
     pub(super) fn take_rings(&self) -> Threads {
         std::mem::take(&mut *lock(&self.rings))
     }
 
-    /// From now on nothing is expected here that has to be answered. Should it come, all is as before.
+    /// Expects only requests without an answer from now on. If another comes, all requests are expected
+    /// again.
     pub(super) fn expect_rest(&self) {
-        if let Ok(hall) = Hall::get() {
-            self.expect(&hall, Requests::Rest);
+        if let Ok(pool) = ThreadPool::get() {
+            self.expect(&pool, Requests::Rest);
         }
     }
 
-    fn expect(&self, hall: &Hall, requests: Requests) {
+    fn expect(&self, pool: &ThreadPool, requests: Requests) {
         let _turning = lock(&self.turning);
         self.is_rest.store(requests == Requests::Rest, Ordering::Release);
-        self.tell_again(hall);
+        self.tell_again(pool);
     }
 
-    /// Returns when the mount is gone; the first error.
+    /// Waits until the mount is gone; returns its first error.
     pub(super) fn wait(&self) -> io::Result<()> {
         let mut work = lock(&self.work);
         while !work.has_ended {
@@ -529,15 +537,16 @@ impl Served {
         work.error.take().map_or(Ok(()), Err)
     }
 
-    /// Calls `told` when the mount is gone, on the thread that sees it; on this one if that has been.
-    pub(super) fn when_ended(&self, told: impl FnOnce(io::Result<()>) + Send + 'static) {
+    /// Calls `on_end` when the mount is gone, on the thread that notices it; on this one if it is gone
+    /// already.
+    pub(super) fn when_ended(&self, on_end: impl FnOnce(io::Result<()>) + Send + 'static) {
         let mut work = lock(&self.work);
         if work.has_ended {
             let result = work.error.take().map_or(Ok(()), Err);
             drop(work);
-            told(result);
+            on_end(result);
         } else {
-            work.told = Some(Box::new(told));
+            work.on_end = Some(Box::new(on_end));
         }
     }
 }
@@ -551,9 +560,9 @@ impl std::fmt::Debug for Served {
 #[cfg(test)]
 mod tests {
     use super::super::proto::op;
-    use super::super::service::{Answer, Caller, Known, Life, Lines};
+    use super::super::service::Answer;
     use super::*;
-    use crate::view::{Attr, Seek, SpaceInfo};
+    use crate::export::{Attr, Caller, DirSink, Known, Seek, SpaceInfo, Stability};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     /// Answers about the name `first` after it was asked for `second`.
@@ -576,7 +585,7 @@ mod tests {
             if *came { Ok(None) } else { Err(Errno::TIMEDOUT) }
         }
 
-        fn attr(&self, _: u64, _: Option<u64>) -> Answer<(Attr, Life)> {
+        fn attr(&self, _: u64, _: Option<u64>) -> Answer<(Attr, Stability)> {
             Err(Errno::NOSYS)
         }
 
@@ -588,7 +597,7 @@ mod tests {
             Err(Errno::NOSYS)
         }
 
-        fn read_dir(&self, _: u64, _: u64, _: &mut dyn Lines) -> Answer<()> {
+        fn read_dir(&self, _: u64, _: u64, _: &mut dyn DirSink) -> Answer<()> {
             Err(Errno::NOSYS)
         }
 
@@ -618,8 +627,8 @@ mod tests {
         all
     }
 
-    fn how(group: u64) -> How {
-        How { requests: Requests::All, threads: 4, gets_rings: false, group }
+    fn how(group: u64) -> ServeOptions {
+        ServeOptions { requests: Requests::All, threads: 4, gets_rings: false, group }
     }
 
     /// Of both the kernel tells at once.
@@ -642,13 +651,13 @@ mod tests {
         std::mem::forget(kernel);
     }
 
-    /// Both ends of a mount in this hall; the kernel's has a request for it.
-    fn asked(hall: &Arc<Hall>, service: &Arc<dyn Service>, group: u64, name: &[u8]) -> OwnedFd {
+    /// Both ends of a mount in this pool; the kernel's has a request for it.
+    fn asked(pool: &Arc<ThreadPool>, service: &Arc<dyn Service>, group: u64, name: &[u8]) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC;
         let (kernel, device) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
         rustix::io::ioctl_fionbio(&device, true).unwrap();
         rustix::io::write(&kernel, &lookup(1, name)).unwrap();
-        hall.serve(service, Arc::new(device), how(group)).unwrap();
+        pool.serve(service, Arc::new(device), how(group)).unwrap();
         kernel
     }
 
@@ -670,30 +679,30 @@ mod tests {
     #[test]
     fn a_group_that_waits_for_its_devices_leaves_threads_to_the_others() {
         const MAX: usize = SPARE + 16;
-        let hall = Hall::new(MAX).unwrap();
+        let pool = ThreadPool::new(MAX).unwrap();
         let (stuck, other): (Arc<dyn Service>, Arc<Waits>) = (Arc::new(Waits::default()), Arc::default());
-        let waiting: Vec<OwnedFd> = (0..2 * MAX).map(|_| asked(&hall, &stuck, 1, b"first")).collect();
+        let waiting: Vec<OwnedFd> = (0..2 * MAX).map(|_| asked(&pool, &stuck, 1, b"first")).collect();
         *lock(&other.0) = true;
         let other: Arc<dyn Service> = other;
-        assert!((2..8).all(|group| is_answered(asked(&hall, &other, group, b"first"))), "they have threads");
-        let threads = *lock(&hall.alive);
+        assert!((2..8).all(|group| is_answered(asked(&pool, &other, group, b"first"))), "they have threads");
+        let threads = *lock(&pool.alive);
         // What the group waits for comes: all of it is answered, also what had no thread.
-        assert!(is_answered(asked(&hall, &stuck, 2, b"second")));
+        assert!(is_answered(asked(&pool, &stuck, 2, b"second")));
         assert!(waiting.into_iter().all(is_answered));
         assert!(threads <= MAX / 2, "{threads} threads");
-        assert!(lock(&hall.group(1).0).queue.is_empty());
+        assert!(lock(&pool.group(1).0).queue.is_empty());
     }
 
     #[test]
     fn a_thread_that_could_not_be_started_is_when_there_is_one() {
-        let hall = Hall::new(FEW).unwrap();
+        let pool = ThreadPool::new(FEW).unwrap();
         let stuck: Arc<dyn Service> = Arc::new(Waits::default());
-        let waiting: Vec<OwnedFd> = (0..FEW).map(|_| asked(&hall, &stuck, 1, b"first")).collect();
-        while hall.waiting.load(Ordering::Acquire) > 0 {
+        let waiting: Vec<OwnedFd> = (0..FEW).map(|_| asked(&pool, &stuck, 1, b"first")).collect();
+        while pool.waiting.load(Ordering::Acquire) > 0 {
             std::thread::yield_now();
         }
-        let last = asked(&hall, &stuck, 2, b"second");
-        hall.max.store(FEW + 1, Ordering::Relaxed);
+        let last = asked(&pool, &stuck, 2, b"second");
+        pool.max.store(FEW + 1, Ordering::Relaxed);
         assert!(is_answered(last));
         assert!(waiting.into_iter().all(is_answered));
     }
@@ -713,7 +722,7 @@ mod tests {
 
     #[test]
     fn the_end_is_told_once_and_with_the_first_error() {
-        let mut work = Work { told: Some(Box::new(drop)), ..Work::default() };
+        let mut work = Work { on_end: Some(Box::new(drop)), ..Work::default() };
         assert!(work.enter(2) && work.enter(2) && work.end().is_none());
         work.goes_on(Err(io::ErrorKind::BrokenPipe.into()));
         assert!(work.end().is_none(), "another thread serves it");

@@ -1,14 +1,14 @@
-//! A dataset as it is mounted: its files, its snapshots below `.zfs/snapshot`, and, when asked, the
+//! A read-only view of a dataset: its files, its snapshots below `.zfs/snapshot`, and, when asked, the
 //! file systems below it as directories of their names.
 //!
 //! # Numbers
 //! A node is an object number in its low 48 bits and a slot above. Slot 0 is the dataset that is
-//! mounted; each snapshot and child file system gets the next slot when somebody first goes into
-//! it, and keeps it, so that tar and rsync never take two versions of a file for one. Object 1 of
+//! exported; each snapshot and child file system gets the next slot when it is first looked up,
+//! and keeps it, so that tar and rsync never take two versions of a file for one. Object 1 of
 //! a slot, which is no file of any file system, stands for its root directory, whatever number
-//! that has: FUSE wants the root of a mount to be 1. The number shown for it is the real one.
+//! that has: clients want the root of an export to be 1. The inode number shown for it is the real one.
 //!
-//! # Positions in a directory
+//! # Cookies of a directory
 //! 0 `.`, 1 `..`, 2 `.zfs` where it is visible, `ENTRIES` the entries from the start, then the
 //! cursor after each entry, which is stateless. Child file systems come first, from `CHILDREN` on.
 //!
@@ -16,22 +16,22 @@
 //! - Listing `.zfs/snapshot` opens no snapshot.
 //! - Open file systems and decoded files are kept up to a bound, and decoded again beyond it.
 
+use admin::sync::{self, lock};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use admin::served::setting;
 use cenote::copy::child_filesystems;
 use cenote::{Dataset, Error, Filesystem, Node};
 use format::ObjectId;
 
-use crate::shown::{END, ENTRIES, attr_of, cursor, position};
-use crate::view::{Attr, DirItem, Entry, FsView, Kind, Seek, SpaceInfo, ViewError};
+use super::attr_map::{END, ENTRIES, attr_of, cookie, cursor};
+use super::error::ExportError;
+use super::identity::{OBJECT_MASK, SLOT_SHIFT};
+use super::types::{Attr, DirItem, Entry, Kind, ROOT, Seek, SpaceInfo};
+use super::view::View;
 
-const SLOT_SHIFT: u32 = 48;
-const OBJECT_MASK: u64 = (1 << SLOT_SHIFT) - 1;
 const SLOTS_MAX: usize = 1 << 16;
-/// Stands for the root directory of a slot.
-const ROOT: u64 = 1;
 /// `.zfs` and `.zfs/snapshot` (docs/on-disk/23-zpl.md, section 3.4).
 pub(crate) const CONTROL: u64 = 0xFFFF_FFFF_FFFF;
 pub(crate) const SNAPSHOTS: u64 = 0xFFFF_FFFF_FFFD;
@@ -79,7 +79,7 @@ impl Slot {
         !self.dataset.dsl().is_snapshot()
     }
 
-    fn snapshots(&self) -> Result<&[String], ViewError> {
+    fn snapshots(&self) -> Result<&[String], ExportError> {
         if let Some(known) = self.snapshots.get() {
             return Ok(known);
         }
@@ -88,19 +88,15 @@ impl Slot {
     }
 }
 
-fn damaged(error: impl std::error::Error + Send + Sync + 'static) -> ViewError {
-    ViewError::Damaged(Box::new(error))
+fn damaged(error: impl std::error::Error + Send + Sync + 'static) -> ExportError {
+    ExportError::Damaged(Box::new(error))
 }
 
-fn from_error(error: Error) -> ViewError {
+fn from_error(error: Error) -> ExportError {
     match error {
-        Error::Locked { dataset, .. } => ViewError::NoKey { dataset },
+        Error::Locked { dataset, .. } => ExportError::NoKey { dataset },
         other => damaged(other),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl PoolView {
@@ -121,7 +117,12 @@ impl PoolView {
         Ok(view)
     }
 
-    /// The kernel is to evaluate POSIX ACLs: the dataset's `acltype` says so.
+    /// Name of the dataset, for messages.
+    pub(crate) fn name(&self) -> String {
+        self.split(ROOT).map(|(slot, _)| slot.dataset.name().to_owned()).unwrap_or_default()
+    }
+
+    /// Whether the client is to evaluate POSIX ACLs: the dataset's `acltype` says so.
     #[must_use]
     pub fn has_posix_acls(&self) -> bool {
         const POSIX: u64 = 1;
@@ -129,19 +130,19 @@ impl PoolView {
     }
 
     /// The slot of a dataset, given to it now if it has none.
-    fn slot_for(&self, dataset: &Dataset, above: u64) -> Result<Arc<Slot>, ViewError> {
+    fn slot_for(&self, dataset: &Dataset, above: u64) -> Result<Arc<Slot>, ExportError> {
         let known =
             |slots: &Slots| slots.by_name.get(dataset.name()).and_then(|&i| slots.all.get(i)).cloned();
-        if let Some(slot) = known(&self.slots.read().unwrap_or_else(PoisonError::into_inner)) {
+        if let Some(slot) = known(&sync::read(&self.slots)) {
             return Ok(slot);
         }
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = sync::write(&self.slots);
         if let Some(slot) = known(&slots) {
             return Ok(slot);
         }
         let index = slots.all.len();
         if index >= SLOTS_MAX {
-            return Err(ViewError::TooMany);
+            return Err(ExportError::TooMany);
         }
         let slot = Arc::new(Slot {
             index,
@@ -156,14 +157,14 @@ impl PoolView {
         Ok(slot)
     }
 
-    fn split(&self, node: u64) -> Result<(Arc<Slot>, u64), ViewError> {
+    fn split(&self, node: u64) -> Result<(Arc<Slot>, u64), ExportError> {
         let index = (node >> SLOT_SHIFT) as usize;
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.all.get(index).cloned().ok_or(ViewError::Stale)?;
+        let slots = sync::read(&self.slots);
+        let slot = slots.all.get(index).cloned().ok_or(ExportError::Stale)?;
         Ok((slot, node & OBJECT_MASK))
     }
 
-    fn filesystem(&self, slot: &Slot) -> Result<Arc<Filesystem>, ViewError> {
+    fn filesystem(&self, slot: &Slot) -> Result<Arc<Filesystem>, ExportError> {
         if let Some(fs) = lock(&self.open).get(&slot.index) {
             return Ok(Arc::clone(fs));
         }
@@ -178,9 +179,9 @@ impl PoolView {
     }
 
     /// The file behind a number, which is not one of the virtual directories.
-    fn file(&self, slot: &Slot, object: u64) -> Result<Node, ViewError> {
+    fn file(&self, slot: &Slot, object: u64) -> Result<Node, ExportError> {
         let number = slot.node(object);
-        let shard = self.nodes.get(object as usize % SHARDS).ok_or(ViewError::Stale)?;
+        let shard = self.nodes.get(object as usize % SHARDS).ok_or(ExportError::Stale)?;
         if let Some(node) = lock(shard).get(&number) {
             return Ok(node.clone());
         }
@@ -196,12 +197,12 @@ impl PoolView {
     }
 
     /// As [`PoolView::file`], for what only real files have.
-    fn real(&self, node: u64) -> Result<Node, ViewError> {
+    fn real(&self, node: u64) -> Result<Node, ExportError> {
         let (slot, object) = self.split(node)?;
-        if is_virtual(object) { Err(ViewError::WrongKind) } else { self.file(&slot, object) }
+        if is_virtual(object) { Err(ExportError::Invalid) } else { self.file(&slot, object) }
     }
 
-    fn children(&self, slot: &Slot) -> Result<Vec<Dataset>, ViewError> {
+    fn children(&self, slot: &Slot) -> Result<Vec<Dataset>, ExportError> {
         if !self.nested || !slot.has_control() {
             return Ok(Vec::new());
         }
@@ -212,7 +213,7 @@ impl PoolView {
         Ok(slot.children.get_or_init(|| found).clone())
     }
 
-    fn child(&self, slot: &Slot, name: &[u8]) -> Result<Option<Dataset>, ViewError> {
+    fn child(&self, slot: &Slot, name: &[u8]) -> Result<Option<Dataset>, ExportError> {
         Ok(self.children(slot)?.into_iter().find(|child| component(child).as_bytes() == name))
     }
 
@@ -223,7 +224,7 @@ impl PoolView {
         slot.has_control() && *slot.snapdir_visible.get_or_init(visible)
     }
 
-    fn virtual_attr(&self, slot: &Slot, object: u64) -> Result<Attr, ViewError> {
+    fn virtual_attr(&self, slot: &Slot, object: u64) -> Result<Attr, ExportError> {
         let root = self.file(slot, ROOT)?;
         let mut attr = attr_of(&root, slot.node(object));
         attr.perm = 0o555;
@@ -233,12 +234,12 @@ impl PoolView {
         Ok(attr)
     }
 
-    fn entry(&self, slot: &Slot, object: u64) -> Result<Entry, ViewError> {
+    fn entry(&self, slot: &Slot, object: u64) -> Result<Entry, ExportError> {
         let node = slot.node(object);
         Ok(Entry { node, attr: self.attr(node)? })
     }
 
-    fn snapshot_entry(&self, slot: &Slot, name: &[u8]) -> Result<Option<Entry>, ViewError> {
+    fn snapshot_entry(&self, slot: &Slot, name: &[u8]) -> Result<Option<Entry>, ExportError> {
         let Ok(name) = std::str::from_utf8(name) else { return Ok(None) };
         if !slot.snapshots()?.iter().any(|known| known == name) {
             return Ok(None);
@@ -247,7 +248,7 @@ impl PoolView {
         self.entry(&snapshot, ROOT).map(Some)
     }
 
-    fn snapshot_slot(&self, slot: &Slot, name: &str) -> Result<Arc<Slot>, ViewError> {
+    fn snapshot_slot(&self, slot: &Slot, name: &str) -> Result<Arc<Slot>, ExportError> {
         let full = format!("{}@{name}", slot.dataset.name());
         let dataset = slot.dataset.pool().dataset(&full).map_err(from_error)?;
         self.slot_for(&dataset, slot.node(SNAPSHOTS))
@@ -263,8 +264,8 @@ fn component(dataset: &Dataset) -> &str {
     dataset.name().rsplit('/').next().unwrap_or_default()
 }
 
-impl FsView for PoolView {
-    fn attr(&self, node: u64) -> Result<Attr, ViewError> {
+impl View for PoolView {
+    fn attr(&self, node: u64) -> Result<Attr, ExportError> {
         let (slot, object) = self.split(node)?;
         if is_virtual(object) {
             return self.virtual_attr(&slot, object);
@@ -273,7 +274,7 @@ impl FsView for PoolView {
         Ok(attr_of(&file, slot.node(file.id().0)))
     }
 
-    fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<Entry>, ViewError> {
+    fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<Entry>, ExportError> {
         let (slot, object) = self.split(dir)?;
         match (object, name) {
             (_, b".") => return self.entry(&slot, object).map(Some),
@@ -297,7 +298,7 @@ impl FsView for PoolView {
         }
         let node = self.file(&slot, object)?;
         if !node.is_dir() {
-            return Err(ViewError::NotDir);
+            return Err(ExportError::NotDir);
         }
         let fs = self.filesystem(&slot)?;
         match fs.lookup(&node, name).map_err(damaged)? {
@@ -307,7 +308,12 @@ impl FsView for PoolView {
         }
     }
 
-    fn read_dir(&self, dir: u64, from: u64, sink: &mut dyn FnMut(DirItem) -> bool) -> Result<(), ViewError> {
+    fn read_dir(
+        &self,
+        dir: u64,
+        from: u64,
+        sink: &mut dyn FnMut(DirItem) -> bool,
+    ) -> Result<(), ExportError> {
         let (slot, object) = self.split(dir)?;
         let above = match object {
             CONTROL => slot.node(ROOT),
@@ -334,28 +340,28 @@ impl FsView for PoolView {
         }
     }
 
-    fn read_link(&self, node: u64) -> Result<Vec<u8>, ViewError> {
+    fn read_link(&self, node: u64) -> Result<Vec<u8>, ExportError> {
         self.real(node)?.readlink().map_err(damaged)
     }
 
-    fn read(&self, node: u64, offset: u64, buf: &mut [u8]) -> Result<usize, ViewError> {
+    fn read(&self, node: u64, offset: u64, buf: &mut [u8]) -> Result<usize, ExportError> {
         let file = self.real(node)?;
         if file.is_dir() {
-            return Err(ViewError::IsDir);
+            return Err(ExportError::IsDir);
         }
         file.read_at(offset, buf).map_err(damaged)
     }
 
-    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64, ViewError> {
+    fn seek(&self, node: u64, offset: u64, what: Seek) -> Result<u64, ExportError> {
         let file = self.real(node)?;
         let found = match what {
             Seek::Data => file.next_data(offset),
             Seek::Hole => file.next_hole(offset),
         };
-        found.map_err(damaged)?.ok_or(ViewError::BeyondEnd)
+        found.map_err(damaged)?.ok_or(ExportError::BeyondEnd)
     }
 
-    fn xattr_names(&self, node: u64) -> Result<Vec<Vec<u8>>, ViewError> {
+    fn xattr_names(&self, node: u64) -> Result<Vec<Vec<u8>>, ExportError> {
         let (slot, object) = self.split(node)?;
         if is_virtual(object) {
             return Ok(Vec::new());
@@ -363,7 +369,7 @@ impl FsView for PoolView {
         self.file(&slot, object)?.xattrs().map_err(damaged)
     }
 
-    fn xattr(&self, node: u64, name: &[u8]) -> Result<Option<Vec<u8>>, ViewError> {
+    fn xattr(&self, node: u64, name: &[u8]) -> Result<Option<Vec<u8>>, ExportError> {
         let (slot, object) = self.split(node)?;
         if is_virtual(object) {
             return Ok(None);
@@ -371,7 +377,7 @@ impl FsView for PoolView {
         self.file(&slot, object)?.xattr(name).map_err(damaged)
     }
 
-    fn space(&self, node: u64) -> Result<SpaceInfo, ViewError> {
+    fn space(&self, node: u64) -> Result<SpaceInfo, ExportError> {
         let (slot, _) = self.split(node)?;
         let dataset = slot.dataset.dsl();
         let available = dataset.available().map_err(damaged)?;
@@ -391,7 +397,7 @@ impl FsView for PoolView {
 }
 
 impl PoolView {
-    fn parent(&self, slot: &Slot, object: u64) -> Result<u64, ViewError> {
+    fn parent(&self, slot: &Slot, object: u64) -> Result<u64, ExportError> {
         let fs = self.filesystem(slot)?;
         let parent = self.file(slot, object)?.attrs().parent;
         Ok(slot.node(if parent == fs.root() { ROOT } else { parent.0 & OBJECT_MASK }))
@@ -402,7 +408,7 @@ impl PoolView {
         slot: &Slot,
         from: u64,
         sink: &mut dyn FnMut(DirItem) -> bool,
-    ) -> Result<(), ViewError> {
+    ) -> Result<(), ExportError> {
         if from <= 2 {
             let (node, name) = (slot.node(SNAPSHOTS), b"snapshot".to_vec());
             sink(DirItem { node, kind: Some(Kind::Directory), name, next: ENTRIES });
@@ -415,15 +421,15 @@ impl PoolView {
         slot: &Slot,
         from: u64,
         sink: &mut dyn FnMut(DirItem) -> bool,
-    ) -> Result<(), ViewError> {
+    ) -> Result<(), ExportError> {
         let first = from.saturating_sub(2);
         for (name, at) in
             slot.snapshots()?.iter().zip(0u64..).skip(usize::try_from(first).unwrap_or(usize::MAX))
         {
             let snapshot = match self.snapshot_slot(slot, name) {
                 Ok(snapshot) => snapshot,
-                Err(ViewError::TooMany) => return Err(ViewError::TooMany),
-                // Damage of one snapshot; whoever goes there hears of it.
+                Err(ExportError::TooMany) => return Err(ExportError::TooMany),
+                // Damage of one snapshot; a program that goes there gets the error.
                 Err(_) => continue,
             };
             let (node, name) = (snapshot.node(ROOT), name.clone().into_bytes());
@@ -440,10 +446,10 @@ impl PoolView {
         object: u64,
         from: u64,
         sink: &mut dyn FnMut(DirItem) -> bool,
-    ) -> Result<(), ViewError> {
+    ) -> Result<(), ExportError> {
         let dir = self.file(slot, object)?;
         if !dir.is_dir() {
-            return Err(ViewError::NotDir);
+            return Err(ExportError::NotDir);
         }
         let children = if object == ROOT { self.children(slot)? } else { Vec::new() };
         if object == ROOT && from <= 2 && PoolView::shows_control(slot) {
@@ -479,7 +485,7 @@ impl PoolView {
         start: u64,
         hidden: &[Dataset],
         sink: &mut dyn FnMut(DirItem) -> bool,
-    ) -> Result<(), ViewError> {
+    ) -> Result<(), ExportError> {
         let root = self.filesystem(slot)?.root();
         for entry in dir.entries_from(start).map_err(damaged)? {
             let entry = entry.map_err(damaged)?;
@@ -491,7 +497,7 @@ impl PoolView {
                 node: slot.node(object),
                 kind: entry.kind_hint,
                 name: entry.name,
-                next: position(entry.cursor),
+                next: cookie(entry.cursor),
             };
             if !sink(item) {
                 break;
@@ -508,11 +514,11 @@ mod tests {
     #[test]
     fn positions_are_never_mistaken() {
         for at in [0, 1, 2, 3, 4, 5, 1 << 28, (1 << 60) + 7] {
-            let position = position(at);
-            assert!(position > ENTRIES && position & CHILDREN == 0 && position < END);
-            assert_eq!(cursor(position), at);
+            let after = cookie(at);
+            assert!(after > ENTRIES && after & CHILDREN == 0 && after < END);
+            assert_eq!(cursor(after), at);
         }
-        assert_eq!(position(u64::MAX), END);
+        assert_eq!(cookie(u64::MAX), END);
         assert_eq!(cursor(ENTRIES), 0);
     }
 }

@@ -1,50 +1,46 @@
-//! `.zfs` in a file system that is mounted for writing: its snapshots, as directories, and nothing else of use.
+//! `.zfs` in a file system that is open for writing: its snapshots as directories, which can be made, renamed
+//! and destroyed there.
 //!
 //! # Numbers
-//! A node is an object number in its low 48 bits and a slot above. Slot 0 is the file system itself; each snapshot gets
-//! a slot when somebody first looks at it, and keeps it, also when it is renamed: so
-//! no program takes two versions of a file for one. Another snapshot gets the slot of one that was destroyed when the kernel
-//! has forgotten all files of that one. In slot 0 the highest numbers, which no file has, are `.zfs` and
-//! what is in it.
+//! A node is an object number in its low 48 bits and a slot above. Slot 0 is the file system itself; each
+//! snapshot gets a slot when it is first looked up, and keeps it, also when it is renamed: so no program
+//! takes two versions of a file for one. Another snapshot gets the slot of one that was destroyed when the
+//! client has forgotten all files of that one. In slot 0 the highest numbers, which no file has, are `.zfs`
+//! and what is in it.
 //!
 //! # What always holds
 //! - Listing `.zfs/snapshot` opens no snapshot.
 //! - A snapshot is known by its object and its guid: numbers of objects come again.
-//! - The kernel asks each time that a name in `.zfs` is looked up, because snapshots come and go by other ways.
-//!   Listings it remembers, and is told when they are old (see `mounts`).
-//! - A snapshot that was destroyed answers nothing any more, whoever stands in it.
-//! - Whoever may take snapshots by name may do so here, if the administrator allows that at all.
+//! - Names in `.zfs` are [`Stability::Volatile`], because snapshots come and go by other ways. A client may
+//!   remember listings, and is told when they are old (see `mounts`).
+//! - A snapshot that was destroyed answers nothing any more, also to programs that stand in it.
+//! - A caller that may take snapshots by name may do so here, if the administrator allows that at all.
 //!
 //! Source: docs/on-disk/23-zpl.md (section 3.4); the behaviour of OpenZFS 2.3.2.
 
-use crate::fuse::{
-    Answer, Caller, Known, Life, Lines, Service, ViewService, spawn_anywhere, while_answering,
-};
-use crate::live_service::is_later;
-use crate::pool_view::{CONTROL, PoolView, SNAPSHOTS};
-use crate::view::{Attr, Entry, Kind, Seek, SpaceInfo, Time};
+use super::error::{Answer, ExportError};
+use super::identity::{OBJECT_MASK, SLOT_SHIFT, is_later};
+use super::pool_view::{CONTROL, PoolView, SNAPSHOTS};
+use super::types::{Attr, DirLine, DirSink, Entry, Kind, Known, ROOT, Stability, Time};
+use super::view::{View, entry_stability, list};
+use crate::affinity::spawn_anywhere;
 use admin::Session;
 use admin::edit::{self, EditError};
+use admin::sync::lock;
 use admin::verbs::zfs::snapshot;
 use admin::verbs::{Code, Reason, Refused};
 use cenote::{Dataset, LivePool, Pool, PoolWriter, VdevTree};
 use format::ObjectId;
-use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Numbers of files end here, those of slots begin.
-const SLOT_SHIFT: u32 = 48;
-const OBJECT_MASK: u64 = (1 << SLOT_SHIFT) - 1;
-/// The highest bit is taken: see `live_service`.
+/// Slots that there are: the highest bit of a node is taken (see `identity`).
 const SLOTS_MAX: usize = (1 << 15) - 1;
 /// `.zfs/shares`, which is empty.
 pub(crate) const SHARES: u64 = CONTROL - 1;
 /// The first of the numbers that no file has.
 const FIRST: u64 = SHARES - 0xFFFF;
-/// The root of a mount, and of a snapshot in its slot.
-const ROOT: u64 = 1;
 /// Snapshots that are kept open.
 const OPEN_MAX: usize = 64;
 /// How long one is kept open: an open view of a pool holds up the reuse of what was freed since.
@@ -67,16 +63,8 @@ pub(crate) fn is_snapshot(node: u64) -> bool {
 /// `.zfs` itself.
 pub(crate) const ENTRANCE: u64 = CONTROL;
 
-/// What is not there, said so that the kernel does not remember it.
-const ABSENT: Errno = Errno::NOENT;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these guard is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The snapshots of a mounted file system.
-pub(crate) struct ZfsDir {
+/// The snapshots of an exported file system.
+pub(super) struct Snapshots {
     pool: Arc<LivePool>,
     slots: Mutex<Slots>,
 }
@@ -85,11 +73,11 @@ pub(crate) struct ZfsDir {
 struct Slots {
     /// Snapshots by slot, from slot 1 on.
     all: Vec<Slot>,
-    /// The last one of each number.
+    /// The last slot of each object number.
     by_object: HashMap<ObjectId, usize>,
-    /// Of snapshots that are no more, and that the kernel has forgotten.
+    /// Slots of snapshots that are gone, and that the client has forgotten.
     free: Vec<usize>,
-    /// Counts uses, to tell who was used last.
+    /// Counts uses, to find the slot that was used longest ago.
     uses: u64,
     /// A thread closes what has been open for long.
     is_swept: bool,
@@ -97,7 +85,7 @@ struct Slots {
 
 struct Slot {
     snapshot: Snapshot,
-    /// How often the kernel was told of its files, and has not forgotten.
+    /// How often the client was told of its files, and has not forgotten them.
     told: u64,
     /// The part of its name behind the `@`, as it was last seen.
     name: String,
@@ -120,7 +108,7 @@ impl Snapshot {
 }
 
 impl Slots {
-    /// Its snapshot is no more.
+    /// Notes that the snapshot of a slot is gone.
     fn lose(&mut self, index: usize) {
         let Some(slot) = self.all.get_mut(index) else { return };
         slot.open = None;
@@ -149,7 +137,7 @@ impl Slots {
                 let slot = Slot { snapshot, told: 0, name, open: None, used: 0, is_gone: false };
                 let index = match self.free.pop() {
                     Some(index) => index,
-                    None if self.all.len() >= SLOTS_MAX => return Err(Errno::NFILE),
+                    None if self.all.len() >= SLOTS_MAX => return Err(ExportError::TooMany),
                     None => self.all.len(),
                 };
                 match self.all.get_mut(index) {
@@ -171,8 +159,8 @@ impl Slots {
         Ok(index as u64 + 1)
     }
 
-    /// The same for the kernel, which is going to be told of a file there: no other snapshot gets the slot until that is
-    /// forgotten.
+    /// [`Slots::slot_for`], for a client that is going to be told of a file there: no other snapshot gets the
+    /// slot until the client has forgotten that.
     fn take(&mut self, snapshot: Snapshot, name: &str) -> Answer<u64> {
         let slot = self.slot_for(snapshot, name)?;
         if let Some(place) = index_of(slot).and_then(|index| self.all.get_mut(index)) {
@@ -181,7 +169,7 @@ impl Slots {
         Ok(slot)
     }
 
-    /// The kernel has forgotten files of a slot so often.
+    /// Counts that the client has forgotten files of a slot.
     fn forget(&mut self, index: usize, count: u64) {
         let Some(slot) = self.all.get_mut(index) else { return };
         let was = slot.told;
@@ -194,22 +182,22 @@ impl Slots {
 
 /// A snapshot that is open, over the devices that the pool had then.
 struct Open {
-    service: Arc<ViewService>,
+    view: Arc<PoolView>,
     tree: Arc<VdevTree>,
     since: Instant,
 }
 
-/// What the directories here show that depends on the file system: its attributes, and its name now.
-pub(crate) struct Home {
-    /// The root's attributes.
+/// What the directories here show of the file system.
+pub(crate) struct ExportedHead {
+    /// Attributes of its root.
     pub(crate) root: Attr,
     /// Full name of the dataset.
     pub(crate) name: Arc<str>,
 }
 
-impl ZfsDir {
-    pub(crate) fn new(pool: Arc<LivePool>) -> Arc<ZfsDir> {
-        Arc::new(ZfsDir { pool, slots: Mutex::default() })
+impl Snapshots {
+    pub(crate) fn new(pool: Arc<LivePool>) -> Arc<Snapshots> {
+        Arc::new(Snapshots { pool, slots: Mutex::default() })
     }
 
     /// Lets go of all snapshots that are open.
@@ -221,7 +209,7 @@ impl ZfsDir {
     pub(crate) fn refresh(&self, dataset: &str) {
         let now: HashMap<ObjectId, String> = match self.head(dataset).and_then(|head| entries(&head)) {
             Ok(entries) => entries.into_iter().map(|(name, id)| (id, name)).collect(),
-            // Whoever asks next is told why.
+            // The next call reports why.
             Err(_) => return,
         };
         let mut slots = lock(&self.slots);
@@ -236,13 +224,13 @@ impl ZfsDir {
         }
     }
 
-    /// The kernel has forgotten a node so often.
+    /// Counts that the client has forgotten a node `count` times.
     pub(crate) fn forget(&self, node: u64, count: u64) {
         let Some(index) = index_of(node >> SLOT_SHIFT) else { return };
         lock(&self.slots).forget(index, count);
     }
 
-    /// The kernel is told of a file in this slot.
+    /// Counts that the client is told of a file in this slot.
     fn tell(&self, slot: u64) {
         let Some(index) = index_of(slot) else { return };
         if let Some(slot) = lock(&self.slots).all.get_mut(index) {
@@ -254,41 +242,41 @@ impl ZfsDir {
         PoolWriter::shared(Arc::clone(&self.pool), None)
     }
 
-    /// For a change in somebody's name.
+    /// The pool for a change in the name of a caller.
     fn writer_for(&self, rights: &Rights) -> PoolWriter {
         self.writer().in_name_of(Some(&rights.caller))
     }
 
     fn head(&self, dataset: &str) -> Answer<Dataset> {
-        let view = self.writer().view().map_err(|error| told(&error))?;
-        view.dataset(dataset).map_err(|error| told(&error))
+        let view = self.writer().view().map_err(unreadable)?;
+        view.dataset(dataset).map_err(unreadable)
     }
 
-    /// What answers for the snapshot in a slot.
-    fn service(self: &Arc<Self>, slot: u64, dataset: &str) -> Answer<Arc<ViewService>> {
-        let index = index_of(slot).ok_or(Errno::STALE)?;
+    /// The snapshot in a slot, opened if it is not open.
+    fn view(self: &Arc<Self>, slot: u64, dataset: &str) -> Answer<Arc<PoolView>> {
+        let index = index_of(slot).ok_or(ExportError::Stale)?;
         let tree = self.pool.tree();
         let (snapshot, name) = {
             let mut slots = lock(&self.slots);
             slots.uses += 1;
             let uses = slots.uses;
-            let slot = slots.all.get_mut(index).filter(|slot| !slot.is_gone).ok_or(Errno::STALE)?;
+            let slot = slots.all.get_mut(index).filter(|slot| !slot.is_gone).ok_or(ExportError::Stale)?;
             slot.used = uses;
             match &slot.open {
-                Some(open) if Arc::ptr_eq(&open.tree, &tree) => return Ok(Arc::clone(&open.service)),
+                Some(open) if Arc::ptr_eq(&open.tree, &tree) => return Ok(Arc::clone(&open.view)),
                 _ => (slot.snapshot, slot.name.clone()),
             }
         };
         // Not under the lock: this reads the disk.
-        let service = self.open(&format!("{dataset}@{name}"), snapshot);
+        let view = self.open(&format!("{dataset}@{name}"), snapshot);
         let mut slots = lock(&self.slots);
         let is_it = slots.all.get(index).is_some_and(|slot| slot.snapshot == snapshot);
-        let service = match service {
-            Err(Errno::STALE) if is_it => {
+        let view = match view {
+            Err(ExportError::Stale) if is_it => {
                 slots.lose(index);
-                return Err(Errno::STALE);
+                return Err(ExportError::Stale);
             }
-            Ok(_) if !is_it => return Err(Errno::STALE),
+            Ok(_) if !is_it => return Err(ExportError::Stale),
             other => other?,
         };
         if slots.all.iter().filter(|slot| slot.open.is_some()).count() >= OPEN_MAX {
@@ -298,13 +286,13 @@ impl ZfsDir {
             }
         }
         if let Some(slot) = slots.all.get_mut(index) {
-            slot.open = Some(Open { service: Arc::clone(&service), tree, since: Instant::now() });
+            slot.open = Some(Open { view: Arc::clone(&view), tree, since: Instant::now() });
         }
         if !std::mem::replace(&mut slots.is_swept, true) {
             drop(slots);
             self.start_sweeping();
         }
-        Ok(service)
+        Ok(view)
     }
 
     fn start_sweeping(self: &Arc<Self>) {
@@ -330,23 +318,19 @@ impl ZfsDir {
         slots.is_swept
     }
 
-    fn open(&self, full: &str, snapshot: Snapshot) -> Answer<Arc<ViewService>> {
-        let view = self.pool.view().map_err(|error| told(&error))?;
+    fn open(&self, full: &str, snapshot: Snapshot) -> Answer<Arc<PoolView>> {
+        let view = self.pool.view().map_err(unreadable)?;
         let dataset = match Pool::from(view).dataset(full).map_err(EditError::from) {
             Ok(dataset) if Snapshot::of(&dataset) == snapshot => dataset,
             // Another one has its name, or none.
-            Ok(_) | Err(EditError::NoDataset { .. }) => return Err(Errno::STALE),
-            Err(error) => return Err(told(&error)),
+            Ok(_) | Err(EditError::NoDataset { .. }) => return Err(ExportError::Stale),
+            Err(error) => return Err(unreadable(error)),
         };
         let view = PoolView::new(&dataset, false).map_err(|error| match error {
-            cenote::Error::Locked { .. } => Errno::ACCESS,
-            other => told(&other),
+            cenote::Error::Locked { dataset, .. } => ExportError::NoKey { dataset },
+            other => unreadable(other),
         })?;
-        let name = full.to_owned();
-        let reporter = move |node, error: &crate::ViewError| {
-            tracing::error!(snapshot = name, node, %error, "damage");
-        };
-        Ok(Arc::new(ViewService::new(Arc::new(view), false, Some(Box::new(reporter)))))
+        Ok(Arc::new(view))
     }
 
     /// Asks a snapshot about one of its files.
@@ -354,32 +338,33 @@ impl ZfsDir {
         self: &Arc<Self>,
         node: u64,
         dataset: &str,
-        ask: impl FnOnce(&ViewService, u64) -> Answer<T>,
+        ask: impl FnOnce(&PoolView, u64) -> Answer<T>,
     ) -> Answer<T> {
         let slot = node >> SLOT_SHIFT;
         if slot == 0 {
-            return Err(Errno::INVAL);
+            return Err(ExportError::Invalid);
         }
-        ask(&*self.service(slot, dataset)?, node & OBJECT_MASK)
+        let (view, node) = (self.view(slot, dataset)?, node & OBJECT_MASK);
+        ask(&view, node).inspect_err(|error| report(&view, node, error))
     }
 
     // ---- looking -----------------------------------------------------------------------------
 
-    fn virtual_attr(&self, node: u64, home: &Home) -> Answer<Attr> {
-        let root = &home.root;
+    fn virtual_attr(&self, node: u64, head: &ExportedHead) -> Answer<Attr> {
+        let root = &head.root;
         let (nlink, size, changed) = match node {
             CONTROL => (1, 0, root.mtime),
             SNAPSHOTS => {
-                let head = self.head(&home.name)?;
+                let head = self.head(&head.name)?;
                 let count = entries(&head)?.len();
-                // Whoever keeps copies of snapshots sees here whether there is one to be fetched.
+                // Programs that keep copies of snapshots see here whether there is one to be fetched.
                 let (secs, nanos) =
-                    head.dsl().dir().snapshots_changed().map_err(|error| told(&error))?.unwrap_or_default();
+                    head.dsl().dir().snapshots_changed().map_err(unreadable)?.unwrap_or_default();
                 let changed = Time { secs: secs.cast_signed(), nanos: u32::try_from(nanos).unwrap_or(0) };
                 (u32::try_from(count + 2).unwrap_or(u32::MAX), 2, changed)
             }
             SHARES => (2, 2, root.mtime),
-            _ => return Err(Errno::STALE),
+            _ => return Err(ExportError::Stale),
         };
         Ok(Attr {
             ino: node,
@@ -400,91 +385,89 @@ impl ZfsDir {
     }
 
     /// Attributes of a node here, and how long they hold.
-    pub(crate) fn attr(self: &Arc<Self>, node: u64, home: &Home) -> Answer<(Attr, Life)> {
+    pub(crate) fn attr(self: &Arc<Self>, node: u64, head: &ExportedHead) -> Answer<(Attr, Stability)> {
         let slot = node >> SLOT_SHIFT;
         if slot == 0 {
-            return self.virtual_attr(node, home).map(|attr| (attr, Life::None));
+            return self.virtual_attr(node, head).map(|attr| (attr, Stability::Volatile));
         }
-        let (attr, life) = self.ask(node, &home.name, |snapshot, node| snapshot.attr(node, None))?;
-        Ok((Attr { ino: slot << SLOT_SHIFT | attr.ino, ..attr }, life))
+        let attr = self.ask(node, &head.name, View::attr)?;
+        Ok((Attr { ino: slot << SLOT_SHIFT | attr.ino, ..attr }, Stability::Stable))
     }
 
-    fn known(self: &Arc<Self>, node: u64, home: &Home, name: Life) -> Answer<Known> {
-        let known = self.shown(node, home, name)?;
+    fn known(self: &Arc<Self>, node: u64, head: &ExportedHead, name: Stability) -> Answer<Known> {
+        let known = self.shown(node, head, name)?;
         self.tell(node >> SLOT_SHIFT);
         Ok(known)
     }
 
-    /// What the kernel is told of a node, for whoever counts that.
-    fn shown(self: &Arc<Self>, node: u64, home: &Home, name: Life) -> Answer<Known> {
-        let (attr, life) = self.attr(node, home)?;
-        // An entry carries one number only: where the node is another, the kernel asks again.
-        let life = if attr.ino == node { life } else { Life::None };
-        Ok(Known { entry: Entry { node, attr }, name, attr: life })
+    /// A node, for a caller that counts that the client is told of it.
+    fn shown(self: &Arc<Self>, node: u64, head: &ExportedHead, name: Stability) -> Answer<Known> {
+        let (attr, stability) = self.attr(node, head)?;
+        let entry = Entry { node, attr };
+        let attr = if attr.ino == node { stability } else { Stability::Volatile };
+        Ok(Known { entry, name, attr })
     }
 
     /// The directory of a snapshot. One that another one replaces meanwhile is not there.
-    fn root_of(self: &Arc<Self>, name: &[u8], home: &Home) -> Answer<Known> {
+    fn root_of(self: &Arc<Self>, name: &[u8], head: &ExportedHead) -> Answer<Known> {
         for _ in 0..ATTEMPTS {
-            let (snapshot, name) = self.find(name, home)?;
+            let (snapshot, name) = self.find(name, head)?;
             let root = lock(&self.slots).take(snapshot, &name)? << SLOT_SHIFT | ROOT;
-            let found = self.shown(root, home, Life::None);
+            let found = self.shown(root, head, Stability::Volatile);
             if found.is_err() {
                 self.forget(root, 1);
             }
             match found {
-                Err(Errno::STALE) => {}
+                Err(ExportError::Stale) => {}
                 found => return found,
             }
         }
-        Err(ABSENT)
+        Err(ExportError::NotFound)
     }
 
     /// The directory itself, as it is found in the root.
-    pub(crate) fn entrance(self: &Arc<Self>, home: &Home) -> Answer<Known> {
-        self.known(CONTROL, home, Life::None)
+    pub(crate) fn entrance(self: &Arc<Self>, head: &ExportedHead) -> Answer<Known> {
+        self.known(CONTROL, head, Stability::Volatile)
     }
 
     /// Looks up a name in a directory here. The root, above, is the caller's affair: `None`.
     pub(crate) fn lookup(
         self: &Arc<Self>,
-        caller: &Caller,
         dir: u64,
         name: &[u8],
-        home: &Home,
+        head: &ExportedHead,
     ) -> Answer<Option<Known>> {
-        let found = |node| self.known(node, home, Life::None).map(Some);
+        let found = |node| self.known(node, head, Stability::Volatile).map(Some);
         match (dir, name) {
             (_, b".") => found(dir),
             (CONTROL, b"..") => Ok(None),
             (SNAPSHOTS | SHARES, b"..") => found(CONTROL),
             (CONTROL, b"snapshot") => found(SNAPSHOTS),
             (CONTROL, b"shares") => found(SHARES),
-            (CONTROL | SHARES, _) => Err(ABSENT),
-            (SNAPSHOTS, name) => self.root_of(name, home).map(Some),
+            (CONTROL | SHARES, _) => Err(ExportError::NotFound),
+            (SNAPSHOTS, name) => self.root_of(name, head).map(Some),
             (dir, b"..") if dir & OBJECT_MASK == ROOT => found(SNAPSHOTS),
             _ => {
                 let slot = dir >> SLOT_SHIFT;
-                let below = self.ask(dir, &home.name, |snapshot, dir| snapshot.lookup(caller, dir, name))?;
-                let Some(below) = below else { return Err(ABSENT) };
+                let below = self.ask(dir, &head.name, |snapshot, dir| snapshot.lookup(dir, name))?;
+                let Some(below) = below else { return Err(ExportError::NotFound) };
                 self.tell(slot);
-                let node = slot << SLOT_SHIFT | below.entry.node;
-                let attr = Attr { ino: slot << SLOT_SHIFT | below.entry.attr.ino, ..below.entry.attr };
-                Ok(Some(Known { entry: Entry { node, attr }, ..below }))
+                let attr = entry_stability(&below);
+                Ok(Some(Known { entry: in_slot(slot, &below), name: Stability::Stable, attr }))
             }
         }
     }
 
     /// A snapshot by the part of its name behind the `@`.
-    fn find(&self, name: &[u8], home: &Home) -> Answer<(Snapshot, String)> {
-        let name = std::str::from_utf8(name).map_err(|_| ABSENT)?;
-        let full = format!("{}@{name}", home.name);
-        let view = self.writer().view().map_err(|error| told(&error))?;
+    fn find(&self, name: &[u8], head: &ExportedHead) -> Answer<(Snapshot, String)> {
+        let name = std::str::from_utf8(name).map_err(|_| ExportError::NotFound)?;
+        let full = format!("{}@{name}", head.name);
+        let view = self.writer().view().map_err(unreadable)?;
         match view.dataset(&full).map_err(EditError::from) {
             Ok(dataset) => Ok((Snapshot::of(&dataset), name.to_owned())),
-            Err(EditError::NoDataset { .. }) => Err(ABSENT),
-            Err(EditError::Refused(error)) if edit::is_bad_name(&error) => Err(ABSENT),
-            Err(error) => Err(told(&error)),
+            Err(EditError::NoDataset { .. }) => Err(ExportError::NotFound),
+            Err(EditError::Refused(error)) if edit::is_bad_name(&error) => Err(ExportError::NotFound),
+            Err(error) => Err(unreadable(error)),
         }
     }
 
@@ -493,31 +476,36 @@ impl ZfsDir {
         self: &Arc<Self>,
         dir: u64,
         from: u64,
-        lines: &mut dyn Lines,
-        home: &Home,
+        sink: &mut dyn DirSink,
+        head: &ExportedHead,
     ) -> Answer<()> {
         let slot = dir >> SLOT_SHIFT;
         if slot != 0 {
-            let mut below = Below { lines, slot, dir: self };
-            return self.ask(dir, &home.name, |snapshot, dir| snapshot.read_dir(dir, from, &mut below));
+            let mut sink = InSlot { sink, slot, snapshots: self };
+            return self.ask(dir, &head.name, |snapshot, dir| {
+                list(snapshot, dir, from, &mut sink, &|node, error| report(snapshot, node, error))
+            });
         }
-        let above = if dir == CONTROL { home.root.ino } else { CONTROL };
-        let mut listed: Vec<(u64, u64, &[u8])> = vec![(1, dir, b"."), (2, above, b"..")];
-        if dir == CONTROL {
-            listed.extend([(3, SHARES, &b"shares"[..]), (4, SNAPSHOTS, b"snapshot")]);
-        }
-        for (next, node, name) in listed.into_iter().filter(|(next, ..)| *next > from) {
-            if !lines.line(node, Some(Kind::Directory), name, next, None) {
+        let above = if dir == CONTROL { head.root.ino } else { CONTROL };
+        let lines = [
+            DirLine::dir(dir, b".", 1),
+            DirLine::dir(above, b"..", 2),
+            DirLine::dir(SHARES, b"shares", 3),
+            DirLine::dir(SNAPSHOTS, b"snapshot", 4),
+        ];
+        let count = if dir == CONTROL { 4 } else { 2 };
+        for line in lines.iter().take(count).filter(|line| line.next > from) {
+            if !sink.line(line) {
                 return Ok(());
             }
         }
-        if dir == SNAPSHOTS { self.list(from, lines, home) } else { Ok(()) }
+        if dir == SNAPSHOTS { self.list(from, sink, head) } else { Ok(()) }
     }
 
     /// Snapshots in the order of their objects, which tells where a listing goes on.
-    fn list(&self, from: u64, lines: &mut dyn Lines, home: &Home) -> Answer<()> {
+    fn list(&self, from: u64, sink: &mut dyn DirSink, head: &ExportedHead) -> Answer<()> {
         const BEFORE: u64 = 2;
-        let mut all = entries(&self.head(&home.name)?)?;
+        let mut all = entries(&self.head(&head.name)?)?;
         all.sort_by_key(|(_, id)| *id);
         for (name, id) in all {
             let next = BEFORE + id.0;
@@ -525,9 +513,9 @@ impl ZfsDir {
                 continue;
             }
             let slot = lock(&self.slots).index_of(id).map(|index| index as u64 + 1);
-            // Nobody has looked at it: a number that is its own, and no file's.
+            // It was never looked up: a number that is its own, and no file's.
             let node = slot.map_or(FIRST.saturating_sub(1 + id.0), |slot| slot << SLOT_SHIFT | ROOT);
-            if !lines.line(node, Some(Kind::Directory), name.as_bytes(), next, None) {
+            if !sink.line(&DirLine::dir(node, name.as_bytes(), next)) {
                 break;
             }
         }
@@ -541,32 +529,41 @@ impl ZfsDir {
         self: &Arc<Self>,
         dir: u64,
         name: &[u8],
-        home: &Home,
+        head: &ExportedHead,
         rights: &Rights,
     ) -> Answer<Known> {
         if dir != SNAPSHOTS {
-            return Err(if dir >> SLOT_SHIFT == 0 { Errno::PERM } else { Errno::ROFS });
+            return Err(if dir >> SLOT_SHIFT == 0 {
+                ExportError::NotPermitted
+            } else {
+                ExportError::ReadOnly
+            });
         }
         rights.check()?;
-        let name = std::str::from_utf8(name).map_err(|_| Errno::ILSEQ)?;
-        let full = format!("{}@{name}", home.name);
-        edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| Errno::INVAL)?;
+        let name = std::str::from_utf8(name).map_err(|_| ExportError::NotUtf8)?;
+        let full = format!("{}@{name}", head.name);
+        edit::names::check(&full, edit::names::Form::Snapshot).map_err(|_| ExportError::Invalid)?;
         let writer = self.writer_for(rights);
-        let taken = while_answering(|| Session::over(&writer).run(&snapshot::Request::of(full)));
-        taken.map_err(|refusal| errno_of(&refusal.reason()))?;
-        self.root_of(name.as_bytes(), home)
+        let taken = Session::over(&writer).run(&snapshot::Request::of(full));
+        taken.map_err(|refusal| refused(refusal.reason()))?;
+        self.root_of(name.as_bytes(), head)
     }
 
     /// Destroys a snapshot.
-    pub(crate) fn remove(&self, dir: u64, name: &[u8], home: &Home, rights: &Rights) -> Answer<()> {
+    pub(crate) fn remove(&self, dir: u64, name: &[u8], head: &ExportedHead, rights: &Rights) -> Answer<()> {
         if dir != SNAPSHOTS {
-            return Err(if dir >> SLOT_SHIFT == 0 { Errno::PERM } else { Errno::ROFS });
+            return Err(if dir >> SLOT_SHIFT == 0 {
+                ExportError::NotPermitted
+            } else {
+                ExportError::ReadOnly
+            });
         }
         rights.check()?;
-        let (_, name) = self.find(name, home)?;
-        let full = format!("{}@{name}", home.name);
-        edit::destroy_snapshots(&self.writer_for(rights), &[full], false).map_err(|error| refused(&error))?;
-        self.refresh(&home.name);
+        let (_, name) = self.find(name, head)?;
+        let full = format!("{}@{name}", head.name);
+        edit::destroy_snapshots(&self.writer_for(rights), &[full], false)
+            .map_err(|error| refused(error.into()))?;
+        self.refresh(&head.name);
         Ok(())
     }
 
@@ -575,91 +572,80 @@ impl ZfsDir {
         &self,
         from: (u64, &[u8]),
         to: (u64, &[u8]),
-        home: &Home,
+        head: &ExportedHead,
         rights: &Rights,
     ) -> Answer<()> {
         if from.0 != SNAPSHOTS || to.0 != SNAPSHOTS {
             let is_inside = from.0 >> SLOT_SHIFT != 0 || to.0 >> SLOT_SHIFT != 0;
-            return Err(if is_inside { Errno::ROFS } else { Errno::PERM });
+            return Err(if is_inside { ExportError::ReadOnly } else { ExportError::NotPermitted });
         }
         rights.check()?;
-        let (_, name) = self.find(from.1, home)?;
-        let full = format!("{}@{name}", home.name);
-        let new = std::str::from_utf8(to.1).map_err(|_| Errno::ILSEQ)?;
+        let (_, name) = self.find(from.1, head)?;
+        let full = format!("{}@{name}", head.name);
+        let new = std::str::from_utf8(to.1).map_err(|_| ExportError::NotUtf8)?;
         edit::rename_snapshot(&self.writer_for(rights), &full, new, false)
-            .map_err(|error| refused(&error))?;
-        self.refresh(&home.name);
+            .map_err(|error| refused(error.into()))?;
+        self.refresh(&head.name);
         Ok(())
-    }
-
-    /// The space that the mount has, seen from here.
-    pub(crate) fn space(self: &Arc<Self>, node: u64, home: &Home) -> Answer<Option<SpaceInfo>> {
-        if node >> SLOT_SHIFT == 0 {
-            return Ok(None);
-        }
-        self.ask(node, &home.name, Service::space).map(Some)
-    }
-
-    /// Data or a hole of a file in a snapshot.
-    pub(crate) fn seek(self: &Arc<Self>, node: u64, offset: u64, what: Seek, home: &Home) -> Answer<u64> {
-        self.ask(node, &home.name, |snapshot, node| snapshot.seek(node, offset, what))
     }
 }
 
-/// Whether somebody may change snapshots here.
+/// Whether a caller may change snapshots here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rights {
-    /// The administrator allows it to those who may.
+    /// The administrator allows it to callers that may.
     pub(crate) is_on: bool,
-    /// In whose name it is done: what was not granted to him (`zfs allow`) is refused.
+    /// The caller. A change that was not granted to it (`zfs allow`) is refused.
     pub(crate) caller: admin::Caller,
 }
 
 impl Rights {
     fn check(&self) -> Answer<()> {
-        if self.is_on { Ok(()) } else { Err(Errno::ACCESS) }
+        if self.is_on { Ok(()) } else { Err(ExportError::NotAllowed) }
     }
 }
 
-/// Lines of a snapshot's directory, with the numbers that its slot makes of them.
-struct Below<'l> {
-    lines: &'l mut dyn Lines,
-    slot: u64,
-    dir: &'l ZfsDir,
+/// Logs damage that was met in a snapshot.
+fn report(snapshot: &PoolView, node: u64, error: &ExportError) {
+    if matches!(error, ExportError::Damaged(_)) {
+        tracing::error!(snapshot = snapshot.name(), node, %error, "damage");
+    }
 }
 
-impl Lines for Below<'_> {
-    fn line(
-        &mut self,
-        node: u64,
-        kind: Option<Kind>,
-        name: &[u8],
-        next: u64,
-        file: Option<(Entry, Life)>,
-    ) -> bool {
-        let here = |number: u64| self.slot << SLOT_SHIFT | number;
-        let file = file.map(|(entry, life)| {
-            let attr = Attr { ino: here(entry.attr.ino), ..entry.attr };
-            (Entry { node: here(entry.node), attr }, life)
-        });
-        let took = self.lines.line(here(node), kind, name, next, file);
+/// Passes on the lines of a directory of a snapshot, in the numbers of its slot.
+struct InSlot<'s> {
+    sink: &'s mut dyn DirSink,
+    slot: u64,
+    snapshots: &'s Snapshots,
+}
+
+impl DirSink for InSlot<'_> {
+    fn line(&mut self, line: &DirLine<'_>) -> bool {
+        let file = line.file.map(|(entry, stability)| (in_slot(self.slot, &entry), stability));
+        let took = self.sink.line(&DirLine { node: self.slot << SLOT_SHIFT | line.node, file, ..*line });
         if took && file.is_some() {
-            self.dir.tell(self.slot);
+            self.snapshots.tell(self.slot);
         }
         took
     }
 
-    fn wants_files(&self) -> bool {
-        self.lines.wants_files()
+    fn wants_attrs(&self) -> bool {
+        self.sink.wants_attrs()
     }
 
     fn len_of(&self, name: usize) -> usize {
-        self.lines.len_of(name)
+        self.sink.len_of(name)
     }
 
     fn room(&self) -> usize {
-        self.lines.room()
+        self.sink.room()
     }
+}
+
+/// An entry of a snapshot, in the numbers of its slot.
+fn in_slot(slot: u64, entry: &Entry) -> Entry {
+    let here = |number: u64| slot << SLOT_SHIFT | number;
+    Entry { node: here(entry.node), attr: Attr { ino: here(entry.attr.ino), ..entry.attr } }
 }
 
 /// The place of a slot.
@@ -668,54 +654,28 @@ fn index_of(slot: u64) -> Option<usize> {
 }
 
 fn entries(head: &Dataset) -> Answer<Vec<(String, ObjectId)>> {
-    head.dsl().snapshot_entries().map_err(|error| told(&error))
+    head.dsl().snapshot_entries().map_err(unreadable)
 }
 
-fn told(error: &(dyn std::error::Error + 'static)) -> Errno {
-    tracing::error!(error, "a snapshot cannot be shown");
-    Errno::IO
+fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> ExportError {
+    ExportError::Snapshot(Box::new(error))
 }
 
-/// The error number of a verb's reason.
-fn errno_of(reason: &Reason) -> Errno {
+/// Why a snapshot was not changed, from the reason of a verb.
+fn refused(reason: Reason) -> ExportError {
     match reason.code {
-        Code::Exists => Errno::EXIST,
-        Code::NoDataset => Errno::NOENT,
-        Code::NoSpace => Errno::NOSPC,
-        Code::Denied | Code::DelegationOff => Errno::PERM,
-        Code::Name => Errno::INVAL,
-        // All threads of the mount may have been needed for something else: another try may have more luck.
+        Code::Exists => ExportError::Exists,
+        Code::NoDataset => ExportError::NotFound,
+        Code::NoSpace => ExportError::NoSpace,
+        Code::Denied | Code::DelegationOff => ExportError::NotPermitted,
+        Code::Name => ExportError::Invalid,
+        // All threads of the mount may have been needed for something else: a later attempt may have more luck.
         Code::NotWrittenBack => {
             tracing::warn!(%reason, "no snapshot was taken");
-            Errno::BUSY
+            ExportError::Busy
         }
-        Code::Busy | Code::Held | Code::HasClones => Errno::BUSY,
-        _ => {
-            tracing::error!(%reason, "a snapshot could not be changed");
-            Errno::IO
-        }
-    }
-}
-
-fn refused(error: &EditError) -> Errno {
-    match error {
-        EditError::Exists { .. } => Errno::EXIST,
-        EditError::NoDataset { .. } => Errno::NOENT,
-        EditError::NoSpace => Errno::NOSPC,
-        EditError::Denied | EditError::DelegationOff => Errno::PERM,
-        EditError::Busy { .. } => Errno::BUSY,
-        EditError::Refused(error) if edit::is_bad_name(error) => Errno::INVAL,
-        // All threads of the mount may have been needed for something else: whoever tries again may have more luck.
-        EditError::NotHandedOver { .. } => {
-            tracing::warn!(%error, "no snapshot was taken");
-            Errno::BUSY
-        }
-        // Held, or the origin of clones.
-        EditError::Refused(error) if edit::about(error).is_some() => Errno::BUSY,
-        other => {
-            tracing::error!(error = %other, "a snapshot could not be changed");
-            Errno::IO
-        }
+        Code::Busy | Code::Held | Code::HasClones => ExportError::Busy,
+        _ => ExportError::SnapshotChange(reason),
     }
 }
 
@@ -727,14 +687,14 @@ mod tests {
     fn a_snapshot_in_the_slot_of_another_stays_when_that_ones_number_comes_again() {
         let mut slots = Slots::default();
         let snapshot = |object, guid| Snapshot { object: ObjectId(object), guid };
-        assert_eq!(slots.slot_for(snapshot(10, 1), "a"), Ok(1));
+        assert_eq!(slots.slot_for(snapshot(10, 1), "a").unwrap(), 1);
         slots.lose(0);
-        assert_eq!(slots.slot_for(snapshot(20, 2), "b"), Ok(1));
+        assert_eq!(slots.slot_for(snapshot(20, 2), "b").unwrap(), 1);
         assert_eq!(slots.index_of(ObjectId(10)), None);
-        assert_eq!(slots.slot_for(snapshot(10, 3), "c"), Ok(2));
+        assert_eq!(slots.slot_for(snapshot(10, 3), "c").unwrap(), 2);
         assert!(slots.all.iter().all(|slot| !slot.is_gone));
         // One that was replaced without anybody hearing of it.
-        assert_eq!(slots.slot_for(snapshot(20, 4), "b"), Ok(1));
+        assert_eq!(slots.slot_for(snapshot(20, 4), "b").unwrap(), 1);
         assert_eq!(slots.by_object.len(), 2);
     }
 
@@ -742,14 +702,14 @@ mod tests {
     fn a_slot_that_the_kernel_is_about_to_hear_of_is_given_to_no_other_snapshot() {
         let mut slots = Slots::default();
         let snapshot = |object, guid| Snapshot { object: ObjectId(object), guid };
-        assert_eq!(slots.take(snapshot(10, 1), "a"), Ok(1));
+        assert_eq!(slots.take(snapshot(10, 1), "a").unwrap(), 1);
         // It is destroyed before its attributes are known.
         slots.lose(0);
-        assert_eq!(slots.take(snapshot(20, 2), "b"), Ok(2));
+        assert_eq!(slots.take(snapshot(20, 2), "b").unwrap(), 2);
         slots.forget(0, 1);
-        assert_eq!(slots.take(snapshot(30, 3), "c"), Ok(1));
+        assert_eq!(slots.take(snapshot(30, 3), "c").unwrap(), 1);
         slots.forget(1, 1);
-        assert_eq!(slots.take(snapshot(40, 4), "d"), Ok(3), "the second is not gone");
+        assert_eq!(slots.take(snapshot(40, 4), "d").unwrap(), 3, "the second is not gone");
     }
 
     #[test]

@@ -1,18 +1,17 @@
 //! Control calls of files: flags and projects, as `chattr` and `lsattr` know them, and DOS attributes
 //! (docs/on-disk/23-zpl.md, section 3).
 
-use super::LiveService;
-use crate::caller::{self, OpenFile};
-use crate::errno::zpl_errno;
-use crate::fuse::{Answer, Caller};
+use super::errno::errno;
+use super::open_files::{OpenFile, writes_to};
+use super::service::Answer;
+use crate::export::{Caller, ExportError, LiveFs};
 use cenote::files::{Attrs, NewAttrs};
-use format::ObjectId;
-use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, dos_flags, linux_flags, with_linux_flags};
+use format::znode::{dos_flags, linux_flags, with_linux_flags};
 use rustix::io::Errno;
 
-/// Numbers of the calls (`linux/fs.h`): direction, size, letter, number. The kernel knows some of them and checks who calls;
-/// a call with another size is another call, which it passes on unchecked, and is not answered here. Calls of programs of 32
-/// bits it brings into this form.
+/// Numbers of the calls (`linux/fs.h`): direction, size, letter, number. The kernel knows some of them and
+/// checks the caller; a call with another size is another call, which it passes on unchecked, and is not
+/// answered here. Calls of programs of 32 bits it brings into this form.
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
 const GET_VERSION: u32 = 0x8008_7601;
@@ -42,19 +41,26 @@ fn take(given: &[u8], at: usize) -> Answer<u32> {
     Ok(u32::from_ne_bytes(*bytes))
 }
 
-impl LiveService {
-    /// Answers a control call.
-    pub(super) fn control(
-        &self,
-        caller: &Caller,
-        id: ObjectId,
-        number: u32,
-        given: &[u8],
-        got: &mut [u8],
-    ) -> Answer<usize> {
+/// A control call: its caller, and the file of a mount that it is about.
+pub(super) struct Control<'c> {
+    pub(super) caller: &'c Caller,
+    pub(super) node: u64,
+    /// Major and minor number of the device of the mount.
+    pub(super) device: Option<(u32, u32)>,
+    /// The kernel checks whether the caller may change flags and projects of files.
+    pub(super) kernel_checks_flags: bool,
+}
+
+impl Control<'_> {
+    /// Answers the call `number` with its input and the room for its output; returns the bytes of output.
+    ///
+    /// # Errors
+    /// `ENOTTY` for calls that are not known; `EPERM` or `EROFS` for callers that may not make a change.
+    pub(super) fn answer(&self, live: &LiveFs, number: u32, given: &[u8], got: &mut [u8]) -> Answer<usize> {
+        let attrs = || live.stored_attrs(self.node).map_err(|e| errno(&e));
         match number {
             GET_FLAGS | GET_VERSION => {
-                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+                let attrs = attrs()?;
                 let is_flags = number == GET_FLAGS;
                 let value = if is_flags { linux_flags(attrs.flags) } else { attrs.generation as u32 };
                 got.fill(0);
@@ -63,10 +69,10 @@ impl LiveService {
             }
             SET_FLAGS => {
                 let new = NewAttrs { linux_flags: Some(take(given, 0)?), ..NewAttrs::default() };
-                self.set_flags(caller, id, &new)
+                self.set_flags(live, &new)
             }
             GET_XATTR => {
-                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+                let attrs = attrs()?;
                 let flags = linux_flags(attrs.flags);
                 let extended =
                     EXTENDED.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, bit)| bit).sum();
@@ -83,58 +89,55 @@ impl LiveService {
                 }
                 let flags =
                     EXTENDED.iter().filter(|(_, bit)| extended & bit != 0).map(|(flag, _)| flag).sum();
-                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+                let attrs = attrs()?;
                 let is_moved = attrs.projid != u64::from(project);
                 let new = NewAttrs {
                     linux_flags: (linux_flags(attrs.flags) != flags).then_some(flags),
                     project: is_moved.then_some(project),
                     ..NewAttrs::default()
                 };
-                if new == NewAttrs::default() { Ok(0) } else { self.set_flags(caller, id, &new) }
+                if new == NewAttrs::default() { Ok(0) } else { self.set_flags(live, &new) }
             }
             GET_DOS => {
-                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+                let attrs = attrs()?;
                 let place = got.first_chunk_mut().ok_or(Errno::INVAL)?;
                 *place = dos_flags(attrs.flags).to_ne_bytes();
                 Ok(place.len())
             }
             SET_DOS => {
                 let flags = u64::from_ne_bytes(*given.first_chunk().ok_or(Errno::INVAL)?);
-                let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
-                self.check_set(caller, &attrs, id, attrs.flags ^ flags)?;
-                self.set_controlled(id, &NewAttrs { dos_flags: Some(flags), ..NewAttrs::default() })
+                let attrs = attrs()?;
+                self.check(live, &attrs, attrs.flags ^ flags)?;
+                self.set(live, &NewAttrs { dos_flags: Some(flags), ..NewAttrs::default() })
             }
             _ => Err(Errno::NOTTY),
         }
     }
 
-    /// Sets what the kernel has checked, if it is one that does.
-    fn set_flags(&self, caller: &Caller, id: ObjectId, new: &NewAttrs) -> Answer<usize> {
-        if !self.agreed.checks_flags {
-            let attrs = self.fs().attrs(id).map_err(|e| zpl_errno(&e))?;
+    /// Sets flags or the project, which the kernel has checked if it is one that does.
+    fn set_flags(&self, live: &LiveFs, new: &NewAttrs) -> Answer<usize> {
+        if !self.kernel_checks_flags {
+            let attrs = live.stored_attrs(self.node).map_err(|e| errno(&e))?;
             let flags = new
                 .linux_flags
                 .map_or(attrs.flags, |linux| with_linux_flags(attrs.flags, linux).unwrap_or(0));
-            self.check_set(caller, &attrs, id, attrs.flags ^ flags)?;
+            self.check(live, &attrs, attrs.flags ^ flags)?;
         }
-        self.set_controlled(id, new)
+        self.set(live, new)
     }
 
-    /// What the kernel checks of the calls that it knows: the owner changes flags, and those that bind everybody only who has
-    /// the capability for it; through a mount that is only read, nobody.
-    fn check_set(&self, caller: &Caller, attrs: &Attrs, id: ObjectId, changed: u64) -> Answer<()> {
-        let binds = changed & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0;
-        let is_owner = caller.uid == attrs.posix_uid() || caller::has(caller, caller::FOWNER);
-        if !is_owner || (binds && !caller::has(caller, caller::LINUX_IMMUTABLE)) {
-            return Err(Errno::PERM);
-        }
-        let file = OpenFile { device: self.lookups.device(), numbers: [self.node(id), id.0] };
-        if caller::writes_to(caller, &file) { Ok(()) } else { Err(Errno::ROFS) }
+    /// Checks what the kernel checks of the calls that it knows: the caller's rights, and that the file is
+    /// open through a mount that can be written to.
+    fn check(&self, live: &LiveFs, attrs: &Attrs, changed: u64) -> Answer<()> {
+        live.check_flags(self.caller, attrs, changed).map_err(|e| errno(&e))?;
+        let id = live.id(self.node);
+        let file = OpenFile { device: self.device, numbers: [live.node(id), id.0] };
+        let is_writable = writes_to(self.caller, &file);
+        if is_writable { Ok(()) } else { Err(errno(&ExportError::ReadOnly)) }
     }
 
-    fn set_controlled(&self, id: ObjectId, new: &NewAttrs) -> Answer<usize> {
-        self.fs().set_attrs(id, new).map_err(|e| zpl_errno(&e))?;
-        self.settled(id)?;
+    fn set(&self, live: &LiveFs, new: &NewAttrs) -> Answer<usize> {
+        live.set_stored_attrs(self.node, new).map_err(|e| errno(&e))?;
         Ok(0)
     }
 }

@@ -1,0 +1,140 @@
+//! Access rules of changing files that the server enforces, because its clients do not, or say too little for
+//! it.
+//!
+//! A client checks permission bits and access control lists (the kernel does so for its mounts). What is left
+//! here are set-id bits and capabilities, which a change of the contents takes away, and flags that bind
+//! everybody.
+
+use super::caller::{Caller, Capability};
+use super::error::{Answer, ExportError};
+use super::live::LiveFs;
+use super::types::{NewTime, SetAttr};
+use cenote::files::{Attrs, FileKind, NewAttrs, without_set_ids};
+use format::ObjectId;
+use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
+
+const SET_IDS: u32 = 0o6000;
+const SET_GID: u32 = 0o2000;
+/// Extended attribute with the capabilities that a program gets.
+const CAPABILITIES: &[u8] = b"security.capability";
+const GROUP_EXECUTES: u32 = 0o0010;
+
+/// Whether a file has a set-group-id bit but its group cannot execute it. Such a bit goes only if the caller
+/// that changes the file is not in that group.
+fn is_bare_set_gid(attrs: &Attrs) -> bool {
+    FileKind::from_mode(attrs.mode) == Some(FileKind::Regular)
+        && attrs.mode & (SET_GID | GROUP_EXECUTES) == SET_GID
+}
+
+/// The mode of a file after a change by a caller that may not keep its set-id bits.
+fn without(caller: &Caller, attrs: &Attrs) -> u32 {
+    let mode = without_set_ids(attrs.mode);
+    if is_bare_set_gid(attrs) && !caller.is_in(attrs.posix_gid()) { mode & !SET_GID } else { mode }
+}
+
+/// Whether a file lends the rights of its owner or its group to programs.
+pub(crate) fn lends_rights(attrs: &Attrs) -> bool {
+    FileKind::from_mode(attrs.mode) == Some(FileKind::Regular) && attrs.mode & SET_IDS != 0
+}
+
+/// Whether nothing is to be changed: `chown` was called without a user and without a group.
+pub(crate) fn is_bare(new: &SetAttr) -> bool {
+    let SetAttr { mode, uid, gid, size, atime, mtime, ctime: _, kill_set_ids } = *new;
+    (mode, uid, gid, size) == (None, None, None, None) && (atime, mtime) == (None, None) && !kill_set_ids
+}
+
+impl LiveFs {
+    /// Clears the set-id bits that the caller may not keep, after a change for which the client has not said
+    /// which go.
+    pub(crate) fn drop_set_ids(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
+        if caller.uid == 0 {
+            return Ok(());
+        }
+        let attrs = self.fs().attrs(id)?;
+        let mode = without(caller, &attrs);
+        if mode == attrs.mode { Ok(()) } else { self.set_mode(id, mode) }
+    }
+
+    /// Clears set-id bits and capabilities before the contents are changed past the client's cache. For
+    /// changes through its cache the client does that by itself.
+    pub(crate) fn take_back_rights(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
+        self.drop_set_ids(caller, id)?;
+        self.drop_capabilities(id)
+    }
+
+    /// Prepares a write past the client's cache. The file lent no rights when it was opened for that, but may
+    /// since. A client remembers set-id bits until it asks again, and a program that it starts meanwhile
+    /// would have them with the new contents: a caller that may not keep them is refused, and writes by
+    /// another descriptor, which is opened now. For capabilities the client asks each time.
+    ///
+    /// # Errors
+    /// [`ExportError::LendsRights`] for such a caller.
+    pub(crate) fn begin_around_cache(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
+        let attrs = self.fs().attrs(id)?;
+        if caller.uid != 0 && without(caller, &attrs) != attrs.mode {
+            return Err(ExportError::LendsRights);
+        }
+        self.drop_capabilities(id)
+    }
+
+    fn drop_capabilities(&self, id: ObjectId) -> Answer<()> {
+        if self.has_capabilities(id)? {
+            self.fs().remove_xattr(id, CAPABILITIES)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a file gives capabilities to programs. A change by any caller, root included, takes them away.
+    pub(crate) fn has_capabilities(&self, id: ObjectId) -> Answer<bool> {
+        Ok(self.fs().xattr(id, CAPABILITIES)?.is_some())
+    }
+
+    fn set_mode(&self, id: ObjectId, mode: u32) -> Answer<()> {
+        let new = NewAttrs { mode: Some(mode & 0o7777), ..NewAttrs::default() };
+        self.fs().set_attrs(id, &new)?;
+        Ok(())
+    }
+
+    /// The mode after a `chown` that names neither a user nor a group: by the owner, or root, it counts as a
+    /// change of owner. `None` if the mode stays.
+    pub(crate) fn mode_after_chown(&self, caller: &Caller, id: ObjectId) -> Answer<Option<u32>> {
+        let attrs = self.fs().attrs(id)?;
+        let is_regular = FileKind::from_mode(attrs.mode) != Some(FileKind::Directory);
+        let may = caller.uid == 0 || caller.uid == attrs.posix_uid();
+        let mode = if caller.uid == 0 { without_set_ids(attrs.mode) } else { without(caller, &attrs) };
+        Ok((is_regular && may && mode != attrs.mode).then_some(mode & 0o7777))
+    }
+
+    /// Refuses to set the access time of a file that only grows to anything but the present.
+    pub(crate) fn check_times(&self, id: ObjectId, new: &SetAttr) -> Answer<()> {
+        if !matches!(new.atime, Some(NewTime::At(_))) {
+            return Ok(());
+        }
+        let flags = self.fs().attrs(id)?.flags;
+        if flags & FLAG_APPENDONLY == 0 { Ok(()) } else { Err(ExportError::NotPermitted) }
+    }
+
+    /// Checks that there is room for `len` bytes of a file, as far as it does not have them already. No room
+    /// is reserved, but a caller that asks for more than there is gets an error.
+    pub(crate) fn check_room(&self, id: ObjectId, len: u64) -> Answer<()> {
+        let taken = self.fs().stat(id)?.blocks_512.saturating_mul(512);
+        let wanted = len.saturating_sub(taken);
+        if wanted > self.writer().available() && self.has_unlinked() {
+            self.writer().sync().map_err(ExportError::NotDurable)?;
+        }
+        let fits = self.writer().has_room(wanted).map_err(ExportError::NotDurable)?;
+        if fits { Ok(()) } else { Err(ExportError::NoSpace) }
+    }
+
+    /// Checks that the caller may change these flags: the owner changes flags, and only a caller with the
+    /// capability for it those that bind everybody.
+    pub(crate) fn check_flags(&self, caller: &Caller, attrs: &Attrs, changed: u64) -> Answer<()> {
+        let binds = changed & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0;
+        let is_owner = caller.uid == attrs.posix_uid() || caller.has(Capability::Fowner);
+        if is_owner && (!binds || caller.has(Capability::LinuxImmutable)) {
+            Ok(())
+        } else {
+            Err(ExportError::NotPermitted)
+        }
+    }
+}

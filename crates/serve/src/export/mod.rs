@@ -1,0 +1,78 @@
+//! Export: the files and snapshots of a dataset for any protocol.
+//!
+//! An adapter of a protocol (`fuse`) decodes a message, calls an export, and encodes the answer.
+//! [`LiveExport`] is a file system that is open for writing, with its snapshots in `.zfs`, and with contents
+//! that can be replaced (a rollback) under its clients. [`PoolView`] is a read-only view of a dataset, its
+//! snapshots and, when asked, its children.
+//!
+//! # What always holds
+//! - Nothing here knows a protocol: no message, no error number, no cache of a client. Answers say how they
+//!   may become wrong ([`Stability`]); what a client may remember of them is the adapter's to tell. Errors
+//!   are [`ExportError`]. A test of this module keeps it so.
+//! - A node number stands for one file, an object in one generation, as long as a client knows it
+//!   (`identity`).
+//! - Directory cookies are stateless (`attr_map`).
+//!
+//! # Parts
+//! `live` is the file system by node; `access` the rules that the server enforces; `unlinked` files that have
+//! lost their last name; `replace` the contents and their replacement; `snapshots` is `.zfs`; `live_export`
+//! puts these together. `view` is the interface of a read-only file system, `pool_view` the one that shows a
+//! pool.
+
+mod access;
+mod attr_map;
+mod caller;
+mod error;
+mod identity;
+mod live;
+mod live_export;
+mod pool_view;
+mod replace;
+mod seek;
+mod snapshots;
+mod types;
+mod unlinked;
+mod view;
+
+pub(crate) use access::lends_rights;
+pub use caller::Caller;
+pub use error::ExportError;
+pub use live::LiveFs;
+pub use live_export::LiveExport;
+pub(crate) use live_export::{Names, names_to};
+pub use pool_view::PoolView;
+pub(crate) use pool_view::SNAPSHOTS;
+pub(crate) use seek::{Found, Hole};
+pub use types::{
+    Attr, CopyRange, DirItem, DirLine, DirSink, Entry, Kind, Known, NewNode, NewTime, Seek, SetAttr,
+    SpaceInfo, Stability, Time,
+};
+pub(crate) use types::{ROOT, Rename, Write, WriteSource};
+pub(crate) use unlinked::FileId;
+pub use view::View;
+pub(crate) use view::{entry_stability, list};
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn export_names_no_protocol_and_no_error_number() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/export");
+        let words = [
+            ["crate::", "fuse"].concat(),
+            ["rustix::io::", "Errno"].concat(),
+            ["super::super::", "fuse"].concat(),
+        ];
+        let mut files = 0;
+        for file in std::fs::read_dir(folder).unwrap() {
+            let path = file.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            for word in &words {
+                assert!(!text.contains(word), "{} names {word}", path.display());
+            }
+            files += 1;
+        }
+        assert!(files > 10, "the folder was read");
+    }
+}
