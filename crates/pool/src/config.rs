@@ -5,13 +5,13 @@
 //! - One [`PoolConfig`], whose tree is the root, gives all of these lists, so they never contradict one
 //!   another.
 
-use crate::PoolError;
+use crate::error::PoolError;
 use dmu::NewObject;
 use dsl::MosTx;
 use format::config::{ConfigForm, PoolConfig, PoolState, VdevKind, VdevNode};
 use format::names;
 use format::nvlist::NvList;
-use format::{ObjType, PoolGuid, Txg, VdevGuid, VdevId};
+use format::{ObjType, PoolGuid, Txg, VdevGuid};
 
 /// Version of pools with feature flags, which is what the software that wrote a pool is called too.
 pub(crate) const VERSION: u64 = 5000;
@@ -21,11 +21,11 @@ const BLOCK: u64 = 16 << 10;
 /// The machine that writes the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Host {
-    /// Its number; 0: it has none.
+    /// Host id; 0: the machine has none.
     pub id: u64,
-    /// Its name.
+    /// Host name; empty: unknown.
     pub name: String,
-    /// What its system is (`uname -nrvm`): the history tells it. Empty: unknown.
+    /// Description of the system (`uname -nrvm`), for the history. Empty: unknown.
     pub uts: String,
 }
 
@@ -65,13 +65,12 @@ pub(crate) fn new_pool(name: &str, guid: PoolGuid, create_txg: Txg, host: &Host)
     }
 }
 
-/// Adds a top-level vdev behind the last. Returns its number.
-pub(crate) fn push_top(config: &mut PoolConfig, mut top: VdevNode) -> VdevId {
+/// Adds a top-level vdev behind the last.
+pub(crate) fn push_top(config: &mut PoolConfig, mut top: VdevNode) {
     let count = config.vdev_tree.children.len() as u32;
     top.id = count;
     config.vdev_tree.children.push(top);
     config.vdev_children = Some(count + 1);
-    VdevId(count)
 }
 
 /// The vdev with this guid, for changing it.

@@ -2,7 +2,8 @@
 //! (docs/on-disk/32-dedup-cloning.md, section 2).
 
 use crate::directory::Directory;
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::view::Pool;
 use dmu::zap::{Zap, ZapKey};
 use dmu::{ObjSet, Object};
 use dsl::unpack_dedup_value;
@@ -23,24 +24,24 @@ const DIRECTORY: ObjectId = ObjectId(1);
 /// The table of one checksum algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DedupTable {
-    /// The algorithm.
+    /// Checksum algorithm of the entries.
     pub checksum: ChecksumId,
     /// Version and flags of a table with a log (`fast_dedup`); `None`: of the classic form.
     pub fast: Option<(u64, u64)>,
     /// The ZAP that names the ZAPs of the entries.
     pub home: ObjectId,
-    /// ZAPs of the entries.
+    /// ZAPs of the entries, by class.
     pub classes: Vec<(DdtClass, ObjectId)>,
-    /// Log objects.
+    /// Objects of the logs.
     pub logs: Vec<ObjectId>,
 }
 
-/// Bytes that sharing saves.
+/// Bytes that deduplication saves.
 pub fn saved(stat: &DdtStat) -> u64 {
     stat.ref_dsize.saturating_sub(stat.dsize)
 }
 
-/// Dedup ratio in hundredths.
+/// Dedup ratio, in hundredths.
 pub fn ratio(stat: &DdtStat) -> u64 {
     match (stat.ref_dsize, stat.dsize) {
         (0, _) | (_, 0) => 100,
@@ -51,15 +52,15 @@ pub fn ratio(stat: &DdtStat) -> u64 {
 }
 
 /// Where a block of a table is: its first copy, and when it was written.
-type Place = (VdevId, AllocOffset, Txg);
+type BlockAddress = (VdevId, AllocOffset, Txg);
 
 /// The blocks of tables that have several copies.
 #[derive(Debug, Default)]
-pub struct DedupCopies(HashMap<Place, Vec<Dva>>);
+pub struct DedupCopies(HashMap<BlockAddress, Vec<Dva>>);
 
 impl DedupCopies {
-    /// The pointer with all copies that the table knows of its block. A block of a fast table that was written
-    /// with one copy and then again with two has two, but pointers from before have one address.
+    /// The pointer with all copies that the table knows of its block. A block of a fast table that was
+    /// written with one copy and then again with two has two, but pointers from before have one address.
     #[must_use]
     pub fn complete(&self, bp: &BlockPtr) -> BlockPtr {
         let first = bp.dvas().next().filter(|_| bp.is_dedup());
@@ -92,7 +93,7 @@ struct Counted {
     references: u64,
 }
 
-/// What of a key tells one block from another that was in its place.
+/// The part of a key that tells a block from an earlier one at the same address.
 fn mark(key: &DdtKey) -> u64 {
     key.checksum.0[0] ^ key.prop.rotate_left(24)
 }
@@ -100,7 +101,7 @@ fn mark(key: &DdtKey) -> u64 {
 /// How many references the tables count of each block that has an entry.
 #[derive(Debug, Default)]
 pub struct DedupCounts {
-    blocks: HashMap<Place, Counted>,
+    blocks: HashMap<BlockAddress, Counted>,
     /// Algorithms with a table of the classic form.
     classic: Vec<ChecksumId>,
     /// Feature `fast_dedup` is enabled.
@@ -117,7 +118,8 @@ impl DedupCounts {
         counted.is_some_and(|counted| counted.mark == mark(&DdtKey::of(bp)))
     }
 
-    /// A block that a single deduplicated pointer leads to may have no entry: entries of fast tables can be pruned.
+    /// A block that a single deduplicated pointer leads to may have no entry: entries of fast tables can be
+    /// pruned.
     #[must_use]
     pub fn may_lack(&self, checksum: ChecksumId) -> bool {
         self.is_fast_enabled && !self.classic.contains(&checksum)
@@ -141,7 +143,8 @@ impl DedupCounts {
     }
 }
 
-/// Values in a log that count: the newest of each key, but those before its checkpoint, which are in the ZAPs.
+/// Values in a log that count: the newest of each key, but those before its checkpoint, which are in the
+/// ZAPs.
 fn logged(log: &Object) -> Result<BTreeMap<[u64; KEY_WORDS], DdtValue>, PoolError> {
     let decode = |cause| PoolError::Decode { object: log.id(), cause };
     let header = log_header(log)?;
@@ -245,12 +248,20 @@ fn table_size(mos: &Arc<ObjSet>, tables: &[DedupTable]) -> Result<u64, PoolError
 }
 
 impl Pool {
-    /// The dedup tables.
+    /// The dedup tables of the pool, by algorithm.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_tables(&self) -> Result<Vec<DedupTable>, PoolError> {
         tables(self.directory())
     }
 
     /// The histogram of one class of a table, as last stored.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_class_histogram(
         &self,
         checksum: ChecksumId,
@@ -260,16 +271,28 @@ impl Pool {
     }
 
     /// The histogram of all tables together.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_histogram(&self) -> Result<DdtHistogram, PoolError> {
         histogram(self.directory())
     }
 
     /// Bytes that the tables and their logs take.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_table_size(&self) -> Result<u64, PoolError> {
         table_size(self.mos(), &self.dedup_tables()?)
     }
 
     /// The blocks that have several copies in fast tables.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_copies(&self) -> Result<DedupCopies, PoolError> {
         let mut copies = DedupCopies::default();
         for table in self.dedup_tables()?.iter().filter(|table| table.fast.is_some()) {
@@ -291,7 +314,8 @@ impl Pool {
         Ok(copies)
     }
 
-    /// What the tables count of each block, logs included. Takes some tens of bytes for each entry.
+    /// The references that the tables count for each block, logs included. Takes some tens of bytes for each
+    /// entry.
     ///
     /// # Errors
     /// If a table cannot be read.
@@ -327,7 +351,12 @@ impl Pool {
         Ok(counts)
     }
 
-    /// Calls `visit` with every entry of the ZAP of a class of a table, in the order of the ZAP, and the position behind it.
+    /// Calls `visit` with every entry of the ZAP of a class of a table, in the order of the ZAP, and the
+    /// position behind it.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn each_dedup_entry(
         &self,
         zap: ObjectId,
@@ -345,12 +374,20 @@ impl Pool {
     }
 
     /// The header of a log of a fast table, and how many keys in it count.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_log(&self, log: ObjectId) -> Result<(LogHeader, usize), PoolError> {
         let log = self.mos().object(log)?;
         Ok((log_header(&log)?, logged(&log)?.len()))
     }
 
     /// Entries in the ZAP of a class of a table.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_entries(&self, zap: ObjectId) -> Result<u64, PoolError> {
         Ok(Zap::open(&self.mos().object(zap)?)?.count()?)
     }

@@ -1,7 +1,7 @@
 //! The object directory, object 1 of the MOS, and the packed lists it leads to
 //! (docs/on-disk/11-labels-config.md, section 3.2).
 
-use crate::PoolError;
+use crate::error::PoolError;
 use dmu::zap::{Zap, ZapEntry};
 use dmu::{ObjSet, Object};
 use format::nvlist::NvList;
@@ -9,13 +9,13 @@ use format::{BlockId, Endian, ObjType, ObjectId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The directory's object number.
+/// Object number of the directory.
 pub use format::names::directory::OBJECT;
 /// Bytes of a packed list: configurations of thousands of devices are a few MiB. Decoded it may take ten
 /// times as much.
 const PACKED_MAX: u64 = 16 << 20;
 
-/// The object directory.
+/// The object directory of the MOS.
 #[derive(Clone)]
 pub struct Directory {
     mos: Arc<ObjSet>,
@@ -28,6 +28,10 @@ impl Directory {
     }
 
     /// The entry with this name.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn entry(&self, name: &str) -> Result<Option<ZapEntry>, PoolError> {
         Ok(self.zap.lookup(name.as_bytes())?)
     }
@@ -38,6 +42,10 @@ impl Directory {
     }
 
     /// The words of an entry; empty if there is none.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn words(&self, name: &str) -> Result<Vec<u64>, PoolError> {
         match self.entry(name)? {
             None => Ok(Vec::new()),
@@ -46,22 +54,38 @@ impl Directory {
         }
     }
 
-    /// A number.
+    /// A number that stands in the directory.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn number(&self, name: &str) -> Result<Option<u64>, PoolError> {
         Ok(self.words(name)?.first().copied())
     }
 
     /// An object number; `None` if there is no entry or it is 0.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn object(&self, name: &str) -> Result<Option<ObjectId>, PoolError> {
         Ok(self.number(name)?.filter(|id| *id != 0).map(ObjectId))
     }
 
     /// An object number that every pool has.
+    ///
+    /// # Errors
+    /// [`PoolError::Directory`] if there is no such entry or it is no number, [`PoolError::Dmu`] if the
+    /// directory cannot be read.
     pub fn required(&self, name: &str) -> Result<ObjectId, PoolError> {
         self.object(name)?.ok_or_else(|| PoolError::Directory { entry: name.to_owned() })
     }
 
     /// The ZAP that an entry names.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn zap(&self, name: &str) -> Result<Option<(ObjectId, Zap)>, PoolError> {
         match self.object(name)? {
             Some(id) => Ok(Some((id, Zap::open(&self.mos.object(id)?)?))),
@@ -70,7 +94,7 @@ impl Directory {
     }
 
     /// The packed list that an entry names.
-    pub fn packed_list(&self, name: &str) -> Result<Option<NvList>, PoolError> {
+    pub(crate) fn packed_list(&self, name: &str) -> Result<Option<NvList>, PoolError> {
         self.object(name)?.map(|id| packed_list(&self.mos, id)).transpose()
     }
 }

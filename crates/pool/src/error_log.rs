@@ -1,7 +1,8 @@
 //! The error log: blocks that could not be read
 //! (docs/on-disk/22-mos-dsl.md, section 11).
 
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::view::Pool;
 use dmu::traverse::Bookmark;
 use dmu::zap::Zap;
 use dmu::{DmuError, ObjSet};
@@ -20,21 +21,21 @@ const LOGS: [&str; 2] = [names::directory::ERRLOG_LAST, names::directory::ERRLOG
 pub struct LoggedError {
     /// The head dataset that it was found in, or the object set in a log without heads; 0: the MOS.
     pub dataset: ObjectId,
-    /// The block.
+    /// Key of the block in the log.
     pub key: ErrorKey,
 }
 
-/// What is at the place of an entry of the log now.
+/// The present state of the block that an entry of the log names.
 pub(crate) enum Now {
-    /// The block.
+    /// The block, as the dataset has it now.
     Block(BlockPtr),
     /// Another block, or nothing.
     Gone,
-    /// It cannot be told.
+    /// The dataset or a block above it cannot be read.
     Unknown,
 }
 
-/// What an object set has at the place of an entry of the log.
+/// Looks up the block that an entry of the log names in an object set.
 pub(crate) fn block_in(set: &Arc<ObjSet>, entry: &LoggedError, level: u8) -> Now {
     let key = &entry.key;
     let object = match set.object(key.object) {
@@ -55,9 +56,10 @@ pub(crate) fn block_in(set: &Arc<ObjSet>, entry: &LoggedError, level: u8) -> Now
 }
 
 impl Pool {
-    /// The datasets that have a block of the log: the head that it was found in, its snapshots, their clones, those that it
-    /// is a clone of itself; each head before its snapshots, the oldest of these first, each before its clones. Where it
-    /// cannot be told, a dataset counts as one that has it. At most `left` of them are looked at, which is counted down.
+    /// The datasets that have a block of the log: the head that it was found in, its snapshots, their clones,
+    /// those that it is a clone of itself; each head before its snapshots, the oldest of these first, each
+    /// before its clones. Where it cannot be told, a dataset counts as one that has it. At most `left` of
+    /// them are looked at, which is counted down.
     ///
     /// `None`: it cannot be told, as the log does not say when the block was born, or there were too many.
     pub fn carriers(&self, entry: &LoggedError, left: &mut usize) -> Option<Vec<Dataset>> {
@@ -109,6 +111,10 @@ impl Pool {
     }
 
     /// The blocks in the error log, each once, by dataset and place.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn error_log(&self) -> Result<Vec<LoggedError>, PoolError> {
         let by_head = self.features().is_active("head_errlog");
         let mut all = Vec::new();

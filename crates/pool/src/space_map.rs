@@ -1,7 +1,7 @@
 //! Space map objects: their headers, and their entries one after the other
 //! (docs/on-disk/15-space.md, section 2).
 
-use crate::PoolError;
+use crate::error::PoolError;
 use dmu::{ObjSet, Object};
 use format::space_map::{Entry, MapBounds, MapType, Segment, SpaceMapPhys, entries};
 use format::{BlockId, ObjType, ObjectId};
@@ -16,6 +16,10 @@ pub struct SpaceMap {
 
 impl SpaceMap {
     /// Opens the space map in object `id` of the MOS.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the object cannot be read, [`PoolError::Corrupt`] or [`PoolError::Decode`] if it
+    /// is no space map.
     pub fn open(mos: &Arc<ObjSet>, id: ObjectId) -> Result<SpaceMap, PoolError> {
         let object = mos.object(id)?;
         if object.dnode().bonus_type != ObjType::SPACE_MAP_HEADER {
@@ -28,17 +32,21 @@ impl SpaceMap {
         Ok(SpaceMap { object, phys })
     }
 
-    /// Its bonus.
+    /// Header of the map.
     pub fn phys(&self) -> &SpaceMapPhys {
         &self.phys
     }
 
-    /// Its object.
+    /// Object that holds the map.
     pub fn object(&self) -> &Object {
         &self.object
     }
 
     /// Calls `visit` with every entry, debug entries included, in order.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if a space map cannot be read, [`PoolError::Decode`] or [`PoolError::Corrupt`] if
+    /// one is malformed. Or the error of `visit`.
     pub fn for_each_entry(
         &self,
         visit: &mut dyn FnMut(Entry) -> Result<(), PoolError>,
@@ -59,6 +67,10 @@ impl SpaceMap {
     }
 
     /// Calls `visit` with every range, in order.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if a space map cannot be read, [`PoolError::Decode`] or [`PoolError::Corrupt`] if
+    /// one is malformed. Or the error of `visit`.
     pub fn for_each(
         &self,
         bounds: MapBounds,

@@ -3,8 +3,10 @@
 
 pub(crate) mod change;
 
+use crate::dedup;
+use crate::error::PoolError;
 use crate::space::SpaceTotals;
-use crate::{Pool, PoolError, dedup};
+use crate::view::Pool;
 use dmu::zap::{Zap, ZapEntry};
 use dsl::prop::{PropValue, Source, Value};
 use format::names;
@@ -66,7 +68,7 @@ pub(crate) fn health_name(state: VdevState) -> &'static str {
     }
 }
 
-/// What several properties need and is costly to get.
+/// Facts that several properties need and that are costly to get.
 struct Context<'a> {
     pool: &'a Pool,
     stored: Option<Zap>,
@@ -106,7 +108,8 @@ impl<'a> Context<'a> {
             "free" => number(self.space()?.free),
             "allocated" => number(self.space()?.allocated),
             "fragmentation"
-                if pool.features().state_of("spacemap_histogram") == crate::FeatureState::Disabled =>
+                if pool.features().state_of("spacemap_histogram")
+                    == crate::features::FeatureState::Disabled =>
             {
                 None
             }
@@ -163,7 +166,9 @@ impl<'a> Context<'a> {
 
     fn clones(&self) -> Result<(u64, u64), PoolError> {
         let tables = self.pool.clone_tables()?;
-        let sum = |of: &dyn Fn(&crate::CloneTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
+        let sum = |of: &dyn Fn(&crate::clones::CloneTable) -> u64| {
+            tables.iter().map(of).fold(0, u64::saturating_add)
+        };
         Ok((sum(&|t| t.phys.used), sum(&|t| t.phys.saved)))
     }
 
@@ -185,6 +190,10 @@ fn some_number(n: u64) -> Option<Value> {
 
 impl Pool {
     /// Every visible property and its value, in the order of the table; `None` is shown as `-`.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn properties(&self) -> Result<Vec<(String, Option<Value>)>, PoolError> {
         let context = Context::new(self)?;
         let visible = table::POOL.iter().filter(|p| p.visible);
@@ -193,6 +202,10 @@ impl Pool {
 
     /// The value of a property, of a feature (`feature@NAME`) or of a user property
     /// (`module:name`). The outer `None`: there is no such property; the inner one: it has no value.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     #[allow(clippy::option_option)]
     pub fn property(&self, name: &str) -> Result<Option<Option<Value>>, PoolError> {
         let context = Context::new(self)?;
@@ -208,6 +221,10 @@ impl Pool {
     }
 
     /// The user properties, by name.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn user_properties(&self) -> Result<Vec<(String, Value)>, PoolError> {
         let mut all = Vec::new();
         let Some((_, zap)) = self.directory().zap(names::directory::POOL_PROPS)? else { return Ok(all) };

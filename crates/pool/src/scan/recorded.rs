@@ -2,7 +2,8 @@
 //! (docs/on-disk/22-mos-dsl.md, section 12; docs/on-disk/14-vdevs.md, sections 4, 6, 9).
 
 use crate::directory::{self, Directory};
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::view::Pool;
 use dmu::zap::Zap;
 use format::names;
 use format::scan::{CondensingPhys, ErrorScrubPhys, RemovalPhys, ScanFunc, ScanPhys};
@@ -11,15 +12,15 @@ use format::{ObjectId, Txg, VdevId};
 /// The expansion of a RAID-Z vdev, the last one or the current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expansion {
-    /// The vdev.
+    /// Number of the top-level vdev.
     pub vdev: VdevId,
     /// 1: under way; 2: finished; 3: canceled.
     pub state: u64,
-    /// Seconds since 1970; when it began.
+    /// Seconds since 1970 at which it began.
     pub start_time: u64,
-    /// When it ended.
+    /// Seconds since 1970 at which it ended.
     pub end_time: u64,
-    /// Bytes moved.
+    /// Bytes moved so far.
     pub copied: u64,
 }
 
@@ -34,6 +35,10 @@ pub(crate) fn removal(directory: &Directory) -> Result<Option<RemovalPhys>, Pool
 
 impl Pool {
     /// The last or current scrub or resilver; `None`: there was none.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn scan(&self) -> Result<Option<ScanPhys>, PoolError> {
         let words = self.directory().words(names::directory::SCAN)?;
         let scan = ScanPhys::from_words(&words).map_err(PoolError::decode(directory::OBJECT))?;
@@ -41,6 +46,10 @@ impl Pool {
     }
 
     /// The last or current scrub of the error log; `None`: there was none.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn error_scrub(&self) -> Result<Option<ErrorScrubPhys>, PoolError> {
         let words = self.directory().words(names::directory::ERROR_SCRUB)?;
         let scrub = ErrorScrubPhys::from_words(&words).map_err(PoolError::decode(directory::OBJECT))?;
@@ -48,16 +57,28 @@ impl Pool {
     }
 
     /// The last txg up to which a scrub has read everything.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn last_scrubbed_txg(&self) -> Result<Txg, PoolError> {
         Ok(Txg(self.directory().number(names::directory::LAST_SCRUBBED_TXG)?.unwrap_or(0)))
     }
 
     /// The last or current removal of a top-level vdev.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn removal(&self) -> Result<Option<RemovalPhys>, PoolError> {
         removal(self.directory())
     }
 
     /// A mapping that is being rewritten.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn condensing(&self) -> Result<Option<CondensingPhys>, PoolError> {
         let words = self.directory().words(names::directory::CONDENSING_INDIRECT)?;
         if words.is_empty() {
@@ -67,6 +88,10 @@ impl Pool {
     }
 
     /// The last or current RAID-Z expansion of each vdev that had one.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn expansions(&self) -> Result<Vec<Expansion>, PoolError> {
         let mut all = Vec::new();
         for (vdev, node) in self.tree().tops().filter(|(_, node)| node.zap_top != ObjectId(0)) {
