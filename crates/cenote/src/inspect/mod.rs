@@ -20,7 +20,7 @@ pub use blocks::{
 };
 pub use census::{FeatureCount, census, removal_census};
 pub use codec::compress::ZstdHeader;
-pub use dmu::log::read as zil;
+pub use dmu::log::walk as zil;
 pub use dmu::traverse::Bookmark;
 pub use dmu::zap::{Zap, ZapEntry, ZapKey, ZapStats};
 pub use dmu::{DmuError, KeyState, ObjSet, Object};

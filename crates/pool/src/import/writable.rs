@@ -22,8 +22,7 @@ use crate::scan::recorded::Expansion;
 use crate::space_maps::{SpaceBook, known_tops};
 use crate::{FailMode, claim, diagnosis, resume_unfinished as leftovers, scan, vdev_zaps};
 use crate::{OpenOptions, Pool, PoolError, Which, assemble, missing};
-use dmu::Store;
-use dmu::{Limits, LiveSet, Txgs};
+use dmu::{KeyState, Limits, LiveSet, Store, Txgs};
 use dsl::brt::Brt;
 use dsl::{FeatureCounts, Heads, mos_policy};
 use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
@@ -399,7 +398,7 @@ fn assemble(
     store.set_env(env.clone());
     let txgs = Txgs::new(newest, opts.limits);
     let features = FeatureCounts::load(pool.mos())?;
-    let mos = LiveSet::open(&store, txgs.meter(), &uberblock.root, 0, mos_policy(&features))?;
+    let mos = LiveSet::open(&store, txgs.meter(), &uberblock.root, 0, KeyState::None, mos_policy(&features))?;
     let spaces = pool.vdev_spaces()?;
     let space = SpaceBook::load(&mos, pool, &spaces)?;
     let source = Arc::clone(&space) as Arc<dyn zio::alloc::SpaceSource>;
