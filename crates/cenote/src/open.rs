@@ -161,7 +161,11 @@ impl Pool {
             Err(PoolError::NoSuchPool { wanted, .. }) if !problems.is_empty() => {
                 Err(Error::Search { wanted, problems })
             }
-            opened => Ok(Pool::from(opened?)),
+            opened => {
+                let opened = opened?;
+                opened.store().start_prefetch();
+                Ok(Pool::from(opened))
+            }
         }
     }
 

@@ -11,7 +11,7 @@
 //! - No lock is held while a block is read from a device.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{Mutex, MutexGuard, PoisonError};
+use crate::sync::{Mutex, MutexGuard, lock};
 use format::{BlockPtr, Txg};
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -137,7 +137,7 @@ impl Arc {
         let i = self.hasher.hash_one(key) as usize % SHARDS;
         // A panic while the lock was held cannot have broken the queues half-way: every step leaves
         // them consistent enough to be used as a cache.
-        self.shards[i].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[i])
     }
 
     /// The block, if it is cached.
@@ -204,7 +204,7 @@ impl Arc {
 
     /// Bytes of memory held now.
     pub fn bytes(&self) -> usize {
-        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).bytes()).sum()
+        self.shards.iter().map(|shard| lock(shard).bytes()).sum()
     }
 }
 

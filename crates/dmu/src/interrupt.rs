@@ -10,7 +10,7 @@
 //! - A wait that ends so has changed nothing itself, and is [`crate::TxError::Interrupted`].
 
 use crate::TxError;
-use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, lock};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -156,7 +156,7 @@ impl Lock {
 
     fn state(&self) -> MutexGuard<'_, Held> {
         // Whole between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

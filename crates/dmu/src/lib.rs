@@ -28,6 +28,7 @@
 
 pub mod arc;
 mod error;
+mod in_flight;
 pub mod interrupt;
 pub mod log;
 mod loop_guard;
@@ -35,7 +36,7 @@ mod object;
 mod objset;
 pub mod panics;
 mod prefetch;
-mod reading;
+mod set_blocks;
 mod store;
 mod sync;
 #[cfg(test)]
@@ -49,11 +50,12 @@ pub use loop_guard::LoopGuard;
 pub use object::live::{LiveObject, Taken};
 pub use object::tail::Tail;
 pub use object::{Blocks, Object};
+pub use objset::ObjSet;
 pub use objset::live::{LiveSet, NewObject};
 pub use objset::policy::{RedundantMetadata, SetPolicy};
 pub use objset::sync::Ledger;
-pub use objset::{KeyState, Lease, ObjSet};
 pub use prefetch::PREFETCH_DISABLE;
+pub use set_blocks::{KeyState, Lease};
 pub use store::{Store, Witness};
 pub use txg::{DirtyMeter, Limits, SyncTx, TXG_TIMEOUT, Tx, TxError, Txgs, Work};
 

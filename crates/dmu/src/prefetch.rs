@@ -1,17 +1,18 @@
-//! Reading ahead: a few threads that read blocks which somebody will ask for soon.
+//! Read-ahead: a few threads that read blocks which readers will probably ask for soon.
+//!
+//! [`Streams`] predicts which blocks of an object those are, `zpl` does so for directories; both submit tasks.
 //!
 //! # What always holds
-//! - It is a favour: without its threads (a pool that was not started, tests) nothing is read ahead and nothing else
-//!   changes. What does not fit into the queue is dropped.
+//! - Read-ahead is optional: before [`Prefetch::start`] (tests, tools) nothing is read ahead and nothing else changes.
+//!   Tasks that do not fit into the queue are dropped.
+//! - Threads are started when there is work for them, so a command that reads little starts none.
 //! - After [`Prefetch::stop`] no task is running and none will run.
-//!
-//! Who guesses what is next: [`Streams`] for files, `zpl` for directories.
 
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, lock};
 use std::collections::VecDeque;
 use zio::Tunable;
 
-/// Nothing is read ahead.
+/// Turns read-ahead off.
 pub static PREFETCH_DISABLE: Tunable = Tunable::new("zfs_prefetch_disable", 0, 0, 1);
 
 /// Threads: as many reads as keep a disk busy, and no more than is fair to others.
@@ -19,16 +20,19 @@ const THREADS: usize = 8;
 /// Most tasks that wait.
 const QUEUE_MAX: usize = 512;
 
-/// Something to read.
+/// Work of a read-ahead thread: reads some blocks into the cache.
 pub(crate) type Task = Box<dyn FnOnce() + Send>;
 
 #[derive(Default)]
 struct State {
     queue: VecDeque<Task>,
-    /// Threads there are; 0: it was not started, or is stopped.
+    /// Tasks are accepted: between [`Prefetch::start`] and [`Prefetch::stop`].
+    is_open: bool,
+    /// Threads that have been started and have not ended.
     threads: usize,
+    /// Tasks that are running.
     running: usize,
-    /// Those who wait until nothing runs: no task is begun meanwhile.
+    /// Callers that wait until nothing runs. No task is begun meanwhile.
     draining: usize,
 }
 
@@ -41,8 +45,7 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // The counts are whole between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -66,23 +69,26 @@ impl Drop for Running<'_> {
 }
 
 impl Prefetch {
-    /// Starts the threads, unless there are some. Where the system has none to give, nothing is read ahead.
+    /// Accepts tasks from now on.
     pub(crate) fn start(&self) {
-        let mut state = self.shared.lock();
-        while state.threads < THREADS {
-            let shared = Arc::clone(&self.shared);
-            let name = "prefetch".to_owned();
-            if std::thread::Builder::new().name(name).spawn(move || serve(&shared)).is_err() {
-                return;
-            }
-            state.threads += 1;
-        }
+        self.shared.lock().is_open = true;
     }
 
-    /// Ends the threads; returns when nothing is being read.
+    /// Starts a thread if tasks wait that no thread is free for. False: there is none, and the system gives none.
+    fn staff(&self, state: &mut State) -> bool {
+        if state.threads < THREADS && state.threads < state.running + state.queue.len() {
+            let shared = Arc::clone(&self.shared);
+            let spawned =
+                std::thread::Builder::new().name("prefetch".to_owned()).spawn(move || serve(&shared));
+            state.threads += usize::from(spawned.is_ok());
+        }
+        state.threads > 0
+    }
+
+    /// Accepts no more tasks and ends the threads; returns when nothing is being read.
     pub(crate) fn stop(&self) {
         let mut state = self.shared.lock();
-        state.threads = 0;
+        state.is_open = false;
         let dropped = std::mem::take(&mut state.queue);
         self.shared.work.notify_all();
         while state.running > 0 {
@@ -93,7 +99,7 @@ impl Prefetch {
         drop(dropped);
     }
 
-    /// Forgets what waits, and returns when nothing is being read: no task holds anything then.
+    /// Drops the tasks that wait, and returns when nothing is being read: no task holds anything then.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.lock();
         let dropped = std::mem::take(&mut state.queue);
@@ -107,34 +113,39 @@ impl Prefetch {
         drop(dropped);
     }
 
-    /// Whether there is anybody to read, and room in the queue.
+    /// Whether tasks are accepted now.
     pub(crate) fn has_room(&self) -> bool {
         let state = self.shared.lock();
-        state.threads > 0 && state.queue.len() < QUEUE_MAX && !PREFETCH_DISABLE.is_on()
+        state.is_open && state.queue.len() < QUEUE_MAX && !PREFETCH_DISABLE.is_on()
     }
 
-    /// Has a task done by another thread, or not at all.
+    /// Has tasks done by other threads; those that do not fit into the queue are dropped.
     pub(crate) fn submit(&self, tasks: impl IntoIterator<Item = Task>) {
-        let mut left = Vec::new();
+        let mut dropped = Vec::new();
         let mut state = self.shared.lock();
         for task in tasks {
-            if state.threads == 0 || state.queue.len() >= QUEUE_MAX || PREFETCH_DISABLE.is_on() {
-                left.push(task);
+            if !state.is_open || state.queue.len() >= QUEUE_MAX || PREFETCH_DISABLE.is_on() {
+                dropped.push(task);
                 continue;
             }
             state.queue.push_back(task);
-            self.shared.work.notify_one();
+            if self.staff(&mut state) {
+                self.shared.work.notify_one();
+            } else {
+                dropped.extend(state.queue.drain(..));
+            }
         }
+        // What they hold may be the last of its kind, and its end must not happen under the lock.
         drop(state);
-        drop(left);
+        drop(dropped);
     }
 }
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        // The last owner of a pool may be one of these threads: nobody is waited for.
+        // The last owner of a pool may be one of these threads: none is waited for.
         let mut state = self.shared.lock();
-        state.threads = 0;
+        state.is_open = false;
         let dropped = std::mem::take(&mut state.queue);
         self.shared.work.notify_all();
         drop(state);
@@ -146,11 +157,11 @@ fn serve(shared: &Shared) {
     loop {
         let mut state = shared.lock();
         let task = loop {
-            if state.threads == 0 {
+            if !state.is_open {
+                state.threads -= 1;
                 return;
             }
-            let is_open = state.draining == 0;
-            match if is_open { state.queue.pop_front() } else { None } {
+            match if state.draining == 0 { state.queue.pop_front() } else { None } {
                 Some(task) => break task,
                 None => state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner),
             }
@@ -158,15 +169,15 @@ fn serve(shared: &Shared) {
         state.running += 1;
         drop(state);
         let running = Running(shared);
-        // A guess that was wrong all the way through; the hook of panics has told of it.
+        // The panic hook has reported it; a task that fails costs a reader a slower read.
         drop(crate::panics::survive(task));
         drop(running);
     }
 }
 
-/// Streams of one file that are followed at the same time.
+/// Streams of one object that are followed at the same time.
 const STREAMS: usize = 4;
-/// Most bytes that are read ahead of a stream.
+/// Most bytes by which read-ahead is ahead of a stream.
 const AHEAD_MAX: u64 = 16 << 20;
 /// Bytes that are read ahead at first.
 const AHEAD_FIRST: u64 = 256 << 10;
@@ -175,7 +186,7 @@ const STRIDES: u32 = 3;
 /// Steps that are read ahead of a strided stream.
 const STEPS_AHEAD: u64 = 8;
 
-/// Somebody who reads a file in some order.
+/// A reader of an object that goes through it in some order.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
     /// The block at which the next read is expected.
@@ -194,7 +205,7 @@ struct Stream {
     used: u64,
 }
 
-/// Guesses from the reads of a file what is read next. Blocks in, blocks out.
+/// Predicts from the reads of an object which blocks are read next.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: [Stream; STREAMS],
@@ -240,7 +251,7 @@ impl Streams {
         }
         let oldest = self.streams.iter_mut().min_by_key(|stream| stream.used)?;
         *oldest = Stream { next: end, ahead: end, last: first, used: clock, ..Stream::default() };
-        // Who begins at the beginning goes on, usually.
+        // A reader that begins at the beginning usually goes on.
         if first == 0 { oldest.go_on(first, end, size) } else { None }
     }
 
@@ -361,7 +372,7 @@ mod tests {
             }) as Task
         };
         prefetch.submit([task()]);
-        assert!(!prefetch.has_room(), "nobody reads before it is started");
+        assert!(!prefetch.has_room(), "nothing is read before it is started");
         prefetch.start();
         prefetch.submit((0..100).map(|_| task()));
         while done.load(Ordering::Relaxed) < 100 {

@@ -2,14 +2,22 @@
 
 use crate::DmuError;
 use crate::arc::{Arc as BlockCache, Key};
-use crate::prefetch::{Prefetch, Task};
-use crate::reading::{Reading, Turn};
+use crate::in_flight::{InFlight, Reader, Turn, Waiter};
+use crate::prefetch::{Prefetch, Streams, Task};
+use crate::sync::{Mutex, lock};
 use codec::crypt::DataKey;
 use format::blkptr::BLKPTR_SIZE;
 use format::{BlockId, BlockPtr, Endian, Level, ObjectId};
 use std::sync::{Arc, OnceLock};
 use zio::write::NewBlock;
 use zio::{AllocTx, Block, Priority, PriorityGuard, ReadPolicy, Zio, ZioError};
+
+/// Most bytes of blocks that a reader asks for in one batch.
+pub(crate) const BATCH_BYTES: u64 = 4 << 20;
+/// Most blocks of a batch.
+pub(crate) const BATCH_BLOCKS: u64 = 256;
+/// Bytes that one thread reads ahead in one batch.
+const AHEAD_BYTES: u64 = 1 << 20;
 
 /// Hears of data that could not be read, by whoever asked for it.
 pub trait Witness: Send + Sync {
@@ -24,7 +32,7 @@ pub struct Store {
     cache: BlockCache,
     capacity: OnceLock<u64>,
     env: OnceLock<zio::Env>,
-    reading: Reading,
+    in_flight: InFlight,
     prefetch: Prefetch,
     witness: OnceLock<Arc<dyn Witness>>,
 }
@@ -37,7 +45,7 @@ impl Store {
             cache: BlockCache::new(cache_bytes),
             capacity: OnceLock::new(),
             env: OnceLock::new(),
-            reading: Reading::new(),
+            in_flight: InFlight::new(),
             prefetch: Prefetch::default(),
             witness: OnceLock::new(),
         })
@@ -114,6 +122,9 @@ impl Store {
     }
 
     /// The contents of a block, from the cache or from the devices.
+    ///
+    /// # Errors
+    /// [`ZioError`] if the block cannot be read or opened.
     pub fn read(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
         let block = self.read_kept(bp, key)?;
         let size = usize::try_from(bp.lsize().0).unwrap_or(usize::MAX);
@@ -128,6 +139,9 @@ impl Store {
 
     /// The pointers of an indirect block, from the cache or from the devices. Those that are missing at its end were never
     /// written: they are [`BlockPtr::HOLE`].
+    ///
+    /// # Errors
+    /// [`ZioError`] if the block cannot be read or opened.
     pub fn pointers(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
         self.read_kept(bp, key)
     }
@@ -137,23 +151,101 @@ impl Store {
         if let Some(block) = self.cache.get(&id) {
             return Ok(block);
         }
-        match self.reading.enter(&id) {
-            Turn::Theirs(Some(block)) => {
-                self.cache.note_use(&id);
-                Ok(block)
-            }
-            Turn::Theirs(None) => self.read_device(bp, key),
-            Turn::Ours(mut ours) => {
+        match self.in_flight.enter(&id) {
+            Turn::Theirs(waiter) => self.wait_for(waiter, &id, bp, key),
+            Turn::Ours(reader) => {
                 let block = without_end(bp, self.read_device(bp, key)?);
                 self.cache.insert(id, block.clone());
-                ours.read(&block);
+                reader.finish(&block);
                 Ok(block)
             }
         }
     }
 
+    /// The block that another thread reads, or else one's own read of it.
+    fn wait_for(
+        &self,
+        waiter: Waiter,
+        id: &Key,
+        bp: &BlockPtr,
+        key: Option<&DataKey>,
+    ) -> Result<Block, ZioError> {
+        match waiter.wait() {
+            Some(block) => {
+                self.cache.note_use(id);
+                Ok(block)
+            }
+            None => self.read_device(bp, key),
+        }
+    }
+
+    /// The contents of data blocks, each with an error of its own, in the order of `bps`. What is neither in the cache
+    /// nor being read by another thread is read from the devices in one batch, which takes the memory of all its blocks.
+    pub fn read_many(&self, bps: &[BlockPtr], key: Option<&DataKey>) -> Vec<Result<Block, ZioError>> {
+        let mut results: Vec<Option<Result<Block, ZioError>>> = Vec::with_capacity(bps.len());
+        let mut readers = Vec::new();
+        let mut waiters = Vec::new();
+        for (at, bp) in bps.iter().enumerate() {
+            let Some(id) = Key::of(bp, key.is_some()) else {
+                results.push(Some(self.read_device(bp, key)));
+                continue;
+            };
+            let cached = self.cache.get(&id);
+            if cached.is_none() {
+                match self.in_flight.enter(&id) {
+                    Turn::Ours(reader) => readers.push((at, reader)),
+                    Turn::Theirs(waiter) => waiters.push((at, id, waiter)),
+                }
+            }
+            results.push(cached.map(Ok));
+        }
+        let mut set = |at: usize, result| {
+            if let Some(slot) = results.get_mut(at) {
+                *slot = Some(result);
+            }
+        };
+        self.read_batch(bps, readers, key, &mut |at, reader, read| {
+            if let Ok(block) = &read {
+                self.cache.insert(reader.key(), block.clone());
+                reader.finish(block);
+            }
+            set(at, read);
+        });
+        // Only now: no block of this batch is being read any more, so no other thread waits for this one.
+        for (at, id, waiter) in waiters {
+            if let Some(bp) = bps.get(at) {
+                set(at, self.wait_for(waiter, &id, bp, key));
+            }
+        }
+        bps.iter()
+            .zip(results)
+            .map(|(bp, result)| result.unwrap_or_else(|| self.read_device(bp, key)))
+            .collect()
+    }
+
+    /// Reads blocks of `bps`, by their positions, from the devices in one batch. `sink` takes each as soon as it is
+    /// opened, with the right to read it.
+    fn read_batch<'r>(
+        &self,
+        bps: &[BlockPtr],
+        readers: Vec<(usize, Reader<'r>)>,
+        key: Option<&DataKey>,
+        sink: &mut dyn FnMut(usize, Reader<'r>, Result<Block, ZioError>),
+    ) {
+        let wanted: Vec<BlockPtr> = readers.iter().filter_map(|(at, _)| bps.get(*at).copied()).collect();
+        let mut readers = readers.into_iter().zip(&wanted);
+        self.zio.read_each(&wanted, &ReadPolicy { key, every_copy: false }, &mut |read| {
+            if let Some(((at, reader), bp)) = readers.next() {
+                sink(at, reader, read.map(|block| without_end(bp, block)));
+            }
+        });
+    }
+
     /// The contents of a data block that nothing tells from others, by a pointer that may be old. `stands`, asked after the
-    /// devices were read: the block stands there still. `None`: it does not, and nobody gets what was read.
+    /// devices were read: the block stands there still. `None`: it does not, and what was read is given to no reader.
+    ///
+    /// # Errors
+    /// [`ZioError`] if the block cannot be read or opened.
     pub(crate) fn read_standing(
         &self,
         bp: &BlockPtr,
@@ -162,51 +254,68 @@ impl Store {
     ) -> Result<Option<Block>, ZioError> {
         let Some(id) = Key::of(bp, key.is_some()) else { return self.read_device(bp, key).map(Some) };
         if let Some(block) = self.cache.get(&id) {
-            // Whoever has put it there may have read it by an old pointer as well.
+            // The reader that has put it there may have read it by an old pointer as well.
             return Ok(stands().then_some(block));
         }
-        let turn = self.reading.enter(&id);
-        let block = match &turn {
-            Turn::Theirs(Some(block)) => block.clone(),
-            Turn::Theirs(None) | Turn::Ours(_) => self.read_device(bp, key)?,
-        };
-        if !stands() {
-            return Ok(None);
-        }
-        match turn {
-            Turn::Theirs(_) => self.cache.note_use(&id),
-            Turn::Ours(mut ours) => {
+        match self.in_flight.enter(&id) {
+            Turn::Theirs(waiter) => {
+                let block = match waiter.wait() {
+                    Some(block) => block,
+                    None => self.read_device(bp, key)?,
+                };
+                if !stands() {
+                    return Ok(None);
+                }
+                self.cache.note_use(&id);
+                Ok(Some(block))
+            }
+            Turn::Ours(reader) => {
+                let block = self.read_device(bp, key)?;
+                if !stands() {
+                    return Ok(None);
+                }
                 self.cache.insert(id, block.clone());
-                ours.read(&block);
+                reader.finish(&block);
+                Ok(Some(block))
             }
         }
-        Ok(Some(block))
     }
 
     fn read_device(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
         self.zio.read(bp, &ReadPolicy { key, every_copy: false })
     }
 
-    /// Brings a block into the cache before it is asked for, if it `stands` where it was read. What goes wrong is told to
-    /// whoever asks for it.
-    pub(crate) fn read_ahead(&self, bp: &BlockPtr, key: Option<&DataKey>, stands: &dyn Fn() -> bool) {
-        let Some(id) = Key::of(bp, key.is_some()) else { return };
-        if self.cache.has(&id) {
-            return;
-        }
+    /// Brings blocks into the cache before they are asked for, in one batch: those that are neither there nor being
+    /// read, and that `stands` accepts after they were read. What goes wrong is told to the reader that asks for it.
+    pub(crate) fn read_ahead(
+        &self,
+        bps: &[BlockPtr],
+        key: Option<&DataKey>,
+        stands: &dyn Fn(&BlockPtr) -> bool,
+    ) {
         let _ahead = PriorityGuard::begin(Priority::AsyncRead);
-        if let Turn::Ours(mut ours) = self.reading.enter(&id)
-            && !self.cache.has(&id)
-            && let Ok(block) = self.read_device(bp, key)
-            && stands()
-        {
-            let block = without_end(bp, block);
-            self.cache.insert_ahead(id, block.clone(), is_content(bp));
-            ours.read(&block);
+        let mut readers = Vec::new();
+        for (at, bp) in bps.iter().enumerate() {
+            if let Some(id) = Key::of(bp, key.is_some())
+                && !self.cache.has(&id)
+                && let Turn::Ours(reader) = self.in_flight.enter(&id)
+                // It may have come in between.
+                && !self.cache.has(&id)
+            {
+                readers.push((at, reader));
+            }
         }
+        self.read_batch(bps, readers, key, &mut |at, reader, read| {
+            if let (Some(bp), Ok(block)) = (bps.get(at), read)
+                && stands(bp)
+            {
+                self.cache.insert_ahead(reader.key(), block.clone(), is_content(bp));
+                reader.finish(&block);
+            }
+        });
     }
 
-    /// Starts the threads that read ahead; without them nothing is.
+    /// Allows read-ahead. Its threads start when they are needed, and end with the store at the latest.
     pub fn start_prefetch(&self) {
         self.prefetch.start();
     }
@@ -226,9 +335,48 @@ impl Store {
         self.prefetch.has_room()
     }
 
-    /// Has something read ahead by another thread, or not at all.
+    /// Has tasks done by the threads that read ahead; what does not fit into their queue is dropped.
     pub fn prefetch(&self, tasks: impl IntoIterator<Item = Box<dyn FnOnce() + Send>>) {
         self.prefetch.submit(tasks.into_iter().map(|task| task as Task));
+    }
+
+    /// Notes a read of an object in `streams`, and has other threads read the blocks that its readers are expected to
+    /// want next. `read_ahead` makes the task that reads some blocks.
+    pub(crate) fn follow(
+        &self,
+        streams: &Mutex<Streams>,
+        read: &RangeRead,
+        read_ahead: &dyn Fn(Vec<u64>) -> Task,
+    ) {
+        let (first, end) = read.blocks();
+        if read.max_block == 0 || first >= end {
+            return;
+        }
+        let Some(ahead) = lock(streams).note(first, end, read.block_size) else { return };
+        if self.can_prefetch() {
+            let blocks: Vec<u64> = ahead.blocks(read.max_block).collect();
+            let together = (AHEAD_BYTES / read.block_size).clamp(1, BATCH_BLOCKS) as usize;
+            self.prefetch.submit(blocks.chunks(together).map(|chunk| read_ahead(chunk.to_vec())));
+        }
+    }
+}
+
+/// A read of a range of an object.
+pub(crate) struct RangeRead {
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+    /// Bytes of a data block of the object.
+    pub(crate) block_size: u64,
+    /// The highest block number of the object.
+    pub(crate) max_block: u64,
+}
+
+impl RangeRead {
+    /// The first block, and one past the last.
+    fn blocks(&self) -> (u64, u64) {
+        let end = self.offset.saturating_add(self.len).div_ceil(self.block_size);
+        (self.offset / self.block_size, if self.len == 0 { 0 } else { end })
     }
 }
 

@@ -10,12 +10,13 @@
 //! - A walk ends, although a hostile tree may repeat itself: see [`LoopGuard`].
 
 use crate::objset::DnodeSlots;
+use crate::set_blocks::TreeShape;
 use crate::{DmuError, LoopGuard, ObjSet};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::{BlockId, BlockPtr, Level, ObjType, ObjectId, Txg};
 use std::fmt;
 use std::sync::Arc;
-use zio::{Block, ZioError};
+use zio::Block;
 
 /// The place of a block in a pool: what error logs and scrubs name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -292,22 +293,7 @@ impl Walk<'_> {
     }
 
     fn read(&self, object: ObjectId, dnode: &Dnode, level: Level, bp: &BlockPtr) -> Result<Block, DmuError> {
-        let objset = self.objset.number();
-        let size = if level.0 == 0 { dnode.data_block_size() } else { dnode.indirect_size() };
-        if bp.level() != level || bp.lsize().0 != size || bp.obj_type() != dnode.obj_type {
-            return Err(DmuError::Corrupt {
-                objset,
-                object,
-                why: "a block pointer that does not fit its place",
-            });
-        }
-        let (store, key) = (self.objset.store(), self.objset.key().key());
-        // Of pointers, those that were never written are not wanted.
-        let read = if level.0 == 0 { store.read(bp, key) } else { store.pointers(bp, key) };
-        read.map_err(|source| match source {
-            ZioError::Locked { .. } => DmuError::Locked { objset },
-            source => DmuError::Zio { objset, object, source },
-        })
+        self.objset.blocks().read(&TreeShape::of(object, dnode), bp, level)
     }
 
     fn indirect(

@@ -14,7 +14,7 @@
 use crate::interrupt;
 use crate::panics;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, lock};
 use format::Txg;
 use std::time::{Duration, Instant};
 use zio::{AllocTx, Tunable};
@@ -241,17 +241,17 @@ impl Txgs {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // Every critical section below leaves the state whole at each step.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// There is no thread that syncs: whoever has to wait for a txg calls `syncer` instead, which writes the
     /// open one. `None`: there is a thread.
     pub fn set_inline(&self, syncer: Option<Arc<dyn Fn() -> Result<(), TxError> + Send + Sync>>) {
-        *self.inline.lock().unwrap_or_else(PoisonError::into_inner) = syncer;
+        *lock(&self.inline) = syncer;
     }
 
     fn inline(&self) -> Option<Arc<Syncer>> {
-        self.inline.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.inline).clone()
     }
 
     /// Bytes of dirty buffers at which changes wait.

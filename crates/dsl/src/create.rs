@@ -408,13 +408,15 @@ pub(crate) fn create_clone_head(
 
 /// What a copied object set says of an intent log is the log of another head: it is taken out.
 pub(crate) fn forget_log(ctx: &TaskCtx<'_>, head: ObjectId) -> Result<(), DslError> {
-    let dataset = ctx.dsl()?.dataset_by_object(head)?;
+    let dsl = ctx.dsl()?;
+    let dataset = dsl.dataset_by_object(head)?;
     let bp = dataset.phys().bp;
     if !has_foreign_log(ctx, &bp)? {
         return Ok(());
     }
     let policy = policy_of(&dataset, ctx.features)?;
-    let set = open_set(ctx.mos, ctx.heads.txgs(), &bp, head, &policy)?;
+    let key = dsl.keyring().key_of(&dataset)?;
+    let set = open_set(ctx.mos, ctx.heads.txgs(), &bp, head, key, &policy)?;
     set.set_zil_header(ZilHeader::default(), ctx.tx);
     sync_set(ctx.m(), ctx.brt, head, &set)
 }

@@ -127,7 +127,8 @@ impl<'a> TaskCtx<'a> {
         head: ObjectId,
         change: impl FnOnce(&Arc<LiveSet>, &SyncTx) -> Result<R, DslError>,
     ) -> Result<R, DslError> {
-        let dataset = self.dsl()?.dataset_by_object(head)?;
+        let dsl = self.dsl()?;
+        let dataset = dsl.dataset_by_object(head)?;
         self.check_writable(head, dataset.name())?;
         self.heads.check_idle(head, dataset.name())?;
         check_changeable(&dataset, true)?;
@@ -135,7 +136,8 @@ impl<'a> TaskCtx<'a> {
             Some(open) => Arc::clone(&open.set),
             None => {
                 let policy = policy_of(&dataset, self.features)?;
-                open_set(self.mos, self.heads.txgs(), &dataset.phys().bp, head, &policy)?
+                let key = dsl.keyring().key_of(&dataset)?;
+                open_set(self.mos, self.heads.txgs(), &dataset.phys().bp, head, key, &policy)?
             }
         };
         let result = change(&set, self.tx)?;

@@ -13,7 +13,7 @@
 
 use crate::view::Pool;
 use dmu::{KeyState, ObjSet};
-use format::{ObjectId, Txg};
+use format::{BlockId, BlockPtr, ObjectId, Txg};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
 use vdev::sync::lock;
@@ -73,6 +73,16 @@ impl Leases {
         lock(&self.held).views.clear();
     }
 
+    /// The object set of a dataset (0: the pool's own) in the newest state that is on disk; `None` if there is none.
+    fn newest(&self, number: u64) -> Option<Arc<ObjSet>> {
+        let view = self.newest.get()?()?;
+        if number == 0 {
+            return Some(Arc::clone(view.mos()));
+        }
+        // Pointers need no key.
+        view.dsl().dataset_by_object(ObjectId(number)).ok()?.objset(KeyState::Locked).ok()
+    }
+
     /// Something that was freed is not used again because of a view, as of the last txg.
     pub(crate) fn is_holding_back(&self) -> bool {
         lock(&self.held).is_holding_back
@@ -90,13 +100,8 @@ impl dmu::Lease for Lease {
         !lock(&self.leases.held).views.contains(&self.view)
     }
 
-    fn newest(&self, number: u64) -> Option<Arc<ObjSet>> {
-        let view = self.leases.newest.get()?()?;
-        if number == 0 {
-            return Some(Arc::clone(view.mos()));
-        }
-        // Pointers need no key.
-        view.dsl().dataset_by_object(ObjectId(number)).ok()?.objset(KeyState::Locked).ok()
+    fn is_in_newest(&self, objset: u64, object: ObjectId, blkid: BlockId, bp: &BlockPtr) -> bool {
+        self.leases.newest(objset).is_some_and(|newest| newest.leads_to(object, blkid, bp))
     }
 }
 

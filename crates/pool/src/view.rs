@@ -163,6 +163,15 @@ impl Pool {
     }
 }
 
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Nothing is read any more once the pool is closed. A view has the store of the pool that it shows.
+        if self.lease.is_none() {
+            self.store().stop_prefetch();
+        }
+    }
+}
+
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Pool({} {} at txg {})", self.name(), self.guid(), self.txg())

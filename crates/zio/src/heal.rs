@@ -99,8 +99,12 @@ impl Zio {
         if how.every_copy {
             return tree.check_every_copy(at, verify);
         }
-        let Some(writer) = self.writer() else { return tree.read(at, verify) };
-        tree.read_perhaps_reused(at, verify, &|| writer.freed.may_have(at.vdev, at.offset, at.birth))
+        tree.read_perhaps_reused(at, verify, &|| self.may_be_reused(at))
+    }
+
+    /// Whether the space of this extent may belong to another block by now.
+    pub(crate) fn may_be_reused(&self, at: &Extent) -> bool {
+        self.writer().is_some_and(|writer| writer.freed.may_have(at.vdev, at.offset, at.birth))
     }
 
     /// Writes good bytes over the copies that were found bad, if the pool is writable and the block is

@@ -62,6 +62,8 @@ pub use write::{NewBlock, Quantum, WritePolicy};
 pub use vdev::Env;
 /// The vdevs of a pool, which tell the space that a block takes.
 pub use vdev::VdevTree;
+/// Locks that outlive a panic.
+pub use vdev::sync;
 /// A set of ranges of numbers.
 pub use vdev::tree::RangeSet;
 /// The purpose of requests, which the counters of devices tell apart.

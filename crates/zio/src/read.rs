@@ -1,4 +1,4 @@
-//! Reading one block.
+//! Reading blocks, one or many at once.
 
 use crate::outage::Outage;
 use crate::space::{Space, Writer};
@@ -7,11 +7,11 @@ use codec::checksum::{self, Salt};
 use codec::compress::decompress;
 use codec::crypt::{DataKey, block as crypt_block};
 use format::blkptr::Protection;
-use format::{BlockPtr, BpKind, CompressionId, Endian, Level, ObjType};
+use format::{BlockPtr, BpKind, CompressionId, Dva, Endian, Level, ObjType};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use vdev::VdevTree;
-use vdev::tree::{Extent, Fault, Read, VdevError};
+use vdev::tree::{BlockRead, Extent, Fault, Read, VdevError};
 
 /// How a block is to be read.
 #[derive(Clone, Copy, Default)]
@@ -114,15 +114,79 @@ impl Zio {
     }
 
     /// The contents of a block: verified, decrypted, decompressed. A hole reads as zeros.
+    ///
+    /// # Errors
+    /// [`ZioError`]: the pointer is damaged, no copy or reconstruction is right, or the block cannot be opened.
     pub fn read(&self, bp: &BlockPtr, how: &ReadPolicy<'_>) -> Result<Block, ZioError> {
+        self.read_after(bp, how, None)
+    }
+
+    /// The contents of blocks, results in the order of `bps`; each block has an error of its own. The first attempts
+    /// at all of them are under way at the same time; a block whose first attempt fails is then read like a single
+    /// one. The batch takes the memory of all its blocks, so the caller bounds it.
+    pub fn read_many(&self, bps: &[BlockPtr], how: &ReadPolicy<'_>) -> Vec<Result<Block, ZioError>> {
+        let mut blocks = Vec::with_capacity(bps.len());
+        self.read_each(bps, how, &mut |block| blocks.push(block));
+        blocks
+    }
+
+    /// As [`Zio::read_many`]; `sink` takes each result, in the order of `bps`, as soon as the block is opened.
+    pub fn read_each(
+        &self,
+        bps: &[BlockPtr],
+        how: &ReadPolicy<'_>,
+        sink: &mut dyn FnMut(Result<Block, ZioError>),
+    ) {
+        let attempts = self.attempt_many(bps, how);
+        bps.iter().zip(attempts).for_each(|(bp, attempt)| sink(self.read_after(bp, how, attempt)));
+    }
+
+    /// Reads a block. `attempt`: what a batch has read of it already.
+    fn read_after(
+        &self,
+        bp: &BlockPtr,
+        how: &ReadPolicy<'_>,
+        attempt: Option<Attempt>,
+    ) -> Result<Block, ZioError> {
         bp.validate().map_err(|source| ZioError::BadPointer { bp: *bp, source })?;
         let stored = match bp.kind() {
             BpKind::Hole => return Ok(Block::new(vec![0; bp.lsize().0 as usize], Endian::Little)),
             BpKind::Redacted => return Err(ZioError::Redacted { bp: *bp }),
             BpKind::Embedded => bp.embedded_payload().unwrap_or_default(),
-            BpKind::Normal | BpKind::Gang => self.check(bp, how).data?,
+            BpKind::Normal => self.normal(bp, how, &mut Vec::new(), attempt)?,
+            BpKind::Gang => self.check(bp, how).data?,
         };
         self.open(bp, stored, how.key)
+    }
+
+    /// Reads the first usable copy of each block of a batch that is neither a hole, embedded nor a gang; `None` for
+    /// the others.
+    fn attempt_many(&self, bps: &[BlockPtr], how: &ReadPolicy<'_>) -> Vec<Option<Attempt>> {
+        if bps.len() < 2 || how.every_copy {
+            return bps.iter().map(|_| None).collect();
+        }
+        let tree = self.tree();
+        let extents: Vec<Option<Extent>> = bps.iter().map(|bp| self.first_copy(&tree, bp)).collect();
+        let wanted = || bps.iter().zip(&extents).filter_map(|(bp, at)| Some((bp, (*at)?)));
+        let verifies: Vec<_> = wanted()
+            .map(|(bp, _)| move |data: &[u8]| checksum::verify(bp, data, self.salt()).unwrap_or(false))
+            .collect();
+        let reused: Vec<_> = wanted().map(|(_, at)| move || self.may_be_reused(&at)).collect();
+        let reads: Vec<BlockRead<'_>> = wanted()
+            .zip(verifies.iter().zip(&reused))
+            .map(|((_, at), (verify, is_reused))| BlockRead { at, verify, is_reused })
+            .collect();
+        let mut done = tree.read_many(&reads).into_iter();
+        extents.iter().map(|at| at.and_then(|at| Some(Attempt { at, read: done.next()? }))).collect()
+    }
+
+    /// The copy that a read of this block tries first; `None` if it cannot be read in a batch.
+    fn first_copy(&self, tree: &VdevTree, bp: &BlockPtr) -> Option<Extent> {
+        let is_usable = bp.validate().is_ok()
+            && bp.kind() == BpKind::Normal
+            && checksum::verify(bp, &[], self.salt()).is_ok();
+        let dva = bp.dvas().find(|dva| tree.check(dva, bp.psize()).is_ok());
+        dva.filter(|_| is_usable).map(|dva| extent_of(bp, &dva))
     }
 
     /// The stored bytes of a block (`psize` of them), verified but neither decrypted nor decompressed.
@@ -178,11 +242,22 @@ impl Zio {
             BpKind::Gang => return gang::read(self, bp, how, faults, depth),
             BpKind::Normal => {}
         }
+        self.normal(bp, how, faults, None)
+    }
+
+    /// The stored bytes of a block that is no gang. `attempt`: what a batch has read of it already.
+    fn normal(
+        &self,
+        bp: &BlockPtr,
+        how: &ReadPolicy<'_>,
+        faults: &mut Vec<Fault>,
+        mut attempt: Option<Attempt>,
+    ) -> Result<Vec<u8>, ZioError> {
         // An unusable checksum is the same for every copy, so it is found before any is read.
         checksum::verify(bp, &[], self.salt()).map_err(|source| ZioError::Checksum { bp: *bp, source })?;
         loop {
             let before = faults.len();
-            let error = match self.best_copy(bp, how, faults) {
+            let error = match self.best_copy(bp, how, faults, attempt.take()) {
                 Ok(data) => return Ok(data),
                 Err(source) => ZioError::Unreadable { bp: *bp, faults: faults.clone(), source },
             };
@@ -198,6 +273,7 @@ impl Zio {
         bp: &BlockPtr,
         how: &ReadPolicy<'_>,
         faults: &mut Vec<Fault>,
+        mut attempt: Option<Attempt>,
     ) -> Result<Vec<u8>, VdevError> {
         let verify = |data: &[u8]| checksum::verify(bp, data, self.salt()).unwrap_or(false);
         let tree = self.tree();
@@ -209,9 +285,10 @@ impl Zio {
                 last = error;
                 continue;
             }
-            let at =
-                Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() };
-            let Read { data, faults: more } = self.read_extent(&tree, &at, how, &verify);
+            let at = extent_of(bp, &dva);
+            let read = attempt.take_if(|attempt| attempt.at == at).map(|attempt| attempt.read);
+            let Read { data, faults: more } =
+                read.unwrap_or_else(|| self.read_extent(&tree, &at, how, &verify));
             faults.extend_from_slice(&more);
             bad.push((at, more));
             match data {
@@ -227,6 +304,17 @@ impl Zio {
         }
         best.ok_or(last)
     }
+}
+
+/// What a batch has read of a block: the first of its copies that could be asked for.
+struct Attempt {
+    at: Extent,
+    read: Read,
+}
+
+/// The place of one copy of a block.
+fn extent_of(bp: &BlockPtr, dva: &Dva) -> Extent {
+    Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() }
 }
 
 /// Decrypts what is encrypted and authenticates what is not, on the stored bytes.

@@ -16,7 +16,7 @@ use std::sync::RwLock;
 use vdev::VdevTree;
 pub use vdev::device::memory::MemoryDevice;
 pub use vdev::device::sim::{OpKind, SimDisk};
-pub use vdev::device::{Device, DeviceError};
+pub use vdev::device::{Device, DeviceError, ReadRequest, WriteRequest};
 use vdev::sync::{read, write};
 use vdev::tree::RangeSet;
 

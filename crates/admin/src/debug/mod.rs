@@ -18,7 +18,7 @@ pub use ::pool::dedup::DedupTable;
 pub use ::pool::space::{Class, VdevSpace};
 pub use ::pool::space_map::SpaceMap;
 pub use codec::compress::ZstdHeader;
-pub use dmu::log::read as zil;
+pub use dmu::log::walk as zil;
 pub use dmu::traverse::Bookmark;
 pub use dmu::zap::{Zap, ZapEntry, ZapKey, ZapStats};
 pub use dmu::{DmuError, KeyState, ObjSet, Object};

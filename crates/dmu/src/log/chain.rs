@@ -1,9 +1,10 @@
 //! Writing the chain of log blocks (docs/on-disk/24-zil.md, section 5).
 
 use super::pending::{Itx, Pending};
-use super::{IntentLog, Writer, lock};
+use super::{IntentLog, Writer};
 use crate::Tx;
 use crate::sync::atomic::Ordering;
+use crate::sync::lock;
 use codec::checksum::write_zil;
 use format::zil::{Body, CHAIN_SIZE, Chain, Record, WRITE_UNIT};
 use format::{BlockPtr, Checksum, Endian, Txg};

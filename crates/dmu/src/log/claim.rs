@@ -1,9 +1,11 @@
 //! Claiming the logs that a crash left, and giving up logs
 //! (docs/on-disk/24-zil.md, sections 6 and 8).
 
+use super::walk::{Step, walk_blocks};
 use crate::{LiveSet, SyncTx};
+use codec::crypt::DataKey;
 use format::objset::ZilHeader;
-use format::zil::{Body, Chain, RawRecord, block_objset, block_seq, records};
+use format::zil::{Body, RawRecord, block_objset, block_seq};
 use format::{BlockPtr, ObjectId, Txg};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -83,10 +85,11 @@ impl Limits {
     }
 }
 
-/// Walks the chain that `header` leads to, within what was claimed if it was.
+/// Walks the chain that `header` leads to, within what was claimed if it was. Of an encrypted log, only headers and
+/// pointers of records are readable.
 ///
 /// # Errors
-/// If a device fails. That a block is not there, or is not the chain's, is the ordinary end.
+/// [`ClaimError::Unreadable`] if a device fails. That a block is not there, or is not the chain's, is the ordinary end.
 pub fn walk_chain(
     zio: &Zio,
     dataset: u64,
@@ -94,37 +97,57 @@ pub fn walk_chain(
     on_block: OnBlock<'_>,
     on_record: OnRecord<'_>,
 ) -> Result<Claimed, ClaimError> {
+    let failed = |source| ClaimError::Unreadable { dataset, source };
+    walk_within(zio, None, header, on_block, on_record).map_err(failed)
+}
+
+/// Walks the log of a set as [`walk_chain`] does. Records are decrypted with the key of the set.
+///
+/// # Errors
+/// As of [`walk_chain`]; or if a block cannot be decrypted.
+pub(crate) fn walk_log(
+    set: &LiveSet,
+    header: &ZilHeader,
+    on_block: OnBlock<'_>,
+    on_record: OnRecord<'_>,
+) -> Result<Claimed, ClaimError> {
+    let failed = |source| ClaimError::Unreadable { dataset: set.number(), source };
+    walk_within(set.store().zio(), set.blocks().key(), header, on_block, on_record).map_err(failed)
+}
+
+fn walk_within(
+    zio: &Zio,
+    key: Option<&DataKey>,
+    header: &ZilHeader,
+    on_block: OnBlock<'_>,
+    on_record: OnRecord<'_>,
+) -> Result<Claimed, ZioError> {
     let is_claimed = header.claim_txg != Txg(0);
     let Limits { block: block_limit, record: record_limit } = Limits::of(header);
     let mut found = Claimed::default();
-    let mut bp = header.log;
-    while !bp.is_hole() {
-        if block_seq(&bp) > block_limit || !on_block(&bp) {
-            break;
-        }
-        found.blocks += 1;
-        found.block_seq = found.block_seq.max(block_seq(&bp));
-        found.newest = found.newest.max(bp.logical_birth());
-        if is_claimed && found.record_seq == record_limit && found.block_seq == block_limit {
-            break;
-        }
-        let read = zio.read_log_block(&bp, None);
-        let read = read.map_err(|source| ClaimError::Unreadable { dataset, source })?;
-        let Some((block, kind)) = read.zip(bp.checksum_kind().ok()) else { break };
-        let Ok((chain, range)) = Chain::decode(&block.bytes, kind) else { break };
-        if !chain.follows(&bp) {
-            break;
-        }
-        for record in records(block.bytes.get(range).unwrap_or(&[]), chain.order) {
-            let Ok(record) = record else { return Ok(found) };
-            if record.seq > record_limit || !on_record(&record) {
-                return Ok(found);
+    let mut visit = |step: Step<'_>| match step {
+        Step::Pointer(bp) => {
+            if block_seq(bp) > block_limit || !on_block(bp) {
+                return false;
             }
-            found.records += 1;
-            found.record_seq = found.record_seq.max(record.seq);
+            found.blocks += 1;
+            found.block_seq = found.block_seq.max(block_seq(bp));
+            found.newest = found.newest.max(bp.logical_birth());
+            !(is_claimed && found.record_seq == record_limit && found.block_seq == block_limit)
         }
-        bp = chain.next;
-    }
+        Step::Records(records) => {
+            for record in records {
+                let Ok(record) = record else { return false };
+                if record.seq > record_limit || !on_record(&record) {
+                    return false;
+                }
+                found.records += 1;
+                found.record_seq = found.record_seq.max(record.seq);
+            }
+            true
+        }
+    };
+    walk_blocks(zio, key, &header.log, &mut visit)?;
     Ok(found)
 }
 
@@ -139,11 +162,14 @@ fn check_head(set: &LiveSet, header: &ZilHeader) -> Result<(), ClaimError> {
 }
 
 /// Looks whether the log of a set can be claimed, changing nothing.
+///
+/// # Errors
+/// [`ClaimError`] if its head is nonsense, or a device that holds a part of it fails.
 pub fn check(set: &Arc<LiveSet>) -> Result<Claimed, ClaimError> {
     let header = set.zil_header();
     check_head(set, &header)?;
     let zio = set.store().zio();
-    walk_chain(zio, set.number(), &header, &mut |_| true, &mut |record| is_readable(zio, record))
+    walk_log(set, &header, &mut |_| true, &mut |record| is_readable(zio, record))
 }
 
 /// The data that a record points to is there.
@@ -175,6 +201,9 @@ fn counted(pointers: &[BlockPtr]) -> impl Iterator<Item = &BlockPtr> + Clone {
 /// Claims the log of a set: what it holds is allocated from here on. In the first transaction that is written after an
 /// import, before anything else allocates; `first` is the txg after the one that was found on disk. `clone` is told of
 /// cloned blocks, and adds a reference to each, which lasts until the log is freed.
+///
+/// # Errors
+/// [`ClaimError`] if its head is nonsense, or a device that holds a part of it fails.
 pub fn claim(
     set: &Arc<LiveSet>,
     first: Txg,
@@ -224,7 +253,7 @@ pub fn claim(
             Ok(_) => true,
             Err(_) => false,
         };
-        walk_chain(zio, set.number(), &header, &mut take, &mut on_record)?
+        walk_log(set, &header, &mut take, &mut on_record)?
     };
     for bp in &claimed_data {
         take(bp);
@@ -243,6 +272,9 @@ pub fn claim(
 
 /// Frees the log that the header of a set leads to, replayed or not, and clears the header. `clone` is
 /// told of cloned blocks, and drops the reference that the claim added.
+///
+/// # Errors
+/// [`ClaimError::Unreadable`] if a device that holds a part of it fails.
 pub fn destroy(
     set: &Arc<LiveSet>,
     tx: &dyn zio::AllocTx,
@@ -267,9 +299,8 @@ pub(crate) fn free_chain(
     let mut blocks = Vec::new();
     let mut data = Vec::new();
     let mut clones = Vec::new();
-    walk_chain(
-        zio,
-        set.number(),
+    walk_log(
+        set,
         &header,
         &mut |bp| {
             blocks.push(*bp);

@@ -27,7 +27,7 @@
 //! # Order of locks
 //! writer (one committer at a time) -> [`Tx`] -> chain -> pending records.
 
-pub mod read;
+pub mod walk;
 
 mod chain;
 mod claim;
@@ -41,7 +41,7 @@ pub use replay::{Apply, ReplayError, Replayed, apply_log, give_up, replay};
 use crate::interrupt;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, Thread};
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::{LiveSet, SyncTx, Tx, TxError, Txgs};
 use chain::ChainState;
 use format::objset::ZilHeader;
@@ -347,9 +347,4 @@ impl std::fmt::Debug for IntentLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "IntentLog({:?})", self.set)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole between any two statements; see the callers.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

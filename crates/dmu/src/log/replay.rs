@@ -1,9 +1,10 @@
 //! Replaying a claimed log (docs/on-disk/24-zil.md, section 7).
 
-use super::claim::{REPLAY_NEEDED, Unclaim, is_needed, walk_chain};
+use super::claim::{REPLAY_NEEDED, Unclaim, is_needed, walk_log};
 use super::{ClaimError, IntentLog};
 use crate::DmuError;
 use crate::sync::atomic::Ordering;
+use crate::sync::lock;
 use crate::{Tx, TxError};
 use format::units::MAX_BLOCK;
 use format::zil::{Body, Record};
@@ -37,15 +38,13 @@ pub struct Replayed {
 impl IntentLog {
     /// There is a log that an earlier opening of the pool has left.
     fn is_left(&self) -> bool {
-        self.set.zil_header() != format::objset::ZilHeader::default() && super::lock(&self.chain).is_foreign()
+        self.set.zil_header() != format::objset::ZilHeader::default() && lock(&self.chain).is_foreign()
     }
 
     /// Whether an import has claimed records in it that were not replayed yet.
     pub fn awaits_replay(&self) -> bool {
         let header = self.set.zil_header();
-        header.flags & REPLAY_NEEDED != 0
-            && header.claim_txg != Txg(0)
-            && super::lock(&self.chain).is_foreign()
+        header.flags & REPLAY_NEEDED != 0 && header.claim_txg != Txg(0) && lock(&self.chain).is_foreign()
     }
 }
 
@@ -130,7 +129,7 @@ pub fn apply_log<E: Display>(
                 }
             }
         };
-        walk_chain(set.store().zio(), set.number(), &header, &mut |_| true, &mut on_record)?;
+        walk_log(set, &header, &mut |_| true, &mut on_record)?;
     }
     match failed {
         Some(error) => Err(error.into()),
@@ -178,7 +177,8 @@ fn indirect_data(log: &IntentLog, record: &Record) -> Result<Option<Vec<u8>>, Zi
             Ok(Some(vec![0; length as usize]))
         }
         Body::Write { bp, data: None, .. } => {
-            let block = log.set.store().zio().read(bp, &ReadPolicy::default())?;
+            let policy = ReadPolicy { key: log.set.blocks().key(), ..ReadPolicy::default() };
+            let block = log.set.store().zio().read(bp, &policy)?;
             Ok(Some(block.bytes().to_vec()))
         }
         _ => Ok(None),
@@ -198,7 +198,7 @@ pub fn give_up(log: &IntentLog, unclaim: &mut dyn FnMut(&BlockPtr, Unclaim, &Tx)
     }
     let tx = log.txgs.begin()?;
     super::claim::free_chain(&log.set, &tx, &mut |bp, how| unclaim(bp, how, &tx))?;
-    super::lock(&log.chain).forget_head = Some(tx.txg());
+    lock(&log.chain).forget_head = Some(tx.txg());
     log.set.mark_root(tx.txg());
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! The state of one object in memory: its image as of the last sync, and what has changed since.
 
 use crate::prefetch::Streams;
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::zap::ZapState;
 use format::dnode::{CORE_SIZE, Dnode, FLAG_SPILL, SLOT_SIZE};
 use format::units::SECTOR_SHIFT;
@@ -301,8 +301,8 @@ pub(crate) struct Cell {
     inner: Mutex<Inner>,
     /// If it is a ZAP: the lock of its writers, and the index of a small one.
     pub(crate) zap: ZapState,
-    /// Who reads it in which order.
-    streams: Mutex<Streams>,
+    /// Streams of reads that are followed, for read-ahead.
+    pub(crate) streams: Mutex<Streams>,
 }
 
 impl Cell {
@@ -327,14 +327,8 @@ impl Cell {
         })
     }
 
-    pub(crate) fn streams(&self) -> MutexGuard<'_, Streams> {
-        // A guess that was interrupted is still a guess.
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic in between is a bug that a caller's test shows; the state is whole at each step.
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.inner)
     }
 }
 

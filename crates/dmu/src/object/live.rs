@@ -1,12 +1,15 @@
 //! A writable object: reading its newest state, and changing it.
 
 use crate::object::cell::{Cell, Inner, Known, Leaf, Overlay, POINTER_COST, Spill};
-use crate::object::is_proved;
+use crate::object::disk_tree::{BlockResult, DiskTree, read_range};
 use crate::objset::live::LiveSet;
+use crate::store::RangeRead;
 use crate::{DmuError, ObjSet, Object};
+use format::dnode::Dnode;
 use format::ids::SwapClass;
 use format::units::{MAX_BLOCK, SECTOR};
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId};
+use std::ops::Range;
 use std::sync::Arc;
 use zio::{AllocTx, Block};
 
@@ -28,6 +31,22 @@ pub struct Taken {
     pub is_unwritten: bool,
     /// Blocks that were changed since, before compression: about so many bytes will be written.
     pub dirty: u64,
+}
+
+/// Where the newest contents of a block are.
+enum Found {
+    /// In memory; `None`: it is a hole.
+    Block(Option<Block>),
+    /// On the devices.
+    At(BlockPtr),
+    /// Where the block is has to be asked again.
+    Unsure,
+}
+
+impl Found {
+    fn pointer(&self) -> Option<BlockPtr> {
+        if let Found::At(bp) = self { Some(*bp) } else { None }
+    }
 }
 
 /// A writable object. Cloning is cheap; all handles show and change one object.
@@ -184,7 +203,7 @@ impl LiveObject {
         };
         match (known, synced) {
             (Known::Data(bytes), _) => Ok(Some(Block::shared(bytes, Endian::Little))),
-            (Known::Pointer(_), Some(dnode)) => self.plain(dnode).spill_on_disk(),
+            (Known::Pointer(_), Some(dnode)) => self.tree(dnode).spill(),
             _ => Ok(None),
         }
     }
@@ -199,12 +218,15 @@ impl LiveObject {
         self.set.meter.add(tx.txg(), added as u64);
     }
 
-    /// Reads the tree as it is on disk.
-    fn plain(&self, dnode: Arc<format::dnode::Dnode>) -> Object {
-        Object::new(Arc::clone(&self.set.plain), self.id(), dnode)
+    /// The tree as of the last sync.
+    fn tree(&self, dnode: Arc<Dnode>) -> DiskTree {
+        DiskTree::new(Arc::clone(self.set.blocks()), self.id(), dnode)
     }
 
     /// A data block in its newest state; `None` for a hole.
+    ///
+    /// # Errors
+    /// [`DmuError`] if the block, or one above it, is damaged or cannot be read.
     pub fn block(&self, blkid: BlockId) -> Result<Option<Block>, DmuError> {
         let mut last = None;
         // What was read without a checksum that could tell whether it is that, and the pointer that led to it.
@@ -219,8 +241,8 @@ impl LiveObject {
                 (Known::Hole, _) | (Known::Unknown, None) => return Ok(None),
                 (Known::Pointer(bp), _) => Ok((!bp.is_hole()).then_some((None, bp))),
                 (Known::Unknown, Some(dnode)) => {
-                    let plain = self.plain(Arc::clone(dnode));
-                    plain.pointer_on_disk(blkid).map(|bp| bp.map(|bp| (Some(plain), bp)))
+                    let tree = self.tree(Arc::clone(dnode));
+                    tree.leaf(blkid).map(|bp| bp.map(|bp| (Some(tree), bp)))
                 }
             };
             let read = match found {
@@ -229,19 +251,19 @@ impl LiveObject {
                 Ok(Some((_, bp))) if unproved.as_ref().is_some_and(|(read, _)| *read == bp) => {
                     return Ok(unproved.map(|(_, block)| block));
                 }
-                Ok(Some((Some(plain), bp))) => plain.data_of(&bp).map(|block| (bp, block)),
+                Ok(Some((Some(tree), bp))) => tree.data(&bp).map(|block| (bp, block)),
                 Ok(Some((None, bp))) => self.read_pointer(&bp).map(|block| (bp, block)),
                 Err(error) => Err(error),
             };
             match read {
-                // Two txgs later the place may be somebody else's: ask where the block is now.
-                Ok(read) if !is_proved(&read.0, None) && self.is_written_since(synced.as_ref()) => {
+                // Two txgs later the place may be another block's: ask where the block is now.
+                Ok(read) if !self.is_proved(&read.0) && self.is_written_since(synced.as_ref()) => {
                     unproved = Some(read);
                 }
                 Ok((_, block)) => return Ok(Some(block)),
                 Err(error) if self.is_written_since(synced.as_ref()) => last = Some(error),
                 Err(error) => {
-                    self.set.store.tell(&error, blkid);
+                    self.set.store().tell(&error, blkid);
                     return Err(error);
                 }
             }
@@ -249,7 +271,7 @@ impl LiveObject {
         Err(last.unwrap_or(DmuError::NoObject { objset: self.set.number(), object: self.id() }))
     }
 
-    fn is_written_since(&self, synced: Option<&Arc<format::dnode::Dnode>>) -> bool {
+    fn is_written_since(&self, synced: Option<&Arc<Dnode>>) -> bool {
         match (&self.cell.lock().synced, synced) {
             (Some(now), Some(then)) => !Arc::ptr_eq(now, then),
             (None, None) => false,
@@ -257,69 +279,117 @@ impl LiveObject {
         }
     }
 
+    fn is_proved(&self, bp: &BlockPtr) -> bool {
+        self.set.blocks().is_proved(bp)
+    }
+
+    /// The block of a pointer that an overlay has.
     fn read_pointer(&self, bp: &BlockPtr) -> Result<Block, DmuError> {
-        self.set.store.read(bp, None).map_err(|source| DmuError::Zio {
-            objset: self.set.number(),
-            object: self.id(),
-            source,
-        })
+        let blocks = self.set.blocks();
+        blocks.store.read(bp, blocks.key()).map_err(|source| blocks.zio_error(self.id(), source))
     }
 
-    /// A range is about to be read: has others read what comes behind it, and the second and further blocks of it.
-    fn prefetch(&self, offset: u64, len: u64, size: u64) {
-        let (first, end) = (offset / size, offset.saturating_add(len).div_ceil(size));
-        let (max, is_on_disk) = {
-            let inner = self.cell.lock();
-            (inner.header.maxblkid, inner.synced.is_some())
-        };
-        if max == 0 || !is_on_disk || len == 0 {
-            return;
+    /// Data blocks in their newest state, in order, up to the first that cannot be read. What is on disk is read in one
+    /// batch; a block that was written meanwhile is read again by itself.
+    fn blocks(&self, blocks: Range<u64>) -> Vec<BlockResult> {
+        if let Some(only) = blocks.clone().next().filter(|only| only + 1 == blocks.end) {
+            return vec![self.block(BlockId(only))];
         }
-        let ahead = self.cell.streams().note(first, end, size);
-        let others = first + 1..end.min(max + 1);
-        if (ahead.is_none() && others.is_empty()) || !self.set.store.can_prefetch() {
-            return;
-        }
-        let others = others.chain(ahead.into_iter().flat_map(|ahead| ahead.blocks(max)));
-        self.set.store.prefetch(others.map(|blkid| {
-            let object = self.clone();
-            Box::new(move || object.read_ahead(BlockId(blkid))) as Box<dyn FnOnce() + Send>
-        }));
-    }
-
-    /// Brings a block into the cache, unless it is in memory.
-    pub fn read_ahead(&self, blkid: BlockId) {
         let (known, synced) = {
             let inner = self.cell.lock();
-            (inner.known(blkid.0), inner.synced.clone())
+            (blocks.clone().map(|blkid| inner.known(blkid)).collect::<Vec<_>>(), inner.synced.clone())
         };
-        match (known, synced) {
-            (Known::Pointer(bp), _) if !bp.is_hole() => self.set.store.read_ahead(&bp, None, &|| true),
-            (Known::Unknown, Some(dnode)) => self.plain(dnode).read_ahead(blkid),
-            _ => {}
+        let found = self.find(blocks.clone(), known, synced.clone());
+        let wanted: Vec<BlockPtr> = found.iter().filter_map(Found::pointer).collect();
+        let set = self.set.blocks();
+        let mut read = set.store.read_many(&wanted, set.key()).into_iter();
+        let is_written = self.is_written_since(synced.as_ref());
+        let mut results = Vec::with_capacity(found.len());
+        for (blkid, found) in blocks.map(BlockId).zip(found) {
+            let result = match found {
+                Found::Block(block) => Ok(block),
+                Found::At(bp) => match read.next() {
+                    Some(Ok(block)) if !is_written || self.is_proved(&bp) => Ok(Some(block)),
+                    Some(Err(source)) if !is_written => Err(set.zio_error(self.id(), source))
+                        .inspect_err(|error| set.store.tell(error, blkid)),
+                    _ => self.block(blkid),
+                },
+                Found::Unsure => self.block(blkid),
+            };
+            let is_end = result.is_err();
+            results.push(result);
+            if is_end {
+                break;
+            }
+        }
+        results
+    }
+
+    /// Where the newest contents of blocks are: in the overlays, or behind the pointers of the tree on disk.
+    fn find(&self, blocks: Range<u64>, known: Vec<Known>, synced: Option<Arc<Dnode>>) -> Vec<Found> {
+        let tree = synced.map(|dnode| self.tree(dnode));
+        let is_unknown = |known: &Known| matches!(known, Known::Unknown);
+        let unknown = blocks.zip(&known).filter(|(_, known)| is_unknown(known)).map(|(blkid, _)| blkid);
+        let leaves = tree.as_ref().map(|tree| tree.leaves(unknown).pointers);
+        let mut leaves = leaves.map(Vec::into_iter);
+        let check = |bp: BlockPtr| match &tree {
+            _ if bp.is_hole() => Found::Block(None),
+            Some(tree) if tree.is_leaf(&bp) => Found::At(bp),
+            _ => Found::Unsure,
+        };
+        let find = |known| match (known, &mut leaves) {
+            (Known::Data(bytes), _) => Found::Block(Some(Block::shared(bytes, Endian::Little))),
+            (Known::Pointer(bp), _) if !bp.is_hole() => Found::At(bp),
+            (Known::Pointer(_) | Known::Hole, _) | (Known::Unknown, None) => Found::Block(None),
+            // One whose pointer could not be read is asked for again, by itself.
+            (Known::Unknown, Some(leaves)) => leaves.next().map_or(Found::Unsure, check),
+        };
+        known.into_iter().map(find).collect()
+    }
+
+    /// Brings blocks into the cache, unless they are in memory.
+    pub fn read_ahead(&self, blocks: &[u64]) {
+        let (known, synced) = {
+            let inner = self.cell.lock();
+            (blocks.iter().map(|blkid| inner.known(*blkid)).collect::<Vec<_>>(), inner.synced.clone())
+        };
+        let set = self.set.blocks();
+        let mut unknown = Vec::with_capacity(blocks.len());
+        let mut assigned = Vec::new();
+        for (blkid, known) in blocks.iter().zip(known) {
+            match known {
+                Known::Pointer(bp) if !bp.is_hole() => assigned.push(bp),
+                Known::Unknown => unknown.push(*blkid),
+                _ => {}
+            }
+        }
+        if !assigned.is_empty() {
+            set.store.read_ahead(&assigned, set.key(), &|_| true);
+        }
+        if let Some(dnode) = synced.filter(|_| !unknown.is_empty()) {
+            self.tree(dnode).read_ahead(&unknown);
         }
     }
 
-    /// Fills `buf` with the bytes from `offset` on; holes and what lies beyond the end are zeros.
+    /// Fills `buf` with the bytes from `offset` on; holes and what lies beyond the end are zeros. Blocks are read many
+    /// at once, and reads in order are followed by read-ahead.
+    ///
+    /// # Errors
+    /// [`DmuError`] of the first block that is damaged or cannot be read.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DmuError> {
-        let size = self.block_size();
-        self.prefetch(offset, buf.len() as u64, size);
-        let (mut rest, mut at) = (buf, offset);
-        while !rest.is_empty() {
-            let within = (at % size) as usize;
-            let len = rest.len().min(size as usize - within);
-            let (part, after) = rest.split_at_mut(len);
-            match self.block(BlockId(at / size))? {
-                Some(block) => match block.bytes().get(within..within + len) {
-                    Some(bytes) => part.copy_from_slice(bytes),
-                    None => return Err(self.shape("a block changed its size while it was read")),
-                },
-                None => part.fill(0),
-            }
-            rest = after;
-            at = at.saturating_add(len as u64);
+        let (size, max_block, is_on_disk) = {
+            let inner = self.cell.lock();
+            (inner.header.block_size(), inner.header.maxblkid, inner.synced.is_some())
+        };
+        if is_on_disk {
+            let read = RangeRead { offset, len: buf.len() as u64, block_size: size, max_block };
+            self.set.store().follow(&self.cell.streams, &read, &|blocks| {
+                let object = self.clone();
+                Box::new(move || object.read_ahead(&blocks))
+            });
         }
-        Ok(())
+        let short = || self.shape("a block changed its size while it was read");
+        read_range(size, offset, buf, &|blocks| self.blocks(blocks), &short)
     }
 
     fn shape(&self, why: &'static str) -> DmuError {
@@ -338,7 +408,7 @@ impl LiveObject {
                 return Ok(None);
             }
             let on_disk = match &synced {
-                Some(dnode) => self.plain(Arc::clone(dnode)).next_on_disk(at, data)?,
+                Some(dnode) => self.tree(Arc::clone(dnode)).next(at, data)?,
                 None if data => None,
                 None => Some(at),
             };
@@ -502,7 +572,7 @@ impl LiveObject {
             (Known::Pointer(bp), _) => Ok(Some(bp)),
             (Known::Hole, _) | (Known::Unknown, None) => Ok(Some(BlockPtr::HOLE)),
             (Known::Unknown, Some(dnode)) if blkid > dnode.maxblkid => Ok(Some(BlockPtr::HOLE)),
-            (Known::Unknown, Some(dnode)) => self.plain(dnode).block_ptr(format::Level(0), blkid).map(Some),
+            (Known::Unknown, Some(dnode)) => self.tree(dnode).pointer(format::Level(0), blkid).map(Some),
         }
     }
 

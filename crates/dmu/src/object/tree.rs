@@ -8,18 +8,17 @@ use crate::DmuError;
 use crate::object::cell::{Header, Leaf, TreeTop};
 use crate::objset::live::LiveSet;
 use crate::objset::sync::Ledger;
+use crate::set_blocks::TreeShape;
 use format::blkptr::BLKPTR_SIZE;
-use format::{BlockPtr, BpKind, Endian, Level, ObjType, ObjectId};
+use format::{BlockPtr, BpKind, Endian, Level, ObjectId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// A block tree that is being changed.
 pub(crate) struct TreeEdit {
-    id: ObjectId,
-    obj_type: ObjType,
+    shape: TreeShape,
+    /// log2 of the pointers of an indirect block.
     epbs: u32,
-    /// Bytes of a data block.
-    data_size: u64,
     top: TreeTop,
     /// Indirect blocks that were changed and not written yet, by level and number.
     loaded: BTreeMap<(u8, u64), Vec<u8>>,
@@ -41,17 +40,14 @@ fn push(list: &mut Vec<BlockPtr>, bp: BlockPtr) {
 
 impl TreeEdit {
     pub(crate) fn new(id: ObjectId, header: &Header, top: TreeTop) -> TreeEdit {
-        TreeEdit {
-            id,
+        let epbs = u32::from(header.indblkshift) - BLKPTR_SIZE.trailing_zeros();
+        let shape = TreeShape {
+            object: id,
             obj_type: header.obj_type,
-            epbs: u32::from(header.indblkshift) - BLKPTR_SIZE.trailing_zeros(),
             data_size: header.block_size(),
-            top,
-            loaded: BTreeMap::new(),
-            killed: Vec::new(),
-            born: Vec::new(),
-            used: 0,
-        }
+            indirect_size: (BLKPTR_SIZE << epbs) as u64,
+        };
+        TreeEdit { shape, epbs, top, loaded: BTreeMap::new(), killed: Vec::new(), born: Vec::new(), used: 0 }
     }
 
     pub(crate) fn top(&self) -> &TreeTop {
@@ -59,7 +55,7 @@ impl TreeEdit {
     }
 
     fn indirect_size(&self) -> usize {
-        BLKPTR_SIZE << self.epbs
+        self.shape.indirect_size as usize
     }
 
     /// Tells the ledger of every block: first those that are new.
@@ -78,7 +74,7 @@ impl TreeEdit {
         if old == new || is_same_place(old, new) {
             return;
         }
-        let zio = set.store.zio();
+        let zio = set.store().zio();
         if !old.is_hole() {
             self.used -= zio.dsize(old) as i64;
             push(&mut self.killed, *old);
@@ -143,7 +139,7 @@ impl TreeEdit {
             let mut block = vec![0; self.indirect_size()];
             if bp.logical_birth().0 != 0 {
                 // What was punched here must not look as if it never was, once one child is written.
-                let size = if at.0 == 1 { self.data_size } else { self.indirect_size() as u64 };
+                let size = if at.0 == 1 { self.shape.data_size } else { self.indirect_size() as u64 };
                 let child = child_hole(&bp, at.0 - 1, size);
                 for i in 0..1 << self.epbs {
                     put(&mut block, i, &child);
@@ -151,7 +147,7 @@ impl TreeEdit {
             }
             block
         } else {
-            read_indirect(set, self.id, self.obj_type, &bp, at.0, self.indirect_size())?
+            read_indirect(set, &self.shape, &bp, at.0)?
         };
         self.loaded.insert(at, block);
         Ok(())
@@ -269,7 +265,7 @@ impl TreeEdit {
 
     fn kill_below(&mut self, set: &LiveSet, bp: &BlockPtr, level: u8) -> Result<(), DmuError> {
         if level > 0 && !bp.is_hole() {
-            let block = read_indirect(set, self.id, self.obj_type, bp, level, self.indirect_size())?;
+            let block = read_indirect(set, &self.shape, bp, level)?;
             for i in 0..1 << self.epbs {
                 self.kill(set, &get(&block, i), level - 1)?;
             }
@@ -320,22 +316,10 @@ fn put(block: &mut [u8], index: usize, bp: &BlockPtr) {
     }
 }
 
-/// An indirect block in the little order, checked against its place.
-fn read_indirect(
-    set: &LiveSet,
-    id: ObjectId,
-    obj_type: ObjType,
-    bp: &BlockPtr,
-    level: u8,
-    size: usize,
-) -> Result<Vec<u8>, DmuError> {
-    let objset = set.number();
-    let is_right = bp.level() == Level(level) && bp.obj_type() == obj_type && bp.lsize().0 == size as u64;
-    if !is_right {
-        return Err(DmuError::Corrupt { objset, object: id, why: "a pointer to a wrong indirect block" });
-    }
-    let read = set.store.pointers(bp, None);
-    let block = read.map_err(|source| DmuError::Zio { objset, object: id, source })?;
+/// An indirect block in the little order and at its full size, its pointer checked.
+fn read_indirect(set: &LiveSet, shape: &TreeShape, bp: &BlockPtr, level: u8) -> Result<Vec<u8>, DmuError> {
+    let size = shape.indirect_size as usize;
+    let block = set.blocks().read(shape, bp, Level(level))?;
     let mut bytes = Vec::with_capacity(size);
     bytes.extend_from_slice(block.bytes());
     if block.order() == Endian::Big {

@@ -1,12 +1,14 @@
 //! A writable object set.
 
 use crate::object::cell::{Cell, Header};
+use crate::object::disk_tree::DiskTree;
 use crate::objset::DnodeSlots;
 use crate::objset::numbers::Numbers;
+use crate::set_blocks::{KeyState, SetBlocks};
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use crate::sync::{Arc, Mutex, MutexGuard, RwLock, Weak, lock, read, write};
 use crate::{DirtyMeter, LiveObject, SetPolicy};
-use crate::{DmuError, ObjSet, Object, Store};
+use crate::{DmuError, ObjSet, Store};
 use format::dnode::{CORE_SIZE, Dnode, FLAG_USED_BYTES, SLOT_SIZE, SLOTS_PER_BLOCK};
 use format::objset::{ObjsetPhys, ObjsetType, ZilHeader};
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
@@ -117,13 +119,11 @@ pub(crate) struct Root {
 /// A writable object set: objects are made, changed and freed in transactions, and written by
 /// [`LiveSet::sync`].
 pub struct LiveSet {
-    pub(crate) store: Arc<Store>,
+    /// Reads blocks as they are on disk.
+    blocks: Arc<SetBlocks>,
     pub(crate) meter: Arc<DirtyMeter>,
-    number: u64,
     kind: ObjsetType,
     policy: RwLock<Arc<SetPolicy>>,
-    /// Reads trees as they are on disk.
-    pub(crate) plain: Arc<ObjSet>,
     root: RwLock<Arc<Root>>,
     /// Counts new roots: what was read of an older one may be out of date.
     generation: AtomicU64,
@@ -169,42 +169,42 @@ impl LiveSet {
             size: OBJSET_SIZE,
             order: Endian::Little,
         };
-        let set = LiveSet::new(store, meter, number, BlockPtr::HOLE, phys, policy);
+        let blocks = SetBlocks { store: Arc::clone(store), number, key: KeyState::None, lease: None };
+        let set = LiveSet::new(blocks, meter, BlockPtr::HOLE, phys, policy);
         set.mark_root(tx.txg());
         set
     }
 
-    /// The set with this root, for writing.
+    /// The set with this root, for writing. `key` opens its blocks.
     ///
     /// # Errors
-    /// If its root block cannot be read.
+    /// [`DmuError::Empty`] if the set was never written; otherwise why its root block cannot be read.
     pub fn open(
         store: &Arc<Store>,
         meter: &Arc<DirtyMeter>,
         root: &BlockPtr,
         number: u64,
+        key: KeyState,
         policy: SetPolicy,
     ) -> Result<Arc<LiveSet>, DmuError> {
-        let plain = ObjSet::open(store, root, number, crate::KeyState::None)?;
-        Ok(LiveSet::new(store, meter, number, *root, plain.phys().clone(), policy))
+        let blocks = SetBlocks { store: Arc::clone(store), number, key, lease: None };
+        let phys = blocks.read_root(root)?;
+        Ok(LiveSet::new(blocks, meter, *root, phys, policy))
     }
 
     fn new(
-        store: &Arc<Store>,
+        blocks: SetBlocks,
         meter: &Arc<DirtyMeter>,
-        number: u64,
         bp: BlockPtr,
         phys: ObjsetPhys,
         policy: SetPolicy,
     ) -> Arc<LiveSet> {
         let last_block = phys.meta_dnode.maxblkid.0;
         Arc::new(LiveSet {
-            store: Arc::clone(store),
+            blocks: Arc::new(blocks),
             meter: Arc::clone(meter),
-            number,
             kind: phys.kind,
             policy: RwLock::new(Arc::new(policy)),
-            plain: ObjSet::of_parts(store, bp, number, phys.clone(), None),
             table: Default::default(),
             fresh: Mutex::default(),
             numbers: Mutex::new(Numbers::new(last_block)),
@@ -222,7 +222,12 @@ impl LiveSet {
 
     /// The dataset's object in the MOS; 0 for the MOS.
     pub fn number(&self) -> u64 {
-        self.number
+        self.blocks.number
+    }
+
+    /// What its blocks are read with.
+    pub(crate) fn blocks(&self) -> &Arc<SetBlocks> {
+        &self.blocks
     }
 
     /// What it holds.
@@ -232,17 +237,17 @@ impl LiveSet {
 
     /// Where its blocks are.
     pub fn store(&self) -> &Arc<Store> {
-        &self.store
+        &self.blocks.store
     }
 
     /// How its blocks are written.
     pub fn policy(&self) -> Arc<SetPolicy> {
-        Arc::clone(&self.policy.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.policy))
     }
 
     /// Changes how its blocks are written, from the next sync on.
     pub fn set_policy(&self, policy: SetPolicy) {
-        *self.policy.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(policy);
+        *write(&self.policy) = Arc::new(policy);
     }
 
     /// The pointer to its root block as of the last sync.
@@ -256,11 +261,11 @@ impl LiveSet {
     }
 
     pub(crate) fn root(&self) -> Arc<Root> {
-        Arc::clone(&self.root.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.root))
     }
 
     pub(crate) fn set_root(&self, root: Root) {
-        *self.root.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(root);
+        *write(&self.root) = Arc::new(root);
         self.generation.fetch_add(1, Ordering::Release);
     }
 
@@ -341,8 +346,8 @@ impl LiveSet {
             return view;
         }
         let root = self.root();
-        let view =
-            ObjSet::of_parts(&self.store, root.bp, self.number, root.phys.clone(), Some(Arc::clone(self)));
+        let live = Some(Arc::clone(self));
+        let view = ObjSet::of_blocks(Arc::clone(&self.blocks), root.bp, root.phys.clone(), live);
         *cached = Arc::downgrade(&view);
         view
     }
@@ -364,7 +369,7 @@ impl LiveSet {
     }
 
     fn no_object(&self, id: ObjectId) -> DmuError {
-        DmuError::NoObject { objset: self.number, object: id }
+        DmuError::NoObject { objset: self.number(), object: id }
     }
 
     fn cell(&self, id: ObjectId) -> Result<Arc<Cell>, DmuError> {
@@ -398,14 +403,16 @@ impl LiveSet {
             return Ok(None);
         };
         let decoded = Dnode::decode(bytes, block.order());
-        let dnode = decoded.map_err(|source| DmuError::Decode { objset: self.number, object: id, source })?;
+        let dnode =
+            decoded.map_err(|source| DmuError::Decode { objset: self.number(), object: id, source })?;
         // What is kept of it, and changed, and written, is in the little order.
-        let foreign = DmuError::ForeignOrder { objset: self.number, object: id };
+        let foreign = DmuError::ForeignOrder { objset: self.number(), object: id };
         dnode.map(|dnode| dnode.into_little().ok_or(foreign)).transpose()
     }
 
     pub(crate) fn dnode_block(&self, root: &Root, block: u64) -> Result<Option<zio::Block>, DmuError> {
-        Object::new(Arc::clone(&self.plain), ObjectId(0), Arc::clone(&root.meta)).block(BlockId(block))
+        let tree = DiskTree::new(Arc::clone(&self.blocks), ObjectId(0), Arc::clone(&root.meta));
+        tree.block(BlockId(block)).inspect_err(|error| self.store().tell(error, BlockId(block)))
     }
 
     /// Makes an object. Its number is not that of an object freed in a txg that is not on disk yet.
@@ -431,7 +438,7 @@ impl LiveSet {
         let taken = is_number
             && lock(&self.numbers).take_this(id, slots, tx.txg(), &mut |block| self.used_slots(block))?;
         if !taken {
-            return Err(DmuError::ObjectExists { objset: self.number, object: id });
+            return Err(DmuError::ObjectExists { objset: self.number(), object: id });
         }
         Ok(self.add(id, new, tx))
     }
@@ -494,7 +501,7 @@ impl LiveSet {
         let mut at = from;
         loop {
             let root = self.root();
-            let on_disk = ObjSet::of_parts(&self.store, root.bp, self.number, root.phys.clone(), None)
+            let on_disk = ObjSet::of_blocks(Arc::clone(&self.blocks), root.bp, root.phys.clone(), None)
                 .next_object(at)?
                 .map(|object| object.id());
             let fresh = lock(&self.fresh).range(at.0..).next().copied().map(ObjectId);
@@ -534,13 +541,8 @@ impl LiveSet {
 
 impl std::fmt::Debug for LiveSet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "LiveSet({:?} {})", self.kind, self.number)
+        write!(f, "LiveSet({:?} {})", self.kind, self.number())
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these guard is whole between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn empty_dnode(obj_type: ObjType, block_size: u64, nlevels: u8) -> Dnode {

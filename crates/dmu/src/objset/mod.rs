@@ -8,54 +8,18 @@ pub(crate) mod sync;
 
 use crate::LiveSet;
 use crate::loop_guard::Memory;
-use crate::sync::{Arc, Mutex, PoisonError};
+use crate::set_blocks::{KeyState, Lease, SetBlocks};
+use crate::sync::{Arc, Mutex, lock};
 use crate::{DmuError, Object, Store};
-use codec::crypt::{DataKey, block as crypt_block};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::objset::{FLAG_USERACCOUNTING_COMPLETE, ObjsetPhys, ObjsetType};
-use format::{BlockId, BlockPtr, Level, ObjType, ObjectId};
-use zio::ZioError;
-
-/// What is known about the key of an object set.
-#[derive(Clone, Default)]
-pub enum KeyState {
-    /// Not encrypted.
-    #[default]
-    None,
-    /// Encrypted, and the key is not loaded: what is only authenticated can be read, unchecked.
-    Locked,
-    /// Encrypted, with its key.
-    Key(Arc<DataKey>),
-}
-
-impl KeyState {
-    /// The key, if there is one.
-    pub fn key(&self) -> Option<&DataKey> {
-        match self {
-            KeyState::Key(key) => Some(key),
-            KeyState::None | KeyState::Locked => None,
-        }
-    }
-}
-
-/// A state of a pool that others change, for as long as somebody reads it.
-pub trait Lease: Send + Sync {
-    /// What was freed since that state may have been overwritten by now.
-    fn has_lapsed(&self) -> bool;
-
-    /// The object set of this dataset (0: the pool's own) in the newest state that is on disk; `None` if there is none.
-    fn newest(&self, number: u64) -> Option<Arc<ObjSet>>;
-}
+use format::objset::{ObjsetPhys, ObjsetType};
+use format::{BlockId, BlockPtr, Level, ObjectId};
 
 /// An open object set.
 pub struct ObjSet {
-    store: Arc<Store>,
-    /// It shows a state of a pool that others change. Held as long as anybody reads it.
-    lease: Option<Arc<dyn Lease>>,
+    blocks: Arc<SetBlocks>,
     root: BlockPtr,
-    number: u64,
     phys: ObjsetPhys,
-    key: KeyState,
     /// Blocks of dnodes that [`ObjSet::next_object`] has met.
     met: Mutex<Memory>,
     /// The writable set that this shows in its newest state.
@@ -88,42 +52,9 @@ impl ObjSet {
         number: u64,
         key: KeyState,
     ) -> Result<Arc<ObjSet>, DmuError> {
-        if root.is_hole() {
-            return Err(DmuError::Empty { objset: number });
-        }
-        let at_root = |source| DmuError::Zio { objset: number, object: ObjectId(0), source };
-        if root.obj_type() != ObjType::OBJSET {
-            return Err(DmuError::Corrupt {
-                objset: number,
-                object: ObjectId(0),
-                why: "the root is not an object set",
-            });
-        }
-        let block = store.read(root, key.key()).map_err(at_root)?;
-        let phys = ObjsetPhys::decode(block.bytes(), block.order()).map_err(|source| DmuError::Decode {
-            objset: number,
-            object: ObjectId(0),
-            source,
-        })?;
-        if let (Some(key), true) = (key.key(), root.uses_crypt()) {
-            let (portable, local) = crypt_block::objset_macs(key, block.bytes(), block.order())
-                .map_err(|source| at_root(ZioError::Crypt { bp: *root, source }))?;
-            let local_applies = phys.flags & FLAG_USERACCOUNTING_COMPLETE != 0 && phys.local_mac != [0; 32];
-            if portable != phys.portable_mac || (local_applies && local != phys.local_mac) {
-                let source = codec::crypt::CryptError::Authentication;
-                return Err(at_root(ZioError::Crypt { bp: *root, source }));
-            }
-        }
-        Ok(Arc::new(ObjSet {
-            store: Arc::clone(store),
-            lease,
-            root: *root,
-            number,
-            phys,
-            key,
-            met: Mutex::default(),
-            live: None,
-        }))
+        let blocks = SetBlocks { store: Arc::clone(store), number, key, lease };
+        let phys = blocks.read_root(root)?;
+        Ok(ObjSet::of_blocks(Arc::new(blocks), *root, phys, None))
     }
 
     /// Another object set of the same state of the same pool.
@@ -131,20 +62,31 @@ impl ObjSet {
     /// # Errors
     /// As of [`ObjSet::open`].
     pub fn open_other(&self, root: &BlockPtr, number: u64, key: KeyState) -> Result<Arc<ObjSet>, DmuError> {
-        ObjSet::open_leased(&self.store, self.lease.clone(), root, number, key)
+        ObjSet::open_leased(self.store(), self.blocks.lease.clone(), root, number, key)
     }
 
     /// A set whose root block is known. With `live`, objects are read in their newest state.
-    pub(crate) fn of_parts(
-        store: &Arc<Store>,
+    pub(crate) fn of_blocks(
+        blocks: Arc<SetBlocks>,
         root: BlockPtr,
-        number: u64,
         phys: ObjsetPhys,
         live: Option<Arc<LiveSet>>,
     ) -> Arc<ObjSet> {
-        let store = Arc::clone(store);
-        let (lease, key) = (None, KeyState::None);
-        Arc::new(ObjSet { store, lease, root, number, phys, key, met: Mutex::default(), live })
+        Arc::new(ObjSet { blocks, root, phys, met: Mutex::default(), live })
+    }
+
+    /// What its blocks are read with.
+    pub(crate) fn blocks(&self) -> &Arc<SetBlocks> {
+        &self.blocks
+    }
+
+    /// Whether the tree of an object on disk leads to `bp` from its data block `blkid`. False also if that cannot be
+    /// read.
+    pub fn leads_to(self: &Arc<Self>, object: ObjectId, blkid: BlockId, bp: &BlockPtr) -> bool {
+        self.object(object).is_ok_and(|object| {
+            object.dnode().maxblkid >= blkid
+                && object.block_ptr(Level(0), blkid).is_ok_and(|now| !now.is_hole() && now == *bp)
+        })
     }
 
     /// The writable set that this shows, if it shows one.
@@ -164,17 +106,12 @@ impl ObjSet {
 
     /// The dataset's object in the pool's own set; 0 for that set.
     pub fn number(&self) -> u64 {
-        self.number
+        self.blocks.number
     }
 
     /// Where its blocks come from.
     pub fn store(&self) -> &Arc<Store> {
-        &self.store
-    }
-
-    /// What keeps the state of the pool that it shows, if others change that pool.
-    pub(crate) fn lease(&self) -> Option<&Arc<dyn Lease>> {
-        self.lease.as_ref()
+        &self.blocks.store
     }
 
     /// The pointer to its root block.
@@ -184,12 +121,12 @@ impl ObjSet {
 
     /// The state of its key.
     pub fn key(&self) -> &KeyState {
-        &self.key
+        &self.blocks.key
     }
 
     /// Is encrypted, and cannot be read beyond what is only authenticated.
     pub fn is_locked(&self) -> bool {
-        matches!(self.key, KeyState::Locked)
+        matches!(self.key(), KeyState::Locked)
     }
 
     /// The object whose data are the dnodes.
@@ -205,7 +142,7 @@ impl ObjSet {
         if let Some(live) = &self.live {
             return Ok(live.object(id)?.read_through(Arc::clone(self)));
         }
-        let none = DmuError::NoObject { objset: self.number, object: id };
+        let none = DmuError::NoObject { objset: self.number(), object: id };
         if let Some(dnode) = self.phys.accounting_dnode(id) {
             return Ok(Object::new(Arc::clone(self), id, Arc::new(dnode.clone())));
         }
@@ -242,7 +179,7 @@ impl ObjSet {
             // Where a walk goes on in a block it has been there already.
             if blkid > from.0 / per_block {
                 let bp = meta.block_ptr(Level(0), BlockId(blkid))?;
-                let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut met = lock(&self.met);
                 if !met.note(&bp, blkid) {
                     return Err(meta.corrupt("its tree repeats itself"));
                 }
@@ -269,11 +206,7 @@ impl ObjSet {
     }
 
     fn decode(&self, id: ObjectId, bytes: &[u8], block: &zio::Block) -> Result<Option<Dnode>, DmuError> {
-        Dnode::decode(bytes, block.order()).map_err(|source| DmuError::Decode {
-            objset: self.number,
-            object: id,
-            source,
-        })
+        Dnode::decode(bytes, block.order()).map_err(|source| self.blocks.decode_error(id, source))
     }
 }
 

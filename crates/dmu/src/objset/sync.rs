@@ -283,7 +283,7 @@ impl SetSync<'_> {
 
     /// Writes a batch, and puts the pointers where they belong.
     fn flush(&self, jobs: &mut [Job], batch: &mut Batch) -> Result<(), DmuError> {
-        let written = self.set.store.write_many(&batch.blocks, self.tx);
+        let written = self.set.store().write_many(&batch.blocks, self.tx);
         for ((at, place), result) in batch.places.iter().zip(written) {
             let job = &mut jobs[*at];
             let bp = result.map_err(|source| DmuError::Zio {
@@ -360,7 +360,7 @@ impl SetSync<'_> {
         let fill = phys.meta_dnode.blkptrs.iter().map(BlockPtr::fill).sum();
         let block =
             self.new_block(Arc::new(phys.encode()), self.policy.of_root(self.tx.pass()), old.bp, fill);
-        let bp = self.set.store.write_many(std::slice::from_ref(&block), self.tx).remove(0);
+        let bp = self.set.store().write_many(std::slice::from_ref(&block), self.tx).remove(0);
         let bp =
             bp.map_err(|source| DmuError::Zio { objset: self.set.number(), object: ObjectId(0), source })?;
         meta[0].edit.replaced(self.set, &old.bp, &bp);
@@ -522,7 +522,7 @@ mod tests {
         fn killed(&mut self, bp: &BlockPtr) {
             if !bp.is_embedded() {
                 assert!(self.live.remove(&place(bp)), "a block that is not there");
-                self.set.store.zio().free(bp, self.tx).expect("it was allocated");
+                self.set.store().zio().free(bp, self.tx).expect("it was allocated");
             }
         }
     }

@@ -4,7 +4,7 @@ use super::micro_index::micro_hash;
 use super::write::{MICRO_STEP, Mode, NewValue, ZapBlocksMut, ZapMut, put_empty_fat};
 use super::{Matcher, MicroIndex, ZapBlocks, ZapEntry, micro_entry, prepare};
 use crate::DmuError;
-use crate::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, lock};
 use format::zap::{
     FatHeader, Leaf, MICRO_NAME_MAX, MicroEntry, MicroZap, NewEntry, ZapBlockKind, clear_micro_entry,
     hash_name, set_micro_entry, set_micro_value,
@@ -182,7 +182,7 @@ struct Draft(Mutex<BTreeMap<u64, Arc<Vec<u8>>>>);
 
 impl Draft {
     fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Vec<u8>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     fn into_blocks(self) -> impl Iterator<Item = (u64, Vec<u8>)> {

@@ -3,7 +3,7 @@
 #![allow(missing_docs)]
 
 use cenote_dmu::log::{IntentLog, LogData, Pending, Unclaim, check, claim, destroy, replay, walk_chain};
-use cenote_dmu::{DmuError, Store};
+use cenote_dmu::{DmuError, KeyState, Store};
 use cenote_dmu::{
     Ledger, Limits, LiveObject, LiveSet, NewObject, SetPolicy, SyncTx, Tx, TxError, Txgs, Work,
 };
@@ -85,8 +85,8 @@ impl World {
     fn after_crash(&self) -> World {
         let synced = self.txgs.synced_txg();
         let txgs = Txgs::new(synced, Limits::default());
-        let set = LiveSet::open(&self.store, txgs.meter(), &self.set.root_bp(), 7, SetPolicy::dataset())
-            .expect("opened");
+        let (root, policy) = (self.set.root_bp(), SetPolicy::dataset());
+        let set = LiveSet::open(&self.store, txgs.meter(), &root, 7, KeyState::None, policy).expect("opened");
         let log = IntentLog::new(&set, &txgs);
         World { store: Arc::clone(&self.store), txgs, set, log }
     }

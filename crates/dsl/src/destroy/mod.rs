@@ -440,8 +440,9 @@ pub(crate) fn free_log(ctx: &TaskCtx<'_>, phys: &DatasetPhys, head: ObjectId) ->
     if phys.bp.is_hole() || phys.bp.accounting_birth() <= phys.prev_snap_txg {
         return Ok(());
     }
-    let set =
-        LiveSet::open(ctx.mos.store(), ctx.heads.txgs().meter(), &phys.bp, head.0, SetPolicy::dataset())?;
+    let (meter, policy) = (ctx.heads.txgs().meter(), SetPolicy::dataset());
+    // The pointers of a log are not encrypted.
+    let set = LiveSet::open(ctx.mos.store(), meter, &phys.bp, head.0, KeyState::Locked, policy)?;
     let freed = dmu::log::destroy(&set, ctx.tx, &mut |bp, how| ctx.brt.drop_claim(bp, how, ctx.txg()));
     if let Err(error) = freed {
         // Its space is lost, which is better than a dataset that can never be destroyed.

@@ -9,7 +9,7 @@ use crate::locks::{lock, read};
 use crate::prop;
 use crate::prop::stored::own_number;
 use dmu::log::{IntentLog, LogBias};
-use dmu::{LiveObject, LiveSet, SetPolicy, Tx, Txgs};
+use dmu::{KeyState, LiveObject, LiveSet, SetPolicy, Tx, Txgs};
 use format::dsl::{DatasetPhys, DirPhys};
 use format::objset::ObjsetType;
 use format::{BlockPtr, Endian, ObjectId, Txg};
@@ -307,9 +307,10 @@ pub(crate) fn open_set(
     txgs: &Arc<Txgs>,
     bp: &BlockPtr,
     id: ObjectId,
+    key: KeyState,
     policy: &SetPolicy,
 ) -> Result<Arc<LiveSet>, DslError> {
-    let set = LiveSet::open(mos.store(), txgs.meter(), bp, id.0, policy.clone())?;
+    let set = LiveSet::open(mos.store(), txgs.meter(), bp, id.0, key, policy.clone())?;
     set.set_policy(with_accounting_of(policy, &set));
     Ok(set)
 }

@@ -206,12 +206,14 @@ impl Heads {
         if let Some(head) = open.get(&id) {
             return Ok(Arc::clone(head));
         }
-        let dataset = self.dsl().dataset_by_object(id)?;
+        let dsl = self.dsl();
+        let dataset = dsl.dataset_by_object(id)?;
         check_changeable(&dataset, may_be_partial)?;
         let policies = self.policies.load(Ordering::Acquire);
         let policy = policy_of(&dataset, &self.features)?;
         let bp = dataset.phys().bp;
-        let set = open_set(&self.mos, &self.txgs, &bp, id, &policy)?;
+        let key = dsl.keyring().key_of(&dataset)?;
+        let set = open_set(&self.mos, &self.txgs, &bp, id, key, &policy)?;
         let head = Arc::new(Head {
             log: IntentLog::new(&set, &self.txgs),
             set,

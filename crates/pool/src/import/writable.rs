@@ -28,8 +28,7 @@ use crate::status::FailMode;
 use crate::view::Pool;
 use crate::{assemble, missing};
 use crate::{claim, diagnosis, resume_unfinished as leftovers, scan, vdev_zaps};
-use dmu::Store;
-use dmu::{Limits, LiveSet, Txgs};
+use dmu::{KeyState, Limits, LiveSet, Store, Txgs};
 use dsl::brt::Brt;
 use dsl::{FeatureCounts, Heads, mos_policy};
 use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
@@ -403,7 +402,7 @@ fn assemble(
     store.set_env(env.clone());
     let txgs = Txgs::new(newest, opts.limits);
     let features = FeatureCounts::load(pool.mos())?;
-    let mos = LiveSet::open(&store, txgs.meter(), &uberblock.root, 0, mos_policy(&features))?;
+    let mos = LiveSet::open(&store, txgs.meter(), &uberblock.root, 0, KeyState::None, mos_policy(&features))?;
     let spaces = pool.vdev_spaces()?;
     let space = SpaceBook::load(&mos, pool, &spaces)?;
     let source = Arc::clone(&space) as Arc<dyn zio::alloc::SpaceSource>;

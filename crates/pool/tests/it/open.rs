@@ -7,7 +7,7 @@ use dmu::KeyState;
 use dsl::DslError;
 use dsl::keys::{KeyError, KeyStatus};
 use format::config::PoolState;
-use format::{DeviceOffset, Txg};
+use format::{BlockId, BlockPtr, DeviceOffset, Level, ObjectId, Txg};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use testkit::Fixture;
@@ -15,6 +15,7 @@ use vdev::Device;
 use vdev::device::overlay::OverlayDevice;
 use vdev::scan::{Found, Search};
 use vdev::tree::VdevState;
+use zio::{ReadPolicy, ZioError};
 
 fn defaults() -> OpenOptions {
     OpenOptions::default()
@@ -278,6 +279,44 @@ fn keys_are_checked_before_they_count() {
     }
     keyring.unload(&root).unwrap();
     assert!(matches!(keyring.key_of(&child).unwrap(), KeyState::Locked));
+}
+
+#[test]
+fn encrypted_blocks_are_the_same_in_a_batch() {
+    let pool = open(&Fixture::open("encryption"));
+    assert!(load_keys(&pool) > 5);
+    let mut encrypted = 0;
+    for dir in pool.dsl().dirs().unwrap() {
+        let set = dir.head().unwrap().unwrap().open_objset().unwrap();
+        let policy = ReadPolicy { key: set.key().key(), ..ReadPolicy::default() };
+        let mut next = set.next_object(ObjectId(1)).unwrap().filter(|_| policy.key.is_some());
+        while let Some(object) = next {
+            next = set.next_object(ObjectId(object.id().0 + 1)).unwrap();
+            let blocks = object.dnode().maxblkid.0 + 1;
+            if blocks == 1 || blocks > 256 || !object.dnode().obj_type.is_encrypted() {
+                continue;
+            }
+            let pointers = (0..blocks).map(|blkid| object.block_ptr(Level(0), BlockId(blkid)).unwrap());
+            let bps: Vec<BlockPtr> = pointers.filter(BlockPtr::uses_crypt).collect();
+            encrypted += bps.len();
+            let zio = pool.store().zio();
+            for (bp, read) in bps.iter().zip(zio.read_many(&bps, &policy)) {
+                assert!(read.unwrap().bytes() == zio.read(bp, &policy).unwrap().bytes(), "{bp}");
+            }
+            let locked = zio.read_many(&bps, &ReadPolicy::default());
+            assert!(locked.iter().all(|read| matches!(read, Err(ZioError::Locked { .. }))));
+            // And so does the object, through the cache.
+            let mut whole = vec![0; object.logical_end() as usize];
+            object.read_at(0, &mut whole).unwrap();
+            for (blkid, bytes) in (0..).zip(whole.chunks(object.block_size() as usize)) {
+                match object.block(BlockId(blkid)).unwrap() {
+                    Some(block) => assert!(block.bytes() == bytes, "block {blkid} of {}", object.id()),
+                    None => assert!(bytes.iter().all(|byte| *byte == 0)),
+                }
+            }
+        }
+    }
+    assert!(encrypted > 10, "{encrypted} blocks");
 }
 
 #[test]

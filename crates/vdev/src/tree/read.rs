@@ -21,6 +21,9 @@ pub struct BlockRead<'a> {
     pub at: Extent,
     /// The caller's check of a candidate: whether its bytes are right.
     pub verify: &'a dyn Fn(&[u8]) -> bool,
+    /// Tells whether the space may belong to another block by now. Wrong bytes are no fault of a leaf then, and are
+    /// neither counted nor reported. Called only where there are some.
+    pub is_reused: &'a dyn Fn() -> bool,
 }
 
 /// The first attempt at a block.
@@ -68,7 +71,7 @@ impl VdevTree {
                 }
                 Attempt::Alone => self.read_extent(&read.at, how, 0),
             };
-            self.report(outcome, &read.at, |_| true)
+            self.report(outcome, &read.at, |fault| is_blamed(fault, read.is_reused))
         };
         reads.iter().zip(attempts).map(&mut finish).collect()
     }
@@ -117,8 +120,7 @@ impl VdevTree {
         verify: &dyn Fn(&[u8]) -> bool,
         is_reused: &dyn Fn() -> bool,
     ) -> Read {
-        let is_told = |fault: &Fault| fault.kind != FaultKind::Checksum || !is_reused();
-        self.run_telling(at, How { every_copy: false, verify }, is_told)
+        self.run_telling(at, How { every_copy: false, verify }, |fault| is_blamed(fault, is_reused))
     }
 
     fn run(&self, at: &Extent, how: How<'_>) -> Read {
@@ -201,4 +203,9 @@ impl VdevTree {
             }
         }
     }
+}
+
+/// Whether a fault counts against its leaf: wrong bytes in space that was reused do not.
+fn is_blamed(fault: &Fault, is_reused: &dyn Fn() -> bool) -> bool {
+    fault.kind != FaultKind::Checksum || !is_reused()
 }

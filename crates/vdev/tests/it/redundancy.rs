@@ -71,7 +71,7 @@ fn survive(shape: Shape, ashift: Ashift, at: Extent) {
             let read = tree.read(&at, &verify);
             let scrub = tree.check_every_copy(&at, &verify);
             let again = disks.tree(&sims, &missing);
-            let batch = again.read_many(&[BlockRead { at, verify: &verify }; 2]);
+            let batch = again.read_many(&[BlockRead { at, verify: &verify, is_reused: &|| false }; 2]);
             assert_eq!(batch.len(), 2, "{what}");
             assert!(batch[0] == read, "{what}: {:?} in a batch, {:?} alone", batch[0].faults, read.faults);
             assert!(batch[1].data == read.data, "{what}");
@@ -333,7 +333,10 @@ fn all_leaf_reads_of_a_batch_are_handed_out_before_it_waits() {
         let batch: Vec<BlockRead<'_>> = extents
             .iter()
             .enumerate()
-            .map(|(i, at)| BlockRead { at: *at, verify: verifies.get(i).map_or(&nothing as _, |v| v as _) })
+            .map(|(i, at)| {
+                let verify = verifies.get(i).map_or(&nothing as _, |verify| verify as _);
+                BlockRead { at: *at, verify, is_reused: &|| false }
+            })
             .collect();
         let done = tree.read_many(&batch);
         for (read, block) in done.iter().zip(&blocks) {

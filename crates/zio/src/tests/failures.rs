@@ -163,3 +163,49 @@ fn a_pointer_kept_after_its_block_was_freed_repairs_nothing() {
     disk.read_at(&mut bytes, first.offset.on_device()).unwrap();
     assert!(bytes == other, "the new block is as it was written");
 }
+
+#[test]
+fn a_damaged_block_of_a_batch_fails_alone() {
+    let pool = Pool::new(&[Top::Single], 9);
+    let blocks: Vec<NewBlock> = (0..8).map(|i| block(noise(4096, i), &policy())).collect();
+    let bps: Vec<_> = blocks.iter().map(|new| pool.write(new, 12).unwrap()).collect();
+    let damaged = bps[3].dvas().next().unwrap();
+    pool.disks[0].write_at(&noise(512, 99), damaged.offset.on_device()).unwrap();
+    let batch = pool.zio.read_many(&bps, &ReadPolicy::default());
+    assert_eq!(batch.len(), bps.len());
+    for (i, (read, new)) in batch.into_iter().zip(&blocks).enumerate() {
+        match read {
+            Ok(read) => assert!(i != 3 && read.bytes() == new.data.as_slice(), "block {i}"),
+            Err(ZioError::Unreadable { bp, faults, .. }) => {
+                assert!(i == 3 && bp == bps[3] && faults.len() == 1, "block {i}: {faults:?}");
+            }
+            Err(error) => panic!("block {i}: {error:?}"),
+        }
+    }
+    let errors = pool.zio.tree().status().children[0].checksum_errors;
+    assert_eq!(errors, 1, "a block that a batch has read is not read again for its error");
+}
+
+#[test]
+fn a_batch_takes_second_copies_and_gangs_and_holes() {
+    let pool = Pool::new(&[Top::Single, Top::Single], 9);
+    let policy = WritePolicy { copies: 2, ..policy() };
+    let mut blocks: Vec<NewBlock> = (0..4).map(|i| block(noise(16_384, i), &policy)).collect();
+    let mut bps: Vec<_> = blocks.iter().map(|new| pool.write(new, 12).unwrap()).collect();
+    pool.set_largest(4096);
+    blocks.push(block(noise(16_384, 9), &policy));
+    bps.push(pool.write(&blocks[4], 12).unwrap());
+    let first = bps[1].dvas().next().unwrap();
+    let disk = &pool.disks[first.vdev.0 as usize];
+    disk.write_at(&noise(512, 7), first.offset.on_device()).unwrap();
+    bps.push(format::BlockPtr::HOLE);
+    let batch = pool.zio.read_many(&bps, &ReadPolicy::default());
+    let (hole, rest) = batch.split_last().unwrap();
+    assert!(
+        rest.iter().zip(&blocks).all(|(read, new)| read.as_ref().unwrap().bytes() == new.data.as_slice())
+    );
+    assert!(hole.as_ref().unwrap().bytes().iter().all(|byte| *byte == 0));
+    let mut bytes = vec![0; 512];
+    disk.read_at(&mut bytes, first.offset.on_device()).unwrap();
+    assert!(bytes == blocks[1].data[..512], "the damaged copy was written again");
+}

@@ -6,7 +6,7 @@
 use crate::fs::writable::Fs;
 use crate::node::inode::Inode;
 use crate::{DirPage, FileKind, Listed};
-use format::{BlockId, ObjectId};
+use format::ObjectId;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -77,7 +77,7 @@ impl Fs {
     fn look_ahead(&self, id: ObjectId, contents: bool) {
         let Ok(inode) = self.inode(id) else { return };
         if contents && has_first_block(&inode) {
-            inode.object.read_ahead(BlockId(0));
+            inode.object.read_ahead(&[0]);
         }
     }
 }

@@ -101,7 +101,7 @@ fn attack(world: &World, seed: u64) -> [usize; 2] {
     }
     let policy = (*world.home.set().policy()).clone();
     let root = world.home.set().root_bp();
-    let opened = LiveSet::open(&store, world.home.txgs.meter(), &root, 7, policy);
+    let opened = LiveSet::open(&store, world.home.txgs.meter(), &root, 7, dmu::KeyState::None, policy);
     if let Ok(set) = opened {
         let home = world::MemoryHome { set, txgs: Arc::clone(&world.home.txgs) };
         if let Ok(fs) = Fs::open(Arc::new(home) as Arc<dyn Home>, FsOptions::default(), &world.env) {

@@ -26,7 +26,7 @@ use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 pub(super) use check::walks_of;
 use check::{Checker, Found, Place};
-use dmu::log::read as zil;
+use dmu::log::walk as zil;
 use dmu::traverse::Bookmark;
 use dmu::zap::{Zap, ZapKey};
 use dmu::{KeyState, log};

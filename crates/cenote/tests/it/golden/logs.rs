@@ -5,7 +5,7 @@
 use super::compare::{Open, chain, open};
 use cenote::inspect::{Check, blocks};
 use cenote::{Dataset, Pool};
-use dmu::log::read as zil;
+use dmu::log::walk as zil;
 use dmu::log::walk_chain;
 use format::zil::{Body, block_seq};
 use format::{BlockPtr, Txg};

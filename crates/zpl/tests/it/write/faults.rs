@@ -5,8 +5,7 @@ use cenote_zpl::{FileKind, ZplError};
 use cenote_zpl::{
     Fs, FsOptions, Home, NewFile, NewFilesystem, RenameHow, WriteHow, XattrHow, XattrStorage, make_filesystem,
 };
-use dmu::Store;
-use dmu::{Limits, LiveSet, Txgs};
+use dmu::{KeyState, Limits, LiveSet, Store, Txgs};
 use format::objset::ObjsetType;
 use format::{DeviceOffset, ObjectId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +76,8 @@ impl Bench {
         let store = Store::new(Arc::clone(self.store.zio()), 64 << 20);
         let txgs = Txgs::new(self.home.txgs.synced_txg(), Limits::default());
         let policy = (*self.home.set.policy()).clone();
-        let set = LiveSet::open(&store, txgs.meter(), &self.home.set.root_bp(), 7, policy).expect("readable");
+        let set = LiveSet::open(&store, txgs.meter(), &self.home.set.root_bp(), 7, KeyState::None, policy)
+            .expect("readable");
         let home = Arc::new(MemoryHome { set, txgs });
         Fs::open(home as Arc<dyn Home>, options(), &self.env).expect("opened")
     }

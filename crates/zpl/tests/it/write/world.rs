@@ -101,6 +101,7 @@ impl World {
             self.home.txgs.meter(),
             &self.home.set.root_bp(),
             7,
+            KeyState::None,
             (*self.home.set.policy()).clone(),
         );
         let home = MemoryHome { set: set.expect("readable"), txgs: Arc::clone(&self.home.txgs) };
