@@ -715,7 +715,7 @@ impl Service for LiveService {
             fits
         };
         let page = self.fs().read_dir_page(id, cursor(from), &mut takes).map_err(|e| zpl_errno(&e))?;
-        self.fs().foresee(&page);
+        self.fs().prefetch_listed(&page);
         for (name, entry) in page.iter() {
             let node = self.node(entry.id);
             let file = if wants_files { self.known(entry.id).ok() } else { None };
