@@ -17,7 +17,7 @@ pub(crate) const NAME: &str = "bench";
 
 /// A pool with its root file system open.
 pub(crate) struct Bench {
-    pub(crate) fs: HeadFs,
+    pub(crate) fs: Arc<HeadFs>,
     pub(crate) pool: Arc<LivePool>,
     dir: tempfile::TempDir,
 }

@@ -108,9 +108,7 @@ pub fn create(env: &Env) -> Result<LoggedPool, Failure> {
     let pool = workload::create(&disks, layout, env.clone())?;
     pool.run(|ctx| prop::change::set(ctx, POOL, "acltype", &PropValue::Number(1)))?;
     let head = pool.heads().open_by_name(POOL)?;
-    let open =
-        || -> Result<Arc<HeadFs>, zpl::ZplError> { Ok(Arc::new(HeadFs::open(&head, options(), env)?)) };
-    let fs = head.opened(open)?;
+    let fs = HeadFs::open(&head, options(), env)?;
     Ok(LoggedPool { disks, hook, pool, fs })
 }
 

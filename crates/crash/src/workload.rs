@@ -94,7 +94,7 @@ pub struct Work {
     layout: Layout,
     disks: Disks,
     pool: Arc<LivePool>,
-    fs: HeadFs,
+    fs: Arc<HeadFs>,
     model: Model,
     /// Objects of the model's files.
     objects: BTreeMap<u64, ObjectId>,
@@ -141,7 +141,7 @@ pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, 
 ///
 /// # Errors
 /// If it cannot be opened.
-pub fn open_fs(pool: &Arc<LivePool>, seed: u64) -> Result<HeadFs, Failure> {
+pub fn open_fs(pool: &Arc<LivePool>, seed: u64) -> Result<Arc<HeadFs>, Failure> {
     let head = pool.heads().open_by_name(POOL)?;
     let options = FsOptions { record_size: RECORD, ..FsOptions::default() };
     Ok(HeadFs::open(&head, options, &env(seed))?)

@@ -27,8 +27,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use vdev::device::sim::Op;
 use vdev::scan::Found;
-use zpl::SpaceKind;
-use zpl::{HeadFs, HeadVolume, options_of};
+use zpl::{HeadFs, HeadVolume, QuotaOf, SpaceKind, options_of};
 
 /// Average number of steps between two exports of the pool.
 const STEPS_TO_EXPORT: u64 = 50;
@@ -345,7 +344,9 @@ fn check_replayed(
 /// Checks the default quotas, which are not logged.
 fn check_limits(fs: &Arc<zpl::Filesystem>, span: &Span<'_>, durable: u64) -> Result<(), Failure> {
     for of_users in [true, false] {
-        let (space, objects) = fs.default_quota(if of_users { SpaceKind::User } else { SpaceKind::Group })?;
+        let kind = if of_users { SpaceKind::User } else { SpaceKind::Group };
+        let (space, objects) =
+            (fs.default_quota(kind, QuotaOf::Space)?, fs.default_quota(kind, QuotaOf::Objects)?);
         for (of_space, found) in [(true, space), (false, objects)] {
             let known = |head: &Head| head.limits.get(&(of_users, of_space)).copied();
             let versions: Vec<Option<u64>> = span.since(durable).map(|(_, head)| known(head)).collect();

@@ -17,14 +17,14 @@ use zio::Zio;
 pub struct Space {
     /// Bytes taken on the vdevs, deflated.
     pub used: u64,
-    /// Bytes after compression.
+    /// Bytes after compression, without parity and copies.
     pub compressed: u64,
-    /// Bytes before compression.
+    /// Logical bytes, before compression.
     pub uncompressed: u64,
 }
 
 impl Space {
-    /// The sum, clamped.
+    /// Sum of both, clamped to 64 bits.
     pub fn plus(self, other: Space) -> Space {
         Space {
             used: self.used.saturating_add(other.used),
@@ -46,11 +46,11 @@ impl Space {
 /// A change of space, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Delta {
-    /// Bytes taken.
+    /// Change of the bytes taken on the devices.
     pub used: i64,
-    /// Bytes after compression.
+    /// Bytes after compression, without parity and copies.
     pub compressed: i64,
-    /// Bytes before compression.
+    /// Logical bytes, before compression.
     pub uncompressed: i64,
 }
 
@@ -58,7 +58,7 @@ fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 
-/// `to - from`.
+/// Difference `to - from`, clamped to 63 bits.
 pub(crate) fn difference(to: u64, from: u64) -> i64 {
     if to >= from { signed(to - from) } else { -signed(from - to) }
 }

@@ -21,6 +21,9 @@ const ORIGIN_TXG: Txg = Txg(1);
 
 /// Makes the root directory, still without a head, the hidden directories, and the empty snapshot that all
 /// heads descend from.
+///
+/// # Errors
+/// If an object of the new MOS cannot be made.
 pub fn bootstrap(m: MosTx<'_>) -> Result<(), DslError> {
     let root = create_dir(m, None, "")?;
     m.set_entry(names::directory::ROOT_DATASET, root.0)?;

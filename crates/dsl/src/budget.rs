@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Blocks freed in the background in one txg.
 static BLOCKS_PER_TXG: AtomicU64 = AtomicU64::new(100_000);
 
-/// Changes how many blocks are freed in the background in one txg, at least one, in all pools of this process.
+/// Changes how many blocks are freed in the background in one txg, at least one, in all pools of this
+/// process.
 pub fn set_blocks_per_txg(blocks: u64) {
     BLOCKS_PER_TXG.store(blocks.max(1), Ordering::Relaxed);
 }
@@ -23,12 +24,13 @@ impl Budget {
         Budget { blocks: BLOCKS_PER_TXG.load(Ordering::Relaxed) }
     }
 
-    /// No limit.
-    pub fn unlimited() -> Budget {
+    /// A budget without limit.
+    #[cfg(test)]
+    pub(crate) fn unlimited() -> Budget {
         Budget { blocks: u64::MAX }
     }
 
-    /// Nothing is left.
+    /// Whether nothing is left of the budget.
     pub fn is_spent(&self) -> bool {
         self.blocks == 0
     }

@@ -17,16 +17,14 @@ use format::dsl::DirPhys;
 
 /// What space of a directory is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Charge {
+pub(crate) enum Charge {
     /// Blocks of the head born after the origin.
     Head,
     /// Blocks that only snapshots hold.
     Snap,
-    /// Children.
-    Child,
     /// What children have reserved beyond their use.
     ChildReservation,
-    /// What the refreservation adds.
+    /// Bytes that the refreservation adds to the use of the head.
     RefReservation,
 }
 
@@ -52,7 +50,6 @@ impl DirDelta {
         *match to {
             Charge::Head => &mut change.head,
             Charge::Snap => &mut change.snap,
-            Charge::Child => &mut change.child,
             Charge::ChildReservation => &mut change.child_reservation,
             Charge::RefReservation => &mut change.ref_reservation,
         } = delta.used;
@@ -119,12 +116,12 @@ pub(crate) fn charged(used: u64, reserved: u64) -> u64 {
 }
 
 /// Charges a directory, and everything above it.
-pub fn charge(m: MosTx<'_>, dir: ObjectId, to: Charge, delta: Delta) -> Result<(), DslError> {
+pub(crate) fn charge(m: MosTx<'_>, dir: ObjectId, to: Charge, delta: Delta) -> Result<(), DslError> {
     apply(m, dir, DirDelta::of(to, delta))
 }
 
 /// Charges what waits to be freed; negative when it has been freed.
-pub fn charge_free(m: MosTx<'_>, delta: Delta) -> Result<(), DslError> {
+pub(crate) fn charge_free(m: MosTx<'_>, delta: Delta) -> Result<(), DslError> {
     if delta == Delta::default() {
         return Ok(());
     }
@@ -132,6 +129,9 @@ pub fn charge_free(m: MosTx<'_>, delta: Delta) -> Result<(), DslError> {
 }
 
 /// Charges what the MOS itself has grown by.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn charge_mos(m: MosTx<'_>, delta: Delta) -> Result<(), DslError> {
     if delta == Delta::default() {
         return Ok(());
@@ -172,7 +172,12 @@ pub(crate) fn set_reserved(m: MosTx<'_>, dir: ObjectId, bytes: u64) -> Result<()
 
 /// Charges the difference between two refreservations of a directory's head. To be called when the stored
 /// value that holds has changed in another way than by [`set_refreservation`].
-pub fn refreservation_changed(m: MosTx<'_>, dir: ObjectId, old: u64, new: u64) -> Result<(), DslError> {
+pub(crate) fn refreservation_changed(
+    m: MosTx<'_>,
+    dir: ObjectId,
+    old: u64,
+    new: u64,
+) -> Result<(), DslError> {
     let Some(head) = m.dir(dir)?.head else { return Ok(()) };
     let unique = m.dataset(head)?.unique;
     let used = difference(ref_charged(unique, new), ref_charged(unique, old));

@@ -359,8 +359,8 @@ fn permissions_are_granted_inherited_and_taken_back() {
 
 // ---- livelists ------------------------------------------------------------------------------
 
-/// Blocks that a livelist says are left, and what they are charged. Its totals must say the same, and each mark
-/// must come behind its block.
+/// Blocks that a livelist says are left, and what they are charged. Its totals must say the same, and each
+/// mark must come behind its block.
 fn blocks_left(m: MosTx<'_>, id: ObjectId, note: &str) -> Result<BTreeMap<u64, u64>, DslError> {
     let (mut left, mut sum) = (BTreeMap::new(), Space::default());
     for (_, list) in crate::deadlist::Deadlist::lists(m, id)? {

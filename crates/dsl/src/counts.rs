@@ -4,8 +4,8 @@
 //! # What always holds
 //! - A directory that counts has two numbers in its ZAP: of the directories below it, and of the snapshots
 //!   of itself and of everything below. Everything below it counts too.
-//! - The feature `filesystem_limits` says that limits were ever set, not how many directories count: it stays active
-//!   when the last of them is gone, and while it is, every new directory counts, wherever it is.
+//! - The feature `filesystem_limits` says that limits were ever set, not how many directories count: it stays
+//!   active when the last of them is gone, and while it is, every new directory counts, wherever it is.
 //! - Hidden directories and snapshots are not counted.
 
 use crate::features::FeatureCounts;
@@ -19,19 +19,22 @@ use format::ObjectId;
 use format::names;
 use std::collections::HashSet;
 
-/// Feature.
+/// Feature that limits on counts of datasets need.
 const FEATURE: &str = "filesystem_limits";
 
-/// File systems and snapshots.
+/// Numbers of file systems and snapshots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counts {
-    /// Directories below.
+    /// Directories below, hidden ones not counted.
     pub filesystems: u64,
     /// Snapshots of the directory's head and of those below.
     pub snapshots: u64,
 }
 
 /// The counts of a directory; `None`: it does not count.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn of(m: MosTx<'_>, dir: ObjectId) -> Result<Option<Counts>, DslError> {
     let filesystems = zapify::get(m, dir, names::dir::FILESYSTEM_COUNT)?;
     let snapshots = zapify::get(m, dir, names::dir::SNAPSHOT_COUNT)?;
@@ -82,7 +85,7 @@ fn survey(m: MosTx<'_>, dir: ObjectId, keep: bool, depth: usize) -> Result<Count
 ///
 /// # Errors
 /// [`DslError::FeatureDisabled`].
-pub fn check_enabled(features: &FeatureCounts) -> Result<(), DslError> {
+pub(crate) fn check_enabled(features: &FeatureCounts) -> Result<(), DslError> {
     if features.is_enabled(FEATURE) { Ok(()) } else { Err(DslError::FeatureDisabled { name: FEATURE }) }
 }
 
@@ -98,9 +101,10 @@ pub fn activate(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     survey(m, dir, true, 0).map(|_| ())
 }
 
-/// Counts what has changed: `dir` itself has come (`filesystems` 1), and begins to count itself, or is about to go
-/// (-1), which the directories above count; or so many snapshots of it have come or gone, which it counts too.
-pub fn adjust(m: MosTx<'_>, dir: ObjectId, filesystems: i64, snapshots: i64) -> Result<(), DslError> {
+/// Counts what has changed: `dir` itself has come (`filesystems` 1), and begins to count itself, or is about
+/// to go (-1), which the directories above count; or so many snapshots of it have come or gone, which it
+/// counts too.
+pub(crate) fn adjust(m: MosTx<'_>, dir: ObjectId, filesystems: i64, snapshots: i64) -> Result<(), DslError> {
     if !m.features.is_active(FEATURE) {
         return Ok(());
     }
@@ -142,7 +146,7 @@ fn each_above(
 
 /// `dir` and everything below it moves from one parent to another. To be called while it is in its old
 /// place or in none.
-pub fn transfer(m: MosTx<'_>, from: ObjectId, to: ObjectId, dir: ObjectId) -> Result<(), DslError> {
+pub(crate) fn transfer(m: MosTx<'_>, from: ObjectId, to: ObjectId, dir: ObjectId) -> Result<(), DslError> {
     if !m.features.is_active(FEATURE) || from == to {
         return Ok(());
     }
@@ -158,13 +162,16 @@ fn signed(n: u64) -> i64 {
 }
 
 /// What `dir` and everything below it adds to a parent that it is put below.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn weight(m: MosTx<'_>, dir: ObjectId) -> Result<Counts, DslError> {
     let counts = survey(m, dir, false, 0)?;
     Ok(Counts { filesystems: counts.filesystems + 1, ..counts })
 }
 
-/// Checks that so many file systems may be added below `dir`, and snapshots of it or below: the limits of
-/// it and of all above. Whoever may change a limit is not bound by it.
+/// Checks that so many file systems may be added below `dir`, and snapshots of it or below: the limits of it
+/// and of all above. A caller that may change a limit is not bound by it.
 ///
 /// # Errors
 /// [`DslError::CountLimit`].
@@ -177,12 +184,17 @@ pub fn check(ctx: &TaskCtx<'_>, dir: ObjectId, filesystems: u64, snapshots: u64)
     }
 }
 
-/// The same for snapshots that go from one directory to another: above what both lie below, the sums stay the same,
-/// and nothing is asked.
+/// The same for snapshots that go from one directory to another: above what both lie below, the sums stay the
+/// same, and nothing is asked.
 ///
 /// # Errors
 /// [`DslError::CountLimit`].
-pub fn check_promotion(ctx: &TaskCtx<'_>, from: &Dir, to: &Dir, snapshots: u64) -> Result<(), DslError> {
+pub(crate) fn check_promotion(
+    ctx: &TaskCtx<'_>,
+    from: &Dir,
+    to: &Dir,
+    snapshots: u64,
+) -> Result<(), DslError> {
     let Caller::User(user) = &ctx.caller else { return Ok(()) };
     let keeps_sum: HashSet<ObjectId> = from.ancestry().map(Dir::id).collect();
     check_limits(ctx.m(), to.id(), 0, snapshots, &|at, prop| {
@@ -190,12 +202,12 @@ pub fn check_promotion(ctx: &TaskCtx<'_>, from: &Dir, to: &Dir, snapshots: u64) 
     })
 }
 
-/// Checks that `dir` may be moved below another parent with everything in it. Limits above both are asked too, as
-/// OpenZFS does, although nothing is added below them.
+/// Checks that `dir` may be moved below another parent with everything in it. Limits above both are asked
+/// too, as OpenZFS does, although nothing is added below them.
 ///
 /// # Errors
 /// [`DslError::CountLimit`].
-pub fn check_move(ctx: &TaskCtx<'_>, dir: &Dir, to: &Dir) -> Result<(), DslError> {
+pub(crate) fn check_move(ctx: &TaskCtx<'_>, dir: &Dir, to: &Dir) -> Result<(), DslError> {
     if ctx.caller == Caller::Root || !ctx.features.is_active(FEATURE) {
         return Ok(());
     }
@@ -236,6 +248,9 @@ fn limit(m: MosTx<'_>, dir: ObjectId, prop: &str) -> Result<u64, DslError> {
 }
 
 /// Notes that a snapshot of this directory was made or destroyed.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn snapshots_changed(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     if !m.features.is_enabled("extensible_dataset") {
         return Ok(());

@@ -40,11 +40,11 @@ pub type Fill<'f> = &'f mut dyn FnMut(&Arc<LiveSet>, &SyncTx) -> Result<(), DslE
 /// What a new head is like.
 #[derive(Debug, Clone, Copy)]
 pub struct NewHead<'n> {
-    /// Full name.
+    /// Full name, components of the pool and all directories included.
     pub name: &'n str,
     /// Local properties, as they are stored. Quotas and reservations among them take effect.
     pub props: &'n [(String, PropValue)],
-    /// Who gets the permissions that are given to creators; `None`: nobody.
+    /// User who gets the permissions that are granted to creators; `None`: they are granted to no user.
     pub creator: Option<u32>,
     /// Names in it are compared without case.
     pub case_insensitive: bool,

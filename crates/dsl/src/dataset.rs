@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Snapshots that a chain is followed over: more than a pool can hold, so only a loop gets there.
 pub(crate) const CHAIN_LIMIT: usize = 1 << 26;
 
-/// What a dataset is.
+/// Kind of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DatasetKind {
     /// A file system.
@@ -89,7 +89,7 @@ impl Dataset {
         Dataset::open(&dir, id, Some(&name))
     }
 
-    /// The pool's datasets.
+    /// The handle of all datasets of the pool.
     pub fn dsl(&self) -> &Dsl {
         self.0.dir.dsl()
     }
@@ -104,22 +104,22 @@ impl Dataset {
         self.0.object.id()
     }
 
-    /// Its object.
+    /// The object that holds it.
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// Its bonus.
+    /// The decoded bonus of its object.
     pub fn phys(&self) -> &DatasetPhys {
         &self.0.phys
     }
 
-    /// Full name.
+    /// Full name, components of the pool and all directories included.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Is a snapshot.
+    /// Whether the dataset is a snapshot.
     pub fn is_snapshot(&self) -> bool {
         self.0.phys.is_snapshot()
     }
@@ -140,6 +140,9 @@ impl Dataset {
     }
 
     /// What it is. Reads the root block of the object set.
+    ///
+    /// # Errors
+    /// If the root block of the object set cannot be read.
     pub fn kind(&self) -> Result<DatasetKind, DslError> {
         if self.is_snapshot() {
             return Ok(DatasetKind::Snapshot);
@@ -148,11 +151,17 @@ impl Dataset {
     }
 
     /// Is a volume or a snapshot of one. Reads the root block of the object set.
+    ///
+    /// # Errors
+    /// If the root block of the object set cannot be read.
     pub fn is_volume(&self) -> Result<bool, DslError> {
         Ok(self.objset(KeyState::Locked)?.kind() == ObjsetType::Zvol)
     }
 
     /// The object set, with this key. Of a dataset that is not encrypted any key state will do.
+    ///
+    /// # Errors
+    /// If the root block of the object set cannot be read, or the key is wrong.
     pub fn objset(&self, key: KeyState) -> Result<Arc<ObjSet>, DslError> {
         let key = if self.is_encrypted()? { key } else { KeyState::None };
         Ok(self.dsl().mos().open_other(&self.0.phys.bp, self.id().0, key)?)
@@ -168,6 +177,9 @@ impl Dataset {
     }
 
     /// The snapshot of this head with this name.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn snapshot(&self, name: &str) -> Result<Option<Dataset>, DslError> {
         let Some((map, zap)) = self.snapshot_map()? else { return Ok(None) };
         let Some(id) = mos::lookup_object(&zap, map, name)? else { return Ok(None) };
@@ -176,6 +188,9 @@ impl Dataset {
     }
 
     /// Names and objects of this head's snapshots, in the order of the ZAP, without opening them.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn snapshot_entries(&self) -> Result<Vec<(String, ObjectId)>, DslError> {
         let Some((map, zap)) = self.snapshot_map()? else { return Ok(Vec::new()) };
         let mut entries = Vec::new();
@@ -191,6 +206,9 @@ impl Dataset {
     }
 
     /// The snapshots of this head, oldest first.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn snapshots(&self) -> Result<Vec<Dataset>, DslError> {
         let mut all = Vec::new();
         for (name, id) in self.snapshot_entries()? {
@@ -201,6 +219,9 @@ impl Dataset {
     }
 
     /// The snapshot before this, which may belong to another directory: then it is the origin.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn previous(&self) -> Result<Option<Dataset>, DslError> {
         let Some(id) = self.0.phys.prev_snap else { return Ok(None) };
         let previous = Dataset::by_object(self.dsl(), id)?;
@@ -213,6 +234,9 @@ impl Dataset {
     }
 
     /// The heads of the clones of this snapshot.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn clones(&self) -> Result<Vec<Dataset>, DslError> {
         if !self.is_snapshot() || self.0.phys.num_children < 2 {
             return Ok(Vec::new());
@@ -239,11 +263,17 @@ impl Dataset {
     // ---- what hangs off a dataset -----------------------------------------------------------
 
     /// Blocks of the previous snapshot that are not in this dataset.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn deadlist(&self) -> Result<Option<Deadlist>, DslError> {
         self.0.phys.deadlist.map(|id| Deadlist::open(self.dsl().mos(), id)).transpose()
     }
 
     /// The same for blocks that were remapped after a device removal.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn remap_deadlist(&self) -> Result<Option<Deadlist>, DslError> {
         let Some(own) = self.zap()? else { return Ok(None) };
         let id = mos::lookup_object(&own, self.id(), names::dataset::REMAP_DEADLIST)?;
@@ -251,16 +281,25 @@ impl Dataset {
     }
 
     /// A snapshot's own property ZAP.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn stored_props(&self) -> Result<Arc<StoredProps>, DslError> {
         Ok(Arc::new(StoredProps::read(self.dsl().mos(), self.0.phys.props)?))
     }
 
     /// The dataset's own ZAP, once it has needed one.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn zap(&self) -> Result<Option<Zap>, DslError> {
         mos::own_zap(&self.0.object)
     }
 
     /// The per-dataset features in use.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn features(&self) -> Result<Vec<&'static Feature>, DslError> {
         let Some(own) = self.zap()? else { return Ok(Vec::new()) };
         let mut used = Vec::new();
@@ -272,24 +311,34 @@ impl Dataset {
         Ok(used)
     }
 
-    /// Uses this per-dataset feature.
-    pub fn has_feature(&self, name: &str) -> Result<bool, DslError> {
+    /// Whether the dataset uses this per-dataset feature.
+    #[cfg(test)]
+    pub(crate) fn has_feature(&self, name: &str) -> Result<bool, DslError> {
         let (Some(own), Some(feature)) = (self.zap()?, feature::by_name(name)) else { return Ok(false) };
         Ok(own.lookup(feature.guid.as_bytes())?.is_some())
     }
 
     /// Guids of the snapshots with respect to which it was redacted; `None`: it was not.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
         let Some(own) = self.zap()? else { return Ok(None) };
         Ok(own.lookup(names::dataset::REDACTED_DATASETS.as_bytes())?.map(|entry| entry.u64s()))
     }
 
     /// Is encrypted: its directory has a key object.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn is_encrypted(&self) -> Result<bool, DslError> {
         Ok(self.0.dir.key_object()?.is_some())
     }
 
     /// Identity of the IVs of an encrypted snapshot.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn ivset_guid(&self) -> Result<Option<u64>, DslError> {
         let Some(own) = self.zap()? else { return Ok(None) };
         mos::lookup_number(&own, self.id(), names::dataset::IVSET_GUID)
@@ -344,6 +393,16 @@ impl Dsl {
                 why: "bookmark delimiter '#' is not expected here",
             }),
         }
+    }
+
+    /// The head in this object. `likely` is the full name that it had before directories were renamed, by
+    /// which it is found without reading all names of a directory.
+    ///
+    /// # Errors
+    /// As of [`Dsl::dataset_by_object`].
+    pub(crate) fn head_by_object(&self, id: ObjectId, likely: &str) -> Result<Dataset, DslError> {
+        let (_, phys) = read(self, id)?;
+        Dataset::open(&self.dir_by_object_named(phys.dir, likely)?, id, None)
     }
 
     /// The dataset in this object, wherever in the tree it is.

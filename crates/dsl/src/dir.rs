@@ -78,7 +78,9 @@ impl Dir {
         Ok(Dir(Arc::new(Inner { dsl, object, phys, name, parent, depth, props: OnceLock::new() })))
     }
 
-    fn by_object(dsl: &Dsl, root: ObjectId, id: ObjectId) -> Result<Dir, DslError> {
+    /// The directory in this object. `likely` is the full name that it had before a rename: at each level its
+    /// component is looked up first, and only if it leads elsewhere are all names of that level read.
+    fn by_object(dsl: &Dsl, root: ObjectId, id: ObjectId, likely: &str) -> Result<Dir, DslError> {
         let mut below = Vec::new();
         let mut at = id;
         while at != root {
@@ -92,37 +94,42 @@ impl Dir {
             at = phys.parent.ok_or(root_named)?;
         }
         let mut dir = dsl.root()?;
-        for child in below.into_iter().rev() {
-            dir = dir.child_by_object(child)?;
+        // From the directory itself upwards, as `below` is.
+        let components: Vec<&str> = likely.rsplit('/').collect();
+        for (height, child) in below.into_iter().enumerate().rev() {
+            dir = dir.child_by_object(child, components.get(height).copied().unwrap_or_default())?;
         }
         Ok(dir)
     }
 
-    fn child_by_object(&self, child: ObjectId) -> Result<Dir, DslError> {
+    fn child_by_object(&self, child: ObjectId, likely: &str) -> Result<Dir, DslError> {
         let unnamed =
             || DslError::Mismatch { what: "child map", object: self.id(), found: 0, expected: child.0 };
         let map = self.0.phys.children.ok_or_else(unnamed)?;
         let zap = mos::zap(self.dsl().mos(), map)?;
+        if !likely.is_empty() && mos::lookup_object(&zap, map, likely).is_ok_and(|id| id == Some(child)) {
+            return self.open_child(likely, child);
+        }
         let name = mos::reverse_lookup(&zap, map, child)?.ok_or_else(unnamed)?;
         self.open_child(&name, child)
     }
 
-    /// The pool's datasets.
+    /// The handle of all datasets of the pool.
     pub fn dsl(&self) -> &Dsl {
         &self.0.dsl
     }
 
-    /// Its object number.
+    /// Number of the object that holds it.
     pub fn id(&self) -> ObjectId {
         self.0.object.id()
     }
 
-    /// Its object.
+    /// The object that holds it.
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// Its bonus.
+    /// The decoded bonus of its object.
     pub fn phys(&self) -> &DirPhys {
         &self.0.phys
     }
@@ -148,6 +155,9 @@ impl Dir {
     }
 
     /// The child with this name.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn child(&self, component: &str) -> Result<Option<Dir>, DslError> {
         let Some(map) = self.0.phys.children else { return Ok(None) };
         let zap = mos::zap(self.dsl().mos(), map)?;
@@ -161,6 +171,9 @@ impl Dir {
     }
 
     /// Names and objects of all children, hidden ones included; an error stands for a damaged name.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn child_entries(&self) -> Result<Vec<ChildEntry>, DslError> {
         let Some(map) = self.0.phys.children else { return Ok(Vec::new()) };
         let zap = mos::zap(self.dsl().mos(), map)?;
@@ -190,7 +203,7 @@ impl Dir {
                 }
                 Ok((name, id)) if wanted(&name) => found.push(self.open_child(&name, id)?),
                 Ok(_) => {}
-                // A name that nobody can type must not hide its siblings.
+                // A damaged name must not hide its siblings.
                 Err(cause) => tracing::warn!(dir = self.name(), "{cause}"),
             }
         }
@@ -199,16 +212,25 @@ impl Dir {
     }
 
     /// The children that have a name for users, by name.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn children(&self) -> Result<Vec<Dir>, DslError> {
         self.children_where(|name| !is_hidden(name))
     }
 
     /// The children of the implementation: `$ORIGIN`, `%recv` and the like.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn hidden_children(&self) -> Result<Vec<Dir>, DslError> {
         self.children_where(is_hidden)
     }
 
     /// Its property ZAP, read at the first call.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn stored_props(&self) -> Result<&StoredProps, DslError> {
         if let Some(props) = self.0.props.get() {
             return Ok(props);
@@ -218,6 +240,9 @@ impl Dir {
     }
 
     /// The directory's own ZAP, once it has needed one.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn zap(&self) -> Result<Option<Zap>, DslError> {
         mos::own_zap(&self.0.object)
     }
@@ -236,23 +261,35 @@ impl Dir {
     }
 
     /// File systems below, while they are counted.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn filesystem_count(&self) -> Result<Option<u64>, DslError> {
         Ok(self.own_numbers(names::dir::FILESYSTEM_COUNT)?.first().copied())
     }
 
     /// Snapshots of this and of everything below, while they are counted.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn snapshot_count(&self) -> Result<Option<u64>, DslError> {
         Ok(self.own_numbers(names::dir::SNAPSHOT_COUNT)?.first().copied())
     }
 
     /// When a snapshot was last made or destroyed: seconds since 1970 and nanoseconds (0 if the
     /// pool is of an older release).
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn snapshots_changed(&self) -> Result<Option<(u64, u64)>, DslError> {
         let words = self.own_numbers(names::dir::SNAPSHOTS_CHANGED)?;
         Ok(words.first().map(|secs| (*secs, words.get(1).copied().unwrap_or(0))))
     }
 
     /// The list of blocks that this clone has written, if it keeps one.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn livelist(&self) -> Result<Option<ObjectId>, DslError> {
         Ok(self.own_numbers(names::dir::LIVELIST)?.first().filter(|id| **id != 0).map(|id| ObjectId(*id)))
     }
@@ -265,7 +302,7 @@ impl std::fmt::Debug for Dir {
 }
 
 impl Dsl {
-    /// The root directory.
+    /// Object number of the root directory.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -297,7 +334,13 @@ impl Dsl {
     /// # Errors
     /// If it, or a directory above, cannot be read or has no name.
     pub fn dir_by_object(&self, id: ObjectId) -> Result<Dir, DslError> {
-        Dir::by_object(self, self.root_id(), id)
+        Dir::by_object(self, self.root_id(), id, "")
+    }
+
+    /// The same; `likely` is the full name that it had before directories were renamed, by which it is found
+    /// faster.
+    pub(crate) fn dir_by_object_named(&self, id: ObjectId, likely: &str) -> Result<Dir, DslError> {
+        Dir::by_object(self, self.root_id(), id, likely)
     }
 
     /// Every directory that has a name for users, depth first, children by name.

@@ -1,6 +1,6 @@
-//! Lists of blocks that are freed in the background, a bounded part in each txg: destroyed object sets, `free_bpobj`,
-//! livelists of destroyed clones
-//! (docs/on-disk/15-space.md, sections 6.1, 6.3 and 6.4; docs/on-disk/22-mos-dsl.md, sections 4.1 and 5).
+//! Lists of blocks that are freed in the background, a bounded part in each txg: destroyed object sets,
+//! `free_bpobj`, livelists of destroyed clones (docs/on-disk/15-space.md, sections 6.1, 6.3 and 6.4;
+//! docs/on-disk/22-mos-dsl.md, sections 4.1 and 5).
 //!
 //! # What always holds
 //! - In the background, what the allocator refuses is reported and left out: one bad pointer in a list must
@@ -14,8 +14,8 @@ use crate::bpobj::Bpobj;
 use crate::brt::Brt;
 pub use crate::budget::{Budget, set_blocks_per_txg};
 use crate::error::DslError;
-use crate::freeing::Round;
-pub use crate::freeing::{Freed, Freer};
+pub use crate::freeing::Freed;
+use crate::freeing::{Freer, Round};
 use crate::mos::tx::MosTx;
 use crate::{bptree, livelist};
 use dmu::log::Unclaim;
@@ -24,13 +24,13 @@ use format::{BlockPtr, ObjType, ObjectId, Txg};
 
 /// The blocks of a destroyed object set, born after `birth`, are freed from now on in the background. They
 /// are charged `space`; the caller moves that from the directory to `$FREE`.
-pub fn add_destroyed(m: MosTx<'_>, bp: &BlockPtr, birth: Txg, space: Space) -> Result<(), DslError> {
+pub(crate) fn add_destroyed(m: MosTx<'_>, bp: &BlockPtr, birth: Txg, space: Space) -> Result<(), DslError> {
     bptree::add(m, bp, birth, space)
 }
 
 /// The blocks of a destroyed clone, as its livelist has them, are freed from now on in the background. The
 /// caller moves what the livelist is charged from the clone's directory to `$FREE`.
-pub fn add_deleted_clone(m: MosTx<'_>, livelist: ObjectId) -> Result<(), DslError> {
+pub(crate) fn add_deleted_clone(m: MosTx<'_>, livelist: ObjectId) -> Result<(), DslError> {
     let set = m.entry(names::directory::DELETED_CLONES)?;
     let id = m.set_insert(set, ObjType::ZAP_METADATA, livelist.0)?;
     if set.is_none() {
@@ -40,6 +40,9 @@ pub fn add_deleted_clone(m: MosTx<'_>, livelist: ObjectId) -> Result<(), DslErro
 }
 
 /// Something waits to be freed in the background.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn is_pending(m: MosTx<'_>) -> Result<bool, DslError> {
     if bptree::is_pending(m)? || m.entry(names::directory::DELETED_CLONES)?.is_some() {
         return Ok(true);
@@ -55,6 +58,9 @@ pub fn is_pending(m: MosTx<'_>) -> Result<bool, DslError> {
 
 /// Frees as much as fits into `budget`, and takes it off `$FREE`. The object sets of this txg were written:
 /// references to clones that none of them has are dropped first.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn background(m: MosTx<'_>, brt: &Brt, budget: &mut Budget) -> Result<Freed, DslError> {
     brt.settle(m)?;
     let mut freer = Freer::new();

@@ -19,7 +19,7 @@ use format::{BlockPtr, BpKind, ObjectId, names};
 
 /// Frees blocks of the syncing txg, and remembers those that must wait.
 #[derive(Debug, Default)]
-pub struct Freer {
+pub(crate) struct Freer {
     waiting: Vec<StoredBlock>,
     space: Space,
 }
@@ -30,8 +30,8 @@ fn must_wait(brt: &Brt, bp: &BlockPtr) -> bool {
 }
 
 impl Freer {
-    /// With nothing to do.
-    pub fn new() -> Freer {
+    /// A collector without any blocks.
+    pub(crate) fn new() -> Freer {
         Freer::default()
     }
 
@@ -39,7 +39,7 @@ impl Freer {
     ///
     /// # Errors
     /// If the allocator refuses it.
-    pub fn free(&mut self, m: MosTx<'_>, brt: &Brt, bp: &BlockPtr) -> Result<(), DslError> {
+    pub(crate) fn free(&mut self, m: MosTx<'_>, brt: &Brt, bp: &BlockPtr) -> Result<(), DslError> {
         if !matches!(bp.kind(), BpKind::Normal | BpKind::Gang) {
             return Ok(());
         }
@@ -50,15 +50,15 @@ impl Freer {
         Ok(())
     }
 
-    /// Remembers a block for [`Freer::flush`]: when it is freed in the background, a refusal of the allocator is
-    /// reported and does not fail the txg.
+    /// Remembers a block for [`Freer::flush`]: when it is freed in the background, a refusal of the allocator
+    /// is reported and does not fail the txg.
     pub(crate) fn wait(&mut self, m: MosTx<'_>, bp: &BlockPtr) {
         self.waiting.extend(StoredBlock::new(bp, false));
         self.space = self.space.plus(m.space_of(bp));
     }
 
     /// Puts what must wait on the list, and charges `$FREE`. Returns what it is charged.
-    pub fn flush(&mut self, m: MosTx<'_>) -> Result<Space, DslError> {
+    pub(crate) fn flush(&mut self, m: MosTx<'_>) -> Result<Space, DslError> {
         let (waiting, space) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.space));
         if !waiting.is_empty() {
             Bpobj::append(m, free_bpobj(m)?, &waiting, space)?;

@@ -2,8 +2,8 @@
 //! (docs/on-disk/22-mos-dsl.md, section 8).
 //!
 //! # What always holds
-//! - A snapshot marked for deferred destruction has a hold or a clone; when the last goes, whoever took it
-//!   away is told to destroy the snapshot.
+//! - A snapshot marked for deferred destruction has a hold or a clone; when the last goes, the task that took
+//!   it away is told to destroy the snapshot.
 //! - A temporary hold is in the pool's list of such, too, so that the next import releases it.
 
 use crate::dataset::Dataset;
@@ -21,7 +21,7 @@ const TAG_LIMIT: usize = 256;
 /// A hold on a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// Its tag.
+    /// Tag of the hold.
     pub tag: String,
     /// When it was made, seconds since 1970.
     pub time: u64,
@@ -29,6 +29,9 @@ pub struct Hold {
 
 impl Dataset {
     /// The holds on this snapshot, by tag.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn holds(&self) -> Result<Vec<Hold>, DslError> {
         let Some(refs) = self.phys().userrefs else { return Ok(Vec::new()) };
         let mut holds = Vec::new();
@@ -52,6 +55,9 @@ fn snapshot(m: MosTx<'_>, id: ObjectId) -> Result<DatasetPhys, DslError> {
 }
 
 /// Checks that [`hold`] would go through.
+///
+/// # Errors
+/// [`HoldError`]; [`DslError::NotFound`].
 pub fn check_hold(m: MosTx<'_>, id: ObjectId, tag: &str, temporary: bool) -> Result<(), DslError> {
     let phys = snapshot(m, id)?;
     let len = if temporary { temporary_key(id, tag).len() } else { tag.len() };
@@ -65,6 +71,9 @@ pub fn check_hold(m: MosTx<'_>, id: ObjectId, tag: &str, temporary: bool) -> Res
 }
 
 /// Holds a snapshot. `time` is seconds since 1970; a temporary hold ends with the next import.
+///
+/// # Errors
+/// [`HoldError`]; or an object of the MOS cannot be read or changed.
 pub fn hold(m: MosTx<'_>, id: ObjectId, tag: &str, time: u64, temporary: bool) -> Result<(), DslError> {
     check_hold(m, id, tag, temporary)?;
     let refs = match m.dataset(id)?.userrefs {
@@ -91,6 +100,9 @@ pub fn hold(m: MosTx<'_>, id: ObjectId, tag: &str, time: u64, temporary: bool) -
 }
 
 /// Number of holds.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn count(m: MosTx<'_>, id: ObjectId) -> Result<u64, DslError> {
     match m.dataset(id)?.userrefs {
         Some(refs) => Ok(m.zap(refs)?.count()?),
@@ -98,12 +110,18 @@ pub fn count(m: MosTx<'_>, id: ObjectId) -> Result<u64, DslError> {
     }
 }
 
-/// Somebody holds it.
+/// Whether the snapshot has holds.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn is_held(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
     Ok(count(m, id)? > 0)
 }
 
 /// Checks that [`release`] would go through.
+///
+/// # Errors
+/// [`HoldError`]; [`DslError::NotFound`].
 pub fn check_release(m: MosTx<'_>, id: ObjectId, tag: &str) -> Result<(), DslError> {
     match snapshot(m, id)?.userrefs {
         Some(refs) if m.zap(refs)?.contains(tag.as_bytes())? => Ok(()),
@@ -112,6 +130,9 @@ pub fn check_release(m: MosTx<'_>, id: ObjectId, tag: &str) -> Result<(), DslErr
 }
 
 /// Releases a hold. True: the snapshot was only waiting for this, and must be destroyed now.
+///
+/// # Errors
+/// [`HoldError`]; or an object of the MOS cannot be read or changed.
 pub fn release(m: MosTx<'_>, id: ObjectId, tag: &str) -> Result<bool, DslError> {
     check_release(m, id, tag)?;
     if let Some(refs) = m.dataset(id)?.userrefs {
@@ -124,6 +145,9 @@ pub fn release(m: MosTx<'_>, id: ObjectId, tag: &str) -> Result<bool, DslError> 
 }
 
 /// Whether a snapshot is marked for deferred destruction, and neither a hold nor a clone keeps it.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn is_due(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
     let phys = m.dataset(id)?;
     let is_marked = phys.flags & DS_FLAG_DEFER_DESTROY != 0;
@@ -131,11 +155,17 @@ pub fn is_due(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
 }
 
 /// Marks a snapshot: it is destroyed with its last hold or clone.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn defer(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
     m.change_dataset(id, |phys| phys.flags |= DS_FLAG_DEFER_DESTROY)
 }
 
 /// Frees the list of holds of a snapshot that is being destroyed.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn free_all(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
     let Some(refs) = m.dataset(id)?.userrefs else { return Ok(()) };
     m.change_dataset(id, |phys| phys.userrefs = None)?;
@@ -143,6 +173,9 @@ pub fn free_all(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
 }
 
 /// Releases all temporary holds, as an import does. Returns the snapshots that must be destroyed now.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn release_temporary(m: MosTx<'_>) -> Result<Vec<ObjectId>, DslError> {
     let Some(list) = m.entry(names::directory::TMP_USERREFS)? else { return Ok(Vec::new()) };
     let mut due = Vec::new();

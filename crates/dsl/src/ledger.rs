@@ -229,7 +229,7 @@ pub(crate) fn sync_set(m: MosTx<'_>, brt: &Brt, head: ObjectId, set: &Arc<LiveSe
 pub struct Tally {
     /// Space of new blocks, less that of the blocks that went.
     pub delta: Delta,
-    /// Blocks that went.
+    /// Blocks that nothing refers to any more.
     pub killed: Vec<BlockPtr>,
     zio: Arc<Zio>,
 }

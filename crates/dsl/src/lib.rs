@@ -14,30 +14,33 @@
 //! - Names from disk that could be mistaken for path parts or delimiters are errors.
 //!
 //! # Layers
-//! A module uses those above it only; none use each other in a circle.
+//! A file uses those above it only; none use each other in a circle.
 //!
 //! | Layer | Modules |
 //! | --- | --- |
-//! | names and errors | `error name locks budget` |
-//! | the MOS | `mos` (reading), `block_space` (what a block is charged), `features`, `mos::tx` (the MOS in syncing context), `zapify` |
+//! | names and errors | `error name sync budget` |
+//! | the MOS | `mos`, `block_space` (charges), `features`, `mos::tx` (in syncing context), `zapify` |
 //! | objects | `bpobj deadlist bptree livelist brt ddt`, `keys::{crypto_key, keyring}`, `prop::stored` |
-//! | the tree | `tree` (the handle [`Dsl`]) -> `dir` -> `dataset` -> `bookmark holds delegation keys resume prop` |
+//! | the tree | `tree` ([`Dsl`]) -> `dir` -> `dataset` -> `bookmark holds delegation keys resume prop` |
 //! | space | `charge` (up the directories), `freeing`, `free_lists`, `space` (as it is shown) |
 //! | heads | `policy`, `ledger`, `heads` (open for writing, with `heads::reservation`) |
-//! | tasks | `task` (what a task holds) -> `limits counts prop::change` -> `create snapshot rename promote destroy rollback bootstrap` |
+//! | what tasks use | `task` ([`TaskCtx`]) -> `limits counts prop::change` |
+//! | tasks | `create snapshot rename promote destroy rollback bootstrap` |
 //!
-//! In a concept's folder `mod.rs` has its type and how it is read, `change.rs` how it is changed in syncing context. Functions that
-//! change a list or a bookmark are associated with its type: `Deadlist::merge`, `Bookmark::create_from_snapshot`.
+//! In a concept's folder `mod.rs` has its type and how it is read, `change.rs` how it is changed in syncing
+//! context. Functions that change a list or a bookmark are associated with its type: `Deadlist::merge`,
+//! `Bookmark::create_from_snapshot`.
 //!
 //! # Changing datasets
-//! Making, destroying, snapshotting, cloning, promoting, renaming, rolling back, and accounting happen in syncing
-//! context; only [`Heads::open`] and [`Head::begin`] do not. The pool's sync makes a [`TaskCtx`] for each txg and hands
-//! it to the tasks. A task is a plain function that checks everything first and then changes; a task that fails in its
-//! checks has changed nothing. A task that fails later has met damage or a dead device, and its txg must not end.
+//! Making, destroying, snapshotting, cloning, promoting, renaming, rolling back, and accounting happen in
+//! syncing context; only [`Heads::open`] and [`Head::begin`] do not. The pool's sync makes a [`TaskCtx`] for
+//! each txg and hands it to the tasks. A task is a plain function that checks everything first and then
+//! changes; a task that fails in its checks has changed nothing. A task that fails later has met damage or a
+//! dead device, and its txg must not end.
 //!
 //! Order of a txg: [`Heads::sync_all`] (contents of the heads, with the ledger) -> the tasks, while
-//! [`Heads::exclusive`] is held; each leaves what it made or changed written -> blocks that wait to be freed -> the MOS
-//! itself -> [`Heads::finish_txg`].
+//! [`Heads::exclusive`] is held; each leaves what it made or changed written -> blocks that wait to be freed
+//! -> the MOS itself -> [`Heads::finish_txg`].
 //!
 //! Tests: beside the code and, on real pools, in `crates/pool/tests`.
 #![forbid(unsafe_code)]
@@ -70,7 +73,6 @@ pub mod keys;
 mod ledger;
 pub mod limits;
 pub mod livelist;
-mod locks;
 mod mos;
 pub mod name;
 mod policy;
@@ -81,6 +83,7 @@ pub mod resume;
 pub mod rollback;
 pub mod snapshot;
 pub mod space;
+pub mod sync;
 mod task;
 #[cfg(test)]
 mod testing;
@@ -96,9 +99,9 @@ pub use dir::Dir;
 pub use error::DslError;
 pub use features::FeatureCounts;
 pub use heads::reservation::Cost;
-pub use heads::{Head, HeadSpace, Heads, Listener, SnapshotHold, SyncMode};
+pub use heads::{Head, HeadSpace, Heads, OpenDataset, SnapshotHold, SyncMode};
 pub use ledger::Tally;
 pub use mos::tx::MosTx;
-pub use policy::{decides_policy, mos_policy};
+pub use policy::mos_policy;
 pub use task::{Caller, HistoryNote, TaskCtx};
 pub use tree::{Dsl, PoolSpace};

@@ -17,7 +17,7 @@ use format::names::prop_suffix::INHERIT;
 
 /// How much of the slop, the space that the pool keeps back, a task must leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeaveSlop {
+pub(crate) enum LeaveSlop {
     /// All of it: the task makes something.
     All,
     /// Half of it: the task changes something.
@@ -33,7 +33,7 @@ const TASK_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// [`DslError::Space`].
-pub fn check_pool(ctx: &TaskCtx<'_>, leave: LeaveSlop) -> Result<(), DslError> {
+pub(crate) fn check_pool(ctx: &TaskCtx<'_>, leave: LeaveSlop) -> Result<(), DslError> {
     let Some(pool) = ctx.heads.pool_space() else { return Ok(()) };
     let kept = match leave {
         LeaveSlop::All => pool.slop,

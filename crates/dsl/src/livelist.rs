@@ -5,8 +5,8 @@
 //! - A livelist has an entry for every block that was born in its clone after the origin, and one more,
 //!   marked as freed, for each of them that went; both under the same key, the freed one behind.
 //! - Its totals are those of the blocks that are left.
-//! - All that also holds at the end of each txg in which a part of it was drained: whoever imports the pool
-//!   then can go on, whatever implementation it is.
+//! - All that also holds at the end of each txg in which a part of it was drained: the process that imports
+//!   the pool then can go on, whatever implementation it is.
 //! - The feature `livelist` counts livelists, those of destroyed clones included until they are drained.
 
 use crate::block_space::Space;
@@ -36,6 +36,9 @@ const SHARED_MIN: u64 = 75;
 const MARKS_MAX: u64 = if cfg!(test) { 8 } else { 250_000 };
 
 /// Gives a clone's directory a livelist, if the pool may have such.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn create(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     if !m.features.is_enabled(FEATURE) {
         return Ok(());
@@ -46,16 +49,25 @@ pub fn create(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
 }
 
 /// The livelist of a directory.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn of(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
     Ok(zapify::get(m, dir, names::dir::LIVELIST)?.filter(|id| *id != 0).map(ObjectId))
 }
 
 /// What the blocks of a livelist are charged.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn space(m: MosTx<'_>, livelist: ObjectId) -> Result<Space, DslError> {
     Ok(Deadlist::open(&m.view(), livelist)?.space())
 }
 
 /// Takes the livelist away from a directory; the blocks in it stay as they are.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn remove(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     let Some(id) = of(m, dir)? else { return Ok(()) };
     zapify::remove(m, dir, names::dir::LIVELIST)?;
@@ -65,7 +77,7 @@ pub fn remove(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
 
 /// Takes the livelist away from the directory of a clone that is being destroyed, for
 /// [`crate::free_lists::add_deleted_clone`]. It is counted until it has been drained.
-pub fn take_for_destroy(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
+pub(crate) fn take_for_destroy(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
     let id = of(m, dir)?;
     if id.is_some() {
         zapify::remove(m, dir, names::dir::LIVELIST)?;
@@ -75,7 +87,7 @@ pub fn take_for_destroy(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>,
 
 /// Takes the livelist away from a clone that shares too little with its origin. To be called when the clone
 /// was written.
-pub fn check_share(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
+pub(crate) fn check_share(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
     let phys = m.dataset(head)?;
     let Some(id) = of(m, phys.dir)? else { return Ok(()) };
     let own = u128::from(space(m, id)?.used);
@@ -88,7 +100,7 @@ pub fn check_share(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
 }
 
 /// Collects in memory what a sync of a clone makes and unmakes.
-pub struct LivelistWriter {
+pub(crate) struct LivelistWriter {
     id: ObjectId,
     origin: Txg,
     entries: Vec<(BlockPtr, bool, Space)>,
@@ -97,7 +109,7 @@ pub struct LivelistWriter {
 
 impl LivelistWriter {
     /// For the clone of this directory; `None`: it has no livelist.
-    pub fn open(m: MosTx<'_>, dir: ObjectId) -> Result<Option<LivelistWriter>, DslError> {
+    pub(crate) fn open(m: MosTx<'_>, dir: ObjectId) -> Result<Option<LivelistWriter>, DslError> {
         let Some(id) = of(m, dir)? else { return Ok(None) };
         let origin = match m.dir(dir)?.origin {
             Some(origin) => m.dataset(origin)?.creation_txg,
@@ -106,13 +118,13 @@ impl LivelistWriter {
         Ok(Some(LivelistWriter { id, origin, entries: Vec::new(), zio: Arc::clone(m.zio()) }))
     }
 
-    /// A block was written.
-    pub fn born(&mut self, bp: &BlockPtr) {
+    /// Notes a block that was written.
+    pub(crate) fn born(&mut self, bp: &BlockPtr) {
         self.push(bp, false);
     }
 
     /// A block is not needed any more, by this clone.
-    pub fn killed(&mut self, bp: &BlockPtr) {
+    pub(crate) fn killed(&mut self, bp: &BlockPtr) {
         self.push(bp, true);
     }
 
@@ -124,8 +136,8 @@ impl LivelistWriter {
         self.entries.push((*bp, freed, crate::block_space::of_pointer(&self.zio, true, bp)));
     }
 
-    /// Writes what was collected.
-    pub fn flush(&mut self, m: MosTx<'_>) -> Result<(), DslError> {
+    /// Writes the collected entries to the object.
+    pub(crate) fn flush(&mut self, m: MosTx<'_>) -> Result<(), DslError> {
         let entries = std::mem::take(&mut self.entries);
         if entries.is_empty() {
             return Ok(());

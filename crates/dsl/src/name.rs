@@ -17,13 +17,13 @@ pub(crate) const DEPTH_LIMIT: usize = NAME_LIMIT / 2;
 pub enum Tail<'a> {
     /// Nothing: a file system or volume.
     None,
-    /// `@NAME`.
+    /// A snapshot, `@NAME`.
     Snapshot(&'a str),
-    /// `#NAME`.
+    /// A bookmark, `#NAME`.
     Bookmark(&'a str),
 }
 
-/// A name taken apart.
+/// A dataset name, split into directory and tail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name<'a> {
     /// The file system or volume, pool included.
@@ -35,6 +35,9 @@ pub struct Name<'a> {
 impl<'a> Name<'a> {
     /// Takes a full name apart and checks its form: length, delimiters, components. Which
     /// characters new names may have is not checked: older pools may hold others.
+    ///
+    /// # Errors
+    /// [`DslError::BadName`].
     pub fn parse(name: &'a str) -> Result<Name<'a>, DslError> {
         let bad = |why| Err(DslError::BadName { name: name.to_owned(), why });
         if name.len() >= NAME_LIMIT {
@@ -80,6 +83,9 @@ impl<'a> Name<'a> {
 
 /// Checks a name that is about to be made: everything that [`Name::parse`] checks, and that only characters
 /// are used that new names may have, and not more levels.
+///
+/// # Errors
+/// [`DslError::BadName`].
 pub fn check_new(name: &str) -> Result<Name<'_>, DslError> {
     let parsed = Name::parse(name)?;
     let bad = |why| Err(DslError::BadName { name: name.to_owned(), why });

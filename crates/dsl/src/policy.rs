@@ -75,7 +75,7 @@ fn compression(stored: u64, default: CompressionId) -> (CompressionId, i32) {
 }
 
 /// A property that decides how an open head is changed: how its blocks are written, its log, its files.
-pub fn decides_policy(prop: &str) -> bool {
+pub(crate) fn decides_policy(prop: &str) -> bool {
     matches!(
         prop,
         "acltype"

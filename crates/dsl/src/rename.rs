@@ -39,8 +39,8 @@ fn check_below(dir: &Dir, new_name: &str) -> Result<(), DslError> {
     Ok(())
 }
 
-/// An encryption root may go anywhere, what takes its key from above only where that is the same key, and what
-/// is not encrypted only below what is not.
+/// An encryption root may go anywhere, what takes its key from above only where that is the same key, and
+/// what is not encrypted only below what is not.
 fn check_keys(m: MosTx<'_>, name: &str, dir: ObjectId, parent: ObjectId) -> Result<(), DslError> {
     let (own, above) = (key_root_of(m, dir)?, key_root_of(m, parent)?);
     if own == above || own == Some(dir) {

@@ -37,7 +37,7 @@ const FLAGS: [(&str, &str); 4] = [
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("resume token is corrupt ({why})")]
 pub struct TokenError {
-    /// What is wrong.
+    /// Cause of the failure.
     pub why: String,
 }
 
@@ -46,6 +46,9 @@ fn corrupt(why: impl Into<String>) -> TokenError {
 }
 
 /// The state that a partly received dataset keeps; `None`: it cannot be resumed.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn state_of(dataset: &Dataset) -> Result<Option<NvList>, DslError> {
     let Some(zap) = dataset.zap()? else { return Ok(None) };
     if zap.lookup(names::dataset::RESUME_TOGUID.as_bytes())?.is_none() {
@@ -73,6 +76,9 @@ pub fn state_of(dataset: &Dataset) -> Result<Option<NvList>, DslError> {
 }
 
 /// The token of a dataset, or of the hidden clone that it is being received into.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn token_of(dataset: &Dataset) -> Result<Option<String>, DslError> {
     if dataset.is_snapshot() {
         return Ok(None);
@@ -105,6 +111,9 @@ pub fn encode(state: &NvList) -> Option<String> {
 }
 
 /// The state in a token.
+///
+/// # Errors
+/// [`TokenError`].
 pub fn decode(token: &str) -> Result<NvList, TokenError> {
     let mut parts = token.trim().splitn(4, '-');
     let mut part = || parts.next().filter(|p| !p.is_empty()).ok_or_else(|| corrupt("invalid format"));

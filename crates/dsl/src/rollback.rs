@@ -23,7 +23,7 @@ use format::{ObjectId, Txg};
 /// Name of the clone that a rollback makes for a moment.
 const TEMPORARY: &str = "%rollback";
 
-/// What a rollback does.
+/// Checked plan of a rollback.
 struct Plan {
     head: Dataset,
     target: Dataset,
@@ -73,15 +73,15 @@ fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> Res
 /// Makes a head what it was when its newest snapshot was taken. `to` names the snapshot.
 ///
 /// # Errors
-/// [`DslError::NotNewest`] if newer snapshots or bookmarks exist, [`DslError::Busy`] if somebody uses the
-/// head, [`DslError::Space`] if its refreservation could not be kept, [`DslError::Quota`] if the snapshot refers to more
-/// than the head's refquota.
+/// [`DslError::NotNewest`] if newer snapshots or bookmarks exist, [`DslError::Busy`] if the head is in use,
+/// [`DslError::Space`] if its refreservation could not be kept, [`DslError::Quota`] if the snapshot refers to
+/// more than the head's refquota.
 pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(), DslError> {
     rollback_over(ctx, name, to, &[])
 }
 
-/// The same to an older snapshot: the snapshots and bookmarks of the head that are newer and stand in `lost`, by their
-/// full names, are destroyed. Other names in there mean nothing.
+/// The same to an older snapshot: the snapshots and bookmarks of the head that are newer and stand in `lost`,
+/// by their full names, are destroyed. Other names in there mean nothing.
 ///
 /// # Errors
 /// As of [`rollback`]; [`DslError::HasClones`] or [`DslError::Held`] of a snapshot that would have to go.
@@ -109,8 +109,8 @@ pub fn rollback_over(
     destroy_head(ctx, clone, &format!("{name}/{TEMPORARY}")).map(|_| ())
 }
 
-/// Checks all that [`rollback_over`] checks, but whether somebody uses the head, and changes nothing: before the head is taken
-/// from those who use it.
+/// Checks all that [`rollback_over`] checks, but whether the head is in use, and changes nothing: before the
+/// head is taken from its users.
 ///
 /// # Errors
 /// As there.
@@ -123,7 +123,7 @@ pub fn check_rollback_over(
     checked(ctx, name, to, lost).map(drop)
 }
 
-/// What is done, if nothing but that somebody uses the head stands in its way.
+/// What is done, if nothing but use of the head stands in its way.
 fn checked(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> Result<Plan, DslError> {
     let plan = plan(ctx, name, to, lost)?;
     if plan.head.is_encrypted()? && has_foreign_log(ctx, &plan.target.phys().bp)? {
@@ -195,8 +195,8 @@ impl Side {
 ///
 /// # Errors
 /// [`DslError::Mismatch`] if the clone does not descend from the head's newest snapshot; [`DslError::Busy`]
-/// if somebody uses one of them.
-pub fn clone_swap(ctx: &mut TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Result<(), DslError> {
+/// if one of them is in use.
+pub(crate) fn clone_swap(ctx: &mut TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Result<(), DslError> {
     let m = ctx.m();
     let name = |id| Ok::<_, DslError>(ctx.dsl()?.dataset_by_object(id)?.name().to_owned());
     let (clone_name, head_name) = (name(clone)?, name(head)?);
@@ -210,7 +210,7 @@ pub fn clone_swap(ctx: &mut TaskCtx<'_>, clone: ObjectId, head: ObjectId) -> Res
         return Err(DslError::Mismatch { what: "origin of a clone", object: clone, found, expected });
     }
     free_log(ctx, &to, head)?;
-    // Whoever opens one of them from here on finds what it has then.
+    // A caller that opens one of them from here on finds the exchanged contents.
     drop(ctx.heads.evict(clone));
     let since = m.origin_txg(&m.dir(to.dir)?)?;
     let (from, to) = (Side::open(m, clone, since)?, Side::open(m, head, since)?);

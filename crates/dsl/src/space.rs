@@ -20,13 +20,13 @@ use std::sync::Arc;
 /// Space used, by what it is used for. All in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsedBy {
-    /// The head itself.
+    /// Bytes that only the head itself uses.
     pub dataset: u64,
     /// Blocks that only snapshots hold.
     pub snapshots: u64,
     /// Children, with what they have reserved.
     pub children: u64,
-    /// What the refreservation adds.
+    /// Bytes that the refreservation adds to the use of the head.
     pub refreservation: u64,
 }
 
@@ -40,6 +40,9 @@ fn ratio(uncompressed: u64, compressed: u64) -> u64 {
 
 impl Dir {
     /// Bytes that this and everything below may still take.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn available(&self) -> Result<u64, DslError> {
         let mut available = u64::MAX;
         let chain: Vec<&Dir> = self.ancestry().collect();
@@ -76,17 +79,17 @@ impl Dataset {
     }
 
     /// Bytes that can be reached, before compression.
-    pub fn logical_referenced(&self) -> u64 {
+    pub(crate) fn logical_referenced(&self) -> u64 {
         self.phys().uncompressed
     }
 
     /// Bytes of a head's directory before compression; of a snapshot, those that can be reached.
-    pub fn logical_used(&self) -> u64 {
+    pub(crate) fn logical_used(&self) -> u64 {
         if self.is_snapshot() { self.phys().uncompressed } else { self.dir().phys().uncompressed }
     }
 
     /// Compression ratio in hundredths of everything charged here; of a snapshot, of what it holds.
-    pub fn compress_ratio(&self) -> u64 {
+    pub(crate) fn compress_ratio(&self) -> u64 {
         if self.is_snapshot() {
             return self.ref_compress_ratio();
         }
@@ -94,7 +97,7 @@ impl Dataset {
     }
 
     /// Compression ratio in hundredths of what can be reached.
-    pub fn ref_compress_ratio(&self) -> u64 {
+    pub(crate) fn ref_compress_ratio(&self) -> u64 {
         ratio(self.phys().uncompressed, self.phys().compressed)
     }
 
@@ -111,6 +114,9 @@ impl Dataset {
 
     /// Bytes that may still be written here: what the tree of quotas and reservations leaves,
     /// this dataset's own refreservation and refquota included.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn available(&self) -> Result<u64, DslError> {
         let tree = self.dir().available()?;
         let reserved = own_number(self, "refreservation")?.unwrap_or(0);
@@ -122,6 +128,9 @@ impl Dataset {
     }
 
     /// Bytes born since the previous snapshot.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn written(&self) -> Result<u64, DslError> {
         let Some(previous) = self.phys().prev_snap else { return Ok(self.referenced()) };
         let (_, before) = crate::dataset::read(self.dsl(), previous)?;
@@ -130,7 +139,7 @@ impl Dataset {
     }
 
     /// Bytes born since this earlier snapshot in its history.
-    pub fn written_since(&self, snapshot: &Dataset) -> Result<u64, DslError> {
+    pub(crate) fn written_since(&self, snapshot: &Dataset) -> Result<u64, DslError> {
         let txg = snapshot.phys().creation_txg;
         let mut gone = 0_u64;
         let mut at = (self.id(), self.phys().deadlist);
@@ -149,7 +158,7 @@ impl Dataset {
 
     /// Bytes born since this bookmark in its history; `None` if the bookmark does not tell what was
     /// freed since.
-    pub fn written_since_bookmark(&self, mark: &Bookmark) -> Result<Option<u64>, DslError> {
+    pub(crate) fn written_since_bookmark(&self, mark: &Bookmark) -> Result<Option<u64>, DslError> {
         let Some(v2) = mark.phys().v2.filter(|v2| v2.flags & BOOKMARK_FLAG_HAS_FBN != 0) else {
             return Ok(None);
         };

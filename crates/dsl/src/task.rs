@@ -3,9 +3,10 @@
 //!
 //! # What always holds
 //! - Everything here happens in syncing context, on one thread, in one txg.
-//! - A task that is refused has changed nothing: it finds out everything that it can be refused for, as of this
-//!   moment, before its first change. What its caller saw in a view is a wish by then. A task of several steps that
-//!   are refused one by one takes each with [`TaskCtx::step`], and with something done ends as done.
+//! - A task that is refused has changed nothing: it finds out everything that it can be refused for, as of
+//!   this moment, before its first change. What its caller saw in a view is a wish by then. A task of several
+//!   steps that are refused one by one takes each with [`TaskCtx::step`], and with something done ends as
+//!   done.
 
 use crate::brt::Brt;
 use crate::delegation::User;
@@ -27,19 +28,19 @@ use zio::{AllocTx, Env, Zio};
 pub struct HistoryNote {
     /// What was done: `create`, `snapshot`, `destroy`, …
     pub name: String,
-    /// In what way.
+    /// Details of the operation.
     pub text: String,
-    /// To which dataset.
+    /// Full name and object of the dataset.
     pub dataset: Option<(String, ObjectId)>,
 }
 
-/// Who asked for a task.
+/// Caller of a task, as far as limits go.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Caller {
-    /// Who may change every limit: limits on the number of datasets do not bind them.
+    /// A caller that may change every limit: limits on the number of datasets do not bind it.
     #[default]
     Root,
-    /// Anybody else: bound by the limits that nobody has allowed them to change.
+    /// Any other user: bound by the limits that delegation does not allow the user to change.
     User(User),
 }
 
@@ -47,21 +48,21 @@ pub enum Caller {
 pub struct TaskCtx<'a> {
     /// The pool's own object set.
     pub mos: &'a Arc<LiveSet>,
-    /// The txg that syncs.
+    /// The transaction group that is being written.
     pub tx: &'a SyncTx,
-    /// The block layer.
+    /// The block layer of the pool.
     pub zio: &'a Arc<Zio>,
-    /// Clock and randomness.
+    /// Clock and random numbers of the process.
     pub env: &'a Env,
-    /// Feature reference counts.
+    /// Reference counts of the features of the pool.
     pub features: &'a Arc<FeatureCounts>,
     /// Blocks that several files share.
     pub brt: &'a Brt,
     /// Heads that are open for writing.
     pub heads: &'a Arc<Heads>,
-    /// Name of the pool.
+    /// Name of the pool, the first component of all full names.
     pub pool_name: &'a str,
-    /// Who asked for the task that runs.
+    /// Caller of the task that runs.
     pub caller: Caller,
     /// What was done, for the pool's history.
     pub notes: Vec<HistoryNote>,
@@ -73,17 +74,20 @@ impl<'a> TaskCtx<'a> {
         MosTx { mos: self.mos, tx: self.tx, features: self.features, env: self.env }
     }
 
-    /// The txg that syncs.
+    /// The transaction group that is being written.
     pub fn txg(&self) -> Txg {
         self.tx.txg()
     }
 
-    /// Seconds since 1970.
+    /// Wall-clock time in seconds since 1970.
     pub fn now(&self) -> u64 {
         self.env.clock().wall().as_secs()
     }
 
     /// A reading view of the newest state. What it hands out was read once: ask again after a change.
+    ///
+    /// # Errors
+    /// If the MOS has no root directory, or cannot be read.
     pub fn dsl(&self) -> Result<Dsl, DslError> {
         let dsl = Dsl::open(self.mos.view(), self.m().root_dir()?, self.pool_name);
         let space = self.heads.pool_space();
@@ -95,32 +99,32 @@ impl<'a> TaskCtx<'a> {
     ///
     /// # Errors
     /// [`DslError::Again`]: in the next one it may.
-    pub fn check_writable(&self, head: ObjectId, name: &str) -> Result<(), DslError> {
+    pub(crate) fn check_writable(&self, head: ObjectId, name: &str) -> Result<(), DslError> {
         if self.m().dataset(head)?.prev_snap_txg >= self.txg() {
             return Err(DslError::Again { name: name.to_owned() });
         }
         Ok(())
     }
 
-    /// Checks that what a head or snapshot alone holds may be freed in this txg: nobody uses it, and no reference to its
-    /// blocks is to be counted in a later txg.
+    /// Checks that what a head or snapshot alone holds may be freed in this txg: it is not in use, and no
+    /// reference to its blocks is to be counted in a later txg.
     ///
     /// # Errors
-    /// [`DslError::Busy`] if somebody uses it, [`DslError::Again`]: in the next txg it may.
+    /// [`DslError::Busy`] if it is in use, [`DslError::Again`]: in the next txg it may.
     pub(crate) fn check_unused(&self, dataset: ObjectId, name: &str) -> Result<(), DslError> {
         self.heads.check_idle(dataset, name)?;
-        // Asked after the other: whoever shares blocks holds the dataset until that is noted.
+        // Asked after the other: code that shares blocks holds the dataset until that is noted.
         if self.brt.is_shared_after(dataset, self.txg()) {
             return Err(DslError::Again { name: name.to_owned() });
         }
         Ok(())
     }
 
-    /// Changes the contents of a head that nobody uses, and writes them. Where somebody does, the change
-    /// belongs into a transaction of that head.
+    /// Changes the contents of a head that is not in use, and writes them. A head in use is changed in a
+    /// transaction of that head instead.
     ///
     /// # Errors
-    /// [`DslError::Busy`] if somebody uses it; [`DslError::Again`] if a snapshot of it was taken in this txg;
+    /// [`DslError::Busy`] if it is in use; [`DslError::Again`] if a snapshot of it was taken in this txg;
     /// [`DslError::Encrypted`]; or what `change` fails with: it must not fail after it has changed anything.
     pub fn change_contents<R>(
         &self,
@@ -145,8 +149,8 @@ impl<'a> TaskCtx<'a> {
         Ok(result)
     }
 
-    /// Does one of the things that a task consists of. `Ok(Err(why))`: it was refused, has changed nothing, and the task
-    /// may go on or end with what was done before.
+    /// Does one of the things that a task consists of. `Ok(Err(why))`: it was refused, has changed nothing,
+    /// and the task may go on or end with what was done before.
     ///
     /// # Errors
     /// It failed after it had changed something: the txg must not end, and the task returns this error.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use zio::testing::memory_pool;
 use zio::{Env, Zio};
 
-/// Frees what is killed.
+/// A ledger that frees killed blocks.
 struct Freeing<'a> {
     zio: &'a Zio,
     tx: &'a SyncTx,
@@ -88,19 +88,19 @@ impl World {
         self.txg(|m, _| Ok(work(m).expect_err("refused")))
     }
 
-    /// The MOS as somebody else reads it from disk.
+    /// The MOS as another process reads it from disk.
     pub(crate) fn reopened(&self) -> Arc<ObjSet> {
         let store = Store::new(Arc::clone(self.store.zio()), 1 << 20);
         ObjSet::open(&store, &self.mos.root_bp(), 0, KeyState::None).expect("readable")
     }
 
-    /// Objects in the MOS.
+    /// Number of objects in the MOS.
     pub(crate) fn objects(&self) -> u64 {
         self.mos.object_count()
     }
 }
 
-/// Numbers from a seed.
+/// Pseudo-random numbers from a seed.
 pub(crate) struct Rng(pub(crate) u64);
 
 impl Rng {

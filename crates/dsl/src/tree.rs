@@ -1,7 +1,8 @@
 //! The tree of datasets of a pool: what everything that reads it begins with.
 //!
-//! [`Dsl`] knows where the root directory is, the loaded keys, and how large the pool is. Its look-ups by name and by
-//! object number stand with what they find: [`crate::dir`], [`crate::dataset`], [`crate::bookmark`].
+//! [`Dsl`] knows where the root directory is, the loaded keys, and how large the pool is. Its look-ups by
+//! name and by object number stand with what they find: [`crate::dir`], [`crate::dataset`],
+//! [`crate::bookmark`].
 
 use crate::keys::keyring::Keyring;
 use dmu::ObjSet;
@@ -42,23 +43,23 @@ impl Dsl {
         Dsl(Arc::new(Shared { mos, root: root_dir, pool, keyring, space, measure }))
     }
 
-    /// The meta object set.
+    /// The meta object set of the pool.
     pub fn mos(&self) -> &Arc<ObjSet> {
         &self.0.mos
     }
 
-    /// Name of the pool.
+    /// Name of the pool, the first component of all full names.
     pub fn pool_name(&self) -> &str {
         &self.0.pool
     }
 
-    /// The loaded keys.
+    /// The wrapping and data keys that are loaded.
     pub fn keyring(&self) -> &Keyring {
         &self.0.keyring
     }
 
-    /// Tells, once, how to find out how large the pool is; it is asked for when somebody wants to
-    /// know what is available. Without it only quotas limit that.
+    /// Tells, once, how to find out how large the pool is; it is called when available space is first asked
+    /// for. Without it only quotas limit that.
     pub fn set_pool_space(&self, measure: impl Fn() -> Option<PoolSpace> + Send + Sync + 'static) {
         let _ = self.0.measure.set(Box::new(measure));
     }

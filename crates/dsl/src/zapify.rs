@@ -18,12 +18,12 @@ use format::{ObjType, ObjectId};
 const EXTENSIBLE: &str = "extensible_dataset";
 
 /// The object is a ZAP.
-pub fn is_zapified(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
+pub(crate) fn is_zapified(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
     Ok(m.object(id)?.obj_type().is_zap())
 }
 
 /// Makes a ZAP of a directory or dataset. Its bonus stays what it is. That it is one already changes nothing.
-pub fn zapify(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
+pub(crate) fn zapify(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
     let object = m.object(id)?;
     if object.obj_type().is_zap() {
         return Ok(());
@@ -34,7 +34,7 @@ pub fn zapify(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
 }
 
 /// Frees the object of a directory or dataset.
-pub fn free_object(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
+pub(crate) fn free_object(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
     if is_zapified(m, id)? {
         m.features.decr(m, EXTENSIBLE)?;
     }
@@ -42,6 +42,9 @@ pub fn free_object(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
 }
 
 /// The entry of the object's ZAP, if it has such a ZAP and entry.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn entry(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<ZapEntry>, DslError> {
     if !is_zapified(m, id)? {
         return Ok(None);
@@ -50,11 +53,17 @@ pub fn entry(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<ZapEntry>, 
 }
 
 /// The number under a key of the object's ZAP.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn get(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<u64>, DslError> {
     entry(m, id, key)?.map(|found| mos::number(id, &found)).transpose()
 }
 
 /// Puts a value into the object's ZAP, which is made if need be.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn set<'v>(
     m: MosTx<'_>,
     id: ObjectId,
@@ -66,6 +75,9 @@ pub fn set<'v>(
 }
 
 /// Removes a key from the object's ZAP. False: it was not there.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn remove(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<bool, DslError> {
     if !is_zapified(m, id)? {
         return Ok(false);
@@ -79,17 +91,24 @@ fn per_dataset(name: &str) -> &'static Feature {
 }
 
 /// The dataset uses this feature.
-pub fn has_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> Result<bool, DslError> {
+#[cfg(test)]
+pub(crate) fn has_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> Result<bool, DslError> {
     Ok(entry(m, dataset, per_dataset(name).guid)?.is_some())
 }
 
 /// The dataset uses this feature from now on. That it does already changes nothing.
-pub fn activate_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> Result<(), DslError> {
+pub(crate) fn activate_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> Result<(), DslError> {
     put_feature(m, dataset, per_dataset(name), ZapValue::U64(0))
 }
 
 /// The same for a feature that has an array of numbers: `redacted_datasets`.
-pub fn activate_array(m: MosTx<'_>, dataset: ObjectId, name: &str, values: &[u64]) -> Result<(), DslError> {
+#[cfg(test)]
+pub(crate) fn activate_array(
+    m: MosTx<'_>,
+    dataset: ObjectId,
+    name: &str,
+    values: &[u64],
+) -> Result<(), DslError> {
     put_feature(m, dataset, per_dataset(name), ZapValue::U64s(values))
 }
 
@@ -109,7 +128,7 @@ fn put_feature(
 }
 
 /// The dataset does not use this feature any more. That it does not already changes nothing.
-pub fn deactivate_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> Result<(), DslError> {
+pub(crate) fn deactivate_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> Result<(), DslError> {
     let feature = per_dataset(name);
     if remove(m, dataset, feature.guid)? {
         m.features.decr(m, feature.name)?;
@@ -132,7 +151,7 @@ fn features_of(m: MosTx<'_>, dataset: ObjectId) -> Result<Vec<(&'static Feature,
 }
 
 /// `to`, a snapshot or clone of `from`, uses the same features.
-pub fn copy_features(m: MosTx<'_>, from: ObjectId, to: ObjectId) -> Result<(), DslError> {
+pub(crate) fn copy_features(m: MosTx<'_>, from: ObjectId, to: ObjectId) -> Result<(), DslError> {
     for (feature, found) in features_of(m, from)? {
         let value = ZapValue::Packed { int_size: found.int_size, bytes: &found.value };
         put_feature(m, to, feature, value)?;
@@ -141,7 +160,7 @@ pub fn copy_features(m: MosTx<'_>, from: ObjectId, to: ObjectId) -> Result<(), D
 }
 
 /// A dataset that is being destroyed uses no feature any more.
-pub fn drop_features(m: MosTx<'_>, dataset: ObjectId) -> Result<(), DslError> {
+pub(crate) fn drop_features(m: MosTx<'_>, dataset: ObjectId) -> Result<(), DslError> {
     for (feature, _) in features_of(m, dataset)? {
         deactivate_feature(m, dataset, feature.name)?;
     }
@@ -149,7 +168,7 @@ pub fn drop_features(m: MosTx<'_>, dataset: ObjectId) -> Result<(), DslError> {
 }
 
 /// Two datasets exchange their contents, and with them the features that the contents use.
-pub fn swap_features(m: MosTx<'_>, a: ObjectId, b: ObjectId) -> Result<(), DslError> {
+pub(crate) fn swap_features(m: MosTx<'_>, a: ObjectId, b: ObjectId) -> Result<(), DslError> {
     let (of_a, of_b) = (features_of(m, a)?, features_of(m, b)?);
     for (dataset, old, new) in [(a, &of_a, &of_b), (b, &of_b, &of_a)] {
         for (feature, _) in old {

@@ -376,7 +376,7 @@ pub mod config {
 }
 
 /// The master node of a file system: a ZAP (docs/on-disk/23-zpl.md, section 1). The names of the properties
-/// `normalization`, `utf8only` and `casesensitivity` are keys too, and so are those of the ZAPs of quotas.
+/// `normalization`, `utf8only` and `casesensitivity` are keys too.
 pub mod master_node {
     use crate::ObjectId;
 
@@ -399,6 +399,33 @@ pub mod master_node {
     pub const UTF8ONLY: &str = "utf8only";
     /// Number: whether case matters in names.
     pub const CASESENSITIVITY: &str = "casesensitivity";
+
+    // Limits of owners (23-zpl.md, section 7). Keys of the ZAPs are ids in hex; values are the limits.
+
+    /// Object: a ZAP of limits of users, in bytes.
+    pub const USER_QUOTA: &str = "userquota@";
+    /// Object: a ZAP of limits of users, in objects.
+    pub const USER_OBJECT_QUOTA: &str = "userobjquota@";
+    /// Object: a ZAP of limits of groups, in bytes.
+    pub const GROUP_QUOTA: &str = "groupquota@";
+    /// Object: a ZAP of limits of groups, in objects.
+    pub const GROUP_OBJECT_QUOTA: &str = "groupobjquota@";
+    /// Object: a ZAP of limits of projects, in bytes.
+    pub const PROJECT_QUOTA: &str = "projectquota@";
+    /// Object: a ZAP of limits of projects, in objects.
+    pub const PROJECT_OBJECT_QUOTA: &str = "projectobjquota@";
+    /// Number: bytes that a user without a limit of its own may use.
+    pub const DEFAULT_USER_QUOTA: &str = "defaultuserquota";
+    /// Number: objects that a user without a limit of its own may use.
+    pub const DEFAULT_USER_OBJECT_QUOTA: &str = "defaultuserobjquota";
+    /// Number: bytes that a group without a limit of its own may use.
+    pub const DEFAULT_GROUP_QUOTA: &str = "defaultgroupquota";
+    /// Number: objects that a group without a limit of its own may use.
+    pub const DEFAULT_GROUP_OBJECT_QUOTA: &str = "defaultgroupobjquota";
+    /// Number: bytes that a project without a limit of its own may use.
+    pub const DEFAULT_PROJECT_QUOTA: &str = "defaultprojectquota";
+    /// Number: objects that a project without a limit of its own may use.
+    pub const DEFAULT_PROJECT_OBJECT_QUOTA: &str = "defaultprojectobjquota";
 }
 
 /// The ZAP of the tables of system attributes (docs/on-disk/23-zpl.md, section 2).

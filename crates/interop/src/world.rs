@@ -31,9 +31,9 @@ const SMALL_DISK: u64 = 72 << 20;
 /// A head that is open for writing.
 pub(crate) enum Open {
     /// An open file system.
-    Files(HeadFs),
+    Files(Arc<HeadFs>),
     /// An open volume.
-    Volume(HeadVolume),
+    Volume(Arc<HeadVolume>),
 }
 
 impl Open {

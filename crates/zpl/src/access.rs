@@ -1,25 +1,25 @@
-//! Who may do what: pure functions of attributes and credentials, for callers whose kernel does not check
+//! Access checks: pure functions of attributes and credentials, for callers whose kernel does not check
 //! (docs/on-disk/23-zpl.md, section 4: on Linux the mode and the POSIX ACL decide).
 
 use crate::Attrs;
 use crate::FileKind;
 use format::acl::{PosixEntry, PosixWho};
 
-/// Who asks.
+/// Credentials of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cred {
-    /// User.
+    /// Id of the user.
     pub uid: u32,
-    /// Group of new files.
+    /// Id of the primary group, which new files get.
     pub gid: u32,
-    /// Further groups.
+    /// Ids of further groups.
     pub groups: Vec<u32>,
-    /// Is not bound by permissions: root, or who has the capabilities for it.
+    /// Is not bound by permissions: root, or a caller with the capabilities for it.
     pub is_privileged: bool,
 }
 
 impl Cred {
-    /// The user who may do everything.
+    /// Credentials that permissions do not bind.
     pub fn root() -> Cred {
         Cred { is_privileged: true, ..Cred::default() }
     }
@@ -29,7 +29,7 @@ impl Cred {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Does the file belong to who asks?
+    /// Does the file belong to the caller?
     pub fn owns(&self, attrs: &Attrs) -> bool {
         attrs.posix_uid() == self.uid && attrs.uid >> 32 == 0
     }
@@ -47,7 +47,7 @@ impl Access {
     /// Execute it, or go through it.
     pub const EXECUTE: Access = Access(1);
 
-    /// Both.
+    /// Both accesses together.
     pub fn and(self, other: Access) -> Access {
         Access(self.0 | other.0)
     }
@@ -58,7 +58,7 @@ pub fn may_access(attrs: &Attrs, acl: Option<&[PosixEntry]>, cred: &Cred, access
     let wanted = access.0;
     let is_dir = FileKind::from_mode(attrs.mode) == Some(FileKind::Directory);
     if cred.is_privileged {
-        // Even root cannot run what nobody can.
+        // Even root cannot execute a file without any execute bit.
         return wanted & 1 == 0 || is_dir || attrs.mode & 0o111 != 0;
     }
     if let Some(acl) = acl.filter(|_| !cred.owns(attrs)) {
@@ -74,7 +74,7 @@ pub fn may_access(attrs: &Attrs, acl: Option<&[PosixEntry]>, cred: &Cred, access
     wanted & !(bits as u16 & 7) == 0
 }
 
-/// The POSIX.1e algorithm for everybody but the owner.
+/// The POSIX.1e algorithm for callers other than the owner.
 fn allowed_by_acl(attrs: &Attrs, acl: &[PosixEntry], cred: &Cred, wanted: u16) -> bool {
     let mask = acl.iter().find(|entry| entry.who == PosixWho::Mask).map_or(7, |entry| entry.perm);
     let named = acl.iter().find(|entry| entry.who == PosixWho::User(cred.uid));
@@ -122,8 +122,7 @@ pub fn may_change_attrs(attrs: &Attrs, cred: &Cred) -> bool {
     cred.is_privileged || cred.owns(attrs)
 }
 
-/// The mode that a caller gets who asks for `mode`: without setgid if the file's group is not one of
-/// theirs.
+/// The mode that a caller gets that asks for `mode`: without setgid if the file's group is not one of theirs.
 pub fn allowed_mode(attrs: &Attrs, mode: u32, cred: &Cred) -> u32 {
     if cred.is_privileged || cred.is_in(attrs.posix_gid()) { mode } else { mode & !0o2000 }
 }
@@ -152,7 +151,7 @@ mod tests {
         assert!(!may_access(&file, None, &user(9, 9), Access::WRITE));
         assert!(may_access(&attrs(0o10_0000, 1, 1), None, &Cred::root(), Access::WRITE));
         assert!(!may_access(&attrs(0o10_0666, 1, 1), None, &Cred::root(), Access::EXECUTE));
-        // An owner of a foreign domain is nobody here.
+        // An owner of a foreign domain matches no local user.
         assert!(!user(1, 1).owns(&attrs(0o10_0600, 1 << 32 | 1, 1)));
     }
 

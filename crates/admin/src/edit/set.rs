@@ -11,7 +11,6 @@ use dsl::TaskCtx;
 use dsl::prop::{self, PropValue};
 use format::prop as table;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use zpl::SpaceKind;
 use zpl::{HeadFs, HeadVolume, QuotaOf, options_of};
 
@@ -163,7 +162,7 @@ fn set_all(
 
 fn resize(pool: &PoolWriter, dataset: &Dataset, size: u64) -> Result<(), EditError> {
     let head = pool.live().heads().open(dataset.dsl().id())?;
-    let volume = head.opened(|| HeadVolume::open(&head).map(Arc::new)).map_err(cenote::Error::from)?;
+    let volume = HeadVolume::open(&head).map_err(cenote::Error::from)?;
     volume.resize(size).map_err(cenote::Error::from)?;
     drop((volume, head));
     pool.sync()?;
@@ -179,8 +178,7 @@ pub(super) fn set_limits(
     let pool = pool.live();
     let options = options_of(dataset.dsl(), pool.features())?;
     let head = pool.heads().open(dataset.dsl().id())?;
-    let fs = head.opened(|| HeadFs::open(&head, options, pool.env()).map(Arc::new));
-    let fs = fs.map_err(cenote::Error::from)?;
+    let fs = HeadFs::open(&head, options, pool.env()).map_err(cenote::Error::from)?;
     for (owner, id, objects, limit) in limits {
         let kind = match owner {
             Owner::User => SpaceKind::User,

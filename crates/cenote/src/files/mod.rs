@@ -185,14 +185,9 @@ impl FilesystemWriter {
         let can_drain = drains && !options.read_only;
         pool.release()?;
         let head = pool.heads().open(dataset.id())?;
-        let open = || -> Result<Arc<HeadFs>, ZplError> {
-            let head = HeadFs::open(&head, options, pool.env())?;
-            if can_drain {
-                head.fs.drain(DRAIN_STEPS)?;
-            }
-            Ok(Arc::new(head))
-        };
-        let (pool, head) = (Arc::clone(pool), head.opened(open)?);
+        let steps = if can_drain { DRAIN_STEPS } else { 0 };
+        let head = HeadFs::open_drained(&head, options, pool.env(), steps)?;
+        let pool = Arc::clone(pool);
         Ok(FilesystemWriter { name: dataset.name().into(), pool, head, uid: 0, gid: 0 })
     }
 

@@ -35,7 +35,7 @@ impl VolumeFile {
         super::check_writable(&dataset, name)?;
         pool.release()?;
         let head = pool.heads().open(dataset.id())?;
-        let head = head.opened(|| HeadVolume::open(&head).map(Arc::new))?;
+        let head = HeadVolume::open(&head)?;
         Ok(VolumeFile { name: dataset.name().into(), pool: Arc::clone(pool), head })
     }
 

@@ -99,7 +99,7 @@ fn import(disks: &Disks, seed: u64) -> Result<Arc<LivePool>, Failure> {
     Ok(LivePool::import(&disks.found(), &Which::Name(POOL.to_owned()), &options, env(seed))?)
 }
 
-fn open(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<HeadFs, Failure> {
+fn open(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<Arc<HeadFs>, Failure> {
     let head = pool.heads().open_by_name(dataset)?;
     let options = FsOptions { record_size: RECORD, clones: true, ..FsOptions::default() };
     Ok(HeadFs::open(&head, options, &env(seed))?)
@@ -159,7 +159,7 @@ fn look_on(
     }
     {
         let there = &DATASETS[..if state.is_second_gone { 1 } else { 2 }];
-        let all: Vec<HeadFs> =
+        let all: Vec<Arc<HeadFs>> =
             there.iter().map(|dataset| open(&pool, dataset, seed)).collect::<Result<_, _>>()?;
         for (i, work_dir) in history.work_dirs.iter().enumerate() {
             if let Some(fs) = all.get(work_dir.dataset) {

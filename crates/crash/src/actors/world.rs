@@ -91,9 +91,7 @@ pub(super) fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize,
     for dataset in DATASETS {
         let head = pool.heads().open_by_name(dataset)?;
         let options = FsOptions { record_size: RECORD, clones: true, ..FsOptions::default() };
-        let open =
-            || -> Result<Arc<HeadFs>, ZplError> { Ok(Arc::new(HeadFs::open(&head, options, &env(seed))?)) };
-        fs.push(head.opened(open)?);
+        fs.push(HeadFs::open(&head, options, &env(seed))?);
     }
     let dir = |fs: &HeadFs, name: &str| -> Result<ObjectId, Failure> {
         Ok(fs.fs.create(fs.fs.root(), name.as_bytes(), &NewFile::of(FileKind::Directory, 0o755))?.id)

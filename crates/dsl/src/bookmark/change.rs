@@ -26,7 +26,7 @@ use format::names;
 use format::zap::NORM_UPPER;
 use format::{BlockPtr, ObjType, ObjectId, Txg};
 
-/// Features.
+/// Features that bookmarks use.
 const BOOKMARKS: &str = "bookmarks";
 const BOOKMARK_V2: &str = "bookmark_v2";
 const BOOKMARK_WRITTEN: &str = "bookmark_written";
@@ -34,7 +34,7 @@ const REDACTION: &str = "redaction_bookmarks";
 const REDACTION_SPILL: &str = "redaction_list_spill";
 /// Snapshots that a chain is followed over.
 const CHAIN_LIMIT: usize = crate::dataset::CHAIN_LIMIT;
-/// Clones below clones.
+/// Clones below clones that are followed before a loop is assumed.
 const CLONES_LIMIT: usize = 1 << 20;
 
 fn map_of(m: MosTx<'_>, head: ObjectId) -> Result<Option<ObjectId>, DslError> {
@@ -54,6 +54,9 @@ fn has_fbn(phys: &BookmarkPhys) -> bool {
 
 impl Bookmark {
     /// Names and contents of a head's bookmarks.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn list(m: MosTx<'_>, head: ObjectId) -> Result<Vec<(Vec<u8>, BookmarkPhys)>, DslError> {
         let Some(map) = map_of(m, head)? else { return Ok(Vec::new()) };
         mos::zap(&m.view(), map)?
@@ -66,13 +69,16 @@ impl Bookmark {
     }
 
     /// A bookmark of a head.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn get(m: MosTx<'_>, head: ObjectId, name: &str) -> Result<Option<BookmarkPhys>, DslError> {
         let Some(map) = map_of(m, head)? else { return Ok(None) };
         m.zap(map)?.lookup(name.as_bytes())?.map(|entry| decode(map, &entry)).transpose()
     }
 
     /// Creation txgs of the bookmarks of a head that keep FBN: each must be a key of its deadlists.
-    pub fn fbn_txgs(m: MosTx<'_>, head: ObjectId) -> Result<Vec<Txg>, DslError> {
+    pub(crate) fn fbn_txgs(m: MosTx<'_>, head: ObjectId) -> Result<Vec<Txg>, DslError> {
         let mut txgs: Vec<Txg> = Bookmark::list(m, head)?
             .iter()
             .filter(|(_, phys)| has_fbn(phys))
@@ -122,6 +128,9 @@ impl Bookmark {
 
     /// Makes a bookmark that stands for the same point in history as another one, of the same head or of one
     /// before it in the chain. A redaction list is not copied.
+    ///
+    /// # Errors
+    /// [`BookmarkError`]; [`DslError::FeatureDisabled`] if the pool has no bookmarks.
     pub fn create_from_bookmark(
         m: MosTx<'_>,
         head: ObjectId,
@@ -149,6 +158,9 @@ impl Bookmark {
     }
 
     /// Destroys a bookmark.
+    ///
+    /// # Errors
+    /// [`BookmarkError::NoSuch`]; or an object of the MOS cannot be read or changed.
     pub fn destroy(m: MosTx<'_>, head: ObjectId, name: &str) -> Result<(), DslError> {
         let missing = || BookmarkError::NoSuch { name: name.to_owned() };
         let map = map_of(m, head)?.ok_or_else(missing)?;
@@ -165,7 +177,7 @@ impl Bookmark {
     }
 
     /// Destroys all bookmarks of a head that is being destroyed itself.
-    pub fn destroy_all(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
+    pub(crate) fn destroy_all(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
         let Some(map) = map_of(m, head)? else { return Ok(()) };
         for (_, phys) in Bookmark::list(m, head)? {
             drop_contents(m, &phys)?;
@@ -175,9 +187,9 @@ impl Bookmark {
         m.features.decr(m, BOOKMARKS)
     }
 
-    /// Removes a key, which no snapshot and no bookmark needs any more, from the deadlists of a head and of all
-    /// clones that come from after it.
-    pub fn remove_deadlist_key(m: MosTx<'_>, head: ObjectId, key: Txg) -> Result<(), DslError> {
+    /// Removes a key, which no snapshot and no bookmark needs any more, from the deadlists of a head and of
+    /// all clones that come from after it.
+    pub(crate) fn remove_deadlist_key(m: MosTx<'_>, head: ObjectId, key: Txg) -> Result<(), DslError> {
         let mut stack = vec![head];
         for _ in 0..CLONES_LIMIT {
             let Some(id) = stack.pop() else { return Ok(()) };
@@ -197,9 +209,13 @@ impl Bookmark {
         Err(DslError::Endless { what: "clones", object: head, limit: CLONES_LIMIT })
     }
 
-    /// A snapshot of `head` is about to be destroyed, its successor's deadlist still being what it was. True: a
-    /// bookmark needs the snapshot's key in the deadlists, which must be kept then.
-    pub fn on_snapshot_destroy(m: MosTx<'_>, head: ObjectId, snapshot: ObjectId) -> Result<bool, DslError> {
+    /// A snapshot of `head` is about to be destroyed, its successor's deadlist still being what it was. True:
+    /// a bookmark needs the snapshot's key in the deadlists, which must be kept then.
+    pub(crate) fn on_snapshot_destroy(
+        m: MosTx<'_>,
+        head: ObjectId,
+        snapshot: ObjectId,
+    ) -> Result<bool, DslError> {
         let phys = m.dataset(snapshot)?;
         let Some(map) = map_of(m, head)? else { return Ok(false) };
         let dead = match phys.next_snap {
@@ -229,9 +245,9 @@ impl Bookmark {
         Ok(keeps_key)
     }
 
-    /// Moves the bookmarks of `from` up to the txg of the new origin to `to`, which takes over that part of the
-    /// history by being promoted.
-    pub fn move_upto(m: MosTx<'_>, from: ObjectId, to: ObjectId, txg: Txg) -> Result<(), DslError> {
+    /// Moves the bookmarks of `from` up to the txg of the new origin to `to`, which takes over that part of
+    /// the history by being promoted.
+    pub(crate) fn move_upto(m: MosTx<'_>, from: ObjectId, to: ObjectId, txg: Txg) -> Result<(), DslError> {
         let Some(map) = map_of(m, from)? else { return Ok(()) };
         for (name, phys) in Bookmark::list(m, from)? {
             if phys.creation_txg > txg {
@@ -246,7 +262,7 @@ impl Bookmark {
     }
 
     /// Whether moving the bookmarks would meet one of the same name.
-    pub fn move_conflicts(
+    pub(crate) fn move_conflicts(
         m: MosTx<'_>,
         from: ObjectId,
         to: ObjectId,
@@ -396,14 +412,14 @@ struct Counted {
 
 /// Counts, in memory, what a sync of a head frees of what its newest bookmarks stand for.
 #[derive(Debug)]
-pub struct FbnCounter {
+pub(crate) struct FbnCounter {
     map: ObjectId,
     marks: Vec<Counted>,
 }
 
 impl FbnCounter {
     /// For a head; `None`: none of its bookmarks counts.
-    pub fn open(m: MosTx<'_>, head: ObjectId) -> Result<Option<FbnCounter>, DslError> {
+    pub(crate) fn open(m: MosTx<'_>, head: ObjectId) -> Result<Option<FbnCounter>, DslError> {
         let Some(map) = map_of(m, head)? else { return Ok(None) };
         let newest = m.dataset(head)?.prev_snap_txg;
         let counts = |phys: &BookmarkPhys| has_fbn(phys) && phys.creation_txg >= newest;
@@ -416,15 +432,15 @@ impl FbnCounter {
     }
 
     /// The head does not have this block any more.
-    pub fn killed(&mut self, bp: &BlockPtr, space: Space) {
+    pub(crate) fn killed(&mut self, bp: &BlockPtr, space: Space) {
         let birth = bp.accounting_birth();
         for mark in self.marks.iter_mut().filter(|mark| birth <= mark.txg) {
             mark.gone = mark.gone.plus(space);
         }
     }
 
-    /// Writes the counts.
-    pub fn flush(&mut self, m: MosTx<'_>) -> Result<(), DslError> {
+    /// Writes the counts to the bookmarks.
+    pub(crate) fn flush(&mut self, m: MosTx<'_>) -> Result<(), DslError> {
         let zap = m.zap(self.map)?;
         for mark in self.marks.iter_mut().filter(|mark| mark.gone != Space::default()) {
             let Some(entry) = zap.lookup(&mark.name)? else { continue };

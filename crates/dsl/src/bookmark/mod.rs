@@ -32,7 +32,7 @@ impl Bookmark {
         Ok(Bookmark { head: head.clone(), name, phys })
     }
 
-    /// Full name.
+    /// Full name, components of the pool and all directories included.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -42,7 +42,7 @@ impl Bookmark {
         &self.head
     }
 
-    /// What is stored.
+    /// The decoded entry of the ZAP of bookmarks.
     pub fn phys(&self) -> &BookmarkPhys {
         &self.phys
     }
@@ -53,6 +53,9 @@ impl Bookmark {
     }
 
     /// Guids of the snapshots that its redaction list is made of; `None`: it has no such list.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
         let Some(id) = self.redaction_list() else { return Ok(None) };
         let object = self.head.dsl().mos().object(id)?;
@@ -75,6 +78,9 @@ impl Dataset {
     }
 
     /// The bookmark of this head with this name.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn bookmark(&self, name: &str) -> Result<Option<Bookmark>, DslError> {
         let Some((map, zap)) = self.bookmark_map()? else { return Ok(None) };
         let Some(entry) = zap.lookup(name.as_bytes())? else { return Ok(None) };
@@ -82,6 +88,9 @@ impl Dataset {
     }
 
     /// The bookmarks of this head, by name.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn bookmarks(&self) -> Result<Vec<Bookmark>, DslError> {
         let Some((map, zap)) = self.bookmark_map()? else { return Ok(Vec::new()) };
         let mut all = Vec::new();
@@ -95,6 +104,9 @@ impl Dataset {
 
 impl Dsl {
     /// The bookmark with this full name (`pool/a#m`).
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn bookmark(&self, name: &str) -> Result<Bookmark, DslError> {
         let Name { dir, tail: Tail::Bookmark(mark) } = Name::parse(name)? else {
             return Err(DslError::BadName { name: name.to_owned(), why: "not a bookmark" });

@@ -1,5 +1,5 @@
-//! Lists of block pointers in syncing context: they grow at the end, take over other lists, and are consumed from the end
-//! (docs/on-disk/22-mos-dsl.md, section 4.2; docs/on-disk/15-space.md, section 6.1).
+//! Lists of block pointers in syncing context: they grow at the end, take over other lists, and are consumed
+//! from the end (docs/on-disk/22-mos-dsl.md, section 4.2; docs/on-disk/15-space.md, section 6.1).
 //!
 //! # What always holds
 //! - The totals of a list are those of its own pointers and of all lists below it.
@@ -192,12 +192,15 @@ fn new_list(m: MosTx<'_>, block_size: u64, compress: u8) -> Result<ObjectId, Dsl
 
 impl Bpobj {
     /// Makes an empty list, with blocks of `block_size` bytes, or of the usual size if that is 0.
-    pub fn create(m: MosTx<'_>, block_size: u64) -> Result<ObjectId, DslError> {
+    pub(crate) fn create(m: MosTx<'_>, block_size: u64) -> Result<ObjectId, DslError> {
         new_list(m, if block_size == 0 { BLOCK_SIZE } else { block_size }, 0)
     }
 
-    /// Makes the list of frees that are deferred to the next txg: small blocks, not compressed, so that writing
-    /// it again and again converges.
+    /// Makes the list of frees that are deferred to the next txg: small blocks, not compressed, so that
+    /// writing it again and again converges.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
     pub fn create_deferred(m: MosTx<'_>) -> Result<ObjectId, DslError> {
         new_list(m, DEFERRED_BLOCK_SIZE, CompressionId::Off.id())
     }
@@ -211,7 +214,7 @@ impl Bpobj {
     }
 
     /// An empty list: the shared one, with one reference more, where the feature `empty_bpobj` is enabled.
-    pub fn create_or_share(m: MosTx<'_>) -> Result<ObjectId, DslError> {
+    pub(crate) fn create_or_share(m: MosTx<'_>) -> Result<ObjectId, DslError> {
         if !m.features.is_enabled(FEATURE) {
             return Bpobj::create(m, 0);
         }
@@ -233,12 +236,12 @@ impl Bpobj {
     }
 
     /// Frees a list as [`Bpobj::free`] does, or drops the reference if it is the shared empty one.
-    pub fn release(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
+    pub(crate) fn release(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         if Bpobj::is_shared(m, id)? { drop_shared(m, id) } else { Bpobj::free(m, id) }
     }
 
     /// Frees a list and all lists below it. The blocks in it stay as they are.
-    pub fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
+    pub(crate) fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         let mut seen = HashSet::from([id]);
         let mut stack = vec![id];
         while let Some(id) = stack.pop() {
@@ -252,8 +255,11 @@ impl Bpobj {
         Ok(())
     }
 
-    /// Appends pointers. `space` is what they are charged; those marked as freed count negative in it, so that
-    /// it can be less than nothing: see `append_net`.
+    /// Appends pointers. `space` is what they are charged; those marked as freed count negative in it, so
+    /// that it can be less than nothing: see `append_net`.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
     pub fn append(m: MosTx<'_>, id: ObjectId, entries: &[StoredBlock], space: Space) -> Result<(), DslError> {
         Bpobj::append_net(m, id, entries, space, Space::default())
     }
@@ -280,7 +286,7 @@ impl Bpobj {
 
     /// Puts all of `sub` into `into`: by copying if it is small, else by naming it. The caller's reference to
     /// `sub` is used up. Returns the totals of what was taken over.
-    pub fn append_sub(m: MosTx<'_>, into: ObjectId, sub: ObjectId) -> Result<Space, DslError> {
+    pub(crate) fn append_sub(m: MosTx<'_>, into: ObjectId, sub: ObjectId) -> Result<Space, DslError> {
         assert!(into != sub, "a list is not put into itself");
         if Bpobj::is_shared(m, sub)? {
             drop_shared(m, sub)?;
@@ -312,8 +318,8 @@ impl Bpobj {
         Ok(total)
     }
 
-    /// Takes pointers out of a list from the end and hands each to `each`, as far as the budget goes; lists below
-    /// that are empty then are freed. True: the list is empty now.
+    /// Takes pointers out of a list from the end and hands each to `each`, as far as the budget goes; lists
+    /// below that are empty then are freed. True: the list is empty now.
     ///
     /// # Errors
     /// Those of `each`; its pointer, and all that come before it, are still in the list then.

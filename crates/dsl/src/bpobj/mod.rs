@@ -20,7 +20,7 @@ use std::sync::Arc;
 /// Word of a stored pointer whose lowest bit marks a free.
 const FILL_WORD: usize = 11;
 
-/// An open bpobj.
+/// A list of block pointers that is open for reading.
 #[derive(Clone)]
 pub struct Bpobj {
     object: Object,
@@ -29,6 +29,10 @@ pub struct Bpobj {
 
 impl Bpobj {
     /// Opens the bpobj in object `id` of the MOS.
+    ///
+    /// # Errors
+    /// [`DslError::WrongType`] if the object is no list; [`DslError::Mismatch`] if its counts exceed its
+    /// size; or it cannot be read.
     pub fn open(mos: &Arc<ObjSet>, id: ObjectId) -> Result<Bpobj, DslError> {
         let object = mos::object_with_bonus(mos, id, ObjType::BPOBJ_HDR, "bpobj")?;
         let phys = BpobjPhys::decode(object.bonus(), object.order()).map_err(DslError::decode(id))?;
@@ -41,23 +45,26 @@ impl Bpobj {
         Ok(bpobj)
     }
 
-    /// Its object.
+    /// The object that holds it.
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// Its bonus.
+    /// The decoded bonus of its object.
     pub fn phys(&self) -> &BpobjPhys {
         &self.phys
     }
 
-    /// Totals, sub-objects included.
+    /// Totals of all pointers, those of sub-objects included.
     pub fn space(&self) -> Space {
         Space { used: self.phys.bytes, compressed: self.phys.comp, uncompressed: self.phys.uncomp }
     }
 
     /// Calls `visit` with each pointer, those of the sub-objects included, and whether it is marked
     /// as freed (livelists). Each sub-object is visited once, however often it is named.
+    ///
+    /// # Errors
+    /// Those of the callback; or a list cannot be read, or leads to itself.
     pub fn for_each(
         &self,
         visit: &mut dyn FnMut(&BlockPtr, bool) -> Result<(), DslError>,
@@ -111,6 +118,9 @@ impl Bpobj {
     }
 
     /// Numbers of its sub-objects.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn subobjs(&self) -> Result<Vec<ObjectId>, DslError> {
         let Some(id) = self.phys.subobjs else { return Ok(Vec::new()) };
         let list = self.object.objset().object(id)?;

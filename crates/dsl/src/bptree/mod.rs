@@ -54,7 +54,7 @@ fn store(m: MosTx<'_>, object: &LiveObject, phys: &BptreePhys) {
     object.set_bonus(&phys.encode(Endian::Little), m.tx);
 }
 
-/// Appends an object set.
+/// Appends a destroyed object set to the queue.
 pub(crate) fn add(m: MosTx<'_>, bp: &BlockPtr, birth: Txg, space: Space) -> Result<(), DslError> {
     let id = match m.entry(names::directory::BPTREE_OBJ)? {
         Some(id) => id,

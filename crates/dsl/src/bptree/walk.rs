@@ -3,7 +3,7 @@
 //!
 //! # What always holds
 //! - A block is visited after everything below it, so that what is needed to go on has not been freed.
-//! - A block is passed over with all below it if it is not newer than wanted, or comes before the place to
+//! - A block is passed over with all below it if it is not newer than wanted, or comes before the position to
 //!   go on from.
 //! - Memory is bounded by a block per level; that a hostile tree repeats itself costs time, and the
 //!   allocator refuses the second free.
@@ -16,10 +16,10 @@ use format::objset::ObjsetPhys;
 use format::{BlockPtr, Level, ObjType, ObjectId, Txg};
 use std::sync::Arc;
 
-/// First word of a stored place.
+/// First word of a stored position.
 const STORED: u64 = u64::MAX;
 
-/// A place in the walk: what comes before it has been freed.
+/// A position in the walk: what comes before it has been freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     object: u64,
@@ -43,7 +43,7 @@ impl Position {
 
 /// Where a block stands: its object, and the first data block behind all that is below it.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Position {
     end: u64,
     level: u8,
 }
@@ -61,7 +61,7 @@ fn end_of(blkid: u64, level: u8, epbs: u32) -> u64 {
 pub(crate) type Visit<'a> = dyn FnMut(&BlockPtr) -> Result<(), DslError> + 'a;
 
 enum Stop {
-    /// The budget is spent.
+    /// The budget is spent; the walk goes on here.
     At(Position),
     Failed(DslError),
 }
@@ -72,7 +72,7 @@ impl From<DslError> for Stop {
     }
 }
 
-/// A walk.
+/// A walk over the blocks of a destroyed object set.
 pub(crate) struct Walk<'a> {
     store: &'a Arc<Store>,
     newer_than: Txg,
@@ -151,7 +151,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(spill) = &tree.dnode.spill
             && self.is_wanted(spill)
-            && !self.is_before(tree, Place { end: u64::MAX, level: 0 })
+            && !self.is_before(tree, Position { end: u64::MAX, level: 0 })
         {
             visit(spill)?;
         }
@@ -171,23 +171,23 @@ impl<'a> Walk<'a> {
         !bp.is_hole() && bp.accounting_birth() > self.newer_than
     }
 
-    /// Whether a block was freed before the place to go on from.
-    fn is_before(&self, tree: &Tree<'_>, place: Place) -> bool {
+    /// Whether a block was freed before the position to go on from.
+    fn is_before(&self, tree: &Tree<'_>, position: Position) -> bool {
         let Some(from) = self.from else { return false };
         let epbs = tree.dnode.epbs();
         match (tree.is_dnodes, from.object == 0) {
             // Below this block are the objects up to `end`.
-            (true, false) => place.end.saturating_mul(self.per_block) <= from.object,
+            (true, false) => position.end.saturating_mul(self.per_block) <= from.object,
             (true, true) => {
                 let reached = end_of(from.blkid, from.level, epbs);
-                (place.end, place.level) < (reached, from.level)
+                (position.end, position.level) < (reached, from.level)
             }
-            // A place among the dnodes, which only others write: what is below it has gone.
+            // A position among the dnodes, which only others write: what is below it has gone.
             (false, true) => tree.object / self.per_block < end_of(from.blkid, from.level, self.meta_epbs),
             (false, false) if tree.object != from.object => tree.object < from.object,
             (false, false) => {
                 let reached = end_of(from.blkid, from.level, epbs);
-                (place.end, place.level) < (reached, from.level)
+                (position.end, position.level) < (reached, from.level)
             }
         }
     }
@@ -200,8 +200,8 @@ impl<'a> Walk<'a> {
         bp: &BlockPtr,
         visit: &mut Visit<'_>,
     ) -> Result<(), Stop> {
-        let place = Place { end: end_of(blkid, level, tree.dnode.epbs()), level };
-        if !self.is_wanted(bp) || self.is_before(tree, place) {
+        let position = Position { end: end_of(blkid, level, tree.dnode.epbs()), level };
+        if !self.is_wanted(bp) || self.is_before(tree, position) {
             return Ok(());
         }
         let has_children = !bp.is_embedded() && (level > 0 || tree.is_dnodes);

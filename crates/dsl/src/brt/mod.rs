@@ -2,15 +2,16 @@
 //! (docs/on-disk/32-dedup-cloning.md, section 3).
 //!
 //! # What always holds
-//! - A block is freed only after every reference is gone: whoever drops a pointer asks [`Brt::release`]
+//! - A block is freed only after every reference is gone: code that drops a pointer asks [`Brt::release`]
 //!   first, and does not free the block if that found a reference more.
 //! - The counts by region are in memory: most frees are told from there that the block was never cloned.
 //!   The entries themselves are only in the ZAP.
 //! - A reference noted in open context by [`Brt::add_pending`] is counted from the start of the sync of its
 //!   txg, before anything of that txg is freed. If the new pointer is not written after all, because it was
 //!   overwritten in memory, the reference is dropped again at the end of that sync.
-//! - A dataset whose blocks were shared in a txg is neither destroyed nor rolled back in an earlier one, which may be
-//!   syncing at that moment: its blocks would be freed before the new references count ([`Brt::note_source`]).
+//! - A dataset whose blocks were shared in a txg is neither destroyed nor rolled back in an earlier one,
+//!   which may be syncing at that moment: its blocks would be freed before the new references count
+//!   ([`Brt::note_source`]).
 //! - A claimed intent log has a reference of its own to each block that its records clone. Replaying a record
 //!   adds another, and what frees the log drops those of the log.
 //!
@@ -22,9 +23,9 @@
 mod tests;
 
 use crate::error::DslError;
-use crate::features::FeatureCounts;
 use crate::mos;
 use crate::mos::tx::MosTx;
+use crate::sync::lock;
 use dmu::NewObject;
 use dmu::ObjSet;
 use dmu::log::Unclaim;
@@ -36,11 +37,11 @@ use format::{BlockPtr, BpKind, Dva, Endian, ObjType, ObjectId, Txg, VdevId};
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Counts tables.
+/// Feature: the number of block reference tables is its count.
 const CLONING: &str = "block_cloning";
-/// The entries are numbers, not bytes in the order of whoever wrote them.
+/// The entries are numbers, not bytes in the order of the machine that wrote them.
 const CLONING_ENDIAN: &str = "block_cloning_endian";
 /// Bytes of a block of counts by region.
 const ARRAY_BLOCK: u64 = 32 << 10;
@@ -50,8 +51,8 @@ const ENTRIES_SHIFT_WIDE: u32 = 13;
 /// Regions of a table: a vdev of 2^56 bytes has so many.
 const REGIONS_MAX: u64 = 1 << 32;
 
-/// Place of a block: vdev and offset of its first address.
-type Place = (VdevId, u64);
+/// Location of a block: vdev and offset of its first address.
+type BlockLocation = (VdevId, u64);
 
 /// The table of one vdev.
 #[derive(Debug)]
@@ -118,9 +119,9 @@ struct Pending {
 #[derive(Debug, Default)]
 struct Inner {
     tables: BTreeMap<VdevId, Table>,
-    pending: BTreeMap<Txg, BTreeMap<Place, Pending>>,
+    pending: BTreeMap<Txg, BTreeMap<BlockLocation, Pending>>,
     /// Counted in this sync, and not seen as pointers yet.
-    unconfirmed: BTreeMap<Place, Pending>,
+    unconfirmed: BTreeMap<BlockLocation, Pending>,
     /// Datasets whose blocks get references, and the newest txg in which they do.
     sources: BTreeMap<ObjectId, Txg>,
     /// References of logs that go.
@@ -137,7 +138,7 @@ pub struct Brt {
 }
 
 /// The first address of a block that can be cloned: of data that is on a vdev.
-fn place_of(bp: &BlockPtr) -> Option<(Place, Dva)> {
+fn location_of(bp: &BlockPtr) -> Option<(BlockLocation, Dva)> {
     let is_data = bp.level().0 == 0 && !bp.obj_type().is_metadata();
     if !is_data || !matches!(bp.kind(), BpKind::Normal | BpKind::Gang) {
         return None;
@@ -166,12 +167,7 @@ impl Brt {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Blocks of this pool may be cloned.
-    pub fn is_usable(features: &FeatureCounts) -> bool {
-        features.is_enabled(CLONING)
+        lock(&self.inner)
     }
 
     /// Bytes that cloned blocks take, each counted once.
@@ -197,21 +193,21 @@ impl Brt {
 
     /// In open context: such a reference is dropped in `txg`.
     pub fn drop_claim(&self, bp: &BlockPtr, how: Unclaim, txg: Txg) {
-        if place_of(bp).is_some() {
+        if location_of(bp).is_some() {
             self.lock().dropped.entry(txg).or_default().push((*bp, how));
         }
     }
 
-    /// In open context: pointers of this dataset are put into other objects in `txg`. To be said while the dataset is
-    /// held open, before its pointers are read.
+    /// In open context: pointers of this dataset are put into other objects in `txg`. To be said while the
+    /// dataset is held open, before its pointers are read.
     pub fn note_source(&self, dataset: ObjectId, txg: Txg) {
         let mut inner = self.lock();
         let newest = inner.sources.entry(dataset).or_insert(txg);
         *newest = (*newest).max(txg);
     }
 
-    /// Whether references to blocks of this dataset count only after this txg: what it alone holds must not be freed
-    /// in it.
+    /// Whether references to blocks of this dataset count only after this txg: what it alone holds must not
+    /// be freed in it.
     pub(crate) fn is_shared_after(&self, dataset: ObjectId, txg: Txg) -> bool {
         self.lock().sources.get(&dataset).is_some_and(|newest| *newest > txg)
     }
@@ -225,7 +221,7 @@ impl Brt {
     }
 
     fn note(&self, bp: &BlockPtr, txg: Txg, clones: u64, claims: u64) -> bool {
-        let Some((place, _)) = place_of(bp) else { return false };
+        let Some((place, _)) = location_of(bp) else { return false };
         let mut inner = self.lock();
         let pending = inner.pending.entry(txg).or_default();
         let noted = pending.entry(place).or_insert(Pending { bp: *bp, clones: 0, claims: 0 });
@@ -235,6 +231,9 @@ impl Brt {
     }
 
     /// At the start of the sync: counts the references that its txg adds.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
     pub fn apply(&self, m: MosTx<'_>) -> Result<(), DslError> {
         let mut inner = self.lock();
         let mut later = inner.pending.split_off(&Txg(m.txg().0 + 1));
@@ -253,11 +252,11 @@ impl Brt {
     }
 
     /// While object sets are written: this pointer is in one of them from now on.
-    pub fn born(&self, bp: &BlockPtr) {
+    pub(crate) fn born(&self, bp: &BlockPtr) {
         if !self.has_unconfirmed.load(Ordering::Acquire) {
             return;
         }
-        let Some((place, _)) = place_of(bp) else { return };
+        let Some((place, _)) = location_of(bp) else { return };
         let mut inner = self.lock();
         if let Some(waiting) = inner.unconfirmed.get_mut(&place) {
             waiting.clones -= 1;
@@ -268,6 +267,9 @@ impl Brt {
     }
 
     /// After the object sets were written: drops the references that were noted but never came.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
     pub fn settle(&self, m: MosTx<'_>) -> Result<(), DslError> {
         let mut inner = self.lock();
         for (place, left) in std::mem::take(&mut inner.unconfirmed) {
@@ -279,28 +281,34 @@ impl Brt {
         Ok(())
     }
 
-    /// Whether somebody else may refer to this block: then freeing it needs a look into the table.
-    pub fn may_be_cloned(&self, bp: &BlockPtr) -> bool {
+    /// Whether other pointers may refer to this block. If so, freeing it needs a look-up in the table.
+    pub(crate) fn may_be_cloned(&self, bp: &BlockPtr) -> bool {
         if !self.has_tables.load(Ordering::Acquire) {
             return false;
         }
-        let Some(((vdev, offset), _)) = place_of(bp) else { return false };
+        let Some(((vdev, offset), _)) = location_of(bp) else { return false };
         self.lock().tables.get(&vdev).is_some_and(|table| table.may_have(offset))
     }
 
     /// A pointer to this block is gone. True: others refer to it, there is one less of them now, and it must
     /// not be freed.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
     pub fn release(&self, m: MosTx<'_>, bp: &BlockPtr) -> Result<bool, DslError> {
         if !self.may_be_cloned(bp) {
             return Ok(false);
         }
-        let Some((place, _)) = place_of(bp) else { return Ok(false) };
+        let Some((place, _)) = location_of(bp) else { return Ok(false) };
         self.lock().drop_one(m, place, bp)
     }
 
     /// References to this block beyond the first.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn references(&self, m: MosTx<'_>, bp: &BlockPtr) -> Result<u64, DslError> {
-        let Some(((vdev, offset), _)) = place_of(bp) else { return Ok(0) };
+        let Some(((vdev, offset), _)) = location_of(bp) else { return Ok(0) };
         match self.lock().tables.get(&vdev) {
             Some(table) => look_up(m, table, offset),
             None => Ok(0),
@@ -308,6 +316,9 @@ impl Brt {
     }
 
     /// Writes the counts by region and the sums; removes tables without entries.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
     pub fn flush(&self, m: MosTx<'_>) -> Result<(), DslError> {
         let mut inner = self.lock();
         let empty: Vec<VdevId> =
@@ -332,7 +343,13 @@ impl Brt {
 }
 
 impl Inner {
-    fn add(&mut self, m: MosTx<'_>, (vdev, offset): Place, bp: &BlockPtr, n: u64) -> Result<(), DslError> {
+    fn add(
+        &mut self,
+        m: MosTx<'_>,
+        (vdev, offset): BlockLocation,
+        bp: &BlockPtr,
+        n: u64,
+    ) -> Result<(), DslError> {
         let table = match self.tables.entry(vdev) {
             Entry::Occupied(there) => there.into_mut(),
             Entry::Vacant(place) => place.insert(create_table(m, vdev)?),
@@ -350,7 +367,12 @@ impl Inner {
         Ok(())
     }
 
-    fn drop_one(&mut self, m: MosTx<'_>, (vdev, offset): Place, bp: &BlockPtr) -> Result<bool, DslError> {
+    fn drop_one(
+        &mut self,
+        m: MosTx<'_>,
+        (vdev, offset): BlockLocation,
+        bp: &BlockPtr,
+    ) -> Result<bool, DslError> {
         let Some(table) = self.tables.get_mut(&vdev) else { return Ok(false) };
         let before = look_up(m, table, offset)?;
         if before == 0 {

@@ -90,7 +90,7 @@ impl Tables {
         Ok(true)
     }
 
-    /// Writes the histograms.
+    /// Writes the histograms of the changed tables.
     pub(crate) fn finish(&mut self, m: MosTx<'_>) -> Result<(), DslError> {
         for (name, histogram) in std::mem::take(&mut self.histograms) {
             let id = match m.entry(names::directory::DDT_STATISTICS)? {

@@ -23,11 +23,11 @@ use format::{BlockPtr, Endian, ObjType, ObjectId, Txg};
 
 impl Deadlist {
     /// Makes a deadlist without keys.
-    pub fn create(m: MosTx<'_>) -> Result<ObjectId, DslError> {
+    pub(crate) fn create(m: MosTx<'_>) -> Result<ObjectId, DslError> {
         m.create_zap(ObjType::DEADLIST, ObjType::DEADLIST_HDR, vec![0; DEADLIST_PHYS_SIZE], 0)
     }
 
-    /// Changes the totals.
+    /// Adds `more` to the totals in the bonus, and takes `less` off.
     pub(crate) fn add_space(m: MosTx<'_>, id: ObjectId, more: Space, less: Space) -> Result<(), DslError> {
         let object = m.object_with_bonus(id, ObjType::DEADLIST_HDR, "deadlist")?;
         let order = object.read().order();
@@ -44,8 +44,8 @@ impl Deadlist {
         Ok(())
     }
 
-    /// The keys, ascending.
-    pub fn keys(m: MosTx<'_>, id: ObjectId) -> Result<Vec<Txg>, DslError> {
+    /// The keys of a deadlist, ascending.
+    pub(crate) fn keys(m: MosTx<'_>, id: ObjectId) -> Result<Vec<Txg>, DslError> {
         Ok(Deadlist::lists(m, id)?.into_iter().map(|(key, _)| key).collect())
     }
 
@@ -55,13 +55,13 @@ impl Deadlist {
     }
 
     /// Adds a key, with an empty list. There must be no block that belongs to it yet.
-    pub fn add_key(m: MosTx<'_>, id: ObjectId, key: Txg) -> Result<(), DslError> {
+    pub(crate) fn add_key(m: MosTx<'_>, id: ObjectId, key: Txg) -> Result<(), DslError> {
         let list = Bpobj::create_or_share(m)?;
         Ok(m.zap(id)?.insert_int_key(key.0, list.0)?)
     }
 
     /// A new deadlist with those keys of another that are below `below`, all empty.
-    pub fn clone_keys(m: MosTx<'_>, id: ObjectId, below: Txg) -> Result<ObjectId, DslError> {
+    pub(crate) fn clone_keys(m: MosTx<'_>, id: ObjectId, below: Txg) -> Result<ObjectId, DslError> {
         let keys = Deadlist::keys(m, id)?;
         let new = Deadlist::create(m)?;
         for key in keys.into_iter().filter(|key| *key < below) {
@@ -70,9 +70,9 @@ impl Deadlist {
         Ok(new)
     }
 
-    /// Removes a key; its blocks go to the key before. The first key stays, it has none before it: removing it
-    /// changes nothing, and neither does removing a key that is not there.
-    pub fn remove_key(m: MosTx<'_>, id: ObjectId, key: Txg) -> Result<(), DslError> {
+    /// Removes a key; its blocks go to the key before. The first key stays, it has none before it: removing
+    /// it changes nothing, and neither does removing a key that is not there.
+    pub(crate) fn remove_key(m: MosTx<'_>, id: ObjectId, key: Txg) -> Result<(), DslError> {
         let deadlist = open(m, id)?;
         let buckets = deadlist.buckets();
         let Some(at) = buckets.iter().position(|(k, _)| *k == key).filter(|at| *at > 0) else {
@@ -95,7 +95,7 @@ impl Deadlist {
 
     /// Puts all blocks of `from` into `into`, each under the largest key that is not above its own, and frees
     /// `from`.
-    pub fn merge(m: MosTx<'_>, into: ObjectId, from: ObjectId) -> Result<(), DslError> {
+    pub(crate) fn merge(m: MosTx<'_>, into: ObjectId, from: ObjectId) -> Result<(), DslError> {
         let mut sum = Space::default();
         // Lists may have thousands of keys: that of the target is read once, and followed.
         let mut buckets = open(m, into)?.buckets().to_vec();
@@ -113,9 +113,14 @@ impl Deadlist {
         m.free(from)
     }
 
-    /// Moves the lists with keys of at least `from_key` to the list `to`, and removes these keys. Returns what
-    /// the blocks are charged.
-    pub fn move_range(m: MosTx<'_>, id: ObjectId, from_key: Txg, to: ObjectId) -> Result<Space, DslError> {
+    /// Moves the lists with keys of at least `from_key` to the list `to`, and removes these keys. Returns
+    /// what the blocks are charged.
+    pub(crate) fn move_range(
+        m: MosTx<'_>,
+        id: ObjectId,
+        from_key: Txg,
+        to: ObjectId,
+    ) -> Result<Space, DslError> {
         let mut sum = Space::default();
         let deadlist = open(m, id)?;
         for (key, list) in deadlist.buckets().iter().filter(|(key, _)| *key >= from_key) {
@@ -127,15 +132,16 @@ impl Deadlist {
     }
 
     /// Frees a deadlist and its lists. The blocks in it stay as they are.
-    pub fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
+    pub(crate) fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         for (_, list) in open(m, id)?.buckets() {
             Bpobj::release(m, *list)?;
         }
         m.free(id)
     }
 
-    /// Puts one block in.
-    pub fn insert(m: MosTx<'_>, id: ObjectId, bp: &BlockPtr) -> Result<(), DslError> {
+    /// Puts one block into a deadlist.
+    #[cfg(test)]
+    pub(crate) fn insert(m: MosTx<'_>, id: ObjectId, bp: &BlockPtr) -> Result<(), DslError> {
         let mut writer = DeadlistWriter::open(m, id)?;
         writer.insert(bp, m.space_of(bp));
         writer.flush(m)
@@ -151,7 +157,8 @@ fn open(m: MosTx<'_>, id: ObjectId) -> Result<Deadlist, DslError> {
     Ok(list)
 }
 
-/// Puts `list` under the key of a bucket, beside what is there, and changes the bucket if that is another list then.
+/// Puts `list` under the key of a bucket, beside what is there, and changes the bucket if that is another
+/// list then.
 fn attach(
     m: MosTx<'_>,
     id: ObjectId,
@@ -183,7 +190,7 @@ struct Bucket {
 
 /// Collects blocks for a deadlist in memory.
 #[derive(Debug)]
-pub struct DeadlistWriter {
+pub(crate) struct DeadlistWriter {
     id: ObjectId,
     /// Version of the object that `buckets` is made from.
     version: u64,
@@ -192,7 +199,7 @@ pub struct DeadlistWriter {
 
 impl DeadlistWriter {
     /// For the deadlist in this object.
-    pub fn open(m: MosTx<'_>, id: ObjectId) -> Result<DeadlistWriter, DslError> {
+    pub(crate) fn open(m: MosTx<'_>, id: ObjectId) -> Result<DeadlistWriter, DslError> {
         let version = m.object(id)?.version();
         let empty = |(key, list): &(Txg, ObjectId)| Bucket {
             key: *key,
@@ -209,14 +216,10 @@ impl DeadlistWriter {
         Ok(DeadlistWriter { id, version, buckets })
     }
 
-    /// The deadlist.
-    pub fn id(&self) -> ObjectId {
-        self.id
-    }
-
     /// Makes it a writer for the deadlist in `id`: reads the keys again if it is another deadlist than
-    /// before, or if somebody else has changed it.
-    pub fn refresh(&mut self, m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
+    /// before, or if it was changed by other means.
+    #[cfg(test)]
+    pub(crate) fn refresh(&mut self, m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         assert!(self.is_flushed(), "a deadlist is changed while blocks wait to be put into it");
         if self.id != id || m.object(id)?.version() != self.version {
             *self = DeadlistWriter::open(m, id)?;
@@ -229,7 +232,7 @@ impl DeadlistWriter {
     }
 
     /// Remembers a block and what it is charged. Holes are left out.
-    pub fn insert(&mut self, bp: &BlockPtr, space: Space) {
+    pub(crate) fn insert(&mut self, bp: &BlockPtr, space: Space) {
         self.push(bp, false, space);
     }
 
@@ -245,8 +248,8 @@ impl DeadlistWriter {
         *sum = sum.plus(space);
     }
 
-    /// Writes what was collected.
-    pub fn flush(&mut self, m: MosTx<'_>) -> Result<(), DslError> {
+    /// Writes the collected entries to the object.
+    pub(crate) fn flush(&mut self, m: MosTx<'_>) -> Result<(), DslError> {
         if self.is_flushed() {
             return Ok(());
         }

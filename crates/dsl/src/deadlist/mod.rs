@@ -15,7 +15,7 @@ use format::dsl::DeadlistPhys;
 use format::{BlockPtr, ObjType, ObjectId, Txg};
 use std::sync::Arc;
 
-/// An open deadlist.
+/// A deadlist that is open for reading.
 pub struct Deadlist {
     mos: Arc<ObjSet>,
     form: Form,
@@ -30,6 +30,9 @@ enum Form {
 
 impl Deadlist {
     /// Opens the deadlist in object `id` of the MOS.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn open(mos: &Arc<ObjSet>, id: ObjectId) -> Result<Deadlist, DslError> {
         let object = mos.object(id)?;
         let form = if object.dnode().bonus_type == ObjType::BPOBJ_HDR {
@@ -54,7 +57,7 @@ impl Deadlist {
         Ok(Deadlist { mos: mos.clone(), form })
     }
 
-    /// Totals of all blocks.
+    /// Totals of all blocks in all lists.
     pub fn space(&self) -> Space {
         match &self.form {
             Form::Sorted { totals, .. } => *totals,
@@ -79,6 +82,9 @@ impl Deadlist {
     }
 
     /// Totals of the blocks born after `after` and up to `until`, both bounds of buckets.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn space_between(&self, after: Txg, until: Txg) -> Result<Space, DslError> {
         let mut sum = Space::default();
         match &self.form {
@@ -103,6 +109,9 @@ impl Deadlist {
     }
 
     /// Calls `visit` with each block; the flag tells of a livelist whether it was freed.
+    ///
+    /// # Errors
+    /// Those of the callback; or a list cannot be read.
     pub fn for_each(
         &self,
         visit: &mut dyn FnMut(&BlockPtr, bool) -> Result<(), DslError>,

@@ -60,7 +60,7 @@ const PERMISSIONS: [&str; 40] = [
 ];
 
 /// Whether this can be delegated: a permission, or with `@` in front a set of them.
-pub fn is_permission(name: &str) -> bool {
+pub(crate) fn is_permission(name: &str) -> bool {
     if let Some(set) = name.strip_prefix('@') {
         return is_set_name(set);
     }
@@ -104,6 +104,9 @@ fn map_of(m: MosTx<'_>, dir: ObjectId) -> Result<ObjectId, DslError> {
 }
 
 /// Grants permissions at a directory. Names of sets have an `@` in front.
+///
+/// # Errors
+/// [`DslError::BadPermission`]; or an object of the MOS cannot be read or changed.
 pub fn allow(
     m: MosTx<'_>,
     dir: ObjectId,
@@ -157,6 +160,9 @@ fn grant(m: MosTx<'_>, map: ObjectId, key: &str, permissions: &[&str]) -> Result
 
 /// Takes permissions back at a directory; all that the holder has there if none is named. Those that were not
 /// granted are passed over.
+///
+/// # Errors
+/// [`DslError::BadPermission`]; or an object of the MOS cannot be read or changed.
 pub fn unallow(
     m: MosTx<'_>,
     dir: ObjectId,
@@ -187,6 +193,9 @@ pub fn unallow(
 }
 
 /// Frees the map of permissions of a directory that is being destroyed.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn free_all(m: MosTx<'_>, map: ObjectId) -> Result<(), DslError> {
     for entry in mos::zap(&m.view(), map)?.entries() {
         m.free(ObjectId(mos::number(map, &entry?)?))?;
@@ -195,7 +204,7 @@ pub fn free_all(m: MosTx<'_>, map: ObjectId) -> Result<(), DslError> {
 }
 
 /// Gives the user who made `dir`, if one is known, what directories above grant at creation.
-pub fn inherit_create_time(
+pub(crate) fn inherit_create_time(
     m: MosTx<'_>,
     parent: ObjectId,
     dir: ObjectId,

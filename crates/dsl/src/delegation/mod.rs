@@ -1,9 +1,9 @@
-//! Delegated permissions: as `zfs allow` lists them, and what they come to for somebody
+//! Delegated permissions: as `zfs allow` lists them, and the permissions that result for a user
 //! (docs/on-disk/22-mos-dsl.md, section 8).
 //!
 //! # What always holds
-//! - A set that was granted is what the nearest definition of its name says, counted upwards from the directory
-//!   that grants it; one that is a member of another, from where that one is defined.
+//! - A set that was granted is what the nearest definition of its name says, counted upwards from the
+//!   directory that grants it; one that is a member of another, from where that one is defined.
 //! - For one dataset a set means one thing: where grants of it would mean two, the lower one counts.
 
 pub mod change;
@@ -14,27 +14,27 @@ use crate::mos;
 use format::ObjectId;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Whom an entry is about.
+/// Holder of delegated permissions.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// A named set of permissions, `@name`.
     Set(String),
-    /// Whoever creates a child gets these.
+    /// Permissions that the creator of a child gets.
     CreateTime,
-    /// A user id.
+    /// The user with this id.
     User(u64),
-    /// A group id.
+    /// Members of the group with this id.
     Group(u64),
-    /// Everyone.
+    /// All users.
     Everyone,
 }
 
-/// Where an entry holds.
+/// Datasets for which an entry holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
-    /// Here only.
+    /// Only the dataset with the entry.
     Local,
-    /// Below only.
+    /// Only datasets below it.
     Descendent,
     /// It is a set or create-time entry: nowhere by itself.
     NotApplicable,
@@ -43,9 +43,9 @@ pub enum Scope {
 /// One entry of a directory's delegation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allow {
-    /// Whom it is about.
+    /// Holder of the permissions.
     pub who: Who,
-    /// Where it holds.
+    /// Datasets for which the permissions hold.
     pub scope: Scope,
     /// Permissions and, with `@` in front, sets of them; sorted.
     pub permissions: Vec<String>,
@@ -76,6 +76,9 @@ pub fn parse_key(key: &[u8]) -> Option<(Who, Scope, bool)> {
 
 impl Dir {
     /// The permissions delegated at this directory itself, sorted by whom and where.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn allowed(&self) -> Result<Vec<Allow>, DslError> {
         let Some(map) = self.phys().delegation else { return Ok(Vec::new()) };
         let mos = self.dsl().mos();
@@ -102,16 +105,16 @@ impl Dir {
     }
 }
 
-/// Somebody who may do only what was granted.
+/// A user without privileges: only granted permissions count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// The user's number.
+    /// Id of the user.
     pub uid: u64,
     /// Numbers of all groups that the user is in.
     pub groups: Vec<u64>,
 }
 
-/// Permissions that somebody has at some place.
+/// Permissions that a user has at a directory.
 #[derive(Debug, Default)]
 pub struct Granted {
     permissions: HashSet<String>,
@@ -122,8 +125,8 @@ pub struct Granted {
 }
 
 impl User {
-    /// What is granted to this user at a directory; or, `below`, at a new one directly below it, where what makers
-    /// get counts too.
+    /// What is granted to this user at a directory; or, `below`, at a new one directly below it, where what
+    /// makers get counts too.
     ///
     /// # Errors
     /// If the pool cannot be read.
@@ -155,7 +158,8 @@ impl Scope {
 }
 
 impl Granted {
-    /// Adds what the next directory further up grants, and what it says of the sets that were granted up to it.
+    /// Adds what the next directory further up grants, and what it says of the sets that were granted up to
+    /// it.
     fn climb(&mut self, entries: Vec<Allow>, is_meant: impl Fn(&Who, Scope) -> bool) {
         let mut sets = HashMap::new();
         for Allow { who, scope, permissions } in entries {

@@ -90,10 +90,11 @@ pub(crate) fn check_snapshot(ctx: &TaskCtx<'_>, snapshot: &Dataset, defer: bool)
     }
 }
 
-/// Checks, before a hold or a clone of a snapshot goes, that the snapshot may go with it if it is only waiting for that.
+/// Checks, before a hold or a clone of a snapshot goes, that the snapshot may go with it if it is only
+/// waiting for that.
 ///
 /// # Errors
-/// [`DslError::Busy`] or [`DslError::Again`] if somebody uses it.
+/// [`DslError::Busy`] or [`DslError::Again`] if it is in use.
 pub fn check_deferred(ctx: &TaskCtx<'_>, snapshot: ObjectId, name: &str) -> Result<(), DslError> {
     let phys = ctx.m().dataset(snapshot)?;
     if phys.is_snapshot() && phys.flags & DS_FLAG_DEFER_DESTROY != 0 {
@@ -103,6 +104,9 @@ pub fn check_deferred(ctx: &TaskCtx<'_>, snapshot: ObjectId, name: &str) -> Resu
 }
 
 /// Destroys a snapshot that was to be destroyed earlier, if nothing holds it any more. True: it is gone.
+///
+/// # Errors
+/// As of the destruction of the snapshot, if it is due.
 pub fn destroy_if_deferred(ctx: &mut TaskCtx<'_>, snapshot: ObjectId) -> Result<bool, DslError> {
     let m = ctx.m();
     let phys = m.dataset(snapshot)?;
@@ -124,10 +128,10 @@ fn broken(what: &'static str, object: ObjectId) -> DslError {
 struct Link {
     id: ObjectId,
     phys: DatasetPhys,
-    /// The one after it.
+    /// The dataset after the destroyed snapshot.
     next: ObjectId,
     next_phys: DatasetPhys,
-    /// Deadlists of both.
+    /// Deadlists of the snapshot and of the dataset after it.
     deadlist: ObjectId,
     next_deadlist: ObjectId,
     /// The head of its directory.
@@ -321,8 +325,8 @@ pub fn destroy(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     }
 }
 
-/// Destroys a head and its directory. That nothing hangs on them was checked, and its log was freed. Returns the snapshot that it
-/// descended from.
+/// Destroys a head and its directory. That nothing hangs on them was checked, and its log was freed. Returns
+/// the snapshot that it descended from.
 pub(crate) fn destroy_head(
     ctx: &mut TaskCtx<'_>,
     head: ObjectId,

@@ -27,14 +27,14 @@ pub enum DslError {
     Decode {
         /// The object that holds it.
         object: ObjectId,
-        /// What is wrong.
+        /// Rule that the limit breaks.
         #[source]
         cause: DecodeError,
     },
     /// A name that no dataset can have.
     #[error("'{name}': {why}")]
     BadName {
-        /// The name.
+        /// Name as it was given.
         name: String,
         /// What is wrong with it.
         why: &'static str,
@@ -42,7 +42,7 @@ pub enum DslError {
     /// There is no such dataset, snapshot or bookmark.
     #[error("cannot open '{name}': dataset does not exist")]
     NotFound {
-        /// Its full name.
+        /// Full name of the dataset.
         name: String,
     },
     /// A name stored on disk is damaged.
@@ -52,27 +52,27 @@ pub enum DslError {
         map: ObjectId,
         /// What the name leads to.
         object: ObjectId,
-        /// The name, made printable.
+        /// Name with unprintable bytes escaped.
         name: String,
     },
     /// An object is not of the type that the reference to it implies.
     #[error("object {object} is no {expected}: its bonus is of type {found}")]
     WrongType {
-        /// The object.
+        /// Number of the object.
         object: ObjectId,
-        /// What it should be.
+        /// Kind of object that was expected.
         expected: &'static str,
-        /// Type of its bonus.
+        /// Type of the bonus that was found.
         found: ObjType,
     },
     /// Two objects that refer to each other do not agree.
     #[error("{what}: object {object} says {found}, expected {expected}")]
     Mismatch {
-        /// What they disagree about.
+        /// Field or relation that disagrees.
         what: &'static str,
         /// The object that was looked at.
         object: ObjectId,
-        /// What it says.
+        /// Value that was found.
         found: u64,
         /// What the other one says.
         expected: u64,
@@ -80,9 +80,9 @@ pub enum DslError {
     /// A chain of references does not end.
     #[error("{what} of object {object} does not end within {limit} steps")]
     Endless {
-        /// The chain.
+        /// Kind of chain that does not end.
         what: &'static str,
-        /// Where it starts.
+        /// Object at which the chain starts.
         object: ObjectId,
         /// How far it was followed.
         limit: usize,
@@ -90,27 +90,27 @@ pub enum DslError {
     /// A stored value has another size or type than it must have.
     #[error("entry '{key}' of object {object} has {found} integers of {int_size} bytes")]
     StoredValue {
-        /// The ZAP.
+        /// Number of the object that is the ZAP.
         object: ObjectId,
-        /// The entry.
+        /// Key of the entry in the ZAP.
         key: String,
         /// How many integers it has.
         found: usize,
-        /// Bytes of each.
+        /// Bytes of each integer.
         int_size: u8,
     },
     /// The property does not exist.
     #[error("invalid property '{name}'")]
     NoProperty {
-        /// Its name.
+        /// Name of the property.
         name: String,
     },
     /// The bookmark does not lie before the dataset, so nothing was written since it.
     #[error("'{since}' is not an earlier point in the history of '{name}'")]
     NotAncestor {
-        /// The dataset.
+        /// Full name of the dataset.
         name: String,
-        /// The snapshot or bookmark.
+        /// Name of the snapshot or bookmark.
         since: String,
     },
     /// A key is missing or wrong.
@@ -119,36 +119,36 @@ pub enum DslError {
     /// There is a dataset, snapshot or bookmark of this name already.
     #[error("'{name}': dataset already exists")]
     Exists {
-        /// Its full name.
+        /// Full name of the dataset.
         name: String,
     },
     /// The dataset above a new name does not exist.
     #[error("'{name}': parent does not exist")]
     NoParent {
-        /// The new name.
+        /// Full name that was asked for.
         name: String,
     },
     /// The dataset above a new name is a volume.
     #[error("'{name}': parent is not a filesystem")]
     ParentNotFilesystem {
-        /// The new name.
+        /// Full name that was asked for.
         name: String,
     },
-    /// Somebody uses the dataset.
+    /// The dataset is in use.
     #[error("'{name}': dataset is busy")]
     Busy {
-        /// Its full name.
+        /// Full name of the dataset.
         name: String,
     },
     /// It has children, and the operation would take the ground from under them.
     #[error("'{name}': filesystem has children")]
     HasChildren {
-        /// Its full name.
+        /// Full name of the dataset.
         name: String,
         /// Full names of children and snapshots.
         children: Vec<String>,
     },
-    /// Clones depend on it.
+    /// Clones depend on the snapshot.
     #[error("'{name}': snapshot has dependent clones")]
     HasClones {
         /// Full name of the snapshot.
@@ -156,7 +156,7 @@ pub enum DslError {
         /// Full names of the clones.
         clones: Vec<String>,
     },
-    /// Somebody holds the snapshot.
+    /// The snapshot has holds.
     #[error("'{name}': it's being held")]
     Held {
         /// Full name of the snapshot.
@@ -165,7 +165,7 @@ pub enum DslError {
     /// Only a clone can be promoted.
     #[error("'{name}': not a cloned filesystem")]
     NotClone {
-        /// Its full name.
+        /// Full name of the dataset.
         name: String,
     },
     /// Newer snapshots or bookmarks stand between the head and the snapshot to go back to.
@@ -179,7 +179,7 @@ pub enum DslError {
     /// The new name lies below the old one.
     #[error("'{name}': New dataset name cannot be a descendant of current dataset name")]
     Descendant {
-        /// The new name.
+        /// Full name that was asked for.
         name: String,
     },
     /// Two names of an operation are not in the same pool or dataset.
@@ -193,23 +193,23 @@ pub enum DslError {
     /// The operation does not apply to this kind of dataset.
     #[error("'{name}': {why}")]
     WrongKind {
-        /// Its full name.
+        /// Full name of the dataset.
         name: String,
-        /// What would be needed.
+        /// Kind of dataset that would be needed.
         why: &'static str,
     },
     /// A receive or a destroy of the dataset is under way.
     #[error("'{name}': dataset is inconsistent")]
     Inconsistent {
-        /// Its full name.
+        /// Full name of the dataset.
         name: String,
     },
     /// Encrypted datasets cannot be changed in this way.
     #[error("'{name}': {why}")]
     Encrypted {
-        /// Its full name.
+        /// Full name of the dataset.
         name: String,
-        /// What cannot be done.
+        /// Operation that is refused.
         why: &'static str,
     },
     /// A quota, of the dataset or of one above it, is used up.
@@ -217,9 +217,9 @@ pub enum DslError {
     Quota {
         /// Object of the dataset or directory with the quota.
         name: String,
-        /// Bytes in use.
+        /// Bytes in use below the quota.
         used: u64,
-        /// Bytes allowed.
+        /// Bytes that the quota allows.
         quota: u64,
         /// There may be room once this txg is on disk: what is not written yet was counted at its worst.
         after: Option<Txg>,
@@ -227,9 +227,9 @@ pub enum DslError {
     /// There is no room in the pool, or not as much as is to be reserved.
     #[error("out of space: {needed} bytes are needed, {available} are available")]
     Space {
-        /// Bytes asked for.
+        /// Bytes that the change needs.
         needed: u64,
-        /// Bytes that there are.
+        /// Bytes that are available.
         available: u64,
         /// There may be room once this txg is on disk.
         after: Option<Txg>,
@@ -237,27 +237,27 @@ pub enum DslError {
     /// A quota below what is used or reserved, or a reservation above the quota.
     #[error("'{name}': {why}")]
     BadLimit {
-        /// The dataset.
+        /// Full name of the dataset.
         name: String,
-        /// What is wrong.
+        /// Rule that the limit breaks.
         why: &'static str,
     },
     /// A hidden directory that every pool has is missing.
     #[error("the pool has no directory '{name}'")]
     NoSpecial {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
     },
     /// A feature that this needs is not enabled.
     #[error("feature '{name}' is not enabled")]
     FeatureDisabled {
-        /// Its short name.
+        /// Short name of the feature.
         name: &'static str,
     },
     /// It cannot be done twice in one txg: to be tried again in the next one.
     #[error("'{name}': try again in the next transaction group")]
     Again {
-        /// What it was about.
+        /// Name of the dataset or feature.
         name: String,
     },
     /// So many file systems or snapshots are not allowed below a directory.
@@ -267,7 +267,7 @@ pub enum DslError {
         dir: ObjectId,
         /// The property that is the limit.
         prop: &'static str,
-        /// How many there are.
+        /// Number of datasets counted.
         used: u64,
         /// How many there may be.
         limit: u64,
@@ -275,7 +275,7 @@ pub enum DslError {
     /// There is no such permission to delegate.
     #[error("invalid permission '{name}'")]
     BadPermission {
-        /// Its name.
+        /// Name of the property.
         name: String,
     },
     /// A hold cannot be made or released.
@@ -290,11 +290,11 @@ pub enum DslError {
     /// What a new dataset should hold could not be made.
     #[error("the contents of a new dataset cannot be made")]
     Fill {
-        /// Why.
+        /// Cause in the layer that fills the dataset.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// No transaction can begin.
+    /// No transaction can begin: the pool is suspended or closed.
     #[error(transparent)]
     Tx(#[from] TxError),
     /// A block could not be freed.

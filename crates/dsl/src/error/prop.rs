@@ -11,25 +11,25 @@ pub enum PropError {
     /// No property of this name.
     #[error("invalid property '{name}'")]
     Unknown {
-        /// Its name.
+        /// Name of the property.
         name: String,
     },
     /// It is computed, or fixed at creation.
     #[error("'{name}' is readonly")]
     ReadOnly {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
     },
     /// Datasets of this kind do not have it.
     #[error("'{name}' does not apply to datasets of this type")]
     WrongType {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
     },
     /// It is an index, and this is no name of a value.
     #[error("'{name}' must be one of '{values}'")]
     NotOneOf {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
         /// The names of its values.
         values: &'static str,
@@ -37,19 +37,19 @@ pub enum PropError {
     /// A number was given for a string.
     #[error("'{name}' must be a string")]
     NotString {
-        /// Its name.
+        /// Name of the property.
         name: String,
     },
     /// A string was given for a number.
     #[error("'{name}' must be a number")]
     NotNumber {
-        /// Its name.
+        /// Name of the property.
         name: String,
     },
     /// Not a number at all.
     #[error("bad numeric value '{text}'")]
     BadNumber {
-        /// What was given.
+        /// Text that was given.
         text: String,
     },
     /// A number with something behind that is no unit.
@@ -58,13 +58,13 @@ pub enum PropError {
         /// What stands behind the digits.
         suffix: String,
     },
-    /// More than 64 bits.
+    /// A number does not fit into 64 bits.
     #[error("numeric value is too large")]
     TooLarge,
     /// A block size that is none.
     #[error("'{name}' must be power of 2 from 512B to {max}")]
     BlockSize {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
         /// The largest size, for people.
         max: &'static str,
@@ -72,31 +72,31 @@ pub enum PropError {
     /// A mount point that is none.
     #[error("'{name}' must be an absolute path, 'none', or 'legacy'")]
     MountPoint {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
     },
     /// A place of a key that is none.
     #[error("invalid keylocation")]
     KeyLocation,
-    /// Too few iterations.
+    /// Fewer iterations than a key derivation needs.
     #[error("minimum pbkdf2iters is {ITERATIONS_MIN}")]
     Iterations,
     /// A text longer than can be stored.
     #[error("property value too long")]
     TooLong {
-        /// Its name.
+        /// Name of the property.
         name: String,
     },
     /// A name that no user property can have.
     #[error("invalid property '{name}'")]
     BadUserName {
-        /// Its name.
+        /// Name of the property.
         name: String,
     },
     /// A name longer than can be stored.
     #[error("property name '{name}' is too long")]
     LongUserName {
-        /// Its name.
+        /// Name of the property.
         name: String,
     },
     /// A limit is taken away by its own word.
@@ -105,33 +105,33 @@ pub enum PropError {
     /// Options of a share that are none.
     #[error("'{name}' cannot be set to invalid options")]
     Share {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
     },
     /// A part of a path longer than names can be.
     #[error("component of '{name}' is too long")]
     LongComponent {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
     },
     /// The value needs a feature that the pool has not enabled.
     #[error("pool must be upgraded to set this property or value")]
     NeedsFeature {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
-        /// The feature.
+        /// Short name of the feature that is needed.
         feature: &'static str,
     },
-    /// It is not inherited.
+    /// The property is not one that is inherited.
     #[error("'{name}' property cannot be inherited")]
     NotInheritable {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
     },
-    /// It is kept where only whoever knows the contents can change it.
+    /// The property is part of the contents of the dataset, which other layers change.
     #[error("'{name}' is not stored with the dataset's properties")]
     Elsewhere {
-        /// Its name.
+        /// Name of the property.
         name: &'static str,
     },
 }

@@ -3,8 +3,8 @@
 
 use super::{FeatureCounts, known};
 use crate::error::DslError;
-use crate::locks::write;
 use crate::mos::tx::MosTx;
+use crate::sync::write;
 use format::feature::Feature;
 use format::{ObjType, ObjectId, names};
 use std::sync::atomic::Ordering;

@@ -14,8 +14,8 @@ mod change;
 
 use crate::block_space::deflates;
 use crate::error::DslError;
-use crate::locks::read;
 use crate::mos;
+use crate::sync::read;
 use dmu::ObjSet;
 use dmu::{LiveSet, NewObject, SyncTx};
 use format::feature::{self, FEATURES, Feature};
@@ -38,7 +38,7 @@ struct Objects {
 #[derive(Debug)]
 pub struct FeatureCounts {
     objects: Option<Objects>,
-    /// By guid, features that nobody knows included.
+    /// By guid, unknown features included.
     counts: RwLock<BTreeMap<String, u64>>,
     /// The labels must name other features than before.
     label_changed: AtomicBool,
@@ -85,6 +85,9 @@ impl FeatureCounts {
     }
 
     /// Makes the ZAPs of a new pool, with no feature enabled, in its object directory.
+    ///
+    /// # Errors
+    /// If an object cannot be made.
     pub fn create(set: &Arc<LiveSet>, tx: &SyncTx, env: &Env) -> Result<Arc<FeatureCounts>, DslError> {
         let zap = || -> Result<ObjectId, DslError> {
             let object = set.allocate(&NewObject::of(ObjType::ZAP_METADATA), tx)?;
@@ -114,7 +117,7 @@ impl FeatureCounts {
         self.with(|counts| counts.contains_key(known(name).guid))
     }
 
-    /// Is in use.
+    /// Whether the feature is in use.
     pub fn is_active(&self, name: &str) -> bool {
         self.count(name) > 0
     }
@@ -124,7 +127,7 @@ impl FeatureCounts {
         self.with(|counts| counts.get(known(name).guid).copied().unwrap_or(0))
     }
 
-    /// All counts by guid.
+    /// Counts of all features, by guid.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.with(BTreeMap::clone)
     }

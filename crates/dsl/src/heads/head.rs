@@ -5,9 +5,9 @@ use crate::brt::Brt;
 use crate::dataset::Dataset;
 use crate::error::DslError;
 use crate::features::FeatureCounts;
-use crate::locks::{lock, read};
 use crate::prop;
 use crate::prop::stored::own_number;
+use crate::sync::{lock, read};
 use dmu::log::{IntentLog, LogBias};
 use dmu::{KeyState, LiveObject, LiveSet, SetPolicy, Tx, Txgs};
 use format::dsl::{DatasetPhys, DirPhys};
@@ -25,7 +25,7 @@ const SPACE_RETRIES: usize = 16;
 /// Space of a head as file systems report it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadSpace {
-    /// Bytes that it references.
+    /// Bytes that the head references.
     pub referenced: u64,
     /// Bytes that it may still take.
     pub available: u64,
@@ -34,9 +34,9 @@ pub struct HeadSpace {
 /// When changes of a head are durable (property `sync`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// When somebody asks for it.
+    /// When a caller asks for it.
     Standard,
-    /// At once.
+    /// Before the operation returns.
     Always,
     /// With their txg, whatever is asked.
     Disabled,
@@ -54,9 +54,10 @@ impl SyncMode {
 
 /// A head that is open for writing.
 pub struct Head {
-    /// Its contents.
+    /// Object set with the contents.
     pub set: Arc<LiveSet>,
-    /// Its intent log. If it is to be replayed, whoever opens the head to use it does that first.
+    /// Its intent log. A log that awaits its replay is replayed by the code that opens the head, before the
+    /// first use.
     pub log: Arc<IntentLog>,
     pub(super) id: ObjectId,
     pub(super) dir: ObjectId,
@@ -70,24 +71,31 @@ pub struct Head {
     pub(super) object: LiveObject,
     pub(super) version: AtomicU64,
     pub(super) prev_snap_txg: AtomicU64,
-    /// Per-dataset features that somebody has begun to use.
+    /// Per-dataset features that came into use since the last sync.
     pub(super) features: Mutex<BTreeSet<&'static str>>,
     /// What the policy was read at.
     pub(super) policy_of: AtomicU64,
     pub(super) sync_mode: AtomicU64,
-    /// Copies of data.
+    /// Number of copies of data (property `copies`).
     pub(super) copies: AtomicU64,
     /// The last txg for which the log has put its head into the set.
     pub(super) log_synced: AtomicU64,
-    /// What the layer above has made of it, while somebody uses that.
-    pub(super) opened: Mutex<Weak<dyn Any + Send + Sync>>,
-    /// Hears when properties have changed.
-    pub(super) listener: Mutex<Option<Listener>>,
+    /// Held while the layer above opens what is in the head. The sync does not take it, because opening may
+    /// wait for a txg.
+    pub(super) opening: Mutex<()>,
+    /// The file system or volume that is open in the head.
+    pub(super) opened: Mutex<Option<Weak<dyn OpenDataset>>>,
 }
 
-/// Hears what the properties of a head are now, and which features the pool has. Called in syncing context; it
-/// must not wait for a transaction.
-pub type Listener = Box<dyn Fn(&Dataset, &FeatureCounts) -> Result<(), DslError> + Send + Sync>;
+/// A file system or volume that is open for writing in a head. The layer above implements it.
+pub trait OpenDataset: Any + Send + Sync {
+    /// Takes over the properties that decide how the dataset is changed. Called in syncing context, before
+    /// the task that changed a property returns; must not wait for a transaction.
+    ///
+    /// # Errors
+    /// If a property cannot be read; the txg is not written then.
+    fn properties_changed(&self, dataset: &Dataset, features: &FeatureCounts) -> Result<(), DslError>;
+}
 
 /// A count of changes that none is equal to.
 const NEVER: u64 = u64::MAX;
@@ -118,30 +126,34 @@ impl Head {
         &self.brt
     }
 
-    /// What the layer above makes of the head: its files, its volume. Made by the first who asks, and
-    /// shared by all until the last of them has dropped it, so that what it keeps in memory is there once.
+    /// The file system or volume that is open in the head. The first caller opens it; all share it until the
+    /// last of them has dropped it, so that there is one copy of what it keeps in memory.
+    ///
+    /// From then on it is told of every change of properties ([`OpenDataset::properties_changed`]), and once
+    /// with the next txg, whatever was changed while it was opened.
     ///
     /// # Errors
     /// Those of `open`.
-    pub fn opened<T: Any + Send + Sync, E>(
+    pub fn open_shared<T: OpenDataset, E>(
         &self,
         open: impl FnOnce() -> Result<Arc<T>, E>,
     ) -> Result<Arc<T>, E> {
-        let mut slot = lock(&self.opened);
-        if let Some(there) = slot.upgrade().and_then(|there| there.downcast::<T>().ok()) {
+        let _opening = lock(&self.opening);
+        let there =
+            self.opened().and_then(|there| (there as Arc<dyn Any + Send + Sync>).downcast::<T>().ok());
+        if let Some(there) = there {
             return Ok(there);
         }
         let made = open()?;
         let weak: Weak<T> = Arc::downgrade(&made);
-        *slot = weak;
+        *lock(&self.opened) = Some(weak);
+        self.policy_of.store(NEVER, Ordering::Release);
         Ok(made)
     }
 
-    /// From now on `listener` hears of every change of a property that decides how the head is changed, before
-    /// the task that changed it returns; and once with the next txg, whatever was changed since its owner looked.
-    pub fn on_properties(&self, listener: Listener) {
-        *lock(&self.listener) = Some(listener);
-        self.policy_of.store(NEVER, Ordering::Release);
+    /// The file system or volume that is open in the head, if one is.
+    pub(super) fn opened(&self) -> Option<Arc<dyn OpenDataset>> {
+        lock(&self.opened).as_ref().and_then(Weak::upgrade)
     }
 
     /// When its changes are durable.
@@ -149,7 +161,7 @@ impl Head {
         SyncMode::of(self.sync_mode.load(Ordering::Relaxed))
     }
 
-    /// Properties `sync` and `logbias`.
+    /// Takes over the properties `sync` and `logbias`.
     pub(super) fn set_log_properties(&self, dataset: &Dataset) -> Result<(), DslError> {
         let stored = prop::stored_number(dataset, "sync")?;
         self.log.set_bias(match prop::stored_number(dataset, "logbias")? {
@@ -166,8 +178,8 @@ impl Head {
         Txg(self.prev_snap_txg.load(Ordering::Acquire))
     }
 
-    /// Joins the open txg if there is room for a change: in the pool, in the quotas of the directories
-    /// above, in the refquota. The cost is multiplied by the copies that are kept, and by what small blocks waste.
+    /// Joins the open txg if there is room for a change: in the pool, in the quotas of the directories above,
+    /// in the refquota. The cost is multiplied by the copies that are kept, and by what small blocks waste.
     ///
     /// # Errors
     /// [`DslError::Quota`] or [`DslError::Space`], whose `after` says whether it is worth waiting;
@@ -198,6 +210,9 @@ impl Head {
 
     /// The same; where it is worth waiting, it waits until what is dirty now is on disk. Needs a thread
     /// that syncs, and a caller that holds no transaction.
+    ///
+    /// # Errors
+    /// As of [`Head::begin`], once waiting is of no use.
     pub fn begin_waiting(&self, cost: Cost) -> Result<Tx, DslError> {
         let mut result = self.begin(cost);
         // A place that is set aside comes free with every txg; others may take it all the same.
@@ -229,7 +244,7 @@ impl Head {
         }
     }
 
-    /// What file systems report.
+    /// Space as file systems report it.
     pub fn space(&self) -> HeadSpace {
         let dirs = Arc::clone(&read(&self.dirs));
         HeadSpace {
@@ -238,7 +253,8 @@ impl Head {
         }
     }
 
-    /// Changes of the pool that free something are not on disk yet, or what they have freed cannot be used again yet.
+    /// Changes of the pool that free something are not on disk yet, or what they have freed cannot be used
+    /// again yet.
     pub fn is_freeing(&self) -> bool {
         self.pool.is_freeing()
     }

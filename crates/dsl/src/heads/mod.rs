@@ -1,14 +1,14 @@
-//! Heads that are open for writing: one object set for each, shared by everybody who writes to it.
+//! Heads that are open for writing: one object set for each, shared by all its writers.
 //!
-//! Called by whoever mounts a file system or serves a volume ([`Heads::open`]), and by the pool's sync
+//! Called by the code that mounts a file system or serves a volume ([`Heads::open`]), and by the pool's sync
 //! ([`Heads::sync_all`], [`Heads::finish_txg`]).
 //!
 //! # What always holds
 //! - A head is open once: two users get the same [`Head`].
 //! - A head whose users have gone is forgotten only when nothing of it is left to be written.
 //! - What a sync task takes away or replaces (destroy, rollback) is not open: the task fails with
-//!   [`DslError::Busy`] if somebody uses it.
-//! - A snapshot that somebody holds ([`Heads::hold_snapshot`]) is not destroyed: [`DslError::Busy`] too.
+//!   [`DslError::Busy`] if it is in use.
+//! - A snapshot that is held ([`Heads::hold_snapshot`]) is not destroyed: [`DslError::Busy`] too.
 //! - Names and chains change only while [`Heads::exclusive`] is held; a head is not opened meanwhile.
 //!
 //! # Order of locks
@@ -19,15 +19,15 @@ pub(crate) mod reservation;
 
 mod sync;
 
-pub use head::{Head, HeadSpace, Listener, SyncMode};
+pub use head::{Head, HeadSpace, OpenDataset, SyncMode};
 
 use crate::brt::Brt;
 use crate::error::DslError;
 use crate::features::FeatureCounts;
-use crate::locks::{lock, read, write};
 use crate::mos;
 use crate::name::DEPTH_LIMIT;
 use crate::policy::policy_of;
+use crate::sync::{lock, read, write};
 use crate::tree::{Dsl, PoolSpace};
 use dmu::log::IntentLog;
 use dmu::{LiveSet, Txgs};
@@ -40,7 +40,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard, Weak};
 
-/// Bytes that changes take at most on the devices, by the bytes of memory that they may make dirty: with copies and parity.
+/// Bytes that changes take at most on the devices, by the bytes of memory that they may make dirty: with
+/// copies and parity.
 const CHANGES_OF_DIRTY: u64 = 4;
 /// The heads that are open for writing.
 pub struct Heads {
@@ -102,14 +103,15 @@ impl Heads {
         self.pool.set(space, self.mos.store().zio());
     }
 
-    /// Says how many bytes, which are not in the size of the pool, come back with the next txgs: who finds the pool
-    /// full waits for them.
+    /// Says how many bytes, which are not in the size of the pool, come back with the next txgs: writers that
+    /// find the pool full wait for them.
     pub fn set_returning(&self, bytes: u64) {
         self.pool.set_returning(bytes);
     }
 
-    /// After the sync of a txg: says how many bytes can be allocated among blocks of data. Intent logs may take what is left of
-    /// them whatever changes are begun until the next, and a quarter of what the pool keeps back in any case.
+    /// After the sync of a txg: says how many bytes can be allocated among blocks of data. Intent logs may
+    /// take what is left of them whatever changes are begun until the next, and a quarter of what the pool
+    /// keeps back in any case.
     pub fn set_free(&self, synced: Txg, free: u64) {
         let Some(PoolSpace { slop, .. }) = self.pool.get() else { return };
         let changes = self.txgs.dirty_max().saturating_mul(CHANGES_OF_DIRTY);
@@ -120,7 +122,7 @@ impl Heads {
     }
 
     /// How large the pool is, if it was said.
-    pub fn pool_space(&self) -> Option<PoolSpace> {
+    pub(crate) fn pool_space(&self) -> Option<PoolSpace> {
         self.pool.get()
     }
 
@@ -158,24 +160,21 @@ impl Heads {
     /// it cannot be read.
     pub fn open(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
-        self.open_steady(dataset, false)
-    }
-
-    /// The same for a head that is being received, which is inconsistent until it is whole.
-    pub fn open_partial(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
-        let _steady = read(&self.quiet);
-        self.open_steady(dataset, true)
+        self.open_steady(dataset)
     }
 
     /// The same by its full name.
+    ///
+    /// # Errors
+    /// [`DslError::NotFound`]; otherwise as of [`Heads::open`].
     pub fn open_by_name(&self, name: &str) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
         let dataset = self.dsl().dataset(name)?;
-        self.open_steady(dataset.id(), false)
+        self.open_steady(dataset.id())
     }
 
-    /// Keeps a snapshot from being destroyed until what this returns is dropped. `root` is the root block that the
-    /// caller knows of it: object numbers come again, and another dataset may have this one by now.
+    /// Keeps a snapshot from being destroyed until what this returns is dropped. `root` is the root block
+    /// that the caller knows of it: object numbers come again, and another dataset may have this one by now.
     ///
     /// # Errors
     /// [`DslError::NotFound`] if there is no such snapshot any more, or why it cannot be read.
@@ -201,14 +200,13 @@ impl Heads {
         lock(&self.open).get(&dataset).cloned()
     }
 
-    fn open_steady(&self, id: ObjectId, may_be_partial: bool) -> Result<Arc<Head>, DslError> {
+    fn open_steady(&self, id: ObjectId) -> Result<Arc<Head>, DslError> {
         let mut open = lock(&self.open);
         if let Some(head) = open.get(&id) {
             return Ok(Arc::clone(head));
         }
-        let dsl = self.dsl();
-        let dataset = dsl.dataset_by_object(id)?;
-        check_changeable(&dataset, may_be_partial)?;
+        let dataset = self.dsl().dataset_by_object(id)?;
+        check_changeable(&dataset, false)?;
         let policies = self.policies.load(Ordering::Acquire);
         let policy = policy_of(&dataset, &self.features)?;
         let bp = dataset.phys().bp;
@@ -232,8 +230,8 @@ impl Heads {
             policy_of: AtomicU64::new(policies),
             sync_mode: AtomicU64::new(0),
             copies: AtomicU64::new(policy.copies.into()),
-            opened: Mutex::new(Weak::<()>::new()),
-            listener: Mutex::default(),
+            opening: Mutex::default(),
+            opened: Mutex::default(),
             log_synced: AtomicU64::new(0),
         });
         head.set_log_properties(&dataset)?;
@@ -263,10 +261,10 @@ impl Heads {
         Ok(dirs.into())
     }
 
-    /// Checks that nobody uses a head or holds a snapshot that is to be destroyed or replaced.
+    /// Checks that a head or snapshot that is to be destroyed or replaced is neither in use nor held.
     ///
     /// # Errors
-    /// [`DslError::Busy`] if somebody does, or has changed it since this txg closed.
+    /// [`DslError::Busy`] if it is, or was changed since this txg closed.
     pub(crate) fn check_idle(&self, id: ObjectId, name: &str) -> Result<(), DslError> {
         if lock(&self.held).contains_key(&id) {
             return Err(DslError::Busy { name: name.to_owned() });
@@ -279,12 +277,12 @@ impl Heads {
         }
     }
 
-    /// Forgets a head that nobody uses.
+    /// Forgets a head that is not in use.
     pub(crate) fn evict(&self, id: ObjectId) -> Option<Arc<Head>> {
         lock(&self.open).remove(&id)
     }
 
-    /// Whether somebody uses this head.
+    /// Whether this head is in use.
     pub fn is_in_use(&self, id: ObjectId) -> bool {
         lock(&self.open).get(&id).is_some_and(is_still_used)
     }
@@ -320,10 +318,10 @@ impl std::fmt::Debug for Heads {
     }
 }
 
-/// Holders of a set that nobody uses: its head and its log.
+/// Holders of a set that is not in use: its head and its log.
 const OWN_HOLDERS: usize = 2;
 
-/// Somebody beside the registry holds it, its log or its contents.
+/// Whether the head, its log or its contents have holders beside the registry.
 fn is_used(head: &Arc<Head>) -> bool {
     Arc::strong_count(head) > 1
         || Arc::strong_count(&head.log) > 1

@@ -6,8 +6,8 @@
 //! exceeded by what one change takes, and what is not written yet can be refused although it would have
 //! fitted; then the answer names the txg after which it is worth asking again.
 //!
-//! Estimates are too high rather than too low: too high means that a txg is written earlier when space becomes
-//! scarce, too low that a txg might not fit on the devices.
+//! Estimates are too high rather than too low: too high means that a txg is written earlier when space
+//! becomes scarce, too low that a txg might not fit on the devices.
 //!
 //! # What always holds
 //! - Writing to a volume that has reserved all that it can ever take is never refused for good: at most it
@@ -40,11 +40,12 @@ pub struct Cost {
     pub within: Option<u64>,
 }
 
-/// Of what the pool keeps back, the part that may be taken by more than changes have said that they would take.
+/// Of what the pool keeps back, the part that may be taken by more than changes have said that they would
+/// take.
 const DIRTY_PART_OF_SLOP: u64 = 8;
 /// A change of a few blocks of metadata.
 const METADATA_BYTES: u64 = 64 << 10;
-/// How many they are.
+/// Number of these blocks.
 const METADATA_BLOCKS: u64 = 4;
 
 impl Cost {
@@ -55,12 +56,12 @@ impl Cost {
         Cost { bytes: bytes.saturating_add(METADATA_BYTES), blocks, frees: false, within: None }
     }
 
-    /// Changing metadata only.
+    /// Cost of a change of metadata only.
     pub fn metadata() -> Cost {
         Cost { bytes: METADATA_BYTES, blocks: 0, frees: false, within: None }
     }
 
-    /// Freeing.
+    /// Cost of a change that frees more than it takes.
     pub fn freeing() -> Cost {
         Cost { bytes: METADATA_BYTES, blocks: 0, frees: true, within: None }
     }
@@ -114,7 +115,7 @@ pub(crate) struct PoolCounters {
 }
 
 impl Default for PoolCounters {
-    /// Nobody has said how large: nothing is refused.
+    /// The size of the pool is not known yet: nothing is refused.
     fn default() -> PoolCounters {
         let counters = PoolCounters {
             size: Counter::default(),
@@ -162,15 +163,16 @@ impl PoolCounters {
         fits || self.freeing.total() > 0
     }
 
-    /// What a copy takes at most on vdevs: of bytes that are written in so many blocks of data, and in a few of metadata.
+    /// What a copy takes at most on vdevs: of bytes that are written in so many blocks of data, and in a few
+    /// of metadata.
     pub(crate) fn wasted(&self, bytes: u64, blocks: u64) -> u64 {
         let unused = blocks.saturating_add(METADATA_BLOCKS).saturating_mul(self.unused.get());
         let bytes = bytes.saturating_add(unused);
         (bytes / 100).saturating_mul(self.waste.get()).saturating_add(bytes % 100)
     }
 
-    /// What dirty buffers take at most on vdevs, as far as it is more than what the pool keeps back has room for: changes say too
-    /// little of what they take where they write parts of large blocks.
+    /// What dirty buffers take at most on vdevs, as far as it is more than what the pool keeps back has room
+    /// for: changes say too little of what they take where they write parts of large blocks.
     pub(crate) fn more_than_estimated(&self, dirty: u64) -> u64 {
         self.wasted(dirty, 0).saturating_sub(self.slop.get() / DIRTY_PART_OF_SLOP)
     }
@@ -194,7 +196,8 @@ fn sector_of(zio: &Zio, vdev: VdevId) -> u64 {
     zio.tree().ashift(vdev).map_or(SMALLEST_BLOCK, Ashift::sector)
 }
 
-/// What a block of one sector is charged on a vdev, in percent of its size: with parity and padding it is more.
+/// What a block of one sector is charged on a vdev, in percent of its size: with parity and padding it is
+/// more.
 fn waste_on(zio: &Zio, vdev: VdevId) -> u64 {
     let (tree, sector) = (zio.tree(), sector_of(zio, vdev));
     let asize = tree.psize_to_asize(vdev, Psize(sector), Txg(u64::MAX)).map_or(sector, |asize| asize.0);
@@ -275,9 +278,9 @@ impl HeadCounters {
     }
 }
 
-/// Asks a head, its directory and all above it. `dirs` begins with the head's own directory. Bytes are those on
-/// the vdevs here.
-/// `dirty` are those of the pool that changes have made dirty ([`PoolCounters::more_than_estimated`]).
+/// Asks a head, its directory and all above it. `dirs` begins with the head's own directory. Bytes are those
+/// on the vdevs here. `dirty` are those of the pool that changes have made dirty
+/// ([`PoolCounters::more_than_estimated`]).
 pub(crate) fn check(
     head: &HeadCounters,
     dirs: &[Arc<DirCounters>],
@@ -368,7 +371,7 @@ pub(crate) fn available(head: &HeadCounters, dirs: &[Arc<DirCounters>], pool: &P
         let (used, quota) = (dir.used.get(), dir.quota.get());
         let mut limit = if quota == 0 { u64::MAX } else { quota };
         if above == 0 {
-            // What was freed and comes back later counts: whoever needs it waits for it.
+            // What was freed and comes back later counts: a writer that needs it waits for it.
             limit = limit.min(pool.limit(false).saturating_add(pool.returning.get()));
         }
         let from_above = available.saturating_add(dir.reserved.get().saturating_sub(used));

@@ -1,12 +1,13 @@
-//! Open heads around a txg: writing what it changed, and what they know of names, limits and properties afterwards.
+//! Open heads around a txg: writing what it changed, and what they know of names, limits and properties
+//! afterwards.
 
 use super::head::{Head, with_accounting_of};
 use super::{Heads, is_used};
 use crate::dataset::Dataset;
 use crate::error::DslError;
 use crate::ledger::sync_set;
-use crate::locks::{lock, write};
 use crate::policy::policy_of;
+use crate::sync::{lock, write};
 use crate::task::TaskCtx;
 use crate::tree::Dsl;
 use crate::zapify;
@@ -42,8 +43,8 @@ impl Heads {
         Ok(())
     }
 
-    /// Forgets heads that nobody uses any more and of which nothing is left to be written. A log that such
-    /// a head has left is given up first, which takes one more txg.
+    /// Forgets heads that are not in use and have nothing left to be written. A log that such a head has left
+    /// is given up first, which takes one more txg.
     fn retire(&self, ctx: &TaskCtx<'_>) {
         let txg = ctx.txg();
         lock(&self.open).retain(|_, head| {
@@ -75,8 +76,8 @@ impl Heads {
         head.set.set_policy(with_accounting_of(&policy, &head.set));
         head.copies.store(policy.copies.into(), Ordering::Relaxed);
         head.policy_of.store(policies, Ordering::Release);
-        match &*lock(&head.listener) {
-            Some(listener) => listener(&dataset, &self.features),
+        match head.opened() {
+            Some(opened) => opened.properties_changed(&dataset, &self.features),
             None => Ok(()),
         }
     }
@@ -110,12 +111,14 @@ impl Heads {
         Ok(())
     }
 
-    /// The dataset of an open head. Nearly always it still has the name that the head knows: then each level costs one
-    /// look-up of a name, where finding it by its number costs a walk through all names of the directory above.
+    /// The dataset of an open head. It is looked up by the name that the head knows, level by level; only a
+    /// level that was renamed is searched by number, which reads all names of the directory above. So after a
+    /// rename only the heads of the renamed tree search, and each searches one level.
     fn dataset_of(dsl: &Dsl, head: &Head) -> Result<Dataset, DslError> {
-        match dsl.dataset(&head.name()) {
+        let name = head.name();
+        match dsl.dataset(&name) {
             Ok(dataset) if dataset.id() == head.id => Ok(dataset),
-            _ => dsl.dataset_by_object(head.id),
+            _ => dsl.head_by_object(head.id, &name),
         }
     }
 

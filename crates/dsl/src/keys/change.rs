@@ -28,7 +28,7 @@ pub(crate) fn share_key(m: MosTx<'_>, from: ObjectId, to: ObjectId) -> Result<()
     zapify::set(m, to, names::dir::CRYPTO_KEY_OBJ, key.0)
 }
 
-/// A directory goes.
+/// Drops the reference of a directory that is being destroyed to its key object.
 pub(crate) fn release_key(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     let Some(key) = key_object_of(m, dir)? else { return Ok(()) };
     if m.zap(key)?.increment(names::key_object::REFCOUNT.as_bytes(), -1)? == 0 {

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// A key object of the MOS, still wrapped.
 #[derive(Clone)]
 pub struct CryptoKey {
-    /// Its object number.
+    /// Number of the object that holds it.
     pub object: ObjectId,
     /// The directory whose key wraps it.
     pub root_dir: ObjectId,
@@ -22,11 +22,11 @@ pub struct CryptoKey {
     pub refcount: u64,
     /// How the wrapping key is given; `None`: damaged or unknown.
     pub format: Option<KeyFormat>,
-    /// Salt of a passphrase.
+    /// Salt with which the wrapping key is derived from a passphrase.
     pub salt: u64,
-    /// Rounds of a passphrase.
+    /// Rounds with which the wrapping key is derived from a passphrase.
     pub iterations: u64,
-    /// The wrapped keys.
+    /// Master and HMAC key, wrapped.
     pub wrapped: KeyObject,
 }
 
@@ -60,7 +60,7 @@ impl Fields<'_> {
 
 impl CryptoKey {
     /// Reads the key object `object` of the MOS.
-    pub fn read(mos: &Arc<ObjSet>, object: ObjectId) -> Result<CryptoKey, DslError> {
+    pub(crate) fn read(mos: &Arc<ObjSet>, object: ObjectId) -> Result<CryptoKey, DslError> {
         let zap = mos::zap(mos, object)?;
         let fields = Fields { object, zap: &zap };
         let suite = fields.number(key_object::SUITE)?;

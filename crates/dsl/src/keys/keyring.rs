@@ -8,7 +8,7 @@
 
 use super::crypto_key::CryptoKey;
 use crate::error::{DslError, KeyError};
-use crate::locks::lock;
+use crate::sync::lock;
 use codec::crypt::{DataKey, WrappingKey};
 use format::ObjectId;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex};
 pub struct Keyring {
     /// By directory object of the encryption root.
     wrapping: Mutex<HashMap<ObjectId, Arc<WrappingKey>>>,
-    /// By key object.
+    /// Unwrapped data keys, by key object.
     unwrapped: Mutex<HashMap<ObjectId, Arc<DataKey>>>,
 }
 
@@ -47,7 +47,7 @@ impl Keyring {
     }
 
     /// Whether the key of the encryption root in this directory object is loaded.
-    pub fn is_loaded(&self, root_dir: ObjectId) -> bool {
+    pub(crate) fn is_loaded(&self, root_dir: ObjectId) -> bool {
         lock(&self.wrapping).contains_key(&root_dir)
     }
 
@@ -55,7 +55,7 @@ impl Keyring {
     ///
     /// # Errors
     /// [`KeyError::Crypt`] if the loaded key does not unwrap the key object.
-    pub fn data_key(&self, key: &CryptoKey) -> Result<Option<Arc<DataKey>>, DslError> {
+    pub(crate) fn data_key(&self, key: &CryptoKey) -> Result<Option<Arc<DataKey>>, DslError> {
         let Some(wrapping) = lock(&self.wrapping).get(&key.root_dir).cloned() else { return Ok(None) };
         if let Some(data) = lock(&self.unwrapped).get(&key.object) {
             return Ok(Some(data.clone()));

@@ -6,18 +6,18 @@ use codec::crypt::WrappingKey;
 use std::fmt;
 
 /// Bytes of a wrapping key.
-pub const WRAPPING_KEY_LEN: usize = 32;
+pub(crate) const WRAPPING_KEY_LEN: usize = 32;
 /// Bytes of a passphrase, at least and at most.
-pub const PASSPHRASE_LEN: std::ops::RangeInclusive<usize> = 8..=512;
+pub(crate) const PASSPHRASE_LEN: std::ops::RangeInclusive<usize> = 8..=512;
 /// Digits of a hex key.
 const HEX_LEN: usize = 2 * WRAPPING_KEY_LEN;
 
 /// How a key is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyFormat {
-    /// 32 bytes.
+    /// 32 bytes as they are.
     Raw,
-    /// 64 hex digits.
+    /// 64 hex digits in a text.
     Hex,
     /// 8 to 512 bytes on a line, stretched.
     Passphrase,
@@ -25,7 +25,7 @@ pub enum KeyFormat {
 
 impl KeyFormat {
     /// From the number that a key object holds.
-    pub fn from_id(id: u64) -> Option<KeyFormat> {
+    pub(crate) fn from_id(id: u64) -> Option<KeyFormat> {
         match id {
             1 => Some(KeyFormat::Raw),
             2 => Some(KeyFormat::Hex),
@@ -63,6 +63,9 @@ impl KeyFormat {
     /// Turns what the user gave into the key that wraps the master key. A newline at the end of a
     /// passphrase or a hex key is not part of it. `salt` and `iterations` are those of the key
     /// object and count only for a passphrase.
+    ///
+    /// # Errors
+    /// [`KeyError`] if the material is not a key of this format.
     pub fn wrapping_key(self, material: &[u8], salt: u64, iterations: u64) -> Result<WrappingKey, KeyError> {
         let line = material.strip_suffix(b"\n").unwrap_or(material);
         match self {
@@ -111,11 +114,11 @@ fn unhex(digits: &[u8; HEX_LEN]) -> Option<[u8; WRAPPING_KEY_LEN]> {
 /// Where a key is to be found: the property `keylocation`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyLocation {
-    /// Not encrypted.
+    /// No key: the dataset is not encrypted.
     None,
     /// Asked for, or read from standard input.
     Prompt,
-    /// An absolute path.
+    /// A file with this absolute path.
     File(String),
     /// An `https:` or `http:` address.
     Url(String),
@@ -123,6 +126,9 @@ pub enum KeyLocation {
 
 impl KeyLocation {
     /// From the value of the property.
+    ///
+    /// # Errors
+    /// [`KeyError`] if the text names no location.
     pub fn parse(value: &str) -> Result<KeyLocation, KeyError> {
         let bad = || KeyError::BadLocation { value: value.to_owned() };
         match value {

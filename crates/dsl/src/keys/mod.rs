@@ -13,7 +13,7 @@ mod material;
 
 pub use crypto_key::CryptoKey;
 pub use keyring::Keyring;
-pub use material::{KeyFormat, KeyLocation, PASSPHRASE_LEN, WRAPPING_KEY_LEN};
+pub use material::{KeyFormat, KeyLocation};
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;
@@ -28,6 +28,9 @@ use std::sync::Arc;
 pub const KEYLOCATION: &str = "keylocation";
 
 /// The encryption root of a directory; `None`: not encrypted.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn encryption_root(dir: &Dir) -> Result<Option<Dir>, DslError> {
     let Some(key) = CryptoKey::of(dir)? else { return Ok(None) };
     // Nearly always it is among the ancestors, whose names are known already.
@@ -40,11 +43,11 @@ pub fn encryption_root(dir: &Dir) -> Result<Option<Dir>, DslError> {
 /// Whether a key is there: the property `keystatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyStatus {
-    /// Not encrypted.
+    /// The dataset is not encrypted.
     None,
-    /// Not loaded.
+    /// The key is not loaded.
     Unavailable,
-    /// Loaded.
+    /// The key is loaded.
     Available,
 }
 
@@ -96,6 +99,10 @@ impl Keyring {
     }
 
     /// Loads the key of the encryption root `root` from what the user gave.
+    ///
+    /// # Errors
+    /// [`KeyError`] if the directory is no encryption root, its key is loaded already, or the material is
+    /// wrong.
     pub fn load(&self, root: &Dir, material: &[u8]) -> Result<(), DslError> {
         let key = Keyring::root_key(root)?;
         if self.is_loaded(root.id()) {
@@ -106,13 +113,10 @@ impl Keyring {
         Ok(())
     }
 
-    /// Checks a key without loading it.
-    pub fn check(&self, root: &Dir, material: &[u8]) -> Result<(), DslError> {
-        let key = Keyring::root_key(root)?;
-        Keyring::unwrap_root(root, &key, material).map(drop)
-    }
-
     /// Forgets the key of `root`. Object sets that are open keep theirs.
+    ///
+    /// # Errors
+    /// [`KeyError`] if the directory is no encryption root, or its key is not loaded.
     pub fn unload(&self, root: &Dir) -> Result<(), DslError> {
         Keyring::root_key(root)?;
         if !self.remove(root.id()) {
@@ -122,6 +126,9 @@ impl Keyring {
     }
 
     /// The key state with which to open a dataset.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn key_of(&self, dataset: &Dataset) -> Result<KeyState, DslError> {
         let Some(key) = CryptoKey::of(dataset.dir())? else { return Ok(KeyState::None) };
         Ok(match self.data_key(&key)? {
@@ -131,6 +138,9 @@ impl Keyring {
     }
 
     /// Whether the key of a dataset is there.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
     pub fn status(&self, dir: &Dir) -> Result<KeyStatus, DslError> {
         Ok(match CryptoKey::of(dir)? {
             None => KeyStatus::None,
@@ -142,6 +152,9 @@ impl Keyring {
 
 impl Dataset {
     /// The object set, with the key that the keyring has for it.
+    ///
+    /// # Errors
+    /// If the root block of the object set cannot be read.
     pub fn open_objset(&self) -> Result<Arc<ObjSet>, DslError> {
         self.objset(self.dsl().keyring().key_of(self)?)
     }

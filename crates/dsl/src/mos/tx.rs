@@ -1,8 +1,8 @@
 //! The MOS in syncing context, and the small steps in it that everything here is made of.
 //!
 //! # What always holds
-//! - A structure is read where it is used and written back whole, little-endian: nobody keeps a decoded
-//!   copy across a call that may change it.
+//! - A structure is read where it is used and written back whole, little-endian: no decoded copy is kept
+//!   across a call that may change it.
 
 use crate::block_space::{Space, of_pointer};
 use crate::error::DslError;
@@ -22,21 +22,21 @@ use zio::{AllocTx, Env, Zio};
 pub struct MosTx<'a> {
     /// The pool's own object set.
     pub mos: &'a Arc<LiveSet>,
-    /// The txg that syncs.
+    /// The transaction group that is being written.
     pub tx: &'a SyncTx,
-    /// Reference counts of features.
+    /// Reference counts of the features of the pool.
     pub features: &'a FeatureCounts,
-    /// Clock and randomness.
+    /// Clock and random numbers of the process.
     pub env: &'a Env,
 }
 
 impl<'a> MosTx<'a> {
-    /// The txg that syncs.
+    /// The transaction group that is being written.
     pub fn txg(&self) -> Txg {
         self.tx.txg()
     }
 
-    /// The block layer.
+    /// The block layer of the pool.
     pub fn zio(&self) -> &'a Arc<Zio> {
         self.mos.store().zio()
     }
@@ -49,11 +49,17 @@ impl<'a> MosTx<'a> {
     // ---- objects ----------------------------------------------------------------------------
 
     /// An object.
+    ///
+    /// # Errors
+    /// If there is no such object, or it cannot be read.
     pub fn object(&self, id: ObjectId) -> Result<LiveObject, DslError> {
         Ok(self.mos.object(id)?)
     }
 
     /// An object whose bonus must be of this type.
+    ///
+    /// # Errors
+    /// [`DslError::WrongType`]; or there is no such object.
     pub fn object_with_bonus(
         &self,
         id: ObjectId,
@@ -66,21 +72,33 @@ impl<'a> MosTx<'a> {
     }
 
     /// Makes an object.
+    ///
+    /// # Errors
+    /// If the object cannot be made.
     pub fn allocate(&self, new: &NewObject) -> Result<LiveObject, DslError> {
         Ok(self.mos.allocate(new, self.tx)?)
     }
 
     /// Frees an object with all its blocks.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
     pub fn free(&self, id: ObjectId) -> Result<(), DslError> {
         Ok(self.mos.free(id, self.tx)?)
     }
 
     /// The ZAP in an object, for changing it.
+    ///
+    /// # Errors
+    /// If the object is no ZAP, or cannot be read.
     pub fn zap(&self, id: ObjectId) -> Result<ZapMut<'a>, DslError> {
         Ok(self.object(id)?.zap(self.tx)?)
     }
 
     /// Makes an empty ZAP.
+    ///
+    /// # Errors
+    /// If the object cannot be made.
     pub fn create_zap(
         &self,
         obj_type: ObjType,
@@ -94,6 +112,9 @@ impl<'a> MosTx<'a> {
     }
 
     /// Makes an empty ZAP without a bonus.
+    ///
+    /// # Errors
+    /// If the object cannot be made.
     pub fn create_plain_zap(&self, obj_type: ObjType) -> Result<ObjectId, DslError> {
         self.create_zap(obj_type, ObjType::NONE, Vec::new(), 0)
     }
@@ -121,6 +142,9 @@ impl<'a> MosTx<'a> {
     // ---- the object directory ---------------------------------------------------------------
 
     /// The object that the object directory has under this name.
+    ///
+    /// # Errors
+    /// If the object directory cannot be read, or the value is not one number.
     pub fn entry(&self, name: &str) -> Result<Option<ObjectId>, DslError> {
         match self.zap(names::directory::OBJECT)?.lookup(name.as_bytes())? {
             Some(entry) => {
@@ -131,11 +155,17 @@ impl<'a> MosTx<'a> {
     }
 
     /// Puts a number under a name in the object directory.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
     pub fn set_entry(&self, name: &str, value: u64) -> Result<(), DslError> {
         Ok(self.zap(names::directory::OBJECT)?.upsert(name.as_bytes(), value)?)
     }
 
     /// Takes a name out of the object directory. False: it was not there.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read or changed: the txg must not end then.
     pub fn remove_entry(&self, name: &str) -> Result<bool, DslError> {
         Ok(self.zap(names::directory::OBJECT)?.remove_if_present(name.as_bytes())?)
     }
@@ -150,7 +180,7 @@ impl<'a> MosTx<'a> {
     // ---- directories and datasets -----------------------------------------------------------
 
     /// The bonus of a directory.
-    pub fn dir(&self, id: ObjectId) -> Result<DirPhys, DslError> {
+    pub(crate) fn dir(&self, id: ObjectId) -> Result<DirPhys, DslError> {
         Ok(self.open_dir(id)?.1)
     }
 
@@ -162,7 +192,11 @@ impl<'a> MosTx<'a> {
     }
 
     /// Changes the bonus of a directory.
-    pub fn change_dir<R>(&self, id: ObjectId, change: impl FnOnce(&mut DirPhys) -> R) -> Result<R, DslError> {
+    pub(crate) fn change_dir<R>(
+        &self,
+        id: ObjectId,
+        change: impl FnOnce(&mut DirPhys) -> R,
+    ) -> Result<R, DslError> {
         let (object, mut phys) = self.open_dir(id)?;
         let result = change(&mut phys);
         object.change_bonus(self.tx, |bonus| phys.encode_into(bonus));
@@ -170,6 +204,9 @@ impl<'a> MosTx<'a> {
     }
 
     /// The bonus of a dataset.
+    ///
+    /// # Errors
+    /// [`DslError::WrongType`] if the object is no dataset; or it cannot be read.
     pub fn dataset(&self, id: ObjectId) -> Result<DatasetPhys, DslError> {
         Ok(self.open_dataset(id)?.1)
     }
@@ -183,7 +220,7 @@ impl<'a> MosTx<'a> {
     }
 
     /// Changes the bonus of a dataset.
-    pub fn change_dataset<R>(
+    pub(crate) fn change_dataset<R>(
         &self,
         id: ObjectId,
         change: impl FnOnce(&mut DatasetPhys) -> R,
@@ -198,7 +235,7 @@ impl<'a> MosTx<'a> {
 
     /// Adds a member to a set of numbers, which is made if there is none. Returns the set. That it is a
     /// member already changes nothing.
-    pub fn set_insert(
+    pub(crate) fn set_insert(
         &self,
         set: Option<ObjectId>,
         obj_type: ObjType,
@@ -216,20 +253,20 @@ impl<'a> MosTx<'a> {
     }
 
     /// Removes a member from a set of numbers.
-    pub fn set_remove(&self, set: ObjectId, member: u64) -> Result<(), DslError> {
+    pub(crate) fn set_remove(&self, set: ObjectId, member: u64) -> Result<(), DslError> {
         Ok(self.zap(set)?.remove_int(member)?)
     }
 
     // ---- the tree of directories ------------------------------------------------------------
 
     /// The directory at the root of the tree.
-    pub fn root_dir(&self) -> Result<ObjectId, DslError> {
+    pub(crate) fn root_dir(&self) -> Result<ObjectId, DslError> {
         self.entry(names::directory::ROOT_DATASET)?
             .ok_or(DslError::NoSpecial { name: names::directory::ROOT_DATASET })
     }
 
     /// The child of a directory with this name, hidden ones included.
-    pub fn child_dir(&self, parent: ObjectId, name: &str) -> Result<Option<ObjectId>, DslError> {
+    pub(crate) fn child_dir(&self, parent: ObjectId, name: &str) -> Result<Option<ObjectId>, DslError> {
         let Some(map) = self.dir(parent)?.children else { return Ok(None) };
         match self.zap(map)?.lookup(name.as_bytes())? {
             Some(entry) => Ok(Some(ObjectId(mos::number(map, &entry)?))),
@@ -242,22 +279,22 @@ impl<'a> MosTx<'a> {
     }
 
     /// `$FREE`: what waits to be freed is charged here.
-    pub fn free_dir(&self) -> Result<ObjectId, DslError> {
+    pub(crate) fn free_dir(&self) -> Result<ObjectId, DslError> {
         self.special_dir(names::hidden::FREE)
     }
 
     /// `$MOS`: the MOS is charged here.
-    pub fn mos_dir(&self) -> Result<ObjectId, DslError> {
+    pub(crate) fn mos_dir(&self) -> Result<ObjectId, DslError> {
         self.special_dir(names::hidden::MOS)
     }
 
     /// `$ORIGIN`: what everything descends from. Pools before version 11 have none.
-    pub fn origin_dir(&self) -> Result<Option<ObjectId>, DslError> {
+    pub(crate) fn origin_dir(&self) -> Result<Option<ObjectId>, DslError> {
         self.child_dir(self.root_dir()?, names::hidden::ORIGIN)
     }
 
     /// The empty snapshot that all file systems and volumes descend from, if there is one.
-    pub fn origin_snapshot(&self) -> Result<Option<ObjectId>, DslError> {
+    pub(crate) fn origin_snapshot(&self) -> Result<Option<ObjectId>, DslError> {
         let Some(dir) = self.origin_dir()? else { return Ok(None) };
         let Some(head) = self.dir(dir)?.head else { return Ok(None) };
         Ok(self.dataset(head)?.prev_snap)
@@ -265,7 +302,7 @@ impl<'a> MosTx<'a> {
 
     /// The creation txg of the snapshot that a directory comes from; 0 if it comes from none. Blocks of its
     /// head born up to it are charged elsewhere.
-    pub fn origin_txg(&self, dir: &DirPhys) -> Result<Txg, DslError> {
+    pub(crate) fn origin_txg(&self, dir: &DirPhys) -> Result<Txg, DslError> {
         dir.origin.map_or(Ok(Txg(0)), |origin| Ok(self.dataset(origin)?.creation_txg))
     }
 

@@ -46,10 +46,10 @@ const ELSEWHERE: [&str; 15] = [
     "volsize",
 ];
 
-/// What happens to a property.
+/// Change of a stored property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change<'v> {
-    /// It is set here.
+    /// The value is set on the dataset itself.
     Local(&'v PropValue),
     /// A value came with a stream. A local value still wins.
     Received(&'v PropValue),
@@ -93,6 +93,9 @@ fn drop_key(zap: &ZapMut<'_>, name: &str, suffix: &str) -> Result<(), DslError> 
 }
 
 /// Changes what is stored for a property of a dataset, without looking at what it means.
+///
+/// # Errors
+/// If an object of the MOS cannot be read or changed: the txg must not end then.
 pub fn store(m: MosTx<'_>, dataset: ObjectId, name: &str, change: &Change<'_>) -> Result<(), DslError> {
     let make = matches!(change, Change::Local(_) | Change::Received(_));
     let Some(props) = zap_of(m, dataset, make)? else { return Ok(()) };
@@ -124,12 +127,6 @@ pub fn store(m: MosTx<'_>, dataset: ObjectId, name: &str, change: &Change<'_>) -
     }
 }
 
-/// Notes that properties were received, even if there was none.
-pub fn set_has_received(m: MosTx<'_>, dataset: ObjectId) -> Result<(), DslError> {
-    let Some(props) = zap_of(m, dataset, true)? else { return Ok(()) };
-    Ok(m.zap(props)?.upsert(HAS_RECEIVED.as_bytes(), 0)?)
-}
-
 /// What the table calls the kind of a dataset.
 fn kind_of(dataset: &Dataset) -> Result<u8, DslError> {
     let head = if dataset.is_volume()? { table::VOL } else { table::FS };
@@ -137,6 +134,9 @@ fn kind_of(dataset: &Dataset) -> Result<u8, DslError> {
 }
 
 /// Checks that a property can be set to a value on a dataset. `None`: it is a user property.
+///
+/// # Errors
+/// [`PropError`]; [`DslError::FeatureDisabled`].
 pub fn check(
     ctx: &TaskCtx<'_>,
     dataset: &Dataset,
@@ -169,8 +169,8 @@ pub fn check_counts(ctx: &TaskCtx<'_>, prop: &str, value: &PropValue) -> Result<
     Ok(())
 }
 
-/// Sets a property of the dataset with this full name, a native or a user one. What is kept in the contents of
-/// the dataset (`volsize`, `version`) is not set here, quotas of owners neither.
+/// Sets a property of the dataset with this full name, a native or a user one. What is kept in the contents
+/// of the dataset (`volsize`, `version`) is not set here, quotas of owners neither.
 ///
 /// # Errors
 /// [`PropError`]; of quotas and reservations [`DslError::BadLimit`].

@@ -15,9 +15,9 @@ use format::prop::{DatasetProp, Fallback};
 
 /// What the computed half says about a property.
 pub(super) enum Computed {
-    /// This value.
+    /// The property is computed and has this value.
     Value(Value),
-    /// It has none here.
+    /// The property has no value on this dataset.
     Absent,
     /// It is one of the stored ones.
     Stored,

@@ -9,15 +9,15 @@ use format::prop::{DatasetProp, Fallback, Kind};
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
-    /// Set nowhere.
+    /// Set nowhere: the default of the property.
     Default,
-    /// Set here.
+    /// Set on the dataset itself.
     Local,
     /// Set on this dataset above.
     Inherited(String),
-    /// Came with a stream.
+    /// Received with a stream.
     Received,
-    /// Of this mount only.
+    /// An option of the present mount.
     Temporary,
     /// Computed, or fixed at creation.
     None,
@@ -37,12 +37,12 @@ impl Source {
     }
 }
 
-/// A property's value.
+/// Value of a property, with its source.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Value {
-    /// The value.
+    /// Value as it is stored.
     pub raw: PropValue,
-    /// Where it comes from.
+    /// Dataset or default that the value comes from.
     pub source: Source,
     /// The value that came with a stream to this dataset, used or not.
     pub received: Option<PropValue>,

@@ -51,6 +51,9 @@ fn applies(prop: &DatasetProp, dataset: &Dataset, kind: DatasetKind) -> Result<b
 /// The value of the property `name` of a dataset: of the table of `format::prop`, a user property
 /// (`module:name`), `written@SNAPSHOT` or `written#BOOKMARK`. `None`: the property does not apply
 /// to this kind of dataset, or it has no value here.
+///
+/// # Errors
+/// [`DslError::NoProperty`]; [`DslError::StoredValue`]; or an object of the MOS cannot be read.
 pub fn get(dataset: &Dataset, name: &str) -> Result<Option<Value>, DslError> {
     if let Some(rest) = name.strip_prefix("written@").or_else(|| name.strip_prefix("written#")) {
         let number = computed::written_since(dataset, name.contains('#'), rest)?;
@@ -76,6 +79,9 @@ fn one(dataset: &Dataset, kind: DatasetKind, prop: &DatasetProp) -> Result<Optio
 
 /// Every visible property that has a value here, in the order of the table, then the user
 /// properties by name.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn all(dataset: &Dataset) -> Result<Vec<(String, Value)>, DslError> {
     let kind = dataset.kind()?;
     let mut values = Vec::new();
@@ -94,6 +100,9 @@ pub fn all(dataset: &Dataset) -> Result<Vec<(String, Value)>, DslError> {
 }
 
 /// The user properties that have a value here, by name.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn all_user(dataset: &Dataset) -> Result<Vec<(String, Value)>, DslError> {
     let mut names: Vec<String> = Vec::new();
     let own = if dataset.is_snapshot() { Some(dataset.stored_props()?) } else { None };
@@ -114,6 +123,9 @@ pub fn all_user(dataset: &Dataset) -> Result<Vec<(String, Value)>, DslError> {
 }
 
 /// The visible properties of a bookmark, in the order of the table.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
 pub fn all_of_bookmark(mark: &Bookmark) -> Result<Vec<(String, Value)>, DslError> {
     computed::of_bookmark(mark)
 }
@@ -126,6 +138,9 @@ fn user(dataset: &Dataset, name: &str) -> Result<Option<Value>, DslError> {
 
 /// The number that holds for a property of the table, whether or not it applies to this kind of dataset.
 /// Unlike [`get`] this reads nothing of the dataset's contents.
+///
+/// # Errors
+/// [`DslError::NoProperty`]; or an object of the MOS cannot be read.
 pub fn stored_number(dataset: &Dataset, name: &str) -> Result<u64, DslError> {
     let prop = table::dataset(name).ok_or_else(|| DslError::NoProperty { name: name.to_owned() })?;
     Ok(native(dataset, prop)?.raw.number().unwrap_or(0))

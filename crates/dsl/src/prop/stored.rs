@@ -18,7 +18,7 @@ const ENTRIES_MAX: usize = 1 << 18;
 pub enum PropValue {
     /// A number: also the number of an index name, a ratio in hundredths, a time in seconds.
     Number(u64),
-    /// A string.
+    /// A text, without the zero byte at its end.
     String(String),
 }
 
@@ -49,7 +49,7 @@ pub struct StoredProps {
 
 impl StoredProps {
     /// Reads the ZAP `object`; none: nothing is stored.
-    pub fn read(mos: &Arc<ObjSet>, object: Option<ObjectId>) -> Result<StoredProps, DslError> {
+    pub(crate) fn read(mos: &Arc<ObjSet>, object: Option<ObjectId>) -> Result<StoredProps, DslError> {
         let mut entries = HashMap::new();
         if let Some(id) = object {
             for entry in mos::zap(mos, id)?.entries() {
@@ -67,7 +67,7 @@ impl StoredProps {
     }
 
     /// The value of an entry: one `u64`, or bytes up to a NUL.
-    pub fn value(&self, key: &str) -> Result<Option<PropValue>, DslError> {
+    pub(crate) fn value(&self, key: &str) -> Result<Option<PropValue>, DslError> {
         let Some(entry) = self.entries.get(key) else { return Ok(None) };
         if let Some(number) = mos::single(entry) {
             return Ok(Some(PropValue::Number(number)));
@@ -79,17 +79,18 @@ impl StoredProps {
         Ok(Some(PropValue::String(String::from_utf8_lossy(text).into_owned())))
     }
 
-    /// There is an entry.
-    pub fn has(&self, key: &str) -> bool {
+    /// Whether the ZAP has an entry with this key.
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
     /// Names of the properties that have an entry of any kind, some perhaps twice.
-    pub fn base_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn base_names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(|key| key.split('$').next().unwrap_or(key)).filter(|name| !name.is_empty())
     }
 
-    /// The value that holds here, and whether it was received. `usable` tells whether a value of a newer form counts.
+    /// The value that holds here, and whether it was received. `usable` tells whether a value of a newer form
+    /// counts.
     pub(super) fn lookup(
         &self,
         name: &str,
@@ -110,8 +111,8 @@ impl StoredProps {
     }
 }
 
-/// The number that is set for a property in the ZAP `props`, not inherited: local, or received and not hidden. An
-/// entry that is not one number counts as none.
+/// The number that is set for a property in the ZAP `props`, not inherited: local, or received and not
+/// hidden. An entry that is not one number counts as none.
 ///
 /// # Errors
 /// If the ZAP cannot be read.

@@ -13,7 +13,7 @@ const USER_VALUE_LIMIT: usize = 8192;
 const USER_NAME_LIMIT: usize = 256;
 /// Bytes of the value of a native text property, one more than allowed.
 const TEXT_LIMIT: usize = 4096;
-/// Smallest block size.
+/// Smallest block size in bytes.
 const BLOCK_MIN: u64 = 512;
 /// Largest block size without and with the feature `large_blocks`.
 const BLOCK_MAX_OLD: u64 = 128 << 10;
@@ -74,6 +74,9 @@ fn unit_shift(suffix: &str) -> Option<u32> {
 
 /// Finds a native property that may be set on something of this kind (a sum of `format::prop::FS`, `VOL`,
 /// `SNAP`); `creating`: while that is being made.
+///
+/// # Errors
+/// [`PropError`].
 pub fn settable(name: &str, kind: u8, creating: bool) -> Result<&'static DatasetProp, PropError> {
     let prop = table::dataset(name).ok_or_else(|| PropError::Unknown { name: name.to_owned() })?;
     let fixed = match prop.class {
@@ -91,7 +94,10 @@ pub fn settable(name: &str, kind: u8, creating: bool) -> Result<&'static Dataset
 }
 
 /// The value that a user's text stands for. Of `refreservation`, `auto` is the largest number: the caller,
-/// who knows the size of the volume, puts in what that takes.
+/// which knows the size of the volume, puts in what that takes.
+///
+/// # Errors
+/// [`PropError`].
 pub fn parse(prop: &'static DatasetProp, text: &str) -> Result<PropValue, PropError> {
     let name = prop.name;
     match prop.kind {
@@ -121,6 +127,9 @@ fn unnamed_index(name: &str, text: &str) -> Option<u64> {
 }
 
 /// Checks a value: its kind, its range, and that the pool's features allow it.
+///
+/// # Errors
+/// [`PropError`].
 pub fn validate(
     prop: &'static DatasetProp,
     value: &PropValue,
@@ -130,6 +139,9 @@ pub fn validate(
 }
 
 /// The same for a pool of which only is known which features are enabled, as one that is to be made.
+///
+/// # Errors
+/// [`PropError`].
 pub fn validate_for(
     prop: &'static DatasetProp,
     value: &PropValue,
@@ -288,6 +300,9 @@ fn is_key_location(text: &str) -> bool {
 }
 
 /// Checks name and value of a user property.
+///
+/// # Errors
+/// [`PropError`].
 pub fn validate_user(name: &str, value: &str) -> Result<(), PropError> {
     if name.len() >= USER_NAME_LIMIT {
         return Err(PropError::LongUserName { name: name.to_owned() });

@@ -2,20 +2,27 @@
 //! (docs/on-disk/23-zpl.md, section 4).
 
 use crate::ZplError;
-use crate::node::inode::is_named;
-use format::acl::{ACE_EVERYONE, ACE_GROUP, ACE_IDENTIFIER_GROUP, ACE_OWNER, Ace, PosixEntry, PosixWho};
+use format::acl::{ACE_EVERYONE, ACE_GROUP, ACE_IDENTIFIER_GROUP, ACE_OWNER, Ace, PosixEntry, PosixWho, Who};
 use format::znode::{FLAG_ACL_TRIVIAL, FLAG_NO_EXECS_DENIED};
 
 const ALLOW: u16 = 0;
 const DENY: u16 = 1;
 /// Rights that every owner has: attributes, named attributes, the ACL, the owner; synchronize.
 const OWNER_BASE: u32 = 0x1E_0198;
-/// Rights that everybody has: reading attributes, named attributes and the ACL; synchronize.
+/// Rights that every user has: reading attributes, named attributes and the ACL; synchronize.
 const OTHER_BASE: u32 = 0x12_0088;
 const READ: u32 = 0x1;
 const WRITE: u32 = 0x6;
 const DELETE_CHILD: u32 = 0x40;
 const EXECUTE: u32 = 0x20;
+
+/// Id of the user or group that an ACE names; `None` for owner, group and everyone.
+fn is_named(ace: &Ace) -> Option<u64> {
+    match ace.who {
+        Who::User(id) | Who::NamedGroup(id) => Some(id),
+        Who::Owner | Who::Group | Who::Everyone => None,
+    }
+}
 
 /// Bytes that an ACE takes.
 pub(crate) fn ace_size(ace: &Ace) -> usize {
@@ -108,8 +115,8 @@ pub fn encode_posix(acl: &[PosixEntry]) -> Vec<u8> {
     out
 }
 
-/// Reads a POSIX ACL that somebody sets, and checks that it is one: each of owner, group and others once,
-/// in order, named entries only with a mask.
+/// Reads a POSIX ACL that is to be set, and checks that it is one: each of owner, group and others once, in
+/// order, named entries only with a mask.
 pub(crate) fn decode_valid(bytes: &[u8]) -> Result<Vec<PosixEntry>, ZplError> {
     let invalid = || ZplError::Invalid { what: "a POSIX ACL" };
     let acl = format::acl::decode_posix(bytes).map_err(|_| invalid())?;
@@ -189,8 +196,8 @@ pub(crate) fn inherit(default: &[PosixEntry], mode: u32) -> (Vec<PosixEntry>, u3
 #[cfg(test)]
 mod tests {
     use super::*;
+    use format::Endian;
     use format::acl::{AclVersion, decode_aces, decode_posix};
-    use format::{Endian, acl::Who};
 
     #[test]
     fn the_list_of_an_ordinary_mode_has_three_entries() {

@@ -16,13 +16,13 @@ const LIST_MAX: u64 = 48 * MAX_ACES as u64;
 /// The access control list of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Acl {
-    /// The entries in order.
+    /// Entries in the order in which they are evaluated.
     pub aces: Vec<Ace>,
     /// They say no more than the mode.
     pub is_trivial: bool,
 }
 
-/// Where the entries are.
+/// Entries, or the place of entries of an old form.
 enum Source {
     Decoded(Vec<Ace>),
     Legacy(LegacyAcl),
@@ -41,8 +41,11 @@ fn from_sa(sa: &Sa<'_>) -> Result<Source, DecodeError> {
 
 impl Node {
     /// Its access control list.
+    ///
+    /// # Errors
+    /// If an object of the file system cannot be read, or is damaged.
     pub fn acl(&self) -> Result<Acl, ZplError> {
-        let source = with_stored(&self.fs, &self.object, Spill::Needed, |stored| match stored {
+        let source = with_stored(self.fs.tables(), &self.object, Spill::Needed, |stored| match stored {
             Stored::Sa(sa) => from_sa(sa),
             Stored::Legacy(znode) => znode.decode_acl().map(Source::Legacy),
         })?;

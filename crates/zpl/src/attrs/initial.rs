@@ -2,8 +2,8 @@
 
 use crate::acl::change as acl;
 use crate::attrs::layout::{Capacity, LEADING, Laid, Tables, Template};
-use crate::node::encode_device;
 use crate::node::inode::{fill_in, time_words};
+use crate::node::kind::encode_device;
 use crate::{Attrs, FileKind, Filesystem, ZplError};
 use dmu::AllocTx;
 use dmu::NewObject;
@@ -34,9 +34,9 @@ pub(crate) struct Fresh<'f> {
     pub(crate) crtime: Time,
     /// Target of a symbolic link.
     pub(crate) target: &'f [u8],
-    /// Packed extended attributes.
+    /// Extended attributes, packed as a name-value list.
     pub(crate) xattrs: Option<&'f [u8]>,
-    /// Slots of its dnode.
+    /// Slots of 512 bytes of its dnode.
     pub(crate) slots: u8,
 }
 

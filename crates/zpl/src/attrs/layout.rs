@@ -6,23 +6,24 @@
 //! - No two layouts are equal, and numbers are never used again.
 //! - What accounting reads (mode, size, ... project) comes first and never goes to the spill block.
 
-use crate::fs::SaTables;
+use crate::attrs::tables::SaTables;
 use crate::{Filesystem, ZplError};
 use dmu::AllocTx;
 use dmu::DmuError;
 use dmu::zap::ZapValue;
 use dmu::{LiveObject, LiveSet, NewObject};
+use dsl::sync::{lock, read, write};
 use format::names::{master_node, sa_master};
 use format::sa::{Attr, Layout, Registration, Registry, SA_MAGIC};
 use format::{ObjType, ObjectId};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 /// Number of attributes that we know.
 pub(crate) const ATTRS: usize = Attr::ALL.len();
 /// Layouts that a header can name.
 const LAYOUTS_MAX: u16 = 1024;
-/// Largest spill block.
+/// Bytes of the largest spill block.
 const SPILL_MAX: usize = 128 << 10;
 /// Bytes of a spill pointer, taken from the bonus.
 pub(crate) const SPILL_POINTER: usize = 128;
@@ -96,7 +97,8 @@ fn header_size(variable: usize) -> usize {
 }
 
 impl Plan {
-    /// Where a little-endian bonus of this layout has its attributes. `None`: it is too short to have all of them.
+    /// Where a little-endian bonus of this layout has its attributes. `None`: it is too short to have all of
+    /// them.
     pub(crate) fn offsets(&self, bonus: &[u8]) -> Option<Offsets> {
         let mut offsets = Offsets([Offsets::NONE; ATTRS]);
         let info = bonus.get(4..6).map_or(0, |raw| u16::from_le_bytes([raw[0], raw[1]]));
@@ -218,7 +220,7 @@ pub(crate) struct Tables {
     registry: LiveObject,
     layouts: LiveObject,
     known: RwLock<Known>,
-    /// Whoever adds to the tables.
+    /// Held while something is added to the tables.
     making: Mutex<()>,
 }
 
@@ -295,7 +297,7 @@ impl Tables {
     }
 
     fn known(&self) -> std::sync::RwLockReadGuard<'_, Known> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
+        read(&self.known)
     }
 
     /// The layout with this number.
@@ -313,14 +315,14 @@ impl Tables {
         if let Some(number) = self.known().numbers[attr as usize] {
             return Ok(number);
         }
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = lock(&self.making);
         if let Some(number) = self.known().numbers[attr as usize] {
             return Ok(number);
         }
         let number = self.known().next_attribute;
         let value = registration(attr, number);
         self.registry.zap(tx)?.insert(attr.name().as_bytes(), value)?;
-        self.known.write().unwrap_or_else(PoisonError::into_inner).note(number, attr.size(), Some(attr));
+        write(&self.known).note(number, attr.size(), Some(attr));
         if let Some(tables) = reader.and_then(Filesystem::tables) {
             let mut all: Vec<Registration> = tables.registry().iter().cloned().collect();
             all.push(Registration::decode(attr.name().as_bytes(), value));
@@ -339,7 +341,7 @@ impl Tables {
         if let Some(plan) = self.known().by_fields.get(attrs) {
             return Ok(Arc::clone(plan));
         }
-        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let _making = lock(&self.making);
         if let Some(plan) = self.known().by_fields.get(attrs) {
             return Ok(Arc::clone(plan));
         }
@@ -360,14 +362,14 @@ impl Tables {
             })?);
         }
         self.layouts.zap(tx)?.insert(number.to_string().as_bytes(), ZapValue::U16s(attrs))?;
-        Ok(self.known.write().unwrap_or_else(PoisonError::into_inner).plan(number, attrs))
+        Ok(write(&self.known).plan(number, attrs))
     }
 
     /// Lays attributes out, in this order. `reader` learns of new layouts.
     pub(crate) fn lay_out(
         &self,
         values: &[(u16, &[u8])],
-        room: Capacity,
+        capacity: Capacity,
         reader: Option<&Filesystem>,
         tx: &dyn AllocTx,
     ) -> Result<Laid, ZplError> {
@@ -385,7 +387,7 @@ impl Tables {
                 return Err(ZplError::AttributeTooLarge { size: bytes.len() as u64 });
             }
         }
-        let split = self.split(values, room);
+        let split = self.split(values, capacity);
         let plan = self.layout(&numbers[..split], reader, tx)?;
         let mut bonus = plan.fill(&values[..split]);
         let offsets = plan
@@ -394,7 +396,7 @@ impl Tables {
         if split == values.len() {
             return Ok(Laid { bonus, spill: None, offsets });
         }
-        bonus.resize(room.with_spill, 0);
+        bonus.resize(capacity.with_spill, 0);
         let plan = self.layout(&numbers[split..values.len()], reader, tx)?;
         let mut spill = plan.fill(&values[split..]);
         if spill.len() > SPILL_MAX {
@@ -405,7 +407,7 @@ impl Tables {
     }
 
     /// How many of the attributes stay in the bonus.
-    fn split(&self, values: &[(u16, &[u8])], room: Capacity) -> usize {
+    fn split(&self, values: &[(u16, &[u8])], capacity: Capacity) -> usize {
         let known = self.known();
         let (mut variable, mut data, mut fits) = (0, 0, 0);
         for (index, (number, bytes)) in values.iter().enumerate() {
@@ -413,10 +415,10 @@ impl Tables {
             variable += usize::from(is_variable);
             let end = data + bytes.len();
             let total = header_size(variable) + end;
-            if total <= room.with_spill && fits == index {
+            if total <= capacity.with_spill && fits == index {
                 fits = index + 1;
             }
-            if index + 1 == values.len() && total <= room.whole {
+            if index + 1 == values.len() && total <= capacity.whole {
                 return values.len();
             }
             data = end.next_multiple_of(8);

@@ -4,8 +4,12 @@
 pub(crate) mod change;
 pub(crate) mod initial;
 pub(crate) mod layout;
+pub(crate) mod record;
+pub(crate) mod tables;
 
-use crate::{Filesystem, ZplError, fuid};
+use crate::attrs::tables::SaTables;
+use crate::node::kind::decode_device;
+use crate::{ZplError, fuid};
 use dmu::{DmuError, Object};
 use format::sa::{Attr, SaBuffer};
 use format::znode::{self, LegacyZnode, Time};
@@ -30,17 +34,17 @@ pub struct Attrs {
     pub parent: ObjectId,
     /// Major and minor device number, of devices.
     pub rdev: (u32, u32),
-    /// Last access.
+    /// Time of the last access.
     pub atime: Time,
     /// Last change of the content.
     pub mtime: Time,
     /// Last change of the content or an attribute.
     pub ctime: Time,
-    /// Creation.
+    /// Time of creation.
     pub crtime: Time,
     /// Flags: `format::znode::FLAG_…`.
     pub flags: u64,
-    /// Project, 0 by default.
+    /// Project id, 0 by default.
     pub projid: u64,
     /// Change counter; `None` where none is stored.
     pub seq: Option<u64>,
@@ -78,7 +82,7 @@ impl Attrs {
             links: old.links,
             generation: old.generation,
             parent: old.parent,
-            rdev: device(old.rdev),
+            rdev: decode_device(old.rdev),
             atime: old.atime,
             mtime: old.mtime,
             ctime: old.ctime,
@@ -101,7 +105,7 @@ impl Attrs {
             links: sa.need(Attr::Links)?,
             generation: sa.need(Attr::Gen)?,
             parent: ObjectId(sa.need(Attr::Parent)?),
-            rdev: device(sa.u64(Attr::Rdev)?.unwrap_or(0)),
+            rdev: decode_device(sa.u64(Attr::Rdev)?.unwrap_or(0)),
             atime: sa.time(Attr::Atime)?,
             mtime: sa.time(Attr::Mtime)?,
             ctime: sa.time(Attr::Ctime)?,
@@ -111,15 +115,6 @@ impl Attrs {
             seq: sa.u64(Attr::Seq)?,
             xattr_dir: sa.u64(Attr::Xattr)?.filter(|id| *id != 0).map(ObjectId),
         })
-    }
-}
-
-/// Major and minor number. Linux stores its 32-bit form, 12 and 20 bits; others a half word each. A
-/// number that has nothing in its high half is of the first kind: there is no device of major 0.
-fn device(rdev: u64) -> (u32, u32) {
-    match (rdev >> 32) as u32 {
-        0 => ((rdev >> 20) as u32, (rdev & 0xF_FFFF) as u32),
-        major => (major, rdev as u32),
     }
 }
 
@@ -175,7 +170,7 @@ pub(crate) enum Spill {
 
 /// Calls `read` with the attributes of an object.
 pub(crate) fn with_stored<R>(
-    fs: &Filesystem,
+    tables: Option<&SaTables>,
     object: &Object,
     spill: Spill,
     read: impl FnOnce(&Stored<'_>) -> Result<R, DecodeError>,
@@ -192,7 +187,7 @@ pub(crate) fn with_stored<R>(
             read(&Stored::Legacy(znode)).map_err(decode)
         }
         ObjType::SA => {
-            let tables = fs.tables().ok_or_else(|| corrupt("attributes in a file system without tables"))?;
+            let tables = tables.ok_or_else(|| corrupt("attributes in a file system without tables"))?;
             let bonus = tables.buffer(object.bonus()).map_err(decode)?;
             let bonus = bonus.ok_or_else(|| corrupt("its attributes were never written"))?;
             let spill = match spill {
@@ -210,24 +205,11 @@ pub(crate) fn with_stored<R>(
 }
 
 /// The attributes of an object.
-pub(crate) fn read(fs: &Filesystem, object: &Object) -> Result<Attrs, ZplError> {
-    with_stored(fs, object, Spill::IfReadable, |stored| match stored {
+pub(crate) fn read(tables: Option<&SaTables>, object: &Object) -> Result<Attrs, ZplError> {
+    with_stored(tables, object, Spill::IfReadable, |stored| match stored {
         Stored::Sa(sa) => Attrs::from_sa(sa),
         Stored::Legacy(znode) => Ok(Attrs::from_legacy(znode)),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::device;
-
-    #[test]
-    fn device_numbers_of_linux_and_of_others() {
-        assert_eq!(device(0x10_0003), (1, 3));
-        assert_eq!(device(259 << 20 | 70000), (259, 70000));
-        assert_eq!(device(0x5_0000_0001), (5, 1));
-        assert_eq!(device(0), (0, 0));
-    }
 }
 
 #[cfg(test)]

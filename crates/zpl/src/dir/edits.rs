@@ -1,7 +1,7 @@
 //! Entries of directories that are changed together: all of them, or none.
 //!
-//! An operation changes entries first, then does what else can fail, and last what cannot: attributes that are
-//! ready. If something fails on the way, the entries are put back; their blocks are in memory by then.
+//! An operation changes entries first, then does what else can fail, and last what cannot: attributes that
+//! are ready. If something fails on the way, the entries are put back; their blocks are in memory by then.
 
 use crate::ZplError;
 use crate::node::inode::Inode;
@@ -14,7 +14,7 @@ pub(crate) struct Edits<'i> {
     done: Vec<(&'i Inode, Done)>,
 }
 
-/// One of them.
+/// One change of an entry, as it can be undone.
 enum Done {
     Inserted(Vec<u8>),
     /// The entry that was there.

@@ -2,7 +2,9 @@
 
 pub(crate) mod edits;
 pub(crate) mod names;
+pub(crate) mod path;
 pub(crate) mod prefetch;
+pub(crate) mod prefetch_credit;
 pub(crate) mod rename;
 pub(crate) mod unlink;
 
@@ -17,9 +19,9 @@ const NAME_MAX: usize = 1023;
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The name.
+    /// Name as it is stored.
     pub name: Vec<u8>,
-    /// What it leads to.
+    /// Object number of the file.
     pub id: ObjectId,
     /// What the entry says that is; `None` if it does not, and not to be trusted if it does.
     pub kind_hint: Option<FileKind>,
@@ -109,8 +111,8 @@ pub struct DirPage {
 }
 
 impl DirPage {
-    /// Takes entries as long as `takes` says so of the length of their names. What was taken before an error is kept; `Err`:
-    /// nothing was.
+    /// Takes entries as long as `takes` says so of the length of their names. What was taken before an error
+    /// is kept; `Err`: nothing was.
     pub(crate) fn read(
         mut from: DirEntries,
         takes: &mut dyn FnMut(usize) -> bool,
@@ -129,12 +131,12 @@ impl DirPage {
         Ok(page)
     }
 
-    /// Number of entries.
+    /// Number of entries in the page.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether the page has no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -162,16 +164,25 @@ impl Node {
     }
 
     /// The entries of a directory.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongKind`] if the node is no directory; or its ZAP cannot be read.
     pub fn entries(&self) -> Result<DirEntries, ZplError> {
         self.entries_from(0)
     }
 
     /// The entries from a position on: 0, or the cursor of an entry.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongKind`] if the node is no directory; or its ZAP cannot be read.
     pub fn entries_from(&self, cursor: u64) -> Result<DirEntries, ZplError> {
         Ok(DirEntries { dir: self.id(), entries: self.directory()?.entries_from(cursor) })
     }
 
     /// Number of entries of a directory.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongKind`] if the node is no directory; or its ZAP cannot be read.
     pub fn entry_count(&self) -> Result<u64, ZplError> {
         Ok(self.directory()?.count()?)
     }

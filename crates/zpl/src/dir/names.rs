@@ -2,13 +2,16 @@
 
 use crate::acl::change as acl;
 use crate::attrs::initial::Fresh;
+use crate::attrs::record::log_time;
 use crate::dir::edits::Edits;
 use crate::dir::is_name;
-use crate::fs::backing::{Cost, Home};
+use crate::fs::backing::{Backing, Cost};
 use crate::fs::writable::Fs;
 use crate::node::hold::Hold;
 use crate::node::inode::Inode;
-use crate::space::quota::{Owners, QuotaOf};
+use crate::node::kind::encode_device;
+use crate::space::QuotaOf;
+use crate::space::quota::Owners;
 use crate::{Attrs, DirEntries, DirEntry, DirPage, FileKind, ZplError};
 use dmu::Tx;
 use dmu::interrupt::Guard;
@@ -16,12 +19,12 @@ use dmu::panics;
 use dmu::zap::ZapMut;
 use dmu::{AllocTx, DmuError};
 use format::acl::{POSIX_ACCESS, POSIX_DEFAULT, decode_posix};
-use format::zil::{Body, Create, CreateKind, LogTime};
+use format::zil::{Body, Create, CreateKind};
 use format::znode::{DirentValue, FLAG_PROJINHERIT, Time};
 use format::{NvList, NvValue, ObjectId, Txg};
 use std::sync::Arc;
 
-/// Longest name.
+/// Bytes of the longest name, without long names.
 const NAME_MAX: usize = 255;
 /// Longest name where long names are allowed.
 const LONG_NAME_MAX: usize = 1023;
@@ -36,19 +39,19 @@ const SETGID: u32 = 0o2000;
 /// A file to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFile<'f> {
-    /// What it is.
+    /// Kind of the file.
     pub kind: FileKind,
     /// Permissions, set-id and sticky bits.
     pub mode: u32,
     /// Permissions that it does not get, unless the directory has a default ACL.
     pub umask: u32,
-    /// Owner.
+    /// Id of the owner.
     pub uid: u32,
     /// Group, unless the directory gives its own.
     pub gid: u32,
     /// Major and minor number, of devices.
     pub rdev: (u32, u32),
-    /// Target, of symbolic links.
+    /// Target of a symbolic link; empty of other files.
     pub target: &'f [u8],
 }
 
@@ -62,16 +65,16 @@ impl NewFile<'_> {
 /// A file that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Made {
-    /// Its number.
+    /// Object number of the file.
     pub id: ObjectId,
-    /// Its attributes.
+    /// Attributes of the file as of the look-up.
     pub attrs: Attrs,
 }
 
 /// What is known of a file that was made before, and is made again.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Given {
-    /// Number and slots.
+    /// Object number, and slots of the dnode.
     pub(crate) object: Option<(ObjectId, u8)>,
     pub(crate) generation: Option<u64>,
     pub(crate) crtime: Option<Time>,
@@ -90,26 +93,9 @@ impl AllocTx for Looking {
     }
 }
 
-/// The bits of a kind in a mode.
-pub(crate) fn kind_bits(kind: FileKind) -> u32 {
-    (match kind {
-        FileKind::Fifo => 1,
-        FileKind::CharDevice => 2,
-        FileKind::Directory => 4,
-        FileKind::BlockDevice => 6,
-        FileKind::Regular => 8,
-        FileKind::Symlink => 10,
-        FileKind::Socket => 12,
-    }) << 12
-}
-
 /// The value of an entry for a file.
 pub(crate) fn entry_value(id: ObjectId, kind: FileKind) -> u64 {
-    DirentValue::encode(id, (kind_bits(kind) >> 12) as u8)
-}
-
-pub(crate) fn log_time(time: Time) -> LogTime {
-    LogTime { secs: time.secs as u64, nanos: time.nanos.into() }
+    DirentValue::encode(id, kind.type_bits())
 }
 
 /// The record of a file that was made.
@@ -134,7 +120,7 @@ pub(crate) fn create_record(
         gid: attrs.gid,
         generation: attrs.generation,
         crtime: log_time(attrs.crtime),
-        rdev: crate::node::encode_device(attrs.rdev.0, attrs.rdev.1),
+        rdev: encode_device(attrs.rdev.0, attrs.rdev.1),
         xvattr: None,
         acl: None,
         domains: Vec::new(),
@@ -164,11 +150,17 @@ impl Fs {
     }
 
     /// What `name` leads to in a directory; `.` and `..` too.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`], [`ZplError::WrongKind`]; or the directory cannot be read.
     pub fn lookup(&self, dir: ObjectId, name: &[u8]) -> Result<Option<ObjectId>, ZplError> {
         self.lookup_with(dir, name, false)
     }
 
     /// As [`Fs::lookup`]; where case sensitivity is mixed, case can be ignored.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`], [`ZplError::WrongKind`]; or the directory cannot be read.
     pub fn lookup_with(
         &self,
         dir: ObjectId,
@@ -224,15 +216,19 @@ impl Fs {
     }
 
     /// Entries of a directory from a position on: 0, or the cursor of an entry. At most `max`.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`], [`ZplError::WrongKind`]; or the directory cannot be read.
     pub fn read_dir(&self, dir: ObjectId, cursor: u64, max: usize) -> Result<Vec<DirEntry>, ZplError> {
         self.with_entries(dir, cursor, |entries| entries.take(max).collect())
     }
 
-    /// Entries of a directory from a position on: 0, or the cursor of an entry. They are taken as long as `takes` says so of
-    /// the lengths of their names; none: there are no more, or it took none.
+    /// Entries of a directory from a position on: 0, or the cursor of an entry. They are taken as long as
+    /// `takes` says so of the lengths of their names; none: there are no more, or it took none.
     ///
     /// # Errors
-    /// [`ZplError::Stale`]; or the first entry cannot be read. Of one that comes later is told who asks for it.
+    /// [`ZplError::Stale`]; or the first entry cannot be read. An error at a later entry is returned when
+    /// that entry is asked for.
     pub fn read_dir_page(
         &self,
         dir: ObjectId,
@@ -250,7 +246,7 @@ impl Fs {
     ) -> Result<R, ZplError> {
         let dir = self.directory(dir)?;
         // A leaf that is split while the list is read could hide its entries.
-        let _names = dir.names(&*self.home)?;
+        let _names = dir.names(&*self.backing)?;
         {
             let state = dir.state();
             if state.is_gone {
@@ -295,7 +291,7 @@ impl Fs {
 
     pub(crate) fn note_name(&self, name: &[u8], tx: &Tx) {
         if name.len() > NAME_MAX {
-            self.home.uses_feature("longname", tx);
+            self.backing.uses_feature("longname", tx);
         }
     }
 
@@ -308,8 +304,8 @@ impl Fs {
         self.create_as(dir, name, new, &Given::default())
     }
 
-    /// Makes a directory for something to be mounted on. It takes next to nothing, and that a file system has reached its quota
-    /// must not keep those below it from being mounted.
+    /// Makes a directory for something to be mounted on. It takes next to nothing, and that a file system has
+    /// reached its quota must not keep those below it from being mounted.
     ///
     /// # Errors
     /// As [`Fs::create`], but for quotas.
@@ -338,13 +334,13 @@ impl Fs {
         self.check_new_quota(new.uid.into(), &inherited)?;
 
         let how = self.name_match(&dir, false);
-        let _names = dir.names(&*self.home)?;
+        let _names = dir.names(&*self.backing)?;
         Fs::check_linked(&dir)?;
         let tx = self.begin(Cost { frees: given.is_always_room, ..Cost::NAMES })?;
         panics::provoke(name, panics::TEST_NAMES[1]);
         let entries = dir.object.zap(&tx)?;
-        // Usually the name is free, which is found out when it is inserted. What is made again must not be made first: its
-        // object may be there.
+        // Usually the name is free, which is found out when it is inserted. What is made again must not be
+        // made first: its object may be there.
         if given.object.is_some() && entries.lookup_matching(name, how)?.is_some() {
             return Err(ZplError::Exists { dir: dir.id });
         }
@@ -353,8 +349,8 @@ impl Fs {
         let fresh = self.fresh(new, &inherited, given, attrs.is_xattr(), dir.id, now, &tx);
         drop(dir.ready(&self.store(&tx))?);
         let inode = self.make_object(&fresh, given, &tx)?;
-        // Whoever finds the name finds this inode in the table, and waits for its attributes: nothing that is done to the file,
-        // or in it, is logged before the file itself.
+        // A look-up of the name finds this inode in the table, and waits for its attributes: nothing that is
+        // done to the file, or in it, is logged before the file itself.
         let made = inode.state();
         self.inodes.insert(Arc::clone(&inode));
         if let Err(error) = entries.insert_matching(name, entry_value(inode.id, new.kind), how) {
@@ -380,6 +376,10 @@ impl Fs {
     }
 
     /// Makes a file without a name, which is freed when the handle is dropped unless it is linked before.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`] if the directory was removed; [`ZplError::OverQuota`]; [`ZplError::Begin`] if
+    /// there is no room.
     pub fn tmpfile(self: &Arc<Self>, dir: ObjectId, new: &NewFile<'_>) -> Result<Hold, ZplError> {
         let dir = self.directory(dir)?;
         if new.kind != FileKind::Regular {
@@ -403,7 +403,7 @@ impl Fs {
             state.is_orphan = true;
             state.is_nameless = true;
         }
-        // Before anybody can find it: what has neither name nor holder is freed.
+        // Before other threads can find it: a file with neither name nor hold is freed.
         inode.hold();
         self.inodes.insert(Arc::clone(&inode));
         self.intent_log().log_by_txg(&tx, inode.id);
@@ -411,6 +411,10 @@ impl Fs {
     }
 
     /// Makes a further name for a file.
+    ///
+    /// # Errors
+    /// [`ZplError::Exists`], [`ZplError::NotPermitted`], [`ZplError::TooManyLinks`],
+    /// [`ZplError::OtherProject`]; errors of names as of [`Fs::create`].
     pub fn link(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Attrs, ZplError> {
         let (dir, inode) = (self.directory(dir)?, self.inode(id)?);
         self.check_name(&dir, name)?;
@@ -425,7 +429,7 @@ impl Fs {
         }
         self.check_project(&inode, &attrs, &dir, &dir_attrs)?;
         let how = self.name_match(&dir, false);
-        let _names = dir.names(&*self.home)?;
+        let _names = dir.names(&*self.backing)?;
         Fs::check_linked(&dir)?;
         if self.entries_of(&dir)?.lookup_matching(name, how)?.is_some() {
             return Err(ZplError::Exists { dir: dir.id });
@@ -434,8 +438,8 @@ impl Fs {
         let store = self.store(&tx);
         drop(dir.ready(&store)?);
         let now = self.now();
-        // Until the log knows of it: whoever takes its last other name away is told of after that, as a replay would free it
-        // otherwise.
+        // Until the log knows of it: the removal of its last other name is logged after that, as a replay
+        // would free it otherwise.
         let mut state = inode.ready(&store)?;
         if state.attrs.links >= LINK_MAX {
             return Err(ZplError::TooManyLinks { object: id });
@@ -475,7 +479,8 @@ impl Fs {
             (attrs.mtime, attrs.ctime) = (now, now);
         })?;
         if was_nameless {
-            // No record made it, so that none can name it, and what records say of the name would not be true.
+            // No record made it, so that none can name it, and what records say of the name would not be
+            // true.
             let log = self.intent_log();
             log.log_by_txg(&tx, id);
             log.order(id);
@@ -503,7 +508,7 @@ impl Fs {
     ) -> Fresh<'f> {
         Fresh {
             kind: new.kind,
-            mode: kind_bits(new.kind) | inherited.mode,
+            mode: new.kind.mode_bits() | inherited.mode,
             uid: new.uid.into(),
             gid: inherited.gid,
             parent,
@@ -545,7 +550,7 @@ impl Fs {
             return Err(error.into());
         }
         if fresh.slots > 1 {
-            self.home.uses_feature("large_dnode", tx);
+            self.backing.uses_feature("large_dnode", tx);
         }
         Ok(Arc::new(Inode::fresh(object, fresh.kind, attrs, laid.offsets)))
     }
@@ -608,7 +613,7 @@ impl Fs {
         if let Some(known) = &dir.state().default_acl {
             return Ok(known.clone());
         }
-        let _settings = dir.settings(&*self.home)?;
+        let _settings = dir.settings(&*self.backing)?;
         let found = self.reader.node_of(dir.object.read())?.xattr(POSIX_DEFAULT.as_bytes())?.map(Arc::new);
         dir.state().default_acl = Some(found.clone());
         Ok(found)
@@ -659,9 +664,12 @@ fn check_new(new: &NewFile<'_>) -> Result<(), ZplError> {
 ///
 /// # Errors
 /// As of [`Inode::names`]; then none is locked.
-pub(crate) fn lock_names<'i>(home: &dyn Home, dirs: &[&'i Arc<Inode>]) -> Result<Vec<Guard<'i>>, ZplError> {
+pub(crate) fn lock_names<'i>(
+    backing: &dyn Backing,
+    dirs: &[&'i Arc<Inode>],
+) -> Result<Vec<Guard<'i>>, ZplError> {
     let mut sorted: Vec<&'i Arc<Inode>> = dirs.to_vec();
     sorted.sort_by_key(|dir| dir.id);
     sorted.dedup_by_key(|dir| dir.id);
-    sorted.into_iter().map(|dir| dir.names(home)).collect()
+    sorted.into_iter().map(|dir| dir.names(backing)).collect()
 }

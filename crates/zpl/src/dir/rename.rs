@@ -1,7 +1,7 @@
 //! Moving names (docs/on-disk/23-zpl.md, section 6).
 
 use crate::dir::edits::Edits;
-use crate::dir::names::{Given, NewFile, create_record, entry_value, kind_bits, lock_names};
+use crate::dir::names::{Given, NewFile, create_record, entry_value, lock_names};
 use crate::fs::backing::Cost;
 use crate::fs::writable::Fs;
 use crate::node::hold::Hold;
@@ -30,24 +30,24 @@ pub enum RenameHow {
     Exchange,
     /// As [`RenameHow::Replace`]; a whiteout, a device 0:0, gets the old name. It belongs to these ids.
     Whiteout {
-        /// Owner of the whiteout.
+        /// Id of the owner of the whiteout.
         uid: u32,
-        /// Group of the whiteout.
+        /// Id of the group of the whiteout.
         gid: u32,
     },
 }
 
 /// A name in a directory.
 #[derive(Clone, Copy)]
-struct Place<'r> {
+struct DirName<'r> {
     dir: &'r Arc<Inode>,
     name: &'r [u8],
 }
 
 /// A rename whose locks are held.
 struct Move<'r> {
-    from: Place<'r>,
-    to: Place<'r>,
+    from: DirName<'r>,
+    to: DirName<'r>,
     /// What is moved, and its name as it is stored.
     source: &'r Arc<Inode>,
     source_name: &'r [u8],
@@ -76,7 +76,7 @@ impl Fs {
         self.rename_as(from_dir, from, to_dir, to, how, &Given::default())
     }
 
-    /// As [`Fs::rename`], and keeps the file that lost the new name: for those who still have it open.
+    /// As [`Fs::rename`], and keeps the file that lost the new name, for handles that are still open.
     ///
     /// # Errors
     /// As of [`Fs::rename`].
@@ -119,12 +119,12 @@ impl Fs {
         }
         let (from_dir, to_dir) = (self.directory(from_dir)?, self.directory(to_dir)?);
         self.check_name(&to_dir, to)?;
-        // Directories stay where they are while somebody walks up to see that no circle is made.
+        // Directories stay where they are while a thread walks up to see that no circle is made.
         let is_moved = from_dir.id != to_dir.id;
-        let _renames = is_moved.then(|| locked(&self.renames, &*self.home)).transpose()?;
+        let _renames = is_moved.then(|| locked(&self.renames, &*self.backing)).transpose()?;
         let (later, kept) = loop {
             let target;
-            let mut names = lock_names(&*self.home, &[&from_dir, &to_dir])?;
+            let mut names = lock_names(&*self.backing, &[&from_dir, &to_dir])?;
             let Some((source, mut stored)) = self.find_named(&from_dir, from)? else {
                 return Err(ZplError::NotFound { dir: from_dir.id });
             };
@@ -133,7 +133,7 @@ impl Fs {
             if let Some(target) = target.as_ref().filter(|target| target.is_dir() && !is_locked(target)) {
                 // Its own names too, all in the order of numbers: what was found may be another by then.
                 drop(names);
-                names = lock_names(&*self.home, &[&from_dir, &to_dir, target])?;
+                names = lock_names(&*self.backing, &[&from_dir, &to_dir, target])?;
                 let still = self.find(&to_dir, to, false)?.is_some_and(|(id, _)| id == target.id);
                 match self.find(&from_dir, from, false)? {
                     Some((id, name)) if id == source.id && still => stored = name,
@@ -141,7 +141,7 @@ impl Fs {
                 }
             }
             let kept = target.as_ref().map_or(Ok(None), &keep)?;
-            let (from, to) = (Place { dir: &from_dir, name: from }, Place { dir: &to_dir, name: to });
+            let (from, to) = (DirName { dir: &from_dir, name: from }, DirName { dir: &to_dir, name: to });
             let (source, source_name, target) = (&source, stored.as_slice(), target.as_ref());
             let later = self.rename_locked(&Move { from, to, source, source_name, target, how, given })?;
             drop(names);
@@ -186,7 +186,7 @@ impl Fs {
         Ok(later)
     }
 
-    /// What forbids a rename.
+    /// Checks flags, projects and kinds of files that forbid a rename.
     fn check_rename(&self, m: &Move<'_>, target: Option<&Arc<Inode>>) -> Result<(), ZplError> {
         let (from_attrs, to_attrs) = (Fs::check_linked(m.from.dir)?, Fs::check_linked(m.to.dir)?);
         self.check_not_append_only(m.from.dir, &from_attrs)?;
@@ -265,7 +265,7 @@ impl Fs {
             _ => None,
         };
         if let Some((inode, _)) = &whiteout {
-            // Before a name leads to it: whoever finds the name finds this inode.
+            // Before a name leads to it: a look-up of the name must find this inode.
             self.inodes.insert(Arc::clone(inode));
         }
         let mut entries = Edits::new(tx);
@@ -334,7 +334,7 @@ impl Fs {
         let passes_on = dir.flags & FLAG_PROJINHERIT != 0;
         let fresh = crate::attrs::initial::Fresh {
             kind: new.kind,
-            mode: kind_bits(new.kind),
+            mode: new.kind.mode_bits(),
             uid: uid.into(),
             gid: gid.into(),
             parent: m.from.dir.id,

@@ -2,8 +2,8 @@
 //!
 //! # Order
 //! The last name is removed -> what is small and not in use is freed in the same transaction; the rest goes
-//! to the unlinked set in that transaction -> when the last handle is dropped, its content is freed in as many
-//! transactions as that takes -> its directory of extended attributes joins the set, it leaves it and is
+//! to the unlinked set in that transaction -> when the last handle is dropped, its content is freed in as
+//! many transactions as that takes -> its directory of extended attributes joins the set, it leaves it and is
 //! freed, in one transaction.
 
 use crate::dir::edits::Edits;
@@ -42,7 +42,7 @@ impl<'i> Held<'i> {
         Held(Some(inode))
     }
 
-    /// True if nobody else keeps it: the caller frees it then.
+    /// True if it was the last hold: the caller frees the file then.
     fn let_go(mut self) -> bool {
         self.0.take().is_some_and(Inode::let_go)
     }
@@ -50,7 +50,7 @@ impl<'i> Held<'i> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // Of a file that has a name, or is freed: nobody waits for the last to let go.
+        // Of a file that has a name, or is freed: no thread waits for its last hold.
         if let Some(inode) = self.0 {
             inode.let_go();
         }
@@ -66,7 +66,7 @@ impl Fs {
         self.remove(dir, name, Wanted::AnythingElse, |_| Ok(None)).map(drop)
     }
 
-    /// As [`Fs::unlink`], and keeps the file that had the name: for those who still have it open.
+    /// As [`Fs::unlink`], and keeps the file that had the name, for handles that are still open.
     ///
     /// # Errors
     /// As of [`Fs::unlink`].
@@ -109,7 +109,7 @@ impl Fs {
         let (later, kept) = match wanted {
             Wanted::Directory => self.remove_dir(&dir, name, keep)?,
             Wanted::AnythingElse => {
-                let _names = dir.names(&*self.home)?;
+                let _names = dir.names(&*self.backing)?;
                 let inode = self.find_inode(&dir, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
                 let kept = keep(&inode)?;
                 (self.remove_locked(&dir, name, &inode, wanted)?, kept)
@@ -121,8 +121,8 @@ impl Fs {
         Ok(kept)
     }
 
-    /// A directory's own names are locked too, in the order of numbers: its number must be known before either
-    /// is.
+    /// A directory's own names are locked too, in the order of numbers: its number must be known before
+    /// either is.
     fn remove_dir(
         &self,
         dir: &Arc<Inode>,
@@ -132,7 +132,7 @@ impl Fs {
         loop {
             let inode = self.find_inode(dir, name)?.ok_or(ZplError::NotFound { dir: dir.id })?;
             let dirs = [dir, &inode];
-            let _names = lock_names(&*self.home, if inode.is_dir() { &dirs } else { &dirs[..1] })?;
+            let _names = lock_names(&*self.backing, if inode.is_dir() { &dirs } else { &dirs[..1] })?;
             if self.find(dir, name, false)?.is_some_and(|(found, _)| found == inode.id) {
                 let kept = keep(&inode)?;
                 return Ok((self.remove_locked(dir, name, &inode, Wanted::Directory)?, kept));
@@ -217,7 +217,7 @@ impl Fs {
         // Attributes in a directory are freed before it.
         let is_xattr_dir = inode.is_dir() && inode.attrs().is_xattr();
         let is_small = inode.object.max_block().0 < BLOCKS_PER_TX && !is_xattr_dir;
-        // Nobody else is the last to let go of it, and frees it, before it is in the unlinked set.
+        // Held, so that no other thread drops the last hold and frees it before it is in the unlinked set.
         let held = Held::new(inode);
         let (before, is_freed_now) = {
             let mut state = inode.ready(&store)?;
@@ -259,8 +259,8 @@ impl Fs {
         }
     }
 
-    /// Frees a file that has no name and that nobody holds, and its extended attributes; what takes long is left
-    /// to [`Fs::drain`].
+    /// Frees a file that has neither name nor holds, and its extended attributes; what takes long is left to
+    /// [`Fs::drain`].
     pub(crate) fn free_later(&self, id: ObjectId) {
         let mut todo = vec![id];
         let mut steps = STEPS_AT_ONCE;
@@ -297,8 +297,8 @@ impl Fs {
         Ok(self.pending().is_empty())
     }
 
-    /// Frees a file without a name, in at most `steps` transactions. True if it is gone, or none of ours; what
-    /// is to be freed after it goes to `more`.
+    /// Frees a file without a name, in at most `steps` transactions. True if it is gone, or none of ours;
+    /// what is to be freed after it goes to `more`.
     fn free_steps(&self, id: ObjectId, steps: usize, more: &mut Vec<ObjectId>) -> Result<bool, ZplError> {
         let inode = match self.inode(id) {
             Ok(inode) => inode,
@@ -381,7 +381,7 @@ impl Fs {
     /// left.
     fn purge_entries(&self, dir: &Arc<Inode>, more: &mut Vec<ObjectId>) -> Result<bool, ZplError> {
         const ENTRIES_PER_TX: usize = 64;
-        let _names = dir.names(&*self.home)?;
+        let _names = dir.names(&*self.backing)?;
         let node = self.reader.node_of(dir.object.read())?;
         let batch: Vec<_> = node.entries()?.take(ENTRIES_PER_TX).collect::<Result<_, _>>()?;
         if batch.is_empty() {

@@ -4,7 +4,7 @@ use crate::file::data::{content_changed, owners};
 use crate::fs::backing::{CloneTable, Cost};
 use crate::fs::writable::Fs;
 use crate::node::inode::Inode;
-use crate::space::quota::QuotaOf;
+use crate::space::QuotaOf;
 use crate::{FileKind, Node, ZplError};
 use dmu::{AllocTx, DmuError};
 use dmu::{LiveObject, Tx};
@@ -27,9 +27,9 @@ struct Range {
 /// A range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRange {
-    /// The file.
+    /// Object number of the file.
     pub id: ObjectId,
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
 }
 
@@ -40,8 +40,8 @@ impl Fs {
     ///
     /// # Errors
     /// [`ZplError::CannotClone`] if the ranges are not of whole blocks of one size, or the blocks cannot be
-    /// shared: the caller copies then. [`ZplError::NotYetWritten`] if the txg of a block is not on disk: it works
-    /// after the next sync. What was shared until then stays.
+    /// shared: the caller copies then. [`ZplError::NotYetWritten`] if the txg of a block is not on disk: it
+    /// works after the next sync. What was shared until then stays.
     pub fn clone_range(
         &self,
         source_fs: &Fs,
@@ -63,13 +63,13 @@ impl Fs {
             if overlaps {
                 return Err(ZplError::CannotClone { why: "the ranges overlap" });
             }
-            (source_range, target_range) = (None, target.ranges(&*self.home).write_all()?);
+            (source_range, target_range) = (None, target.ranges(&*self.backing).write_all()?);
         } else if (source_fs.set.number(), from.id) < (self.set.number(), to.id) {
-            source_range = Some(source.ranges(&*source_fs.home).read(wanted)?);
-            target_range = target.ranges(&*self.home).write_all()?;
+            source_range = Some(source.ranges(&*source_fs.backing).read(wanted)?);
+            target_range = target.ranges(&*self.backing).write_all()?;
         } else {
-            target_range = target.ranges(&*self.home).write_all()?;
-            source_range = Some(source.ranges(&*source_fs.home).read(wanted)?);
+            target_range = target.ranges(&*self.backing).write_all()?;
+            source_range = Some(source.ranges(&*source_fs.backing).read(wanted)?);
         }
         let shared =
             self.clone_locked((source_fs.set.number(), &source), from.offset, &target, to.offset, len, table);
@@ -118,12 +118,14 @@ impl Fs {
     }
 
     /// Makes an empty file the same as a file of a snapshot or of a head of this pool, by sharing its blocks.
-    /// `live` is the object as its head has it in its newest state, and its version when it was what `source` shows.
-    /// Without it the source is a snapshot. The caller keeps the head open or holds the snapshot meanwhile.
+    /// `live` is the object as its head has it in its newest state, and its version when it was what `source`
+    /// shows. Without it the source is a snapshot. The caller keeps the head open or holds the snapshot
+    /// meanwhile.
     ///
     /// # Errors
-    /// As [`Fs::clone_range`]; [`ZplError::CannotClone`] also where a file of this content would get blocks of
-    /// another size here, and if the source was changed or removed since. What was shared until then stays.
+    /// As [`Fs::clone_range`]; [`ZplError::CannotClone`] also where a file of this content would get blocks
+    /// of another size here, and if the source was changed or removed since. What was shared until then
+    /// stays.
     pub fn clone_file(
         &self,
         source: &Node,
@@ -134,7 +136,7 @@ impl Fs {
         source.expect(FileKind::Regular, "regular file")?;
         let target = self.busy(to)?;
         target.expect(FileKind::Regular, "regular file")?;
-        let _range = target.ranges(&*self.home).write_all()?;
+        let _range = target.ranges(&*self.backing).write_all()?;
         let (attrs, len, block) = (target.attrs(), source.attrs().size, source.block_size());
         self.check_clones()?;
         self.check_mutable(&target, &attrs)?;
@@ -162,9 +164,9 @@ impl Fs {
         Err(ZplError::CannotClone { why: "feature block_cloning is not enabled" })
     }
 
-    /// Shares blocks, as many in each transaction as a record of the log holds. Pointers are asked for while the
-    /// transaction is held: what they lead to then is not freed before it is counted. They count only if the source
-    /// `is_same` after that: those of a file that was removed lead nowhere.
+    /// Shares blocks, as many in each transaction as a record of the log holds. Pointers are asked for while
+    /// the transaction is held: what they lead to then is not freed before it is counted. They count only if
+    /// the source `is_same` after that: those of a file that was removed lead nowhere.
     fn clone_blocks(
         &self,
         range: &Range,
@@ -203,7 +205,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Puts pointers into a file whose range is locked. Without a table nobody counts.
+    /// Puts pointers into a file whose range is locked. Without a table, references are not counted.
     pub(crate) fn put_clone(
         &self,
         target: &Inode,

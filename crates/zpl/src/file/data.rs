@@ -1,13 +1,14 @@
 //! Content: reading and writing bytes, cutting and freeing them (docs/on-disk/23-zpl.md, sections 6 and 6.1).
 
 use crate::access::without_set_ids;
-use crate::attrs::change as setattr;
+use crate::attrs::record::touched_record;
 use crate::dir::unlink::BLOCKS_PER_TX;
 use crate::fs::backing::Cost;
 use crate::fs::options::AccessTimes;
 use crate::fs::writable::Fs;
 use crate::node::inode::{Inode, Store};
-use crate::space::quota::{Owners, QuotaOf};
+use crate::space::QuotaOf;
+use crate::space::quota::Owners;
 use crate::{Attrs, FileKind, ZplError};
 use dmu::log::LogData;
 use dmu::{LiveObject, Tx};
@@ -33,7 +34,7 @@ pub struct WriteHow {
     pub append: bool,
     /// The writer has no right to keep set-id bits: they are cleared.
     pub clear_set_ids: bool,
-    /// The times stay: who wrote tells them separately.
+    /// The times stay: the caller sets them separately.
     pub keep_times: bool,
 }
 
@@ -48,7 +49,7 @@ pub enum Allocate {
     },
     /// It becomes a hole; the size does not change.
     Punch,
-    /// It reads as zeros.
+    /// The range reads as zeros.
     Zero {
         /// The size does not change.
         keep_size: bool,
@@ -58,22 +59,25 @@ pub enum Allocate {
 /// What is left of a range whose end was freed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rest {
-    /// Its end.
+    /// End of the range, in bytes.
     pub(crate) end: u64,
-    /// Blocks in it.
+    /// Number of blocks in the range.
     pub(crate) blocks: u64,
 }
 
 impl Fs {
     /// Reads from `offset` into `buf`, at most up to the file's end; returns how many bytes that were.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongKind`] if it is no regular file; or a block cannot be read.
     pub fn read(&self, id: ObjectId, offset: u64, buf: &mut [u8]) -> Result<usize, ZplError> {
         let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
         let end = offset.saturating_add(buf.len() as u64);
         if inode.note_read() {
-            self.foresight.earn();
+            self.prefetch_credit.earn();
         }
-        let _range = inode.ranges(&*self.home).read(offset..end)?;
+        let _range = inode.ranges(&*self.backing).read(offset..end)?;
         let left = inode.attrs().size.saturating_sub(offset);
         let len = usize::try_from(left).map_or(buf.len(), |left| left.min(buf.len()));
         inode.object.read_at(offset, &mut buf[..len])?;
@@ -81,11 +85,17 @@ impl Fs {
     }
 
     /// The file was read: its access time changes as the property says.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`]; [`ZplError::Begin`] if no transaction can begin.
     pub fn accessed(&self, id: ObjectId) -> Result<(), ZplError> {
         self.accessed_by(id, self.options().access_times)
     }
 
     /// The same, by another rule than the property's.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`]; [`ZplError::Begin`] if no transaction can begin.
     pub fn accessed_by(&self, id: ObjectId, mode: AccessTimes) -> Result<(), ZplError> {
         if mode == AccessTimes::Never || self.options().read_only {
             return Ok(());
@@ -108,16 +118,22 @@ impl Fs {
     }
 
     /// The first offset from `offset` on that is not in a hole.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`] if there is no such file; or an object of the file system cannot be read.
     pub fn next_data(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, ZplError> {
         let inode = self.busy(id)?;
-        let _range = inode.ranges(&*self.home).read(offset..u64::MAX)?;
+        let _range = inode.ranges(&*self.backing).read(offset..u64::MAX)?;
         self.node(id)?.next_data(offset)
     }
 
     /// The first offset from `offset` on that is in a hole, the end of the file being one.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`] if there is no such file; or an object of the file system cannot be read.
     pub fn next_hole(&self, id: ObjectId, offset: u64) -> Result<Option<u64>, ZplError> {
         let inode = self.busy(id)?;
-        let _range = inode.ranges(&*self.home).read(offset..u64::MAX)?;
+        let _range = inode.ranges(&*self.backing).read(offset..u64::MAX)?;
         self.node(id)?.next_hole(offset)
     }
 
@@ -132,11 +148,11 @@ impl Fs {
         // Asked for once: what may grow decides what is locked.
         let block_max = self.options().block_max();
         let guard = loop {
-            // The block size of a small file may change: nobody else may look at its blocks then.
+            // The block size of a small file may change: no other thread may look at its blocks then.
             let is_whole = how.append || is_growable(&inode, block_max);
             let guard = match is_whole {
-                true => inode.ranges(&*self.home).write_all()?,
-                false => inode.ranges(&*self.home).write(offset..offset.saturating_add(len))?,
+                true => inode.ranges(&*self.backing).write_all()?,
+                false => inode.ranges(&*self.backing).write(offset..offset.saturating_add(len))?,
             };
             if is_whole || !is_growable(&inode, block_max) {
                 break guard;
@@ -202,15 +218,15 @@ impl Fs {
             log.log_write(&tx, inode.id, offset, written, (!how.keep_times).then_some(state.attrs.mtime));
             if state.attrs.mode != mode {
                 // The record of the write does not say that set-id bits were cleared.
-                let cleared = setattr::touched_record(inode.id, true, &state.attrs);
+                let cleared = touched_record(inode.id, true, &state.attrs);
                 log.log(&tx, Body::SetAttr(Box::new(cleared)));
             }
         }
         Ok(())
     }
 
-    /// Makes the only block of a file of `size` bytes large enough for `end` bytes, or as large as blocks are:
-    /// `max` bytes.
+    /// Makes the only block of a file of `size` bytes large enough for `end` bytes, or as large as blocks
+    /// are: `max` bytes.
     pub(crate) fn grow_block(
         &self,
         object: &LiveObject,
@@ -232,17 +248,21 @@ impl Fs {
         if new > now {
             object.set_block_size(new, tx)?;
             if new > 128 << 10 {
-                self.home.uses_feature("large_blocks", tx);
+                self.backing.uses_feature("large_blocks", tx);
             }
         }
         Ok(())
     }
 
     /// Sets the size: what is beyond is freed, what is missing is a hole.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongKind`], [`ZplError::NotPermitted`], [`ZplError::FileTooLarge`]; [`ZplError::Begin`]
+    /// if no transaction can begin.
     pub fn truncate(&self, id: ObjectId, size: u64, clear_set_ids: bool) -> Result<(), ZplError> {
         let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
-        let _range = inode.ranges(&*self.home).write_all()?;
+        let _range = inode.ranges(&*self.backing).write_all()?;
         let attrs = inode.attrs();
         self.check_not_append_only(&inode, &attrs)?;
         if size >= SIZE_LIMIT {
@@ -258,9 +278,10 @@ impl Fs {
         Ok(())
     }
 
-    /// Records of changes of the content that are no writes say neither that set-id bits were cleared nor when it was.
+    /// Records of changes of the content that are no writes say neither that set-id bits were cleared nor
+    /// when it was.
     pub(crate) fn log_touched(&self, inode: &Inode, clears_ids: bool, tx: &Tx) {
-        self.log_attrs(inode, tx, |attrs| setattr::touched_record(inode.id, clears_ids, attrs));
+        self.log_attrs(inode, tx, |attrs| touched_record(inode.id, clears_ids, attrs));
     }
 
     /// Sets the size; the whole file is locked. True if set-id bits are gone with it.
@@ -291,6 +312,10 @@ impl Fs {
     }
 
     /// Reserves, frees or zeros a range of a file.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongKind`], [`ZplError::NotPermitted`], [`ZplError::FileTooLarge`], [`ZplError::Invalid`]
+    /// of an empty range; [`ZplError::Begin`] if no transaction can begin.
     pub fn fallocate(&self, id: ObjectId, offset: u64, len: u64, how: Allocate) -> Result<(), ZplError> {
         let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
@@ -300,7 +325,7 @@ impl Fs {
         let Some(end) = offset.checked_add(len).filter(|end| *end < SIZE_LIMIT) else {
             return Err(ZplError::FileTooLarge { object: id, size: offset.saturating_add(len) });
         };
-        let _range = inode.ranges(&*self.home).write_all()?;
+        let _range = inode.ranges(&*self.backing).write_all()?;
         let attrs = inode.attrs();
         let grows = match how {
             Allocate::Reserve { keep_size } | Allocate::Zero { keep_size } => !keep_size && end > attrs.size,
@@ -329,7 +354,7 @@ impl Fs {
             self.set_size(&inode, end, false, &tx)?;
             self.log(&tx, || Body::Truncate { object: id, offset: end, length: 0 });
         } else if !frees {
-            // As elsewhere: whoever reserves has changed the file.
+            // As in other file systems, reserving counts as a change of the file.
             let store = self.store(&tx);
             drop(inode.ready(&store)?);
             self.touch_content(&inode, &store)?;
@@ -338,11 +363,11 @@ impl Fs {
         Ok(())
     }
 
-    /// Frees a range of a file from its end, until few enough blocks are left for one transaction. The whole file
-    /// is locked.
+    /// Frees a range of a file from its end, until few enough blocks are left for one transaction. The whole
+    /// file is locked.
     ///
-    /// Each step is a change of its own, which reads as zeros and has its record: whatever stops the next ones,
-    /// the file is what its log says. Of a truncated file, the size is changed with the last blocks.
+    /// Each step is a change of its own, which reads as zeros and has its record: whatever stops the next
+    /// ones, the file is what its log says. Of a truncated file, the size is changed with the last blocks.
     pub(crate) fn free_in_steps(&self, inode: &Inode, range: Range<u64>) -> Result<Rest, ZplError> {
         let Range { start, mut end } = range;
         // A record is replayed in one transaction; and what is small is not worth a look.
@@ -387,7 +412,8 @@ fn is_growable(inode: &Inode, block_max: u64) -> bool {
     size <= block && inode.object.max_block().0 == 0 && (block < block_max || !block.is_power_of_two())
 }
 
-/// Bytes of the blocks that a file has once it was written up to `end`: a single block grows up to `max` first.
+/// Bytes of the blocks that a file has once it was written up to `end`: a single block grows up to `max`
+/// first.
 pub(crate) fn blocks_after(object: &LiveObject, end: u64, max: u64) -> u64 {
     let now = object.block_size();
     if object.max_block().0 > 0 { now } else { now.max(end.min(max)) }

@@ -27,6 +27,9 @@ impl Node {
     }
 
     /// The first offset from `offset` on that is not in a hole; `None` if only a hole follows.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongKind`] if it is no regular file; or an indirect block cannot be read.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>, ZplError> {
         self.expect(FileKind::Regular, "regular file")?;
         let size = self.attrs().size;
@@ -41,6 +44,9 @@ impl Node {
 
     /// The first offset from `offset` on that is in a hole, the end of the file being one; `None`
     /// beyond the end.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongKind`] if it is no regular file; or an indirect block cannot be read.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>, ZplError> {
         self.expect(FileKind::Regular, "regular file")?;
         let size = self.attrs().size;
@@ -60,13 +66,17 @@ impl Node {
     }
 
     /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongKind`] if it is no symbolic link; [`ZplError::TooLarge`] and [`ZplError::Corrupt`] of
+    /// a target that no link can have.
     pub fn readlink(&self) -> Result<Vec<u8>, ZplError> {
         self.expect(FileKind::Symlink, "symbolic link")?;
         let size = self.attrs().size;
         if size > TARGET_MAX {
             return Err(ZplError::TooLarge { object: self.id(), what: "a link's target", size });
         }
-        let inline = with_stored(&self.fs, &self.object, Spill::Needed, |stored| match stored {
+        let inline = with_stored(self.fs.tables(), &self.object, Spill::Needed, |stored| match stored {
             Stored::Sa(sa) => Ok(sa.find(Attr::Symlink)?.map(|(_, target)| target.to_vec())),
             Stored::Legacy(znode) => {
                 Ok(znode.inline_target(self.object.dnode().valid_bonus()).map(<[u8]>::to_vec))

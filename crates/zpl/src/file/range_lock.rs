@@ -3,11 +3,12 @@
 //! The block layer below locks single blocks only; that a write of several blocks, or a write and the size
 //! that belongs to it, is seen whole is this lock's business.
 //!
-//! Whoever holds a range may wait for a txg, or for a device. A request that waits for a range gives up when its caller does
-//! ([`dmu::interrupt`]).
+//! The holder of a range may wait for a txg, or for a device. A request that waits for a range gives up when
+//! its caller does ([`dmu::interrupt`]).
 
 use crate::ZplError;
-use crate::fs::backing::{BeginError, Home};
+use crate::error::BeginError;
+use crate::fs::backing::Backing;
 use dmu::TxError;
 use dmu::interrupt;
 #[cfg(feature = "shuttle")]
@@ -27,7 +28,8 @@ pub(crate) struct RangeLock {
 #[derive(Debug, Default)]
 struct Table {
     held: Vec<Held>,
-    /// Threads that sleep until something is released. To call nobody would cost each read a call to the system.
+    /// Threads that sleep until something is released. Counted because waking no thread would still cost each
+    /// read a system call.
     waiting: usize,
 }
 
@@ -48,12 +50,12 @@ pub(crate) struct RangeGuard<'l> {
 #[derive(Clone, Copy)]
 pub(crate) struct Ranges<'l> {
     lock: &'l RangeLock,
-    /// Where whoever holds a range may wait.
-    home: &'l dyn Home,
+    /// The dataset for whose txgs a holder of a range may wait.
+    backing: &'l dyn Backing,
 }
 
 impl<'l> Ranges<'l> {
-    /// Locks the range against everybody else.
+    /// Locks the range for one writer.
     ///
     /// # Errors
     /// As of all of these: [`TxError::Interrupted`] if the caller of the request waits no longer.
@@ -61,7 +63,7 @@ impl<'l> Ranges<'l> {
         self.take(Held { range, is_exclusive: true })
     }
 
-    /// Locks everything against everybody else.
+    /// Locks the whole file for one writer.
     pub(crate) fn write_all(self) -> Result<RangeGuard<'l>, ZplError> {
         self.write(0..u64::MAX)
     }
@@ -72,15 +74,15 @@ impl<'l> Ranges<'l> {
     }
 
     fn take(self, wanted: Held) -> Result<RangeGuard<'l>, ZplError> {
-        let taken = self.lock.take(wanted, || self.home.is_suspended());
+        let taken = self.lock.take(wanted, || self.backing.is_suspended());
         Ok(taken.map_err(BeginError::from)?)
     }
 }
 
 impl RangeLock {
-    /// Its ranges, where whoever holds one may wait for `home`.
-    pub(crate) fn of<'l>(&'l self, home: &'l dyn Home) -> Ranges<'l> {
-        Ranges { lock: self, home }
+    /// Its ranges; a holder of one may wait for a txg of `backing`.
+    pub(crate) fn of<'l>(&'l self, backing: &'l dyn Backing) -> Ranges<'l> {
+        Ranges { lock: self, backing }
     }
 
     fn ranges(&self) -> MutexGuard<'_, Table> {
@@ -138,7 +140,7 @@ mod every_order {
 
     const BYTES: usize = 6;
 
-    /// Who is at each byte: readers count one each, a writer a thousand.
+    /// Holders of each byte: readers count one each, a writer a thousand.
     #[test]
     fn a_writer_is_alone_and_everybody_gets_through() {
         shuttle::check_random(

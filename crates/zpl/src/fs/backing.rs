@@ -1,13 +1,12 @@
 //! What a file system that is changed needs from the layers beside it: transactions, an intent log, the
 //! counts of cloned blocks.
 
-use crate::ZplError;
+use crate::{BeginError, ZplError};
 use dmu::log::LogData;
-use dmu::{LiveSet, Tx, TxError};
+use dmu::{LiveSet, Tx};
 use format::zil::Body;
 use format::znode::Time;
 use format::{BlockPtr, ObjectId};
-use std::error::Error;
 use std::sync::Arc;
 
 /// What a change may take.
@@ -37,30 +36,9 @@ impl Cost {
     }
 }
 
-/// Why no change can begin.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BeginError {
-    /// The pool is full.
-    #[error("the pool is out of space")]
-    NoSpace(#[source] Option<Box<dyn Error + Send + Sync>>),
-    /// A quota of the dataset, or of one above it, is reached.
-    #[error("the dataset's quota is reached")]
-    Quota(#[source] Option<Box<dyn Error + Send + Sync>>),
-    /// The pool is suspended or closed.
-    #[error(transparent)]
-    Tx(#[from] TxError),
-    /// The dataset cannot be changed: a snapshot, or readonly.
-    #[error("the dataset is read-only")]
-    ReadOnly,
-    /// Anything else.
-    #[error("no transaction can begin")]
-    Other(#[source] Box<dyn Error + Send + Sync>),
-}
-
 /// The dataset that a file system or a volume is in.
-pub trait Home: Send + Sync {
-    /// Its object set.
+pub trait Backing: Send + Sync {
+    /// The object set with the contents.
     fn set(&self) -> &Arc<LiveSet>;
 
     /// Joins the open txg, if there is room for the change.
@@ -73,16 +51,16 @@ pub trait Home: Send + Sync {
     /// so that the answer must be cheap.
     fn uses_feature(&self, _name: &'static str, _tx: &Tx) {}
 
-    /// Where references to cloned blocks are counted, if anybody counts them.
+    /// Where references to cloned blocks are counted, if they are.
     fn clones(&self) -> Option<&dyn CloneTable> {
         None
     }
 }
 
 /// What happened, for the intent log. A record that is given belongs to the txg of the transaction, and is
-/// written when somebody asks for it to be durable before that txg is.
+/// written when a caller asks for it to be durable before that txg is.
 ///
-/// Records of attributes are given while the attributes of their file are locked: nobody waits for anything in these calls.
+/// Records of attributes are given while the attributes of their file are locked: these calls must not wait.
 pub trait IntentLog: Send + Sync {
     /// Something is done with records; if not, none are made.
     fn is_on(&self) -> bool {
@@ -92,11 +70,11 @@ pub trait IntentLog: Send + Sync {
     /// A change of names or attributes.
     fn log(&self, tx: &Tx, record: Body);
 
-    /// Data was written to an object, of which nobody else changes that range meanwhile; and with it the time of the
-    /// last change of its content was set, if one is given.
+    /// Data was written to an object, whose range no other thread changes meanwhile; and with it the time of
+    /// the last change of its content was set, if one is given.
     fn log_write(&self, tx: &Tx, object: ObjectId, offset: u64, data: LogData, mtime: Option<Time>);
 
-    /// A change of an object that no record can tell of: whoever wants it durable waits for the txg.
+    /// A change of an object that no record can describe: a caller that wants it durable waits for the txg.
     fn log_by_txg(&self, tx: &Tx, object: ObjectId);
 
     /// What was told of this object stays before what is told next: it is about to be renamed.
@@ -106,7 +84,7 @@ pub trait IntentLog: Send + Sync {
     fn forget(&self, _object: ObjectId) {}
 }
 
-/// The log of those who have none: what is to be durable waits for the txg.
+/// The log of a dataset without one: a caller that wants a change durable waits for the txg.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoLog;
 
@@ -124,8 +102,8 @@ impl IntentLog for NoLog {
 
 /// Counts the references to cloned blocks (docs/on-disk/26): the pool's table.
 pub trait CloneTable: Send + Sync {
-    /// Pointers of the object set with this number are about to be read, and get references in the txg of `tx`. Its
-    /// owner keeps it open until this was said.
+    /// Pointers of the object set with this number are about to be read, and get references in the txg of
+    /// `tx`. Its owner keeps it open until this was said.
     fn note_source(&self, objset: u64, tx: &Tx);
 
     /// One more pointer to each of these blocks exists from the txg of `tx` on. Holes and embedded blocks

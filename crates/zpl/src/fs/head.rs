@@ -4,11 +4,12 @@
 //! # What always holds
 //! - A property that is changed counts for what begins after the change: the head tells of it.
 //! - What [`HeadFs::fsync`] and [`HeadVolume::flush`] returned for is durable.
-//! - A log that an import claimed was replayed before anybody can change the file system.
+//! - A log that an import claimed is replayed before the file system can be changed.
 
 use crate::ZplError;
-use crate::dir::names::log_time;
-use crate::fs::backing::{BeginError, CloneTable, Cost, Home, IntentLog};
+use crate::attrs::record::log_time;
+use crate::error::BeginError;
+use crate::fs::backing::{Backing, CloneTable, Cost, IntentLog};
 use crate::fs::replay;
 use crate::{AccessTimes, Fs, FsOptions, SnapshotDir, VolumeWriter, XattrStorage};
 use dmu::AllocTx;
@@ -17,7 +18,7 @@ use dmu::log::{IntentLog as Log, LogData, Pending, Replayed, Unclaim};
 use dmu::{LiveSet, Tx, TxError, Txgs};
 use dsl::brt::Brt;
 use dsl::{Dataset, DslError, prop};
-use dsl::{FeatureCounts, Head, SyncMode};
+use dsl::{FeatureCounts, Head, OpenDataset, SyncMode};
 use format::zil::Body;
 use format::znode::Time;
 use format::{BlockPtr, ObjectId};
@@ -26,19 +27,19 @@ use std::sync::Arc;
 /// Transactions in which files without a name are freed before it is asked whether any are left.
 const DRAIN_STEPS: usize = 64;
 
-/// A head as the home of a file system or volume.
-struct HeadHome {
+/// A head as the backing of a file system or volume.
+struct HeadBacking {
     clones: PoolClones,
     head: Arc<Head>,
 }
 
-impl HeadHome {
-    fn new(head: &Arc<Head>) -> Arc<HeadHome> {
-        Arc::new(HeadHome { clones: PoolClones::new(head.clones()), head: Arc::clone(head) })
+impl HeadBacking {
+    fn new(head: &Arc<Head>) -> Arc<HeadBacking> {
+        Arc::new(HeadBacking { clones: PoolClones::new(head.clones()), head: Arc::clone(head) })
     }
 }
 
-impl Home for HeadHome {
+impl Backing for HeadBacking {
     fn set(&self) -> &Arc<LiveSet> {
         &self.head.set
     }
@@ -83,7 +84,7 @@ impl IntentLog for HeadLog {
 
     fn log(&self, tx: &Tx, record: Body) {
         match &record {
-            // Whoever renames a new file over an old one relies on the data being there with the name.
+            // Programs that rename a new file over an old one rely on the data being there with the name.
             Body::Rename(_) | Body::Exchange(_) | Body::Whiteout(..) => self.log.order_all(),
             _ => {}
         }
@@ -210,13 +211,13 @@ fn refused(head: &Head, source: dmu::log::ReplayError) -> ZplError {
     ZplError::Replay { objset: head.set.number(), source: Box::new(source) }
 }
 
-/// Logs of one pool whose records were applied, and are to be given up together: when the records are on disk, which takes a
-/// txg, and another one, however many there are.
+/// Logs of one pool whose records were applied, and are to be given up together: when the records are on
+/// disk, which takes a txg, and another one, however many there are.
 #[derive(Default)]
 pub struct AppliedLogs(Vec<Arc<Head>>);
 
 impl AppliedLogs {
-    /// Applies the log of a file system that nobody uses yet.
+    /// Applies the log of a file system that is not in use yet.
     ///
     /// # Errors
     /// If it is not a file system, or cannot be read: its log is as it was.
@@ -232,14 +233,14 @@ impl AppliedLogs {
     /// # Errors
     /// As of [`AppliedLogs::add_fs`].
     pub fn add_volume(&mut self, head: &Arc<Head>) -> Result<(), ZplError> {
-        let volume = VolumeWriter::open(HeadHome::new(head))?;
+        let volume = VolumeWriter::open(HeadBacking::new(head))?;
         apply_log(head, &mut |record, data, tx| volume.replay(record, data, tx))?;
         self.0.push(Arc::clone(head));
         Ok(())
     }
 
-    /// Gives them up. Everything is on disk when this returns; of a log that cannot be given up, what is left is done when
-    /// its dataset is opened.
+    /// Gives them up. Everything is on disk when this returns; of a log that cannot be given up, what is left
+    /// is done when its dataset is opened.
     ///
     /// # Errors
     /// [`ZplError::Replay`] if the pool is suspended.
@@ -256,17 +257,9 @@ impl AppliedLogs {
     }
 }
 
-/// Opens the file system of a head; what its log holds is to be applied before anybody changes it.
+/// Opens the file system of a head; the records of its log are to be applied before it is changed.
 fn open_fs(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<Arc<Fs>, ZplError> {
-    let fs = Fs::open(HeadHome::new(head), options, env)?;
-    // The head must not keep the file system alive that keeps it.
-    let listening = Arc::downgrade(&fs);
-    head.on_properties(Box::new(move |dataset, features| {
-        if let Some(fs) = listening.upgrade() {
-            fs.set_options(options_of(dataset, features)?);
-        }
-        Ok(())
-    }));
+    let fs = Fs::open(HeadBacking::new(head), options, env)?;
     if head.log.awaits_replay() {
         // Records may make files with the numbers of those that only waited to be freed.
         while !fs.drain(DRAIN_STEPS)? {}
@@ -280,21 +273,41 @@ fn sync_all(txgs: &Arc<Txgs>) -> Result<(), TxError> {
 
 /// A file system in a head, open for writing.
 pub struct HeadFs {
-    /// The file system.
+    /// The file system, open for writing.
     pub fs: Arc<Fs>,
     head: Arc<Head>,
 }
 
 impl HeadFs {
-    /// Opens it; first replays what an import found in its log.
+    /// Gives the file system that is open in the head, or opens it; then what an import found in its log is
+    /// replayed first.
     ///
     /// # Errors
     /// If it is not a file system, or cannot be read.
-    pub fn open(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<HeadFs, ZplError> {
-        let fs = open_fs(head, options, env)?;
-        replay_log(head, &mut |record, data, tx| replay::replay(&fs, record, data, tx))?;
-        fs.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
-        Ok(HeadFs { fs, head: Arc::clone(head) })
+    pub fn open(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<Arc<HeadFs>, ZplError> {
+        HeadFs::open_drained(head, options, env, 0)
+    }
+
+    /// As [`HeadFs::open`]. If the file system was not open, files without a name are freed in at most
+    /// `steps` transactions ([`Fs::drain`]).
+    ///
+    /// # Errors
+    /// As of [`HeadFs::open`]; if a file cannot be freed.
+    pub fn open_drained(
+        head: &Arc<Head>,
+        options: FsOptions,
+        env: &Env,
+        steps: usize,
+    ) -> Result<Arc<HeadFs>, ZplError> {
+        head.open_shared(|| {
+            let fs = open_fs(head, options, env)?;
+            replay_log(head, &mut |record, data, tx| replay::replay(&fs, record, data, tx))?;
+            fs.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
+            if steps > 0 {
+                fs.drain(steps)?;
+            }
+            Ok(Arc::new(HeadFs { fs, head: Arc::clone(head) }))
+        })
     }
 
     /// The head that it is in.
@@ -327,34 +340,37 @@ impl HeadFs {
     }
 }
 
+impl OpenDataset for HeadFs {
+    fn properties_changed(&self, dataset: &Dataset, features: &FeatureCounts) -> Result<(), DslError> {
+        self.fs.set_options(options_of(dataset, features)?);
+        Ok(())
+    }
+}
+
 fn commit(head: &Head, object: Option<ObjectId>) -> Result<(), TxError> {
     head.log.commit(object)
 }
 
 /// A volume in a head, open for writing.
 pub struct HeadVolume {
-    /// The volume.
+    /// The volume, open for writing.
     pub volume: Arc<VolumeWriter>,
     head: Arc<Head>,
 }
 
 impl HeadVolume {
-    /// Opens it; first replays what an import found in its log.
+    /// Gives the volume that is open in the head, or opens it; then what an import found in its log is
+    /// replayed first.
     ///
     /// # Errors
     /// If it is not a volume, or cannot be read.
-    pub fn open(head: &Arc<Head>) -> Result<HeadVolume, ZplError> {
-        let volume = VolumeWriter::open(HeadHome::new(head))?;
-        let listening = Arc::downgrade(&volume);
-        head.on_properties(Box::new(move |dataset, _| {
-            if let Some(volume) = listening.upgrade() {
-                volume.set_read_only(prop::stored_number(dataset, "readonly")? == 1);
-            }
-            Ok(())
-        }));
-        replay_log(head, &mut |record, data, tx| volume.replay(record, data, tx))?;
-        volume.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
-        Ok(HeadVolume { volume, head: Arc::clone(head) })
+    pub fn open(head: &Arc<Head>) -> Result<Arc<HeadVolume>, ZplError> {
+        head.open_shared(|| {
+            let volume = VolumeWriter::open(HeadBacking::new(head))?;
+            replay_log(head, &mut |record, data, tx| volume.replay(record, data, tx))?;
+            volume.set_log(Arc::new(HeadLog { log: Arc::clone(&head.log) }));
+            Ok(Arc::new(HeadVolume { volume, head: Arc::clone(head) }))
+        })
     }
 
     /// The head that it is in.
@@ -386,5 +402,12 @@ impl HeadVolume {
     /// If the pool is suspended.
     pub fn changed(&self) -> Result<(), TxError> {
         if self.head.sync_mode() == SyncMode::Always { self.flush() } else { Ok(()) }
+    }
+}
+
+impl OpenDataset for HeadVolume {
+    fn properties_changed(&self, dataset: &Dataset, _: &FeatureCounts) -> Result<(), DslError> {
+        self.volume.set_read_only(prop::stored_number(dataset, "readonly")? == 1);
+        Ok(())
     }
 }

@@ -48,7 +48,7 @@ impl Default for NewFilesystem {
     }
 }
 
-/// The time now.
+/// Time of the clock of `env`.
 pub(crate) fn now(env: &Env) -> Time {
     let wall = env.clock().wall();
     Time { secs: i64::try_from(wall.as_secs()).unwrap_or(i64::MAX), nanos: wall.subsec_nanos() }
@@ -61,6 +61,9 @@ pub(crate) fn directory_normalization(normalization: u64, case: CaseSensitivity)
 }
 
 /// Makes the contents of a new file system in an empty object set. Returns the root directory.
+///
+/// # Errors
+/// If an object cannot be made.
 pub fn make_filesystem(
     set: &Arc<LiveSet>,
     new: &NewFilesystem,

@@ -1,38 +1,38 @@
 //! What the properties of a dataset mean for the file system in it.
 
-/// Where extended attributes go.
+/// Place of new extended attributes (property `xattr`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrStorage {
     /// Among the system attributes, while they fit.
     #[default]
     SystemAttributes,
-    /// Into a hidden directory.
+    /// Each in a file of a hidden directory.
     Directory,
-    /// Nowhere: there are none.
+    /// Extended attributes are not supported.
     Off,
 }
 
 /// When a read changes the time of the last access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AccessTimes {
-    /// Always.
+    /// Each read changes the time.
     Always,
     /// If the file changed since, or once a day.
     #[default]
     Relative,
-    /// Never.
+    /// No read changes the time.
     Never,
 }
 
 /// Whether snapshots are seen in the directory `.zfs` of the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SnapshotDir {
-    /// Who knows its name finds it.
+    /// It is found by its name, and not listed.
     #[default]
     Hidden,
-    /// It is listed.
+    /// The directory is listed.
     Visible,
-    /// It is not there.
+    /// The directory does not exist.
     Disabled,
 }
 

@@ -1,13 +1,14 @@
 //! Doing again what an intent log says (docs/on-disk/24-zil.md, section 7).
 //!
-//! The walk over the log is `dmu`'s ([`dmu::log::replay`]); here one record is applied, in the transaction that
-//! remembers how far the replay got.
+//! The walk over the log is `dmu`'s ([`dmu::log::replay`]); here one record is applied, in the transaction
+//! that remembers how far the replay got.
 
-use crate::attrs::change as setattr;
+use crate::attrs::record::from_record;
 use crate::dir::names::{Given, NewFile};
 use crate::dir::rename::RenameHow;
 use crate::fs::backing::Cost;
 use crate::fs::writable::Fs;
+use crate::node::kind::decode_device;
 use crate::{FileKind, ZplError};
 use dmu::Tx;
 use format::sa::Attr;
@@ -16,7 +17,7 @@ use format::znode::{FLAG_ACL_TRIVIAL, Time};
 use format::{BlockPtr, ObjectId};
 use std::borrow::Cow;
 
-/// Applies a record in this transaction. Nobody else uses the file system meanwhile, and it has no log yet.
+/// Applies a record in this transaction. The file system is not in use meanwhile, and has no log yet.
 /// `indirect` are the bytes of the block of a write whose data is not in the record.
 ///
 /// # Errors
@@ -54,7 +55,7 @@ fn apply(fs: &Fs, record: &Body, indirect: Option<&[u8]>) -> Result<(), ZplError
         }),
         Body::SetAttr(set) => if_it_exists(fs, set.object, || {
             let flags = fs.attrs(set.object)?.flags;
-            fs.set_attrs(set.object, &setattr::from_record(set, flags)).map(drop)
+            fs.set_attrs(set.object, &from_record(set, flags)).map(drop)
         }),
         Body::SetSaXattr { object, name, value } => {
             if_it_exists(fs, *object, || fs.replay_xattr(*object, name, value))
@@ -109,19 +110,12 @@ fn given(create: &Create) -> Given {
     }
 }
 
-fn device(rdev: u64) -> (u32, u32) {
-    match (rdev >> 32) as u32 {
-        0 => ((rdev >> 20) as u32, (rdev & 0xF_FFFF) as u32),
-        major => (major, rdev as u32),
-    }
-}
-
 impl Fs {
     fn replay_create(&self, create: &Create) -> Result<(), ZplError> {
         let given = given(create);
         if create.what == CreateKind::XattrDir {
             let inode = self.inode(create.dir)?;
-            let _settings = inode.settings(&*self.home)?;
+            let _settings = inode.settings(&*self.backing)?;
             return self.make_xattr_dir(&inode, &given).map(drop);
         }
         let kind = FileKind::from_mode(create.mode as u32)
@@ -132,7 +126,7 @@ impl Fs {
             umask: 0,
             uid: create.uid as u32,
             gid: create.gid as u32,
-            rdev: device(create.rdev),
+            rdev: decode_device(create.rdev),
             target: &create.target,
         };
         let made = self.create_as(create.dir, &create.name, &new, &given)?;
@@ -150,7 +144,7 @@ impl Fs {
         let now = self.attrs(id)?.size;
         if now != wanted || bytes.is_empty() {
             let inode = self.inode(id)?;
-            let _range = inode.ranges(&*self.home).write_all()?;
+            let _range = inode.ranges(&*self.backing).write_all()?;
             let tx = self.begin(Cost::NAMES)?;
             self.grow_block(&inode.object, now, wanted, self.options().block_max(), &tx)?;
             inode.change(&self.store(&tx), |attrs| attrs.size = wanted)?;
@@ -160,7 +154,7 @@ impl Fs {
 
     fn replay_acl(&self, id: ObjectId, acl: &LoggedAcl) -> Result<(), ZplError> {
         let inode = self.inode(id)?;
-        let _settings = inode.settings(&*self.home)?;
+        let _settings = inode.settings(&*self.backing)?;
         let tx = self.begin(Cost::NAMES)?;
         let edits = [
             (Attr::DaclCount, Some(acl.count.to_le_bytes().to_vec())),
@@ -177,7 +171,7 @@ impl Fs {
     fn replay_clone(&self, clone: &CloneRange) -> Result<(), ZplError> {
         let inode = self.inode(clone.object)?;
         inode.expect(FileKind::Regular, "regular file")?;
-        let _range = inode.ranges(&*self.home).write_all()?;
+        let _range = inode.ranges(&*self.backing).write_all()?;
         if !clone.offset.is_multiple_of(clone.block_size)
             || clone.offset.saturating_add(clone.length) >= 1 << 63
             || (clone.pointers.len() as u64).saturating_mul(clone.block_size) < clone.length
@@ -185,6 +179,6 @@ impl Fs {
             return Err(ZplError::Invalid { what: "a logged range of cloned blocks" });
         }
         let tx = self.begin(Cost::write(clone.length, clone.block_size))?;
-        self.put_clone(&inode, clone, self.home.clones(), &tx)
+        self.put_clone(&inode, clone, self.backing.clones(), &tx)
     }
 }

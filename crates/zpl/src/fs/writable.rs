@@ -1,34 +1,35 @@
 //! A file system opened for writing.
 
 use crate::attrs::layout::Tables;
-use crate::dir::prefetch::Foresight;
-use crate::fs::backing::{BeginError, Cost, Home, IntentLog, NoLog};
+use crate::dir::prefetch_credit::PrefetchCredit;
+use crate::error::BeginError;
+use crate::fs::backing::{Backing, Cost, IntentLog, NoLog};
 use crate::fs::make;
 use crate::fs::make::directory_normalization;
 use crate::fs::options::FsOptions;
-use crate::fs::stat::Stat;
 use crate::node::inode::{Inode, Store};
 use crate::node::table::Inodes;
 use crate::space::quota::Quotas;
-use crate::{Attrs, CaseSensitivity, FileKind, Filesystem, Node, ZplError};
+use crate::{Attrs, FileKind, Filesystem, Node, ZplError};
 use dmu::AllocTx;
 use dmu::DmuError;
 use dmu::Env;
 use dmu::interrupt::Lock;
 use dmu::zap::Match;
 use dmu::{LiveObject, LiveSet, Tx};
+use dsl::sync::{lock, read, write};
 use format::ObjectId;
 use format::names;
 use format::zil::{Body, SetAttr};
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE, FLAG_PROJINHERIT, Time};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 /// A file system opened for writing. Operations are by object number; several threads may call any of them
 /// at the same time.
 pub struct Fs {
-    pub(crate) home: Arc<dyn Home>,
+    pub(crate) backing: Arc<dyn Backing>,
     pub(crate) set: Arc<LiveSet>,
     pub(crate) reader: Arc<Filesystem>,
     pub(crate) tables: Tables,
@@ -39,10 +40,10 @@ pub struct Fs {
     pub(crate) inodes: Inodes,
     pub(crate) unlinked: LiveObject,
     log: RwLock<Arc<dyn IntentLog>>,
-    /// Whoever moves something from one directory to another.
+    /// Held while a file moves from one directory to another.
     pub(crate) renames: Lock,
     pub(crate) quotas: Quotas,
-    pub(crate) foresight: Foresight,
+    pub(crate) prefetch_credit: PrefetchCredit,
     /// While a log is replayed: the transaction that everything belongs to.
     replaying: AtomicBool,
     replay_tx: Mutex<Option<Tx>>,
@@ -55,8 +56,8 @@ impl Fs {
     ///
     /// # Errors
     /// If it cannot be read, or is of a version before 5: those can only be read.
-    pub fn open(home: Arc<dyn Home>, options: FsOptions, env: &Env) -> Result<Arc<Fs>, ZplError> {
-        let set = Arc::clone(home.set());
+    pub fn open(backing: Arc<dyn Backing>, options: FsOptions, env: &Env) -> Result<Arc<Fs>, ZplError> {
+        let set = Arc::clone(backing.set());
         let reader = Filesystem::open(set.view())?;
         if reader.version() < 5 {
             return Err(ZplError::Version { objset: set.number(), version: reader.version() });
@@ -67,11 +68,11 @@ impl Fs {
             object: names::master_node::OBJECT,
             why: "the master node has no set of unlinked files",
         })?;
-        let quotas = Quotas::open(&set, &reader)?;
+        let quotas = Quotas::open(&reader)?;
         let pending = reader.unlinked()?.into_iter().collect();
         Ok(Arc::new(Fs {
             unlinked: set.object(ObjectId(unlinked))?,
-            home,
+            backing,
             set,
             reader,
             tables,
@@ -81,7 +82,7 @@ impl Fs {
             log: RwLock::new(Arc::new(NoLog)),
             renames: Lock::default(),
             quotas,
-            foresight: Foresight::default(),
+            prefetch_credit: PrefetchCredit::default(),
             is_writable_anyway: AtomicBool::new(false),
             replaying: AtomicBool::new(false),
             replay_tx: Mutex::default(),
@@ -94,45 +95,45 @@ impl Fs {
         &self.reader
     }
 
-    /// Its object set.
+    /// The object set with the contents.
     pub fn set(&self) -> &Arc<LiveSet> {
         &self.set
     }
 
-    /// The root directory.
+    /// Object number of the root directory.
     pub fn root(&self) -> ObjectId {
         self.reader.root()
     }
 
     /// What its properties mean now.
     pub fn options(&self) -> Arc<FsOptions> {
-        Arc::clone(&self.options.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.options))
     }
 
-    /// A property was changed.
+    /// Takes over changed properties.
     pub fn set_options(&self, options: FsOptions) {
-        *self.options.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(options);
+        *write(&self.options) = Arc::new(options);
     }
 
     /// From now on `log` is told of every change. Not while a log is replayed.
     pub fn set_log(&self, log: Arc<dyn IntentLog>) {
-        *self.log.write().unwrap_or_else(PoisonError::into_inner) = log;
+        *write(&self.log) = log;
     }
 
     pub(crate) fn intent_log(&self) -> Arc<dyn IntentLog> {
-        Arc::clone(&self.log.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.log))
     }
 
     /// Tells the log, if there is one.
     pub(crate) fn log(&self, tx: &Tx, record: impl FnOnce() -> Body) {
-        let log = self.log.read().unwrap_or_else(PoisonError::into_inner);
+        let log = read(&self.log);
         if log.is_on() {
             log.log(tx, record());
         }
     }
 
-    /// Tells the log of attributes, as they are now. They are locked until it knows: of two records that say the same
-    /// attribute, the later one says what it was later, whoever of those who change it is told of first.
+    /// Tells the log of attributes, as they are now. They are locked until it knows: of two records that say
+    /// the same attribute, the later record has the later value, in whatever order threads log their changes.
     pub(crate) fn log_attrs(&self, inode: &Inode, tx: &Tx, record: impl FnOnce(&Attrs) -> SetAttr) {
         let log = self.intent_log();
         if log.is_on() {
@@ -142,6 +143,9 @@ impl Fs {
     }
 
     /// A file for reading, as it is now.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`] if there is no such file; or an object of the file system cannot be read.
     pub fn node(&self, id: ObjectId) -> Result<Node, ZplError> {
         self.reader.node_of(self.inode(id)?.object.read())
     }
@@ -159,32 +163,14 @@ impl Fs {
     }
 
     /// The attributes of a file.
+    ///
+    /// # Errors
+    /// [`ZplError::Stale`] if there is no such file; or an object of the file system cannot be read.
     pub fn attrs(&self, id: ObjectId) -> Result<Attrs, ZplError> {
         Ok(self.inode(id)?.attrs())
     }
 
-    /// What `stat` tells of a file. Nothing is decoded for it: it is asked for more often than anything else.
-    ///
-    /// # Errors
-    /// [`ZplError::Stale`] if there is none.
-    pub fn stat(&self, id: ObjectId) -> Result<Stat, ZplError> {
-        let inode = self.inode(id)?;
-        let (taken, attrs) = (inode.object.taken(), inode.attrs());
-        let is_unwritten = inode.kind == FileKind::Regular && taken.is_unwritten;
-        // Programs take a file with fewer blocks than bytes for one with holes: what is still to be written counts as if it
-        // could not be compressed, but the file for no more than its bytes.
-        let more = if is_unwritten { taken.dirty.min(attrs.size.saturating_sub(taken.used)) } else { 0 };
-        Ok(Stat {
-            attrs,
-            // As of `Node::blocks_512`.
-            blocks_512: (taken.used.saturating_add(more).saturating_add(256) / 512)
-                .saturating_add(taken.slots.into()),
-            block_size: taken.block_size,
-            is_unwritten,
-        })
-    }
-
-    /// Forgets what is in memory of files that nobody uses: their objects were changed by other means.
+    /// Forgets files in memory that are not in use: their objects were changed by other means.
     pub fn forget(&self) {
         self.inodes.clear();
     }
@@ -195,7 +181,7 @@ impl Fs {
             return Ok(inode);
         }
         let inode = self.inodes.get_or_insert(Inode::load(&self.reader, &self.tables, self.object(id)?)?);
-        // It may have been freed between the two: then nobody else takes it out of the table.
+        // It may have been freed between the two: then no other thread takes it out of the table.
         if let Err(error) = self.object(id) {
             self.inodes.remove_this(&inode);
             return Err(error);
@@ -222,7 +208,7 @@ impl Fs {
         self.is_writable_anyway.store(is_writable, Ordering::Release);
     }
 
-    /// Begins a change that somebody asked for.
+    /// Begins a change that a caller asked for.
     pub(crate) fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
         let is_read_only = self.options().read_only && !self.is_writable_anyway.load(Ordering::Acquire);
         if is_read_only && !self.is_replaying() {
@@ -234,11 +220,11 @@ impl Fs {
     /// Begins a change that follows from earlier ones: also where nothing can be changed any more.
     pub(crate) fn begin_freeing(&self, cost: Cost) -> Result<Tx, ZplError> {
         if self.is_replaying()
-            && let Some(tx) = &*self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner)
+            && let Some(tx) = &*lock(&self.replay_tx)
         {
             return Ok(tx.again());
         }
-        Ok(self.home.begin(cost)?)
+        Ok(self.backing.begin(cost)?)
     }
 
     pub(crate) fn is_replaying(&self) -> bool {
@@ -250,7 +236,7 @@ impl Fs {
     pub(crate) fn set_replay_tx(&self, tx: Option<Tx>) {
         self.quotas.suspend(tx.is_some());
         self.replaying.store(tx.is_some(), Ordering::Relaxed);
-        *self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) = tx;
+        *lock(&self.replay_tx) = tx;
     }
 
     /// What changes of attributes need.
@@ -272,16 +258,11 @@ impl Fs {
         if dir.attrs().is_xattr() {
             return Match::Exact;
         }
-        match self.reader.case_sensitivity() {
-            CaseSensitivity::Insensitive => Match::Normalized,
-            CaseSensitivity::Mixed if ignore_case => Match::Normalized,
-            CaseSensitivity::Sensitive if self.reader.normalization() == 0 => Match::Exact,
-            CaseSensitivity::Sensitive | CaseSensitivity::Mixed => Match::NormalizedMatchCase,
-        }
+        self.reader.name_match(ignore_case)
     }
 
     pub(crate) fn pending(&self) -> MutexGuard<'_, VecDeque<ObjectId>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pending)
     }
 }
 

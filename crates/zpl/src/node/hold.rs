@@ -21,23 +21,26 @@ impl Hold {
         Hold { fs, inode, frees: true }
     }
 
-    /// Lets go of the file without freeing it: without a name it is freed by [`Fs::drain`] when the file system is opened again,
-    /// unless it is held then.
+    /// Lets go of the file without freeing it: without a name it is freed by [`Fs::drain`] when the file
+    /// system is opened again, unless it is held then.
     pub fn leave(mut self) {
         self.frees = false;
     }
 
-    /// Its number.
+    /// Object number of the file.
     pub fn id(&self) -> ObjectId {
         self.inode.id
     }
 
-    /// Its attributes now.
+    /// Attributes of the file at this moment.
     pub fn attrs(&self) -> Attrs {
         self.inode.attrs()
     }
 
     /// It for reading, as it is now.
+    ///
+    /// # Errors
+    /// If an object of the file system cannot be read, or is damaged.
     pub fn node(&self) -> Result<Node, ZplError> {
         self.fs.reader().node_of(self.inode.object.read())
     }
@@ -51,8 +54,8 @@ impl Drop for Hold {
     }
 }
 
-/// Keeps a file for the length of one operation: nobody frees its object under it. Made before the transaction,
-/// and so dropped after it.
+/// Keeps a file for the length of one operation: its object is not freed meanwhile. Made before the
+/// transaction, and so dropped after it.
 pub(crate) struct Busy<'f> {
     fs: &'f Fs,
     inode: Arc<Inode>,
@@ -107,7 +110,8 @@ impl Fs {
         if state.is_gone {
             return Err(ZplError::Stale { object: inode.id });
         }
-        // Under the state lock: whoever frees it looks at the holds under the same lock.
+        // Under the state lock, because the holds are looked at under the same lock before an object is
+        // freed.
         inode.hold();
         drop(state);
         Ok(())

@@ -1,30 +1,34 @@
 //! Open files in memory: attributes decoded once, changed in place in the bonus.
 //!
 //! # What always holds
-//! - The attributes in memory and those in the bonus are the same whenever nobody holds the state lock.
+//! - The attributes in memory and those in the bonus are the same whenever the state lock is free.
 //! - One inode exists for one object at any time; that of a freed object says so and is in no table.
 //!
 //! # Order
-//! The state lock is the innermost of this crate: it is held for the change of a bonus, and while the intent log is told of
-//! attributes, never while waiting for a transaction, another inode or a device. There are two exceptions. A file of
-//! the old form is read once more when it is first changed. And a file that gets a name, its first or another, is locked
-//! until the log knows of that: the name goes into its directory meanwhile, whose inode is the only other that is locked.
+//! The state lock is the innermost of this crate: it is held for the change of a bonus, and while the intent
+//! log is told of attributes, never while waiting for a transaction, another inode or a device. There are two
+//! exceptions. A file of the old form is read once more when it is first changed. And a file that gets a
+//! name, its first or another, is locked until the log knows of that: the name goes into its directory
+//! meanwhile, whose inode is the only other that is locked.
 
 use crate::attrs::layout::{Capacity, LEADING, Laid, Offsets, Tables};
+use crate::error::BeginError;
 use crate::file::range_lock::{RangeLock, Ranges};
-use crate::fs::backing::{BeginError, Home};
+use crate::fs::backing::Backing;
+use crate::node::kind::encode_device;
 use crate::{Attrs, FileKind, Filesystem, ZplError};
 use dmu::AllocTx;
 use dmu::LiveObject;
 use dmu::interrupt::{Guard, Lock};
-use format::acl::{ACE_IDENTIFIER_GROUP, Ace, Who};
+use dsl::sync::lock;
+use format::acl::Ace;
 use format::sa::Attr;
 use format::znode::{FLAG_PROJID, Time};
 use format::{Endian, ObjType, ObjectId};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A file in memory.
+/// A file in memory: attributes, locks and holds.
 pub(crate) struct Inode {
     pub(crate) id: ObjectId,
     pub(crate) object: LiveObject,
@@ -34,7 +38,7 @@ pub(crate) struct Inode {
     names: Lock,
     /// Its attributes as a whole: mode with ACL, extended attributes in their two places.
     settings: Lock,
-    /// Its content and size.
+    /// Locks of ranges of its content, and of its size.
     ranges: RangeLock,
     /// It was read since it came into memory.
     was_read: AtomicBool,
@@ -46,9 +50,9 @@ pub(crate) struct Inode {
 pub(crate) struct State {
     pub(crate) attrs: Attrs,
     form: Form,
-    /// The object is freed.
+    /// Whether the object is freed.
     pub(crate) is_gone: bool,
-    /// It has no name and waits to be freed by whoever lets go of it last.
+    /// It has no name and is freed when the last hold is dropped.
     pub(crate) is_orphan: bool,
     /// It was made without a name, and can be given one.
     pub(crate) is_nameless: bool,
@@ -68,7 +72,7 @@ enum Form {
 pub(crate) type Edit = (Attr, Option<Vec<u8>>);
 
 impl Inode {
-    /// Reads a file.
+    /// Reads the attributes of a file into memory.
     pub(crate) fn load(
         reader: &Arc<Filesystem>,
         tables: &Tables,
@@ -119,10 +123,10 @@ impl Inode {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
-    /// Its attributes now.
+    /// Attributes of the file at this moment.
     pub(crate) fn attrs(&self) -> Attrs {
         self.state().attrs
     }
@@ -161,7 +165,7 @@ impl Inode {
         self.holds.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Somebody beside the caller, who holds it too, keeps it.
+    /// Whether it has holds beside that of the caller.
     pub(crate) fn is_held_by_others(&self) -> bool {
         self.holds.load(Ordering::Acquire) > 1
     }
@@ -170,20 +174,20 @@ impl Inode {
         self.holds.load(Ordering::Acquire) != 0
     }
 
-    /// Its names, locked. Like the next two it is waited for only as long as the caller of the request waits: whoever holds
-    /// it may wait for a txg of `home`.
-    pub(crate) fn names(&self, home: &dyn Home) -> Result<Guard<'_>, ZplError> {
-        locked(&self.names, home)
+    /// Its names, locked. Like the next two it is waited for only as long as the caller of the request waits:
+    /// a holder may wait for a txg of `backing`.
+    pub(crate) fn names(&self, backing: &dyn Backing) -> Result<Guard<'_>, ZplError> {
+        locked(&self.names, backing)
     }
 
-    /// Its settings, locked.
-    pub(crate) fn settings(&self, home: &dyn Home) -> Result<Guard<'_>, ZplError> {
-        locked(&self.settings, home)
+    /// Locks the settings.
+    pub(crate) fn settings(&self, backing: &dyn Backing) -> Result<Guard<'_>, ZplError> {
+        locked(&self.settings, backing)
     }
 
     /// Its bytes, to be locked.
-    pub(crate) fn ranges<'i>(&'i self, home: &'i dyn Home) -> Ranges<'i> {
-        self.ranges.of(home)
+    pub(crate) fn ranges<'i>(&'i self, backing: &'i dyn Backing) -> Ranges<'i> {
+        self.ranges.of(backing)
     }
 
     /// Takes the state lock for changes: the attributes are in the form that can be changed, whatever the
@@ -382,7 +386,7 @@ impl Inode {
         };
         if matches!(self.kind, FileKind::CharDevice | FileKind::BlockDevice) {
             let (major, minor) = node.attrs().rdev;
-            add(Attr::Rdev, crate::node::encode_device(major, minor).to_le_bytes().to_vec())?;
+            add(Attr::Rdev, encode_device(major, minor).to_le_bytes().to_vec())?;
         }
         add(Attr::DaclCount, (acl.aces.len() as u64).to_le_bytes().to_vec())?;
         add(Attr::DaclAces, packed)?;
@@ -433,8 +437,8 @@ impl Store<'_> {
 ///
 /// # Errors
 /// [`dmu::TxError::Interrupted`] if the caller of the request waits no longer.
-pub(crate) fn locked<'l>(lock: &'l Lock, home: &dyn Home) -> Result<Guard<'l>, ZplError> {
-    Ok(lock.lock(|| home.is_suspended()).map_err(BeginError::from)?)
+pub(crate) fn locked<'l>(lock: &'l Lock, backing: &dyn Backing) -> Result<Guard<'l>, ZplError> {
+    Ok(lock.lock(|| backing.is_suspended()).map_err(BeginError::from)?)
 }
 
 fn layout_number(bonus: &[u8]) -> Option<u16> {
@@ -540,13 +544,3 @@ fn little_aces(bytes: &[u8], order: Endian) -> Result<Vec<u8>, format::DecodeErr
     }
     Ok(crate::acl::change::encode_aces(&aces))
 }
-
-/// Flags that tell whom an ACE is for.
-pub(crate) fn is_named(ace: &Ace) -> Option<u64> {
-    match ace.who {
-        Who::User(id) | Who::NamedGroup(id) => Some(id),
-        Who::Owner | Who::Group | Who::Everyone => None,
-    }
-}
-
-const _: () = assert!(ACE_IDENTIFIER_GROUP == 0x40);

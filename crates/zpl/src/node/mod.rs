@@ -2,67 +2,15 @@
 
 pub(crate) mod hold;
 pub(crate) mod inode;
+pub(crate) mod kind;
 pub(crate) mod table;
 
+use crate::node::kind::FileKind;
 use crate::{Attrs, Filesystem, ZplError, attrs};
 use dmu::Object;
 use format::{DecodeError, ObjectId};
 use std::fmt;
 use std::sync::Arc;
-
-/// What a file is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum FileKind {
-    /// A named pipe.
-    Fifo,
-    /// A character device.
-    CharDevice,
-    /// A directory.
-    Directory,
-    /// A block device.
-    BlockDevice,
-    /// A regular file.
-    Regular,
-    /// A symbolic link.
-    Symlink,
-    /// A socket.
-    Socket,
-}
-
-impl FileKind {
-    /// From `(mode & S_IFMT) >> 12`; `None` if that is no kind.
-    pub fn from_type(bits: u8) -> Option<FileKind> {
-        Some(match bits {
-            1 => FileKind::Fifo,
-            2 => FileKind::CharDevice,
-            4 => FileKind::Directory,
-            6 => FileKind::BlockDevice,
-            8 => FileKind::Regular,
-            10 => FileKind::Symlink,
-            12 => FileKind::Socket,
-            _ => return None,
-        })
-    }
-
-    /// The kind in `st_mode`.
-    pub fn from_mode(mode: u32) -> Option<FileKind> {
-        FileKind::from_type((mode >> 12 & 0xF) as u8)
-    }
-}
-
-impl fmt::Display for FileKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            FileKind::Fifo => "named pipe",
-            FileKind::CharDevice => "character device",
-            FileKind::Directory => "directory",
-            FileKind::BlockDevice => "block device",
-            FileKind::Regular => "regular file",
-            FileKind::Symlink => "symbolic link",
-            FileKind::Socket => "socket",
-        })
-    }
-}
 
 /// A file, directory, link or anything else with a name. Cloning is cheap.
 #[derive(Clone)]
@@ -75,7 +23,7 @@ pub struct Node {
 
 impl Node {
     pub(crate) fn new(fs: Arc<Filesystem>, object: Object) -> Result<Node, ZplError> {
-        let attrs = attrs::read(&fs, &object)?;
+        let attrs = attrs::read(fs.tables(), &object)?;
         let kind = FileKind::from_mode(attrs.mode).ok_or_else(|| ZplError::Corrupt {
             objset: object.objset().number(),
             object: object.id(),
@@ -89,7 +37,7 @@ impl Node {
         self.object.id()
     }
 
-    /// Its attributes.
+    /// Attributes of the file as of the look-up.
     pub fn attrs(&self) -> &Attrs {
         &self.attrs
     }
@@ -104,12 +52,12 @@ impl Node {
         &self.fs
     }
 
-    /// What it is.
+    /// Kind of the file.
     pub fn kind(&self) -> FileKind {
         self.kind
     }
 
-    /// Is a directory.
+    /// Whether the file is a directory.
     pub fn is_dir(&self) -> bool {
         self.kind == FileKind::Directory
     }
@@ -142,18 +90,27 @@ impl Node {
     }
 }
 
-impl fmt::Debug for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Node").field("id", &self.id()).field("attrs", &self.attrs).finish()
+impl Filesystem {
+    /// The file with this number.
+    ///
+    /// # Errors
+    /// [`ZplError::NotAFile`] if the object is one of the file system's own.
+    pub fn node(self: &Arc<Self>, id: ObjectId) -> Result<Node, ZplError> {
+        Node::new(Arc::clone(self), self.objset().object(id)?)
+    }
+
+    /// The file in an object already at hand.
+    ///
+    /// # Errors
+    /// [`ZplError::NotAFile`] if the object is one of the file system's own; or its attributes cannot be
+    /// read.
+    pub fn node_of(self: &Arc<Self>, object: Object) -> Result<Node, ZplError> {
+        Node::new(Arc::clone(self), object)
     }
 }
 
-/// The device number as the file system stores it: in the form of Linux where it fits, else a half word
-/// each.
-pub(crate) fn encode_device(major: u32, minor: u32) -> u64 {
-    if major < 1 << 12 && minor < 1 << 20 {
-        u64::from(major) << 20 | u64::from(minor)
-    } else {
-        u64::from(major) << 32 | u64::from(minor)
+impl fmt::Debug for Node {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("id", &self.id()).field("attrs", &self.attrs).finish()
     }
 }

@@ -1,15 +1,16 @@
 //! The inodes in memory, by number.
 
 use crate::node::inode::Inode;
+use dsl::sync::lock;
 use format::ObjectId;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 const SHARDS: usize = 16;
-/// Inodes that a shard keeps although nobody uses them.
+/// Inodes not in use that a shard keeps.
 const SHARD_KEEPS: usize = 1024;
 
-/// The inodes in memory.
+/// Table of the inodes in memory, by object number.
 #[derive(Default)]
 pub(crate) struct Inodes {
     shards: [Mutex<Shard>; SHARDS],
@@ -17,7 +18,7 @@ pub(crate) struct Inodes {
 
 struct Shard {
     inodes: HashMap<u64, Arc<Inode>>,
-    /// Number of inodes at which those that nobody uses are forgotten.
+    /// Number of inodes at which those not in use are forgotten.
     limit: usize,
 }
 
@@ -28,7 +29,7 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// Forgets the inodes that nobody uses.
+    /// Forgets the inodes that are not in use.
     fn sweep(&mut self) {
         self.inodes.retain(|_, inode| Arc::strong_count(inode) > 1 || inode.is_held());
         // Many may be in use: they are not looked at each time.
@@ -45,7 +46,7 @@ impl Shard {
 impl Inodes {
     fn shard(&self, id: ObjectId) -> MutexGuard<'_, Shard> {
         // Neighbours are often used by one thread: they share a shard.
-        self.shards[(id.0 / 32) as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.shards[(id.0 / 32) as usize % SHARDS])
     }
 
     /// The inode, if it is in memory.
@@ -53,7 +54,7 @@ impl Inodes {
         self.shard(id).inodes.get(&id.0).cloned()
     }
 
-    /// The inode in memory: this one, unless somebody else was faster.
+    /// The inode in memory: this one, unless another thread was faster.
     pub(crate) fn get_or_insert(&self, loaded: Inode) -> Arc<Inode> {
         let mut shard = self.shard(loaded.id);
         let inode = Arc::clone(shard.inodes.entry(loaded.id.0).or_insert_with(|| Arc::new(loaded)));
@@ -68,7 +69,7 @@ impl Inodes {
         shard.make_room();
     }
 
-    /// The object is freed.
+    /// Removes the inode of an object that is freed.
     pub(crate) fn remove(&self, id: ObjectId) {
         self.shard(id).inodes.remove(&id.0);
     }
@@ -81,10 +82,10 @@ impl Inodes {
         }
     }
 
-    /// Forgets everything that nobody uses: after the set was changed by other means.
+    /// Forgets all inodes that are not in use: after the set was changed by other means.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
-            shard.lock().unwrap_or_else(PoisonError::into_inner).sweep();
+            lock(shard).sweep();
         }
     }
 }

@@ -1,27 +1,46 @@
 //! Space and objects used by users, groups and projects, and their limits
 //! (docs/on-disk/20-dmu.md, section 8, and 23-zpl.md, section 7).
+//!
+//! The DMU counts what is used, in an object for each kind of owner. The master node leads to the limits.
+//! Here are the keys of both and the lists that `zfs userspace` shows; [`quota`] keeps the limits of an open
+//! file system in memory, [`change`] checks and changes them.
 
+pub(crate) mod change;
 pub(crate) mod quota;
 
 use crate::{Filesystem, ZplError};
 use dmu::DmuError;
 use dmu::zap::Zap;
 use format::ObjectId;
+use format::names::master_node;
 use std::collections::BTreeMap;
 
-/// Who is counted.
+/// Kind of owner for which space is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceKind {
-    /// Owners.
+    /// Users: owners of files.
     User,
-    /// Groups.
+    /// Groups of files.
     Group,
-    /// Projects.
+    /// Projects of files.
     Project,
 }
 
+/// Resource that a limit is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QuotaOf {
+    /// Bytes of data and metadata.
+    Space,
+    /// Number of objects.
+    Objects,
+}
+
 impl SpaceKind {
-    fn accounting(self) -> ObjectId {
+    /// All kinds of owners.
+    pub(crate) const ALL: [SpaceKind; 3] = [SpaceKind::User, SpaceKind::Group, SpaceKind::Project];
+
+    /// The ZAP in which the DMU counts what owners of this kind use.
+    pub(crate) fn accounting(self) -> ObjectId {
         match self {
             SpaceKind::User => ObjectId::USER_USED,
             SpaceKind::Group => ObjectId::GROUP_USED,
@@ -29,20 +48,56 @@ impl SpaceKind {
         }
     }
 
-    /// Keys of the master node: limits of space and of objects.
-    fn quotas(self) -> [&'static str; 2] {
-        match self {
-            SpaceKind::User => ["userquota@", "userobjquota@"],
-            SpaceKind::Group => ["groupquota@", "groupobjquota@"],
-            SpaceKind::Project => ["projectquota@", "projectobjquota@"],
+    /// Key of the master node: the ZAP of limits by owner.
+    pub(crate) fn quota_key(self, of: QuotaOf) -> &'static str {
+        match (self, of) {
+            (SpaceKind::User, QuotaOf::Space) => master_node::USER_QUOTA,
+            (SpaceKind::User, QuotaOf::Objects) => master_node::USER_OBJECT_QUOTA,
+            (SpaceKind::Group, QuotaOf::Space) => master_node::GROUP_QUOTA,
+            (SpaceKind::Group, QuotaOf::Objects) => master_node::GROUP_OBJECT_QUOTA,
+            (SpaceKind::Project, QuotaOf::Space) => master_node::PROJECT_QUOTA,
+            (SpaceKind::Project, QuotaOf::Objects) => master_node::PROJECT_OBJECT_QUOTA,
+        }
+    }
+
+    /// Key of the master node: the limit of owners that have none of their own.
+    pub(crate) fn default_quota_key(self, of: QuotaOf) -> &'static str {
+        match (self, of) {
+            (SpaceKind::User, QuotaOf::Space) => master_node::DEFAULT_USER_QUOTA,
+            (SpaceKind::User, QuotaOf::Objects) => master_node::DEFAULT_USER_OBJECT_QUOTA,
+            (SpaceKind::Group, QuotaOf::Space) => master_node::DEFAULT_GROUP_QUOTA,
+            (SpaceKind::Group, QuotaOf::Objects) => master_node::DEFAULT_GROUP_OBJECT_QUOTA,
+            (SpaceKind::Project, QuotaOf::Space) => master_node::DEFAULT_PROJECT_QUOTA,
+            (SpaceKind::Project, QuotaOf::Objects) => master_node::DEFAULT_PROJECT_OBJECT_QUOTA,
         }
     }
 }
 
-/// One user, group or project.
+/// Prefix of the keys under which the DMU counts objects; keys of bytes have none.
+const OBJECTS_PREFIX: &str = "obj-";
+
+/// Key of an owner in the ZAP of what owners use.
+pub(crate) fn used_key(of: QuotaOf, id: u64) -> String {
+    match of {
+        QuotaOf::Space => format!("{id:x}"),
+        QuotaOf::Objects => format!("{OBJECTS_PREFIX}{id:x}"),
+    }
+}
+
+/// Key of an owner in a ZAP of limits.
+pub(crate) fn limit_key(id: u64) -> String {
+    format!("{id:x}")
+}
+
+/// The owner that a key is of; `None` of a key that no owner has.
+fn owner(key: &[u8]) -> Option<u64> {
+    std::str::from_utf8(key).ok().and_then(|text| u64::from_str_radix(text, 16).ok())
+}
+
+/// Use and limits of one user, group or project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpaceRow {
-    /// Who: a FUID, or a project's number.
+    /// The owner: a FUID, or a project's number.
     pub id: u64,
     /// Bytes used.
     pub used: u64,
@@ -54,11 +109,11 @@ pub struct SpaceRow {
     pub objquota: u64,
 }
 
-/// The column of a row that a number belongs to.
-type Column = fn(&mut SpaceRow) -> &mut u64;
-
 impl Filesystem {
-    /// Space and limits of everyone who has any, by id. Empty where space is not accounted for.
+    /// Space and limits of every owner that has any, by id. Empty where space is not accounted for.
+    ///
+    /// # Errors
+    /// If an object of the accounting or of the limits cannot be read.
     pub fn space(&self, kind: SpaceKind) -> Result<Vec<SpaceRow>, ZplError> {
         let mut rows = BTreeMap::new();
         match self.objset().object(kind.accounting()) {
@@ -66,22 +121,33 @@ impl Filesystem {
             Err(DmuError::NoObject { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        let columns: [Column; 2] = [|row| &mut row.quota, |row| &mut row.objquota];
-        for (name, column) in kind.quotas().into_iter().zip(columns) {
-            let Some(id) = self.master_value(name)?.filter(|id| *id != 0) else { continue };
-            read_quota(&Zap::open(&self.objset().object(ObjectId(id))?)?, column, &mut rows)?;
+        for (id, limit) in self.limits(kind, QuotaOf::Space)? {
+            row(&mut rows, id).quota = limit;
+        }
+        for (id, limit) in self.limits(kind, QuotaOf::Objects)? {
+            row(&mut rows, id).objquota = limit;
         }
         Ok(rows.into_values().collect())
     }
 
-    /// The limits of those who have none of their own (space, objects); 0 is no limit.
-    pub fn default_quota(&self, kind: SpaceKind) -> Result<(u64, u64), ZplError> {
-        let names = match kind {
-            SpaceKind::User => ["defaultuserquota", "defaultuserobjquota"],
-            SpaceKind::Group => ["defaultgroupquota", "defaultgroupobjquota"],
-            SpaceKind::Project => ["defaultprojectquota", "defaultprojectobjquota"],
-        };
-        Ok((self.master_value(names[0])?.unwrap_or(0), self.master_value(names[1])?.unwrap_or(0)))
+    /// Owners that have a limit of their own, with the limit.
+    pub(crate) fn limits(&self, kind: SpaceKind, of: QuotaOf) -> Result<Vec<(u64, u64)>, ZplError> {
+        let table = self.master_value(kind.quota_key(of))?.filter(|id| *id != 0);
+        let Some(table) = table else { return Ok(Vec::new()) };
+        let mut limits = Vec::new();
+        for entry in Zap::open(&self.objset().object(ObjectId(table))?)?.entries() {
+            let entry = entry?;
+            limits.extend(owner(entry.name()).map(|id| (id, entry.u64().unwrap_or(0))));
+        }
+        Ok(limits)
+    }
+
+    /// The limit of owners that have none of their own; 0 is no limit.
+    ///
+    /// # Errors
+    /// If the master node cannot be read.
+    pub fn default_quota(&self, kind: SpaceKind, of: QuotaOf) -> Result<u64, ZplError> {
+        Ok(self.master_value(kind.default_quota_key(of))?.unwrap_or(0))
     }
 }
 
@@ -89,35 +155,22 @@ fn row(rows: &mut BTreeMap<u64, SpaceRow>, id: u64) -> &mut SpaceRow {
     rows.entry(id).or_insert(SpaceRow { id, ..SpaceRow::default() })
 }
 
-fn hex(text: &[u8]) -> Option<u64> {
-    std::str::from_utf8(text).ok().and_then(|text| u64::from_str_radix(text, 16).ok())
-}
-
 fn read_used(zap: &Zap, rows: &mut BTreeMap<u64, SpaceRow>) -> Result<(), ZplError> {
     for entry in zap.entries() {
         let entry = entry?;
         let value = entry.u64().unwrap_or(0);
-        match entry.name().strip_prefix(b"obj-") {
-            Some(id) => {
-                if let Some(id) = hex(id) {
+        let name = entry.name();
+        match name.strip_prefix(OBJECTS_PREFIX.as_bytes()) {
+            Some(name) => {
+                if let Some(id) = owner(name) {
                     row(rows, id).objects = Some(value);
                 }
             }
             None => {
-                if let Some(id) = hex(entry.name()) {
+                if let Some(id) = owner(name) {
                     row(rows, id).used = value;
                 }
             }
-        }
-    }
-    Ok(())
-}
-
-fn read_quota(zap: &Zap, column: Column, rows: &mut BTreeMap<u64, SpaceRow>) -> Result<(), ZplError> {
-    for entry in zap.entries() {
-        let entry = entry?;
-        if let Some(id) = hex(entry.name()) {
-            *column(row(rows, id)) = entry.u64().unwrap_or(0);
         }
     }
     Ok(())

@@ -19,6 +19,10 @@ pub struct Volume {
 
 impl Volume {
     /// Opens the volume in an object set.
+    ///
+    /// # Errors
+    /// [`ZplError::WrongDataset`] if the object set holds no volume; [`ZplError::Corrupt`] if its size or
+    /// block size is impossible.
     pub fn open(objset: &Arc<ObjSet>) -> Result<Volume, ZplError> {
         let number = objset.number();
         if objset.kind() != ObjsetType::Zvol {
@@ -37,7 +41,7 @@ impl Volume {
     }
 
     /// The size of a volume in bytes. Needs no key: the size is not encrypted.
-    pub fn size_of(objset: &Arc<ObjSet>) -> Result<u64, ZplError> {
+    pub(crate) fn size_of(objset: &Arc<ObjSet>) -> Result<u64, ZplError> {
         let corrupt =
             |why| ZplError::Corrupt { objset: objset.number(), object: names::volume::PROPERTIES, why };
         let size = Zap::open(&objset.object(names::volume::PROPERTIES)?)?
@@ -49,12 +53,12 @@ impl Volume {
         }
     }
 
-    /// Its size in bytes.
+    /// Size of the volume in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub fn block_size(&self) -> u64 {
         self.data.block_size()
     }
@@ -78,6 +82,9 @@ impl Volume {
     }
 
     /// The first offset from `offset` on that is in a block; `None` if only a hole follows.
+    ///
+    /// # Errors
+    /// If an indirect block cannot be read.
     pub fn next_data(&self, offset: u64) -> Result<Option<u64>, ZplError> {
         if offset >= self.size {
             return Ok(None);
@@ -86,6 +93,9 @@ impl Volume {
     }
 
     /// The first offset from `offset` on that is in a hole, the end being one; `None` beyond it.
+    ///
+    /// # Errors
+    /// If an indirect block cannot be read.
     pub fn next_hole(&self, offset: u64) -> Result<Option<u64>, ZplError> {
         if offset >= self.size {
             return Ok(None);

@@ -1,31 +1,33 @@
 //! Changing volumes (docs/on-disk/25-zvol.md).
 
 use crate::dir::unlink::BLOCKS_PER_TX;
+use crate::error::BeginError;
 use crate::file::range_lock::RangeLock;
-use crate::fs::backing::{BeginError, Cost, Home, IntentLog, NoLog};
+use crate::fs::backing::{Backing, Cost, IntentLog, NoLog};
 use crate::node::inode::locked;
 use crate::{Volume, ZplError};
 use dmu::AllocTx;
 use dmu::interrupt::Lock;
 use dmu::log::LogData;
 use dmu::{LiveObject, Tx};
+use dsl::sync::{lock, read, write};
 use format::Txg;
 use format::names;
 use format::zil::Body;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// Bytes that are written in one transaction.
 const CHUNK: u64 = 1 << 20;
 
 /// A volume opened for writing.
 pub struct VolumeWriter {
-    home: Arc<dyn Home>,
+    backing: Arc<dyn Backing>,
     data: LiveObject,
     properties: LiveObject,
     block_size: u64,
     size: AtomicU64,
-    /// Whoever changes the size.
+    /// Held while the size changes.
     resizing: Lock,
     ranges: RangeLock,
     log: RwLock<Arc<dyn IntentLog>>,
@@ -36,8 +38,11 @@ pub struct VolumeWriter {
 
 impl VolumeWriter {
     /// Opens the volume in an object set for writing.
-    pub fn open(home: Arc<dyn Home>) -> Result<Arc<VolumeWriter>, ZplError> {
-        let set = Arc::clone(home.set());
+    ///
+    /// # Errors
+    /// As of [`Volume::open`].
+    pub fn open(backing: Arc<dyn Backing>) -> Result<Arc<VolumeWriter>, ZplError> {
+        let set = Arc::clone(backing.set());
         let volume = Volume::open(&set.view())?;
         Ok(Arc::new(VolumeWriter {
             data: set.object(names::volume::DATA)?,
@@ -49,30 +54,30 @@ impl VolumeWriter {
             log: RwLock::new(Arc::new(NoLog)),
             replay_tx: Mutex::default(),
             read_only: AtomicBool::new(false),
-            home,
+            backing,
         }))
     }
 
     /// From now on `log` is told of every change.
-    pub fn set_log(&self, log: Arc<dyn IntentLog>) {
-        *self.log.write().unwrap_or_else(PoisonError::into_inner) = log;
+    pub(crate) fn set_log(&self, log: Arc<dyn IntentLog>) {
+        *write(&self.log) = log;
     }
 
     /// Property `readonly`: nothing can be written.
-    pub fn set_read_only(&self, is_read_only: bool) {
+    pub(crate) fn set_read_only(&self, is_read_only: bool) {
         self.read_only.store(is_read_only, Ordering::Release);
     }
 
     fn log(&self) -> Arc<dyn IntentLog> {
-        Arc::clone(&self.log.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&read(&self.log))
     }
 
-    /// Its size in bytes.
+    /// Size of the volume in bytes.
     pub fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub fn block_size(&self) -> u64 {
         self.block_size
     }
@@ -86,9 +91,12 @@ impl VolumeWriter {
     }
 
     /// Fills `buf` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// [`ZplError::BeyondVolume`] unless all of the range is inside the volume; or a block cannot be read.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), ZplError> {
         self.check(offset, buf.len() as u64)?;
-        let _range = self.ranges.of(&*self.home).read(offset..offset + buf.len() as u64)?;
+        let _range = self.ranges.of(&*self.backing).read(offset..offset + buf.len() as u64)?;
         self.check(offset, buf.len() as u64)?;
         Ok(self.data.read_at(offset, buf)?)
     }
@@ -100,8 +108,8 @@ impl VolumeWriter {
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), ZplError> {
         self.check(offset, data.len() as u64)?;
         let end = offset + data.len() as u64;
-        let _range = self.ranges.of(&*self.home).write(offset..end)?;
-        // Somebody may have made it smaller meanwhile.
+        let _range = self.ranges.of(&*self.backing).write(offset..end)?;
+        // It may have been made smaller meanwhile.
         self.check(offset, data.len() as u64)?;
         let mut at = offset;
         while at < end {
@@ -110,7 +118,7 @@ impl VolumeWriter {
             let tx = self.begin(Cost::write(stop - at, self.block_size))?;
             self.data.write_at(at, part, &tx)?;
             if self.block_size > 128 << 10 {
-                self.home.uses_feature("large_blocks", &tx);
+                self.backing.uses_feature("large_blocks", &tx);
             }
             let log = self.log();
             if log.is_on() {
@@ -122,6 +130,10 @@ impl VolumeWriter {
     }
 
     /// Gives up the whole blocks inside a range: they read as zeros.
+    ///
+    /// # Errors
+    /// [`ZplError::BeyondVolume`] unless all of the range is inside the volume; [`ZplError::Begin`] if no
+    /// transaction can begin.
     pub fn trim(&self, offset: u64, len: u64) -> Result<(), ZplError> {
         self.check(offset, len)?;
         let start = offset.next_multiple_of(self.block_size);
@@ -129,7 +141,7 @@ impl VolumeWriter {
         if start >= end {
             return Ok(());
         }
-        let _range = self.ranges.of(&*self.home).write(start..end)?;
+        let _range = self.ranges.of(&*self.backing).write(start..end)?;
         self.check(offset, len)?;
         let mut end = end;
         while start < end {
@@ -143,6 +155,10 @@ impl VolumeWriter {
     }
 
     /// Makes a range read as zeros, its edges too.
+    ///
+    /// # Errors
+    /// [`ZplError::BeyondVolume`] unless all of the range is inside the volume; [`ZplError::Begin`] if no
+    /// transaction can begin.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), ZplError> {
         self.check(offset, len)?;
         let end = offset + len;
@@ -170,8 +186,8 @@ impl VolumeWriter {
         Ok(())
     }
 
-    /// Changes the size, and returns the txg with which that is durable. The caller waits for it before it calls
-    /// [`VolumeWriter::free_beyond`], so that a crash in between loses nothing.
+    /// Changes the size, and returns the txg with which that is durable. The caller waits for it before it
+    /// calls [`VolumeWriter::free_beyond`], so that a crash in between loses nothing.
     ///
     /// # Errors
     /// If the size is not a multiple of the block size, or 0.
@@ -179,9 +195,9 @@ impl VolumeWriter {
         if size == 0 || size >= 1 << 63 || !size.is_multiple_of(self.block_size) {
             return Err(ZplError::Invalid { what: "the size of a volume" });
         }
-        let _resizing = locked(&self.resizing, &*self.home)?;
-        // Nobody writes on beyond the end who began before.
-        let _range = self.ranges.of(&*self.home).write(self.size().min(size)..u64::MAX)?;
+        let _resizing = locked(&self.resizing, &*self.backing)?;
+        // A write that began before must not go on beyond the end.
+        let _range = self.ranges.of(&*self.backing).write(self.size().min(size)..u64::MAX)?;
         let tx = self.begin(Cost::NAMES)?;
         self.properties.zap(&tx)?.upsert(names::volume::SIZE.as_bytes(), size)?;
         self.size.store(size, Ordering::Release);
@@ -189,9 +205,12 @@ impl VolumeWriter {
     }
 
     /// Frees the blocks beyond the size, after it was made smaller.
+    ///
+    /// # Errors
+    /// [`ZplError::Begin`] if no transaction can begin.
     pub fn free_beyond(&self) -> Result<(), ZplError> {
-        let _resizing = locked(&self.resizing, &*self.home)?;
-        let _range = self.ranges.of(&*self.home).write(self.size()..u64::MAX)?;
+        let _resizing = locked(&self.resizing, &*self.backing)?;
+        let _range = self.ranges.of(&*self.backing).write(self.size()..u64::MAX)?;
         while self.data.read().next_data(self.size())?.is_some() {
             let tail = self.data.tail(&(self.size()..u64::MAX), BLOCKS_PER_TX)?;
             let tx = self.begin(Cost::FREES)?;
@@ -202,24 +221,24 @@ impl VolumeWriter {
     }
 
     fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
-        if let Some(tx) = &*self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(tx) = &*lock(&self.replay_tx) {
             return Ok(tx.again());
         }
         if self.read_only.load(Ordering::Acquire) {
             return Err(BeginError::ReadOnly.into());
         }
-        Ok(self.home.begin(Cost { within: Some(self.size()), ..cost })?)
+        Ok(self.backing.begin(Cost { within: Some(self.size()), ..cost })?)
     }
 
-    /// Applies a record of the intent log in this transaction: writes and trims. Nobody else uses the volume
+    /// Applies a record of the intent log in this transaction: writes and trims. The volume is not in use
     /// meanwhile, and it has no log yet.
     ///
     /// # Errors
     /// [`ZplError::Unsupported`] for records that no volume has.
-    pub fn replay(&self, record: &Body, indirect: Option<&[u8]>, tx: &Tx) -> Result<(), ZplError> {
-        *self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) = Some(tx.again());
+    pub(crate) fn replay(&self, record: &Body, indirect: Option<&[u8]>, tx: &Tx) -> Result<(), ZplError> {
+        *lock(&self.replay_tx) = Some(tx.again());
         let result = self.apply(record, indirect);
-        *self.replay_tx.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.replay_tx) = None;
         result
     }
 
@@ -237,7 +256,7 @@ impl VolumeWriter {
                 if *offset >= end {
                     return Ok(());
                 }
-                let _range = self.ranges.of(&*self.home).write(*offset..end)?;
+                let _range = self.ranges.of(&*self.backing).write(*offset..end)?;
                 let tx = self.begin(Cost::FREES)?;
                 self.free(*offset, end - offset, &tx)
             }

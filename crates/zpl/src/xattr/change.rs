@@ -1,13 +1,14 @@
 //! Changing extended attributes, in their two forms (docs/on-disk/23-zpl.md, section 5).
 //!
 //! # What always holds
-//! - A name is in one of the forms, never in both: whoever writes one removes the other in the same
+//! - A name is in one of the forms, never in both: writing one form removes the other in the same
 //!   transaction.
 //! - A POSIX ACL that says no more than the mode is not stored; mode and list say the same.
 
 use crate::acl::change as acl;
 use crate::attrs::change::{acl_edits, set_mode};
 use crate::attrs::initial::Fresh;
+use crate::attrs::record::mode_record;
 use crate::dir::edits::Edits;
 use crate::dir::names::{Given, NewFile, create_record};
 use crate::file::data::{blocks_after, content_changed};
@@ -27,31 +28,31 @@ use format::znode::{FLAG_ARCHIVE, FLAG_PROJINHERIT};
 use format::{NvList, NvValue, ObjectId};
 use std::sync::Arc;
 
-/// Longest name.
+/// Bytes of the longest name.
 const NAME_MAX: usize = 255;
 /// Longest value that is kept among the system attributes.
 const PACKED_VALUE_MAX: usize = 32 << 10;
-/// Longest list that is.
+/// Bytes of the longest packed list.
 const PACKED_MAX: usize = 65535;
-/// Longest value at all.
+/// Bytes of the longest value.
 const VALUE_MAX: usize = 1 << 20;
 
 /// Whether an attribute may or must be there before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrHow {
-    /// Either.
+    /// The attribute may exist or not.
     #[default]
     Either,
-    /// It must not.
+    /// The attribute must not exist.
     Create,
-    /// It must.
+    /// The attribute must exist.
     Replace,
 }
 
 /// A change that is about to be made.
 struct Change<'x> {
     name: &'x [u8],
-    /// `None`: it is removed.
+    /// New value; `None` removes the attribute.
     value: Option<&'x [u8]>,
     /// The mode that goes with it.
     mode: Option<u32>,
@@ -71,6 +72,9 @@ impl Fs {
     }
 
     /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// [`ZplError::NoXattr`]; [`ZplError::NotPermitted`]; [`ZplError::Begin`] if no transaction can begin.
     pub fn remove_xattr(&self, id: ObjectId, name: &[u8]) -> Result<(), ZplError> {
         self.change_xattr(id, name, None, XattrHow::Replace)
     }
@@ -92,7 +96,7 @@ impl Fs {
             return Err(ZplError::Unsupported { what: "extended attributes" });
         }
         let inode = self.busy(id)?;
-        let _settings = inode.settings(&*self.home)?;
+        let _settings = inode.settings(&*self.backing)?;
         let attrs = inode.attrs();
         self.check_not_append_only(&inode, &attrs)?;
         let is_there = self.reader.node_of(inode.object.read())?.xattr(name)?.is_some();
@@ -117,7 +121,7 @@ impl Fs {
     /// their own.
     pub(crate) fn replay_xattr(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
         let inode = self.busy(id)?;
-        let _settings = inode.settings(&*self.home)?;
+        let _settings = inode.settings(&*self.backing)?;
         let value = Some(value).filter(|value| !value.is_empty());
         inode.state().default_acl = None;
         self.store_packed(&inode, &Change { name, value, mode: None })
@@ -233,7 +237,7 @@ impl Fs {
 
     fn log_mode(&self, inode: &Inode, change: &Change<'_>, tx: &Tx) {
         if change.mode.is_some() {
-            self.log_attrs(inode, tx, |attrs| crate::attrs::change::mode_record(inode.id, attrs));
+            self.log_attrs(inode, tx, |attrs| mode_record(inode.id, attrs));
         }
     }
 
@@ -255,7 +259,8 @@ impl Fs {
         Ok(None)
     }
 
-    /// Removes an attribute's file. Its owner's settings are locked, so that nobody else changes the directory.
+    /// Removes an attribute's file. Its owner's settings are locked, so that no other thread changes the
+    /// directory.
     fn remove_xattr_file(
         &self,
         dir: &Arc<Inode>,
@@ -322,10 +327,10 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes these bytes the whole content of a file, in one transaction, unless what it had takes several to be
-    /// freed.
+    /// Makes these bytes the whole content of a file, in one transaction, unless what it had takes several to
+    /// be freed.
     fn replace_content(&self, file: &Inode, value: &[u8]) -> Result<(), ZplError> {
-        let _range = file.ranges(&*self.home).write_all()?;
+        let _range = file.ranges(&*self.backing).write_all()?;
         let rest = self.free_in_steps(file, 0..u64::MAX)?;
         let (len, block_max) = (value.len() as u64, self.options().block_max());
         let tx = self.begin(Cost::write(len, blocks_after(&file.object, len, block_max)))?;
@@ -344,7 +349,7 @@ impl Fs {
         let log = self.intent_log();
         if log.is_on() {
             log.log_write(&tx, file.id, 0, LogData::written(&file.object, 0, value), None);
-            // Whoever makes the owner durable knows nothing of this object, and its name does not come without it.
+            // Making the owner durable does not include this object, and its name does not come without it.
             log.order(file.id);
         }
         Ok(())
@@ -377,7 +382,7 @@ impl Fs {
             slots: given.object.map_or(1, |(_, slots)| slots).clamp(1, 32),
         };
         let dir = self.make_object(&fresh, given, &tx)?;
-        // Before anything leads to it: whoever follows that finds this inode.
+        // Before anything leads to it: a thread that follows the reference must find this inode.
         self.inodes.insert(Arc::clone(&dir));
         if let Err(error) = inode.change(&store, |attrs| attrs.xattr_dir = Some(dir.id)) {
             self.inodes.remove_this(&dir);

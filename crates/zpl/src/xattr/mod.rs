@@ -42,9 +42,9 @@ pub type NameAndValue = (Vec<u8>, Vec<u8>);
 /// What is called with each name and the place of its value.
 type Visit<'v> = &'v mut dyn FnMut(Vec<u8>, Stored<'_>) -> Result<(), ZplError>;
 
-/// Where a value is.
+/// Place of a value.
 enum Stored<'a> {
-    /// In the list.
+    /// The value is in the packed list.
     Packed(&'a [u8]),
     /// In a file of the hidden directory.
     File(ObjectId),
@@ -53,8 +53,11 @@ enum Stored<'a> {
 impl Node {
     /// The packed list that holds the attributes stored with the file itself, and its bytes; empty
     /// if there is none.
+    ///
+    /// # Errors
+    /// If an object of the file system cannot be read, or is damaged.
     pub fn packed_xattrs(&self) -> Result<(NvList, usize), ZplError> {
-        let packed = with_stored(&self.fs, &self.object, Spill::Needed, |stored| match stored {
+        let packed = with_stored(self.fs.tables(), &self.object, Spill::Needed, |stored| match stored {
             attrs::Stored::Sa(sa) => Ok(sa.find(Attr::Dxattr)?.map(|(_, packed)| packed.to_vec())),
             attrs::Stored::Legacy(_) => Ok(None),
         })?;
@@ -68,6 +71,9 @@ impl Node {
     }
 
     /// The hidden directory.
+    ///
+    /// # Errors
+    /// If an object of the file system cannot be read, or is damaged.
     pub fn xattr_directory(&self) -> Result<Option<Node>, ZplError> {
         match self.attrs().xattr_dir {
             Some(id) => {
@@ -80,6 +86,9 @@ impl Node {
     }
 
     /// The names of its extended attributes, each once, as Linux shows them.
+    ///
+    /// # Errors
+    /// If an object of the file system cannot be read, or is damaged.
     pub fn xattrs(&self) -> Result<Vec<Vec<u8>>, ZplError> {
         let mut names = Vec::new();
         self.each_xattr(&mut |name, _| {
@@ -90,6 +99,9 @@ impl Node {
     }
 
     /// Names and values of its extended attributes, in the order of [`Node::xattrs`].
+    ///
+    /// # Errors
+    /// If an object of the file system cannot be read, or is damaged.
     pub fn xattr_values(&self) -> Result<Vec<NameAndValue>, ZplError> {
         let mut found = Vec::new();
         self.each_xattr(&mut |name, stored| {
@@ -125,6 +137,9 @@ impl Node {
     }
 
     /// The value of an extended attribute: from the list first, then from the directory.
+    ///
+    /// # Errors
+    /// If an object of the file system cannot be read, or is damaged.
     pub fn xattr(&self, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
         let (list, _) = self.packed_xattrs()?;
         for stored in stored_names(name) {

@@ -1,12 +1,12 @@
-//! File systems whose blocks are damaged in ways that no checksum finds: changing them fails, or does not, but
-//! nothing panics and nothing hangs.
+//! File systems whose blocks are damaged in ways that no checksum finds: changing them fails, or does not,
+//! but nothing panics and nothing hangs.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
 #[path = "../it/write/world.rs"]
 mod world;
 
 use cenote_zpl::{
-    Allocate, Fs, FsOptions, Home, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow, XattrStorage,
+    Allocate, Backing, Fs, FsOptions, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow, XattrStorage,
 };
 use cenote_zpl::{FileKind, ZplError};
 use dmu::LiveSet;
@@ -103,8 +103,8 @@ fn attack(world: &World, seed: u64) -> [usize; 2] {
     let root = world.home.set().root_bp();
     let opened = LiveSet::open(&store, world.home.txgs.meter(), &root, 7, dmu::KeyState::None, policy);
     if let Ok(set) = opened {
-        let home = world::MemoryHome { set, txgs: Arc::clone(&world.home.txgs) };
-        if let Ok(fs) = Fs::open(Arc::new(home) as Arc<dyn Home>, FsOptions::default(), &world.env) {
+        let home = world::MemoryBacking { set, txgs: Arc::clone(&world.home.txgs) };
+        if let Ok(fs) = Fs::open(Arc::new(home) as Arc<dyn Backing>, FsOptions::default(), &world.env) {
             damage(seed, 2);
             let _ = fs.drain(20);
             let mut random = Random::from_seed(seed);

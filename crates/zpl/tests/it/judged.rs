@@ -61,7 +61,7 @@ fn judge(dir: &Path) {
     testkit::assert_zdb_clean(dir, "tank");
 }
 
-fn make_fs(pool: &Arc<LivePool>, name: &'static str) -> HeadFs {
+fn make_fs(pool: &Arc<LivePool>, name: &'static str) -> Arc<HeadFs> {
     let env = pool.env().clone();
     let id = pool
         .run(move |ctx| {
@@ -215,8 +215,8 @@ fn logs_are_replayed_and_clones_counted() {
     judge(copied.path());
 }
 
-/// A disk that was left with clones that only the intent log of `tank/fs` has: one into `copy`, and one into a
-/// file that is not there, so that its record is skipped.
+/// A disk that was left with clones that only the intent log of `tank/fs` has: one into `copy`, and one into
+/// a file that is not there, so that its record is skipped.
 fn crashed_with_logged_clones() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     let pool = new_pool(dir.path());

@@ -4,7 +4,7 @@ use super::steps::Records;
 use super::world::{World, sync};
 use cenote_zpl::FileKind;
 use cenote_zpl::replay;
-use cenote_zpl::{Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow};
+use cenote_zpl::{Backing, Fs, FsOptions, IntentLog, NewAttrs, NewFile, WriteHow};
 use format::ObjectId;
 use format::acl::Ace;
 use format::zil::{Body, LoggedAcl};

@@ -1,10 +1,11 @@
 //! Operations on names while the disk stops to be readable: each is done, or nothing of it is.
 
-use super::world::{MemoryHome, new_set_in, sync};
-use cenote_zpl::{FileKind, ZplError};
+use super::world::{MemoryBacking, new_set_in, sync};
 use cenote_zpl::{
-    Fs, FsOptions, Home, NewFile, NewFilesystem, RenameHow, WriteHow, XattrHow, XattrStorage, make_filesystem,
+    Backing, Fs, FsOptions, NewFile, NewFilesystem, RenameHow, WriteHow, XattrHow, XattrStorage,
+    make_filesystem,
 };
+use cenote_zpl::{FileKind, ZplError};
 use dmu::{KeyState, Limits, LiveSet, Store, Txgs};
 use format::objset::ObjsetType;
 use format::{DeviceOffset, ObjectId};
@@ -44,7 +45,7 @@ impl Device for Failing {
 struct Bench {
     device: Arc<Failing>,
     store: Arc<Store>,
-    home: Arc<MemoryHome>,
+    home: Arc<MemoryBacking>,
     env: Env,
 }
 
@@ -65,7 +66,8 @@ impl Bench {
         make_filesystem(home.set(), &NewFilesystem::default(), &env, &tx).expect("made");
         drop(tx);
         let bench = Bench { device, store, home, env };
-        let fs = Fs::open(Arc::clone(&bench.home) as Arc<dyn Home>, options(), &bench.env).expect("opened");
+        let fs =
+            Fs::open(Arc::clone(&bench.home) as Arc<dyn Backing>, options(), &bench.env).expect("opened");
         fill(&fs).expect("filled");
         sync(&bench.store, &bench.home);
         bench
@@ -78,8 +80,8 @@ impl Bench {
         let policy = (*self.home.set.policy()).clone();
         let set = LiveSet::open(&store, txgs.meter(), &self.home.set.root_bp(), 7, KeyState::None, policy)
             .expect("readable");
-        let home = Arc::new(MemoryHome { set, txgs });
-        Fs::open(home as Arc<dyn Home>, options(), &self.env).expect("opened")
+        let home = Arc::new(MemoryBacking { set, txgs });
+        Fs::open(home as Arc<dyn Backing>, options(), &self.env).expect("opened")
     }
 
     fn reads_left(&self, reads: u64) -> u64 {

@@ -664,8 +664,8 @@ fn a_directory_of_many_entries() {
     assert_eq!(count, 2000);
 }
 
-/// What a program that lists a directory is sent is what is read for it, whatever fits; and a list that is made while others
-/// make and remove files has what was there all the time, each once.
+/// What a program that lists a directory is sent is what is read for it, whatever fits; and a list that is
+/// made while others make and remove files has what was there all the time, each once.
 #[test]
 fn pages_of_a_directory_that_is_changed_are_read_once() {
     let world = world();
@@ -798,7 +798,7 @@ fn a_file_system_of_an_old_version_is_upgraded() {
     object.set_bonus(&legacy_znode(0o04_0755, 2, root.0, b""), &tx);
     drop(tx);
     world.sync();
-    let home = std::sync::Arc::clone(&world.home) as std::sync::Arc<dyn cenote_zpl::Home>;
+    let home = std::sync::Arc::clone(&world.home) as std::sync::Arc<dyn cenote_zpl::Backing>;
     let refused = cenote_zpl::Fs::open(home, FsOptions::default(), &world.env);
     assert!(matches!(refused, Err(ZplError::Version { version: 4, .. })));
     let tx = world.home.txgs.begin().expect("open");
@@ -939,8 +939,8 @@ impl CloneTable for Uncounted {
     }
 }
 
-/// Readers see the blocks of a txg as soon as they are written. The log would tell of pointers to them, and after a crash
-/// before the txg was on disk nothing from that record on could be replayed.
+/// Readers see the blocks of a txg as soon as they are written. The log would tell of pointers to them, and
+/// after a crash before the txg was on disk nothing from that record on could be replayed.
 #[test]
 fn blocks_are_cloned_when_their_txg_is_on_disk() {
     let world = world();
@@ -957,8 +957,8 @@ fn blocks_are_cloned_when_their_txg_is_on_disk() {
     assert_eq!(clone().expect("in the pool"), 256 << 10);
 }
 
-/// Whoever replays a record does what it says and no more: set-id bits that went with an owner stayed, and the time of a new
-/// size was that of the record, which had none.
+/// Whoever replays a record does what it says and no more: set-id bits that went with an owner stayed, and
+/// the time of a new size was that of the record, which had none.
 #[test]
 fn records_hold_what_changed_along() {
     let world = world();

@@ -1,9 +1,9 @@
-//! What two threads do to one file, in the order in which the log is told of it: the last record of an attribute says
-//! what the attribute is, and nothing is done to a file that is not made yet.
+//! What two threads do to one file, in the order in which the log is told of it: the last record of an
+//! attribute says what the attribute is, and nothing is done to a file that is not made yet.
 
-use super::world::{MemoryHome, World};
+use super::world::{MemoryBacking, World};
 use cenote_zpl::FileKind;
-use cenote_zpl::{BeginError, Cost, Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow};
+use cenote_zpl::{Backing, BeginError, Cost, Fs, FsOptions, IntentLog, NewAttrs, NewFile, WriteHow};
 use dmu::log::LogData;
 use dmu::{LiveSet, Tx};
 use format::ObjectId;
@@ -51,7 +51,8 @@ impl Slow {
         self.1.notify_all();
     }
 
-    /// Does `first`, and `second` when the first is about to tell of something that is `held`. What was told since.
+    /// Does `first`, and `second` when the first is about to tell of something that is `held`. What was told
+    /// since.
     fn race(
         &self,
         held: fn(&Told) -> bool,
@@ -215,12 +216,12 @@ fn the_new_name_of_a_file_is_logged_before_its_old_one_goes() {
 
 /// A dataset that lets others work when a long name is in its directory, and nothing else of the file.
 struct Slower {
-    base: Arc<MemoryHome>,
+    base: Arc<MemoryBacking>,
     go: mpsc::SyncSender<()>,
     done: Mutex<mpsc::Receiver<()>>,
 }
 
-impl Home for Slower {
+impl Backing for Slower {
     fn set(&self) -> &Arc<LiveSet> {
         self.base.set()
     }

@@ -1,9 +1,11 @@
 //! Files with more blocks than are freed in one transaction: cut and punched in steps.
 
-use super::world::{MemoryHome, World, sync};
+use super::world::{MemoryBacking, World, sync};
 use cenote_zpl::FileKind;
 use cenote_zpl::replay;
-use cenote_zpl::{Allocate, BeginError, Cost, Fs, FsOptions, Home, IntentLog, NewAttrs, NewFile, WriteHow};
+use cenote_zpl::{
+    Allocate, Backing, BeginError, Cost, Fs, FsOptions, IntentLog, NewAttrs, NewFile, WriteHow,
+};
 use dmu::Store;
 use dmu::log::LogData;
 use dmu::{LiveSet, Tx};
@@ -36,13 +38,13 @@ impl IntentLog for Records {
 
 /// A home in which a txg is written before every second transaction, and only so many begin.
 struct Short {
-    home: Arc<MemoryHome>,
+    home: Arc<MemoryBacking>,
     store: Arc<Store>,
     log: Arc<Records>,
     left: AtomicUsize,
 }
 
-impl Home for Short {
+impl Backing for Short {
     fn set(&self) -> &Arc<LiveSet> {
         &self.home.set
     }
@@ -78,8 +80,8 @@ fn model(size: u64, zeros: std::ops::Range<u64>) -> Vec<u8> {
     (0..size).map(|at| if zeros.contains(&at) { 0 } else { byte(at) }).collect()
 }
 
-/// Runs `change` with so many transactions, each time on a new file, until it succeeds; whatever stops it, the
-/// file is a state on the way, and a crash keeps that state.
+/// Runs `change` with so many transactions, each time on a new file, until it succeeds; whatever stops it,
+/// the file is a state on the way, and a crash keeps that state.
 fn in_steps(change: impl Fn(&Fs, ObjectId) -> bool, range: std::ops::Range<u64>, size_after: u64) {
     let options = FsOptions { record_size: 512, ..FsOptions::default() };
     let mut stopped = 0;
@@ -96,7 +98,8 @@ fn in_steps(change: impl Fn(&Fs, ObjectId) -> bool, range: std::ops::Range<u64>,
             log: Arc::clone(&log),
             left: AtomicUsize::new(left),
         });
-        let fs = Fs::open(Arc::clone(&home) as Arc<dyn Home>, options.clone(), &world.env).expect("opened");
+        let fs =
+            Fs::open(Arc::clone(&home) as Arc<dyn Backing>, options.clone(), &world.env).expect("opened");
         fs.set_log(Arc::clone(&log) as Arc<dyn IntentLog>);
         let is_done = change(&fs, id);
         let now = content(&fs, id);

@@ -2,7 +2,7 @@
 
 use super::world::{new_set, reopened, sync};
 use cenote_zpl::Volume;
-use cenote_zpl::{Home, VolumeWriter, make_volume};
+use cenote_zpl::{Backing, VolumeWriter, make_volume};
 use dmu::Limits;
 use format::objset::ObjsetType;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn a_volume_reads_what_was_written() {
     make_volume(home.set(), size, 16 << 10, &env, &tx).expect("made");
     assert!(make_volume(home.set(), 1000, 16 << 10, &env, &tx).is_err());
     drop(tx);
-    let volume = VolumeWriter::open(Arc::clone(&home) as Arc<dyn Home>).expect("opened");
+    let volume = VolumeWriter::open(Arc::clone(&home) as Arc<dyn Backing>).expect("opened");
     let mut model = vec![0_u8; size as usize];
     let mut random = Random::from_seed(5);
     for round in 0..200 {

@@ -1,4 +1,5 @@
-//! Requests that wait behind others which wait for a txg: those whose caller gives up end, and have changed nothing.
+//! Requests that wait behind others which wait for a txg: those whose caller gives up end, and have changed
+//! nothing.
 
 use super::world::World;
 use cenote_zpl::{FileKind, ZplError};

@@ -1,7 +1,7 @@
 //! A file system on a disk in memory.
 
 use cenote_zpl::Filesystem;
-use cenote_zpl::{BeginError, Cost, Fs, FsOptions, Home, NewFilesystem, make_filesystem};
+use cenote_zpl::{Backing, BeginError, Cost, Fs, FsOptions, NewFilesystem, make_filesystem};
 use dmu::{KeyState, ObjSet, Store};
 use dmu::{Ledger, Limits, LiveSet, SetPolicy, Tx, Txgs};
 use format::objset::ObjsetType;
@@ -10,12 +10,12 @@ use std::sync::Arc;
 use vdev::env::{Env, ManualClock};
 use zio::testing::memory_pool;
 
-pub(crate) struct MemoryHome {
+pub(crate) struct MemoryBacking {
     pub(crate) set: Arc<LiveSet>,
     pub(crate) txgs: Arc<Txgs>,
 }
 
-impl Home for MemoryHome {
+impl Backing for MemoryBacking {
     fn set(&self) -> &Arc<LiveSet> {
         &self.set
     }
@@ -45,19 +45,19 @@ impl Ledger for Freeing<'_> {
 
 pub(crate) struct World {
     pub(crate) store: Arc<Store>,
-    pub(crate) home: Arc<MemoryHome>,
+    pub(crate) home: Arc<MemoryBacking>,
     pub(crate) fs: Arc<Fs>,
     pub(crate) env: Env,
     pub(crate) clock: Arc<ManualClock>,
 }
 
-pub(crate) fn new_set(kind: ObjsetType, limits: Limits) -> (Arc<Store>, Arc<MemoryHome>, Tx) {
+pub(crate) fn new_set(kind: ObjsetType, limits: Limits) -> (Arc<Store>, Arc<MemoryBacking>, Tx) {
     let store = Store::new(memory_pool(4 << 30), 16 << 20);
     let (home, tx) = new_set_in(&store, kind, limits);
     (store, home, tx)
 }
 
-pub(crate) fn new_set_in(store: &Arc<Store>, kind: ObjsetType, limits: Limits) -> (Arc<MemoryHome>, Tx) {
+pub(crate) fn new_set_in(store: &Arc<Store>, kind: ObjsetType, limits: Limits) -> (Arc<MemoryBacking>, Tx) {
     let txgs = Txgs::new(Txg(3), limits);
     let tx = txgs.begin().expect("open");
     let policy = SetPolicy {
@@ -67,7 +67,7 @@ pub(crate) fn new_set_in(store: &Arc<Store>, kind: ObjsetType, limits: Limits) -
         ..SetPolicy::dataset()
     };
     let set = LiveSet::create(store, txgs.meter(), 7, kind, policy, &tx);
-    (Arc::new(MemoryHome { set, txgs }), tx)
+    (Arc::new(MemoryBacking { set, txgs }), tx)
 }
 
 impl World {
@@ -81,7 +81,7 @@ impl World {
         let (store, home, tx) = new_set(ObjsetType::Zfs, limits);
         make_filesystem(home.set(), new, &env, &tx).expect("made");
         drop(tx);
-        let fs = Fs::open(Arc::clone(&home) as Arc<dyn Home>, options, &env).expect("opened");
+        let fs = Fs::open(Arc::clone(&home) as Arc<dyn Backing>, options, &env).expect("opened");
         World { store, home, fs, env, clock }
     }
 
@@ -104,20 +104,20 @@ impl World {
             KeyState::None,
             (*self.home.set.policy()).clone(),
         );
-        let home = MemoryHome { set: set.expect("readable"), txgs: Arc::clone(&self.home.txgs) };
+        let home = MemoryBacking { set: set.expect("readable"), txgs: Arc::clone(&self.home.txgs) };
         self.home = Arc::new(home);
-        let home = Arc::clone(&self.home) as Arc<dyn Home>;
+        let home = Arc::clone(&self.home) as Arc<dyn Backing>;
         self.fs = Fs::open(home, options, &self.env).expect("opened");
         Arc::clone(&self.fs)
     }
 }
 
-pub(crate) fn sync(store: &Arc<Store>, home: &MemoryHome) {
+pub(crate) fn sync(store: &Arc<Store>, home: &MemoryBacking) {
     sync_and(store, home, || ());
 }
 
 /// Does something when all of a txg is written but what makes it the state of the pool.
-pub(crate) fn sync_and(store: &Arc<Store>, home: &MemoryHome, before_the_end: impl FnOnce()) {
+pub(crate) fn sync_and(store: &Arc<Store>, home: &MemoryBacking, before_the_end: impl FnOnce()) {
     let tx = home.txgs.quiesce();
     let mut ledger = Freeing { zio: Arc::clone(store.zio()), tx: &tx };
     if let Err(error) = home.set.sync(&tx, &mut ledger) {
@@ -127,7 +127,7 @@ pub(crate) fn sync_and(store: &Arc<Store>, home: &MemoryHome, before_the_end: im
     home.txgs.finish(tx);
 }
 
-pub(crate) fn reopened(store: &Arc<Store>, home: &MemoryHome) -> Arc<ObjSet> {
+pub(crate) fn reopened(store: &Arc<Store>, home: &MemoryBacking) -> Arc<ObjSet> {
     let store = Store::new(Arc::clone(store.zio()), 1 << 20);
     ObjSet::open(&store, &home.set.root_bp(), 7, KeyState::None).expect("readable")
 }

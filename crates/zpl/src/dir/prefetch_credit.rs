@@ -1,0 +1,50 @@
+//! How many files the directory prefetch may read the contents of: it learns whether listed files are read.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Files whose contents are read ahead before any was read.
+const CREDIT: i32 = 64;
+/// More than this is not learned.
+const CREDIT_MAX: i32 = 512;
+/// What a file that is read earns: as many more may be read ahead.
+const EARNED: i32 = 2;
+
+/// How many contents may be read ahead.
+#[derive(Debug)]
+pub(crate) struct PrefetchCredit(AtomicI32);
+
+impl Default for PrefetchCredit {
+    fn default() -> PrefetchCredit {
+        PrefetchCredit(AtomicI32::new(CREDIT))
+    }
+}
+
+impl PrefetchCredit {
+    /// A file is read for the first time since it came into memory.
+    pub(crate) fn earn(&self) {
+        if self.0.load(Ordering::Relaxed) < CREDIT_MAX {
+            self.0.fetch_add(EARNED, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one more may be read ahead.
+    pub(crate) fn spend(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0 && self.0.fetch_sub(1, Ordering::Relaxed) > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_only_lists_pays_for_few_files() {
+        let credit = PrefetchCredit::default();
+        let ahead = (0..1000).filter(|_| credit.spend()).count();
+        assert_eq!(ahead, CREDIT as usize);
+        credit.earn();
+        assert_eq!((0..10).filter(|_| credit.spend()).count(), EARNED as usize);
+        (0..10_000).for_each(|_| credit.earn());
+        assert!(credit.0.load(Ordering::Relaxed) <= CREDIT_MAX + EARNED);
+    }
+}
