@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::cargo;
+use crate::{cargo, must};
 
 /// The package whose dependencies have all features.
 const WIDEST: &str = "cenote-cli";
@@ -74,6 +74,14 @@ impl Built {
         }
     }
 
+    /// Builds the examples of these packages, which some tests run: `cargo test` builds them only where it is given no
+    /// targets.
+    fn add_examples(&mut self, packages: &[&str]) {
+        if let Err(reason) = must(cargo(&["build", "--examples"]).args(packages)) {
+            self.failed.push(reason);
+        }
+    }
+
     /// The examples in documentation of these packages: cargo builds and runs them.
     fn add_examples_in_documentation(&mut self, packages: &[&str]) {
         let cargo = cargo(&[]);
@@ -117,20 +125,19 @@ pub(super) fn of_crates(names: &[String]) -> Built {
             built.failed.push(format!("no crate {name}; there are {}", known.join(", ")));
             continue;
         };
-        let targets: Vec<&str> = package.targets.iter().map(String::as_str).collect();
-        let mut words = vec!["--package", &package.name];
-        if package.name != WIDEST {
-            words.extend(["--package", WIDEST]);
+        let both = ["--package", &package.name, "--package", WIDEST];
+        let named = if package.name == WIDEST { &both[2..] } else { &both[..] };
+        if package.has_examples {
+            built.add_examples(named);
         }
-        words.extend(targets);
-        built.add(&words, &[]);
-        for (words, arguments) in ORDERS.iter().filter(|(words, _)| words.contains(&package.name.as_str())) {
-            if package.name != WIDEST {
-                built.add(words, arguments);
-            }
+        let targets = package.targets.iter().map(String::as_str);
+        built.add(&named.iter().copied().chain(targets).collect::<Vec<_>>(), &[]);
+        let is_here = |words: &[&str]| package.name != WIDEST && words.contains(&package.name.as_str());
+        for (words, arguments) in ORDERS.iter().filter(|(words, _)| is_here(words)) {
+            built.add(words, arguments);
         }
         if package.has_library {
-            built.add_examples_in_documentation(&["--package", &package.name, "--package", WIDEST]);
+            built.add_examples_in_documentation(named);
         }
     }
     built
@@ -143,6 +150,7 @@ struct Package {
     /// Name of its folder.
     folder: String,
     has_library: bool,
+    has_examples: bool,
     /// `--lib`, `--test`, `it`…: each named, because cargo looks for them in all packages that are named.
     targets: Vec<String>,
 }
@@ -164,8 +172,13 @@ fn packages() -> Result<Vec<Package>, String> {
 
 fn package(value: &Value) -> Option<Package> {
     let folder = Path::new(value["manifest_path"].as_str()?).parent()?.file_name()?.to_str()?.to_owned();
-    let mut package =
-        Package { name: value["name"].as_str()?.to_owned(), folder, has_library: false, targets: Vec::new() };
+    let mut package = Package {
+        name: value["name"].as_str()?.to_owned(),
+        folder,
+        has_library: false,
+        has_examples: false,
+        targets: Vec::new(),
+    };
     for target in value["targets"].as_array()? {
         let needs_features =
             target["required-features"].as_array().is_some_and(|features| !features.is_empty());
@@ -178,9 +191,8 @@ fn package(value: &Value) -> Option<Package> {
                 package.has_library = true;
                 package.targets.push("--lib".to_owned());
             }
-            "bin" | "test" | "example" => {
-                package.targets.extend([format!("--{kind}"), name.to_owned()]);
-            }
+            "bin" | "test" => package.targets.extend([format!("--{kind}"), name.to_owned()]),
+            "example" => package.has_examples = true,
             _ => {}
         }
     }
