@@ -4,6 +4,7 @@ use dmu::DmuError;
 use dsl::DslError;
 use pool::PoolError;
 use std::path::PathBuf;
+use vdev::scan::ScanError;
 use zpl::ZplError;
 
 /// Why a pool, a dataset or a file could not be opened, read or changed.
@@ -19,7 +20,7 @@ pub enum Error {
         /// Name or guid of the pool.
         wanted: String,
         /// Paths that could not be searched, and the reasons.
-        problems: Vec<(PathBuf, String)>,
+        problems: Vec<(PathBuf, ScanError)>,
     },
     /// A dataset could not be found or read.
     #[error(transparent)]
@@ -88,7 +89,7 @@ pub enum Error {
 /// Problems that a message lists at most.
 const LISTED_MAX: usize = 8;
 
-fn list(problems: &[(PathBuf, String)]) -> String {
+fn list(problems: &[(PathBuf, ScanError)]) -> String {
     let lines = problems.iter().take(LISTED_MAX).map(|(path, why)| format!("{}: {why}", path.display()));
     let mut text = lines.collect::<Vec<_>>().join("; ");
     if let Some(more) = problems.len().checked_sub(LISTED_MAX).filter(|more| *more > 0) {

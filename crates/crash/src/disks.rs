@@ -224,7 +224,7 @@ impl Disks {
             probe: label::probe(&**disk),
             partition: None,
         };
-        Found { leaves: present.map(leaf).collect(), ..Found::default() }
+        Found::from(present.map(leaf).collect::<Vec<_>>())
     }
 }
 

@@ -61,7 +61,7 @@ impl DiskProvider for SimulatedDisks {
 }
 
 /// A completed workload: operations of the disks, and the promises made meanwhile.
-pub struct WorldRun {
+pub(crate) struct WorldRun {
     /// Number of disks.
     pub disks: usize,
     /// Disk operations that created the pool.
@@ -79,7 +79,7 @@ pub struct WorldRun {
 ///
 /// # Errors
 /// If anything fails: on disks without faults nothing does.
-pub fn run(layout: &str, seed: u64, steps: u64) -> Result<WorldRun, Failure> {
+pub(crate) fn run(layout: &str, seed: u64, steps: u64) -> Result<WorldRun, Failure> {
     let Some(plan) = Plan::of_seed(seed, Some(layout)) else { return Err("there is no such layout".into()) };
     let used: usize = plan.tops.iter().map(|top| top.disks).sum();
     let can_grow = plan.tops[0].disks <= SPARE_DISKS;
@@ -167,7 +167,7 @@ impl WorldRun {
     ///
     /// # Errors
     /// [`Failure`]: the first deviation.
-    pub fn check(
+    pub(crate) fn check(
         &self,
         disks: &Disks,
         operation: u64,

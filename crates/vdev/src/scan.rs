@@ -58,6 +58,13 @@ pub struct Found {
     pub(crate) opened: HashMap<PathBuf, Arc<dyn Device>>,
 }
 
+impl From<Vec<Leaf>> for Found {
+    /// Leaves that a caller has at hand, without a search.
+    fn from(leaves: Vec<Leaf>) -> Found {
+        Found { leaves, ..Found::default() }
+    }
+}
+
 impl Found {
     /// The source of the devices: that of the search, or the machine's if there was none.
     pub fn source(&self) -> Devices {

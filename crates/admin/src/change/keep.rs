@@ -345,7 +345,7 @@ mod tests {
                 device: Arc::clone(disk) as Arc<dyn Device>,
                 partition: None,
             };
-            let found = Found { leaves: world.disks.iter().map(leaf).collect(), ..Found::default() };
+            let found = Found::from(world.disks.iter().map(leaf).collect::<Vec<_>>());
             let which = Which::Name("tank".into());
             let live =
                 LivePool::import(&found, &which, &ImportOptions::default(), Env::system()).expect("whole");

@@ -83,7 +83,7 @@ fn collect_pool(fixture: &Fixture, corpus: &mut Corpus) {
             let _ = pool.load_key(&dataset.name, &material);
         }
     }
-    objects::collect(fixture.name(), pool.mos(), corpus);
+    objects::collect(fixture.name(), pool.spa().mos(), corpus);
     for dataset in pool.datasets().unwrap_or_default() {
         if let Ok(objset) = dataset.objset()
             && !objset.is_locked()

@@ -96,7 +96,7 @@ pub(super) fn print(
         return Ok(());
     }
     let id = dsl.dir().livelist();
-    match id.and_then(|id| id.map(|id| Deadlist::open(dataset.pool().mos(), id)).transpose()) {
+    match id.and_then(|id| id.map(|id| Deadlist::open(dataset.pool().spa().mos(), id)).transpose()) {
         Ok(Some(list)) => print_list(dataset.pool(), "Livelist", &list, options, detail, out)?,
         Ok(None) => {}
         Err(error) => eprintln!("zdb: the livelist of {}: {}", dataset.name(), chain(&error)),
@@ -109,7 +109,7 @@ fn print_bookmarks(dataset: &Dataset, out: &mut dyn Write) -> io::Result<()> {
     let names = || -> Result<Vec<Vec<u8>>, cenote::Error> {
         let Some(own) = dataset.dsl().zap()? else { return Ok(Vec::new()) };
         let Some(map) = own.lookup_u64(names::dataset::BOOKMARKS.as_bytes())? else { return Ok(Vec::new()) };
-        let map = Zap::open(&dataset.pool().mos().object(ObjectId(map))?)?;
+        let map = Zap::open(&dataset.pool().spa().mos().object(ObjectId(map))?)?;
         Ok(map.entries().map(|entry| entry.map(|e| e.name().to_vec())).collect::<Result<_, _>>()?)
     };
     let names = match names() {

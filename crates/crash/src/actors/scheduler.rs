@@ -84,14 +84,14 @@ struct State {
 
 /// The scheduler of one run.
 #[derive(Debug)]
-pub struct Scheduler {
+pub(crate) struct Scheduler {
     state: Mutex<State>,
     /// Held while a turn is passed on. Before `state`.
     passing: Mutex<()>,
 }
 
 /// Yields, if the calling thread has entered a scheduler.
-pub fn pause() {
+pub(crate) fn pause() {
     yield_now(false);
 }
 
@@ -168,7 +168,7 @@ fn own_tid() -> u32 {
 
 impl Scheduler {
     /// A scheduler of `threads` threads, whose order `seed` decides.
-    pub fn new(threads: usize, seed: u64) -> Arc<Scheduler> {
+    pub(crate) fn new(threads: usize, seed: u64) -> Arc<Scheduler> {
         let mut random = Random::from_seed(seed);
         let pick = |random: &mut Random, of: &[u64; 4]| of[random.below(4) as usize];
         let (span, idle_span) = (pick(&mut random, &SPANS), pick(&mut random, &IDLE_SPANS));
@@ -189,7 +189,7 @@ impl Scheduler {
     }
 
     /// The calling thread takes scheduler, while `work` is called.
-    pub fn enter<T>(self: &Arc<Scheduler>, seat: usize, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn enter<T>(self: &Arc<Scheduler>, seat: usize, work: impl FnOnce() -> T) -> T {
         {
             let mut state = self.lock();
             state.seats[seat].thread = Some(thread::current());
@@ -221,7 +221,7 @@ impl Scheduler {
     }
 
     /// True if all threads but one have ended.
-    pub fn is_last(&self) -> bool {
+    pub(crate) fn is_last(&self) -> bool {
         self.lock().seats.iter().filter(|seat| seat.at != ThreadState::Ended).count() <= 1
     }
 

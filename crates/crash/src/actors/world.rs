@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vdev::device::Device;
 use vdev::device::sim::Op;
-use zpl::{FileKind, FsOptions, HeadFs, NewFile, NewFilesystem, ZplError, make_filesystem};
+use zpl::{FileKind, FsOptions, HeadFs, NewFile, NewFilesystem, make_filesystem};
 
 /// Names of the datasets.
 pub(super) const DATASETS: [&str; 2] = [POOL, "crash/b"];

@@ -18,7 +18,7 @@ use zpl::{Allocate, Fs, FsOptions, HeadFs, NewAttrs, NewFile, RenameHow, WriteHo
 use zpl::{Attrs, FileKind};
 
 /// The power goes off: nothing is left that was not flushed. The pool is opened again.
-fn cut(disks: &Disks) -> (Arc<LivePool>, HeadFs) {
+fn cut(disks: &Disks) -> (Arc<LivePool>, Arc<HeadFs>) {
     let after = disks.after_cut(Fate::Lost, 1);
     let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
     let which = Which::Name(POOL.to_owned());

@@ -40,7 +40,7 @@ fn settle(pool: &Arc<LivePool>, fs: &HeadFs) {
     }
 }
 
-fn space(pool: Arc<LivePool>, fs: HeadFs, disks: &Disks) -> Space {
+fn space(pool: Arc<LivePool>, fs: Arc<HeadFs>, disks: &Disks) -> Space {
     drop(fs);
     pool.export(Leave::Exported).expect("exported");
     let which = Which::Name(POOL.to_owned());

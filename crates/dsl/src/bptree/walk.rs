@@ -43,7 +43,7 @@ impl Position {
 
 /// Where a block stands: its object, and the first data block behind all that is below it.
 #[derive(Debug, Clone, Copy)]
-struct Position {
+struct SubtreeEnd {
     end: u64,
     level: u8,
 }
@@ -151,7 +151,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(spill) = &tree.dnode.spill
             && self.is_wanted(spill)
-            && !self.is_before(tree, Position { end: u64::MAX, level: 0 })
+            && !self.is_before(tree, SubtreeEnd { end: u64::MAX, level: 0 })
         {
             visit(spill)?;
         }
@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Whether a block was freed before the position to go on from.
-    fn is_before(&self, tree: &Tree<'_>, position: Position) -> bool {
+    fn is_before(&self, tree: &Tree<'_>, position: SubtreeEnd) -> bool {
         let Some(from) = self.from else { return false };
         let epbs = tree.dnode.epbs();
         match (tree.is_dnodes, from.object == 0) {
@@ -200,7 +200,7 @@ impl<'a> Walk<'a> {
         bp: &BlockPtr,
         visit: &mut Visit<'_>,
     ) -> Result<(), Stop> {
-        let position = Position { end: end_of(blkid, level, tree.dnode.epbs()), level };
+        let position = SubtreeEnd { end: end_of(blkid, level, tree.dnode.epbs()), level };
         if !self.is_wanted(bp) || self.is_before(tree, position) {
             return Ok(());
         }

@@ -205,7 +205,8 @@ impl Heads {
         if let Some(head) = open.get(&id) {
             return Ok(Arc::clone(head));
         }
-        let dataset = self.dsl().dataset_by_object(id)?;
+        let dsl = self.dsl();
+        let dataset = dsl.dataset_by_object(id)?;
         check_changeable(&dataset, false)?;
         let policies = self.policies.load(Ordering::Acquire);
         let policy = policy_of(&dataset, &self.features)?;

@@ -67,7 +67,10 @@ impl StoredProps {
     }
 
     /// The value of an entry: one `u64`, or bytes up to a NUL.
-    pub(crate) fn value(&self, key: &str) -> Result<Option<PropValue>, DslError> {
+    ///
+    /// # Errors
+    /// [`DslError::StoredValue`] if the entry is neither.
+    pub fn value(&self, key: &str) -> Result<Option<PropValue>, DslError> {
         let Some(entry) = self.entries.get(key) else { return Ok(None) };
         if let Some(number) = mos::single(entry) {
             return Ok(Some(PropValue::Number(number)));

@@ -72,7 +72,7 @@ fn exercise_pool_facts(pool: &Pool) {
     let _ = (spa.checkpoint(), spa.spares(), spa.cache_devices());
     if let Ok(maps) = spa.log_space_maps() {
         for (_, id) in maps.iter().take(4) {
-            let _ = SpaceMap::open(pool.mos(), *id).and_then(|map| map.for_each_entry(&mut |_| Ok(())));
+            let _ = SpaceMap::open(pool.spa().mos(), *id).and_then(|map| map.for_each_entry(&mut |_| Ok(())));
         }
     }
     let _ = (inspect::census(pool), debug::metaslabs(pool), inspect::leaked_objects(pool));

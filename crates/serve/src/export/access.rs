@@ -9,6 +9,7 @@ use super::caller::{Caller, Capability};
 use super::error::{Answer, ExportError};
 use super::live::LiveFs;
 use super::types::{NewTime, SetAttr};
+use admin::served::ServedFilesystem;
 use cenote::files::{Attrs, FileKind, NewAttrs, without_set_ids};
 use format::ObjectId;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};

@@ -26,11 +26,12 @@ use super::types::{
 };
 use super::unlinked::{FileId, Unlinked};
 use super::{access, seek};
-use cenote::files::served::{BCLONE_WAIT_DIRTY, FileRange, Fs, Hold, NewFile, WriteHow};
+use admin::served::ServedFilesystem;
 use cenote::files::{
     AccessTimes, Allocate, Attrs, BeginError, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs,
     RenameHow, SnapshotDir, XattrHow, ZplError,
 };
+use cenote::files::{BCLONE_WAIT_DIRTY, FileRange, Fs, Hold, NewFile, WriteHow};
 use format::ObjectId;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -541,7 +542,7 @@ impl LiveFs {
             fits
         };
         let page = self.fs().read_dir_page(id, cursor(from), &mut takes)?;
-        self.fs().foresee(&page);
+        self.fs().prefetch_listed(&page);
         for (name, entry) in page.iter() {
             let file = if wants_attrs { self.known(entry.id).ok() } else { None };
             let kind = file.map_or(entry.kind_hint, |file| Some(file.entry.attr.kind));

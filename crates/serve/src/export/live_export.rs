@@ -26,6 +26,7 @@ use super::types::{
 use super::unlinked::FileId;
 use super::view::View;
 use admin::ADMIN_SNAPSHOT;
+use admin::served::ServedFilesystem;
 use cenote::files::{Allocate, SnapshotDir, XattrHow};
 use format::ObjectId;
 use std::collections::BTreeSet;

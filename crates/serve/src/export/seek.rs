@@ -6,7 +6,7 @@
 
 use super::error::Answer;
 use super::types::Seek;
-use cenote::files::served::Fs;
+use cenote::files::Fs;
 use format::ObjectId;
 
 /// Result of a search.

@@ -3,7 +3,7 @@
 //! They are plain data in numbers and bytes. An adapter of a protocol decodes its messages into them and
 //! encodes them again; nothing here knows a protocol or a client's cache.
 
-pub use cenote::copy::meta::{Kind, Stamp as Time};
+pub use cenote::copy::{Kind, Stamp as Time};
 
 /// Node number of the root directory of every export. No file has this object number.
 pub(crate) const ROOT: u64 = 1;

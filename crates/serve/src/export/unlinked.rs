@@ -7,7 +7,7 @@
 
 use super::identity::NodeTable;
 use admin::sync::lock;
-use cenote::files::served::Hold;
+use cenote::files::Hold;
 use format::ObjectId;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};

@@ -28,6 +28,7 @@ use super::service::{Answer, Opened, WriteAt, open_flag};
 use crate::export::{LiveExport, LiveFs, lends_rights};
 use crate::kernel_version::this_kernel;
 use admin::DIO_ENABLED;
+use admin::served::ServedFilesystem;
 use cenote::files::AccessTimes;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
 use rustix::fs::OFlags;

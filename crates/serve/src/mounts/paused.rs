@@ -11,6 +11,7 @@ use super::mount::Mount;
 use super::{Claim, MountTable, kernel, refused, users};
 use crate::export::{FileId, LiveFs, Names, names_to};
 use crate::fuse::{self, LiveService};
+use admin::served::ServedFilesystem;
 use admin::sync::lock;
 use admin::{MountError, Suspended};
 use cenote::files::FilesystemWriter;

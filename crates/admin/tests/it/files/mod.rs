@@ -8,10 +8,10 @@ mod twice;
 
 use std::process::Command;
 
-use admin::served::ServedFilesystem;
 use cenote::copy::TarReader;
 use cenote::copy::import::{HostSource, Options, import, unpack};
 use cenote::files::{FilesystemWriter, NewAttrs, XattrHow};
+use cenote_admin::served::ServedFilesystem;
 use support::{Image, Told, describe, live, rich};
 
 const SIZE: u64 = 512 << 20;

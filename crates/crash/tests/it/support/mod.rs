@@ -7,7 +7,7 @@ use std::sync::Arc;
 use zpl::HeadFs;
 
 /// A pool of this layout, and its root file system.
-pub(crate) fn create(disks: &Disks, layout: &str) -> (Arc<LivePool>, HeadFs) {
+pub(crate) fn create(disks: &Disks, layout: &str) -> (Arc<LivePool>, Arc<HeadFs>) {
     let pool = workload::create(disks, layout.parse().expect("a layout"), env(1)).expect("made");
     let fs = open_fs(&pool, 1).expect("opened");
     pool.sync().expect("synced");

@@ -43,8 +43,8 @@ fn import_as(devices: &[Arc<dyn Device>], opts: &ImportOptions) -> Result<Arc<Li
         probe: label::probe(&**device),
         partition: None,
     };
-    let leaves = devices.iter().enumerate().map(leaf).collect();
-    let found = Found { leaves, ..Found::default() };
+    let leaves: Vec<Leaf> = devices.iter().enumerate().map(leaf).collect();
+    let found = Found::from(leaves);
     let (env, _) = Env::simulated(99);
     LivePool::import(&found, &Which::Name("tank".into()), opts, env)
 }

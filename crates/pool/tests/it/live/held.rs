@@ -68,7 +68,7 @@ fn import_held(files: &Files, count: usize) -> (Vec<Arc<Stubborn>>, Arc<LivePool
         leaves.push(Leaf { path, probe: label::probe(&*device), device, partition: None });
         disks.push(disk);
     }
-    let found = Found { leaves, ..Found::default() };
+    let found = Found::from(leaves);
     let opts = ImportOptions { hold: true, ..ImportOptions::default() };
     (disks, LivePool::import(&found, &Which::Name("tank".into()), &opts, Env::system()).unwrap())
 }

@@ -81,7 +81,7 @@ fn found(devices: &[Arc<dyn Device>]) -> Found {
         device: Arc::clone(device),
         partition: None,
     };
-    Found { leaves: devices.iter().enumerate().map(leaf).collect(), ..Found::default() }
+    Found::from(devices.iter().enumerate().map(leaf).collect::<Vec<_>>())
 }
 
 fn leaf(pool: &LivePool, top: usize, n: usize) -> VdevGuid {

@@ -88,7 +88,7 @@ fn found(disks: &[Arc<SimDisk>]) -> Found {
         device,
         partition: None,
     };
-    Found { leaves: devices(disks).into_iter().enumerate().map(leaf).collect(), ..Found::default() }
+    Found::from(devices(disks).into_iter().enumerate().map(leaf).collect::<Vec<_>>())
 }
 
 /// Everything that was written is there, in memory and after an export.

@@ -103,7 +103,7 @@ impl World {
     fn found(back: &Arc<dyn Device>) -> Found {
         let (device, probe) = (Arc::clone(back), label::probe(&**back));
         let leaf = Leaf { path: PathBuf::from("/elsewhere"), probe, device, partition: None };
-        Found { leaves: vec![leaf], ..Found::default() }
+        Found::from(vec![leaf])
     }
 
     /// Opens the side again on a thread of its own, and goes on when that is done, or waits for the change that is under
@@ -166,8 +166,9 @@ fn a_vdev_that_is_added_while_a_device_is_opened_again_stays() {
     });
     let device: Arc<dyn Device> = back;
     world.back = Arc::clone(&device);
-    let leaves = found.leaves.into_iter().map(|leaf| Leaf { device: Arc::clone(&device), ..leaf }).collect();
-    world.pool.reopen_devices(Some(&Found { leaves, ..Found::default() })).unwrap();
+    let leaves: Vec<Leaf> =
+        found.leaves.into_iter().map(|leaf| Leaf { device: Arc::clone(&device), ..leaf }).collect();
+    world.pool.reopen_devices(Some(&Found::from(leaves))).unwrap();
     assert_eq!(world.tops(), (2, 2));
     world.assert_is_back();
     world.pool.export(Leave::Exported).unwrap();
