@@ -7,7 +7,7 @@
 
 use crate::PoolError;
 use crate::create::init_labels;
-use crate::layout::{NewDevices, TopSpec};
+use crate::layout::TopSpec;
 use crate::live::{LivePool, PoolTask};
 use crate::space::Class;
 use crate::space_maps::{SpaceBook, class_of};
@@ -34,32 +34,28 @@ impl LivePool {
 impl PoolTask<'_> {
     fn add(&mut self, ctx: &mut TaskCtx<'_>, tops: &[TopSpec]) -> Result<(), PoolError> {
         let (m, txg) = (ctx.m(), ctx.txg());
-        let mut devices = NewDevices::new();
-        let mut changed = self.state.config.clone();
-        let mut added: Vec<VdevId> = Vec::new();
-        for top in tops {
-            let node = top.node(&self.pool.env, txg, &mut devices)?;
-            added.push(config::push_top(&mut changed, node));
-        }
-        // Fails if it makes no tree; devices are written only then.
-        self.pool.tree().reconfigured(&changed.vdev_tree, &devices)?;
-        let first = self.state.config.vdev_tree.children.len();
-        init_labels(&changed, &devices, &changed.vdev_tree.children[first..], &self.state.uberblock)?;
-        for (spec, vdev) in tops.iter().zip(&added) {
-            let node = &mut changed.vdev_tree.children[vdev.0 as usize];
-            vdev_zaps::create_top(m, node, spec.class)?;
-            node.metaslab_array = self.pool.space.add_top(m, *vdev, node)?;
-        }
-        self.pool.change_tree(|now| {
-            Ok(Some(now.reconfigured(&self.pool.with_out_of_service(&changed.vdev_tree), &devices)?))
+        let (pool, uberblock) = (self.pool, self.state.uberblock);
+        let added = pool.change_tree(self.state, |next| {
+            let first = next.config.vdev_tree.children.len();
+            for top in tops {
+                let node = top.node(&pool.env, txg, &mut next.devices)?;
+                config::push_top(&mut next.config, node);
+            }
+            // Nothing is written to the devices unless they make a tree.
+            next.now().reconfigured(&next.config.vdev_tree, &next.devices)?;
+            init_labels(&next.config, &next.devices, &next.config.vdev_tree.children[first..], &uberblock)?;
+            let mut added = Vec::new();
+            for (spec, node) in tops.iter().zip(&mut next.config.vdev_tree.children[first..]) {
+                let vdev = VdevId(node.id);
+                vdev_zaps::create_top(m, node, spec.class)?;
+                node.metaslab_array = pool.space.add_top(m, vdev, node)?;
+                added.push(SpaceBook::fresh_top(vdev, node, class_of(spec.class)));
+            }
+            Ok(added)
         })?;
-        self.pool.events().sysevent("config_sync", NvList::new());
-        self.pool.events().sysevent("vdev_add", NvList::new());
-        for (spec, vdev) in tops.iter().zip(&added) {
-            let node = &changed.vdev_tree.children[vdev.0 as usize];
-            self.pool.allocator.add_top(SpaceBook::fresh_top(*vdev, node, class_of(spec.class)));
-        }
-        self.state.config = changed;
+        pool.events().sysevent("config_sync", NvList::new());
+        pool.events().sysevent("vdev_add", NvList::new());
+        added.into_iter().for_each(|top| pool.allocator.add_top(top));
         self.state.mark_all();
         Ok(())
     }

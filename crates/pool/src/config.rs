@@ -11,7 +11,7 @@ use dsl::MosTx;
 use format::config::{ConfigForm, PoolConfig, PoolState, VdevKind, VdevNode};
 use format::names;
 use format::nvlist::NvList;
-use format::{ObjType, PoolGuid, Txg, VdevGuid, VdevId};
+use format::{ObjType, PoolGuid, Txg, VdevGuid};
 
 /// Version of pools with feature flags, which is what the software that wrote a pool is called too.
 pub(crate) const VERSION: u64 = 5000;
@@ -65,13 +65,12 @@ pub(crate) fn new_pool(name: &str, guid: PoolGuid, create_txg: Txg, host: &Host)
     }
 }
 
-/// Adds a top-level vdev behind the last. Returns its number.
-pub(crate) fn push_top(config: &mut PoolConfig, mut top: VdevNode) -> VdevId {
+/// Adds a top-level vdev behind the last.
+pub(crate) fn push_top(config: &mut PoolConfig, mut top: VdevNode) {
     let count = config.vdev_tree.children.len() as u32;
     top.id = count;
     config.vdev_tree.children.push(top);
     config.vdev_children = Some(count + 1);
-    VdevId(count)
 }
 
 /// The vdev with this guid, for changing it.

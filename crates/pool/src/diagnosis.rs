@@ -141,24 +141,20 @@ pub(crate) fn run(pool: &LivePool, state: &mut State) {
             pool.events.ereport("probe_failure", &tree, Some(status.guid), NvList::new());
             pool.scans.note_silent(status.guid);
         }
-        let root = &mut state.config.vdev_tree;
-        let Some(was_degraded) =
-            root.find(status.guid).filter(|node| !node.faulted).map(|node| node.degraded)
-        else {
-            continue;
-        };
+        let known = state.config.vdev_tree.find(status.guid).filter(|node| !node.faulted);
+        let Some(was_degraded) = known.map(|node| node.degraded) else { continue };
         let mark = |root: &mut VdevNode, is_faulted: bool| {
             if let Some(node) = config::find_mut(root, status.guid) {
                 (node.faulted, node.degraded) = (is_faulted, !is_faulted);
                 node.aux_state = Some(ERR_EXCEEDED.to_owned());
             }
         };
-        let is_faulted = pool.retire(root, status.guid, |root| mark(root, true)).unwrap_or(false);
+        let is_faulted = pool.retire(state, status.guid, |root| mark(root, true)).unwrap_or(false);
         if !is_faulted && was_degraded {
             continue;
         }
         if !is_faulted {
-            mark(root, false);
+            mark(&mut state.config.vdev_tree, false);
         }
         tracing::warn!(leaf = %status.guid, recent, fails, is_faulted, "a leaf keeps failing");
         state.mark_all();

@@ -9,12 +9,13 @@
 
 use crate::PoolError;
 use crate::live::{LivePool, PoolTask};
-use crate::space::Class;
 use crate::space_maps::{SpaceBook, class_of};
+use crate::tree_change::NextTree;
 use dsl::TaskCtx;
 use format::config::VdevNode;
 use format::{Ashift, VdevGuid, VdevId};
 use std::sync::atomic::Ordering::{Acquire, Release};
+use vdev::VdevTree;
 use vdev::label::probe;
 use vdev::label_write::follow_growth;
 use vdev::tree::{VdevState, VdevStatus};
@@ -43,7 +44,7 @@ impl LivePool {
         let which = if self.grows_by_itself() { Grow::Everything } else { which };
         let has_room = || match which {
             Grow::Nothing => false,
-            Grow::With(_) | Grow::Everything => !self.growing_tops(which).is_empty(),
+            Grow::With(_) | Grow::Everything => !growing_tops(&self.tree(), which).is_empty(),
         };
         if !self.has_larger_devices() && !has_room() {
             return Ok(0);
@@ -60,111 +61,93 @@ impl LivePool {
         self.autoexpand.store(is_on, Release);
     }
 
-    /// Whether a device has grown since somebody last looked.
+    /// Whether a device has grown since its size was last read.
     fn has_larger_devices(&self) -> bool {
         let tree = self.tree();
         let has_grown = |leaf| tree.device(leaf).is_some_and(|device| device.size_now() > device.size());
         tree.leaf_guids().into_iter().any(has_grown)
     }
+}
 
-    /// The top-level vdevs that would get more metaslabs, and what they would be then.
-    fn growing_tops(&self, which: Grow) -> Vec<(VdevId, u64)> {
-        let tree = self.tree();
-        let status = tree.status();
-        let is_wanted = |node: &VdevNode| match which {
-            Grow::Nothing => false,
-            Grow::With(leaf) => node.leaves().any(|node| node.guid == leaf),
-            Grow::Everything => true,
-        };
-        // A device that is not there may be smaller than those that are.
-        let is_whole = |top: &&VdevStatus| top.state == VdevState::Online;
-        let offered = |vdev: VdevId| {
-            let top = status.children.iter().find(|top| top.id == vdev.0);
-            top.filter(is_whole).map_or(0, |top| top.offered)
-        };
-        tree.tops()
-            .filter(|(_, node)| is_wanted(node))
-            .map(|(vdev, node)| (vdev, node, offered(vdev)))
-            .filter(|(_, node, offered)| offered.checked_shr(node.metaslab_shift) > Some(node.metaslabs()))
-            .map(|(vdev, _, offered)| (vdev, offered))
-            .collect()
-    }
+/// The top-level vdevs that would get more metaslabs, with the bytes that they would have then.
+fn growing_tops(tree: &VdevTree, which: Grow) -> Vec<(VdevId, u64)> {
+    let status = tree.status();
+    let is_wanted = |node: &VdevNode| match which {
+        Grow::Nothing => false,
+        Grow::With(leaf) => node.leaves().any(|node| node.guid == leaf),
+        Grow::Everything => true,
+    };
+    // A device that is not there may be smaller than those that are.
+    let is_whole = |top: &&VdevStatus| top.state == VdevState::Online;
+    let offered = |vdev: VdevId| {
+        let top = status.children.iter().find(|top| top.id == vdev.0);
+        top.filter(is_whole).map_or(0, |top| top.offered)
+    };
+    tree.tops()
+        .filter(|(_, node)| is_wanted(node))
+        .map(|(vdev, node)| (vdev, node, offered(vdev)))
+        .filter(|(_, node, offered)| offered.checked_shr(node.metaslab_shift) > Some(node.metaslabs()))
+        .map(|(vdev, _, offered)| (vdev, offered))
+        .collect()
 }
 
 impl PoolTask<'_> {
     fn grow(&mut self, ctx: &mut TaskCtx<'_>, which: Grow) -> Result<u64, PoolError> {
-        let growing = self.pool.growing_tops(which);
-        if self.renew_sizes(&growing) {
+        let pool = self.pool;
+        // What a vdev offers is known once the tree has the new sizes of its devices.
+        let has_grown = pool.change_tree(self.state, |next| {
+            next.is_resized = renew_sizes(pool.name(), next, &growing_tops(next.now(), which));
+            Ok(next.is_resized)
+        })?;
+        if has_grown {
             self.state.mark_all();
-            // What a vdev offers is known from here on.
-            self.take_tree(&self.state.config.vdev_tree)?;
-        }
-        let tops = self.pool.growing_tops(which);
-        if tops.is_empty() {
-            return Ok(0);
-        }
-        let mut changed = self.state.config.clone();
-        for (vdev, offered) in &tops {
-            changed.vdev_tree.children[vdev.0 as usize].asize = *offered;
         }
         let before = space(&self.state.config.vdev_tree);
-        let classes = self.classes(&tops)?;
-        for (vdev, _) in &tops {
-            self.pool.space.grow_top(ctx.m(), *vdev, &changed.vdev_tree.children[vdev.0 as usize])?;
+        let added = pool.change_tree(self.state, |next| {
+            let mut added = Vec::new();
+            for (vdev, offered) in growing_tops(next.now(), which) {
+                let Some(node) = next.config.vdev_tree.children.get_mut(vdev.0 as usize) else { continue };
+                let class = crate::space::class_of(&pool.mos().view(), node)?;
+                node.asize = offered;
+                pool.space.grow_top(ctx.m(), vdev, node)?;
+                added.push(SpaceBook::fresh_top(vdev, node, class_of(class)));
+            }
+            Ok(added)
+        })?;
+        if added.is_empty() {
+            return Ok(0);
         }
-        self.take_tree(&changed.vdev_tree)?;
-        for ((vdev, _), class) in tops.iter().zip(classes) {
-            let node = &changed.vdev_tree.children[vdev.0 as usize];
-            self.pool.allocator.add_top(SpaceBook::fresh_top(*vdev, node, class_of(class)));
-        }
-        let now = space(&changed.vdev_tree);
+        added.into_iter().for_each(|top| pool.allocator.add_top(top));
+        let now = space(&self.state.config.vdev_tree);
         let grown = now.saturating_sub(before);
-        ctx.note("vdev online", None, format!("pool '{}' size: {now}(+{grown})", self.pool.name()));
-        self.state.config = changed;
+        ctx.note("vdev online", None, format!("pool '{}' size: {now}(+{grown})", pool.name()));
         self.state.mark_all();
         Ok(grown)
     }
+}
 
-    /// The tree gets what the configuration is to be, before it is.
-    fn take_tree(&self, root: &VdevNode) -> Result<(), PoolError> {
-        self.pool.change_tree(|now| {
-            Ok(Some(now.reconfigured(&self.pool.with_out_of_service(root), &Default::default())?))
-        })
-    }
-
-    /// Makes sizes of devices those of now. True: one has grown, and its labels are to be written. Devices of what is
-    /// `growing` may have grown before they were opened, and have nothing at their end.
-    fn renew_sizes(&self, growing: &[(VdevId, u64)]) -> bool {
-        let tree = self.pool.tree();
-        let mut has_grown = false;
-        for top in &self.state.config.vdev_tree.children {
-            let is_growing = growing.iter().any(|(vdev, _)| vdev.0 == top.id);
-            for leaf in top.leaves() {
-                let Some(device) = tree.device(leaf.guid) else { continue };
-                let is_new = device.size_now() > device.size();
-                let lacks_label = || probe(&*device).config_of_label(LAST_LABEL).is_none();
-                if !is_new && (!is_growing || !lacks_label()) {
-                    continue;
-                }
-                device.renew_size();
-                has_grown = true;
-                if let Err(error) = follow_growth(&*device, top.ashift.unwrap_or(Ashift(9))) {
-                    // Its first labels are as good as they were.
-                    tracing::warn!(pool = self.pool.name(), %error, "labels at the new end of a device");
-                }
+/// Reads the sizes of devices anew. Returns whether one has grown, so that its labels are to be written. Devices of the
+/// vdevs in `growing` may have grown before they were opened, and then have no label at their end.
+fn renew_sizes(pool: &str, next: &NextTree<'_>, growing: &[(VdevId, u64)]) -> bool {
+    let mut has_grown = false;
+    for top in &next.config.vdev_tree.children {
+        let is_growing = growing.iter().any(|(vdev, _)| vdev.0 == top.id);
+        for leaf in top.leaves() {
+            let Some(device) = next.now().device(leaf.guid) else { continue };
+            let is_new = device.size_now() > device.size();
+            let lacks_label = || probe(&*device).config_of_label(LAST_LABEL).is_none();
+            if !is_new && (!is_growing || !lacks_label()) {
+                continue;
+            }
+            device.renew_size();
+            has_grown = true;
+            if let Err(error) = follow_growth(&*device, top.ashift.unwrap_or(Ashift(9))) {
+                // Its first labels are as good as they were.
+                tracing::warn!(pool, %error, "labels at the new end of a device");
             }
         }
-        has_grown
     }
-
-    fn classes(&self, tops: &[(VdevId, u64)]) -> Result<Vec<Class>, PoolError> {
-        let mos = self.pool.mos().view();
-        let of = |vdev: &VdevId| {
-            let node = &self.state.config.vdev_tree.children[vdev.0 as usize];
-            crate::space::class_of(&mos, node)
-        };
-        tops.iter().map(|(vdev, _)| of(vdev)).collect()
-    }
+    has_grown
 }
 
 /// Bytes of all metaslabs that files can be in.

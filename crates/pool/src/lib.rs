@@ -57,6 +57,7 @@ mod space_maps;
 mod sync;
 #[cfg(test)]
 mod tests;
+mod tree_change;
 mod txg_history;
 mod upgrade;
 mod vdev_props;

@@ -46,7 +46,7 @@ pub struct LivePool {
     pub(crate) store: Arc<Store>,
     pub(crate) mos: Arc<LiveSet>,
     pub(crate) allocator: Arc<Allocator>,
-    /// Held while the vdev tree is changed ([`LivePool::change_tree`]).
+    /// Held while the tree of vdevs is changed (`tree_change`).
     pub(crate) tree_change: Mutex<()>,
     pub(crate) txgs: Arc<Txgs>,
     pub(crate) heads: Arc<Heads>,

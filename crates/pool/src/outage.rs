@@ -15,6 +15,7 @@
 
 use crate::PoolError;
 use crate::live::{LivePool, lock};
+use crate::tree_change::DeviceSwap;
 use crate::{diagnosis, sync};
 use dmu::TxError;
 use dmu::interrupt;
@@ -304,7 +305,7 @@ impl LivePool {
             return Ok(());
         }
         let (synced, open) = (self.txgs.synced_txg(), self.txgs.open_txg());
-        self.change_tree(|now| {
+        self.swap_devices(|now| {
             for (leaf, newest) in newest {
                 // It may be another one than before, and have less than was written to that. One that was held until now and
                 // has the last txg is the same: its old handle tells what is lost of the next.
@@ -313,7 +314,7 @@ impl LivePool {
                     now.note_missed(leaf, newest.0 + 1..open.0 + 1);
                 }
             }
-            Ok(Some(now.reconfigured(now.config(), &fresh)?))
+            DeviceSwap::Opened(fresh)
         })
     }
 
@@ -363,7 +364,7 @@ impl LivePool {
         if leaves.is_empty() {
             return Ok(kept);
         }
-        self.change_tree(|now| {
+        self.swap_devices(|now| {
             let mut shut: Vec<VdevGuid> = Vec::new();
             for (leaf, device) in leaves {
                 if now.device(*leaf).is_none_or(|held| !Arc::ptr_eq(&held, device)) {
@@ -379,13 +380,12 @@ impl LivePool {
                 }
             }
             if shut.is_empty() {
-                return Ok(None);
+                return DeviceSwap::None;
             }
-            let without = now.without_devices(&shut)?;
             let held = leaves.iter().filter(|(leaf, _)| shut.contains(leaf));
             let held = held.map(|(leaf, device)| (*leaf, Arc::downgrade(device)));
             lock(&self.outages.state).let_go.extend(held);
-            Ok(Some(without))
+            DeviceSwap::Closed(shut)
         })?;
         Ok(kept)
     }

@@ -27,15 +27,9 @@ use format::names;
 use dsl::charge::charge_mos;
 use dsl::{Caller, MosTx, Tally, TaskCtx, free_lists};
 use format::bpobj::StoredBlock;
-use format::config::{PoolConfig, VdevNode};
 use format::uberblock::Uberblock;
-use format::{BlockPtr, Txg, VdevGuid};
-use std::borrow::Cow;
-use std::collections::HashMap;
+use format::{BlockPtr, Txg};
 use std::error::Error;
-use std::sync::Arc;
-use vdev::VdevTree;
-use vdev::tree::VdevError;
 use zio::AllocTx;
 use zio::alloc::AllocClass;
 
@@ -318,7 +312,7 @@ impl<'a> TxgSync<'a> {
         let txg = self.tx.txg();
         self.pool.scans.gate().pass(txg);
         self.pool.reuse_freed(txg);
-        self.pool.renew_tree(&self.state.config)?;
+        self.pool.renew_tree(self.state)?;
         self.pool.announce_space()?;
         self.pool.announce_free(txg);
         self.pool.heads.finish_txg(txg)?;
@@ -368,62 +362,6 @@ impl LivePool {
         }
         *waiting = later;
         ready
-    }
-
-    /// The tree gets what the configuration says now.
-    pub(crate) fn renew_tree(&self, config: &PoolConfig) -> Result<(), PoolError> {
-        self.change_tree(|old| {
-            let wanted = self.with_out_of_service(&config.vdev_tree);
-            let is_changed = *old.config() != *wanted;
-            is_changed.then(|| old.reconfigured(&wanted, &HashMap::new())).transpose()
-        })
-    }
-
-    /// Makes the vdev tree another one; `None`: it stays. One change at a time: each begins with what the one before has
-    /// made, so none takes back what another has done. Whoever calls this waits for nothing but devices meanwhile.
-    pub(crate) fn change_tree(
-        &self,
-        change: impl FnOnce(&Arc<VdevTree>) -> Result<Option<Arc<VdevTree>>, VdevError>,
-    ) -> Result<(), PoolError> {
-        let _changing = lock(&self.tree_change);
-        let old = self.tree();
-        if let Some(tree) = change(&old)? {
-            self.events.tree_changed(&old, &tree);
-            self.zio.set_tree(Arc::clone(&tree));
-            self.allocator.set_tree(tree);
-        }
-        Ok(())
-    }
-
-    /// Takes a leaf out of service as `mark` does in the configuration, unless the others do not have everything: false. Who
-    /// asks for another one after that finds it out of service, also in the same txg.
-    pub(crate) fn retire(
-        &self,
-        root: &mut VdevNode,
-        leaf: VdevGuid,
-        mark: impl FnOnce(&mut VdevNode),
-    ) -> Result<bool, PoolError> {
-        let mut is_out = false;
-        self.change_tree(|now| {
-            if !diagnosis::can_do_without(now, &[leaf]) {
-                return Ok(None);
-            }
-            is_out = true;
-            mark(root);
-            Ok(Some(now.reconfigured(&self.with_out_of_service(root), &HashMap::new())?))
-        })?;
-        Ok(is_out)
-    }
-
-    /// What the configuration says, and which leaves are out of service until the pool is closed.
-    pub(crate) fn with_out_of_service<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
-        let mut root = Cow::Borrowed(root);
-        for (leaf, how) in self.scans.out_of_service() {
-            if let Some(node) = config::find_mut(root.to_mut(), leaf) {
-                how.mark(node);
-            }
-        }
-        root
     }
 
     /// Tells the heads what can be allocated after this txg.

@@ -53,8 +53,8 @@ impl LivePool {
         // Nothing that only this leaf has.
         self.sync()?;
         let is_out = self.run_on_pool(move |_, task| {
-            let (pool, root) = (task.pool, &mut task.state.config.vdev_tree);
-            let is_out = pool.retire(root, leaf, |root| {
+            let pool = task.pool;
+            let is_out = pool.retire(task.state, leaf, |root| {
                 if how.is_temporary() {
                     lock(&pool.scans.out).insert((leaf, how));
                 } else if let Some(node) = config::find_mut(root, leaf) {

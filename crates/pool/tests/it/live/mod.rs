@@ -9,6 +9,7 @@ mod race;
 mod refused;
 mod returns;
 mod sources;
+mod tree_changes;
 
 use crate::support::{Files, judge, write_by_other};
 use cenote_pool::LivePool;

@@ -1,0 +1,143 @@
+//! The one place where the tree of vdevs of an open pool changes.
+//!
+//! Two things can change. The *configuration* (vdevs added, grown, taken out of service) changes in syncing context
+//! only, from that of the moment to the next: [`LivePool::change_tree`]. The *devices* by which leaves are reached
+//! change at any time, because a pool that is suspended waits for exactly that, and leave the configuration as it is:
+//! [`LivePool::swap_devices`].
+//!
+//! # What always holds
+//! - One change at a time, under one lock: each begins with the tree that the change before it has made, so a device
+//!   that was opened again beside `zpool add` is in use, and the added vdev is there.
+//! - A change of the configuration is whole or has not happened: the tree and the configuration of the next label are
+//!   replaced together, after everything that can fail.
+//! - A closure that runs with the lock held decides by the tree that it is given, and waits for nothing but devices.
+//!
+//! Tests: `tests/live/tree_changes.rs`.
+
+use crate::layout::NewDevices;
+use crate::live::{LivePool, State};
+use crate::{PoolError, config, diagnosis};
+use format::VdevGuid;
+use format::config::{PoolConfig, VdevNode};
+use std::borrow::Cow;
+use std::sync::Arc;
+use vdev::VdevTree;
+use vdev::sync::lock;
+
+/// The next configuration of a pool and its new devices, while a change makes them.
+pub(crate) struct NextTree<'a> {
+    now: &'a VdevTree,
+    /// The configuration of the moment; what the change leaves here is the next.
+    pub(crate) config: PoolConfig,
+    /// Devices of leaves that the change adds.
+    pub(crate) devices: NewDevices,
+    /// Sizes of devices have changed: the tree is built anew even if the configuration stays.
+    pub(crate) is_resized: bool,
+}
+
+impl NextTree<'_> {
+    /// The tree in use, which no other change replaces before this one has ended.
+    pub(crate) fn now(&self) -> &VdevTree {
+        self.now
+    }
+}
+
+/// How the devices of leaves change.
+pub(crate) enum DeviceSwap {
+    /// They stay.
+    None,
+    /// These leaves are reached by other handles.
+    Opened(NewDevices),
+    /// These leaves have no device any more.
+    Closed(Vec<VdevGuid>),
+}
+
+impl LivePool {
+    /// Changes the configuration and the tree of vdevs together. `state` is what only a thread in syncing context has.
+    /// Labels are written if the caller marks them ([`State::mark_all`]).
+    ///
+    /// # Errors
+    /// What the closure returns, or [`PoolError::Vdev`] if the next configuration describes no tree. Nothing has
+    /// changed then.
+    pub(crate) fn change_tree<T>(
+        &self,
+        state: &mut State,
+        change: impl FnOnce(&mut NextTree<'_>) -> Result<T, PoolError>,
+    ) -> Result<T, PoolError> {
+        let _changing = lock(&self.tree_change);
+        let now = self.tree();
+        let (config, devices) = (state.config.clone(), NewDevices::new());
+        let mut next = NextTree { now: &now, config, devices, is_resized: false };
+        let outcome = change(&mut next)?;
+        let NextTree { config, devices, is_resized, .. } = next;
+        let wanted = self.with_out_of_service(&config.vdev_tree);
+        if is_resized || !devices.is_empty() || *now.config() != *wanted {
+            self.install_tree(&now, now.reconfigured(&wanted, &devices)?);
+        }
+        state.config = config;
+        Ok(outcome)
+    }
+
+    /// Makes the tree what the configuration says, if something has changed that. Done at the end of every txg.
+    ///
+    /// # Errors
+    /// [`PoolError::Vdev`] if the configuration describes no tree.
+    pub(crate) fn renew_tree(&self, state: &mut State) -> Result<(), PoolError> {
+        let is_current = *self.tree().config() == *self.with_out_of_service(&state.config.vdev_tree);
+        if is_current { Ok(()) } else { self.change_tree(state, |_| Ok(())) }
+    }
+
+    /// Changes the devices of leaves, at any time. The closure is given the tree in use.
+    ///
+    /// # Errors
+    /// [`PoolError::Vdev`] if no tree can be made of the devices.
+    pub(crate) fn swap_devices(&self, swap: impl FnOnce(&VdevTree) -> DeviceSwap) -> Result<(), PoolError> {
+        let _changing = lock(&self.tree_change);
+        let now = self.tree();
+        let next = match swap(&now) {
+            DeviceSwap::None => return Ok(()),
+            DeviceSwap::Opened(devices) => now.reconfigured(now.config(), &devices)?,
+            DeviceSwap::Closed(leaves) => now.without_devices(&leaves)?,
+        };
+        self.install_tree(&now, next);
+        Ok(())
+    }
+
+    /// Takes a leaf out of service as `mark` does in the configuration, if the other leaves hold all of its data; else
+    /// returns false. A later request, also in the same txg, sees the leaf out of service.
+    ///
+    /// # Errors
+    /// As of [`LivePool::change_tree`].
+    pub(crate) fn retire(
+        &self,
+        state: &mut State,
+        leaf: VdevGuid,
+        mark: impl FnOnce(&mut VdevNode),
+    ) -> Result<bool, PoolError> {
+        self.change_tree(state, |next| {
+            let is_spare = diagnosis::can_do_without(next.now(), &[leaf]);
+            if is_spare {
+                mark(&mut next.config.vdev_tree);
+            }
+            Ok(is_spare)
+        })
+    }
+
+    /// The configuration with the leaves that are out of service until the pool is closed, which no label records.
+    fn with_out_of_service<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
+        let mut root = Cow::Borrowed(root);
+        for (leaf, how) in self.scans.out_of_service() {
+            if let Some(node) = config::find_mut(root.to_mut(), leaf) {
+                how.mark(node);
+            }
+        }
+        root
+    }
+
+    /// Everything that reads or writes uses the next tree from here on. The caller holds `tree_change`.
+    fn install_tree(&self, old: &VdevTree, next: Arc<VdevTree>) {
+        self.events.tree_changed(old, &next);
+        self.zio.set_tree(Arc::clone(&next));
+        self.allocator.set_tree(next);
+    }
+}
