@@ -5,10 +5,11 @@
 //!   leaves the pool as it was.
 //! - Nothing is allocated on a new vdev before it is in the configuration of the same txg.
 
-use crate::PoolError;
 use crate::create::init_labels;
+use crate::error::PoolError;
 use crate::layout::TopSpec;
 use crate::live::{LivePool, PoolTask};
+use crate::refusal::SpecRefusal;
 use crate::space::Class;
 use crate::space_maps::{SpaceBook, class_of};
 use crate::{config, vdev_zaps};
@@ -24,8 +25,7 @@ impl LivePool {
     pub fn add(&self, tops: Vec<TopSpec>) -> Result<(), PoolError> {
         let needs_classes = |top: &TopSpec| matches!(top.class, Class::Special | Class::Dedup);
         if tops.iter().any(needs_classes) && !self.features.is_enabled("allocation_classes") {
-            let why = "special and dedup vdevs need feature 'allocation_classes'".to_owned();
-            return Err(PoolError::BadSpec { why });
+            return Err(PoolError::BadSpec { why: SpecRefusal::NeedsAllocationClasses });
         }
         self.run_on_pool(move |ctx, pool| pool.add(ctx, &tops))
     }

@@ -1,16 +1,17 @@
-//! What is allocated, extent by extent: all space maps and their logs read to the end, so that whoever has
-//! found every block of a pool can say what leaked and what is in use without being allocated
-//! (docs/on-disk/15-space.md).
+//! Allocated extents of a pool: all space maps and their logs are read to the end. Compared with the blocks that are
+//! referenced, they show what leaked and what is in use without being allocated (docs/on-disk/15-space.md).
 //!
 //! # What always holds
-//! - Nothing is allocated or freed twice in the maps, nor in the logs after them: [`Pool::allocated`] fails there.
+//! - Nothing is allocated or freed twice in the maps, nor in the logs after them: [`Pool::allocated`] fails
+//!   there.
 //! - An extent can be taken once.
 //!
 //! Memory: some tens of bytes for each separate range of free space.
 
+use crate::error::PoolError;
 use crate::space::{MetaslabSpace, VdevSpace};
 use crate::space_map::{SpaceMap, apply};
-use crate::{Pool, PoolError};
+use crate::view::Pool;
 use format::names;
 use format::space_map::{MapBounds, MapType, Segment};
 use format::{Dva, ObjectId, VdevId};
@@ -32,8 +33,8 @@ struct Metaslab {
 }
 
 impl Pool {
-    /// Reads all space maps and their logs. What only the checkpoint needs counts as free. Fails where they cannot be
-    /// read or contradict themselves.
+    /// Reads all space maps and their logs. What only the checkpoint needs counts as free. Fails where they
+    /// cannot be read or contradict themselves.
     pub fn allocated(&self) -> Result<Allocated, PoolError> {
         let spaces = self.vdev_spaces()?;
         let all = self.own_maps(&spaces)?;
@@ -44,8 +45,8 @@ impl Pool {
         Ok(all)
     }
 
-    /// What is free by the metaslabs' own maps, by vdev and metaslab: the logs are left out. Fails where maps cannot be
-    /// read or contradict themselves.
+    /// What is free by the metaslabs' own maps, by vdev and metaslab: the logs are left out. Fails where maps
+    /// cannot be read or contradict themselves.
     pub fn mapped_free_space(&self) -> Result<BTreeMap<VdevId, Vec<RangeSet>>, PoolError> {
         let free = |metaslab: Metaslab| metaslab.free.into_inner().unwrap_or_else(PoisonError::into_inner);
         let vdevs = self.own_maps(&self.vdev_spaces()?)?.tops.into_iter();

@@ -7,7 +7,7 @@
 //!   pool.
 //! - The tree made here is not trusted: it is good for finding the MOS, which has the true one.
 
-use crate::PoolError;
+use crate::error::PoolError;
 use format::config::{PoolConfig, PoolState, VdevNode};
 use format::nvlist::{NvList, NvValue};
 use format::uberblock::Uberblock;
@@ -19,7 +19,7 @@ use vdev::scan::{Found, Leaf};
 
 /// Devices whose labels name the same pool.
 pub(crate) struct Group<'a> {
-    /// The pool.
+    /// Guid of the pool.
     pub(crate) guid: PoolGuid,
     /// Its devices, with their newest label.
     pub(crate) members: Vec<Member<'a>>,
@@ -52,8 +52,8 @@ pub(crate) fn names_pool(leaf: &Leaf, pool: PoolGuid) -> bool {
     memberships(leaf).any(|member| member.config.pool_guid == pool)
 }
 
-/// The pools that the labels of a leaf name, each with its newest label. They are several if the power went off while the
-/// pool's guid changed.
+/// The pools that the labels of a leaf name, each with its newest label. They are several if the power went
+/// off while the pool's guid changed.
 fn memberships(leaf: &Leaf) -> impl Iterator<Item = Member<'_>> {
     let newest = label_in_pool(leaf);
     let is_of_leaf = move |config: &&PoolConfig| {
@@ -78,8 +78,8 @@ fn by_pool<'a>(members: impl Iterator<Item = Member<'a>>) -> BTreeMap<PoolGuid, 
     groups
 }
 
-/// Sorts the devices by pool. A leaf whose labels name two pools is of the one with the newer labels if an uberblock of that
-/// is on disk, else of the other.
+/// Sorts the devices by pool. A leaf whose labels name two pools is of the one with the newer labels if an
+/// uberblock of that is on disk, else of the other.
 pub(crate) fn groups(found: &Found) -> Vec<Group<'_>> {
     let named = by_pool(found.leaves.iter().flat_map(memberships));
     let is_on_disk = |member: &Member<'_>| {
@@ -174,7 +174,7 @@ impl<'a> Group<'a> {
         self.uberblocks().iter().any(|(ub, _)| ub.txg >= since && ub.guid_sum == sum)
     }
 
-    /// Nobody knows the guid of a vdev without a label; any that is unique will do.
+    /// The guid of a vdev without a label is unknown; any that is unique will do.
     fn missing_guid(&self, id: u32) -> u64 {
         let mixed = self.guid.0.rotate_left(32) ^ (u64::from(id) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed.max(1)

@@ -21,13 +21,13 @@ const SIZE_MAX: u64 = 64 << 20;
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {why}", path.display())]
 pub struct CacheFileError {
-    /// The file.
+    /// Path of the cache file.
     pub path: PathBuf,
     /// What is wrong.
     pub why: String,
 }
 
-/// A cache file.
+/// A cache file: the list of the pools that are to be opened again.
 #[derive(Debug, Clone)]
 pub struct CacheFile {
     path: PathBuf,
@@ -39,7 +39,7 @@ impl CacheFile {
         CacheFile { path: path.into() }
     }
 
-    /// Where it is.
+    /// Path of the cache file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -97,7 +97,7 @@ impl CacheFile {
         if remove(&mut list, |_, guid| guid == Some(pool.0)) { self.write(&list) } else { Ok(()) }
     }
 
-    /// Nobody else changes the file until this is dropped.
+    /// No other process changes the file while the returned lock is held.
     fn lock(&self) -> Result<File, CacheFileError> {
         let folder = match self.path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,

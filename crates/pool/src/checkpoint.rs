@@ -1,8 +1,8 @@
 //! The pool's checkpoint: an old uberblock that is kept, with everything it leads to
 //! (docs/on-disk/15-space.md, section 5).
 
-use crate::PoolError;
 use crate::directory::Directory;
+use crate::error::PoolError;
 use format::Endian;
 use format::names;
 use format::uberblock::{UBERBLOCK_WORDS, Uberblock};

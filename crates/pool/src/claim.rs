@@ -4,33 +4,20 @@
 //! # What always holds
 //! - Whether logs can be read is known before anything is written.
 //! - All claims are in one txg, the first, before anything else is allocated.
-//! - What was claimed is to be replayed by whoever imports the pool, of volumes as of file systems, before others look at
-//!   it: [`LivePool::take_unreplayed`]. This layer knows nothing of files.
+//! - What was claimed is to be replayed by the caller that imports the pool, before the volumes and file
+//!   systems are used: [`LivePool::take_unreplayed`]. This layer knows nothing of files.
 
-use crate::live::{LivePool, lock};
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::live::{Claim, LivePool};
+use crate::refusal::WriteRefusal;
+use crate::view::Pool;
 use dmu::log;
-use dsl::{Head, MosTx};
+use dsl::MosTx;
 use format::nvlist::NvList;
 use format::objset::ZilHeader;
 use format::zil::RecordKind;
 use format::{ObjectId, Txg};
-use std::sync::Arc;
-
-/// A head with a log.
-pub(crate) struct Claim {
-    head: Arc<Head>,
-    /// It cannot be read, and was given up.
-    is_lost: bool,
-}
-
-impl LivePool {
-    /// The datasets whose logs an import has claimed, this one or an earlier one: what they hold was promised to be
-    /// durable, and is to be replayed before anybody looks at them. Empty the next time.
-    pub fn take_unreplayed(&self) -> Vec<ObjectId> {
-        std::mem::take(&mut *lock(&self.unreplayed))
-    }
-}
+use vdev::sync::lock;
 
 /// The heads that have logs to be claimed.
 ///
@@ -53,7 +40,7 @@ pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
         }
         if dataset.is_encrypted()? {
             if !is_all_allocated(pool, view, dataset.id(), &header) {
-                let why = format!("{} is encrypted, and has an intent log", dataset.name());
+                let why = WriteRefusal::EncryptedLog { dataset: dataset.name().to_owned() };
                 return Err(PoolError::NotWritable { name: pool.name.clone(), why });
             }
             continue;
@@ -71,7 +58,8 @@ pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
             }
             Err(error) => {
                 pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
-                let why = format!("{}: {error}; allow_missing_logs (import -m) gives it up", dataset.name());
+                let (dataset, cause) = (dataset.name().to_owned(), Box::new(error));
+                let why = WriteRefusal::UnreadableLog { dataset, cause };
                 return Err(PoolError::NotWritable { name: pool.name.clone(), why });
             }
         }
@@ -80,7 +68,7 @@ pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
 }
 
 /// The log of a dataset that cannot be changed may stay as it is if all its blocks were allocated in txgs
-/// that are on disk: nobody else gets them, and the next to claim it finds them as they are.
+/// that are on disk: they are not handed out again, and a later claim finds them as they are.
 fn is_all_allocated(pool: &LivePool, view: &Pool, dataset: ObjectId, header: &ZilHeader) -> bool {
     let (mut newest, mut points_elsewhere) = (Txg(0), false);
     let walked = log::walk_chain(
@@ -114,8 +102,10 @@ pub(crate) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim], synced: Txg) 
             pool.brt.add_claim(bp, m.txg());
         };
         let claimed = log::claim(set, Txg(synced.0 + 1), m.tx, &mut clone);
-        let claimed = claimed
-            .map_err(|error| PoolError::NotWritable { name: pool.name.clone(), why: error.to_string() })?;
+        let claimed = claimed.map_err(|error| {
+            let why = WriteRefusal::Claim(Box::new(error));
+            PoolError::NotWritable { name: pool.name.clone(), why }
+        })?;
         newest = newest.max(claimed.newest);
     }
     Ok(newest)

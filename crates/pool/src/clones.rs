@@ -2,7 +2,8 @@
 //! (docs/on-disk/32-dedup-cloning.md, section 3).
 
 use crate::directory::Directory;
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::view::Pool;
 use dmu::ObjSet;
 use format::brt::{BrtPhys, directory_name};
 use format::{ObjectId, VdevId};
@@ -11,11 +12,11 @@ use std::sync::Arc;
 /// The block reference table of a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CloneTable {
-    /// The vdev.
+    /// Number of the top-level vdev.
     pub vdev: VdevId,
     /// The object with the counts by region.
     pub object: ObjectId,
-    /// Its bonus.
+    /// Header of the table, from the bonus of the object.
     pub phys: BrtPhys,
 }
 
@@ -35,7 +36,7 @@ pub(crate) fn tables(
 }
 
 impl Pool {
-    /// The block reference tables.
+    /// The block reference tables of all top-level vdevs.
     pub fn clone_tables(&self) -> Result<Vec<CloneTable>, PoolError> {
         tables(self.mos(), self.directory(), self.tree().top_count())
     }

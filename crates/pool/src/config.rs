@@ -5,7 +5,7 @@
 //! - One [`PoolConfig`], whose tree is the root, gives all of these lists, so they never contradict one
 //!   another.
 
-use crate::PoolError;
+use crate::error::PoolError;
 use dmu::NewObject;
 use dsl::MosTx;
 use format::config::{ConfigForm, PoolConfig, PoolState, VdevKind, VdevNode};
@@ -21,9 +21,9 @@ const BLOCK: u64 = 16 << 10;
 /// The machine that writes the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Host {
-    /// Its number; 0: it has none.
+    /// Host id; 0: the machine has none.
     pub id: u64,
-    /// Its name.
+    /// Host name; empty: unknown.
     pub name: String,
     /// What its system is (`uname -nrvm`): the history tells it. Empty: unknown.
     pub uts: String,

@@ -4,16 +4,17 @@
 //! everything is checked -> labels without a txg on all devices -> txg 4: the MOS with all that belongs
 //! into it, the root file system, the first uberblock -> the command in the history.
 
-use crate::PoolError;
 use crate::config;
 use crate::config::Host;
+use crate::error::PoolError;
 use crate::events::Context;
 use crate::history::record as history;
 use crate::history::record::Command;
 use crate::labels::FIRST_TXG;
 use crate::layout::{FeatureSet, NewDevices, TopSpec};
-use crate::live::{LivePool, Parts, Task, lock};
+use crate::live::{LivePool, Parts, Task};
 use crate::props::change as props;
+use crate::refusal::{NAME_MAX, SpecRefusal};
 use crate::space::Class;
 use crate::space_maps::{SpaceBook, class_of};
 use crate::vdev_zaps;
@@ -25,6 +26,7 @@ use dsl::DslError;
 use dsl::bpobj::Bpobj;
 use dsl::prop::PropValue;
 use format::names;
+use vdev::sync::lock;
 
 use dsl::brt::Brt;
 use dsl::create::NewHead;
@@ -42,8 +44,6 @@ use vdev::label_write;
 use zio::alloc::Allocator;
 use zio::{AllocTx, Zio};
 
-/// Longest name of a pool.
-const NAME_MAX: usize = 255;
 /// Names that pools cannot have, and beginnings of such names.
 const RESERVED: [&str; 4] = ["mirror", "raidz", "draid", "spare"];
 
@@ -56,23 +56,23 @@ pub struct RootDataset {
     pub props: Vec<(String, PropValue)>,
     /// Names in it are compared without case.
     pub case_insensitive: bool,
-    /// Fills it.
+    /// Fills the new dataset.
     pub fill: FillRoot,
 }
 
 /// What pool is to be made.
 pub struct CreateSpec {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
     /// Its vdevs, in their order.
     pub tops: Vec<TopSpec>,
-    /// Its features.
+    /// Features that the pool has from the start.
     pub features: FeatureSet,
     /// Its properties, as `zpool set` takes them.
     pub props: Vec<(String, String)>,
-    /// Its root file system.
+    /// Root file system, and what is put into it.
     pub root: RootDataset,
-    /// The machine.
+    /// The machine that has the pool.
     pub host: Host,
     /// What goes into the history, if anything.
     pub command: Option<Command>,
@@ -105,20 +105,21 @@ impl CreateSpec {
 /// # Errors
 /// [`PoolError::BadSpec`] if not.
 pub fn check_name(name: &str) -> Result<(), PoolError> {
-    let bad = |why: String| Err(PoolError::BadSpec { why });
+    let bad = |why: SpecRefusal| Err(PoolError::BadSpec { why });
+    let named = || name.to_owned();
     let may_stand = |c: char| c.is_ascii_alphanumeric() || "-_.: ".contains(c);
     if name.is_empty() || name.len() > NAME_MAX {
-        return bad(format!("a pool's name has 1 to {NAME_MAX} bytes"));
+        return bad(SpecRefusal::NameLength);
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        return bad(format!("cannot create '{name}': name must begin with a letter"));
+        return bad(SpecRefusal::NameStart { name: named() });
     }
-    if let Some(c) = name.chars().find(|c| !may_stand(*c)) {
-        return bad(format!("cannot create '{name}': invalid character '{c}' in pool name"));
+    if let Some(character) = name.chars().find(|c| !may_stand(*c)) {
+        return bad(SpecRefusal::NameCharacter { name: named(), character });
     }
     let is_reserved = RESERVED.iter().any(|word| name.starts_with(word)) || name == "log";
     if is_reserved || name.ends_with(' ') {
-        return bad(format!("cannot create '{name}': name is reserved"));
+        return bad(SpecRefusal::NameReserved { name: named() });
     }
     Ok(())
 }
@@ -207,7 +208,7 @@ impl LivePool {
                 ..NewHead::named(&name)
             };
             let made = create_root(ctx, new, &mut *root.fill).map(|_| ());
-            let failure = made.as_ref().err().map(|error| crate::sync::with_causes(error));
+            let failure = made.as_ref().err().map(|error| crate::error::with_causes(error));
             *lock(&slot) = made;
             failure.map_or(Ok(()), Err)
         });
@@ -220,14 +221,14 @@ impl LivePool {
 }
 
 fn wanted_features(spec: &CreateSpec) -> Result<Vec<&'static Feature>, PoolError> {
-    let bad = |why: &str| Err(PoolError::BadSpec { why: why.to_owned() });
+    let bad = |why: SpecRefusal| Err(PoolError::BadSpec { why });
     let features = spec.features.features()?;
     if !spec.tops.iter().any(|top| top.class == Class::Normal) {
-        return bad("a pool needs a vdev for data");
+        return bad(SpecRefusal::NoDataVdev);
     }
     let needs_classes = |top: &TopSpec| matches!(top.class, Class::Special | Class::Dedup);
     if spec.tops.iter().any(needs_classes) && !features.iter().any(|f| f.name == "allocation_classes") {
-        return bad("special and dedup vdevs need feature 'allocation_classes'");
+        return bad(SpecRefusal::NeedsAllocationClasses);
     }
     props::check_all(&spec.props)?;
     Ok(features)
@@ -290,7 +291,7 @@ impl NewMos<'_> {
         m.set_entry(names::directory::CREATION_VERSION, config.version)?;
         m.set_entry(names::directory::DEFLATE, 1)?;
         bootstrap(m)?;
-        let mut notes = vec![note("create", software_text(config.version, &self.spec.host))];
+        let mut notes = vec![note("create", history::software_text(config.version, &self.spec.host))];
         for feature in features {
             counts.enable(m, feature.name)?;
             notes.push(note("set", format!("feature@{}=enabled", feature.name)));
@@ -331,13 +332,6 @@ impl NewMos<'_> {
 
 fn note(name: &str, text: String) -> HistoryNote {
     HistoryNote { name: name.to_owned(), text, dataset: None }
-}
-
-/// What the history says of software that has opened a pool.
-pub(crate) fn software_text(version: u64, host: &Host) -> String {
-    let software = env!("CARGO_PKG_VERSION");
-    let uts = if host.uts.is_empty() { String::new() } else { format!("; uts {}", host.uts) };
-    format!("pool version {version}; software version cenote-{software}{uts}")
 }
 
 #[cfg(test)]

@@ -2,7 +2,8 @@
 //! (docs/on-disk/32-dedup-cloning.md, section 2).
 
 use crate::directory::Directory;
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::view::Pool;
 use dmu::zap::{Zap, ZapKey};
 use dmu::{ObjSet, Object};
 use dsl::unpack_dedup_value;
@@ -24,24 +25,24 @@ const DIRECTORY: ObjectId = ObjectId(1);
 /// The table of one checksum algorithm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DedupTable {
-    /// The algorithm.
+    /// Checksum algorithm of the entries.
     pub checksum: ChecksumId,
     /// Version and flags of a table with a log (`fast_dedup`); `None`: of the classic form.
     pub fast: Option<(u64, u64)>,
     /// The ZAP that names the ZAPs of the entries.
     pub home: ObjectId,
-    /// ZAPs of the entries.
+    /// ZAPs of the entries, by class.
     pub classes: Vec<(DdtClass, ObjectId)>,
-    /// Log objects.
+    /// Objects of the logs.
     pub logs: Vec<ObjectId>,
 }
 
-/// Bytes that sharing saves.
+/// Bytes that deduplication saves.
 pub fn saved(stat: &DdtStat) -> u64 {
     stat.ref_dsize.saturating_sub(stat.dsize)
 }
 
-/// Dedup ratio in hundredths.
+/// Dedup ratio, in hundredths.
 pub fn ratio(stat: &DdtStat) -> u64 {
     match (stat.ref_dsize, stat.dsize) {
         (0, _) | (_, 0) => 100,
@@ -59,8 +60,8 @@ type Place = (VdevId, AllocOffset, Txg);
 pub struct DedupCopies(HashMap<Place, Vec<Dva>>);
 
 impl DedupCopies {
-    /// The pointer with all copies that the table knows of its block. A block of a fast table that was written
-    /// with one copy and then again with two has two, but pointers from before have one address.
+    /// The pointer with all copies that the table knows of its block. A block of a fast table that was
+    /// written with one copy and then again with two has two, but pointers from before have one address.
     #[must_use]
     pub fn complete(&self, bp: &BlockPtr) -> BlockPtr {
         let first = bp.dvas().next().filter(|_| bp.is_dedup());
@@ -118,7 +119,8 @@ impl DedupCounts {
         counted.is_some_and(|counted| counted.mark == mark(&DdtKey::of(bp)))
     }
 
-    /// A block that a single deduplicated pointer leads to may have no entry: entries of fast tables can be pruned.
+    /// A block that a single deduplicated pointer leads to may have no entry: entries of fast tables can be
+    /// pruned.
     #[must_use]
     pub fn may_lack(&self, checksum: ChecksumId) -> bool {
         self.is_fast_enabled && !self.classic.contains(&checksum)
@@ -142,7 +144,8 @@ impl DedupCounts {
     }
 }
 
-/// Values in a log that count: the newest of each key, but those before its checkpoint, which are in the ZAPs.
+/// Values in a log that count: the newest of each key, but those before its checkpoint, which are in the
+/// ZAPs.
 fn logged(log: &Object) -> Result<BTreeMap<[u64; KEY_WORDS], DdtValue>, PoolError> {
     let decode = |cause| PoolError::Decode { object: log.id(), cause };
     let header = log_header(log)?;
@@ -241,7 +244,7 @@ fn table_size(mos: &Arc<ObjSet>, tables: &[DedupTable]) -> Result<u64, PoolError
 }
 
 impl Pool {
-    /// The dedup tables.
+    /// The dedup tables of the pool, by algorithm.
     pub fn dedup_tables(&self) -> Result<Vec<DedupTable>, PoolError> {
         tables(self.directory())
     }
@@ -323,7 +326,8 @@ impl Pool {
         Ok(counts)
     }
 
-    /// Calls `visit` with every entry of the ZAP of a class of a table, in the order of the ZAP, and the position behind it.
+    /// Calls `visit` with every entry of the ZAP of a class of a table, in the order of the ZAP, and the
+    /// position behind it.
     pub fn each_dedup_entry(
         &self,
         zap: ObjectId,

@@ -2,33 +2,30 @@
 //!
 //! Called at the beginning of every txg. A leaf that had errors of reading or writing since the last time is
 //! probed: if it cannot be read and written any more, or had too many errors in too short a time, it is
-//! *faulted*, which the configuration records (`faulted`, `aux_state`). From then on it is left alone; what it misses
-//! goes to its DTL.
+//! *faulted*, which the configuration records (`faulted`, `aux_state`). From then on it is left alone; what
+//! it misses goes to its DTL.
 //!
 //! # What always holds
 //! - A leaf without which something may be unreadable stays in service and is only marked as degraded. Leaves
 //!   that have missed anything do not count as able to stand in for it, nor do those that fail with it.
-//! - Such a fault is a finding of the moment: an import, and [`LivePool::resume`], lift it from leaves that
+//! - Such a fault is a finding of the moment: an import, and `LivePool::resume`, lift it from leaves that
 //!   answer. A fault that an administrator has declared (`external`) stays.
 
 use crate::config;
-use crate::live::{LivePool, State};
 use format::VdevGuid;
 use format::config::{VdevKind, VdevNode};
-use format::nvlist::NvList;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vdev::VdevTree;
 use vdev::label_write::test_leaf;
 use vdev::tree::{VdevState, VdevStatus};
 
 /// Errors within [`WINDOW`] that fault a leaf that still answers.
-const ERRORS_MAX: u64 = 10;
+pub(crate) const ERRORS_MAX: u64 = 10;
 /// How long errors count together.
 const WINDOW: Duration = Duration::from_secs(600);
 /// How the configuration calls it.
-const ERR_EXCEEDED: &str = "err_exceeded";
+pub(crate) const ERR_EXCEEDED: &str = "err_exceeded";
 
 /// The errors of a leaf.
 #[derive(Debug, Default)]
@@ -46,7 +43,7 @@ pub(crate) struct Diagnosis(HashMap<VdevGuid, Errors>);
 
 impl Diagnosis {
     /// Notes how many errors a leaf had in all. `None`: no new ones; else how many lately.
-    fn note(&mut self, leaf: VdevGuid, errors: u64, now: Duration) -> Option<u64> {
+    pub(crate) fn note(&mut self, leaf: VdevGuid, errors: u64, now: Duration) -> Option<u64> {
         let known = self.0.entry(leaf).or_default();
         // Cleared meanwhile.
         let seen = if known.seen > errors { 0 } else { known.seen };
@@ -62,13 +59,13 @@ impl Diagnosis {
         Some(known.recent)
     }
 
-    /// Errors of a leaf that is out of service: of what was under way when it left. They do not speak against it once it
-    /// is back.
-    fn pass_over(&mut self, leaf: VdevGuid, errors: u64) {
+    /// Errors of a leaf that is out of service: of what was under way when it left. They do not speak against
+    /// it once it is back.
+    pub(crate) fn pass_over(&mut self, leaf: VdevGuid, errors: u64) {
         self.0.entry(leaf).or_default().seen = errors;
     }
 
-    fn forget(&mut self, leaf: VdevGuid) {
+    pub(crate) fn forget(&mut self, leaf: VdevGuid) {
         if let Some(known) = self.0.get_mut(&leaf) {
             known.recent = 0;
         }
@@ -107,58 +104,6 @@ pub(crate) fn lift(tree: &VdevTree, root: &mut VdevNode) -> bool {
         }
     }
     is_changed
-}
-
-/// Looks at all leaves, and takes those out of service that should be.
-pub(crate) fn run(pool: &LivePool, state: &mut State) {
-    let tree = pool.tree();
-    if pool.lift_faults.swap(false, Ordering::AcqRel) && lift(&tree, &mut state.config.vdev_tree) {
-        state.mark_all();
-    }
-    let now = pool.env.clock().monotonic();
-    for status in tree.status().walk() {
-        let is_in_service = matches!(status.state, VdevState::Online | VdevState::Degraded);
-        if !matches!(status.kind, VdevKind::Disk | VdevKind::File) {
-            continue;
-        }
-        let errors = status.read_errors.saturating_add(status.write_errors);
-        if !is_in_service {
-            state.diagnosis.pass_over(status.guid, errors);
-            continue;
-        }
-        let Some(recent) = state.diagnosis.note(status.guid, errors, now) else { continue };
-        let fails = tree.device(status.guid).is_none_or(|device| test_leaf(&*device).is_err());
-        if !fails && recent < ERRORS_MAX {
-            continue;
-        }
-        state.diagnosis.forget(status.guid);
-        let was_gone = tree.take_was_gone(status.guid);
-        if was_gone && !fails {
-            // It was away and is back. What it has missed is known.
-            continue;
-        }
-        if fails {
-            pool.events.ereport("probe_failure", &tree, Some(status.guid), NvList::new());
-            pool.scans.note_silent(status.guid);
-        }
-        let known = state.config.vdev_tree.find(status.guid).filter(|node| !node.faulted);
-        let Some(was_degraded) = known.map(|node| node.degraded) else { continue };
-        let mark = |root: &mut VdevNode, is_faulted: bool| {
-            if let Some(node) = config::find_mut(root, status.guid) {
-                (node.faulted, node.degraded) = (is_faulted, !is_faulted);
-                node.aux_state = Some(ERR_EXCEEDED.to_owned());
-            }
-        };
-        let is_faulted = pool.retire(state, status.guid, |root| mark(root, true)).unwrap_or(false);
-        if !is_faulted && was_degraded {
-            continue;
-        }
-        if !is_faulted {
-            mark(&mut state.config.vdev_tree, false);
-        }
-        tracing::warn!(leaf = %status.guid, recent, fails, is_faulted, "a leaf keeps failing");
-        state.mark_all();
-    }
 }
 
 #[cfg(test)]

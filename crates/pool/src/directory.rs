@@ -1,7 +1,7 @@
 //! The object directory, object 1 of the MOS, and the packed lists it leads to
 //! (docs/on-disk/11-labels-config.md, section 3.2).
 
-use crate::PoolError;
+use crate::error::PoolError;
 use dmu::zap::{Zap, ZapEntry};
 use dmu::{ObjSet, Object};
 use format::nvlist::NvList;
@@ -9,13 +9,13 @@ use format::{BlockId, Endian, ObjType, ObjectId};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The directory's object number.
+/// Object number of the directory.
 pub use format::names::directory::OBJECT;
 /// Bytes of a packed list: configurations of thousands of devices are a few MiB. Decoded it may take ten
 /// times as much.
 const PACKED_MAX: u64 = 16 << 20;
 
-/// The object directory.
+/// The object directory of the MOS.
 #[derive(Clone)]
 pub struct Directory {
     mos: Arc<ObjSet>,
@@ -46,7 +46,7 @@ impl Directory {
         }
     }
 
-    /// A number.
+    /// A number that stands in the directory.
     pub fn number(&self, name: &str) -> Result<Option<u64>, PoolError> {
         Ok(self.words(name)?.first().copied())
     }
@@ -70,7 +70,7 @@ impl Directory {
     }
 
     /// The packed list that an entry names.
-    pub fn packed_list(&self, name: &str) -> Result<Option<NvList>, PoolError> {
+    pub(crate) fn packed_list(&self, name: &str) -> Result<Option<NvList>, PoolError> {
         self.object(name)?.map(|id| packed_list(&self.mos, id)).transpose()
     }
 }

@@ -1,7 +1,7 @@
 //! Writing down what leaves have missed (docs/on-disk/14-vdevs.md, section 7).
 
-use crate::PoolError;
 use crate::config;
+use crate::error::PoolError;
 use crate::space_maps::object::MapWriter;
 use dsl::MosTx;
 use format::config::PoolConfig;

@@ -1,5 +1,6 @@
 //! Why a pool cannot be opened, or something pool-wide cannot be read.
 
+use crate::refusal::{DeviceRefusal, PropertyRefusal, SpecRefusal, WriteRefusal};
 use dmu::DmuError;
 use dsl::DslError;
 use format::{DecodeError, ObjectId, PoolGuid, Txg, VdevId};
@@ -20,7 +21,7 @@ pub enum PoolError {
     /// Several pools have the name.
     #[error("more than one pool is named '{name}': {}; open it by guid", list(guids))]
     Ambiguous {
-        /// The name.
+        /// The name that was asked for.
         name: String,
         /// Their guids.
         guids: Vec<PoolGuid>,
@@ -28,15 +29,15 @@ pub enum PoolError {
     /// The pool was destroyed.
     #[error("pool '{name}' ({guid}) was destroyed; OpenOptions::destroyed (import -D) opens it")]
     Destroyed {
-        /// Its name.
+        /// Name of the pool.
         name: String,
-        /// Its guid.
+        /// Guid of the pool.
         guid: PoolGuid,
     },
     /// No device of the pool has a usable uberblock.
     #[error("pool '{name}' has no valid uberblock{}", limit.map(|t| format!(" up to txg {t}")).unwrap_or_default())]
     NoUberblock {
-        /// The pool.
+        /// Name of the pool.
         name: String,
         /// The limit that was asked for.
         limit: Option<Txg>,
@@ -47,7 +48,7 @@ pub enum PoolError {
         fallback(absent, "OpenOptions::recover (import -F) falls back to it, losing what is later")
     )]
     LostUberblocks {
-        /// The pool.
+        /// Name of the pool.
         name: String,
         /// Txg of the labels.
         labels: Txg,
@@ -59,15 +60,15 @@ pub enum PoolError {
     /// The newest state of the pool cannot be read.
     #[error("pool '{name}' cannot be read as of txg {txg}{}", recovery_hint(older, absent))]
     Unreadable {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// Its newest txg.
+        /// The newest txg of the pool.
         txg: Txg,
         /// Older txgs whose uberblocks are valid, newest first.
         older: Vec<Txg>,
         /// Devices that were not found and that may have what could not be read.
         absent: Vec<String>,
-        /// Why.
+        /// The error that led to this.
         #[source]
         cause: Box<PoolError>,
     },
@@ -76,7 +77,7 @@ pub enum PoolError {
     Reflowed {
         /// The txg that was chosen.
         chosen: Txg,
-        /// The newest txg.
+        /// The newest txg of the pool.
         newest: Txg,
     },
     /// A format version that Cenote does not know.
@@ -84,7 +85,7 @@ pub enum PoolError {
         "the pool is formatted using an unsupported ZFS version ({version}); 1 to 28 and 5000 are supported"
     )]
     Version {
-        /// The version.
+        /// Version of the format that was found.
         version: u64,
     },
     /// Features are in use that Cenote cannot read.
@@ -117,9 +118,9 @@ pub enum PoolError {
         why.join(", ")
     )]
     MissingTops {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// Their indices.
+        /// Numbers of the top-level vdevs.
         vdevs: Vec<VdevId>,
         /// Each with the devices that it lacks.
         why: Vec<String>,
@@ -130,9 +131,9 @@ pub enum PoolError {
         why.join(", ")
     )]
     MissingLogs {
-        /// The pool.
+        /// Name of the pool.
         name: String,
-        /// Their indices.
+        /// Numbers of the top-level vdevs.
         vdevs: Vec<VdevId>,
         /// Each with the devices that it lacks.
         why: Vec<String>,
@@ -140,30 +141,30 @@ pub enum PoolError {
     /// The pool has no checkpoint.
     #[error("pool '{name}' has no checkpoint")]
     NoCheckpoint {
-        /// The pool.
+        /// Name of the pool.
         name: String,
     },
     /// An entry of the object directory is missing or malformed.
     #[error("entry '{entry}' of the object directory is missing or malformed")]
     Directory {
-        /// The entry.
+        /// Name of the entry.
         entry: String,
     },
     /// A structure in the MOS is not what it should be.
     #[error("object {object} of the MOS")]
     Decode {
-        /// The object.
+        /// Object of the MOS.
         object: ObjectId,
-        /// What is wrong.
+        /// How the bytes are malformed.
         #[source]
         cause: DecodeError,
     },
     /// A structure in the MOS contradicts itself or another.
     #[error("object {object} of the MOS: {why}")]
     Corrupt {
-        /// The object.
+        /// Object of the MOS.
         object: ObjectId,
-        /// What is wrong.
+        /// The contradiction.
         why: &'static str,
     },
     /// The configuration in the labels is not usable.
@@ -176,14 +177,14 @@ pub enum PoolError {
     #[error(transparent)]
     Dmu(#[from] DmuError),
     /// A txg was written, but could not be made the state of the pool.
-    #[error("txg {txg}: {what} failed: {why}")]
+    #[error("txg {txg}: {step} failed: {why}")]
     Commit {
-        /// The txg.
+        /// The txg that was written.
         txg: Txg,
-        /// Which step.
-        what: &'static str,
-        /// Why.
-        why: String,
+        /// The step that failed.
+        step: CommitStep,
+        /// Why it failed.
+        why: CommitFailure,
     },
     /// A sync task failed after it had changed something. Its txg is not written.
     #[error("a change of the pool failed halfway: {why}")]
@@ -194,10 +195,10 @@ pub enum PoolError {
     /// The pool, or what was wanted of it, cannot be written by Cenote; it may be opened for reading.
     #[error("pool '{name}' cannot be opened for writing: {why}")]
     NotWritable {
-        /// The pool.
+        /// Name of the pool.
         name: String,
         /// What is in the way.
-        why: String,
+        why: WriteRefusal,
     },
     /// The pool may be in use by another machine.
     #[error(
@@ -205,11 +206,11 @@ pub enum PoolError {
         if *is_active { ", which has not let go of it" } else { "" }
     )]
     OtherHost {
-        /// The pool.
+        /// Name of the pool.
         name: String,
         /// Name of that machine.
         host: String,
-        /// Its number.
+        /// Host id of that machine.
         hostid: u64,
         /// It did not export the pool.
         is_active: bool,
@@ -217,22 +218,22 @@ pub enum PoolError {
     /// Another machine is writing to the pool right now.
     #[error("pool '{name}' is in use by another machine: its uberblock changes")]
     ActiveElsewhere {
-        /// The pool.
+        /// Name of the pool.
         name: String,
     },
     /// What was asked for does not make a pool.
     #[error("{why}")]
     BadSpec {
-        /// What is wrong.
-        why: String,
+        /// Why it is refused.
+        why: SpecRefusal,
     },
     /// A device cannot be used.
     #[error("{path}: {why}")]
     BadDevice {
-        /// The device.
+        /// Path of the device.
         path: String,
-        /// What is wrong.
-        why: String,
+        /// Why it is refused.
+        why: DeviceRefusal,
     },
     /// Not all devices are online and healthy, as what was asked for needs.
     #[error("one or more devices are not online and healthy")]
@@ -240,10 +241,10 @@ pub enum PoolError {
     /// A property cannot be set to this value.
     #[error("cannot set property '{name}': {why}")]
     Property {
-        /// The property.
+        /// Name of the property.
         name: String,
-        /// What is wrong.
-        why: String,
+        /// Why it is refused.
+        why: PropertyRefusal,
     },
     /// No transaction is possible any more.
     #[error(transparent)]
@@ -257,15 +258,65 @@ pub enum PoolError {
     /// A label could not be written.
     #[error("{path}: {cause}")]
     Label {
-        /// The device.
+        /// Path of the device.
         path: String,
-        /// Why.
+        /// The error that led to this.
         #[source]
         cause: vdev::label_write::LabelWriteError,
     },
     /// Something of the dataset layer.
     #[error(transparent)]
     Dsl(#[from] DslError),
+}
+
+/// A step by which a txg becomes the state of the pool, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitStep {
+    /// Everything that the uberblock leads to is made durable.
+    Flush,
+    /// Labels 0 and 2 are written.
+    EvenLabels,
+    /// The uberblock is written.
+    Uberblock,
+    /// Labels 1 and 3 are written.
+    OddLabels,
+}
+
+impl std::fmt::Display for CommitStep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            CommitStep::Flush => "flushing data",
+            CommitStep::EvenLabels => "even labels",
+            CommitStep::Uberblock => "uberblock",
+            CommitStep::OddLabels => "odd labels",
+        })
+    }
+}
+
+/// Why a step of a commit failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CommitFailure {
+    /// Data could not be flushed.
+    #[error("{0}")]
+    Flush(zio::ZioError),
+    /// No device of a vdev took its label.
+    #[error("vdev {vdev}: {cause}")]
+    Label {
+        /// The top-level vdev.
+        vdev: VdevId,
+        /// The first error.
+        cause: vdev::label_write::LabelWriteError,
+    },
+    /// No device of a vdev could be flushed after its label was written.
+    #[error("vdev {vdev}: no label could be flushed")]
+    LabelFlush {
+        /// The top-level vdev.
+        vdev: VdevId,
+    },
+    /// No device that counts took the uberblock.
+    #[error("no device took the uberblock")]
+    NoUberblock,
 }
 
 fn list(items: &[impl ToString]) -> String {
@@ -298,4 +349,16 @@ impl PoolError {
     pub(crate) fn decode(object: ObjectId) -> impl FnOnce(DecodeError) -> PoolError {
         move |cause| PoolError::Decode { object, cause }
     }
+}
+
+/// An error and everything that led to it.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
 }

@@ -1,7 +1,8 @@
 //! The error log: blocks that could not be read
 //! (docs/on-disk/22-mos-dsl.md, section 11).
 
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::view::Pool;
 use dmu::traverse::Bookmark;
 use dmu::zap::Zap;
 use dmu::{DmuError, ObjSet};
@@ -20,17 +21,17 @@ const LOGS: [&str; 2] = [names::directory::ERRLOG_LAST, names::directory::ERRLOG
 pub struct LoggedError {
     /// The head dataset that it was found in, or the object set in a log without heads; 0: the MOS.
     pub dataset: ObjectId,
-    /// The block.
+    /// Key of the block in the log.
     pub key: ErrorKey,
 }
 
 /// What is at the place of an entry of the log now.
 pub(crate) enum Now {
-    /// The block.
+    /// The block, as the dataset has it now.
     Block(BlockPtr),
     /// Another block, or nothing.
     Gone,
-    /// It cannot be told.
+    /// The dataset or a block above it cannot be read.
     Unknown,
 }
 
@@ -55,9 +56,10 @@ pub(crate) fn block_in(set: &Arc<ObjSet>, entry: &LoggedError, level: u8) -> Now
 }
 
 impl Pool {
-    /// The datasets that have a block of the log: the head that it was found in, its snapshots, their clones, those that it
-    /// is a clone of itself; each head before its snapshots, the oldest of these first, each before its clones. Where it
-    /// cannot be told, a dataset counts as one that has it. At most `left` of them are looked at, which is counted down.
+    /// The datasets that have a block of the log: the head that it was found in, its snapshots, their clones,
+    /// those that it is a clone of itself; each head before its snapshots, the oldest of these first, each
+    /// before its clones. Where it cannot be told, a dataset counts as one that has it. At most `left` of
+    /// them are looked at, which is counted down.
     ///
     /// `None`: it cannot be told, as the log does not say when the block was born, or there were too many.
     pub fn carriers(&self, entry: &LoggedError, left: &mut usize) -> Option<Vec<Dataset>> {

@@ -1,18 +1,18 @@
-//! What has happened to the pools of this process: the ring behind `zpool events`
-//! (docs/on-disk/33-cli.md, section 17).
+//! Events of the pools of this process: the ring behind `zpool events` (docs/on-disk/33-cli.md, section 17).
 //!
-//! A pool posts through its [`Poster`]; whoever wants to know reads [`EventRing::process`]. Numbers go on over
-//! all pools, so that a follower sees one sequence.
+//! A pool posts through its [`Poster`]; readers use [`EventRing::process`]. The ring is global to the
+//! process, because `zpool events` numbers the events of all pools in one sequence, which a follower reads on
+//! while pools come and go; events of imports are posted before there is a pool. Tests make rings of their
+//! own.
 //!
 //! # What always holds
-//! - The ring has a length; who posts never waits for who reads. A reader that was too slow is told how many
-//!   events it has missed.
+//! - The ring has a maximum length, and posting never waits for readers. A reader that was too slow is told
+//!   how many events it has missed.
 //! - Of reports of errors only so many a second are taken from one vdev and kind, the others are counted.
 //! - Posting needs no lock of a pool: any layer may do it at any time.
 //!
 //! Order of locks: none is taken while the ring's own is held.
 
-use crate::live::LivePool;
 use format::nvlist::{NvList, NvValue};
 use format::units::LABEL_START;
 use format::{PoolGuid, VdevGuid};
@@ -25,7 +25,7 @@ use vdev::env::Env;
 use vdev::tree::{Aux, Fault, FaultKind, FaultListener, Op, VdevState, VdevStatus};
 use vdev::tunable::Tunable;
 
-/// Events that are kept if nobody says otherwise.
+/// Number of events that are kept while [`ZEVENT_LEN_MAX`] is 0.
 pub const LEN_MAX: usize = 512;
 /// Events that are kept; 0: as many as usual.
 pub static ZEVENT_LEN_MAX: Tunable = Tunable::new("zfs_zevent_len_max", 0, 0, 1 << 20);
@@ -37,12 +37,12 @@ const REPORTS_PER_SECOND: u64 = 20;
 /// Vdevs and kinds of which the pace of reports is known. Beyond that all are forgotten and begin anew.
 const PACES_MAX: usize = 4096;
 
-/// Something that has happened.
+/// An event of a pool or of one of its vdevs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
     /// Its number: one more than that of the event before, from 1.
     pub id: u64,
-    /// When, since 1970.
+    /// Wall-clock time, since 1970.
     pub time: Duration,
     /// All that is known of it, `class`, `time` and `eid` included.
     pub payload: NvList,
@@ -54,37 +54,37 @@ impl Event {
         self.payload.str("class").unwrap_or_default()
     }
 
-    /// The pool that it is about.
+    /// Name of the pool that the event is about.
     pub fn pool(&self) -> Option<&str> {
         self.payload.str("pool")
     }
 }
 
-/// What a reader gets.
+/// Events for a reader, and how many it has missed.
 #[derive(Debug, Default)]
 pub struct Batch {
-    /// Events, oldest first.
+    /// The events, oldest first.
     pub events: Vec<Arc<Event>>,
-    /// How many came between what the reader had and these, and are no longer there, or were not taken because
-    /// there were too many of a kind.
+    /// How many came between what the reader had and these, and are no longer there, or were not taken
+    /// because there were too many of a kind.
     pub lost: u64,
 }
 
-/// The last events.
+/// A ring of the newest events.
 pub struct EventRing {
     state: Mutex<Ring>,
     posted: Condvar,
-    /// How many events are kept, if that is not what everybody may say.
+    /// Number of events that are kept by this ring; `None`: as [`ZEVENT_LEN_MAX`] says.
     own_len_max: Option<usize>,
 }
 
 struct Ring {
     events: VecDeque<Arc<Event>>,
-    /// Number of the newest.
+    /// Number of the newest event.
     last: u64,
-    /// Not taken, and nobody was told yet.
+    /// Events that were not taken, since a reader was last told.
     refused: u64,
-    /// Not taken, in all.
+    /// Events that were not taken, in all.
     dropped: u64,
     paces: HashMap<(VdevGuid, String), Pace>,
 }
@@ -135,8 +135,8 @@ impl EventRing {
         id
     }
 
-    /// The events after number `id` (0: all), and how many are missing between. What was not taken is told to
-    /// whoever asks first.
+    /// The events after number `id` (0: all), and how many are missing between. Events that were not taken
+    /// are counted for the first reader that asks.
     pub fn after(&self, id: u64) -> Batch {
         let mut ring = self.ring();
         let first = ring.events.front().map_or(ring.last + 1, |event| event.id);
@@ -169,7 +169,7 @@ impl EventRing {
         std::mem::take(&mut self.ring().events).len()
     }
 
-    /// Whether one more report of this kind about a vdev is taken now.
+    /// Counts a report of this kind about a vdev, and returns whether it is taken.
     fn admits(&self, vdev: VdevGuid, kind: &str, now: Duration) -> bool {
         let mut ring = self.ring();
         if ring.paces.len() >= PACES_MAX {
@@ -204,15 +204,15 @@ impl std::fmt::Debug for EventRing {
     }
 }
 
-/// What is being done with a pool as a whole, while something is posted.
+/// State of the pool as a whole when an event is posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Context {
-    /// It is open.
+    /// The pool is open.
     Open = 0,
-    /// It is being imported.
+    /// The pool is being imported.
     Import = 2,
-    /// It is being made.
+    /// The pool is being created.
     Create = 6,
 }
 
@@ -231,7 +231,7 @@ impl Poster {
         Arc::new(Poster { env, pool, guid, context: AtomicU64::new(context as u64) })
     }
 
-    /// What happens to the pool from now on.
+    /// Sets the state of the pool for the events that follow.
     pub(crate) fn set_context(&self, context: Context) {
         self.context.store(context as u64, Ordering::Relaxed);
     }
@@ -247,7 +247,7 @@ impl Poster {
     }
 
     /// Something that the system did with a vdev.
-    pub fn vdev_sysevent(&self, name: &str, tree: &VdevTree, vdev: VdevGuid) {
+    pub(crate) fn vdev_sysevent(&self, name: &str, tree: &VdevTree, vdev: VdevGuid) {
         let status = tree.status();
         let Some(status) = status.find(vdev) else { return };
         let mut extra = NvList::new();
@@ -256,7 +256,7 @@ impl Poster {
     }
 
     /// A vdev has another state: `resource.fs.zfs.statechange`. What it is now, the tree tells.
-    pub fn state_change(&self, tree: &VdevTree, vdev: VdevGuid, before: VdevState) {
+    pub(crate) fn state_change(&self, tree: &VdevTree, vdev: VdevGuid, before: VdevState) {
         let status = tree.status();
         let Some(status) = status.find(vdev) else { return };
         let mut extra = NvList::new();
@@ -275,7 +275,7 @@ impl Poster {
     }
 
     /// Posts the changes of states of vdevs between two trees of the pool.
-    pub fn tree_changed(&self, old: &VdevTree, new: &VdevTree) {
+    pub(crate) fn tree_changed(&self, old: &VdevTree, new: &VdevTree) {
         let (before, now) = (old.status(), new.status());
         for vdev in now.walk() {
             let last = before.find(vdev.guid).map(|before| before.state);
@@ -363,15 +363,8 @@ impl FaultListener for Poster {
     }
 }
 
-impl LivePool {
-    /// Posts what happens to the pool.
-    pub fn events(&self) -> &Arc<Poster> {
-        &self.events
-    }
-}
-
 /// The number that stands for a state in events.
-pub fn state_number(state: VdevState) -> u64 {
+pub(crate) fn state_number(state: VdevState) -> u64 {
     match state {
         VdevState::Offline => 2,
         VdevState::Removed => 3,

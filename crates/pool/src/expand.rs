@@ -2,12 +2,12 @@
 //! (docs/on-disk/14-vdevs.md).
 //!
 //! # What always holds
-//! - The size of a device is looked at anew only in syncing context, and all its labels are written in the same
-//!   txg: the two at its end have moved with the end.
+//! - The size of a device is looked at anew only in syncing context, and all its labels are written in the
+//!   same txg: the two at its end have moved with the end.
 //! - Labels 0 and 1 stay where they are, so a crash leaves the pool as it was: smaller than its devices.
 //! - Nothing is allocated in a new metaslab before the configuration of the same txg covers it.
 
-use crate::PoolError;
+use crate::error::PoolError;
 use crate::live::{LivePool, PoolTask};
 use crate::space_maps::{SpaceBook, class_of};
 use crate::tree_change::NextTree;
@@ -26,17 +26,17 @@ const LAST_LABEL: usize = 3;
 /// Which top-level vdevs take what their devices offer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grow {
-    /// None; it is shown what they could have (`expandsize`).
+    /// None; the sizes that they could have are shown (`expandsize`).
     Nothing,
     /// The one that this leaf is part of.
     With(VdevGuid),
-    /// All.
+    /// All top-level vdevs.
     Everything,
 }
 
 impl LivePool {
-    /// Looks how large devices are now, and lets top-level vdevs grow. Returns the bytes by which the pool has grown.
-    /// Space that is not enough for one more metaslab is left.
+    /// Looks how large devices are now, and lets top-level vdevs grow. Returns the bytes by which the pool
+    /// has grown. Space that is not enough for one more metaslab is left.
     ///
     /// # Errors
     /// If a label or a txg cannot be written.
@@ -52,7 +52,7 @@ impl LivePool {
         self.run_on_pool(move |ctx, pool| pool.grow(ctx, which))
     }
 
-    /// Property `autoexpand`.
+    /// Property `autoexpand`: whether vdevs grow with their devices by themselves.
     pub(crate) fn grows_by_itself(&self) -> bool {
         self.autoexpand.load(Acquire)
     }
@@ -126,8 +126,9 @@ impl PoolTask<'_> {
     }
 }
 
-/// Reads the sizes of devices anew. Returns whether one has grown, so that its labels are to be written. Devices of the
-/// vdevs in `growing` may have grown before they were opened, and then have no label at their end.
+/// Reads the sizes of devices anew. Returns whether one has grown, so that its labels are to be written.
+/// Devices of the vdevs in `growing` may have grown before they were opened, and then have no label at their
+/// end.
 fn renew_sizes(pool: &str, next: &NextTree<'_>, growing: &[(VdevId, u64)]) -> bool {
     let mut has_grown = false;
     for top in &next.config.vdev_tree.children {

@@ -1,39 +1,40 @@
 //! Letting go of a pool: exporting and destroying it
 //! (docs/on-disk/10-overview.md, section 5.3).
 
-use crate::PoolError;
-use crate::live::{LivePool, lock};
+use crate::error::PoolError;
+use crate::live::LivePool;
 use dmu::TxError;
 use format::config::PoolState;
 use std::sync::Arc;
+use vdev::sync::lock;
 
 /// How a pool is left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     /// Any machine may open it.
     Exported,
-    /// It stays this machine's, which opens it again later.
+    /// The pool stays in use by this machine, which opens it again later.
     Imported,
-    /// It is no longer wanted. It can be opened only by who asks for destroyed pools.
+    /// The pool is destroyed. It can be opened only if destroyed pools are asked for.
     Destroyed,
 }
 
 impl LivePool {
-    /// Brings everything to disk, writes into all labels that the pool is free, and closes it. Whoever still
-    /// uses it gets [`TxError::Closed`]. A pool whose writes are still held back is left as it was found.
+    /// Brings everything to disk, writes into all labels that the pool is free, and closes it. Threads that
+    /// still use it get [`TxError::Closed`]. A pool whose writes are still held back is left as it was found.
     ///
     /// # Errors
     /// If that cannot be written, also of a suspended pool: it is then closed as after a crash, with nothing
     /// lost that was synced.
     pub fn export(self: Arc<Self>, how: Leave) -> Result<(), PoolError> {
         self.give_up();
-        // Nobody can bring devices back to a pool that is on its way out.
+        // No administrator brings devices back to a pool that is being closed.
         self.unattend();
         let outcome = match how {
-            // Its labels are what they were: whoever had opened it changed nothing.
+            // Its labels are what they were, because nothing was changed.
             Leave::Exported | Leave::Imported if self.is_held() => Ok(()),
-            Leave::Imported => self.park_scan().and_then(|()| self.sync()).map(|_| ()),
-            _ => self.park_scan().and_then(|()| self.sync()).and_then(|_| self.write_state(how)),
+            Leave::Imported => self.jobs.save_all(&self).and_then(|()| self.sync()).map(|_| ()),
+            _ => self.jobs.save_all(&self).and_then(|()| self.sync()).and_then(|_| self.write_state(how)),
         };
         match how {
             Leave::Imported => {}
@@ -62,7 +63,7 @@ impl LivePool {
     /// Lets nothing more happen, and waits for the thread to end.
     pub(crate) fn close(&self) {
         self.end_outages();
-        self.scans.close();
+        self.jobs.close();
         self.txgs.fail(TxError::Closed);
         self.store.stop_prefetch();
         let runtime = lock(&self.runtime).take();

@@ -1,8 +1,8 @@
 //! The pool's features: which are enabled, which are in use, and which are unknown
 //! (docs/on-disk/16-features.md, sections 1 and 2).
 
-use crate::PoolError;
 use crate::directory::Directory;
+use crate::error::PoolError;
 use format::Txg;
 use format::feature::{self, FEATURES, Feature};
 use format::names;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 /// State of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeatureState {
-    /// Unknown to the pool.
+    /// The pool does not have the feature.
     Disabled,
     /// May be used, but is not.
     Enabled,
@@ -33,7 +33,7 @@ impl FeatureState {
 /// A feature that Cenote does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownFeature {
-    /// Its guid.
+    /// Guid of the feature.
     pub guid: String,
     /// What the pool says about it.
     pub description: String,
@@ -74,7 +74,7 @@ impl Features {
         Ok(features)
     }
 
-    /// State of a feature.
+    /// State of this feature in the pool.
     pub fn state(&self, feature: &Feature) -> FeatureState {
         match self.counts.get(feature.guid) {
             None => FeatureState::Disabled,
@@ -88,7 +88,7 @@ impl Features {
         feature::by_name(name).map_or(FeatureState::Disabled, |f| self.state(f))
     }
 
-    /// Is in use.
+    /// Whether the feature is in use.
     pub fn is_active(&self, name: &str) -> bool {
         matches!(self.state_of(name), FeatureState::Active(_))
     }

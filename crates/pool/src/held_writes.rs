@@ -1,12 +1,12 @@
-//! Writes that are held back until something was changed ([`crate::ImportOptions::hold`]), and what becomes of
-//! the pool if a device does not take them.
+//! Writes that are held back until something was changed ([`crate::import::writable::ImportOptions::hold`]),
+//! and what becomes of the pool if a device does not take them.
 //!
 //! # What always holds
 //! - A leaf that fails then is as one that is gone. It is done without if the others have everything, and its
 //!   DTL names every txg since the pool was opened; else the pool ends as in a crash.
 
-use crate::PoolError;
 use crate::diagnosis;
+use crate::error::PoolError;
 use crate::live::LivePool;
 use dmu::TxError;
 use format::{Txg, VdevGuid};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use vdev::device::held::{Hold, Judge};
 
-/// Answers for a pool.
+/// Decides which leaves a pool can lose.
 #[derive(Debug)]
 struct Leaves {
     pool: Weak<LivePool>,
@@ -41,16 +41,16 @@ impl LivePool {
         hold.set_judge(Box::new(Leaves { pool: Arc::downgrade(self), since }));
     }
 
-    /// Something was changed: from now on all that was and will be written goes to the devices, if it was held
-    /// back ([`crate::ImportOptions::hold`]). A task that does not fail does this too. The caller holds no
-    /// transaction.
+    /// Something was changed: from now on all that was and will be written goes to the devices, if it was
+    /// held back ([`crate::import::writable::ImportOptions::hold`]). A task that does not fail does this too.
+    /// The caller holds no transaction.
     ///
     /// # Errors
     /// If a device fails that cannot be done without: the pool is suspended then.
     pub fn release(&self) -> Result<(), PoolError> {
         let Some(hold) = self.hold.as_ref().filter(|_| self.is_held()) else { return Ok(()) };
         hold.release().map_err(|error| TxError::Suspended { why: error.to_string() })?;
-        // What the failed ones have missed is to be on disk before anybody relies on them again.
+        // What the failed leaves have missed is to be on disk before they are relied on again.
         if self.is_open.load(Ordering::Acquire) && !hold.failed().is_empty() {
             self.wait_synced(self.txgs.open_txg())?;
         }

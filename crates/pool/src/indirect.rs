@@ -1,8 +1,8 @@
 //! Where the contents of removed vdevs are: reads their mappings
 //! (docs/on-disk/14-vdevs.md, section 6).
 
-use crate::PoolError;
 use crate::directory::{Directory, read_whole};
+use crate::error::PoolError;
 use crate::scan::recorded as scan;
 use dmu::{ObjSet, Object};
 use format::config::VdevKind;

@@ -12,7 +12,7 @@
 //! flush data -> labels 0 and 2 of changed vdevs, flush -> uberblock in all labels, flush -> labels 1
 //! and 3, flush.
 
-use crate::PoolError;
+use crate::error::{CommitFailure, CommitStep, PoolError};
 use format::config::{PoolConfig, VdevKind, VdevNode};
 use format::nvlist::NvList;
 use format::uberblock::Uberblock;
@@ -58,24 +58,27 @@ pub(crate) fn writable_leaves(top: &VdevNode) -> impl Iterator<Item = &VdevNode>
 impl Commit<'_> {
     /// Does everything. When it returns without an error, the txg is the state of the pool.
     pub(crate) fn run(&self) -> Result<(), PoolError> {
-        self.zio.flush_written().map_err(|cause| self.failed("flushing data", cause.to_string()))?;
-        self.twice("even labels", || self.write_labels(&[0, 2]))?;
-        self.twice("uberblock", || self.write_uberblock())?;
-        self.twice("odd labels", || self.write_labels(&[1, 3]))
+        self.zio
+            .flush_written()
+            .map_err(|cause| self.failed(CommitStep::Flush, CommitFailure::Flush(cause)))?;
+        self.twice(CommitStep::EvenLabels, || self.write_labels(&[0, 2]))?;
+        self.twice(CommitStep::Uberblock, || self.write_uberblock())?;
+        self.twice(CommitStep::OddLabels, || self.write_labels(&[1, 3]))
     }
 
-    fn failed(&self, what: &'static str, why: String) -> PoolError {
-        PoolError::Commit { txg: self.uberblock.txg, what, why }
+    fn failed(&self, step: CommitStep, why: CommitFailure) -> PoolError {
+        PoolError::Commit { txg: self.uberblock.txg, step, why }
     }
 
-    fn twice(&self, what: &'static str, step: impl Fn() -> Result<(), String>) -> Result<(), PoolError> {
+    /// Does a step, and once more if it fails. If it fails again, the step begins anew once devices are back.
+    fn twice(&self, step: CommitStep, work: impl Fn() -> Result<(), CommitFailure>) -> Result<(), PoolError> {
         loop {
-            let done = step().or_else(|first| {
-                tracing::warn!(pool = self.config.name, what, first, "writing labels again");
-                step()
+            let done = work().or_else(|first| {
+                tracing::warn!(pool = self.config.name, what = %step, %first, "writing labels again");
+                work()
             });
             let Err(why) = done else { return Ok(()) };
-            let error = self.failed(what, why);
+            let error = self.failed(step, why);
             if !(self.waits)(&error) {
                 return Err(error);
             }
@@ -101,7 +104,7 @@ impl Commit<'_> {
         all
     }
 
-    fn write_labels(&self, labels: &[usize]) -> Result<(), String> {
+    fn write_labels(&self, labels: &[usize]) -> Result<(), CommitFailure> {
         let targets = self.targets(|vdev| self.dirty.contains(&vdev));
         if targets.is_empty() {
             return Ok(());
@@ -119,12 +122,12 @@ impl Commit<'_> {
         match needed.find(|vdev| !good(vdev)) {
             None => Ok(()),
             Some(vdev) => {
-                let errors = targets.iter().zip(&written).filter(|(t, _)| t.top == vdev);
-                let first = errors.filter_map(|(_, written)| written.as_ref().err()).next();
-                Err(format!(
-                    "vdev {vdev}: {}",
-                    first.map_or_else(|| "no label could be flushed".to_owned(), ToString::to_string)
-                ))
+                let of_vdev = targets.iter().zip(written).filter(|(target, _)| target.top == vdev);
+                let first = of_vdev.filter_map(|(_, written)| written.err()).next();
+                Err(match first {
+                    Some(cause) => CommitFailure::Label { vdev, cause },
+                    None => CommitFailure::LabelFlush { vdev },
+                })
             }
         }
     }
@@ -138,12 +141,12 @@ impl Commit<'_> {
     }
 
     /// Some vdevs; if none of them takes it, all.
-    fn write_uberblock(&self) -> Result<(), String> {
+    fn write_uberblock(&self) -> Result<(), CommitFailure> {
         let some = self.uberblock_tops();
         self.write_uberblock_to(&some).or_else(|_| self.write_uberblock_to(&all_tops(&self.config.vdev_tree)))
     }
 
-    fn write_uberblock_to(&self, tops: &BTreeSet<VdevId>) -> Result<(), String> {
+    fn write_uberblock_to(&self, tops: &BTreeSet<VdevId>) -> Result<(), CommitFailure> {
         let targets = self.targets(|vdev| tops.contains(&vdev));
         let leaves: Vec<(&dyn Device, Ashift)> =
             targets.iter().map(|target| (&*target.device, target.ashift)).collect();
@@ -156,7 +159,7 @@ impl Commit<'_> {
             top.create_txg < self.uberblock.txg || self.uberblock.txg <= FIRST_TXG
         };
         let written = targets.iter().zip(&is_good).any(|(target, good)| *good && is_old(target));
-        if written { Ok(()) } else { Err("no device took the uberblock".to_owned()) }
+        if written { Ok(()) } else { Err(CommitFailure::NoUberblock) }
     }
 
     /// All vdevs if a configuration changed, else some: one is enough, and seeking costs time.

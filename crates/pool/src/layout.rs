@@ -1,7 +1,8 @@
 //! From what the administrator asks for to vdevs: shapes, sizes, sectors.
 
-use crate::PoolError;
 use crate::config::find_mut;
+use crate::error::PoolError;
+use crate::refusal::{CHILDREN_MAX, DeviceRefusal, SpecRefusal};
 use crate::space::Class;
 use format::config::{PoolState, VdevKind, VdevNode};
 use format::feature::{FEATURES, Feature, Since};
@@ -19,8 +20,6 @@ const ASHIFTS: std::ops::RangeInclusive<u8> = 9..=16;
 pub static MAX_AUTO_ASHIFT: Tunable = Tunable::new("zfs_vdev_max_auto_ashift", 14, 9, 16);
 /// log2 of the smallest that is chosen.
 pub static MIN_AUTO_ASHIFT: Tunable = Tunable::new("zfs_vdev_min_auto_ashift", 9, 9, 16);
-/// Most children of a vdev.
-const CHILDREN_MAX: usize = 255;
 /// log2 of the smallest metaslab.
 const METASLAB_SHIFT_MIN: u32 = 24;
 /// log2 of the metaslabs of middling vdevs,
@@ -52,7 +51,7 @@ pub struct LeafSpec {
 }
 
 impl LeafSpec {
-    /// A file.
+    /// A leaf that is a file.
     pub fn file(path: impl Into<String>, device: Arc<dyn Device>) -> LeafSpec {
         let path = path.into();
         LeafSpec { path, device, is_disk: false, whole_disk: false, devid: None, phys_path: None }
@@ -62,24 +61,24 @@ impl LeafSpec {
 /// How a top-level vdev is made of its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// One device.
+    /// One device, without redundancy.
     Single,
-    /// All hold the same.
+    /// All devices hold the same data.
     Mirror,
     /// Columns with this many of parity, 1 to 3.
     Raidz(u8),
 }
 
-/// A new top-level vdev.
+/// Specification of a new top-level vdev.
 #[derive(Debug, Clone)]
 pub struct TopSpec {
     /// How it is made of its devices.
     pub layout: Layout,
-    /// What it is for.
+    /// Class of blocks that the vdev holds.
     pub class: Class,
     /// log2 of its sector; `None`: what its devices like best.
     pub ashift: Option<Ashift>,
-    /// Its devices.
+    /// Devices of the vdev.
     pub leaves: Vec<LeafSpec>,
 }
 
@@ -88,7 +87,7 @@ pub struct TopSpec {
 pub enum FeatureSet {
     /// All that OpenZFS 2.3 knows.
     Default,
-    /// None (`-d`).
+    /// No features (`-d`).
     None,
     /// These, by their short names, and what they depend on.
     Named(Vec<String>),
@@ -100,7 +99,7 @@ impl FeatureSet {
         if let FeatureSet::Named(names) = self
             && let Some(unknown) = names.iter().find(|name| !FEATURES.iter().any(|f| f.name == **name))
         {
-            return Err(PoolError::BadSpec { why: format!("unknown feature '{unknown}'") });
+            return Err(PoolError::BadSpec { why: SpecRefusal::UnknownFeature { feature: unknown.clone() } });
         }
         let wanted = |feature: &&Feature| match self {
             FeatureSet::Default => feature.since == Since::V2_3,
@@ -155,24 +154,15 @@ impl TopSpec {
     }
 
     fn check_shape(&self) -> Result<(), PoolError> {
-        let bad = |why: String| Err(PoolError::BadSpec { why });
+        let bad = |why: SpecRefusal| Err(PoolError::BadSpec { why });
         let count = self.leaves.len();
         match self.layout {
-            Layout::Single if count != 1 => {
-                bad("a vdev that is neither mirror nor raidz has one device".into())
-            }
-            Layout::Mirror if count < 2 => {
-                bad("invalid vdev specification: mirror requires at least 2 devices".into())
-            }
-            Layout::Raidz(parity) if !(1..=3).contains(&parity) => {
-                bad(format!("raidz{parity} does not exist"))
-            }
-            Layout::Raidz(_) if self.class == Class::Log => bad("log devices cannot be raidz".into()),
-            Layout::Raidz(parity) if count <= usize::from(parity) => bad(format!(
-                "invalid vdev specification: raidz{parity} requires at least {} devices",
-                parity + 1
-            )),
-            _ if count > CHILDREN_MAX => bad(format!("a vdev has at most {CHILDREN_MAX} devices")),
+            Layout::Single if count != 1 => bad(SpecRefusal::SingleCount),
+            Layout::Mirror if count < 2 => bad(SpecRefusal::MirrorCount),
+            Layout::Raidz(parity) if !(1..=3).contains(&parity) => bad(SpecRefusal::RaidzParity { parity }),
+            Layout::Raidz(_) if self.class == Class::Log => bad(SpecRefusal::RaidzLog),
+            Layout::Raidz(parity) if count <= usize::from(parity) => bad(SpecRefusal::RaidzCount { parity }),
+            _ if count > CHILDREN_MAX => bad(SpecRefusal::TooManyDevices),
             _ => Ok(()),
         }
     }
@@ -182,9 +172,7 @@ impl TopSpec {
         let least = sizes().map(|(logical, _)| log2(logical)).max().unwrap_or(9);
         let ashift = self.ashift.map_or_else(|| best_ashift(sizes()), |ashift| ashift.0);
         if ashift < least || !ASHIFTS.contains(&ashift) {
-            return Err(PoolError::BadSpec {
-                why: format!("ashift {ashift} is not possible on these devices"),
-            });
+            return Err(PoolError::BadSpec { why: SpecRefusal::Ashift { ashift } });
         }
         Ok(Ashift(ashift))
     }
@@ -203,8 +191,8 @@ fn log2(bytes: u64) -> u8 {
     bytes.max(512).next_power_of_two().ilog2() as u8
 }
 
-/// log2 of the sectors that a vdev gets on devices with these, logical and physical: what they like best, unless that is
-/// very large.
+/// log2 of the sectors that a vdev gets on devices with these, logical and physical: what they like best,
+/// unless that is very large.
 pub fn best_ashift(sectors: impl IntoIterator<Item = (u64, u64)>) -> u8 {
     let max = MAX_AUTO_ASHIFT.get() as u8;
     let of_one = |(logical, physical): (u64, u64)| {
@@ -215,8 +203,8 @@ pub fn best_ashift(sectors: impl IntoIterator<Item = (u64, u64)>) -> u8 {
 }
 
 impl LeafSpec {
-    /// As a spare or cache device. A spare that is open for reading only is shared: it keeps the label and the guid by which other
-    /// pools know it.
+    /// As a spare or cache device. A spare that is open for reading only is shared: it keeps the label and
+    /// the guid by which other pools know it.
     pub(crate) fn aux_node(&self, env: &Env) -> Result<VdevNode, PoolError> {
         let mut node = match self.shared_spare() {
             Some(guid) => self.node_of(guid, Txg(0)),
@@ -227,12 +215,12 @@ impl LeafSpec {
     }
 
     fn node(&self, env: &Env, create_txg: Txg) -> Result<VdevNode, PoolError> {
-        let bad = |why: &str| Err(PoolError::BadDevice { path: self.path.clone(), why: why.to_owned() });
+        let bad = |why: DeviceRefusal| Err(PoolError::BadDevice { path: self.path.clone(), why });
         if self.device.size() < DEVICE_MIN {
-            return bad("device is too small: the minimum is 64M");
+            return bad(DeviceRefusal::TooSmall);
         }
         if self.device.is_read_only() {
-            return bad("the device is read-only");
+            return bad(DeviceRefusal::ReadOnly);
         }
         Ok(self.node_of(VdevGuid(env.random()), create_txg))
     }

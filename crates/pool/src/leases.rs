@@ -1,34 +1,37 @@
-//! Views of the pool that somebody still reads ([`LivePool::view`]): what they lead to is not overwritten.
+//! Views of the pool that are in use (`LivePool::view`): what they lead to is not overwritten.
 //!
 //! # What always holds
 //! - Blocks that were freed after the txg of a view that is held are not handed out again.
-//! - Views hold back a part of the pool at most ([`SHARE`]), and nothing of one that is nearly full ([`SHORT`]): then
-//!   all of them lapse, and who still reads one of them may get errors of blocks that were overwritten, and asks for
-//!   a new view. Nothing is ever repaired through such a pointer (`zio::heal`). A block without a checksum is given
-//!   out only if the newest state still leads to it (`dmu::Object`): so snapshots are readable by views that
-//!   have lapsed, until they are destroyed.
+//! - Views hold back a part of the pool at most ([`SHARE`]), and nothing of one that is nearly full
+//!   ([`SHORT`]): then all of them lapse, and their readers may get errors of blocks that were overwritten,
+//!   and take a new view. Nothing is ever repaired through such a pointer (`zio::heal`). A block without a
+//!   checksum is given out only if the newest state still leads to it (`dmu::Object`): so snapshots are
+//!   readable by views that have lapsed, until they are destroyed.
 //! - A view is held as long as anything that was opened through it.
-//! - Nobody who writes waits for a view to be let go of: what they hold back is less than what is kept free in any
+//! - Writers do not wait for a view to be dropped: what they hold back is less than what is kept free in any
 //!   case, and counts as free.
 
-use crate::live::{LivePool, lock};
+use crate::view::Pool;
 use dmu::{KeyState, ObjSet};
 use format::{ObjectId, Txg};
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, OnceLock, Weak};
-use zio::alloc::AllocClass;
+use std::sync::{Arc, Mutex, OnceLock};
+use vdev::sync::lock;
 
 /// The part of the pool that views may hold back.
-const SHARE: u64 = 32;
+pub(crate) const SHARE: u64 = 32;
 /// The part of the pool that is free at least while views hold anything back.
-const SHORT: u64 = 16;
+pub(crate) const SHORT: u64 = 16;
 
-/// Views that are held.
+/// Gives a view of the pool's last txg; `None`: the pool is gone or cannot be read.
+type ViewOf = dyn Fn() -> Option<Arc<Pool>> + Send + Sync;
+
+/// The views that are in use.
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<Held>,
-    /// The pool that they show.
-    pool: OnceLock<Weak<LivePool>>,
+    /// Gives the newest view.
+    newest: OnceLock<Box<ViewOf>>,
 }
 
 #[derive(Default)]
@@ -41,9 +44,9 @@ struct Held {
 }
 
 impl Leases {
-    /// What they are views of. A second call changes nothing.
-    pub(crate) fn set_pool(&self, pool: &Arc<LivePool>) {
-        let _ = self.pool.set(Arc::downgrade(pool));
+    /// Says how to get the newest view of the pool. A second call changes nothing.
+    pub(crate) fn set_view(&self, newest: impl Fn() -> Option<Arc<Pool>> + Send + Sync + 'static) {
+        let _ = self.newest.set(Box::new(newest));
     }
 
     /// A view of this txg is held until the lease is dropped.
@@ -56,12 +59,17 @@ impl Leases {
     }
 
     /// The txg of the oldest view; the largest there is if there is none.
-    fn oldest(&self) -> Txg {
+    pub(crate) fn oldest(&self) -> Txg {
         lock(&self.held).views.first().map_or(Txg(u64::MAX), |(txg, _)| *txg)
     }
 
-    /// All views lapse.
-    fn lapse(&self) {
+    /// Notes whether views keep freed space from being used again.
+    pub(crate) fn note_holding_back(&self, is_holding_back: bool) {
+        lock(&self.held).is_holding_back = is_holding_back;
+    }
+
+    /// Lets all views lapse.
+    pub(crate) fn lapse(&self) {
         lock(&self.held).views.clear();
     }
 
@@ -71,7 +79,7 @@ impl Leases {
     }
 }
 
-/// That somebody holds a view.
+/// Keeps a view from being overwritten.
 pub(crate) struct Lease {
     leases: Arc<Leases>,
     view: (Txg, u64),
@@ -83,7 +91,7 @@ impl dmu::Lease for Lease {
     }
 
     fn newest(&self, number: u64) -> Option<Arc<ObjSet>> {
-        let view = self.leases.pool.get()?.upgrade()?.view().ok()?;
+        let view = self.leases.newest.get()?()?;
         if number == 0 {
             return Some(Arc::clone(view.mos()));
         }
@@ -95,22 +103,6 @@ impl dmu::Lease for Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         lock(&self.leases.held).views.remove(&self.view);
-    }
-}
-
-impl LivePool {
-    /// A txg is on disk: what was freed before may be used again, as far as no view shows it.
-    pub(crate) fn reuse_freed(&self, txg: Txg) {
-        let totals = self.allocator.totals(AllocClass::Normal);
-        let is_old = |leases: &Leases| leases.oldest().0 < txg.0.saturating_sub(2);
-        let is_short = totals.size.saturating_sub(totals.allocated) < totals.size / SHORT;
-        if is_old(&self.leases) && (is_short || totals.deferred > totals.size / SHARE) {
-            tracing::debug!(pool = self.name, "old views of the pool hold back too much, and lapse");
-            self.leases.lapse();
-        }
-        self.allocator.synced_for(txg, self.leases.oldest());
-        let is_holding_back = is_old(&self.leases);
-        lock(&self.leases.held).is_holding_back = is_holding_back;
     }
 }
 

@@ -1,41 +1,55 @@
 //! A pool that is open for writing.
 //!
-//! [`LivePool`] owns everything that one transaction group after the other is made of: the vdevs, the
-//! block layer, the allocator, the MOS, the open heads and the configuration. Datasets are changed by
-//! whoever holds one of [`LivePool::heads`]; everything else by sync tasks ([`LivePool::run`]).
+//! [`LivePool`] owns everything that one transaction group after the other is made of: the vdevs, the block
+//! layer, the allocator, the MOS, the open heads and the configuration. Datasets are changed through
+//! [`LivePool::heads`]; everything else by sync tasks ([`LivePool::run`]).
 //!
 //! # What always holds
-//! - One txg is written at a time, and either whole or not at all: its uberblock is the last thing that
-//!   is written, and only after everything that it leads to is durable.
-//! - A txg that cannot be written suspends the pool (`outage`): until devices are back, or, where nobody
-//!   attends to the pool, for good; whoever waits is told.
+//! - One txg is written at a time, and either whole or not at all: its uberblock is the last thing that is
+//!   written, and only after everything that it leads to is durable.
+//! - A txg that cannot be written suspends the pool (`outage`): until devices are back, or for good if the
+//!   pool is not attended; threads that wait get an error then.
 //! - Reading verbs use [`LivePool::view`], which never sees a txg that is not on disk.
-//! - No thread is needed: without [`LivePool::start`] every caller that must wait for a txg writes it
-//!   itself, so a run with a simulated [`Env`] is the same every time.
+//! - No thread is needed: without [`LivePool::start`] every caller that must wait for a txg writes it itself,
+//!   so a run with a simulated [`Env`] is the same every time.
 //!
 //! # Order of locks
-//! `state` (held while a txg is written) -> `heads.exclusive()` -> `tasks`, `published`, `tree_change` -> locks of the
-//! layers below.
+//! `state` (held while a txg is written) -> `heads.exclusive()` -> `tasks`, `published`, `tree_change` ->
+//! locks of the layers below.
 
-use crate::aux::change as aux;
+use crate::config::Host;
+use crate::diagnosis::Diagnosis;
+use crate::error::{PoolError, with_causes};
+use crate::events::{self, Poster};
+use crate::jobs::Jobs;
+use crate::labels;
+use crate::leases::Leases;
+use crate::losses::Losses;
+use crate::mmp::Mmp;
+use crate::out_of_service::OutOfService;
+use crate::outage::Outages;
+use crate::outside::{Outside, Outsides};
+use crate::runtime::Runtime;
+use crate::scan::Scans;
 use crate::space_maps::SpaceBook;
-use crate::{Host, Outside};
-use crate::{Pool, PoolError};
-use crate::{claim, diagnosis, events, labels, leases, mmp, outage, runtime, scan, sync, txg_history};
+use crate::status::{FailMode, LiveStatus, ScanProgress};
+use crate::txg_history::{TxgHistory, TxgRecord};
+use crate::view::Pool;
 use dmu::Store;
-use dmu::{LiveSet, SyncTx, TxError, Txgs};
+use dmu::{LiveSet, TxError, Txgs};
 use dsl::DslError;
 use dsl::brt::Brt;
-use dsl::{Caller, FeatureCounts, Heads, TaskCtx};
+use dsl::{Caller, FeatureCounts, Head, Heads, TaskCtx};
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
-use format::{ObjectId, PoolGuid, Txg, VdevId};
-use std::collections::BTreeSet;
+use format::{ObjectId, PoolGuid, Txg, VdevGuid, VdevId};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
-use vdev::VdevTree;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use vdev::device::held::Hold;
 use vdev::env::Env;
+use vdev::sync::lock;
+use vdev::{Device, VdevTree};
 use zio::alloc::Allocator;
 use zio::{AllocTx, Zio};
 
@@ -54,39 +68,47 @@ pub struct LivePool {
     pub(crate) brt: Arc<Brt>,
     pub(crate) space: Arc<SpaceBook>,
     pub(crate) host: Host,
-    /// The id of that machine now.
+    /// Present host id of that machine.
     pub(crate) host_id: AtomicU64,
     pub(crate) name: String,
-    /// Its writes wait until something was changed.
+    /// Holds writes back until something was changed; `None`: they are not held back.
     pub(crate) hold: Option<Arc<Hold>>,
-    /// It has been opened: what is changed from now on, somebody has asked for.
+    /// The pool has been opened: changes from now on are requested by its users.
     pub(crate) is_open: AtomicBool,
     pub(crate) tasks: Mutex<Vec<Task>>,
     /// The txg that writes the newest command into the history.
     pub(crate) recorded: AtomicU64,
     pub(crate) state: Mutex<State>,
     pub(crate) published: RwLock<Arc<Published>>,
-    /// Views of it that are read.
-    pub(crate) leases: Arc<leases::Leases>,
-    /// Spares and cache devices that are there.
-    pub(crate) aux: Mutex<aux::Held>,
+    /// Views of the pool that are in use.
+    pub(crate) leases: Arc<Leases>,
+    /// Spares and cache devices that are held.
+    pub(crate) aux: Mutex<HeldAux>,
     /// Datasets with logs that were claimed and not yet replayed.
     pub(crate) unreplayed: Mutex<Vec<ObjectId>>,
-    pub(crate) runtime: Mutex<Option<runtime::Runtime>>,
-    pub(crate) mmp: mmp::Mmp,
-    pub(crate) outages: Arc<outage::Outages>,
-    /// Who keeps data of its file systems.
-    pub(crate) outside: Mutex<Vec<Weak<dyn Outside>>>,
+    pub(crate) runtime: Mutex<Option<Runtime>>,
+    pub(crate) mmp: Mmp,
+    pub(crate) outages: Arc<Outages>,
+    /// Holders of data of its file systems.
+    pub(crate) outside: Outsides,
     /// Leaves that were faulted by themselves and answer are to be used again.
     pub(crate) lift_faults: AtomicBool,
-    /// Vdevs grow with their devices.
+    /// Property `autoexpand`: vdevs grow with their devices.
     pub(crate) autoexpand: AtomicBool,
-    pub(crate) events: Arc<events::Poster>,
-    pub(crate) txg_history: txg_history::TxgHistory,
-    pub(crate) scans: Arc<scan::Scans>,
+    pub(crate) events: Arc<Poster>,
+    pub(crate) txg_history: TxgHistory,
+    /// Scrubs and resilvers.
+    pub(crate) scans: Arc<Scans>,
+    /// Long work that goes on in the background, `scans` included.
+    pub(crate) jobs: Jobs<LivePool>,
+    pub(crate) out_of_service: OutOfService,
 }
 
-/// What changes from txg to txg, and belongs to whoever writes one.
+/// Spares and cache devices that are there, by guid, with their devices, open for writing; `None`: another
+/// process has the device.
+pub(crate) type HeldAux = HashMap<VdevGuid, Option<Arc<dyn Device>>>;
+
+/// What changes from txg to txg. Only the thread that writes a txg has it.
 pub(crate) struct State {
     pub(crate) config: PoolConfig,
     /// Of the last txg that is on disk.
@@ -100,23 +122,30 @@ pub(crate) struct State {
     /// An uberblock is due, whether or not anything changed.
     pub(crate) is_forced: bool,
     /// Logs to be claimed in the next txg.
-    pub(crate) claims: Vec<claim::Claim>,
+    pub(crate) claims: Vec<Claim>,
     /// Newest birth of what was claimed.
     pub(crate) claimed: Txg,
-    pub(crate) diagnosis: diagnosis::Diagnosis,
-    pub(crate) losses: sync::Losses,
+    pub(crate) diagnosis: Diagnosis,
+    pub(crate) losses: Losses,
     /// Why no more txgs are written.
     pub(crate) stopped: Option<TxError>,
 }
 
-/// What everybody may know of the last txg that is on disk.
+/// The last txg that is on disk, as all threads may read it.
 pub(crate) struct Published {
     pub(crate) config: PoolConfig,
     pub(crate) uberblock: Uberblock,
     pub(crate) view: Mutex<Option<Arc<Pool>>>,
 }
 
-/// What waits to be done in a txg.
+/// A head whose intent log is to be claimed.
+pub(crate) struct Claim {
+    pub(crate) head: Arc<Head>,
+    /// The log cannot be read and was given up.
+    pub(crate) is_lost: bool,
+}
+
+/// A task that waits for its txg.
 pub(crate) struct Task {
     /// The txg that was open when it was submitted: it is done in this one or a later one.
     pub(crate) txg: Txg,
@@ -125,7 +154,7 @@ pub(crate) struct Task {
     pub(crate) run: Box<Work>,
 }
 
-/// What a task does; where its outcome goes it knows itself. An error, in words: it has failed.
+/// The work of a task, which delivers its outcome itself. The error says in words that it has failed.
 pub(crate) type Work = dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<(), String> + Send;
 
 /// What a task on the pool itself holds, besides a [`TaskCtx`].
@@ -134,12 +163,7 @@ pub(crate) struct PoolTask<'a> {
     pub(crate) state: &'a mut State,
 }
 
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these guard is whole between any two statements, or given up with the pool.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// What a pool is put together from.
+/// Parts of which a pool is assembled.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) hold: Option<Arc<Hold>>,
@@ -156,7 +180,7 @@ pub(crate) struct Parts {
     pub(crate) host: Host,
     pub(crate) config: PoolConfig,
     pub(crate) uberblock: Uberblock,
-    /// What is being done with it.
+    /// State of the pool for its first events.
     pub(crate) context: events::Context,
 }
 
@@ -164,7 +188,7 @@ impl LivePool {
     pub(crate) fn assemble(parts: Parts) -> Arc<LivePool> {
         let Parts { env, zio, store, mos, allocator, txgs, heads, features, brt, space, host, .. } = parts;
         let Parts { name, hold, config, uberblock, context, .. } = parts;
-        let events = events::Poster::new(&env, &name, config.pool_guid, context);
+        let events = Poster::new(&env, &name, config.pool_guid, context);
         zio.tree().set_listener(Arc::clone(&events) as _);
         let published = Published { config: config.clone(), uberblock, view: Mutex::default() };
         let state = State {
@@ -176,10 +200,11 @@ impl LivePool {
             is_forced: false,
             claims: Vec::new(),
             claimed: Txg(0),
-            diagnosis: diagnosis::Diagnosis::default(),
-            losses: sync::Losses::default(),
+            diagnosis: Diagnosis::default(),
+            losses: Losses::default(),
             stopped: None,
         };
+        let (scans, jobs_env) = (Arc::<Scans>::default(), env.clone());
         let pool = Arc::new(LivePool {
             env,
             zio,
@@ -205,17 +230,20 @@ impl LivePool {
             aux: Mutex::default(),
             unreplayed: Mutex::default(),
             runtime: Mutex::default(),
-            mmp: mmp::Mmp::default(),
+            mmp: Mmp::default(),
             outages: Arc::default(),
-            outside: Mutex::default(),
+            outside: Outsides::default(),
             lift_faults: AtomicBool::new(false),
             autoexpand: AtomicBool::new(false),
             events,
-            txg_history: txg_history::TxgHistory::default(),
-            scans: Arc::default(),
+            txg_history: TxgHistory::default(),
+            jobs: Jobs::new(jobs_env, vec![Arc::clone(&scans) as _]),
+            scans,
+            out_of_service: OutOfService::default(),
         });
-        pool.zio.set_outage(Arc::new(outage::Asked(Arc::downgrade(&pool))));
-        pool.leases.set_pool(&pool);
+        pool.attend_outages();
+        let shown = Arc::downgrade(&pool);
+        pool.leases.set_view(move || shown.upgrade()?.view().ok());
         pool.store.set_witness(Arc::clone(pool.scans.notes()) as _);
         if let Some(hold) = &pool.hold {
             pool.judge(hold);
@@ -224,84 +252,104 @@ impl LivePool {
         pool
     }
 
-    /// Whoever has to wait for a txg writes it.
-    pub(crate) fn sync_inline(self: &Arc<Self>) {
-        let pool = Arc::downgrade(self);
-        self.txgs.set_inline(Some(Arc::new(move || {
-            let pool = pool.upgrade().ok_or(TxError::Closed)?;
-            match pool.sync_here() {
-                Ok(_) => Ok(()),
-                Err(PoolError::Tx(error)) => Err(error),
-                Err(error) => Err(TxError::Suspended { why: error.to_string() }),
-            }
-        })));
-    }
-
     // ---- looking -----------------------------------------------------------------------------
 
-    /// Its name.
+    /// Name under which the pool is open.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Its guid.
+    /// Guid of the pool.
     pub fn guid(&self) -> PoolGuid {
         self.published().config.pool_guid
     }
 
-    /// Its vdevs, as they are now.
+    /// The tree of vdevs in use. Another one replaces it when vdevs or devices change.
     pub fn tree(&self) -> Arc<VdevTree> {
         self.zio.tree()
     }
 
-    /// Its transaction groups.
+    /// Transaction groups of the pool.
     pub fn txgs(&self) -> &Arc<Txgs> {
         &self.txgs
     }
 
-    /// Its heads that are open for writing.
+    /// Heads of datasets that are open for writing.
     pub fn heads(&self) -> &Arc<Heads> {
         &self.heads
     }
 
-    /// Reference counts of its features.
+    /// Reference counts of the pool's features.
     pub fn features(&self) -> &Arc<FeatureCounts> {
         &self.features
     }
 
-    /// Blocks that several files share.
+    /// Block reference tables: blocks that several files share.
     pub fn brt(&self) -> &Arc<Brt> {
         &self.brt
     }
 
-    /// Its own object set, in its newest state.
+    /// Meta object set in its newest state, not yet on disk.
     pub fn mos(&self) -> &Arc<LiveSet> {
         &self.mos
     }
 
-    /// Where its blocks come from and go to.
+    /// Block store of the pool.
     pub fn store(&self) -> &Arc<Store> {
         &self.store
     }
 
-    /// Its space.
+    /// Allocator of the pool.
     pub fn allocator(&self) -> &Arc<Allocator> {
         &self.allocator
     }
 
-    /// Clock, random numbers and workers.
+    /// Clock, random numbers, devices and worker threads.
     pub fn env(&self) -> &Env {
         &self.env
     }
 
-    /// The machine that it is open on, as it was then.
+    /// The machine on which the pool is open, as it was described at that time.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// The id of the machine has become known, or is another now: it counts for what is set from now on.
+    /// Sets the host id of the machine, which may become known or change while the pool is open. It counts
+    /// for what is set from now on.
     pub fn set_host_id(&self, id: u64) {
         self.host_id.store(id, Ordering::Relaxed);
+    }
+
+    /// Posts what happens to the pool.
+    pub fn events(&self) -> &Arc<Poster> {
+        &self.events
+    }
+
+    /// The last txgs, oldest first, and the open one.
+    pub fn txg_history(&self) -> Vec<TxgRecord> {
+        let txg = self.txgs.open_txg();
+        self.txg_history.records(self.env.clock().monotonic(), txg, self.txgs.meter().of(txg))
+    }
+
+    /// The datasets whose logs an import has claimed, this one or an earlier one: what they hold was promised
+    /// to be durable, and is to be replayed before the datasets are read. Empty the next time.
+    pub fn take_unreplayed(&self) -> Vec<ObjectId> {
+        std::mem::take(&mut *lock(&self.unreplayed))
+    }
+
+    /// Registers a holder of data of the pool's file systems, until it is dropped. To be called before it
+    /// holds any; a second call changes nothing.
+    pub fn add_outside(&self, keeper: &Arc<dyn Outside>) {
+        self.outside.add(keeper);
+    }
+
+    /// Takes over what registered holders have of these file systems: all that they had when this was called
+    /// is in the pool when it returns. The caller holds no transaction.
+    ///
+    /// # Errors
+    /// What could not be written, in words.
+    pub fn hand_over<'n>(&self, datasets: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
+        self.outside.hand_over(datasets)
     }
 
     /// The configuration as of the last txg that is on disk.
@@ -320,9 +368,9 @@ impl LivePool {
 
     /// The pool as of the last txg that is on disk, for reading. Cheap while no new txg was written.
     ///
-    /// What it leads to stays as it is while the view is held, up to a part of the pool (`leases`); who holds back
-    /// more than that gets errors of blocks that were overwritten ([`dmu::DmuError::TooOld`] of those that have no
-    /// checksum), and asks for a new view.
+    /// What it leads to stays as it is while the view is held, up to a part of the pool (`leases`); a view
+    /// that holds back more than that gets errors of blocks that were overwritten ([`dmu::DmuError::TooOld`]
+    /// of those that have no checksum), and is to be taken anew.
     ///
     /// # Errors
     /// If the MOS cannot be read.
@@ -343,7 +391,7 @@ impl LivePool {
         let aux = lock(&self.aux).keys().copied().collect();
         let (config, uberblock) = (&published.config, &published.uberblock);
         let made = Pool::of_live(&self.name, config, uberblock, &self.tree(), &self.store, aux, lease)?;
-        made.show(&self.scans, &self.outages);
+        made.show(Arc::new(Status { scans: Arc::clone(&self.scans), outages: Arc::clone(&self.outages) }));
         *view = Some(Arc::clone(&made));
         Ok(made)
     }
@@ -363,7 +411,8 @@ impl LivePool {
         self.run_as(Caller::Root, task)
     }
 
-    /// The same for somebody: limits on the number of datasets bind those who cannot change them.
+    /// As [`LivePool::run`], for a caller: limits on the number of datasets bind callers that cannot change
+    /// them.
     ///
     /// # Errors
     /// As of [`LivePool::run`].
@@ -380,7 +429,7 @@ impl LivePool {
         })
     }
 
-    /// The same for what changes the pool itself.
+    /// As [`LivePool::run`], for a task that changes the pool itself.
     pub(crate) fn run_on_pool<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<T, PoolError> + Send + 'static,
@@ -402,7 +451,7 @@ impl LivePool {
                 return Ok(());
             }
             let result = task(ctx, pool);
-            let failure = result.as_ref().err().map(|error| sync::with_causes(error));
+            let failure = result.as_ref().err().map(|error| with_causes(error));
             *lock(&slot) = Some((ctx.txg(), result));
             failure.map_or(Ok(()), Err)
         });
@@ -423,7 +472,7 @@ impl LivePool {
         }
         let done = lock(&outcome).take();
         let result = done.map_or(Err(PoolError::Tx(TxError::Closed)), |(_, result)| result)?;
-        // The first txgs of an import change nothing that somebody has asked for.
+        // The first txgs of an import make no change that a user has requested.
         if self.is_open.load(Ordering::Acquire) {
             self.release()?;
         }
@@ -433,15 +482,15 @@ impl LivePool {
     /// Waits until a txg is on disk; writes it if there is no thread that does.
     ///
     /// # Errors
-    /// If it never will be.
+    /// [`TxError`] if it never will be: the pool is suspended, has stopped or is closed.
     pub fn wait_synced(&self, txg: Txg) -> Result<(), PoolError> {
         Ok(self.txgs.wait_synced(txg)?)
     }
 
-    /// Brings everything that was changed before this call to disk. Returns the txg that did.
+    /// Writes everything that was changed before this call to disk. Returns the txg that holds it.
     ///
     /// # Errors
-    /// If it could not be written: the pool is suspended then.
+    /// [`PoolError::Tx`] if it could not be written: the pool is suspended then.
     pub fn sync(&self) -> Result<Txg, PoolError> {
         let txg = self.txgs.open_txg();
         self.wait_synced(txg)?;
@@ -449,8 +498,8 @@ impl LivePool {
         Ok(txg)
     }
 
-    /// The same, and writes an uberblock whether or not anything was changed: who is about to let go of a pool learns
-    /// here whether its devices take it.
+    /// As [`LivePool::sync`], and writes an uberblock whether or not anything was changed: before a pool is
+    /// closed, this tells whether its devices take writes.
     ///
     /// # Errors
     /// As of [`LivePool::sync`].
@@ -464,63 +513,6 @@ impl LivePool {
         txg <= self.txgs.synced_txg()
     }
 
-    /// Writes one txg on this thread: for a pool whose txgs are written by a thread of its caller's.
-    ///
-    /// # Errors
-    /// If it could not be written: the pool is suspended then.
-    pub fn sync_here(&self) -> Result<Txg, PoolError> {
-        let mut state = lock(&self.state);
-        if let Some(error) = &state.stopped {
-            return Err(error.clone().into());
-        }
-        let tx = self.txgs.quiesce();
-        if let Some(error) = self.txgs.failure() {
-            state.stopped = Some(error.clone());
-            drop(state);
-            self.note_failure();
-            return Err(error.into());
-        }
-        let _insist = zio::Insist::begin();
-        self.finish(&mut state, tx)
-    }
-
-    /// Tells whoever waits for devices that nothing more is written, if that is so.
-    pub(crate) fn note_failure(&self) {
-        if let Some(TxError::Suspended { why }) = self.txgs.failure() {
-            self.note_stopped(&why);
-        }
-    }
-
-    /// Writes a txg that was closed.
-    pub(crate) fn finish(&self, state: &mut State, tx: SyncTx) -> Result<Txg, PoolError> {
-        let txg = tx.txg();
-        let fuse = Fuse(self);
-        // Should it not return, nothing is written on top of what it has left.
-        state.stopped = Some(Fuse::blown());
-        let now = || self.env.clock().monotonic();
-        let writing = self.txg_history.begin(txg, self.txgs.meter().of(txg), now(), &self.tree());
-        match sync::write_txg(self, state, &tx) {
-            Ok(()) => {
-                state.stopped = None;
-                drop(fuse);
-                self.txg_history.end(&writing, now(), &self.tree());
-                self.publish(state);
-                self.txgs.finish(tx);
-                self.outages.note_txg();
-                Ok(txg)
-            }
-            Err(error) => {
-                let error = sync::with_causes(&error);
-                tracing::error!(pool = self.name, txg = txg.0, error, "the txg was not written");
-                self.note_stopped(&error);
-                let error = TxError::Suspended { why: error };
-                state.stopped = Some(error.clone());
-                self.txgs.fail(error.clone());
-                Err(error.into())
-            }
-        }
-    }
-
     pub(crate) fn publish(&self, state: &State) {
         let published =
             Published { config: state.config.clone(), uberblock: state.uberblock, view: Mutex::default() };
@@ -528,23 +520,27 @@ impl LivePool {
     }
 }
 
-/// Ends the waiting of everybody if the thread that writes a txg panics.
-pub(crate) struct Fuse<'a>(&'a LivePool);
-
-impl Fuse<'_> {
-    const WHY: &'static str = "writing a txg ended in a panic";
-
-    pub(crate) fn blown() -> TxError {
-        TxError::Suspended { why: Fuse::WHY.to_owned() }
-    }
+/// What views ask of the pool.
+struct Status {
+    scans: Arc<Scans>,
+    outages: Arc<Outages>,
 }
 
-impl Drop for Fuse<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.note_stopped(Fuse::WHY);
-            self.0.txgs.fail(Fuse::blown());
-        }
+impl LiveStatus for Status {
+    fn suspended(&self) -> Option<FailMode> {
+        self.outages.suspended()
+    }
+
+    fn stopped(&self) -> Option<String> {
+        self.outages.stopped()
+    }
+
+    fn scan_progress(&self) -> Option<ScanProgress> {
+        self.scans.progress()
+    }
+
+    fn is_resilver_due(&self, tree: &VdevTree) -> bool {
+        self.scans.is_resilver_due(tree)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What leaves have missed: their dirty time logs
 //! (docs/on-disk/14-vdevs.md, section 7).
 
-use crate::PoolError;
+use crate::error::PoolError;
 use crate::space_map::SpaceMap;
 use dmu::ObjSet;
 use format::ObjectId;

@@ -14,9 +14,11 @@
 
 use crate::assemble::{Group, Member, aux_devices, groups, label_of};
 use crate::directory::{Directory, packed_list};
+use crate::error::PoolError;
 use crate::features::Features;
-use crate::import::display_name;
-use crate::{Pool, PoolError, checkpoint, indirect, missing, space};
+use crate::vdev_name::display_name;
+use crate::view::Pool;
+use crate::{checkpoint, indirect, missing, space};
 use codec::checksum::Salt;
 use dmu::{DmuError, KeyState, ObjSet, Store};
 use dsl::Dsl;
@@ -25,11 +27,11 @@ use format::names;
 use format::uberblock::Uberblock;
 use format::{PoolGuid, Txg, VdevGuid, VdevId, feature};
 use std::borrow::Borrow;
-use std::collections::HashMap;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
 use vdev::scan::Found;
 use vdev::tree::{Aux, FaultKind, VdevState, VdevStatus};
-use vdev::{Device, VdevTree};
+use vdev::{Device, Devices, VdevTree};
 use zio::{Zio, ZioError};
 
 /// Version of pools with feature flags.
@@ -134,6 +136,70 @@ impl Pool {
         let opened = opener.open()?;
         opener.check_missing(&opened.tree)?;
         Pool::from_opened(opened, &opener.devices, found.source(), opts.name.as_deref())
+    }
+
+    pub(crate) fn from_opened(
+        opened: Opened,
+        devices: &HashMap<VdevGuid, Arc<dyn Device>>,
+        source: Devices,
+        name: Option<&str>,
+    ) -> Result<Arc<Pool>, PoolError> {
+        let Opened { label, config, uberblock, tree, mos, directory, features } = opened;
+        let name = name.unwrap_or(&label.name).to_owned();
+        let dsl = datasets(&name, &mos, &directory, &tree)?;
+        let devices = devices.keys().copied().collect();
+        Ok(Arc::new(Pool {
+            name,
+            label,
+            config,
+            uberblock,
+            tree,
+            mos,
+            directory,
+            features,
+            dsl,
+            devices,
+            source,
+            lease: None,
+            status: OnceLock::new(),
+        }))
+    }
+
+    /// What a pool that is open for writing was as of an uberblock. `aux`: its spares and cache devices that
+    /// are there.
+    pub(crate) fn of_live(
+        name: &str,
+        config: &PoolConfig,
+        uberblock: &Uberblock,
+        tree: &Arc<VdevTree>,
+        store: &Arc<Store>,
+        aux: HashSet<VdevGuid>,
+        lease: Arc<dyn dmu::Lease>,
+    ) -> Result<Arc<Pool>, PoolError> {
+        let mos = ObjSet::open_leased(store, Some(Arc::clone(&lease)), &uberblock.root, 0, KeyState::None)?;
+        let directory = Directory::open(&mos)?;
+        let features = Features::load(&directory)?;
+        let dsl = datasets(name, &mos, &directory, tree)?;
+        let is_open = |guid: &VdevGuid| tree.device(*guid).is_some();
+        let devices = tree.leaf_guids().into_iter().filter(is_open).chain(aux).collect();
+        let (label, config, uberblock) = (config.clone(), config.clone(), *uberblock);
+        let (name, tree, lease) = (name.to_owned(), tree.clone(), Some(lease));
+        Ok(Arc::new(Pool {
+            name,
+            label,
+            config,
+            uberblock,
+            tree,
+            mos,
+            directory,
+            features,
+            dsl,
+            devices,
+            // Not asked: one that is open for writing holds its spares and cache devices.
+            source: Devices::default(),
+            lease,
+            status: OnceLock::new(),
+        }))
     }
 }
 
@@ -400,7 +466,7 @@ pub(crate) fn salt(directory: &Directory) -> Result<Option<Salt>, PoolError> {
 }
 
 /// The datasets of a pool that has just been opened.
-pub(crate) fn datasets(
+fn datasets(
     name: &str,
     mos: &Arc<ObjSet>,
     directory: &Directory,

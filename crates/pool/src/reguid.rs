@@ -2,10 +2,12 @@
 //!
 //! # What always holds
 //! - Labels, configuration and the sum of guids in the uberblock change in one txg.
-//! - A device that did not get its label with the others would never be known as one of this pool again: all must be online.
+//! - A device that did not get its label with the others would never be known as one of this pool again: all
+//!   must be online.
 
-use crate::PoolError;
+use crate::error::PoolError;
 use crate::live::LivePool;
+use crate::refusal::PropertyRefusal;
 use format::{PoolGuid, VdevGuid};
 use vdev::label_write::test_leaf;
 use vdev::tree::VdevState;
@@ -14,7 +16,8 @@ impl LivePool {
     /// Gives the pool this guid, or a new one.
     ///
     /// # Errors
-    /// [`PoolError::Property`] if the pool or one of its vdevs has this guid, or it is 0; [`PoolError::NotHealthy`].
+    /// [`PoolError::Property`] if the pool or one of its vdevs has this guid, or it is 0;
+    /// [`PoolError::NotHealthy`].
     pub fn reguid(&self, wanted: Option<PoolGuid>) -> Result<PoolGuid, PoolError> {
         let random = || PoolGuid(self.env.random().max(1));
         let new = wanted.unwrap_or_else(random);
@@ -28,8 +31,7 @@ impl LivePool {
             let config = &mut pool.state.config;
             let is_used = config.pool_guid == new || config.vdev_tree.walk().any(|node| node.guid.0 == new.0);
             if is_used || new.0 == 0 {
-                let why = "the guid is already in use, or no guid".to_owned();
-                return Err(PoolError::Property { name: "guid".to_owned(), why });
+                return Err(PoolError::Property { name: "guid".to_owned(), why: PropertyRefusal::GuidInUse });
             }
             let old = std::mem::replace(&mut config.pool_guid, new);
             config.vdev_tree.guid = VdevGuid(new.0);

@@ -1,7 +1,7 @@
-//! What whoever had the pool before has left unfinished: done in the first txg after an import
+//! Work that the previous user of the pool has left unfinished, done in the first txg after an import
 //! (docs/on-disk/10-overview.md, section 4, step 14; docs/on-disk/22-mos-dsl.md, section 12).
 
-use crate::PoolError;
+use crate::error::PoolError;
 use crate::scan;
 use dsl::{TaskCtx, destroy, holds};
 use format::scan::ScanPhys;
@@ -12,7 +12,7 @@ pub(crate) fn clear(
     scan: Option<ScanPhys>,
     is_ours: bool,
 ) -> Result<Option<ScanPhys>, PoolError> {
-    let scan = scan.map(|phys| scan::adopt(ctx.m(), phys, is_ours)).transpose()?;
+    let scan = scan.map(|phys| scan::state::adopt(ctx.m(), phys, is_ours)).transpose()?;
     for snapshot in holds::release_temporary(ctx.m())? {
         destroy::destroy_if_deferred(ctx, snapshot)?;
     }

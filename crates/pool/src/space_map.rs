@@ -1,7 +1,7 @@
 //! Space map objects: their headers, and their entries one after the other
 //! (docs/on-disk/15-space.md, section 2).
 
-use crate::PoolError;
+use crate::error::PoolError;
 use dmu::{ObjSet, Object};
 use format::space_map::{Entry, MapBounds, MapType, Segment, SpaceMapPhys, entries};
 use format::{BlockId, ObjType, ObjectId};
@@ -28,12 +28,12 @@ impl SpaceMap {
         Ok(SpaceMap { object, phys })
     }
 
-    /// Its bonus.
+    /// Header of the map.
     pub fn phys(&self) -> &SpaceMapPhys {
         &self.phys
     }
 
-    /// Its object.
+    /// Object that holds the map.
     pub fn object(&self) -> &Object {
         &self.object
     }

@@ -7,29 +7,32 @@
 //! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on
 //!   nothing is compressed, so that soon no block changes its place.
 //! - A txg in which nothing changed writes nothing.
-//! - What a leaf loses when the txg is flushed is in the DTLs of that same txg; what it loses after that, when labels are
-//!   flushed, is written down in a txg of its own. A leaf that loses something of that one, too, waits until the next txg,
-//!   or until nothing else is to be done: txgs do not run back to back for it.
+//! - What a leaf loses when the txg is flushed is in the DTLs of that same txg; what it loses after that,
+//!   when labels are flushed, is written down in a txg of its own. A leaf that loses something of that one,
+//!   too, waits until the next txg, or until nothing else is to be done: txgs do not run back to back for it.
 //! - A task that failed has changed nothing in the MOS; if it has, its txg is not written.
 //! - After an error nothing that the last uberblock leads to was overwritten.
 
 use crate::directory::Directory;
+use crate::error::{CommitFailure, CommitStep, PoolError, with_causes};
 use crate::history::record as history;
 use crate::labels::Commit;
-use crate::live::{LivePool, PoolTask, State, lock};
-use crate::{PoolError, space};
-use crate::{claim, config, diagnosis, dtl};
-use dmu::SyncTx;
+use crate::leases::Leases;
+use crate::live::{LivePool, PoolTask, State};
+use crate::space;
+use crate::{claim, config, dtl, leaf_service, leases};
+use dmu::{SyncTx, TxError};
 use dsl::Space;
 use dsl::bpobj::Bpobj;
 use format::names;
+use vdev::sync::lock;
 
 use dsl::charge::charge_mos;
 use dsl::{Caller, MosTx, Tally, TaskCtx, free_lists};
 use format::bpobj::StoredBlock;
 use format::uberblock::Uberblock;
 use format::{BlockPtr, Txg};
-use std::error::Error;
+use std::sync::Arc;
 use zio::AllocTx;
 use zio::alloc::AllocClass;
 
@@ -43,7 +46,7 @@ const DEFER_PASS: u32 = 2;
 /// Writes everything that a txg has changed. When it returns without an error, the txg is the state of
 /// the pool.
 pub(crate) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Result<(), PoolError> {
-    diagnosis::run(pool, state);
+    leaf_service::diagnose(pool, state);
     let mut sync = TxgSync::new(pool, state, tx);
     sync.claim_logs()?;
     sync.write_heads()?;
@@ -70,18 +73,6 @@ pub(crate) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Resu
         sync.commit()?;
     }
     sync.finish()
-}
-
-/// An error and everything that led to it.
-pub(crate) fn with_causes(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// A txg on its way to disk.
@@ -159,7 +150,7 @@ impl<'a> TxgSync<'a> {
         let mut budget = free_lists::Budget::per_txg();
         free_lists::background(m, &self.pool.brt, &mut budget)?;
         if budget.is_spent() {
-            // More of it in the next txg, without waiting for somebody to change something.
+            // The rest is freed in the next txg, which begins without waiting for another change.
             self.pool.txgs.kick();
         }
         self.pool.brt.flush(m)?;
@@ -258,13 +249,13 @@ impl<'a> TxgSync<'a> {
         Ok(())
     }
 
-    /// Makes durable what was written so far. True: a leaf has lost some of it. That is to be on disk with this txg: nobody
-    /// may rely on the leaf after a crash.
+    /// Makes durable what was written so far. True: a leaf has lost some of it. That is to be on disk with
+    /// this txg, because after a crash the leaf must not be relied on.
     fn flush_has_lost(&self) -> Result<bool, PoolError> {
-        let failed = |cause: zio::ZioError| PoolError::Commit {
+        let failed = |cause| PoolError::Commit {
             txg: self.tx.txg(),
-            what: "flushing data",
-            why: cause.to_string(),
+            step: CommitStep::Flush,
+            why: CommitFailure::Flush(cause),
         };
         self.pool.zio.flush_written().map_err(failed)?;
         Ok(self.pool.tree().take_has_lost())
@@ -307,10 +298,10 @@ impl<'a> TxgSync<'a> {
         }
     }
 
-    /// What was freed two txgs ago may be used again, and everybody learns how much room there is.
+    /// Lets space that was freed two txgs ago be used again, and publishes how much room there is.
     fn finish(&mut self) -> Result<(), PoolError> {
         let txg = self.tx.txg();
-        self.pool.scans.gate().pass(txg);
+        self.pool.jobs.gate().pass(txg);
         self.pool.reuse_freed(txg);
         self.pool.renew_tree(self.state)?;
         self.pool.announce_space()?;
@@ -324,25 +315,77 @@ impl<'a> TxgSync<'a> {
     }
 }
 
-/// Whether leaves have lost something that no DTL on disk tells of.
-#[derive(Debug, Default)]
-pub(crate) struct Losses {
-    /// The last txg had some.
-    had_some: bool,
-    /// They wait until nothing else is to be done.
-    are_waiting: bool,
-}
-
-impl Losses {
-    /// Notes whether a txg had some. True: another txg is to write them down at once.
-    fn note(&mut self, has_lost: bool) -> bool {
-        let had_some = std::mem::replace(&mut self.had_some, has_lost);
-        self.are_waiting = has_lost && had_some;
-        has_lost && !had_some
-    }
-}
-
 impl LivePool {
+    /// Makes a thread that waits for a txg write it.
+    pub(crate) fn sync_inline(self: &Arc<Self>) {
+        let pool = Arc::downgrade(self);
+        self.txgs.set_inline(Some(Arc::new(move || {
+            let pool = pool.upgrade().ok_or(TxError::Closed)?;
+            match pool.sync_here() {
+                Ok(_) => Ok(()),
+                Err(PoolError::Tx(error)) => Err(error),
+                Err(error) => Err(TxError::Suspended { why: error.to_string() }),
+            }
+        })));
+    }
+
+    /// Writes one txg on this thread: for a pool whose txgs are written by a thread of its caller's.
+    ///
+    /// # Errors
+    /// If it could not be written: the pool is suspended then.
+    pub fn sync_here(&self) -> Result<Txg, PoolError> {
+        let mut state = lock(&self.state);
+        if let Some(error) = &state.stopped {
+            return Err(error.clone().into());
+        }
+        let tx = self.txgs.quiesce();
+        if let Some(error) = self.txgs.failure() {
+            state.stopped = Some(error.clone());
+            drop(state);
+            self.note_failure();
+            return Err(error.into());
+        }
+        let _insist = zio::Insist::begin();
+        self.finish(&mut state, tx)
+    }
+
+    /// Tells the threads that wait for devices if nothing more is written.
+    pub(crate) fn note_failure(&self) {
+        if let Some(TxError::Suspended { why }) = self.txgs.failure() {
+            self.note_stopped(&why);
+        }
+    }
+
+    /// Writes a txg that was closed.
+    pub(crate) fn finish(&self, state: &mut State, tx: SyncTx) -> Result<Txg, PoolError> {
+        let txg = tx.txg();
+        let fuse = Fuse(self);
+        // Should it not return, nothing is written on top of what it has left.
+        state.stopped = Some(Fuse::blown());
+        let now = || self.env.clock().monotonic();
+        let writing = self.txg_history.begin(txg, self.txgs.meter().of(txg), now(), &self.tree());
+        match write_txg(self, state, &tx) {
+            Ok(()) => {
+                state.stopped = None;
+                drop(fuse);
+                self.txg_history.end(&writing, now(), &self.tree());
+                self.publish(state);
+                self.txgs.finish(tx);
+                self.outages.note_txg();
+                Ok(txg)
+            }
+            Err(error) => {
+                let error = with_causes(&error);
+                tracing::error!(pool = self.name, txg = txg.0, error, "the txg was not written");
+                self.note_stopped(&error);
+                let error = TxError::Suspended { why: error };
+                state.stopped = Some(error.clone());
+                self.txgs.fail(error.clone());
+                Err(error.into())
+            }
+        }
+    }
+
     /// There has been nothing to do for a while: what waited for that is done in a txg.
     pub(crate) fn when_idle(&self) {
         if std::mem::take(&mut lock(&self.state).losses.are_waiting) {
@@ -364,7 +407,20 @@ impl LivePool {
         ready
     }
 
-    /// Tells the heads what can be allocated after this txg.
+    /// A txg is on disk: what was freed before may be used again, as far as no view shows it.
+    pub(crate) fn reuse_freed(&self, txg: Txg) {
+        let totals = self.allocator.totals(AllocClass::Normal);
+        let is_old = |leases: &Leases| leases.oldest().0 < txg.0.saturating_sub(2);
+        let is_short = totals.size.saturating_sub(totals.allocated) < totals.size / leases::SHORT;
+        if is_old(&self.leases) && (is_short || totals.deferred > totals.size / leases::SHARE) {
+            tracing::debug!(pool = self.name, "old views of the pool hold back too much, and lapse");
+            self.leases.lapse();
+        }
+        self.allocator.synced_for(txg, self.leases.oldest());
+        self.leases.note_holding_back(is_old(&self.leases));
+    }
+
+    /// Tells the heads how many bytes can be allocated after this txg.
     pub(crate) fn announce_free(&self, synced: Txg) {
         let totals = self.allocator.totals(AllocClass::Normal);
         let taken = totals.deflated_allocated.saturating_add(totals.deflated_deferred);
@@ -387,20 +443,22 @@ impl LivePool {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::Losses;
+/// Ends all waiting if the thread that writes a txg panics.
+pub(crate) struct Fuse<'a>(&'a LivePool);
 
-    #[test]
-    fn losses_of_every_txg_do_not_make_one_follow_the_other() {
-        let mut losses = Losses::default();
-        assert!(!losses.note(false));
-        // The first is written down at once.
-        assert!(losses.note(true) && !losses.are_waiting);
-        for _ in 0..3 {
-            assert!(!losses.note(true) && losses.are_waiting);
+impl Fuse<'_> {
+    const WHY: &'static str = "writing a txg ended in a panic";
+
+    pub(crate) fn blown() -> TxError {
+        TxError::Suspended { why: Fuse::WHY.to_owned() }
+    }
+}
+
+impl Drop for Fuse<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.note_stopped(Fuse::WHY);
+            self.0.txgs.fail(Fuse::blown());
         }
-        assert!(!losses.note(false) && !losses.are_waiting);
-        assert!(losses.note(true));
     }
 }

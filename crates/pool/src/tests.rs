@@ -6,6 +6,7 @@ use crate::*;
 use dmu::NewObject;
 use format::scan::{ScanFunc, ScanState};
 use format::{ObjType, VdevGuid};
+use std::sync::Arc;
 use std::time::Duration;
 use vdev::Device;
 use vdev::device::file::{Access, open_exclusive};
@@ -61,11 +62,11 @@ fn a_write_that_fails_does_not_end_a_scrub_and_what_it_lacks_is_brought_afterwar
     pool.tree().miss(leaf, newest..newest + 1);
     assert!(!pool.tree().dtl(leaf).is_empty());
     assert_eq!(pool.tree().status().find(leaf).unwrap().state, VdevState::Online);
-    // Who asks is told that something is due.
+    // A view tells that something is due.
     assert!(pool.view().unwrap().is_resilver_due());
     let mut scans = Vec::new();
     for _ in 0..8 {
-        pool.scan_tick();
+        pool.background_tick();
         scans.push(last_scan(&pool));
     }
     scans.dedup();
@@ -89,12 +90,12 @@ fn a_leaf_whose_file_was_removed_or_cut_is_seen_without_being_asked() {
         change(&pool, 1);
         let state = || pool.tree().status().find(side(&pool, 1)).unwrap().state;
         clock.advance(Duration::from_secs(60));
-        pool.scan_tick();
+        pool.background_tick();
         assert_eq!(state(), VdevState::Online);
         // A file that has another name now is still there after a crash.
         std::fs::rename(path(1), folder.path().join("moved")).unwrap();
         clock.advance(Duration::from_secs(60));
-        pool.scan_tick();
+        pool.background_tick();
         assert_eq!(state(), VdevState::Online);
         if is_cut {
             let file = std::fs::OpenOptions::new().write(true).open(folder.path().join("moved")).unwrap();
@@ -103,14 +104,14 @@ fn a_leaf_whose_file_was_removed_or_cut_is_seen_without_being_asked() {
             std::fs::remove_file(folder.path().join("moved")).unwrap();
         }
         clock.advance(Duration::from_secs(60));
-        pool.scan_tick();
+        pool.background_tick();
         assert_eq!(state(), VdevState::Unavail, "cut: {is_cut}");
         change(&pool, 2);
         assert!(!pool.tree().dtl(side(&pool, 1)).is_empty());
         // The other one is all that is left.
         std::fs::remove_file(path(0)).unwrap();
         clock.advance(Duration::from_secs(60));
-        pool.scan_tick();
+        pool.background_tick();
         change(&pool, 3);
     }
 }

@@ -1,22 +1,24 @@
 //! The one place where the tree of vdevs of an open pool changes.
 //!
-//! Two things can change. The *configuration* (vdevs added, grown, taken out of service) changes in syncing context
-//! only, from that of the moment to the next: [`LivePool::change_tree`]. The *devices* by which leaves are reached
-//! change at any time, because a pool that is suspended waits for exactly that, and leave the configuration as it is:
-//! [`LivePool::swap_devices`].
+//! Two things can change. The *configuration* (vdevs added, grown, taken out of service) changes in syncing
+//! context only, from that of the moment to the next: [`LivePool::change_tree`]. The *devices* by which
+//! leaves are reached change at any time, because a pool that is suspended waits for exactly that, and leave
+//! the configuration as it is: [`LivePool::swap_devices`].
 //!
 //! # What always holds
-//! - One change at a time, under one lock: each begins with the tree that the change before it has made, so a device
-//!   that was opened again beside `zpool add` is in use, and the added vdev is there.
-//! - A change of the configuration is whole or has not happened: the tree and the configuration of the next label are
-//!   replaced together, after everything that can fail.
-//! - A closure that runs with the lock held decides by the tree that it is given, and waits for nothing but devices.
+//! - One change at a time, under one lock: each begins with the tree that the change before it has made, so a
+//!   device that was opened again beside `zpool add` is in use, and the added vdev is there.
+//! - A change of the configuration is whole or has not happened: the tree and the configuration of the next
+//!   label are replaced together, after everything that can fail.
+//! - A closure that runs with the lock held decides by the tree that it is given, and waits for nothing but
+//!   devices.
 //!
 //! Tests: `tests/live/tree_changes.rs`.
 
+use crate::error::PoolError;
 use crate::layout::NewDevices;
 use crate::live::{LivePool, State};
-use crate::{PoolError, config, diagnosis};
+use crate::{config, diagnosis};
 use format::VdevGuid;
 use format::config::{PoolConfig, VdevNode};
 use std::borrow::Cow;
@@ -53,12 +55,12 @@ pub(crate) enum DeviceSwap {
 }
 
 impl LivePool {
-    /// Changes the configuration and the tree of vdevs together. `state` is what only a thread in syncing context has.
-    /// Labels are written if the caller marks them ([`State::mark_all`]).
+    /// Changes the configuration and the tree of vdevs together. `state` is what only a thread in syncing
+    /// context has. Labels are written if the caller marks them ([`State::mark_all`]).
     ///
     /// # Errors
-    /// What the closure returns, or [`PoolError::Vdev`] if the next configuration describes no tree. Nothing has
-    /// changed then.
+    /// What the closure returns, or [`PoolError::Vdev`] if the next configuration describes no tree. Nothing
+    /// has changed then.
     pub(crate) fn change_tree<T>(
         &self,
         state: &mut State,
@@ -78,7 +80,8 @@ impl LivePool {
         Ok(outcome)
     }
 
-    /// Makes the tree what the configuration says, if something has changed that. Done at the end of every txg.
+    /// Makes the tree what the configuration says, if something has changed that. Done at the end of every
+    /// txg.
     ///
     /// # Errors
     /// [`PoolError::Vdev`] if the configuration describes no tree.
@@ -103,8 +106,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// Takes a leaf out of service as `mark` does in the configuration, if the other leaves hold all of its data; else
-    /// returns false. A later request, also in the same txg, sees the leaf out of service.
+    /// Takes a leaf out of service as `mark` does in the configuration, if the other leaves hold all of its
+    /// data; else returns false. A later request, also in the same txg, sees the leaf out of service.
     ///
     /// # Errors
     /// As of [`LivePool::change_tree`].
@@ -123,10 +126,11 @@ impl LivePool {
         })
     }
 
-    /// The configuration with the leaves that are out of service until the pool is closed, which no label records.
+    /// The configuration with the leaves that are out of service until the pool is closed, which no label
+    /// records.
     fn with_out_of_service<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
         let mut root = Cow::Borrowed(root);
-        for (leaf, how) in self.scans.out_of_service() {
+        for (leaf, how) in self.out_of_service.leaves() {
             if let Some(node) = config::find_mut(root.to_mut(), leaf) {
                 how.mark(node);
             }

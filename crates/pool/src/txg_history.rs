@@ -1,20 +1,20 @@
-//! What the last txgs were like: the data of the kstat file `txgs`.
+//! Statistics of the last txgs: the data of the kstat file `txgs`.
 
-use crate::live::{LivePool, lock};
 use format::Txg;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 use std::time::Duration;
 use vdev::VdevTree;
+use vdev::sync::lock;
 use vdev::tunable::Tunable;
 
-/// So many txgs are remembered.
+/// Number of txgs that are remembered.
 pub static TXG_HISTORY: Tunable = Tunable::new("zfs_txg_history", 100, 0, 1 << 16);
 
-/// A txg.
+/// A record of a txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TxgRecord {
-    /// Its number.
+    /// Number of the txg.
     pub txg: Txg,
     /// When it was opened, on the pool's clock.
     pub birth: Duration,
@@ -24,11 +24,11 @@ pub struct TxgRecord {
     pub dirty: u64,
     /// Bytes read while it was written.
     pub read_bytes: u64,
-    /// Bytes written.
+    /// Bytes written to devices while it was written.
     pub written_bytes: u64,
-    /// Reads.
+    /// Read operations.
     pub reads: u64,
-    /// Writes.
+    /// Write operations.
     pub writes: u64,
     /// How long it was open.
     pub open: Duration,
@@ -64,7 +64,7 @@ fn counts(tree: &VdevTree) -> [u64; 4] {
 }
 
 impl TxgHistory {
-    /// A txg was closed, and the next one opened.
+    /// Notes that a txg was closed and the next one opened.
     pub(crate) fn begin(&self, txg: Txg, dirty: u64, now: Duration, tree: &VdevTree) -> Writing {
         let birth = std::mem::replace(&mut lock(&self.0).opened, now);
         let open = now.saturating_sub(birth);
@@ -75,7 +75,7 @@ impl TxgHistory {
         Writing { record, began: now, before: counts(tree) }
     }
 
-    /// It is on disk.
+    /// Notes that the txg is on disk.
     pub(crate) fn end(&self, writing: &Writing, now: Duration, tree: &VdevTree) {
         let Writing { mut record, began, before } = *writing;
         record.sync = now.saturating_sub(began);
@@ -89,29 +89,25 @@ impl TxgHistory {
         let over = state.last.len().saturating_sub(TXG_HISTORY.get() as usize);
         state.last.drain(..over);
     }
-}
 
-impl LivePool {
-    /// The last txgs, oldest first, and the open one.
-    pub fn txg_history(&self) -> Vec<TxgRecord> {
-        let now = self.env.clock().monotonic();
-        let state = lock(&self.txg_history.0);
+    /// The last txgs, oldest first, and the open one, which has so many dirty bytes.
+    pub(crate) fn records(&self, now: Duration, open: Txg, dirty: u64) -> Vec<TxgRecord> {
+        let state = lock(&self.0);
         let mut records: Vec<TxgRecord> = state.last.iter().copied().collect();
-        let (birth, open) = (state.opened, now.saturating_sub(state.opened));
+        let (birth, since) = (state.opened, now.saturating_sub(state.opened));
         drop(state);
         let (read_bytes, written_bytes, reads, writes) = (0, 0, 0, 0);
-        let (txg, sync) = (self.txgs.open_txg(), Duration::ZERO);
         records.push(TxgRecord {
-            txg,
+            txg: open,
             birth,
             state: 'O',
-            dirty: self.txgs.meter().of(txg),
+            dirty,
             read_bytes,
             written_bytes,
             reads,
             writes,
-            open,
-            sync,
+            open: since,
+            sync: Duration::ZERO,
         });
         records
     }

@@ -1,7 +1,8 @@
 //! Enabling features of a pool that exists (docs/on-disk/16-features.md, section 4).
 
-use crate::PoolError;
+use crate::error::PoolError;
 use crate::live::LivePool;
+use crate::refusal::PropertyRefusal;
 use crate::vdev_zaps;
 use dsl::{TaskCtx, mos_policy};
 use format::feature::{self, FEATURES, Since};
@@ -28,7 +29,7 @@ impl LivePool {
             let known = feature::by_name(name).filter(|f| f.is_supported());
             let unknown = || PoolError::Property {
                 name: format!("feature@{name}"),
-                why: "there is no such feature".to_owned(),
+                why: PropertyRefusal::NoSuchFeature,
             };
             known.map(|f| f.name).ok_or_else(unknown)
         };

@@ -1,20 +1,21 @@
-//! Setting properties of vdevs (docs/on-disk/15-space.md, section 7). They stand in the ZAPs of the vdevs: of the
-//! root, of a top-level vdev, or of a leaf below one.
+//! Setting properties of vdevs (docs/on-disk/15-space.md, section 7). They stand in the ZAPs of the vdevs: of
+//! the root, of a top-level vdev, or of a leaf below one.
 //!
 //! # What always holds
 //! - A value is checked before anything is written.
 //! - A comment that was set and emptied is stored as empty; a user property is removed.
 
-use crate::PoolError;
 use crate::config::find_mut;
+use crate::error::PoolError;
 use crate::live::LivePool;
+use crate::refusal::PropertyRefusal;
 use dmu::zap::ZapValue;
 use format::prop::{self as table, Class, Kind};
 use format::{ObjectId, VdevGuid, nicenum};
 
-/// Longest text.
+/// Longest text, in bytes.
 const TEXT_MAX: usize = 8191;
-/// The number of `none`.
+/// Number that stands for `none`.
 const NONE: u64 = u64::MAX;
 
 /// A property of a vdev and its new value, checked.
@@ -22,7 +23,7 @@ const NONE: u64 = u64::MAX;
 pub enum VdevProp {
     /// A number, or the number of an index; `u64::MAX`: none.
     Number(&'static str, u64),
-    /// A text.
+    /// A property with a text, and the text.
     Text(&'static str, String),
     /// A property of a user's own; empty: it is removed.
     User(String, String),
@@ -34,28 +35,31 @@ impl VdevProp {
     /// # Errors
     /// [`PoolError::Property`] if there is no such property, it cannot be set, or not to this value.
     pub fn parse(name: &str, value: &str) -> Result<VdevProp, PoolError> {
-        let bad = |why: String| PoolError::Property { name: name.to_owned(), why };
+        let bad = |why: PropertyRefusal| PoolError::Property { name: name.to_owned(), why };
         if value.len() > TEXT_MAX {
-            return Err(bad("property value too long".to_owned()));
+            return Err(bad(PropertyRefusal::TooLong));
         }
         if table::is_user(name) {
             return Ok(VdevProp::User(name.to_owned(), value.to_owned()));
         }
-        let known = table::vdev(name).ok_or_else(|| bad(format!("invalid property: '{name}'")))?;
+        let unknown = || PropertyRefusal::UnknownOfVdev { name: name.to_owned() };
+        let known = table::vdev(name).ok_or_else(|| bad(unknown()))?;
         if known.class == Class::ReadOnly {
-            return Err(bad(format!("'{}' is readonly", known.name)));
+            return Err(bad(PropertyRefusal::ReadOnlyOfVdev { name: known.name }));
         }
         match known.kind {
-            _ if known.name == "path" => Err(bad("invalid argument for this pool operation".to_owned())),
+            _ if known.name == "path" => Err(bad(PropertyRefusal::InvalidForOperation)),
             Kind::Text => Ok(VdevProp::Text(known.name, value.to_owned())),
             Kind::Index => match known.index_number(value).filter(|number| *number <= 1) {
                 Some(number) => Ok(VdevProp::Number(known.name, number)),
-                None => Err(bad(format!("'{}' must be one of 'on | off'", known.name))),
+                None => {
+                    Err(bad(PropertyRefusal::NotOneOf { name: known.name.to_owned(), values: "on | off" }))
+                }
             },
             Kind::Number if value == "none" => Ok(VdevProp::Number(known.name, NONE)),
             Kind::Number => match nicenum::parse(value) {
                 Ok(number) => Ok(VdevProp::Number(known.name, number)),
-                Err(error) => Err(bad(error.to_string())),
+                Err(error) => Err(bad(PropertyRefusal::Number(error))),
             },
         }
     }
@@ -80,10 +84,8 @@ impl LivePool {
             let zap = find_mut(&mut pool.state.config.vdev_tree, vdev)
                 .map(|node| [node.zap_root, node.zap_top, node.zap_leaf])
                 .and_then(|zaps| zaps.into_iter().find(|zap| *zap != ObjectId(0)));
-            let zap = zap.ok_or_else(|| PoolError::Property {
-                name: prop.text(),
-                why: "operation not supported on this type of vdev".to_owned(),
-            })?;
+            let zap = zap
+                .ok_or_else(|| PoolError::Property { name: prop.text(), why: PropertyRefusal::NotOnVdev })?;
             let zap = ctx.m().zap(zap)?;
             match &prop {
                 VdevProp::Number(name, number) => zap.upsert(name.as_bytes(), *number)?,
@@ -124,7 +126,7 @@ mod tests {
             let Err(PoolError::Property { why: told, .. }) = VdevProp::parse(name, value) else {
                 panic!("{name}={value}");
             };
-            assert_eq!(told, why, "{name}={value}");
+            assert_eq!(told.to_string(), why, "{name}={value}");
         }
     }
 }

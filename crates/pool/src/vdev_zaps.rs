@@ -3,7 +3,7 @@
 //! # What always holds
 //! - Every ZAP that the configuration names is in the map of all of them, and no other.
 
-use crate::PoolError;
+use crate::error::PoolError;
 use crate::space::Class;
 use dsl::MosTx;
 use format::config::{VdevKind, VdevNode};

@@ -158,13 +158,13 @@ impl From<PoolError> for ChangeError {
         match error {
             PoolError::NoSuchPool { .. } => ChangeError::NoPool,
             PoolError::Ambiguous { .. } => ChangeError::Ambiguous,
-            PoolError::NotWritable { why, .. } => ChangeError::ReadOnly { why },
+            PoolError::NotWritable { why, .. } => ChangeError::ReadOnly { why: why.to_string() },
             PoolError::BadDevice { path, why } => ChangeError::Busy { why: format!("{path}: {why}") },
             PoolError::OtherHost { host, hostid, .. } => ChangeError::OtherHost { host, hostid, accessed: 0 },
             PoolError::MissingTops { why, .. } => ChangeError::Unavailable { devices: why },
             PoolError::MissingLogs { why, .. } => ChangeError::MissingLogs { devices: why },
             PoolError::Tx(TxError::Suspended { .. }) => ChangeError::Suspended,
-            PoolError::Property { why, .. } => ChangeError::Property(why),
+            PoolError::Property { why, .. } => ChangeError::Property(why.to_string()),
             PoolError::Dsl(DslError::NotFound { .. }) => {
                 ChangeError::Property("no such pool or dataset".to_owned())
             }

@@ -2,26 +2,30 @@
 //! docs/on-disk/14-vdevs.md, section 8).
 //!
 //! # What always holds
-//! - They are not part of the tree: the pool is whole without them, and nothing of it is on them.
+//! - Spares and cache devices are not part of the tree: the pool is whole without them, and holds no data on
+//!   them.
 //! - A device has its label before a list names it.
-//! - Those that are there are open for writing, alone, for as long as the pool is, so that nobody takes them for something
-//!   else. A spare may be shared by pools: the first that is open holds it.
+//! - Those that are there are open for writing, alone, for as long as the pool is, so that no other program
+//!   uses them. A spare may be shared by pools: the first that is open holds it.
 
+use crate::aux;
 use crate::config;
 use crate::directory::Directory;
+use crate::error::PoolError;
 use crate::layout::LeafSpec;
-use crate::live::{LivePool, PoolTask, lock};
-use crate::{Pool, PoolError, aux};
+use crate::live::{HeldAux, LivePool, PoolTask};
+use crate::refusal::{DeviceRefusal, SpecRefusal};
+use crate::view::Pool;
 use dsl::MosTx;
 use format::VdevGuid;
 use format::config::{ConfigForm, PoolConfig, PoolState, VdevNode};
 use format::names;
 use format::nvlist::{NvList, NvValue};
-use std::collections::HashMap;
 use std::sync::Arc;
 use vdev::device::file::Access;
 use vdev::scan::{Found, Leaf};
-use vdev::{Device, Devices, label_write};
+use vdev::sync::lock;
+use vdev::{Devices, label_write};
 
 /// What a device that holds no data of the pool is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,18 +53,15 @@ impl AuxKind {
     }
 }
 
-/// The spares and cache devices that are there, by guid, with their devices, open for writing; `None`: somebody else has it.
-pub(crate) type Held = HashMap<VdevGuid, Option<Arc<dyn Device>>>;
-
-/// Opens the spares and cache devices of a pool, alone: those that were found, and others at the places that the pool
-/// has recorded.
+/// Opens the spares and cache devices of a pool, alone: those that were found, and others at the places that
+/// the pool has recorded.
 pub(crate) fn hold_all(
     pool: &Pool,
     found: &Found,
     access: Access,
     source: &Devices,
-) -> Result<Held, PoolError> {
-    let mut held = Held::new();
+) -> Result<HeldAux, PoolError> {
+    let mut held = HeldAux::new();
     for node in aux::all_nodes(pool.directory())? {
         let is_it = |leaf: &Leaf| aux::is_device_of(leaf, node.guid);
         let recorded;
@@ -84,8 +85,8 @@ pub(crate) fn hold_all(
 }
 
 impl LivePool {
-    /// Adds spares or cache devices. What they held is lost, but for spares that are open for reading only: other pools have those,
-    /// too.
+    /// Adds spares or cache devices. What they held is lost, but for spares that are open for reading only:
+    /// other pools have those, too.
     ///
     /// # Errors
     /// If one of them is too small, cannot be written, is one of this pool already, or fails.
@@ -103,8 +104,10 @@ impl LivePool {
                 let mut known =
                     list.iter().filter_map(|entry| entry.u64("guid")).chain(nodes.iter().map(|n| n.guid.0));
                 if known.any(|guid| guid == node.guid.0) {
-                    let why = "it is a spare of this pool already".to_owned();
-                    return Err(PoolError::BadDevice { path: leaf.path.clone(), why });
+                    return Err(PoolError::BadDevice {
+                        path: leaf.path.clone(),
+                        why: DeviceRefusal::OwnSpare,
+                    });
                 }
                 nodes.push(node);
             }
@@ -133,8 +136,7 @@ impl LivePool {
     pub fn remove_aux(&self, guid: VdevGuid) -> Result<bool, PoolError> {
         let in_use = self.config().vdev_tree.find(guid).is_some();
         if in_use {
-            let why = "spare is currently in use".to_owned();
-            return Err(PoolError::BadSpec { why });
+            return Err(PoolError::BadSpec { why: SpecRefusal::SpareInUse });
         }
         self.run_on_pool(move |ctx, pool| {
             let mut is_removed = false;
@@ -174,7 +176,7 @@ fn entries(m: MosTx<'_>, kind: AuxKind) -> Result<Vec<NvList>, PoolError> {
     Ok(stored.and_then(|list| list.lists(kind.entry()).map(<[NvList]>::to_vec)).unwrap_or_default())
 }
 
-/// Writes the list.
+/// Writes the list into the MOS.
 fn write(m: MosTx<'_>, kind: AuxKind, entries: Vec<NvList>) -> Result<(), PoolError> {
     let mut list = NvList::new();
     if !entries.is_empty() || m.entry(kind.entry())?.is_some() {

@@ -4,7 +4,8 @@
 pub(crate) mod change;
 
 use crate::directory::Directory;
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::view::Pool;
 use format::VdevGuid;
 use format::config::{VdevKind, VdevNode};
 use format::names;
@@ -43,7 +44,7 @@ impl AuxState {
 /// A spare or cache device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AuxVdev {
-    /// Its configuration.
+    /// Configuration of the device.
     pub node: VdevNode,
     /// Whether it can be used.
     pub state: AuxState,
@@ -73,8 +74,8 @@ pub(crate) fn is_device_of(leaf: &Leaf, guid: VdevGuid) -> bool {
     config.is_some_and(|config| config.guid.unwrap_or(config.vdev_tree.guid) == guid)
 }
 
-/// A spare or cache device at the place where it was last: a search may have been told of other places only. Nothing if another
-/// device is there.
+/// A spare or cache device at the place where it was last: a search may have been told of other places only.
+/// Nothing if another device is there.
 pub(crate) fn at_recorded_path(node: &VdevNode, source: &Devices) -> Found {
     let is_there = |path: &&Path| source.identity(path).is_some();
     let Some(path) = node.path.as_deref().map(Path::new).filter(is_there) else {
@@ -102,7 +103,7 @@ impl Pool {
         Ok(list.into_iter().map(|node| AuxVdev { state: state(&node), node }).collect())
     }
 
-    /// The cache devices.
+    /// The cache devices, and whether each is there.
     pub fn cache_devices(&self) -> Result<Vec<AuxVdev>, PoolError> {
         let state = |node: &VdevNode| if self.sees(node) { AuxState::Online } else { AuxState::Unavailable };
         let list = nodes(self.directory(), names::directory::L2CACHE)?;

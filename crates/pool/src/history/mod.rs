@@ -4,7 +4,8 @@
 pub(crate) mod record;
 
 use crate::directory::read_whole;
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::view::Pool;
 use format::history::{HistoryPhys, records};
 use format::names;
 use format::nvlist::NvList;

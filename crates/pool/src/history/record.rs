@@ -4,10 +4,9 @@
 //! - The records of the pool's creation, up to the first command, are never overwritten.
 //! - The oldest of the others make room, whole records at a time.
 
-use crate::PoolError;
-use crate::create::software_text;
-use crate::live::{LivePool, PoolTask, Task, lock};
-use crate::sync;
+use crate::config::Host;
+use crate::error::{PoolError, with_causes};
+use crate::live::{LivePool, PoolTask, Task};
 use dmu::{LiveObject, NewObject};
 use dsl::{HistoryNote, MosTx, TaskCtx};
 use format::history::{HistoryPhys, RECORD_MAX, encode_record};
@@ -17,9 +16,10 @@ use format::{Endian, ObjType, Txg};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use vdev::sync::lock;
 use zio::AllocTx;
 
-/// Bytes of a block.
+/// Block size of the history object, in bytes.
 const BLOCK: u64 = 128 << 10;
 /// The ring takes this part of the pool,
 const SHARE: u64 = 1000;
@@ -30,14 +30,14 @@ const SIZE_MAX: u64 = 1 << 30;
 /// Bytes of the length before each record.
 const LENGTH: u64 = 8;
 
-/// Who gave a command, and what it was: what `zpool history` shows.
+/// A command and the user who gave it, as `zpool history` shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     /// The words of the command.
     pub text: String,
-    /// The user's number.
+    /// Number of the user (uid).
     pub user: u64,
-    /// The machine's name.
+    /// Host name of the machine.
     pub hostname: String,
 }
 
@@ -46,15 +46,15 @@ pub struct Command {
 pub struct Operation {
     /// Its name: `snapshot`, `destroy_snaps`, …
     pub name: String,
-    /// What it was given.
+    /// Arguments of the operation.
     pub input: NvList,
-    /// What it gave, if it gives anything.
+    /// Result of the operation, if it has one.
     pub output: Option<NvList>,
-    /// How long it took.
+    /// Time that the operation took.
     pub elapsed: Duration,
-    /// The user's number.
+    /// Number of the user (uid).
     pub user: u64,
-    /// The machine's name.
+    /// Host name of the machine.
     pub hostname: String,
 }
 
@@ -62,7 +62,7 @@ impl LivePool {
     /// Notes that the pool was imported.
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// [`PoolError::Tx`] if the txg cannot be written.
     pub fn note_import(&self) -> Result<(), PoolError> {
         self.run_on_pool(|ctx, pool| {
             let text = software_text(pool.state.uberblock.version, &pool.pool.host);
@@ -74,12 +74,12 @@ impl LivePool {
 }
 
 impl LivePool {
-    /// Writes a command into the history: in the txg that is open now, without waiting for it ([`LivePool::settle`]
-    /// does). What the command has changed is on disk already, and who only wants to know what was done can do without
-    /// the last seconds before a crash. A pool whose writes are still held back is released first.
+    /// Writes a command into the history: in the txg that is open now, without waiting for it
+    /// ([`LivePool::settle`] does). What the command has changed is on disk already, so only the history may
+    /// lack the last seconds before a crash. A pool whose writes are still held back is released first.
     ///
     /// # Errors
-    /// If the pool takes no changes.
+    /// [`PoolError::Tx`] if the pool is suspended, has stopped or is closed.
     pub fn record(&self, command: Command) -> Result<(), PoolError> {
         self.append_soon(move |m| write_command(m, &command))
     }
@@ -87,7 +87,7 @@ impl LivePool {
     /// The same for an operation that has succeeded; its command comes behind it.
     ///
     /// # Errors
-    /// If the pool takes no changes.
+    /// [`PoolError::Tx`] if the pool is suspended, has stopped or is closed.
     pub fn record_operation(&self, operation: Operation) -> Result<(), PoolError> {
         self.append_soon(move |m| write_operation(m, &operation))
     }
@@ -100,7 +100,7 @@ impl LivePool {
             return self.run_on_pool(move |ctx, _| write(ctx.m()));
         }
         let run = Box::new(move |ctx: &mut TaskCtx<'_>, _: &mut PoolTask<'_>| {
-            write(ctx.m()).map_err(|error| sync::with_causes(&error))
+            write(ctx.m()).map_err(|error| with_causes(&error))
         });
         // The txg is not closed before the task is in the queue.
         let tx = self.txgs.begin_now()?;
@@ -109,6 +109,13 @@ impl LivePool {
         self.recorded.fetch_max(tx.txg().0, Ordering::AcqRel);
         Ok(())
     }
+}
+
+/// What the history says of software that has opened a pool.
+pub(crate) fn software_text(version: u64, host: &Host) -> String {
+    let software = env!("CARGO_PKG_VERSION");
+    let uts = if host.uts.is_empty() { String::new() } else { format!("; uts {}", host.uts) };
+    format!("pool version {version}; software version cenote-{software}{uts}")
 }
 
 /// Makes the history of a new pool of `size` bytes.
@@ -156,7 +163,7 @@ pub(crate) fn announce(pool: &LivePool, note: &HistoryNote, txg: Txg) {
     pool.events().sysevent("history_event", extra);
 }
 
-/// Appends a command.
+/// Appends a command to the history, in syncing context.
 pub(crate) fn write_command(m: MosTx<'_>, command: &Command) -> Result<(), PoolError> {
     let mut record = NvList::new();
     record.push("history time", now(m));

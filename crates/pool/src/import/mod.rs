@@ -8,8 +8,9 @@
 pub(crate) mod writable;
 
 use crate::assemble::{Group, aux_devices, groups};
+use crate::aux;
+use crate::error::PoolError;
 use crate::open::{OpenOptions, Opened, Opener};
-use crate::{PoolError, aux};
 use format::config::{PoolConfig, PoolState, VdevKind, VdevNode};
 use format::names;
 use format::{PoolGuid, VdevGuid};
@@ -22,7 +23,9 @@ use vdev::{Device, Devices, VdevTree};
 
 mod text;
 
-pub use text::{Status, display_name};
+use crate::vdev_name::display_name;
+use crate::vdev_name::leaf_name;
+pub use text::Status;
 
 /// A vdev in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,16 +36,16 @@ pub struct CandidateVdev {
     pub state: &'static str,
     /// Why, in their words; empty: nothing to tell.
     pub reason: &'static str,
-    /// The vdevs below.
+    /// Vdevs below this one.
     pub children: Vec<CandidateVdev>,
 }
 
 /// A pool that was found.
 #[derive(Debug, Clone)]
 pub struct Candidate {
-    /// Its name.
+    /// Name of the pool.
     pub name: String,
-    /// Its guid.
+    /// Guid of the pool.
     pub guid: PoolGuid,
     /// Whether it was exported or destroyed, as the newest label says.
     pub state: PoolState,
@@ -54,7 +57,7 @@ pub struct Candidate {
     pub status: Status,
     /// Top-level vdevs that hold data.
     pub vdevs: Vec<CandidateVdev>,
-    /// Special vdevs.
+    /// Vdevs for metadata and small blocks.
     pub special: Vec<CandidateVdev>,
     /// Vdevs for dedup tables.
     pub dedup: Vec<CandidateVdev>,
@@ -75,12 +78,12 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// It can be imported.
+    /// Whether the pool can be imported.
     pub fn is_importable(&self) -> bool {
         self.health >= VdevState::Degraded
     }
 
-    /// It was destroyed.
+    /// Whether the pool was destroyed.
     pub fn is_destroyed(&self) -> bool {
         self.state == PoolState::Destroyed
     }
@@ -248,7 +251,7 @@ fn list_aux(
     let entry = |node: &VdevNode, state, reason| {
         let seen_at = devices.get(&node.guid).and_then(|device| device.path()).map(Path::to_string_lossy);
         let path = seen_at.as_deref().or(node.path.as_deref());
-        let name = text::leaf_name(path, node.whole_disk, node.guid);
+        let name = leaf_name(path, node.whole_disk, node.guid);
         CandidateVdev { name, state, reason, children: Vec::new() }
     };
     for node in aux::nodes(&opened.directory, names::directory::L2CACHE).unwrap_or_default() {

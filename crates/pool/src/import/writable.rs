@@ -4,24 +4,30 @@
 //! - Nothing is written before it is sure that the pool can be written at all: [`refusal`] names the first
 //!   reason why not, and the pool may then be opened for reading.
 //! - What crashed intent logs hold is claimed in the first txg, before anything else is allocated.
-//! - Everything that is known of the pool was read while its devices were locked: what a search has read before only
-//!   says which devices to lock.
+//! - Everything that is known of the pool was read while its devices were locked: what a search has read
+//!   before only says which devices to lock.
 //!
 //! # Order
-//! devices for writing, alone -> labels -> the pool is opened for reading -> refusals, other hosts -> spares and cache devices,
-//! alone -> space maps and logs -> first txg: claims, labels -> txgs until none that was claimed is from the future.
+//! devices for writing, alone -> labels -> the pool is opened for reading -> refusals, other hosts -> spares
+//! and cache devices, alone -> space maps and logs -> first txg: claims, labels -> txgs until none that was
+//! claimed is from the future.
 
 use crate::assemble::{Group, aux_devices, groups};
 use crate::aux::change as aux;
 use crate::config::{Host, find_mut};
+use crate::error::PoolError;
 use crate::events::Context;
 use crate::layout::{NewDevices, set_path};
-use crate::live::{LivePool, Parts, lock};
+use crate::live::{LivePool, Parts};
 use crate::open::{self, Opener};
+use crate::open::{OpenOptions, Which};
+use crate::refusal::{DeviceRefusal, WriteRefusal};
 use crate::scan::recorded::Expansion;
 use crate::space_maps::{SpaceBook, known_tops};
-use crate::{FailMode, claim, diagnosis, resume_unfinished as leftovers, scan, vdev_zaps};
-use crate::{OpenOptions, Pool, PoolError, Which, assemble, missing};
+use crate::status::FailMode;
+use crate::view::Pool;
+use crate::{assemble, missing};
+use crate::{claim, diagnosis, resume_unfinished as leftovers, scan, vdev_zaps};
 use dmu::Store;
 use dmu::{Limits, LiveSet, Txgs};
 use dsl::brt::Brt;
@@ -40,6 +46,7 @@ use vdev::device::file::Access;
 use vdev::device::held::Hold;
 use vdev::env::Env;
 use vdev::scan::Found;
+use vdev::sync::lock;
 use vdev::tree::VdevState;
 use vdev::{Device, VdevTree, label};
 use zio::Zio;
@@ -60,8 +67,8 @@ const UNWRITTEN: [(&str, &str); 10] = [
     ("dynamic_gang_header", "it has large gang headers"),
     ("physical_rewrite", "it has rewritten blocks"),
 ];
-/// Features that are kept up only in part: what was written before is freed as it should be, and nothing new is
-/// made of it. [`ImportOptions::partly_supported`] lets such pools be written.
+/// Features that are kept up only in part: what was written before is freed as it should be, and nothing new
+/// is made of it. [`ImportOptions::partly_supported`] lets such pools be written.
 const PARTLY_WRITTEN: [(&str, &str); 2] =
     [("encryption", "it has encrypted datasets"), ("fast_dedup", "it has dedup tables")];
 /// Importers wait this many intervals for signs of life if the writer does not say how many.
@@ -80,18 +87,18 @@ pub struct ImportOptions {
     pub force: bool,
     /// Its name from now on.
     pub new_name: Option<String>,
-    /// This machine.
+    /// The machine that opens the pool.
     pub host: Host,
-    /// Nothing is written before something has been changed ([`LivePool::release`]). What is left unchanged is
-    /// then left as it was found.
+    /// Nothing is written before something has been changed ([`LivePool::release`]). What is left unchanged
+    /// is then left as it was found.
     pub hold: bool,
     /// How files and disks are opened.
     pub access: Access,
     /// How much dirty memory there may be, and how often a txg is written.
     pub limits: Limits,
-    /// Pools with encrypted datasets and with dedup tables are opened too. What is freed goes out of the tables
-    /// and encrypted heads are left alone; nothing is encrypted or deduplicated. For tests of that, and for what
-    /// is built on it: no command sets it.
+    /// Pools with encrypted datasets and with dedup tables are opened too. What is freed goes out of the
+    /// tables and encrypted heads are left alone; nothing is encrypted or deduplicated. For tests of that,
+    /// and for what is built on it: no command sets it.
     pub partly_supported: bool,
 }
 
@@ -110,47 +117,45 @@ impl Default for ImportOptions {
     }
 }
 
-/// Why a pool cannot be written by Cenote; `None`: it can.
-///
-/// # Errors
-/// If the pool cannot be read.
-pub fn refusal(pool: &Pool) -> Result<Option<String>, PoolError> {
-    if let Some(why) = firm_refusal(pool)? {
-        return Ok(Some(why));
-    }
-    if let Some((_, why)) = PARTLY_WRITTEN.iter().find(|(feature, _)| pool.features().is_active(feature)) {
-        return Ok(Some((*why).to_owned()));
+/// Why Cenote cannot write a pool. `None`: it can.
+fn refusal(pool: &Pool) -> Result<Option<WriteRefusal>, PoolError> {
+    let why = firm_refusal(pool)?.or_else(|| active(pool, &PARTLY_WRITTEN));
+    if why.is_some() {
+        return Ok(why);
     }
     // The classic tables have no feature that says that they are there.
-    Ok((!pool.dedup_tables()?.is_empty()).then(|| "it has dedup tables".to_owned()))
+    Ok((!pool.dedup_tables()?.is_empty()).then_some(WriteRefusal::DedupTables))
 }
 
-/// The same, but for what [`ImportOptions::partly_supported`] allows.
-fn firm_refusal(pool: &Pool) -> Result<Option<String>, PoolError> {
+/// The first of these features that is in use.
+fn active(pool: &Pool, features: &[(&'static str, &'static str)]) -> Option<WriteRefusal> {
+    let found = features.iter().find(|(feature, _)| pool.features().is_active(feature));
+    found.map(|&(feature, state)| WriteRefusal::Unwritten { feature, state })
+}
+
+/// As [`refusal`], without what [`ImportOptions::partly_supported`] allows.
+fn firm_refusal(pool: &Pool) -> Result<Option<WriteRefusal>, PoolError> {
     if pool.version() != VERSION_FEATURES {
-        return Ok(Some(format!("its format is version {}, without features", pool.version())));
+        return Ok(Some(WriteRefusal::Version { version: pool.version() }));
     }
     if pool.uberblock().order == Endian::Big {
-        return Ok(Some("it was written by a big-endian machine".to_owned()));
+        return Ok(Some(WriteRefusal::BigEndian));
     }
-    let unknown = pool.features().unsupported(true);
-    if !unknown.is_empty() {
-        return Ok(Some(format!("features are in use that are not supported: {}", unknown.join(", "))));
+    let features = pool.features().unsupported(true);
+    if !features.is_empty() {
+        return Ok(Some(WriteRefusal::UnknownFeatures { features }));
     }
-    if let Some((_, why)) = UNWRITTEN.iter().find(|(feature, _)| pool.features().is_active(feature)) {
-        return Ok(Some((*why).to_owned()));
+    if let Some(why) = active(pool, &UNWRITTEN) {
+        return Ok(Some(why));
     }
     if pool.label_config().split_guid.is_some() {
-        return Ok(Some("it is being split".to_owned()));
+        return Ok(Some(WriteRefusal::Splitting));
     }
-    if let Some(why) = pool.config().vdev_tree.walk().find_map(refused_vdev) {
-        return Ok(Some(why.to_owned()));
+    if let Some(state) = pool.config().vdev_tree.walk().find_map(refused_vdev) {
+        return Ok(Some(WriteRefusal::Vdev { state }));
     }
     let is_running = |e: &Expansion| e.state == 1;
-    if pool.expansions()?.iter().any(is_running) {
-        return Ok(Some("a raidz expansion is under way".to_owned()));
-    }
-    Ok(None)
+    Ok(pool.expansions()?.iter().any(is_running).then_some(WriteRefusal::Expansion))
 }
 
 fn refused_vdev(node: &VdevNode) -> Option<&'static str> {
@@ -213,8 +218,8 @@ impl LivePool {
         Ok(live)
     }
 
-    /// All leaves of a top-level vdev get the same uberblocks. One that lacks the last of them is a copy of earlier, or the
-    /// power went off in between: what was written since then it may lack, too.
+    /// All leaves of a top-level vdev get the same uberblocks. One that lacks the last of them is a copy of
+    /// earlier, or the power went off in between: what was written since then it may lack, too.
     fn note_stale(&self, group: &Group<'_>) {
         let (tree, uberblock) = (self.tree(), self.uberblock());
         let status = tree.status();
@@ -242,7 +247,7 @@ impl LivePool {
         }
     }
 
-    /// The configuration says where devices are now, and who has them.
+    /// Writes into the configuration where the devices are now, and which machine has them.
     fn name_devices(&self, group: &Group<'_>) {
         let mut state = lock(&self.state);
         let root = &mut state.config.vdev_tree;
@@ -275,7 +280,7 @@ impl LivePool {
         let stale = !pool.config().has_vdev_zaps;
         let scan = pool.scan()?.filter(|scan| scan.state == ScanState::Scanning);
         let words = pool.directory().words(names::directory::SCAN_POSITION)?;
-        let saved = scan.as_ref().and_then(|phys| scan::position_of(&words, phys));
+        let saved = scan.as_ref().and_then(|phys| scan::state::position_of(&words, phys));
         let is_ours = saved.is_some();
         let newest = Arc::new(std::sync::Mutex::new(Txg(0)));
         let slot = Arc::clone(&newest);
@@ -317,14 +322,13 @@ fn check_host(label: &PoolConfig, opts: &ImportOptions) -> Result<(), PoolError>
     Ok(())
 }
 
-/// Waits for signs of life, if the pool is one whose writers give them.
+/// Waits for signs of another writer, if the pool is protected by multihost activity.
 fn check_activity(group: &Group<'_>, pool: &Pool, opts: &ImportOptions) -> Result<(), PoolError> {
     let uberblock = pool.uberblock();
     let label = pool.label_config();
     let Some(mmp) = uberblock.mmp.filter(format::uberblock::Mmp::is_on) else { return Ok(()) };
     if opts.host.id == 0 {
-        let why = "multihost is on, and this machine has no hostid".to_owned();
-        return Err(PoolError::NotWritable { name: label.name.clone(), why });
+        return Err(PoolError::NotWritable { name: label.name.clone(), why: WriteRefusal::NoHostId });
     }
     let is_ours = label.hostid == opts.host.id && label.state == PoolState::Exported;
     if is_ours || label.state == PoolState::Destroyed {
@@ -359,7 +363,7 @@ fn lock_devices(found: &Found, guid: PoolGuid, opts: &ImportOptions, env: &Env) 
     let is_member = |leaf: &vdev::scan::Leaf| assemble::names_pool(leaf, guid);
     found.lock(is_member, opts.access, env).map_err(|(path, error)| PoolError::BadDevice {
         path: path.display().to_string(),
-        why: error.to_string(),
+        why: DeviceRefusal::Open(error),
     })
 }
 

@@ -5,9 +5,12 @@
 //! - What is stored is what differs from the default: `cachefile`, `altroot` and the like belong to an
 //!   import and are stored nowhere.
 
-use crate::PoolError;
+use crate::error::PoolError;
+use crate::expand::Grow;
 use crate::live::{LivePool, PoolTask};
-use crate::{FailMode, Grow, upgrade, vdev_zaps};
+use crate::refusal::{COMMENT_MAX, PropertyRefusal};
+use crate::status::FailMode;
+use crate::{upgrade, vdev_zaps};
 use dmu::zap::ZapValue;
 use dsl::{MosTx, TaskCtx};
 use format::feature::{self, PROPERTY_PREFIX};
@@ -16,9 +19,8 @@ use format::prop::{self as table, Kind};
 use format::{ObjType, ObjectId};
 use std::sync::atomic::Ordering;
 
-/// Longest value of a user property, and longest comment.
+/// Longest value of a user property, in bytes.
 const TEXT_MAX: usize = 8191;
-const COMMENT_MAX: usize = 32;
 /// Set through other verbs, or only while a pool is made or imported.
 const NOT_HERE: [&str; 6] = ["altroot", "cachefile", "tname", "readonly", "version", "load_guid"];
 
@@ -27,7 +29,7 @@ const NOT_HERE: [&str; 6] = ["altroot", "cachefile", "tname", "readonly", "versi
 pub enum PoolProp {
     /// A number, or the number of an index.
     Number(&'static str, u64),
-    /// The comment; empty: none.
+    /// The comment; an empty one removes it.
     Comment(String),
     /// Names of the feature sets that upgrades keep to; empty: `off`.
     Compatibility(String),
@@ -39,8 +41,8 @@ pub enum PoolProp {
     Feature(&'static str),
 }
 
-fn bad(name: &str, why: impl Into<String>) -> PoolError {
-    PoolError::Property { name: name.to_owned(), why: why.into() }
+fn bad(name: &str, why: PropertyRefusal) -> PoolError {
+    PoolError::Property { name: name.to_owned(), why }
 }
 
 impl PoolProp {
@@ -51,29 +53,28 @@ impl PoolProp {
     pub fn parse(name: &str, value: &str) -> Result<PoolProp, PoolError> {
         if let Some(feature) = name.strip_prefix(PROPERTY_PREFIX) {
             let known = feature::by_name(feature).filter(|f| f.is_supported());
-            let known =
-                known.ok_or_else(|| bad(name, format!("feature '{feature}' unsupported by kernel")))?;
+            let unsupported = || PropertyRefusal::UnsupportedFeature { feature: feature.to_owned() };
+            let known = known.ok_or_else(|| bad(name, unsupported()))?;
             return match value {
                 "enabled" => Ok(PoolProp::Feature(known.name)),
-                _ => Err(bad(name, format!("property '{name}' can only be set to 'enabled' or 'disabled'"))),
+                _ => Err(bad(name, PropertyRefusal::FeatureValue { name: name.to_owned() })),
             };
         }
         if table::is_user(name) {
             return match value.len() <= TEXT_MAX {
                 true => Ok(PoolProp::User(name.to_owned(), value.to_owned())),
-                false => Err(bad(name, "property value too long")),
+                false => Err(bad(name, PropertyRefusal::TooLong)),
             };
         }
-        let known = table::pool(name).ok_or_else(|| bad(name, format!("invalid property '{name}'")))?;
+        let unknown = || PropertyRefusal::Unknown { name: name.to_owned() };
+        let known = table::pool(name).ok_or_else(|| bad(name, unknown()))?;
         if !known.editable() || NOT_HERE.contains(&known.name) {
-            return Err(bad(name, format!("property '{name}' is readonly")));
+            return Err(bad(name, PropertyRefusal::ReadOnly { name: name.to_owned() }));
         }
         match (known.name, known.kind) {
-            ("comment", _) if value.len() > COMMENT_MAX => {
-                Err(bad(name, format!("comment must not exceed {COMMENT_MAX} characters")))
-            }
+            ("comment", _) if value.len() > COMMENT_MAX => Err(bad(name, PropertyRefusal::CommentLength)),
             ("comment", _) if value.chars().any(|c| !c.is_ascii_graphic() && c != ' ') => {
-                Err(bad(name, "comment may only have printable characters"))
+                Err(bad(name, PropertyRefusal::CommentCharacters))
             }
             ("comment", _) => Ok(PoolProp::Comment(value.to_owned())),
             ("compatibility", _) if value == "off" => Ok(PoolProp::Compatibility(String::new())),
@@ -81,7 +82,9 @@ impl PoolProp {
             ("bootfs", _) => Ok(PoolProp::BootFs(value.to_owned())),
             (stored, Kind::Index) => match known.index_number(value) {
                 Some(number) => Ok(PoolProp::Number(stored, number)),
-                None => Err(bad(name, format!("'{name}' must be one of '{}'", known.values))),
+                None => {
+                    Err(bad(name, PropertyRefusal::NotOneOf { name: name.to_owned(), values: known.values }))
+                }
             },
             ("dedup_table_quota", _) if value == "auto" => {
                 Ok(PoolProp::Number("dedup_table_quota", u64::MAX))
@@ -89,9 +92,9 @@ impl PoolProp {
             ("dedup_table_quota", _) if value == "none" => Ok(PoolProp::Number("dedup_table_quota", 0)),
             (stored, Kind::Number) => match value.parse() {
                 Ok(number) => Ok(PoolProp::Number(stored, number)),
-                Err(_) => Err(bad(name, format!("bad numeric value '{value}'"))),
+                Err(_) => Err(bad(name, PropertyRefusal::NoNumber { value: value.to_owned() })),
             },
-            (_, Kind::Text) => Err(bad(name, "it cannot be set")),
+            (_, Kind::Text) => Err(bad(name, PropertyRefusal::NotSettable)),
         }
     }
 
@@ -110,10 +113,10 @@ impl PoolProp {
     fn check(&self, ctx: &TaskCtx<'_>) -> Result<(), PoolError> {
         match self {
             PoolProp::BootFs(name) if !name.is_empty() && ctx.dsl()?.dataset(name)?.is_volume()? => {
-                return Err(bad("bootfs", "operation not supported on this dataset"));
+                return Err(bad("bootfs", PropertyRefusal::NotOnDataset));
             }
             PoolProp::Feature(name) if *name == "draid_failure_domains" => {
-                return Err(bad(name, "unsupported"));
+                return Err(bad(name, PropertyRefusal::UnsupportedHere));
             }
             _ => {}
         }
@@ -187,7 +190,8 @@ impl PoolTask<'_> {
     fn set_multihost(&mut self, is_on: bool) {
         let host_id = self.pool.host_id();
         if is_on && self.state.config.hostid != host_id {
-            // It may not have been known when the pool was opened, and tells other machines whose the pool is.
+            // It may not have been known when the pool was opened, and tells other machines which machine has
+            // the pool.
             self.state.config.hostid = host_id;
             self.state.mark_all();
         }
@@ -214,7 +218,7 @@ impl LivePool {
             .map(|(name, value)| PoolProp::parse(&name, &value))
             .collect::<Result<_, _>>()?;
         if parsed.contains(&PoolProp::Number("multihost", 1)) && self.host_id() == 0 {
-            return Err(bad("multihost", "multihost requires a non-zero hostid"));
+            return Err(bad("multihost", PropertyRefusal::NeedsHostId));
         }
         let grows = parsed.contains(&PoolProp::Number("autoexpand", 1));
         self.run_on_pool(move |ctx, pool| {

@@ -3,8 +3,10 @@
 
 pub(crate) mod change;
 
+use crate::dedup;
+use crate::error::PoolError;
 use crate::space::SpaceTotals;
-use crate::{Pool, PoolError, dedup};
+use crate::view::Pool;
 use dmu::zap::{Zap, ZapEntry};
 use dsl::prop::{PropValue, Source, Value};
 use format::names;
@@ -106,7 +108,8 @@ impl<'a> Context<'a> {
             "free" => number(self.space()?.free),
             "allocated" => number(self.space()?.allocated),
             "fragmentation"
-                if pool.features().state_of("spacemap_histogram") == crate::FeatureState::Disabled =>
+                if pool.features().state_of("spacemap_histogram")
+                    == crate::features::FeatureState::Disabled =>
             {
                 None
             }
@@ -163,7 +166,9 @@ impl<'a> Context<'a> {
 
     fn clones(&self) -> Result<(u64, u64), PoolError> {
         let tables = self.pool.clone_tables()?;
-        let sum = |of: &dyn Fn(&crate::CloneTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
+        let sum = |of: &dyn Fn(&crate::clones::CloneTable) -> u64| {
+            tables.iter().map(of).fold(0, u64::saturating_add)
+        };
         Ok((sum(&|t| t.phys.used), sum(&|t| t.phys.saved)))
     }
 

@@ -1,113 +1,85 @@
-//! Scrubs and resilvers of a pool that is in use (docs/on-disk/14-vdevs.md, sections 7 and 9; docs/on-disk/22-mos-dsl.md,
-//! sections 11 and 12).
+//! What a scrub or resilver is, and how it stands on disk. Doing it is in `scrub` (docs/on-disk/14-vdevs.md,
+//! sections 7 and 9; docs/on-disk/22-mos-dsl.md, sections 11 and 12).
 //!
-//! A scan goes over all blocks that were there when it began, each once, in slices. A slice takes the state of the
-//! last txg, walks on from where the one before has ended, reads every copy of the blocks that it meets, parity
-//! included, and writes over what is wrong; leaves that lack a block get it. How far it is goes to disk every few
-//! seconds, so that it goes on after the pool was closed, or the power.
+//! A scan goes over all blocks that were there when it began, each once, in slices. A slice takes the state
+//! of the last txg, walks on from where the one before has ended, reads every copy of the blocks that it
+//! meets, parity included, and writes over what is wrong; leaves that lack a block get it. How far it is goes
+//! to disk every few seconds, so that it goes on after the pool was closed, or the power.
 //!
 //! # Order of a scan
-//! The pool's own objects; the snapshots that there were at its begin, by the txgs of their making; the heads, by number;
-//! snapshots that were made meanwhile, for what only they hold. What a dataset shares with the snapshot before is passed over.
-//! This order does not change when datasets are made, renamed, promoted or destroyed: what a destroyed snapshot held alone
-//! is gone, and what it shared with the next belongs to that one, which comes later.
+//! The pool's own objects; the snapshots that there were at its begin, by the txgs of their making; the
+//! heads, by number; snapshots that were made meanwhile, for what only they hold. What a dataset shares with
+//! the snapshot before is passed over. This order does not change when datasets are made, renamed, promoted
+//! or destroyed: what a destroyed snapshot held alone is gone, and what it shared with the next belongs to
+//! that one, which comes later.
 //!
 //! # What always holds
-//! - What a slice reads and writes is in use: space that was freed since its txg is not handed out before it has ended
-//!   ([`Gate`]); a txg that would waits for it, and a slice ends at once when one waits.
 //! - Nothing counts as done before it is durable.
-//! - A leaf that lacks something is resilvered: a scrub that does not bring it all of that, as one that is paused, ends. It
-//!   goes on to its end if the leaf was in service all the time and has only failed to take a write; then comes a resilver.
-//! - A leaf's DTL is cleared only of what it got: it was in service all the time, with the same device, and nothing
-//!   failed.
-//! - On disk other implementations find a scan that has just begun, of the same range: it names no dataset that could be
-//!   destroyed. How far it really is stands in an entry of our own ([`format::names::directory::SCAN_POSITION`]).
+//! - A leaf that lacks something is resilvered: a scrub that does not bring it all of that, as one that is
+//!   paused, ends. It goes on to its end if the leaf was in service all the time and has only failed to take
+//!   a write; then comes a resilver.
+//! - A leaf's DTL is cleared only of what it got: it was in service all the time, with the same device, and
+//!   nothing failed.
+//! - On disk other implementations find a scan that has just begun, of the same range: it names no dataset
+//!   that could be destroyed. How far it really is stands in an entry of our own
+//!   ([`format::names::directory::SCAN_POSITION`]).
 //!
 //! # Order of locks
-//! `driver` (a slice, or a change of what is scanned) -> `run` -> `gate`. The state of a pool is not locked while a slice runs.
+//! Those of `jobs`; `run` is the lock of this job.
 //!
 //! Tests: `crates/crash` (`scans`: power cuts and flipped bits; `load`: with threads).
 
+pub(crate) mod notes;
 pub(crate) mod recorded;
+pub(crate) mod state;
 
-mod control;
-mod errors;
-mod gate;
-mod healing;
-mod slice;
-mod state;
-
-pub use control::{SCAN_SUSPEND_PROGRESS, ScanRefusal};
-pub(crate) use gate::Gate;
-pub use healing::Offline;
-pub(crate) use state::{adopt, position_of};
-
-use crate::live::lock;
+use crate::status::ScanProgress;
 use format::scan::{ScanFunc, ScanPhys};
 use format::{ObjectId, Txg, VdevGuid};
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
+use vdev::sync::lock;
 use vdev::tree::{Mark, RangeSet, VdevState};
 use vdev::{Device, VdevTree};
-
-/// What is told of a scan, beyond what is on disk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScanProgress {
-    /// As it will be written.
-    pub phys: ScanPhys,
-    /// Bytes of the blocks that were read, in all.
-    pub issued: u64,
-    /// Since when it has been running without a break: seconds since 1970.
-    pub pass_start: u64,
-    /// Bytes looked at since then.
-    pub pass_examined: u64,
-    /// Bytes read since then.
-    pub pass_issued: u64,
-    /// Since when it is paused; 0: it is not.
-    pub paused_since: u64,
-    /// Seconds that it was paused since `pass_start`.
-    pub spent_paused: u64,
-}
 
 /// How far a scan has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Position {
     /// Part of the order above, from 0.
-    pass: u64,
+    pub(crate) pass: u64,
     /// The dataset: its txg (of a snapshot) and number.
-    at: (Txg, ObjectId),
-    /// The place in it.
-    place: dmu::traverse::Place,
+    pub(crate) at: (Txg, ObjectId),
+    /// Position in the dataset.
+    pub(crate) place: dmu::traverse::Place,
 }
 
 /// A scan that is under way, or paused.
 #[derive(Debug)]
 pub(crate) struct Run {
-    phys: ScanPhys,
-    position: Position,
+    pub(crate) phys: ScanPhys,
+    pub(crate) position: Position,
     /// Datasets of this pass that are to come; `None`: to be listed.
-    targets: Option<VecDeque<(Txg, ObjectId)>>,
-    issued: u64,
-    pass_start: u64,
-    pass_examined: u64,
-    pass_issued: u64,
-    paused_since: u64,
-    spent_paused: u64,
+    pub(crate) targets: Option<VecDeque<(Txg, ObjectId)>>,
+    pub(crate) issued: u64,
+    pub(crate) pass_start: u64,
+    pub(crate) pass_examined: u64,
+    pub(crate) pass_issued: u64,
+    pub(crate) paused_since: u64,
+    pub(crate) spent_paused: u64,
     /// Leaves that were in service since it began, with their devices, which are not kept open for it.
-    served: HashMap<VdevGuid, Weak<dyn Device>>,
+    pub(crate) served: HashMap<VdevGuid, Weak<dyn Device>>,
     /// Something could not be walked, so that leaves may still lack it.
-    is_incomplete: bool,
+    pub(crate) is_incomplete: bool,
     /// Errors that are not yet in the log.
-    errors: Vec<state::Failed>,
+    pub(crate) errors: Vec<state::Failed>,
     /// When it was last written down.
-    saved: Duration,
-    mark: Mark,
+    pub(crate) saved: Duration,
+    pub(crate) mark: Mark,
 }
 
 /// The leaves that are in service, with their devices.
-fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Weak<dyn Device>> {
+pub(crate) fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Weak<dyn Device>> {
     let status = tree.status();
     let serves = |guid: &VdevGuid| status.find(*guid).is_some_and(|leaf| leaf.state >= VdevState::Degraded);
     let leaves = tree.leaf_guids().into_iter().filter(serves);
@@ -115,8 +87,9 @@ fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Weak<dyn Device>> {
 }
 
 impl Run {
-    /// Whether a leaf that lacks something gets all of it when this has ended. After a resilver, the next brings what was missed
-    /// meanwhile; a scrub is no reason to wait for that, and one that is paused brings nothing.
+    /// Whether a leaf that lacks something gets all of it when this has ended. After a resilver, the next
+    /// brings what was missed meanwhile; a scrub is no reason to wait for that, and one that is paused brings
+    /// nothing.
     fn brings(&self, leaf: VdevGuid, missing: &RangeSet) -> bool {
         let range = self.phys.min_txg.0 + 1..self.phys.max_txg.0 + 1;
         let in_range: u64 = missing.overlap(&range).iter().map(|part| part.end - part.start).sum();
@@ -125,8 +98,8 @@ impl Run {
             && (is_resilver || (!self.phys.is_paused() && in_range == missing.total()))
     }
 
-    /// Whether a scrub may end before a leaf gets what it lacks: the leaf was in service all the time, and has missed a write
-    /// or two since.
+    /// Whether a scrub may end before a leaf gets what it lacks: the leaf was in service all the time, and
+    /// has missed only few writes since.
     fn may_end(&self, leaf: VdevGuid, missing: &RangeSet) -> bool {
         let before = 0..self.phys.min_txg.0 + 1;
         self.phys.func == ScanFunc::Scrub
@@ -135,7 +108,7 @@ impl Run {
             && missing.overlap(&before).is_empty()
     }
 
-    fn progress(&self) -> ScanProgress {
+    pub(crate) fn progress(&self) -> ScanProgress {
         ScanProgress {
             phys: self.phys,
             issued: self.issued,
@@ -151,22 +124,11 @@ impl Run {
 /// The scans of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Scans {
-    /// Held while a slice runs or what is scanned is changed.
-    driver: Mutex<()>,
-    run: Mutex<Option<Run>>,
-    /// The pool is being closed.
-    is_closing: AtomicBool,
-    gate: Gate,
+    pub(crate) run: Mutex<Option<Run>>,
     /// Leaves that a resilver has done what it could for, since they came into service.
-    hopeless: Mutex<HashSet<VdevGuid>>,
-    /// Leaves that were taken out of service because they did not answer.
-    silent: Mutex<HashSet<VdevGuid>>,
-    /// When silent leaves were last looked for.
-    looked: Mutex<Duration>,
-    /// Leaves that are out of service until the pool is closed, and how.
-    out: Mutex<HashSet<(VdevGuid, Offline)>>,
-    /// What programs could not read.
-    notes: Arc<errors::Notes>,
+    pub(crate) hopeless: Mutex<HashSet<VdevGuid>>,
+    /// Notes of what programs could not read.
+    pub(crate) notes: Arc<notes::Notes>,
 }
 
 impl Scans {
@@ -175,13 +137,14 @@ impl Scans {
         lock(&self.run).as_ref().map(Run::progress)
     }
 
-    /// Whether a leaf in service lacks something that the scan under way does not bring to it, and that a resilver could.
+    /// Whether a leaf in service lacks something that the scan under way does not bring to it, and that a
+    /// resilver could.
     pub(crate) fn is_resilver_due(&self, tree: &VdevTree) -> bool {
         self.lacks_something(tree, Run::brings)
     }
 
     /// The same of what a resilver is to bring at once, though a scrub is under way.
-    fn is_resilver_urgent(&self, tree: &VdevTree) -> bool {
+    pub(crate) fn is_resilver_urgent(&self, tree: &VdevTree) -> bool {
         self.lacks_something(tree, |run, leaf, missing| {
             run.brings(leaf, missing) || run.may_end(leaf, missing)
         })
@@ -201,37 +164,18 @@ impl Scans {
         })
     }
 
-    /// A leaf is back: what it has missed meanwhile can be brought to it.
+    /// Notes that a leaf is back, so that a resilver can bring it what it has missed.
     pub(crate) fn note_back(&self, leaf: VdevGuid) {
         lock(&self.hopeless).remove(&leaf);
     }
 
-    /// Who hears of what programs cannot read.
-    pub(crate) fn notes(&self) -> &Arc<errors::Notes> {
+    /// The notes of what programs could not read.
+    pub(crate) fn notes(&self) -> &Arc<notes::Notes> {
         &self.notes
     }
 
-    pub(crate) fn gate(&self) -> &Gate {
-        &self.gate
-    }
-
-    /// No more slices: the one that runs ends soon.
-    pub(crate) fn close(&self) {
-        self.is_closing.store(true, Ordering::Release);
-        self.gate.close();
-    }
-
-    fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::Acquire)
-    }
-
-    /// Leaves that are out of service until the pool is closed, and how.
-    pub(crate) fn out_of_service(&self) -> HashSet<(VdevGuid, Offline)> {
-        lock(&self.out).clone()
-    }
-
-    /// A leaf was taken out of service because it did not answer.
-    pub(crate) fn note_silent(&self, leaf: VdevGuid) {
-        lock(&self.silent).insert(leaf);
+    /// All leaves may be resilvered again.
+    pub(crate) fn forget_hopeless(&self) {
+        lock(&self.hopeless).clear();
     }
 }

@@ -2,7 +2,8 @@
 //! (docs/on-disk/22-mos-dsl.md, section 12; docs/on-disk/14-vdevs.md, sections 4, 6, 9).
 
 use crate::directory::{self, Directory};
-use crate::{Pool, PoolError};
+use crate::error::PoolError;
+use crate::view::Pool;
 use dmu::zap::Zap;
 use format::names;
 use format::scan::{CondensingPhys, ErrorScrubPhys, RemovalPhys, ScanFunc, ScanPhys};
@@ -11,15 +12,15 @@ use format::{ObjectId, Txg, VdevId};
 /// The expansion of a RAID-Z vdev, the last one or the current.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expansion {
-    /// The vdev.
+    /// Number of the top-level vdev.
     pub vdev: VdevId,
     /// 1: under way; 2: finished; 3: canceled.
     pub state: u64,
-    /// Seconds since 1970; when it began.
+    /// Seconds since 1970 at which it began.
     pub start_time: u64,
-    /// When it ended.
+    /// Seconds since 1970 at which it ended.
     pub end_time: u64,
-    /// Bytes moved.
+    /// Bytes moved so far.
     pub copied: u64,
 }
 

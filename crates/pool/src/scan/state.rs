@@ -1,7 +1,7 @@
 //! Scans as the MOS has them.
 
-use crate::PoolError;
 use crate::directory;
+use crate::error::PoolError;
 use crate::error_log::LoggedError;
 use crate::scan::{Position, Run};
 use dmu::traverse::{Bookmark, Place};
@@ -18,7 +18,8 @@ use std::collections::BTreeMap;
 const FORM: u64 = 1;
 /// Words of a position before the guids of leaves.
 const FIXED: usize = 10;
-/// Dedup tables of classes up to this one are walked before everything else: blocks with two references and more.
+/// Dedup tables of classes up to this one are walked before everything else: blocks with two references and
+/// more.
 const DDT_CLASS_DUPLICATE: u64 = 1;
 
 /// A block that could not be read.
@@ -83,8 +84,8 @@ pub(crate) fn begin(m: MosTx<'_>, phys: &mut ScanPhys) -> Result<(), DslError> {
     put(m, phys)
 }
 
-/// Takes over a scan that the last user of the pool has not ended: it names no datasets any more, as these change
-/// while it does not know of that. Unless it is one of ours it begins again.
+/// Takes over a scan that the last user of the pool has not ended: it names no datasets any more, as these
+/// change while it does not know of that. Unless it is one of ours it begins again.
 pub(crate) fn adopt(m: MosTx<'_>, phys: ScanPhys, is_ours: bool) -> Result<ScanPhys, DslError> {
     let is_fresh = phys.bookmark == [0; 4] && phys.ddt_bookmark == [0; 4] && phys.queue != ObjectId(0);
     if is_ours && is_fresh {

@@ -18,10 +18,11 @@
 
 pub(crate) mod object;
 
+use crate::error::PoolError;
 use crate::space::{MetaslabSpace, VdevSpace};
 use crate::space_map::SpaceMap;
 use crate::space_maps::object::MapWriter;
-use crate::{Pool, PoolError};
+use crate::view::Pool;
 use dmu::{LiveSet, NewObject, TxError};
 use dsl::MosTx;
 use format::config::VdevNode;
@@ -45,7 +46,7 @@ const CONDENSE_MAX: usize = 8;
 /// Ranges kept in memory, beyond which flushing is hurried.
 const RANGES_MAX: usize = 1 << 20;
 
-/// A metaslab.
+/// What is known of a metaslab.
 #[derive(Debug, Default)]
 struct Map {
     start: u64,
@@ -95,7 +96,7 @@ impl Map {
     }
 }
 
-/// A top-level vdev.
+/// What is known of a top-level vdev.
 #[derive(Debug, Default)]
 struct Top {
     shift: u32,
@@ -124,7 +125,7 @@ pub(crate) struct SpaceBook {
 /// How the maps are written.
 #[derive(Clone, Copy)]
 struct Style {
-    /// Feature `log_spacemap`.
+    /// Whether feature `log_spacemap` is in use.
     logs: bool,
 }
 
@@ -201,8 +202,8 @@ impl SpaceBook {
         }
     }
 
-    /// What the allocator is told of the new top-level vdev `vdev`, or of one that has grown: it goes by the metaslabs
-    /// that it does not know.
+    /// What the allocator is told of the new top-level vdev `vdev`, or of one that has grown: it goes by the
+    /// metaslabs that it does not know.
     pub(crate) fn fresh_top(vdev: VdevId, node: &VdevNode, class: AllocClass) -> TopSpace {
         let hint = MetaslabHint { allocated: 0, largest_free: 1 << node.metaslab_shift, never_used: true };
         let count = usize::try_from(node.metaslabs()).unwrap_or(0);
@@ -212,7 +213,7 @@ impl SpaceBook {
     // ---- a sync ------------------------------------------------------------------------------
 
     /// Pass 1, before anything that this txg changed is written down: flushes metaslabs, all of them if
-    /// `all`, and frees logs that nobody needs.
+    /// `all`, and frees logs that are not needed any more.
     pub(crate) fn begin(&self, m: MosTx<'_>, allocator: &Allocator, all: bool) -> Result<(), PoolError> {
         if !m.features.is_active("log_spacemap") {
             return self.condense_some(m, allocator);
@@ -521,7 +522,7 @@ impl Book {
     }
 }
 
-/// Free segments, about.
+/// Estimate of the number of free segments.
 fn segments(histogram: &[u64; BUCKETS]) -> u64 {
     histogram.iter().fold(2_u64, |sum, count| sum.saturating_add(*count))
 }

@@ -5,7 +5,7 @@
 //!   [`MapWriter::store`] was called.
 //! - Feature `spacemap_histogram` counts the objects whose bonus has room for a histogram.
 
-use crate::PoolError;
+use crate::error::PoolError;
 use dmu::{LiveObject, NewObject};
 use dsl::MosTx;
 use format::space_map::{BUCKETS, MapType, SpaceMapPhys, Writer};
@@ -36,7 +36,7 @@ impl MapWriter {
         BLOCK[usize::from(with_logs)]
     }
 
-    /// Makes an empty map.
+    /// Creates an empty map.
     pub(crate) fn create(m: MosTx<'_>, block_size: u64) -> Result<MapWriter, PoolError> {
         let histogram = m.features.is_enabled("spacemap_histogram").then_some([0; BUCKETS]);
         if histogram.is_some() {
@@ -62,7 +62,7 @@ impl MapWriter {
         Ok(MapWriter { phys: phys.map_err(PoolError::decode(id))?, object })
     }
 
-    /// Frees a map.
+    /// Frees the map in this object.
     pub(crate) fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), PoolError> {
         if MapWriter::open(m, id)?.phys.histogram.is_some() {
             m.features.decr(m, "spacemap_histogram")?;
@@ -80,7 +80,7 @@ impl MapWriter {
         self.phys.length > CONDENSE_MIN && self.phys.length > needed.saturating_mul(CONDENSE_TIMES)
     }
 
-    /// Forgets all entries.
+    /// Removes all entries.
     pub(crate) fn clear(&mut self, m: MosTx<'_>) -> Result<(), PoolError> {
         self.object.free_range(0, u64::MAX, m.tx)?;
         (self.phys.length, self.phys.allocated) = (0, 0);
@@ -127,7 +127,7 @@ impl MapWriter {
         }
     }
 
-    /// Writes the bonus.
+    /// Writes the header into the bonus.
     pub(crate) fn store(&self, m: MosTx<'_>) -> Result<(), PoolError> {
         self.object.set_bonus(&self.phys.encode(Endian::Little), m.tx);
         Ok(())

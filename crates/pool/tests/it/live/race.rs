@@ -118,7 +118,7 @@ fn command(found: &Found, name: &str, steps: &Arc<Steps>) -> Result<(), PoolErro
 }
 
 fn is_busy(outcome: &Result<(), PoolError>) -> bool {
-    matches!(outcome, Err(PoolError::BadDevice { why, .. }) if *why == (DeviceError::Busy { holder: None }).to_string())
+    matches!(outcome, Err(PoolError::BadDevice { why, .. }) if why.to_string() == (DeviceError::Busy { holder: None }).to_string())
 }
 
 fn create(tops: Vec<TopSpec>) {

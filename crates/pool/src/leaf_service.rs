@@ -1,54 +1,30 @@
 //! Taking leaves out of service and back, and finding those again that did not answer.
 
-use crate::PoolError;
-use crate::live::{LivePool, lock};
-use crate::{Grow, config};
+use crate::config;
+use crate::diagnosis;
+use crate::error::PoolError;
+use crate::expand::Grow;
+use crate::live::{LivePool, State};
+use crate::out_of_service::Offline;
 use format::VdevGuid;
-use format::config::VdevNode;
+use format::config::{VdevKind, VdevNode};
+use format::nvlist::NvList;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vdev::label_write::test_leaf;
 use vdev::scan::Found;
+use vdev::sync::lock;
 use vdev::tree::VdevState;
 
 /// How often leaves that did not answer are asked again.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// How a leaf is taken out of service.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Offline {
-    /// Until somebody brings it back.
-    Always,
-    /// Until the pool is closed.
-    Temporarily,
-    /// Declared faulted, until that is cleared.
-    Faulted,
-    /// Declared faulted, until that is cleared or the pool is closed.
-    FaultedTemporarily,
-}
-
-impl Offline {
-    /// Takes the leaf out of service in a configuration.
-    pub(crate) fn mark(self, node: &mut VdevNode) {
-        match self {
-            Offline::Always | Offline::Temporarily => node.offline = true,
-            Offline::Faulted | Offline::FaultedTemporarily => {
-                (node.faulted, node.aux_state) = (true, Some("external".to_owned()));
-            }
-        }
-    }
-
-    fn is_temporary(self) -> bool {
-        matches!(self, Offline::Temporarily | Offline::FaultedTemporarily)
-    }
-}
-
 impl LivePool {
     /// Takes a leaf out of service. False: the others do not have everything.
     ///
     /// # Errors
-    /// If the pool cannot be written.
+    /// [`PoolError::Tx`] if the txg cannot be written.
     pub fn take_offline(&self, leaf: VdevGuid, how: Offline) -> Result<bool, PoolError> {
         // Nothing that only this leaf has.
         self.sync()?;
@@ -56,7 +32,7 @@ impl LivePool {
             let pool = task.pool;
             let is_out = pool.retire(task.state, leaf, |root| {
                 if how.is_temporary() {
-                    lock(&pool.scans.out).insert((leaf, how));
+                    lock(&pool.out_of_service.out).insert((leaf, how));
                 } else if let Some(node) = config::find_mut(root, leaf) {
                     how.mark(node);
                 }
@@ -72,11 +48,11 @@ impl LivePool {
         Ok(is_out)
     }
 
-    /// Brings a leaf back into service, with its device as it is now. What it has missed it gets by a resilver. Returns
-    /// its state.
+    /// Brings a leaf back into service, with its device as it is now. What it has missed it gets by a
+    /// resilver. Returns its state.
     ///
     /// # Errors
-    /// If the pool cannot be written.
+    /// [`PoolError::Tx`] if the txg cannot be written.
     pub fn bring_online(
         &self,
         leaf: VdevGuid,
@@ -84,9 +60,9 @@ impl LivePool {
     ) -> Result<Option<VdevState>, PoolError> {
         self.resume_if_suspended(found)?;
         // A slice that has passed the leaf over ends while that is still to be seen.
-        drop(self.driver());
-        lock(&self.scans.out).remove(&(leaf, Offline::Temporarily));
-        lock(&self.scans.hopeless).remove(&leaf);
+        drop(self.jobs.hold());
+        lock(&self.out_of_service.out).remove(&(leaf, Offline::Temporarily));
+        self.scans.note_back(leaf);
         self.run_on_pool(move |_, pool| {
             if let Some(node) = config::find_mut(&mut pool.state.config.vdev_tree, leaf) {
                 (node.offline, node.removed) = (false, false);
@@ -100,11 +76,11 @@ impl LivePool {
         Ok(self.tree().status().find(leaf).map(|leaf| leaf.state))
     }
 
-    /// Opens devices again that do not answer, by those that were found or at their old places. What `zpool reopen`
-    /// does; with `resilver`, what came back gets what it missed.
+    /// Opens devices again that do not answer, by those that were found or at their old places. What `zpool
+    /// reopen` does; with `resilver`, what came back gets what it missed.
     ///
     /// # Errors
-    /// If a tree cannot be made of what is there.
+    /// [`PoolError::Vdev`] if no tree can be made of the devices.
     pub fn reopen_devices(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.resume_if_suspended(found)?;
         self.reopen_all(found)?;
@@ -120,7 +96,7 @@ impl LivePool {
     /// Begins a resilver if a leaf in service lacks something and none is under way that brings it.
     ///
     /// # Errors
-    /// If the pool cannot be written.
+    /// [`PoolError::Tx`] if the txg cannot be written.
     pub fn resilver_if_needed(&self) -> Result<(), PoolError> {
         if self.scans.is_resilver_due(&self.tree()) {
             self.start_resilver()?;
@@ -128,13 +104,14 @@ impl LivePool {
         Ok(())
     }
 
-    /// What `zpool clear` does: forgets errors, of one vdev and those below it or of all, uses faulted leaves again, opens
-    /// devices again, and lets a suspended pool go on.
+    /// What `zpool clear` does: forgets errors, of one vdev and those below it or of all, uses faulted leaves
+    /// again, opens devices again, and lets a suspended pool go on.
     ///
     /// # Errors
-    /// If the pool was given up.
+    /// [`TxError::Closed`](dmu::TxError::Closed) if the pool was given up or closed; [`PoolError::Tx`] if the
+    /// txg cannot be written.
     pub fn clear(&self, vdev: Option<VdevGuid>, found: Option<&Found>) -> Result<(), PoolError> {
-        lock(&self.scans.hopeless).clear();
+        self.scans.forget_hopeless();
         self.resume_if_suspended(found)?;
         let tree = self.tree();
         let root = tree.config();
@@ -146,7 +123,7 @@ impl LivePool {
         tree.clear_errors_of(&leaves);
         let is_cleared =
             |(leaf, how): &(VdevGuid, Offline)| *how == Offline::FaultedTemporarily && leaves.contains(leaf);
-        lock(&self.scans.out).retain(|out| !is_cleared(out));
+        lock(&self.out_of_service.out).retain(|out| !is_cleared(out));
         let is_all = |node: &&VdevNode| leaves.contains(&node.guid) && (node.faulted || node.degraded);
         if root.leaves().any(|node| is_all(&node)) {
             self.reopen_all(found)?;
@@ -178,7 +155,7 @@ impl LivePool {
     pub(crate) fn look_for_silent(&self) {
         let now = self.env.clock().monotonic();
         {
-            let mut looked = lock(&self.scans.looked);
+            let mut looked = lock(&self.out_of_service.looked);
             if now.saturating_sub(*looked) < LOOK_EVERY {
                 return;
             }
@@ -193,7 +170,7 @@ impl LivePool {
             tracing::warn!(pool = self.name(), %error, "devices that are lost cannot be let go of");
         }
         let tree = self.tree();
-        let silent = lock(&self.scans.silent).clone();
+        let silent = lock(&self.out_of_service.silent).clone();
         let is_shut = tree.leaf_guids().into_iter().any(|leaf| tree.device(leaf).is_none());
         if silent.is_empty() && !is_shut {
             return;
@@ -207,12 +184,64 @@ impl LivePool {
         };
         if silent.iter().any(answers) {
             silent.iter().filter(|leaf| answers(leaf)).for_each(|leaf| self.scans.note_back(*leaf));
-            lock(&self.scans.silent).retain(|leaf| !answers(leaf));
+            lock(&self.out_of_service.silent).retain(|leaf| !answers(leaf));
             self.lift_faults.store(true, Ordering::Release);
             {
                 lock(&self.state).is_forced = true;
             }
             self.txgs.kick();
         }
+    }
+}
+
+/// Looks at all leaves, and takes those out of service that should be.
+pub(crate) fn diagnose(pool: &LivePool, state: &mut State) {
+    let tree = pool.tree();
+    if pool.lift_faults.swap(false, Ordering::AcqRel) && diagnosis::lift(&tree, &mut state.config.vdev_tree) {
+        state.mark_all();
+    }
+    let now = pool.env.clock().monotonic();
+    for status in tree.status().walk() {
+        let is_in_service = matches!(status.state, VdevState::Online | VdevState::Degraded);
+        if !matches!(status.kind, VdevKind::Disk | VdevKind::File) {
+            continue;
+        }
+        let errors = status.read_errors.saturating_add(status.write_errors);
+        if !is_in_service {
+            state.diagnosis.pass_over(status.guid, errors);
+            continue;
+        }
+        let Some(recent) = state.diagnosis.note(status.guid, errors, now) else { continue };
+        let fails = tree.device(status.guid).is_none_or(|device| test_leaf(&*device).is_err());
+        if !fails && recent < diagnosis::ERRORS_MAX {
+            continue;
+        }
+        state.diagnosis.forget(status.guid);
+        let was_gone = tree.take_was_gone(status.guid);
+        if was_gone && !fails {
+            // It was away and is back. What it has missed is known.
+            continue;
+        }
+        if fails {
+            pool.events.ereport("probe_failure", &tree, Some(status.guid), NvList::new());
+            pool.out_of_service.note_silent(status.guid);
+        }
+        let known = state.config.vdev_tree.find(status.guid).filter(|node| !node.faulted);
+        let Some(was_degraded) = known.map(|node| node.degraded) else { continue };
+        let mark = |root: &mut VdevNode, is_faulted: bool| {
+            if let Some(node) = config::find_mut(root, status.guid) {
+                (node.faulted, node.degraded) = (is_faulted, !is_faulted);
+                node.aux_state = Some(diagnosis::ERR_EXCEEDED.to_owned());
+            }
+        };
+        let is_faulted = pool.retire(state, status.guid, |root| mark(root, true)).unwrap_or(false);
+        if !is_faulted && was_degraded {
+            continue;
+        }
+        if !is_faulted {
+            mark(&mut state.config.vdev_tree, false);
+        }
+        tracing::warn!(leaf = %status.guid, recent, fails, is_faulted, "a leaf keeps failing");
+        state.mark_all();
     }
 }

@@ -1,13 +1,16 @@
-//! Space: how large the pool is, how much is allocated, how fragmented the rest
-//! (docs/on-disk/15-space.md; docs/on-disk/22-mos-dsl.md, section 4).
+//! Space: how large the pool is, how much is allocated, how fragmented the rest (docs/on-disk/15-space.md;
+//! docs/on-disk/22-mos-dsl.md, section 4).
 //!
-//! Sizes come from the configuration alone. What is allocated comes from the headers of the space
-//! maps and, where a pool was not exported, from its log space maps; both are read when somebody
-//! asks.
+//! Sizes come from the configuration alone. What is allocated comes from the headers of the space maps and,
+//! where a pool was not exported, from its log space maps; both are read on demand.
+
+mod fragmentation;
 
 use crate::directory::Directory;
+use crate::error::PoolError;
 use crate::space_map::SpaceMap;
-use crate::{Pool, PoolError, clones, dedup};
+use crate::view::Pool;
+use crate::{clones, dedup};
 use dmu::ObjSet;
 use dmu::zap::Zap;
 use dsl::PoolSpace;
@@ -33,13 +36,13 @@ const SLOP_MIN: u64 = 128 << 20;
 /// What a top-level vdev is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Everything.
+    /// Data and metadata.
     Normal,
-    /// The intent log.
+    /// Blocks of the intent log.
     Log,
     /// Metadata and small blocks.
     Special,
-    /// Dedup tables.
+    /// Blocks of dedup tables.
     Dedup,
 }
 
@@ -55,16 +58,16 @@ impl Class {
     }
 }
 
-/// Space of a metaslab.
+/// Space of a metaslab, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MetaslabSpace {
     /// First byte in the vdev.
     pub start: u64,
-    /// Bytes.
+    /// Size of the metaslab, in bytes.
     pub size: u64,
     /// Its space map; `None`: never written to, so all is free.
     pub space_map: Option<ObjectId>,
-    /// Bytes allocated.
+    /// Allocated bytes.
     pub allocated: u64,
     /// Its own map is complete up to this txg (not included), later changes are in the logs.
     pub unflushed_txg: Txg,
@@ -75,13 +78,13 @@ pub struct MetaslabSpace {
 /// Space of a top-level vdev.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VdevSpace {
-    /// The vdev.
+    /// Number of the top-level vdev.
     pub vdev: VdevId,
-    /// What it is for.
+    /// Class of blocks that the vdev holds.
     pub class: Class,
     /// Bytes, parity included, that can be allocated at all.
     pub size: u64,
-    /// Bytes allocated.
+    /// Allocated bytes.
     pub allocated: u64,
     /// Bytes of that which only the checkpoint needs.
     pub checkpoint: u64,
@@ -89,9 +92,9 @@ pub struct VdevSpace {
     pub fragmentation: Option<u64>,
     /// Bytes by which it could grow, as its devices have grown; 0: none.
     pub expandable: u64,
-    /// log2 of its sector.
+    /// log2 of the sector size.
     pub ashift: u32,
-    /// Its metaslabs.
+    /// Metaslabs of the vdev, in order.
     pub metaslabs: Vec<MetaslabSpace>,
 }
 
@@ -100,11 +103,11 @@ pub struct VdevSpace {
 pub struct SpaceTotals {
     /// Bytes of the classes that hold data: all but log devices.
     pub size: u64,
-    /// Bytes allocated.
+    /// Allocated bytes.
     pub allocated: u64,
-    /// Bytes free.
+    /// Free bytes.
     pub free: u64,
-    /// Percent allocated.
+    /// Allocated part, in percent.
     pub capacity: u64,
     /// Bytes that only the checkpoint needs.
     pub checkpoint: u64,
@@ -299,8 +302,8 @@ impl Pool {
         Ok(all)
     }
 
-    /// Calls `visit` with every change that is in a log and not in its metaslab's own map, oldest first: the log, the
-    /// metaslab that it begins in, and the change.
+    /// Calls `visit` with every change that is in a log and not in its metaslab's own map, oldest first: the
+    /// log, the metaslab that it begins in, and the change.
     pub(crate) fn for_each_logged(
         &self,
         tops: &BTreeMap<VdevId, &[MetaslabSpace]>,
@@ -350,7 +353,7 @@ impl Pool {
         let has_histograms = format::feature::by_name("spacemap_histogram").is_some_and(known);
         let mut fragmentation: BTreeMap<VdevId, Option<u64>> = BTreeMap::new();
         for (vdev, metaslabs) in tops.iter().filter(|_| has_histograms) {
-            fragmentation.insert(*vdev, crate::fragmentation::of_vdev(metaslabs, ashift(*vdev)));
+            fragmentation.insert(*vdev, fragmentation::of_vdev(metaslabs, ashift(*vdev)));
         }
         for ((vdev, index), change) in self.unflushed(&tops)? {
             let metaslabs = tops.get_mut(&vdev);
@@ -395,7 +398,7 @@ impl Pool {
             capacity: u64::try_from(u128::from(allocated) * 100 / u128::from(size.max(1))).unwrap_or(0),
             checkpoint: vdevs.iter().fold(0, |sum, v| sum.saturating_add(v.checkpoint)),
             expandable: sum(&|v| v.expandable),
-            fragmentation: crate::fragmentation::of_class(&vdevs, Class::Normal),
+            fragmentation: fragmentation::of_class(&vdevs, Class::Normal),
         })
     }
 }

@@ -1,18 +1,18 @@
 //! Fragmentation of free space, as `zpool list` shows it: how small the free segments are.
 //!
-//! The formula was found by experiment, from the histograms of golden pools and the percentages that
-//! OpenZFS printed for them:
-//! - A free segment counts with a percentage by the power of two of its length; a metaslab is the
-//!   mean over its free bytes, rounded down. A bucket of the histogram counts as many bytes as its
-//!   shortest segment has.
-//! - A vdev is the mean over the free bytes of all its metaslabs, each with its percentage, rounded down; one without a map
-//!   counts as 0. What is free is what the maps say, without the logs: so do all 87 vdevs of the golden pools come out
-//!   exactly, and 12 of them differ from the plain mean.
+//! The formula was found by experiment, from the histograms of golden pools and the percentages that OpenZFS
+//! printed for them:
+//! - A free segment counts with a percentage by the power of two of its length; a metaslab is the mean over
+//!   its free bytes, rounded down. A bucket of the histogram counts as many bytes as its shortest segment
+//!   has.
+//! - A vdev is the mean over the free bytes of all its metaslabs, each with its percentage, rounded down; one
+//!   without a map counts as 0. What is free is what the maps say, without the logs: so do all 87 vdevs of
+//!   the golden pools come out exactly, and 12 of them differ from the plain mean.
 //! - A class is the mean over its vdevs by size.
 //!
-//! `zdb -mm` prints the percentage of each metaslab: the 262 different histograms of the golden pools and those of new pools
-//! of 1 to 256 GiB all come out exactly. They leave no choice between 8 KiB and 256 MiB, but for one or two percent; below
-//! that the curve is smooth, with 100 % at its start.
+//! `zdb -mm` prints the percentage of each metaslab: the 262 different histograms of the golden pools and
+//! those of new pools of 1 to 256 GiB all come out exactly. They leave no choice between 8 KiB and 256 MiB,
+//! but for one or two percent; below that the curve is smooth, with 100 % at its start.
 
 use crate::space::{Class, MetaslabSpace, VdevSpace};
 
@@ -50,7 +50,8 @@ fn of_metaslab(metaslab: &MetaslabSpace, ashift: u32) -> Option<u64> {
     Some(weighted.checked_div(bytes).map_or(0, |mean| u64::try_from(mean).unwrap_or(100)))
 }
 
-/// Of a top-level vdev whose metaslabs count as allocated what their own maps do; `None` if maps have no histograms.
+/// Of a top-level vdev whose metaslabs count as allocated what their own maps do; `None` if maps have no
+/// histograms.
 pub(crate) fn of_vdev(metaslabs: &[MetaslabSpace], ashift: u32) -> Option<u64> {
     let mapped = || metaslabs.iter().filter(|m| m.space_map.is_some());
     if mapped().next().is_some() && mapped().all(|m| m.histogram.is_none()) {

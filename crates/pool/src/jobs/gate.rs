@@ -1,8 +1,8 @@
 //! Keeps what a slice looks at from being overwritten.
 
-use crate::live::lock;
 use format::Txg;
 use std::sync::{Condvar, Mutex, PoisonError};
+use vdev::sync::lock;
 
 /// Txgs after which space that was freed may be handed out again.
 const DEFERRED: u64 = 2;

@@ -1,31 +1,23 @@
-//! Beginning, pausing, stopping and driving scans.
+//! The verbs of scans: begin, pause, resume, stop; and scans as a background job ([`Job`]).
 
-use crate::PoolError;
-use crate::live::{LivePool, lock};
-use crate::scan::slice::Budget;
-use crate::scan::state;
-use crate::scan::state::Saved;
-use crate::scan::{Position, Run, ScanProgress};
+mod errors;
+mod slice;
+
+use crate::error::PoolError;
+use crate::jobs::{Budget, Job, JobProgress, SLICE, Slice};
+use crate::live::LivePool;
+use crate::scan::state::{self, Saved};
+use crate::scan::{Position, Run, Scans};
+use crate::status::ScanProgress;
 use format::nvlist::NvList;
 use format::scan::{SCAN_FLAG_PAUSED, ScanFunc, ScanPhys, ScanState};
 use format::{ObjectId, Txg, VdevGuid};
 use std::collections::HashMap;
-use std::time::Duration;
-use vdev::tree::Priority;
+use vdev::sync::lock;
 use vdev::tunable::Tunable;
 
-/// What a slice does at most, so that programs and txgs do not wait for it.
-const SLICE: Budget = Budget { bytes: 64 << 20, time: Duration::from_millis(100) };
-/// How often it is written down how far a scan is.
-const SAVE_EVERY: Duration = Duration::from_secs(5);
-/// When nothing is scanned, how often somebody looks whether something should be.
-const IDLE: Duration = Duration::from_millis(200);
 /// While it is on, scans begin but get nowhere: for tests that need one that is under way.
 pub static SCAN_SUSPEND_PROGRESS: Tunable = Tunable::new("zfs_scan_suspend_progress", 0, 0, 1);
-/// While nothing can be done.
-const STUCK: Duration = Duration::from_secs(1);
-/// Longest pause between two slices.
-const PAUSE_MAX: Duration = Duration::from_millis(500);
 /// Errors in memory before they are written down.
 const ERRORS_MAX: usize = 10_000;
 
@@ -36,7 +28,7 @@ pub enum ScanRefusal {
     /// A scrub is under way.
     #[error("currently scrubbing; use 'zpool scrub -s' to cancel scrub")]
     Scrubbing,
-    /// It is paused already.
+    /// The scrub is paused already.
     #[error("scrub is paused; use 'zpool scrub' to resume scrub")]
     Paused,
     /// A resilver is under way.
@@ -64,14 +56,14 @@ fn event_word(func: ScanFunc) -> &'static str {
 }
 
 impl LivePool {
-    /// How far the scan is that is under way or paused. `None`: there is none; [`crate::Pool::scan`] tells of the last
-    /// one.
+    /// How far the scan is that is under way or paused. `None`: there is none; [`crate::view::Pool::scan`]
+    /// tells of the last one.
     pub fn scan_progress(&self) -> Option<ScanProgress> {
         self.scans.progress()
     }
 
-    /// Begins a scrub, or goes on with one that is paused. With `newer`, only what was written since the last one is
-    /// looked at.
+    /// Begins a scrub, or goes on with one that is paused. With `newer`, only what was written since the last
+    /// one is looked at.
     ///
     /// # Errors
     /// [`ScanRefusal`] if something else is under way.
@@ -79,11 +71,11 @@ impl LivePool {
         if self.is_attended() && self.wants_resilver() {
             self.start_resilver()?;
         }
-        let _driver = self.driver();
+        let _driver = self.jobs.hold();
         let known = lock(&self.scans.run).as_ref().map(|run| run.phys);
         match known {
             Some(phys) if phys.func == ScanFunc::Resilver => return Err(ScanRefusal::Resilvering),
-            Some(phys) if phys.is_paused() => return Ok(self.go_on()?),
+            Some(phys) if phys.is_paused() => return Ok(self.scans.resume(self)?),
             Some(_) => return Err(ScanRefusal::Scrubbing),
             None => {}
         }
@@ -91,27 +83,17 @@ impl LivePool {
         Ok(self.begin(ScanFunc::Scrub, min)?)
     }
 
-    /// Pauses the scrub. It stays paused until somebody lets it go on, also over exports and power cuts.
+    /// Pauses the scrub. It stays paused until it is resumed, also over exports and power cuts.
     ///
     /// # Errors
     /// [`ScanRefusal`] if there is none, or it is paused already.
     pub fn pause_scrub(&self) -> Result<(), ScanRefusal> {
-        let _driver = self.driver();
-        let now = self.env.clock().wall().as_secs();
-        {
-            let mut slot = lock(&self.scans.run);
-            let Some(run) = slot.as_mut().filter(|run| run.phys.func == ScanFunc::Scrub) else {
-                return Err(ScanRefusal::NotScrubbing);
-            };
-            if run.phys.is_paused() {
-                return Err(ScanRefusal::Paused);
-            }
-            run.phys.flags |= SCAN_FLAG_PAUSED;
-            run.paused_since = now;
+        let _driver = self.jobs.hold();
+        match self.scrub_under_way() {
+            None => Err(ScanRefusal::NotScrubbing),
+            Some(phys) if phys.is_paused() => Err(ScanRefusal::Paused),
+            Some(_) => Ok(self.scans.pause(self)?),
         }
-        self.save()?;
-        self.events.sysevent("scrub_paused", NvList::new());
-        Ok(())
     }
 
     /// Stops the scrub for good.
@@ -119,12 +101,17 @@ impl LivePool {
     /// # Errors
     /// [`ScanRefusal`] if there is none.
     pub fn stop_scrub(&self) -> Result<(), ScanRefusal> {
-        let _driver = self.driver();
-        if !lock(&self.scans.run).as_ref().is_some_and(|run| run.phys.func == ScanFunc::Scrub) {
-            return Err(ScanRefusal::NotScrubbing);
+        let _driver = self.jobs.hold();
+        match self.scrub_under_way() {
+            None => Err(ScanRefusal::NotScrubbing),
+            Some(_) => Ok(self.scans.cancel(self)?),
         }
-        self.end(ScanState::Canceled)?;
-        Ok(())
+    }
+
+    /// The scrub that is under way or paused; `None` also while there is a resilver.
+    fn scrub_under_way(&self) -> Option<ScanPhys> {
+        let phys = lock(&self.scans.run).as_ref().map(|run| run.phys);
+        phys.filter(|phys| phys.func == ScanFunc::Scrub)
     }
 
     /// Begins a resilver, anew if one is under way; a scrub ends.
@@ -132,14 +119,14 @@ impl LivePool {
     /// # Errors
     /// If the pool cannot be written.
     pub fn start_resilver(&self) -> Result<(), PoolError> {
-        let _driver = self.driver();
+        let _driver = self.jobs.hold();
         let missed = self.lacking();
         let oldest = missed
             .iter()
             .filter_map(|leaf| self.tree().dtl(*leaf).iter().next().map(|range| range.start))
             .min();
         if lock(&self.scans.run).is_some() {
-            self.end(ScanState::Canceled)?;
+            self.end_scan(ScanState::Canceled)?;
         }
         lock(&self.scans.hopeless).clear();
         self.begin(ScanFunc::Resilver, Txg(oldest.unwrap_or(0).saturating_sub(1)))
@@ -151,7 +138,7 @@ impl LivePool {
         let mut served = self.leaves_in_service();
         let mut phys = phys;
         match &saved {
-            // Who was not there before has missed what was looked at.
+            // A leaf that was not there before has missed what was looked at.
             Some(saved) => served.retain(|leaf, _| saved.served.contains(leaf)),
             None => (phys.examined, phys.skipped) = (0, 0),
         }
@@ -219,21 +206,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// Goes on with a paused scrub.
-    fn go_on(&self) -> Result<(), PoolError> {
-        let now = self.env.clock().wall().as_secs();
-        if let Some(run) = lock(&self.scans.run).as_mut() {
-            run.phys.flags &= !SCAN_FLAG_PAUSED;
-            run.spent_paused += now.saturating_sub(run.paused_since);
-            run.paused_since = 0;
-        }
-        self.save()?;
-        self.events.sysevent("scrub_resume", NvList::new());
-        Ok(())
-    }
-
-    /// Writes down how far the scan is. The caller holds `driver`.
-    fn save(&self) -> Result<(), PoolError> {
+    /// Writes down how far the scan is. The caller holds the jobs.
+    fn save_scan(&self) -> Result<(), PoolError> {
         let Some(leaves) =
             lock(&self.scans.run).as_ref().map(|run| run.served.keys().copied().collect::<Vec<_>>())
         else {
@@ -269,8 +243,8 @@ impl LivePool {
         failed.map(|(leaf, _)| *leaf).collect()
     }
 
-    /// Ends the scan. The caller holds `driver`.
-    fn end(&self, how: ScanState) -> Result<(), PoolError> {
+    /// Ends the scan. The caller holds the jobs.
+    fn end_scan(&self, how: ScanState) -> Result<(), PoolError> {
         let Some((mut phys, errors, served, mark, is_incomplete)) =
             lock(&self.scans.run).as_ref().map(|run| {
                 (
@@ -316,12 +290,13 @@ impl LivePool {
         Ok(())
     }
 
-    /// Does the next slice of the scan that is under way, and ends it if it is done. False: nothing is under way.
+    /// Does the next slice of the scan that is under way, and ends it if it is done. False: nothing is under
+    /// way.
     ///
     /// # Errors
     /// If the pool cannot be read or written.
-    pub fn scan_step(&self) -> Result<bool, PoolError> {
-        self.step(SLICE)
+    pub(crate) fn scan_step(&self) -> Result<bool, PoolError> {
+        self.jobs.step(self, &*self.scans, SLICE)
     }
 
     /// The same with a slice of so many bytes; how far it got is written down in any case.
@@ -329,27 +304,9 @@ impl LivePool {
     /// # Errors
     /// If the pool cannot be read or written.
     pub fn scan_step_within(&self, bytes: u64) -> Result<bool, PoolError> {
-        let is_going_on = self.step(Budget { bytes, ..SLICE })?;
-        self.park_scan()?;
+        let is_going_on = self.jobs.step(self, &*self.scans, Budget { bytes, ..SLICE })?;
+        self.jobs.save_all(self)?;
         Ok(is_going_on)
-    }
-
-    fn step(&self, budget: Budget) -> Result<bool, PoolError> {
-        let _driver = self.driver();
-        let Some(mut run) = lock(&self.scans.run).as_ref().filter(|run| !run.phys.is_paused()).map(Run::copy)
-        else {
-            return Ok(false);
-        };
-        let is_done = self.scan_slice(&mut run, budget)?;
-        let is_due = self.env.clock().monotonic().saturating_sub(run.saved) >= SAVE_EVERY
-            || run.errors.len() > ERRORS_MAX;
-        *lock(&self.scans.run) = Some(run);
-        if is_done {
-            self.end(ScanState::Finished)?;
-        } else if is_due {
-            self.save()?;
-        }
-        Ok(true)
     }
 
     /// Does all of the scan that is under way, on this thread.
@@ -361,50 +318,6 @@ impl LivePool {
         Ok(())
     }
 
-    /// Writes down how far the scan is, before the pool is closed.
-    pub(crate) fn park_scan(&self) -> Result<(), PoolError> {
-        let _driver = self.driver();
-        self.save()
-    }
-
-    /// What the thread for scans does again and again. Returns how long it may rest.
-    pub(crate) fn scan_tick(&self) -> Duration {
-        if self.scans.is_closing() || self.suspended().is_some() || self.is_held() {
-            return STUCK;
-        }
-        let outcome = self.log_damage().and_then(|()| {
-            if !self.is_attended() {
-                return Ok(());
-            }
-            self.look_for_silent();
-            if self.wants_resilver() { self.start_resilver() } else { Ok(()) }
-        });
-        if SCAN_SUSPEND_PROGRESS.is_on() {
-            return IDLE;
-        }
-        let (before, start) = (self.foreground(), std::time::Instant::now());
-        match outcome.and_then(|()| self.scan_step()) {
-            Ok(true) if self.foreground() > before => start.elapsed().min(PAUSE_MAX),
-            Ok(true) => Duration::ZERO,
-            Ok(false) => IDLE,
-            Err(error) => {
-                if !self.scans.is_closing() {
-                    tracing::warn!(pool = self.name, %error, "the scan does not get on");
-                }
-                STUCK
-            }
-        }
-    }
-
-    /// How often devices were used for programs.
-    fn foreground(&self) -> u64 {
-        let kinds = [Priority::SyncRead, Priority::SyncWrite];
-        let of = |stats: &vdev::tree::IoStats| -> u64 {
-            kinds.iter().flat_map(|kind| stats.individual[kind.index()]).sum::<u64>()
-        };
-        self.tree().io_stats().values().map(|leaf| of(&leaf.stats)).sum()
-    }
-
     /// Leaves in service that lack something.
     pub(crate) fn lacking(&self) -> Vec<VdevGuid> {
         let tree = self.tree();
@@ -414,11 +327,69 @@ impl LivePool {
     }
 
     /// Whether a leaf lacks something that is to be brought to it now.
-    fn wants_resilver(&self) -> bool {
+    pub(crate) fn wants_resilver(&self) -> bool {
         // What is being resilvered is ended first.
         let is_resilvering =
             lock(&self.scans.run).as_ref().is_some_and(|run| run.phys.func == ScanFunc::Resilver);
         !is_resilvering && self.scans.is_resilver_urgent(&self.tree())
+    }
+}
+
+impl Job<LivePool> for Scans {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn progress(&self) -> Option<JobProgress> {
+        let of = |run: &Run| JobProgress {
+            is_paused: run.phys.is_paused(),
+            done: run.phys.examined,
+            total: run.phys.to_examine,
+        };
+        lock(&self.run).as_ref().map(of)
+    }
+
+    fn slice(&self, pool: &LivePool, budget: Budget) -> Result<Slice, PoolError> {
+        let Some(mut run) = lock(&self.run).as_ref().map(Run::copy) else { return Ok(Slice::Last) };
+        let is_done = pool.scan_slice(&mut run, budget)?;
+        let (saved_at, must_save) = (run.saved, run.errors.len() > ERRORS_MAX);
+        *lock(&self.run) = Some(run);
+        Ok(if is_done { Slice::Last } else { Slice::Partial { saved_at, must_save } })
+    }
+
+    fn save(&self, pool: &LivePool) -> Result<(), PoolError> {
+        pool.save_scan()
+    }
+
+    fn pause(&self, pool: &LivePool) -> Result<(), PoolError> {
+        let now = pool.env.clock().wall().as_secs();
+        if let Some(run) = lock(&self.run).as_mut() {
+            run.phys.flags |= SCAN_FLAG_PAUSED;
+            run.paused_since = now;
+        }
+        pool.save_scan()?;
+        pool.events.sysevent("scrub_paused", NvList::new());
+        Ok(())
+    }
+
+    fn resume(&self, pool: &LivePool) -> Result<(), PoolError> {
+        let now = pool.env.clock().wall().as_secs();
+        if let Some(run) = lock(&self.run).as_mut() {
+            run.phys.flags &= !SCAN_FLAG_PAUSED;
+            run.spent_paused += now.saturating_sub(run.paused_since);
+            run.paused_since = 0;
+        }
+        pool.save_scan()?;
+        pool.events.sysevent("scrub_resume", NvList::new());
+        Ok(())
+    }
+
+    fn cancel(&self, pool: &LivePool) -> Result<(), PoolError> {
+        pool.end_scan(ScanState::Canceled)
+    }
+
+    fn finish(&self, pool: &LivePool) -> Result<(), PoolError> {
+        pool.end_scan(ScanState::Finished)
     }
 }
 

@@ -1,68 +1,39 @@
-//! Data that cannot be read: what programs meet goes into the error log, and `scrub -e` looks again at what stands
-//! there.
+//! Data that cannot be read: what programs meet goes into the error log, and `scrub -e` looks again at what
+//! stands there.
 //!
 //! # What always holds
-//! - Who meets such data only leaves a note of the place ([`Notes`]). A thread looks at the place again, in the state of
-//!   the last txg: what can be read there, or is there no more, was seen in an older state, and is forgotten.
-//! - At most [`NOTES_MAX`] places wait; more are not noted. All can be met again.
+//! - A reader that meets such data only leaves a note of the place ([`crate::scan::notes`]). A thread looks
+//!   at the place again, in the state of the last txg: what can be read there, or is there no more, was seen
+//!   in an older state, and is forgotten.
+//! - At most `NOTES_MAX` places wait; more are not noted. All can be met again.
 //!
 //! Tests: `crates/crash/tests/errors.rs`.
 
+use crate::error::PoolError;
 use crate::error_log::{LoggedError, Now, block_in};
-use crate::live::{LivePool, lock};
-use crate::scan::control::ScanRefusal;
-use crate::scan::state;
-use crate::scan::state::Failed;
-use crate::{Pool, PoolError};
+use crate::live::LivePool;
+use crate::scan::notes::Place;
+use crate::scan::state::{self, Failed};
+use crate::scrub::ScanRefusal;
+use crate::view::Pool;
 use dmu::ObjSet;
 use dmu::traverse::Bookmark;
 use format::names;
 use format::nvlist::{NvList, NvValue};
 use format::scan::{ErrorScrubPhys, ScanFunc, ScanState};
 use format::{BlockId, Level, ObjectId, Txg};
-use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
-use std::sync::Mutex;
 use std::time::Duration;
+use vdev::sync::lock;
 use vdev::tree::{Doing, Priority, VdevError};
 use zio::{ReadPolicy, ZioError};
 
-/// Places that wait to be looked at again.
-const NOTES_MAX: usize = 1000;
 /// Places that are known to be in the log.
 const LOGGED_MAX: usize = 100_000;
 /// Blocks that are looked at before txgs may go on.
 const BATCH: usize = 256;
-/// How often somebody who waits looks whether there is still something to wait for.
+/// Interval at which a waiting thread looks whether there is still something to wait for.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// A place where something could not be read.
-type Place = (ObjectId, ObjectId, BlockId);
-
-/// Places that readers could not read.
-#[derive(Debug, Default)]
-pub(crate) struct Notes {
-    /// To be looked at again.
-    places: Mutex<BTreeSet<Place>>,
-    /// What stands in the log already, with the births of blocks.
-    logged: Mutex<HashSet<(Place, Txg)>>,
-}
-
-impl Notes {
-    /// The log is another one now.
-    pub(crate) fn forget(&self) {
-        lock(&self.logged).clear();
-    }
-}
-
-impl dmu::Witness for Notes {
-    fn unreadable(&self, objset: u64, object: ObjectId, blkid: BlockId) {
-        let mut notes = lock(&self.places);
-        if notes.len() < NOTES_MAX {
-            notes.insert((ObjectId(objset), object, blkid));
-        }
-    }
-}
 
 impl LivePool {
     /// Puts what readers could not read into the error log, as far as it still cannot be read.
@@ -76,8 +47,8 @@ impl LivePool {
         }
         let mut failed = Vec::new();
         for some in places.chunks(BATCH) {
-            let _driver = self.driver();
-            let _reading = self.scans.gate().enter(|| self.txgs.synced_txg());
+            let _driver = self.jobs.hold();
+            let _reading = self.jobs.gate().enter(|| self.txgs.synced_txg());
             let view = self.view()?;
             failed.extend(some.iter().filter_map(|place| self.look_again(&view, *place)));
         }
@@ -136,8 +107,8 @@ impl LivePool {
         self.events.ereport("data", &self.tree(), None, extra);
     }
 
-    /// Waits until what was noted of the past is on disk, so that it can be shown: commands for the history, and data that
-    /// could not be read. No longer than `time`, and not for a pool that is suspended.
+    /// Waits until what was noted of the past is on disk, so that it can be shown: commands for the history,
+    /// and data that could not be read. No longer than `time`, and not for a pool that is suspended.
     pub fn settle(&self, time: Duration) {
         let has_thread = lock(&self.runtime).is_some();
         let mut waited = Duration::ZERO;
@@ -160,8 +131,8 @@ impl LivePool {
         }
     }
 
-    /// `scrub -e`: looks again at all blocks of the error log, every copy; what can be read, or is there no more, is
-    /// taken out of it. All of it at once, on this thread.
+    /// `scrub -e`: looks again at all blocks of the error log, every copy; what can be read, or is there no
+    /// more, is taken out of it. All of it at once, on this thread.
     ///
     /// # Errors
     /// [`ScanRefusal`] if something else is under way, or the feature `head_errlog` is not enabled.
@@ -170,7 +141,7 @@ impl LivePool {
             return Err(ScanRefusal::NeedsErrorsByHead);
         }
         self.log_damage()?;
-        let _driver = self.driver();
+        let _driver = self.jobs.hold();
         match lock(&self.scans.run).as_ref().map(|run| run.phys) {
             Some(phys) if phys.func == ScanFunc::Resilver => return Err(ScanRefusal::Resilvering),
             Some(phys) if phys.is_paused() => return Err(ScanRefusal::Paused),
@@ -185,14 +156,14 @@ impl LivePool {
         self.events.sysevent("errorscrub_start", NvList::new());
         let mut done = Vec::new();
         for some in log.chunks(BATCH) {
-            let _reading = self.scans.gate().enter(|| self.txgs.synced_txg());
+            let _reading = self.jobs.gate().enter(|| self.txgs.synced_txg());
             let view = self.view()?;
             done.extend(some.iter().copied().filter(|entry| self.is_well(&view, entry)));
-            if self.scans.is_closing() || self.suspended().is_some() {
+            if self.jobs.is_closing() || self.suspended().is_some() {
                 return Err(PoolError::Tx(dmu::TxError::Closed).into());
             }
         }
-        // What was written over is to be durable before nobody asks for it any more.
+        // Repaired blocks are to be durable before their entries are taken out of the log.
         for flushed in self.tree().flush_leaves(&self.tree().leaf_guids()) {
             if flushed.is_err() {
                 tracing::warn!(pool = self.name, "a device could not be flushed after an error scrub");

@@ -1,9 +1,11 @@
 //! One slice of a scan: walking on from where the last one has ended, and checking what is met.
 
-use crate::live::{LivePool, lock};
+use crate::error::PoolError;
+use crate::jobs::Budget;
+use crate::live::LivePool;
 use crate::scan::state::Failed;
 use crate::scan::{Position, Run};
-use crate::{Pool, PoolError};
+use crate::view::Pool;
 use dmu::log;
 use dmu::traverse::{Bookmark, Place, Step, Visitor, walk_from};
 use dmu::{DmuError, ObjSet};
@@ -11,9 +13,9 @@ use dsl::{Dataset, Dir, DslError};
 use format::dnode::Dnode;
 use format::scan::ScanFunc;
 use format::zil::{Body, block_seq};
-use format::{BlockPtr, BpKind, ObjectId, Txg};
+use format::{BlockPtr, BpKind, ObjectId, Txg, VdevGuid};
 use std::cell::{Cell, RefCell};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use vdev::tree::{Doing, Priority};
@@ -21,7 +23,7 @@ use zio::{ReadPolicy, ZioError};
 
 /// Blocks that are checked together, in the order of their places.
 const BATCH: usize = 512;
-/// Bytes of them.
+/// Bytes of blocks that are checked together.
 const BATCH_BYTES: u64 = 32 << 20;
 /// Errors of one slice that are put into the log by place; all are counted.
 const ERRORS_MAX: usize = 1000;
@@ -30,17 +32,9 @@ const LOG_LEVEL: i64 = -2;
 /// The parts of a scan.
 const PASSES: u64 = 4;
 
-/// How much a slice may do.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Budget {
-    /// Bytes of blocks.
-    pub(crate) bytes: u64,
-    pub(crate) time: Duration,
-}
-
 /// A block to be checked.
 #[derive(Clone, Copy)]
-struct Job {
+struct Check {
     at: Bookmark,
     bp: BlockPtr,
 }
@@ -60,32 +54,32 @@ struct Checker<'a> {
     pool: &'a LivePool,
     run: &'a Run,
     head: ObjectId,
-    batch: Vec<Job>,
+    batch: Vec<Check>,
     batch_bytes: u64,
     outcome: &'a mut Outcome,
 }
 
 impl Checker<'_> {
     fn flush(&mut self) {
-        let mut jobs = std::mem::take(&mut self.batch);
+        let mut checks = std::mem::take(&mut self.batch);
         self.batch_bytes = 0;
-        let place = |job: &Job| job.bp.dvas().next().map(|dva| (dva.vdev, dva.offset));
-        jobs.sort_by_key(place);
+        let position = |check: &Check| check.bp.dvas().next().map(|dva| (dva.vdev, dva.offset));
+        checks.sort_by_key(position);
         let zio = &self.pool.zio;
         let policy = ReadPolicy { key: None, every_copy: true };
-        let check = |job: &Job| {
+        let check = |check: &Check| {
             let _priority = Doing::begin(Priority::Scrub);
-            match zio.check(&job.bp, &policy).data {
+            match zio.check(&check.bp, &policy).data {
                 Ok(_) | Err(ZioError::Redacted { .. }) => None,
                 Err(error) => Some(error),
             }
         };
-        let errors = self.pool.env.map(&jobs, check);
-        for (job, error) in jobs.iter().zip(errors).filter_map(|(job, error)| Some((job, error?))) {
+        let errors = self.pool.env.map(&checks, check);
+        for (check, error) in checks.iter().zip(errors).filter_map(|(check, error)| Some((check, error?))) {
             self.outcome.errors += 1;
-            self.pool.tree().note_unreadable(job.bp.physical_birth());
+            self.pool.tree().note_unreadable(check.bp.physical_birth());
             if self.outcome.failed.len() < ERRORS_MAX {
-                let failed = Failed { head: self.head, at: job.at, birth: job.bp.logical_birth() };
+                let failed = Failed { head: self.head, at: check.at, birth: check.bp.logical_birth() };
                 self.pool.post_damage(&failed, &error);
                 self.outcome.failed.push(failed);
             }
@@ -102,8 +96,8 @@ fn size_of(bp: &BlockPtr) -> u64 {
 }
 
 impl Checker<'_> {
-    /// Checks the log of a head that was claimed and not yet replayed. Of one that is not claimed nothing is told before
-    /// a crash; then it is claimed.
+    /// Checks the log of a head that was claimed and not yet replayed. Of one that is not claimed nothing is
+    /// told before a crash; then it is claimed.
     fn log(&mut self, objset: &ObjSet) {
         let header = objset.phys().zil;
         if header.log.is_hole() || header.claim_txg == Txg(0) {
@@ -145,7 +139,8 @@ impl Checker<'_> {
 impl Visitor for Checker<'_> {
     fn block(&mut self, at: &Bookmark, bp: &BlockPtr, _: Option<&Dnode>) -> Step {
         let bytes = size_of(bp);
-        // What was written since the scan has begun is where it should be. A clone may be young and its bytes old.
+        // What was written since the scan has begun is where it should be. A clone may be young and its bytes
+        // old.
         if bytes == 0 || bp.physical_birth() > self.run.phys.max_txg {
             return if matches!(bp.kind(), BpKind::Redacted) { Step::Over } else { Step::Into };
         }
@@ -154,7 +149,7 @@ impl Visitor for Checker<'_> {
             return Step::Into;
         }
         self.outcome.issued += bytes;
-        self.batch.push(Job { at: *at, bp: *bp });
+        self.batch.push(Check { at: *at, bp: *bp });
         self.batch_bytes += bytes;
         if self.batch.len() >= BATCH || self.batch_bytes >= BATCH_BYTES {
             self.flush();
@@ -163,7 +158,7 @@ impl Visitor for Checker<'_> {
     }
 
     fn unreadable(&mut self, at: &Bookmark, bp: &BlockPtr, error: DmuError) -> Step {
-        // A scrub checks the block itself, too, and tells of it there. What is below it nobody sees.
+        // A scrub checks the block itself, too, and tells of it there. What is below it is not looked at.
         self.outcome.is_incomplete = true;
         let is_told = self.run.phys.func == ScanFunc::Scrub
             && matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. });
@@ -175,7 +170,7 @@ impl Visitor for Checker<'_> {
     }
 }
 
-/// Shares a checker with whoever decides when the walk ends.
+/// Shares a checker with the closure that decides when the walk ends.
 struct Shared<'c, 'a>(&'c RefCell<Checker<'a>>);
 
 impl Visitor for Shared<'_, '_> {
@@ -188,7 +183,7 @@ impl Visitor for Shared<'_, '_> {
     }
 }
 
-/// Something to walk.
+/// A dataset to walk, or the pool's own objects.
 struct Target {
     objset: Arc<ObjSet>,
     head: ObjectId,
@@ -198,13 +193,13 @@ struct Target {
 impl LivePool {
     /// Does one slice. True: everything was looked at.
     pub(crate) fn scan_slice(&self, run: &mut Run, budget: Budget) -> Result<bool, PoolError> {
-        let gate = self.scans.gate();
+        let gate = self.jobs.gate();
         let _reading = gate.enter(|| self.txgs.synced_txg());
         let view = self.view()?;
         let before = self.tree().repaired_bytes();
         let mut outcome = Outcome::default();
         let walked = self.walk_targets(&view, run, budget, &mut outcome);
-        if self.scans.is_closing() || self.suspended().is_some() {
+        if self.jobs.is_closing() || self.suspended().is_some() {
             // Reads may have failed because of that: all of it is done again.
             return Ok(false);
         }
@@ -255,7 +250,7 @@ impl LivePool {
             if next != position.at {
                 (position.at, position.place) = (next, Place::START);
             }
-            if self.scans.gate().is_wanted() || left.get() == 0 || self.env.clock().monotonic() > deadline {
+            if self.jobs.gate().is_wanted() || left.get() == 0 || self.env.clock().monotonic() > deadline {
                 return (false, position, targets);
             }
             let target = match open_target(view, position.pass, next, run) {
@@ -305,7 +300,7 @@ impl LivePool {
         if from == Place::START && target.head.0 == target.objset.number() {
             checker.borrow_mut().log(&target.objset);
         }
-        let gate = self.scans.gate();
+        let gate = self.jobs.gate();
         let mut visited = 0_u64;
         let mut until = |place: &Place| {
             visited += 1;
@@ -336,13 +331,8 @@ impl LivePool {
     }
 
     /// The leaves that are in service now.
-    pub(crate) fn leaves_in_service(&self) -> crate::scan::HashMap<format::VdevGuid, Weak<dyn vdev::Device>> {
+    pub(crate) fn leaves_in_service(&self) -> HashMap<VdevGuid, Weak<dyn vdev::Device>> {
         crate::scan::in_service(&self.tree())
-    }
-
-    /// Waits for whoever is in a slice.
-    pub(crate) fn driver(&self) -> std::sync::MutexGuard<'_, ()> {
-        lock(&self.scans.driver)
     }
 }
 
@@ -418,8 +408,8 @@ fn open_target(
     }
 }
 
-/// Blocks up to this txg were met in the snapshot before. A head is looked at as if there were no snapshots that are
-/// younger than the scan.
+/// Blocks up to this txg were met in the snapshot before. A head is looked at as if there were no snapshots
+/// that are younger than the scan.
 fn older_end(view: &Arc<Pool>, dataset: &Dataset, pass: u64, max_txg: Txg) -> Result<Txg, DslError> {
     let mut newer_than = dataset.phys().prev_snap_txg;
     let mut before = dataset.phys().prev_snap;

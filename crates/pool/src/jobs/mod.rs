@@ -1,0 +1,271 @@
+//! Background jobs of a pool: long work that goes on while the pool is in use and after it was closed.
+//!
+//! A job ([`Job`]) has a position on disk and moves on in slices. Scrubs and resilvers (`scan`) are one;
+//! removal, expansion, rebuild, trim and initialize are to be others. The runner ([`Jobs`]) gives slices to
+//! the jobs that are under way, writes their positions down, and holds back what would disturb a slice. It
+//! knows nothing of the pool itself: `P` is handed through to the jobs.
+//!
+//! # What always holds
+//! - One slice runs at a time. A change of a job (begin, pause, resume, cancel) waits for the slice that runs
+//!   ([`Jobs::hold`]).
+//! - What a slice reads and writes is in use: space that was freed since its txg is not handed out before the
+//!   slice has ended ([`Gate`]). A txg that would hand it out waits, and a slice ends at once when one waits.
+//! - A position that is on disk is at most [`SAVE_EVERY`] and one slice behind; work after it is done again
+//!   after a crash.
+//! - Speed: between slices that met other I/O the runner rests as long as it worked, at most [`REST_MAX`].
+//!
+//! # Order of locks
+//! `driver` (a slice, or a change of a job) -> locks of the job -> `gate`. The state of a pool is not locked
+//! while a slice runs.
+
+mod gate;
+
+pub(crate) use gate::Gate;
+
+use crate::error::PoolError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use vdev::env::Env;
+use vdev::sync::lock;
+
+/// The most that one slice does, so that programs and txgs do not wait for it.
+pub(crate) const SLICE: Budget = Budget { bytes: 64 << 20, time: Duration::from_millis(100) };
+/// Longest rest between two slices.
+const REST_MAX: Duration = Duration::from_millis(500);
+/// Time after which the position of a job is written down again.
+const SAVE_EVERY: Duration = Duration::from_secs(5);
+
+/// How much a slice may do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Budget {
+    /// Bytes of blocks that are read.
+    pub(crate) bytes: u64,
+    /// Time on the monotonic clock of the pool.
+    pub(crate) time: Duration,
+}
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct JobProgress {
+    /// Slices are refused until the job is resumed.
+    pub(crate) is_paused: bool,
+    /// Bytes looked at since the job began.
+    pub(crate) done: u64,
+    /// Estimate of the bytes to look at in all.
+    pub(crate) total: u64,
+}
+
+/// Outcome of a slice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Slice {
+    /// There is more to do.
+    Partial {
+        /// Monotonic time at which the position was last written down.
+        saved_at: Duration,
+        /// The job holds as much in memory as it should: its position is to be written down now.
+        must_save: bool,
+    },
+    /// Everything was looked at.
+    Last,
+}
+
+/// Long work on a pool `P`. Every method but `name` and `progress` is called with [`Jobs::hold`].
+pub(crate) trait Job<P>: Send + Sync {
+    /// Name in messages of the log.
+    fn name(&self) -> &'static str;
+
+    /// How far the job is. `None`: it is not under way.
+    fn progress(&self) -> Option<JobProgress>;
+
+    /// Works until the budget is spent, a txg waits, or all is done. Called while the job is under way and
+    /// not paused.
+    fn slice(&self, pool: &P, budget: Budget) -> Result<Slice, PoolError>;
+
+    /// Writes the position down, after everything before it was made durable.
+    fn save(&self, pool: &P) -> Result<(), PoolError>;
+
+    /// Stops until [`Job::resume`], also over an export. The position is written down.
+    fn pause(&self, pool: &P) -> Result<(), PoolError>;
+
+    /// Goes on after [`Job::pause`].
+    fn resume(&self, pool: &P) -> Result<(), PoolError>;
+
+    /// Ends the job before everything was looked at.
+    fn cancel(&self, pool: &P) -> Result<(), PoolError>;
+
+    /// Ends the job after its last slice.
+    fn finish(&self, pool: &P) -> Result<(), PoolError>;
+}
+
+/// Runs the background jobs of a pool.
+pub(crate) struct Jobs<P> {
+    env: Env,
+    all: Vec<Arc<dyn Job<P>>>,
+    /// Held while a slice runs or a job is changed.
+    driver: Mutex<()>,
+    gate: Gate,
+    /// The pool is being closed.
+    is_closing: AtomicBool,
+}
+
+impl<P> Jobs<P> {
+    /// A runner of these jobs. Each gets a slice in turn.
+    pub(crate) fn new(env: Env, all: Vec<Arc<dyn Job<P>>>) -> Jobs<P> {
+        let (driver, gate) = (Mutex::default(), Gate::default());
+        Jobs { env, all, driver, gate, is_closing: AtomicBool::new(false) }
+    }
+
+    /// Waits for the slice that runs. No other begins while the guard lives.
+    pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
+        lock(&self.driver)
+    }
+
+    /// What keeps the blocks that a slice reads from being overwritten.
+    pub(crate) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Gives each job that is under way one slice. Returns whether one was.
+    ///
+    /// # Errors
+    /// If a slice fails or a position cannot be written.
+    pub(crate) fn step_all(&self, pool: &P, budget: Budget) -> Result<bool, PoolError> {
+        let mut is_going_on = false;
+        for job in &self.all {
+            is_going_on |= self.step(pool, &**job, budget)?;
+        }
+        Ok(is_going_on)
+    }
+
+    /// Gives one job a slice, and ends the job after its last. Returns false if it is not under way or
+    /// paused.
+    ///
+    /// # Errors
+    /// If the slice fails or the position cannot be written.
+    pub(crate) fn step(&self, pool: &P, job: &dyn Job<P>, budget: Budget) -> Result<bool, PoolError> {
+        let _driver = self.hold();
+        let Some(before) = job.progress().filter(|progress| !progress.is_paused) else { return Ok(false) };
+        tracing::trace!(job = job.name(), done = before.done, total = before.total, "next slice");
+        match job.slice(pool, budget)? {
+            Slice::Last => job.finish(pool)?,
+            Slice::Partial { saved_at, must_save } => {
+                let is_due = self.env.clock().monotonic().saturating_sub(saved_at) >= SAVE_EVERY;
+                if is_due || must_save {
+                    job.save(pool)?;
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes down how far all jobs are.
+    ///
+    /// # Errors
+    /// If a position cannot be written.
+    pub(crate) fn save_all(&self, pool: &P) -> Result<(), PoolError> {
+        let _driver = self.hold();
+        self.all.iter().try_for_each(|job| job.save(pool))
+    }
+
+    /// Lets no job go on. The slice that runs ends soon.
+    pub(crate) fn close(&self) {
+        self.is_closing.store(true, Ordering::Release);
+        self.gate.close();
+    }
+
+    /// Whether the pool is being closed.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Acquire)
+    }
+}
+
+/// Rest after a slice that took `worked`, and that met other I/O or did not.
+pub(crate) fn rest(worked: Duration, met_others: bool) -> Duration {
+    if met_others { worked.min(REST_MAX) } else { Duration::ZERO }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    /// A job of three slices.
+    #[derive(Default)]
+    struct Three {
+        done: AtomicU64,
+        saved: AtomicU64,
+        is_paused: AtomicBool,
+        is_over: AtomicBool,
+    }
+
+    impl Job<()> for Three {
+        fn name(&self) -> &'static str {
+            "three"
+        }
+
+        fn progress(&self) -> Option<JobProgress> {
+            let (done, total) = (self.done.load(Ordering::Relaxed), 3);
+            let is_paused = self.is_paused.load(Ordering::Relaxed);
+            (!self.is_over.load(Ordering::Relaxed)).then_some(JobProgress { is_paused, done, total })
+        }
+
+        fn slice(&self, (): &(), _: Budget) -> Result<Slice, PoolError> {
+            match self.done.fetch_add(1, Ordering::Relaxed) {
+                2 => Ok(Slice::Last),
+                n => Ok(Slice::Partial { saved_at: Duration::MAX, must_save: n == 1 }),
+            }
+        }
+
+        fn save(&self, (): &()) -> Result<(), PoolError> {
+            self.saved.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn pause(&self, (): &()) -> Result<(), PoolError> {
+            self.is_paused.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn resume(&self, (): &()) -> Result<(), PoolError> {
+            self.is_paused.store(false, Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn cancel(&self, pool: &()) -> Result<(), PoolError> {
+            self.finish(pool)
+        }
+
+        fn finish(&self, (): &()) -> Result<(), PoolError> {
+            self.is_over.store(true, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_job_goes_on_in_slices_until_it_is_paused_or_over() {
+        let job = Arc::new(Three::default());
+        let jobs = Jobs::new(Env::simulated(1).0, vec![Arc::clone(&job) as _]);
+        let step = || jobs.step_all(&(), SLICE).unwrap();
+        assert!(step() && step());
+        assert_eq!(job.saved.load(Ordering::Relaxed), 1);
+        job.pause(&()).unwrap();
+        assert!(!step());
+        job.resume(&()).unwrap();
+        assert!(step() && !step());
+        assert_eq!(job.progress(), None);
+        let canceled = Three::default();
+        canceled.cancel(&()).unwrap();
+        assert!(!jobs.step(&(), &canceled, SLICE).unwrap());
+        jobs.save_all(&()).unwrap();
+        assert_eq!(job.saved.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn a_runner_rests_as_long_as_it_worked_beside_others() {
+        let ms = Duration::from_millis;
+        assert_eq!(rest(ms(100), true), ms(100));
+        assert_eq!(rest(ms(2000), true), REST_MAX);
+        assert_eq!(rest(ms(100), false), Duration::ZERO);
+    }
+}

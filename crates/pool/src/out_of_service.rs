@@ -1,0 +1,61 @@
+//! Which leaves of an open pool are out of service, beyond what its configuration records.
+
+use format::VdevGuid;
+use format::config::VdevNode;
+use std::collections::HashSet;
+use std::sync::Mutex;
+use std::time::Duration;
+use vdev::sync::lock;
+
+/// How a leaf is taken out of service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Offline {
+    /// Until an administrator brings it back.
+    Always,
+    /// Until the pool is closed.
+    Temporarily,
+    /// Declared faulted, until that is cleared.
+    Faulted,
+    /// Declared faulted, until that is cleared or the pool is closed.
+    FaultedTemporarily,
+}
+
+impl Offline {
+    /// Takes the leaf out of service in a configuration.
+    pub(crate) fn mark(self, node: &mut VdevNode) {
+        match self {
+            Offline::Always | Offline::Temporarily => node.offline = true,
+            Offline::Faulted | Offline::FaultedTemporarily => {
+                (node.faulted, node.aux_state) = (true, Some("external".to_owned()));
+            }
+        }
+    }
+
+    /// Whether no label records it.
+    pub(crate) fn is_temporary(self) -> bool {
+        matches!(self, Offline::Temporarily | Offline::FaultedTemporarily)
+    }
+}
+
+/// Which leaves are out of service, beyond what the configuration records.
+#[derive(Debug, Default)]
+pub(crate) struct OutOfService {
+    /// Leaves that were taken out of service because they did not answer.
+    pub(crate) silent: Mutex<HashSet<VdevGuid>>,
+    /// Monotonic time at which silent leaves were last looked for.
+    pub(crate) looked: Mutex<Duration>,
+    /// Leaves that are out of service until the pool is closed, and how.
+    pub(crate) out: Mutex<HashSet<(VdevGuid, Offline)>>,
+}
+
+impl OutOfService {
+    /// Leaves that are out of service until the pool is closed, and how.
+    pub(crate) fn leaves(&self) -> HashSet<(VdevGuid, Offline)> {
+        lock(&self.out).clone()
+    }
+
+    /// Notes that a leaf was taken out of service because it did not answer.
+    pub(crate) fn note_silent(&self, leaf: VdevGuid) {
+        lock(&self.silent).insert(leaf);
+    }
+}

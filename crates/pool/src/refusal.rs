@@ -1,0 +1,261 @@
+//! Why something that was asked for is refused, with the facts in fields. Each `Display` gives the words that
+//! the commands print.
+
+use dmu::log::ClaimError;
+use format::nicenum;
+use vdev::device::DeviceError;
+
+/// Longest name of a pool, in bytes.
+pub(crate) const NAME_MAX: usize = 255;
+/// Most devices of a vdev.
+pub(crate) const CHILDREN_MAX: usize = 255;
+/// Longest comment of a pool, in bytes.
+pub(crate) const COMMENT_MAX: usize = 32;
+
+/// Why a specification makes no pool or no vdev.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecRefusal {
+    /// The name of the pool is empty or too long.
+    #[error("a pool's name has 1 to {NAME_MAX} bytes")]
+    NameLength,
+    /// The name of the pool does not begin with a letter.
+    #[error("cannot create '{name}': name must begin with a letter")]
+    NameStart {
+        /// Name of the pool.
+        name: String,
+    },
+    /// The name of the pool has a character that names cannot have.
+    #[error("cannot create '{name}': invalid character '{character}' in pool name")]
+    NameCharacter {
+        /// Name of the pool.
+        name: String,
+        /// The first such character.
+        character: char,
+    },
+    /// The name of the pool is one that commands understand otherwise.
+    #[error("cannot create '{name}': name is reserved")]
+    NameReserved {
+        /// Name of the pool.
+        name: String,
+    },
+    /// All vdevs are for other purposes than data.
+    #[error("a pool needs a vdev for data")]
+    NoDataVdev,
+    /// Special and dedup vdevs are asked for without the feature that allows them.
+    #[error("special and dedup vdevs need feature 'allocation_classes'")]
+    NeedsAllocationClasses,
+    /// A feature is asked for that does not exist.
+    #[error("unknown feature '{feature}'")]
+    UnknownFeature {
+        /// Short name of the feature.
+        feature: String,
+    },
+    /// A vdev without redundancy has not exactly one device.
+    #[error("a vdev that is neither mirror nor raidz has one device")]
+    SingleCount,
+    /// A mirror has fewer than two devices.
+    #[error("invalid vdev specification: mirror requires at least 2 devices")]
+    MirrorCount,
+    /// There is no RAID-Z with this parity.
+    #[error("raidz{parity} does not exist")]
+    RaidzParity {
+        /// Columns of parity.
+        parity: u8,
+    },
+    /// A log device is to be RAID-Z.
+    #[error("log devices cannot be raidz")]
+    RaidzLog,
+    /// A RAID-Z vdev has too few devices.
+    #[error("invalid vdev specification: raidz{parity} requires at least {} devices", u16::from(*parity) + 1)]
+    RaidzCount {
+        /// Columns of parity.
+        parity: u8,
+    },
+    /// A vdev has too many devices.
+    #[error("a vdev has at most {CHILDREN_MAX} devices")]
+    TooManyDevices,
+    /// The devices have larger sectors, or none have sectors of this size.
+    #[error("ashift {ashift} is not possible on these devices")]
+    Ashift {
+        /// log2 of the sector size.
+        ashift: u8,
+    },
+    /// A spare that is to be removed takes the place of another device.
+    #[error("spare is currently in use")]
+    SpareInUse,
+}
+
+/// Why a device cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeviceRefusal {
+    /// It is smaller than the smallest device of a pool.
+    #[error("device is too small: the minimum is 64M")]
+    TooSmall,
+    /// It cannot be written.
+    #[error("the device is read-only")]
+    ReadOnly,
+    /// It is a spare of the pool to which it is to be added.
+    #[error("it is a spare of this pool already")]
+    OwnSpare,
+    /// It cannot be opened; [`DeviceError::Busy`]: another process has it.
+    #[error("{0}")]
+    Open(DeviceError),
+}
+
+/// Why a pool cannot be opened for writing by Cenote.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteRefusal {
+    /// The format has a version of before features.
+    #[error("its format is version {version}, without features")]
+    Version {
+        /// Version of the format, 1 to 28.
+        version: u64,
+    },
+    /// Its newest uberblock is of a big-endian machine.
+    #[error("it was written by a big-endian machine")]
+    BigEndian,
+    /// Features are in use that Cenote does not know.
+    #[error("features are in use that are not supported: {}", features.join(", "))]
+    UnknownFeatures {
+        /// Guids of the features.
+        features: Vec<String>,
+    },
+    /// A feature is in use of which Cenote knows how to read what it makes, and not how to write it.
+    #[error("{state}")]
+    Unwritten {
+        /// Short name of the feature.
+        feature: &'static str,
+        /// What the feature means for the pool, in words.
+        state: &'static str,
+    },
+    /// It has dedup tables, which no feature tells of.
+    #[error("it has dedup tables")]
+    DedupTables,
+    /// It is being split.
+    #[error("it is being split")]
+    Splitting,
+    /// It has a vdev of a kind, or in a state, in which Cenote does not write vdevs.
+    #[error("{state}")]
+    Vdev {
+        /// What it has, in words.
+        state: &'static str,
+    },
+    /// A RAID-Z vdev is being expanded.
+    #[error("a raidz expansion is under way")]
+    Expansion,
+    /// It is protected by multihost activity, which needs a host id.
+    #[error("multihost is on, and this machine has no hostid")]
+    NoHostId,
+    /// The intent log of an encrypted dataset is to be claimed.
+    #[error("{dataset} is encrypted, and has an intent log")]
+    EncryptedLog {
+        /// Full name of the dataset.
+        dataset: String,
+    },
+    /// The intent log of a dataset cannot be read.
+    #[error("{dataset}: {cause}; allow_missing_logs (import -m) gives it up")]
+    UnreadableLog {
+        /// Full name of the dataset.
+        dataset: String,
+        /// Why.
+        cause: Box<ClaimError>,
+    },
+    /// An intent log cannot be claimed.
+    #[error("{0}")]
+    Claim(Box<ClaimError>),
+}
+
+/// Why a property of a pool or vdev cannot be set to a value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PropertyRefusal {
+    /// There is no such property of pools.
+    #[error("invalid property '{name}'")]
+    Unknown {
+        /// Name of the property.
+        name: String,
+    },
+    /// There is no such property of vdevs.
+    #[error("invalid property: '{name}'")]
+    UnknownOfVdev {
+        /// Name of the property.
+        name: String,
+    },
+    /// The property of a pool tells a fact.
+    #[error("property '{name}' is readonly")]
+    ReadOnly {
+        /// Name of the property.
+        name: String,
+    },
+    /// The property of a vdev tells a fact.
+    #[error("'{name}' is readonly")]
+    ReadOnlyOfVdev {
+        /// Name of the property.
+        name: &'static str,
+    },
+    /// There is no such feature, or Cenote does not support it.
+    #[error("feature '{feature}' unsupported by kernel")]
+    UnsupportedFeature {
+        /// Short name of the feature.
+        feature: String,
+    },
+    /// There is no such feature.
+    #[error("there is no such feature")]
+    NoSuchFeature,
+    /// A feature can only be enabled.
+    #[error("property '{name}' can only be set to 'enabled' or 'disabled'")]
+    FeatureValue {
+        /// Name of the property.
+        name: String,
+    },
+    /// The feature cannot be enabled here.
+    #[error("unsupported")]
+    UnsupportedHere,
+    /// The text is too long.
+    #[error("property value too long")]
+    TooLong,
+    /// The comment is too long.
+    #[error("comment must not exceed {COMMENT_MAX} characters")]
+    CommentLength,
+    /// The comment has other characters than printable ones of ASCII.
+    #[error("comment may only have printable characters")]
+    CommentCharacters,
+    /// The property has a list of values, and this is none of them.
+    #[error("'{name}' must be one of '{values}'")]
+    NotOneOf {
+        /// Name of the property.
+        name: String,
+        /// The values, as the commands list them.
+        values: &'static str,
+    },
+    /// The value is no number.
+    #[error("bad numeric value '{value}'")]
+    NoNumber {
+        /// The value.
+        value: String,
+    },
+    /// The value is no number with or without a suffix.
+    #[error("{0}")]
+    Number(nicenum::ParseError),
+    /// The property of a pool cannot be set by users.
+    #[error("it cannot be set")]
+    NotSettable,
+    /// The property of a vdev cannot be set by this operation.
+    #[error("invalid argument for this pool operation")]
+    InvalidForOperation,
+    /// The dataset cannot be the one that a machine boots.
+    #[error("operation not supported on this dataset")]
+    NotOnDataset,
+    /// The vdev has no properties of its own.
+    #[error("operation not supported on this type of vdev")]
+    NotOnVdev,
+    /// The machine has no host id, which multihost needs.
+    #[error("multihost requires a non-zero hostid")]
+    NeedsHostId,
+    /// The guid is 0, or the pool or one of its vdevs has it.
+    #[error("the guid is already in use, or no guid")]
+    GuidInUse,
+}

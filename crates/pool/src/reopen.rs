@@ -1,0 +1,165 @@
+//! Opening devices of leaves again that do not answer, and letting go of devices that are lost.
+//!
+//! # What always holds
+//! - The configuration stays as it is: only the devices by which leaves are reached change (`tree_change`).
+//! - A device that the others can do without is let go of when its path leads elsewhere or nowhere, when its
+//!   file has no name any more, or when it was cut: what is written there would be lost with the process.
+
+use crate::diagnosis;
+use crate::error::PoolError;
+use crate::live::LivePool;
+use crate::tree_change::DeviceSwap;
+use format::config::VdevKind;
+use format::{PoolGuid, Txg, VdevGuid};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use vdev::device::file::Access;
+use vdev::scan::{Found, Leaf};
+use vdev::source::Mode;
+use vdev::sync::lock;
+use vdev::{Device, label};
+
+impl LivePool {
+    /// Opens devices again for leaves whose handle no longer works, and lets go of devices that are no longer
+    /// where they were, because what is written there would be lost with the process. Only on request of an
+    /// administrator: names in `/dev` come and go by themselves.
+    pub(crate) fn reopen_all(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        self.shut_displaced(found)?;
+        self.reopen(found)
+    }
+
+    /// Opens devices again for leaves whose handle no longer works.
+    pub(crate) fn reopen(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let config = self.config();
+        let answers = |device: &dyn Device, leaf: VdevGuid| is_leaf(device, leaf, config.pool_guid);
+        let devices = self.env.devices();
+        let mut fresh: HashMap<VdevGuid, Arc<dyn Device>> = HashMap::new();
+        // Newest txg of each new device, by its uberblocks.
+        let mut newest: HashMap<VdevGuid, Txg> = HashMap::new();
+        for node in config.vdev_tree.leaves() {
+            let is_device = matches!(node.kind, VdevKind::Disk | VdevKind::File);
+            if !is_device || tree.device(node.guid).is_some_and(|device| answers(&*device, node.guid)) {
+                continue;
+            }
+            let open = |path: &str| devices.open(Path::new(path), Mode::Exclusive, Access::Auto).ok();
+            let at_path = node.path.as_deref().and_then(open);
+            let at_path = at_path.or_else(|| self.still_held(node.guid, node.path.as_deref(), found));
+            let is_wanted = |leaf: &Leaf| answers(&*leaf.device, node.guid);
+            let elsewhere = || match found?.leaves.iter().find(|leaf| is_wanted(leaf)) {
+                Some(leaf) if !leaf.device.is_read_only() => Some(Arc::clone(&leaf.device)),
+                Some(_) => found?.open_exclusive(is_wanted, Access::Auto, devices).devices.remove(&node.guid),
+                None => None,
+            };
+            let at_path = at_path.filter(|device| answers(&**device, node.guid));
+            let Some(device) = at_path.or_else(elsewhere) else { continue };
+            newest.insert(node.guid, newest_txg(&*device, self.uberblock().guid_sum));
+            self.scans.note_back(node.guid);
+            fresh.insert(node.guid, device);
+        }
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        let (synced, open) = (self.txgs.synced_txg(), self.txgs.open_txg());
+        self.swap_devices(|now| {
+            for (leaf, newest) in newest {
+                // It may be another one than before, and have less than was written to that. One that was
+                // held until now and has the last txg is the same: its old handle tells what is lost of the
+                // next.
+                let is_same = now.device(leaf).is_some() && newest >= synced;
+                if !is_same && diagnosis::can_do_without(now, &[leaf]) {
+                    now.note_missed(leaf, newest.0 + 1..open.0 + 1);
+                }
+            }
+            DeviceSwap::Opened(fresh)
+        })
+    }
+
+    /// The device of a leaf that was let go of, if it is back where it was, and could not be opened because a
+    /// reader still has its old handle.
+    fn still_held(
+        &self,
+        leaf: VdevGuid,
+        path: Option<&str>,
+        found: Option<&Found>,
+    ) -> Option<Arc<dyn Device>> {
+        let device = lock(&self.outages.state).let_go.get(&leaf).and_then(Weak::upgrade)?;
+        let places = found.map_or(&[][..], |found| &found.leaves).iter().map(|leaf| &*leaf.path);
+        let is_back = path.map(Path::new).into_iter().chain(places).any(|path| device.is_at(path));
+        (is_back && device.size_now() >= device.size()).then_some(device)
+    }
+
+    /// Lets go of devices whose path leads elsewhere or nowhere, and of those that were cut, as far as the
+    /// others have everything.
+    fn shut_displaced(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let is_displaced = |device: &dyn Device| {
+            let places = found.map_or(&[][..], |found| &found.leaves).iter().map(|leaf| &*leaf.path);
+            device.size_now() < device.size()
+                || device.path().is_some_and(|own| !places.chain([own]).any(|path| device.is_at(path)))
+        };
+        let device_of = |leaf| Some((leaf, tree.device(leaf).filter(|device| is_displaced(&**device))?));
+        let displaced: Vec<_> = tree.leaf_guids().into_iter().filter_map(device_of).collect();
+        for (leaf, path) in self.shut(&displaced)? {
+            tracing::error!(%leaf, path = %path.display(), "a device that cannot be done without is no longer where it was");
+        }
+        Ok(())
+    }
+
+    /// Lets go of files that have no name any more, and of devices that were cut, as far as the others have
+    /// everything. What is written to such a file is gone with the process, so this is done without a
+    /// request.
+    pub(crate) fn shut_lost(&self) -> Result<(), PoolError> {
+        let tree = self.tree();
+        let is_lost = |device: &dyn Device| device.is_removed() || device.size_now() < device.size();
+        let device_of = |leaf| Some((leaf, tree.device(leaf).filter(|device| is_lost(&**device))?));
+        let lost: Vec<_> = tree.leaf_guids().into_iter().filter_map(device_of).collect();
+        self.shut(&lost).map(drop)
+    }
+
+    /// Lets go of devices as far as the others have everything. Returns those that stay, and where they were.
+    fn shut(&self, leaves: &[(VdevGuid, Arc<dyn Device>)]) -> Result<Vec<(VdevGuid, PathBuf)>, PoolError> {
+        let mut kept = Vec::new();
+        if leaves.is_empty() {
+            return Ok(kept);
+        }
+        self.swap_devices(|now| {
+            let mut shut: Vec<VdevGuid> = Vec::new();
+            for (leaf, device) in leaves {
+                if now.device(*leaf).is_none_or(|held| !Arc::ptr_eq(&held, device)) {
+                    continue; // Another change has replaced it meanwhile.
+                }
+                let path = device.path().map(Path::to_path_buf).unwrap_or_default();
+                shut.push(*leaf);
+                if diagnosis::can_do_without(now, &shut) {
+                    tracing::warn!(%leaf, path = %path.display(), "a device is no longer where it was, or was cut");
+                } else {
+                    kept.push((*leaf, path));
+                    shut.pop();
+                }
+            }
+            if shut.is_empty() {
+                return DeviceSwap::None;
+            }
+            let held = leaves.iter().filter(|(leaf, _)| shut.contains(leaf));
+            let held = held.map(|(leaf, device)| (*leaf, Arc::downgrade(device)));
+            lock(&self.outages.state).let_go.extend(held);
+            DeviceSwap::Closed(shut)
+        })?;
+        Ok(kept)
+    }
+}
+
+/// The newest txg that a device has an uberblock of; what it took until then it has.
+fn newest_txg(device: &dyn Device, guid_sum: u64) -> Txg {
+    let uberblocks = label::probe(device).uberblocks;
+    let of_pool = uberblocks.iter().filter(|found| found.uberblock.guid_sum == guid_sum);
+    of_pool.map(|found| found.uberblock.txg).max().unwrap_or(Txg(0))
+}
+
+/// Whether a device answers, and has the label of this leaf.
+fn is_leaf(device: &dyn Device, leaf: VdevGuid, pool: PoolGuid) -> bool {
+    let probe = label::probe(device);
+    probe.newest_config().is_some_and(|config| config.pool_guid == pool && config.guid == Some(leaf))
+}

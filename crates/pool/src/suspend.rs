@@ -1,0 +1,184 @@
+//! What happens when nothing more can be written: property `failmode`.
+//!
+//! The block layer asks here, on the thread that writes a txg, after every other place was tried. While it
+//! waits the pool is *suspended*: with `wait`, threads that change something or wait for a txg wait too; with
+//! `continue` they get an error at once; reading goes on as far as devices answer. [`LivePool::resume`] tries
+//! again what has failed, so that nothing in memory is lost; [`LivePool::give_up`] ends the waiting with an
+//! error. With `panic` the process ends.
+//!
+//! # What always holds
+//! - No thread waits for ever unless the pool is attended ([`LivePool::attend`]) and its threads run. Without
+//!   that a write that fails ends the pool as a crash would, whatever `failmode` says, but `panic`: it is to
+//!   be opened again. So it is with commands that do their work in process.
+//! - Closing a pool gives it up first.
+//! - Locks: only `state` is held while waiting, which [`LivePool::resume`] and [`LivePool::give_up`] do not
+//!   take.
+
+use crate::error::{PoolError, with_causes};
+use crate::live::LivePool;
+use crate::status::FailMode;
+use dmu::TxError;
+use dmu::interrupt;
+use format::Txg;
+use format::nvlist::NvList;
+use std::error::Error;
+use std::io::Write;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError, Weak};
+use vdev::scan::Found;
+use vdev::sync::lock;
+
+/// What the block layer asks.
+struct Asked(Weak<LivePool>);
+
+impl zio::Outage for Asked {
+    fn is_attended(&self) -> bool {
+        self.0.upgrade().is_some_and(|pool| pool.is_attended())
+    }
+
+    fn wait(&self, why: &dyn Error) -> bool {
+        self.0.upgrade().is_some_and(|pool| pool.wait_out(&with_causes(why)))
+    }
+}
+
+/// Writes the message to the log and to standard error, and ends the process.
+fn abort(message: &str) {
+    tracing::error!(message);
+    let _ = writeln!(std::io::stderr(), "{message}");
+    std::process::abort();
+}
+
+impl LivePool {
+    /// Lets the block layer ask this pool when a write has failed everywhere.
+    pub(crate) fn attend_outages(self: &Arc<Self>) {
+        self.zio.set_outage(Arc::new(Asked(Arc::downgrade(self))));
+    }
+
+    /// Says that the pool is attended from now on: the caller calls [`LivePool::resume`] or
+    /// [`LivePool::give_up`] when it is suspended. Needs the threads of [`LivePool::start`].
+    pub fn attend(&self) {
+        // No txg is being written now.
+        let _state = lock(&self.state);
+        lock(&self.outages.state).is_attended = true;
+        self.zio.keep_blocks();
+    }
+
+    /// Says that the pool is no longer attended: what fails from now on is an error at once.
+    pub(crate) fn unattend(&self) {
+        lock(&self.outages.state).is_attended = false;
+    }
+
+    /// Whether waiting for its devices was given up, so that nothing more is written.
+    pub fn is_given_up(&self) -> bool {
+        lock(&self.outages.state).is_given_up
+    }
+
+    /// Notes that nothing more is written, and why. Ends all waiting, and posts an event.
+    pub(crate) fn note_stopped(&self, why: &str) {
+        if self.outages.note_last(why) {
+            tracing::error!(pool = self.name, why, "nothing more is written to the pool");
+            let mut reason = NvList::new();
+            reason.push("reason", why);
+            self.events.ereport("io_failure", &self.tree(), None, reason);
+        }
+    }
+
+    /// Whether nothing more is written until the pool is imported again.
+    pub fn has_stopped(&self) -> bool {
+        self.outages.stopped().is_some()
+    }
+
+    pub(crate) fn is_attended(&self) -> bool {
+        lock(&self.outages.state).is_attended
+    }
+
+    /// Why the pool is suspended; `None`: it is not.
+    pub fn suspended(&self) -> Option<String> {
+        lock(&self.outages.state).suspended.clone()
+    }
+
+    /// What is called instead of ending the process when `failmode` is `panic`. If the hook returns, the pool
+    /// goes on as one that is not attended.
+    pub fn set_panic_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
+        lock(&self.outages.state).panic = Some(Box::new(hook));
+    }
+
+    /// Waits, on the thread that writes a txg, until what has failed may be tried again. False: never.
+    pub(crate) fn wait_out(&self, why: &str) -> bool {
+        let has_thread = lock(&self.runtime).is_some();
+        let mut state = lock(&self.outages.state);
+        if state.mode == FailMode::Panic {
+            let message = format!("Pool '{}' has encountered an uncorrectable I/O failure: {why}", self.name);
+            match &state.panic {
+                Some(hook) => hook(&message),
+                None => abort(&message),
+            }
+            return false;
+        }
+        if !state.is_attended || !has_thread || state.is_given_up {
+            return false;
+        }
+        tracing::error!(pool = self.name, why, "the pool is suspended");
+        self.events.ereport("io_failure", &self.tree(), None, NvList::new());
+        state.suspended = Some(why.to_owned());
+        self.txgs.suspend(TxError::Suspended { why: why.to_owned() }, state.mode == FailMode::Wait);
+        self.outages.changed.notify_all();
+        while state.suspended.is_some() && !state.is_given_up {
+            state = self.outages.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let is_back = !state.is_given_up;
+        tracing::warn!(pool = self.name, is_back, "the pool is no longer suspended");
+        is_back
+    }
+
+    /// Clears the errors of all leaves, uses those again that were faulted for theirs and answer, opens those
+    /// again that do not answer, by the devices in `found` or at their old places, and lets a suspended pool
+    /// try again what has failed. Returns when the txg that waited is on disk. What `zpool clear` does.
+    ///
+    /// # Errors
+    /// [`TxError::Suspended`] in [`PoolError::Tx`] if something fails again: the pool is suspended again.
+    /// [`TxError::Closed`] if the pool was given up or closed. [`TxError::Interrupted`] if the caller does
+    /// not wait for that txg any longer.
+    pub fn resume(&self, found: Option<&Found>) -> Result<(), PoolError> {
+        self.reopen_all(found)?;
+        self.tree().clear_errors();
+        let mut state = lock(&self.outages.state);
+        if state.is_given_up {
+            return Err(TxError::Closed.into());
+        }
+        let waiting = state.suspended.take().map(|_| Txg(self.txgs.synced_txg().0 + 1));
+        self.txgs.resume();
+        self.outages.changed.notify_all();
+        self.lift_faults.store(true, Ordering::Release);
+        self.txgs.kick();
+        while waiting.is_some_and(|txg| self.txgs.synced_txg() < txg) {
+            match &state.suspended {
+                Some(why) => return Err(TxError::Suspended { why: why.clone() }.into()),
+                None if state.is_given_up => return Err(TxError::Closed.into()),
+                None => {}
+            }
+            if interrupt::ends(true) {
+                return Err(TxError::Interrupted.into());
+            }
+            state = interrupt::wait(&self.outages.changed, state);
+        }
+        Ok(())
+    }
+
+    /// Ends a suspended pool: threads that wait get an error, and the pool is as after a crash, with what was
+    /// synced. Does nothing to one that is not suspended.
+    pub fn give_up(&self) {
+        let mut state = lock(&self.outages.state);
+        if let Some(why) = state.suspended.take() {
+            state.is_given_up = true;
+            self.txgs.fail(TxError::Suspended { why });
+            self.outages.changed.notify_all();
+        }
+    }
+
+    /// Lets nothing wait for devices from now on.
+    pub(crate) fn end_outages(&self) {
+        self.give_up();
+        lock(&self.outages.state).is_given_up = true;
+    }
+}

@@ -1,0 +1,100 @@
+//! The threads of a pool that is open: one writes txgs every few seconds, when much has changed, and on
+//! request; one shows other machines that the pool is in use; one does what is
+//! due in the background (`background`).
+//!
+//! # What always holds
+//! - The second thread waits for nothing that the first does: a txg that takes long is not mistaken for a
+//!   machine that has died.
+
+use crate::live::LivePool;
+use crate::runtime::{Runtime, Stop};
+use dmu::{Txgs, Work};
+use std::sync::{Arc, Weak};
+use std::thread::Builder;
+use std::time::Duration;
+use vdev::sync::lock;
+
+/// How long the threads sleep at most.
+const IDLE: Duration = Duration::from_secs(5);
+/// Interval at which the second thread looks whether multihost is on.
+const LOOK: Duration = Duration::from_secs(1);
+
+impl LivePool {
+    /// Starts the threads. A second call does nothing.
+    pub fn start(self: &Arc<Self>) {
+        let mut runtime = lock(&self.runtime);
+        if runtime.is_some() {
+            return;
+        }
+        let stop = Arc::new(Stop::default());
+        let (txgs, pool) = (Arc::clone(&self.txgs), Arc::downgrade(self));
+        let syncer =
+            Builder::new().name(format!("sync {}", self.name)).spawn(alive(move || write(&txgs, &pool)));
+        let (pool, until) = (Arc::downgrade(self), Arc::clone(&stop));
+        let healer =
+            Builder::new().name(format!("scan {}", self.name)).spawn(alive(move || heal(&pool, &until)));
+        let (pool, until) = (Arc::downgrade(self), Arc::clone(&stop));
+        let beacon =
+            Builder::new().name(format!("mmp {}", self.name)).spawn(alive(move || shine(&pool, &until)));
+        match syncer {
+            Ok(syncer) => {
+                let threads = std::iter::once(syncer).chain(beacon).chain(healer).collect();
+                *runtime = Some(Runtime { threads, stop });
+                self.txgs.set_inline(None);
+                self.store.start_prefetch();
+            }
+            // Then callers write txgs themselves.
+            Err(error) => tracing::warn!(%error, "no thread for writing txgs"),
+        }
+    }
+}
+
+/// Work of a thread: a panic ends it, and not the process. The panic of a thread that writes a txg is
+/// reported to all that wait for the txg.
+fn alive(work: impl FnOnce()) -> impl FnOnce() {
+    // The hook of panics has told of it.
+    move || drop(dmu::panics::survive(work))
+}
+
+/// Writes txgs until the pool is closed.
+fn write(txgs: &Arc<Txgs>, pool: &Weak<LivePool>) {
+    loop {
+        let work = txgs.wait_for_work(IDLE);
+        let Some(pool) = pool.upgrade() else { return };
+        match work {
+            Work::Stop => return pool.note_failure(),
+            Work::Idle => pool.when_idle(),
+            // Errors reach the threads that wait for the txg.
+            Work::Sync if pool.sync_here().is_err() => return,
+            Work::Sync => {}
+        }
+    }
+}
+
+/// Scrubs and resilvers, and looks for devices that have come back.
+fn heal(pool: &Weak<LivePool>, stop: &Stop) {
+    let mut pause = Duration::ZERO;
+    while !stop.wait(pause) {
+        let Some(pool) = pool.upgrade() else { return };
+        pause = pool.background_tick();
+    }
+}
+
+/// Writes uberblocks between the txgs, while multihost is on.
+fn shine(pool: &Weak<LivePool>, stop: &Stop) {
+    // How long it is may change at any time, and what is written promises others what it is now.
+    let (mut pause, mut waited) = (LOOK, Duration::ZERO);
+    while !stop.wait(pause) {
+        let Some(pool) = pool.upgrade() else { return };
+        waited += pause;
+        let wanted = pool.mmp_pause();
+        pause = wanted.map_or(LOOK, |wanted| wanted.min(LOOK));
+        if wanted.is_some_and(|wanted| waited < wanted) {
+            continue;
+        }
+        waited = Duration::ZERO;
+        if wanted.is_some() && pool.mmp_write().is_err() {
+            return; // The pool is suspended.
+        }
+    }
+}

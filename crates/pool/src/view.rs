@@ -1,0 +1,163 @@
+//! One state of a pool, for reading: that of the uberblock at which it was opened, or of the last txg of a
+//! pool that is open for writing (`live`).
+//!
+//! # What always holds
+//! - The state does not change while the view is held. What a pool that is open for writing does at the
+//!   moment is not part of it, and is asked through [`LiveStatus`].
+
+use crate::checkpoint;
+use crate::directory::Directory;
+use crate::error::PoolError;
+use crate::features::Features;
+use crate::status::{FailMode, LiveStatus, ScanProgress};
+use dmu::{ObjSet, Store};
+use dsl::Dsl;
+use format::config::PoolConfig;
+use format::uberblock::Uberblock;
+use format::{PoolGuid, Txg, VdevGuid};
+use std::collections::HashSet;
+use std::sync::{Arc, OnceLock};
+use vdev::{Devices, VdevTree};
+
+/// One state of a pool, for reading.
+pub struct Pool {
+    pub(crate) name: String,
+    pub(crate) label: PoolConfig,
+    pub(crate) config: PoolConfig,
+    pub(crate) uberblock: Uberblock,
+    pub(crate) tree: Arc<VdevTree>,
+    pub(crate) mos: Arc<ObjSet>,
+    pub(crate) directory: Directory,
+    pub(crate) features: Features,
+    pub(crate) dsl: Dsl,
+    pub(crate) devices: HashSet<VdevGuid>,
+    /// The source of spares and cache devices that no search has found.
+    pub(crate) source: Devices,
+    /// It shows a pool that is open for writing, which keeps what it leads to meanwhile.
+    pub(crate) lease: Option<Arc<dyn dmu::Lease>>,
+    /// What that pool does at the moment.
+    pub(crate) status: OnceLock<Arc<dyn LiveStatus>>,
+}
+
+impl Pool {
+    /// Name of the pool; the one under which it was opened if that is not the name in its labels.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Guid of the pool.
+    pub fn guid(&self) -> PoolGuid {
+        self.label.pool_guid
+    }
+
+    /// Version of its format: 5000, or 1 to 28.
+    pub fn version(&self) -> u64 {
+        self.uberblock.version
+    }
+
+    /// The txg whose state is shown.
+    pub fn txg(&self) -> Txg {
+        self.uberblock.txg
+    }
+
+    /// The uberblock that it was opened at.
+    pub fn uberblock(&self) -> &Uberblock {
+        &self.uberblock
+    }
+
+    /// The label that goes with the uberblock.
+    pub fn label_config(&self) -> &PoolConfig {
+        &self.label
+    }
+
+    /// The configuration in the MOS.
+    pub fn config(&self) -> &PoolConfig {
+        &self.config
+    }
+
+    /// Tree of vdevs by which this state is read.
+    pub fn tree(&self) -> &Arc<VdevTree> {
+        &self.tree
+    }
+
+    /// Block store through which this state is read.
+    pub fn store(&self) -> &Arc<Store> {
+        self.mos.store()
+    }
+
+    /// Meta object set of this state.
+    pub fn mos(&self) -> &Arc<ObjSet> {
+        &self.mos
+    }
+
+    /// Object directory of the MOS.
+    pub fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Features of the pool and their reference counts.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// Datasets of the pool, by name and by object.
+    pub fn dsl(&self) -> &Dsl {
+        &self.dsl
+    }
+
+    /// The uberblock of the checkpoint, if there is one.
+    pub fn checkpoint(&self) -> Result<Option<Uberblock>, PoolError> {
+        checkpoint::uberblock(&self.directory)
+    }
+
+    /// Bytes charged to one of the hidden directories below the root.
+    pub fn hidden_space(&self, name: &str) -> Result<u64, PoolError> {
+        Ok(self.dsl.root()?.child(name)?.map_or(0, |dir| dir.phys().used))
+    }
+
+    /// Whether the pool is open for writing here.
+    pub fn is_live(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// Attaches the pool that is open for writing, which is asked for what is not on disk. A second call
+    /// changes nothing.
+    pub(crate) fn show(&self, status: Arc<dyn LiveStatus>) {
+        let _ = self.status.set(status);
+    }
+
+    /// Property `failmode` of a pool that is open for writing here and cannot write at the moment. `None`: it
+    /// can, or it is not open for writing.
+    pub fn suspended(&self) -> Option<FailMode> {
+        self.status.get()?.suspended()
+    }
+
+    /// Why nothing more is written to the pool whose state this shows, whatever becomes of its devices, until
+    /// it is imported again: a panic of this program, or a txg that could not be written. `None`: it is not
+    /// so.
+    pub fn stopped(&self) -> Option<String> {
+        self.status.get()?.stopped()
+    }
+
+    /// Progress of the scan that is under way. `None`: there is none, or the pool is not open for writing
+    /// here.
+    pub fn scan_progress(&self) -> Option<ScanProgress> {
+        self.status.get()?.scan_progress()
+    }
+
+    /// Whether a device that is back lacks something, so that a resilver is about to begin.
+    pub fn is_resilver_due(&self) -> bool {
+        self.status.get().is_some_and(|status| status.is_resilver_due(&self.tree))
+    }
+
+    /// Whether a device with this guid was found.
+    pub(crate) fn has_device(&self, guid: VdevGuid) -> bool {
+        self.devices.contains(&guid)
+    }
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Pool({} {} at txg {})", self.name(), self.guid(), self.txg())
+    }
+}
