@@ -13,7 +13,7 @@
 //! - A closure that runs with the lock held decides by the tree that it is given, and waits for nothing but
 //!   devices.
 //!
-//! Tests: `tests/live/tree_changes.rs`.
+//! Tests: `tests/it/live/tree_changes.rs`.
 
 use crate::error::PoolError;
 use crate::layout::NewDevices;
