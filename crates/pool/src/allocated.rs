@@ -1,5 +1,6 @@
-//! Allocated extents of a pool: all space maps and their logs are read to the end. Compared with the blocks that are
-//! referenced, they show what leaked and what is in use without being allocated (docs/on-disk/15-space.md).
+//! Allocated extents of a pool: all space maps and their logs are read to the end. Compared with the blocks
+//! that are referenced, they show what leaked and what is in use without being allocated
+//! (docs/on-disk/15-space.md).
 //!
 //! # What always holds
 //! - Nothing is allocated or freed twice in the maps, nor in the logs after them: [`Pool::allocated`] fails
@@ -20,7 +21,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vdev::tree::RangeSet;
 
-/// What is allocated in a pool and was not taken yet. Extents may be taken by several threads.
+/// Extents that are allocated in a pool and were not taken yet. Several threads may take them.
 pub struct Allocated {
     tops: BTreeMap<VdevId, Vec<Metaslab>>,
 }
@@ -28,13 +29,16 @@ pub struct Allocated {
 struct Metaslab {
     start: u64,
     size: u64,
-    /// What is not allocated, or was taken.
+    /// Ranges that are not allocated, or were taken.
     free: Mutex<RangeSet>,
 }
 
 impl Pool {
-    /// Reads all space maps and their logs. What only the checkpoint needs counts as free. Fails where they
-    /// cannot be read or contradict themselves.
+    /// Reads all space maps and their logs. Space that only the checkpoint needs counts as free.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if a space map cannot be read, [`PoolError::Decode`] or [`PoolError::Corrupt`] if
+    /// one is malformed. Also if maps contradict each other.
     pub fn allocated(&self) -> Result<Allocated, PoolError> {
         let spaces = self.vdev_spaces()?;
         let all = self.own_maps(&spaces)?;
@@ -45,8 +49,11 @@ impl Pool {
         Ok(all)
     }
 
-    /// What is free by the metaslabs' own maps, by vdev and metaslab: the logs are left out. Fails where maps
-    /// cannot be read or contradict themselves.
+    /// Free ranges by the metaslabs' own maps, by vdev and metaslab, without the logs.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if a space map cannot be read, [`PoolError::Decode`] or [`PoolError::Corrupt`] if
+    /// one is malformed. Also if maps contradict each other.
     pub fn mapped_free_space(&self) -> Result<BTreeMap<VdevId, Vec<RangeSet>>, PoolError> {
         let free = |metaslab: Metaslab| metaslab.free.into_inner().unwrap_or_else(PoisonError::into_inner);
         let vdevs = self.own_maps(&self.vdev_spaces()?)?.tops.into_iter();
@@ -75,7 +82,7 @@ impl Pool {
         Ok(Metaslab { start, size, free: Mutex::new(free) })
     }
 
-    /// What the metaslabs' own maps do not have yet.
+    /// Changes that the metaslabs' own maps do not have yet.
     fn apply_logs(&self, all: &Allocated, spaces: &[VdevSpace]) -> Result<(), PoolError> {
         let tops = spaces.iter().map(|space| (space.vdev, &space.metaslabs[..])).collect();
         self.for_each_logged(&tops, &mut |object, (vdev, _), segment| {
@@ -85,7 +92,7 @@ impl Pool {
         })
     }
 
-    /// What was freed since the checkpoint is kept for it, and in a map of its own.
+    /// Space that was freed since the checkpoint is kept for it, and listed in a map of its own.
     fn give_up_checkpoint(&self, all: &Allocated, space: &VdevSpace) -> Result<(), PoolError> {
         let zap = self.tree().top(space.vdev).map(|node| node.zap_top).unwrap_or_default();
         let Some(id) = self.vdev_zap_number(zap, names::top_vdev::CHECKPOINT_SM)? else { return Ok(()) };
@@ -117,7 +124,7 @@ impl Allocated {
         metaslab.is_some_and(|metaslab| apply(&segment, &mut metaslab.lock()).is_ok())
     }
 
-    /// What was not taken, in order.
+    /// Extents that were not taken, in order.
     pub fn left(&self) -> impl Iterator<Item = (VdevId, Range<u64>)> + '_ {
         let metaslabs = self.tops.iter().flat_map(|(vdev, all)| all.iter().map(|metaslab| (*vdev, metaslab)));
         metaslabs.flat_map(|(vdev, metaslab)| metaslab.left().into_iter().map(move |range| (vdev, range)))

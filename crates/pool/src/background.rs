@@ -1,6 +1,6 @@
-//! What a pool that is open does by itself: logs data that could not be read, looks for devices that are
-//! back, begins resilvers, and lets its background jobs (`jobs`) go on. Called again and again by one thread
-//! (`runtime`).
+//! Background work of an open pool: logs data that could not be read, looks for devices that are back, begins
+//! resilvers, and gives slices to the background jobs (`jobs`). Called again and again by one thread
+//! (`threads`).
 
 use crate::jobs;
 use crate::live::LivePool;

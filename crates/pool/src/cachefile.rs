@@ -7,7 +7,7 @@
 //! - Of several processes that change it one after the other does: its folder is locked meanwhile.
 #![allow(clippy::disallowed_types)] // It is no device.
 
-use format::PoolGuid;
+use format::{DecodeError, PoolGuid};
 use format::config::{ConfigForm, PoolConfig};
 use format::nvlist::{NvList, NvValue};
 use std::fs::File;
@@ -23,8 +23,23 @@ const SIZE_MAX: u64 = 64 << 20;
 pub struct CacheFileError {
     /// Path of the cache file.
     pub path: PathBuf,
-    /// What is wrong.
-    pub why: String,
+    /// Why the file cannot be read or written.
+    pub why: CacheFileFailure,
+}
+
+/// Why a cache file cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CacheFileFailure {
+    /// An operation on the file or its folder failed.
+    #[error("{0}")]
+    Io(std::io::Error),
+    /// The file is larger than any cache file.
+    #[error("too large for a cache file")]
+    TooLarge,
+    /// The file does not hold a list of pools.
+    #[error("not a cache file: {0}")]
+    NotACacheFile(DecodeError),
 }
 
 /// A cache file: the list of the pools that are to be opened again.
@@ -44,28 +59,28 @@ impl CacheFile {
         &self.path
     }
 
-    fn error(&self, why: impl Into<String>) -> CacheFileError {
-        CacheFileError { path: self.path.clone(), why: why.into() }
+    fn error(&self, why: CacheFileFailure) -> CacheFileError {
+        CacheFileError { path: self.path.clone(), why }
     }
 
     fn read(&self) -> Result<NvList, CacheFileError> {
         match std::fs::metadata(&self.path) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(NvList::new()),
-            Err(error) => return Err(self.error(error.to_string())),
-            Ok(meta) if meta.len() > SIZE_MAX => return Err(self.error("too large for a cache file")),
+            Err(error) => return Err(self.error(CacheFileFailure::Io(error))),
+            Ok(meta) if meta.len() > SIZE_MAX => return Err(self.error(CacheFileFailure::TooLarge)),
             Ok(_) => {}
         }
-        let bytes = std::fs::read(&self.path).map_err(|error| self.error(error.to_string()))?;
+        let bytes = std::fs::read(&self.path).map_err(|error| self.error(CacheFileFailure::Io(error)))?;
         if bytes.is_empty() {
             return Ok(NvList::new());
         }
-        NvList::decode(&bytes).map_err(|error| self.error(format!("not a cache file: {error}")))
+        NvList::decode(&bytes).map_err(|error| self.error(CacheFileFailure::NotACacheFile(error)))
     }
 
     /// The pools that it lists. Configurations that cannot be understood are left out.
     ///
     /// # Errors
-    /// If the file cannot be read, or is none.
+    /// [`CacheFileError`] if the file cannot be read, is too large, or holds something else.
     pub fn pools(&self) -> Result<Vec<PoolConfig>, CacheFileError> {
         let list = self.read()?;
         let config = |(name, _): (&str, &NvValue)| PoolConfig::from_nvlist(list.list(name)?).ok();
@@ -75,7 +90,7 @@ impl CacheFile {
     /// Puts a pool into it, or brings it up to date. An entry of another pool of this name is replaced.
     ///
     /// # Errors
-    /// If the file cannot be read or written.
+    /// [`CacheFileError`] if the file cannot be read or written.
     pub fn put(&self, config: &PoolConfig) -> Result<(), CacheFileError> {
         let _lock = self.lock()?;
         let mut list = self.read()?;
@@ -87,7 +102,7 @@ impl CacheFile {
     /// Takes a pool out of it. That it is not there, or the file is not, is no error.
     ///
     /// # Errors
-    /// If the file cannot be read or written.
+    /// [`CacheFileError`] if the file cannot be read or written.
     pub fn take(&self, pool: PoolGuid) -> Result<(), CacheFileError> {
         if !self.path.exists() {
             return Ok(());
@@ -108,13 +123,13 @@ impl CacheFile {
             folder.lock()?;
             Ok(folder)
         };
-        lock().map_err(|error: std::io::Error| self.error(error.to_string()))
+        lock().map_err(|error: std::io::Error| self.error(CacheFileFailure::Io(error)))
     }
 
     fn write(&self, list: &NvList) -> Result<(), CacheFileError> {
         if list.is_empty() {
             return match std::fs::remove_file(&self.path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(self.error(error.to_string())),
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(self.error(CacheFileFailure::Io(error))),
                 _ => Ok(()),
             };
         }
@@ -127,7 +142,7 @@ impl CacheFile {
             file.sync_all()?;
             std::fs::rename(&new, &self.path)
         };
-        write().map_err(|error| self.error(error.to_string()))
+        write().map_err(|error| self.error(CacheFileFailure::Io(error)))
     }
 }
 

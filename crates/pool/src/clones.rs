@@ -37,6 +37,10 @@ pub(crate) fn tables(
 
 impl Pool {
     /// The block reference tables of all top-level vdevs.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn clone_tables(&self) -> Result<Vec<CloneTable>, PoolError> {
         tables(self.mos(), self.directory(), self.tree().top_count())
     }

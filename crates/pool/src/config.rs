@@ -25,7 +25,7 @@ pub struct Host {
     pub id: u64,
     /// Host name; empty: unknown.
     pub name: String,
-    /// What its system is (`uname -nrvm`): the history tells it. Empty: unknown.
+    /// Description of the system (`uname -nrvm`), for the history. Empty: unknown.
     pub uts: String,
 }
 

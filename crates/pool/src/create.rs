@@ -60,7 +60,7 @@ pub struct RootDataset {
     pub fill: FillRoot,
 }
 
-/// What pool is to be made.
+/// Specification of a new pool.
 pub struct CreateSpec {
     /// Name of the pool.
     pub name: String,
@@ -74,7 +74,7 @@ pub struct CreateSpec {
     pub root: RootDataset,
     /// The machine that has the pool.
     pub host: Host,
-    /// What goes into the history, if anything.
+    /// The command that is written into the history, if there is one.
     pub command: Option<Command>,
     /// Bytes that the block cache may take.
     pub cache_bytes: usize,

@@ -53,11 +53,11 @@ pub fn ratio(stat: &DdtStat) -> u64 {
 }
 
 /// Where a block of a table is: its first copy, and when it was written.
-type Place = (VdevId, AllocOffset, Txg);
+type BlockAddress = (VdevId, AllocOffset, Txg);
 
 /// The blocks of tables that have several copies.
 #[derive(Debug, Default)]
-pub struct DedupCopies(HashMap<Place, Vec<Dva>>);
+pub struct DedupCopies(HashMap<BlockAddress, Vec<Dva>>);
 
 impl DedupCopies {
     /// The pointer with all copies that the table knows of its block. A block of a fast table that was
@@ -94,7 +94,7 @@ struct Counted {
     references: u64,
 }
 
-/// What of a key tells one block from another that was in its place.
+/// The part of a key that tells a block from an earlier one at the same address.
 fn mark(key: &DdtKey) -> u64 {
     key.checksum.0[0] ^ key.prop.rotate_left(24)
 }
@@ -102,7 +102,7 @@ fn mark(key: &DdtKey) -> u64 {
 /// How many references the tables count of each block that has an entry.
 #[derive(Debug, Default)]
 pub struct DedupCounts {
-    blocks: HashMap<Place, Counted>,
+    blocks: HashMap<BlockAddress, Counted>,
     /// Algorithms with a table of the classic form.
     classic: Vec<ChecksumId>,
     /// Feature `fast_dedup` is enabled.
@@ -245,11 +245,19 @@ fn table_size(mos: &Arc<ObjSet>, tables: &[DedupTable]) -> Result<u64, PoolError
 
 impl Pool {
     /// The dedup tables of the pool, by algorithm.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_tables(&self) -> Result<Vec<DedupTable>, PoolError> {
         tables(self.directory())
     }
 
     /// The histogram of one class of a table, as last stored.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_class_histogram(
         &self,
         checksum: ChecksumId,
@@ -259,16 +267,28 @@ impl Pool {
     }
 
     /// The histogram of all tables together.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_histogram(&self) -> Result<DdtHistogram, PoolError> {
         histogram(self.directory())
     }
 
     /// Bytes that the tables and their logs take.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_table_size(&self) -> Result<u64, PoolError> {
         table_size(self.mos(), &self.dedup_tables()?)
     }
 
     /// The blocks that have several copies in fast tables.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_copies(&self) -> Result<DedupCopies, PoolError> {
         let mut copies = DedupCopies::default();
         for table in self.dedup_tables()?.iter().filter(|table| table.fast.is_some()) {
@@ -290,7 +310,8 @@ impl Pool {
         Ok(copies)
     }
 
-    /// What the tables count of each block, logs included. Takes some tens of bytes for each entry.
+    /// The references that the tables count for each block, logs included. Takes some tens of bytes for each
+    /// entry.
     ///
     /// # Errors
     /// If a table cannot be read.
@@ -328,6 +349,10 @@ impl Pool {
 
     /// Calls `visit` with every entry of the ZAP of a class of a table, in the order of the ZAP, and the
     /// position behind it.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn each_dedup_entry(
         &self,
         zap: ObjectId,
@@ -345,12 +370,20 @@ impl Pool {
     }
 
     /// The header of a log of a fast table, and how many keys in it count.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_log(&self, log: ObjectId) -> Result<(LogHeader, usize), PoolError> {
         let log = self.mos().object(log)?;
         Ok((log_header(&log)?, logged(&log)?.len()))
     }
 
     /// Entries in the ZAP of a class of a table.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
+    /// or [`PoolError::Directory`] if it is malformed.
     pub fn dedup_entries(&self, zap: ObjectId) -> Result<u64, PoolError> {
         Ok(Zap::open(&self.mos().object(zap)?)?.count()?)
     }

@@ -37,7 +37,7 @@ struct Errors {
     since: Duration,
 }
 
-/// What is known of the leaves of a pool.
+/// Recent errors of the leaves of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnosis(HashMap<VdevGuid, Errors>);
 

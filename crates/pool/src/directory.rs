@@ -28,6 +28,10 @@ impl Directory {
     }
 
     /// The entry with this name.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn entry(&self, name: &str) -> Result<Option<ZapEntry>, PoolError> {
         Ok(self.zap.lookup(name.as_bytes())?)
     }
@@ -38,6 +42,10 @@ impl Directory {
     }
 
     /// The words of an entry; empty if there is none.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn words(&self, name: &str) -> Result<Vec<u64>, PoolError> {
         match self.entry(name)? {
             None => Ok(Vec::new()),
@@ -47,21 +55,37 @@ impl Directory {
     }
 
     /// A number that stands in the directory.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn number(&self, name: &str) -> Result<Option<u64>, PoolError> {
         Ok(self.words(name)?.first().copied())
     }
 
     /// An object number; `None` if there is no entry or it is 0.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn object(&self, name: &str) -> Result<Option<ObjectId>, PoolError> {
         Ok(self.number(name)?.filter(|id| *id != 0).map(ObjectId))
     }
 
     /// An object number that every pool has.
+    ///
+    /// # Errors
+    /// [`PoolError::Directory`] if there is no such entry or it is no number, [`PoolError::Dmu`] if the
+    /// directory cannot be read.
     pub fn required(&self, name: &str) -> Result<ObjectId, PoolError> {
         self.object(name)?.ok_or_else(|| PoolError::Directory { entry: name.to_owned() })
     }
 
     /// The ZAP that an entry names.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
+    /// malformed.
     pub fn zap(&self, name: &str) -> Result<Option<(ObjectId, Zap)>, PoolError> {
         match self.object(name)? {
             Some(id) => Ok(Some((id, Zap::open(&self.mos.object(id)?)?))),

@@ -197,7 +197,7 @@ pub enum PoolError {
     NotWritable {
         /// Name of the pool.
         name: String,
-        /// What is in the way.
+        /// Why it cannot be written.
         why: WriteRefusal,
     },
     /// The pool may be in use by another machine.
@@ -221,7 +221,7 @@ pub enum PoolError {
         /// Name of the pool.
         name: String,
     },
-    /// What was asked for does not make a pool.
+    /// The specification makes no pool or no vdev.
     #[error("{why}")]
     BadSpec {
         /// Why it is refused.
@@ -327,7 +327,7 @@ fn others(found: &[String]) -> String {
     if found.is_empty() { String::new() } else { format!("; pools found here: {}", found.join(", ")) }
 }
 
-/// What to do about a state that cannot be read: devices that are missing come first.
+/// Advice about a state that cannot be read: devices that are missing come first.
 fn fallback(absent: &[String], otherwise: &str) -> String {
     if absent.is_empty() {
         return otherwise.to_owned();

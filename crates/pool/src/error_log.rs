@@ -25,7 +25,7 @@ pub struct LoggedError {
     pub key: ErrorKey,
 }
 
-/// What is at the place of an entry of the log now.
+/// The present state of the block that an entry of the log names.
 pub(crate) enum Now {
     /// The block, as the dataset has it now.
     Block(BlockPtr),
@@ -35,7 +35,7 @@ pub(crate) enum Now {
     Unknown,
 }
 
-/// What an object set has at the place of an entry of the log.
+/// Looks up the block that an entry of the log names in an object set.
 pub(crate) fn block_in(set: &Arc<ObjSet>, entry: &LoggedError, level: u8) -> Now {
     let key = &entry.key;
     let object = match set.object(key.object) {
@@ -111,6 +111,10 @@ impl Pool {
     }
 
     /// The blocks in the error log, each once, by dataset and place.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn error_log(&self) -> Result<Vec<LoggedError>, PoolError> {
         let by_head = self.features().is_active("head_errlog");
         let mut all = Vec::new();

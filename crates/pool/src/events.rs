@@ -49,7 +49,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// What kind of event it is, such as `sysevent.fs.zfs.pool_import`.
+    /// Class of the event, such as `sysevent.fs.zfs.pool_import`.
     pub fn class(&self) -> &str {
         self.payload.str("class").unwrap_or_default()
     }
@@ -397,7 +397,7 @@ fn push_state(payload: &mut NvList, status: &VdevStatus) {
     }
 }
 
-/// What an error tells of the vdev that had it.
+/// Adds the facts about the vdev that had an error.
 fn push_vdev(payload: &mut NvList, tree: &VdevTree, vdev: VdevGuid) {
     let root = tree.status();
     let Some(status) = root.find(vdev) else { return };

@@ -35,7 +35,7 @@ impl FeatureState {
 pub struct UnknownFeature {
     /// Guid of the feature.
     pub guid: String,
-    /// What the pool says about it.
+    /// Description of the feature, as stored in the pool.
     pub description: String,
     /// How often it is in use.
     pub refcount: u64,

@@ -26,7 +26,7 @@ use zio::Zio;
 /// Top-level vdevs that get the uberblock of a txg in which no configuration changed.
 const UBERBLOCK_TOPS: usize = 3;
 
-/// What is to be written.
+/// A commit: what is written, and where.
 pub(crate) struct Commit<'a> {
     pub(crate) zio: &'a Zio,
     /// Of the whole pool, as of this txg.

@@ -104,8 +104,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// What `zpool clear` does: forgets errors, of one vdev and those below it or of all, uses faulted leaves
-    /// again, opens devices again, and lets a suspended pool go on.
+    /// As `zpool clear`: forgets errors, of one vdev and those below it or of all, uses faulted leaves again,
+    /// opens devices again, and lets a suspended pool go on.
     ///
     /// # Errors
     /// [`TxError::Closed`](dmu::TxError::Closed) if the pool was given up or closed; [`PoolError::Tx`] if the

@@ -81,7 +81,7 @@ mod view;
 pub use assemble::guids_with;
 pub use aux::change::AuxKind;
 pub use aux::{AuxState, AuxVdev};
-pub use cachefile::{CacheFile, CacheFileError};
+pub use cachefile::{CacheFile, CacheFileError, CacheFileFailure};
 pub use clones::CloneTable;
 pub use config::Host;
 pub use create::{CreateSpec, FillRoot, RootDataset, check_name};

@@ -108,7 +108,7 @@ pub struct LivePool {
 /// process has the device.
 pub(crate) type HeldAux = HashMap<VdevGuid, Option<Arc<dyn Device>>>;
 
-/// What changes from txg to txg. Only the thread that writes a txg has it.
+/// State that changes from txg to txg. Only the thread that writes a txg has it.
 pub(crate) struct State {
     pub(crate) config: PoolConfig,
     /// Of the last txg that is on disk.
@@ -157,7 +157,7 @@ pub(crate) struct Task {
 /// The work of a task, which delivers its outcome itself. The error says in words that it has failed.
 pub(crate) type Work = dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<(), String> + Send;
 
-/// What a task on the pool itself holds, besides a [`TaskCtx`].
+/// Context of a task on the pool itself, besides a [`TaskCtx`].
 pub(crate) struct PoolTask<'a> {
     pub(crate) pool: &'a LivePool,
     pub(crate) state: &'a mut State,
@@ -347,7 +347,7 @@ impl LivePool {
     /// is in the pool when it returns. The caller holds no transaction.
     ///
     /// # Errors
-    /// What could not be written, in words.
+    /// The data that could not be written, in words.
     pub fn hand_over<'n>(&self, datasets: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
         self.outside.hand_over(datasets)
     }
@@ -368,7 +368,7 @@ impl LivePool {
 
     /// The pool as of the last txg that is on disk, for reading. Cheap while no new txg was written.
     ///
-    /// What it leads to stays as it is while the view is held, up to a part of the pool (`leases`); a view
+    /// The blocks of the view stay as they are while it is held, up to a part of the pool (`leases`); a view
     /// that holds back more than that gets errors of blocks that were overwritten ([`dmu::DmuError::TooOld`]
     /// of those that have no checksum), and is to be taken anew.
     ///
@@ -402,8 +402,8 @@ impl LivePool {
     /// was changed before this call. Returns when that txg is on disk. The caller holds no transaction.
     ///
     /// # Errors
-    /// What the task returns: nothing has changed then. Or [`PoolError::Tx`] if the txg could not be
-    /// written, also because the task failed after it had changed something: the pool ends as in a crash.
+    /// The error of the task: nothing has changed then. Or [`PoolError::Tx`] if the txg could not be written,
+    /// also because the task failed after it had changed something: the pool ends as in a crash.
     pub fn run<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
@@ -520,7 +520,7 @@ impl LivePool {
     }
 }
 
-/// What views ask of the pool.
+/// Answers of the pool for its views.
 struct Status {
     scans: Arc<Scans>,
     outages: Arc<Outages>,

@@ -1,5 +1,4 @@
-//! What leaves have missed: their dirty time logs
-//! (docs/on-disk/14-vdevs.md, section 7).
+//! Dirty time logs: the txgs that leaves have missed (docs/on-disk/14-vdevs.md, section 7).
 
 use crate::error::PoolError;
 use crate::space_map::SpaceMap;

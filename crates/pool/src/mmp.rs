@@ -122,13 +122,13 @@ impl Mmp {
         MmpWords { delay_ns: self.delay.load(Ordering::Relaxed).max(1), config }
     }
 
-    /// What the uberblock of a txg says. The sequence starts again.
+    /// Words of multihost protection in the uberblock of a txg. The sequence starts again.
     pub(crate) fn words_of_txg(&self) -> MmpWords {
         self.sequence.store(0, Ordering::Relaxed);
         self.words(0)
     }
 
-    /// What a write between txgs in this second says.
+    /// Words of multihost protection in a write between txgs in this second.
     pub(crate) fn next_words(&self, second: u64) -> MmpWords {
         let sequence = match self.second.swap(second, Ordering::Relaxed) == second {
             true => self.sequence.fetch_add(1, Ordering::Relaxed) + 1,

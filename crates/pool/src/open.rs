@@ -81,7 +81,7 @@ pub struct OpenOptions {
     pub allow_missing_tops: bool,
     /// Destroyed pools count too (`-D`).
     pub destroyed: bool,
-    /// What it is called while it is open, whatever its labels say (`-t`).
+    /// Name of the pool while it is open, instead of the name in its labels (`-t`).
     pub name: Option<String>,
 }
 
@@ -106,7 +106,7 @@ struct State<'a> {
     label: &'a PoolConfig,
 }
 
-/// What was learnt about a pool on the way, whether or not all of it could be opened.
+/// The parts of a pool that opening has found, whether or not all of its vdevs are there.
 pub(crate) struct Opened {
     pub(crate) label: PoolConfig,
     pub(crate) config: PoolConfig,
@@ -165,8 +165,8 @@ impl Pool {
         }))
     }
 
-    /// What a pool that is open for writing was as of an uberblock. `aux`: its spares and cache devices that
-    /// are there.
+    /// A view of a pool that is open for writing, as of an uberblock. `aux`: its spares and cache devices
+    /// that are there.
     pub(crate) fn of_live(
         name: &str,
         config: &PoolConfig,

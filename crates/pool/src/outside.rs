@@ -14,7 +14,7 @@ pub trait Outside: Send + Sync {
     /// file system that it does not know.
     ///
     /// # Errors
-    /// What could not be written, in words.
+    /// The data that could not be written, in words.
     fn hand_over(&self, dataset: &str) -> Result<(), String>;
 }
 

@@ -128,7 +128,7 @@ pub enum WriteRefusal {
     Unwritten {
         /// Short name of the feature.
         feature: &'static str,
-        /// What the feature means for the pool, in words.
+        /// Meaning of the feature for the pool, in words.
         state: &'static str,
     },
     /// It has dedup tables, which no feature tells of.
@@ -140,7 +140,7 @@ pub enum WriteRefusal {
     /// It has a vdev of a kind, or in a state, in which Cenote does not write vdevs.
     #[error("{state}")]
     Vdev {
-        /// What it has, in words.
+        /// The state of the pool, in words.
         state: &'static str,
     },
     /// A RAID-Z vdev is being expanded.

@@ -16,6 +16,10 @@ pub struct SpaceMap {
 
 impl SpaceMap {
     /// Opens the space map in object `id` of the MOS.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the object cannot be read, [`PoolError::Corrupt`] or [`PoolError::Decode`] if it
+    /// is no space map.
     pub fn open(mos: &Arc<ObjSet>, id: ObjectId) -> Result<SpaceMap, PoolError> {
         let object = mos.object(id)?;
         if object.dnode().bonus_type != ObjType::SPACE_MAP_HEADER {
@@ -39,6 +43,10 @@ impl SpaceMap {
     }
 
     /// Calls `visit` with every entry, debug entries included, in order.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if a space map cannot be read, [`PoolError::Decode`] or [`PoolError::Corrupt`] if
+    /// one is malformed. Or the error of `visit`.
     pub fn for_each_entry(
         &self,
         visit: &mut dyn FnMut(Entry) -> Result<(), PoolError>,
@@ -59,6 +67,10 @@ impl SpaceMap {
     }
 
     /// Calls `visit` with every range, in order.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if a space map cannot be read, [`PoolError::Decode`] or [`PoolError::Corrupt`] if
+    /// one is malformed. Or the error of `visit`.
     pub fn for_each(
         &self,
         bounds: MapBounds,

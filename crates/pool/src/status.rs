@@ -1,4 +1,4 @@
-//! What a pool that is open for writing does at the moment, beyond what is on disk.
+//! Facts about a pool that is open for writing that are not on disk.
 
 use format::scan::ScanPhys;
 use vdev::VdevTree;

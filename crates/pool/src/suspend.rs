@@ -1,4 +1,4 @@
-//! What happens when nothing more can be written: property `failmode`.
+//! Suspended pools: what happens when nothing more can be written (property `failmode`).
 //!
 //! The block layer asks here, on the thread that writes a txg, after every other place was tried. While it
 //! waits the pool is *suspended*: with `wait`, threads that change something or wait for a txg wait too; with
@@ -28,7 +28,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use vdev::scan::Found;
 use vdev::sync::lock;
 
-/// What the block layer asks.
+/// The pool, as the block layer asks it.
 struct Asked(Weak<LivePool>);
 
 impl zio::Outage for Asked {
@@ -97,8 +97,8 @@ impl LivePool {
         lock(&self.outages.state).suspended.clone()
     }
 
-    /// What is called instead of ending the process when `failmode` is `panic`. If the hook returns, the pool
-    /// goes on as one that is not attended.
+    /// Sets the hook that is called instead of ending the process when `failmode` is `panic`. If the hook
+    /// returns, the pool goes on as one that is not attended.
     pub fn set_panic_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         lock(&self.outages.state).panic = Some(Box::new(hook));
     }

@@ -180,7 +180,7 @@ impl<'a> TxgSync<'a> {
 
     // ---- every pass --------------------------------------------------------------------------
 
-    /// What leaves missed, and the configuration, as far as they have changed.
+    /// Writes the DTLs and the configuration, as far as they have changed.
     fn write_configuration(&mut self) -> Result<(), PoolError> {
         let m = self.m();
         if self.pool.features.take_label_change() {
@@ -393,7 +393,7 @@ impl LivePool {
         }
     }
 
-    /// What is to be done in this txg, in the order of submission.
+    /// Takes the tasks of this txg, in the order of submission.
     fn take_tasks(&self, txg: Txg) -> Vec<crate::live::Task> {
         let mut waiting = lock(&self.tasks);
         let (mut ready, mut later) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! What the threads of a pool do by themselves, step by step.
+//! The work of the background thread of a pool, step by step.
 #![allow(clippy::disallowed_types)] // Files are made and removed here; `vdev` opens them.
 
 use crate::space::Class;

@@ -59,7 +59,7 @@ impl LivePool {
     /// context has. Labels are written if the caller marks them ([`State::mark_all`]).
     ///
     /// # Errors
-    /// What the closure returns, or [`PoolError::Vdev`] if the next configuration describes no tree. Nothing
+    /// The error of the closure, or [`PoolError::Vdev`] if the next configuration describes no tree. Nothing
     /// has changed then.
     pub(crate) fn change_tree<T>(
         &self,

@@ -35,7 +35,7 @@ pub struct Pool {
     pub(crate) source: Devices,
     /// It shows a pool that is open for writing, which keeps what it leads to meanwhile.
     pub(crate) lease: Option<Arc<dyn dmu::Lease>>,
-    /// What that pool does at the moment.
+    /// The pool that is open for writing, for facts that are not on disk.
     pub(crate) status: OnceLock<Arc<dyn LiveStatus>>,
 }
 
@@ -106,11 +106,18 @@ impl Pool {
     }
 
     /// The uberblock of the checkpoint, if there is one.
+    ///
+    /// # Errors
+    /// [`PoolError::Directory`] if the entry is malformed, [`PoolError::Dmu`] if the directory cannot be
+    /// read.
     pub fn checkpoint(&self) -> Result<Option<Uberblock>, PoolError> {
         checkpoint::uberblock(&self.directory)
     }
 
     /// Bytes charged to one of the hidden directories below the root.
+    ///
+    /// # Errors
+    /// [`PoolError::Dsl`] if the directories cannot be read.
     pub fn hidden_space(&self, name: &str) -> Result<u64, PoolError> {
         Ok(self.dsl.root()?.child(name)?.map_or(0, |dir| dir.phys().used))
     }

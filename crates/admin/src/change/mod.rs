@@ -62,7 +62,7 @@ use ::pool::CacheFileError;
 
 /// A cache file that could not be used.
 pub(crate) fn cache_error(error: &CacheFileError) -> AdminError {
-    AdminError::CacheFile { path: error.path.display().to_string(), why: error.why.clone() }
+    AdminError::CacheFile { path: error.path.display().to_string(), why: error.why.to_string() }
 }
 
 /// An error of the system, in the words of the C library.

@@ -27,7 +27,7 @@ use vdev::scan::{Found, Leaf};
 use vdev::sync::lock;
 use vdev::{Devices, label_write};
 
-/// What a device that holds no data of the pool is for.
+/// Purpose of a device that holds no data of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuxKind {
     /// Takes the place of a device that fails.

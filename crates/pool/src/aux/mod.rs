@@ -89,6 +89,10 @@ pub(crate) fn at_recorded_path(node: &VdevNode, source: &Devices) -> Found {
 
 impl Pool {
     /// The hot spares. A distributed spare is there when its dRAID is.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn spares(&self) -> Result<Vec<AuxVdev>, PoolError> {
         let state = |node: &VdevNode| {
             if self.tree().config().find(node.guid).is_some() {
@@ -104,6 +108,10 @@ impl Pool {
     }
 
     /// The cache devices, and whether each is there.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn cache_devices(&self) -> Result<Vec<AuxVdev>, PoolError> {
         let state = |node: &VdevNode| if self.sees(node) { AuxState::Online } else { AuxState::Unavailable };
         let list = nodes(self.directory(), names::directory::L2CACHE)?;

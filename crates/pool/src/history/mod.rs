@@ -16,6 +16,10 @@ const RING_MAX: u64 = 1 << 30;
 impl Pool {
     /// The records of the history, oldest first. A record that does not decode is an error in its
     /// place; those after it are still there.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if the history cannot be read, [`PoolError::Corrupt`] if its header contradicts
+    /// itself.
     pub fn history(&self) -> Result<Vec<Result<NvList, PoolError>>, PoolError> {
         let mut all = Vec::new();
         let Some(id) = self.directory().object(names::directory::HISTORY)? else { return Ok(all) };

@@ -111,7 +111,7 @@ impl LivePool {
     }
 }
 
-/// What the history says of software that has opened a pool.
+/// Text of the history about the software that has opened a pool.
 pub(crate) fn software_text(version: u64, host: &Host) -> String {
     let software = env!("CARGO_PKG_VERSION");
     let uts = if host.uts.is_empty() { String::new() } else { format!("; uts {}", host.uts) };

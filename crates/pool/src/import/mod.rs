@@ -49,7 +49,7 @@ pub struct Candidate {
     pub guid: PoolGuid,
     /// Whether it was exported or destroyed, as the newest label says.
     pub state: PoolState,
-    /// What it would be like if it were imported.
+    /// Health of the pool, were it imported.
     pub health: VdevState,
     /// Why it is not healthy, in the words of the tools; empty: nothing to tell.
     pub reason: &'static str,

@@ -1,4 +1,4 @@
-//! What the commands tell about a pool that could be imported (docs/on-disk/33-cli.md, sections 3 and 5).
+//! Texts of the commands about a pool that could be imported (docs/on-disk/33-cli.md, sections 3 and 5).
 
 use super::{Candidate, CandidateVdev};
 use crate::error::PoolError;
@@ -11,7 +11,7 @@ use vdev::tree::{VdevState, VdevStatus};
 /// Version of pools with feature flags.
 const VERSION_FEATURES: u64 = 5000;
 
-/// What people should know about a pool, the most important first.
+/// The most important fact about a pool that could be imported; earlier variants come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
     /// It uses features that are not known.
@@ -189,7 +189,7 @@ pub(super) fn judge(
     judge_format(candidate, opened)
 }
 
-/// What there is to tell about a pool with which nothing is wrong.
+/// Status of a pool with which nothing is wrong.
 fn judge_format(candidate: &Candidate, opened: &Result<Opened, PoolError>) -> Status {
     if candidate.config.errata != 0 {
         return Status::Errata;

@@ -81,7 +81,7 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How to open a pool for writing.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// What counts for reading too. A checkpoint, and missing vdevs of data, are not possible.
+    /// Options that count for reading too. A checkpoint, and missing vdevs of data, are not possible.
     pub open: OpenOptions,
     /// Take it over although another machine has not let go of it (`-f`).
     pub force: bool,

@@ -8,8 +8,9 @@
 //! # What always holds
 //! - One slice runs at a time. A change of a job (begin, pause, resume, cancel) waits for the slice that runs
 //!   ([`Jobs::hold`]).
-//! - What a slice reads and writes is in use: space that was freed since its txg is not handed out before the
-//!   slice has ended ([`Gate`]). A txg that would hand it out waits, and a slice ends at once when one waits.
+//! - The blocks that a slice reads and writes are in use: space that was freed since its txg is not handed
+//!   out before the slice has ended ([`Gate`]). A txg that would hand it out waits, and a slice ends at once
+//!   when one waits.
 //! - A position that is on disk is at most [`SAVE_EVERY`] and one slice behind; work after it is done again
 //!   after a crash.
 //! - Speed: between slices that met other I/O the runner rests as long as it worked, at most [`REST_MAX`].
@@ -121,7 +122,7 @@ impl<P> Jobs<P> {
         lock(&self.driver)
     }
 
-    /// What keeps the blocks that a slice reads from being overwritten.
+    /// The gate that keeps blocks that a slice reads from being overwritten.
     pub(crate) fn gate(&self) -> &Gate {
         &self.gate
     }

@@ -68,7 +68,7 @@ pub(crate) fn health_name(state: VdevState) -> &'static str {
     }
 }
 
-/// What several properties need and is costly to get.
+/// Facts that several properties need and that are costly to get.
 struct Context<'a> {
     pool: &'a Pool,
     stored: Option<Zap>,
@@ -190,6 +190,10 @@ fn some_number(n: u64) -> Option<Value> {
 
 impl Pool {
     /// Every visible property and its value, in the order of the table; `None` is shown as `-`.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn properties(&self) -> Result<Vec<(String, Option<Value>)>, PoolError> {
         let context = Context::new(self)?;
         let visible = table::POOL.iter().filter(|p| p.visible);
@@ -198,6 +202,10 @@ impl Pool {
 
     /// The value of a property, of a feature (`feature@NAME`) or of a user property
     /// (`module:name`). The outer `None`: there is no such property; the inner one: it has no value.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     #[allow(clippy::option_option)]
     pub fn property(&self, name: &str) -> Result<Option<Option<Value>>, PoolError> {
         let context = Context::new(self)?;
@@ -213,6 +221,10 @@ impl Pool {
     }
 
     /// The user properties, by name.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn user_properties(&self) -> Result<Vec<(String, Value)>, PoolError> {
         let mut all = Vec::new();
         let Some((_, zap)) = self.directory().zap(names::directory::POOL_PROPS)? else { return Ok(all) };

@@ -1,5 +1,5 @@
-//! What a scrub or resilver is, and how it stands on disk. Doing it is in `scrub` (docs/on-disk/14-vdevs.md,
-//! sections 7 and 9; docs/on-disk/22-mos-dsl.md, sections 11 and 12).
+//! State of a scrub or resilver, in memory and on disk. The work itself is in `scrub`
+//! (docs/on-disk/14-vdevs.md, sections 7 and 9; docs/on-disk/22-mos-dsl.md, sections 11 and 12).
 //!
 //! A scan goes over all blocks that were there when it began, each once, in slices. A slice takes the state
 //! of the last txg, walks on from where the one before has ended, reads every copy of the blocks that it

@@ -8,15 +8,15 @@ use vdev::sync::lock;
 /// Places that wait to be looked at again.
 const NOTES_MAX: usize = 1000;
 /// A place where something could not be read.
-pub(crate) type Place = (ObjectId, ObjectId, BlockId);
+pub(crate) type UnreadableBlock = (ObjectId, ObjectId, BlockId);
 
 /// Places that readers could not read.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     /// To be looked at again.
-    pub(crate) places: Mutex<BTreeSet<Place>>,
-    /// What stands in the log already, with the births of blocks.
-    pub(crate) logged: Mutex<HashSet<(Place, Txg)>>,
+    pub(crate) places: Mutex<BTreeSet<UnreadableBlock>>,
+    /// Places that are in the log already, with the births of blocks.
+    pub(crate) logged: Mutex<HashSet<(UnreadableBlock, Txg)>>,
 }
 
 impl Notes {

@@ -35,6 +35,10 @@ pub(crate) fn removal(directory: &Directory) -> Result<Option<RemovalPhys>, Pool
 
 impl Pool {
     /// The last or current scrub or resilver; `None`: there was none.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn scan(&self) -> Result<Option<ScanPhys>, PoolError> {
         let words = self.directory().words(names::directory::SCAN)?;
         let scan = ScanPhys::from_words(&words).map_err(PoolError::decode(directory::OBJECT))?;
@@ -42,6 +46,10 @@ impl Pool {
     }
 
     /// The last or current scrub of the error log; `None`: there was none.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn error_scrub(&self) -> Result<Option<ErrorScrubPhys>, PoolError> {
         let words = self.directory().words(names::directory::ERROR_SCRUB)?;
         let scrub = ErrorScrubPhys::from_words(&words).map_err(PoolError::decode(directory::OBJECT))?;
@@ -49,16 +57,28 @@ impl Pool {
     }
 
     /// The last txg up to which a scrub has read everything.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn last_scrubbed_txg(&self) -> Result<Txg, PoolError> {
         Ok(Txg(self.directory().number(names::directory::LAST_SCRUBBED_TXG)?.unwrap_or(0)))
     }
 
     /// The last or current removal of a top-level vdev.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn removal(&self) -> Result<Option<RemovalPhys>, PoolError> {
         removal(self.directory())
     }
 
     /// A mapping that is being rewritten.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn condensing(&self) -> Result<Option<CondensingPhys>, PoolError> {
         let words = self.directory().words(names::directory::CONDENSING_INDIRECT)?;
         if words.is_empty() {
@@ -68,6 +88,10 @@ impl Pool {
     }
 
     /// The last or current RAID-Z expansion of each vdev that had one.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn expansions(&self) -> Result<Vec<Expansion>, PoolError> {
         let mut all = Vec::new();
         for (vdev, node) in self.tree().tops().filter(|(_, node)| node.zap_top != ObjectId(0)) {

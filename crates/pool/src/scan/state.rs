@@ -14,7 +14,7 @@ use format::scan::{ErrorScrubPhys, ScanFunc, ScanPhys, ScanState};
 use format::{BlockId, ObjType, ObjectId, Txg, VdevGuid};
 use std::collections::BTreeMap;
 
-/// What the words of a position begin with.
+/// First word of a stored position: its form.
 const FORM: u64 = 1;
 /// Words of a position before the guids of leaves.
 const FIXED: usize = 10;
@@ -31,7 +31,7 @@ pub(crate) struct Failed {
     pub(crate) birth: Txg,
 }
 
-/// What is known of a scan of ours beyond what others know.
+/// Facts about a scan of this implementation that others do not store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Saved {
     pub(crate) position: Position,

@@ -12,7 +12,7 @@
 use crate::error::PoolError;
 use crate::error_log::{LoggedError, Now, block_in};
 use crate::live::LivePool;
-use crate::scan::notes::Place;
+use crate::scan::notes::UnreadableBlock;
 use crate::scan::state::{self, Failed};
 use crate::scrub::ScanRefusal;
 use crate::view::Pool;
@@ -41,7 +41,7 @@ impl LivePool {
     /// # Errors
     /// If the pool cannot be read or written.
     pub(crate) fn log_damage(&self) -> Result<(), PoolError> {
-        let places: Vec<Place> = lock(&self.scans.notes.places).iter().copied().collect();
+        let places: Vec<UnreadableBlock> = lock(&self.scans.notes.places).iter().copied().collect();
         if places.is_empty() {
             return Ok(());
         }
@@ -75,7 +75,7 @@ impl LivePool {
     }
 
     /// The block, if it cannot be read now.
-    fn look_again(&self, view: &Arc<Pool>, (objset, object, blkid): Place) -> Option<Failed> {
+    fn look_again(&self, view: &Arc<Pool>, (objset, object, blkid): UnreadableBlock) -> Option<Failed> {
         let (set, head) = open(view, objset)?;
         let at = Bookmark { objset: objset.0, object, level: 0, blkid: blkid.0 };
         let bp = match set.object(object).ok()?.block_ptr(Level(0), blkid) {
@@ -204,7 +204,7 @@ impl LivePool {
     }
 }
 
-fn place_of(failed: &Failed) -> Place {
+fn place_of(failed: &Failed) -> UnreadableBlock {
     (ObjectId(failed.at.objset), failed.at.object, BlockId(failed.at.blkid))
 }
 

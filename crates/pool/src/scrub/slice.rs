@@ -39,7 +39,7 @@ struct Check {
     bp: BlockPtr,
 }
 
-/// What has come of a slice.
+/// Outcome of a slice.
 #[derive(Debug, Default)]
 struct Outcome {
     examined: u64,

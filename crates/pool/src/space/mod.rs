@@ -33,7 +33,7 @@ const SLOP_MAX: u64 = 128 << 30;
 /// and, as far as half the pool allows, at least this.
 const SLOP_MIN: u64 = 128 << 20;
 
-/// What a top-level vdev is for.
+/// Class of blocks that a top-level vdev holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// Data and metadata.
@@ -145,7 +145,7 @@ fn size_of(tree: &VdevTree, vdev: VdevId, node: &VdevNode) -> u64 {
     (0..count).map(|m| metaslab_bounds(node, alignment, m).1).fold(0, u64::saturating_add)
 }
 
-/// What a top-level vdev is for.
+/// Class of blocks that a top-level vdev holds.
 pub(crate) fn class_of(mos: &Arc<ObjSet>, node: &VdevNode) -> Result<Class, PoolError> {
     if node.is_log {
         return Ok(Class::Log);
@@ -235,12 +235,20 @@ fn array(mos: &Arc<ObjSet>, id: ObjectId, count: u64) -> Result<Vec<u64>, PoolEr
 type Unflushed = BTreeMap<(VdevId, u64), i128>;
 
 impl Pool {
-    /// What a top-level vdev is for.
+    /// Class of blocks that a top-level vdev holds.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn class_of(&self, vdev: VdevId) -> Result<Class, PoolError> {
         self.tree().top(vdev).map_or(Ok(Class::Normal), |node| class_of(self.mos(), node))
     }
 
     /// Log space maps: txg and object, oldest first.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
+    /// [`PoolError::Directory`] if it is malformed.
     pub fn log_space_maps(&self) -> Result<Vec<(Txg, ObjectId)>, PoolError> {
         let Some((id, zap)) = self.directory().zap(names::directory::LOG_SPACEMAP_ZAP)? else {
             return Ok(Vec::new());
@@ -342,6 +350,10 @@ impl Pool {
 
     /// Space of every top-level vdev that holds data. Reads the header of every space map, and the
     /// log space maps.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if a space map cannot be read, [`PoolError::Decode`] or [`PoolError::Corrupt`] if
+    /// one is malformed.
     pub fn vdev_spaces(&self) -> Result<Vec<VdevSpace>, PoolError> {
         let mut tops = BTreeMap::new();
         for (vdev, node) in self.tree().tops().filter(|(_, node)| holds_data(node)) {
@@ -385,6 +397,10 @@ impl Pool {
     }
 
     /// Space of the pool as `zpool list` shows it.
+    ///
+    /// # Errors
+    /// [`PoolError::Dmu`] if a space map cannot be read, [`PoolError::Decode`] or [`PoolError::Corrupt`] if
+    /// one is malformed.
     pub fn space(&self) -> Result<SpaceTotals, PoolError> {
         let vdevs = self.vdev_spaces()?;
         let sum = |of: &dyn Fn(&VdevSpace) -> u64| {

@@ -46,7 +46,7 @@ const CONDENSE_MAX: usize = 8;
 /// Ranges kept in memory, beyond which flushing is hurried.
 const RANGES_MAX: usize = 1 << 20;
 
-/// What is known of a metaslab.
+/// Space maps of a metaslab, as far as they are known.
 #[derive(Debug, Default)]
 struct Map {
     start: u64,
@@ -57,9 +57,9 @@ struct Map {
     unflushed: Txg,
     /// The last txg whose log has changes of it, as far as this run wrote them.
     logged: Txg,
-    /// What is allocated but, by its own map, free.
+    /// Space that is allocated, but free by the metaslab's own map.
     allocs: RangeSet,
-    /// What is free but, by its own map, allocated.
+    /// Space that is free, but allocated by the metaslab's own map.
     frees: RangeSet,
     /// Its own map is much longer than it need be. Only without logs.
     is_long: bool,
@@ -96,7 +96,7 @@ impl Map {
     }
 }
 
-/// What is known of a top-level vdev.
+/// Space maps of a top-level vdev.
 #[derive(Debug, Default)]
 struct Top {
     shift: u32,
@@ -202,8 +202,8 @@ impl SpaceBook {
         }
     }
 
-    /// What the allocator is told of the new top-level vdev `vdev`, or of one that has grown: it goes by the
-    /// metaslabs that it does not know.
+    /// Description for the allocator of the new top-level vdev `vdev`, or of one that has grown: it goes by
+    /// the metaslabs that it does not know.
     pub(crate) fn fresh_top(vdev: VdevId, node: &VdevNode, class: AllocClass) -> TopSpace {
         let hint = MetaslabHint { allocated: 0, largest_free: 1 << node.metaslab_shift, never_used: true };
         let count = usize::try_from(node.metaslabs()).unwrap_or(0);
@@ -591,7 +591,7 @@ fn top_space(vdev: VdevId, node: &VdevNode, class: AllocClass, metaslabs: Vec<Me
     }
 }
 
-/// What the allocator of a pool that was opened is told.
+/// Description for the allocator of a pool that was opened.
 pub(crate) fn known_tops(tree: &VdevTree, spaces: &[VdevSpace]) -> Vec<TopSpace> {
     let hint = |m: &MetaslabSpace, shift: u32| MetaslabHint {
         allocated: m.allocated,
@@ -628,7 +628,7 @@ mod tests {
 
     const SIZE: u64 = 300;
 
-    /// What a metaslab's own map and the changes kept beside it come to, unit by unit.
+    /// Applies the changes kept beside a metaslab's own map to it, unit by unit.
     fn allocated(own: &[bool], map: &Map) -> Vec<bool> {
         let unit = |at: usize| (own[at] || map.allocs.contains(at as u64)) && !map.frees.contains(at as u64);
         (0..own.len()).map(unit).collect()
