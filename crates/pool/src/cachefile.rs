@@ -7,9 +7,9 @@
 //! - Of several processes that change it one after the other does: its folder is locked meanwhile.
 #![allow(clippy::disallowed_types)] // It is no device.
 
-use format::{DecodeError, PoolGuid};
 use format::config::{ConfigForm, PoolConfig};
 use format::nvlist::{NvList, NvValue};
+use format::{DecodeError, PoolGuid};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -129,7 +129,9 @@ impl CacheFile {
     fn write(&self, list: &NvList) -> Result<(), CacheFileError> {
         if list.is_empty() {
             return match std::fs::remove_file(&self.path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => Err(self.error(CacheFileFailure::Io(error))),
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    Err(self.error(CacheFileFailure::Io(error)))
+                }
                 _ => Ok(()),
             };
         }

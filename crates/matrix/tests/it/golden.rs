@@ -163,7 +163,9 @@ fn pools_that_cannot_be_written_say_why() {
         let dir = copy(&fixture);
         let before = sums(dir.path());
         match import(dir.path(), &fixture.manifest().pool, false) {
-            Err(PoolError::NotWritable { why, .. }) => assert!(why.to_string().contains(reason), "{name}: {why}"),
+            Err(PoolError::NotWritable { why, .. }) => {
+                assert!(why.to_string().contains(reason), "{name}: {why}")
+            }
             Err(error) => panic!("{name}: {error}"),
             Ok(_) => panic!("{name} was opened"),
         }
