@@ -7,7 +7,7 @@ use crate::change::{
     Allow, ChangeError, Compatibility, NewPool, PoolLayout, check_layout, find_device, make_pool,
 };
 use crate::edit::{self, CloneSpec, EditError, NewDataset, NewKind};
-use crate::verbs::zfs::{destroy, rename, rollback, snapshot};
+use crate::verbs::zfs::{destroy, promote, rename, rollback, snapshot};
 use crate::{ImportSettings, Session};
 use cenote::PoolWriter;
 
@@ -101,7 +101,7 @@ pub trait PoolVerbs {
     ///
     /// # Errors
     /// It is no clone, or snapshots of both have the same name.
-    fn promote(&self, clone: &str) -> Result<(), EditError>;
+    fn promote(&self, clone: &str) -> Result<(), promote::Refusal>;
 
     /// Makes a dataset what it was when its newest snapshot was taken. What was written since is lost.
     ///
@@ -169,8 +169,8 @@ impl PoolVerbs for PoolWriter {
         edit::clone(self, &spec)
     }
 
-    fn promote(&self, clone: &str) -> Result<(), EditError> {
-        edit::promote(self, clone)
+    fn promote(&self, clone: &str) -> Result<(), promote::Refusal> {
+        Session::over(self).run(&promote::Request { dataset: clone.to_owned() })
     }
 
     fn rollback(&self, snapshot: &str) -> Result<(), rollback::Refusal> {

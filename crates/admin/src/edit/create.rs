@@ -9,11 +9,11 @@ use super::{EditError, permit, run, view};
 use ::pool::LivePool;
 use cenote::{DatasetKind, Pool, PoolWriter};
 use dsl::DslError;
+use dsl::TaskCtx;
 use dsl::create;
 use dsl::create::NewHead;
 use dsl::prop;
 use dsl::prop::PropValue;
-use dsl::{TaskCtx, promote as promotion};
 use format::nvlist::{NvList, NvValue};
 use format::objset::ObjsetType;
 use format::prop as table;
@@ -378,19 +378,4 @@ pub fn clone(pool: &PoolWriter, spec: &CloneSpec) -> Result<(), EditError> {
         set_limits(pool, &view(pool)?.dataset(&spec.name)?, &limits)?;
     }
     Ok(())
-}
-
-/// Makes a clone the owner of the history that it shares with the file system or volume it comes from.
-///
-/// # Errors
-/// If it is no clone, or a snapshot of the same name is in the way ([`EditError::Exists`] with the full name
-/// that cannot be given twice).
-pub fn promote(pool: &PoolWriter, name: &str) -> Result<(), EditError> {
-    if let Some(permit) = permit::of(pool)? {
-        permit.ask(name, &["promote"])?;
-        let origin = view(pool)?.dataset(name)?.dsl().dir().origin()?;
-        origin.map_or(Ok(()), |origin| permit.ask(origin.name(), &["promote", "mount"]))?;
-    }
-    let name = name.to_owned();
-    run(pool, move |ctx| promotion::promote(ctx, &name))
 }

@@ -29,7 +29,7 @@ pub mod values;
 mod volume;
 
 pub use bookmark::bookmark;
-pub use create::{CloneSpec, NewDataset, NewKind, clone, create, create_ancestors, promote};
+pub use create::{CloneSpec, NewDataset, NewKind, clone, create, create_ancestors};
 pub use delegate::{Grant, allow, allowed, owner_id, unallow};
 pub use dependents::{Dependents, RangeError, SnapshotRange, dependents, reclaimed, select_snapshots};
 pub use descendants::with_descendants;
@@ -250,7 +250,7 @@ impl From<PropError> for EditError {
 }
 
 /// The datasets of the last txg that is on disk.
-pub(super) fn view(pool: &PoolWriter) -> Result<Pool, EditError> {
+pub(crate) fn view(pool: &PoolWriter) -> Result<Pool, EditError> {
     Ok(pool.view()?)
 }
 

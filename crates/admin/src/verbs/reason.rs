@@ -121,6 +121,12 @@ impl Reason {
         matches!(self.code, Code::Denied | Code::DelegationOff)
     }
 
+    /// True if the caller has named what cannot be, or does not exist: some commands then tell how they are used. A pool
+    /// that cannot be changed is no such matter.
+    pub fn is_usage(&self) -> bool {
+        matches!(self.code, Code::Name | Code::NoPool | Code::NoDataset | Code::WrongKind)
+    }
+
     /// True if the pool or dataset does not exist.
     pub fn is_missing(&self) -> bool {
         matches!(self.code, Code::NoPool | Code::NoDataset)

@@ -1,13 +1,15 @@
 //! `zfs allow` and `zfs unallow`.
 
-use super::change::{Change, MINUS_ONE, open_text, unwritable};
+use super::change::MINUS_ONE;
+use super::session::in_session;
 use super::{complain, permissions};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::usage::Tool;
-use admin::edit::names::{self, Form};
-use admin::edit::{self, EditError, Grant, Permit, Scope, Who};
+use admin::edit::{self, Permit, Scope, Who};
+use admin::verbs::zfs::allow::{self, Grants, Holder, Refusal};
+use admin::verbs::zfs::unallow;
 use admin::{Owner, owner_names};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -144,30 +146,27 @@ impl Options {
         self.about == About::Either && self.who.is_empty()
     }
 
-    fn grant(&self) -> Result<Grant, Wrong> {
-        let scopes = match (self.local, self.descendent) {
-            (true, false) => vec![Scope::Local],
-            (false, true) => vec![Scope::Descendent],
-            _ => vec![Scope::Local, Scope::Descendent],
-        };
-        let who = match self.about {
-            About::Everyone => vec![Who::Everyone],
-            About::Creation => vec![Who::CreateTime],
-            About::Set => vec![Who::Set(self.who.clone())],
+    fn grant(&self) -> Result<Grants, Wrong> {
+        let is_everywhere = self.local == self.descendent;
+        let holders = match self.about {
+            About::Everyone => vec![Holder::Everyone],
+            About::Creation => vec![Holder::Creator],
+            About::Set => vec![Holder::Set(self.who.clone())],
             _ => self.who.split(',').map(|name| self.holder(name)).collect::<Result<_, _>>()?,
         };
         let list = self.permissions.as_deref().unwrap_or_default();
         let permissions = list.split(',').filter(|p| !p.is_empty()).map(str::to_owned).collect();
-        Ok(Grant { who, scopes, permissions })
+        let (local, descendent) = (self.local || is_everywhere, self.descendent || is_everywhere);
+        Ok(Grants { holders, local, descendent, permissions })
     }
 
-    fn holder(&self, name: &str) -> Result<Who, Wrong> {
-        let user = || edit::owner_id(Owner::User, name).map(Who::User);
-        let group = || edit::owner_id(Owner::Group, name).map(Who::Group);
+    fn holder(&self, name: &str) -> Result<Holder, Wrong> {
+        let user = || edit::owner_id(Owner::User, name).map(Holder::User);
+        let group = || edit::owner_id(Owner::Group, name).map(Holder::Group);
         let (found, what) = match self.about {
             About::Users => (user(), "user"),
             About::Groups => (group(), "group"),
-            _ if name == "everyone" => (Some(Who::Everyone), ""),
+            _ if name == "everyone" => (Some(Holder::Everyone), ""),
             // A bare number may be either.
             _ if name.parse::<u64>().is_ok() => (None, "user/group"),
             _ => (user().or_else(group), "user/group"),
@@ -190,49 +189,38 @@ pub(super) fn run(verb: Verb, args: &[OsString], out: &Out) -> Outcome {
         Ok(options) => options,
         Err(bad) => return wrong(bad),
     };
-    let name = options.dataset.clone();
-    Change::run(verb.name(), args, |change| {
-        let closed = |error: EditError| {
-            complain(&open_text(&name, &error));
-            complain(&format!("Failed to open dataset: {name}"));
-            Ok(MINUS_ONE)
-        };
-        if let Err(error) = names::check(&name, Form::Head) {
-            return closed(error.into());
-        }
-        let view =
-            match change.view(&name).and_then(|pool| pool.dataset(&name).map(|_| pool).map_err(Into::into)) {
-                Ok(view) => view,
-                Err(error) => return closed(error),
-            };
+    in_session(verb.name(), args, |session| {
         if options.is_question() {
-            let all = edit::allowed(&view, &name).map_err(Stop::failed)?;
+            let all = match allow::allowed(session, &options.dataset) {
+                Ok(all) => all,
+                Err(refusal) => return refused(&refusal),
+            };
             out.print(&all.iter().map(|(name, permits)| told(name, permits)).collect::<String>());
             return Ok(0);
         }
-        let grant = match options.grant() {
-            Ok(grant) => grant,
-            Err(bad) => return wrong(bad),
-        };
-        let pool = change.pool(&name).map_err(|e| {
-            unwritable(&name, e, |e| Stop::failed(format!("cannot set permissions on '{name}': {e}")))
-        })?;
-        let outcome = match verb {
-            Verb::Allow => edit::allow(&pool, &name, &grant),
-            Verb::Unallow => edit::unallow(&pool, &name, &grant, options.below),
-        };
-        outcome.map_err(|error| {
-            let text = match error {
-                EditError::Refused(cause) if edit::is_bad_permission(&cause) => {
-                    "operation not applicable to datasets of this type".to_owned()
-                }
-                other => other.to_string(),
-            };
-            Stop::failed(format!("cannot set permissions on '{name}': {text}"))
-        })?;
-        change.done(&name);
-        Ok(0)
+        let dataset = options.dataset.clone();
+        let outcome = options.grant().map(|grant| match verb {
+            Verb::Allow => session.run(&allow::Request { dataset, grant }),
+            Verb::Unallow => session.run(&unallow::Request { dataset, grant, recursive: options.below }),
+        });
+        match outcome {
+            Ok(Ok(())) => Ok(0),
+            Ok(Err(refusal)) => refused(&refusal),
+            // A dataset that is not there is told first.
+            Err(bad) => match allow::allowed(session, &options.dataset) {
+                Ok(_) => wrong(bad),
+                Err(refusal) => refused(&refusal),
+            },
+        }
     })
+}
+
+/// What is said of a refusal, and the exit code.
+fn refused(refusal: &Refusal) -> Outcome {
+    let Refusal::Open { dataset, .. } = refusal else { return Err(Stop::failed(refusal)) };
+    complain(&refusal.to_string());
+    complain(&format!("Failed to open dataset: {dataset}"));
+    Ok(MINUS_ONE)
 }
 
 /// The permissions of one dataset.

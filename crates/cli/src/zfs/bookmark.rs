@@ -1,16 +1,16 @@
 //! `zfs bookmark`.
 
-use super::change::{Change, open_text};
+use super::session::in_session;
 use crate::stop::{Outcome, Stop};
-use admin::edit::names::{self, Form, NameError};
-use admin::edit::{self, EditError};
+use admin::verbs::zfs::bookmark::{Refusal, Request};
 use std::ffi::OsString;
 
 /// Runs the verb.
 pub(super) fn run(args: &[OsString]) -> Outcome {
     let operands = crate::zpool::texts(&super::clone::no_options(args.to_vec())?);
     let (source, name) = full_names(&operands)?;
-    Change::run("bookmark", args, |change| bookmark(change, &source, &name))
+    let request = Request { source, name };
+    in_session("bookmark", args, |session| session.run(&request).map(|()| 0).map_err(|e| refused(&e)))
 }
 
 /// Source and new bookmark; one of them may leave its dataset to the other.
@@ -37,38 +37,13 @@ fn full_names(operands: &[String]) -> Result<(String, String), Stop> {
     Ok((completed(source, name), completed(name, source)))
 }
 
-fn bookmark(change: &mut Change, source: &str, name: &str) -> Outcome {
-    let view = change.view(source).map_err(|error| match error {
-        // A pool that cannot be changed is no matter of usage.
-        EditError::Open(_) | EditError::Failed(_) => Stop::failed(open_text(source, &error)),
-        _ => Stop::usage(open_text(source, &error)),
-    })?;
-    if source.contains('#') {
-        names::check(source, Form::Bookmark).map_err(|e| Stop::usage(open_text(source, &e.into())))?;
-        view.dsl()
-            .bookmark(source)
-            .map_err(|_| Stop::usage(format!("cannot open '{source}': no such pool or dataset")))?;
-    } else {
-        names::check(source, Form::Snapshot).map_err(|e| Stop::usage(open_text(source, &e.into())))?;
-        view.dataset(source).map_err(|e| Stop::usage(open_text(source, &e.into())))?;
+/// What is said of a refusal: a source that is not there is a matter of usage.
+fn refused(refusal: &Refusal) -> Stop {
+    match refusal {
+        Refusal::NoSource { .. } => Stop::usage(refusal.to_string()),
+        Refusal::Open { reason, .. } if reason.is_usage() => Stop::usage(refusal.to_string()),
+        _ => Stop::failed(refusal),
     }
-    let refused =
-        |why: &dyn std::fmt::Display| Stop::failed(format!("cannot create bookmark '{name}': {why}"));
-    match names::check(name, Form::Bookmark) {
-        Ok(()) => {}
-        Err(error @ NameError::TooLong) => return Err(refused(&error)),
-        Err(_) => return Err(refused(&"invalid argument")),
-    }
-    if edit::pool_of(name) != edit::pool_of(source) {
-        return Err(match change.pool(name) {
-            Ok(_) => refused(&"bookmark is in a different pool"),
-            Err(_) => refused(&"dataset does not exist"),
-        });
-    }
-    let pool = change.pool(source).map_err(|e| refused(&e))?;
-    edit::bookmark(&pool, source, name).map_err(|e: EditError| refused(&e))?;
-    change.done(source);
-    Ok(0)
 }
 
 #[cfg(test)]

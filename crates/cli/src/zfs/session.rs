@@ -30,3 +30,10 @@ pub(super) fn in_session(
 pub(super) fn refused(refusal: &dyn std::fmt::Display) -> Stop {
     Stop::failed(refusal)
 }
+
+/// Tells the warnings of the verbs that have run.
+pub(super) fn tell_warnings(session: &mut Session<'_>) {
+    for warning in session.take_warnings() {
+        warning.to_string().lines().for_each(complain);
+    }
+}

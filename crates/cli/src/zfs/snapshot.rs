@@ -5,7 +5,6 @@ use super::complain;
 use super::session::{in_session, refused};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
-use admin::verbs::Code;
 use admin::verbs::zfs::snapshot::{Refusal, Request};
 use std::ffi::OsString;
 
@@ -36,9 +35,7 @@ fn tell(refusal: &Refusal) -> Outcome {
         // There is nothing to say but how the command is used.
         Refusal::NotASnapshot { .. } => return Err(Stop::usage("")),
         Refusal::Open { reason, .. } => {
-            let is_usage =
-                matches!(reason.code, Code::Name | Code::NoPool | Code::NoDataset | Code::WrongKind);
-            return Err(if is_usage { Stop::usage(refusal.to_string()) } else { refused(refusal) });
+            return Err(if reason.is_usage() { Stop::usage(refusal.to_string()) } else { refused(refusal) });
         }
         Refusal::Denied(_) | Refusal::Property(_) | Refusal::Name { .. } => return Err(refused(refusal)),
         Refusal::SameDataset { wanted }

@@ -1,14 +1,13 @@
 //! `zfs upgrade`.
 
-use super::change::{Change, open_text};
 use super::complain;
+use super::session::in_session;
 use crate::getopt::{BadOption, Getopt};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use admin::edit::names::{self, Form};
-use admin::edit::values::Setting;
-use admin::edit::{self, EditError, FilesystemVersion};
-use admin::{self};
+use admin::Session;
+use admin::edit::{self, FilesystemVersion};
+use admin::verbs::zfs::upgrade;
 use std::ffi::OsString;
 
 /// The newest version.
@@ -66,7 +65,7 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     if !all && operands.is_empty() {
         return old_ones(out);
     }
-    Change::run("upgrade", args, |change| upgrade(change, &options, operands, out))
+    in_session("upgrade", args, |session| upgrade(session, &options, operands, out))
 }
 
 fn version(value: Option<OsString>) -> Result<u64, Stop> {
@@ -123,73 +122,34 @@ fn old_text(old: &[FilesystemVersion]) -> String {
     text
 }
 
-/// How many were upgraded, and how many had the version.
-#[derive(Default)]
-struct Count {
-    upgraded: usize,
-    already: usize,
-    code: u8,
-}
-
-fn upgrade(change: &mut Change, options: &Options, operands: Vec<String>, out: &Out) -> Outcome {
+fn upgrade(session: &mut Session<'_>, options: &Options, operands: Vec<String>, out: &Out) -> Outcome {
     let mut roots = operands;
-    let below = options.below || options.all;
     if options.all {
         let (pools, _) = admin::open_pools(&crate::search::from_env(), &[]);
         roots = pools.iter().map(|pool| pool.name().to_owned()).collect();
     }
-    let version = options.version.unwrap_or(NEWEST);
-    let mut count = Count::default();
-    for root in roots {
-        match versions_of(change, &root, below) {
-            Ok(found) => found.iter().for_each(|fs| one(change, fs, version, &mut count)),
-            Err(error) => {
-                complain(&open_text(&root, &error));
-                count.code = 1;
+    let (recursive, version) = (options.below || options.all, options.version.unwrap_or(NEWEST));
+    let (mut upgraded, mut already, mut code) = (0, 0, 0);
+    for filesystem in roots {
+        match session.run(&upgrade::Request { filesystem, recursive, version }) {
+            Ok(answer) => {
+                answer.refused.iter().for_each(|refused| complain(&refused.to_string()));
+                code |= u8::from(!answer.refused.is_empty());
+                upgraded += answer.upgraded.len();
+                already += answer.already.len();
+            }
+            Err(refusal) => {
+                complain(&refusal.to_string());
+                code = 1;
             }
         }
     }
-    let mut text = format!("{} filesystems upgraded\n", count.upgraded);
-    if count.already > 0 {
-        text += &format!("{} filesystems already at this version\n", count.already);
+    let mut text = format!("{upgraded} filesystems upgraded\n");
+    if already > 0 {
+        text += &format!("{already} filesystems already at this version\n");
     }
     out.print(&text);
-    Ok(count.code)
-}
-
-/// The file systems that a name stands for: itself and, with `below`, those below it.
-fn versions_of(change: &mut Change, root: &str, below: bool) -> Result<Vec<FilesystemVersion>, EditError> {
-    names::check(root, Form::Head)?;
-    let pool = change.view(root)?;
-    // The name itself must be a file system.
-    let own = edit::filesystem_versions(&pool, root, false)?;
-    if below { edit::filesystem_versions(&pool, root, true) } else { Ok(own) }
-}
-
-fn one(change: &mut Change, fs: &FilesystemVersion, version: u64, count: &mut Count) {
-    let name = &fs.name;
-    if fs.version == version {
-        count.already += 1;
-        return;
-    }
-    let outcome = if fs.version > version {
-        Err(format!("{name}: can not be downgraded; it is already at version {}", fs.version))
-    } else {
-        let set = |change: &mut Change| -> Result<(), EditError> {
-            edit::set(&*change.pool(name)?, name, &[Setting::Version(version)])
-        };
-        set(change).map_err(|e| format!("cannot set property for '{name}': {e}"))
-    };
-    match outcome {
-        Ok(()) => {
-            count.upgraded += 1;
-            change.done(name);
-        }
-        Err(message) => {
-            complain(&message);
-            count.code = 1;
-        }
-    }
+    Ok(code)
 }
 
 #[cfg(test)]

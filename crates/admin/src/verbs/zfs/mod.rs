@@ -1,10 +1,18 @@
 //! The verbs of `zfs`: datasets, their properties, permissions and mounts.
 
+pub mod allow;
+pub mod bookmark;
+pub mod clone;
 pub mod destroy;
+pub mod hold;
 mod mounts;
+pub mod promote;
+pub mod release;
 pub mod rename;
 pub mod rollback;
 pub mod snapshot;
+pub mod unallow;
+pub mod upgrade;
 
 pub use mounts::{NotMounted, UNMOUNT};
 
