@@ -669,7 +669,8 @@ fn refused(reason: Reason) -> ExportError {
         Code::NoSpace => ExportError::NoSpace,
         Code::Denied | Code::DelegationOff => ExportError::NotPermitted,
         Code::Name => ExportError::Invalid,
-        // All threads of the mount may have been needed for something else: a later attempt may have more luck.
+        // All threads of the mount may have been needed for something else: a later attempt may have more
+        // luck.
         Code::NotWrittenBack => {
             tracing::warn!(%reason, "no snapshot was taken");
             ExportError::Busy

@@ -1,4 +1,5 @@
-//! A mount that is served: where it is, what stands behind it, and what the kernel can be had to do with it.
+//! A mount that is served: where it is, the file system that it shows, and what the kernel can be had to do
+//! with it.
 //!
 //! # What always holds
 //! - It has a place as long as it is in the table; the first of several is the one by which it is known.
@@ -7,7 +8,7 @@
 //!   others at once.
 
 use super::kernel;
-use super::walk::Place;
+use super::walk::MountPoint;
 use super::{LOOK_EVERY, interrupted, is_root, refused};
 use crate::affinity::spawn_anywhere;
 use crate::export::{ROOT, SNAPSHOTS};
@@ -55,7 +56,7 @@ pub(super) struct Mount {
     /// Places where it is mounted, the oldest first.
     spots: Mutex<Vec<Spot>>,
     pub(super) device: (u32, u32),
-    pub(super) behind: Behind,
+    pub(super) backend: Backend,
     pub(super) notifier: Arc<Notifier>,
     /// Requests have come over io_uring from its beginning.
     pub(super) began_with_rings: bool,
@@ -67,19 +68,19 @@ pub(super) struct Mount {
     ended: Condvar,
 }
 
-/// What stands behind a mount.
-pub(super) enum Behind {
+/// The file system that a mount shows.
+pub(super) enum Backend {
     /// A file system of a pool that is open for writing.
     Live { pool: Arc<LivePool>, service: Arc<LiveService> },
     /// One of a pool that is only read, which has this guid.
     View { pool: PoolGuid },
 }
 
-impl Behind {
+impl Backend {
     pub(super) fn pool(&self) -> PoolGuid {
         match self {
-            Behind::Live { pool, .. } => pool.guid(),
-            Behind::View { pool } => *pool,
+            Backend::Live { pool, .. } => pool.guid(),
+            Backend::View { pool } => *pool,
         }
     }
 }
@@ -104,7 +105,7 @@ impl Mount {
         name: &str,
         spot: Spot,
         device: (u32, u32),
-        behind: Behind,
+        backend: Backend,
         notifier: Arc<Notifier>,
         began_with_rings: bool,
     ) -> Arc<Mount> {
@@ -112,7 +113,7 @@ impl Mount {
             name: Mutex::new(name.to_owned()),
             spots: Mutex::new(vec![spot]),
             device,
-            behind,
+            backend,
             notifier,
             began_with_rings,
             end: Mutex::default(),
@@ -183,13 +184,13 @@ impl Mount {
     }
 
     /// One of its places, if the mount can be changed there: nothing else covers it.
-    pub(super) fn place_at(&self, at: &Path) -> Option<Place> {
-        let place = Place::find(at).ok()?;
+    pub(super) fn place_at(&self, at: &Path) -> Option<MountPoint> {
+        let place = MountPoint::find(at).ok()?;
         place.top().is_ok_and(|top| top.device == self.device).then_some(place)
     }
 
     /// A place in which nothing else covers it, and where that is.
-    fn reachable(&self) -> Option<(PathBuf, Place)> {
+    fn reachable(&self) -> Option<(PathBuf, MountPoint)> {
         self.spots().into_iter().find_map(|spot| self.place_at(&spot.at).map(|place| (spot.at, place)))
     }
 
@@ -246,17 +247,17 @@ impl Mount {
 
     /// Lets go of the dataset. Whether everything that was written to it is on disk.
     pub(super) fn close(&self) -> bool {
-        match &self.behind {
-            Behind::Live { service, .. } => service.export().end(),
-            Behind::View { .. } => true,
+        match &self.backend {
+            Backend::Live { service, .. } => service.export().end(),
+            Backend::View { .. } => true,
         }
     }
 
     /// What answers, if it can be changed.
     pub(super) fn live(&self) -> Option<(&Arc<LivePool>, &Arc<LiveService>)> {
-        match &self.behind {
-            Behind::Live { pool, service } => Some((pool, service)),
-            Behind::View { .. } => None,
+        match &self.backend {
+            Backend::Live { pool, service } => Some((pool, service)),
+            Backend::View { .. } => None,
         }
     }
 

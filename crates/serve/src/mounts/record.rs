@@ -22,7 +22,7 @@
 //! of it is old.
 
 use super::kernel::{self, Line, Sign};
-use super::walk::Place;
+use super::walk::MountPoint;
 use admin::sync::lock;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::{BTreeMap, BTreeSet};
@@ -352,7 +352,7 @@ impl Known {
             if !is_known && !may_be() {
                 continue;
             }
-            let Ok(place) = Place::find(&line.at) else { continue };
+            let Ok(place) = MountPoint::find(&line.at) else { continue };
             // What something else covers is reached when that is gone.
             let is_on_top = place.top().is_ok_and(|top| top.is_of(line));
             let lives = is_known && is_on_top && *asks && {
@@ -452,7 +452,7 @@ mod tests {
         let device = silent_mount(&at);
         let server = std::thread::spawn(move || answer(&device));
         let record = Record::new(dir.path().join("mounts"));
-        let place = Place::find(&at).expect("there");
+        let place = MountPoint::find(&at).expect("there");
         record.mounted(&at, place.top().expect("known").device).expect("written");
         let detached = Record::new(record.file.clone()).detach_dead();
         let stays = kernel::table().iter().any(|line| line.at == at);
@@ -474,7 +474,7 @@ mod tests {
         std::fs::create_dir(&at).expect("made");
         let device = silent_mount(&at);
         let record = Record::new(dir.path().join("mounts"));
-        let number = Place::find(&at).expect("there").top().expect("known").device;
+        let number = MountPoint::find(&at).expect("there").top().expect("known").device;
         record.mounted(&at, number).expect("written");
         let asked = at.clone();
         let asking = std::thread::spawn(move || rustix::fs::statfs(&asked).is_ok());
@@ -497,7 +497,7 @@ mod tests {
             std::fs::create_dir(at).expect("made");
             silent_mount(at)
         });
-        let device = |at: &Path| Place::find(at).expect("there").top().expect("known").device;
+        let device = |at: &Path| MountPoint::find(at).expect("there").top().expect("known").device;
         let record = Record::new(base.join("mounts"));
         record.note(&own).expect("written");
         record.mounted(&own, device(&own)).expect("written");
