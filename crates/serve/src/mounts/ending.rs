@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What is to be done for pools, in order. Where a pool is here, a thread works for it.
+/// Work that is to be done for pools, in order. Where a pool is here, a thread works for it.
 #[derive(Default)]
 pub(super) struct Ended(Mutex<HashMap<PoolGuid, VecDeque<Job>>>);
 

@@ -144,7 +144,7 @@ impl Mount {
         lock(&self.spots).iter().any(|spot| spot.at == at)
     }
 
-    /// It is in one more place.
+    /// Notes that it is mounted in one more place.
     pub(super) fn add(&self, spot: Spot) {
         lock(&self.spots).push(spot);
     }
@@ -156,14 +156,14 @@ impl Mount {
         spot.map(|spot| spot.at = to.to_owned()).is_some()
     }
 
-    /// It is no longer in this place. `false`: that is its last, or it was not there.
+    /// Notes that it is no longer mounted in this place. `false`: that is its last, or it was not there.
     pub(super) fn leave(&self, at: &Path) -> bool {
         let mut spots = lock(&self.spots);
         let index = spots.iter().position(|spot| spot.at == at).filter(|_| spots.len() > 1);
         index.map(|index| spots.remove(index)).is_some()
     }
 
-    /// How it is, wherever it is.
+    /// Sets its options, in each of its places.
     pub(super) fn set_options(&self, options: &MountOptions) {
         lock(&self.spots).iter_mut().for_each(|spot| spot.options = options.clone());
     }
@@ -177,7 +177,7 @@ impl Mount {
         }
     }
 
-    /// What is told of its first place.
+    /// Its state in the oldest of its places.
     pub(super) fn told_first(&self) -> Mounted {
         let Spot { at, options, .. } = self.first();
         Mounted { dataset: lock(&self.name).clone(), at, options }
@@ -203,7 +203,7 @@ impl Mount {
         table.iter().any(|line| line.device == self.device)
     }
 
-    /// Of one that is no longer where it was: the kernel has it no more. Numbers of devices are given to
+    /// Whether the kernel has dropped a mount that is no longer where it was. Numbers of devices are given to
     /// others at once: one that is elsewhere now was moved there, unless its end is heard of.
     pub(super) fn has_ended(&self, table: &[kernel::Line]) -> bool {
         let spots = self.spots();
@@ -213,7 +213,7 @@ impl Mount {
             && (!self.is_within(table) || self.wait(End::Gone, Some(HEARING_OF_AN_END)))
     }
 
-    /// Of one that is served no more: the kernel has it no more either.
+    /// Whether the kernel has dropped a mount that is served no more.
     pub(super) fn is_gone(&self) -> bool {
         self.is_unmounted.load(Ordering::Acquire) || !self.is_on_top() && !self.is_within(&kernel::table())
     }
@@ -253,7 +253,7 @@ impl Mount {
         }
     }
 
-    /// What answers, if it can be changed.
+    /// The pool and the service of a file system that can be changed.
     pub(super) fn live(&self) -> Option<(&Arc<LivePool>, &Arc<LiveService>)> {
         match &self.backend {
             Backend::Live { pool, service } => Some((pool, service)),
@@ -310,7 +310,7 @@ impl Mount {
         spawned.map(|_| told).map_err(|error| refused(&error))
     }
 
-    /// The same while so many of its requests wait for the caller.
+    /// [`Mount::write_back`], while `own` of its requests wait for the caller.
     fn write_back_beside(&self, own: u64) -> Result<(), MountError> {
         // What something else covers cannot be reached by its path, and no new program writes to it.
         let Some((at, _)) = self.reachable() else { return Ok(()) };
@@ -320,8 +320,8 @@ impl Mount {
         }
     }
 
-    /// The same, but not for ever: the pool may be suspended, or no thread of the mount be free. An error
-    /// then, too.
+    /// [`Mount::write_back`], but not for ever: the pool may be suspended, or no thread of the mount be free.
+    /// An error then, too.
     pub(super) fn try_write_back(self: &Arc<Mount>, own: u64) -> Result<(), MountError> {
         let told = self.start_writing_back(own)?;
         told.recv_timeout(LAST_WRITES).unwrap_or_else(|_| {

@@ -61,7 +61,7 @@ pub(super) struct MountPoint {
     name: OsString,
 }
 
-/// What is on top in a place.
+/// The file or mount that is on top of a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Top {
     /// Number of the device: major and minor.
@@ -74,7 +74,7 @@ pub(super) struct Top {
     mode: u32,
 }
 
-/// What a descriptor stands for, as the kernel knows it: no server is asked.
+/// The file of a descriptor, as the kernel knows it: no server is asked.
 fn look(dir: impl AsFd) -> Result<Top, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let found = statx(dir, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
@@ -113,7 +113,7 @@ impl MountPoint {
         walk(path, false).map(|(place, _)| place)
     }
 
-    /// The same; what is missing is made. Whether the last directory was.
+    /// [`MountPoint::find`], making directories that are missing. Returns whether the last one was made.
     pub(super) fn make(path: &Path) -> Result<(MountPoint, bool), WalkError> {
         walk(path, true)
     }
@@ -123,7 +123,7 @@ impl MountPoint {
         Ok(openat(&self.parent, &self.name, path_flags() | OFlags::DIRECTORY, Mode::empty())?)
     }
 
-    /// What is on top there.
+    /// The file or mount on top of it.
     pub(super) fn top(&self) -> io::Result<Top> {
         Ok(look(self.open()?)?)
     }
