@@ -54,7 +54,7 @@ pub struct ControlFiles {
     state: Mutex<State>,
 }
 
-/// What ends the mount.
+/// Ends the mount of the control files.
 #[derive(Debug)]
 pub struct ControlMount(Arc<Mutex<Option<Unmounter>>>);
 
@@ -70,7 +70,7 @@ impl ControlMount {
 }
 
 impl ControlFiles {
-    /// Of these pools.
+    /// The files of a process that keeps these pools open.
     #[must_use]
     pub fn new(namespace: &Arc<Namespace>) -> ControlFiles {
         let files = ControlFiles { kstats: Kstats::of(namespace), state: Mutex::default() };

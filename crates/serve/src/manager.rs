@@ -54,7 +54,7 @@ pub fn notify(text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// How often the service manager wants to hear `WATCHDOG=1` at least.
+/// Longest interval between two `WATCHDOG=1` that the service manager accepts.
 pub fn watchdog() -> Option<Duration> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

@@ -9,7 +9,7 @@ use nix::sys::signal::{SigSet, Signal};
 /// SIGINT, SIGTERM and SIGHUP, kept from ending the process.
 pub struct Terminator {
     signals: SigSet,
-    /// What SIGHUP does instead of asking for the end.
+    /// Action of SIGHUP, instead of asking for the end.
     hangup: Option<Box<dyn FnMut() + Send>>,
 }
 

@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// How long a daemon may take to say that it is there.
+/// Time for a daemon to say that it is there.
 const PING: Duration = Duration::from_secs(10);
 
 impl CallError {
@@ -38,7 +38,7 @@ pub enum CallError {
     /// The daemon ended without an answer.
     #[error("connection to cenoted lost")]
     Lost,
-    /// What it said is no answer.
+    /// The daemon sent something that is no answer.
     #[error("cenoted: {0}")]
     Frame(#[from] FrameError),
 }

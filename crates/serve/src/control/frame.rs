@@ -18,7 +18,7 @@ pub(super) const OTHERS_REQUEST_MAX: u32 = 256 << 10;
 pub(super) const WORD_MAX: usize = 64 << 10;
 /// Most bytes of a piece of a stream.
 pub const DATA_MAX: usize = 64 << 10;
-/// What words begin with, and pieces of streams.
+/// Magic at the beginning of words, and of pieces of streams.
 const WORD: [u8; 4] = *b"CntC";
 const DATA: [u8; 4] = *b"CntD";
 /// Bytes before a word or a piece: what it is, and its length.
@@ -26,7 +26,7 @@ pub(super) const HEADER: usize = 8;
 /// Most arguments and variables together.
 const WORDS_MAX: usize = 128 << 10;
 
-/// What a client says.
+/// A message of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -54,7 +54,7 @@ pub enum Message {
     },
 }
 
-/// What stands before a command line.
+/// The head of a request, before its command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// [`VERSION`].

@@ -20,9 +20,9 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a request may take to arrive.
+/// Time for a request to arrive.
 const ARRIVAL: Duration = Duration::from_secs(10);
-/// How long one waits after an error of `accept` that will pass (no descriptors left, no memory).
+/// Wait after an error of `accept` that will pass (no descriptors left, no memory).
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that clients connect to.
@@ -109,7 +109,7 @@ pub trait Handler: Send + Sync {
     fn version(&self) -> String;
 }
 
-/// What comes with a request.
+/// The circumstances of a request: its client, streams and end.
 pub struct Call {
     /// The client that asks.
     pub peer: Peer,

@@ -42,7 +42,7 @@ pub(crate) fn is_later(node: u64) -> bool {
     node & LATER != 0
 }
 
-/// What is recorded of a node that a client knows.
+/// A node that a client knows.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     /// Generation of the file that the node stands for.
@@ -57,7 +57,7 @@ struct Known {
 
 #[derive(Default)]
 struct Shard {
-    /// What is recorded of each node.
+    /// Nodes that the client knows, by number.
     known: HashMap<u64, Known>,
     /// By object: its nodes other than the object's own number.
     later: HashMap<u64, Vec<u64>>,

@@ -22,10 +22,10 @@ use std::time::Duration;
 /// Pauses of a thread that waits until no call uses the contents: the first, and the longest.
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(10);
-/// How often a call that waits checks whether it can go on.
+/// Interval at which a call that waits checks whether it can go on.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What an export shows at a time.
+/// State of the contents of an export.
 pub(super) enum State {
     /// Contents that the client knows.
     Serving(Box<LiveFs>),
@@ -53,7 +53,7 @@ impl State {
     }
 }
 
-/// What a call is about, which decides whether it waits for a client that is forgetting old contents.
+/// The subject of a call, which decides whether it waits for a client that is forgetting old contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
     /// Files that the client knows.

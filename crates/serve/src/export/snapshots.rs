@@ -43,9 +43,9 @@ pub(crate) const SHARES: u64 = CONTROL - 1;
 const FIRST: u64 = SHARES - 0xFFFF;
 /// Snapshots that are kept open.
 const OPEN_MAX: usize = 64;
-/// How long one is kept open: an open view of a pool holds up the reuse of what was freed since.
+/// Time that a snapshot is kept open: an open view of a pool holds up the reuse of what was freed since.
 const OPEN_FOR: Duration = Duration::from_secs(20);
-/// How often a name is looked at anew whose snapshot was replaced meanwhile.
+/// Number of attempts to look up a name whose snapshot is replaced meanwhile.
 const ATTEMPTS: usize = 16;
 /// The name in the root.
 pub(crate) const NAME: &[u8] = b".zfs";
@@ -187,7 +187,7 @@ struct Open {
     since: Instant,
 }
 
-/// What the directories here show of the file system.
+/// The parts of the file system that the directories here show.
 pub(crate) struct ExportedHead {
     /// Attributes of its root.
     pub(crate) root: Attr,
@@ -671,7 +671,8 @@ fn refused(reason: Reason) -> ExportError {
         Code::NoSpace => ExportError::NoSpace,
         Code::Denied | Code::DelegationOff => ExportError::NotPermitted,
         Code::Name => ExportError::Invalid,
-        // All threads of the mount may have been needed for something else: a later attempt may have more luck.
+        // All threads of the mount may have been needed for something else: a later attempt may have more
+        // luck.
         Code::NotWrittenBack => {
             tracing::warn!(%reason, "no snapshot was taken");
             ExportError::Busy

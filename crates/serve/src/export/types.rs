@@ -126,7 +126,7 @@ pub trait DirSink {
     fn room(&self) -> usize;
 }
 
-/// What a search in the contents of a file looks for.
+/// Target of a search in the contents of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte of data.
@@ -216,7 +216,7 @@ pub(crate) struct Write<'a> {
     pub(crate) offset: u64,
     /// Bytes to write.
     pub(crate) data: &'a [u8],
-    /// How it reached the server.
+    /// Way on which it reached the server.
     pub(crate) source: WriteSource,
     /// Set-id bits are cleared.
     pub(crate) clear_set_ids: bool,
@@ -239,7 +239,7 @@ pub struct CopyRange {
     pub len: u64,
 }
 
-/// What a rename does with the two names.
+/// Treatment of the two names by a rename.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rename {
     /// A file that has the new name loses it.

@@ -61,7 +61,7 @@ const DSYNC: u32 = 0o1_0000;
 /// Handle of files that are written past the cache.
 pub(super) const UNCACHED: u64 = 1;
 
-/// What the kernel and the server have agreed on.
+/// The part of the cache mode that the kernel and the server agree on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Agreed {
     /// The kernel keeps what programs write until it is asked for it, or for some seconds.
@@ -147,7 +147,7 @@ impl CacheMode {
         write.handle == UNCACHED && is_unordered(write.flags) && export.may_be_cached(node)
     }
 
-    /// What was agreed on with the kernel.
+    /// The present agreement with the kernel.
     pub(super) fn agreed(&self) -> Agreed {
         let bits = self.agreed.load(Ordering::Relaxed);
         Agreed { writeback: bits & 1 != 0, opens: bits & 2 != 0, acls: bits & 4 != 0 }
@@ -159,7 +159,7 @@ impl CacheMode {
         self.has_uncached.store(true, Ordering::Release);
     }
 
-    /// What would be agreed on today.
+    /// The agreement that the server would offer now.
     fn wanted(&self, live: &LiveFs) -> Agreed {
         let has_pages = self.can_mix && has_own_pages(live);
         let writeback =

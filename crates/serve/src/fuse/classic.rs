@@ -40,7 +40,7 @@ fn reply_room(request: &Request<'_>) -> usize {
     OUT_HEADER + (asked.unwrap_or(0) as usize).min(MAX_WRITE)
 }
 
-/// What reading a descriptor brings.
+/// Outcome of reading a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
     /// A request of so many bytes.

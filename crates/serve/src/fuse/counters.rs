@@ -67,7 +67,7 @@ impl FileCounters {
     }
 }
 
-/// What a request counts as.
+/// The counter of a kind of request.
 fn kind(opcode: u32) -> Option<FileOp> {
     Some(match opcode {
         op::CREATE | op::MKNOD | op::TMPFILE => FileOp::Create,

@@ -96,7 +96,7 @@ fn forget_many(service: &dyn Service, request: &Request<'_>) {
     }
 }
 
-/// What a request lacks: it was cut off.
+/// Turns the lack of a part into an error: the request was cut off.
 trait OrCut<T> {
     fn or_cut(self) -> Answer<T>;
 }

@@ -65,7 +65,7 @@ fn reply<T>(answer: Result<T, ExportError>) -> Answer<T> {
     answer.map_err(|error| errno(&error))
 }
 
-/// The same for a request that makes something by a name: if the name is there, the kernel is to look again.
+/// [`reply`] to a request that makes something by a name: if the name is there, the kernel is to look again.
 fn reply_made(answer: Result<Known, ExportError>) -> Answer<Known> {
     match answer {
         Err(ExportError::FileSystem(ZplError::Exists { .. })) => Err(Errno::STALE),

@@ -84,7 +84,7 @@ pub enum Transport {
 /// Options of a mount.
 #[derive(Debug, Clone, Default)]
 pub struct MountOptions {
-    /// What the table of mounts shows as the source: the dataset.
+    /// Source that the table of mounts shows: the dataset.
     pub source: String,
     /// Other users may look in. Their rights are checked then, as they are for root's mounts;
     /// a private mount of a user shows that user everything.
@@ -164,7 +164,7 @@ pub fn mount(service: &Arc<dyn Service>, at: &Path, options: &MountOptions) -> R
     mount_in(service, dir, real, options)
 }
 
-/// The same on a directory that is held open, until it is mounted on: `at` is where it is, without links.
+/// [`mount`] on a directory that is held open until it is mounted on; `at` is its path, without links.
 pub(crate) fn mount_in(
     service: &Arc<dyn Service>,
     dir: OwnedFd,
@@ -234,12 +234,12 @@ impl<E: Into<io::Error>> From<E> for StartError {
     }
 }
 
-/// What was agreed with the kernel.
+/// Abilities that were agreed on with the kernel.
 #[derive(Clone, Copy)]
 struct Agreed {
     /// Requests come over io_uring.
     ring: bool,
-    /// It can be told to look at a name anew without taking off what is mounted there.
+    /// The kernel can be told to look up a name again without unmounting what is mounted there.
     can_expire: bool,
 }
 
@@ -314,7 +314,7 @@ fn greet(service: &dyn Service, device: &OwnedFd, wanted: u64, ring: bool) -> Re
     }
 }
 
-/// What is good for every file system.
+/// Abilities that are good for every file system.
 const ALWAYS: u64 = flag::ASYNC_READ
     | flag::BIG_WRITES
     | flag::MAX_PAGES
@@ -372,7 +372,7 @@ impl Mounted {
         self.unmounter.number
     }
 
-    /// What tells the kernel to forget things.
+    /// Notifies the kernel of what it must forget.
     pub(crate) fn notifier(&self) -> &Arc<Notifier> {
         &self.notifier
     }

@@ -30,7 +30,7 @@ pub(super) struct Apart {
     pub(super) number: (u32, u32),
 }
 
-/// What the kernel asks comes out of the descriptor.
+/// A new mount, and the descriptor from which its requests are read.
 pub(super) struct Made {
     pub(super) device: OwnedFd,
     /// Where the mount still has to be put on its directory.
@@ -103,7 +103,7 @@ fn attributes(options: &MountOptions) -> MountAttrFlags {
     attributes
 }
 
-/// The same, for the call that changes them.
+/// Flags of a mount, for the call that changes them.
 pub(super) fn flags(options: &MountOptions) -> MountFlags {
     let mut flags = MountFlags::empty();
     for (wanted, flag) in [

@@ -21,7 +21,7 @@ const EXPIRE_ONLY: u32 = 1;
 #[derive(Debug)]
 pub struct Notifier {
     device: Arc<OwnedFd>,
-    /// Of the device that the mount is: major and minor.
+    /// Major and minor number of the device of the mount; `None` if it is not known.
     number: Option<(u32, u32)>,
     can_expire: bool,
 }
@@ -36,7 +36,7 @@ impl Notifier {
         self.number
     }
 
-    /// What the kernel asks comes out of it.
+    /// The descriptor from which requests are read.
     pub(super) fn device(&self) -> &OwnedFd {
         &self.device
     }

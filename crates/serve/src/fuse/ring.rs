@@ -23,7 +23,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// What a ring does: take part, or answer and take the next.
+/// Commands of a ring: register, or answer a request and fetch the next.
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
 
@@ -70,7 +70,7 @@ fn seats_of_queue(queues: u16) -> usize {
     (64 / usize::from(queues.max(1))).clamp(SEATS_OF_QUEUE_MIN, 12)
 }
 
-/// How many there may be, in this process.
+/// Bound of the threads with rings in this process.
 fn seats_max() -> usize {
     static MAX: OnceLock<usize> = OnceLock::new();
     *MAX.get_or_init(|| {
@@ -95,7 +95,7 @@ struct Pot {
 
 static POT: Pot = Pot { taken: AtomicUsize::new(0), shares: AtomicUsize::new(0) };
 
-/// That a mount may have so many threads with rings.
+/// The right of a mount to so many threads with rings.
 pub(super) struct Share(usize, &'static Pot);
 
 impl Share {
@@ -105,7 +105,7 @@ impl Share {
         POT.take(queues, seats_of_queue(queues), seats_max())
     }
 
-    /// How many mounts have one.
+    /// Number of mounts that have a share.
     pub(super) fn count() -> usize {
         POT.shares.load(Ordering::Acquire)
     }
@@ -143,12 +143,12 @@ pub(super) struct Seat {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     device: Arc<OwnedFd>,
     queue: u16,
-    /// What came when the seat was taken.
+    /// The completion that came when the ring was registered.
     first: Option<i32>,
     memory: Box<Memory>,
 }
 
-/// What the kernel reads and writes. Boxed: it must not move.
+/// Memory that the kernel reads and writes. Boxed: it must not move.
 struct Memory {
     headers: Vec<u8>,
     payload: Pages,

@@ -34,12 +34,12 @@ use std::time::{Duration, Instant};
 
 /// Requests of a mount that are counted together.
 const WINDOW: u32 = 10_000;
-/// It is busy if so many came within this time.
+/// Time within which a busy mount gets so many requests.
 const WINDOW_TIME: Duration = Duration::from_secs(5);
 /// How long nothing may have come over `/dev/fuse` that is to be answered, until nothing more is expected
 /// there.
 const QUIET: Duration = Duration::from_millis(100);
-/// How often that is looked for.
+/// Interval of that check.
 const QUIET_TRIES: usize = 20;
 
 /// The kernels with which it was tried to give rings to a mount that is served.
@@ -60,7 +60,7 @@ pub(super) fn join(threads: Threads) -> io::Result<()> {
     all.into_iter().collect()
 }
 
-/// The same on another thread, which then calls `told`; on this one if there is none.
+/// [`join`] on another thread, which then calls `told`; on this one if there is no other.
 pub(super) fn join_elsewhere(threads: Threads, told: impl FnOnce(io::Result<()>) + Send + 'static) {
     let work = Arc::new(Mutex::new(Some(move || told(join(threads)))));
     let take = |work: &Mutex<Option<_>>| lock(work).take();
@@ -155,7 +155,7 @@ impl Rings {
 /// The name of a thread that answers what comes over a ring.
 pub(super) const RING_THREAD: &str = "fuse-ring";
 
-/// How much is asked of a mount, as long as it may get rings.
+/// Load of a mount, measured as long as it may get rings.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     requests: AtomicU32,
@@ -163,7 +163,7 @@ pub(super) struct Load {
     began: AtomicU64,
     /// Windows in a row in which it was busy.
     busy: AtomicUsize,
-    /// It gets rings just now.
+    /// A thread is giving it rings at the moment.
     is_asked: AtomicBool,
 }
 
@@ -190,7 +190,7 @@ impl Load {
         self.busy.fetch_add(1, Ordering::AcqRel) + 1 > taken && !self.is_asked.swap(true, Ordering::AcqRel)
     }
 
-    /// It got none: it may be asked for again when it was busy for as long again.
+    /// Notes that it got no rings: they are asked for again when it was busy for as long again.
     fn refused(&self) {
         self.busy.store(0, Ordering::Release);
         self.is_asked.store(false, Ordering::Release);
@@ -228,7 +228,7 @@ pub(super) fn give(served: &Arc<Served>) -> io::Result<()> {
     give_so_many(served, share)
 }
 
-/// The same with a share that was taken.
+/// Gives a mount rings, with a share that was taken.
 pub(super) fn give_so_many(served: &Arc<Served>, share: ring::Share) -> io::Result<()> {
     // The other descriptor of the mount does not block, and commands over that one would not either.
     let device = Arc::new(clone::clone(served.device())?);

@@ -45,7 +45,7 @@ const FEW_OF_GROUP: usize = 2;
 /// Threads that are not shared out among groups: for the few that each group has in any case, and to wait for
 /// events.
 const SPARE: usize = 64;
-/// How soon the system is asked again for a thread that it did not have.
+/// Interval at which the system is asked again for a thread that it did not have.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// A thread that was idle for this long ends.
 const REST: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
@@ -631,7 +631,7 @@ mod tests {
         ServeOptions { requests: Requests::All, threads: 4, gets_rings: false, group }
     }
 
-    /// Of both the kernel tells at once.
+    /// The kernel reports both requests at once.
     #[test]
     fn a_request_that_waits_for_the_next_one_gets_it() {
         let flags = SocketFlags::CLOEXEC;

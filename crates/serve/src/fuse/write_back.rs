@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What `statfs` says a FUSE file system is.
+/// Type of a FUSE file system in the answer of `statfs`.
 const FUSE: i64 = 0x6573_5546;
 /// Where programs ask for something all the time, what was on its way is answered after this, unless the pool
 /// hangs.

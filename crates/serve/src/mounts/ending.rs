@@ -7,7 +7,7 @@
 //!   something to do.
 
 use super::Inner;
-use super::mount::{Behind, End, Mount};
+use super::mount::{Backend, End, Mount};
 use admin::sync::lock;
 use format::PoolGuid;
 use std::collections::hash_map::Entry;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// What is to be done for pools, in order. Where a pool is here, a thread works for it.
+/// Work that is to be done for pools, in order. Where a pool is here, a thread works for it.
 #[derive(Default)]
 pub(super) struct Ended(Mutex<HashMap<PoolGuid, VecDeque<Job>>>);
 
@@ -65,7 +65,7 @@ impl Inner {
     /// The mount has ended: it is closed by another thread.
     pub(super) fn close_soon(self: &Arc<Inner>, mount: &Arc<Mount>) {
         let (inner, mount) = (Arc::clone(self), Arc::clone(mount));
-        self.ended.do_soon(mount.behind.pool(), Box::new(move || inner.settle(&mount)));
+        self.ended.do_soon(mount.backend.pool(), Box::new(move || inner.settle(&mount)));
     }
 
     /// Closes the dataset of a mount that has ended.
@@ -79,7 +79,7 @@ impl Inner {
         if mount.is_gone() {
             mount.spots().iter().for_each(|spot| self.note_gone(mount, &spot.at));
         }
-        if let Behind::Live { pool, .. } = &mount.behind
+        if let Backend::Live { pool, .. } = &mount.backend
             && !is_on_disk
             && let Err(error) = pool.sync()
         {

@@ -117,15 +117,15 @@ pub(super) fn has_mounts_below(at: &Path) -> bool {
     table().iter().any(|line| line.at != at && is_within(&line.at, at))
 }
 
-/// How long a server may take to show that it lives: the kernel tells at once of one that is gone.
+/// Time for a server to show that it lives: the kernel tells at once of one that is gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// What the server of a mount shows of itself.
+/// Sign of life of the server of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sign {
     /// The server answers.
     Lives,
-    /// It is gone: nothing is answered any more.
+    /// The server is gone, and answers nothing any more.
     Gone,
     /// Nothing for now: it hangs, or is going.
     Nothing,
@@ -150,13 +150,13 @@ fn connection(device: (u32, u32)) -> u64 {
     u64::from(device.0) << 20 | u64::from(device.1)
 }
 
-/// What ends a connection. Numbers of devices are given to others at once: a caller that opens it makes sure
-/// afterwards that the device still has its number. From then on it is that connection's, and does nothing
-/// once that is gone.
+/// A switch that ends a connection. Numbers of devices are given to others at once: a caller that opens it
+/// makes sure afterwards that the device still has its number. From then on it is that connection's, and does
+/// nothing once that is gone.
 pub(super) struct Switch(OwnedFd);
 
 impl Switch {
-    /// Of the connection behind the device that has this number now.
+    /// The switch of the connection behind the device that has this number now.
     pub(super) fn of(device: (u32, u32)) -> std::io::Result<Switch> {
         let files = connections::files(connection(device))?;
         Ok(Switch(openat(files, "abort", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?))

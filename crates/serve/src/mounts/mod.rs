@@ -39,7 +39,7 @@ use cenote::files::{self, FilesystemWriter};
 use cenote::{Outside, interrupt};
 use ending::Ended;
 use kernel::Sign;
-use mount::{Behind, End, HEARING_OF_AN_END, LAST_WRITES, Mount, Spot};
+use mount::{Backend, End, HEARING_OF_AN_END, LAST_WRITES, Mount, Spot};
 use record::ByHand;
 pub use record::Record;
 use rustix::io::Errno;
@@ -50,7 +50,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use walk::{Place, WalkError};
+use walk::{MountPoint, WalkError};
 
 /// How long the kernel may take to release a mount that no program uses here: other mount namespaces may have
 /// it too.
@@ -345,7 +345,7 @@ impl MountTable {
         dataset: &str,
         at: &Path,
         options: &MountOptions,
-    ) -> Result<(Claim<'_>, Placing<'_>, Place), MountError> {
+    ) -> Result<(Claim<'_>, Placing<'_>, MountPoint), MountError> {
         let claim = self.inner.claim(dataset)?;
         if self.inner.find_mounted(dataset).is_some() {
             return Err(MountError::AlreadyMounted);
@@ -373,7 +373,7 @@ impl MountTable {
 
     /// Detaches what a dead server has left on a path, which is given without links. Whether there was any.
     fn detach_left(&self, at: &Path) -> bool {
-        let Ok(place) = Place::find(at) else { return false };
+        let Ok(place) = MountPoint::find(at) else { return false };
         let Some(line) = place.top().ok().and_then(|top| top.line(at)) else { return false };
         let is_ours = || self.inner.all().iter().any(|mount| mount.device == line.device);
         // A server before this one is gone, or going; one that answers is another, which was given the number
@@ -396,10 +396,10 @@ impl MountTable {
     }
 
     /// The directory to mount on. What a dead server has left there is taken away.
-    fn ready_directory(&self, at: &Path, overlay: bool) -> Result<Place, MountError> {
+    fn ready_directory(&self, at: &Path, overlay: bool) -> Result<MountPoint, MountError> {
         let refused = |error: io::Error| refused(&error);
         loop {
-            let place = self.past_dead(|| Place::find(at)).map_err(refused)?;
+            let place = self.past_dead(|| MountPoint::find(at)).map_err(refused)?;
             if place.is_mount_point().map_err(refused)? && self.detach_left(&place.path().map_err(refused)?) {
                 continue;
             }
@@ -451,20 +451,20 @@ impl MountTable {
     fn start(
         &self,
         dataset: &str,
-        place: &Place,
+        place: &MountPoint,
         options: &MountOptions,
         serves: &Arc<dyn Service>,
-        behind: Behind,
+        backend: Backend,
     ) -> Result<(), MountError> {
         let system = |error: io::Error| refused(&error);
         let dir = place.open().map_err(system)?;
         let at = place.path().map_err(system)?;
         let before = place.top().map_err(system)?;
         self.tell_record(|record| record.note(&at));
-        let wanted = fuse::MountOptions { group: behind.pool().0, ..self.fuse_options(dataset, options) };
+        let wanted = fuse::MountOptions { group: backend.pool().0, ..self.fuse_options(dataset, options) };
         let mounted = fuse::mount_in(serves, dir, at.clone(), &wanted).map_err(fuse_refused)?;
         let notifier = Arc::clone(mounted.notifier());
-        if let Behind::Live { pool, .. } = &behind {
+        if let Backend::Live { pool, .. } = &backend {
             let keeper: Arc<dyn Outside> = Arc::clone(&self.inner) as _;
             pool.add_outside(&keeper);
         }
@@ -474,7 +474,7 @@ impl MountTable {
         let rings = mounted.is_over_io_uring();
         let (_, waiter) = mounted.split();
         let spot = Spot::new(at.clone(), options.clone());
-        let mount = Mount::new(dataset, spot, device, behind, notifier, rings);
+        let mount = Mount::new(dataset, spot, device, backend, notifier, rings);
         lock(&self.inner.mounts).push(Arc::clone(&mount));
         self.tell_record(|record| record.mounted(&at, device));
         self.inner.note_by_hand(dataset, &at, options);
@@ -495,7 +495,12 @@ impl MountTable {
     }
 
     /// Puts a mount into one more place. As with OpenZFS, it can be written to in all its places or in none.
-    fn put_beside(&self, mount: &Mount, place: &Place, options: &MountOptions) -> Result<(), MountError> {
+    fn put_beside(
+        &self,
+        mount: &Mount,
+        place: &MountPoint,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
         let system = |error: io::Error| refused(&error);
         let first = mount.first();
         if first.options.read_only != options.read_only {

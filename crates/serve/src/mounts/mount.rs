@@ -1,4 +1,5 @@
-//! A mount that is served: where it is, what stands behind it, and what the kernel can be had to do with it.
+//! A mount that is served: where it is, the file system that it shows, and what the kernel can be had to do
+//! with it.
 //!
 //! # What always holds
 //! - It has a place as long as it is in the table; the first of several is the one by which it is known.
@@ -7,7 +8,7 @@
 //!   others at once.
 
 use super::kernel;
-use super::walk::Place;
+use super::walk::MountPoint;
 use super::{LOOK_EVERY, interrupted, is_root, refused};
 use crate::affinity::spawn_anywhere;
 use crate::export::{ROOT, SNAPSHOTS};
@@ -55,7 +56,7 @@ pub(super) struct Mount {
     /// Places where it is mounted, the oldest first.
     spots: Mutex<Vec<Spot>>,
     pub(super) device: (u32, u32),
-    pub(super) behind: Behind,
+    pub(super) backend: Backend,
     pub(super) notifier: Arc<Notifier>,
     /// Requests have come over io_uring from its beginning.
     pub(super) began_with_rings: bool,
@@ -67,19 +68,19 @@ pub(super) struct Mount {
     ended: Condvar,
 }
 
-/// What stands behind a mount.
-pub(super) enum Behind {
+/// The file system that a mount shows.
+pub(super) enum Backend {
     /// A file system of a pool that is open for writing.
     Live { pool: Arc<LivePool>, service: Arc<LiveService> },
     /// One of a pool that is only read, which has this guid.
     View { pool: PoolGuid },
 }
 
-impl Behind {
+impl Backend {
     pub(super) fn pool(&self) -> PoolGuid {
         match self {
-            Behind::Live { pool, .. } => pool.guid(),
-            Behind::View { pool } => *pool,
+            Backend::Live { pool, .. } => pool.guid(),
+            Backend::View { pool } => *pool,
         }
     }
 }
@@ -104,7 +105,7 @@ impl Mount {
         name: &str,
         spot: Spot,
         device: (u32, u32),
-        behind: Behind,
+        backend: Backend,
         notifier: Arc<Notifier>,
         began_with_rings: bool,
     ) -> Arc<Mount> {
@@ -112,7 +113,7 @@ impl Mount {
             name: Mutex::new(name.to_owned()),
             spots: Mutex::new(vec![spot]),
             device,
-            behind,
+            backend,
             notifier,
             began_with_rings,
             end: Mutex::default(),
@@ -143,7 +144,7 @@ impl Mount {
         lock(&self.spots).iter().any(|spot| spot.at == at)
     }
 
-    /// It is in one more place.
+    /// Notes that it is mounted in one more place.
     pub(super) fn add(&self, spot: Spot) {
         lock(&self.spots).push(spot);
     }
@@ -155,14 +156,14 @@ impl Mount {
         spot.map(|spot| spot.at = to.to_owned()).is_some()
     }
 
-    /// It is no longer in this place. `false`: that is its last, or it was not there.
+    /// Notes that it is no longer mounted in this place. `false`: that is its last, or it was not there.
     pub(super) fn leave(&self, at: &Path) -> bool {
         let mut spots = lock(&self.spots);
         let index = spots.iter().position(|spot| spot.at == at).filter(|_| spots.len() > 1);
         index.map(|index| spots.remove(index)).is_some()
     }
 
-    /// How it is, wherever it is.
+    /// Sets its options, in each of its places.
     pub(super) fn set_options(&self, options: &MountOptions) {
         lock(&self.spots).iter_mut().for_each(|spot| spot.options = options.clone());
     }
@@ -176,20 +177,20 @@ impl Mount {
         }
     }
 
-    /// What is told of its first place.
+    /// Its state in the oldest of its places.
     pub(super) fn told_first(&self) -> Mounted {
         let Spot { at, options, .. } = self.first();
         Mounted { dataset: lock(&self.name).clone(), at, options }
     }
 
     /// One of its places, if the mount can be changed there: nothing else covers it.
-    pub(super) fn place_at(&self, at: &Path) -> Option<Place> {
-        let place = Place::find(at).ok()?;
+    pub(super) fn place_at(&self, at: &Path) -> Option<MountPoint> {
+        let place = MountPoint::find(at).ok()?;
         place.top().is_ok_and(|top| top.device == self.device).then_some(place)
     }
 
     /// A place in which nothing else covers it, and where that is.
-    fn reachable(&self) -> Option<(PathBuf, Place)> {
+    fn reachable(&self) -> Option<(PathBuf, MountPoint)> {
         self.spots().into_iter().find_map(|spot| self.place_at(&spot.at).map(|place| (spot.at, place)))
     }
 
@@ -202,7 +203,7 @@ impl Mount {
         table.iter().any(|line| line.device == self.device)
     }
 
-    /// Of one that is no longer where it was: the kernel has it no more. Numbers of devices are given to
+    /// Whether the kernel has dropped a mount that is no longer where it was. Numbers of devices are given to
     /// others at once: one that is elsewhere now was moved there, unless its end is heard of.
     pub(super) fn has_ended(&self, table: &[kernel::Line]) -> bool {
         let spots = self.spots();
@@ -212,7 +213,7 @@ impl Mount {
             && (!self.is_within(table) || self.wait(End::Gone, Some(HEARING_OF_AN_END)))
     }
 
-    /// Of one that is served no more: the kernel has it no more either.
+    /// Whether the kernel has dropped a mount that is served no more.
     pub(super) fn is_gone(&self) -> bool {
         self.is_unmounted.load(Ordering::Acquire) || !self.is_on_top() && !self.is_within(&kernel::table())
     }
@@ -246,17 +247,17 @@ impl Mount {
 
     /// Lets go of the dataset. Whether everything that was written to it is on disk.
     pub(super) fn close(&self) -> bool {
-        match &self.behind {
-            Behind::Live { service, .. } => service.export().end(),
-            Behind::View { .. } => true,
+        match &self.backend {
+            Backend::Live { service, .. } => service.export().end(),
+            Backend::View { .. } => true,
         }
     }
 
-    /// What answers, if it can be changed.
+    /// The pool and the service of a file system that can be changed.
     pub(super) fn live(&self) -> Option<(&Arc<LivePool>, &Arc<LiveService>)> {
-        match &self.behind {
-            Behind::Live { pool, service } => Some((pool, service)),
-            Behind::View { .. } => None,
+        match &self.backend {
+            Backend::Live { pool, service } => Some((pool, service)),
+            Backend::View { .. } => None,
         }
     }
 
@@ -309,7 +310,7 @@ impl Mount {
         spawned.map(|_| told).map_err(|error| refused(&error))
     }
 
-    /// The same while so many of its requests wait for the caller.
+    /// [`Mount::write_back`], while `own` of its requests wait for the caller.
     fn write_back_beside(&self, own: u64) -> Result<(), MountError> {
         // What something else covers cannot be reached by its path, and no new program writes to it.
         let Some((at, _)) = self.reachable() else { return Ok(()) };
@@ -319,8 +320,8 @@ impl Mount {
         }
     }
 
-    /// The same, but not for ever: the pool may be suspended, or no thread of the mount be free. An error
-    /// then, too.
+    /// [`Mount::write_back`], but not for ever: the pool may be suspended, or no thread of the mount be free.
+    /// An error then, too.
     pub(super) fn try_write_back(self: &Arc<Mount>, own: u64) -> Result<(), MountError> {
         let told = self.start_writing_back(own)?;
         told.recv_timeout(LAST_WRITES).unwrap_or_else(|_| {

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-/// How long the kernel may take to forget so many files before names are answered all the same. What programs
+/// Time for the kernel to forget so many files before names are answered all the same. What programs
 /// have left in its pages is lost until then, and written into the new contents from then on.
 const FORGETTING: Duration = Duration::from_secs(2);
 

@@ -22,7 +22,7 @@
 //! of it is old.
 
 use super::kernel::{self, Line, Sign};
-use super::walk::Place;
+use super::walk::MountPoint;
 use admin::sync::lock;
 use rustix::fs::{Mode, OFlags, open};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,7 @@ pub struct Record {
 pub(super) struct ByHand {
     pub(super) dataset: String,
     pub(super) at: PathBuf,
-    /// What was said of it beside the properties.
+    /// Options that were given beside the properties.
     pub(super) words: String,
 }
 
@@ -77,7 +77,7 @@ impl ByHand {
     }
 }
 
-/// What the file says.
+/// Contents of the file.
 #[derive(Debug, Default)]
 struct Known {
     mounts: BTreeSet<(PathBuf, Option<Device>)>,
@@ -99,7 +99,7 @@ impl Known {
         known
     }
 
-    /// What cannot be read says nothing.
+    /// Applies one entry. An entry that cannot be read is left out.
     fn take(&mut self, entry: &[u8]) -> Option<()> {
         let (kind, rest) = entry.split_first()?;
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
@@ -189,7 +189,7 @@ impl Record {
         self.add(&mounted_entry('@', at, device))
     }
 
-    /// It was seen to be gone.
+    /// Notes that a mount was seen to be gone.
     pub(super) fn gone(&self, at: &Path, device: Device) -> io::Result<()> {
         self.add(&mounted_entry('-', at, device))
     }
@@ -209,12 +209,12 @@ impl Record {
         self.add(&mount.write())
     }
 
-    /// What was mounted there by hand is not to be there again.
+    /// Notes that what was mounted there by hand is not to be there again.
     pub(super) fn not_by_hand(&self, at: &Path) -> io::Result<()> {
         if self.by_hand().iter().any(|known| known.at == at) { self.add(&entry("f0 ", at)) } else { Ok(()) }
     }
 
-    /// What was mounted by hand, in this order.
+    /// Mounts that were made by hand, in their order.
     pub(super) fn by_hand(&self) -> Vec<ByHand> {
         self.known().ok().and_then(|known| Some(known.as_ref()?.by_hand.clone())).unwrap_or_default()
     }
@@ -231,7 +231,7 @@ impl Record {
         })
     }
 
-    /// What the file says, read once.
+    /// Contents of the file, read once.
     fn known(&self) -> io::Result<MutexGuard<'_, Option<Known>>> {
         // Changed by one entry at a time.
         let mut known = lock(&self.known);
@@ -352,7 +352,7 @@ impl Known {
             if !is_known && !may_be() {
                 continue;
             }
-            let Ok(place) = Place::find(&line.at) else { continue };
+            let Ok(place) = MountPoint::find(&line.at) else { continue };
             // What something else covers is reached when that is gone.
             let is_on_top = place.top().is_ok_and(|top| top.is_of(line));
             let lives = is_known && is_on_top && *asks && {
@@ -452,7 +452,7 @@ mod tests {
         let device = silent_mount(&at);
         let server = std::thread::spawn(move || answer(&device));
         let record = Record::new(dir.path().join("mounts"));
-        let place = Place::find(&at).expect("there");
+        let place = MountPoint::find(&at).expect("there");
         record.mounted(&at, place.top().expect("known").device).expect("written");
         let detached = Record::new(record.file.clone()).detach_dead();
         let stays = kernel::table().iter().any(|line| line.at == at);
@@ -474,7 +474,7 @@ mod tests {
         std::fs::create_dir(&at).expect("made");
         let device = silent_mount(&at);
         let record = Record::new(dir.path().join("mounts"));
-        let number = Place::find(&at).expect("there").top().expect("known").device;
+        let number = MountPoint::find(&at).expect("there").top().expect("known").device;
         record.mounted(&at, number).expect("written");
         let asked = at.clone();
         let asking = std::thread::spawn(move || rustix::fs::statfs(&asked).is_ok());
@@ -497,7 +497,7 @@ mod tests {
             std::fs::create_dir(at).expect("made");
             silent_mount(at)
         });
-        let device = |at: &Path| Place::find(at).expect("there").top().expect("known").device;
+        let device = |at: &Path| MountPoint::find(at).expect("there").top().expect("known").device;
         let record = Record::new(base.join("mounts"));
         record.note(&own).expect("written");
         record.mounted(&own, device(&own)).expect("written");

@@ -1,10 +1,10 @@
 //! The table of mounts as [`admin::Mounts`]: the verbs that mount, unmount, remount and suspend, and what is
 //! asked of the table.
 
-use super::mount::Behind;
+use super::mount::Backend;
 use super::paused::PausedMount;
 use super::record::ByHand;
-use super::walk::Place;
+use super::walk::MountPoint;
 use super::{
     MountTable, Record, SNAPSHOT_DIR, in_use, is_busy, is_made_writable, is_root, kernel, refused, users,
 };
@@ -31,14 +31,14 @@ impl Mounts for MountTable {
     }
 
     fn below(&self, at: &Path) -> Vec<Mounted> {
-        let Ok(at) = self.past_dead(|| Place::find(at)).and_then(|place| place.path()) else {
+        let Ok(at) = self.past_dead(|| MountPoint::find(at)).and_then(|place| place.path()) else {
             return Vec::new();
         };
         self.inner.told(|path| path != at && kernel::is_within(path, &at))
     }
 
     fn make_folder(&self, at: &Path) -> io::Result<()> {
-        let (place, was_made) = self.past_dead(|| Place::make(at))?;
+        let (place, was_made) = self.past_dead(|| MountPoint::make(at))?;
         if was_made {
             let node = place.top()?.node;
             self.tell_record(|record| record.made(at, node));
@@ -48,7 +48,7 @@ impl Mounts for MountTable {
 
     fn remove_folder(&self, at: &Path) {
         let made = self.inner.record.as_ref().and_then(|record| record.folder(at));
-        let Some((node, place)) = made.zip(Place::find(at).ok()) else { return };
+        let Some((node, place)) = made.zip(MountPoint::find(at).ok()) else { return };
         if place.is_mount_point().is_ok_and(|is| !is) && place.remove(node).is_ok() {
             self.tell_record(|record| record.removed(at, node));
         }
@@ -71,7 +71,7 @@ impl Mounts for MountTable {
         let export = Arc::new(LiveExport::with_snapshots(live));
         let service = Arc::new(LiveService::new(export, self.settings.writeback).counted());
         let serves: Arc<dyn Service> = Arc::clone(&service) as _;
-        self.start(dataset, &place, options, &serves, Behind::Live { pool: Arc::clone(pool), service })
+        self.start(dataset, &place, options, &serves, Backend::Live { pool: Arc::clone(pool), service })
     }
 
     fn mount_view(
@@ -91,7 +91,7 @@ impl Mounts for MountTable {
         let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
         let serves: Arc<dyn Service> = Arc::new(service);
         let options = MountOptions { read_only: true, ..options.clone() };
-        self.start(dataset, &place, &options, &serves, Behind::View { pool: pool.guid() })
+        self.start(dataset, &place, &options, &serves, Backend::View { pool: pool.guid() })
     }
 
     fn mount_beside(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {

@@ -54,14 +54,14 @@ impl From<WalkError> for io::Error {
     }
 }
 
-/// A directory, as a name in another one.
+/// A mount point: a directory, as a name in the directory above, which is held open.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct MountPoint {
     parent: OwnedFd,
     name: OsString,
 }
 
-/// What is on top in a place.
+/// The file or mount that is on top of a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Top {
     /// Number of the device: major and minor.
@@ -74,7 +74,7 @@ pub(super) struct Top {
     mode: u32,
 }
 
-/// What a descriptor stands for, as the kernel knows it: no server is asked.
+/// The file of a descriptor, as the kernel knows it: no server is asked.
 fn look(dir: impl AsFd) -> Result<Top, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let found = statx(dir, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
@@ -107,14 +107,14 @@ fn parts(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     path.components().filter(|part| *part != Component::CurDir).map(|part| part.as_os_str().to_owned())
 }
 
-impl Place {
+impl MountPoint {
     /// The directory that a path leads to, from the root.
-    pub(super) fn find(path: &Path) -> Result<Place, WalkError> {
+    pub(super) fn find(path: &Path) -> Result<MountPoint, WalkError> {
         walk(path, false).map(|(place, _)| place)
     }
 
-    /// The same; what is missing is made. Whether the last directory was.
-    pub(super) fn make(path: &Path) -> Result<(Place, bool), WalkError> {
+    /// [`MountPoint::find`], making directories that are missing. Returns whether the last one was made.
+    pub(super) fn make(path: &Path) -> Result<(MountPoint, bool), WalkError> {
         walk(path, true)
     }
 
@@ -123,7 +123,7 @@ impl Place {
         Ok(openat(&self.parent, &self.name, path_flags() | OFlags::DIRECTORY, Mode::empty())?)
     }
 
-    /// What is on top there.
+    /// The file or mount on top of it.
     pub(super) fn top(&self) -> io::Result<Top> {
         Ok(look(self.open()?)?)
     }
@@ -156,18 +156,18 @@ impl Place {
     }
 }
 
-fn walk(path: &Path, make: bool) -> Result<(Place, bool), WalkError> {
+fn walk(path: &Path, make: bool) -> Result<(MountPoint, bool), WalkError> {
     if !path.is_absolute() {
         return Err(Errno::INVAL.into());
     }
     let root = || openat(rustix::fs::CWD, "/", path_flags() | OFlags::DIRECTORY, Mode::empty());
     let mut left: VecDeque<OsString> = parts(path).collect();
     let (mut dir, mut links) = (root()?, 0);
-    let mut place = Place { parent: root()?, name: OsString::from(".") };
+    let mut place = MountPoint { parent: root()?, name: OsString::from(".") };
     let mut was_made = false;
     while let Some(name) = left.pop_front() {
         if name == OsStr::new("/") {
-            (dir, place) = (root()?, Place { parent: root()?, name: OsString::from(".") });
+            (dir, place) = (root()?, MountPoint { parent: root()?, name: OsString::from(".") });
             continue;
         }
         // As a directory first: an automount is mounted now.
@@ -192,7 +192,7 @@ fn walk(path: &Path, make: bool) -> Result<(Place, bool), WalkError> {
         };
         let found = look(&next)?;
         match FileType::from_raw_mode(found.mode) {
-            FileType::Directory => place = Place { parent: std::mem::replace(&mut dir, next), name },
+            FileType::Directory => place = MountPoint { parent: std::mem::replace(&mut dir, next), name },
             FileType::Symlink => {
                 links += 1;
                 if links > LINKS_MAX {
@@ -243,35 +243,35 @@ mod tests {
         symlink("victim/../victim", base.join("relative")).unwrap();
         for way in ["link/empty", "relative/empty", "./victim//empty"] {
             assert_eq!(
-                Place::find(&base.join(way)).unwrap().path().unwrap(),
+                MountPoint::find(&base.join(way)).unwrap().path().unwrap(),
                 base.join("victim/empty"),
                 "{way}"
             );
         }
         let node = std::fs::metadata(base.join("victim/empty")).unwrap().ino();
         assert!(
-            Place::find(&base.join("victim/empty")).unwrap().remove(node + 1).is_err(),
+            MountPoint::find(&base.join("victim/empty")).unwrap().remove(node + 1).is_err(),
             "it is another one"
         );
         if !rustix::process::geteuid().is_root() {
             return testkit::skip("only root can make links of others");
         }
         lchown(base.join("link"), Some(65_534), None).unwrap();
-        let refused = Place::find(&base.join("link/empty")).unwrap_err();
+        let refused = MountPoint::find(&base.join("link/empty")).unwrap_err();
         assert!(matches!(&refused, WalkError::Foreign { owner: 65_534, link } if *link == base.join("link")));
-        assert!(matches!(Place::make(&base.join("link/new")), Err(WalkError::Foreign { .. })));
+        assert!(matches!(MountPoint::make(&base.join("link/new")), Err(WalkError::Foreign { .. })));
         assert!(!base.join("victim/new").exists());
-        Place::find(&base.join("victim/empty")).unwrap().remove(node).unwrap();
-        let (place, was_made) = Place::make(&base.join("victim/a/b")).unwrap();
+        MountPoint::find(&base.join("victim/empty")).unwrap().remove(node).unwrap();
+        let (place, was_made) = MountPoint::make(&base.join("victim/a/b")).unwrap();
         assert!(was_made && place.path().unwrap() == base.join("victim/a/b"));
-        assert!(!Place::make(&base.join("victim/a")).unwrap().1);
+        assert!(!MountPoint::make(&base.join("victim/a")).unwrap().1);
     }
 
     #[test]
     fn a_link_that_leads_to_itself_leads_nowhere() {
         let folder = tempfile::tempdir().unwrap();
         symlink("loop", folder.path().join("loop")).unwrap();
-        let found = Place::find(&folder.path().join("loop"));
+        let found = MountPoint::find(&folder.path().join("loop"));
         assert!(matches!(found, Err(WalkError::System(error)) if error.raw_os_error() == Some(40)));
     }
 }

@@ -44,7 +44,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// What every request begins with.
+/// Header of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::fuse) struct Header {
     /// Bytes of the request, header included.
@@ -96,7 +96,7 @@ pub(in crate::fuse) fn fixed_len(opcode: u32) -> usize {
     }
 }
 
-/// What `INIT` says.
+/// Body of the request `INIT`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::fuse) struct Init {
     pub(in crate::fuse) major: u32,

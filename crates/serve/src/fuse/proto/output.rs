@@ -129,7 +129,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// What `GETATTR` and `SETATTR` answer.
+    /// Body of the replies to `GETATTR` and `SETATTR`.
     pub(in crate::fuse) fn attributes(&mut self, attr: &Attr, stability: Stability) -> Result<(), Errno> {
         let lifetime = Lifetime::of(stability);
         self.u64(lifetime.seconds)?;
