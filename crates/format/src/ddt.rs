@@ -132,16 +132,27 @@ pub struct Packing {
     pub order: Endian,
 }
 
+/// Bit of the first byte of a value that was written by a little-endian host.
+const LITTLE: u8 = 0x80;
+
+impl Packing {
+    /// First byte of a value that is packed in this way.
+    pub fn to_byte(self) -> u8 {
+        let order = if self.order == Endian::Little { LITTLE } else { 0 };
+        self.compression.id() | order
+    }
+}
+
 /// Splits a value into how it is packed and the packed bytes.
 ///
 /// # Errors
 /// [`DecodeError::Invalid`] if the value is empty; [`DecodeError::Field`] if its algorithm is not known.
 pub fn split_value(value: &[u8]) -> Result<(Packing, &[u8]), DecodeError> {
     let (first, packed) = value.split_first().ok_or(DecodeError::invalid(WHAT, "an empty value"))?;
-    let order = if first & 0x80 != 0 { Endian::Little } else { Endian::Big };
-    let compression = CompressionId::from_id(first & 0x7f)?;
+    let order = if first & LITTLE != 0 { Endian::Little } else { Endian::Big };
+    let compression = CompressionId::from_id(first & !LITTLE)?;
     if !matches!(compression, CompressionId::Off | CompressionId::Zle) {
-        return Err(DecodeError::field(WHAT, "compression", first & 0x7f));
+        return Err(DecodeError::field(WHAT, "compression", first & !LITTLE));
     }
     Ok((Packing { compression, order }, packed))
 }
@@ -255,6 +266,11 @@ const LOG_FLUSHING: u64 = 1;
 const LOG_CHECKPOINT: u64 = 2;
 
 impl LogHeader {
+    /// Whether a record with this key counts. Records of keys up to the checkpoint are in the ZAPs already.
+    pub fn counts(&self, key: &[u64; KEY_WORDS]) -> bool {
+        self.checkpoint.is_none_or(|done| *key > done.to_words())
+    }
+
     /// Reads the bonus, 64 bytes.
     ///
     /// # Errors

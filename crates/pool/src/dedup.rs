@@ -148,7 +148,6 @@ impl DedupCounts {
 fn logged(log: &Object) -> Result<BTreeMap<[u64; KEY_WORDS], DdtValue>, PoolError> {
     let decode = |cause| PoolError::Decode { object: log.id(), cause };
     let header = log_header(log)?;
-    let done = header.checkpoint.map(DdtKey::to_words);
     let mut newest = BTreeMap::new();
     let blocks = header.length.div_ceil(log.block_size().max(1)).min(log.dnode().maxblkid.0 + 1);
     for blkid in 0..blocks {
@@ -156,7 +155,7 @@ fn logged(log: &Object) -> Result<BTreeMap<[u64; KEY_WORDS], DdtValue>, PoolErro
         for record in log_records(block.bytes(), block.order()) {
             let record = record.map_err(decode)?;
             let words = record.key.to_words();
-            if done.is_none_or(|done| words > done) {
+            if header.counts(&words) {
                 newest.insert(words, record.value);
             }
         }

@@ -20,7 +20,7 @@ use dmu::NewObject;
 use dmu::zap::{ZapEntry, ZapKey, ZapValue};
 use format::ddt::{
     DdtClass, DdtHistogram, DdtKey, DdtPhys, DdtStat, DdtValue, FLAG_FLAT, FLAG_LOG, FLAT_SIZE, KEY_WORDS,
-    LEGACY_SIZE, LogHeader, LogRecord, directory_name, log_name, log_records, split_value, zap_name,
+    LEGACY_SIZE, LogHeader, LogRecord, Packing, directory_name, log_name, log_records, split_value, zap_name,
 };
 use format::names;
 use format::zap::{FLAG_HASH64, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY};
@@ -34,8 +34,6 @@ const ZAP_SHIFT: u32 = 15;
 const ZAP_INDIRECT_SHIFT: u8 = 15;
 /// Level of the compression of values.
 const ZLE_LEVEL: i32 = 64;
-/// Mark of a value that was written by a little-endian host.
-const LITTLE: u8 = 0x80;
 /// Bytes of a log: entries of all blocks of any pool that fits into memory are less.
 const LOG_MAX: u64 = 1 << 32;
 
@@ -306,7 +304,7 @@ fn read_log(
     newest: &mut BTreeMap<[u64; KEY_WORDS], LogRecord>,
 ) -> Result<(), DslError> {
     let object = m.object(id)?;
-    let (size, done) = (object.block_size(), header.checkpoint.map(DdtKey::to_words));
+    let size = object.block_size();
     if header.length > LOG_MAX || header.length > (object.max_block().0 + 1) * size {
         let (found, expected) = (header.length, (object.max_block().0 + 1) * size);
         return Err(DslError::Mismatch { what: "length of a dedup log", object: id, found, expected });
@@ -317,7 +315,7 @@ fn read_log(
         for record in log_records(block.bytes(), block.order()) {
             let record = record.map_err(DslError::decode(id))?;
             let words = record.key.to_words();
-            if done.is_none_or(|done| words > done) {
+            if header.counts(&words) {
                 newest.insert(words, record);
             }
         }
@@ -412,7 +410,7 @@ fn store(
         Some(packed) if packed.len() < plain.len() => (CompressionId::Zle, packed),
         _ => (CompressionId::Off, plain),
     };
-    let mut bytes = vec![id.id() | LITTLE];
+    let mut bytes = vec![Packing { compression: id, order: Endian::Little }.to_byte()];
     bytes.extend(packed);
     Ok(m.zap(zap)?.upsert_words(&key.to_words(), ZapValue::Bytes(&bytes))?)
 }
