@@ -18,9 +18,9 @@
 
 use crate::charge::ref_charged;
 use crate::error::DslError;
+use crate::mos;
 use crate::tree::PoolSpace;
 use dmu::LiveObject;
-use format::dsl::DirPhys;
 use format::{Ashift, ObjectId, Psize, Txg, VdevId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -240,9 +240,7 @@ impl DirCounters {
         if self.version.get() == version {
             return Ok(());
         }
-        let order = format::Endian::Little;
-        let decoded = self.object.with_bonus(|bonus| DirPhys::decode(bonus, order));
-        let phys = decoded.map_err(DslError::decode(self.dir))?;
+        let phys = mos::dir_phys(&self.object)?;
         self.used.set(phys.used);
         self.reserved.set(phys.reserved);
         self.quota.set(phys.quota);
