@@ -21,7 +21,7 @@ use crate::error::DslError;
 use crate::mos;
 use crate::tree::PoolSpace;
 use dmu::LiveObject;
-use format::{Ashift, ObjectId, Psize, Txg, VdevId};
+use format::{Ashift, Psize, Txg, VdevId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zio::Zio;
@@ -208,7 +208,6 @@ fn waste_on(zio: &Zio, vdev: VdevId) -> u64 {
 /// A directory above an open head.
 #[derive(Debug)]
 pub(crate) struct DirCounters {
-    pub(crate) dir: ObjectId,
     object: LiveObject,
     /// State of the object that the counters are of.
     version: Counter,
@@ -221,7 +220,6 @@ pub(crate) struct DirCounters {
 impl DirCounters {
     pub(crate) fn new(object: LiveObject) -> Result<DirCounters, DslError> {
         let counters = DirCounters {
-            dir: object.id(),
             object,
             version: Counter::default(),
             used: Counter::default(),
