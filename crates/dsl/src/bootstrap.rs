@@ -9,7 +9,7 @@ use crate::create::{
 };
 use crate::deadlist::Deadlist;
 use crate::error::DslError;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::task::TaskCtx;
 use format::dsl::{DS_FLAG_CASE_INSENSITIVE, DatasetPhys};
 use format::names;

@@ -9,9 +9,9 @@
 
 use crate::block_space::{Delta, difference};
 use crate::error::DslError;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::name::DEPTH_LIMIT;
-use crate::prop::stored;
+use crate::stored_props;
 use format::ObjectId;
 use format::dsl::DirPhys;
 
@@ -143,7 +143,7 @@ pub fn charge_mos(m: MosTx<'_>, delta: Delta) -> Result<(), DslError> {
 
 /// A number property that is set on the directory itself; 0 if it is not set.
 pub(crate) fn own_number(m: MosTx<'_>, dir: &DirPhys, name: &str) -> Result<u64, DslError> {
-    Ok(stored::own_number(&m.view(), dir.props, name)?.unwrap_or(0))
+    Ok(stored_props::own_number(&m.view(), dir.props, name)?.unwrap_or(0))
 }
 
 /// The refreservation of a head.

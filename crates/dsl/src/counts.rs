@@ -9,9 +9,9 @@
 //! - Hidden directories and snapshots are not counted.
 
 use crate::features::FeatureCounts;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::name::{DEPTH_LIMIT, is_hidden};
-use crate::prop::stored::own_number;
+use crate::stored_props::own_number;
 use crate::task::{Caller, TaskCtx};
 use crate::zapify;
 use crate::{Dir, DslError, mos};

@@ -10,7 +10,7 @@ use crate::heads::head::open_set;
 use crate::keys::change::{key_object_of, share_key};
 use crate::ledger::sync_set;
 use crate::limits::{self, LeaveSlop};
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::name::{self, Name, Tail};
 use crate::policy::policy_of;
 use crate::prop;

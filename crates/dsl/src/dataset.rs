@@ -6,7 +6,7 @@ use crate::dir::Dir;
 use crate::error::DslError;
 use crate::mos;
 use crate::name::{Name, Tail, is_hidden, stored};
-use crate::prop::stored::StoredProps;
+use crate::stored_props::StoredProps;
 use crate::tree::Dsl;
 use dmu::zap::Zap;
 use dmu::{KeyState, ObjSet, Object};

@@ -5,7 +5,7 @@
 use crate::error::DslError;
 use crate::mos;
 use crate::name::{DEPTH_LIMIT, Name, Tail, is_hidden, stored};
-use crate::prop::stored::StoredProps;
+use crate::stored_props::StoredProps;
 use crate::tree::Dsl;
 use dmu::Object;
 use dmu::zap::Zap;

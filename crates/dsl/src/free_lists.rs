@@ -16,7 +16,7 @@ pub use crate::budget::{Budget, set_blocks_per_txg};
 use crate::error::DslError;
 pub use crate::freeing::Freed;
 use crate::freeing::{Freer, Round};
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::{bptree, livelist};
 use dmu::log::Unclaim;
 use format::names;

@@ -13,7 +13,7 @@ use crate::brt::Brt;
 use crate::charge::charge_free;
 use crate::ddt::Tables;
 use crate::error::DslError;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use format::bpobj::StoredBlock;
 use format::{BlockPtr, BpKind, ObjectId, names};
 

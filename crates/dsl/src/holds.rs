@@ -10,7 +10,7 @@ use crate::dataset::Dataset;
 use crate::error::DslError;
 pub use crate::error::HoldError;
 use crate::mos;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use format::dsl::{DS_FLAG_DEFER_DESTROY, DatasetPhys};
 use format::names;
 use format::{ObjType, ObjectId};

@@ -20,7 +20,7 @@ use crate::deadlist::change::DeadlistWriter;
 use crate::error::DslError;
 use crate::freeing::Freer;
 use crate::livelist::{self, LivelistWriter};
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::zapify;
 use dmu::{Ledger, LiveSet};
 use format::dsl::{DatasetPhys, DirPhys};

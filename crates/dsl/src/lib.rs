@@ -19,8 +19,8 @@
 //! | Layer | Modules |
 //! | --- | --- |
 //! | names and errors | `error name sync budget` |
-//! | the MOS | `mos`, `block_space` (charges), `features`, `mos::tx` (in syncing context), `zapify` |
-//! | objects | `bpobj deadlist bptree livelist brt ddt`, `keys::{crypto_key, keyring}`, `prop::stored` |
+//! | the MOS | `mos`, `block_space` (charges), `features`, `mos_tx` (in syncing context), `zapify` |
+//! | objects | `bpobj deadlist bptree livelist brt ddt keyring stored_props` |
 //! | the tree | `tree` ([`Dsl`]) -> `dir` -> `dataset` -> `bookmark holds delegation keys resume prop` |
 //! | space | `charge` (up the directories), `freeing`, `free_lists`, `space` (as it is shown) |
 //! | heads | `policy`, `ledger`, `heads` (open for writing, with `heads::reservation`) |
@@ -69,11 +69,13 @@ pub mod free_lists;
 mod freeing;
 mod heads;
 pub mod holds;
+mod keyring;
 pub mod keys;
 mod ledger;
 pub mod limits;
 pub mod livelist;
 mod mos;
+mod mos_tx;
 pub mod name;
 mod policy;
 pub mod promote;
@@ -83,6 +85,7 @@ pub mod resume;
 pub mod rollback;
 pub mod snapshot;
 pub mod space;
+mod stored_props;
 pub mod sync;
 mod task;
 #[cfg(test)]
@@ -101,7 +104,7 @@ pub use features::FeatureCounts;
 pub use heads::reservation::Cost;
 pub use heads::{Head, HeadSpace, Heads, OpenDataset, SnapshotHold, SyncMode};
 pub use ledger::Tally;
-pub use mos::tx::MosTx;
+pub use mos_tx::MosTx;
 pub use policy::mos_policy;
 pub use task::{Caller, HistoryNote, TaskCtx};
 pub use tree::{Dsl, PoolSpace};

@@ -10,7 +10,7 @@ use crate::charge::{charged, own_number, ref_charged, refreservation, refreserva
 use crate::dataset::Dataset;
 use crate::dir::Dir;
 use crate::error::DslError;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::task::TaskCtx;
 use crate::tree::Dsl;
 use format::names::prop_suffix::INHERIT;

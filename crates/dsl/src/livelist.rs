@@ -16,7 +16,7 @@ use crate::deadlist::Deadlist;
 use crate::deadlist::change::DeadlistWriter;
 use crate::error::DslError;
 use crate::freeing::Round;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::zapify;
 use format::bpobj::StoredBlock;
 use format::names;

@@ -15,7 +15,7 @@ use crate::error::DslError;
 use crate::keys::change::key_root_of;
 use crate::limits::{self, LeaveSlop};
 use crate::mos;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::name::is_hidden;
 use crate::task::TaskCtx;
 use crate::tree::Dsl;

@@ -9,7 +9,7 @@ use crate::dir::Dir;
 use crate::error::DslError;
 use crate::keys::change::key_root_of;
 use crate::limits::{self, LeaveSlop};
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::name::{self, NAME_LIMIT, NESTING_MAX, Name, Tail};
 use crate::task::TaskCtx;
 use format::ObjectId;

@@ -33,16 +33,31 @@ const FLAGS: [(&str, &str); 4] = [
     (names::dataset::RESUME_RAWOK, "rawok"),
 ];
 
-/// A string that is no token.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("resume token is corrupt ({why})")]
-pub struct TokenError {
-    /// Cause of the failure.
-    pub why: String,
-}
-
-fn corrupt(why: impl Into<String>) -> TokenError {
-    TokenError { why: why.into() }
+/// Why a text is no resume token. The texts are those of the tools.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// A part is missing, or is not a number.
+    #[error("resume token is corrupt (invalid format)")]
+    Format,
+    /// The token is of another version.
+    #[error("resume token is corrupt (invalid version {version})")]
+    Version {
+        /// Version of the token.
+        version: u64,
+    },
+    /// The payload has other characters than hex digits.
+    #[error("resume token is corrupt (payload is not hex-encoded)")]
+    NotHex,
+    /// The checksum is not that of the payload.
+    #[error("resume token is corrupt (incorrect checksum)")]
+    Checksum,
+    /// The payload cannot be decompressed to the size that the token says.
+    #[error("resume token is corrupt (decompression failed)")]
+    Decompression,
+    /// The payload holds no name-value list.
+    #[error("resume token is corrupt (nvlist_unpack failed)")]
+    List,
 }
 
 /// The state that a partly received dataset keeps; `None`: it cannot be resumed.
@@ -116,24 +131,24 @@ pub fn encode(state: &NvList) -> Option<String> {
 /// [`TokenError`].
 pub fn decode(token: &str) -> Result<NvList, TokenError> {
     let mut parts = token.trim().splitn(4, '-');
-    let mut part = || parts.next().filter(|p| !p.is_empty()).ok_or_else(|| corrupt("invalid format"));
-    let version: u64 = part()?.parse().map_err(|_| corrupt("invalid format"))?;
+    let mut part = || parts.next().filter(|p| !p.is_empty()).ok_or(TokenError::Format);
+    let version: u64 = part()?.parse().map_err(|_| TokenError::Format)?;
     if version != VERSION {
-        return Err(corrupt(format!("invalid version {version}")));
+        return Err(TokenError::Version { version });
     }
-    let expected = u64::from_str_radix(part()?, 16).map_err(|_| corrupt("invalid format"))?;
-    let len = usize::from_str_radix(part()?, 16).map_err(|_| corrupt("invalid format"))?;
-    let compressed = unhex(part()?).ok_or_else(|| corrupt("payload is not hex-encoded"))?;
+    let expected = u64::from_str_radix(part()?, 16).map_err(|_| TokenError::Format)?;
+    let len = usize::from_str_radix(part()?, 16).map_err(|_| TokenError::Format)?;
+    let compressed = unhex(part()?).ok_or(TokenError::NotHex)?;
     if sum(&compressed) != Some(expected) {
-        return Err(corrupt("incorrect checksum"));
+        return Err(TokenError::Checksum);
     }
     if len > PACKED_MAX {
-        return Err(corrupt("decompression failed"));
+        return Err(TokenError::Decompression);
     }
     let mut packed = vec![0; len];
     compress::decompress(CompressionId::Gzip6, &compressed, &mut packed)
-        .map_err(|_| corrupt("decompression failed"))?;
-    NvList::decode(&packed).map_err(|_| corrupt("nvlist_unpack failed"))
+        .map_err(|_| TokenError::Decompression)?;
+    NvList::decode(&packed).map_err(|_| TokenError::List)
 }
 
 fn unhex(text: &str) -> Option<Vec<u8>> {

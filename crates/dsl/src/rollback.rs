@@ -11,7 +11,7 @@ use crate::destroy;
 use crate::destroy::{destroy_head, free_log};
 use crate::error::DslError;
 use crate::limits::{self, LeaveSlop};
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::name::{Name, Tail};
 use crate::snapshot::keep_refreservation;
 use crate::task::TaskCtx;

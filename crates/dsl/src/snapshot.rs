@@ -16,7 +16,7 @@ use crate::error::DslError;
 use crate::keys::change::mark_snapshot_ivs;
 use crate::ledger::sync_set;
 use crate::limits::{self, LeaveSlop};
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::name::{self, Name, Tail};
 use crate::prop::PropValue;
 use crate::prop::values::validate_user;

@@ -15,7 +15,7 @@ use crate::features::FeatureCounts;
 use crate::heads::Heads;
 use crate::heads::head::{check_changeable, open_set};
 use crate::ledger::sync_set;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::policy::policy_of;
 use crate::tree::Dsl;
 use dmu::{LiveSet, SyncTx};

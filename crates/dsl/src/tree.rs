@@ -4,7 +4,7 @@
 //! name and by object number stand with what they find: [`crate::dir`], [`crate::dataset`],
 //! [`crate::bookmark`].
 
-use crate::keys::keyring::Keyring;
+use crate::keyring::Keyring;
 use dmu::ObjSet;
 use format::ObjectId;
 use std::sync::{Arc, OnceLock};

@@ -9,7 +9,7 @@
 
 use crate::error::DslError;
 use crate::mos;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use dmu::zap::{Zap, ZapEntry, ZapValue};
 use format::feature::{self, FEATURES, Feature};
 use format::{ObjType, ObjectId};

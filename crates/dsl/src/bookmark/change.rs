@@ -11,14 +11,13 @@
 //! - The deadlists of a head and its clones have the creation txg of each bookmark with FBN as a key.
 
 use crate::block_space::Space;
-use crate::bookmark::Bookmark;
+use crate::bookmark::{Bookmark, decode};
 use crate::deadlist::Deadlist;
 use crate::error::BookmarkError;
 use crate::error::DslError;
 use crate::mos;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::zapify;
-use dmu::zap::ZapEntry;
 use format::dsl::{
     BOOKMARK_FLAG_HAS_FBN, BOOKMARK_FLAG_SNAPSHOT_EXISTS, BookmarkPhys, BookmarkV2, DatasetPhys,
 };
@@ -39,13 +38,6 @@ const CLONES_LIMIT: usize = 1 << 20;
 
 fn map_of(m: MosTx<'_>, head: ObjectId) -> Result<Option<ObjectId>, DslError> {
     Ok(zapify::get(m, head, names::dataset::BOOKMARKS)?.filter(|id| *id != 0).map(ObjectId))
-}
-
-fn decode(map: ObjectId, entry: &ZapEntry) -> Result<BookmarkPhys, DslError> {
-    if entry.int_size != 8 {
-        return Err(mos::stored_value(map, entry));
-    }
-    BookmarkPhys::from_words(&entry.u64s()).map_err(DslError::decode(map))
 }
 
 fn has_fbn(phys: &BookmarkPhys) -> bool {

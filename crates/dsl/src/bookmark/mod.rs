@@ -21,15 +21,19 @@ pub struct Bookmark {
     phys: BookmarkPhys,
 }
 
+/// The contents of a bookmark, from its entry in the ZAP `map`.
+fn decode(map: ObjectId, entry: &ZapEntry) -> Result<BookmarkPhys, DslError> {
+    if entry.int_size != 8 {
+        return Err(mos::stored_value(map, entry));
+    }
+    BookmarkPhys::from_words(&entry.u64s()).map_err(DslError::decode(map))
+}
+
 impl Bookmark {
     pub(crate) fn from_entry(head: &Dataset, map: ObjectId, entry: &ZapEntry) -> Result<Bookmark, DslError> {
         let short = stored(map, map, entry.name())?;
         let name = format!("{}#{short}", head.name());
-        if entry.int_size != 8 {
-            return Err(mos::stored_value(map, entry));
-        }
-        let phys = BookmarkPhys::from_words(&entry.u64s()).map_err(DslError::decode(map))?;
-        Ok(Bookmark { head: head.clone(), name, phys })
+        Ok(Bookmark { head: head.clone(), name, phys: decode(map, entry)? })
     }
 
     /// Full name, components of the pool and all directories included.

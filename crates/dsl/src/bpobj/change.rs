@@ -11,7 +11,7 @@ use crate::block_space::Space;
 use crate::bpobj::Bpobj;
 use crate::budget::Budget;
 use crate::error::DslError;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use dmu::{LiveObject, NewObject};
 use format::blkptr::BLKPTR_SIZE;
 use format::bpobj::StoredBlock;

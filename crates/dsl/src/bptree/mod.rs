@@ -22,7 +22,7 @@ use crate::bptree::walk::{Position, Walk};
 use crate::budget::Budget;
 use crate::error::DslError;
 use crate::freeing::Round;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use dmu::{LiveObject, NewObject};
 use format::dsl::{BPTREE_ENTRY_SIZE, BptreeEntry, BptreePhys};
 use format::names;

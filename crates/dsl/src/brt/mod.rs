@@ -24,7 +24,7 @@ mod tests;
 
 use crate::error::DslError;
 use crate::mos;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::sync::lock;
 use dmu::NewObject;
 use dmu::ObjSet;

@@ -14,7 +14,7 @@ mod tests;
 
 use crate::error::DslError;
 use crate::mos;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use codec::compress::{compress, decompress};
 use dmu::NewObject;
 use dmu::zap::{ZapEntry, ZapKey, ZapValue};

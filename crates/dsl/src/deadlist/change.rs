@@ -16,7 +16,7 @@ use crate::block_space::Space;
 use crate::bpobj::Bpobj;
 use crate::deadlist::Deadlist;
 use crate::error::DslError;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use format::bpobj::StoredBlock;
 use format::dsl::{DEADLIST_PHYS_SIZE, DeadlistPhys};
 use format::{BlockPtr, Endian, ObjType, ObjectId, Txg};

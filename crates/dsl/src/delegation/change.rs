@@ -7,7 +7,7 @@
 use crate::delegation::{Scope, Who};
 use crate::error::DslError;
 use crate::mos;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::name::DEPTH_LIMIT;
 use format::prop::PER_OWNER;
 use format::{ObjType, ObjectId, prop};

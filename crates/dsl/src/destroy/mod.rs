@@ -20,7 +20,7 @@ use crate::free_lists;
 use crate::freeing::{Freer, free_bpobj};
 use crate::keys::change::release_key;
 use crate::limits::{self, LeaveSlop};
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::name::{self, DEPTH_LIMIT, Name, Tail};
 use crate::snapshot::{keep_refreservation, replace_next};
 use crate::task::TaskCtx;

@@ -5,14 +5,14 @@ use crate::brt::Brt;
 use crate::dataset::Dataset;
 use crate::error::DslError;
 use crate::features::FeatureCounts;
+use crate::mos;
 use crate::prop;
-use crate::prop::stored::own_number;
+use crate::stored_props::own_number;
 use crate::sync::{lock, read};
 use dmu::log::{IntentLog, LogBias};
 use dmu::{KeyState, LiveObject, LiveSet, SetPolicy, Tx, Txgs};
-use format::dsl::{DatasetPhys, DirPhys};
 use format::objset::ObjsetType;
-use format::{BlockPtr, Endian, ObjectId, Txg};
+use format::{BlockPtr, ObjectId, Txg};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -253,8 +253,8 @@ impl Head {
         }
     }
 
-    /// Changes of the pool that free something are not on disk yet, or what they have freed cannot be used
-    /// again yet.
+    /// Whether changes of the pool that free something are not on disk yet, or what they have freed cannot be
+    /// used again yet.
     pub fn is_freeing(&self) -> bool {
         self.pool.is_freeing()
     }
@@ -266,22 +266,22 @@ impl Head {
     }
 
     /// Reads its counters again if its dataset has changed.
-    pub(super) fn refresh(&self, mos: &Arc<LiveSet>) -> Result<(), DslError> {
+    pub(super) fn refresh(&self, live: &Arc<LiveSet>) -> Result<(), DslError> {
         let version = self.object.version();
         if self.version.swap(version, Ordering::AcqRel) == version {
             return Ok(());
         }
-        let phys = decode_dataset(&self.object)?;
+        let phys = mos::dataset_phys(&self.object)?;
         self.counters.referenced.set(phys.referenced);
         self.counters.unique.set(phys.unique);
         self.prev_snap_txg.store(phys.prev_snap_txg.0, Ordering::Release);
-        self.refresh_limits(mos)
+        self.refresh_limits(live)
     }
 
-    pub(super) fn refresh_limits(&self, mos: &Arc<LiveSet>) -> Result<(), DslError> {
-        let dir = decode_dir(&mos.object(self.dir)?)?;
-        self.counters.refquota.set(own_number(&mos.view(), dir.props, "refquota")?.unwrap_or(0));
-        self.counters.refreservation.set(own_number(&mos.view(), dir.props, "refreservation")?.unwrap_or(0));
+    pub(super) fn refresh_limits(&self, live: &Arc<LiveSet>) -> Result<(), DslError> {
+        let dir = mos::dir_phys(&live.object(self.dir)?)?;
+        self.counters.refquota.set(own_number(&live.view(), dir.props, "refquota")?.unwrap_or(0));
+        self.counters.refreservation.set(own_number(&live.view(), dir.props, "refreservation")?.unwrap_or(0));
         Ok(())
     }
 }
@@ -290,16 +290,6 @@ impl std::fmt::Debug for Head {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Head({} = object {})", self.name(), self.id)
     }
-}
-
-fn decode_dataset(object: &LiveObject) -> Result<DatasetPhys, DslError> {
-    let decoded = object.with_bonus(|bonus| DatasetPhys::decode(bonus, Endian::Little));
-    decoded.map_err(DslError::decode(object.id()))
-}
-
-pub(super) fn decode_dir(object: &LiveObject) -> Result<DirPhys, DslError> {
-    let decoded = object.with_bonus(|bonus| DirPhys::decode(bonus, Endian::Little));
-    decoded.map_err(DslError::decode(object.id()))
 }
 
 /// Checks that a dataset is a head whose contents may be changed.

@@ -31,10 +31,9 @@ use crate::sync::{lock, read, write};
 use crate::tree::{Dsl, PoolSpace};
 use dmu::log::IntentLog;
 use dmu::{LiveSet, Txgs};
-use format::dsl::DatasetPhys;
 use format::names::directory;
 use format::{BlockPtr, ObjType, ObjectId, Txg};
-use head::{check_changeable, decode_dir, open_set};
+use head::{check_changeable, open_set};
 use reservation::{DirCounters, HeadCounters, PoolCounters};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -185,9 +184,7 @@ impl Heads {
         if object.read().dnode().bonus_type != ObjType::DSL_DATASET {
             return Err(gone());
         }
-        let order = object.read().order();
-        let phys =
-            object.with_bonus(|bonus| DatasetPhys::decode(bonus, order)).map_err(DslError::decode(id))?;
+        let phys = mos::dataset_phys(&object)?;
         if !phys.is_snapshot() || phys.bp != *root {
             return Err(gone());
         }
@@ -251,7 +248,7 @@ impl Heads {
                 return Err(DslError::Endless { what: "parents", object: dir, limit: DEPTH_LIMIT });
             }
             let object = self.mos.object(id)?;
-            at = decode_dir(&object)?.parent;
+            at = mos::dir_phys(&object)?.parent;
             let counters = match known.get(&id).and_then(Weak::upgrade) {
                 Some(counters) => counters,
                 None => Arc::new(DirCounters::new(object)?),

@@ -18,10 +18,10 @@
 
 use crate::charge::ref_charged;
 use crate::error::DslError;
+use crate::mos;
 use crate::tree::PoolSpace;
 use dmu::LiveObject;
-use format::dsl::DirPhys;
-use format::{Ashift, ObjectId, Psize, Txg, VdevId};
+use format::{Ashift, Psize, Txg, VdevId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zio::Zio;
@@ -208,7 +208,6 @@ fn waste_on(zio: &Zio, vdev: VdevId) -> u64 {
 /// A directory above an open head.
 #[derive(Debug)]
 pub(crate) struct DirCounters {
-    pub(crate) dir: ObjectId,
     object: LiveObject,
     /// State of the object that the counters are of.
     version: Counter,
@@ -221,7 +220,6 @@ pub(crate) struct DirCounters {
 impl DirCounters {
     pub(crate) fn new(object: LiveObject) -> Result<DirCounters, DslError> {
         let counters = DirCounters {
-            dir: object.id(),
             object,
             version: Counter::default(),
             used: Counter::default(),
@@ -240,9 +238,7 @@ impl DirCounters {
         if self.version.get() == version {
             return Ok(());
         }
-        let order = format::Endian::Little;
-        let decoded = self.object.with_bonus(|bonus| DirPhys::decode(bonus, order));
-        let phys = decoded.map_err(DslError::decode(self.dir))?;
+        let phys = mos::dir_phys(&self.object)?;
         self.used.set(phys.used);
         self.reserved.set(phys.reserved);
         self.quota.set(phys.quota);

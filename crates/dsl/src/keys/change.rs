@@ -5,7 +5,7 @@
 //! - A key object counts the directories that name it, and goes with the last of them.
 
 use crate::error::DslError;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::zapify;
 use format::ObjectId;
 use format::names;

@@ -6,14 +6,8 @@
 //!   encryption root.
 
 pub(crate) mod change;
-pub(crate) mod crypto_key;
-pub(crate) mod keyring;
 
-mod material;
-
-pub use crypto_key::CryptoKey;
-pub use keyring::Keyring;
-pub use material::{KeyFormat, KeyLocation};
+pub use crate::keyring::{CryptoKey, KeyFormat, KeyLocation, Keyring};
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;

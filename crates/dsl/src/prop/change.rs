@@ -12,7 +12,7 @@
 use crate::dataset::Dataset;
 use crate::error::DslError;
 use crate::limits;
-use crate::mos::tx::MosTx;
+use crate::mos_tx::MosTx;
 use crate::prop::PropValue;
 use crate::prop::values::is_zstd;
 use crate::task::TaskCtx;

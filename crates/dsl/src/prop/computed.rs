@@ -2,11 +2,11 @@
 //! keeps in its own objects.
 
 use super::inherit::{Source, Value, native};
-use super::stored::PropValue;
 use crate::bookmark::Bookmark;
 use crate::dataset::{Dataset, DatasetKind};
 use crate::keys::{self, CryptoKey};
 use crate::name::{Name, Tail};
+use crate::stored_props::PropValue;
 use crate::{DslError, mos, resume};
 use dmu::KeyState;
 use format::names;

@@ -1,8 +1,8 @@
 //! Where the value of a property comes from: the dataset itself, or one of the directories above it.
 
-use super::stored::PropValue;
 use crate::dataset::Dataset;
 use crate::error::DslError;
+use crate::stored_props::PropValue;
 use format::names::prop_suffix::RECEIVED;
 use format::prop::{DatasetProp, Fallback, Kind};
 

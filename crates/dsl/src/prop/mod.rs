@@ -13,15 +13,13 @@
 pub mod change;
 pub(crate) mod values;
 
-pub(crate) mod stored;
-
 pub(crate) mod inherit;
 
 mod computed;
 
+pub use crate::stored_props::{PropValue, StoredProps};
 use inherit::native;
 pub use inherit::{Source, Value};
-pub use stored::{PropValue, StoredProps};
 
 use crate::bookmark::Bookmark;
 use crate::dataset::{Dataset, DatasetKind};

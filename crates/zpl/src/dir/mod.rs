@@ -13,8 +13,10 @@ use dmu::zap::{Entries, Match, Zap, ZapEntry};
 use format::ObjectId;
 use format::znode::DirentValue;
 
-/// Longest name, with the feature `longname`.
-const NAME_MAX: usize = 1023;
+/// Bytes of the longest name, without the feature `longname`.
+pub(crate) const NAME_MAX: usize = 255;
+/// Bytes of the longest name, with the feature `longname`.
+pub(crate) const LONG_NAME_MAX: usize = 1023;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +45,7 @@ impl DirEntry {
 /// Can a file be called that? What cannot would let an entry lead elsewhere than it says.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
-        && name.len() <= NAME_MAX
+        && name.len() <= LONG_NAME_MAX
         && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 

@@ -4,7 +4,8 @@ use crate::acl::change as acl;
 use crate::attrs::initial::Fresh;
 use crate::attrs::record::log_time;
 use crate::dir::edits::Edits;
-use crate::dir::is_name;
+use crate::dir::{LONG_NAME_MAX, NAME_MAX, is_name};
+use crate::file::TARGET_MAX;
 use crate::fs::backing::{Backing, Cost};
 use crate::fs::writable::Fs;
 use crate::node::hold::Hold;
@@ -24,12 +25,6 @@ use format::znode::{DirentValue, FLAG_PROJINHERIT, Time};
 use format::{NvList, NvValue, ObjectId, Txg};
 use std::sync::Arc;
 
-/// Bytes of the longest name, without long names.
-const NAME_MAX: usize = 255;
-/// Longest name where long names are allowed.
-const LONG_NAME_MAX: usize = 1023;
-/// Longest target of a symbolic link.
-const TARGET_MAX: usize = 4095;
 /// Most names of a file.
 const LINK_MAX: u64 = (1 << 31) - 1;
 /// The directory with the snapshots, in the root directory.

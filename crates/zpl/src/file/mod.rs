@@ -8,8 +8,8 @@ use crate::attrs::{Spill, Stored, with_stored};
 use crate::{FileKind, Node, ZplError};
 use format::sa::Attr;
 
-/// Longest target of a symbolic link.
-const TARGET_MAX: u64 = 4095;
+/// Bytes of the longest target of a symbolic link.
+pub(crate) const TARGET_MAX: usize = 4095;
 
 impl Node {
     /// Reads from `offset` into `buf`, at most up to the file's end; returns how many bytes that were.
@@ -73,7 +73,7 @@ impl Node {
     pub fn readlink(&self) -> Result<Vec<u8>, ZplError> {
         self.expect(FileKind::Symlink, "symbolic link")?;
         let size = self.attrs().size;
-        if size > TARGET_MAX {
+        if size > TARGET_MAX as u64 {
             return Err(ZplError::TooLarge { object: self.id(), what: "a link's target", size });
         }
         let inline = with_stored(self.fs.tables(), &self.object, Spill::Needed, |stored| match stored {
@@ -92,7 +92,7 @@ impl Node {
             }
             None => return Err(self.corrupt("a symbolic link without a target")),
         };
-        if target.len() as u64 > TARGET_MAX || target.contains(&0) {
+        if target.len() > TARGET_MAX || target.contains(&0) {
             return Err(self.corrupt("a symbolic link whose target is no path"));
         }
         Ok(target)

@@ -2,6 +2,7 @@
 
 use crate::attrs::initial::Fresh;
 use crate::attrs::layout::Tables;
+use crate::volume::is_size;
 use crate::{CaseSensitivity, FileKind, Filesystem, ZplError};
 use dmu::AllocTx;
 use dmu::Env;
@@ -168,7 +169,7 @@ pub fn make_volume(
     if !is_block {
         return Err(ZplError::Invalid { what: "the block size of a volume" });
     }
-    if size == 0 || size >= 1 << 63 || !size.is_multiple_of(block_size) {
+    if !is_size(size) || !size.is_multiple_of(block_size) {
         return Err(ZplError::Invalid { what: "the size of a volume" });
     }
     set.claim(volume::DATA, &NewObject::of(ObjType::ZVOL).with_block_size(block_size), tx)?;

@@ -93,14 +93,13 @@ impl Fs {
                 files = files_free + used;
             }
         }
-        let options = self.options();
         Ok(FsStats {
             block_size: UNIT,
             blocks: referenced.div_ceil(UNIT).saturating_add(available / UNIT),
             blocks_free: available / UNIT,
             files,
             files_free,
-            name_max: if options.long_names { 1023 } else { 255 },
+            name_max: self.name_max() as u64,
         })
     }
 }

@@ -22,7 +22,7 @@ use dmu::LiveObject;
 use dmu::interrupt::{Guard, Lock};
 use dsl::sync::lock;
 use format::acl::Ace;
-use format::sa::Attr;
+use format::sa::{Attr, SaHeader};
 use format::znode::{FLAG_PROJID, Time};
 use format::{Endian, ObjType, ObjectId};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -80,19 +80,17 @@ impl Inode {
     ) -> Result<Inode, ZplError> {
         let read = object.read();
         let node = reader.node_of(read.clone())?;
-        let is_plain = read.dnode().bonus_type == ObjType::SA
-            && format::sa::SaHeader::decode(read.bonus()).is_ok_and(|header| {
-                header.is_some_and(|header| header.order == Endian::Little && header.size.is_multiple_of(8))
-            });
-        let form = match is_plain {
-            true => layout_number(read.bonus())
-                .and_then(|number| tables.plan(number))
-                .and_then(|plan| plan.offsets(read.bonus()))
-                // Those can be changed without reading anything.
-                .filter(|offsets| LEADING.iter().all(|attr| offsets.get(*attr).is_some()))
-                .map_or(Form::Foreign, Form::Sa),
-            false => Form::Foreign,
+        let header = match read.dnode().bonus_type {
+            ObjType::SA => SaHeader::decode(read.bonus()).ok().flatten(),
+            _ => None,
         };
+        let form = header
+            .filter(|header| header.order == Endian::Little && header.size.is_multiple_of(8))
+            .and_then(|header| tables.plan(header.layout))
+            .and_then(|plan| plan.offsets(read.bonus()))
+            // Those can be changed without reading anything.
+            .filter(|offsets| LEADING.iter().all(|attr| offsets.get(*attr).is_some()))
+            .map_or(Form::Foreign, Form::Sa);
         Ok(Inode::of(object, node.kind(), *node.attrs(), form))
     }
 
@@ -439,11 +437,6 @@ impl Store<'_> {
 /// [`dmu::TxError::Interrupted`] if the caller of the request waits no longer.
 pub(crate) fn locked<'l>(lock: &'l Lock, backing: &dyn Backing) -> Result<Guard<'l>, ZplError> {
     Ok(lock.lock(|| backing.is_suspended()).map_err(BeginError::from)?)
-}
-
-fn layout_number(bonus: &[u8]) -> Option<u16> {
-    let raw: [u8; 2] = bonus.get(4..6)?.try_into().ok()?;
-    Some((u16::from_le_bytes(raw) & 0x3FF).max(1))
 }
 
 /// Number of words in [`words`].

@@ -10,6 +10,19 @@ use format::names;
 use format::objset::ObjsetType;
 use std::sync::Arc;
 
+/// Whether a volume can have this size in bytes.
+pub(crate) fn is_size(size: u64) -> bool {
+    (1..1 << 63).contains(&size)
+}
+
+/// Checks that a range is inside a volume of `size` bytes.
+pub(crate) fn check_range(objset: u64, size: u64, offset: u64, len: u64) -> Result<(), ZplError> {
+    if offset.checked_add(len).is_none_or(|end| end > size) {
+        return Err(ZplError::BeyondVolume { objset, offset, len, size });
+    }
+    Ok(())
+}
+
 /// An open volume. Cloning is cheap.
 #[derive(Clone)]
 pub struct Volume {
@@ -47,7 +60,7 @@ impl Volume {
         let size = Zap::open(&objset.object(names::volume::PROPERTIES)?)?
             .lookup_u64(names::volume::SIZE.as_bytes())?;
         match size {
-            Some(size) if size > 0 && size < 1 << 63 => Ok(size),
+            Some(size) if is_size(size) => Ok(size),
             Some(_) => Err(corrupt("the size of a volume is impossible")),
             None => Err(corrupt("a volume without a size")),
         }
@@ -73,11 +86,7 @@ impl Volume {
     /// # Errors
     /// [`ZplError::BeyondVolume`] unless all of them are inside the volume.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), ZplError> {
-        let len = buf.len() as u64;
-        if offset.checked_add(len).is_none_or(|end| end > self.size) {
-            let objset = self.data.objset().number();
-            return Err(ZplError::BeyondVolume { objset, offset, len, size: self.size });
-        }
+        check_range(self.data.objset().number(), self.size, offset, buf.len() as u64)?;
         Ok(self.data.read_at(offset, buf)?)
     }
 

@@ -5,6 +5,7 @@ use crate::error::BeginError;
 use crate::file::range_lock::RangeLock;
 use crate::fs::backing::{Backing, Cost, IntentLog, NoLog};
 use crate::node::inode::locked;
+use crate::volume::{check_range, is_size};
 use crate::{Volume, ZplError};
 use dmu::AllocTx;
 use dmu::interrupt::Lock;
@@ -83,11 +84,7 @@ impl VolumeWriter {
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), ZplError> {
-        let size = self.size();
-        if offset.checked_add(len).is_none_or(|end| end > size) {
-            return Err(ZplError::BeyondVolume { objset: self.data.set().number(), offset, len, size });
-        }
-        Ok(())
+        check_range(self.data.set().number(), self.size(), offset, len)
     }
 
     /// Fills `buf` with the bytes from `offset` on.
@@ -192,7 +189,7 @@ impl VolumeWriter {
     /// # Errors
     /// If the size is not a multiple of the block size, or 0.
     pub fn set_size(&self, size: u64) -> Result<Txg, ZplError> {
-        if size == 0 || size >= 1 << 63 || !size.is_multiple_of(self.block_size) {
+        if !is_size(size) || !size.is_multiple_of(self.block_size) {
             return Err(ZplError::Invalid { what: "the size of a volume" });
         }
         let _resizing = locked(&self.resizing, &*self.backing)?;

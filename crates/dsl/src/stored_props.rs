@@ -94,7 +94,7 @@ impl StoredProps {
 
     /// The value that holds here, and whether it was received. `usable` tells whether a value of a newer form
     /// counts.
-    pub(super) fn lookup(
+    pub(crate) fn lookup(
         &self,
         name: &str,
         usable: &dyn Fn(&PropValue) -> bool,

@@ -1,12 +1,11 @@
 //! Small steps that every part of this crate takes in the MOS: open an object of an expected
 //! kind, look a number up in a ZAP.
 
-pub(crate) mod tx;
-
 use crate::error::DslError;
 use crate::name;
 use dmu::zap::{Zap, ZapEntry, ZapKey};
-use dmu::{ObjSet, Object};
+use dmu::{LiveObject, ObjSet, Object};
+use format::dsl::{DatasetPhys, DirPhys};
 use format::{ObjType, ObjectId};
 use std::sync::Arc;
 
@@ -20,6 +19,18 @@ pub(crate) fn object_with_bonus(
     let object = mos.object(id)?;
     let found = object.dnode().bonus_type;
     if found == bonus { Ok(object) } else { Err(DslError::WrongType { object: id, expected, found }) }
+}
+
+/// The bonus of a directory whose object is open for changing.
+pub(crate) fn dir_phys(object: &LiveObject) -> Result<DirPhys, DslError> {
+    let order = object.read().order();
+    object.with_bonus(|bonus| DirPhys::decode(bonus, order)).map_err(DslError::decode(object.id()))
+}
+
+/// The bonus of a dataset whose object is open for changing.
+pub(crate) fn dataset_phys(object: &LiveObject) -> Result<DatasetPhys, DslError> {
+    let order = object.read().order();
+    object.with_bonus(|bonus| DatasetPhys::decode(bonus, order)).map_err(DslError::decode(object.id()))
 }
 
 /// Opens the ZAP in object `id`.

@@ -92,7 +92,7 @@ impl CryptoKey {
         self.format.ok_or(KeyError::Object { object: self.object, entry: key_object::KEYFORMAT })
     }
 
-    pub(super) fn wrapping_key(&self, material: &[u8]) -> Result<WrappingKey, KeyError> {
+    pub(crate) fn wrapping_key(&self, material: &[u8]) -> Result<WrappingKey, KeyError> {
         self.format()?.wrapping_key(material, self.salt, self.iterations)
     }
 }

@@ -6,7 +6,12 @@
 //! # Lock order
 //! `wrapping` before `unwrapped`. Neither is held while a device is read.
 
-use super::crypto_key::CryptoKey;
+pub(crate) mod crypto_key;
+mod material;
+
+pub use crypto_key::CryptoKey;
+pub use material::{KeyFormat, KeyLocation};
+
 use crate::error::{DslError, KeyError};
 use crate::sync::lock;
 use codec::crypt::{DataKey, WrappingKey};
@@ -25,7 +30,7 @@ pub struct Keyring {
 
 impl Keyring {
     /// Adds the wrapping key of an encryption root, and the data key that it has unwrapped.
-    pub(super) fn insert(
+    pub(crate) fn insert(
         &self,
         root_dir: ObjectId,
         wrapping: WrappingKey,
@@ -37,7 +42,7 @@ impl Keyring {
     }
 
     /// Removes the wrapping key of an encryption root. False: it was not loaded.
-    pub(super) fn remove(&self, root_dir: ObjectId) -> bool {
+    pub(crate) fn remove(&self, root_dir: ObjectId) -> bool {
         let was_loaded = lock(&self.wrapping).remove(&root_dir).is_some();
         if was_loaded {
             // Data keys do not say whose wrapping key they came from; the others are unwrapped again.

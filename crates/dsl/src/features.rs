@@ -10,8 +10,6 @@
 //!   that is an error, upon which the txg must not end.
 //! - A feature that is enabled has its dependencies enabled.
 
-mod change;
-
 use crate::block_space::deflates;
 use crate::error::DslError;
 use crate::mos;
@@ -28,10 +26,10 @@ use zio::Env;
 
 /// The ZAPs of the features. A pool of a version before features has none.
 #[derive(Debug, Clone, Copy)]
-struct Objects {
-    for_read: ObjectId,
-    for_write: ObjectId,
-    descriptions: ObjectId,
+pub(crate) struct Objects {
+    pub(crate) for_read: ObjectId,
+    pub(crate) for_write: ObjectId,
+    pub(crate) descriptions: ObjectId,
 }
 
 /// The counts of all features of a pool.
@@ -39,13 +37,13 @@ struct Objects {
 pub struct FeatureCounts {
     objects: Option<Objects>,
     /// By guid, unknown features included.
-    counts: RwLock<BTreeMap<String, u64>>,
+    pub(crate) counts: RwLock<BTreeMap<String, u64>>,
     /// The labels must name other features than before.
-    label_changed: AtomicBool,
+    pub(crate) label_changed: AtomicBool,
     deflates: bool,
 }
 
-fn known(name: &str) -> &'static Feature {
+pub(crate) fn known(name: &str) -> &'static Feature {
     feature::by_name(name).unwrap_or_else(|| panic!("{name} is not in the table of features"))
 }
 
@@ -132,7 +130,7 @@ impl FeatureCounts {
         self.with(BTreeMap::clone)
     }
 
-    fn with<R>(&self, look: impl FnOnce(&BTreeMap<String, u64>) -> R) -> R {
+    pub(crate) fn with<R>(&self, look: impl FnOnce(&BTreeMap<String, u64>) -> R) -> R {
         look(&read(&self.counts))
     }
 
@@ -149,7 +147,7 @@ impl FeatureCounts {
         self.label_changed.swap(false, Ordering::AcqRel)
     }
 
-    fn objects(&self) -> Result<Objects, DslError> {
+    pub(crate) fn objects(&self) -> Result<Objects, DslError> {
         self.objects.ok_or(DslError::FeatureDisabled { name: "features" })
     }
 }

@@ -1,9 +1,9 @@
 //! Features that are enabled, or begin or cease to be in use, in syncing context
 //! (docs/on-disk/16-features.md, sections 2 to 4).
 
-use super::{FeatureCounts, known};
+use super::MosTx;
 use crate::error::DslError;
-use crate::mos::tx::MosTx;
+use crate::features::{FeatureCounts, known};
 use crate::sync::write;
 use format::feature::Feature;
 use format::{ObjType, ObjectId, names};

@@ -4,6 +4,8 @@
 //! - A structure is read where it is used and written back whole, little-endian: no decoded copy is kept
 //!   across a call that may change it.
 
+mod features;
+
 use crate::block_space::{Space, of_pointer};
 use crate::error::DslError;
 use crate::features::FeatureCounts;
@@ -186,8 +188,7 @@ impl<'a> MosTx<'a> {
 
     fn open_dir(&self, id: ObjectId) -> Result<(LiveObject, DirPhys), DslError> {
         let object = self.object_with_bonus(id, ObjType::DSL_DIR, "DSL directory")?;
-        let order = object.read().order();
-        let phys = object.with_bonus(|bonus| DirPhys::decode(bonus, order)).map_err(DslError::decode(id))?;
+        let phys = mos::dir_phys(&object)?;
         Ok((object, phys))
     }
 
@@ -213,9 +214,7 @@ impl<'a> MosTx<'a> {
 
     fn open_dataset(&self, id: ObjectId) -> Result<(LiveObject, DatasetPhys), DslError> {
         let object = self.object_with_bonus(id, ObjType::DSL_DATASET, "DSL dataset")?;
-        let order = object.read().order();
-        let phys =
-            object.with_bonus(|bonus| DatasetPhys::decode(bonus, order)).map_err(DslError::decode(id))?;
+        let phys = mos::dataset_phys(&object)?;
         Ok((object, phys))
     }
 
