@@ -6,8 +6,8 @@
 use crate::change::{
     Allow, ChangeError, Compatibility, NewPool, PoolLayout, check_layout, find_device, make_pool,
 };
-use crate::edit::{self, CloneSpec, EditError, NewDataset, NewKind, Newer, Partly};
-use crate::verbs::zfs::snapshot;
+use crate::edit::{self, CloneSpec, EditError, NewDataset, NewKind};
+use crate::verbs::zfs::{destroy, rename, rollback, snapshot};
 use crate::{ImportSettings, Session};
 use cenote::PoolWriter;
 
@@ -106,26 +106,26 @@ pub trait PoolVerbs {
     /// Makes a dataset what it was when its newest snapshot was taken. What was written since is lost.
     ///
     /// # Errors
-    /// [`EditError::Refused`] unless it is the newest, [`EditError::Busy`] if somebody writes to the dataset.
-    fn rollback(&self, snapshot: &str) -> Result<(), EditError>;
+    /// There are newer ones, or the dataset is open for writing.
+    fn rollback(&self, snapshot: &str) -> Result<(), rollback::Refusal>;
 
     /// Renames a file system or volume, with all below it.
     ///
     /// # Errors
-    /// [`EditError::Exists`], [`EditError::NoParent`], or what is wrong with the name.
-    fn rename(&self, from: &str, to: &str) -> Result<(), EditError>;
+    /// The new name is taken, has no parent, or is none that a dataset can have.
+    fn rename(&self, from: &str, to: &str) -> Result<(), rename::Refusal>;
 
     /// Destroys a file system, volume, snapshot or bookmark.
     ///
     /// # Errors
-    /// [`EditError::Refused`] if something hangs on it, [`EditError::Busy`] if somebody has it open.
-    fn destroy_dataset(&self, name: &str) -> Result<(), EditError>;
+    /// Other datasets depend on it, it is held, or it is open.
+    fn destroy_dataset(&self, name: &str) -> Result<(), destroy::Refusal>;
 
     /// Destroys a file system or volume with everything below it, and its snapshots.
     ///
     /// # Errors
     /// What was destroyed and what was not: clones elsewhere, holds and open datasets are in the way.
-    fn destroy_all_below(&self, name: &str) -> Result<(), Partly>;
+    fn destroy_all_below(&self, name: &str) -> Result<(), destroy::Refusal>;
 
     /// The value of a property of a dataset, as of the last transaction group that is on disk; see
     /// [`Dataset::property`].
@@ -173,28 +173,21 @@ impl PoolVerbs for PoolWriter {
         edit::promote(self, clone)
     }
 
-    fn rollback(&self, snapshot: &str) -> Result<(), EditError> {
-        edit::rollback(self, snapshot, &Newer::default()).map_err(|partly| partly.error)
+    fn rollback(&self, snapshot: &str) -> Result<(), rollback::Refusal> {
+        Session::over(self).run(&rollback::Request::of(snapshot)).map(drop)
     }
 
-    fn rename(&self, from: &str, to: &str) -> Result<(), EditError> {
-        edit::rename(self, from, to)
+    fn rename(&self, from: &str, to: &str) -> Result<(), rename::Refusal> {
+        Session::over(self).run(&rename::Request::of(from, to)).map(drop)
     }
 
-    fn destroy_dataset(&self, name: &str) -> Result<(), EditError> {
-        if name.contains('#') {
-            return edit::destroy_bookmark(self, name);
-        }
-        self.view()?.dataset(name)?;
-        edit::destroy_all(self, &[name.to_owned()]).map_err(|partly| partly.error)
+    fn destroy_dataset(&self, name: &str) -> Result<(), destroy::Refusal> {
+        Session::over(self).run(&destroy::Request::of(name)).map(drop)
     }
 
-    fn destroy_all_below(&self, name: &str) -> Result<(), Partly> {
-        let partly = |error: EditError| Partly { done: Vec::new(), left: vec![name.to_owned()], error };
-        let view = self.view().map_err(|error| partly(error.into()))?;
-        let mut names = edit::dependents(&view, name).map_err(partly)?.below;
-        names.push(name.to_owned());
-        edit::destroy_all(self, &names)
+    fn destroy_all_below(&self, name: &str) -> Result<(), destroy::Refusal> {
+        let request = destroy::Request { recursive: true, ..destroy::Request::of(name) };
+        Session::over(self).run(&request).map(drop)
     }
 
     fn property(&self, dataset: &str, prop: &str) -> Result<Option<String>, EditError> {

@@ -40,14 +40,18 @@ pub(crate) fn zpool(subcommand: &str) -> Right {
 
 /// Of a subcommand of `zfs`.
 pub(crate) fn zfs(subcommand: &str) -> Right {
-    match subcommand {
-        "list" | "get" | "holds" | "userspace" | "groupspace" | "projectspace" | "version" | "wait" => {
-            Right::Anyone
-        }
-        "create" | "destroy" | "snapshot" | "rollback" | "clone" | "promote" | "rename" | "set"
-        | "inherit" | "hold" | "release" | "bookmark" | "allow" | "unallow" | "upgrade" | "mount"
-        | "diff" => Right::Granted,
-        _ => Right::Administrator,
+    match verbs::right_of(&format!("zfs {subcommand}")) {
+        Some(verbs::Right::Anyone) => Right::Anyone,
+        Some(verbs::Right::Delegated(_)) => Right::Granted,
+        Some(verbs::Right::Administrator) => Right::Administrator,
+        None => match subcommand {
+            "list" | "get" | "holds" | "userspace" | "groupspace" | "projectspace" | "version" | "wait" => {
+                Right::Anyone
+            }
+            "create" | "clone" | "promote" | "set" | "inherit" | "hold" | "release" | "bookmark" | "allow"
+            | "unallow" | "upgrade" | "mount" | "diff" => Right::Granted,
+            _ => Right::Administrator,
+        },
     }
 }
 

@@ -5,7 +5,6 @@ use super::{EditError, permit, run};
 use cenote::PoolWriter;
 use dsl::DslError;
 use dsl::bookmark::Bookmark;
-use format::nvlist::NvValue;
 
 /// Makes a bookmark of a snapshot or of another bookmark.
 ///
@@ -33,26 +32,6 @@ pub fn bookmark(pool: &PoolWriter, source: &str, name: &str) -> Result<(), EditE
             let text = format!("name={mark} creation_txg={txg} target_snap={id} redact_obj=0");
             ctx.note("bookmark", Some((dataset, head.id())), text);
         }
-        Ok(())
-    })?;
-    operation.done(pool, input)
-}
-
-/// Destroys a bookmark.
-///
-/// # Errors
-/// [`EditError::Refused`] with `DslError::Bookmark` if there is none of this name.
-pub fn destroy_bookmark(pool: &PoolWriter, name: &str) -> Result<(), EditError> {
-    permit::ask(pool, name, &["destroy"])?;
-    let operation = Operation::begin("destroy_bookmarks");
-    let input = operation::pair(name, NvValue::Boolean);
-    let name = name.to_owned();
-    run(pool, move |ctx| {
-        let missing = || DslError::NotFound { name: name.clone() };
-        let (dataset, mark) = name.split_once('#').ok_or_else(missing)?;
-        let head = ctx.dsl()?.dir(dataset)?.head()?.ok_or_else(missing)?;
-        Bookmark::destroy(ctx.m(), head.id(), mark)?;
-        ctx.note("remove bookmark", Some((dataset, head.id())), format!("name={mark}"));
         Ok(())
     })?;
     operation.done(pool, input)

@@ -18,33 +18,27 @@ mod create;
 mod delegate;
 mod dependents;
 mod descendants;
-mod destroy;
 mod hold;
 pub mod names;
 mod open;
 pub(crate) mod operation;
 pub(crate) mod permit;
 mod project;
-mod rename;
-mod rollback;
 mod set;
 mod upgrade;
 pub mod values;
 mod volume;
 
-pub use bookmark::{bookmark, destroy_bookmark};
+pub use bookmark::bookmark;
 pub use create::{CloneSpec, NewDataset, NewKind, clone, create, create_ancestors, promote};
 pub use delegate::{Grant, allow, allowed, owner_id, unallow};
 pub use dependents::{Dependents, RangeError, SnapshotRange, dependents, reclaimed, select_snapshots};
 pub use descendants::with_descendants;
-pub use destroy::{destroy_all, destroy_snapshots};
 pub use dsl::delegation::{Allow as Permit, Scope, Who};
 pub use hold::{hold, release, with_name_below};
 pub use open::{has_special, open_pool};
 pub use permit::may;
 pub use project::{ProjectChange, ProjectNode, Reach, change_project, projects};
-pub use rename::{rename, rename_snapshot};
-pub use rollback::{Newer, PreparedRollback, newer_than, prepare_rollback, rollback};
 pub use set::{inherit, kind_of, set, subject};
 pub use upgrade::{FilesystemVersion, filesystem_versions};
 pub use volume::{AutoReservation, DEFAULT_VOLUME_BLOCK};
@@ -254,17 +248,6 @@ impl From<PropError> for EditError {
     fn from(error: PropError) -> EditError {
         EditError::Value(error.into())
     }
-}
-
-/// A verb on several targets that stopped half-way.
-#[derive(Debug)]
-pub struct Partly {
-    /// What was done.
-    pub done: Vec<String>,
-    /// What was not, the one that failed first.
-    pub left: Vec<String>,
-    /// Why it stopped.
-    pub error: EditError,
 }
 
 /// The datasets of the last txg that is on disk.

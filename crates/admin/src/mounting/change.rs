@@ -1,7 +1,7 @@
 //! What is unmounted before datasets change, and mounted again after.
 
 use super::{
-    MountOptions, MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount, unmount_words,
+    MountAction, MountOptions, MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount, unmount_words,
 };
 use crate::Suspended;
 use std::collections::HashMap;
@@ -336,7 +336,7 @@ impl Mounting {
     /// What could not be written; then nothing is let go of.
     pub fn before_replace(&self, dataset: &str) -> Result<Replacing<'_>, MountRefusal> {
         self.mounts.suspend(dataset).map(Replacing).map_err(|error| MountRefusal {
-            verb: "unmount",
+            action: MountAction::Unmount,
             what: dataset.to_owned(),
             why: unmount_words(&error),
         })

@@ -28,16 +28,39 @@ use super::edit::names::{self, Form};
 use super::namespace::Kept;
 use super::{ImportSettings, MountError, MountOptions, Mounted, Mounts, Namespace, Search, Unmount};
 use cenote::{Error, Pool};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What was to be done to a mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MountAction {
+    /// A file system is mounted.
+    Mount,
+    /// A file system is unmounted.
+    Unmount,
+    /// A dataset or path is looked up.
+    Open,
+}
+
+impl fmt::Display for MountAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            MountAction::Mount => "mount",
+            MountAction::Unmount => "unmount",
+            MountAction::Open => "open",
+        })
+    }
+}
+
 /// Why something is not mounted or unmounted, in the words of OpenZFS.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {verb} '{what}': {why}")]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("cannot {action} '{what}': {why}")]
 pub struct MountRefusal {
-    /// `mount`, `unmount`, …
-    pub verb: &'static str,
+    /// What was to be done.
+    pub action: MountAction,
     /// A dataset or a path.
     pub what: String,
     /// Why, and perhaps lines of advice.
@@ -50,19 +73,19 @@ const LOCKED: &str = "encryption key not loaded";
 impl MountRefusal {
     /// The key of the file system is missing, and nothing else is known to be in the way.
     pub fn is_locked(&self) -> bool {
-        self.verb == "mount" && self.why == LOCKED
+        self.action == MountAction::Mount && self.why == LOCKED
     }
 
     fn mount(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
-        MountRefusal { verb: "mount", what: what.into(), why: why.into() }
+        MountRefusal { action: MountAction::Mount, what: what.into(), why: why.into() }
     }
 
     fn unmount(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
-        MountRefusal { verb: "unmount", what: what.into(), why: why.into() }
+        MountRefusal { action: MountAction::Unmount, what: what.into(), why: why.into() }
     }
 
     fn open(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
-        MountRefusal { verb: "open", what: what.into(), why: why.into() }
+        MountRefusal { action: MountAction::Open, what: what.into(), why: why.into() }
     }
 }
 
@@ -288,7 +311,7 @@ impl Mounting {
             .ok_or_else(|| MountRefusal::mount(dataset, "Invalid argument"))?;
         if place.point != MountPoint::Legacy && !parsed.by_tool && !parsed.remount {
             return Err(MountRefusal {
-                verb: "mount",
+                action: MountAction::Mount,
                 what: dataset.to_owned(),
                 why: format!(
                     "it cannot be mounted using 'mount'.\nUse 'zfs set mountpoint=legacy {dataset}' or \

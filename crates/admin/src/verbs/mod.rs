@@ -18,7 +18,7 @@ mod warning;
 pub mod zfs;
 pub mod zpool;
 
-pub use reason::{Code, Reason};
+pub use reason::{Code, Reason, Stopped};
 pub use right::{Denied, Right, right_of};
 pub use warning::Warning;
 
@@ -49,4 +49,12 @@ pub trait Verb: Serialize + DeserializeOwned {
 pub trait Refused: Serialize + DeserializeOwned + std::fmt::Display + From<Denied> {
     /// The reason behind it, for callers that answer all verbs alike.
     fn reason(&self) -> Reason;
+}
+
+/// A value as it is after it was carried to another process and back.
+#[cfg(test)]
+fn carried<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) -> T {
+    let carried = serde_json::from_str(&serde_json::to_string(value).expect("data")).expect("data");
+    assert_eq!(&carried, value);
+    carried
 }

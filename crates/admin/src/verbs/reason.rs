@@ -8,6 +8,7 @@ use crate::change::ChangeError;
 use crate::edit::EditError;
 use crate::edit::names::NameError;
 use crate::edit::values::ValueError;
+use crate::mounting::MountRefusal;
 use dsl::DslError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -68,12 +69,25 @@ pub enum Code {
     BadPermission,
     /// What programs have written to a mount could not be brought into the pool.
     NotWrittenBack,
+    /// A file system could not be mounted or unmounted.
+    Mount,
     /// This version of Cenote does not do it.
     Unsupported,
     /// Another refusal; its message says which.
     Refused,
     /// A layer below failed: damage, a device, the system.
     Failed,
+}
+
+/// A verb on several targets that stopped half-way.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stopped {
+    /// Full names of the targets that were done, in order.
+    pub done: Vec<String>,
+    /// Full names of the rest, the one that failed first.
+    pub left: Vec<String>,
+    /// Why it stopped.
+    pub reason: Reason,
 }
 
 impl fmt::Display for Reason {
@@ -95,6 +109,11 @@ impl Reason {
             true => format!("cannot open '{name}': dataset does not exist"),
             false => format!("cannot open '{name}': {}", self.message),
         }
+    }
+
+    /// True if the pool can be read, but not changed.
+    pub fn is_read_only(&self) -> bool {
+        self.code == Code::ReadOnly
     }
 
     /// True if the caller lacks a permission, or permissions are off in the pool: such a caller learns no names.
@@ -188,6 +207,12 @@ impl From<NameError> for Reason {
 impl From<ValueError> for Reason {
     fn from(error: ValueError) -> Reason {
         Reason::new(Code::Value, error)
+    }
+}
+
+impl From<&MountRefusal> for Reason {
+    fn from(refusal: &MountRefusal) -> Reason {
+        Reason { code: Code::Mount, about: vec![refusal.what.clone()], message: refusal.why.clone() }
     }
 }
 

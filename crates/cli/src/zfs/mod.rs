@@ -217,6 +217,11 @@ fn complain(message: &str) {
     say_error_line!("{}", crate::out::visible(message));
 }
 
+/// Tells of all of these, line by line.
+fn complain_all<T: std::fmt::Display>(all: &[T]) {
+    all.iter().for_each(|one| one.to_string().lines().for_each(complain));
+}
+
 fn is_path(operand: &str) -> bool {
     operand.starts_with('/') || operand.starts_with("./") || operand.starts_with("../") || operand == "."
 }

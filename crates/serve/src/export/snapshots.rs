@@ -27,7 +27,7 @@ use crate::affinity::spawn_anywhere;
 use admin::Session;
 use admin::edit::{self, EditError};
 use admin::sync::lock;
-use admin::verbs::zfs::snapshot;
+use admin::verbs::zfs::{destroy, rename, snapshot};
 use admin::verbs::{Code, Reason, Refused};
 use cenote::{Dataset, LivePool, Pool, PoolWriter, VdevTree};
 use format::ObjectId;
@@ -561,8 +561,9 @@ impl Snapshots {
         rights.check()?;
         let (_, name) = self.find(name, head)?;
         let full = format!("{}@{name}", head.name);
-        edit::destroy_snapshots(&self.writer_for(rights), &[full], false)
-            .map_err(|error| refused(error.into()))?;
+        let writer = self.writer_for(rights);
+        let destroyed = Session::over(&writer).run(&destroy::Request::of(full));
+        destroyed.map_err(|refusal| refused(refusal.reason()))?;
         self.refresh(&head.name);
         Ok(())
     }
@@ -583,8 +584,9 @@ impl Snapshots {
         let (_, name) = self.find(from.1, head)?;
         let full = format!("{}@{name}", head.name);
         let new = std::str::from_utf8(to.1).map_err(|_| ExportError::NotUtf8)?;
-        edit::rename_snapshot(&self.writer_for(rights), &full, new, false)
-            .map_err(|error| refused(error.into()))?;
+        let writer = self.writer_for(rights);
+        let renamed = Session::over(&writer).run(&rename::Request::of(full, format!("@{new}")));
+        renamed.map_err(|refusal| refused(refusal.reason()))?;
         self.refresh(&head.name);
         Ok(())
     }

@@ -1,0 +1,94 @@
+//! What the verbs do to mounts around their changes: mounting what was made, unmounting what goes, and asking what
+//! is in use. Where the process has no mounts, nothing is done.
+
+use crate::Session;
+use crate::edit::EditError;
+use crate::mounting::{MountRefusal, Mounting, Pending};
+use crate::Unmount;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How verbs unmount, with `-f` or without: what is in use stays, as it does on Linux.
+pub const UNMOUNT: Unmount = Unmount::Normal;
+
+/// A file system that was made, and that should be mounted and is not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotMounted {
+    /// Why.
+    pub refusal: MountRefusal,
+    /// The caller is no administrator, and only the administrator mounts.
+    pub needs_administrator: bool,
+}
+
+impl fmt::Display for NotMounted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.needs_administrator {
+            true => f.write_str("filesystem successfully created, but it may only be mounted by root"),
+            false => write!(f, "{}\nfilesystem successfully created, but not mounted", self.refusal),
+        }
+    }
+}
+
+/// Mounts file systems that were just made. Returns those that are not mounted.
+pub(super) fn mount_new(session: &Session<'_>, names: &[String]) -> Vec<NotMounted> {
+    let Some(mounting) = session.mounting() else { return Vec::new() };
+    let refused = names.iter().filter_map(|name| mounting.mount_new(name).err());
+    refused.map(|refusal| NotMounted { refusal, needs_administrator: !mounting.may_mount() }).collect()
+}
+
+/// Unmounts what is to be destroyed, in this order. Returns those of `names` before the first that stays mounted,
+/// and why that one stays.
+pub(super) fn unmount_before_destroy<'n>(
+    session: &Session<'_>,
+    names: &'n [String],
+) -> (&'n [String], Option<MountRefusal>) {
+    let Some(mounting) = session.mounting() else { return (names, None) };
+    for (index, name) in names.iter().enumerate() {
+        match mounting.before_destroy(std::slice::from_ref(name), UNMOUNT) {
+            Ok(folders) => mounting.after_destroy(&folders),
+            Err(refusal) => return (names.get(..index).unwrap_or_default(), Some(refusal)),
+        }
+    }
+    (names, None)
+}
+
+/// Those of these snapshots that are mounted, or that programs use through `.zfs`.
+pub(super) fn snapshots_in_use(session: &Session<'_>, names: &[String]) -> Vec<String> {
+    let Some(mounting) = session.mounting() else { return Vec::new() };
+    mounting.snapshots_in_use(names).into_iter().map(str::to_owned).collect()
+}
+
+/// Drops the listings of `.zfs/snapshot` that the kernel remembers of the datasets of these snapshots.
+pub(super) fn snapshots_changed(session: &Session<'_>, names: &[String]) {
+    if let Some(mounting) = session.mounting() {
+        mounting.after_snapshots(names.iter().map(String::as_str));
+    }
+}
+
+/// What was done to mounts before properties change, to be finished after.
+#[must_use]
+pub(super) struct PropertyChange(Option<(Mounting, Pending)>);
+
+impl PropertyChange {
+    /// Unmounts what a change of these properties of a dataset moves; `is_canmount_off`: `canmount` becomes `off`.
+    ///
+    /// # Errors
+    /// What cannot be unmounted; nothing is unmounted then.
+    pub(super) fn begin(
+        session: &Session<'_>,
+        dataset: &str,
+        props: &[&str],
+        is_canmount_off: bool,
+    ) -> Result<PropertyChange, MountRefusal> {
+        let Some(mounting) = session.mounting() else { return Ok(PropertyChange(None)) };
+        let pending = mounting.before_set(dataset, props, is_canmount_off)?;
+        Ok(PropertyChange(Some((mounting, pending))))
+    }
+
+    /// Mounts again, where it belongs now, what was unmounted. Returns what is not mounted, and why. Nothing was set
+    /// if the caller was denied it; after another error, some of several properties may be set.
+    pub(super) fn finish(self, done: &Result<(), EditError>) -> Vec<MountRefusal> {
+        let is_set = !matches!(done, Err(EditError::Denied));
+        self.0.map(|(mounting, pending)| mounting.after_set(pending, is_set)).unwrap_or_default()
+    }
+}
