@@ -7,8 +7,7 @@
 //! an [`EditError`].
 //!
 //! # What always holds
-//! - A verb on one target is done as a whole or not at all. One on several that stops half-way returns
-//!   what was done beside the error ([`Partly`]).
+//! - A verb on one target is done as a whole or not at all.
 //! - Everything that can be refused is refused before the first change.
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 5).

@@ -6,9 +6,10 @@ use cenote_admin::change::{
     ChangeError, ImportRequest, NewPool, create_pool, destroy_pool, export_pool, importable, open_for_change,
     set_pool_props, sync_pool,
 };
+use cenote_admin::verbs::zfs::destroy;
 use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Permit, Scope, Who};
 use cenote_admin::verbs::{Code, Refused};
-use cenote_admin::{Caller, ImportSettings, Imported, Namespace, Search, open_pools, settle};
+use cenote_admin::{Caller, ImportSettings, Imported, Namespace, Search, Session, open_pools, settle};
 use format::config::PoolState;
 use pool::ImportOptions;
 use pool::LivePool;
@@ -113,6 +114,12 @@ fn datasets(search: &Search) -> Vec<String> {
 
 fn writer(search: &Search) -> PoolWriter {
     edit::open_pool(search, "p").expect("it is open")
+}
+
+/// Destroys a dataset with all that depends on it.
+fn destroy(search: &Search, name: &str) -> Result<destroy::Answer, destroy::Refusal> {
+    let request = destroy::Request { recursive: true, clones: true, ..destroy::Request::of(name) };
+    Session::over(&writer(search)).run(&request)
 }
 
 fn make(search: &Search, name: &str) -> Result<(), EditError> {
@@ -401,8 +408,7 @@ fn verbs_of_many_threads_on_one_pool() {
                             CloneSpec { origin: snapshot, name: format!("{name}c"), props: Vec::new() };
                         edit::clone(&writer(search), &clone).expect("cloned");
                         if turn % 2 == 0 {
-                            let gone = [format!("{name}c"), format!("{name}@s"), name];
-                            edit::destroy_all(&writer(search), &gone).expect("destroyed");
+                            destroy(search, &name).expect("destroyed");
                         }
                         assert_eq!(datasets(search)[0], "p");
                     }
@@ -480,9 +486,9 @@ fn others_do_what_they_are_allowed_to() {
         denied(&make(&by(&search, JOE + 7), "p/c/other"));
         let owner = Pool::open("p", &OpenOptions::new().search(&place.folder));
         assert!(owner.is_ok(), "reading takes no lock");
-        edit::destroy_all(&writer(&joe), &["p/c/own".to_owned()]).expect("the maker may");
-        let partly = edit::destroy_all(&writer(&joe), &["p/c".to_owned()]).expect_err("not his");
-        assert!(matches!(partly.error, EditError::Denied));
+        destroy(&joe, "p/c/own").expect("the maker may");
+        let refused = destroy(&joe, "p/c").expect_err("not his");
+        assert_eq!(refused.reason().code, Code::Denied);
 
         // Who may grant hands on what he has.
         let mine = |permission: &str| {

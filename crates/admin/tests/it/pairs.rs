@@ -5,9 +5,9 @@ use std::sync::{Arc, Barrier};
 
 use cenote::PoolWriter;
 use cenote::inspect::{Check, blocks, leaked_objects};
-use cenote_admin::edit::{self, EditError, Grant, NewDataset, Partly, Scope, Who};
-use cenote_admin::verbs::zfs::snapshot;
-use cenote_admin::verbs::{Code, Reason, Refused};
+use cenote_admin::edit::{self, EditError, Grant, NewDataset, Scope, Who};
+use cenote_admin::verbs::zfs::{destroy, rename, rollback, snapshot};
+use cenote_admin::verbs::{Code, Reason, Refused, Verb as Request};
 use cenote_admin::{PoolVerbs, Session};
 use pool::LivePool;
 use pool::space::Class;
@@ -19,25 +19,25 @@ use zpl::{NewFilesystem, make_filesystem};
 type Outcome = Result<(), Reason>;
 type Verb = fn(&PoolWriter, &str) -> Outcome;
 
-fn all(partly: Result<(), Partly>) -> Outcome {
-    Ok(partly.map_err(|partly| partly.error)?)
+/// Runs a verb.
+fn run(pool: &PoolWriter, request: &impl Request) -> Outcome {
+    Session::over(pool).run(request).map(drop).map_err(|refusal| refusal.reason())
 }
 
 fn snapshot(pool: &PoolWriter, names: &[String], properties: &[(String, String)]) -> Outcome {
-    let request =
-        snapshot::Request { names: names.to_vec(), properties: properties.to_vec(), recursive: false };
-    Session::over(pool).run(&request).map(drop).map_err(|refusal| refusal.reason())
+    let (names, properties) = (names.to_vec(), properties.to_vec());
+    run(pool, &snapshot::Request { names, properties, recursive: false })
 }
 
-fn rollback(pool: &PoolWriter, snapshot: &str) -> Outcome {
-    let newer = edit::newer_than(&pool.view()?, snapshot)?;
-    all(edit::rollback(pool, snapshot, &newer))
+fn rollback(pool: &PoolWriter, snapshot: String) -> Outcome {
+    let request = rollback::Request::of(snapshot);
+    run(pool, &rollback::Request { destroy_newer: true, destroy_clones: true, ..request })
 }
 
+/// Destroys a dataset with all that depends on it.
 fn destroy(pool: &PoolWriter, name: &str) -> Outcome {
-    let mut names = edit::dependents(&pool.view()?, name)?.all;
-    names.push(name.to_owned());
-    all(edit::destroy_all(pool, &names))
+    let request = destroy::Request::of(name);
+    run(pool, &destroy::Request { recursive: !name.contains('@'), clones: true, ..request })
 }
 
 fn clone(pool: &PoolWriter, origin: &str, name: &str) -> Outcome {
@@ -55,16 +55,21 @@ fn grant() -> Grant {
 
 /// What is done to `TOP/a`, which has a child `k`, snapshots `s` and `t` of both, and a clone `TOP/c` of `a@s`.
 const VERBS: [(&str, Verb); 33] = [
-    ("rollback over t", |pool, top| rollback(pool, &format!("{top}/a@s"))),
-    ("rollback", |pool, top| rollback(pool, &format!("{top}/a@t"))),
-    ("rename -r s", |pool, top| Ok(edit::rename_snapshot(pool, &format!("{top}/a@s"), "n", true)?)),
-    ("rename t", |pool, top| Ok(edit::rename_snapshot(pool, &format!("{top}/a@t"), "n", false)?)),
-    ("rename a", |pool, top| Ok(edit::rename(pool, &format!("{top}/a"), &format!("{top}/b"))?)),
-    ("rename k", |pool, top| Ok(edit::rename(pool, &format!("{top}/a/k"), &format!("{top}/k"))?)),
-    ("rename c", |pool, top| Ok(edit::rename(pool, &format!("{top}/c"), &format!("{top}/a/c"))?)),
+    ("rollback over t", |pool, top| rollback(pool, format!("{top}/a@s"))),
+    ("rollback", |pool, top| rollback(pool, format!("{top}/a@t"))),
+    ("rename -r s", |pool, top| {
+        let request = rename::Request::of(format!("{top}/a@s"), "n");
+        run(pool, &rename::Request { recursive: true, ..request })
+    }),
+    ("rename t", |pool, top| run(pool, &rename::Request::of(format!("{top}/a@t"), "n"))),
+    ("rename a", |pool, top| run(pool, &rename::Request::of(format!("{top}/a"), format!("{top}/b")))),
+    ("rename k", |pool, top| run(pool, &rename::Request::of(format!("{top}/a/k"), format!("{top}/k")))),
+    ("rename c", |pool, top| run(pool, &rename::Request::of(format!("{top}/c"), format!("{top}/a/c")))),
     ("destroy -R s", |pool, top| destroy(pool, &format!("{top}/a@s"))),
-    ("destroy t", |pool, top| Ok(edit::destroy_snapshots(pool, &[format!("{top}/a@t")], false)?)),
-    ("destroy -d s", |pool, top| Ok(edit::destroy_snapshots(pool, &[format!("{top}/a@s")], true)?)),
+    ("destroy t", |pool, top| run(pool, &destroy::Request::of(format!("{top}/a@t")))),
+    ("destroy -d s", |pool, top| {
+        run(pool, &destroy::Request { defer: true, ..destroy::Request::of(format!("{top}/a@s")) })
+    }),
     ("destroy -R a", |pool, top| destroy(pool, &format!("{top}/a"))),
     ("destroy c", |pool, top| destroy(pool, &format!("{top}/c"))),
     ("destroy k", |pool, top| destroy(pool, &format!("{top}/a/k"))),
@@ -85,7 +90,7 @@ const VERBS: [(&str, Verb); 33] = [
     }),
     ("bookmark", |pool, top| Ok(edit::bookmark(pool, &format!("{top}/a@s"), &format!("{top}/a#m"))?)),
     ("bookmark of c", |pool, top| Ok(edit::bookmark(pool, &format!("{top}/a@s"), &format!("{top}/c#m"))?)),
-    ("destroy bookmark", |pool, top| Ok(edit::destroy_bookmark(pool, &format!("{top}/a#old"))?)),
+    ("destroy bookmark", |pool, top| run(pool, &destroy::Request::of(format!("{top}/a#old")))),
     ("create", |pool, top| Ok(edit::create(pool, &NewDataset::filesystem(&format!("{top}/a/n")))?)),
     ("quota", |pool, top| Ok(pool.set(&format!("{top}/a"), &[("quota", "20M"), ("reservation", "1M")])?)),
     ("reservation", |pool, top| Ok(pool.set(&format!("{top}/a/k"), &[("reservation", "5M")])?)),
@@ -175,10 +180,14 @@ fn new_pool() -> PoolWriter {
 fn a_snapshot_that_comes_before_a_rollback_stops_it() {
     let pool = new_pool();
     make(&pool, "p/r").expect("made");
-    let newer = edit::newer_than(&pool.view().expect("readable"), "p/r/a@s").expect("there");
+    let mut request = rollback::Request::of("p/r/a@s");
+    let refused = Session::over(&pool).run(&request).expect_err("there are newer ones");
+    let rollback::Refusal::NewerExist { newer, .. } = refused else { panic!("{refused:?}") };
+    request.confirmed = Some(newer);
     snapshot(&pool, &["p/r/a@new".to_owned()], &[]).expect("taken");
-    let refused = edit::rollback(&pool, "p/r/a@s", &newer).expect_err("there is a newer one");
-    assert!(matches!(refused.error, EditError::Refused(_)), "{refused:?}");
+    let refused = Session::over(&pool).run(&request).expect_err("there is a newer one");
+    assert!(matches!(refused, rollback::Refusal::Stopped { .. }), "{refused:?}");
+    assert_eq!(refused.reason().code, Code::Refused);
     assert!(pool.view().expect("readable").dataset("p/r/a@t").is_ok(), "nothing was destroyed");
     // What is asked for twice is done once.
     let names = ["p/r/a@s".to_owned(), "p/r/a@s".to_owned()];
@@ -198,7 +207,7 @@ fn a_hold_that_cannot_go_yet_is_told() {
     make(&pool, "p/r").expect("made");
     let names = held(&pool, "p/r/a", "t").expect("readable");
     edit::hold(&pool, &names, "tag").expect("held");
-    edit::destroy_snapshots(&pool, &names[..1], true).expect("later");
+    run(&pool, &destroy::Request { defer: true, ..destroy::Request::of(&names[0]) }).expect("later");
     let (id, root) = {
         let view = pool.live().view().expect("readable");
         let snapshot = view.dsl().dataset(&names[0]).expect("there");

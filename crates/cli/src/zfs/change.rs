@@ -168,25 +168,6 @@ impl Pairs {
     }
 }
 
-/// A refusal that lists what would have to go: two lines, then one name a line.
-pub(super) fn with_list(head: &str, advice: &str, names: &[String]) -> String {
-    let mut text = format!("{head}\n{advice}");
-    for name in names {
-        text.push('\n');
-        text.push_str(name);
-    }
-    text
-}
-
-/// Tells a user what of several things was done and what was not.
-pub(super) fn tell_partly(verb: &str, done: &[String], left: &[String]) {
-    if done.is_empty() {
-        return;
-    }
-    complain(&format!("{verb}: {}", done.join(" ")));
-    complain(&format!("not {verb}: {}", left.join(" ")));
-}
-
 /// Warns of block sizes for which there is no place.
 pub(super) fn warn_small_blocks(pairs: &Pairs, pool: &Pool) {
     if pairs.has("special_small_blocks") && !edit::has_special(pool) {

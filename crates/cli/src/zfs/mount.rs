@@ -261,35 +261,6 @@ pub(super) fn made(names: &[String]) -> u8 {
     code
 }
 
-/// Unmounts what is to be destroyed, in this order. Returns those that can be, and whether one cannot, which is told.
-pub(super) fn unmounted(names: &[String]) -> (&[String], bool) {
-    let Some(mounting) = mounting() else { return (names, false) };
-    for (index, name) in names.iter().enumerate() {
-        match mounting.before_destroy(std::slice::from_ref(name), HOW) {
-            Ok(folders) => mounting.after_destroy(&folders),
-            Err(refusal) => {
-                tell(&refusal);
-                return (names.get(..index).unwrap_or_default(), true);
-            }
-        }
-    }
-    (names, false)
-}
-
-/// Those of these snapshots that somebody uses.
-pub(super) fn snapshots_in_use(names: &[String]) -> Vec<String> {
-    let used =
-        mounting().map(|mounting| mounting.snapshots_in_use(names).into_iter().map(str::to_owned).collect());
-    used.unwrap_or_default()
-}
-
-/// Snapshots of these names were made, destroyed or renamed.
-pub(super) fn snapshots_changed(names: &[String]) {
-    if let Some(mounting) = mounting() {
-        mounting.after_snapshots(names.iter().map(String::as_str));
-    }
-}
-
 /// What is done to mounts around setting properties.
 pub(super) struct Around(Option<(Mounting, Pending)>);
 

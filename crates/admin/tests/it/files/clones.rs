@@ -9,7 +9,10 @@ use dsl::prop::PropValue;
 use dsl::snapshot::snapshot;
 use zpl::{FileKind, Node};
 
+use cenote_admin::PoolVerbs;
 use cenote_admin::edit::{self, NewDataset};
+use cenote_admin::verbs::zfs::destroy;
+use cenote_admin::verbs::{Code, Refused};
 
 use super::support::{Image, Told};
 
@@ -122,7 +125,7 @@ fn only_where_records_are_of_one_size() {
 /// Destroys a snapshot as soon as something was copied.
 struct Destroyer<'p> {
     writer: &'p PoolWriter,
-    outcome: Option<Result<(), edit::EditError>>,
+    outcome: Option<Result<(), destroy::Refusal>>,
     problems: Vec<String>,
 }
 
@@ -133,7 +136,7 @@ impl cenote::copy::Observer for Destroyer<'_> {
 
     fn copied(&mut self, _: u64) {
         let writer = self.writer;
-        self.outcome.get_or_insert_with(|| edit::destroy_snapshots(writer, &["p@s".to_owned()], false));
+        self.outcome.get_or_insert_with(|| writer.destroy_dataset("p@s"));
     }
 }
 
@@ -164,8 +167,9 @@ fn out_of_a_snapshot_that_is_destroyed() {
         importer.copy_pool(from.filesystem(), &from, ("p@s", b""), (&top, Some(b"held")), None);
     });
     assert_eq!(watch.problems, [""; 0]);
-    assert!(matches!(watch.outcome, Some(Err(edit::EditError::Busy { .. }))), "{:?}", watch.outcome);
-    edit::destroy_snapshots(&writer, &["p@s".to_owned()], false).unwrap();
+    let refused = watch.outcome.expect("tried").expect_err("it is read");
+    assert_eq!(refused.reason().code, Code::Busy, "{refused:?}");
+    writer.destroy_dataset("p@s").unwrap();
 
     fill();
     taken();
@@ -173,7 +177,7 @@ fn out_of_a_snapshot_that_is_destroyed() {
     a.sync().unwrap();
     let view = writer.view().unwrap();
     let from = node(&view, "p@s", b"/dir");
-    edit::destroy_snapshots(&writer, &["p@s".to_owned()], false).unwrap();
+    writer.destroy_dataset("p@s").unwrap();
     for _ in 0..3 {
         writer.sync().unwrap();
     }
@@ -231,7 +235,7 @@ fn into_another_pool_out_of_a_snapshot_that_is_destroyed() {
     let dir = node(&view, "p@s", b"/dir");
     let mut is_destroyed = false;
     let act = || {
-        is_destroyed = edit::destroy_snapshots(&from, &["p@s".to_owned()], false).is_ok();
+        is_destroyed = from.destroy_dataset("p@s").is_ok();
         // Others take the space, if it is free.
         for n in 0..12 {
             a.write(format!("/dir/{n}").as_bytes(), &content(100 + n)).unwrap();

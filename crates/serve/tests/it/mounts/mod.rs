@@ -371,17 +371,17 @@ fn a_mount_that_got_another_name_while_it_was_let_go_of_is_served_again() {
     fs::write(home.path("a/file"), "text").unwrap();
     for (from, to) in [("p/a", "p/c"), ("p/c", "p/a")] {
         let paused = home.table.suspend(from).unwrap().expect("mounted");
-        edit::rename(home.pool(), from, to).unwrap();
+        home.pool().rename(from, to).unwrap();
         home.table.renamed(from, to);
         drop(paused);
         assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
         // The table hears of it later.
         let paused = home.table.suspend(to).unwrap().expect("mounted");
-        edit::rename(home.pool(), to, from).unwrap();
+        home.pool().rename(to, from).unwrap();
         drop(paused);
         assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
         home.table.renamed(to, from);
-        edit::rename(home.pool(), from, to).unwrap();
+        home.pool().rename(from, to).unwrap();
         home.table.renamed(from, to);
     }
 }
@@ -603,7 +603,7 @@ fn a_snapshot_with_the_number_of_one_that_was_destroyed_is_another() {
             let text = fs::read_to_string(shown.join(&name).join("file")).map_err(|error| error.to_string());
             assert_eq!(text, Ok(format!("{round}")), "{transport:?}, {name}, object {id}");
             if let Some(before) = before.replace(name) {
-                edit::destroy_snapshots(home.pool(), &[format!("p/a@{before}")], false).unwrap();
+                home.pool().destroy_dataset(&format!("p/a@{before}")).unwrap();
                 home.table.snapshots_changed("p/a");
                 let found = fs::metadata(shown.join(before)).map_err(|error| error.kind());
                 assert_eq!(found.err(), Some(std::io::ErrorKind::NotFound));
@@ -674,7 +674,7 @@ fn what_is_copied_out_of_a_snapshot_stays_when_the_snapshot_is_destroyed() {
             fs::write(home.path("a/file"), noise(round + 1000, LEN)).unwrap();
             sync();
             let create = |name: &str| fs::File::create_new(home.path("a").join(name)).unwrap();
-            let destroy = || edit::destroy_snapshots(home.pool(), &["p/a@s".to_owned()], false).unwrap();
+            let destroy = || home.pool().destroy_dataset("p/a@s").unwrap();
             let (before, during) = (format!("before-{round}"), format!("during-{round}"));
             assert_eq!(restore(&from, &create(&before), || ()), (LEN as u64, None), "{transport:?}");
             let (tell, told) = std::sync::mpsc::sync_channel(1);
@@ -759,7 +759,7 @@ fn places_of_snapshots_that_were_listed_and_destroyed_come_back() {
         home.table.snapshots_changed("p/a");
         highest = highest.max(fs::metadata(&dir).unwrap().ino() >> 48);
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
-        edit::destroy_snapshots(home.pool(), &[name], false).unwrap();
+        home.pool().destroy_dataset(&name).unwrap();
         home.table.snapshots_changed("p/a");
         assert!(fs::metadata(&dir).is_err());
         // What the kernel forgets it tells when it comes to it.
