@@ -1,7 +1,8 @@
 //! What is unmounted before datasets change, and mounted again after.
 
 use super::{
-    MountAction, MountOptions, MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount, unmount_words,
+    MountAction, MountOptions, MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount,
+    unmount_words,
 };
 use crate::Suspended;
 use std::collections::HashMap;

@@ -6,8 +6,8 @@ use cenote_admin::change::{
     ChangeError, ImportRequest, NewPool, create_pool, destroy_pool, export_pool, importable, open_for_change,
     set_pool_props, sync_pool,
 };
-use cenote_admin::verbs::zfs::destroy;
 use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Permit, Scope, Who};
+use cenote_admin::verbs::zfs::destroy;
 use cenote_admin::verbs::{Code, Refused};
 use cenote_admin::{Caller, ImportSettings, Imported, Namespace, Search, Session, open_pools, settle};
 use format::config::PoolState;

@@ -2,9 +2,9 @@
 //! is in use. Where the process has no mounts, nothing is done.
 
 use crate::Session;
+use crate::Unmount;
 use crate::edit::EditError;
 use crate::mounting::{MountRefusal, Mounting, Pending};
-use crate::Unmount;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 

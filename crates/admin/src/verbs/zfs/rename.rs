@@ -197,8 +197,8 @@ impl Request {
         names::check(from, Form::Snapshot).map_err(|error| closed(error.into()))?;
         let view = session.view(from).map_err(closed)?;
         view.dataset(from).map_err(|error| closed(error.into()))?;
-        let short = snapshot_name(from, &self.to)
-            .map_err(|reason| Why::NewName { to: self.to.clone(), reason })?;
+        let short =
+            snapshot_name(from, &self.to).map_err(|reason| Why::NewName { to: self.to.clone(), reason })?;
         if from.split_once('@').is_some_and(|(_, old)| old == short) {
             return Ok(());
         }
@@ -265,8 +265,9 @@ impl Request {
             }
         }
         let mounting = session.mounting();
-        let pending =
-            mounting.as_ref().map(|mounting| mounting.before_rename(from, self.stay_mounted, mounts::UNMOUNT));
+        let pending = mounting
+            .as_ref()
+            .map(|mounting| mounting.before_rename(from, self.stay_mounted, mounts::UNMOUNT));
         let pending = pending.transpose().map_err(Why::Mount)?;
         let renamed = rename(&pool, from, to);
         let mut not_mounted = Vec::new();
@@ -332,8 +333,9 @@ mod tests {
             ("tank/fs@x/y", Err("cannot rename to 'tank/fs@x/y': trailing slash in name")),
             ("tank/cl@s", Err("cannot rename to 'tank/cl@s': snapshots must be part of same dataset")),
         ] {
-            let found = snapshot_name("tank/fs@s", to)
-                .map_err(|reason| carried(&Refusal::from(Why::NewName { to: to.to_owned(), reason })).to_string());
+            let found = snapshot_name("tank/fs@s", to).map_err(|reason| {
+                carried(&Refusal::from(Why::NewName { to: to.to_owned(), reason })).to_string()
+            });
             assert_eq!(found, expected.map_err(str::to_owned), "{to}");
         }
     }

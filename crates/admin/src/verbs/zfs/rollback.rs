@@ -285,8 +285,7 @@ impl PreparedRollback<'_> {
     fn run(self, replaced: impl FnOnce()) -> Result<(), Stopped> {
         let (name, target, lost) = self.task_input();
         let operation = Operation::begin("rollback");
-        let outcome =
-            edit::run(self.pool, move |ctx| task::rollback_over(ctx, &name, Some(&target), &lost));
+        let outcome = edit::run(self.pool, move |ctx| task::rollback_over(ctx, &name, Some(&target), &lost));
         if !matches!(outcome, Err(EditError::Refused(_))) {
             replaced();
         }
@@ -350,8 +349,11 @@ mod tests {
     fn held_snapshots_are_named_and_what_was_done() {
         let mut reason = Reason::new(Code::Held, "dataset is busy");
         reason.about.push("tank/fs@6".into());
-        let mut stopped =
-            Stopped { done: vec!["tank/c".into()], left: vec!["tank/fs@6".into(), "tank/fs@5".into()], reason };
+        let mut stopped = Stopped {
+            done: vec!["tank/c".into()],
+            left: vec!["tank/fs@6".into(), "tank/fs@5".into()],
+            reason,
+        };
         let refusal = |stopped: &Stopped| {
             carried(&Refusal::Stopped { dataset: "tank/fs".into(), stopped: stopped.clone() }).to_string()
         };
