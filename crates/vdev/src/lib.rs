@@ -20,7 +20,8 @@
 //! # State of the process
 //! The devices, the clock and the random numbers of a session come from its [`Env`]. Shared by all sessions
 //! of a process are: the parameters ([`tunable`]), idle io_uring instances and idle buffers ([`device`]), and
-//! for each thread the priority under which its requests are counted ([`PriorityGuard`](tree::PriorityGuard)).
+//! for each thread the priority under which its requests are counted
+//! ([`PriorityGuard`](tree::PriorityGuard)).
 
 pub mod device;
 pub mod env;

@@ -7,7 +7,7 @@
 //! - Decompression gives exactly the block's logical size or an error. It reads no byte beyond the
 //!   image and writes none beyond the output; what the output holds after an error is unspecified.
 //! - Memory used beyond the output is a constant per algorithm and thread: zstd decodes straight into
-//! the output, so that no window is allocated for any window size of a frame.
+//!   the output, so that no window is allocated for any window size of a frame.
 //! - Bytes after the end of a stream are padding and ignored, in every algorithm that knows its end.
 
 mod error;

@@ -21,8 +21,8 @@ pub struct BlockRead<'a> {
     pub at: Extent,
     /// The caller's check of a candidate: whether its bytes are right.
     pub verify: &'a dyn Fn(&[u8]) -> bool,
-    /// Tells whether the space may belong to another block by now. Wrong bytes are no fault of a leaf then, and are
-    /// neither counted nor reported. Called only where there are some.
+    /// Tells whether the space may belong to another block by now. Wrong bytes are no fault of a leaf then,
+    /// and are neither counted nor reported. Called only where there are some.
     pub is_reused: &'a dyn Fn() -> bool,
 }
 

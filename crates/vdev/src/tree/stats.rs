@@ -66,7 +66,8 @@ impl Priority {
         PRIORITY.get().unwrap_or(Priority::SyncRead)
     }
 
-    /// The purpose of writes of this thread; [`Priority::AsyncWrite`] unless a [`PriorityGuard`] says otherwise.
+    /// The purpose of writes of this thread; [`Priority::AsyncWrite`] unless a [`PriorityGuard`] says
+    /// otherwise.
     pub(super) fn of_write() -> Priority {
         match PRIORITY.get() {
             // Repairs are writes of the scrub or read that found the damage.
