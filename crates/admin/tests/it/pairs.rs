@@ -6,7 +6,7 @@ use std::sync::{Arc, Barrier};
 use cenote::PoolWriter;
 use cenote::inspect::{Check, blocks, leaked_objects};
 use cenote_admin::edit::{self, EditError, Grant, NewDataset, Scope, Who};
-use cenote_admin::verbs::zfs::{destroy, rename, rollback, snapshot};
+use cenote_admin::verbs::zfs::{destroy, promote, rename, rollback, snapshot};
 use cenote_admin::verbs::{Code, Reason, Refused, Verb as Request};
 use cenote_admin::{PoolVerbs, Session};
 use pool::LivePool;
@@ -73,7 +73,7 @@ const VERBS: [(&str, Verb); 33] = [
     ("destroy -R a", |pool, top| destroy(pool, &format!("{top}/a"))),
     ("destroy c", |pool, top| destroy(pool, &format!("{top}/c"))),
     ("destroy k", |pool, top| destroy(pool, &format!("{top}/a/k"))),
-    ("promote", |pool, top| Ok(edit::promote(pool, &format!("{top}/c"))?)),
+    ("promote", |pool, top| run(pool, &promote::Request { dataset: format!("{top}/c") })),
     ("clone", |pool, top| clone(pool, &format!("{top}/a@s"), &format!("{top}/a/d"))),
     ("clone t", |pool, top| clone(pool, &format!("{top}/a@t"), &format!("{top}/d"))),
     ("snapshot -r", |pool, top| {
@@ -133,7 +133,7 @@ fn dispose(pool: &PoolWriter, top: &str) {
     }
     // A clone that was promoted and moved below what is its clone now could only go with it.
     for below in ["a", "b"] {
-        let _ = edit::promote(pool, &format!("{top}/{below}"));
+        let _ = run(pool, &promote::Request { dataset: format!("{top}/{below}") });
     }
     destroy(pool, top).expect("all of it goes");
 }

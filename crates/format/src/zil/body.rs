@@ -27,7 +27,7 @@ pub mod mask {
     pub const ATIME: u64 = 0x10;
     /// The time of the last change of the contents.
     pub const MTIME: u64 = 0x20;
-    /// The record carries further attributes ([`Xvattr`]).
+    /// The record carries further attributes ([`super::Xvattr`]).
     pub const XVATTR: u64 = 0x8000_0000;
 }
 
