@@ -34,8 +34,12 @@ const fn row<V: Verb>() -> (&'static str, Right) {
 /// The rights of all verbs.
 const RIGHTS: &[(&str, Right)] = &[
     row::<zfs::destroy::Request>(),
+    row::<zfs::hold::Request>(),
+    row::<zfs::inherit::Request>(),
+    row::<zfs::release::Request>(),
     row::<zfs::rename::Request>(),
     row::<zfs::rollback::Request>(),
+    row::<zfs::set::Request>(),
     row::<zfs::snapshot::Request>(),
     row::<zpool::add::Request>(),
     row::<zpool::clear::Request>(),

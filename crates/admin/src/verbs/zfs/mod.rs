@@ -1,11 +1,17 @@
 //! The verbs of `zfs`: datasets, their properties, permissions and mounts.
 
 pub mod destroy;
+pub mod hold;
+mod holds;
+pub mod inherit;
 mod mounts;
+pub mod release;
 pub mod rename;
 pub mod rollback;
+pub mod set;
 pub mod snapshot;
 
+pub use holds::WhyNot;
 pub use mounts::{NotMounted, UNMOUNT};
 
 /// A refusal that lists what would have to go: two lines, then one name a line.
