@@ -7,7 +7,7 @@ use crate::change::{
     Allow, ChangeError, Compatibility, NewPool, PoolLayout, check_layout, find_device, make_pool,
 };
 use crate::edit::{self, CloneSpec, EditError, NewDataset, NewKind};
-use crate::verbs::zfs::{destroy, promote, rename, rollback, snapshot};
+use crate::verbs::zfs::{destroy, inherit, promote, rename, rollback, set, snapshot};
 use crate::{ImportSettings, Session};
 use cenote::PoolWriter;
 
@@ -76,14 +76,14 @@ pub trait PoolVerbs {
     /// Sets properties of a dataset, all or none. What is open already follows at once.
     ///
     /// # Errors
-    /// [`EditError::Value`] says which property and why.
-    fn set(&self, dataset: &str, props: &[(&str, &str)]) -> Result<(), EditError>;
+    /// Which property cannot be set, and why.
+    fn set(&self, dataset: &str, props: &[(&str, &str)]) -> Result<(), set::Refusal>;
 
     /// Lets a dataset inherit a property again.
     ///
     /// # Errors
-    /// [`EditError::NotApplicable`], [`EditError::NoDataset`].
-    fn inherit(&self, dataset: &str, prop: &str) -> Result<(), EditError>;
+    /// The property does not apply to the dataset, or there is no such dataset.
+    fn inherit(&self, dataset: &str, prop: &str) -> Result<(), inherit::Refusal>;
 
     /// Takes snapshots (`tank/home@monday`), all at the same instant, or none.
     ///
@@ -128,7 +128,7 @@ pub trait PoolVerbs {
     fn destroy_all_below(&self, name: &str) -> Result<(), destroy::Refusal>;
 
     /// The value of a property of a dataset, as of the last transaction group that is on disk; see
-    /// [`Dataset::property`].
+    /// [`cenote::Dataset::property`].
     ///
     /// # Errors
     /// [`EditError::NoDataset`], or it cannot be read.
@@ -145,18 +145,14 @@ impl PoolVerbs for PoolWriter {
         edit::create(self, &NewDataset { name: name.to_owned(), kind, props: owned(props) })
     }
 
-    fn set(&self, dataset: &str, props: &[(&str, &str)]) -> Result<(), EditError> {
-        let subject = edit::subject(&self.view()?.dataset(dataset)?)?;
-        let features = self.live().features();
-        let resolve = |(name, value): &(&str, &str)| {
-            edit::values::resolve(name, value, &subject, &|feature| features.is_enabled(feature))
-        };
-        let settings = props.iter().map(resolve).collect::<Result<Vec<_>, _>>()?;
-        edit::set(self, dataset, &settings)
+    fn set(&self, dataset: &str, props: &[(&str, &str)]) -> Result<(), set::Refusal> {
+        let (dataset, properties) = (dataset.to_owned(), owned(props));
+        let request = set::Request { dataset, properties, stay_mounted: false };
+        Session::over(self).run(&request).map(drop)
     }
 
-    fn inherit(&self, dataset: &str, prop: &str) -> Result<(), EditError> {
-        edit::inherit(self, dataset, prop, false, false)
+    fn inherit(&self, dataset: &str, prop: &str) -> Result<(), inherit::Refusal> {
+        Session::over(self).run(&inherit::Request::of(dataset, prop)).map(drop)
     }
 
     fn snapshot(&self, names: &[impl AsRef<str>]) -> Result<(), snapshot::Refusal> {

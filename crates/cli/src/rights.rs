@@ -48,8 +48,8 @@ pub(crate) fn zfs(subcommand: &str) -> Right {
             "list" | "get" | "holds" | "userspace" | "groupspace" | "projectspace" | "version" | "wait" => {
                 Right::Anyone
             }
-            "create" | "clone" | "promote" | "set" | "inherit" | "hold" | "release" | "bookmark"
-            | "allow" | "unallow" | "upgrade" | "mount" | "diff" => Right::Granted,
+            "create" | "clone" | "promote" | "bookmark" | "allow" | "unallow" | "upgrade" | "mount"
+            | "diff" => Right::Granted,
             _ => Right::Administrator,
         },
     }

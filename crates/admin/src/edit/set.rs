@@ -1,11 +1,11 @@
-//! Setting and inheriting properties of datasets that exist.
+//! Setting properties of datasets that exist.
 
 use super::values::{Setting, Subject};
 use super::volume::AutoReservation;
 use super::{EditError, permit, run, view};
 use crate::Owner;
 use ::pool::LivePool;
-use cenote::{Dataset, DatasetKind, Pool, PoolWriter};
+use cenote::{Dataset, DatasetKind, PoolWriter};
 use dsl::DslError;
 use dsl::TaskCtx;
 use dsl::prop::{self, PropValue};
@@ -191,81 +191,6 @@ pub(super) fn set_limits(
     drop((fs, head));
     pool.sync()?;
     Ok(())
-}
-
-/// Lets datasets inherit a property again; with `received`, a value that came with a stream holds then, if
-/// there is one. With `below` also everything below them, as far as the property applies there.
-///
-/// # Errors
-/// [`EditError::NoDataset`]. A limit that cannot go back to what was received ends it; what was done before stays.
-pub fn inherit(
-    pool: &PoolWriter,
-    name: &str,
-    prop: &str,
-    received: bool,
-    below: bool,
-) -> Result<(), EditError> {
-    // Labels are unsupported, and where a key is cannot be taken from above.
-    if prop == "mlslabel" || prop == "keylocation" {
-        return Err(EditError::Denied);
-    }
-    permit::ask(pool, name, &[&permit::to_set(prop)])?;
-    let pool_view = view(pool)?;
-    let dataset = pool_view.dataset(name)?;
-    let targets = if below { tree(&pool_view, &dataset)? } else { vec![dataset] };
-    let native = table::dataset(prop);
-    let mut names = Vec::new();
-    for target in targets {
-        let kind = kind_of(&target)?;
-        let applies = native.is_none_or(|p| p.applies_to(kind) && kind != table::SNAP);
-        match (applies, below) {
-            (true, _) => names.push(target.name().to_owned()),
-            (false, true) => {}
-            (false, false) => return Err(EditError::NotApplicable),
-        }
-    }
-    let (prop, received) = (prop.to_owned(), received);
-    run(pool, move |ctx| inherit_all(ctx, &names, &prop, received, below))?.map_or(Ok(()), Err)?;
-    Ok(())
-}
-
-/// Returns why one of them was refused, if others have changed. What has gone from a tree since it was looked at is
-/// passed over.
-fn inherit_all(
-    ctx: &mut TaskCtx<'_>,
-    names: &[String],
-    prop: &str,
-    received: bool,
-    below: bool,
-) -> Result<Option<DslError>, DslError> {
-    let mut is_changed = false;
-    for name in names {
-        match ctx.step(|ctx| prop::change::inherit(ctx, name, prop, received))? {
-            Ok(()) => is_changed = true,
-            Err(DslError::NotFound { .. }) if below => {}
-            Err(error) if is_changed => return Ok(Some(error)),
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(None)
-}
-
-/// A dataset and all below it, with their snapshots.
-fn tree(pool: &Pool, top: &Dataset) -> Result<Vec<Dataset>, EditError> {
-    let mut found = Vec::new();
-    if top.kind()? == DatasetKind::Snapshot {
-        return Ok(vec![top.clone()]);
-    }
-    let mut stack = vec![pool.dsl().dir(top.name())?];
-    while let Some(dir) = stack.pop() {
-        stack.extend(dir.children()?);
-        let Some(head) = dir.head()? else { continue };
-        for snapshot in head.snapshots()? {
-            found.push(pool.dataset(snapshot.name())?);
-        }
-        found.push(pool.dataset(head.name())?);
-    }
-    Ok(found)
 }
 
 /// Properties of a dataset that is being made: those that are stored with it, and the rest.

@@ -21,6 +21,9 @@ pub enum Warning {
         /// The line that says which, and why.
         message: String,
     },
+    /// The pool has no devices for the small blocks that a property sends there.
+    #[error("special_small_blocks: property requires a special device in the pool")]
+    NoSpecialDevice,
     /// The new `compatibility` of a pool leaves out features that the pool has.
     #[error(
         "Warning: one or more features already enabled on pool '{pool}'\nare not present in this compatibility set."

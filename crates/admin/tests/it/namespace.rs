@@ -7,7 +7,7 @@ use cenote_admin::change::{
     set_pool_props, sync_pool,
 };
 use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Permit, Scope, Who};
-use cenote_admin::verbs::zfs::destroy;
+use cenote_admin::verbs::zfs::{destroy, hold};
 use cenote_admin::verbs::{Code, Refused};
 use cenote_admin::{Caller, ImportSettings, Imported, Namespace, Search, Session, open_pools, settle};
 use format::config::PoolState;
@@ -467,16 +467,18 @@ fn others_do_what_they_are_allowed_to() {
         grant(&search, "p", Who::Set("@ops".into()), &[Scope::NotApplicable], &["snapshot", "@more"]);
         grant(&search, "p", Who::Set("@more".into()), &[Scope::NotApplicable], &["hold"]);
         snapshot("p/a/b@1").expect("allowed below");
-        edit::hold(&writer(&joe), &["p/a/b@1".to_owned()], "tag").expect("a set in a set");
+        let (snapshots, tag) = (vec!["p/a/b@1".to_owned()], "tag".to_owned());
+        let request = hold::Request { snapshots, tag, recursive: false };
+        Session::over(&writer(&joe)).run(&request).expect("a set in a set");
         denied_by_right(snapshot("p/c@1"));
 
         // Properties by name; what makers get.
         let set = |name: &str, prop: &str, value: &str| writer(&joe).set(name, &[(prop, value)]);
-        denied(&set("p/c", "compression", "lz4"));
+        denied_by_right(set("p/c", "compression", "lz4"));
         grant(&search, "p", Who::Everyone, &[Scope::Local, Scope::Descendent], &["compression", "userprop"]);
         set("p/c", "compression", "lz4").expect("allowed");
         set("p/c", "a:b", "c").expect("allowed");
-        denied(&set("p/c", "quota", "1G"));
+        denied_by_right(set("p/c", "quota", "1G"));
         grant(&search, "p/c", Who::User(JOE.into()), &[Scope::Local], &["create", "mount"]);
         grant(&search, "p/c", Who::CreateTime, &[Scope::NotApplicable], &["quota", "destroy", "mount"]);
         let new =

@@ -5,8 +5,8 @@ use std::sync::{Arc, Barrier};
 
 use cenote::PoolWriter;
 use cenote::inspect::{Check, blocks, leaked_objects};
-use cenote_admin::edit::{self, EditError, Grant, NewDataset, Scope, Who};
-use cenote_admin::verbs::zfs::{destroy, promote, rename, rollback, snapshot};
+use cenote_admin::edit::{self, Grant, NewDataset, Scope, Who};
+use cenote_admin::verbs::zfs::{WhyNot, destroy, hold, inherit, promote, release, rename, rollback, snapshot};
 use cenote_admin::verbs::{Code, Reason, Refused, Verb as Request};
 use cenote_admin::{PoolVerbs, Session};
 use pool::LivePool;
@@ -40,13 +40,23 @@ fn destroy(pool: &PoolWriter, name: &str) -> Outcome {
     run(pool, &destroy::Request { recursive: !name.contains('@'), clones: true, ..request })
 }
 
+fn set(pool: &PoolWriter, dataset: &str, props: &[(&str, &str)]) -> Outcome {
+    pool.set(dataset, props).map_err(|refusal| refusal.reason())
+}
+
 fn clone(pool: &PoolWriter, origin: &str, name: &str) -> Outcome {
     let (origin, name) = (origin.to_owned(), name.to_owned());
     Ok(edit::clone(pool, &edit::CloneSpec { origin, name, props: Vec::new() })?)
 }
 
-fn held(pool: &PoolWriter, top: &str, name: &str) -> Result<Vec<String>, EditError> {
-    edit::with_name_below(&pool.view()?, top, name)
+/// Holds a snapshot and those of the same name below.
+fn hold(pool: &PoolWriter, snapshot: String, recursive: bool, tag: &str) -> Outcome {
+    run(pool, &hold::Request { snapshots: vec![snapshot], tag: tag.to_owned(), recursive })
+}
+
+/// Releases a hold on a snapshot and those of the same name below.
+fn release(pool: &PoolWriter, snapshot: String, tag: &str) -> Outcome {
+    run(pool, &release::Request { snapshots: vec![snapshot], tag: tag.to_owned(), recursive: true })
 }
 
 fn grant() -> Grant {
@@ -81,23 +91,24 @@ const VERBS: [(&str, Verb); 33] = [
         snapshot(pool, &names.iter().map(|name| format!("{name}@u")).collect::<Vec<_>>(), &[])
     }),
     ("snapshot", |pool, top| snapshot(pool, &[format!("{top}/a@v")], &[("a:b".into(), "c".into())])),
-    ("hold", |pool, top| {
-        Ok(edit::hold(pool, &held(pool, &format!("{top}/a"), "s")?, "tag").map_err(|blame| blame.1)?)
-    }),
+    ("hold", |pool, top| hold(pool, format!("{top}/a@s"), true, "tag")),
     ("hold, release", |pool, top| {
-        edit::hold(pool, &[format!("{top}/a@t")], "other").map_err(|blame| blame.1)?;
-        Ok(edit::release(pool, &held(pool, &format!("{top}/a"), "t")?, "other").map_err(|blame| blame.1)?)
+        hold(pool, format!("{top}/a@t"), false, "other")?;
+        release(pool, format!("{top}/a@t"), "other")
     }),
     ("bookmark", |pool, top| Ok(edit::bookmark(pool, &format!("{top}/a@s"), &format!("{top}/a#m"))?)),
     ("bookmark of c", |pool, top| Ok(edit::bookmark(pool, &format!("{top}/a@s"), &format!("{top}/c#m"))?)),
     ("destroy bookmark", |pool, top| run(pool, &destroy::Request::of(format!("{top}/a#old")))),
     ("create", |pool, top| Ok(edit::create(pool, &NewDataset::filesystem(&format!("{top}/a/n")))?)),
-    ("quota", |pool, top| Ok(pool.set(&format!("{top}/a"), &[("quota", "20M"), ("reservation", "1M")])?)),
-    ("reservation", |pool, top| Ok(pool.set(&format!("{top}/a/k"), &[("reservation", "5M")])?)),
-    ("refreservation", |pool, top| Ok(pool.set(&format!("{top}/a"), &[("refreservation", "3M")])?)),
-    ("limits", |pool, top| Ok(pool.set(&format!("{top}/a"), &[("snapshot_limit", "9"), ("copies", "2")])?)),
-    ("property of s", |pool, top| Ok(pool.set(&format!("{top}/a@s"), &[("a:b", "1")])?)),
-    ("inherit -r", |pool, top| Ok(edit::inherit(pool, &format!("{top}/a"), "copies", false, true)?)),
+    ("quota", |pool, top| set(pool, &format!("{top}/a"), &[("quota", "20M"), ("reservation", "1M")])),
+    ("reservation", |pool, top| set(pool, &format!("{top}/a/k"), &[("reservation", "5M")])),
+    ("refreservation", |pool, top| set(pool, &format!("{top}/a"), &[("refreservation", "3M")])),
+    ("limits", |pool, top| set(pool, &format!("{top}/a"), &[("snapshot_limit", "9"), ("copies", "2")])),
+    ("property of s", |pool, top| set(pool, &format!("{top}/a@s"), &[("a:b", "1")])),
+    ("inherit -r", |pool, top| {
+        let request = inherit::Request::of(format!("{top}/a"), "copies");
+        run(pool, &inherit::Request { recursive: true, ..request })
+    }),
     ("allow", |pool, top| Ok(edit::allow(pool, &format!("{top}/a"), &grant())?)),
     ("unallow -r", |pool, top| Ok(edit::unallow(pool, &format!("{top}/a"), &grant(), true)?)),
     ("write", |pool, top| {
@@ -127,9 +138,8 @@ fn make(pool: &PoolWriter, top: &str) -> Outcome {
 fn dispose(pool: &PoolWriter, top: &str) {
     let holds = [("s", "tag"), ("n", "tag"), ("t", "other"), ("n", "other")];
     for (snapshot, tag) in holds {
-        let names = held(pool, top, snapshot).expect("readable");
         // Where none is held, that is said.
-        let _ = edit::release(pool, &names, tag);
+        let _ = release(pool, format!("{top}@{snapshot}"), tag);
     }
     // A clone that was promoted and moved below what is its clone now could only go with it.
     for below in ["a", "b"] {
@@ -191,8 +201,10 @@ fn a_snapshot_that_comes_before_a_rollback_stops_it() {
     assert!(pool.view().expect("readable").dataset("p/r/a@t").is_ok(), "nothing was destroyed");
     // What is asked for twice is done once.
     let names = ["p/r/a@s".to_owned(), "p/r/a@s".to_owned()];
-    edit::hold(&pool, &names, "tag").expect("held");
-    edit::release(&pool, &names, "tag").expect("released");
+    let (snapshots, tag) = (names.to_vec(), "tag".to_owned());
+    run(&pool, &hold::Request { snapshots, tag, recursive: false }).expect("held");
+    let (snapshots, tag) = (names.to_vec(), "tag".to_owned());
+    run(&pool, &release::Request { snapshots, tag, recursive: false }).expect("released");
     // A name that cannot be is found out before anything is made for it.
     edit::bookmark(&pool, "p/r/a@s", &format!("p/r/c#{}", "x".repeat(300))).expect_err("too long");
     pool.sync().expect("the pool goes on");
@@ -205,8 +217,8 @@ fn a_snapshot_that_comes_before_a_rollback_stops_it() {
 fn a_hold_that_cannot_go_yet_is_told() {
     let pool = new_pool();
     make(&pool, "p/r").expect("made");
-    let names = held(&pool, "p/r/a", "t").expect("readable");
-    edit::hold(&pool, &names, "tag").expect("held");
+    let names = ["p/r/a@t".to_owned(), "p/r/a/k@t".to_owned()];
+    hold(&pool, names[0].clone(), true, "tag").expect("held");
     run(&pool, &destroy::Request { defer: true, ..destroy::Request::of(&names[0]) }).expect("later");
     let (id, root) = {
         let view = pool.live().view().expect("readable");
@@ -214,10 +226,12 @@ fn a_hold_that_cannot_go_yet_is_told() {
         (snapshot.id(), snapshot.phys().bp)
     };
     let used = pool.live().heads().hold_snapshot(id, &root).expect("there");
-    let blame = edit::release(&pool, &names, "tag").expect_err("one is used");
-    assert!(blame.0 == names[0] && matches!(blame.1, EditError::Busy { .. }), "{blame:?}");
+    let request = release::Request { snapshots: vec![names[0].clone()], tag: "tag".into(), recursive: true };
+    let refused = Session::over(&pool).run(&request).expect_err("one is used");
+    let WhyNot::Blame { snapshot, reason } = refused.why else { panic!("{refused:?}") };
+    assert!(snapshot == names[0] && reason.code == Code::Busy, "{reason:?}");
     drop(used);
-    edit::release(&pool, &names, "tag").expect("released");
+    release(&pool, names[0].clone(), "tag").expect("released");
     assert!(pool.view().expect("readable").dataset(&names[0]).is_err(), "it went with its last hold");
     pool.close().expect("closed");
 }

@@ -1,14 +1,12 @@
 //! `zfs mount` and `zfs unmount`.
 
-use super::change::Pairs;
 use super::complain;
 use crate::getopt::{Getopt, Long};
 use crate::keys;
 use crate::out::Out;
 use crate::rights::{self, Right};
 use crate::stop::{Outcome, Stop};
-use admin::edit::EditError;
-use admin::mounting::{MountRefusal, MountRequest, Mounting, Pending};
+use admin::mounting::{MountRefusal, MountRequest, Mounting};
 use admin::{OpenPool, Unmount, open_pools, pool_io};
 use serde_json::{Map, json};
 use std::ffi::OsString;
@@ -232,14 +230,14 @@ pub(crate) const HOW: Unmount = Unmount::Normal;
 /// Says where a file system is mounted whose mount point, which was just set, only root mounts on.
 pub(crate) fn tell_elsewhere(dataset: &str, wanted: &str, out: &Out) {
     let at = mounting().filter(|_| wanted.starts_with('/')).and_then(|mounting| mounting.elsewhere(dataset));
-    if let Some(at) = at {
-        let (at, dataset) = (at.to_string_lossy(), out.cell(dataset));
-        out.print(&format!(
-            "{dataset} is mounted on {}: only root mounts on {}\n",
-            out.cell(&at),
-            out.cell(wanted)
-        ));
-    }
+    at.iter().for_each(|at| print_elsewhere(dataset, at, wanted, out));
+}
+
+/// Says that a file system is mounted on `at`, not on its mount point.
+pub(crate) fn print_elsewhere(dataset: &str, at: &Path, wanted: &str, out: &Out) {
+    let (at, dataset) = (at.to_string_lossy(), out.cell(dataset));
+    let (at, wanted) = (out.cell(&at), out.cell(wanted));
+    out.print(&format!("{dataset} is mounted on {at}: only root mounts on {wanted}\n"));
 }
 
 /// Mounts file systems that were just made; the exit code.
@@ -259,35 +257,4 @@ pub(super) fn made(names: &[String]) -> u8 {
         }
     }
     code
-}
-
-/// What is done to mounts around setting properties.
-pub(super) struct Around(Option<(Mounting, Pending)>);
-
-impl Around {
-    /// Before these are set; with `stays` (`-u`) what is mounted stays where it is.
-    pub(super) fn set(dataset: &str, pairs: &Pairs, stays: bool) -> Result<Around, MountRefusal> {
-        let props = pairs.0.iter().map(|(name, _)| name.as_str());
-        let props: Vec<&str> = props.filter(|name| !stays || *name != "mountpoint").collect();
-        let off = pairs.0.iter().any(|(name, value)| name == "canmount" && value == "off");
-        Around::begin(dataset, &props, off)
-    }
-
-    /// Before one is inherited.
-    pub(super) fn inherit(dataset: &str, prop: &str) -> Result<Around, MountRefusal> {
-        Around::begin(dataset, &[prop], false)
-    }
-
-    fn begin(dataset: &str, props: &[&str], off: bool) -> Result<Around, MountRefusal> {
-        let Some(mounting) = mounting() else { return Ok(Around(None)) };
-        let pending = mounting.before_set(dataset, props, off)?;
-        Ok(Around(Some((mounting, pending))))
-    }
-
-    /// After that. What is not mounted, and why.
-    pub(super) fn finish(self, done: &Result<(), EditError>) -> Vec<MountRefusal> {
-        // Of several some may be set when one is refused.
-        let is_set = !matches!(done, Err(EditError::Denied));
-        self.0.map(|(mounting, pending)| mounting.after_set(pending, is_set)).unwrap_or_default()
-    }
 }

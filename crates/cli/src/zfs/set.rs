@@ -1,21 +1,22 @@
 //! `zfs set` and `zfs inherit`.
 
-use super::change::{Change, MINUS_ONE, Pairs, cannot_open, open_text, unwritable, warn_small_blocks};
-use super::{complain, mount};
+use super::change::{MINUS_ONE, Pairs};
+use super::session::{in_session, refused};
+use super::{complain, complain_all, mount};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use admin::edit::names::{self, Form};
-use admin::edit::values::{self, InheritError, Setting, ValueError};
-use admin::edit::{self, EditError};
+use admin::edit::values;
+use admin::verbs::zfs::inherit::{self, Refusal};
+use admin::verbs::zfs::set::{self, Why};
 use std::ffi::OsString;
 
 /// Runs `zfs set`.
 pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     let mut walk = Getopt::new(args.to_vec(), "u", &[]);
-    let mut stays = false;
+    let mut stay_mounted = false;
     while walk.next()?.is_some() {
-        stays = true;
+        stay_mounted = true;
     }
     let operands = crate::zpool::texts(&walk.operands());
     if operands.is_empty() {
@@ -28,20 +29,19 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
             return Ok(MINUS_ONE);
         }
     };
-    Change::run("set", args, |change| {
+    in_session("set", args, |session| {
         let mut code = 0;
-        for name in datasets {
-            match set(change, name, &pairs, stays) {
-                Ok(()) => {
-                    change.done(name);
-                    if let Some(path) = pairs.get("mountpoint").filter(|_| !stays) {
-                        mount::tell_elsewhere(name, path, out);
+        for dataset in datasets {
+            let (dataset, properties) = (dataset.clone(), pairs.0.clone());
+            let request = set::Request { dataset, properties, stay_mounted };
+            match session.run(&request) {
+                Ok(answer) => {
+                    complain_all(&answer.warnings);
+                    if let (Some(at), Some(wanted)) = (answer.mounted_elsewhere, pairs.get("mountpoint")) {
+                        mount::print_elsewhere(&request.dataset, &at, wanted, out);
                     }
                 }
-                Err((failure, message)) => {
-                    message.lines().for_each(complain);
-                    code = code.max(failure);
-                }
+                Err(refusal) => code = code.max(tell(&refusal)),
             }
         }
         Ok(code)
@@ -66,60 +66,22 @@ fn split(operands: &[String]) -> Result<Result<(Pairs, &[String]), String>, Stop
     Ok(Ok((pairs, datasets)))
 }
 
-/// The exit code of a failure, and its message.
-type Failure = (u8, String);
-
-fn set(change: &mut Change, name: &str, pairs: &Pairs, stays: bool) -> Result<(), Failure> {
-    let closed = |error: EditError| (1, open_text(name, &error));
-    names::check(name, Form::Any).map_err(|e| closed(e.into()))?;
-    let view = change.view(name).map_err(closed)?;
-    let dataset = view.dataset(name).map_err(|e| closed(e.into()))?;
-    let refused = |error: EditError| (MINUS_ONE, format!("cannot set property for '{name}': {error}"));
-    let subject = edit::subject(&dataset).map_err(refused)?;
-    let pool = match change.pool(name) {
-        Err(error) if !error.is_read_only() => return Err(closed(error)),
-        pool => pool,
-    };
-    let features = pool.as_ref().ok().map(|pool| pool.live().features());
-    let settings: Result<Vec<Setting>, ValueError> = pairs
-        .0
-        .iter()
-        .map(|(prop, text)| {
-            values::resolve(prop, text, &subject, &|feature| {
-                features.as_ref().is_none_or(|f| f.is_enabled(feature))
-            })
-        })
-        .collect();
-    if matches!(settings, Ok(_) | Err(ValueError::SmallBlocks { .. })) {
-        warn_small_blocks(pairs, &view);
-    }
-    let settings = settings.map_err(|e| refused(e.into()))?;
-    let pool = pool.map_err(refused)?;
-    let told = |text: String| (MINUS_ONE, text);
-    let around = mount::Around::set(name, pairs, stays).map_err(|refusal| told(refusal.to_string()))?;
-    let done = edit::set(&pool, name, &settings);
-    let refusals = around.finish(&done);
-    done.map_err(|error| {
-        let text = match error {
-            // Of what exists, this is said of a reservation.
-            EditError::NoSpace => "size is greater than available space".to_owned(),
-            other => other.to_string(),
-        };
-        (MINUS_ONE, format!("cannot set property for '{name}': {text}"))
-    })?;
-    match refusals.first() {
-        None => Ok(()),
-        Some(_) => Err((1, refusals.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))),
+/// Tells why not all is set or mounted; the exit code.
+fn tell(refusal: &set::Refusal) -> u8 {
+    refusal.to_string().lines().for_each(complain);
+    match refusal.why {
+        Why::Denied(_) | Why::Open { .. } | Why::NotMounted { .. } => 1,
+        Why::Mount(_) | Why::NotSet { .. } => MINUS_ONE,
     }
 }
 
 /// Runs `zfs inherit`.
 pub(super) fn inherit(args: &[OsString]) -> Outcome {
     let mut walk = Getopt::new(args.to_vec(), "rS", &[]);
-    let (mut below, mut received) = (false, false);
+    let (mut recursive, mut received) = (false, false);
     while let Some((letter, _)) = walk.next()? {
         match letter {
-            'r' => below = true,
+            'r' => recursive = true,
             _ => received = true,
         }
     }
@@ -129,46 +91,27 @@ pub(super) fn inherit(args: &[OsString]) -> Outcome {
         Some((_, [])) => return Err(Stop::usage("missing dataset argument")),
         Some(split) => split,
     };
-    let prop = values::inheritable(prop, received).map_err(|error| match error {
-        InheritError::Unknown { .. } => Stop::usage(error.to_string()),
-        other => Stop::failed(other),
-    })?;
-    Change::run("inherit", args, |change| {
+    in_session("inherit", args, |session| {
         let mut code = 0;
-        for name in datasets {
-            match inherit_one(change, name, &prop, received, below) {
-                Ok(()) => change.done(name),
-                Err(Stop::Failed(Some(message))) => {
-                    message.lines().for_each(complain);
+        for dataset in datasets {
+            let (dataset, property) = (dataset.clone(), prop.clone());
+            match session.run(&inherit::Request { dataset, property, received, recursive }) {
+                Ok(_) => {}
+                Err(refusal @ Refusal::Property { is_unknown: true, .. }) => {
+                    return Err(Stop::usage(refusal.to_string()));
+                }
+                Err(refusal @ Refusal::Property { .. }) => return Err(refused(&refusal)),
+                Err(refusal) => {
+                    refusal.to_string().lines().for_each(complain);
+                    if let Refusal::NotMounted { .. } = refusal {
+                        return Err(Stop::Code(1));
+                    }
                     code = 1;
                 }
-                Err(other) => return Err(other),
             }
         }
         Ok(code)
     })
-}
-
-fn inherit_one(change: &mut Change, name: &str, prop: &str, received: bool, below: bool) -> Result<(), Stop> {
-    let closed = |error: EditError| cannot_open(name, error);
-    names::check(name, Form::Any).map_err(|e| closed(e.into()))?;
-    let view = change.view(name).map_err(closed)?;
-    view.dataset(name).map_err(|e| closed(e.into()))?;
-    let text = |name: &str, error: &EditError| format!("cannot inherit {prop} for '{name}': {error}");
-    let pool = match change.pool(name) {
-        Err(error) if error.is_read_only() && below => {
-            let all = edit::with_descendants(&view, name).map_err(closed)?;
-            let lines: Vec<String> = all.iter().map(|name| text(name, &error)).collect();
-            return Err(Stop::failed(lines.join("\n")));
-        }
-        pool => pool.map_err(|e| unwritable(name, e, |error| Stop::failed(text(name, &error))))?,
-    };
-    let around = mount::Around::inherit(name, prop).map_err(|refusal| Stop::failed(refusal.to_string()))?;
-    let done = edit::inherit(&pool, name, prop, received, below);
-    let refusals = around.finish(&done);
-    done.map_err(|e| Stop::failed(text(name, &e)))?;
-    refusals.iter().for_each(mount::tell);
-    if refusals.is_empty() { Ok(()) } else { Err(Stop::Code(1)) }
 }
 
 #[cfg(test)]

@@ -5,15 +5,19 @@ pub mod bookmark;
 pub mod clone;
 pub mod destroy;
 pub mod hold;
+mod holds;
+pub mod inherit;
 mod mounts;
 pub mod promote;
 pub mod release;
 pub mod rename;
 pub mod rollback;
+pub mod set;
 pub mod snapshot;
 pub mod unallow;
 pub mod upgrade;
 
+pub use holds::WhyNot;
 pub use mounts::{NotMounted, UNMOUNT};
 
 /// A refusal that lists what would have to go: two lines, then one name a line.
