@@ -12,9 +12,6 @@ pub enum Warning {
         /// Short name of the feature.
         feature: String,
     },
-    /// Small blocks are to go to special vdevs, and the pool has none.
-    #[error("special_small_blocks: property requires a special device in the pool")]
-    NoSpecialVdev,
     /// A device or pool cannot be looked at.
     #[error("{message}")]
     Problem {

@@ -6,7 +6,9 @@ use std::sync::{Arc, Barrier};
 use cenote::PoolWriter;
 use cenote::inspect::{Check, blocks, leaked_objects};
 use cenote_admin::edit::{self, Grant, NewDataset, Scope, Who};
-use cenote_admin::verbs::zfs::{WhyNot, destroy, hold, inherit, promote, release, rename, rollback, snapshot};
+use cenote_admin::verbs::zfs::{
+    WhyNot, destroy, hold, inherit, promote, release, rename, rollback, snapshot,
+};
 use cenote_admin::verbs::{Code, Reason, Refused, Verb as Request};
 use cenote_admin::{PoolVerbs, Session};
 use pool::LivePool;

@@ -122,12 +122,6 @@ pub(super) fn cannot_open(name: &str, error: impl Into<EditError>) -> Stop {
     Stop::failed(open_text(name, &error.into()))
 }
 
-/// What a command says of a dataset whose pool does not open for change: `refused` has the words of the verb
-/// for a pool that is read-only.
-pub(super) fn unwritable(name: &str, error: EditError, refused: impl FnOnce(EditError) -> Stop) -> Stop {
-    if error.is_read_only() { refused(error) } else { cannot_open(name, error) }
-}
-
 /// `cannot ACTION 'x': …`.
 pub(super) fn cannot(action: &str, name: &str, error: &EditError) -> Stop {
     Stop::failed(format!("cannot {action} '{name}': {error}"))

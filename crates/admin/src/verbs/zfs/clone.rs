@@ -120,7 +120,7 @@ impl Verb for Request {
         }
         let sets_small_blocks = self.properties.iter().any(|(name, _)| name == "special_small_blocks");
         if sets_small_blocks && !edit::has_special(&view) {
-            session.warn(Warning::NoSpecialVdev);
+            session.warn(Warning::NoSpecialDevice);
         }
         let mut answer = Answer::default();
         if self.parents {
