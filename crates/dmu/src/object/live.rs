@@ -78,7 +78,7 @@ impl LiveObject {
 
     pub(crate) fn read_through(&self, view: Arc<ObjSet>) -> Object {
         let image = self.cell.lock().image();
-        Object::of_live(view, image, self.clone())
+        Object::of_live(view, image, self)
     }
 
     /// Type of its data.

@@ -38,7 +38,7 @@ impl Object {
     }
 
     /// A reading handle of a writable object: `dnode` as it is now, blocks as they are when asked for.
-    pub(crate) fn of_live(objset: Arc<ObjSet>, dnode: Arc<Dnode>, live: LiveObject) -> Object {
+    pub(crate) fn of_live(objset: Arc<ObjSet>, dnode: Arc<Dnode>, live: &LiveObject) -> Object {
         Object { live: Some(live.clone()), ..Object::new(objset, live.id(), dnode) }
     }
 
