@@ -6,8 +6,8 @@
 use crate::change::{
     Allow, ChangeError, Compatibility, NewPool, PoolLayout, check_layout, find_device, make_pool,
 };
-use crate::edit::{self, CloneSpec, EditError, NewDataset, NewKind};
-use crate::verbs::zfs::{destroy, inherit, promote, rename, rollback, set, snapshot};
+use crate::edit::{self, CloneSpec, EditError, NewKind};
+use crate::verbs::zfs::{create, destroy, inherit, promote, rename, rollback, set, snapshot};
 use crate::{ImportSettings, Session};
 use cenote::PoolWriter;
 
@@ -64,14 +64,14 @@ pub trait PoolVerbs {
     ///
     /// # Errors
     /// [`EditError::Exists`], [`EditError::NoParent`], or what is wrong with its name or properties.
-    fn create_filesystem(&self, name: &str, props: &[(&str, &str)]) -> Result<(), EditError>;
+    fn create_filesystem(&self, name: &str, props: &[(&str, &str)]) -> Result<(), create::Refusal>;
 
     /// Makes a volume of `size` bytes, rounded up to whole blocks, that reserves what it can take at most;
     /// with `refreservation=none` among `props`, nothing.
     ///
     /// # Errors
     /// As of [`PoolWriter::create_filesystem`]; [`EditError::NoSpace`].
-    fn create_volume(&self, name: &str, size: u64, props: &[(&str, &str)]) -> Result<(), EditError>;
+    fn create_volume(&self, name: &str, size: u64, props: &[(&str, &str)]) -> Result<(), create::Refusal>;
 
     /// Sets properties of a dataset, all or none. What is open already follows at once.
     ///
@@ -136,13 +136,15 @@ pub trait PoolVerbs {
 }
 
 impl PoolVerbs for PoolWriter {
-    fn create_filesystem(&self, name: &str, props: &[(&str, &str)]) -> Result<(), EditError> {
-        edit::create(self, &NewDataset { props: owned(props), ..NewDataset::filesystem(name) })
+    fn create_filesystem(&self, name: &str, props: &[(&str, &str)]) -> Result<(), create::Refusal> {
+        let request = create::Request { properties: owned(props), ..create::Request::filesystem(name) };
+        Session::over(self).run(&request).map(drop)
     }
 
-    fn create_volume(&self, name: &str, size: u64, props: &[(&str, &str)]) -> Result<(), EditError> {
+    fn create_volume(&self, name: &str, size: u64, props: &[(&str, &str)]) -> Result<(), create::Refusal> {
         let kind = NewKind::Volume { size, sparse: false };
-        edit::create(self, &NewDataset { name: name.to_owned(), kind, props: owned(props) })
+        let request = create::Request { kind, properties: owned(props), ..create::Request::filesystem(name) };
+        Session::over(self).run(&request).map(drop)
     }
 
     fn set(&self, dataset: &str, props: &[(&str, &str)]) -> Result<(), set::Refusal> {

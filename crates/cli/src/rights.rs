@@ -48,8 +48,7 @@ pub(crate) fn zfs(subcommand: &str) -> Right {
             "list" | "get" | "holds" | "userspace" | "groupspace" | "projectspace" | "version" | "wait" => {
                 Right::Anyone
             }
-            "create" | "clone" | "promote" | "bookmark" | "allow" | "unallow" | "upgrade" | "mount"
-            | "diff" => Right::Granted,
+            "mount" | "diff" => Right::Granted,
             _ => Right::Administrator,
         },
     }

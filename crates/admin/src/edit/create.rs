@@ -17,11 +17,12 @@ use dsl::prop::PropValue;
 use format::nvlist::{NvList, NvValue};
 use format::objset::ObjsetType;
 use format::prop as table;
+use serde::{Deserialize, Serialize};
 use zpl::{CaseSensitivity, ZplError};
 use zpl::{NewFilesystem, make_filesystem, make_volume};
 
 /// What kind of dataset is to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NewKind {
     /// A file system.
     Filesystem,

@@ -33,6 +33,7 @@ const fn row<V: Verb>() -> (&'static str, Right) {
 
 /// The rights of all verbs.
 const RIGHTS: &[(&str, Right)] = &[
+    row::<zfs::create::Request>(),
     row::<zfs::destroy::Request>(),
     row::<zfs::hold::Request>(),
     row::<zfs::inherit::Request>(),

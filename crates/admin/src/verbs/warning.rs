@@ -21,6 +21,16 @@ pub enum Warning {
     /// The pool has no devices for the small blocks that a property sends there.
     #[error("special_small_blocks: property requires a special device in the pool")]
     NoSpecialDevice,
+    /// Blocks of a volume are so small that they cost space.
+    #[error(
+        "Warning: volblocksize ({block_size}) is less than the default minimum block size ({recommended}).\nTo reduce wasted space a volblocksize of {recommended} is recommended."
+    )]
+    SmallVolumeBlock {
+        /// Bytes of a block.
+        block_size: u64,
+        /// Bytes of a block that costs no space.
+        recommended: u64,
+    },
     /// The new `compatibility` of a pool leaves out features that the pool has.
     #[error(
         "Warning: one or more features already enabled on pool '{pool}'\nare not present in this compatibility set."

@@ -117,16 +117,6 @@ pub(super) fn open_text(name: &str, error: &EditError) -> String {
     }
 }
 
-/// What a command says when a dataset that it is about cannot be opened.
-pub(super) fn cannot_open(name: &str, error: impl Into<EditError>) -> Stop {
-    Stop::failed(open_text(name, &error.into()))
-}
-
-/// `cannot ACTION 'x': …`.
-pub(super) fn cannot(action: &str, name: &str, error: &EditError) -> Stop {
-    Stop::failed(format!("cannot {action} '{name}': {error}"))
-}
-
 /// The properties of `-o`, in order.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Pairs(pub(super) Vec<(String, String)>);
@@ -159,13 +149,6 @@ impl Pairs {
     /// There is a value for this property.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.iter().any(|(known, _)| known == name)
-    }
-}
-
-/// Warns of block sizes for which there is no place.
-pub(super) fn warn_small_blocks(pairs: &Pairs, pool: &Pool) {
-    if pairs.has("special_small_blocks") && !edit::has_special(pool) {
-        complain("special_small_blocks: property requires a special device in the pool");
     }
 }
 

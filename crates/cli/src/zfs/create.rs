@@ -1,12 +1,14 @@
 //! `zfs create`.
 
-use super::change::{Change, Pairs, cannot, cannot_open, warn_small_blocks};
-use super::{complain, mount};
+use super::change::Pairs;
+use super::session::{in_session, refused, tell_warnings};
+use super::{complain_all, mount};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
+use admin::edit::NewKind;
 use admin::edit::values::parse_number;
-use admin::edit::{self, DEFAULT_VOLUME_BLOCK, EditError, NewDataset, NewKind, names};
+use admin::verbs::zfs::create::{Plan, Request};
 use std::ffi::OsString;
 
 #[derive(Default)]
@@ -64,16 +66,24 @@ impl Options {
         Ok(options)
     }
 
-    /// The new dataset, and the size that was asked for.
-    fn new_dataset(&self) -> Result<NewDataset, EditError> {
+    /// What is asked for.
+    fn request(&self) -> Result<Request, Stop> {
         let mut props = self.props.0.clone();
         let mut kind = NewKind::Filesystem;
         if self.is_volume {
             let at = props.iter().position(|(name, _)| name == "volsize");
             let text = at.map(|at| props.remove(at).1).unwrap_or_default();
-            kind = NewKind::Volume { size: parse_number(&text)?, sparse: self.sparse };
+            let failed = |error| Stop::failed(format!("cannot create '{}': {error}", self.name));
+            kind = NewKind::Volume { size: parse_number(&text).map_err(failed)?, sparse: self.sparse };
         }
-        Ok(NewDataset { name: self.name.clone(), kind, props })
+        Ok(Request {
+            kind,
+            properties: props,
+            parents: self.parents,
+            unmounted: self.stay_unmounted,
+            dry_run: self.dry_run,
+            ..Request::filesystem(self.name.as_str())
+        })
     }
 }
 
@@ -86,98 +96,29 @@ fn size(what: &str, value: Option<OsString>) -> Result<u64, Stop> {
 /// Runs the verb.
 pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     let options = Options::parse(args.to_vec())?;
-    Change::run("create", args, |change| create(change, &options, out))
-}
-
-fn create(change: &mut Change, options: &Options, out: &Out) -> Outcome {
-    let name = options.name.as_str();
-    let refused = |error: EditError| cannot("create", name, &error);
-    let new = options.new_dataset().map_err(refused)?;
-    if options.dry_run {
-        return dry_run(change, options, &new, out);
-    }
-    names::check_new(name).map_err(|e| refused(e.into()))?;
-    if options.parents && exists(change, name)? {
-        return Ok(0);
-    }
-    let pool = change.pool(name).map_err(|error| match parent_to_make(change, options) {
-        Some(above) if error.is_read_only() => cannot("create", &above, &error),
-        _ => refused(error),
-    })?;
-    warn(options, &new);
-    warn_small_blocks(&options.props, &change.view(name).map_err(refused)?);
-    if options.verbose || options.parsable {
-        let reserved = new.reservation(pool.live()).unwrap_or(None);
-        out.print(&told(options, &new, reserved));
-    }
-    if options.parents {
-        let made = edit::create_ancestors(&pool, name).map_err(refused)?;
-        if !made.is_empty() {
-            change.done(name);
+    let request = options.request();
+    in_session("create", args, |session| {
+        let outcome = session.run(&request?);
+        tell_warnings(session);
+        let plan = match &outcome {
+            Ok(answer) => answer.plan,
+            Err(refusal) => refusal.plan,
+        };
+        if let Some(plan) = plan.filter(|_| options.verbose || options.parsable) {
+            out.print(&text_of(&options, plan));
         }
-        if !options.stay_unmounted {
-            mount::made(&made);
+        let answer = outcome.map_err(|refusal| refused(&refusal))?;
+        complain_all(&answer.ancestors_not_mounted);
+        complain_all(&answer.not_mounted);
+        if let (Some(at), Some(wanted)) = (answer.mounted_elsewhere, options.props.get("mountpoint")) {
+            mount::print_elsewhere(&options.name, &at, wanted, out);
         }
-    }
-    edit::create(&pool, &new).map_err(refused)?;
-    change.done(name);
-    if options.is_volume || options.stay_unmounted {
-        return Ok(0);
-    }
-    let code = mount::made(&[name.to_owned()]);
-    if let Some(path) = options.props.get("mountpoint") {
-        mount::tell_elsewhere(name, path, out);
-    }
-    Ok(code)
-}
-
-/// The first of the datasets above the new one that `-p` would make.
-fn parent_to_make(change: &mut Change, options: &Options) -> Option<String> {
-    let view = change.view(&options.name).ok().filter(|_| options.parents)?;
-    let slashes = options.name.match_indices('/').map(|(at, _)| at);
-    let mut above = slashes.filter_map(|at| options.name.get(..at));
-    above.find(|name| view.dataset(name).is_err()).map(str::to_owned)
-}
-
-fn exists(change: &mut Change, name: &str) -> Result<bool, Stop> {
-    let found = change.view(name).and_then(|pool| Ok(pool.dataset(name)?));
-    match found {
-        Ok(_) => Ok(true),
-        Err(EditError::NoDataset { .. }) => Ok(false),
-        Err(other) => Err(cannot("create", name, &other)),
-    }
-}
-
-/// What would be made. Only properties are looked at, as the real tool does it.
-fn dry_run(change: &mut Change, options: &Options, new: &NewDataset, out: &Out) -> Outcome {
-    let name = options.name.as_str();
-    let pool = change.pool(name).map_err(|e| match e {
-        EditError::NoPool { pool } => Stop::failed(format!("cannot open '{pool}': no such pool")),
-        other => cannot_open(edit::pool_of(name), other),
-    })?;
-    warn(options, new);
-    new.settings(pool.live()).map_err(|e| cannot("verify", name, &e))?;
-    let reserved = new.reservation(pool.live()).map_err(|e| cannot("verify", name, &e))?;
-    if options.verbose || options.parsable {
-        out.print(&told(options, new, reserved));
-    }
-    Ok(0)
-}
-
-/// Small blocks of volumes cost space.
-fn warn(options: &Options, new: &NewDataset) {
-    let block = new.block_size().unwrap_or(DEFAULT_VOLUME_BLOCK);
-    let is_block = block.is_power_of_two() && block >= 512;
-    if options.is_volume && is_block && block < DEFAULT_VOLUME_BLOCK {
-        complain(&format!(
-            "Warning: volblocksize ({block}) is less than the default minimum block size ({DEFAULT_VOLUME_BLOCK})."
-        ));
-        complain(&format!("To reduce wasted space a volblocksize of {DEFAULT_VOLUME_BLOCK} is recommended."));
-    }
+        Ok(u8::from(!answer.not_mounted.is_empty()))
+    })
 }
 
 /// The text of `-v` and `-P`.
-fn told(options: &Options, new: &NewDataset, reserved: Option<u64>) -> String {
+fn text_of(options: &Options, plan: Plan) -> String {
     let name = &options.name;
     let verb = if options.dry_run { "would create" } else { "create" };
     let mut text = String::new();
@@ -190,10 +131,10 @@ fn told(options: &Options, new: &NewDataset, reserved: Option<u64>) -> String {
     text += &if options.parsable { format!("create\t{name}\n") } else { format!("{verb} {name}\n") };
     let mut props = options.props.0.clone();
     if options.is_volume {
-        let rounded = new.volume_size().unwrap_or(0).to_string();
+        let rounded = plan.volume_size.to_string();
         props.iter_mut().filter(|(name, _)| name == "volsize").for_each(|(_, v)| v.clone_from(&rounded));
     }
-    props.extend(reserved.map(|bytes| ("refreservation".to_owned(), bytes.to_string())));
+    props.extend(plan.reservation.map(|bytes| ("refreservation".to_owned(), bytes.to_string())));
     for (name, value) in props {
         text += &match options.parsable {
             true => format!("property\t{name}\t{value}\n"),
@@ -206,6 +147,7 @@ fn told(options: &Options, new: &NewDataset, reserved: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use admin::edit::NewDataset;
 
     fn parse(words: &str) -> Result<Options, Stop> {
         Options::parse(words.split(' ').map(OsString::from).collect())
@@ -213,7 +155,9 @@ mod tests {
 
     fn text(words: &str, reserved: Option<u64>) -> String {
         let options = parse(words).expect("good");
-        told(&options, &options.new_dataset().expect("good"), reserved)
+        let request = options.request().expect("good");
+        let new = NewDataset { name: request.name, kind: request.kind, props: request.properties };
+        text_of(&options, Plan { volume_size: new.volume_size().expect("good"), reservation: reserved })
     }
 
     #[test]

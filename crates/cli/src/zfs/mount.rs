@@ -239,22 +239,3 @@ pub(crate) fn print_elsewhere(dataset: &str, at: &Path, wanted: &str, out: &Out)
     let (at, wanted) = (out.cell(&at), out.cell(wanted));
     out.print(&format!("{dataset} is mounted on {at}: only root mounts on {wanted}\n"));
 }
-
-/// Mounts file systems that were just made; the exit code.
-pub(super) fn made(names: &[String]) -> u8 {
-    let Some(mounting) = mounting() else { return 0 };
-    let mut code = 0;
-    for name in names {
-        if let Err(refusal) = mounting.mount_new(name) {
-            code = 1;
-            if !mounting.may_mount() {
-                complain("filesystem successfully created, but it may only be mounted by root");
-                continue;
-            }
-            tell(&refusal);
-            complain("filesystem successfully created, but not mounted");
-            code = 1;
-        }
-    }
-    code
-}

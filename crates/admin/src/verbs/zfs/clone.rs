@@ -6,11 +6,11 @@
 //!
 //! Source: docs/on-disk/33-cli.md (section 7), 22-mos-dsl.md (section 5).
 
-use super::{NotMounted, lines, mounts};
+use super::{NotMounted, lines, mounts, set};
 use crate::Session;
 use crate::edit::names::{self, Form};
 use crate::edit::{self, CloneSpec, EditError};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb, Warning};
+use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
 use serde::{Deserialize, Serialize};
 
 /// A clone to make.
@@ -118,10 +118,7 @@ impl Verb for Request {
         if edit::pool_of(&self.name) != edit::pool_of(&self.origin) {
             return Err(Why::OtherPool { name: self.name.clone() }.into());
         }
-        let sets_small_blocks = self.properties.iter().any(|(name, _)| name == "special_small_blocks");
-        if sets_small_blocks && !edit::has_special(&view) {
-            session.warn(Warning::NoSpecialDevice);
-        }
+        set::small_blocks(&self.properties, &view).into_iter().for_each(|warning| session.warn(warning));
         let mut answer = Answer::default();
         if self.parents {
             let made = edit::create_ancestors(&pool, &self.name).map_err(|error| self.not_made(error))?;

@@ -3,6 +3,7 @@
 pub mod allow;
 pub mod bookmark;
 pub mod clone;
+pub mod create;
 pub mod destroy;
 pub mod hold;
 mod holds;

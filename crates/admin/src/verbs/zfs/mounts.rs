@@ -7,6 +7,7 @@ use crate::edit::EditError;
 use crate::mounting::{MountRefusal, Mounting, Pending};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::path::PathBuf;
 
 /// How verbs unmount, with `-f` or without: what is in use stays, as it does on Linux.
 pub const UNMOUNT: Unmount = Unmount::Normal;
@@ -34,6 +35,16 @@ pub(super) fn mount_new(session: &Session<'_>, names: &[String]) -> Vec<NotMount
     let Some(mounting) = session.mounting() else { return Vec::new() };
     let refused = names.iter().filter_map(|name| mounting.mount_new(name).err());
     refused.map(|refusal| NotMounted { refusal, needs_administrator: !mounting.may_mount() }).collect()
+}
+
+/// Where a file system is mounted, if these properties give it a mount point on which only root mounts.
+pub(super) fn elsewhere(
+    session: &Session<'_>,
+    dataset: &str,
+    properties: &[(String, String)],
+) -> Option<PathBuf> {
+    let (_, wanted) = properties.iter().find(|(name, _)| name == "mountpoint")?;
+    session.mounting().filter(|_| wanted.starts_with('/'))?.elsewhere(dataset)
 }
 
 /// Unmounts what is to be destroyed, in this order. Returns those of `names` before the first that stays mounted,

@@ -160,7 +160,10 @@ impl Request {
         if !refusals.is_empty() {
             return Err(Why::NotMounted { refusals });
         }
-        Ok(self.elsewhere(session))
+        Ok(match self.stay_mounted {
+            true => None,
+            false => mounts::elsewhere(session, name, &self.properties),
+        })
     }
 
     /// Unmounts what moves.
@@ -171,13 +174,6 @@ impl Request {
         let is_off = |(name, value): &(String, String)| name == "canmount" && value == "off";
         let is_canmount_off = self.properties.iter().any(is_off);
         mounts::PropertyChange::begin(session, &self.dataset, &properties, is_canmount_off)
-    }
-
-    /// Where the file system is mounted, if only root mounts on the mount point that was set.
-    fn elsewhere(&self, session: &Session<'_>) -> Option<PathBuf> {
-        let (_, wanted) = self.properties.iter().find(|(name, _)| name == "mountpoint")?;
-        let is_asked = !self.stay_mounted && wanted.starts_with('/');
-        session.mounting().filter(|_| is_asked)?.elsewhere(&self.dataset)
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use super::support::{Images, noise};
 use cenote::{OpenOptions, Pool, PoolWriter};
 use cenote_admin::PoolVerbs;
-use cenote_admin::edit::EditError;
+use cenote_admin::verbs::{Code, Refused};
 
 struct Dice(u64);
 
@@ -284,7 +284,8 @@ fn a_full_pool_says_so_and_lets_people_delete() {
         error,
         cenote::Error::Path { source: zpl::ZplError::Begin(cenote::files::BeginError::NoSpace(_)), .. }
     ));
-    assert!(matches!(pool.create_filesystem("p/other", &[("reservation", "50m")]), Err(EditError::NoSpace)));
+    let refused = pool.create_filesystem("p/other", &[("reservation", "50m")]).expect_err("no space");
+    assert_eq!(refused.reason().code, Code::NoSpace);
     for i in 0..count {
         fs.remove(format!("/{i}").as_bytes()).expect("deleting goes on");
     }
