@@ -12,6 +12,17 @@
 //!
 //! Source: docs/on-disk/33-cli.md. Tests: `crates/admin/tests`, `crates/cli/tests`.
 
+/// Makes [`Denied`] into a verb's refusal, by the variant that holds it.
+macro_rules! from_denied {
+    ($refusal:ty, $variant:path) => {
+        impl From<$crate::verbs::Denied> for $refusal {
+            fn from(denied: $crate::verbs::Denied) -> $refusal {
+                $variant(denied.into()).into()
+            }
+        }
+    };
+}
+
 mod reason;
 mod right;
 mod warning;

@@ -5,7 +5,7 @@
 use crate::Session;
 use crate::edit::names::{self, Form, NameError};
 use crate::edit::{self, EditError};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use serde::{Deserialize, Serialize};
 
 /// A bookmark to make.
@@ -47,11 +47,7 @@ pub enum Refusal {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

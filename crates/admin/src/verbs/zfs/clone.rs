@@ -10,7 +10,7 @@ use super::{NotMounted, lines, mounts, set};
 use crate::Session;
 use crate::edit::names::{self, Form};
 use crate::edit::{self, CloneSpec, EditError};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use serde::{Deserialize, Serialize};
 
 /// A clone to make.
@@ -77,11 +77,7 @@ pub enum Why {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Why::Denied(denied.into()).into()
-    }
-}
+from_denied!(Refusal, Why::Denied);
 
 impl From<Why> for Refusal {
     fn from(why: Why) -> Refusal {

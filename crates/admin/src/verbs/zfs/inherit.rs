@@ -12,7 +12,7 @@ use crate::edit::names::{self, Form};
 use crate::edit::values::{self, InheritError};
 use crate::edit::{self, EditError, permit};
 use crate::mounting::MountRefusal;
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use cenote::{Dataset, DatasetKind, Pool, PoolWriter};
 use dsl::prop::change;
 use dsl::{DslError, TaskCtx};
@@ -81,11 +81,7 @@ pub enum Refusal {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

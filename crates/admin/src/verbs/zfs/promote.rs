@@ -5,7 +5,7 @@
 use crate::Session;
 use crate::edit::names::{self, Form};
 use crate::edit::{self, EditError, permit};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use cenote::PoolWriter;
 use serde::{Deserialize, Serialize};
 
@@ -56,11 +56,7 @@ pub enum Refusal {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

@@ -12,7 +12,7 @@ use crate::Session;
 use crate::edit::names::{self, Form, NameError};
 use crate::edit::{self, EditError, permit};
 use crate::mounting::MountRefusal;
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use cenote::PoolWriter;
 use dsl::rename as task;
 use serde::{Deserialize, Serialize};
@@ -114,11 +114,7 @@ pub enum Why {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Why::Denied(denied.into()).into()
-    }
-}
+from_denied!(Refusal, Why::Denied);
 
 impl From<Why> for Refusal {
     fn from(why: Why) -> Refusal {

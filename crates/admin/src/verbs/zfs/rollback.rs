@@ -16,7 +16,7 @@ use crate::edit::names::{self, Form};
 use crate::edit::operation::{self, Operation};
 use crate::edit::{self, EditError, permit};
 use crate::mounting::{MountRefusal, Replacing};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Stopped, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Stopped, Verb};
 use cenote::{Pool, PoolWriter};
 use dsl::rollback as task;
 use serde::{Deserialize, Serialize};
@@ -132,11 +132,7 @@ fn not_rolled_back(dataset: &str, reason: &Reason) -> String {
     }
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

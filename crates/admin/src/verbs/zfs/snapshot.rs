@@ -12,7 +12,7 @@ use crate::edit::names::{self, Form, NameError};
 use crate::edit::operation::{self, Operation};
 use crate::edit::values::{self, ValueError};
 use crate::edit::{self, EditError, permit};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use cenote::PoolWriter;
 use dsl::prop::PropValue;
 use serde::{Deserialize, Serialize};
@@ -97,11 +97,7 @@ pub enum Refusal {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

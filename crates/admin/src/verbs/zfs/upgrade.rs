@@ -6,7 +6,7 @@ use crate::Session;
 use crate::edit::names::{self, Form};
 use crate::edit::values::Setting;
 use crate::edit::{self, EditError, FilesystemVersion};
-use crate::verbs::{Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Reason, Refused, Right, Verb};
 use serde::{Deserialize, Serialize};
 
 /// File systems to upgrade.
@@ -68,11 +68,7 @@ pub enum Refusal {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

@@ -7,7 +7,7 @@
 use crate::change::{
     self, Allow, ChangeError, Compatibility, NewPool, PoolLayout, PoolSetting, SetWhen, check_pool_name,
 };
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb, Warning};
+use crate::verbs::{Code, Reason, Refused, Right, Verb, Warning};
 use crate::{ImportSettings, Session};
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
@@ -121,11 +121,7 @@ pub enum Refusal {
     NotMounted(Reason),
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

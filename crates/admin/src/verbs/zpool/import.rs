@@ -10,7 +10,7 @@
 use crate::change::{
     self, ChangeError, ImportRequest, Importable, PoolSetting, SetWhen, check_pool_name, check_pool_setting,
 };
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb, Warning};
+use crate::verbs::{Code, Reason, Refused, Right, Verb, Warning};
 use crate::{Candidate, Session};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -185,11 +185,7 @@ pub enum Refusal {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

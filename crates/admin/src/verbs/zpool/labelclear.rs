@@ -2,7 +2,7 @@
 
 use crate::Session;
 use crate::change::{self, LabelClearError};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -35,11 +35,7 @@ pub enum Refusal {
     Kept(Reason),
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

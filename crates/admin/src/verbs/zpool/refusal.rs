@@ -1,6 +1,6 @@
 //! What the verbs of `zpool` refuse.
 
-use crate::verbs::{Code, Denied, Reason, Refused};
+use crate::verbs::{Code, Reason, Refused};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -137,11 +137,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

@@ -1,7 +1,7 @@
 //! `zpool set`: sets a property of a pool, enables a feature, or sets a property of a vdev.
 
 use crate::change::{self, ChangeError, Compatibility, PoolSetting, SetWhen, VdevProp, check_pool_setting};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb, Warning};
+use crate::verbs::{Code, Reason, Refused, Right, Verb, Warning};
 use crate::{OpenPool, Session, pool_property};
 use cenote::FeatureState;
 use serde::{Deserialize, Serialize};
@@ -79,11 +79,7 @@ pub enum Refusal {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

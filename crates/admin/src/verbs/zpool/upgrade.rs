@@ -1,7 +1,7 @@
 //! `zpool upgrade`: enables the features that a pool lacks, as far as its `compatibility` allows them.
 
 use crate::change::{self, Compatibility};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use crate::{OpenPool, Session, pool_property};
 use cenote::FeatureState;
 use format::feature::{Feature, Since};
@@ -72,11 +72,7 @@ pub enum Refusal {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {

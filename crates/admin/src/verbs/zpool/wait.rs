@@ -2,7 +2,7 @@
 
 use crate::Session;
 use crate::change::{self, Activities};
-use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use serde::{Deserialize, Serialize};
 
 /// A pool to look at.
@@ -34,11 +34,7 @@ pub enum Refusal {
     },
 }
 
-impl From<Denied> for Refusal {
-    fn from(denied: Denied) -> Refusal {
-        Refusal::Denied(denied.into())
-    }
-}
+from_denied!(Refusal, Refusal::Denied);
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {
