@@ -229,7 +229,7 @@ mod tests {
         let refusal = Refusal::NotInherited {
             property: "quota".into(),
             datasets: vec!["tank".into(), "tank/a".into()],
-            reason: Denied.into(),
+            reason: crate::verbs::Denied.into(),
         };
         assert_eq!(
             carried(&refusal).to_string(),

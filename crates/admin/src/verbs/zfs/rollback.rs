@@ -358,7 +358,7 @@ mod tests {
             "cannot destroy 'tank/fs@6': dataset is busy\ndestroyed: tank/c\nnot destroyed: tank/fs@6 tank/fs@5"
         );
         stopped.done.clear();
-        stopped.reason = Denied.into();
+        stopped.reason = crate::verbs::Denied.into();
         assert_eq!(refusal(&stopped), "cannot rollback 'tank/fs': permission denied");
     }
 }
