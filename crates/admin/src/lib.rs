@@ -59,7 +59,7 @@ pub use mounts::{
 pub use namespace::Namespace;
 pub(crate) use namespace::{Kept, NotTaken};
 pub use pool_props::{is_feature_property, pool_property, pool_property_names};
-pub use session::{CloseError, Session, Writer};
+pub use session::{CloseError, ProgressListener, Session, Writer};
 pub use status::{pool_status, settle};
 pub use tree::{find_vdev, vdevs};
 pub use tunables::{Tunable, set_tunables, tunable, tunables};

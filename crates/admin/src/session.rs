@@ -34,7 +34,12 @@ pub struct Session<'p> {
     changed: BTreeSet<String>,
     /// Warnings of verbs, not yet taken by the caller.
     warnings: Vec<Warning>,
+    /// Hears how far a verb is; see [`Session::on_progress`].
+    progress: Option<ProgressListener<'p>>,
 }
+
+/// Hears which of several targets a verb is at, from 1, and of how many.
+pub type ProgressListener<'p> = Box<dyn FnMut(usize, usize) + 'p>;
 
 /// A pool that is open for change: opened by the session, or lent to it.
 #[derive(Clone)]
@@ -77,6 +82,7 @@ impl Session<'static> {
             read_only: BTreeMap::new(),
             changed: BTreeSet::new(),
             warnings: Vec::new(),
+            progress: None,
         }
     }
 
@@ -97,6 +103,7 @@ impl<'p> Session<'p> {
             read_only: BTreeMap::new(),
             changed: BTreeSet::new(),
             warnings: Vec::new(),
+            progress: None,
         }
     }
 
@@ -181,6 +188,20 @@ impl<'p> Session<'p> {
     /// The warnings of the verbs so far, which the caller tells before their answer or refusal.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.warnings)
+    }
+
+    /// From now on `listener` hears how far a verb with several targets is, before each of them.
+    pub fn on_progress(&mut self, listener: ProgressListener<'p>) {
+        self.progress = Some(listener);
+    }
+
+    /// Tells the session's listener, if it has one.
+    pub(crate) fn progress_listener(&mut self) -> impl FnMut(usize, usize) + '_ {
+        |index, total| {
+            if let Some(listener) = &mut self.progress {
+                listener(index, total);
+            }
+        }
     }
 
     /// Ends the session: writes its command line into the history of the pools that changed if `succeeded`, and

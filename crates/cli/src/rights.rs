@@ -48,7 +48,7 @@ pub(crate) fn zfs(subcommand: &str) -> Right {
             "list" | "get" | "holds" | "userspace" | "groupspace" | "projectspace" | "version" | "wait" => {
                 Right::Anyone
             }
-            "mount" | "diff" => Right::Granted,
+            "diff" => Right::Granted,
             _ => Right::Administrator,
         },
     }

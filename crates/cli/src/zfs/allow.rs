@@ -1,6 +1,6 @@
 //! `zfs allow` and `zfs unallow`.
 
-use super::change::MINUS_ONE;
+use super::properties::MINUS_ONE;
 use super::session::in_session;
 use super::{complain, permissions};
 use crate::getopt::Getopt;

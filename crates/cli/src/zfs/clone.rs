@@ -1,7 +1,7 @@
 //! `zfs clone` and `zfs promote`.
 
-use super::change::Pairs;
 use super::complain;
+use super::properties::Pairs;
 use super::session::{in_session, tell_warnings};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};

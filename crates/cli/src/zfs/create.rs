@@ -1,6 +1,6 @@
 //! `zfs create`.
 
-use super::change::Pairs;
+use super::properties::Pairs;
 use super::session::{in_session, refused, tell_warnings};
 use super::{complain_all, mount};
 use crate::getopt::Getopt;

@@ -1,9 +1,8 @@
 //! `zfs`: what its listing verbs have in common: which datasets, in which order. What the changing ones
-//! have in common is in [`change`].
+//! have in common is in [`session`].
 
 mod allow;
 mod bookmark;
-mod change;
 mod clone;
 mod create;
 mod destroy;
@@ -16,6 +15,7 @@ pub(crate) mod mount;
 pub(crate) mod mount_helper;
 mod permissions;
 pub(crate) mod project;
+mod properties;
 mod rename;
 mod rollback;
 mod session;

@@ -1,13 +1,14 @@
 //! `zfs mount` and `zfs unmount`.
 
-use super::complain;
+use super::complain_all;
 use crate::getopt::{Getopt, Long};
 use crate::keys;
 use crate::out::Out;
-use crate::rights::{self, Right};
 use crate::stop::{Outcome, Stop};
-use admin::mounting::{MountRefusal, MountRequest, Mounting};
-use admin::{OpenPool, Unmount, open_pools, pool_io};
+use admin::Session;
+use admin::mounting::Mounting;
+use admin::verbs::zfs::mount::{Refusal, Request, Target};
+use admin::verbs::zfs::unmount;
 use serde_json::{Map, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,25 +19,9 @@ pub(crate) fn mounting() -> Option<Mounting> {
     Mounting::of(&crate::search::from_env())
 }
 
-fn needed(verb: &str) -> Result<Mounting, Stop> {
-    mounting().ok_or_else(|| {
-        Stop::failed(format!("cannot {verb}: mounts need the daemon (unset CENOTE_DIRECT to use it)"))
-    })
-}
-
-/// Says what is not mounted or unmounted, and why.
-pub(super) fn tell(refusal: &MountRefusal) {
-    refusal.to_string().lines().for_each(complain);
-}
-
-fn refused(refusal: &MountRefusal) -> Stop {
-    Stop::failed(refusal)
-}
-
-/// Says what went wrong; the exit code.
-pub(super) fn outcome(refusals: &[MountRefusal]) -> u8 {
-    refusals.iter().for_each(tell);
-    u8::from(!refusals.is_empty())
+/// A session without a line in the history: mounts change no pool.
+fn session() -> Session<'static> {
+    Session::new(crate::search::from_env())
 }
 
 #[derive(Default)]
@@ -52,7 +37,16 @@ struct Options {
     on: Option<PathBuf>,
     /// Only whether it could be.
     fake: bool,
-    request: MountRequest,
+    /// `-O`.
+    overlay: bool,
+    /// `-o`, in order.
+    words: Vec<String>,
+}
+
+impl Options {
+    fn request(&self, target: Target) -> Request {
+        Request { target, overlay: self.overlay, options: self.words.clone(), check_only: self.fake }
+    }
 }
 
 /// How often progress is shown.
@@ -76,8 +70,8 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
             ON => options.on = value.map(PathBuf::from),
             FAKE => options.fake = true,
             'v' => options.verbose = true,
-            'O' => options.request.overlay = true,
-            'o' => options.request.options.push(value.unwrap_or_default().to_string_lossy().into_owned()),
+            'O' => options.overlay = true,
+            'o' => options.words.push(value.unwrap_or_default().to_string_lossy().into_owned()),
             'l' => options.load_keys = true,
             // Mounts that are forced are no different here.
             _ => {}
@@ -88,7 +82,7 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     let operands = crate::zpool::texts(&walk.operands());
     match (&operands[..], options.all, options.below) {
-        ([], true, _) => Ok(mount_all(&needed("mount")?, None, &options, out)),
+        ([], true, _) => mount_all(Target::All, &options, out),
         ([_, ..], true, _) => Err(Stop::usage("too many arguments")),
         ([], false, true) => Err(Stop::usage("missing dataset argument")),
         ([], false, false) => {
@@ -96,90 +90,86 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
             Ok(0)
         }
         (names, false, true) => {
-            let mounting = needed("mount")?;
             for name in names {
+                let request = Request { check_only: true, ..Request::of(Target::Below(name.clone())) };
                 // The real tool adds its usage here.
-                mounting.place(name).map_err(|refusal| Stop::usage(refusal.to_string()))?;
+                session().run(&request).map_err(|refusal| match refusal {
+                    Refusal::Mount(refusal) => Stop::usage(refusal.to_string()),
+                    other => Stop::failed(other),
+                })?;
             }
-            Ok(names.iter().fold(0, |code, name| code | mount_all(&mounting, Some(name), &options, out)))
-        }
-        ([name], false, false) => {
-            let mounting = needed("mount")?;
-            match &options.on {
-                Some(at) => mount_at(&mounting, name, at, &options),
-                None => mount_one(&mounting, name, &options),
+            let mut code = 0;
+            for name in names {
+                code |= mount_all(Target::Below(name.clone()), &options, out)?;
             }
+            Ok(code)
         }
+        ([name], false, false) => match options.on.clone() {
+            Some(directory) => mount_at(name, directory, &options),
+            None => mount_one(name, &options),
+        },
         _ => Err(Stop::usage("too many arguments")),
     }
 }
 
 /// Mounts one where it belongs. Its key is loaded once nothing else is in the way.
-fn mount_one(mounting: &Mounting, name: &str, options: &Options) -> Outcome {
-    let done = match mounting.mount(name, &options.request) {
-        Err(refusal) if refusal.is_locked() && options.load_keys => {
-            let wanted = mounting.wanted_key(name).map_err(|refusal| refused(&refusal))?;
-            match keys::load(mounting, wanted.as_slice()) {
-                0 => mounting.mount(name, &options.request),
+fn mount_one(name: &str, options: &Options) -> Outcome {
+    let request = Request { check_only: false, ..options.request(Target::One(name.to_owned())) };
+    let done = match (session().run(&request), mounting()) {
+        (Err(refusal), Some(mounting)) if refusal.is_locked() && options.load_keys => {
+            let wanted = mounting.wanted_key(name).map_err(Stop::failed)?;
+            match keys::load(&mounting, wanted.as_slice()) {
+                0 => session().run(&request),
                 code => return Ok(code),
             }
         }
-        done => done,
+        (done, _) => done,
     };
-    done.map(|()| 0).map_err(|refusal| refused(&refusal))
+    done.map(|_| 0).map_err(Stop::failed)
 }
 
 /// Mounts all, or all below a dataset; with `-v` a terminal shows how far it is, as OpenZFS does. The exit code.
-fn mount_all(mounting: &Mounting, below: Option<&str>, options: &Options, out: &Out) -> u8 {
-    let code = match options.load_keys {
-        true => keys::load(mounting, &mounting.wanted_keys(below)),
-        false => 0,
+fn mount_all(target: Target, options: &Options, out: &Out) -> Outcome {
+    let below = match &target {
+        Target::Below(name) => Some(name.as_str()),
+        _ => None,
     };
-    let is_shown = options.verbose && out.is_terminal();
-    let mut shown = Instant::now();
-    let refusals = mounting.mount_all_telling(below, &options.request, &mut |index, total| {
-        if !is_shown {
-            return;
-        }
+    let code = match mounting().filter(|_| options.load_keys) {
+        Some(mounting) => keys::load(&mounting, &mounting.wanted_keys(below)),
+        None => 0,
+    };
+    let mut session = session();
+    if options.verbose && out.is_terminal() {
+        session.on_progress(Box::new(show_progress()));
+    }
+    let request = Request { check_only: false, ..options.request(target) };
+    let answer = session.run(&request).map_err(Stop::failed)?;
+    complain_all(&answer.not_mounted);
+    Ok(code | u8::from(!answer.not_mounted.is_empty()))
+}
+
+/// Shows how many file systems have been mounted.
+fn show_progress() -> impl FnMut(usize, usize) {
+    let (out, mut shown) = (Out::new(), Instant::now());
+    move |index, total| {
         if index == 1 {
             out.print("Mounting ZFS filesystems: ");
         }
-        let how_far = format!("({index}/{total})");
+        let position = format!("({index}/{total})");
         if index == total {
-            out.print(&format!("{how_far}\n"));
+            out.print(&format!("{position}\n"));
         } else if shown.elapsed() >= TELL_EVERY {
             shown = Instant::now();
             // The next one overwrites it.
-            out.print(&format!("{how_far}{}", "\u{8}".repeat(how_far.len())));
+            out.print(&format!("{position}{}", "\u{8}".repeat(position.len())));
         }
-    });
-    code | outcome(&refusals)
+    }
 }
 
 /// For `mount(8)`: a file system, or the root of the pool that a device belongs to.
-fn mount_at(mounting: &Mounting, source: &str, at: &Path, options: &Options) -> Outcome {
-    // The place is named by whoever asks, not by the dataset.
-    rights::check(Right::Administrator, || format!("cannot mount '{source}': permission denied"))?;
-    let name = match source.starts_with('/') {
-        true => {
-            pool_with(source).ok_or_else(|| Stop::failed(format!("'{source}' is in no imported pool")))?
-        }
-        false => source.to_owned(),
-    };
-    let done = match options.fake {
-        true => mounting.place(&name).map(drop),
-        false => mounting.mount_at(&name, at, &options.request.options),
-    };
-    done.map(|()| 0).map_err(|refusal| refused(&refusal))
-}
-
-/// The imported pool that has a device.
-fn pool_with(device: &str) -> Option<String> {
-    let (pools, _) = open_pools(&crate::search::from_env(), &[]);
-    let has_it = |pool: &&OpenPool| {
-        pool_io(pool).is_ok_and(|io| io.vdevs.root.walk().iter().any(|v| v.path.as_deref() == Some(device)))
-    };
-    pools.iter().find(has_it).map(|pool| pool.name().to_owned())
+fn mount_at(source: &str, directory: PathBuf, options: &Options) -> Outcome {
+    let request = options.request(Target::At { source: source.to_owned(), directory });
+    session().run(&request).map(|_| 0).map_err(Stop::failed)
 }
 
 fn list(options: &Options, out: &Out) {
@@ -204,28 +194,22 @@ pub(super) fn unmount(args: Vec<OsString>) -> Outcome {
     let mut walk = Getopt::new(args, "afu", &[]);
     let mut all = false;
     while let Some((letter, _)) = walk.next()? {
-        // Keys are unloaded with the last who needs them; for -f see [`HOW`].
+        // Keys are unloaded with the last who needs them; -f changes nothing (see `admin::verbs::zfs::UNMOUNT`).
         all |= letter == 'a';
     }
     let operands = crate::zpool::texts(&walk.operands());
-    match (&operands[..], all) {
-        ([], true) => Ok(outcome(&needed("unmount")?.unmount_all(None, false, HOW))),
-        ([_, ..], true) => Err(Stop::usage("too many arguments")),
-        ([], false) => Err(Stop::usage("missing filesystem argument")),
-        ([one], false) => {
-            let mounting = needed("unmount")?;
-            let done = match one.starts_with('/') {
-                true => mounting.unmount_path(Path::new(one), HOW),
-                false => mounting.unmount(one, HOW),
-            };
-            done.map(|()| 0).map_err(|refusal| refused(&refusal))
-        }
-        _ => Err(Stop::usage("too many arguments")),
-    }
+    let request = match (&operands[..], all) {
+        ([], true) => unmount::Request::All,
+        ([_, ..], true) => return Err(Stop::usage("too many arguments")),
+        ([], false) => return Err(Stop::usage("missing filesystem argument")),
+        ([one], false) if one.starts_with('/') => unmount::Request::Directory(PathBuf::from(one)),
+        ([one], false) => unmount::Request::Dataset(one.clone()),
+        _ => return Err(Stop::usage("too many arguments")),
+    };
+    let answer = session().run(&request).map_err(Stop::failed)?;
+    complain_all(&answer.still_mounted);
+    Ok(u8::from(!answer.still_mounted.is_empty()))
 }
-
-/// How commands unmount, with `-f` or without: what is in use stays, as it does on Linux.
-pub(crate) const HOW: Unmount = Unmount::Normal;
 
 /// Says where a file system is mounted whose mount point, which was just set, only root mounts on.
 pub(crate) fn tell_elsewhere(dataset: &str, wanted: &str, out: &Out) {

@@ -3,12 +3,15 @@
 
 mod files;
 
-use super::change::{Change, MINUS_ONE, open_text};
 use super::complain;
+use super::properties::MINUS_ONE;
+use super::session::in_session;
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
+use admin::Session;
 use admin::edit::{self, EditError, ProjectChange, ProjectNode, Reach};
+use admin::verbs::Reason;
 use cenote::Target;
 use cenote::files::FilesystemWriter;
 use std::ffi::OsString;
@@ -120,10 +123,10 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     if crate::console::current().is_none() && options.names_files() {
         return files::run(&options, out);
     }
-    Change::run("project", args, |change| {
+    in_session("project", args, |session| {
         let mut code = 0;
         for operand in &options.operands {
-            if let Err(message) = one(change, &options, operand, out) {
+            if let Err(message) = one(session, &options, operand, out) {
                 complain(&message);
                 code = MINUS_ONE;
             }
@@ -132,15 +135,15 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     })
 }
 
-fn one(change: &mut Change, options: &Options, operand: &OsString, out: &Out) -> Result<(), String> {
+fn one(session: &mut Session<'_>, options: &Options, operand: &OsString, out: &Out) -> Result<(), String> {
     let shown = operand.to_string_lossy().into_owned();
     let missing = || format!("failed to stat {shown}: No such file or directory");
     let target = Target::parse(operand).ok_or_else(missing)?;
     let (dataset, path) = (target.dataset.as_str(), target.path.clone().ok_or_else(missing)?);
-    let closed = |error: EditError| open_text(dataset, &error);
-    let pool = change.pool(dataset).map_err(closed)?;
+    let closed = |error: EditError| Reason::from(error).cannot_open(dataset);
+    let pool = session.writer(dataset).map_err(closed)?;
     if matches!(options.what, Do::List | Do::Check) {
-        let view = change.view(dataset).map_err(closed)?;
+        let view = session.view(dataset).map_err(closed)?;
         let files = view.dataset(dataset).and_then(|d| d.filesystem()).map_err(|e| closed(e.into()))?;
         let nodes = edit::projects(files.filesystem(), dataset, &path, options.reach())
             .map_err(|e| format!("{shown}: {e}"))?;

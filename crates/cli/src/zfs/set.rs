@@ -1,6 +1,6 @@
 //! `zfs set` and `zfs inherit`.
 
-use super::change::{MINUS_ONE, Pairs};
+use super::properties::{MINUS_ONE, Pairs};
 use super::session::{in_session, refused};
 use super::{complain, complain_all, mount};
 use crate::getopt::Getopt;

@@ -1,7 +1,7 @@
 //! `zfs snapshot`.
 
-use super::change::Pairs;
 use super::complain;
+use super::properties::Pairs;
 use super::session::{in_session, refused};
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};

@@ -136,7 +136,7 @@ fn types_of(name: &str) -> Result<Vec<Type>, Stop> {
 
 fn invalid(name: &str, letter: char) -> Stop {
     complain(&format!("invalid type '{name}' for -{letter} option"));
-    Stop::Code(super::change::MINUS_ONE)
+    Stop::Code(super::properties::MINUS_ONE)
 }
 
 fn rows(types: &[Type], name: &str) -> Result<Vec<SpaceRow>, Stop> {
@@ -168,7 +168,7 @@ fn rows(types: &[Type], name: &str) -> Result<Vec<SpaceRow>, Stop> {
             let may = pool.map_or(Ok(()), |pool| edit::may(&search, pool.pool(), entry.name(), &needed));
             if let Err(error @ (EditError::Denied | EditError::DelegationOff)) = may {
                 complain(&format!("cannot get used/quota for {name}: {error}"));
-                return Err(Stop::Code(super::change::MINUS_ONE));
+                return Err(Stop::Code(super::properties::MINUS_ONE));
             }
             let found = entry.space(owner);
             rows.extend(found.map_err(|e| Stop::failed(format!("cannot get used/quota for {name}: {e}")))?);

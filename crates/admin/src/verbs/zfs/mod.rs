@@ -8,6 +8,7 @@ pub mod destroy;
 pub mod hold;
 mod holds;
 pub mod inherit;
+pub mod mount;
 mod mounts;
 pub mod promote;
 pub mod release;
@@ -16,6 +17,7 @@ pub mod rollback;
 pub mod set;
 pub mod snapshot;
 pub mod unallow;
+pub mod unmount;
 pub mod upgrade;
 
 pub use holds::WhyNot;
