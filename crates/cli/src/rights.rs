@@ -1,11 +1,11 @@
-//! What one may ask for whose command runs here. A command of its own process may what the process may; one that a daemon
-//! runs for somebody else may what stands beside its verb.
+//! Rights of commands. A command in a process of its own has the rights of the process; a command that the daemon runs
+//! for another user needs the right that stands beside its verb ([`verbs::right_of`]).
 //!
 //! # What always holds
-//! - A verb that is in no table here is the administrator's: root's, and the daemon's own user's.
-//! - Whether somebody may is asked after a verb and its options are known, not of the text of a command line.
-//! - For others nothing is opened or looked up that they name: not by arguments, not by variables. What they name is
-//!   compared as text.
+//! - A command that is not in the table of rights is the administrator's: root's, and the daemon's own user's.
+//! - The right is asked for after the verb and its options are known, not by the text of a command line.
+//! - For other users nothing that they name is opened or looked up, neither arguments nor variables: names are compared
+//!   as text.
 
 use crate::console;
 use crate::stop::Stop;
@@ -13,54 +13,45 @@ use admin::verbs;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Who may use a verb.
+/// Who may run a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
-    /// It only reads pools.
+    /// Every user: the command only reads pools.
     Anyone,
-    /// Those to whom `zfs allow` has granted it; that is looked up where it is done.
+    /// Users to whom `zfs allow` has granted it; the verb asks at each dataset.
     Granted,
-    /// Root, and the user whose process this is.
+    /// Root, and the user of this process.
     Administrator,
 }
 
-/// Of a subcommand of `zpool`.
+/// The right of a subcommand of `zpool`.
 pub(crate) fn zpool(subcommand: &str) -> Right {
-    match verbs::right_of(&format!("zpool {subcommand}")) {
-        Some(verbs::Right::Anyone) => Right::Anyone,
-        Some(verbs::Right::Delegated(_)) => Right::Granted,
-        Some(verbs::Right::Administrator) => Right::Administrator,
-        // What only reads and has no verb.
-        None if matches!(subcommand, "list" | "get" | "status" | "iostat" | "events" | "version") => {
-            Right::Anyone
-        }
-        None => Right::Administrator,
-    }
+    of(&format!("zpool {subcommand}"))
 }
 
-/// Of a subcommand of `zfs`.
+/// The right of a subcommand of `zfs`.
 pub(crate) fn zfs(subcommand: &str) -> Right {
-    match verbs::right_of(&format!("zfs {subcommand}")) {
+    of(&format!("zfs {subcommand}"))
+}
+
+/// The right that stands beside a verb; a command without one is the administrator's.
+fn of(command: &str) -> Right {
+    match verbs::right_of(command) {
         Some(verbs::Right::Anyone) => Right::Anyone,
         Some(verbs::Right::Delegated(_)) => Right::Granted,
-        Some(verbs::Right::Administrator) => Right::Administrator,
-        None => match subcommand {
-            "list" | "get" | "holds" | "userspace" | "groupspace" | "projectspace" | "version" | "wait" => {
-                Right::Anyone
-            }
-            "diff" => Right::Granted,
-            _ => Right::Administrator,
-        },
+        Some(verbs::Right::Administrator) | None => Right::Administrator,
     }
 }
 
-/// The one whose command runs here is the administrator.
+/// True if the command runs for an administrator.
 pub(crate) fn is_administrator() -> bool {
     console::current().is_none_or(|console| console.caller.is_admin())
 }
 
+/// Checks that the caller has a right.
+///
 /// # Errors
-/// What `refusal` says, if the one whose command runs here has not that right.
+/// What `refusal` says, if the command runs for a caller without the right.
 pub(crate) fn check(right: Right, refusal: impl FnOnce() -> String) -> Result<(), Stop> {
     if right != Right::Administrator || is_administrator() {
         return Ok(());
@@ -89,7 +80,7 @@ fn normal(path: &Path) -> PathBuf {
     whole
 }
 
-/// What is said to one who may not use a verb of `zpool`, in the words of OpenZFS where it has some.
+/// The message for a caller without the right to a command of `zpool`, in the words of OpenZFS where it has some.
 pub(crate) fn zpool_refusal(subcommand: &str, args: &[OsString]) -> String {
     let operands: Vec<_> =
         args.iter().map(|arg| arg.to_string_lossy()).filter(|arg| !arg.starts_with('-')).collect();
@@ -114,7 +105,7 @@ pub(crate) fn zpool_refusal(subcommand: &str, args: &[OsString]) -> String {
     format!("{what}: permission denied")
 }
 
-/// The same, of `zfs`.
+/// The message for a caller without the right to a command of `zfs`.
 pub(crate) fn zfs_refusal(subcommand: &str, args: &[OsString]) -> String {
     match (subcommand, args.last()) {
         ("send", Some(last)) => {

@@ -1,7 +1,7 @@
 //! Rights: who may run a verb. They are data beside the verbs; this module collects them in one table.
 //!
 //! # What always holds
-//! - A subcommand that has no verb here is the administrator's.
+//! - A subcommand that is not in the table is the administrator's.
 
 use super::{Verb, zfs, zpool};
 
@@ -31,25 +31,25 @@ const fn row<V: Verb>() -> (&'static str, Right) {
     (V::NAME, V::RIGHT)
 }
 
-/// The rights of all verbs.
+/// The rights of all verbs and reading commands, by the words that users type.
 const RIGHTS: &[(&str, Right)] = &[
+    row::<zfs::allow::Request>(),
+    row::<zfs::bookmark::Request>(),
+    row::<zfs::clone::Request>(),
     row::<zfs::create::Request>(),
     row::<zfs::destroy::Request>(),
     row::<zfs::hold::Request>(),
     row::<zfs::inherit::Request>(),
     row::<zfs::mount::Request>(),
+    row::<zfs::promote::Request>(),
     row::<zfs::release::Request>(),
     row::<zfs::rename::Request>(),
     row::<zfs::rollback::Request>(),
-    row::<zfs::allow::Request>(),
-    row::<zfs::bookmark::Request>(),
-    row::<zfs::clone::Request>(),
-    row::<zfs::promote::Request>(),
+    row::<zfs::set::Request>(),
+    row::<zfs::snapshot::Request>(),
     row::<zfs::unallow::Request>(),
     row::<zfs::unmount::Request>(),
     row::<zfs::upgrade::Request>(),
-    row::<zfs::set::Request>(),
-    row::<zfs::snapshot::Request>(),
     row::<zpool::add::Request>(),
     row::<zpool::clear::Request>(),
     row::<zpool::create::Request>(),
@@ -67,6 +67,22 @@ const RIGHTS: &[(&str, Right)] = &[
     row::<zpool::sync::Request>(),
     row::<zpool::upgrade::Request>(),
     row::<zpool::wait::Request>(),
+    // Commands that only read and have no verb.
+    ("zfs diff", Right::Delegated(&["diff"])),
+    ("zfs get", Right::Anyone),
+    ("zfs groupspace", Right::Anyone),
+    ("zfs holds", Right::Anyone),
+    ("zfs list", Right::Anyone),
+    ("zfs projectspace", Right::Anyone),
+    ("zfs userspace", Right::Anyone),
+    ("zfs version", Right::Anyone),
+    ("zfs wait", Right::Anyone),
+    ("zpool events", Right::Anyone),
+    ("zpool get", Right::Anyone),
+    ("zpool iostat", Right::Anyone),
+    ("zpool list", Right::Anyone),
+    ("zpool status", Right::Anyone),
+    ("zpool version", Right::Anyone),
 ];
 
 #[cfg(test)]
