@@ -10,7 +10,7 @@
 //!   other; a session that fails leaves its command line in none.
 //! - A verb runs only if the caller has its right ([`Session::run`]).
 //!
-//! Tests: `crates/admin/tests`, `crates/cli/tests/zfs_change.rs`.
+//! Tests: `crates/admin/tests`, `crates/cli/tests/commands/zfs_change.rs`.
 
 use crate::edit::{self, EditError};
 use crate::mounting::Mounting;

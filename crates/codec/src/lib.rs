@@ -16,8 +16,8 @@
 //! Speed comes from plain loops that vectorise; `simd` compiles them for several instruction sets and
 //! is the only module with `unsafe`.
 //!
-//! Tests: vectors of `docs/on-disk` beside the code, `tests/golden.rs` (blocks of real pools),
-//! `tests/fuzz.rs`; `cargo xtask bench codec` measures.
+//! Tests: vectors of `docs/on-disk` beside the code, `tests/it/golden.rs` (blocks of real pools),
+//! `tests/it/fuzz.rs`; `cargo xtask bench codec` measures.
 
 pub mod checksum;
 pub mod compress;

@@ -9,7 +9,7 @@
 //!   never allocates more than a small multiple of its input.
 //! - `encode(decode(x)) == x` for every structure that Cenote writes, unknown bits included.
 //!
-//! Source of the layouts: `docs/on-disk`. Tests: unit tests beside the code, `tests/fuzz.rs`.
+//! Source of the layouts: `docs/on-disk`. Tests: unit tests beside the code, `tests/it/fuzz.rs`.
 #![forbid(unsafe_code)]
 
 pub mod acl;

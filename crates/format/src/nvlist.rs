@@ -13,7 +13,7 @@
 //! - Names and strings need not be UTF-8: the bytes of those that are not are kept beside a
 //!   readable form, so that encoding gives them back.
 //!
-//! Tests: a real label in `testdata/`, `tests/fuzz.rs`.
+//! Tests: a real label in `testdata/`, `tests/it/fuzz.rs`.
 
 mod native;
 mod reader;

@@ -25,7 +25,7 @@
 //! - A connection has a thread for the request and one that listens to its client. How many there are is
 //!   bounded for each user (`slots`), as are lines of the log (`complaints`).
 //!
-//! Tests: here, `cli/tests/daemon.rs`; fuzz: `tests::any_bytes`.
+//! Tests: here, `cli/tests/commands/daemon.rs`; fuzz: `tests::any_bytes`.
 
 mod client;
 mod complaints;

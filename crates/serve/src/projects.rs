@@ -1,6 +1,6 @@
 //! The project of a file by its path, as `chattr -p` and `lsattr -p` see it: whatever file system has it is
 //! asked through the kernel, so that what a program may change is decided there. Tests: this module's,
-//! `crates/cli/tests/mounts.rs`.
+//! `crates/cli/tests/commands/mounts.rs`.
 #![allow(unsafe_code)] // Two ioctls.
 
 use rustix::fs::{CWD, Mode, OFlags, openat};

@@ -12,7 +12,7 @@
 //! record. A label without one takes the ashift of the others; if there is none at all, every slot
 //! size is tried.
 //!
-//! Tests: `tests/labels.rs` (golden pools), `tests/fuzz.rs`.
+//! Tests: `tests/it/labels.rs` (golden pools), `tests/it/fuzz.rs`.
 
 use crate::device::{Device, DeviceError};
 use codec::checksum::{BodySum, verify_trailer};

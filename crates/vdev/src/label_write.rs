@@ -9,7 +9,7 @@
 //! - Only [`init`] and [`clear`] flush. Elsewhere the order of writes and flushes is what keeps the pool
 //!   (docs/on-disk/10-overview.md, section 6), and that is the business of the caller.
 //!
-//! Tests: `tests/label_write.rs`.
+//! Tests: `tests/it/label_write.rs`.
 
 use crate::device::aligned::AlignedBuf;
 use crate::device::{Device, DeviceError, WriteRequest, flush_across, write_across};

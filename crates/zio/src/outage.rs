@@ -12,7 +12,7 @@
 //!   its txg.
 //! - Only a thread that [`Insist`]s waits when it cannot read: one that writes a txg.
 //!
-//! Tests: `pool`, `tests/live/outages.rs`.
+//! Tests: `pool`, `tests/it/live/outages.rs`.
 
 use crate::kept_blocks::KeptBlocks;
 use crate::space::{Unflushed, Writer};

@@ -5,7 +5,7 @@
 //! - A pool that is suspended is given up; one whose devices answer nothing is left behind after some minutes. The
 //!   next start finds both as after a crash.
 //!
-//! Tests: `cli/tests/daemon.rs`.
+//! Tests: `cli/tests/commands/daemon.rs`.
 
 use super::mounting;
 use admin::{Namespace, Unmount};

@@ -11,7 +11,7 @@
 //! - A pool is whole after an end at any moment; a panic outside of requests ends the process.
 //! - Missing devices and mounts that fail are told in the log and keep no daemon from starting.
 //!
-//! Tests: `cli/tests/daemon.rs`.
+//! Tests: `cli/tests/commands/daemon.rs`.
 
 // Here is the process whose streams and environment these are.
 #![allow(clippy::disallowed_methods)]

@@ -13,7 +13,7 @@
 //! Each of these defects was brought back by taking back its mend, and was found again by `cargo xtask crash
 //! --layout threads:single --steps 90 --seed SEED`. As a run depends a little on the machine, the cut is
 //! another each time; seeds were tried from 1 on, on a machine with more to do than it could.
-//! `tests/taken_back.rs` has the seeds that found them most often.
+//! `tests/it/taken_back.rs` has the seeds that found them most often.
 //!
 //! | Defect | Mend | Seeds that found it | What was found, for example |
 //! | --- | --- | --- | --- |

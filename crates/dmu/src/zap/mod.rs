@@ -13,7 +13,7 @@
 //! - A look-up in a damaged ZAP either finds the entry, or says what is damaged; it answers "no such
 //!   name" only when what it read was sound.
 //!
-//! Tests: below, and `tests/fuzz_zap.rs`.
+//! Tests: below, and `tests/it/fuzz_zap.rs`.
 
 pub(crate) mod live;
 

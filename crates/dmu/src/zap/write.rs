@@ -16,7 +16,7 @@
 //! Micro until an entry does not fit (its value, its name, the size of the block), then fat for good.
 //! A leaf without room is split, its table grown first where the leaf has only one slot of it.
 //!
-//! Tests: `write_tests.rs`; `pool/tests/zap_rewrite.rs` writes ZAPs of the golden pools anew.
+//! Tests: `write_tests.rs`; `pool/tests/it/zap_rewrite.rs` writes ZAPs of the golden pools anew.
 
 use super::fat_write::Place;
 use super::{Form, Match, Matcher, MicroIndex, ZapBlocks, ZapEntry, cursor_position};

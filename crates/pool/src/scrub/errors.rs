@@ -7,7 +7,7 @@
 //!   in an older state, and is forgotten.
 //! - At most `NOTES_MAX` places wait; more are not noted. All can be met again.
 //!
-//! Tests: `crates/crash/tests/errors.rs`.
+//! Tests: `crates/crash/tests/it/errors.rs`.
 
 use crate::error::PoolError;
 use crate::error_log::{LoggedError, Now, block_in};

@@ -22,7 +22,7 @@
 //! by all pools of the process (`uring`, `aligned`): they hold nothing of a pool, and their number follows
 //! the threads, not the pools.
 //!
-//! Tests: `tests/devices.rs` runs one suite over every backend.
+//! Tests: `tests/it/devices.rs` runs one suite over every backend.
 
 pub(crate) mod aligned;
 mod batch;

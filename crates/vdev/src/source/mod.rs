@@ -16,7 +16,7 @@
 //! # Layers
 //! `interface` -> `system`, `named` -> `devices`.
 //!
-//! Tests: `tests/sources.rs` runs one suite over every source; `pool/tests/live/sources.rs` has the life of a
+//! Tests: `tests/it/sources.rs` runs one suite over every source; `pool/tests/it/live/sources.rs` has the life of a
 //! pool in memory.
 //!
 //! [`DeviceError::Busy`]: crate::DeviceError::Busy

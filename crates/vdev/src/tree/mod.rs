@@ -27,8 +27,8 @@
 //! `health`, `write`, `flush`, `dtl`, `repair`, and reading: `copies`, `columns` -> `candidates`, `stripes`,
 //! `search` -> `parity`, `indirect` -> `read`.
 //!
-//! Tests: `tests/redundancy.rs` (every combination of failed and lying leaves), `tests/tree.rs`,
-//! `tests/writing.rs`.
+//! Tests: `tests/it/redundancy.rs` (every combination of failed and lying leaves), `tests/it/tree.rs`,
+//! `tests/it/writing.rs`.
 
 mod block;
 mod build;
