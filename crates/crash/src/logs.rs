@@ -364,9 +364,9 @@ pub(crate) fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
 /// A pool whose log waits to be replayed, for a kernel to do that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
-    /// [`every_record`].
+    /// `every_record`.
     Records,
-    /// [`clones_while_their_txg_is_written`].
+    /// `clones_while_their_txg_is_written`.
     Clones,
     /// The same; the kernel claims the log, and replays it with the next import.
     ClonesClaimedThere,

@@ -1,6 +1,6 @@
 //! Several threads on one pool, and the power cut at every operation of what they did.
 //!
-//! [`work`] runs the threads once, in an order that a seed decides ([`scheduler`]), and keeps what they did
+//! [`work`] runs the threads once, in an order that a seed decides (`scheduler`), and keeps what they did
 //! ([`history`]) and what was done to the disks. Then the power is cut at each of these operations, with
 //! several fates of what was not flushed each time; what is found ([`found`]) must be what may be found. Cuts
 //! that leave the same as far as anybody looks are looked at once ([`images`]).

@@ -2,7 +2,7 @@
 //! snapshots, and one that writes txgs.
 //!
 //! What each does follows from its seed; in which order their operations on the disks come follows from
-//! [`super::scheduler`].
+//! `super::scheduler`.
 
 use super::history::{Copied, History, Promise, What};
 use super::scheduler::{self, Scheduler};

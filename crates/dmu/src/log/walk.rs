@@ -1,7 +1,7 @@
 //! Walking the chain of a dataset's intent log, from the head in its object set
 //! (docs/on-disk/24-zil.md, sections 3, 4 and 6.1).
 //!
-//! Listing, claiming, replaying and freeing a log all go through [`walk_blocks`].
+//! Listing, claiming, replaying and freeing a log all go through `walk_blocks`.
 //!
 //! # What always holds
 //! - The walk ends: block numbers of a chain rise by one, and at most [`MAX_BLOCKS`] are read.

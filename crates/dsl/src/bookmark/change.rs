@@ -3,7 +3,7 @@
 //!
 //! A bookmark that keeps freed-before-next counts (FBN) says how much of its snapshot went before the next
 //! snapshot of the chain was taken, whether or not its own snapshot is still there. The counts come from the
-//! deadlist of the snapshot's successor and are kept up by the sync ([`FbnCounter`]) while that is the head.
+//! deadlist of the snapshot's successor and are kept up by the sync (`FbnCounter`) while that is the head.
 //!
 //! # What always holds
 //! - The features `bookmarks`, `bookmark_v2`, `bookmark_written` and `redaction_bookmarks` count heads with

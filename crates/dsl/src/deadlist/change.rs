@@ -8,8 +8,8 @@
 //!   comes in gets a list of its own.
 //!
 //! # Order
-//! While a dataset is written, [`DeadlistWriter`] collects in memory what the write kills, and one
-//! [`DeadlistWriter::flush`] at the end touches each list once. Everything else is done by sync tasks,
+//! While a dataset is written, `DeadlistWriter` collects in memory what the write kills, and one
+//! `DeadlistWriter::flush` at the end touches each list once. Everything else is done by sync tasks,
 //! after that.
 
 use crate::block_space::Space;

@@ -131,7 +131,7 @@ impl Heads {
     }
 
     /// Keeps heads from being opened while names and chains change: held by the sync while tasks run. A task
-    /// therefore never opens a head; see [`TaskCtx::change_contents`].
+    /// therefore never opens a head; see `TaskCtx::change_contents`.
     pub fn exclusive(&self) -> RwLockWriteGuard<'_, ()> {
         write(&self.quiet)
     }
