@@ -135,10 +135,10 @@ impl Connection {
         Ok(retry_on_intr(|| poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&within)))? > 0)
     }
 
-    /// Asks whether a daemon runs, and for its version and process id ([`Reply::Pong`]).
+    /// Asks whether a daemon runs, and for its version and process id ([`Reply::Pong`]). Waits 10 seconds.
     ///
     /// # Errors
-    /// As [`Connection::reply`]; the daemon has [`PING`] to reply.
+    /// As [`Connection::reply`]; [`CallError::Io`] also if no reply arrives in time.
     pub fn ping(&self) -> Result<Reply, CallError> {
         self.say(&Message::Ping { version: VERSION })?;
         match self.next(Some(PING))? {

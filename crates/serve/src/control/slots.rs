@@ -64,7 +64,8 @@ impl Slots {
         Some((id, cancelled))
     }
 
-    /// Ends idle connections until fewer than `max` of a kind are left. `false`: too many have a request.
+    /// Makes room for one more of a kind: if there are `max`, ends the oldest of them without a request.
+    /// `None`: all have one.
     fn make_room(&mut self, max: usize, is_of_kind: impl Fn(&Slot) -> bool) -> Option<()> {
         if self.taken.values().filter(|slot| is_of_kind(slot)).count() < max {
             return Some(());
