@@ -17,6 +17,8 @@
 //!   of the rings is used, and all are removed.
 //! - The number of sets is bounded (`ring::Share`), and a set cannot be given back while its mount lives. So
 //!   the fewer are left, the longer a mount has to be busy to get one.
+//!
+//! Tests: `tests/rings.rs`, `tests/it/few.rs`.
 
 use super::dirty_pages::{Group, Member};
 use super::service::Service;

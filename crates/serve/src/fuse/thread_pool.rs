@@ -21,7 +21,7 @@
 //!   first one: that request may wait for one that is not read yet.
 //! - The end of a mount is reported once, when no thread serves it any more.
 //!
-//! Tests: here, `tests/it/few.rs`.
+//! Tests: here.
 
 use super::classic::{Buffers, Next};
 use super::dirty_pages::{self, Member};
