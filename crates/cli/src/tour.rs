@@ -151,7 +151,7 @@ impl Tour {
         self.folder.join(name)
     }
 
-    /// The path of a disk as a word of a command.
+    /// The path of a file in the scratch folder, as a word of a command.
     fn word(&self, name: &str) -> String {
         self.at(name).display().to_string()
     }

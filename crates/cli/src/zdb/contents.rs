@@ -184,7 +184,7 @@ pub(super) fn print_histogram(out: &mut dyn Write, rows: &[u64]) -> io::Result<(
 fn print_entry(out: &mut dyn Write, object: &Object, entry: &ZapEntry) -> io::Result<()> {
     let name = match &entry.key {
         ZapKey::Name(name) => name,
-        // Decimal after the prefix of a hexadecimal number, as the real tool prints it.
+        // Decimal digits in the form of a hexadecimal number, as the real tool prints them.
         ZapKey::Words(words) => {
             write!(out, "\t\t0x{:010}x = ", words.first().copied().unwrap_or(0))?;
             return print_numbers(out, entry);
