@@ -56,9 +56,9 @@ pub struct Version<T> {
 /// A snapshot of the model.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Step that created it.
+    /// Step that took it.
     pub taken: u64,
-    /// Step that destroyed it.
+    /// Step that destroyed it; `None`: it exists.
     pub destroyed: Option<u64>,
     /// Names at that step.
     pub names: Arc<Names>,
