@@ -17,7 +17,7 @@
 //! - The directory of a failed round is kept, with the devices, the daemon's log and `journal`: every command
 //!   with its time, actor, exit code and output. That of a successful round is removed.
 //! - No more devices are faulty at a time than the layout tolerates.
-// A test kit: it makes files and starts programs.
+// A test tool: it makes files and starts programs.
 #![allow(clippy::disallowed_types)]
 
 mod devices;
