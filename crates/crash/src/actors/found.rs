@@ -1,7 +1,7 @@
 //! Opens the pool that a power cut has left, as its next user does, and reads all of its contents.
 //!
 //! # Order
-//! Import, which claims the logs -> one of [`Before`], or none: txgs in which no dataset is opened, and an
+//! Import, which claims the logs -> one of `Before`, or none: txgs in which no dataset is opened, and an
 //! export, after which the space is checked; writes to the other dataset, of which some files are removed
 //! again; the end of a dataset with its log; or a second power cut -> every dataset is opened, which replays
 //! its log -> all contents are read -> the pool is exported, and space maps, blocks and counts of references
