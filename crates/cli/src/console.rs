@@ -44,7 +44,7 @@ thread_local! {
 pub(crate) struct Console {
     /// The connection that carries its streams.
     pub(crate) link: Arc<Link>,
-    /// The client's terminals.
+    /// What the client's standard streams are, and the size of its terminal.
     pub(crate) screen: Screen,
     /// Working folder of the client; the command has the same one if the client is trusted.
     pub(crate) folder: OsString,
@@ -237,7 +237,7 @@ impl Read for Input {
     }
 }
 
-/// File mode creation mask.
+/// The permission bits that new files do not get.
 pub(crate) fn umask() -> u32 {
     if let Some(console) = current() {
         return console.umask;

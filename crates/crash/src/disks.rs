@@ -29,7 +29,7 @@ enum Shape {
 }
 
 impl Layout {
-    /// Every layout.
+    /// All supported layouts, with and without a log device.
     pub fn all() -> Vec<Layout> {
         let shapes = [Shape::Single, Shape::Mirror, Shape::Raidz(1), Shape::Raidz(2), Shape::Raidz(3)];
         shapes
@@ -133,7 +133,7 @@ impl Disks {
         self.power.operations()
     }
 
-    /// The disks, in order.
+    /// The simulated disks in the order of their indexes.
     pub fn disks(&self) -> &[Arc<SimDisk>] {
         &self.disks
     }

@@ -41,7 +41,7 @@ const SNAPSHOTS_ONE_IN: u64 = 8;
 /// A series of cuts through one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Series {
-    /// Workload and layout.
+    /// Workload, and layout of the pool.
     pub subject: Subject,
     /// Seed of the workload.
     pub seed: u64,
@@ -84,7 +84,7 @@ pub struct Broken {
     pub series: Series,
     /// Operation at which the power was cut; `None`: the workload itself failed.
     pub cut: Option<u64>,
-    /// Description of the failure.
+    /// The reason: the first deviation from a permitted state.
     pub why: Failure,
 }
 

@@ -29,11 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Counts of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Told {
-    /// Steps of the workload.
+    /// Number of steps of the workload that were run.
     pub steps: u64,
     /// Disks that vanished and came back.
     pub outages: u64,
-    /// Scrubs that have completed.
+    /// Number of scrubs that have completed.
     pub scrubs: u64,
 }
 

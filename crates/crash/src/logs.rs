@@ -86,13 +86,13 @@ fn options() -> FsOptions {
 
 /// A pool on one disk, with its file system and its disk.
 pub struct LoggedPool {
-    /// The simulated disk.
+    /// The simulated disks; there is one.
     pub disks: Disks,
     /// The device that wraps the disk.
     pub hook: Arc<HookDisk>,
-    /// The open pool.
+    /// The open pool, which is named [`POOL`].
     pub pool: Arc<LivePool>,
-    /// Its root file system.
+    /// Its root file system, open for writing.
     pub fs: Arc<HeadFs>,
 }
 

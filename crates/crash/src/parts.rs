@@ -19,7 +19,7 @@ const SECTOR: usize = 512;
 pub struct Span<'a> {
     /// Versions of the whole pool, in the order of their steps.
     pub versions: &'a [(u64, Model)],
-    /// Number of the head.
+    /// Serial number of the head in the model.
     pub head: u64,
     /// Earliest step of its names.
     pub names: u64,

@@ -66,7 +66,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
 /// Counts of the scrubs of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Scrubbed {
-    /// Number of corrupted ranges.
+    /// Number of ranges in which bits were flipped.
     pub(crate) flipped: u64,
     /// Number of bytes that were repaired.
     pub repaired: u64,

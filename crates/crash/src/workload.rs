@@ -25,7 +25,7 @@ use zpl::{
     make_filesystem,
 };
 
-/// Name of the pool.
+/// Name of the pool and of its root file system.
 pub const POOL: &str = "crash";
 /// Largest size of a file in bytes.
 const FILE_MAX: u64 = 200_000;
@@ -47,7 +47,7 @@ pub struct Ack {
 
 /// A completed run: disk operations, and promises.
 pub struct Run {
-    /// Layout of the pool.
+    /// Arrangement of the disks in the pool.
     pub layout: Layout,
     /// Disk operations that created the pool, before the workload began.
     pub base: Vec<(usize, Op)>,
@@ -89,7 +89,7 @@ pub fn env(seed: u64) -> Env {
 /// Why a workload stopped: an unexpected error or result.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A workload in progress.
+/// A workload on an open pool, with its model.
 pub struct Work {
     layout: Layout,
     disks: Disks,
@@ -187,12 +187,12 @@ impl Work {
         Ok(work)
     }
 
-    /// Disks of the pool.
+    /// The simulated disks of the pool.
     pub fn disks(&self) -> &Disks {
         &self.disks
     }
 
-    /// The open pool.
+    /// The pool that the workload uses.
     pub fn pool(&self) -> &Arc<LivePool> {
         &self.pool
     }

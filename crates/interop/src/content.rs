@@ -43,7 +43,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Changes a file.
+    /// Changes a file of the tree; other snapshots that share it keep the old one.
     pub fn change(&mut self, id: u64, change: impl FnOnce(&mut File)) {
         if let Some(file) = self.files.get_mut(&id) {
             change(Rc::make_mut(file));
@@ -79,7 +79,7 @@ impl Default for Content {
 pub struct Head {
     /// Identifies the head even when it is renamed.
     pub serial: u64,
-    /// Expected contents.
+    /// Expected files, or bytes of the volume.
     pub content: Content,
     /// Full name of the snapshot that it is a clone of.
     pub origin: Option<String>,
@@ -156,7 +156,7 @@ impl Model {
             std::mem::take(&mut self.snapshots).into_iter().map(|(name, s)| (renamed(&name), s)).collect();
     }
 
-    /// Renames one snapshot.
+    /// Renames one snapshot, given by its full names.
     pub fn rename_snapshot(&mut self, from: &str, to: &str) {
         if let Some(snapshot) = self.snapshots.remove(from) {
             self.snapshots.insert(to.to_owned(), snapshot);

@@ -28,7 +28,7 @@ pub struct Ack {
     pub operations: u64,
     /// The last step that had begun.
     pub step: u64,
-    /// The promise.
+    /// The changes that are durable from now on.
     pub what: Durable,
 }
 
@@ -50,7 +50,7 @@ impl History {
 }
 
 impl World {
-    /// Starts recording.
+    /// Starts recording the history of this world.
     pub fn remember(&mut self) {
         self.history = Some(History::default());
         self.promise(Durable::Pool);

@@ -54,7 +54,7 @@ impl Setting {
 /// Plan of a pool.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// Name for messages.
+    /// Name of the layout, for messages.
     pub title: &'static str,
     /// Emphasis of the work.
     pub setting: Setting,
@@ -62,7 +62,7 @@ pub struct Plan {
     pub tops: Vec<Top>,
     /// Binary logarithm of the sector size in bytes.
     pub ashift: u8,
-    /// Enabled features.
+    /// Features that are enabled at creation.
     pub features: FeatureSet,
     /// Whether files share blocks (block cloning).
     pub clones_files: bool,

@@ -82,7 +82,7 @@ pub struct Entry {
     /// Extended attributes, POSIX ACLs as `system.posix_acl_*` among them.
     #[serde(default, deserialize_with = "attributes")]
     pub xattr: BTreeMap<String, Vec<u8>>,
-    /// Project id.
+    /// Project id; absent if the file system has no projects.
     pub projid: Option<u64>,
     /// Inode flags: 0x10 immutable, 0x20 append only, 0x40 no dump, 0x20000000 inherit project.
     pub xflags: Option<u64>,

@@ -75,9 +75,9 @@ pub struct Property {
 pub struct Partition {
     /// Number in the partition table, from 1.
     pub number: u32,
-    /// First sector.
+    /// Number of the first sector.
     pub first_sector: u64,
-    /// Last sector.
+    /// Number of the last sector.
     pub last_sector: u64,
 }
 
@@ -109,7 +109,7 @@ pub struct Dataset {
     /// Tags of the holds on a snapshot.
     #[serde(default)]
     pub holds: Vec<String>,
-    /// Output of `zfs allow`.
+    /// Output of `zfs allow` for the dataset; absent if there are no permissions.
     pub allow: Option<String>,
     /// Space by user (`zfs userspace -Hp`).
     #[serde(default)]

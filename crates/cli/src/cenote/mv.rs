@@ -62,7 +62,7 @@ pub(super) fn not_a_folder(place: &Place) -> Failure {
     Failure::Message(format!("target '{}': {why}", place.shown))
 }
 
-/// The path `folder/name`.
+/// The path of a name in a folder: `folder/name`.
 pub(super) fn inside(folder: &[u8], name: &[u8]) -> Vec<u8> {
     let folder = folder.strip_suffix(b"/").unwrap_or(folder);
     [folder, b"/", name].concat()

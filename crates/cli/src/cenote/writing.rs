@@ -151,7 +151,7 @@ impl<'a> Writing<'a> {
         Ok(format!("{name}{rest}"))
     }
 
-    /// Writes everything and closes the pools.
+    /// Writes all changes and closes the pools.
     fn close(self) -> Result<(), Failure> {
         let Writing { session, filesystems, pools, .. } = self;
         for (_, fs) in filesystems.into_inner() {

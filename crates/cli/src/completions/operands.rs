@@ -15,15 +15,15 @@ pub(super) const FSSTAT: &str = "afinPTv";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Pools,
-    /// File systems and volumes.
+    /// Names of file systems and volumes.
     Datasets,
     Filesystems,
     Snapshots,
     Bookmarks,
-    /// Datasets, snapshots and bookmarks.
+    /// Names of datasets, snapshots and bookmarks.
     Everything,
     Mountpoints,
-    /// Vdevs of all pools.
+    /// Names of the vdevs of all pools.
     Devices,
     /// Names of dataset properties, separated by commas.
     DatasetProperties,

@@ -211,7 +211,7 @@ fn a_mount_is_told_things_that_hold_for_it_alone() {
     fs::write(world.path("alt/tank/a/file"), "").expect("written");
 }
 
-/// A user moves it who may rename the folder above, but has no rights to the file system.
+/// The user that moves the folder may rename the folder above it, but has no rights to the file system.
 #[test]
 fn a_mount_whose_folder_was_moved_is_found_where_it_is() {
     let Some(world) = World::new() else { return };

@@ -38,9 +38,9 @@ const EXTRA_FILES: usize = 16;
 /// A file found in the pool.
 #[derive(Debug)]
 pub struct FoundFile {
-    /// Kind of the file.
+    /// Kind: regular file, directory or symbolic link.
     pub kind: FileKind,
-    /// Permission bits.
+    /// Permission bits, as in `st_mode` without the kind.
     pub mode: u32,
     /// Content; for a symbolic link, its target.
     pub bytes: Vec<u8>,
@@ -49,9 +49,9 @@ pub struct FoundFile {
 /// Contents of a work directory.
 #[derive(Debug, Default)]
 pub struct FoundDir {
-    /// Object ids by name.
+    /// Object id of each name in the directory.
     pub names: BTreeMap<String, ObjectId>,
-    /// Files by object id.
+    /// Kind, mode and contents of each file, by object id.
     pub files: BTreeMap<ObjectId, FoundFile>,
 }
 

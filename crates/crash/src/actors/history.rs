@@ -26,7 +26,7 @@ pub(crate) struct WorkDir {
     pub dataset: usize,
     /// Name of the directory in the root of the dataset.
     pub dir: String,
-    /// Model of its contents.
+    /// Expected contents, with their history.
     pub model: Model,
     /// The last step that has ended.
     pub done: u64,
@@ -65,9 +65,9 @@ pub struct Snapshot {
 /// A file that was copied out of a snapshot.
 #[derive(Debug)]
 pub struct Copied {
-    /// Name of the file.
+    /// Name of the copy in the directory of copies.
     pub name: String,
-    /// Expected content.
+    /// Contents in the snapshot it was copied from.
     pub bytes: Vec<u8>,
 }
 
@@ -76,15 +76,15 @@ pub struct Copied {
 pub enum What {
     /// A step of a work directory may have begun.
     Begun(usize, u64),
-    /// A promise was made.
+    /// The call that made the promise has returned.
     Promised(Promise),
-    /// The snapshot may exist.
+    /// The snapshot with this index may exist from now on.
     Taking(usize),
-    /// The snapshot exists.
+    /// The snapshot with this index exists.
     Taken(usize),
     /// The snapshot may be destroyed.
     Destroying(usize),
-    /// The snapshot is destroyed.
+    /// The snapshot with this index no longer exists.
     Destroyed(usize),
     /// A copied file is durable.
     Copied(usize),
@@ -126,7 +126,7 @@ pub struct History {
     pub snapshots: Vec<Snapshot>,
     /// Files that were copied from snapshots.
     pub copies: Vec<Copied>,
-    /// Interleavings that occurred.
+    /// Counts of the critical interleavings that occurred.
     pub coverage: Coverage,
     /// Descriptions of all operations, each with the number of disk operations before it.
     pub operation_log: Vec<(u64, String)>,

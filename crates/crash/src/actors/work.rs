@@ -27,7 +27,7 @@ const COPIER_STEPS: u64 = 3;
 
 /// A completed run: disk operations and history.
 pub struct ActorsRun {
-    /// Number of disks.
+    /// Number of disks of the pool, log devices included.
     pub disks: usize,
     /// Disk operations before the threads began.
     pub base: Vec<(usize, Op)>,

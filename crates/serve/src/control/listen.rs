@@ -111,7 +111,7 @@ pub trait Handler: Send + Sync {
 
 /// The context of a request: its client, streams and cancellation.
 pub struct Call {
-    /// The client that asks.
+    /// The client that made the request.
     pub peer: Peer,
     /// Streams of the client, through its connection.
     pub link: Arc<Link>,

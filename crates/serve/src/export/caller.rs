@@ -11,7 +11,7 @@
 /// The caller of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Caller {
-    /// User id.
+    /// User id, as in the request.
     pub uid: u32,
     /// Id of the primary group.
     pub gid: u32,

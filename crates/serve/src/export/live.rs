@@ -347,7 +347,7 @@ impl LiveFs {
         }
     }
 
-    /// Attributes of a file.
+    /// Attributes of a file, and their stability.
     pub(super) fn attr(&self, node: u64) -> Answer<(Attr, Stability)> {
         Ok(self.attr_of(self.id(node))?)
     }

@@ -246,7 +246,7 @@ impl LiveExport {
         }
     }
 
-    /// Attributes of a file.
+    /// Attributes of a file, and their stability.
     pub(crate) fn attr(&self, node: u64) -> Answer<(Attr, Stability)> {
         if let Some(zfs) = self.zfs(node) {
             return zfs.attr(node, &self.head()?);

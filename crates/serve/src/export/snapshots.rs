@@ -552,7 +552,7 @@ impl Snapshots {
         self.root_of(name.as_bytes(), head)
     }
 
-    /// Destroys a snapshot.
+    /// Destroys the snapshot behind a name in `.zfs/snapshot`.
     pub(crate) fn remove(&self, dir: u64, name: &[u8], head: &ExportedHead, rights: &Rights) -> Answer<()> {
         if dir != SNAPSHOTS {
             return Err(if dir >> SLOT_SHIFT == 0 {
@@ -571,7 +571,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Renames a snapshot.
+    /// Renames a snapshot within `.zfs/snapshot`.
     pub(crate) fn rename(
         &self,
         from: (u64, &[u8]),

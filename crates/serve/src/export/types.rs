@@ -25,7 +25,7 @@ pub struct Attr {
     pub uid: u32,
     /// Id of the owning group.
     pub gid: u32,
-    /// Length in bytes.
+    /// Length of the contents in bytes.
     pub size: u64,
     /// Space taken, in units of 512 bytes.
     pub blocks: u64,
@@ -157,7 +157,7 @@ pub struct SpaceInfo {
 pub enum NewTime {
     /// The time of the call.
     Now,
-    /// A given time.
+    /// The given time, with nanoseconds.
     At(Time),
 }
 

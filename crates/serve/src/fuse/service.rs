@@ -48,7 +48,7 @@ pub struct WriteAt<'a> {
     pub flags: u32,
 }
 
-/// Answer to one request.
+/// Result of a request: its answer, or the error number for the program.
 pub type Answer<T> = Result<T, Errno>;
 
 /// A file system that answers requests of the kernel.
