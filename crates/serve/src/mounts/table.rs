@@ -1,5 +1,5 @@
-//! The table of mounts as [`admin::Mounts`]: the verbs that mount, unmount, remount and suspend, and what is
-//! asked of the table.
+//! The table of mounts as [`admin::Mounts`]: the verbs that mount, unmount, remount and suspend, and the
+//! queries.
 
 use super::mount::Backend;
 use super::paused::PausedMount;
@@ -131,7 +131,7 @@ impl Mounts for MountTable {
     }
 
     fn leaving(&self) {
-        // What was unmounted until now is not to be there again.
+        // Mounts that were unmounted before this point must not be made again.
         self.inner.let_go_of_unmounted();
         self.inner.is_leaving.store(true, Ordering::Release);
     }
