@@ -117,7 +117,8 @@ pub(super) fn places(file: &Path) -> Result<Places, AdminError> {
     Ok(Places { paths, pools: pools.iter().map(|pool| pool.guid).collect() })
 }
 
-/// The pools of a cache file. `is_own`: it is the default file; its outdated entries are left out.
+/// The pools of a cache file. `is_own`: the file is our own file of import settings, whose outdated
+/// entries are left out.
 pub(super) fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
     let failed = |why: String| AdminError::CacheFile { path: file.display().to_string(), why };
     let size = std::fs::metadata(file).map_err(|e| failed(e.to_string()))?.len();

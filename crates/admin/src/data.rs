@@ -7,7 +7,7 @@ use serde::Serialize;
 pub enum Value {
     /// A number: bytes, a count, seconds since 1970, a ratio in hundredths, or the number of an index value.
     Number(u64),
-    /// Text: a string property, or text that OpenZFS computes.
+    /// Text of a string property.
     Text(String),
     /// The property has no value (`-` in listings).
     Absent,

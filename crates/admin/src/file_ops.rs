@@ -85,7 +85,7 @@ impl FileOps {
         FileOps(std::array::from_fn(|i| self.0[i].wrapping_add(other.0[i])))
     }
 
-    /// The counts since `earlier`, which must not be larger.
+    /// The differences from `earlier`, an earlier state of these counts.
     #[must_use]
     pub fn since(&self, earlier: &FileOps) -> FileOps {
         FileOps(std::array::from_fn(|i| self.0[i].saturating_sub(earlier.0[i])))

@@ -32,7 +32,7 @@ fn line(line: &str) -> Option<(String, u64)> {
     Some((name, fields.nth(1)?.parse().ok()?))
 }
 
-/// Parses an id as the tools do: an empty string is 0; ids of users and groups are cut to 32 bits.
+/// Parses an id as the tools do: an empty string is 0, and only the low 32 bits count.
 fn number(text: &str) -> Option<u64> {
     if text.is_empty() {
         return Some(0);
