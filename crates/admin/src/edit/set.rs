@@ -17,7 +17,7 @@ use zpl::{HeadFs, HeadVolume, QuotaOf, options_of};
 /// The kind of a dataset as a bit of the property table.
 ///
 /// # Errors
-/// [`EditError::Failed`] if the dataset cannot be read.
+/// [`EditError`] if the dataset cannot be read.
 pub fn kind_of(dataset: &Dataset) -> Result<u8, EditError> {
     Ok(match dataset.kind()? {
         DatasetKind::Filesystem => table::FS,
@@ -29,7 +29,7 @@ pub fn kind_of(dataset: &Dataset) -> Result<u8, EditError> {
 /// The facts of a dataset that its properties are checked against.
 ///
 /// # Errors
-/// [`EditError::Failed`] if the dataset cannot be read.
+/// [`EditError`] if the dataset cannot be read.
 pub fn subject(dataset: &Dataset) -> Result<Subject, EditError> {
     let kind = kind_of(dataset)?;
     let number = |name| -> Result<u64, EditError> {
