@@ -161,7 +161,7 @@ impl Health {
 /// Details of why a vdev has its health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Aux {
-    /// No details.
+    /// There are no details.
     None,
     /// The device could not be opened.
     OpenFailed,
@@ -224,7 +224,7 @@ impl Aux {
 /// Allocation class or role of a vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub enum Class {
-    /// Data.
+    /// Data vdev.
     Normal,
     /// Intent log device.
     Log,
@@ -259,7 +259,7 @@ pub struct Activity {
     pub state: u64,
     /// Bytes that are done.
     pub done: u64,
-    /// Bytes in all.
+    /// Total number of bytes to process.
     pub total: u64,
     /// Time of the last change of state, in seconds since 1970.
     pub since: u64,
@@ -291,7 +291,7 @@ pub struct Vdev {
     pub draid: Option<(u64, u64, u64)>,
     /// Allocation class or role.
     pub class: Class,
-    /// Health.
+    /// Health of the vdev, from its device or its children.
     pub health: Health,
     /// Details of the health.
     pub aux: Aux,
@@ -427,13 +427,13 @@ pub struct Scan {
     pub start: u64,
     /// End time, in seconds since 1970.
     pub end: u64,
-    /// Bytes to examine.
+    /// Total number of bytes to examine, as allocated.
     pub to_examine: u64,
-    /// Bytes examined.
+    /// Number of bytes examined so far.
     pub examined: u64,
-    /// Bytes skipped.
+    /// Number of bytes skipped so far.
     pub skipped: u64,
-    /// Bytes repaired.
+    /// Number of bytes repaired so far.
     pub processed: u64,
     /// Count of errors found.
     pub errors: u64,
@@ -490,9 +490,9 @@ pub struct Removal {
     pub start: u64,
     /// End time, in seconds since 1970.
     pub end: u64,
-    /// Bytes to copy.
+    /// Total number of bytes to copy.
     pub to_copy: u64,
-    /// Bytes copied.
+    /// Number of bytes copied so far.
     pub copied: u64,
     /// Bytes of memory for the mappings of all removed vdevs, when loaded.
     pub mapping_memory: u64,
@@ -509,9 +509,9 @@ pub struct Expansion {
     pub start: u64,
     /// End time, in seconds since 1970.
     pub end: u64,
-    /// Bytes to copy.
+    /// Total number of bytes to copy.
     pub to_copy: u64,
-    /// Bytes copied.
+    /// Number of bytes copied so far.
     pub copied: u64,
 }
 

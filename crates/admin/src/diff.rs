@@ -22,7 +22,7 @@ use zpl::{FileKind, Filesystem, Node, ZplError};
 /// A file that differs between the two states.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
-    /// What happened.
+    /// Kind of change, with its details.
     pub what: What,
     /// Type of the file, before it was removed if it was.
     pub kind: FileKind,
@@ -47,7 +47,7 @@ pub enum What {
     },
     /// The file was renamed.
     Renamed {
-        /// Its old path.
+        /// Its path in the earlier state.
         from: Vec<u8>,
     },
 }

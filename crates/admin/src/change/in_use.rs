@@ -41,7 +41,7 @@ pub enum Usage {
 pub struct InUse {
     /// Path of the device.
     pub path: String,
-    /// Its use.
+    /// The pool or contents that use it.
     pub usage: Usage,
 }
 

@@ -47,7 +47,7 @@ pub struct NewPool {
     pub dataset_props: Vec<(String, String)>,
     /// Temporary name under which it is imported, if it differs from `name`.
     pub temporary: Option<String>,
-    /// Import settings.
+    /// Settings of its import: alternate root, cache file, temporary name.
     pub settings: ImportSettings,
     /// Command line for its history; `None`: no line is written.
     pub command: Option<String>,

@@ -7,7 +7,7 @@ pub enum DraidError {
     /// A part that is not a number of data disks, children or spares.
     #[error("invalid dRAID syntax; expected [:<number><c|d|s>] not '{word}'")]
     Syntax {
-        /// The rejected word.
+        /// The word as given.
         word: String,
     },
     /// The number of devices differs from the word's.

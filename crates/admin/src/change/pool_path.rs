@@ -39,7 +39,7 @@ pub struct DeviceName {
 }
 
 impl DeviceName {
-    /// An image file.
+    /// Describes an image file of `size` bytes.
     pub fn file(path: impl Into<PathBuf>, size: u64) -> DeviceName {
         DeviceName { path: path.into(), is_disk: false, is_whole_disk: false, size }
     }

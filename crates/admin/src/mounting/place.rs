@@ -45,11 +45,11 @@ pub enum CanMount {
 pub struct Place {
     /// Full name of the file system.
     pub dataset: String,
-    /// Mount point.
+    /// Mount point, from its property `mountpoint`.
     pub point: MountPoint,
     /// The mount point is set on the file system itself, not inherited.
     pub is_own: bool,
-    /// Property `canmount`.
+    /// Value of its property `canmount`.
     pub can_mount: CanMount,
     /// Mount options from its properties.
     pub options: MountOptions,

@@ -86,7 +86,7 @@ pub struct Stopped {
     pub done: Vec<String>,
     /// Full names of the other targets; the one that failed is first.
     pub left: Vec<String>,
-    /// Why it stopped.
+    /// Why the first target in `left` failed.
     pub reason: Reason,
 }
 

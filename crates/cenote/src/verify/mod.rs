@@ -89,7 +89,7 @@ impl Watcher for () {
 pub struct Report {
     /// One per object set, in the order of the walk; the first is the pool's own.
     pub datasets: Vec<DatasetReport>,
-    /// Damage by file.
+    /// Damaged files and objects, with their lost ranges.
     pub damage: Vec<Damage>,
     /// Number of damaged blocks beyond the list.
     pub damage_untold: u64,

@@ -65,7 +65,7 @@ pub enum CryptError {
     Structure {
         /// Name of the inconsistent structure.
         what: &'static str,
-        /// The inconsistency.
+        /// The inconsistency, one fixed text for each rule.
         why: &'static str,
         /// Offset of the structure in the block, in bytes.
         at: usize,
