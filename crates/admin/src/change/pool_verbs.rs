@@ -193,8 +193,8 @@ fn leave_unwritten(guid: format::PoolGuid, error: ChangeError) -> Result<(), Cha
     }
 }
 
-/// `zpool destroy`: marks the pool as destroyed in its labels. Its data stays until it is overwritten; `zpool
-/// import -D` restores the pool until then.
+/// `zpool destroy`: marks the pool as destroyed in its labels. Its data stays until it is overwritten;
+/// `zpool import -D` restores the pool until then.
 ///
 /// # Errors
 /// The pool does not exist or is in use, or its labels cannot be written.
