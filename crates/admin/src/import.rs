@@ -1,14 +1,14 @@
-//! `zpool import`: which pools could be imported.
+//! The pools that `zpool import` lists.
 
 use super::{AdminError, Problem, Search, device_problems};
 use ::pool::import::candidates_for;
 pub use ::pool::import::{Candidate, CandidateVdev};
 
-/// Pools that could be imported, by name and guid; with [`Search::destroyed`] those that were destroyed
-/// instead. What could not be looked at comes second.
+/// Finds the pools that could be imported, sorted by name and guid; with [`Search::destroyed`], destroyed pools
+/// instead. The second value lists what could not be examined.
 ///
 /// # Errors
-/// If [`Search::cachefile`] is set and cannot be used.
+/// [`AdminError::CacheFile`] if [`Search::cachefile`] is set and cannot be used.
 pub fn import_list(search: &Search) -> Result<(Vec<Candidate>, Vec<Problem>), AdminError> {
     let found = search.run()?;
     let mut pools = candidates_for(&found, super::host_id());

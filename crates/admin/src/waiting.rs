@@ -1,18 +1,18 @@
-//! What `zfs wait` waits for.
+//! The count of files to free, which `zfs wait` waits for.
 
 use super::{AdminError, Kind, Search, find, open_pools};
 use cenote::Error;
 
-/// Files of a file system that have lost their last name and wait to be freed: they are large, or somebody has them open.
-/// None where it is not mounted, as nothing frees them then.
+/// Number of files of a file system that are unlinked and wait to be freed, because they are large or still open. 0
+/// if the file system is not mounted: then no process frees them.
 ///
 /// # Errors
-/// There is no such file system, or it cannot be read.
+/// The file system does not exist or cannot be read.
 pub fn files_to_free(search: &Search, name: &str) -> Result<u64, AdminError> {
     let failed = |error: Error| AdminError::from(error);
     let pool_name = name.split('/').next().unwrap_or_default();
     if let Some(live) = search.namespace.as_ref().and_then(|namespace| namespace.live(pool_name)) {
-        // What was removed a moment ago is in the set on disk then.
+        // The sync brings files that were unlinked a moment ago into the set on disk.
         live.sync().map_err(|error| failed(error.into()))?;
     }
     let (pools, _) = open_pools(search, &[pool_name.to_owned()]);

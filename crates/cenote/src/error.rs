@@ -86,7 +86,7 @@ pub enum Error {
     },
 }
 
-/// Problems that a message lists at most.
+/// Maximum number of problems in a message.
 const LISTED_MAX: usize = 8;
 
 fn list(problems: &[(PathBuf, ScanError)]) -> String {

@@ -1,4 +1,4 @@
-//! Project ids of files, and the flag that hands them down to new files.
+//! Project ids of files, and the flag that makes new files inherit them.
 
 use super::EditError;
 use cenote::Error;
@@ -8,41 +8,41 @@ use format::znode::FLAG_PROJINHERIT;
 use std::sync::Arc;
 use zpl::{FileKind, Filesystem, ZplError};
 
-/// What Linux calls the flag.
+/// The flag's value in Linux (`FS_PROJINHERIT_FL`).
 const INHERIT: u32 = 0x2000_0000;
-/// Directories in directories that are followed.
+/// Maximum depth of nested directories that are followed.
 const DEPTH_MAX: usize = 4096;
 
 /// A file or directory, with its project.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProjectNode {
-    /// Its object.
+    /// Object id of the file.
     pub object: ObjectId,
     /// Path from the root of the file system.
     pub path: Vec<u8>,
     /// Project id.
     pub project: u64,
-    /// New files in it get the same.
+    /// The inherit flag: new files in this directory get its project id.
     pub inherits: bool,
 }
 
-/// How far below a path to look.
+/// Which files below a path are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// At the path itself.
+    /// Only the path itself.
     Own,
-    /// Also at what is directly in the directory.
+    /// The path and the entries of the directory.
     Entries,
-    /// At everything below.
+    /// The path and all its descendants.
     All,
 }
 
-/// What is to be changed of a file.
+/// Change of a file's project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProjectChange {
-    /// The new id.
+    /// The new project id; `None`: unchanged.
     pub project: Option<u32>,
-    /// The flag is set or cleared.
+    /// The new inherit flag; `None`: unchanged.
     pub inherits: Option<bool>,
 }
 
@@ -53,11 +53,11 @@ fn node(fs: &Arc<Filesystem>, object: ObjectId, path: Vec<u8>) -> Result<(Projec
     Ok((ProjectNode { object, path, project, inherits }, node.kind() == FileKind::Directory))
 }
 
-/// The files at and below a path, directories before what is in them. Only files and directories have projects;
-/// what else there is, is passed over below the path.
+/// The files and directories at and below a path, directories before their entries. Other file types have no
+/// project and are skipped below the path.
 ///
 /// # Errors
-/// [`Error::NoSuchPath`], or why it cannot be read.
+/// [`Error::NoSuchPath`], or the path cannot be read.
 pub fn projects(
     fs: &Arc<Filesystem>,
     dataset: &str,
@@ -92,7 +92,7 @@ pub fn projects(
 /// Changes the project of a file.
 ///
 /// # Errors
-/// Why it cannot be changed.
+/// The file cannot be changed.
 pub fn change_project(
     fs: &FilesystemWriter,
     node: &ProjectNode,

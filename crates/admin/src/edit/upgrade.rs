@@ -1,4 +1,4 @@
-//! Versions of file systems.
+//! File system versions: listing and upgrading.
 
 use super::EditError;
 use super::values::VERSION;
@@ -11,16 +11,16 @@ use zpl::upgrade_filesystem;
 /// A file system and its version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesystemVersion {
-    /// Full name.
+    /// Full name of the file system.
     pub name: String,
-    /// 1 to 5.
+    /// Its version, 1 to 5.
     pub version: u64,
 }
 
 /// The file systems at and below a name, with their versions.
 ///
 /// # Errors
-/// [`EditError::NoDataset`].
+/// [`EditError::NoDataset`] if there is no dataset of this name.
 pub fn filesystem_versions(
     pool: &Pool,
     name: &str,
@@ -42,10 +42,10 @@ pub fn filesystem_versions(
     Ok(found)
 }
 
-/// Raises the version of a file system to the newest. Its files stay as they are until they are changed.
+/// Raises the version of a file system to the newest. Its files keep their format until they are changed.
 ///
 /// # Errors
-/// [`EditError::Unsupported`] if it is to have another version than it has or the newest.
+/// [`EditError::Unsupported`] if `version` is neither the newest nor the present version.
 pub(super) fn upgrade(pool: &PoolWriter, name: &str, version: u64) -> Result<(), EditError> {
     let pool_view = view(pool)?;
     let found = filesystem_versions(&pool_view, name, false)?;

@@ -1,18 +1,18 @@
-//! Rights: who may run a verb. They are data beside the verbs; this module collects them in one table.
+//! Rights: which callers may run a verb. Each verb declares its right; this module collects them in one table.
 //!
 //! # What always holds
-//! - A subcommand that is not in the table is the administrator's.
+//! - A subcommand that is not in the table needs the administrator.
 
 use super::{Verb, zfs, zpool};
 
-/// Who may run a verb.
+/// The right that a caller of a verb needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
     /// Every user: the verb only reads pools.
     Anyone,
-    /// Users to whom `zfs allow` has granted these permissions; the verb asks for them at each dataset.
+    /// Users to whom `zfs allow` has granted these permissions; the verb checks them at each dataset.
     Delegated(&'static [&'static str]),
-    /// Root, and the user of this process.
+    /// Root, or the user of this process.
     Administrator,
 }
 
@@ -21,7 +21,7 @@ pub enum Right {
 #[error("permission denied")]
 pub struct Denied;
 
-/// The right of a subcommand, by the words that users type (`zfs snapshot`).
+/// The right of a subcommand, given as users type it (`zfs snapshot`).
 pub fn right_of(command: &str) -> Option<Right> {
     RIGHTS.iter().find(|(name, _)| *name == command).map(|(_, right)| *right)
 }
@@ -31,7 +31,7 @@ const fn row<V: Verb>() -> (&'static str, Right) {
     (V::NAME, V::RIGHT)
 }
 
-/// The rights of all verbs and reading commands, by the words that users type.
+/// The rights of all verbs and of the commands that only read, by the words that users type.
 const RIGHTS: &[(&str, Right)] = &[
     row::<zfs::allow::Request>(),
     row::<zfs::bookmark::Request>(),
@@ -67,7 +67,7 @@ const RIGHTS: &[(&str, Right)] = &[
     row::<zpool::sync::Request>(),
     row::<zpool::upgrade::Request>(),
     row::<zpool::wait::Request>(),
-    // Commands that only read and have no verb.
+    // Commands that only read and are not verbs.
     ("zfs diff", Right::Delegated(&["diff"])),
     ("zfs get", Right::Anyone),
     ("zfs groupspace", Right::Anyone),

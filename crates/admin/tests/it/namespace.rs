@@ -18,13 +18,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-/// Says that a test runs in a process of its own, with a state folder of its own.
+/// Environment variable that tells a test that it runs in a process of its own, with its own state directory.
 const INNER: &str = "CENOTE_TEST_INNER";
 const MIB: u64 = 1 << 20;
-/// A user who is not the administrator.
+/// User id of a user who is not an administrator.
 const JOE: u32 = 54321;
 
-/// Runs a test in a process of its own: where the cache file is, the environment tells.
+/// Runs a test in a process of its own, because the environment determines the place of the cache file.
 fn alone(name: &str, body: impl FnOnce(&Place)) {
     if std::env::var_os(INNER).is_some() {
         let folder = std::env::var_os("CENOTE_STATE").expect("set below");
@@ -42,7 +42,7 @@ fn alone(name: &str, body: impl FnOnce(&Place)) {
     assert!(run.status.success(), "{text}");
 }
 
-/// A folder for devices and the cache file.
+/// A directory for devices and the cache file.
 struct Place {
     folder: std::path::PathBuf,
 }
@@ -55,7 +55,7 @@ impl Place {
         path.to_str().expect("plain names").to_owned()
     }
 
-    /// The verbs of a new namespace.
+    /// A search with a new namespace.
     fn search(&self) -> Search {
         Search {
             paths: vec![self.folder.clone()],
@@ -64,7 +64,7 @@ impl Place {
         }
     }
 
-    /// A pool `p` in a new namespace.
+    /// A search with a new namespace that has a pool `p`.
     fn pool(&self) -> Search {
         let search = self.search();
         create_pool(&search, &self.describe("p")).expect("a pool");
@@ -116,7 +116,7 @@ fn writer(search: &Search) -> PoolWriter {
     edit::open_pool(search, "p").expect("it is open")
 }
 
-/// Destroys a dataset with all that depends on it.
+/// Destroys a dataset with its dependents.
 fn destroy(search: &Search, name: &str) -> Result<destroy::Answer, destroy::Refusal> {
     let request = destroy::Request { recursive: true, clones: true, ..destroy::Request::of(name) };
     Session::over(&writer(search)).run(&request)
@@ -190,7 +190,7 @@ fn an_export_lets_who_is_at_work_look_again() {
                 while !asked.load(Ordering::Relaxed) {
                     std::thread::yield_now();
                 }
-                // As verbs do that look at mounts and properties on their way.
+                // Views the pool as verbs do that read mounts and properties.
                 for i in 0..20 {
                     assert_eq!(datasets(&search).len(), 1 + i);
                     pool.create_filesystem(&format!("p/d{i}"), &[]).expect("made");
@@ -247,7 +247,7 @@ fn logs_of_many_datasets_are_replayed_with_few_txgs() {
             make(&search, name).expect("made");
             let file = writer(&search).filesystem(name).expect("open").create(b"/log").expect("made");
             file.append(b"acknowledged").expect("written");
-            // The first record of a log may wait for a txg, with which it is on disk in any case.
+            // The first record of a log may wait for a txg, which puts it on disk in any case.
             file.sync().expect("durable");
         }
         sync_pool(&search, "p").expect("synced");
@@ -329,7 +329,7 @@ fn readers_see_whole_states_while_metadata_is_rewritten() {
                         let (pools, problems) = open_pools(&search, &["p".to_owned()]);
                         assert!(problems.is_empty(), "{problems:?}");
                         let pool = pools[0].pool();
-                        // Long enough for many txgs: the view stays whole.
+                        // Longer than many txgs: the view stays consistent.
                         for _ in 0..5 {
                             let all = pool.datasets().expect("a view that is held can be read");
                             assert!(all.len() >= 21, "{}", all.len());
@@ -415,7 +415,7 @@ fn verbs_of_many_threads_on_one_pool() {
                 });
             }
         });
-        // Of each worker three pairs with a snapshot.
+        // For each worker, three pairs of a dataset and a snapshot.
         assert_eq!(datasets(&search).len(), 1 + 4 * 3 * 3);
         export_pool(&search, "p", "zpool export p").expect("exported");
         place.judge("p");
@@ -458,7 +458,7 @@ fn others_do_what_they_are_allowed_to() {
             assert_eq!(refused.expect_err("denied").to_string(), "permission denied");
         }
 
-        // Here only, below only, to a group, to everyone, through sets.
+        // Grants for the dataset only, for descendants only, to a group, to everyone, and through sets.
         grant(&search, "p/a", Who::User(JOE.into()), &[Scope::Local], &["snapshot"]);
         let snapshot = |name: &str| writer(&joe).snapshot(&[name]);
         snapshot("p/a@1").expect("allowed here");
@@ -472,7 +472,7 @@ fn others_do_what_they_are_allowed_to() {
         Session::over(&writer(&joe)).run(&request).expect("a set in a set");
         denied_by_right(snapshot("p/c@1"));
 
-        // Properties by name; what makers get.
+        // Grants for single properties, and create-time permissions.
         let set = |name: &str, prop: &str, value: &str| writer(&joe).set(name, &[(prop, value)]);
         denied_by_right(set("p/c", "compression", "lz4"));
         grant(&search, "p", Who::Everyone, &[Scope::Local, Scope::Descendent], &["compression", "userprop"]);
@@ -492,7 +492,7 @@ fn others_do_what_they_are_allowed_to() {
         let refused = destroy(&joe, "p/c").expect_err("not his");
         assert_eq!(refused.reason().code, Code::Denied);
 
-        // Who may grant hands on what he has.
+        // A user with the permission `allow` grants the permissions that he has.
         let mine = |permission: &str| {
             let who = vec![Who::User(1)];
             let grant = Grant { who, scopes: vec![Scope::Local], permissions: vec![permission.to_owned()] };
@@ -505,7 +505,7 @@ fn others_do_what_they_are_allowed_to() {
         denied(&mine("@ops"));
         denied(&mine("@nosuch"));
 
-        // A set that is granted here means what is said of it here, and below.
+        // A set granted here has the definitions in force here, and those of descendants below.
         grant(&search, "p", Who::Set("@set".into()), &[Scope::NotApplicable], &["reservation"]);
         grant(&search, "p/c", Who::Set("@set".into()), &[Scope::NotApplicable], &["checksum"]);
         let anywhere = [Scope::Local, Scope::Descendent];
@@ -537,7 +537,7 @@ fn the_history_names_the_caller() {
     alone("the_history_names_the_caller", |place| {
         let search = place.pool();
         writer(&by(&search, JOE)).record("zfs snapshot p@x").expect("written");
-        // The line comes to disk with the txg after that of its command.
+        // The line is on disk with the txg after that of its command.
         settle(&search, &["p".to_owned()]);
         let (pools, _) = open_pools(&search, &["p".to_owned()]);
         let history = pools[0].pool().spa().history().expect("readable");
@@ -553,7 +553,7 @@ fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
         create_pool(&in_process, &place.describe("p")).expect("a pool");
         let is_listed = || Imported::load().expect("readable").by_name("p").is_some();
         assert!(is_listed());
-        // A verb in process leaves it what it is.
+        // A verb in process does not change the mark.
         sync_pool(&in_process, "p").expect("written");
         set_pool_props(&in_process, "p", &[("comment".into(), "ours".into())], "zpool set").expect("set");
         let daemon = place.search();
@@ -561,7 +561,7 @@ fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
         assert!(names(&daemon).is_empty() && is_listed());
         set_pool_props(&in_process, "p", &[("comment".into(), "still".into())], "zpool set")
             .expect("not busy");
-        // Told to, it takes the pool, and then always.
+        // A daemon that is told to import the pool takes it, then and at every later start.
         import(&daemon, "p", &ImportRequest::default()).expect("nobody has it");
         assert_eq!(names(&daemon), ["p"]);
         assert!(namespace(&daemon).leave_all().is_empty());
@@ -570,7 +570,7 @@ fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
         assert_eq!(names(&daemon), ["p"]);
         export_pool(&daemon, "p", "zpool export p").expect("nobody uses it");
         assert!(!is_listed());
-        // So it is with one that is imported without a daemon.
+        // The same holds for a pool that is imported without a daemon.
         import(&in_process, "p", &ImportRequest::default()).expect("nobody has it");
         let daemon = place.search();
         assert!(namespace(&daemon).import_all(None).is_empty());

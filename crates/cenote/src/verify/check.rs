@@ -18,12 +18,12 @@ use crate::block_walk::{self, BlockChecker, Walk};
 use crate::error::chain;
 use vdev::sync::lock;
 
-/// Shared blocks remembered, so that they are read once. At 40 bytes each.
+/// Maximum number of shared blocks that are remembered, so that they are read once; 40 bytes each.
 const SHARED_MAX: usize = 1 << 20;
 /// Blocks between two reports of progress by a thread.
 const REPORT_EVERY: u64 = 64;
 
-/// A damaged block and where it was met.
+/// A damaged block and the object set in which it was found.
 pub(super) struct Hit {
     /// Index of the object set in the plan.
     pub(super) set: usize,
@@ -33,12 +33,12 @@ pub(super) struct Hit {
     pub(super) cause: String,
 }
 
-/// What names need to know of an object whose dnode was at hand.
+/// Properties of an object that finding names needs, from its dnode.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ObjectShape {
     pub(super) kind: ObjType,
     pub(super) block_size: u64,
-    /// log2 of the pointers in one of its indirect blocks.
+    /// Binary logarithm of the number of pointers in an indirect block.
     pub(super) fan_out: u32,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Found {
     pub(super) cut_short: bool,
 }
 
-/// A block to be checked.
+/// A block to check.
 struct Job {
     set: usize,
     at: Bookmark,
@@ -75,7 +75,7 @@ struct Job {
     object: Option<ObjectShape>,
 }
 
-/// Where a block is: enough to know it again.
+/// Location and birth of a block, which identify it.
 type Location = (VdevId, AllocOffset, Txg);
 
 struct Checker<'a> {
@@ -91,7 +91,7 @@ struct Checker<'a> {
     degraded: AtomicU64,
     hits: Mutex<(Vec<Hit>, u64)>,
     devices: Mutex<HashMap<VdevGuid, DeviceReport>>,
-    /// Shared blocks checked: `None` good, otherwise why not.
+    /// Shared blocks that were checked: `None` if good, else the reason.
     shared: Mutex<HashMap<Location, Option<Arc<str>>>>,
 }
 
@@ -169,7 +169,7 @@ impl Checker<'_> {
         let checked = self.zio.check(&job.bp, &policy);
         if !checked.faults.is_empty() {
             self.faults(&checked.faults);
-            // A missing device is reported once, as a device, not with every block.
+            // A missing device is reported once, as a device, not for every block.
             let lied = checked.faults.iter().any(|fault| fault.kind != FaultKind::Missing);
             if lied && checked.data.is_ok() {
                 self.degraded.fetch_add(1, Ordering::Relaxed);
@@ -179,7 +179,7 @@ impl Checker<'_> {
             }
         }
         let opened = match (checked.data, key) {
-            // What the key opens is only known to be right when it was opened.
+            // The MAC is verified when the block is decrypted.
             (Ok(data), Some(_)) => self.zio.open(&job.bp, data, key).map(|_| ()),
             (data, _) => data.map(|_| ()),
         };
@@ -229,7 +229,7 @@ impl Checker<'_> {
     }
 }
 
-/// Blocks that more than one pointer of one tree may lead to: deduplicated and cloned ones.
+/// Identifies a block that several pointers of one tree may share: a deduplicated or cloned block.
 fn location_if_shared(bp: &BlockPtr) -> Option<Location> {
     if bp.is_embedded() || (!bp.is_dedup() && bp.physical_birth() == bp.logical_birth()) {
         return None;
@@ -252,14 +252,14 @@ impl BlockChecker for Checker<'_> {
         Some(Job { set: walk.set, at: *at, bp: *bp, object: dnode.map(ObjectShape::of) })
     }
 
-    /// Checks one block, whatever it takes.
+    /// Checks one block by the options of the run.
     fn check(&self, (): &mut (), job: Job) {
         self.check_once(&job);
     }
 
     fn unreadable(&self, (): &mut (), walk: &Walk, at: &Bookmark, bp: &BlockPtr, error: &DmuError) {
-        // A block without a good copy is told by whoever checks it. What remains here are right
-        // bytes that make no sense.
+        // A block without a good copy is reported when it is checked. The remaining errors are blocks that were
+        // read correctly but cannot be decoded.
         if matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. }) {
             return;
         }

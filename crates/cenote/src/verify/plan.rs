@@ -1,4 +1,4 @@
-//! Which object sets there are, and from when on their blocks are their own.
+//! Plans a run: lists the object sets, and the txg after which each has blocks of its own.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::error::chain;
 /// An object set to walk.
 pub(crate) struct Set {
     pub(crate) name: String,
-    /// The dataset's object; 0 for the pool's own.
+    /// Object id of the dataset; 0 for the meta object set.
     pub(crate) id: u64,
-    /// Blocks up to this txg belong to the snapshot before.
+    /// Blocks born up to this txg belong to the previous snapshot.
     pub(crate) newer_than: Txg,
-    /// The snapshot before, the origin for the first of a clone.
+    /// The previous snapshot; for the first set of a clone, the origin.
     pub(crate) previous: Option<ObjectId>,
     pub(crate) objset: Result<Arc<ObjSet>, String>,
     pub(crate) encryption: Encryption,
-    /// Never written: nothing to do.
+    /// True if the set was never written: there are no blocks to check.
     pub(crate) empty: bool,
 }
 
 pub(crate) struct Plan {
     pub(crate) sets: Vec<Set>,
-    /// By the object of a snapshot: the sets that come right after it.
+    /// The sets that directly follow a snapshot, by the snapshot's object id.
     pub(crate) after: HashMap<ObjectId, Vec<usize>>,
 }
 
@@ -49,7 +49,7 @@ impl Plan {
         Plan { sets: lister.sets, after }
     }
 
-    /// The walks through those sets that could be opened, by their places in the plan.
+    /// The walks of the sets that could be opened, by index in the plan.
     pub(crate) fn walks(&self) -> Vec<Walk> {
         let walk = |(set, of): (usize, &Set)| {
             let objset = of.objset.as_ref().ok()?;
@@ -73,7 +73,7 @@ fn pool_objects(pool: &Arc<Pool>) -> Set {
 
 struct Lister<'a> {
     sets: Vec<Set>,
-    /// Directories listed: a damaged pool may have loops.
+    /// Directories that were listed, so that loops of a damaged pool end.
     seen: HashSet<ObjectId>,
     only: &'a [String],
 }
@@ -98,7 +98,7 @@ impl Lister<'_> {
         }
     }
 
-    /// The snapshots of a head, then the head itself.
+    /// Adds the snapshots of a head, then the head itself.
     fn head(&mut self, head: &Dataset) {
         match head.snapshots() {
             Ok(snapshots) => snapshots.iter().for_each(|snapshot| self.dataset(snapshot)),
@@ -138,7 +138,7 @@ impl Lister<'_> {
     }
 }
 
-/// With its key if that is loaded, else without.
+/// Opens an object set, with its key if that is loaded.
 fn open(dataset: &Dataset) -> Result<(Arc<ObjSet>, Encryption), DslError> {
     if !dataset.is_encrypted()? {
         return Ok((dataset.objset(KeyState::None)?, Encryption::None));

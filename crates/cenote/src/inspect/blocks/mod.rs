@@ -1,4 +1,4 @@
-//! Counts every block that anything in a pool refers to, and compares their locations with the space maps.
+//! Counts all referenced blocks of a pool, and compares their locations with the space maps.
 //!
 //! # What always holds
 //! - A block is counted once, in the set in which it was born, no matter how many snapshots share it; further
@@ -11,9 +11,8 @@
 //! - Allocated blocks that are in no tree are counted as well: deferred frees, datasets and clones being
 //!   destroyed, intent logs.
 //!
-//! Source: `docs/on-disk/15-space.md`, `22-mos-dsl.md`. Memory grows by some tens of bytes per block
-//! that a dedup table or a block reference table knows, and per separate range of free space if leaks are
-//! looked for.
+//! Source: `docs/on-disk/15-space.md`, `22-mos-dsl.md`. Memory: some tens of bytes per block in a dedup table or
+//! block reference table and, if leaks are searched for, per separate range of free space.
 
 mod check;
 mod counts;
@@ -43,13 +42,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Number of destroyed datasets that cannot be opened after which their list counts as damaged.
+/// Number of unreadable destroyed datasets after which their list counts as damaged.
 const PROBLEMS_MAX: usize = 10_000;
-/// Upper bound of the threads that check blocks.
+/// Maximum number of threads that check blocks.
 const THREADS_MAX: usize = 16;
-/// Leaked ranges that are listed at most.
+/// Maximum number of leaked ranges in the report.
 const LEAKED_MAX: usize = 10_000;
-/// Blocks with a wrong reference count that are listed at most.
+/// Maximum number of blocks with a wrong reference count in the report.
 const MISCOUNTED_MAX: usize = 1000;
 
 /// Comparison of the space maps with the blocks that were found.
@@ -57,24 +56,24 @@ const MISCOUNTED_MAX: usize = 1000;
 pub struct Space {
     /// Bytes allocated by the space maps of all vdevs, without those that only a checkpoint holds.
     pub allocated: u64,
-    /// Bytes of all blocks that were found, each once.
+    /// Bytes of all blocks that were found, each counted once.
     pub found: u64,
-    /// Allocated ranges that are in no block, by vdev and byte offset, in order; the first ten thousand.
+    /// Allocated ranges without a block, as vdev and range of byte offsets, in order; the first ten thousand.
     pub leaked: Vec<(VdevId, Range<u64>)>,
-    /// Blocks in ranges that are not allocated or that another block occupies; the first thousand.
+    /// Blocks in ranges that are not allocated or that belong to another block; the first thousand.
     pub strays: Vec<BlockPtr>,
-    /// Number of blocks of that kind.
+    /// Number of blocks of which `strays` lists the first.
     pub stray_count: u64,
     /// Blocks whose reference count in a table is wrong, by table and location; the first thousand.
     pub miscounted: Vec<Miscount>,
-    /// Number of blocks of that kind.
+    /// Number of blocks of which `miscounted` lists the first.
     pub miscount_count: u64,
 }
 
-/// Table that counts references to a block.
+/// Kind of the table that counts references to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountedBy {
-    /// A block reference table: the block was cloned.
+    /// A block reference table, which counts clones.
     CloneTable,
     /// A dedup table.
     DedupTable,
@@ -89,7 +88,7 @@ pub struct Miscount {
     pub vdev: VdevId,
     /// Offset of the block in the vdev.
     pub offset: AllocOffset,
-    /// Reference count in the table, the first reference included. 0: the block is not in the table.
+    /// Reference count in the table, including the first reference. 0: the block is not in the table.
     pub counted: u64,
     /// Number of pointers found. 0: the block is free, or will leak.
     pub found: u64,
@@ -152,7 +151,7 @@ pub struct Damaged {
     pub at: Bookmark,
     /// Pointer to the block.
     pub bp: BlockPtr,
-    /// Error number of Linux: 52 for a wrong checksum.
+    /// Linux error number; 52 for a wrong checksum.
     pub errno: i32,
     /// Text of the error.
     pub why: String,
@@ -169,14 +168,14 @@ pub struct BlockReport {
     pub errors: BTreeMap<i32, u64>,
     /// Errors of object sets and lists that could not be read.
     pub problems: Vec<String>,
-    /// Comparison with the space maps. `None`: not asked for, or something could not be read.
+    /// Comparison with the space maps. `None`: not requested, or part of the pool could not be read.
     pub space: Option<Space>,
 }
 
 /// Which blocks [`blocks`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
-    /// Only blocks that lead to other blocks.
+    /// Only the blocks that contain block pointers.
     Nothing,
     /// Every copy of metadata.
     Metadata,
@@ -184,10 +183,10 @@ pub enum Check {
     Everything,
 }
 
-/// Counts all blocks of the pool. `compare`: compares them with the space maps as well.
+/// Counts all blocks of the pool. With `compare`, also compares them with the space maps.
 ///
 /// # Errors
-/// If the meta object set cannot be read. Other errors are part of the report.
+/// The meta object set cannot be read. Other errors are part of the report.
 pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, Error> {
     let plan = Plan::new(pool.spa(), &[]);
     let (mut walks, mut problems) = walks_of(&plan);
@@ -235,13 +234,13 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
     Ok(report)
 }
 
-/// What the space maps say; `None`: they contradict themselves or cannot be read.
+/// The allocated ranges of the space maps; `None`: they contradict themselves or cannot be read.
 fn read_maps(pool: &Pool, problems: &mut Vec<String>) -> Option<Allocated> {
     let allocated = pool.spa().allocated();
     allocated.inspect_err(|error| problems.push(format!("space maps: {}", chain(error)))).ok()
 }
 
-/// The blocks that the block reference tables know, and how many references beyond the first each has.
+/// The blocks in block reference tables, with the number of references beyond the first.
 fn cloned_blocks(pool: &Pool) -> Result<HashMap<Place, u64>, Error> {
     let mut clones = HashMap::new();
     for table in pool.spa().clone_tables()? {
@@ -263,10 +262,10 @@ fn cloned_blocks(pool: &Pool) -> Result<HashMap<Place, u64>, Error> {
     Ok(clones)
 }
 
-/// The logs of the heads. Blocks newer than the last txg are not in the space maps, unless an import has
-/// claimed them. What comes after the end of a claim is no part of the log, though the chain may lead on: a
-/// device that was not there when the log was claimed may know more of it. Returns the references that
-/// records of claimed logs may hold to cloned blocks.
+/// Counts the blocks of the heads' intent logs. Blocks newer than the last txg are not in the space maps, unless an
+/// import has claimed them. A chain may continue after the end of a claim, on a device that was missing at that
+/// time; those blocks do not belong to the log. Returns the references that records of claimed logs may have to
+/// cloned blocks.
 fn intent_logs(
     pool: &Pool,
     plan: &Plan,
@@ -313,13 +312,13 @@ fn intent_logs(
     held
 }
 
-/// Where a block is, if it is on a vdev.
+/// Location of a block. `None`: it is not stored on a vdev.
 fn place_of(bp: &BlockPtr) -> Option<Place> {
     let first = if bp.is_hole() || bp.is_embedded() { None } else { bp.dvas().next() };
     first.map(|dva| (dva.vdev, dva.offset))
 }
 
-/// The blocks of a list of pointers. It keeps no checksums, so there is nothing to verify.
+/// Counts the blocks in a list of pointers. The list has no checksums, so they cannot be verified.
 fn count_list(pool: &Pool, id: ObjectId, checker: &Checker<'_>, found: &mut Found) -> Result<(), Error> {
     Bpobj::open(pool.mos(), id)?.for_each(&mut |bp, _| {
         checker.count_loose(found, bp, BlockUse::DeferredFree);
@@ -328,7 +327,7 @@ fn count_list(pool: &Pool, id: ObjectId, checker: &Checker<'_>, found: &mut Foun
     Ok(())
 }
 
-/// Datasets whose blocks are freed in the background.
+/// Datasets whose blocks are being freed in the background.
 fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>, Error> {
     let Some(id) = pool.spa().directory().object(names::directory::BPTREE_OBJ)? else {
         return Ok(Vec::new());
@@ -343,7 +342,7 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
         object.read_numbers(index.saturating_mul(BPTREE_ENTRY_SIZE as u64), 8, &mut raw)?;
         let entry = BptreeEntry::decode(&raw, Endian::Little)
             .map_err(|_| object.corrupt("an entry of the tree of destroyed datasets"))?;
-        // A sparse object can claim any number of entries: the first that cannot be one ends the list.
+        // A sparse object can have any number of entries: the first invalid entry ends the list.
         if entry.bp.is_hole() || problems.len() >= PROBLEMS_MAX {
             return Err(object.corrupt("an entry of the tree of destroyed datasets").into());
         }
@@ -356,7 +355,7 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
     Ok(walks)
 }
 
-/// Destroyed clones, whose blocks are in lists of what they wrote and let go.
+/// Counts the blocks of destroyed clones, from their lists of blocks written and freed.
 fn deleted_clones(pool: &Pool, checker: &Checker<'_>, found: &mut Found) -> Result<(), Error> {
     let Some((_, lists)) = pool.spa().directory().zap(names::directory::DELETED_CLONES)? else {
         return Ok(());
@@ -371,7 +370,7 @@ fn deleted_clones(pool: &Pool, checker: &Checker<'_>, found: &mut Found) -> Resu
             }
             Ok(())
         })?;
-        // Files of one clone may share a block: each pointer is an entry of its own.
+        // Files of a clone may share a block: each pointer has its own entry.
         for (bp, n) in live.into_values() {
             (0..n).for_each(|_| checker.count_loose(found, &bp, BlockUse::DeferredFree));
         }
