@@ -1,10 +1,10 @@
-//! Allocated extents of a pool: all space maps and their logs are read to the end. Compared with the blocks
-//! that are referenced, they show what leaked and what is in use without being allocated
+//! Allocated extents of a pool, computed from all space maps and their logs. A comparison with the referenced
+//! blocks shows leaked extents and extents that are in use without being allocated
 //! (docs/on-disk/15-space.md).
 //!
 //! # What always holds
-//! - Nothing is allocated or freed twice in the maps, nor in the logs after them: [`Pool::allocated`] fails
-//!   there.
+//! - The space maps and their logs allocate no extent twice and free no extent twice: otherwise
+//!   [`Pool::allocated`] returns an error.
 //! - An extent can be taken once.
 //!
 //! Memory: some tens of bytes for each separate range of free space.

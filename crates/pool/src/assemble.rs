@@ -18,7 +18,7 @@ use std::sync::Arc;
 use vdev::Device;
 use vdev::scan::{Found, Leaf};
 
-/// Devices whose labels name the same pool.
+/// The devices whose labels name one pool.
 pub(crate) struct Group<'a> {
     /// Guid of the pool.
     pub(crate) guid: PoolGuid,
@@ -79,8 +79,8 @@ fn by_pool<'a>(members: impl Iterator<Item = Member<'a>>) -> BTreeMap<PoolGuid, 
     groups
 }
 
-/// Sorts the devices by pool. A leaf whose labels name two pools is of the one with the newer labels if an
-/// uberblock of that is on disk, else of the other.
+/// Groups the devices by pool. A leaf may have labels of two pools: it belongs to the pool of the newer
+/// labels if an uberblock of that pool is on the leaf, otherwise to the other pool.
 pub(crate) fn groups(found: &Found) -> Vec<Group<'_>> {
     let named = by_pool(found.leaves.iter().flat_map(memberships));
     let is_on_disk = |member: &Member<'_>| {
@@ -95,7 +95,7 @@ pub(crate) fn groups(found: &Found) -> Vec<Group<'_>> {
     by_pool(found.leaves.iter().filter_map(member_of)).into_values().collect()
 }
 
-/// The guids of the pools among these devices one of whose labels is asked for.
+/// Guids of the pools for which at least one label on these devices satisfies `is_asked_for`.
 pub fn guids_with(found: &Found, is_asked_for: impl Fn(&PoolConfig) -> bool) -> Vec<PoolGuid> {
     let has = |group: &Group<'_>| group.members.iter().any(|member| is_asked_for(member.config));
     groups(found).iter().filter(|group| has(group)).map(|group| group.guid).collect()

@@ -10,7 +10,7 @@ use vdev::tree::Priority;
 
 /// Pause when no job is under way, before the next look whether one should be.
 const IDLE: Duration = Duration::from_millis(200);
-/// Pause while nothing can be done.
+/// Pause while the pool is suspended, closing or held.
 const STUCK: Duration = Duration::from_secs(1);
 
 impl LivePool {

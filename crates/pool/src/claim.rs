@@ -2,10 +2,10 @@
 //! (docs/on-disk/24-zil.md, section 6).
 //!
 //! # What always holds
-//! - Whether logs can be read is known before anything is written.
-//! - All claims are in one txg, the first, before anything else is allocated.
-//! - What was claimed is to be replayed by the caller that imports the pool, before the volumes and file
-//!   systems are used: [`LivePool::take_unreplayed`]. This layer knows nothing of files.
+//! - The logs are read and checked before the first write to the pool.
+//! - All claims are in one txg, the first, before any other allocation.
+//! - The caller that imports the pool replays the claimed logs before it uses the volumes and file systems:
+//!   [`LivePool::take_unreplayed`]. This layer does not know the contents of log records.
 
 use crate::error::PoolError;
 use crate::live::{Claim, LivePool};

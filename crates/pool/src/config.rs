@@ -1,9 +1,9 @@
-//! The pool's configuration as it is kept and written: in the MOS, in the labels and in the cache file
+//! The pool's configuration as it is stored in the MOS, in the labels and in the cache file
 //! (docs/on-disk/11-labels-config.md, section 3).
 //!
 //! # What always holds
-//! - One [`PoolConfig`], whose tree is the root, gives all of these lists, so they never contradict one
-//!   another.
+//! - All three nvlists are encoded from one [`PoolConfig`], whose vdev tree starts at the root, so they never
+//!   contradict each other.
 
 use crate::error::PoolError;
 use dmu::NewObject;
@@ -36,7 +36,7 @@ impl Host {
     }
 }
 
-/// The configuration of a new pool, whose vdevs are added later.
+/// The configuration of a new pool. Its vdevs are added later.
 pub(crate) fn new_pool(name: &str, guid: PoolGuid, create_txg: Txg, host: &Host) -> PoolConfig {
     let mut root = VdevNode::new(VdevKind::Root, VdevGuid(guid.0));
     root.create_txg = create_txg;

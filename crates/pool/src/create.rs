@@ -1,8 +1,8 @@
-//! Making a pool (docs/on-disk/10-overview.md, section 5.2; docs/on-disk/22-mos-dsl.md, section 1.1).
+//! Pool creation (docs/on-disk/10-overview.md, section 5.2; docs/on-disk/22-mos-dsl.md, section 1.1).
 //!
 //! # Order
-//! everything is checked -> labels without a txg on all devices -> txg 4: the MOS with all that belongs
-//! into it, the root file system, the first uberblock -> the command in the history.
+//! check the specification and the devices -> labels with txg 0 on all devices -> txg 4: the MOS and its
+//! objects, the root file system, the first uberblock -> the command in the history.
 
 use crate::config;
 use crate::config::Host;
@@ -56,7 +56,7 @@ pub struct RootDataset {
     pub props: Vec<(String, PropValue)>,
     /// Names in it are compared without case.
     pub case_insensitive: bool,
-    /// Fills the new dataset.
+    /// Closure that fills the new root dataset.
     pub fill: FillRoot,
 }
 
@@ -125,10 +125,11 @@ pub fn check_name(name: &str) -> Result<(), PoolError> {
 }
 
 impl LivePool {
-    /// Makes a pool. When it returns, the pool is on its devices; what they held is lost.
+    /// Creates a pool. On return the pool is on its devices; their previous contents are lost.
     ///
     /// # Errors
-    /// If the specification makes no pool (then nothing was written), or a device fails.
+    /// [`PoolError::BadSpec`], [`PoolError::BadDevice`] or [`PoolError::Property`] if the specification makes
+    /// no pool: no device has been written to then. Otherwise the error of the device that failed.
     pub fn create(spec: CreateSpec, env: Env) -> Result<Arc<LivePool>, PoolError> {
         check_name(&spec.name)?;
         let features = wanted_features(&spec)?;
@@ -275,8 +276,8 @@ struct NewMos<'a> {
 }
 
 impl NewMos<'_> {
-    /// Makes everything that belongs into it, but for the root file system. Puts the numbers of objects into
-    /// the configuration.
+    /// Creates the objects of the MOS except the root file system, and puts their object numbers into the
+    /// configuration.
     fn fill(
         &self,
         config: &mut PoolConfig,

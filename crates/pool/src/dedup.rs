@@ -32,7 +32,7 @@ pub struct DedupTable {
     pub home: ObjectId,
     /// ZAPs of the entries, by class.
     pub classes: Vec<(DdtClass, ObjectId)>,
-    /// Objects of the logs.
+    /// Objects of the dedup table's logs.
     pub logs: Vec<ObjectId>,
 }
 

@@ -22,17 +22,17 @@ use vdev::tree::{VdevState, VdevStatus};
 
 /// Errors within [`WINDOW`] that fault a leaf that still answers.
 pub(crate) const ERRORS_MAX: u64 = 10;
-/// How long errors count together.
+/// Time in which errors of a leaf are counted together.
 const WINDOW: Duration = Duration::from_secs(600);
-/// How the configuration calls it.
+/// Value of `aux_state` for a leaf with too many errors.
 pub(crate) const ERR_EXCEEDED: &str = "err_exceeded";
 
 /// The errors of a leaf.
 #[derive(Debug, Default)]
 struct Errors {
-    /// All that it had when it was last looked at.
+    /// Error count of the leaf when it was last examined.
     seen: u64,
-    /// In the window.
+    /// Errors counted in the current window ([`WINDOW`]).
     recent: u64,
     since: Duration,
 }
@@ -72,7 +72,7 @@ impl Diagnosis {
     }
 }
 
-/// Whether everything can be read without these leaves, and without those that have missed something.
+/// Whether every block stays readable without these leaves and without the leaves that have missed writes.
 pub(crate) fn can_do_without(tree: &VdevTree, leaves: &[VdevGuid]) -> bool {
     let mut without = tree.config().clone();
     for guid in tree.leaf_guids() {

@@ -99,7 +99,7 @@ impl Directory {
     }
 }
 
-/// Unpacks the list in an object, whose bonus tells its length.
+/// Decodes the nvlist in an object. The bonus holds its length in bytes.
 pub(crate) fn packed_list(mos: &Arc<ObjSet>, id: ObjectId) -> Result<NvList, PoolError> {
     let object = mos.object(id)?;
     if object.dnode().bonus_type != ObjType::PACKED_NVLIST_SIZE {

@@ -23,7 +23,7 @@ pub enum PoolError {
     Ambiguous {
         /// The name that was asked for.
         name: String,
-        /// Their guids.
+        /// Guids of the pools that have this name.
         guids: Vec<PoolGuid>,
     },
     /// The pool was destroyed.
@@ -50,7 +50,7 @@ pub enum PoolError {
     LostUberblocks {
         /// Name of the pool.
         name: String,
-        /// Txg of the labels.
+        /// The newest txg in the labels.
         labels: Txg,
         /// Txg of the newest uberblock.
         newest: Txg,
@@ -91,7 +91,7 @@ pub enum PoolError {
     /// Features are in use that Cenote cannot read.
     #[error("the pool uses features that are not supported: {}", features.join(", "))]
     UnsupportedFeatures {
-        /// Their guids.
+        /// Guids of the unsupported features.
         features: Vec<String>,
     },
     /// The configuration names other devices than the uberblock counted.
@@ -99,15 +99,15 @@ pub enum PoolError {
         "the guids of the pool's devices add up to {found:#x}, the uberblock says {expected:#x}: a device is missing"
     )]
     GuidSum {
-        /// Sum over the tree.
+        /// Sum of the guids in the vdev tree, modulo 2^64.
         found: u64,
-        /// Sum in the uberblock.
+        /// Sum of guids that the uberblock holds.
         expected: u64,
     },
     /// The configuration in the pool is that of another pool.
     #[error("the configuration belongs to pool {found}, the labels to pool {expected}")]
     OtherPool {
-        /// Guid in the MOS.
+        /// Guid in the MOS configuration.
         found: PoolGuid,
         /// Guid in the labels.
         expected: PoolGuid,
@@ -147,13 +147,13 @@ pub enum PoolError {
     /// An entry of the object directory is missing or malformed.
     #[error("entry '{entry}' of the object directory is missing or malformed")]
     Directory {
-        /// Name of the entry.
+        /// Name of the entry, as in `format::names::directory`.
         entry: String,
     },
     /// A structure in the MOS is not what it should be.
     #[error("object {object} of the MOS")]
     Decode {
-        /// Object of the MOS.
+        /// Number of the object in the MOS.
         object: ObjectId,
         /// How the bytes are malformed.
         #[source]
@@ -162,9 +162,9 @@ pub enum PoolError {
     /// A structure in the MOS contradicts itself or another.
     #[error("object {object} of the MOS: {why}")]
     Corrupt {
-        /// Object of the MOS.
+        /// Number of the object in the MOS.
         object: ObjectId,
-        /// The contradiction.
+        /// The contradiction, in words.
         why: &'static str,
     },
     /// The configuration in the labels is not usable.
@@ -189,7 +189,7 @@ pub enum PoolError {
     /// A sync task failed after it had changed something. Its txg is not written.
     #[error("a change of the pool failed halfway: {why}")]
     HalfDone {
-        /// Why it failed.
+        /// The error and its causes, in words.
         why: String,
     },
     /// The pool, or what was wanted of it, cannot be written by Cenote; it may be opened for reading.
@@ -208,7 +208,7 @@ pub enum PoolError {
     OtherHost {
         /// Name of the pool.
         name: String,
-        /// Name of that machine.
+        /// Name of the other machine.
         host: String,
         /// Host id of that machine.
         hostid: u64,
@@ -272,7 +272,7 @@ pub enum PoolError {
 /// A step by which a txg becomes the state of the pool, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitStep {
-    /// Everything that the uberblock leads to is made durable.
+    /// Flush of the data, so that all blocks that the uberblock references are durable.
     Flush,
     /// Labels 0 and 2 are written.
     EvenLabels,
@@ -305,7 +305,7 @@ pub enum CommitFailure {
     Label {
         /// The top-level vdev.
         vdev: VdevId,
-        /// The first error.
+        /// The first error of its devices.
         cause: vdev::label_write::LabelWriteError,
     },
     /// No device of a vdev could be flushed after its label was written.
@@ -351,7 +351,7 @@ impl PoolError {
     }
 }
 
-/// An error and everything that led to it.
+/// The message of an error, followed by those of all its sources.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

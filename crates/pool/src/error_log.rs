@@ -29,7 +29,7 @@ pub struct LoggedError {
 pub(crate) enum Now {
     /// The block, as the dataset has it now.
     Block(BlockPtr),
-    /// Another block, or nothing.
+    /// The dataset now has another block there, or none.
     Gone,
     /// The dataset or a block above it cannot be read.
     Unknown,

@@ -42,7 +42,7 @@ const PACES_MAX: usize = 4096;
 pub struct Event {
     /// Its number: one more than that of the event before, from 1.
     pub id: u64,
-    /// Wall-clock time, since 1970.
+    /// Wall-clock time since the Unix epoch.
     pub time: Duration,
     /// All that is known of it, `class`, `time` and `eid` included.
     pub payload: NvList,

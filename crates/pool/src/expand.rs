@@ -1,11 +1,11 @@
-//! Top-level vdevs grow with their devices: `zpool online -e`, and by themselves with `autoexpand=on`
+//! Growth of top-level vdevs with their devices: `zpool online -e`, and automatic with `autoexpand=on`
 //! (docs/on-disk/14-vdevs.md).
 //!
 //! # What always holds
-//! - The size of a device is looked at anew only in syncing context, and all its labels are written in the
-//!   same txg: the two at its end have moved with the end.
-//! - Labels 0 and 1 stay where they are, so a crash leaves the pool as it was: smaller than its devices.
-//! - Nothing is allocated in a new metaslab before the configuration of the same txg covers it.
+//! - The size of a device is read again only in syncing context, and all its labels are written in the same
+//!   txg, because labels 2 and 3 move with the end of the device.
+//! - Labels 0 and 1 stay in place, so a crash leaves the pool unchanged, smaller than its devices.
+//! - No space is allocated in a new metaslab before the configuration of the same txg covers it.
 
 use crate::error::PoolError;
 use crate::live::{LivePool, PoolTask};
@@ -30,7 +30,7 @@ pub enum Grow {
     Nothing,
     /// The one that this leaf is part of.
     With(VdevGuid),
-    /// All top-level vdevs.
+    /// All top-level vdevs of the pool.
     Everything,
 }
 

@@ -8,7 +8,7 @@ use format::feature::{self, FEATURES, Feature};
 use format::names;
 use std::collections::BTreeMap;
 
-/// State of a feature.
+/// State of a feature in one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeatureState {
     /// The pool does not have the feature.
@@ -33,7 +33,7 @@ impl FeatureState {
 /// A feature that Cenote does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownFeature {
-    /// Guid of the feature.
+    /// Guid of the feature: `org.openzfs:blake3`.
     pub guid: String,
     /// Description of the feature, as stored in the pool.
     pub description: String,
@@ -108,7 +108,7 @@ impl Features {
         FEATURES.iter().filter(|f| f.is_supported()).map(|f| (f, self.state(f)))
     }
 
-    /// Guid and count of everything in the pool's ZAPs.
+    /// Reference counts by feature guid, of all features that the pool's ZAPs list.
     pub fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
@@ -118,8 +118,8 @@ impl Features {
         &self.unknown
     }
 
-    /// Guids of the unknown features in use: those without which nothing can be read
-    /// (`for_write` false), or nothing can be written.
+    /// Guids of the active features that Cenote does not know: those that prevent reading (`for_write`
+    /// false), or those that prevent writing.
     pub fn unsupported(&self, for_write: bool) -> Vec<String> {
         let wanted = |f: &&UnknownFeature| f.refcount > 0 && f.read_only_compatible == for_write;
         self.unknown.iter().filter(wanted).map(|f| f.guid.clone()).collect()

@@ -1,16 +1,15 @@
-//! The moment in which a txg becomes the state of the pool: labels and uberblocks, in the order that
-//! makes a crash at any point harmless (docs/on-disk/10-overview.md, section 6).
+//! The commit of a txg: labels and uberblocks, written in the order that makes a crash at any point harmless
+//! (docs/on-disk/10-overview.md, section 6).
 //!
 //! # What always holds
-//! - Nothing that the uberblock leads to is in a volatile cache when the uberblock is written.
-//! - Until the uberblock is written labels 1 and 3 go with the old one, afterwards labels 0 and 2 go with
+//! - All blocks that the uberblock references are flushed before the uberblock is written.
+//! - Until the uberblock is written, labels 1 and 3 match the old uberblock; afterwards labels 0 and 2 match
 //!   the new one.
-//! - A step is done again once if it fails; if it fails again, the steps after it are not begun before
-//!   devices are back.
+//! - A step that fails is repeated once. If it fails again, the next step waits until devices are back.
 //!
 //! # Order
-//! flush data -> labels 0 and 2 of changed vdevs, flush -> uberblock in all labels, flush -> labels 1
-//! and 3, flush.
+//! flush data -> labels 0 and 2 of changed vdevs, flush -> uberblock in all labels, flush -> labels 1 and 3,
+//! flush.
 
 use crate::error::{CommitFailure, CommitStep, PoolError};
 use format::config::{PoolConfig, VdevKind, VdevNode};
@@ -48,7 +47,7 @@ struct Target {
     ashift: Ashift,
 }
 
-/// Leaves of a top-level vdev whose labels are kept up to date.
+/// The leaves of a top-level vdev whose labels are written.
 pub(crate) fn writable_leaves(top: &VdevNode) -> impl Iterator<Item = &VdevNode> {
     let is_device = |n: &&VdevNode| matches!(n.kind, VdevKind::Disk | VdevKind::File);
     let is_in_service = |n: &&VdevNode| !(n.offline || n.faulted || n.removed);
@@ -56,7 +55,7 @@ pub(crate) fn writable_leaves(top: &VdevNode) -> impl Iterator<Item = &VdevNode>
 }
 
 impl Commit<'_> {
-    /// Does everything. When it returns without an error, the txg is the state of the pool.
+    /// Runs all steps. On success the txg is the state of the pool.
     pub(crate) fn run(&self) -> Result<(), PoolError> {
         self.zio
             .flush_written()
@@ -132,7 +131,7 @@ impl Commit<'_> {
         }
     }
 
-    /// Takes out of the good ones those whose flush failed.
+    /// Flushes the devices, and clears `is_good` for each one whose flush failed.
     fn flush(&self, targets: &[Target], is_good: &mut [bool]) {
         let guids: Vec<VdevGuid> = targets.iter().map(|target| target.guid).collect();
         for (good, flushed) in is_good.iter_mut().zip(self.zio.tree().flush_leaves(&guids)) {

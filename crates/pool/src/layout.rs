@@ -42,7 +42,7 @@ pub struct LeafSpec {
     pub device: Arc<dyn Device>,
     /// A block device, not a file.
     pub is_disk: bool,
-    /// A partition of a disk whose table is the pool's own.
+    /// The leaf is a partition of a disk whose partition table was written for the pool.
     pub whole_disk: bool,
     /// A name of the device that the system gave it.
     pub devid: Option<String>,
@@ -78,7 +78,7 @@ pub struct TopSpec {
     pub class: Class,
     /// log2 of its sector; `None`: what its devices like best.
     pub ashift: Option<Ashift>,
-    /// Devices of the vdev.
+    /// The devices of the vdev.
     pub leaves: Vec<LeafSpec>,
 }
 
@@ -87,7 +87,7 @@ pub struct TopSpec {
 pub enum FeatureSet {
     /// All that OpenZFS 2.3 knows.
     Default,
-    /// No features (`-d`).
+    /// No features are enabled (`zpool create -d`).
     None,
     /// These, by their short names, and what they depend on.
     Named(Vec<String>),

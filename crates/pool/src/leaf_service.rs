@@ -21,12 +21,12 @@ use vdev::tree::VdevState;
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 impl LivePool {
-    /// Takes a leaf out of service. False: the others do not have everything.
+    /// Takes a leaf out of service. Returns false if the other leaves cannot supply every block.
     ///
     /// # Errors
     /// [`PoolError::Tx`] if the txg cannot be written.
     pub fn take_offline(&self, leaf: VdevGuid, how: Offline) -> Result<bool, PoolError> {
-        // Nothing that only this leaf has.
+        // Write all changes to disk, so that no data are on this leaf alone.
         self.sync()?;
         let is_out = self.run_on_pool(move |_, task| {
             let pool = task.pool;

@@ -1,15 +1,16 @@
-//! Views of the pool that are in use (`LivePool::view`): what they lead to is not overwritten.
+//! Views of the pool that are in use (`LivePool::view`). A view keeps the blocks of its txg from being
+//! overwritten.
 //!
 //! # What always holds
-//! - Blocks that were freed after the txg of a view that is held are not handed out again.
-//! - Views hold back a part of the pool at most ([`SHARE`]), and nothing of one that is nearly full
-//!   ([`SHORT`]): then all of them lapse, and their readers may get errors of blocks that were overwritten,
-//!   and take a new view. Nothing is ever repaired through such a pointer (`zio::heal`). A block without a
-//!   checksum is given out only if the newest state still leads to it (`dmu::Object`): so snapshots are
-//!   readable by views that have lapsed, until they are destroyed.
-//! - A view is held as long as anything that was opened through it.
-//! - Writers do not wait for a view to be dropped: what they hold back is less than what is kept free in any
-//!   case, and counts as free.
+//! - Blocks that were freed after the txg of a held view are not reused.
+//! - Views hold back at most a share ([`SHARE`]) of the pool, and none of a pool that is nearly full
+//!   ([`SHORT`]). Beyond that all views lapse: their readers may get errors for overwritten blocks, and take
+//!   a new view. The repair path never writes through a pointer of a lapsed view (`zio::heal`). A block
+//!   without a checksum is returned only if the newest state still references it (`dmu::Object`), so lapsed
+//!   views can read snapshots until these are destroyed.
+//! - A view is held as long as any object that was opened through it.
+//! - Writers do not wait for views: the space that views hold back is less than the reserved (slop) space,
+//!   and counts as free.
 
 use crate::view::Pool;
 use dmu::{KeyState, ObjSet};
@@ -30,7 +31,7 @@ type ViewOf = dyn Fn() -> Option<Arc<Pool>> + Send + Sync;
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<Held>,
-    /// Gives the newest view.
+    /// Closure that returns the newest view.
     newest: OnceLock<Box<ViewOf>>,
 }
 
@@ -44,7 +45,7 @@ struct Held {
 }
 
 impl Leases {
-    /// Says how to get the newest view of the pool. A second call changes nothing.
+    /// Sets the closure that returns the newest view of the pool. A second call has no effect.
     pub(crate) fn set_view(&self, newest: impl Fn() -> Option<Arc<Pool>> + Send + Sync + 'static) {
         let _ = self.newest.set(Box::new(newest));
     }
@@ -68,7 +69,7 @@ impl Leases {
         lock(&self.held).is_holding_back = is_holding_back;
     }
 
-    /// Lets all views lapse.
+    /// Lets all views lapse: their blocks may be reused.
     pub(crate) fn lapse(&self) {
         lock(&self.held).views.clear();
     }

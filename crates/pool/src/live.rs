@@ -1,17 +1,17 @@
 //! A pool that is open for writing.
 //!
-//! [`LivePool`] owns everything that one transaction group after the other is made of: the vdevs, the block
-//! layer, the allocator, the MOS, the open heads and the configuration. Datasets are changed through
-//! [`LivePool::heads`]; everything else by sync tasks ([`LivePool::run`]).
+//! [`LivePool`] owns the state that lasts from one transaction group to the next: the vdevs, the block layer,
+//! the allocator, the MOS, the open heads and the configuration. Datasets are changed through
+//! [`LivePool::heads`], all other state by sync tasks ([`LivePool::run`]).
 //!
 //! # What always holds
-//! - One txg is written at a time, and either whole or not at all: its uberblock is the last thing that is
-//!   written, and only after everything that it leads to is durable.
-//! - A txg that cannot be written suspends the pool (`outage`): until devices are back, or for good if the
-//!   pool is not attended; threads that wait get an error then.
-//! - Reading verbs use [`LivePool::view`], which never sees a txg that is not on disk.
-//! - No thread is needed: without [`LivePool::start`] every caller that must wait for a txg writes it itself,
-//!   so a run with a simulated [`Env`] is the same every time.
+//! - One txg is written at a time, atomically: the uberblock is written last, after all blocks that it
+//!   references are durable.
+//! - A txg that cannot be written suspends the pool (`outage`) until devices are back. A pool that is not
+//!   attended stays suspended for good, and waiting threads get an error.
+//! - Verbs that only read use [`LivePool::view`], which never shows a txg that is not on disk.
+//! - No thread is required: without [`LivePool::start`] every caller that must wait for a txg writes it
+//!   itself, so a run with a simulated [`Env`] is deterministic.
 //!
 //! # Order of locks
 //! `state` (held while a txg is written) -> `heads.exclusive()` -> `tasks`, `published`, `tree_change` ->
@@ -97,7 +97,7 @@ pub struct LivePool {
     pub(crate) autoexpand: AtomicBool,
     pub(crate) events: Arc<Poster>,
     pub(crate) txg_history: TxgHistory,
-    /// Scrubs and resilvers.
+    /// Scrubs and resilvers of the pool.
     pub(crate) scans: Arc<Scans>,
     /// Long work that goes on in the background, `scans` included.
     pub(crate) jobs: Jobs<LivePool>,
@@ -113,7 +113,7 @@ pub(crate) struct State {
     pub(crate) config: PoolConfig,
     /// Of the last txg that is on disk.
     pub(crate) uberblock: Uberblock,
-    /// Top-level vdevs whose labels are to be written.
+    /// Top-level vdevs whose labels are written in the next commit.
     pub(crate) dirty: BTreeSet<VdevId>,
     /// The configuration in the MOS is to be written.
     pub(crate) is_config_changed: bool,
@@ -138,7 +138,7 @@ pub(crate) struct Published {
     pub(crate) view: Mutex<Option<Arc<Pool>>>,
 }
 
-/// A head whose intent log is to be claimed.
+/// A head with an intent log to be claimed.
 pub(crate) struct Claim {
     pub(crate) head: Arc<Head>,
     /// The log cannot be read and was given up.
@@ -331,14 +331,15 @@ impl LivePool {
         self.txg_history.records(self.env.clock().monotonic(), txg, self.txgs.meter().of(txg))
     }
 
-    /// The datasets whose logs an import has claimed, this one or an earlier one: what they hold was promised
-    /// to be durable, and is to be replayed before the datasets are read. Empty the next time.
+    /// Takes the object numbers of the datasets whose claimed logs are not replayed yet, from this import or
+    /// an earlier one. The caller replays them before it reads the datasets, because their records were
+    /// acknowledged as durable. The next call returns an empty list.
     pub fn take_unreplayed(&self) -> Vec<ObjectId> {
         std::mem::take(&mut *lock(&self.unreplayed))
     }
 
-    /// Registers a holder of data of the pool's file systems, until it is dropped. To be called before it
-    /// holds any; a second call changes nothing.
+    /// Registers a holder of file system data outside of the pool until that holder is dropped. Called before
+    /// the holder takes any data; a second call has no effect.
     pub fn add_outside(&self, keeper: &Arc<dyn Outside>) {
         self.outside.add(keeper);
     }
@@ -377,7 +378,7 @@ impl LivePool {
     pub fn view(&self) -> Result<Arc<Pool>, PoolError> {
         let published = self.published();
         let mut view = lock(&published.view);
-        // Devices may have come and gone since. Of a pool that is suspended nothing new can be read.
+        // Devices may have changed since. A suspended pool cannot read a newer state.
         let is_new = |view: &Pool| Arc::ptr_eq(view.tree(), &self.tree()) || self.suspended().is_some();
         if let Some(view) = view.as_ref().filter(|view| is_new(view)) {
             return Ok(Arc::clone(view));
@@ -398,12 +399,12 @@ impl LivePool {
 
     // ---- changing ----------------------------------------------------------------------------
 
-    /// Does something in syncing context: in the txg that is open now or a later one, after everything that
-    /// was changed before this call. Returns when that txg is on disk. The caller holds no transaction.
+    /// Runs a task in syncing context, in the open txg or a later one, after all changes made before this
+    /// call. Returns when that txg is on disk. The caller holds no transaction.
     ///
     /// # Errors
-    /// The error of the task: nothing has changed then. Or [`PoolError::Tx`] if the txg could not be written,
-    /// also because the task failed after it had changed something: the pool ends as in a crash.
+    /// The error of the task: the pool is unchanged then. [`PoolError::Tx`] if the txg could not be written,
+    /// also because the task failed after its first change: the pool then ends as in a crash.
     pub fn run<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
@@ -462,7 +463,7 @@ impl LivePool {
             tx.txg()
         };
         loop {
-            // One that has not begun yet changes nothing then.
+            // A task that has not started is then skipped.
             self.wait_synced(txg).inspect_err(|_| is_wanted.store(false, Ordering::Release))?;
             txg = match &*lock(&outcome) {
                 Some((at, _)) if *at > self.txgs.synced_txg() => *at,
@@ -487,10 +488,10 @@ impl LivePool {
         Ok(self.txgs.wait_synced(txg)?)
     }
 
-    /// Writes everything that was changed before this call to disk. Returns the txg that holds it.
+    /// Writes all changes made before this call to disk. Returns the txg that holds them.
     ///
     /// # Errors
-    /// [`PoolError::Tx`] if it could not be written: the pool is suspended then.
+    /// [`PoolError::Tx`] if the txg could not be written: the pool is suspended then.
     pub fn sync(&self) -> Result<Txg, PoolError> {
         let txg = self.txgs.open_txg();
         self.wait_synced(txg)?;

@@ -1,16 +1,15 @@
-//! Opening a pool, step by step
-//! (docs/on-disk/10-overview.md, section 4).
+//! Opening a pool, step by step (docs/on-disk/10-overview.md, section 4).
 //!
 //! # What always holds
-//! - An uberblock counts only if its slot's checksum holds: a torn one does not exist.
-//! - The newest uberblock is the state of the pool. If what it leads to cannot be read, that is an
-//!   error; an older one is tried only if the caller has asked for it.
-//! - Nothing that needs a removed vdev is read before its mapping is known.
-//! - No space map is read: files can be read long before anyone knows how full the pool is.
+//! - An uberblock counts only if the checksum of its slot is right, so a torn uberblock is ignored.
+//! - The newest uberblock is the state of the pool. If its state cannot be read, opening fails; an older
+//!   uberblock is tried only if the caller asked for it.
+//! - No block on a removed vdev is read before the mapping of that vdev is loaded.
+//! - No space map is read: files are readable before the free space is known.
 //!
 //! # Order
-//! labels -> untrusted tree -> uberblock -> MOS -> trusted tree, sum of guids -> MOS again -> salt,
-//! features -> mappings of removed vdevs -> DTLs -> datasets.
+//! labels -> untrusted tree -> uberblock -> MOS -> trusted tree, sum of guids -> MOS again -> salt, features
+//! -> mappings of removed vdevs -> DTLs -> datasets.
 
 use crate::assemble::{Group, Member, aux_devices, groups, label_of};
 use crate::directory::{Directory, packed_list};
@@ -225,7 +224,7 @@ pub(crate) fn choose<'a>(
     }
 }
 
-/// Everything that the steps of opening need.
+/// The inputs and options of the opening steps.
 pub(crate) struct Opener<'a> {
     pub(crate) group: &'a Group<'a>,
     pub(crate) devices: HashMap<VdevGuid, Arc<dyn Device>>,
@@ -397,7 +396,7 @@ impl Opener<'_> {
     /// this alone does not tell that a device is missing.
     fn missing_by_labels(&self, uberblock: &Uberblock) -> Option<PoolError> {
         let tree = VdevTree::open(&self.group.tree().ok()?, &self.devices, uberblock.reflow).ok()?;
-        // A log holds nothing that is needed to read the state itself.
+        // Log devices hold no data that the state itself needs.
         self.check_missing(&tree).err().filter(|error| matches!(error, PoolError::MissingTops { .. }))
     }
 }

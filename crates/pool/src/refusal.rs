@@ -30,7 +30,7 @@ pub enum SpecRefusal {
     NameCharacter {
         /// Name of the pool.
         name: String,
-        /// The first such character.
+        /// The first character that is not allowed.
         character: char,
     },
     /// The name of the pool is one that commands understand otherwise.
@@ -60,7 +60,7 @@ pub enum SpecRefusal {
     /// There is no RAID-Z with this parity.
     #[error("raidz{parity} does not exist")]
     RaidzParity {
-        /// Columns of parity.
+        /// Number of parity columns.
         parity: u8,
     },
     /// A log device is to be RAID-Z.
@@ -69,7 +69,7 @@ pub enum SpecRefusal {
     /// A RAID-Z vdev has too few devices.
     #[error("invalid vdev specification: raidz{parity} requires at least {} devices", u16::from(*parity) + 1)]
     RaidzCount {
-        /// Columns of parity.
+        /// Number of parity columns.
         parity: u8,
     },
     /// A vdev has too many devices.
@@ -93,7 +93,7 @@ pub enum DeviceRefusal {
     /// It is smaller than the smallest device of a pool.
     #[error("device is too small: the minimum is 64M")]
     TooSmall,
-    /// It cannot be written.
+    /// The device cannot be written.
     #[error("the device is read-only")]
     ReadOnly,
     /// It is a spare of the pool to which it is to be added.
@@ -120,7 +120,7 @@ pub enum WriteRefusal {
     /// Features are in use that Cenote does not know.
     #[error("features are in use that are not supported: {}", features.join(", "))]
     UnknownFeatures {
-        /// Guids of the features.
+        /// Guids of the unsupported features.
         features: Vec<String>,
     },
     /// A feature is in use of which Cenote knows how to read what it makes, and not how to write it.
@@ -134,7 +134,7 @@ pub enum WriteRefusal {
     /// It has dedup tables, which no feature tells of.
     #[error("it has dedup tables")]
     DedupTables,
-    /// It is being split.
+    /// The pool is being split.
     #[error("it is being split")]
     Splitting,
     /// It has a vdev of a kind, or in a state, in which Cenote does not write vdevs.
@@ -160,7 +160,7 @@ pub enum WriteRefusal {
     UnreadableLog {
         /// Full name of the dataset.
         dataset: String,
-        /// Why.
+        /// The error of the first log that cannot be claimed.
         cause: Box<ClaimError>,
     },
     /// An intent log cannot be claimed.
@@ -234,7 +234,7 @@ pub enum PropertyRefusal {
     /// The value is no number.
     #[error("bad numeric value '{value}'")]
     NoNumber {
-        /// The value.
+        /// The rejected value.
         value: String,
     },
     /// The value is no number with or without a suffix.

@@ -21,8 +21,8 @@ use vdev::sync::lock;
 use vdev::{Device, label};
 
 impl LivePool {
-    /// Opens devices again for leaves whose handle no longer works, and lets go of devices that are no longer
-    /// where they were, because what is written there would be lost with the process. Only on request of an
+    /// Opens devices again for leaves whose handle no longer works, and closes devices that are no longer at
+    /// their path, because the next process could not find what is written to them. Only on request of an
     /// administrator: names in `/dev` come and go by themselves.
     pub(crate) fn reopen_all(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.shut_displaced(found)?;
@@ -90,8 +90,8 @@ impl LivePool {
         (is_back && device.size_now() >= device.size()).then_some(device)
     }
 
-    /// Lets go of devices whose path leads elsewhere or nowhere, and of those that were cut, as far as the
-    /// others have everything.
+    /// Closes devices whose path leads to another device or to none, and devices that were truncated, as long
+    /// as the other leaves can supply every block.
     fn shut_displaced(&self, found: Option<&Found>) -> Result<(), PoolError> {
         let tree = self.tree();
         let is_displaced = |device: &dyn Device| {
@@ -107,9 +107,9 @@ impl LivePool {
         Ok(())
     }
 
-    /// Lets go of files that have no name any more, and of devices that were cut, as far as the others have
-    /// everything. What is written to such a file is gone with the process, so this is done without a
-    /// request.
+    /// Closes files that have no name any more, and devices that were truncated, as long as the other leaves
+    /// can supply every block. Runs without a request, because data written to an unlinked file are lost with
+    /// the process.
     pub(crate) fn shut_lost(&self) -> Result<(), PoolError> {
         let tree = self.tree();
         let is_lost = |device: &dyn Device| device.is_removed() || device.size_now() < device.size();
@@ -118,7 +118,8 @@ impl LivePool {
         self.shut(&lost).map(drop)
     }
 
-    /// Lets go of devices as far as the others have everything. Returns those that stay, and where they were.
+    /// Closes devices as long as the other leaves can supply every block. Returns the leaves whose devices
+    /// stay open, with their paths.
     fn shut(&self, leaves: &[(VdevGuid, Arc<dyn Device>)]) -> Result<Vec<(VdevGuid, PathBuf)>, PoolError> {
         let mut kept = Vec::new();
         if leaves.is_empty() {

@@ -8,7 +8,7 @@ use format::{BlockId, ObjType, ObjectId};
 use std::sync::Arc;
 use vdev::tree::RangeSet;
 
-/// An open space map.
+/// An open space map object.
 pub struct SpaceMap {
     object: Object,
     phys: SpaceMapPhys,
@@ -32,7 +32,7 @@ impl SpaceMap {
         Ok(SpaceMap { object, phys })
     }
 
-    /// Header of the map.
+    /// The header of the map, as stored in the bonus.
     pub fn phys(&self) -> &SpaceMapPhys {
         &self.phys
     }

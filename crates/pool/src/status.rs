@@ -3,7 +3,7 @@
 use format::scan::ScanPhys;
 use vdev::VdevTree;
 
-/// Property `failmode`: what happens when nothing more can be written.
+/// Property `failmode`: how the pool behaves when writes are impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FailMode {
     /// Writers wait until the devices are back.
@@ -37,7 +37,7 @@ pub struct ScanProgress {
     pub pass_start: u64,
     /// Bytes looked at since `pass_start`.
     pub pass_examined: u64,
-    /// Bytes read since `pass_start`.
+    /// Bytes that the scan has read since `pass_start`.
     pub pass_issued: u64,
     /// Since when it is paused; 0: it is not.
     pub paused_since: u64,
@@ -50,7 +50,7 @@ pub(crate) trait LiveStatus: Send + Sync {
     /// Property `failmode` if the pool is suspended or has stopped.
     fn suspended(&self) -> Option<FailMode>;
 
-    /// Why nothing more is written until the pool is imported again.
+    /// Why the pool takes no writes until it is imported again; `None`: it takes writes.
     fn stopped(&self) -> Option<String>;
 
     /// The scan that is under way or paused.

@@ -1,15 +1,15 @@
-//! Suspended pools: what happens when nothing more can be written (property `failmode`).
+//! Suspended pools: the handling of writes that no device takes (property `failmode`).
 //!
-//! The block layer asks here, on the thread that writes a txg, after every other place was tried. While it
-//! waits the pool is *suspended*: with `wait`, threads that change something or wait for a txg wait too; with
-//! `continue` they get an error at once; reading goes on as far as devices answer. [`LivePool::resume`] tries
-//! again what has failed, so that nothing in memory is lost; [`LivePool::give_up`] ends the waiting with an
+//! The block layer asks here, on the thread that writes a txg, after it has tried every other place. While it
+//! waits the pool is *suspended*: with `wait`, threads that change the pool or wait for a txg wait too; with
+//! `continue` they get an error at once; reading continues as far as devices answer. [`LivePool::resume`]
+//! repeats the failed writes, so no change in memory is lost; [`LivePool::give_up`] ends the waiting with an
 //! error. With `panic` the process ends.
 //!
 //! # What always holds
 //! - No thread waits for ever unless the pool is attended ([`LivePool::attend`]) and its threads run. Without
-//!   that a write that fails ends the pool as a crash would, whatever `failmode` says, but `panic`: it is to
-//!   be opened again. So it is with commands that do their work in process.
+//!   that, as in commands that work in process, a failed write ends the pool as a crash would, for every
+//!   `failmode` but `panic`: the pool must be opened again.
 //! - Closing a pool gives it up first.
 //! - Locks: only `state` is held while waiting, which [`LivePool::resume`] and [`LivePool::give_up`] do not
 //!   take.
@@ -68,12 +68,12 @@ impl LivePool {
         lock(&self.outages.state).is_attended = false;
     }
 
-    /// Whether waiting for its devices was given up, so that nothing more is written.
+    /// Whether waiting for devices was given up, so that the pool takes no more writes.
     pub fn is_given_up(&self) -> bool {
         lock(&self.outages.state).is_given_up
     }
 
-    /// Notes that nothing more is written, and why. Ends all waiting, and posts an event.
+    /// Records why the pool takes no more writes, ends all waiting, and posts an event.
     pub(crate) fn note_stopped(&self, why: &str) {
         if self.outages.note_last(why) {
             tracing::error!(pool = self.name, why, "nothing more is written to the pool");
@@ -83,7 +83,7 @@ impl LivePool {
         }
     }
 
-    /// Whether nothing more is written until the pool is imported again.
+    /// Whether the pool takes no writes until it is imported again.
     pub fn has_stopped(&self) -> bool {
         self.outages.stopped().is_some()
     }
@@ -165,8 +165,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// Ends a suspended pool: threads that wait get an error, and the pool is as after a crash, with what was
-    /// synced. Does nothing to one that is not suspended.
+    /// Ends a suspended pool: waiting threads get an error, and the pool keeps what was synced, as after a
+    /// crash. Has no effect on a pool that is not suspended.
     pub fn give_up(&self) {
         let mut state = lock(&self.outages.state);
         if let Some(why) = state.suspended.take() {
@@ -176,7 +176,7 @@ impl LivePool {
         }
     }
 
-    /// Lets nothing wait for devices from now on.
+    /// From now on no thread waits for devices: outages fail at once.
     pub(crate) fn end_outages(&self) {
         self.give_up();
         lock(&self.outages.state).is_given_up = true;

@@ -1,17 +1,17 @@
 //! Writing one transaction group (docs/on-disk/10-overview.md, sections 5.1 and 6).
 //!
-//! [`write_txg`] is the description; everything else here is one of its steps.
+//! [`write_txg`] lists the steps; the other functions here implement them.
 //!
 //! # What always holds
-//! - Tasks see every change that was made to datasets in their txg, written and accounted for.
-//! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on
-//!   nothing is compressed, so that soon no block changes its place.
-//! - A txg in which nothing changed writes nothing.
-//! - What a leaf loses when the txg is flushed is in the DTLs of that same txg; what it loses after that,
-//!   when labels are flushed, is written down in a txg of its own. A leaf that loses something of that one,
-//!   too, waits until the next txg, or until nothing else is to be done: txgs do not run back to back for it.
-//! - A task that failed has changed nothing in the MOS; if it has, its txg is not written.
-//! - After an error nothing that the last uberblock leads to was overwritten.
+//! - Sync tasks see every dataset change of their txg, written and accounted for.
+//! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on no
+//!   block is compressed, so that soon no block changes its place.
+//! - A txg without changes writes no block.
+//! - Writes that a leaf misses before the flush of the data are in the DTLs of that same txg; writes that it
+//!   misses later, when labels are flushed, are recorded in a txg of their own. A leaf that misses writes of
+//!   that txg too waits for the next txg or until the pool is idle, so txgs do not run back to back for it.
+//! - A task that failed has left the MOS unchanged; otherwise its txg is not written.
+//! - After an error every block that the last uberblock references is intact.
 
 use crate::directory::Directory;
 use crate::error::{CommitFailure, CommitStep, PoolError, with_causes};
@@ -43,8 +43,7 @@ const LOSSES_MAX: u32 = 8;
 /// Frees of this pass and later wait for the next txg, on pools without log space maps.
 const DEFER_PASS: u32 = 2;
 
-/// Writes everything that a txg has changed. When it returns without an error, the txg is the state of
-/// the pool.
+/// Writes all changes of a txg. On success the txg is the state of the pool.
 pub(crate) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Result<(), PoolError> {
     leaf_service::diagnose(pool, state);
     let mut sync = TxgSync::new(pool, state, tx);
@@ -329,10 +328,10 @@ impl LivePool {
         })));
     }
 
-    /// Writes one txg on this thread: for a pool whose txgs are written by a thread of its caller's.
+    /// Writes one txg on the calling thread: for a pool whose caller has its own sync thread.
     ///
     /// # Errors
-    /// If it could not be written: the pool is suspended then.
+    /// [`PoolError::Tx`] if the txg could not be written: the pool is suspended then.
     pub fn sync_here(&self) -> Result<Txg, PoolError> {
         let mut state = lock(&self.state);
         if let Some(error) = &state.stopped {
@@ -349,7 +348,7 @@ impl LivePool {
         self.finish(&mut state, tx)
     }
 
-    /// Tells the threads that wait for devices if nothing more is written.
+    /// Wakes the threads that wait for devices if the pool takes no more writes.
     pub(crate) fn note_failure(&self) {
         if let Some(TxError::Suspended { why }) = self.txgs.failure() {
             self.note_stopped(&why);
@@ -360,7 +359,7 @@ impl LivePool {
     pub(crate) fn finish(&self, state: &mut State, tx: SyncTx) -> Result<Txg, PoolError> {
         let txg = tx.txg();
         let fuse = Fuse(self);
-        // Should it not return, nothing is written on top of what it has left.
+        // If the write panics, no later txg may build on its partial changes.
         state.stopped = Some(Fuse::blown());
         let now = || self.env.clock().monotonic();
         let writing = self.txg_history.begin(txg, self.txgs.meter().of(txg), now(), &self.tree());
@@ -386,7 +385,7 @@ impl LivePool {
         }
     }
 
-    /// There has been nothing to do for a while: what waited for that is done in a txg.
+    /// Writes a txg for the work that waits until the pool is idle. Called after a pause without changes.
     pub(crate) fn when_idle(&self) {
         if std::mem::take(&mut lock(&self.state).losses.are_waiting) {
             self.txgs.kick();

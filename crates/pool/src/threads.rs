@@ -1,10 +1,10 @@
-//! The threads of a pool that is open: one writes txgs every few seconds, when much has changed, and on
-//! request; one shows other machines that the pool is in use; one does what is
-//! due in the background (`background`).
+//! The threads of an open pool. The first writes txgs: every few seconds, when many changes have accumulated,
+//! and on request. The second writes multihost uberblocks, which show other machines that the pool is in use.
+//! The third runs background work (`background`).
 //!
 //! # What always holds
-//! - The second thread waits for nothing that the first does: a txg that takes long is not mistaken for a
-//!   machine that has died.
+//! - The second thread never waits for the first: other machines do not mistake a long txg for a dead
+//!   machine.
 
 use crate::live::LivePool;
 use crate::runtime::{Runtime, Stop};
@@ -20,7 +20,7 @@ const IDLE: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_secs(1);
 
 impl LivePool {
-    /// Starts the threads. A second call does nothing.
+    /// Starts the threads. A second call has no effect.
     pub fn start(self: &Arc<Self>) {
         let mut runtime = lock(&self.runtime);
         if runtime.is_some() {

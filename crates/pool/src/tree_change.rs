@@ -1,17 +1,17 @@
-//! The one place where the tree of vdevs of an open pool changes.
+//! The one place where the vdev tree of an open pool changes.
 //!
-//! Two things can change. The *configuration* (vdevs added, grown, taken out of service) changes in syncing
-//! context only, from that of the moment to the next: [`LivePool::change_tree`]. The *devices* by which
-//! leaves are reached change at any time, because a pool that is suspended waits for exactly that, and leave
-//! the configuration as it is: [`LivePool::swap_devices`].
+//! A change concerns the configuration or the devices. The *configuration* (vdevs added, grown, taken out of
+//! service) changes in syncing context only, from the current one to the next: [`LivePool::change_tree`]. The
+//! *devices* through which leaves are reached change at any time, because a suspended pool waits for exactly
+//! that, and leave the configuration unchanged: [`LivePool::swap_devices`].
 //!
 //! # What always holds
-//! - One change at a time, under one lock: each begins with the tree that the change before it has made, so a
-//!   device that was opened again beside `zpool add` is in use, and the added vdev is there.
-//! - A change of the configuration is whole or has not happened: the tree and the configuration of the next
-//!   label are replaced together, after everything that can fail.
-//! - A closure that runs with the lock held decides by the tree that it is given, and waits for nothing but
-//!   devices.
+//! - One change runs at a time, under one lock. Each starts from the tree that the previous change installed:
+//!   if a device is opened again during `zpool add`, the resulting tree has both the new device and the added
+//!   vdev.
+//! - A change of the configuration is atomic: the tree and the configuration of the next label are replaced
+//!   together, after the last step that can fail.
+//! - A closure that runs with the lock held decides by the tree that it is given, and waits for devices only.
 //!
 //! Tests: `tests/it/live/tree_changes.rs`.
 
@@ -46,7 +46,7 @@ impl NextTree<'_> {
 
 /// How the devices of leaves change.
 pub(crate) enum DeviceSwap {
-    /// They stay.
+    /// All leaves keep their devices.
     None,
     /// These leaves are reached by other handles.
     Opened(NewDevices),
@@ -55,12 +55,12 @@ pub(crate) enum DeviceSwap {
 }
 
 impl LivePool {
-    /// Changes the configuration and the tree of vdevs together. `state` is what only a thread in syncing
-    /// context has. Labels are written if the caller marks them ([`State::mark_all`]).
+    /// Changes the configuration and the vdev tree together. Only a thread in syncing context has `state`.
+    /// Labels are written if the caller marks them ([`State::mark_all`]).
     ///
     /// # Errors
-    /// The error of the closure, or [`PoolError::Vdev`] if the next configuration describes no tree. Nothing
-    /// has changed then.
+    /// The error of the closure, or [`PoolError::Vdev`] if the next configuration describes no tree. The pool
+    /// is unchanged then.
     pub(crate) fn change_tree<T>(
         &self,
         state: &mut State,
@@ -138,7 +138,7 @@ impl LivePool {
         root
     }
 
-    /// Everything that reads or writes uses the next tree from here on. The caller holds `tree_change`.
+    /// Installs the next tree for all later reads and writes. The caller holds `tree_change`.
     fn install_tree(&self, old: &VdevTree, next: Arc<VdevTree>) {
         self.events.tree_changed(old, &next);
         self.zio.set_tree(Arc::clone(&next));

@@ -26,9 +26,9 @@ pub struct TxgRecord {
     pub read_bytes: u64,
     /// Bytes written to devices while it was written.
     pub written_bytes: u64,
-    /// Read operations.
+    /// Number of read operations.
     pub reads: u64,
-    /// Write operations.
+    /// Number of write operations.
     pub writes: u64,
     /// How long it was open.
     pub open: Duration,

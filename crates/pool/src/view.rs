@@ -55,7 +55,7 @@ impl Pool {
         self.uberblock.version
     }
 
-    /// The txg whose state is shown.
+    /// The txg whose state this view shows.
     pub fn txg(&self) -> Txg {
         self.uberblock.txg
     }
@@ -127,8 +127,7 @@ impl Pool {
         self.lease.is_some()
     }
 
-    /// Attaches the pool that is open for writing, which is asked for what is not on disk. A second call
-    /// changes nothing.
+    /// Attaches the open pool, which supplies the status that is not on disk. A second call has no effect.
     pub(crate) fn show(&self, status: Arc<dyn LiveStatus>) {
         let _ = self.status.set(status);
     }
@@ -139,9 +138,9 @@ impl Pool {
         self.status.get()?.suspended()
     }
 
-    /// Why nothing more is written to the pool whose state this shows, whatever becomes of its devices, until
-    /// it is imported again: a panic of this program, or a txg that could not be written. `None`: it is not
-    /// so.
+    /// Why the viewed pool takes no writes until it is imported again, even when devices come back: a panic
+    /// of this program, or a txg that could not be written. `None`: it takes writes, or may when devices are
+    /// back.
     pub fn stopped(&self) -> Option<String> {
         self.status.get()?.stopped()
     }
@@ -165,7 +164,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Nothing is read any more once the pool is closed. A view has the store of the pool that it shows.
+        // A closed pool reads no blocks. A view shares the block store of its pool.
         if self.lease.is_none() {
             self.store().stop_prefetch();
         }

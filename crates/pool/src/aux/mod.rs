@@ -74,8 +74,8 @@ pub(crate) fn is_device_of(leaf: &Leaf, guid: VdevGuid) -> bool {
     config.is_some_and(|config| config.guid.unwrap_or(config.vdev_tree.guid) == guid)
 }
 
-/// A spare or cache device at the place where it was last: a search may have been told of other places only.
-/// Nothing if another device is there.
+/// Looks for a spare or cache device at its recorded path, because the search may have covered other paths
+/// only. The result is empty if another device is there.
 pub(crate) fn at_recorded_path(node: &VdevNode, source: &Devices) -> Found {
     let is_there = |path: &&Path| source.identity(path).is_some();
     let Some(path) = node.path.as_deref().map(Path::new).filter(is_there) else {

@@ -30,7 +30,7 @@ const SIZE_MAX: u64 = 1 << 30;
 /// Bytes of the length before each record.
 const LENGTH: u64 = 8;
 
-/// A command and the user who gave it, as `zpool history` shows them.
+/// A command and its user, as `zpool history` shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
     /// The words of the command.
@@ -74,9 +74,9 @@ impl LivePool {
 }
 
 impl LivePool {
-    /// Writes a command into the history: in the txg that is open now, without waiting for it
-    /// ([`LivePool::settle`] does). What the command has changed is on disk already, so only the history may
-    /// lack the last seconds before a crash. A pool whose writes are still held back is released first.
+    /// Adds a command to the history in the open txg, without waiting for that txg ([`LivePool::settle`]
+    /// waits). The changes of the command are on disk already, so a crash can only lose history entries of
+    /// the last seconds. Releases a pool whose writes are still held back.
     ///
     /// # Errors
     /// [`PoolError::Tx`] if the pool is suspended, has stopped or is closed.

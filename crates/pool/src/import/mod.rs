@@ -34,7 +34,7 @@ pub struct CandidateVdev {
     pub name: String,
     /// Its state in the words of the tools; of a cache device none.
     pub state: &'static str,
-    /// Why, in their words; empty: nothing to tell.
+    /// Reason for the state, as `zpool import` prints it; empty: none.
     pub reason: &'static str,
     /// Vdevs below this one.
     pub children: Vec<CandidateVdev>,
@@ -51,7 +51,7 @@ pub struct Candidate {
     pub state: PoolState,
     /// Health of the pool, were it imported.
     pub health: VdevState,
-    /// Why it is not healthy, in the words of the tools; empty: nothing to tell.
+    /// Reason for a state other than healthy, as `zpool import` prints it; empty: none.
     pub reason: &'static str,
     /// The first thing that people should know about it.
     pub status: Status,
@@ -59,7 +59,7 @@ pub struct Candidate {
     pub vdevs: Vec<CandidateVdev>,
     /// Vdevs for metadata and small blocks.
     pub special: Vec<CandidateVdev>,
-    /// Vdevs for dedup tables.
+    /// Vdevs of the dedup class.
     pub dedup: Vec<CandidateVdev>,
     /// Log devices.
     pub logs: Vec<CandidateVdev>,
@@ -130,7 +130,7 @@ fn candidate(found: &Found, group: &Group<'_>, hostid: u64) -> Candidate {
     let newest = group.newest();
     let status = match &opened {
         Ok(opened) => Some(opened.tree.status()),
-        // What the labels alone say is better than nothing.
+        // Fall back to the state that the labels alone describe.
         Err(_) => group.tree().ok().and_then(|root| {
             let reflow = format::uberblock::ReflowInfo::default();
             VdevTree::open(&root, &opener.devices, reflow).ok().map(|tree| tree.status())
@@ -231,8 +231,7 @@ fn vdev(found: &Found, status: &VdevStatus) -> CandidateVdev {
     }
 }
 
-/// A leaf without a device of its own, at whose path there is another one, is damaged rather than
-/// absent.
+/// A leaf whose path leads to a device of another pool or leaf is damaged rather than absent.
 pub(crate) fn state_of(found: &Found, status: &VdevStatus) -> (VdevState, Aux) {
     let taken = |path: &Path| found.leaves.iter().any(|leaf| leaf.path == path);
     if status.aux == Aux::OpenFailed && status.path.as_deref().is_some_and(taken) {

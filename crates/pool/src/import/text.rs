@@ -20,7 +20,7 @@ pub enum Status {
     UnsupportedForWrite,
     /// It is of a version that is not known.
     NewerVersion,
-    /// Top-level vdevs are missing, and nothing is known about them.
+    /// Top-level vdevs are missing, and the labels do not describe them.
     MissingTops,
     /// Devices are damaged, and the pool cannot do without them.
     DamagedDevices,
@@ -44,7 +44,7 @@ pub enum Status {
     OlderVersion,
     /// Features that the pool could have are not enabled.
     DisabledFeatures,
-    /// There is nothing to tell.
+    /// The pool has no problem.
     Ok,
 }
 
@@ -189,7 +189,7 @@ pub(super) fn judge(
     judge_format(candidate, opened)
 }
 
-/// Status of a pool with which nothing is wrong.
+/// Status of a pool without problems of its devices or data, by its version and features.
 fn judge_format(candidate: &Candidate, opened: &Result<Opened, PoolError>) -> Status {
     if candidate.config.errata != 0 {
         return Status::Errata;

@@ -1,16 +1,16 @@
 //! Opening a pool for writing (docs/on-disk/10-overview.md, section 4, steps 13 and 14).
 //!
 //! # What always holds
-//! - Nothing is written before it is sure that the pool can be written at all: [`refusal`] names the first
-//!   reason why not, and the pool may then be opened for reading.
-//! - What crashed intent logs hold is claimed in the first txg, before anything else is allocated.
-//! - Everything that is known of the pool was read while its devices were locked: what a search has read
-//!   before only says which devices to lock.
+//! - The checks run before the first write: [`refusal`] names the first reason why the pool cannot be
+//!   written, and the pool may then be opened for reading.
+//! - Intent logs that a crash left are claimed in the first txg, before any other allocation.
+//! - The state of the pool is read while its devices are locked: an earlier search only tells which devices
+//!   to lock.
 //!
 //! # Order
-//! devices for writing, alone -> labels -> the pool is opened for reading -> refusals, other hosts -> spares
-//! and cache devices, alone -> space maps and logs -> first txg: claims, labels -> txgs until none that was
-//! claimed is from the future.
+//! devices opened for writing and locked -> labels -> the pool is opened for reading -> refusals, other hosts
+//! -> spares and cache devices locked -> space maps and logs -> first txg: claims, labels -> further txgs
+//! until no claimed block has a birth later than the synced txg.
 
 use crate::assemble::{Group, aux_devices, groups};
 use crate::aux::change as aux;
@@ -66,8 +66,8 @@ const UNWRITTEN: [(&str, &str); 10] = [
     ("dynamic_gang_header", "it has large gang headers"),
     ("physical_rewrite", "it has rewritten blocks"),
 ];
-/// Features that are kept up only in part: what was written before is freed as it should be, and nothing new
-/// is made of it. [`ImportOptions::partly_supported`] lets such pools be written.
+/// Features that are written only in part: existing blocks are freed correctly, new ones are not created.
+/// [`ImportOptions::partly_supported`] lets such pools be written.
 const PARTLY_WRITTEN: [(&str, &str); 2] =
     [("encryption", "it has encrypted datasets"), ("fast_dedup", "it has dedup tables")];
 /// Importers wait this many intervals for signs of life if the writer does not say how many.
@@ -88,16 +88,16 @@ pub struct ImportOptions {
     pub new_name: Option<String>,
     /// The machine that opens the pool.
     pub host: Host,
-    /// Nothing is written before something has been changed ([`LivePool::release`]). What is left unchanged
-    /// is then left as it was found.
+    /// Writes are held back until the first change ([`LivePool::release`]). A pool that is never changed is
+    /// left as it was found.
     pub hold: bool,
     /// How files and disks are opened.
     pub access: Access,
     /// How much dirty memory there may be, and how often a txg is written.
     pub limits: Limits,
-    /// Pools with encrypted datasets and with dedup tables are opened too. What is freed goes out of the
-    /// tables and encrypted heads are left alone; nothing is encrypted or deduplicated. For tests of that,
-    /// and for what is built on it: no command sets it.
+    /// Also opens pools with encrypted datasets and with dedup tables. Freed blocks are removed from the
+    /// tables, encrypted heads stay unchanged, and no new block is encrypted or deduplicated. Used by tests
+    /// and as a base for that support: no command sets it.
     pub partly_supported: bool,
 }
 

@@ -9,7 +9,7 @@ const DEFERRED: u64 = 2;
 
 #[derive(Debug, Default)]
 struct State {
-    /// The txg whose state a slice looks at.
+    /// The txg whose state the current slice reads.
     reading: Option<Txg>,
     /// A txg waits for the slice.
     is_wanted: bool,
@@ -23,7 +23,7 @@ pub(crate) struct Gate {
     changed: Condvar,
 }
 
-/// While it lives, nothing that was in use in its txg is overwritten.
+/// Guard of a reading slice. While it lives, no block that was in use in its txg is overwritten.
 pub(crate) struct Reading<'a>(&'a Gate);
 
 impl Drop for Reading<'_> {

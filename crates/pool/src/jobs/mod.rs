@@ -1,18 +1,19 @@
-//! Background jobs of a pool: long work that goes on while the pool is in use and after it was closed.
+//! Background jobs of a pool: long work that runs while the pool is in use and continues after it was closed
+//! and opened again.
 //!
-//! A job ([`Job`]) has a position on disk and moves on in slices. Scrubs and resilvers (`scan`) are one;
-//! removal, expansion, rebuild, trim and initialize are to be others. The runner ([`Jobs`]) gives slices to
-//! the jobs that are under way, writes their positions down, and holds back what would disturb a slice. It
-//! knows nothing of the pool itself: `P` is handed through to the jobs.
+//! A job ([`Job`]) has a position on disk and advances in slices. Scrubs and resilvers (`scan`) are the first
+//! job; removal, expansion, rebuild, trim and initialize are to follow. The runner ([`Jobs`]) gives slices to
+//! the active jobs, saves their positions, and holds back frees that would disturb a slice. It does not
+//! depend on the pool: the type `P` is passed through to the jobs.
 //!
 //! # What always holds
-//! - One slice runs at a time. A change of a job (begin, pause, resume, cancel) waits for the slice that runs
+//! - One slice runs at a time. A change of a job (begin, pause, resume, cancel) waits for the running slice
 //!   ([`Jobs::hold`]).
-//! - The blocks that a slice reads and writes are in use: space that was freed since its txg is not handed
-//!   out before the slice has ended ([`Gate`]). A txg that would hand it out waits, and a slice ends at once
-//!   when one waits.
-//! - A position that is on disk is at most [`SAVE_EVERY`] and one slice behind; work after it is done again
-//!   after a crash.
+//! - The blocks that a slice reads and writes are in use: space that was freed since its txg is not reused
+//!   before the slice has ended ([`Gate`]). A txg that would reuse it waits, and a slice ends at once when a
+//!   txg waits.
+//! - The position on disk is at most [`SAVE_EVERY`] and one slice behind; later work is repeated after a
+//!   crash.
 //! - Speed: between slices that met other I/O the runner rests as long as it worked, at most [`REST_MAX`].
 //!
 //! # Order of locks
@@ -57,7 +58,7 @@ pub(crate) struct JobProgress {
     pub(crate) total: u64,
 }
 
-/// Outcome of a slice.
+/// Result of one slice of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slice {
     /// There is more to do.
@@ -67,7 +68,7 @@ pub(crate) enum Slice {
         /// The job holds as much in memory as it should: its position is to be written down now.
         must_save: bool,
     },
-    /// Everything was looked at.
+    /// The job is done.
     Last,
 }
 
@@ -83,16 +84,16 @@ pub(crate) trait Job<P>: Send + Sync {
     /// not paused.
     fn slice(&self, pool: &P, budget: Budget) -> Result<Slice, PoolError>;
 
-    /// Writes the position down, after everything before it was made durable.
+    /// Writes the position to disk, after the work before it is durable.
     fn save(&self, pool: &P) -> Result<(), PoolError>;
 
     /// Stops until [`Job::resume`], also over an export. The position is written down.
     fn pause(&self, pool: &P) -> Result<(), PoolError>;
 
-    /// Goes on after [`Job::pause`].
+    /// Continues a job after [`Job::pause`].
     fn resume(&self, pool: &P) -> Result<(), PoolError>;
 
-    /// Ends the job before everything was looked at.
+    /// Ends the job early.
     fn cancel(&self, pool: &P) -> Result<(), PoolError>;
 
     /// Ends the job after its last slice.

@@ -1,27 +1,27 @@
-//! State of a scrub or resilver, in memory and on disk. The work itself is in `scrub`
-//! (docs/on-disk/14-vdevs.md, sections 7 and 9; docs/on-disk/22-mos-dsl.md, sections 11 and 12).
+//! State of a scrub or resilver, in memory and on disk. `scrub` does the work (docs/on-disk/14-vdevs.md,
+//! sections 7 and 9; docs/on-disk/22-mos-dsl.md, sections 11 and 12).
 //!
-//! A scan goes over all blocks that were there when it began, each once, in slices. A slice takes the state
-//! of the last txg, walks on from where the one before has ended, reads every copy of the blocks that it
-//! meets, parity included, and writes over what is wrong; leaves that lack a block get it. How far it is goes
-//! to disk every few seconds, so that it goes on after the pool was closed, or the power.
+//! A scan visits every block that existed when it began, each once, in slices. A slice takes the state of the
+//! last txg, continues at the position where the previous slice ended, reads every copy of each block, parity
+//! included, and rewrites wrong copies; leaves that lack a block get it. The position goes to disk every few
+//! seconds, so a scan continues after the pool was closed or the power failed.
 //!
 //! # Order of a scan
-//! The pool's own objects; the snapshots that there were at its begin, by the txgs of their making; the
-//! heads, by number; snapshots that were made meanwhile, for what only they hold. What a dataset shares with
-//! the snapshot before is passed over. This order does not change when datasets are made, renamed, promoted
-//! or destroyed: what a destroyed snapshot held alone is gone, and what it shared with the next belongs to
-//! that one, which comes later.
+//! The pool's own objects; the snapshots that existed at its begin, by creation txg; the heads, by object
+//! number; snapshots that were made meanwhile, for blocks that only they hold. Blocks that a dataset shares
+//! with the previous snapshot are skipped. This order does not change when datasets are made, renamed,
+//! promoted or destroyed: blocks that a destroyed snapshot held alone are gone, and blocks that it shared
+//! with the next snapshot belong to that one, which comes later.
 //!
 //! # What always holds
-//! - Nothing counts as done before it is durable.
-//! - A leaf that lacks something is resilvered: a scrub that does not bring it all of that, as one that is
-//!   paused, ends. It goes on to its end if the leaf was in service all the time and has only failed to take
-//!   a write; then comes a resilver.
-//! - A leaf's DTL is cleared only of what it got: it was in service all the time, with the same device, and
-//!   nothing failed.
-//! - On disk other implementations find a scan that has just begun, of the same range: it names no dataset
-//!   that could be destroyed. How far it really is stands in an entry of our own
+//! - A position is saved only after the work before it is durable.
+//! - A leaf that lacks data is resilvered: a scrub that will not restore all of it, or that is paused, ends.
+//!   A scrub continues to its end if the leaf was in service all the time and only failed to take a write; a
+//!   resilver follows.
+//! - The DTL of a leaf loses only txgs whose blocks the leaf received while it was in service all the time,
+//!   with the same device and without an error.
+//! - On disk other implementations find a scan of the same range that has just begun: it names no dataset
+//!   that could be destroyed. The real position is in an entry of our own
 //!   ([`format::names::directory::SCAN_POSITION`]).
 //!
 //! # Order of locks
@@ -50,7 +50,7 @@ pub(crate) struct Position {
     pub(crate) pass: u64,
     /// The dataset: its txg (of a snapshot) and number.
     pub(crate) at: (Txg, ObjectId),
-    /// Position in the dataset.
+    /// Position of the scan in the dataset.
     pub(crate) place: dmu::traverse::Place,
 }
 
@@ -87,9 +87,8 @@ pub(crate) fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Weak<dyn Device>>
 }
 
 impl Run {
-    /// Whether a leaf that lacks something gets all of it when this has ended. After a resilver, the next
-    /// brings what was missed meanwhile; a scrub is no reason to wait for that, and one that is paused brings
-    /// nothing.
+    /// Whether a leaf that lacks data has all of it when this scan has ended. Data missed during a resilver
+    /// is restored by the next resilver, but a scrub must not delay it, and a paused scan restores none.
     fn brings(&self, leaf: VdevGuid, missing: &RangeSet) -> bool {
         let range = self.phys.min_txg.0 + 1..self.phys.max_txg.0 + 1;
         let in_range: u64 = missing.overlap(&range).iter().map(|part| part.end - part.start).sum();

@@ -20,7 +20,7 @@ pub struct Expansion {
     pub start_time: u64,
     /// Seconds since 1970 at which it ended.
     pub end_time: u64,
-    /// Bytes moved so far.
+    /// Bytes copied so far.
     pub copied: u64,
 }
 
@@ -56,7 +56,7 @@ impl Pool {
         Ok((scrub.func != ScanFunc::None).then_some(scrub))
     }
 
-    /// The last txg up to which a scrub has read everything.
+    /// The newest txg such that a scrub has read all blocks born up to it.
     ///
     /// # Errors
     /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or

@@ -18,8 +18,7 @@ use std::collections::BTreeMap;
 const FORM: u64 = 1;
 /// Words of a position before the guids of leaves.
 const FIXED: usize = 10;
-/// Dedup tables of classes up to this one are walked before everything else: blocks with two references and
-/// more.
+/// The scan first visits the dedup tables of the classes up to this one: blocks with two or more references.
 const DDT_CLASS_DUPLICATE: u64 = 1;
 
 /// A block that could not be read.

@@ -34,7 +34,7 @@ pub enum ScanRefusal {
     /// A resilver is under way.
     #[error("currently resilvering")]
     Resilvering,
-    /// There is nothing to pause or stop.
+    /// No scrub is active that could be paused or stopped.
     #[error("there is no active scrub")]
     NotScrubbing,
     /// The log of errors has not the form that it needs.
@@ -213,7 +213,7 @@ impl LivePool {
         else {
             return Ok(());
         };
-        // Nothing counts as done before it is durable.
+        // Work counts as done only after it is durable.
         let lost = self.flush(&leaves);
         let now = self.env.clock().monotonic();
         let (phys, words, errors) = {
@@ -290,8 +290,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// Does the next slice of the scan that is under way, and ends it if it is done. False: nothing is under
-    /// way.
+    /// Runs the next slice of the active scan, and ends the scan when it is complete. Returns false if no
+    /// scan is active.
     ///
     /// # Errors
     /// If the pool cannot be read or written.

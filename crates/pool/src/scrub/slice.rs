@@ -39,7 +39,7 @@ struct Check {
     bp: BlockPtr,
 }
 
-/// Outcome of a slice.
+/// Result of one slice of the scan.
 #[derive(Debug, Default)]
 struct Outcome {
     examined: u64,
@@ -96,8 +96,8 @@ fn size_of(bp: &BlockPtr) -> u64 {
 }
 
 impl Checker<'_> {
-    /// Checks the log of a head that was claimed and not yet replayed. Of one that is not claimed nothing is
-    /// told before a crash; then it is claimed.
+    /// Checks the log of a head if it is claimed and not yet replayed. An unclaimed log is skipped: its
+    /// records only matter after a crash, which claims it.
     fn log(&mut self, objset: &ObjSet) {
         let header = objset.phys().zil;
         if header.log.is_hole() || header.claim_txg == Txg(0) {
@@ -191,7 +191,7 @@ struct Target {
 }
 
 impl LivePool {
-    /// Does one slice. True: everything was looked at.
+    /// Runs one slice. Returns true when the scan has visited all blocks.
     pub(crate) fn scan_slice(&self, run: &mut Run, budget: Budget) -> Result<bool, PoolError> {
         let gate = self.jobs.gate();
         let _reading = gate.enter(|| self.txgs.synced_txg());
@@ -367,7 +367,7 @@ fn list(view: &Arc<Pool>, pass: u64, max_txg: Txg) -> Result<VecDeque<(Txg, Obje
     Ok(all.into())
 }
 
-/// A dataset of the list; `None`: there is nothing to look at in it, or it is gone.
+/// Opens a dataset of the list. `None`: it has no blocks to visit, or it was destroyed.
 fn open_target(
     view: &Arc<Pool>,
     pass: u64,

@@ -50,8 +50,8 @@ fn of_metaslab(metaslab: &MetaslabSpace, ashift: u32) -> Option<u64> {
     Some(weighted.checked_div(bytes).map_or(0, |mean| u64::try_from(mean).unwrap_or(100)))
 }
 
-/// Of a top-level vdev whose metaslabs count as allocated what their own maps do; `None` if maps have no
-/// histograms.
+/// Fragmentation of a top-level vdev, in percent, from the space maps of its metaslabs alone; `None` if the
+/// maps have no histograms.
 pub(crate) fn of_vdev(metaslabs: &[MetaslabSpace], ashift: u32) -> Option<u64> {
     let mapped = || metaslabs.iter().filter(|m| m.space_map.is_some());
     if mapped().next().is_some() && mapped().all(|m| m.histogram.is_none()) {

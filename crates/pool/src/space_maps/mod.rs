@@ -1,20 +1,19 @@
-//! Where the free space of the pool is written down: a space map for each metaslab, and one log a txg
-//! for all of them (docs/on-disk/15-space.md, sections 1 to 4).
+//! The free space of the pool on disk: a space map for each metaslab, and one log for each txg for all of
+//! them (docs/on-disk/15-space.md, sections 1 to 4).
 //!
-//! The allocator asks here, through [`SpaceSource`], what is free in a metaslab that it is about to use;
-//! the sync brings what each pass has changed.
+//! The allocator asks here, through [`SpaceSource`], for the free ranges of a metaslab that it is about to
+//! use; the sync delivers the changes of each pass.
 //!
 //! # What always holds
-//! - A metaslab's own map and the changes that are kept here in memory make up what the last pass left:
-//!   [`SpaceBook::free_space`] is right whenever it is asked.
-//! - With feature `log_spacemap` a metaslab's own map holds everything before its *unflushed txg*, and
-//!   the logs from that txg on hold the rest. For every unflushed txg there is a log; logs before the
-//!   first are gone.
-//! - The book's lock is not held while the allocator is asked something: it may come back here.
+//! - A metaslab's own map plus the changes that are kept in memory is the state after the last pass:
+//!   [`SpaceBook::free_space`] is right at any time.
+//! - With feature `log_spacemap` a metaslab's own map holds all changes before its *unflushed txg*, and the
+//!   logs from that txg on hold the rest. For every unflushed txg there is a log; older logs are freed.
+//! - The book's lock is not held during calls of the allocator, because the allocator may call back.
 //!
 //! # Order, in a sync
-//! `begin` (pass 1: some metaslabs are flushed, old logs freed) -> in each pass `write` -> the MOS is
-//! synced, which changes metaslabs again, until it does not.
+//! `begin` (pass 1: some metaslabs are flushed, old logs freed) -> in each pass `write` -> the MOS is synced,
+//! which changes metaslabs again, until it does not.
 
 pub(crate) mod object;
 
@@ -55,7 +54,7 @@ struct Map {
     object: Option<ObjectId>,
     /// 0: not logged yet.
     unflushed: Txg,
-    /// The last txg whose log has changes of it, as far as this run wrote them.
+    /// The last txg whose log has changes of this metaslab, among the logs written since the pool was opened.
     logged: Txg,
     /// Space that is allocated, but free by the metaslab's own map.
     allocs: RangeSet,
@@ -70,9 +69,10 @@ impl Map {
         self.allocs.is_empty() && self.frees.is_empty()
     }
 
-    /// Whether its own map, as it is, is complete up to `txg`: nothing is kept, and nothing of it is in the
-    /// log of `txg` yet. What is kept may also have come to nothing in an earlier pass, which has logged the
-    /// second half; with the first half in an older log that must go on counting.
+    /// Whether the metaslab's own map is complete up to `txg`: no changes are kept in memory, and the log of
+    /// `txg` has none of it yet. The kept changes may be empty because a pass undid an earlier change: if the
+    /// log of this pass has the second half and an older log the first half, the older log must stay in
+    /// force.
     fn is_complete_up_to(&self, txg: Txg) -> bool {
         self.is_flushed() && self.unflushed != txg && self.logged != txg
     }
@@ -248,7 +248,7 @@ impl SpaceBook {
         Ok(())
     }
 
-    /// Which metaslabs are flushed in this txg: those whose changes have been kept longest.
+    /// Chooses the metaslabs to flush in this txg: those whose changes have been kept longest.
     fn to_flush(&self, all: bool) -> Vec<(VdevId, u64)> {
         let book = self.lock();
         let mut candidates: Vec<(Txg, VdevId, u64)> = Vec::new();
@@ -472,7 +472,7 @@ impl Book {
         Ok(MapWriter::open(m, *id)?.is_longer_than(segments(histogram)))
     }
 
-    /// A metaslab of which nothing is kept needs no writing to count as flushed. False: something is kept.
+    /// Marks a metaslab as flushed without writing, if no changes of it are kept. Returns false if some are.
     fn pass_over(&mut self, m: MosTx<'_>, vdev: VdevId, metaslab: u64) -> Result<bool, PoolError> {
         let (top, index) = self.top_mut(vdev, metaslab);
         let is_flushed = top.maps[index].is_flushed();
@@ -537,7 +537,7 @@ impl Top {
         MapWriter::open(m, id)
     }
 
-    /// Writes the map anew: everything is allocated, but for what is free.
+    /// Rewrites the map: the whole metaslab is allocated except the free ranges.
     fn condense(
         &self,
         m: MosTx<'_>,

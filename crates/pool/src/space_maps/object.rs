@@ -1,8 +1,8 @@
 //! Writing one space map object (docs/on-disk/15-space.md, section 2).
 //!
 //! # What always holds
-//! - `length` and `allocated` in the bonus are those of the entries: what is appended counts once
-//!   [`MapWriter::store`] was called.
+//! - `length` and `allocated` in the bonus match the entries after each [`MapWriter::store`]; entries
+//!   appended later do not count until the next call.
 //! - Feature `spacemap_histogram` counts the objects whose bonus has room for a histogram.
 
 use crate::error::PoolError;
@@ -80,7 +80,7 @@ impl MapWriter {
         self.phys.length > CONDENSE_MIN && self.phys.length > needed.saturating_mul(CONDENSE_TIMES)
     }
 
-    /// Removes all entries.
+    /// Removes all entries of the map.
     pub(crate) fn clear(&mut self, m: MosTx<'_>) -> Result<(), PoolError> {
         self.object.free_range(0, u64::MAX, m.tx)?;
         (self.phys.length, self.phys.allocated) = (0, 0);
