@@ -4,8 +4,8 @@
 //! # What always holds
 //! - The totals of a list are those of its own pointers and of all lists below it.
 //! - A list belongs to one list, one deadlist or one entry of the object directory, except for the shared
-//!   empty one, to which nothing is appended and whose references the feature `empty_bpobj` counts.
-//! - Consuming stops at any pointer with the list whole: what was consumed is gone from the list.
+//!   empty one, which never grows and whose references the feature `empty_bpobj` counts.
+//! - Consuming may stop at any pointer and leaves the list consistent: consumed pointers are removed.
 
 use crate::block_space::Space;
 use crate::bpobj::Bpobj;
@@ -20,19 +20,19 @@ use format::names;
 use format::{BlockId, CompressionId, Endian, ObjType, ObjectId};
 use std::collections::HashSet;
 
-/// Feature: lists without a block share one object. It counts their references.
+/// Feature that lets lists without a block share one object. Its count is the number of their references.
 const FEATURE: &str = "empty_bpobj";
 /// Bytes of a block of pointers.
 const BLOCK_SIZE: u64 = 128 << 10;
 /// Bytes of a block of the list of frees that are deferred to the next txg.
 const DEFERRED_BLOCK_SIZE: u64 = 16 << 10;
-/// Bytes of the bonus, without and with the count of frees that livelists need.
+/// Bytes of the bonus without the count of frees that livelists need.
 const BONUS_SIZE: usize = 48;
 const BONUS_SIZE_FREED: usize = 56;
 /// Bytes of a pointer in the array.
 const ITEM: u64 = BLKPTR_SIZE as u64;
 
-/// What an entry of a list is called with, and what it is charged.
+/// Callback for an entry of a list and its charge.
 pub(crate) type Each<'a> = dyn FnMut(&StoredBlock, Space) -> Result<(), DslError> + 'a;
 
 /// A list and its bonus, decoded.
@@ -72,7 +72,7 @@ impl Open {
         self.phys.num_blkptrs == 0 && self.phys.num_subobjs == 0
     }
 
-    /// Its pointers are in one block.
+    /// Whether all its pointers are in one block.
     fn is_small(&self) -> bool {
         self.phys.num_blkptrs * ITEM <= self.object.block_size()
     }
@@ -88,13 +88,13 @@ impl Open {
         Ok(())
     }
 
-    /// The object with the numbers of the lists below.
+    /// The object with the numbers of the lists below; created if there is none.
     fn sub_list(&mut self, m: MosTx<'_>) -> Result<LiveObject, DslError> {
         if let Some(id) = self.phys.subobjs {
             return m.object(id);
         }
         if self.bonus_size < BONUS_SIZE {
-            // Lists of pools before version 13 have no room for them.
+            // Lists of pools before version 13 cannot have lists below them.
             let (found, expected) = (self.bonus_size as u64, BONUS_SIZE as u64);
             return Err(DslError::Mismatch { what: "bonus of a bpobj", object: self.id(), found, expected });
         }
@@ -142,9 +142,8 @@ impl Open {
         Ok(list.free_range(kept, u64::MAX, m.tx)?)
     }
 
-    /// Hands the pointers of its last block to `each`, the last one first, as far as the budget goes.
-    /// Returns what those were charged that went through, what those were that are marked as freed, and last
-    /// an error of `each`.
+    /// Passes the pointers of the last block to `each`, the last one first, within the budget. Returns the
+    /// charge of the consumed pointers, the charge of those marked as freed, and last an error of `each`.
     fn consume_tail(
         &mut self,
         m: MosTx<'_>,
@@ -191,7 +190,7 @@ fn new_list(m: MosTx<'_>, block_size: u64, compress: u8) -> Result<ObjectId, Dsl
 }
 
 impl Bpobj {
-    /// Makes an empty list, with blocks of `block_size` bytes, or of the usual size if that is 0.
+    /// Creates an empty list, with blocks of `block_size` bytes; 0: the usual size.
     pub(crate) fn create(m: MosTx<'_>, block_size: u64) -> Result<ObjectId, DslError> {
         new_list(m, if block_size == 0 { BLOCK_SIZE } else { block_size }, 0)
     }
