@@ -195,8 +195,8 @@ impl Bpobj {
         new_list(m, if block_size == 0 { BLOCK_SIZE } else { block_size }, 0)
     }
 
-    /// Makes the list of frees that are deferred to the next txg: small blocks, not compressed, so that
-    /// writing it again and again converges.
+    /// Creates the list of frees that are deferred to the next txg: small blocks, not compressed, so that
+    /// repeated writing converges.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -204,7 +204,7 @@ impl Bpobj {
         new_list(m, DEFERRED_BLOCK_SIZE, CompressionId::Off.id())
     }
 
-    /// Makes a list with room for the count of frees, as livelists need it.
+    /// Creates a list whose bonus has the count of freed entries that livelists need.
     pub(crate) fn create_for_livelist(m: MosTx<'_>) -> Result<ObjectId, DslError> {
         let new = NewObject::of(ObjType::BPOBJ)
             .with_bonus(ObjType::BPOBJ_HDR, vec![0; BONUS_SIZE_FREED])
@@ -212,7 +212,8 @@ impl Bpobj {
         Ok(m.allocate(&new)?.id())
     }
 
-    /// An empty list: the shared one, with one reference more, where the feature `empty_bpobj` is enabled.
+    /// Returns an empty list: with the feature `empty_bpobj` a new reference to the shared one, otherwise a
+    /// new object.
     pub(crate) fn create_or_share(m: MosTx<'_>) -> Result<ObjectId, DslError> {
         if !m.features.is_enabled(FEATURE) {
             return Bpobj::create(m, 0);
@@ -229,7 +230,7 @@ impl Bpobj {
         Ok(id)
     }
 
-    /// Is the shared empty list.
+    /// Whether a list is the shared empty one.
     pub(crate) fn is_shared(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
         Ok(m.features.is_active(FEATURE) && m.entry(names::directory::EMPTY_BPOBJ)? == Some(id))
     }
@@ -239,7 +240,7 @@ impl Bpobj {
         if Bpobj::is_shared(m, id)? { drop_shared(m, id) } else { Bpobj::free(m, id) }
     }
 
-    /// Frees a list and all lists below it. The blocks in it stay as they are.
+    /// Frees a list and all lists below it. The blocks in it are not freed.
     pub(crate) fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         let mut seen = HashSet::from([id]);
         let mut stack = vec![id];
@@ -254,8 +255,8 @@ impl Bpobj {
         Ok(())
     }
 
-    /// Appends pointers. `space` is what they are charged; those marked as freed count negative in it, so
-    /// that it can be less than nothing: see `append_net`.
+    /// Appends pointers. `space` is their charge; those marked as freed count negative in it, so that it may
+    /// be below 0: see `append_net`.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -263,7 +264,7 @@ impl Bpobj {
         Bpobj::append_net(m, id, entries, space, Space::default())
     }
 
-    /// Appends pointers that add `more` to the totals and take `less` off.
+    /// Appends pointers, adds `more` to the totals and subtracts `less`.
     pub(crate) fn append_net(
         m: MosTx<'_>,
         id: ObjectId,
@@ -274,7 +275,7 @@ impl Bpobj {
         assert!(!Bpobj::is_shared(m, id)?, "nothing is appended to the shared empty list");
         let mut list = Open::new(m, id)?;
         list.put_pointers(m, entries)?;
-        // Lists of livelists may go below nothing for a while; the totals are then counted modulo 2^64.
+        // Totals of livelists may be below 0 for a while: they are counted modulo 2^64.
         let net = |now: u64, more: u64, less: u64| now.wrapping_add(more).wrapping_sub(less);
         list.phys.bytes = net(list.phys.bytes, more.used, less.used);
         list.phys.comp = net(list.phys.comp, more.compressed, less.compressed);
@@ -283,8 +284,8 @@ impl Bpobj {
         Ok(())
     }
 
-    /// Puts all of `sub` into `into`: by copying if it is small, else by naming it. The caller's reference to
-    /// `sub` is used up. Returns the totals of what was taken over.
+    /// Appends all of `sub` to `into`: copies a small list, and references a large one. Consumes the caller's
+    /// reference to `sub`. Returns the totals of `sub`.
     pub(crate) fn append_sub(m: MosTx<'_>, into: ObjectId, sub: ObjectId) -> Result<Space, DslError> {
         assert!(into != sub, "a list is not put into itself");
         if Bpobj::is_shared(m, sub)? {
@@ -317,11 +318,11 @@ impl Bpobj {
         Ok(total)
     }
 
-    /// Takes pointers out of a list from the end and hands each to `each`, as far as the budget goes; lists
-    /// below that are empty then are freed. True: the list is empty now.
+    /// Removes pointers from the end of a list and passes each to `each`, within the budget; frees lists
+    /// below that become empty. Returns true if the list is empty.
     ///
     /// # Errors
-    /// Those of `each`; its pointer, and all that come before it, are still in the list then.
+    /// Those of `each`; its pointer, and all pointers before it, are still in the list then.
     pub fn consume(
         m: MosTx<'_>,
         id: ObjectId,
@@ -399,7 +400,7 @@ fn consume_stack(
                 Bpobj::free(m, done.id())?;
             }
         } else {
-            // What the totals still say is what was wrong in them.
+            // The list is empty, so a rest in the totals is an error in them.
             top.set_space(Space::default());
             break;
         }
