@@ -111,6 +111,6 @@ pub trait CloneTable: Send + Sync {
     /// them.
     ///
     /// # Errors
-    /// [`ZplError::CannotClone`] if one of them cannot be cloned; then none was counted.
+    /// If one of them cannot be cloned; then none was counted.
     fn add(&self, blocks: &[BlockPtr], tx: &Tx) -> Result<(), ZplError>;
 }
