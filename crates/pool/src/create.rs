@@ -44,7 +44,7 @@ use vdev::label_write;
 use zio::alloc::Allocator;
 use zio::{AllocTx, Zio};
 
-/// Names that pools cannot have, and beginnings of such names.
+/// Prefixes that the names of pools must not have.
 const RESERVED: [&str; 4] = ["mirror", "raidz", "draid", "spare"];
 
 /// Fills the root file system: given its object set and the txg.
@@ -52,9 +52,9 @@ pub type FillRoot = Box<dyn FnMut(&Arc<LiveSet>, &SyncTx) -> Result<(), DslError
 
 /// The root file system of a new pool.
 pub struct RootDataset {
-    /// Its local properties, as they are stored.
+    /// Local properties of the file system, in stored form.
     pub props: Vec<(String, PropValue)>,
-    /// Names in it are compared without case.
+    /// Names in the file system are compared without case.
     pub case_insensitive: bool,
     /// Closure that fills the new root dataset.
     pub fill: FillRoot,
@@ -64,21 +64,21 @@ pub struct RootDataset {
 pub struct CreateSpec {
     /// Name of the pool.
     pub name: String,
-    /// Its vdevs, in their order.
+    /// Specifications of its top-level vdevs, in order.
     pub tops: Vec<TopSpec>,
-    /// Features that the pool has from the start.
+    /// Features that are enabled from the start.
     pub features: FeatureSet,
-    /// Its properties, as `zpool set` takes them.
+    /// Properties of the pool, as `zpool set` takes them.
     pub props: Vec<(String, String)>,
-    /// Root file system, and what is put into it.
+    /// The root file system, with its contents.
     pub root: RootDataset,
-    /// The machine that has the pool.
+    /// The machine that creates the pool.
     pub host: Host,
-    /// The command that is written into the history, if there is one.
+    /// The command to be written to the history, if any.
     pub command: Option<Command>,
-    /// Bytes that the block cache may take.
+    /// Size of the block cache in bytes.
     pub cache_bytes: usize,
-    /// How much dirty memory there may be, and how often a txg is written.
+    /// Limits of dirty memory, and of the time between txgs.
     pub limits: Limits,
 }
 
@@ -100,7 +100,7 @@ impl CreateSpec {
     }
 }
 
-/// Whether a pool can have this name.
+/// Checks that a pool can have this name.
 ///
 /// # Errors
 /// [`PoolError::BadSpec`] if not.
@@ -152,7 +152,7 @@ impl LivePool {
         let space = SpaceBook::new(&mos);
         let new = NewMos { spec: &spec, env: &env, mos: &mos, tx: &tx };
         let (counts, notes) = new.fill(&mut config, &features, &space, &zio)?;
-        // The configuration names objects now.
+        // The configuration has object numbers by now.
         let tree = tree.reconfigured(&config.vdev_tree, &NewDevices::new())?;
         zio.set_tree(Arc::clone(&tree));
         let class = |(vdev, _): (VdevId, &VdevNode)| class_of(spec.tops[vdev.0 as usize].class);

@@ -1,5 +1,4 @@
-//! Letting go of a pool: exporting and destroying it
-//! (docs/on-disk/10-overview.md, section 5.3).
+//! Closing a pool: export and destruction (docs/on-disk/10-overview.md, section 5.3).
 
 use crate::error::PoolError;
 use crate::live::LivePool;
@@ -8,14 +7,14 @@ use format::config::PoolState;
 use std::sync::Arc;
 use vdev::sync::lock;
 
-/// How a pool is left.
+/// State in which a pool is left when it is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     /// Any machine may open it.
     Exported,
     /// The pool stays in use by this machine, which opens it again later.
     Imported,
-    /// The pool is destroyed. It can be opened only if destroyed pools are asked for.
+    /// The pool is destroyed. It is opened again only on explicit request.
     Destroyed,
 }
 

@@ -1,5 +1,4 @@
-//! The pool's features: which are enabled, which are in use, and which are unknown
-//! (docs/on-disk/16-features.md, sections 1 and 2).
+//! The pool's features: enabled, active and unknown ones (docs/on-disk/16-features.md, sections 1 and 2).
 
 use crate::directory::Directory;
 use crate::error::PoolError;
@@ -13,14 +12,14 @@ use std::collections::BTreeMap;
 pub enum FeatureState {
     /// The pool does not have the feature.
     Disabled,
-    /// May be used, but is not.
+    /// The feature may be used, but is not.
     Enabled,
-    /// In use this many times.
+    /// The feature is active, with this reference count.
     Active(u64),
 }
 
 impl FeatureState {
-    /// The word that the tools print.
+    /// The word that the tools print: `disabled`, `enabled`, `active`.
     pub fn name(self) -> &'static str {
         match self {
             FeatureState::Disabled => "disabled",
@@ -37,9 +36,9 @@ pub struct UnknownFeature {
     pub guid: String,
     /// Description of the feature, as stored in the pool.
     pub description: String,
-    /// How often it is in use.
+    /// Reference count of the feature.
     pub refcount: u64,
-    /// Reading does not need it.
+    /// Whether the pool can be read without support for the feature.
     pub read_only_compatible: bool,
 }
 
@@ -93,12 +92,12 @@ impl Features {
         matches!(self.state_of(name), FeatureState::Active(_))
     }
 
-    /// Is enabled, in use or not.
+    /// Whether the feature is enabled, active or not.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.state_of(name) != FeatureState::Disabled
     }
 
-    /// Txg in which a feature was enabled, if the pool has recorded it.
+    /// Txg in which a feature was enabled; `None`: the pool has not recorded it.
     pub fn enabled_txg(&self, feature: &Feature) -> Option<Txg> {
         self.enabled_txgs.get(feature.guid).map(|txg| Txg(*txg))
     }

@@ -20,7 +20,7 @@ use vdev::device::held::{Hold, Judge};
 #[derive(Debug)]
 struct Leaves {
     pool: Weak<LivePool>,
-    /// The first txg that was held back.
+    /// The first txg whose writes are held back.
     since: Txg,
 }
 
@@ -54,7 +54,7 @@ impl LivePool {
     pub fn release(&self) -> Result<(), PoolError> {
         let Some(hold) = self.hold.as_ref().filter(|_| self.is_held()) else { return Ok(()) };
         hold.release().map_err(|error| TxError::Suspended { why: error.to_string() })?;
-        // What the failed leaves have missed is to be on disk before they are relied on again.
+        // The DTLs of the failed leaves must be on disk before the leaves are used again.
         if self.is_open.load(Ordering::Acquire) && !hold.failed().is_empty() {
             self.wait_synced(self.txgs.open_txg())?;
         }

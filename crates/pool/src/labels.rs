@@ -22,20 +22,20 @@ use vdev::Device;
 use vdev::label_write::{write_configs, write_uberblocks};
 use zio::Zio;
 
-/// Top-level vdevs that get the uberblock of a txg in which no configuration changed.
+/// Number of top-level vdevs that get the uberblock of a txg without a change of the configuration.
 const UBERBLOCK_TOPS: usize = 3;
 
-/// A commit: what is written, and where.
+/// The input of a commit.
 pub(crate) struct Commit<'a> {
     pub(crate) zio: &'a Zio,
-    /// Of the whole pool, as of this txg.
+    /// Configuration of the whole pool, as of this txg.
     pub(crate) config: &'a PoolConfig,
     pub(crate) uberblock: &'a Uberblock,
     /// Top-level vdevs whose labels change.
     pub(crate) dirty: &'a BTreeSet<VdevId>,
-    /// A random number: which vdevs get the uberblock if not all do.
+    /// A random number that selects the vdevs which get the uberblock, if not all do.
     pub(crate) turn: u64,
-    /// Waits until a step that has failed may be tried again; false: never.
+    /// Waits until a failed step may be repeated; returns false if it never may.
     pub(crate) waits: &'a dyn Fn(&PoolError) -> bool,
 }
 
@@ -69,7 +69,7 @@ impl Commit<'_> {
         PoolError::Commit { txg: self.uberblock.txg, step, why }
     }
 
-    /// Does a step, and once more if it fails. If it fails again, the step begins anew once devices are back.
+    /// Runs a step, and repeats it once if it fails. If it fails again, it starts over once devices are back.
     fn twice(&self, step: CommitStep, work: impl Fn() -> Result<(), CommitFailure>) -> Result<(), PoolError> {
         loop {
             let done = work().or_else(|first| {
@@ -139,7 +139,7 @@ impl Commit<'_> {
         }
     }
 
-    /// Some vdevs; if none of them takes it, all.
+    /// Writes the uberblock to some vdevs; if none of them takes it, to all.
     fn write_uberblock(&self) -> Result<(), CommitFailure> {
         let some = self.uberblock_tops();
         self.write_uberblock_to(&some).or_else(|_| self.write_uberblock_to(&all_tops(&self.config.vdev_tree)))
@@ -152,7 +152,7 @@ impl Commit<'_> {
         let mut is_good: Vec<bool> =
             write_uberblocks(&leaves, self.uberblock).into_iter().map(|count| count > 0).collect();
         self.flush(&targets, &mut is_good);
-        // A vdev that this very txg adds is not looked for after a crash.
+        // After a crash, a vdev that this very txg adds is not searched for an uberblock.
         let is_old = |target: &Target| {
             let top = &self.config.vdev_tree.children[target.top.0 as usize];
             top.create_txg < self.uberblock.txg || self.uberblock.txg <= FIRST_TXG
@@ -161,7 +161,7 @@ impl Commit<'_> {
         if written { Ok(()) } else { Err(CommitFailure::NoUberblock) }
     }
 
-    /// All vdevs if a configuration changed, else some: one is enough, and seeking costs time.
+    /// All vdevs if a configuration changed, otherwise some: one is enough, and seeking costs time.
     fn uberblock_tops(&self) -> BTreeSet<VdevId> {
         let concrete: Vec<VdevId> = self
             .config

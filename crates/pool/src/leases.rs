@@ -19,12 +19,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
 use vdev::sync::lock;
 
-/// The part of the pool that views may hold back.
+/// Divisor of the pool's size for the space that views may hold back.
 pub(crate) const SHARE: u64 = 32;
-/// The part of the pool that is free at least while views hold anything back.
+/// Divisor of the pool's size for the space that must be free while views hold any back.
 pub(crate) const SHORT: u64 = 16;
 
-/// Gives a view of the pool's last txg; `None`: the pool is gone or cannot be read.
+/// Closure that returns a view of the pool's last txg; `None`: the pool is closed or cannot be read.
 type ViewOf = dyn Fn() -> Option<Arc<Pool>> + Send + Sync;
 
 /// The views that are in use.
@@ -37,10 +37,10 @@ pub(crate) struct Leases {
 
 #[derive(Default)]
 struct Held {
-    /// By txg; the number tells views of one txg apart.
+    /// Txg of each view; the number distinguishes views of one txg.
     views: BTreeSet<(Txg, u64)>,
     next: u64,
-    /// Something is not used again because of them.
+    /// Whether views keep freed space from being reused.
     is_holding_back: bool,
 }
 
@@ -50,7 +50,7 @@ impl Leases {
         let _ = self.newest.set(Box::new(newest));
     }
 
-    /// A view of this txg is held until the lease is dropped.
+    /// Holds a view of this txg until the lease is dropped.
     pub(crate) fn hold(self: &Arc<Self>, txg: Txg) -> Lease {
         let mut held = lock(&self.held);
         held.next += 1;
@@ -59,12 +59,12 @@ impl Leases {
         Lease { leases: Arc::clone(self), view }
     }
 
-    /// The txg of the oldest view; the largest there is if there is none.
+    /// The txg of the oldest view; the largest txg if there is none.
     pub(crate) fn oldest(&self) -> Txg {
         lock(&self.held).views.first().map_or(Txg(u64::MAX), |(txg, _)| *txg)
     }
 
-    /// Notes whether views keep freed space from being used again.
+    /// Sets whether views keep freed space from being reused.
     pub(crate) fn note_holding_back(&self, is_holding_back: bool) {
         lock(&self.held).is_holding_back = is_holding_back;
     }
@@ -74,7 +74,7 @@ impl Leases {
         lock(&self.held).views.clear();
     }
 
-    /// The object set of a dataset (0: the pool's own) in the newest state that is on disk; `None` if there is none.
+    /// The object set of a dataset (0: the MOS) in the newest state on disk; `None` if there is none.
     fn newest(&self, number: u64) -> Option<Arc<ObjSet>> {
         let view = self.newest.get()?()?;
         if number == 0 {
@@ -84,7 +84,7 @@ impl Leases {
         view.dsl().dataset_by_object(ObjectId(number)).ok()?.objset(KeyState::Locked).ok()
     }
 
-    /// Something that was freed is not used again because of a view, as of the last txg.
+    /// Whether views keep freed space from being reused, as of the last txg.
     pub(crate) fn is_holding_back(&self) -> bool {
         lock(&self.held).is_holding_back
     }

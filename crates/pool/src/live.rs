@@ -71,12 +71,12 @@ pub struct LivePool {
     /// Present host id of that machine.
     pub(crate) host_id: AtomicU64,
     pub(crate) name: String,
-    /// Holds writes back until something was changed; `None`: they are not held back.
+    /// Holds writes back until the first change; `None`: they are not held back.
     pub(crate) hold: Option<Arc<Hold>>,
-    /// The pool has been opened: changes from now on are requested by its users.
+    /// The pool has been opened: later changes are requested by its users.
     pub(crate) is_open: AtomicBool,
     pub(crate) tasks: Mutex<Vec<Task>>,
-    /// The txg that writes the newest command into the history.
+    /// The txg that writes the newest command to the history.
     pub(crate) recorded: AtomicU64,
     pub(crate) state: Mutex<State>,
     pub(crate) published: RwLock<Arc<Published>>,
@@ -89,9 +89,9 @@ pub struct LivePool {
     pub(crate) runtime: Mutex<Option<Runtime>>,
     pub(crate) mmp: Mmp,
     pub(crate) outages: Arc<Outages>,
-    /// Holders of data of its file systems.
+    /// Holders of file system data outside of the pool.
     pub(crate) outside: Outsides,
-    /// Leaves that were faulted by themselves and answer are to be used again.
+    /// Faults found by diagnosis are to be lifted from leaves that answer.
     pub(crate) lift_faults: AtomicBool,
     /// Property `autoexpand`: vdevs grow with their devices.
     pub(crate) autoexpand: AtomicBool,
@@ -99,31 +99,31 @@ pub struct LivePool {
     pub(crate) txg_history: TxgHistory,
     /// Scrubs and resilvers of the pool.
     pub(crate) scans: Arc<Scans>,
-    /// Long work that goes on in the background, `scans` included.
+    /// Background jobs, `scans` included.
     pub(crate) jobs: Jobs<LivePool>,
     pub(crate) out_of_service: OutOfService,
 }
 
-/// Spares and cache devices that are there, by guid, with their devices, open for writing; `None`: another
-/// process has the device.
+/// Present spares and cache devices by guid, with their devices open for writing; `None`: another process has
+/// the device.
 pub(crate) type HeldAux = HashMap<VdevGuid, Option<Arc<dyn Device>>>;
 
 /// State that changes from txg to txg. Only the thread that writes a txg has it.
 pub(crate) struct State {
     pub(crate) config: PoolConfig,
-    /// Of the last txg that is on disk.
+    /// Uberblock of the last txg on disk.
     pub(crate) uberblock: Uberblock,
     /// Top-level vdevs whose labels are written in the next commit.
     pub(crate) dirty: BTreeSet<VdevId>,
-    /// The configuration in the MOS is to be written.
+    /// The configuration in the MOS must be written.
     pub(crate) is_config_changed: bool,
     /// The next txg flushes all metaslabs.
     pub(crate) flush_all: bool,
-    /// An uberblock is due, whether or not anything changed.
+    /// An uberblock must be written even without changes.
     pub(crate) is_forced: bool,
     /// Logs to be claimed in the next txg.
     pub(crate) claims: Vec<Claim>,
-    /// Newest birth of what was claimed.
+    /// Newest birth of a claimed block.
     pub(crate) claimed: Txg,
     pub(crate) diagnosis: Diagnosis,
     pub(crate) losses: Losses,
@@ -147,14 +147,14 @@ pub(crate) struct Claim {
 
 /// A task that waits for its txg.
 pub(crate) struct Task {
-    /// The txg that was open when it was submitted: it is done in this one or a later one.
+    /// The txg that was open when the task was submitted: it runs in this one or a later one.
     pub(crate) txg: Txg,
-    /// Of such tasks only one is done in a txg: a second could stumble over what the first has made.
+    /// At most one such task runs in a txg, because a second could conflict with the changes of the first.
     pub(crate) is_alone: bool,
     pub(crate) run: Box<Work>,
 }
 
-/// The work of a task, which delivers its outcome itself. The error says in words that it has failed.
+/// The work of a task, which delivers its result itself. The error is its failure in words.
 pub(crate) type Work = dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<(), String> + Send;
 
 /// Context of a task on the pool itself, besides a [`TaskCtx`].
@@ -163,7 +163,7 @@ pub(crate) struct PoolTask<'a> {
     pub(crate) state: &'a mut State,
 }
 
-/// Parts of which a pool is assembled.
+/// The parts from which a pool is assembled.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) hold: Option<Arc<Hold>>,
@@ -252,7 +252,7 @@ impl LivePool {
         pool
     }
 
-    // ---- looking -----------------------------------------------------------------------------
+    // ---- queries -----------------------------------------------------------------------------
 
     /// Name under which the pool is open.
     pub fn name(&self) -> &str {
@@ -309,18 +309,18 @@ impl LivePool {
         &self.env
     }
 
-    /// The machine on which the pool is open, as it was described at that time.
+    /// The machine on which the pool is open, as described when it was opened.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Sets the host id of the machine, which may become known or change while the pool is open. It counts
-    /// for what is set from now on.
+    /// Sets the host id of the machine, which may become known or change while the pool is open. It applies
+    /// to later writes.
     pub fn set_host_id(&self, id: u64) {
         self.host_id.store(id, Ordering::Relaxed);
     }
 
-    /// Posts what happens to the pool.
+    /// The poster of the pool's events.
     pub fn events(&self) -> &Arc<Poster> {
         &self.events
     }
@@ -344,11 +344,11 @@ impl LivePool {
         self.outside.add(keeper);
     }
 
-    /// Takes over what registered holders have of these file systems: all that they had when this was called
-    /// is in the pool when it returns. The caller holds no transaction.
+    /// Makes registered holders write their data of these file systems: on return, all data that they had at
+    /// the call are in the pool. The caller holds no transaction.
     ///
     /// # Errors
-    /// The data that could not be written, in words.
+    /// A message that names the data that could not be written.
     pub fn hand_over<'n>(&self, datasets: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
         self.outside.hand_over(datasets)
     }
@@ -367,14 +367,14 @@ impl LivePool {
         Arc::clone(&self.published.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The pool as of the last txg that is on disk, for reading. Cheap while no new txg was written.
+    /// The pool as of the last txg on disk, for reading. Cheap while no new txg was written.
     ///
-    /// The blocks of the view stay as they are while it is held, up to a part of the pool (`leases`); a view
-    /// that holds back more than that gets errors of blocks that were overwritten ([`dmu::DmuError::TooOld`]
-    /// of those that have no checksum), and is to be taken anew.
+    /// The blocks of the view stay unchanged while it is held, up to a share of the pool (`leases`). Beyond
+    /// that the view lapses: overwritten blocks give errors ([`dmu::DmuError::TooOld`] for those without a
+    /// checksum), and the caller takes a new view.
     ///
     /// # Errors
-    /// If the MOS cannot be read.
+    /// [`PoolError`] if the MOS cannot be read.
     pub fn view(&self) -> Result<Arc<Pool>, PoolError> {
         let published = self.published();
         let mut view = lock(&published.view);
@@ -385,7 +385,7 @@ impl LivePool {
         }
         let lease = Arc::new(self.leases.hold(published.uberblock.txg));
         if !Arc::ptr_eq(&published, &self.published()) {
-            // Txgs that have ended since may have let go of blocks: this one is too old to be held.
+            // Txgs that have ended since may have freed blocks for reuse: this view is too old to be held.
             drop(view);
             return self.view();
         }
@@ -412,11 +412,11 @@ impl LivePool {
         self.run_as(Caller::Root, task)
     }
 
-    /// As [`LivePool::run`], for a caller: limits on the number of datasets bind callers that cannot change
-    /// them.
+    /// Like [`LivePool::run`], on behalf of a caller: limits on the number of datasets bind callers that
+    /// cannot change them.
     ///
     /// # Errors
-    /// As of [`LivePool::run`].
+    /// Those of [`LivePool::run`].
     pub fn run_as<T: Send + 'static>(
         &self,
         caller: Caller,
@@ -430,7 +430,7 @@ impl LivePool {
         })
     }
 
-    /// As [`LivePool::run`], for a task that changes the pool itself.
+    /// Like [`LivePool::run`], for a task that changes the pool itself.
     pub(crate) fn run_on_pool<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<T, PoolError> + Send + 'static,
@@ -457,7 +457,7 @@ impl LivePool {
             failure.map_or(Ok(()), Err)
         });
         let mut txg = {
-            // The txg is not closed before the task is in the queue.
+            // Keeps the txg open until the task is in the queue.
             let tx = self.txgs.begin_now()?;
             lock(&self.tasks).push(Task { txg: tx.txg(), is_alone, run });
             tx.txg()
@@ -480,7 +480,7 @@ impl LivePool {
         Ok(result)
     }
 
-    /// Waits until a txg is on disk; writes it if there is no thread that does.
+    /// Waits until a txg is on disk; writes it if there is no sync thread.
     ///
     /// # Errors
     /// [`TxError`] if it never will be: the pool is suspended, has stopped or is closed.
@@ -499,11 +499,11 @@ impl LivePool {
         Ok(txg)
     }
 
-    /// As [`LivePool::sync`], and writes an uberblock whether or not anything was changed: before a pool is
-    /// closed, this tells whether its devices take writes.
+    /// Like [`LivePool::sync`], and writes an uberblock even without changes: before a pool is closed, this
+    /// shows whether its devices take writes.
     ///
     /// # Errors
-    /// As of [`LivePool::sync`].
+    /// Those of [`LivePool::sync`].
     pub fn sync_all(&self) -> Result<Txg, PoolError> {
         lock(&self.state).is_forced = true;
         self.sync()
@@ -521,7 +521,7 @@ impl LivePool {
     }
 }
 
-/// Answers of the pool for its views.
+/// The open pool's answers to its views.
 struct Status {
     scans: Arc<Scans>,
     outages: Arc<Outages>,
@@ -546,7 +546,7 @@ impl LiveStatus for Status {
 }
 
 impl State {
-    /// All labels and the configuration in the MOS are to be written.
+    /// Marks all labels and the configuration in the MOS to be written.
     pub(crate) fn mark_all(&mut self) {
         self.dirty = labels::all_tops(&self.config.vdev_tree);
         self.is_config_changed = true;

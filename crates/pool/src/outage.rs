@@ -21,7 +21,7 @@ pub(crate) struct OutageState {
     /// Why the pool takes no writes until it is imported again. `None`: it takes writes, or it was given up
     /// on request.
     pub(crate) stopped: Option<String>,
-    /// Devices that were let go of. A reader of an older tree may still hold one, with the lock on it.
+    /// Devices that were closed by the pool. A reader of an older tree may still hold one, with its lock.
     pub(crate) let_go: HashMap<VdevGuid, Weak<dyn Device>>,
     pub(crate) panic: Option<Box<PanicHook>>,
 }

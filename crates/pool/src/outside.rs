@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, Weak};
 use vdev::sync::lock;
 
-/// A holder of data of file systems.
+/// A holder of file system data outside of the pool.
 pub trait Outside: Send + Sync {
     /// Writes all data that the holder has of the file system with this full name to the pool. Does nothing
     /// for a file system that the holder does not know.
@@ -30,9 +30,9 @@ impl Outsides {
         all.push(keeper);
     }
 
-    /// Asks every holder for its data of these file systems.
+    /// Makes every holder write its data of these file systems.
     pub(crate) fn hand_over<'n>(&self, datasets: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
-        // Asked without the lock: the answers come as writes.
+        // Called without the lock, because the holders answer with writes.
         let keepers: Vec<Arc<dyn Outside>> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         for dataset in datasets {
             keepers.iter().try_for_each(|keeper| keeper.hand_over(dataset))?;

@@ -83,7 +83,7 @@ impl SpaceMap {
         })
     }
 
-    /// Applies its entries to what was free before them. Fails if something is allocated or freed twice.
+    /// Applies the entries to the earlier free space. Fails if a range is allocated or freed twice.
     pub(crate) fn replay(&self, bounds: MapBounds, free: &mut RangeSet) -> Result<(), PoolError> {
         let object = self.object.id();
         self.for_each(bounds, &mut |segment| {
@@ -92,7 +92,7 @@ impl SpaceMap {
     }
 }
 
-/// Applies an entry to what was free before it; says why if it cannot be.
+/// Applies an entry to the earlier free space. Fails with the reason if it contradicts that.
 pub(crate) fn apply(segment: &Segment, free: &mut RangeSet) -> Result<(), &'static str> {
     let range = segment.start..segment.start + segment.len;
     let known: u64 = free.overlap(&range).iter().map(|part| part.end - part.start).sum();

@@ -28,7 +28,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use vdev::scan::Found;
 use vdev::sync::lock;
 
-/// The pool, as the block layer asks it.
+/// The pool as the block layer queries it.
 struct Asked(Weak<LivePool>);
 
 impl zio::Outage for Asked {
@@ -49,21 +49,21 @@ fn abort(message: &str) {
 }
 
 impl LivePool {
-    /// Lets the block layer ask this pool when a write has failed everywhere.
+    /// Registers this pool with the block layer as the handler of writes that failed everywhere.
     pub(crate) fn attend_outages(self: &Arc<Self>) {
         self.zio.set_outage(Arc::new(Asked(Arc::downgrade(self))));
     }
 
-    /// Says that the pool is attended from now on: the caller calls [`LivePool::resume`] or
-    /// [`LivePool::give_up`] when it is suspended. Needs the threads of [`LivePool::start`].
+    /// Makes the pool attended: the caller promises to call [`LivePool::resume`] or [`LivePool::give_up`]
+    /// when it is suspended. Needs the threads of [`LivePool::start`].
     pub fn attend(&self) {
-        // No txg is being written now.
+        // With the lock, no txg is being written.
         let _state = lock(&self.state);
         lock(&self.outages.state).is_attended = true;
         self.zio.keep_blocks();
     }
 
-    /// Says that the pool is no longer attended: what fails from now on is an error at once.
+    /// Ends attendance: from now on failures are errors at once.
     pub(crate) fn unattend(&self) {
         lock(&self.outages.state).is_attended = false;
     }
@@ -98,12 +98,12 @@ impl LivePool {
     }
 
     /// Sets the hook that is called instead of ending the process when `failmode` is `panic`. If the hook
-    /// returns, the pool goes on as one that is not attended.
+    /// returns, the pool continues like one that is not attended.
     pub fn set_panic_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         lock(&self.outages.state).panic = Some(Box::new(hook));
     }
 
-    /// Waits, on the thread that writes a txg, until what has failed may be tried again. False: never.
+    /// Waits, on the sync thread, until the failed operation may be repeated. Returns false if it never may.
     pub(crate) fn wait_out(&self, why: &str) -> bool {
         let has_thread = lock(&self.runtime).is_some();
         let mut state = lock(&self.outages.state);
@@ -131,14 +131,14 @@ impl LivePool {
         is_back
     }
 
-    /// Clears the errors of all leaves, uses those again that were faulted for theirs and answer, opens those
-    /// again that do not answer, by the devices in `found` or at their old places, and lets a suspended pool
-    /// try again what has failed. Returns when the txg that waited is on disk. What `zpool clear` does.
+    /// Does what `zpool clear` does: clears the errors of all leaves, uses faulted leaves again if they
+    /// answer, opens devices of silent leaves again, at the paths of `found` or at their old ones, and lets a
+    /// suspended pool repeat the failed writes. Returns when the waiting txg is on disk.
     ///
     /// # Errors
-    /// [`TxError::Suspended`] in [`PoolError::Tx`] if something fails again: the pool is suspended again.
-    /// [`TxError::Closed`] if the pool was given up or closed. [`TxError::Interrupted`] if the caller does
-    /// not wait for that txg any longer.
+    /// [`TxError::Suspended`] in [`PoolError::Tx`] if a write fails again: the pool is suspended again.
+    /// [`TxError::Closed`] if the pool was given up or closed. [`TxError::Interrupted`] if the caller was
+    /// interrupted.
     pub fn resume(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.reopen_all(found)?;
         self.tree().clear_errors();

@@ -26,14 +26,14 @@ use std::sync::Arc;
 use vdev::VdevTree;
 use vdev::sync::lock;
 
-/// The next configuration of a pool and its new devices, while a change makes them.
+/// The next configuration of a pool and its new devices, under construction by a change.
 pub(crate) struct NextTree<'a> {
     now: &'a VdevTree,
-    /// The configuration of the moment; what the change leaves here is the next.
+    /// The present configuration, which the change turns into the next one.
     pub(crate) config: PoolConfig,
     /// Devices of leaves that the change adds.
     pub(crate) devices: NewDevices,
-    /// Sizes of devices have changed: the tree is built anew even if the configuration stays.
+    /// Sizes of devices have changed: the tree is rebuilt even if the configuration stays the same.
     pub(crate) is_resized: bool,
 }
 
@@ -48,7 +48,7 @@ impl NextTree<'_> {
 pub(crate) enum DeviceSwap {
     /// All leaves keep their devices.
     None,
-    /// These leaves are reached by other handles.
+    /// These leaves get other handles.
     Opened(NewDevices),
     /// These leaves have no device any more.
     Closed(Vec<VdevGuid>),
@@ -80,8 +80,7 @@ impl LivePool {
         Ok(outcome)
     }
 
-    /// Makes the tree what the configuration says, if something has changed that. Done at the end of every
-    /// txg.
+    /// Rebuilds the tree if the configuration has changed. Called at the end of every txg.
     ///
     /// # Errors
     /// [`PoolError::Vdev`] if the configuration describes no tree.
@@ -90,10 +89,10 @@ impl LivePool {
         if is_current { Ok(()) } else { self.change_tree(state, |_| Ok(())) }
     }
 
-    /// Changes the devices of leaves, at any time. The closure is given the tree in use.
+    /// Changes the devices of leaves, at any time. The closure gets the tree in use.
     ///
     /// # Errors
-    /// [`PoolError::Vdev`] if no tree can be made of the devices.
+    /// [`PoolError::Vdev`] if the devices form no tree.
     pub(crate) fn swap_devices(&self, swap: impl FnOnce(&VdevTree) -> DeviceSwap) -> Result<(), PoolError> {
         let _changing = lock(&self.tree_change);
         let now = self.tree();
@@ -106,11 +105,12 @@ impl LivePool {
         Ok(())
     }
 
-    /// Takes a leaf out of service as `mark` does in the configuration, if the other leaves hold all of its
-    /// data; else returns false. A later request, also in the same txg, sees the leaf out of service.
+    /// Takes a leaf out of service, in the configuration according to `mark`, if the other leaves can supply
+    /// every block; otherwise returns false. A later request, also in the same txg, sees the leaf out of
+    /// service.
     ///
     /// # Errors
-    /// As of [`LivePool::change_tree`].
+    /// Those of [`LivePool::change_tree`].
     pub(crate) fn retire(
         &self,
         state: &mut State,
@@ -126,8 +126,8 @@ impl LivePool {
         })
     }
 
-    /// The configuration with the leaves that are out of service until the pool is closed, which no label
-    /// records.
+    /// The configuration with the leaves marked that are out of service until the pool is closed, which no
+    /// label records.
     fn with_out_of_service<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
         let mut root = Cow::Borrowed(root);
         for (leaf, how) in self.out_of_service.leaves() {

@@ -2,8 +2,8 @@
 //! pool that is open for writing (`live`).
 //!
 //! # What always holds
-//! - The state does not change while the view is held. What a pool that is open for writing does at the
-//!   moment is not part of it, and is asked through [`LiveStatus`].
+//! - The state does not change while the view is held. The present state of a pool open for writing is not
+//!   part of it, and is queried through [`LiveStatus`].
 
 use crate::checkpoint;
 use crate::directory::Directory;
@@ -31,16 +31,16 @@ pub struct Pool {
     pub(crate) features: Features,
     pub(crate) dsl: Dsl,
     pub(crate) devices: HashSet<VdevGuid>,
-    /// The source of spares and cache devices that no search has found.
+    /// The source of spares and cache devices that the search did not find.
     pub(crate) source: Devices,
-    /// It shows a pool that is open for writing, which keeps what it leads to meanwhile.
+    /// Keeps the blocks of the state, if the pool is open for writing; `None`: it is not.
     pub(crate) lease: Option<Arc<dyn dmu::Lease>>,
-    /// The pool that is open for writing, for facts that are not on disk.
+    /// The pool open for writing, for facts that are not on disk.
     pub(crate) status: OnceLock<Arc<dyn LiveStatus>>,
 }
 
 impl Pool {
-    /// Name of the pool; the one under which it was opened if that is not the name in its labels.
+    /// Name of the pool: the one under which it was opened, which may differ from that in its labels.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -50,7 +50,7 @@ impl Pool {
         self.label.pool_guid
     }
 
-    /// Version of its format: 5000, or 1 to 28.
+    /// Version of the pool's format: 5000, or 1 to 28.
     pub fn version(&self) -> u64 {
         self.uberblock.version
     }
@@ -60,12 +60,12 @@ impl Pool {
         self.uberblock.txg
     }
 
-    /// The uberblock that it was opened at.
+    /// The uberblock of this state.
     pub fn uberblock(&self) -> &Uberblock {
         &self.uberblock
     }
 
-    /// The label that goes with the uberblock.
+    /// The label that belongs to the uberblock.
     pub fn label_config(&self) -> &PoolConfig {
         &self.label
     }
@@ -132,8 +132,8 @@ impl Pool {
         let _ = self.status.set(status);
     }
 
-    /// Property `failmode` of a pool that is open for writing here and cannot write at the moment. `None`: it
-    /// can, or it is not open for writing.
+    /// Property `failmode` of a pool that is open for writing here and cannot write at the moment; otherwise
+    /// `None`.
     pub fn suspended(&self) -> Option<FailMode> {
         self.status.get()?.suspended()
     }
@@ -145,13 +145,12 @@ impl Pool {
         self.status.get()?.stopped()
     }
 
-    /// Progress of the scan that is under way. `None`: there is none, or the pool is not open for writing
-    /// here.
+    /// Progress of the active scan. `None`: there is none, or the pool is not open for writing here.
     pub fn scan_progress(&self) -> Option<ScanProgress> {
         self.status.get()?.scan_progress()
     }
 
-    /// Whether a device that is back lacks something, so that a resilver is about to begin.
+    /// Whether a returned device lacks data, so that a resilver is about to begin.
     pub fn is_resilver_due(&self) -> bool {
         self.status.get().is_some_and(|status| status.is_resilver_due(&self.tree))
     }

@@ -1,9 +1,8 @@
-//! Which pools there are among some devices, what state they are in, and what can be done: what
-//! `zpool import` lists
-//! (docs/on-disk/10-overview.md, section 4; docs/on-disk/33-cli.md, section 5).
+//! Pools on some devices, their states, and advice: the list of `zpool import` (docs/on-disk/10-overview.md,
+//! section 4; docs/on-disk/33-cli.md, section 5).
 //!
-//! A candidate is judged by opening it as far as that goes: the configuration in the MOS names
-//! devices that no label does. Where that fails, the labels have to do.
+//! A candidate is judged by opening it as far as possible: the configuration in the MOS names devices that no
+//! label does. If that fails, only the labels are used.
 
 pub(crate) mod writable;
 
@@ -30,9 +29,9 @@ pub use text::Status;
 /// A vdev in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CandidateVdev {
-    /// Its name as the tools show it.
+    /// Name of the vdev, as the tools show it.
     pub name: String,
-    /// Its state in the words of the tools; of a cache device none.
+    /// State of the vdev, as the tools print it; empty for a cache device.
     pub state: &'static str,
     /// Reason for the state, as `zpool import` prints it; empty: none.
     pub reason: &'static str,
@@ -47,13 +46,13 @@ pub struct Candidate {
     pub name: String,
     /// Guid of the pool.
     pub guid: PoolGuid,
-    /// Whether it was exported or destroyed, as the newest label says.
+    /// State of the pool in the newest label: exported, destroyed, active.
     pub state: PoolState,
-    /// Health of the pool, were it imported.
+    /// Health that the pool would have after an import.
     pub health: VdevState,
     /// Reason for a state other than healthy, as `zpool import` prints it; empty: none.
     pub reason: &'static str,
-    /// The first thing that people should know about it.
+    /// The most important status of the pool.
     pub status: Status,
     /// Top-level vdevs that hold data.
     pub vdevs: Vec<CandidateVdev>,
@@ -71,7 +70,7 @@ pub struct Candidate {
     pub has_unknown_vdevs: bool,
     /// Guids of the features that Cenote does not know and that are in use.
     pub unsupported_features: Vec<String>,
-    /// Why it cannot be opened, if it cannot.
+    /// Why the pool cannot be opened; `None`: it can.
     pub problem: Option<String>,
     /// The newest label, or the configuration in the MOS.
     pub config: PoolConfig,
@@ -88,22 +87,22 @@ impl Candidate {
         self.state == PoolState::Destroyed
     }
 
-    /// The state in the words of the tools.
+    /// The health, as the tools print it.
     pub fn health_name(&self) -> &'static str {
         crate::props::health_name(self.health)
     }
 
-    /// The line or lines behind `status:`.
+    /// The text after `status:`; `None`: there is no problem.
     pub fn status_text(&self) -> Option<String> {
         self.status.text(&self.unsupported_features)
     }
 
-    /// The line or lines behind `action:`.
+    /// The text after `action:`.
     pub fn action_text(&self) -> String {
         self.status.action(self.health, self.is_destroyed())
     }
 
-    /// The id of the message that tells more, for `see:`.
+    /// The message id after `see:`; `None`: there is none.
     pub fn message_id(&self) -> Option<&'static str> {
         self.status.message_id()
     }
@@ -170,7 +169,7 @@ fn candidate(found: &Found, group: &Group<'_>, hostid: u64) -> Candidate {
     candidate
 }
 
-/// An error and what caused it, on one line.
+/// An error and its causes, on one line.
 fn describe(error: &PoolError) -> String {
     let mut line = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -181,15 +180,15 @@ fn describe(error: &PoolError) -> String {
     line
 }
 
-/// The state of the whole pool, and why.
+/// The health of the whole pool, and the reason.
 fn health(status: &VdevStatus, error: Option<&PoolError>) -> (VdevState, &'static str) {
     let missing = status.children.iter().any(|top| top.kind == VdevKind::Missing);
     match error {
         Some(PoolError::UnsupportedFeatures { .. }) => (VdevState::Unavail, "unsupported feature(s)"),
         Some(PoolError::Version { .. }) => (VdevState::Unavail, "newer version"),
         Some(PoolError::GuidSum { .. }) => (VdevState::Unavail, "missing device"),
-        // Top-level vdevs that only lack devices say so themselves; if the state cannot be read
-        // although none does, or although one is not known at all, the data is what is bad.
+        // Top-level vdevs that only lack devices report that. If the state cannot be read although none does,
+        // or although a vdev is completely unknown, the data are corrupt.
         Some(_) if status.state >= VdevState::Degraded || missing => (VdevState::Faulted, "corrupted data"),
         _ => (status.state, status.aux.words()),
     }

@@ -43,23 +43,23 @@ use vdev::sync::lock;
 use vdev::tree::{Mark, RangeSet, VdevState};
 use vdev::{Device, VdevTree};
 
-/// How far a scan has come.
+/// Position of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Position {
-    /// Part of the order above, from 0.
+    /// Index of the part in the order of a scan.
     pub(crate) pass: u64,
-    /// The dataset: its txg (of a snapshot) and number.
+    /// The dataset: creation txg (of a snapshot) and object number.
     pub(crate) at: (Txg, ObjectId),
     /// Position of the scan in the dataset.
     pub(crate) place: dmu::traverse::Place,
 }
 
-/// A scan that is under way, or paused.
+/// An active or paused scan.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) phys: ScanPhys,
     pub(crate) position: Position,
-    /// Datasets of this pass that are to come; `None`: to be listed.
+    /// Remaining datasets of this part; `None`: not listed yet.
     pub(crate) targets: Option<VecDeque<(Txg, ObjectId)>>,
     pub(crate) issued: u64,
     pub(crate) pass_start: u64,
@@ -67,18 +67,19 @@ pub(crate) struct Run {
     pub(crate) pass_issued: u64,
     pub(crate) paused_since: u64,
     pub(crate) spent_paused: u64,
-    /// Leaves that were in service since it began, with their devices, which are not kept open for it.
+    /// Leaves that have been in service since the scan began, with their devices, which it does not keep
+    /// open.
     pub(crate) served: HashMap<VdevGuid, Weak<dyn Device>>,
-    /// Something could not be walked, so that leaves may still lack it.
+    /// Some blocks could not be visited, so leaves may still lack them.
     pub(crate) is_incomplete: bool,
-    /// Errors that are not yet in the log.
+    /// Errors that are not in the error log yet.
     pub(crate) errors: Vec<state::Failed>,
-    /// When it was last written down.
+    /// Monotonic time of the last save.
     pub(crate) saved: Duration,
     pub(crate) mark: Mark,
 }
 
-/// The leaves that are in service, with their devices.
+/// The leaves in service, with their devices.
 pub(crate) fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Weak<dyn Device>> {
     let status = tree.status();
     let serves = |guid: &VdevGuid| status.find(*guid).is_some_and(|leaf| leaf.state >= VdevState::Degraded);
@@ -97,8 +98,8 @@ impl Run {
             && (is_resilver || (!self.phys.is_paused() && in_range == missing.total()))
     }
 
-    /// Whether a scrub may end before a leaf gets what it lacks: the leaf was in service all the time, and
-    /// has missed only few writes since.
+    /// Whether a scrub may run to its end before the leaf is resilvered: the leaf was in service all the
+    /// time, and has missed only a few writes since.
     fn may_end(&self, leaf: VdevGuid, missing: &RangeSet) -> bool {
         let before = 0..self.phys.min_txg.0 + 1;
         self.phys.func == ScanFunc::Scrub
@@ -124,25 +125,24 @@ impl Run {
 #[derive(Debug, Default)]
 pub(crate) struct Scans {
     pub(crate) run: Mutex<Option<Run>>,
-    /// Leaves that a resilver has done what it could for, since they came into service.
+    /// Leaves that a resilver could not complete since they came into service.
     pub(crate) hopeless: Mutex<HashSet<VdevGuid>>,
-    /// Notes of what programs could not read.
+    /// Notes of blocks that readers could not read.
     pub(crate) notes: Arc<notes::Notes>,
 }
 
 impl Scans {
-    /// How far the scan is that is under way or paused; `None`: what is on disk is all that there is to tell.
+    /// Progress of the active or paused scan; `None`: the state on disk is complete.
     pub(crate) fn progress(&self) -> Option<ScanProgress> {
         lock(&self.run).as_ref().map(Run::progress)
     }
 
-    /// Whether a leaf in service lacks something that the scan under way does not bring to it, and that a
-    /// resilver could.
+    /// Whether a leaf in service lacks data that the active scan does not restore and a resilver could.
     pub(crate) fn is_resilver_due(&self, tree: &VdevTree) -> bool {
         self.lacks_something(tree, Run::brings)
     }
 
-    /// The same of what a resilver is to bring at once, though a scrub is under way.
+    /// Whether a resilver must start at once, although a scrub is active.
     pub(crate) fn is_resilver_urgent(&self, tree: &VdevTree) -> bool {
         self.lacks_something(tree, |run, leaf, missing| {
             run.brings(leaf, missing) || run.may_end(leaf, missing)
@@ -163,17 +163,17 @@ impl Scans {
         })
     }
 
-    /// Notes that a leaf is back, so that a resilver can bring it what it has missed.
+    /// Notes that a leaf is back, so that a resilver can restore its data.
     pub(crate) fn note_back(&self, leaf: VdevGuid) {
         lock(&self.hopeless).remove(&leaf);
     }
 
-    /// The notes of what programs could not read.
+    /// Notes of blocks that readers could not read.
     pub(crate) fn notes(&self) -> &Arc<notes::Notes> {
         &self.notes
     }
 
-    /// All leaves may be resilvered again.
+    /// Allows all leaves to be resilvered again.
     pub(crate) fn forget_hopeless(&self) {
         lock(&self.hopeless).clear();
     }

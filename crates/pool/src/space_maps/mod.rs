@@ -36,23 +36,23 @@ use vdev::VdevTree;
 use vdev::tree::RangeSet;
 use zio::alloc::{AllocClass, Allocator, MetaslabHint, SpaceChange, SpaceSource, TopSpace};
 
-/// Logs that are kept before flushing begins.
+/// Number of logs that are kept before flushing begins.
 const LOGS_MIN: usize = 16;
-/// Logs that flushing keeps to.
+/// Most logs that flushing keeps.
 const LOGS_MAX: u64 = 500;
-/// Maps that are written anew in one txg.
+/// Most maps that are condensed in one txg.
 const CONDENSE_MAX: usize = 8;
-/// Ranges kept in memory, beyond which flushing is hurried.
+/// Number of ranges in memory beyond which more metaslabs are flushed.
 const RANGES_MAX: usize = 1 << 20;
 
-/// Space maps of a metaslab, as far as they are known.
+/// The space map of a metaslab, and its changes in memory.
 #[derive(Debug, Default)]
 struct Map {
     start: u64,
     size: u64,
     /// Its own map; `None`: never used.
     object: Option<ObjectId>,
-    /// 0: not logged yet.
+    /// Unflushed txg of the metaslab; 0: it has no logged changes yet.
     unflushed: Txg,
     /// The last txg whose log has changes of this metaslab, among the logs written since the pool was opened.
     logged: Txg,
@@ -60,7 +60,7 @@ struct Map {
     allocs: RangeSet,
     /// Space that is free, but allocated by the metaslab's own map.
     frees: RangeSet,
-    /// Its own map is much longer than it need be. Only without logs.
+    /// The metaslab's own map is much longer than necessary. Used only without logs.
     is_long: bool,
 }
 
@@ -77,12 +77,12 @@ impl Map {
         self.is_flushed() && self.unflushed != txg && self.logged != txg
     }
 
-    /// That of a metaslab that was never used.
+    /// The map of a metaslab that was never used.
     fn fresh(node: &VdevNode, index: u64) -> Map {
         Map { start: index << node.metaslab_shift, size: 1 << node.metaslab_shift, ..Map::default() }
     }
 
-    /// Notes a change that its own map does not have.
+    /// Notes a change that the metaslab's own map does not have.
     fn note(&mut self, kind: MapType, range: &Range<u64>) {
         let (into, undone) = match kind {
             MapType::Alloc => (&mut self.allocs, &mut self.frees),
@@ -102,7 +102,7 @@ struct Top {
     shift: u32,
     zap: ObjectId,
     array: ObjectId,
-    /// The array of unflushed txgs; 0: not made yet.
+    /// Object of the array of unflushed txgs; 0: not created yet.
     unflushed: ObjectId,
     maps: Vec<Map>,
 }
@@ -110,19 +110,19 @@ struct Top {
 #[derive(Debug, Default)]
 struct Book {
     tops: BTreeMap<VdevId, Top>,
-    /// The ZAP of the logs; 0: not made yet.
+    /// Object of the ZAP of logs; 0: not created yet.
     log_zap: ObjectId,
     logs: BTreeMap<Txg, ObjectId>,
 }
 
 /// The space maps of a pool that is open for writing.
 pub(crate) struct SpaceBook {
-    /// Weak: the MOS reads through the block layer, which has the allocator, which asks here.
+    /// Weak, to avoid a cycle: the MOS reads through the block layer, whose allocator uses this book.
     mos: Weak<LiveSet>,
     book: Mutex<Book>,
 }
 
-/// How the maps are written.
+/// The form in which maps are written.
 #[derive(Clone, Copy)]
 struct Style {
     /// Whether feature `log_spacemap` is in use.
@@ -130,12 +130,12 @@ struct Style {
 }
 
 impl SpaceBook {
-    /// That of a new pool.
+    /// The book of a new pool.
     pub(crate) fn new(mos: &Arc<LiveSet>) -> Arc<SpaceBook> {
         Arc::new(SpaceBook { mos: Arc::downgrade(mos), book: Mutex::default() })
     }
 
-    /// That of a pool which was opened: reads all logs.
+    /// Loads the book of an existing pool: reads all logs.
     pub(crate) fn load(
         mos: &Arc<LiveSet>,
         pool: &Pool,
@@ -162,8 +162,8 @@ impl SpaceBook {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up a new top-level vdev: makes its array of space maps, all of them empty. Returns the array,
-    /// which belongs into the configuration.
+    /// Adds a top-level vdev: creates its array of empty space maps. Returns the array, for the
+    /// configuration.
     pub(crate) fn add_top(&self, m: MosTx<'_>, vdev: VdevId, node: &VdevNode) -> Result<ObjectId, PoolError> {
         let count = node.metaslabs();
         let array = create_array(m, ObjType::OBJECT_ARRAY, count)?;
@@ -178,7 +178,7 @@ impl SpaceBook {
         Ok(array)
     }
 
-    /// Takes up the metaslabs by which a top-level vdev has grown: they are empty.
+    /// Adds the new, empty metaslabs of a top-level vdev that has grown.
     pub(crate) fn grow_top(&self, m: MosTx<'_>, vdev: VdevId, node: &VdevNode) -> Result<(), PoolError> {
         let mut book = self.lock();
         let Some(top) = book.tops.get_mut(&vdev) else { return Ok(()) };
@@ -191,19 +191,19 @@ impl SpaceBook {
         Ok(())
     }
 
-    /// Takes up the vdev ZAPs of the configuration.
+    /// Adopts the vdev ZAPs of the configuration.
     pub(crate) fn renew_zaps(&self, root: &VdevNode) {
         let mut book = self.lock();
         for node in &root.children {
             if let Some(top) = book.tops.get_mut(&VdevId(node.id)).filter(|top| top.zap != node.zap_top) {
-                // What the old ZAP said is gone with it.
+                // The entries of the old ZAP are gone with it.
                 (top.zap, top.unflushed) = (node.zap_top, ObjectId(0));
             }
         }
     }
 
-    /// Description for the allocator of the new top-level vdev `vdev`, or of one that has grown: it goes by
-    /// the metaslabs that it does not know.
+    /// The description of the new top-level vdev `vdev` for the allocator, or of one that has grown: the
+    /// allocator uses the metaslabs that it does not know yet.
     pub(crate) fn fresh_top(vdev: VdevId, node: &VdevNode, class: AllocClass) -> TopSpace {
         let hint = MetaslabHint { allocated: 0, largest_free: 1 << node.metaslab_shift, never_used: true };
         let count = usize::try_from(node.metaslabs()).unwrap_or(0);
@@ -212,8 +212,8 @@ impl SpaceBook {
 
     // ---- a sync ------------------------------------------------------------------------------
 
-    /// Pass 1, before anything that this txg changed is written down: flushes metaslabs, all of them if
-    /// `all`, and frees logs that are not needed any more.
+    /// Pass 1, before any change of this txg is written: flushes metaslabs, all of them if `all`, and frees
+    /// obsolete logs.
     pub(crate) fn begin(&self, m: MosTx<'_>, allocator: &Allocator, all: bool) -> Result<(), PoolError> {
         if !m.features.is_active("log_spacemap") {
             return self.condense_some(m, allocator);
@@ -232,7 +232,7 @@ impl SpaceBook {
         self.lock().free_logs(m)
     }
 
-    /// Without logs: writes anew some of the maps that have become long.
+    /// Without logs: condenses some of the maps that have become long.
     fn condense_some(&self, m: MosTx<'_>, allocator: &Allocator) -> Result<(), PoolError> {
         let long: Vec<(VdevId, u64)> = {
             let book = self.lock();
@@ -271,7 +271,7 @@ impl SpaceBook {
         candidates.into_iter().take(count).map(|(_, vdev, index)| (vdev, index)).collect()
     }
 
-    /// Writes down what a pass has changed.
+    /// Writes the changes of a pass.
     pub(crate) fn write(
         &self,
         m: MosTx<'_>,
@@ -333,7 +333,7 @@ impl Top {
         }
     }
 
-    /// The metaslab that a byte of the vdev is in.
+    /// Index of the metaslab that contains a byte of the vdev.
     fn index_of(&self, at: u64) -> usize {
         let index = self.maps.partition_point(|map| map.start <= at);
         index.saturating_sub(1)
@@ -346,7 +346,7 @@ impl Book {
         Some((top, top.maps.get(usize::try_from(metaslab).ok()?)?))
     }
 
-    /// The vdev, and the place of the metaslab in it.
+    /// The vdev, and the index of the metaslab in it.
     fn top_mut(&mut self, vdev: VdevId, metaslab: u64) -> (&mut Top, usize) {
         let index = usize::try_from(metaslab).unwrap_or(usize::MAX);
         let top = self.tops.get_mut(&vdev).filter(|top| index < top.maps.len());
@@ -354,7 +354,7 @@ impl Book {
         (top, index)
     }
 
-    /// Takes up what a log says of metaslabs that were not flushed since.
+    /// Reads the changes in a log of metaslabs that were not flushed since.
     fn read_log(&mut self, log: &SpaceMap, txg: Txg) -> Result<(), PoolError> {
         let object = log.object().id();
         log.for_each(MapBounds::LOG, &mut |segment| {
