@@ -5,7 +5,7 @@
 //! blocks on the way to the entry are decoded.
 //!
 //! # What always holds
-//! - An operation that fails because of the ZAP (an existing key, damage on the way) leaves everything that a
+//! - An operation that fails because of the ZAP (an existing key, damage on the way) leaves all that a
 //!   reader can see unchanged.
 //! - No reference to a block is held while it is changed, so that the change copies no block.
 //! - One writer at a time: [`ZapState`] is its lock, kept beside the object with the index of a micro ZAP.

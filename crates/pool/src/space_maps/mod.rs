@@ -374,8 +374,8 @@ impl Book {
         })
     }
 
-    /// Before a metaslab's change is written: it gets a map if it has none, and if it is logged for the
-    /// first time, or was flushed, its own map is complete up to this txg.
+    /// Prepares for writing a metaslab's change: creates its map if there is none. If the metaslab is logged
+    /// for the first time, or was flushed, its own map is complete up to this txg afterwards.
     fn prepare(&mut self, m: MosTx<'_>, change: &SpaceChange, style: Style) -> Result<(), PoolError> {
         let txg = m.txg();
         let (top, index) = self.top_mut(change.vdev, change.metaslab);
@@ -443,7 +443,7 @@ impl Book {
         writer.store(m)
     }
 
-    /// Writes a metaslab's own map anew.
+    /// Condenses a metaslab's own map.
     fn condense(
         &mut self,
         m: MosTx<'_>,
@@ -460,7 +460,7 @@ impl Book {
         writer.store(m)
     }
 
-    /// Whether a metaslab's map is much longer than what it says.
+    /// Whether a metaslab's map is much longer than its condensed form.
     fn should_condense(
         &self,
         m: MosTx<'_>,
@@ -482,7 +482,7 @@ impl Book {
         Ok(is_flushed)
     }
 
-    /// Brings a metaslab's own map up to the end of the last txg.
+    /// Writes the kept changes to a metaslab's own map, up to the end of the last txg.
     fn flush(
         &mut self,
         m: MosTx<'_>,
@@ -562,7 +562,7 @@ impl Top {
     }
 }
 
-/// Makes an array of `count` zeros.
+/// Creates an array of `count` zeros.
 fn create_array(m: MosTx<'_>, obj_type: ObjType, count: u64) -> Result<ObjectId, PoolError> {
     let size = (count * 8).next_power_of_two().clamp(512, 128 << 10);
     let object = m.allocate(&NewObject::of(obj_type).with_block_size(size))?;
@@ -591,7 +591,7 @@ fn top_space(vdev: VdevId, node: &VdevNode, class: AllocClass, metaslabs: Vec<Me
     }
 }
 
-/// Description for the allocator of a pool that was opened.
+/// Descriptions of the vdevs of an opened pool for the allocator.
 pub(crate) fn known_tops(tree: &VdevTree, spaces: &[VdevSpace]) -> Vec<TopSpace> {
     let hint = |m: &MetaslabSpace, shift: u32| MetaslabHint {
         allocated: m.allocated,
@@ -611,7 +611,7 @@ fn longest(counts: &[u64; BUCKETS], shift: u32) -> u64 {
     bucket.map_or(0, |bucket| 1_u64.checked_shl(bucket as u32 + shift).unwrap_or(0))
 }
 
-/// The class as the allocator calls it.
+/// The allocation class of the allocator.
 pub(crate) fn class_of(class: crate::space::Class) -> AllocClass {
     match class {
         crate::space::Class::Normal => AllocClass::Normal,
@@ -628,7 +628,7 @@ mod tests {
 
     const SIZE: u64 = 300;
 
-    /// Applies the changes kept beside a metaslab's own map to it, unit by unit.
+    /// Applies the kept changes of a metaslab to its own map, unit by unit.
     fn allocated(own: &[bool], map: &Map) -> Vec<bool> {
         let unit = |at: usize| (own[at] || map.allocs.contains(at as u64)) && !map.frees.contains(at as u64);
         (0..own.len()).map(unit).collect()
@@ -660,7 +660,7 @@ mod tests {
         }
     }
 
-    /// Two passes of a txg: the first undoes all that older logs have, the second changes something else.
+    /// Two passes of a txg: the first undoes all changes of older logs, the second makes others.
     #[test]
     fn what_comes_to_nothing_within_a_txg_is_not_cut_in_two() {
         let (seed, size) = (5, 6);
@@ -678,7 +678,7 @@ mod tests {
             now[at as usize] = kind == MapType::Alloc;
             map.note(kind, &(at..at + 1));
             logs.push((txg, kind, at));
-            // As they are read after an import: to a map of its own that never had anything.
+            // As an import reads them: applied to an own map without changes.
             logs.retain(|(txg, ..)| *txg >= map.unflushed);
             let mut read = vec![false; size];
             for (_, kind, at) in &logs {
