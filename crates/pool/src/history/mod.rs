@@ -10,12 +10,12 @@ use format::history::{HistoryPhys, records};
 use format::names;
 use format::nvlist::NvList;
 
-/// Bytes of history that are read at most: as much as the largest pools keep.
+/// Most bytes of history that are read: as much as the largest pools keep.
 const RING_MAX: u64 = 1 << 30;
 
 impl Pool {
-    /// The records of the history, oldest first. A record that does not decode is an error in its
-    /// place; those after it are still there.
+    /// The records of the history, oldest first. A malformed record is an error in its place, and the later
+    /// ones follow.
     ///
     /// # Errors
     /// [`PoolError::Dmu`] if the history cannot be read, [`PoolError::Corrupt`] if its header contradicts
