@@ -19,6 +19,7 @@ use super::check::{Found, Hit, ObjectShape};
 use super::plan::Plan;
 use super::{Damage, DatasetReport, DeviceReport, HITS_MAX, Place, Report};
 use crate::Pool;
+use crate::error::Cause;
 
 /// The object of a volume's data (docs/on-disk/25-zvol.md, section 1).
 const VOLUME_DATA: ObjectId = ObjectId(1);
@@ -26,17 +27,18 @@ const VOLUME_DATA: ObjectId = ObjectId(1);
 const SEARCH_MAX: usize = 1 << 20;
 
 pub(super) fn report(pool: &Pool, plan: &Plan, found: Found) -> Report {
-    let datasets = plan.sets.iter().zip(&found.counts).filter(|(set, _)| !set.empty).map(|(set, counts)| {
-        DatasetReport {
-            name: set.name.clone(),
-            blocks: counts.blocks.load(std::sync::atomic::Ordering::Relaxed),
-            bytes: counts.bytes.load(std::sync::atomic::Ordering::Relaxed),
-            damaged: counts.damaged.load(std::sync::atomic::Ordering::Relaxed),
-            degraded: counts.degraded.load(std::sync::atomic::Ordering::Relaxed),
-            encryption: set.encryption,
-            failed: set.objset.as_ref().err().cloned(),
-        }
-    });
+    let datasets =
+        plan.sets.iter().zip(&found.counts).filter(|(set, _)| set.objset.is_some()).map(|(set, counts)| {
+            DatasetReport {
+                name: set.name.clone(),
+                blocks: counts.blocks.load(std::sync::atomic::Ordering::Relaxed),
+                bytes: counts.bytes.load(std::sync::atomic::Ordering::Relaxed),
+                damaged: counts.damaged.load(std::sync::atomic::Ordering::Relaxed),
+                degraded: counts.degraded.load(std::sync::atomic::Ordering::Relaxed),
+                encryption: set.encryption,
+                failed: set.failed().cloned(),
+            }
+        });
     let mut namer = Namer { plan, sets: HashMap::new(), damage: Vec::new(), index: HashMap::new() };
     for hit in &found.hits {
         namer.everywhere(hit);
@@ -102,7 +104,7 @@ struct SetState {
     /// Names found so far.
     paths: HashMap<ObjectId, Place>,
     /// Objects whose dnodes are lost, and why.
-    lost: Vec<(Range<u64>, String)>,
+    lost: Vec<(Range<u64>, Cause)>,
 }
 
 struct Namer<'a> {
@@ -131,7 +133,7 @@ impl Namer<'_> {
     }
 
     fn objset(&self, set: usize) -> Option<&Arc<ObjSet>> {
-        self.plan.sets.get(set)?.objset.as_ref().ok()
+        self.plan.sets.get(set)?.objset()
     }
 
     /// The set leads to the same block from the same place.
@@ -175,14 +177,14 @@ impl Namer<'_> {
         self.add(set, place, range, is_attributes, &hit.cause);
     }
 
-    fn add(&mut self, set: usize, place: Place, range: Option<Range<u64>>, attributes: bool, cause: &str) {
+    fn add(&mut self, set: usize, place: Place, range: Option<Range<u64>>, attributes: bool, cause: &Cause) {
         let key = (set, place);
         let at = match self.index.get(&key) {
             Some(&at) => at,
             None if self.damage.len() >= HITS_MAX => return,
             None => {
                 let dataset = self.plan.sets.get(set).map(|set| set.name.clone()).unwrap_or_default();
-                let (place, cause) = (key.1.clone(), cause.to_owned());
+                let (place, cause) = (key.1.clone(), cause.clone());
                 self.damage.push(Damage { dataset, place, ranges: Vec::new(), attributes: false, cause });
                 self.index.insert(key, self.damage.len() - 1);
                 self.damage.len() - 1
@@ -297,7 +299,7 @@ fn dnode_range(at: &Bookmark, shape: Option<ObjectShape>) -> Range<u64> {
 }
 
 /// Names in all readable directories that lead to lost objects, each with the cause of the loss.
-fn search(fs: &Arc<Filesystem>, lost: &[(Range<u64>, String)]) -> Vec<(Vec<u8>, String)> {
+fn search(fs: &Arc<Filesystem>, lost: &[(Range<u64>, Cause)]) -> Vec<(Vec<u8>, Cause)> {
     let mut named = Vec::new();
     let mut visited = std::collections::HashSet::from([fs.root()]);
     let mut todo: Vec<(Node, Vec<u8>)> =
