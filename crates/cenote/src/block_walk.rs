@@ -57,7 +57,7 @@ pub(crate) trait BlockChecker: Sync {
         walk: &Walk,
         at: &Bookmark,
         bp: &BlockPtr,
-        error: &DmuError,
+        error: Arc<DmuError>,
     );
 
     /// True if the walk must end early.
@@ -168,7 +168,7 @@ impl<S: BlockChecker> Visitor for Walker<'_, '_, '_, S> {
     }
 
     fn unreadable(&mut self, at: &Bookmark, bp: &BlockPtr, error: DmuError) -> Step {
-        self.engine.checker.unreadable(self.found, self.walk, at, bp, &error);
+        self.engine.checker.unreadable(self.found, self.walk, at, bp, Arc::new(error));
         Step::Into
     }
 }

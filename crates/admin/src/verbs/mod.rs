@@ -24,6 +24,7 @@ macro_rules! from_denied {
     };
 }
 
+pub mod by_name;
 mod reason;
 mod right;
 mod warning;

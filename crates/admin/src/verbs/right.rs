@@ -1,8 +1,10 @@
-//! Rights: which callers may run a verb. Each verb declares its right; this module collects them in one table.
+//! Rights: who may run a verb. They are data beside the verbs; this module collects them in one table, with what runs
+//! each verb by its name.
 //!
 //! # What always holds
 //! - A subcommand that is not in the table needs the administrator.
 
+use super::by_name::{self, Runner};
 use super::{Verb, zfs, zpool};
 
 /// The right that a caller of a verb needs.
@@ -23,16 +25,30 @@ pub struct Denied;
 
 /// The right of a subcommand, given as users type it (`zfs snapshot`).
 pub fn right_of(command: &str) -> Option<Right> {
-    RIGHTS.iter().find(|(name, _)| *name == command).map(|(_, right)| *right)
+    VERBS.iter().find(|row| row.name == command).map(|row| row.right)
 }
 
-/// Name and right of a verb.
-const fn row<V: Verb>() -> (&'static str, Right) {
-    (V::NAME, V::RIGHT)
+/// A verb or reading command.
+pub(super) struct Row {
+    /// The words that users type.
+    pub(super) name: &'static str,
+    pub(super) right: Right,
+    /// Runs the verb with a request in JSON; `None`: a command without a verb.
+    pub(super) run: Option<Runner>,
 }
 
-/// The rights of all verbs and of the commands that only read, by the words that users type.
-const RIGHTS: &[(&str, Right)] = &[
+/// The row of a verb.
+const fn row<V: Verb>() -> Row {
+    Row { name: V::NAME, right: V::RIGHT, run: Some(by_name::run_as::<V>) }
+}
+
+/// The row of a command that has no verb.
+const fn command(name: &'static str, right: Right) -> Row {
+    Row { name, right, run: None }
+}
+
+/// All verbs and reading commands, by the words that users type.
+pub(super) const VERBS: &[Row] = &[
     row::<zfs::allow::Request>(),
     row::<zfs::bookmark::Request>(),
     row::<zfs::clone::Request>(),
@@ -67,22 +83,22 @@ const RIGHTS: &[(&str, Right)] = &[
     row::<zpool::sync::Request>(),
     row::<zpool::upgrade::Request>(),
     row::<zpool::wait::Request>(),
-    // Commands that only read and are not verbs.
-    ("zfs diff", Right::Delegated(&["diff"])),
-    ("zfs get", Right::Anyone),
-    ("zfs groupspace", Right::Anyone),
-    ("zfs holds", Right::Anyone),
-    ("zfs list", Right::Anyone),
-    ("zfs projectspace", Right::Anyone),
-    ("zfs userspace", Right::Anyone),
-    ("zfs version", Right::Anyone),
-    ("zfs wait", Right::Anyone),
-    ("zpool events", Right::Anyone),
-    ("zpool get", Right::Anyone),
-    ("zpool iostat", Right::Anyone),
-    ("zpool list", Right::Anyone),
-    ("zpool status", Right::Anyone),
-    ("zpool version", Right::Anyone),
+    // Commands that only read and have no verb.
+    command("zfs diff", Right::Delegated(&["diff"])),
+    command("zfs get", Right::Anyone),
+    command("zfs groupspace", Right::Anyone),
+    command("zfs holds", Right::Anyone),
+    command("zfs list", Right::Anyone),
+    command("zfs projectspace", Right::Anyone),
+    command("zfs userspace", Right::Anyone),
+    command("zfs version", Right::Anyone),
+    command("zfs wait", Right::Anyone),
+    command("zpool events", Right::Anyone),
+    command("zpool get", Right::Anyone),
+    command("zpool iostat", Right::Anyone),
+    command("zpool list", Right::Anyone),
+    command("zpool status", Right::Anyone),
+    command("zpool version", Right::Anyone),
 ];
 
 #[cfg(test)]

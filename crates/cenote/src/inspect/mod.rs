@@ -10,7 +10,8 @@ mod leaks;
 mod simulate;
 
 pub use blocks::{
-    BlockCounts, BlockReport, BlockUse, Check, CountedBy, Damaged, Miscount, SIZE_ROWS, Space, Tally, blocks,
+    BlockCounts, BlockReport, BlockUse, Check, CountedBy, Damaged, Miscount, Problem, SIZE_ROWS, Space,
+    Subject, Tally, blocks,
 };
 pub use census::{FeatureCount, census, removal_census};
 pub use leaks::{LeakedObject, leaked_objects, space_map_counts};

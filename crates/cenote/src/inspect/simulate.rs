@@ -11,8 +11,9 @@
 //!
 //! Memory: some hundred bytes per distinct block.
 
+use super::{Problem, Subject};
 use crate::block_walk::{self, BlockChecker, Walk};
-use crate::error::chain;
+use crate::error::Cause;
 use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 use dmu::DmuError;
@@ -22,13 +23,14 @@ use format::dnode::Dnode;
 use format::names;
 use format::{BlockPtr, ChecksumId, Level};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Histogram of the dedup table that deduplication of the whole pool would make, and the errors of object
 /// sets that could not be read.
 ///
 /// # Errors
-/// The directory of the meta object set cannot be read.
-pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<String>), Error> {
+/// If the directory of the meta object set cannot be read.
+pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<Problem>), Error> {
     let plan = Plan::new(pool.spa(), &[]);
     let (walks, mut problems) = super::blocks::walks_of(&plan);
     let is_deflated =
@@ -65,7 +67,7 @@ fn stat(key: &DdtKey, refcount: u64, taken: u64) -> DdtStat {
 #[derive(Default)]
 struct Table {
     entries: HashMap<DdtKey, (u64, u64)>,
-    unreadable: Vec<String>,
+    unreadable: Vec<Problem>,
 }
 
 struct Simulation<'a> {
@@ -100,7 +102,7 @@ impl BlockChecker for Simulation<'_> {
 
     fn check(&self, _: &mut Table, (): ()) {}
 
-    fn unreadable(&self, found: &mut Table, _: &Walk, at: &Bookmark, _: &BlockPtr, error: &DmuError) {
-        found.unreadable.push(format!("{at}: {}", chain(error)));
+    fn unreadable(&self, found: &mut Table, _: &Walk, at: &Bookmark, _: &BlockPtr, error: Arc<DmuError>) {
+        found.unreadable.push(Problem { subject: Subject::Block(*at), cause: Cause::Object(error) });
     }
 }

@@ -11,11 +11,11 @@ use format::{AllocOffset, BlockPtr, BpKind, ObjType, Txg, VdevGuid, VdevId};
 use vdev::tree::{Fault, FaultKind};
 use zio::{ReadPolicy, Zio, ZioError};
 
-use super::plan::Plan;
+use super::plan::{Plan, Set};
 use super::{DeviceReport, HITS_MAX, Options, Progress, Watcher};
 use crate::Pool;
 use crate::block_walk::{self, BlockChecker, Walk};
-use crate::error::chain;
+use crate::error::Cause;
 use vdev::sync::lock;
 
 /// Maximum number of shared blocks that are remembered, so that they are read once; 40 bytes each.
@@ -30,7 +30,7 @@ pub(super) struct Hit {
     pub(super) at: Bookmark,
     pub(super) bp: BlockPtr,
     pub(super) object: Option<ObjectShape>,
-    pub(super) cause: String,
+    pub(super) cause: Cause,
 }
 
 /// Properties of an object that finding names needs, from its dnode.
@@ -91,8 +91,8 @@ struct Checker<'a> {
     degraded: AtomicU64,
     hits: Mutex<(Vec<Hit>, u64)>,
     devices: Mutex<HashMap<VdevGuid, DeviceReport>>,
-    /// Shared blocks that were checked: `None` if good, else the reason.
-    shared: Mutex<HashMap<Location, Option<Arc<str>>>>,
+    /// Shared blocks checked: `None` good, otherwise why not.
+    shared: Mutex<HashMap<Location, Option<Cause>>>,
 }
 
 pub(super) fn run(pool: &Pool, plan: &Plan, options: &Options, watcher: &dyn Watcher) -> Found {
@@ -143,7 +143,7 @@ impl Checker<'_> {
         let location = location_if_shared(&job.bp);
         if let Some(known) = location.and_then(|location| lock(&self.shared).get(&location).cloned()) {
             if let Some(cause) = known {
-                self.hit(job, cause.to_string());
+                self.hit(job, cause);
             }
             return;
         }
@@ -153,7 +153,7 @@ impl Checker<'_> {
             if shared.len() >= SHARED_MAX {
                 shared.clear();
             }
-            shared.insert(location, cause.as_deref().map(Arc::from));
+            shared.insert(location, cause.clone());
         }
         self.count(job, cause.is_some());
         if let Some(cause) = cause {
@@ -162,8 +162,8 @@ impl Checker<'_> {
     }
 
     /// Reads a block by the options of the run. Returns the reason if it cannot be read.
-    fn read(&self, job: &Job) -> Option<String> {
-        let objset = self.plan.sets.get(job.set).and_then(|set| set.objset.as_ref().ok());
+    fn read(&self, job: &Job) -> Option<Cause> {
+        let objset = self.plan.sets.get(job.set).and_then(Set::objset);
         let key = objset.and_then(|objset| objset.key().key());
         let policy = ReadPolicy { key, every_copy: self.options.every_copy };
         let checked = self.zio.check(&job.bp, &policy);
@@ -185,7 +185,7 @@ impl Checker<'_> {
         };
         match opened {
             Ok(()) | Err(ZioError::Redacted { .. }) => None,
-            Err(error) => Some(chain(&error)),
+            Err(error) => Some(error.into()),
         }
     }
 
@@ -215,7 +215,7 @@ impl Checker<'_> {
         }
     }
 
-    fn hit(&self, job: &Job, cause: String) {
+    fn hit(&self, job: &Job, cause: Cause) {
         self.damaged.fetch_add(1, Ordering::Relaxed);
         if let Some(counts) = self.counts.get(job.set) {
             counts.damaged.fetch_add(1, Ordering::Relaxed);
@@ -257,14 +257,14 @@ impl BlockChecker for Checker<'_> {
         self.check_once(&job);
     }
 
-    fn unreadable(&self, (): &mut (), walk: &Walk, at: &Bookmark, bp: &BlockPtr, error: &DmuError) {
-        // A block without a good copy is reported when it is checked. The remaining errors are blocks that were
-        // read correctly but cannot be decoded.
-        if matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. }) {
+    fn unreadable(&self, (): &mut (), walk: &Walk, at: &Bookmark, bp: &BlockPtr, error: Arc<DmuError>) {
+        // A block without a good copy is told by whoever checks it. What remains here are right
+        // bytes that make no sense.
+        if matches!(*error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. }) {
             return;
         }
         let object = (at.object.0 == 0).then(|| ObjectShape::of(&walk.objset.phys().meta_dnode));
-        self.hit(&Job { set: walk.set, at: *at, bp: *bp, object }, chain(error));
+        self.hit(&Job { set: walk.set, at: *at, bp: *bp, object }, Cause::Object(error));
     }
 
     fn is_stopped(&self) -> bool {

@@ -27,7 +27,8 @@ use format::VdevGuid;
 use vdev::tree::FaultKind;
 
 use crate::Pool;
-use crate::inspect::{Check, Space, blocks};
+use crate::error::Cause;
+use crate::inspect::{Check, Problem, Space, Subject, blocks};
 
 /// Maximum number of damaged blocks in the report; all are counted.
 pub(crate) const HITS_MAX: usize = 100_000;
@@ -99,7 +100,7 @@ pub struct Report {
     pub totals: Progress,
     /// Comparison of the blocks with the space maps, or the error that prevented it. `None`: not asked for,
     /// or some blocks could not be read.
-    pub space: Option<Result<Space, String>>,
+    pub space: Option<Result<Space, Problem>>,
     /// True if the watcher ended the run.
     pub cut_short: bool,
 }
@@ -155,8 +156,8 @@ pub struct DatasetReport {
     pub degraded: u64,
     /// Verification of the MACs.
     pub encryption: Encryption,
-    /// The error that prevented the check of this object set; `None` if it was checked.
-    pub failed: Option<String>,
+    /// The error that prevented the check.
+    pub failed: Option<Cause>,
 }
 
 /// Part of a dataset that is damaged.
@@ -175,7 +176,7 @@ pub enum Place {
 }
 
 /// Damage of one file or object.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Damage {
     /// Full name of the dataset or snapshot.
     pub dataset: String,
@@ -185,8 +186,8 @@ pub struct Damage {
     pub ranges: Vec<Range<u64>>,
     /// True if attributes are lost, with or without data.
     pub attributes: bool,
-    /// Text of the error of the first damaged block.
-    pub cause: String,
+    /// The error of the first damaged block.
+    pub cause: Cause,
 }
 
 /// Errors of one device.
@@ -229,13 +230,15 @@ pub fn verify(pool: &Pool, options: &Options, watcher: &dyn Watcher) -> Report {
     let found = check::run(pool, &plan, options, watcher);
     let mut report = names::report(pool, &plan, found);
     if options.space && options.only.is_empty() && report.is_whole() {
-        report.space = Some(compare_space(pool));
+        report.space = compare_space(pool);
     }
     report
 }
 
-fn compare_space(pool: &Pool) -> Result<Space, String> {
-    let report = blocks(pool, Check::Nothing, true).map_err(|error| crate::error::chain(&error))?;
-    let unknown = || report.problems.first().cloned().unwrap_or_default();
-    report.space.ok_or_else(unknown)
+/// A count that has met no problem has compared.
+fn compare_space(pool: &Pool) -> Option<Result<Space, Problem>> {
+    match blocks(pool, Check::Nothing, true) {
+        Ok(report) => report.space.map(Ok).or_else(|| report.problems.into_iter().next().map(Err)),
+        Err(error) => Some(Err(Problem { subject: Subject::Pool, cause: error.into() })),
+    }
 }

@@ -18,6 +18,7 @@ use super::check::{Found, Hit, ObjectShape};
 use super::plan::Plan;
 use super::{Damage, DatasetReport, DeviceReport, HITS_MAX, Place, Report};
 use crate::Pool;
+use crate::error::Cause;
 
 /// The object of a volume's data (docs/on-disk/25-zvol.md, section 1).
 const VOLUME_DATA: ObjectId = ObjectId(1);
@@ -25,17 +26,18 @@ const VOLUME_DATA: ObjectId = ObjectId(1);
 const SEARCH_MAX: usize = 1 << 20;
 
 pub(super) fn report(pool: &Pool, plan: &Plan, found: Found) -> Report {
-    let datasets = plan.sets.iter().zip(&found.counts).filter(|(set, _)| !set.empty).map(|(set, counts)| {
-        DatasetReport {
-            name: set.name.clone(),
-            blocks: counts.blocks.load(std::sync::atomic::Ordering::Relaxed),
-            bytes: counts.bytes.load(std::sync::atomic::Ordering::Relaxed),
-            damaged: counts.damaged.load(std::sync::atomic::Ordering::Relaxed),
-            degraded: counts.degraded.load(std::sync::atomic::Ordering::Relaxed),
-            encryption: set.encryption,
-            failed: set.objset.as_ref().err().cloned(),
-        }
-    });
+    let datasets =
+        plan.sets.iter().zip(&found.counts).filter(|(set, _)| set.objset.is_some()).map(|(set, counts)| {
+            DatasetReport {
+                name: set.name.clone(),
+                blocks: counts.blocks.load(std::sync::atomic::Ordering::Relaxed),
+                bytes: counts.bytes.load(std::sync::atomic::Ordering::Relaxed),
+                damaged: counts.damaged.load(std::sync::atomic::Ordering::Relaxed),
+                degraded: counts.degraded.load(std::sync::atomic::Ordering::Relaxed),
+                encryption: set.encryption,
+                failed: set.failed().cloned(),
+            }
+        });
     let mut namer = Namer { plan, sets: HashMap::new(), damage: Vec::new(), index: HashMap::new() };
     for hit in &found.hits {
         namer.everywhere(hit);
@@ -100,8 +102,8 @@ struct SetState {
     filesystem: Option<Arc<Filesystem>>,
     /// Names found so far.
     paths: HashMap<ObjectId, Place>,
-    /// Ranges of objects whose dnodes are lost, and the reasons.
-    lost: Vec<(Range<u64>, String)>,
+    /// Objects whose dnodes are lost, and why.
+    lost: Vec<(Range<u64>, Cause)>,
 }
 
 struct Namer<'a> {
@@ -130,7 +132,7 @@ impl Namer<'_> {
     }
 
     fn objset(&self, set: usize) -> Option<&Arc<ObjSet>> {
-        self.plan.sets.get(set)?.objset.as_ref().ok()
+        self.plan.sets.get(set)?.objset()
     }
 
     /// True if the set has the same block at the same place.
@@ -174,14 +176,14 @@ impl Namer<'_> {
         self.add(set, place, range, is_attributes, &hit.cause);
     }
 
-    fn add(&mut self, set: usize, place: Place, range: Option<Range<u64>>, attributes: bool, cause: &str) {
+    fn add(&mut self, set: usize, place: Place, range: Option<Range<u64>>, attributes: bool, cause: &Cause) {
         let key = (set, place);
         let at = match self.index.get(&key) {
             Some(&at) => at,
             None if self.damage.len() >= HITS_MAX => return,
             None => {
                 let dataset = self.plan.sets.get(set).map(|set| set.name.clone()).unwrap_or_default();
-                let (place, cause) = (key.1.clone(), cause.to_owned());
+                let (place, cause) = (key.1.clone(), cause.clone());
                 self.damage.push(Damage { dataset, place, ranges: Vec::new(), attributes: false, cause });
                 self.index.insert(key, self.damage.len() - 1);
                 self.damage.len() - 1
@@ -295,8 +297,8 @@ fn dnode_range(at: &Bookmark, shape: Option<ObjectShape>) -> Range<u64> {
     blocks.start.saturating_mul(per_block)..blocks.end.saturating_mul(per_block)
 }
 
-/// Names in readable directories that refer to lost objects, each with the cause of the loss.
-fn search(fs: &Arc<Filesystem>, lost: &[(Range<u64>, String)]) -> Vec<(Vec<u8>, String)> {
+/// Names in all readable directories that lead to lost objects, each with the cause of the loss.
+fn search(fs: &Arc<Filesystem>, lost: &[(Range<u64>, Cause)]) -> Vec<(Vec<u8>, Cause)> {
     let mut named = Vec::new();
     let mut visited = std::collections::HashSet::from([fs.root()]);
     let mut todo: Vec<(Node, Vec<u8>)> =

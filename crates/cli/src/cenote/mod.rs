@@ -27,6 +27,7 @@ mod tar;
 mod tar_extract;
 pub(crate) mod term;
 mod truncate;
+mod verb;
 mod verify;
 mod writing;
 
@@ -88,6 +89,8 @@ enum Verb {
     Daemon(crate::daemon::Args),
     Kstat(observe::KstatArgs),
     Metrics(observe::MetricsArgs),
+    #[command(name = "verb")]
+    Named(verb::Args),
     Completions(crate::completions::Args),
     #[command(hide = true)]
     Complete(crate::completions::CompleteArgs),
@@ -188,6 +191,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Verb::Tour(args) => Ok(crate::tour::run(&args)),
         Verb::Kstat(args) => observe::kstat(&args),
         Verb::Metrics(args) => observe::metrics(&args),
+        Verb::Named(args) => verb::run(&args),
         Verb::Daemon(args) => Ok(crate::daemon::run(&args)),
         Verb::Completions(args) => Ok(crate::completions::run(&args)),
         Verb::Complete(args) => Ok(crate::completions::complete(&args)),

@@ -236,9 +236,9 @@ impl Drop for Place {
     }
 }
 
-/// Whether a `cenote` verb concerns all imported pools.
+/// Whether a `cenote` verb is about all pools that are imported, or may be about any of them.
 fn is_about_all(args: &[OsString]) -> bool {
-    args.first().is_some_and(|verb| verb == "kstat" || verb == "metrics")
+    args.first().is_some_and(|verb| ["kstat", "metrics", "verb"].iter().any(|known| verb == known))
 }
 
 /// Whether a `cenote` verb concerns one of these pools, and names no devices itself.

@@ -1393,13 +1393,104 @@ fn what_others_may_not_do_leaves_mounts_as_they_are() {
         assert!(String::from_utf8_lossy(&denied.stderr).ends_with("permission denied\n"), "{denied:?}");
         assert_eq!(line(), before, "{words}");
     }
-    // A failed change of root's, and one of another property.
+    world.good("zpool set delegation=off tank");
+    for words in ["set readonly=off setuid=on tank/fs", "inherit readonly tank/fs"] {
+        let denied = as_nobody(&world, &format!("zfs {words}")).output().expect("it starts");
+        let text = String::from_utf8_lossy(&denied.stderr);
+        assert!(text.ends_with("delegated administration is disabled on pool\n"), "{words}: {text}");
+        assert_eq!(line(), before, "{words}");
+    }
+    // Root's own that is not done, and one about something else.
     assert_ne!(world.run("zfs set atime=off quota=1 tank/fs").code, Some(0));
     world.good("zfs set recordsize=16k tank/fs");
     assert_eq!(
         line().map(|words| words.replace(",noatime", "")),
         before.map(|words| words.replace(",noatime", ""))
     );
+}
+
+/// A permission counts where it was granted, for all that a command changes, and comes before holds and users.
+#[test]
+fn permissions_are_asked_for_at_each_dataset_that_changes() {
+    let Some(world) = world_for_others() else { return };
+    let denied = |words: &str, text: &str| {
+        let output = as_nobody(&world, words).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.as_str()), (Some(1), text), "{words}");
+    };
+    for name in ["a", "a/b", "origin"] {
+        world.good(&format!("zfs create -o mountpoint=none -o compression=gzip tank/{name}"));
+    }
+    world.good("zfs allow -l -u 65534 compression,rollback,promote tank/a");
+    denied(
+        "zfs inherit -r compression tank/a",
+        "cannot inherit compression for 'tank/a': permission denied\n",
+    );
+    assert_eq!(world.good("zfs get -H -o value compression tank/a/b"), "gzip\n");
+
+    world.good("zfs snapshot tank/a@1");
+    world.good("zfs snapshot tank/a@2");
+    world.good("zfs bookmark tank/a@2 tank/a#mark");
+    world.good("zfs destroy tank/a@2");
+    denied("zfs rollback -r tank/a@1", "cannot rollback 'tank/a': permission denied\n");
+    assert_eq!(world.good("zfs list -H -o name -t bookmark"), "tank/a#mark\n");
+
+    world.good("zfs hold kept tank/a@1");
+    denied("zfs destroy tank/a@1", "cannot destroy snapshots: permission denied\n");
+
+    world.good("zfs snapshot tank/origin@1");
+    world.good("zfs clone -o mountpoint=none tank/origin@1 tank/clone");
+    for name in ["tank/origin", "tank/clone"] {
+        world.good(&format!("zfs allow -l -u 65534 promote {name}"));
+    }
+    denied("zfs promote tank/clone", "cannot promote 'tank/clone': permission denied\n");
+
+    // Nothing to set is no change, and no line in the history.
+    let before = world.good("zpool history tank");
+    let nothing = as_nobody(&world, "zfs set tank").output().expect("it starts");
+    let text = String::from_utf8_lossy(&nothing.stderr);
+    assert!(
+        nothing.status.code() == Some(2) && text.starts_with("missing property=value argument(s)\n"),
+        "{text}"
+    );
+    assert_eq!(world.good("zpool history tank"), before);
+
+    // What a request of another user names is bounded.
+    let many = vec!["tank"; 2000].join(" ");
+    let refused = as_nobody(&world, &format!("zfs get -r all {many}")).output().expect("it starts");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains("at most 1024 are allowed"), "{text}");
+}
+
+/// A verb by its name, with a request and an answer in JSON, through the daemon's socket.
+#[test]
+fn verbs_are_called_by_name() {
+    let Some(world) = world_for_others() else { return };
+    let call = |name: &str, request: &str| {
+        let mut command = world.command("verb");
+        let output = command.args([name, request]).output().expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, text) = call("zfs create", r#"{"name":"tank/a"}"#);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with(r#"{"answer":"#) && text.ends_with("\"warnings\":[]}\n"), "{text}");
+    let (code, text) = call("zfs snapshot", r#"{"names":["tank/a@1"]}"#);
+    assert_eq!(
+        (code, text.as_str()),
+        (Some(0), "{\"answer\":{\"snapshots\":[\"tank/a@1\"]},\"warnings\":[]}\n")
+    );
+    let (code, text) = call("zfs snapshot", r#"{"names":["tank/a@1"]}"#);
+    assert_eq!(code, Some(1));
+    for fact in [r#""refusal":{"Exists":{"taken":["tank/a@1"],"wanted":1}}"#, r#""code":"exists""#] {
+        assert!(text.contains(fact), "{text}");
+    }
+    assert_eq!(call("zfs destroy", r#"{"name":"tank/a","dryrun":true}"#), (Some(2), String::new()));
+    assert_eq!(call("zfs nosuch", "{}"), (Some(2), String::new()));
+    assert_eq!(world.good("zfs list -H -o name -t all"), "tank\ntank/a\ntank/a@1\n");
+    assert!(world.good("zpool history tank").contains("cenote verb 'zfs snapshot'"));
+    assert!(world.good("verb").lines().any(|line| line == "zpool scrub"));
+    let other = as_nobody(&world, "verb").output().expect("it starts");
+    assert_eq!(other.status.code(), Some(1));
 }
 
 #[test]

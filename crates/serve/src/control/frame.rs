@@ -13,7 +13,10 @@ pub const VERSION: u32 = 3;
 /// Most bytes of a command line. Linux allows about 2 MiB of arguments and variables.
 pub(super) const REQUEST_MAX: u32 = 4 << 20;
 /// Most bytes of a command line of users other than root and the daemon's own.
-pub(super) const OTHERS_REQUEST_MAX: u32 = 256 << 10;
+pub(super) const OTHERS_REQUEST_MAX: u32 = 64 << 10;
+/// Most arguments of a command line of users other than root and the daemon's own: what one request may cost is bounded
+/// by what it names.
+pub(super) const OTHERS_ARGS_MAX: u32 = 1024;
 /// Most bytes of a word.
 pub(super) const WORD_MAX: usize = 64 << 10;
 /// Most bytes of a piece of a stream.

@@ -3,7 +3,8 @@
 use super::complaints::Complaints;
 use super::descriptors::Socket;
 use super::frame::{
-    self, Came, HEADER, Head, Message, OTHERS_REQUEST_MAX, REQUEST_MAX, Reply, Request, VERSION, WORD_MAX,
+    self, Came, HEADER, Head, Message, OTHERS_ARGS_MAX, OTHERS_REQUEST_MAX, REQUEST_MAX, Reply, Request,
+    VERSION, WORD_MAX,
 };
 use super::link::Link;
 use super::peer::{self, Peer};
@@ -429,6 +430,12 @@ fn command_line(reader: &mut Reader<'_>, head: Head, uid: u32) -> Result<Request
     }
     if is_too_long {
         return Err(format!("a command line of {} bytes: at most {max} are allowed", head.bytes));
+    }
+    if is_other(uid) && head.args > OTHERS_ARGS_MAX {
+        return Err(format!(
+            "a command line of {} arguments: at most {OTHERS_ARGS_MAX} are allowed",
+            head.args
+        ));
     }
     frame::command_line(head, &line).map_err(|e| e.to_string())
 }

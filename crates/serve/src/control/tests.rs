@@ -391,7 +391,12 @@ fn other_users_have_shorter_command_lines() {
     let own = rustix::process::geteuid().as_raw();
     assert!(line(own).is_ok());
     let why = line(own + 1000).expect_err("too long");
-    assert!(why.starts_with("a command line of ") && why.ends_with("at most 262144 are allowed"), "{why}");
+    assert!(why.starts_with("a command line of ") && why.ends_with("at most 65536 are allowed"), "{why}");
+    let words = vec![&b"tank"[..]; 1025];
+    let bytes = frame::request(&request(&words));
+    (&one).write_all(&bytes).expect("all is read");
+    let why = super::listen::first_of(&two, own + 1000).expect_err("too many");
+    assert_eq!(why, "a command line of 1025 arguments: at most 1024 are allowed");
 }
 
 #[test]

@@ -565,7 +565,9 @@ impl Snapshots {
         let (_, name) = self.find(name, head)?;
         let full = format!("{}@{name}", head.name);
         let writer = self.writer_for(rights);
-        let destroyed = Session::over(&writer).run(&destroy::Request::of(full));
+        let mut session = Session::over(&writer);
+        session.ask::<destroy::Request>(&full).map_err(|error| refused(error.into()))?;
+        let destroyed = session.run(&destroy::Request::of(full));
         destroyed.map_err(|refusal| refused(refusal.reason()))?;
         self.refresh(&head.name);
         Ok(())
@@ -588,7 +590,9 @@ impl Snapshots {
         let full = format!("{}@{name}", head.name);
         let new = std::str::from_utf8(to.1).map_err(|_| ExportError::NotUtf8)?;
         let writer = self.writer_for(rights);
-        let renamed = Session::over(&writer).run(&rename::Request::of(full, format!("@{new}")));
+        let mut session = Session::over(&writer);
+        session.ask::<rename::Request>(&full).map_err(|error| refused(error.into()))?;
+        let renamed = session.run(&rename::Request::of(full, format!("@{new}")));
         renamed.map_err(|refusal| refused(refusal.reason()))?;
         self.refresh(&head.name);
         Ok(())

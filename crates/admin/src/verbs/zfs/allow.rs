@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Permissions to give.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of a file system or volume.
     pub dataset: String,

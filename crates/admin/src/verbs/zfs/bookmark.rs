@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A bookmark to make.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the snapshot or bookmark that it is made of.
     pub source: String,

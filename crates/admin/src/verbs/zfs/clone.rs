@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 /// A clone to make.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the snapshot.
     pub origin: String,

@@ -32,6 +32,7 @@ const BATCH: usize = 64;
 
 /// What is to be destroyed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of a file system, volume or bookmark, or a dataset with a list of snapshots: `tank@a,b%c`.
     pub name: String,
@@ -418,6 +419,8 @@ impl Request {
             true => snapshots_stay(error),
             false => closed(first, error),
         })?;
+        // Before holds and users, which the caller may not have to know.
+        ask(&pool, names).and_then(|()| ask(&pool, clones)).map_err(snapshots_stay)?;
         if !defer {
             let mut obstacles: Vec<Obstacle> = held(view, names.iter().chain(clones))?;
             for names in [names, clones] {

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// Snapshots to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full names of snapshots of one pool.
     pub snapshots: Vec<String>,

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 /// A property that is to be inherited.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the dataset.
     pub dataset: String,
@@ -160,7 +161,10 @@ fn inherit(
     if prop == "mlslabel" || prop == "keylocation" {
         return Err(EditError::Denied);
     }
-    permit::ask(pool, name, &[&permit::to_set(prop)])?;
+    let needed = permit::to_set(prop);
+    let permit = permit::of(pool)?;
+    // Before anything is looked up, and again at each dataset below: what is granted here need not be granted there.
+    permit::ask(pool, name, &[&needed])?;
     let view = pool.view()?;
     let dataset = view.dataset(name)?;
     let targets = if recursive { tree(&view, &dataset)? } else { vec![dataset] };
@@ -170,7 +174,10 @@ fn inherit(
         let kind = edit::kind_of(&target)?;
         let applies = native.is_none_or(|p| p.applies_to(kind) && kind != table::SNAP);
         match (applies, recursive) {
-            (true, _) => names.push(target.name().to_owned()),
+            (true, _) => {
+                permit.iter().try_for_each(|permit| permit.ask(target.name(), &[&needed]))?;
+                names.push(target.name().to_owned());
+            }
             (false, true) => {}
             (false, false) => return Err(EditError::NotApplicable),
         }

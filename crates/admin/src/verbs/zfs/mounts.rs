@@ -97,9 +97,9 @@ impl PropertyChange {
     }
 
     /// Mounts again, where it belongs now, what was unmounted. Returns what is not mounted, and why. Nothing was set
-    /// if the caller was denied it; after another error, some of several properties may be set.
+    /// if the caller may not set it; after another error, some of several properties may be set.
     pub(super) fn finish(self, done: &Result<(), EditError>) -> Vec<MountRefusal> {
-        let is_set = !matches!(done, Err(EditError::Denied));
+        let is_set = !matches!(done, Err(EditError::Denied | EditError::DelegationOff));
         self.0.map(|(mounting, pending)| mounting.after_set(pending, is_set)).unwrap_or_default()
     }
 }

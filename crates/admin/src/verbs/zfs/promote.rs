@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// A clone to promote.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the clone.
     pub dataset: String,
@@ -72,7 +73,7 @@ impl Refused for Refusal {
 
 impl Verb for Request {
     const NAME: &'static str = "zfs promote";
-    const RIGHT: Right = Right::Delegated(&["promote"]);
+    const RIGHT: Right = Right::Delegated(&["promote", "mount"]);
     type Answer = ();
     type Refusal = Refusal;
 
@@ -105,7 +106,7 @@ impl Verb for Request {
 /// Promotes the clone in one transaction group.
 fn promote(pool: &PoolWriter, name: &str) -> Result<(), EditError> {
     if let Some(permit) = permit::of(pool)? {
-        permit.ask(name, &["promote"])?;
+        permit.ask(name, &["promote", "mount"])?;
         let origin = edit::view(pool)?.dataset(name)?.dsl().dir().origin()?;
         origin.map_or(Ok(()), |origin| permit.ask(origin.name(), &["promote", "mount"]))?;
     }

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 /// Snapshots whose holds are to be released.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full names of snapshots of one pool.
     pub snapshots: Vec<String>,

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 /// A dataset to rename.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of a file system, volume or snapshot.
     pub from: String,

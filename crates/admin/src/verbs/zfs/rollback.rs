@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 /// A snapshot to go back to.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the snapshot.
     pub snapshot: String,
@@ -300,6 +301,10 @@ impl PreparedRollback<'_> {
     fn ask(&self) -> Result<(), Stopped> {
         permit::ask(self.pool, self.snapshot, &["rollback"])
             .and_then(|()| destroy::ask(self.pool, &self.newer.snapshots))
+            .and_then(|()| {
+                let mut marks = self.newer.bookmarks.iter();
+                marks.try_for_each(|mark| permit::ask(self.pool, mark, &["destroy"]))
+            })
             .map_err(|error| Stopped {
                 done: Vec::new(),
                 left: vec![self.snapshot.to_owned()],

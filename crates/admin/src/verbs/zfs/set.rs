@@ -22,6 +22,7 @@ use std::path::PathBuf;
 
 /// Properties to set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the dataset.
     pub dataset: String,
@@ -132,6 +133,9 @@ impl Request {
 
     fn set(&self, session: &mut Session<'_>, warnings: &mut Vec<Warning>) -> Result<Option<PathBuf>, Why> {
         let name = self.dataset.as_str();
+        if self.properties.is_empty() {
+            return Ok(None);
+        }
         names::check(name, Form::Any).map_err(|error| self.closed(error))?;
         let view = session.view(name).map_err(|error| self.closed(error))?;
         let dataset = view.dataset(name).map_err(|error| self.closed(error))?;

@@ -20,6 +20,7 @@ use std::collections::HashSet;
 
 /// Snapshots to take.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full names: `tank/home@monday`.
     pub names: Vec<String>,
@@ -164,10 +165,10 @@ impl Verb for Request {
 impl Request {
     /// Full names of the snapshots to take, each once.
     fn expand(&self, session: &mut Session<'_>) -> Result<Vec<String>, Refusal> {
-        let mut wanted: Vec<String> = Vec::new();
+        let (mut wanted, mut known) = (Vec::new(), HashSet::new());
         for name in &self.names {
             for snapshot in self.expand_one(session, name)? {
-                if !wanted.contains(&snapshot) {
+                if known.insert(snapshot.clone()) {
                     wanted.push(snapshot);
                 }
             }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// File systems to upgrade.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the file system.
     pub filesystem: String,

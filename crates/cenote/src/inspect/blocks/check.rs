@@ -7,11 +7,11 @@
 //! - The pointers to each location in a block reference table, and each deduplicated pointer, are counted for
 //!   comparison with the tables.
 
-use super::{BlockUse, Check, CountedBy, Damaged, Miscount, Tally};
+use super::{BlockUse, Check, CountedBy, Damaged, Miscount, Problem, Subject, Tally};
 use crate::Pool;
 use crate::block_walk::{BlockChecker, Walk};
-use crate::error::chain;
-use crate::verify::plan::Plan;
+use crate::error::Cause;
+use crate::verify::plan::{Plan, Set};
 use dmu::DmuError;
 use dmu::traverse::Bookmark;
 use format::dnode::Dnode;
@@ -19,7 +19,7 @@ use format::{AllocOffset, BlockPtr, ChecksumId, Level, Txg, VdevId};
 use pool::allocated::Allocated;
 use pool::dedup::{DedupCopies, DedupCounts};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use vdev::sync::lock;
 use vdev::tree::VdevError;
 use zio::{ReadPolicy, ZioError};
@@ -67,9 +67,8 @@ pub(super) struct Found {
     pub(super) damaged: Vec<Damaged>,
     /// Number of unreadable blocks by error number.
     pub(super) errors: std::collections::BTreeMap<i32, u64>,
-    pub(super) problems: Vec<String>,
-    /// Blocks with an extent that is not allocated or also belongs to another block: the first ones, and their
-    /// number.
+    pub(super) problems: Vec<Problem>,
+    /// Blocks with an extent that is not allocated or belongs to another block, too: the first, and how many.
     pub(super) strays: (Vec<BlockPtr>, u64),
 }
 
@@ -81,10 +80,10 @@ impl Found {
         }
     }
 
-    fn hit(&mut self, at: &Bookmark, bp: &BlockPtr, errno: i32, why: String) {
+    fn hit(&mut self, at: &Bookmark, bp: &BlockPtr, errno: i32, cause: Cause) {
         *self.errors.entry(errno).or_default() += 1;
         if self.damaged.len() < DAMAGED_MAX {
-            self.damaged.push(Damaged { at: *at, bp: *bp, errno, why });
+            self.damaged.push(Damaged { at: *at, bp: *bp, errno, cause });
         }
     }
 
@@ -108,15 +107,13 @@ pub(super) struct Job {
     bp: BlockPtr,
 }
 
-/// The walks of a plan, and the errors of object sets that cannot be opened.
-pub(in crate::inspect) fn walks_of(plan: &Plan) -> (Vec<Walk>, Vec<String>) {
-    let mut problems = Vec::new();
-    for set in &plan.sets {
-        if let (Err(why), false) = (&set.objset, set.empty) {
-            problems.push(format!("{}: {why}", set.name));
-        }
-    }
-    (plan.walks(), problems)
+/// The object sets of a plan, and what is wrong with those that cannot be opened.
+pub(in crate::inspect) fn walks_of(plan: &Plan) -> (Vec<Walk>, Vec<Problem>) {
+    let problem = |set: &Set| {
+        let cause = set.failed()?.clone();
+        Some(Problem { subject: Subject::Dataset(set.name.clone()), cause })
+    };
+    (plan.walks(), plan.sets.iter().filter_map(problem).collect())
 }
 
 impl Checker<'_> {
@@ -253,16 +250,16 @@ impl BlockChecker for Checker<'_> {
     fn check(&self, found: &mut Found, job: Job) {
         let policy = ReadPolicy { key: None, every_copy: true };
         if let Err(error) = self.pool.store().zio().check(&job.bp, &policy).data {
-            found.hit(&job.at, &job.bp, errno(&error), chain(&error));
+            found.hit(&job.at, &job.bp, errno(&error), error.into());
         }
     }
 
-    fn unreadable(&self, found: &mut Found, _: &Walk, at: &Bookmark, bp: &BlockPtr, error: &DmuError) {
-        // A block without a good copy is reported when it is checked.
-        let is_bad_copy = matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. });
+    fn unreadable(&self, found: &mut Found, _: &Walk, at: &Bookmark, bp: &BlockPtr, error: Arc<DmuError>) {
+        // A block without a good copy is reported by its check, if it is checked.
+        let is_bad_copy = matches!(*error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. });
         if !(is_bad_copy && self.is_checked(bp)) {
             let errno = if is_bad_copy { WRONG_CHECKSUM } else { IO_ERROR };
-            found.hit(at, bp, errno, chain(error));
+            found.hit(at, bp, errno, Cause::Object(error));
         }
     }
 }

@@ -20,7 +20,7 @@ mod counts;
 pub use counts::{BlockCounts, BlockUse, SIZE_ROWS, Tally};
 
 use crate::block_walk::{self, Walk};
-use crate::error::chain;
+use crate::error::Cause;
 use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 pub(super) use check::walks_of;
@@ -153,8 +153,40 @@ pub struct Damaged {
     pub bp: BlockPtr,
     /// Linux error number; 52 for a wrong checksum.
     pub errno: i32,
-    /// Text of the error.
-    pub why: String,
+    /// The error.
+    pub cause: Cause,
+}
+
+/// What a [`Problem`] is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Subject {
+    /// The pool's own structures.
+    Pool,
+    /// The space maps.
+    SpaceMaps,
+    /// A dataset or snapshot, by its full name.
+    Dataset(String),
+    /// A destroyed dataset whose blocks are being freed.
+    Destroyed,
+    /// A block that leads to others.
+    Block(Bookmark),
+}
+
+/// An object set, list or table that could not be read, so that a count is incomplete.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{}{cause}", match subject {
+    Subject::Pool => String::new(),
+    Subject::SpaceMaps => "space maps: ".to_owned(),
+    Subject::Dataset(name) => format!("{name}: "),
+    Subject::Destroyed => "a destroyed dataset: ".to_owned(),
+    Subject::Block(at) => format!("{at}: "),
+})]
+pub struct Problem {
+    /// What could not be read.
+    pub subject: Subject,
+    /// Why.
+    pub cause: Cause,
 }
 
 /// Result of [`blocks`].
@@ -167,8 +199,8 @@ pub struct BlockReport {
     /// Number of unreadable blocks by error number of Linux.
     pub errors: BTreeMap<i32, u64>,
     /// Errors of object sets and lists that could not be read.
-    pub problems: Vec<String>,
-    /// Comparison with the space maps. `None`: not requested, or part of the pool could not be read.
+    pub problems: Vec<Problem>,
+    /// Comparison with the space maps. `None`: not asked for, or something could not be read.
     pub space: Option<Space>,
 }
 
@@ -234,10 +266,14 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
     Ok(report)
 }
 
-/// The allocated ranges of the space maps; `None`: they contradict themselves or cannot be read.
-fn read_maps(pool: &Pool, problems: &mut Vec<String>) -> Option<Allocated> {
+/// What the space maps say; `None`: they contradict themselves or cannot be read.
+fn read_maps(pool: &Pool, problems: &mut Vec<Problem>) -> Option<Allocated> {
     let allocated = pool.spa().allocated();
-    allocated.inspect_err(|error| problems.push(format!("space maps: {}", chain(error)))).ok()
+    allocated
+        .map_err(|error| {
+            problems.push(Problem { subject: Subject::SpaceMaps, cause: Error::from(error).into() })
+        })
+        .ok()
 }
 
 /// The blocks in block reference tables, with the number of references beyond the first.
@@ -271,12 +307,12 @@ fn intent_logs(
     plan: &Plan,
     checker: &Checker<'_>,
     found: &mut Found,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> HashMap<Place, u64> {
     let mut held = HashMap::new();
     let last = pool.spa().txg();
     for set in plan.sets.iter().filter(|set| set.id != 0 && !set.name.contains('@')) {
-        let Ok(objset) = &set.objset else { continue };
+        let Some(objset) = set.objset() else { continue };
         let header = objset.phys().zil;
         let claimed = header.claim_txg;
         let limits = log::Limits::of(&header);
@@ -300,7 +336,9 @@ fn intent_logs(
         });
         match end {
             Ok(end) => blocks.extend(end.filter(|bp| limits.has_block(bp))),
-            Err(error) => problems.push(format!("{}: {error}", set.name)),
+            Err(error) => {
+                problems.push(Problem { subject: Subject::Dataset(set.name.clone()), cause: error.into() })
+            }
         }
         for bp in blocks {
             let is_allocated = claimed != Txg(0) || bp.logical_birth() <= last;
@@ -327,8 +365,8 @@ fn count_list(pool: &Pool, id: ObjectId, checker: &Checker<'_>, found: &mut Foun
     Ok(())
 }
 
-/// Datasets whose blocks are being freed in the background.
-fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>, Error> {
+/// Datasets whose blocks are freed in the background.
+fn being_destroyed(pool: &Pool, problems: &mut Vec<Problem>) -> Result<Vec<Walk>, Error> {
     let Some(id) = pool.spa().directory().object(names::directory::BPTREE_OBJ)? else {
         return Ok(Vec::new());
     };
@@ -349,7 +387,7 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
         let key = if entry.bp.uses_crypt() { KeyState::Locked } else { KeyState::None };
         match pool.mos().open_other(&entry.bp, 0, key) {
             Ok(objset) => walks.push(Walk { set: usize::MAX, objset, newer_than: entry.birth }),
-            Err(error) => problems.push(format!("a destroyed dataset: {error}")),
+            Err(error) => problems.push(Problem { subject: Subject::Destroyed, cause: error.into() }),
         }
     }
     Ok(walks)

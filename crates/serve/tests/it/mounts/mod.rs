@@ -991,8 +991,8 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
     home.mount("p/a", "a", &options()).unwrap();
     let snapshots = home.path("a/.zfs/snapshot");
     let _admin = AdminSnapshot::set(true);
-    // By a supplementary group: the kernel's request has only the first group.
-    let made = |name: &str, group: u32| {
+    // By its further group: the kernel's request names only the first.
+    let as_user = |name: &str, group: u32, call: fn(&Path) -> Result<(), Errno>| {
         let path = snapshots.join(name);
         std::thread::spawn(move || {
             rustix::thread::set_thread_groups(&[rustix::fs::Gid::from_raw(group)]).unwrap();
@@ -1000,10 +1000,13 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
             rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
             let uid = rustix::fs::Uid::from_raw(65_501);
             rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-            rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(0o755))
+            call(&path)
         })
         .join()
         .unwrap()
+    };
+    let made = |name: &str, group: u32| {
+        as_user(name, group, |path| rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(0o755)))
     };
     assert_eq!(made("no", 65_510), Err(Errno::PERM));
     let grant = edit::Grant {
@@ -1016,6 +1019,17 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
     assert_eq!(made("other", 65_511), Err(Errno::PERM));
     let taken: Vec<_> = fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(taken, ["yes"]);
+    // A user without the permission does not learn that a snapshot is held, or that a name is bad.
+    let hold = admin::verbs::zfs::hold::Request {
+        tag: "kept".into(),
+        snapshots: vec!["p/a@yes".into()],
+        ..Default::default()
+    };
+    admin::Session::over(home.pool()).run(&hold).unwrap();
+    assert_eq!(as_user("yes", 65_510, |path| rustix::fs::rmdir(path)), Err(Errno::PERM));
+    let renamed = as_user("yes", 65_510, |path| rustix::fs::rename(path, path.with_file_name("bad,name")));
+    assert_eq!(renamed, Err(Errno::PERM));
+    assert_eq!(rustix::fs::rmdir(snapshots.join("yes")), Err(Errno::BUSY));
 }
 
 #[test]
