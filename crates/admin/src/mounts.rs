@@ -147,6 +147,17 @@ pub trait Mounts: Send + Sync {
     /// renamed.
     fn snapshots_changed(&self, _dataset: &str) {}
 
+    /// Calls `rename`, which renames datasets of a pool and calls [`Mounts::renamed`], while no mount of that pool
+    /// begins or ends. Without that, a mount that begins meanwhile would be known by a name that its dataset no longer
+    /// has, and the dataset could be mounted a second time.
+    ///
+    /// # Errors
+    /// The caller no longer waits for the mounts that are beginning or ending; `rename` was not called.
+    fn while_renaming(&self, _pool: &str, rename: &mut dyn FnMut()) -> Result<(), MountError> {
+        rename();
+        Ok(())
+    }
+
     /// Updates the names of a renamed dataset and its descendants.
     fn renamed(&self, from: &str, to: &str);
 }

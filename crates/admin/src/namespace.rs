@@ -175,13 +175,14 @@ impl Namespace {
     /// # Errors
     /// [`NotTaken`]; the pool stays in the namespace.
     pub(crate) fn take(self: &Arc<Self>, name: &str, patience: Duration) -> Result<Taken, NotTaken> {
-        let mounted = self.mounts.as_ref().map(|mounts| mounts.list()).unwrap_or_default();
-        if mounted.iter().any(|mount| mount.dataset.split(['/', '@']).next() == Some(name)) {
+        if self.is_mounted(name) {
             return Err(NotTaken::Busy);
         }
         let until = Instant::now() + patience;
         loop {
             let users = match self.claim(name, false)? {
+                // One of the users that this has waited for may have mounted a file system; no more can come now.
+                Claim::Taken(_) if self.is_mounted(name) => return Err(NotTaken::Busy),
                 Claim::Taken(taken) => return Ok(taken),
                 Claim::Used(users) => users,
             };
@@ -192,6 +193,12 @@ impl Namespace {
             }
             users.wait_gone(left.min(TELL_EVERY));
         }
+    }
+
+    /// True if a dataset of the pool is mounted.
+    fn is_mounted(&self, pool: &str) -> bool {
+        let mounted = self.mounts.as_ref().map(|mounts| mounts.list()).unwrap_or_default();
+        mounted.iter().any(|mount| mount.dataset.split(['/', '@']).next() == Some(pool))
     }
 
     /// Sets the callback that is called repeatedly while a pool is to be taken out and is in use, so that users

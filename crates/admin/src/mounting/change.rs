@@ -5,6 +5,7 @@ use super::{
     unmount_words,
 };
 use crate::Suspended;
+use crate::edit::{self, EditError};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
@@ -250,14 +251,36 @@ impl Mounting {
         Ok(pending)
     }
 
+    /// Calls `rename`, which gives a dataset and those below it new names, and lets their mounts follow, while no mount
+    /// of the pool begins or ends.
+    ///
+    /// # Errors
+    /// Those of `rename`; [`EditError::Busy`] if the caller no longer waits for mounts that are beginning or ending.
+    pub fn rename(
+        &self,
+        from: &str,
+        to: &str,
+        rename: impl FnOnce() -> Result<(), EditError>,
+    ) -> Result<(), EditError> {
+        let (mut rename, mut renamed) = (Some(rename), None);
+        let called = self.mounts.while_renaming(edit::pool_of(from), &mut || {
+            let done = rename.take().map(|rename| rename());
+            if let Some(Ok(())) = done {
+                self.mounts.renamed(from, to);
+                self.namespace.remounted().renamed(from, to);
+            }
+            renamed = done;
+        });
+        match (called, renamed) {
+            (Ok(()), Some(done)) => done,
+            _ => Err(EditError::Busy { name: from.to_owned() }),
+        }
+    }
+
     /// Call after [`Mounting::before_rename`]. `to` is the dataset's present name: the old one if the rename
     /// failed.
     pub fn after_rename(&self, pending: Pending, to: &str) -> Vec<MountRefusal> {
         let Pending { moved, root, .. } = pending;
-        if root != to {
-            self.mounts.renamed(&root, to);
-            self.namespace.remounted().renamed(&root, to);
-        }
         let mut refusals = Vec::new();
         for moved in moved {
             let rest = moved.place.dataset.strip_prefix(&root).unwrap_or_default();

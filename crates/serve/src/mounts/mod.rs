@@ -8,7 +8,8 @@
 //! # What always holds
 //! - A dataset has at most one mount, in one place or several: one connection to the kernel serves all
 //!   places, and a file is the same file in each. Verbs on one dataset run one after the other; verbs on
-//!   different datasets do not wait for each other.
+//!   different datasets do not wait for each other, except that no mount of a pool begins, changes or ends while
+//!   datasets of that pool are renamed.
 //! - No lock of the table is held during a call to the kernel that may wait, and threads that answer requests
 //!   take none of its locks. So a mount point, or the files of a pool, may lie in another of these mounts.
 //! - A mount that another process unmounts (`umount`) is removed from the table, and its dataset closed. If
@@ -47,7 +48,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use walk::{MountPoint, WalkError};
 
@@ -88,12 +89,31 @@ struct Inner {
     is_leaving: AtomicBool,
     ended: Arc<Ended>,
     mounts: Mutex<Vec<Arc<Mount>>>,
-    /// Datasets whose mounts a verb is changing.
-    changing: Mutex<BTreeSet<String>>,
+    changing: Mutex<Changing>,
     changed: Condvar,
     /// Number of threads that are looking up a folder to mount something there.
     placing: Mutex<usize>,
     recent: Mutex<Option<RecentTable>>,
+}
+
+/// What verbs are changing.
+#[derive(Default)]
+struct Changing {
+    /// Datasets whose mounts begin, change or end.
+    mounts: BTreeSet<String>,
+    /// Pools whose datasets are being renamed: no mount of theirs begins, changes or ends.
+    names: BTreeSet<String>,
+}
+
+impl Changing {
+    /// True if a mount of this pool begins, changes or ends.
+    fn has_mount_of(&self, pool: &str) -> bool {
+        self.mounts.iter().any(|dataset| pool_of(dataset) == pool)
+    }
+}
+
+fn pool_of(dataset: &str) -> &str {
+    dataset.split(['/', '@']).next().unwrap_or(dataset)
 }
 
 /// A slightly old copy of the kernel's table, so that thousands of mounts that end one after the other do not
@@ -127,7 +147,20 @@ struct Claim<'t> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        lock(&self.inner.changing).remove(&self.dataset);
+        lock(&self.inner.changing).mounts.remove(&self.dataset);
+        self.inner.changed.notify_all();
+    }
+}
+
+/// The right to rename datasets of one pool: until this is dropped, no mount of the pool begins, changes or ends.
+struct Renaming<'t> {
+    inner: &'t Inner,
+    pool: String,
+}
+
+impl Drop for Renaming<'_> {
+    fn drop(&mut self) {
+        lock(&self.inner.changing).names.remove(&self.pool);
         self.inner.changed.notify_all();
     }
 }
@@ -138,17 +171,40 @@ impl Inner {
         Placing(self)
     }
 
-    /// Waits until no other verb changes this dataset's mount; that verb may be waiting for a suspended pool.
+    /// Waits until no other verb changes this dataset's mount or name; that verb may be waiting for a suspended pool.
     fn claim(&self, dataset: &str) -> Result<Claim<'_>, MountError> {
+        let is_free = |changing: &Changing| {
+            !changing.names.contains(pool_of(dataset)) && !changing.mounts.contains(dataset)
+        };
+        let mut changing = self.wait_until(is_free)?;
+        changing.mounts.insert(dataset.to_owned());
+        Ok(Claim { inner: self, dataset: dataset.to_owned() })
+    }
+
+    /// Waits until no mount of this pool begins, changes or ends, and keeps others from it.
+    fn renaming(&self, pool: &str) -> Result<Renaming<'_>, MountError> {
+        let mut changing = self.wait_until(|changing| !changing.names.contains(pool))?;
+        // From here on no mount begins, so the wait below ends.
+        changing.names.insert(pool.to_owned());
+        drop(changing);
+        let renaming = Renaming { inner: self, pool: pool.to_owned() };
+        drop(self.wait_until(|changing| !changing.has_mount_of(pool))?);
+        Ok(renaming)
+    }
+
+    fn wait_until(
+        &self,
+        is_free: impl Fn(&Changing) -> bool,
+    ) -> Result<MutexGuard<'_, Changing>, MountError> {
         let mut changing = lock(&self.changing);
-        while !changing.insert(dataset.to_owned()) {
+        while !is_free(&changing) {
             if interrupt::ends(true) {
                 return Err(interrupted());
             }
             let waited = self.changed.wait_timeout(changing, LOOK_EVERY);
             changing = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(Claim { inner: self, dataset: dataset.to_owned() })
+        Ok(changing)
     }
 
     fn find(&self, dataset: &str) -> Option<Arc<Mount>> {

@@ -201,6 +201,12 @@ impl Mounts for MountTable {
         mount.forget_snapshots();
     }
 
+    fn while_renaming(&self, pool: &str, rename: &mut dyn FnMut()) -> Result<(), MountError> {
+        let _renaming = self.inner.renaming(pool)?;
+        rename();
+        Ok(())
+    }
+
     fn renamed(&self, from: &str, to: &str) {
         for mount in self.inner.all() {
             let mut name = lock(&mount.name);

@@ -266,7 +266,10 @@ impl Request {
             .as_ref()
             .map(|mounting| mounting.before_rename(from, self.stay_mounted, mounts::UNMOUNT));
         let pending = pending.transpose().map_err(Why::Mount)?;
-        let renamed = rename(&pool, from, to);
+        let renamed = match &mounting {
+            Some(mounting) => mounting.rename(from, to, || rename(&pool, from, to)),
+            None => rename(&pool, from, to),
+        };
         let mut not_mounted = Vec::new();
         if let (Some(mounting), Some(pending)) = (&mounting, pending) {
             not_mounted = mounting.after_rename(pending, if renamed.is_ok() { to } else { from });
