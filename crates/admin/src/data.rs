@@ -1,9 +1,9 @@
 //! What the verbs return: plain data, in the units that are stored, with nothing formatted.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// A property's value, before anyone formats it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
     /// A number: bytes, a count, seconds since 1970, a ratio in hundredths, or an index's number.
     Number(u64),
@@ -50,7 +50,7 @@ impl From<&str> for Value {
 }
 
 /// Where a property's value comes from.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// Nowhere: it is computed.
     None,
@@ -67,7 +67,7 @@ pub enum Source {
 }
 
 /// A property as it stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Property {
     /// The value in force.
     pub value: Value,
@@ -642,7 +642,7 @@ pub struct PoolStatus {
 }
 
 /// What a dataset is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// A file system.
     Filesystem,
@@ -677,7 +677,7 @@ impl Kind {
 }
 
 /// A hold on a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// The snapshot.
     pub snapshot: String,
@@ -688,7 +688,7 @@ pub struct Hold {
 }
 
 /// Whose space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Owner {
     /// A user.
     User,
@@ -699,7 +699,7 @@ pub enum Owner {
 }
 
 /// What one owner uses and may use.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceRow {
     /// Whose.
     pub owner: Owner,

@@ -21,7 +21,7 @@ const PROJECTS_COMPLETE: u64 = 4;
 
 /// A file system, volume, snapshot or bookmark of an open pool.
 #[derive(Clone)]
-pub struct Entry {
+pub(crate) struct Entry {
     pool: String,
     /// How the pool was imported.
     settings: Arc<ImportSettings>,
@@ -38,7 +38,7 @@ enum What {
 
 /// Which datasets, and how deep.
 #[derive(Debug, Clone)]
-pub struct Walk {
+pub(crate) struct Walk {
     /// Kinds wanted.
     pub kinds: Vec<Kind>,
     /// Levels below the root, where snapshots and bookmarks are one level below their dataset; `None`:
@@ -275,7 +275,7 @@ pub(super) fn property_of(value: stored::Value) -> Property {
 
 /// The dataset, snapshot or bookmark with this name; a path stands for the file system whose mount point
 /// is nearest above it.
-pub fn find(pools: &[OpenPool], name: &str) -> Result<Entry, AdminError> {
+pub(crate) fn find(pools: &[OpenPool], name: &str) -> Result<Entry, AdminError> {
     // No pool's name begins so.
     if name.starts_with(['/', '.']) {
         return at_path(pools, name);
@@ -328,7 +328,7 @@ fn mounted_at(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
 ///
 /// # Errors
 /// [`AdminError::NotInPool`].
-pub fn find_by_text(pools: &[OpenPool], at: &Path) -> Result<Entry, AdminError> {
+pub(crate) fn find_by_text(pools: &[OpenPool], at: &Path) -> Result<Entry, AdminError> {
     let nowhere = || AdminError::NotInPool { path: at.display().to_string() };
     let mounts = pools.iter().filter_map(|pool| pool.mounted.as_ref()).flat_map(|mounted| mounted.values());
     let above = mounts.filter(|mount| at.starts_with(&mount.at));
@@ -337,7 +337,7 @@ pub fn find_by_text(pools: &[OpenPool], at: &Path) -> Result<Entry, AdminError> 
 }
 
 /// A dataset and what lies below it, parents first.
-pub fn walk(pool: &OpenPool, root: &str, walk: &Walk) -> Result<Vec<Entry>, AdminError> {
+pub(crate) fn walk(pool: &OpenPool, root: &str, walk: &Walk) -> Result<Vec<Entry>, AdminError> {
     let dir = pool.pool.dsl().dir(root).map_err(failed)?;
     let mut found = Vec::new();
     let mut stack = vec![(dir, 0)];
@@ -353,7 +353,7 @@ pub fn walk(pool: &OpenPool, root: &str, walk: &Walk) -> Result<Vec<Entry>, Admi
 }
 
 /// One dataset with its snapshots and bookmarks, as far as `walk` wants them.
-pub fn points(pool: &OpenPool, entry: &Entry, walk: &Walk) -> Result<Vec<Entry>, AdminError> {
+pub(crate) fn points(pool: &OpenPool, entry: &Entry, walk: &Walk) -> Result<Vec<Entry>, AdminError> {
     let dir = pool.pool.dsl().dir(entry.name()).map_err(failed)?;
     let mut found = Vec::new();
     let walk = Walk { kinds: walk.kinds.clone(), depth: None };

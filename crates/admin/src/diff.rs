@@ -13,27 +13,30 @@ use super::AdminError;
 use crate::debug::Paths;
 use cenote::{Dataset, Error};
 use dmu::{DmuError, Object};
-pub use format::znode::Time;
+use format::znode::Time;
 use format::{BlockId, BlockPtr, Level, ObjectId};
+use serde::{Deserialize, Serialize};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use zpl::{FileKind, Filesystem, Node, ZplError};
 
 /// One file that is not what it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// What happened.
     pub what: What,
     /// What kind of file it is, or was.
+    #[serde(with = "FileKindData")]
     pub kind: FileKind,
     /// When its inode last changed; of a removed file, before it was.
+    #[serde(with = "TimeData")]
     pub ctime: Time,
-    /// Where it is, or was: from the root of the file system, beginning with `/`; that of the root is `/`.
+    /// Where it is, or was; beginning with `/`.
     pub path: Vec<u8>,
 }
 
 /// What happened to a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
     /// It is gone.
     Removed,
@@ -51,12 +54,33 @@ pub enum What {
     },
 }
 
+/// The kinds of files, for serde.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "FileKind", rename_all = "kebab-case")]
+enum FileKindData {
+    Fifo,
+    CharDevice,
+    Directory,
+    BlockDevice,
+    Regular,
+    Symlink,
+    Socket,
+}
+
+/// A point in time, for serde.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Time")]
+struct TimeData {
+    secs: i64,
+    nanos: u32,
+}
+
 /// Tells `sink` what has changed from a snapshot to a later state of the same file system: another snapshot, the
-/// file system, a clone. It may break off.
+/// file system, a clone. It may break off. Paths are those from the root of the file system; that of the root is `/`.
 ///
 /// # Errors
 /// [`AdminError::NotEarlier`] if the first is no snapshot from which the second has come, or what could not be read.
-pub fn diff(
+pub(crate) fn diff(
     from: &Dataset,
     to: &Dataset,
     sink: &mut dyn FnMut(Change) -> ControlFlow<()>,

@@ -6,10 +6,11 @@ use super::{run, view};
 use cenote::{DatasetKind, Pool, PoolWriter};
 use dsl::Cost;
 use dsl::prop as stored;
+use serde::{Deserialize, Serialize};
 use zpl::upgrade_filesystem;
 
 /// A file system and its version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemVersion {
     /// Full name.
     pub name: String,

@@ -13,7 +13,7 @@ const BLOCK_MAX_TEXT: &str = "16M";
 /// Bytes of a volume, one more than allowed: offsets into devices have a sign.
 pub(super) const VOLUME_LIMIT: u64 = 1 << 63;
 /// Version of the file systems that are made.
-pub(super) const VERSION: u64 = 5;
+pub(crate) const VERSION: u64 = 5;
 
 /// Why a property cannot be set to a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,6 +6,7 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 7).
 
+use super::operand::NotOpened;
 use super::{lines, mounts};
 use crate::Session;
 use crate::edit::names::{self, Form};
@@ -51,13 +52,8 @@ pub enum Refusal {
         reason: Reason,
     },
     /// The dataset cannot be opened.
-    #[error("{}", reason.cannot_open(dataset))]
-    Open {
-        /// Full name of the dataset.
-        dataset: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// A file system cannot be unmounted; nothing has changed.
     #[error("{0}")]
     Mount(MountRefusal),
@@ -88,7 +84,7 @@ impl Refused for Refusal {
         match self {
             Refusal::Denied(reason)
             | Refusal::Property { reason, .. }
-            | Refusal::Open { reason, .. }
+            | Refusal::Open(NotOpened { reason, .. })
             | Refusal::NotInherited { reason, .. } => reason.clone(),
             Refusal::Mount(refusal) => refusal.into(),
             Refusal::NotMounted { refusals } => {
@@ -105,7 +101,7 @@ impl Request {
     }
 
     fn closed(&self, error: impl Into<EditError>) -> Refusal {
-        Refusal::Open { dataset: self.dataset.clone(), reason: error.into().into() }
+        Refusal::Open(NotOpened::new(self.dataset.as_str(), error.into()))
     }
 }
 
