@@ -32,7 +32,7 @@ impl Grant {
 ///
 /// # Errors
 /// [`EditError::NoDataset`].
-pub fn allowed(pool: &Pool, name: &str) -> Result<Vec<(String, Vec<Allow>)>, EditError> {
+pub(crate) fn allowed(pool: &Pool, name: &str) -> Result<Vec<(String, Vec<Allow>)>, EditError> {
     let dir = pool.dsl().dir(name)?;
     let mut all = Vec::new();
     for at in dir.ancestry() {

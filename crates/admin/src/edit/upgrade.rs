@@ -22,7 +22,7 @@ pub struct FilesystemVersion {
 ///
 /// # Errors
 /// [`EditError::NoDataset`].
-pub fn filesystem_versions(
+pub(crate) fn filesystem_versions(
     pool: &Pool,
     name: &str,
     below: bool,

@@ -5,7 +5,6 @@ use crate::getopt::{Getopt, Long};
 use crate::keys;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use admin::Session;
 use admin::mounting::Mounting;
 use admin::verbs::zfs::mount::{Refusal, Request, Target};
 use admin::verbs::zfs::{mounted, unmount};

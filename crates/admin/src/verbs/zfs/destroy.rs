@@ -350,7 +350,7 @@ impl Verb for Request {
 
 /// The refusal of a dataset that cannot be opened.
 fn closed(name: &str, error: impl Into<EditError>) -> Why {
-    Why::Open(NotOpened::new(name, error.into()))
+    Why::Open(NotOpened::new(name, Into::<EditError>::into(error)))
 }
 
 fn snapshots_stay(error: EditError) -> Why {

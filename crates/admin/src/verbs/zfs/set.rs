@@ -116,7 +116,7 @@ impl Verb for Request {
 
 impl Request {
     fn closed(&self, error: impl Into<EditError>) -> Why {
-        Why::Open(NotOpened::new(self.dataset.as_str(), error.into()))
+        Why::Open(NotOpened::new(self.dataset.as_str(), Into::<EditError>::into(error)))
     }
 
     fn refused(&self, error: impl Into<EditError>) -> Why {
