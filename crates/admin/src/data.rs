@@ -1,9 +1,9 @@
 //! The results of listings and verbs: plain data in stored units, not formatted.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-/// Value of a property, before formatting.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A property's value, before anyone formats it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
     /// A number: bytes, a count, seconds since 1970, a ratio in hundredths, or the number of an index value.
     Number(u64),
@@ -49,8 +49,8 @@ impl From<&str> for Value {
     }
 }
 
-/// Source of a property's value.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Where a property's value comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// Computed; the property cannot be set.
     None,
@@ -66,8 +66,8 @@ pub enum Source {
     Received,
 }
 
-/// A property with its source.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// A property as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Property {
     /// The value in force.
     pub value: Value,
@@ -641,8 +641,8 @@ pub struct PoolStatus {
     pub dedup: Option<Dedup>,
 }
 
-/// Kind of a dataset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+/// What a dataset is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     /// A file system.
     Filesystem,
@@ -677,7 +677,7 @@ impl Kind {
 }
 
 /// A hold on a snapshot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// Full name of the snapshot.
     pub snapshot: String,
@@ -687,8 +687,8 @@ pub struct Hold {
     pub time: u64,
 }
 
-/// Kind of owner for space accounting.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+/// Whose space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Owner {
     /// A user, by uid or Windows identity.
     User,
@@ -698,8 +698,8 @@ pub enum Owner {
     Project,
 }
 
-/// Usage and quotas of one owner in a file system.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// What one owner uses and may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceRow {
     /// Kind of the owner.
     pub owner: Owner,

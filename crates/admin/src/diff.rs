@@ -13,28 +13,30 @@ use super::AdminError;
 use crate::debug::Paths;
 use cenote::{Dataset, Error};
 use dmu::{DmuError, Object};
-pub use format::znode::Time;
+use format::znode::Time;
 use format::{BlockId, BlockPtr, Level, ObjectId};
+use serde::{Deserialize, Serialize};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use zpl::{FileKind, Filesystem, Node, ZplError};
 
-/// A file that differs between the two states.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One file that is not what it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// Kind of change, with its details.
     pub what: What,
-    /// Type of the file, before it was removed if it was.
+    /// What kind of file it is, or was.
+    #[serde(with = "FileKindData")]
     pub kind: FileKind,
-    /// Time of the inode's last change; for a removed file, that of the earlier state.
+    /// When its inode last changed; of a removed file, before it was.
+    #[serde(with = "TimeData")]
     pub ctime: Time,
-    /// Path from the root of the file system, beginning with `/`; for a removed file, that of the earlier state.
-    /// The path of the root is `/`.
+    /// Where it is, or was; beginning with `/`.
     pub path: Vec<u8>,
 }
 
-/// Kind of change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What happened to a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
     /// The file was removed.
     Removed,
@@ -52,13 +54,33 @@ pub enum What {
     },
 }
 
-/// Calls `sink` with each change from a snapshot to a later state of the same file system: a later snapshot, the
-/// file system, or a clone. `sink` can end the comparison.
+/// The kinds of files, for serde.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "FileKind", rename_all = "kebab-case")]
+enum FileKindData {
+    Fifo,
+    CharDevice,
+    Directory,
+    BlockDevice,
+    Regular,
+    Symlink,
+    Socket,
+}
+
+/// A point in time, for serde.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Time")]
+struct TimeData {
+    secs: i64,
+    nanos: u32,
+}
+
+/// Tells `sink` what has changed from a snapshot to a later state of the same file system: another snapshot, the
+/// file system, a clone. It may break off. Paths are those from the root of the file system; that of the root is `/`.
 ///
 /// # Errors
-/// [`AdminError::NotEarlier`] if the first is not an earlier snapshot of the second; [`AdminError::Cenote`] if one
-/// of them cannot be read.
-pub fn diff(
+/// [`AdminError::NotEarlier`] if the first is no snapshot from which the second has come, or what could not be read.
+pub(crate) fn diff(
     from: &Dataset,
     to: &Dataset,
     sink: &mut dyn FnMut(Change) -> ControlFlow<()>,

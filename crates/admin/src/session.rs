@@ -14,11 +14,11 @@
 
 use crate::edit::{self, EditError};
 use crate::mounting::Mounting;
-use crate::verbs::{Denied, Right, Verb, Warning};
-use crate::{Caller, Search};
+use crate::verbs::{Denied, Right, Streamed, Verb, Warning};
+use crate::{Caller, OpenPool, Problem, Search};
 use cenote::{Pool, PoolWriter};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::rc::Rc;
 
 /// The context of a verb: pools, caller, warnings. See the module.
@@ -133,23 +133,31 @@ impl<'p> Session<'p> {
     /// The verb's refusal; [`Denied`], converted to that refusal, if the verb needs an administrator and the caller
     /// is not one.
     pub fn run<V: Verb>(&mut self, request: &V) -> Result<V::Answer, V::Refusal> {
-        if V::RIGHT == Right::Administrator && !self.is_administrator() {
-            return Err(V::Refusal::from(Denied));
-        }
+        self.check_right::<V>()?;
         request.run(self)
     }
 
-    /// Asks for the permissions of a verb at one dataset, before the verb looks at anything: for callers that may not
-    /// learn why it would be refused.
+    /// Runs a verb whose answer may be larger than memory: `sink` gets one item after the other, and may break off.
     ///
     /// # Errors
-    /// [`EditError::Denied`], [`EditError::DelegationOff`]; errors of [`Session::writer`].
-    pub fn ask<V: Verb>(&mut self, dataset: &str) -> Result<(), EditError> {
+    /// As of [`Session::run`]; items that the sink has got by then are right.
+    pub fn each<V: Streamed>(
+        &mut self,
+        request: &V,
+        sink: &mut dyn FnMut(V::Item) -> ControlFlow<()>,
+    ) -> Result<(), V::Refusal> {
+        self.check_right::<V>()?;
+        request.each(self, sink)
+    }
+
+    /// Checks that the caller has the right of a verb. Verbs that can also be run step by step call it themselves.
+    ///
+    /// # Errors
+    /// [`Denied`], as the verb's refusal.
+    pub(crate) fn check_right<V: Verb>(&self) -> Result<(), V::Refusal> {
         match V::RIGHT {
-            Right::Anyone => Ok(()),
-            Right::Administrator if self.is_administrator() => Ok(()),
-            Right::Administrator => Err(EditError::Denied),
-            Right::Delegated(permissions) => edit::permit::ask(&*self.writer(dataset)?, dataset, permissions),
+            Right::Administrator if !self.is_administrator() => Err(Denied.into()),
+            _ => Ok(()),
         }
     }
 
@@ -182,7 +190,7 @@ impl<'p> Session<'p> {
             Err(error) => error,
         };
         if error.is_read_only() {
-            let (pools, _) = crate::open_pools(&self.search, &[name.to_owned()]);
+            let (pools, _) = self.pools(&[name.to_owned()]);
             if let Some(pool) = pools.iter().find(|pool| pool.name() == name) {
                 self.read_only.insert(name.to_owned(), pool.pool().clone());
                 return Ok(pool.pool().clone());
@@ -191,7 +199,45 @@ impl<'p> Session<'p> {
         Err(error)
     }
 
-    /// Records that the pool of this dataset has changed, so that its history gets the session's command line.
+    /// The pools of these names for reading, as of now, by name; without names all that are there and not destroyed, or,
+    /// where the process keeps pools open, those. None is opened for change. What could not be opened or looked at
+    /// comes second. A session over a pool that was lent to it knows no other.
+    pub fn pools(&mut self, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
+        if self.writers.is_empty() || self.search.namespace.is_some() {
+            return crate::open_pools(&self.search, names);
+        }
+        let is_lent = self.writers.values().any(|writer| matches!(writer, Writer::Lent(_)));
+        let others: Vec<String> =
+            names.iter().filter(|name| !self.writers.contains_key(*name)).cloned().collect();
+        let (mut pools, mut problems) = match is_lent || (others.is_empty() && !names.is_empty()) {
+            true => (Vec::new(), others.iter().map(|name| Problem::missing_pool(name)).collect()),
+            false => crate::open_pools(&self.search, &others),
+        };
+        // Pools that this session has changed are as it sees them.
+        pools.retain(|pool| !self.writers.contains_key(pool.name()));
+        for (name, writer) in &self.writers {
+            if names.is_empty() || names.contains(name) {
+                match OpenPool::of(writer) {
+                    Ok(pool) => pools.push(pool),
+                    Err(problem) => problems.push(problem),
+                }
+            }
+        }
+        pools.sort_by(|a, b| a.name().cmp(b.name()));
+        (pools, problems)
+    }
+
+    /// Brings a pool that is open for writing to the state of now: what programs did a moment ago is in the views that
+    /// follow. Other pools stay as they are.
+    pub(crate) fn sync(&self, pool: &str) -> Result<(), cenote::Error> {
+        let kept = || self.search.namespace.as_ref()?.get(pool).map(|writer| Writer::Opened(Rc::new(writer)));
+        match self.writers.get(pool).cloned().or_else(kept) {
+            Some(writer) => writer.sync().map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that the pool of this dataset has changed: its history gets the session's command line.
     pub fn note_change(&mut self, dataset: &str) {
         self.changed.insert(edit::pool_of(dataset).to_owned());
     }

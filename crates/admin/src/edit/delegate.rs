@@ -31,8 +31,8 @@ impl Grant {
 /// permissions are left out.
 ///
 /// # Errors
-/// [`EditError::NoDataset`] if the dataset does not exist.
-pub fn allowed(pool: &Pool, name: &str) -> Result<Vec<(String, Vec<Allow>)>, EditError> {
+/// [`EditError::NoDataset`].
+pub(crate) fn allowed(pool: &Pool, name: &str) -> Result<Vec<(String, Vec<Allow>)>, EditError> {
     let dir = pool.dsl().dir(name)?;
     let mut all = Vec::new();
     for at in dir.ancestry() {

@@ -46,7 +46,7 @@ pub(crate) fn ask(pool: &PoolWriter, name: &str, permissions: &[&str]) -> Result
 ///
 /// # Errors
 /// [`EditError::Denied`] if one is missing; [`EditError::NoDataset`].
-pub fn may(search: &Search, pool: &Pool, name: &str, permissions: &[&str]) -> Result<(), EditError> {
+pub(crate) fn may(search: &Search, pool: &Pool, name: &str, permissions: &[&str]) -> Result<(), EditError> {
     match search.caller.as_ref().filter(|caller| !caller.is_admin()) {
         Some(caller) => Permit { view: pool.clone(), caller }.ask(name, permissions),
         None => Ok(()),

@@ -6,10 +6,11 @@ use super::{run, view};
 use cenote::{DatasetKind, Pool, PoolWriter};
 use dsl::Cost;
 use dsl::prop as stored;
+use serde::{Deserialize, Serialize};
 use zpl::upgrade_filesystem;
 
 /// A file system and its version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemVersion {
     /// Full name of the file system.
     pub name: String,
@@ -20,8 +21,8 @@ pub struct FilesystemVersion {
 /// The file systems at and below a name, with their versions.
 ///
 /// # Errors
-/// [`EditError::NoDataset`] if there is no dataset of this name.
-pub fn filesystem_versions(
+/// [`EditError::NoDataset`].
+pub(crate) fn filesystem_versions(
     pool: &Pool,
     name: &str,
     below: bool,

@@ -12,8 +12,8 @@ use format::prop::{self as table, Class};
 const BLOCK_MAX_TEXT: &str = "16M";
 /// Exclusive upper bound of a volume's size in bytes: offsets into devices are signed.
 pub(super) const VOLUME_LIMIT: u64 = 1 << 63;
-/// File system version of new file systems.
-pub(super) const VERSION: u64 = 5;
+/// Version of the file systems that are made.
+pub(crate) const VERSION: u64 = 5;
 
 /// Why a property cannot be set to a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

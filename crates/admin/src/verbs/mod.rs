@@ -38,6 +38,7 @@ pub use warning::Warning;
 use crate::Session;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::ops::ControlFlow;
 
 /// The request of a verb; see the module.
 pub trait Verb: Serialize + DeserializeOwned {
@@ -57,8 +58,25 @@ pub trait Verb: Serialize + DeserializeOwned {
     fn run(&self, session: &mut Session<'_>) -> Result<Self::Answer, Self::Refusal>;
 }
 
-/// The refusal of a verb: an enum with the facts in its fields. `Display` gives the message of the command, in the
-/// words of OpenZFS.
+/// A verb whose answer may be larger than memory: it can give its items one by one. [`Verb::run`] collects them.
+pub trait Streamed: Verb {
+    /// One item of the answer.
+    type Item: Serialize + DeserializeOwned;
+
+    /// Gives each item to `sink`, which may break off; takes the same memory however many there are. Called by
+    /// [`Session::each`] only.
+    ///
+    /// # Errors
+    /// The refusal. What can be checked before the first item is.
+    fn each(
+        &self,
+        session: &mut Session<'_>,
+        sink: &mut dyn FnMut(Self::Item) -> ControlFlow<()>,
+    ) -> Result<(), Self::Refusal>;
+}
+
+/// A verb's refusal: an enum whose variants hold the facts. `Display` gives what the command says, in the words of
+/// OpenZFS.
 pub trait Refused: Serialize + DeserializeOwned + std::fmt::Display + From<Denied> {
     /// The underlying reason, for callers that treat all verbs alike.
     fn reason(&self) -> Reason;
@@ -66,7 +84,7 @@ pub trait Refused: Serialize + DeserializeOwned + std::fmt::Display + From<Denie
 
 /// Serializes and deserializes a value, as another process receives it.
 #[cfg(test)]
-fn carried<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) -> T {
+pub(crate) fn carried<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) -> T {
     let carried = serde_json::from_str(&serde_json::to_string(value).expect("data")).expect("data");
     assert_eq!(&carried, value);
     carried

@@ -4,6 +4,7 @@
 //! branch on, the names that it concerns, and the message in the words of OpenZFS.
 
 use super::Denied;
+use crate::AdminError;
 use crate::change::ChangeError;
 use crate::edit::EditError;
 use crate::edit::names::NameError;
@@ -104,9 +105,9 @@ impl Reason {
 
     /// The message of a command that cannot open `name`. A missing pool is reported as a missing dataset.
     pub fn cannot_open(&self, name: &str) -> String {
-        match self.is_missing() {
-            true => format!("cannot open '{name}': dataset does not exist"),
-            false => format!("cannot open '{name}': {}", self.message),
+        match self.code {
+            Code::NoPool => format!("cannot open '{name}': dataset does not exist"),
+            _ => format!("cannot open '{name}': {}", self.message),
         }
     }
 
@@ -124,11 +125,6 @@ impl Reason {
     /// usage. A read-only pool is not such a case.
     pub fn is_usage(&self) -> bool {
         matches!(self.code, Code::Name | Code::NoPool | Code::NoDataset | Code::WrongKind)
-    }
-
-    /// True if the pool or dataset does not exist.
-    pub fn is_missing(&self) -> bool {
-        matches!(self.code, Code::NoPool | Code::NoDataset)
     }
 }
 
@@ -200,6 +196,26 @@ impl From<ChangeError> for Reason {
 impl From<cenote::Error> for Reason {
     fn from(error: cenote::Error) -> Reason {
         EditError::from(error).into()
+    }
+}
+
+impl From<AdminError> for Reason {
+    fn from(error: AdminError) -> Reason {
+        let message = error.to_string();
+        let (code, about) = match error {
+            AdminError::Cenote(error) => {
+                let Reason { code, about, .. } = Reason::from(*error);
+                (code, about)
+            }
+            AdminError::NoPool { name } => (Code::NoPool, vec![name]),
+            AdminError::NoDataset { name } => (Code::NoDataset, vec![name]),
+            AdminError::BadName { name, .. } => (Code::Name, vec![name]),
+            AdminError::NotAFilesystem { name } => (Code::WrongKind, vec![name]),
+            AdminError::NotEarlier { name } => (Code::Refused, vec![name]),
+            AdminError::NotInPool { .. } => (Code::Refused, vec![]),
+            AdminError::CacheFile { .. } => (Code::Failed, vec![]),
+        };
+        Reason { code, about, message }
     }
 }
 

@@ -5,7 +5,8 @@
 //! - A subcommand that is not in the table needs the administrator.
 
 use super::by_name::{self, Runner};
-use super::{Verb, zfs, zpool};
+use super::{Reason, Refused, Verb, zfs, zpool};
+use serde::{Deserialize, Serialize};
 
 /// The right that a caller of a verb needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,11 +20,18 @@ pub enum Right {
 }
 
 /// The caller does not have the right that a verb needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("permission denied")]
 pub struct Denied;
 
-/// The right of a subcommand, given as users type it (`zfs snapshot`).
+/// For verbs that refuse nothing else.
+impl Refused for Denied {
+    fn reason(&self) -> Reason {
+        (*self).into()
+    }
+}
+
+/// The right of a subcommand, by the words that users type (`zfs snapshot`).
 pub fn right_of(command: &str) -> Option<Right> {
     VERBS.iter().find(|row| row.name == command).map(|row| row.right)
 }
@@ -33,13 +41,19 @@ pub(super) struct Row {
     /// The words that users type.
     pub(super) name: &'static str,
     pub(super) right: Right,
-    /// Runs the verb with a request in JSON; `None`: a command without a verb.
+    /// Runs the verb with a request in JSON; `None`: a command without a verb, or another name of one.
     pub(super) run: Option<Runner>,
 }
 
-/// The row of a verb.
+/// The row of a verb. A subcommand whose operands say whether it changes or lists (`zfs allow`, `zfs mount`,
+/// `zfs upgrade`) has the row of the verb that changes; the verb that lists has a name of its own (`zfs allowed`).
 const fn row<V: Verb>() -> Row {
     Row { name: V::NAME, right: V::RIGHT, run: Some(by_name::run_as::<V>) }
+}
+
+/// The row of another subcommand that runs a verb.
+const fn also<V: Verb>(name: &'static str) -> Row {
+    Row { name, right: V::RIGHT, run: None }
 }
 
 /// The row of a command that has no verb.
@@ -50,22 +64,34 @@ const fn command(name: &'static str, right: Right) -> Row {
 /// All verbs and reading commands, by the words that users type.
 pub(super) const VERBS: &[Row] = &[
     row::<zfs::allow::Request>(),
+    row::<zfs::allowed::Request>(),
     row::<zfs::bookmark::Request>(),
     row::<zfs::clone::Request>(),
     row::<zfs::create::Request>(),
     row::<zfs::destroy::Request>(),
+    row::<zfs::diff::Request>(),
+    row::<zfs::get::Request>(),
     row::<zfs::hold::Request>(),
+    row::<zfs::holds::Request>(),
     row::<zfs::inherit::Request>(),
+    row::<zfs::list::Request>(),
     row::<zfs::mount::Request>(),
+    row::<zfs::mounted::Request>(),
+    row::<zfs::outdated::Request>(),
+    row::<zfs::project::Request>(),
     row::<zfs::promote::Request>(),
     row::<zfs::release::Request>(),
     row::<zfs::rename::Request>(),
     row::<zfs::rollback::Request>(),
     row::<zfs::set::Request>(),
     row::<zfs::snapshot::Request>(),
+    row::<zfs::space::Request>(),
+    also::<zfs::space::Request>("zfs groupspace"),
+    also::<zfs::space::Request>("zfs projectspace"),
     row::<zfs::unallow::Request>(),
     row::<zfs::unmount::Request>(),
     row::<zfs::upgrade::Request>(),
+    row::<zfs::wait::Request>(),
     row::<zpool::add::Request>(),
     row::<zpool::clear::Request>(),
     row::<zpool::create::Request>(),
@@ -84,15 +110,7 @@ pub(super) const VERBS: &[Row] = &[
     row::<zpool::upgrade::Request>(),
     row::<zpool::wait::Request>(),
     // Commands that only read and have no verb.
-    command("zfs diff", Right::Delegated(&["diff"])),
-    command("zfs get", Right::Anyone),
-    command("zfs groupspace", Right::Anyone),
-    command("zfs holds", Right::Anyone),
-    command("zfs list", Right::Anyone),
-    command("zfs projectspace", Right::Anyone),
-    command("zfs userspace", Right::Anyone),
     command("zfs version", Right::Anyone),
-    command("zfs wait", Right::Anyone),
     command("zpool events", Right::Anyone),
     command("zpool get", Right::Anyone),
     command("zpool iostat", Right::Anyone),

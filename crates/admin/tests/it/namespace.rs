@@ -6,8 +6,9 @@ use cenote_admin::change::{
     ChangeError, ImportRequest, NewPool, create_pool, destroy_pool, export_pool, importable, open_for_change,
     set_pool_props, sync_pool,
 };
-use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Permit, Scope, Who};
-use cenote_admin::verbs::zfs::{destroy, hold};
+use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Scope, Who};
+use cenote_admin::verbs::zfs::allow::Holder;
+use cenote_admin::verbs::zfs::{allowed, destroy, hold};
 use cenote_admin::verbs::{Code, Refused};
 use cenote_admin::{Caller, ImportSettings, Imported, Namespace, Search, Session, open_pools, settle};
 use format::config::PoolState;
@@ -521,9 +522,9 @@ fn others_do_what_they_are_allowed_to() {
         let unmasked = Grant { who, scopes: vec![Scope::NotApplicable], permissions: vec![] };
         edit::unallow(&writer(&search), "p/c", &unmasked, false).expect("taken back");
         assert_eq!((may("p"), may("p/c"), may("p/c/d")), ([true, false], [true, false], [true, false]));
-        let allowed: Vec<(String, Vec<Permit>)> =
-            edit::allowed(&writer(&search).view().expect("a view"), "p/a").expect("read");
-        assert!(allowed[0].1.iter().any(|allow| allow.who == Who::User(1)));
+        let request = allowed::Request { dataset: "p/a".into() };
+        let allowed = Session::over(&writer(&search)).run(&request).expect("read").datasets;
+        assert!(allowed[0].permits.iter().any(|permit| permit.holder == Holder::User(1)));
 
         set_pool_props(&search, "p", &[("delegation".into(), "off".into())], "zpool set delegation=off p")
             .expect("set");

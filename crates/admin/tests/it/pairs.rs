@@ -6,9 +6,7 @@ use std::sync::{Arc, Barrier};
 use cenote::PoolWriter;
 use cenote::inspect::{Check, blocks, leaked_objects};
 use cenote_admin::edit::{self, Grant, NewDataset, Scope, Who};
-use cenote_admin::verbs::zfs::{
-    WhyNot, destroy, hold, inherit, promote, release, rename, rollback, snapshot,
-};
+use cenote_admin::verbs::zfs::{destroy, hold, inherit, promote, release, rename, rollback, snapshot};
 use cenote_admin::verbs::{Code, Reason, Refused, Verb as Request};
 use cenote_admin::{PoolVerbs, Session};
 use pool::LivePool;
@@ -230,7 +228,7 @@ fn a_hold_that_cannot_go_yet_is_told() {
     let used = pool.live().heads().hold_snapshot(id, &root).expect("there");
     let request = release::Request { snapshots: vec![names[0].clone()], tag: "tag".into(), recursive: true };
     let refused = Session::over(&pool).run(&request).expect_err("one is used");
-    let WhyNot::Blame { snapshot, reason } = refused.why else { panic!("{refused:?}") };
+    let release::Refusal::Blame { snapshot, reason, .. } = refused else { panic!("{refused:?}") };
     assert!(snapshot == names[0] && reason.code == Code::Busy, "{reason:?}");
     drop(used);
     release(&pool, names[0].clone(), "tag").expect("released");

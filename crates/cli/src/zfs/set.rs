@@ -73,7 +73,7 @@ fn split(operands: &[String]) -> Result<Result<(Pairs, &[String]), String>, Stop
 fn tell(refusal: &set::Refusal) -> u8 {
     refusal.to_string().lines().for_each(complain);
     match refusal.why {
-        Why::Denied(_) | Why::Open { .. } | Why::NotMounted { .. } => 1,
+        Why::Denied(_) | Why::Open(_) | Why::NotMounted { .. } => 1,
         Why::Mount(_) | Why::NotSet { .. } => MINUS_ONE,
     }
 }

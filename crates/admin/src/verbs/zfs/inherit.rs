@@ -6,9 +6,10 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 7).
 
+use super::operand::{self, NotOpened};
 use super::{lines, mounts};
 use crate::Session;
-use crate::edit::names::{self, Form};
+use crate::edit::names::Form;
 use crate::edit::values::{self, InheritError};
 use crate::edit::{self, EditError, permit};
 use crate::mounting::MountRefusal;
@@ -52,13 +53,8 @@ pub enum Refusal {
         reason: Reason,
     },
     /// The dataset cannot be opened.
-    #[error("{}", reason.cannot_open(dataset))]
-    Open {
-        /// Full name of the dataset.
-        dataset: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// A file system cannot be unmounted; nothing has changed.
     #[error("{0}")]
     Mount(MountRefusal),
@@ -89,7 +85,7 @@ impl Refused for Refusal {
         match self {
             Refusal::Denied(reason)
             | Refusal::Property { reason, .. }
-            | Refusal::Open { reason, .. }
+            | Refusal::Open(NotOpened { reason, .. })
             | Refusal::NotInherited { reason, .. } => reason.clone(),
             Refusal::Mount(refusal) => refusal.into(),
             Refusal::NotMounted { refusals } => {
@@ -105,8 +101,8 @@ impl Request {
         Request { dataset: dataset.into(), property: property.into(), ..Request::default() }
     }
 
-    fn closed(&self, error: impl Into<EditError>) -> Refusal {
-        Refusal::Open { dataset: self.dataset.clone(), reason: error.into().into() }
+    fn closed(&self, error: EditError) -> Refusal {
+        Refusal::Open(NotOpened::new(self.dataset.as_str(), error))
     }
 }
 
@@ -122,9 +118,7 @@ impl Verb for Request {
             let is_unknown = matches!(error, InheritError::Unknown { .. });
             Refusal::Property { is_unknown, reason: Reason::new(Code::Value, error) }
         })?;
-        names::check(name, Form::Any).map_err(|error| self.closed(error))?;
-        let view = session.view(name).map_err(|error| self.closed(error))?;
-        view.dataset(name).map_err(|error| self.closed(error))?;
+        let view = operand::open(session, name, Form::Any).map_err(Refusal::Open)?;
         let refused = |datasets: Vec<String>, error: EditError| Refusal::NotInherited {
             property: property.clone(),
             datasets,

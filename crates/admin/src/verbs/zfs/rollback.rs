@@ -10,7 +10,8 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 5).
 
-use super::{destroy, list, mounts};
+use super::operand::NotOpened;
+use super::{destroy, listing, mounts};
 use crate::Session;
 use crate::edit::names::{self, Form};
 use crate::edit::operation::{self, Operation};
@@ -68,15 +69,10 @@ pub enum Refusal {
     #[error("{0}")]
     Denied(Reason),
     /// The snapshot cannot be opened.
-    #[error("{}", reason.cannot_open(snapshot))]
-    Open {
-        /// Full name of the snapshot.
-        snapshot: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// Newer snapshots or bookmarks would be lost.
-    #[error("{}", list(
+    #[error("{}", listing(
         &format!("cannot rollback to '{snapshot}': more recent snapshots or bookmarks exist"),
         "use '-r' to force deletion of the following snapshots and bookmarks:",
         newer.points(),
@@ -88,7 +84,7 @@ pub enum Refusal {
         newer: Newer,
     },
     /// Clones of newer snapshots would be lost.
-    #[error("{}", list(
+    #[error("{}", listing(
         &format!("cannot rollback to '{snapshot}': clones of previous snapshots exist"),
         "use '-R' to force deletion of the following clones and dependents:",
         &newer.clones,
@@ -138,9 +134,9 @@ from_denied!(Refusal, Refusal::Denied);
 impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
-            Refusal::Denied(reason) | Refusal::Open { reason, .. } | Refusal::ReadOnly { reason, .. } => {
-                reason.clone()
-            }
+            Refusal::Denied(reason)
+            | Refusal::Open(NotOpened { reason, .. })
+            | Refusal::ReadOnly { reason, .. } => reason.clone(),
             Refusal::NewerExist { newer, .. } => Reason {
                 code: Code::Refused,
                 about: newer.points().cloned().collect(),
@@ -188,7 +184,7 @@ impl Request {
     }
 
     fn closed(&self, error: EditError) -> Refusal {
-        Refusal::Open { snapshot: self.snapshot.clone(), reason: error.into() }
+        Refusal::Open(NotOpened::new(self.snapshot.as_str(), error))
     }
 }
 

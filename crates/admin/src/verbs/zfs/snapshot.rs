@@ -7,6 +7,7 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 5).
 
+use super::operand::{self, NotOpened};
 use crate::Session;
 use crate::edit::names::{self, Form, NameError};
 use crate::edit::operation::{self, Operation};
@@ -50,13 +51,8 @@ pub enum Refusal {
         name: String,
     },
     /// The dataset of a snapshot cannot be opened.
-    #[error("{}", reason.cannot_open(dataset))]
-    Open {
-        /// Full name of the dataset, or of the first snapshot.
-        dataset: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// A property that snapshots cannot have.
     #[error("cannot create snapshots : {0}")]
     Property(Reason),
@@ -104,7 +100,7 @@ impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
             Refusal::Denied(reason)
-            | Refusal::Open { reason, .. }
+            | Refusal::Open(NotOpened { reason, .. })
             | Refusal::Property(reason)
             | Refusal::Name { reason, .. }
             | Refusal::NotTaken { reason, .. } => reason.clone(),
@@ -142,7 +138,7 @@ impl Verb for Request {
             return Err(Refusal::SameDataset { wanted });
         }
         let Some(first) = snapshots.first() else { return Ok(Answer { snapshots }) };
-        let closed = |error: EditError| Refusal::Open { dataset: first.clone(), reason: error.into() };
+        let closed = |error: EditError| Refusal::Open(NotOpened::new(first.as_str(), error));
         let view = session.view(first).map_err(closed)?;
         let pool = session.writer(first).map_err(|error| match error.is_read_only() {
             true => Refusal::NotTaken { about: None, reason: error.into(), wanted },
@@ -180,14 +176,12 @@ impl Request {
         let Some((dataset, snapshot)) = name.split_once('@') else {
             return Err(Refusal::NotASnapshot { name: name.to_owned() });
         };
-        let closed = |error: EditError| Refusal::Open { dataset: dataset.to_owned(), reason: error.into() };
-        names::check(dataset, Form::Head).map_err(|error| closed(error.into()))?;
-        let view = session.view(dataset).map_err(closed)?;
-        view.dataset(dataset).map_err(|error| closed(error.into()))?;
+        let view = operand::open_head(session, dataset).map_err(Refusal::Open)?;
         if !self.recursive {
             return Ok(vec![name.to_owned()]);
         }
-        let all = edit::with_descendants(&view, dataset).map_err(closed)?;
+        let all = edit::with_descendants(&view, dataset)
+            .map_err(|error| Refusal::Open(NotOpened::new(dataset, error)))?;
         Ok(all.iter().map(|dataset| format!("{dataset}@{snapshot}")).collect())
     }
 
