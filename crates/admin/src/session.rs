@@ -161,6 +161,20 @@ impl<'p> Session<'p> {
         }
     }
 
+    /// Asks for the permissions of a verb at one dataset, before the verb looks at anything: for callers that may not
+    /// learn why it would be refused.
+    ///
+    /// # Errors
+    /// [`EditError::Denied`], [`EditError::DelegationOff`]; errors of [`Session::writer`].
+    pub fn ask<V: Verb>(&mut self, dataset: &str) -> Result<(), EditError> {
+        match V::RIGHT {
+            Right::Anyone => Ok(()),
+            Right::Administrator if self.is_administrator() => Ok(()),
+            Right::Administrator => Err(EditError::Denied),
+            Right::Delegated(permissions) => edit::permit::ask(&*self.writer(dataset)?, dataset, permissions),
+        }
+    }
+
     /// The pool that a dataset's name begins with, open for change.
     ///
     /// # Errors
