@@ -70,14 +70,16 @@ pub use waiting::files_to_free;
 
 use ::pool::{OpenOptions, Which};
 use cenote::error::chain;
-use cenote::{Error, Pool};
+use cenote::{Error, Pool, PoolWriter};
 use format::PoolGuid;
 use format::config::{PoolConfig, PoolState};
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::scan::Found;
 use vdev::{Devices, Env};
+use verbs::{Code, Reason};
 
 /// Host id of this machine, 0 if it has none.
 fn host_id() -> u64 {
@@ -152,30 +154,35 @@ impl Search {
     }
 }
 
-/// Something that could not be opened or looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A pool or device that could not be opened or looked at. A verb that reads several goes on with the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Problem {
-    /// Name of the pool, or path of the device.
+    /// Name of the pool or dataset, or path of the device.
     pub what: String,
     /// Why.
-    pub why: String,
-    missing_pool: bool,
+    pub reason: Reason,
 }
 
 impl Problem {
-    fn new(what: impl Into<String>, why: impl Into<String>) -> Problem {
-        Problem { what: what.into(), why: why.into(), missing_pool: false }
+    fn new(what: impl Into<String>, why: impl std::fmt::Display) -> Problem {
+        Problem { what: what.into(), reason: Reason::new(Code::Failed, why) }
+    }
+
+    /// A pool that was asked for by name was not found at all.
+    fn missing_pool(name: &str) -> Problem {
+        let reason = Reason { about: vec![name.to_owned()], ..Reason::new(Code::NoPool, "no such pool") };
+        Problem { what: name.to_owned(), reason }
     }
 
     /// A pool that was asked for by name was not found at all.
     pub fn is_missing_pool(&self) -> bool {
-        self.missing_pool
+        self.reason.code == Code::NoPool
     }
 }
 
 impl std::fmt::Display for Problem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "cannot open '{}': {}", self.what, self.why)
+        write!(f, "cannot open '{}': {}", self.what, self.reason)
     }
 }
 
@@ -255,6 +262,19 @@ pub struct OpenPool {
 }
 
 impl OpenPool {
+    /// A pool that is open for writing, as of the last txg on disk.
+    fn of(pool: &PoolWriter) -> Result<OpenPool, Problem> {
+        let view = pool.view().map_err(|error| Problem::new(pool.name(), chain(&error)))?;
+        Ok(OpenPool {
+            pool: view,
+            found: Found::default(),
+            name: pool.name().to_owned(),
+            settings: Arc::default(),
+            load_guid: namespace::draw(),
+            mounted: None,
+        })
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -275,12 +295,12 @@ pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Prob
     }
     let found = match search.run() {
         Ok(found) => found,
-        Err(e) => return (Vec::new(), vec![Problem::new("cache file", e.to_string())]),
+        Err(e) => return (Vec::new(), vec![Problem::new("cache file", e)]),
     };
     let mut problems = device_problems(&found);
     let imported = match Imported::load() {
         Ok(imported) => imported,
-        Err(e) => return (Vec::new(), vec![Problem::new("cache file", e.to_string())]),
+        Err(e) => return (Vec::new(), vec![Problem::new("cache file", e)]),
     };
     let known = labelled(&found, &imported);
     let mut wanted: Vec<String> = match names {
@@ -318,7 +338,7 @@ fn show_pools(namespace: &Namespace, search: &Search, names: &[String]) -> (Vec<
                 pools.push(pool);
             }
             // One of all that has just gone is not missed.
-            Err(problem) if problem.missing_pool && names.is_empty() => {}
+            Err(problem) if problem.is_missing_pool() && names.is_empty() => {}
             Err(problem) => problems.push(problem),
         }
     }
@@ -326,8 +346,7 @@ fn show_pools(namespace: &Namespace, search: &Search, names: &[String]) -> (Vec<
 }
 
 fn show_one(namespace: &Namespace, name: &str) -> Result<OpenPool, Problem> {
-    let missing = || Problem { missing_pool: true, ..Problem::new(name, "no such pool") };
-    let (entry, user) = namespace.entry(name).ok_or_else(missing)?;
+    let (entry, user) = namespace.entry(name).ok_or_else(|| Problem::missing_pool(name))?;
     let (pool, found) = match entry.kept() {
         Kept::Live(live) => {
             let view = live.view().map_err(|error| Problem::new(name, chain(&error)))?;
@@ -370,7 +389,7 @@ fn labelled(found: &Found, imported: &Imported) -> Vec<Labelled> {
 fn open_one(found: &Found, known: &[Labelled], imported: &Imported, name: &str) -> Result<OpenPool, Problem> {
     let same: Vec<&Labelled> = known.iter().filter(|c| c.name == name).collect();
     let guid = match &same[..] {
-        [] => return Err(Problem { missing_pool: true, ..Problem::new(name, "no such pool") }),
+        [] => return Err(Problem::missing_pool(name)),
         [one] => one.guid,
         several => {
             let listed: Vec<_> = several.iter().filter(|c| imported.by_guid(c.guid).is_some()).collect();
@@ -415,7 +434,7 @@ fn load_keys(pool: &OpenPool, search: &Search) -> Vec<Problem> {
 fn device_problems(found: &Found) -> Vec<Problem> {
     let is_leaf = |path: &PathBuf| found.leaves.iter().any(|leaf| leaf.path == *path);
     let lost = found.problems.iter().filter(|(path, _)| !is_leaf(path));
-    lost.map(|(path, why)| Problem::new(path.display().to_string(), why.to_string())).collect()
+    lost.map(|(path, why)| Problem::new(path.display().to_string(), why)).collect()
 }
 
 /// Damaged labels of a pool's devices, for when it cannot be opened.
@@ -425,7 +444,7 @@ fn label_damage(found: &Found, pool: &str) -> Vec<Problem> {
         configs.flatten().any(|config| config.name == pool)
     };
     let damage = found.problems.iter().filter(|(path, _)| belongs(path));
-    damage.map(|(path, why)| Problem::new(path.display().to_string(), why.to_string())).collect()
+    damage.map(|(path, why)| Problem::new(path.display().to_string(), why)).collect()
 }
 
 /// Name, guid, state and versions of a pool.

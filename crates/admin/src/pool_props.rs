@@ -62,6 +62,12 @@ pub fn pool_property(pool: &OpenPool, name: &str) -> Result<Option<Property>, Ad
     }))
 }
 
+/// A property of a pool as lists show it: one that the pool has not is absent.
+pub(crate) fn value_of(pool: &OpenPool, name: &str) -> Result<Property, AdminError> {
+    let found = pool_property(pool, name)?;
+    Ok(found.unwrap_or(Property { value: Value::Absent, source: Source::None, received: None }))
+}
+
 /// Properties that belong to the import; `None`: it is none of them, or has its default.
 fn of_import(pool: &OpenPool, name: &str) -> Option<Property> {
     let settings = &pool.settings;

@@ -12,13 +12,14 @@
 //!
 //! Tests: `crates/admin/tests`, `crates/cli/tests/commands/zfs_change.rs`.
 
+use crate::change;
 use crate::edit::{self, EditError};
 use crate::mounting::Mounting;
-use crate::verbs::{Denied, Right, Verb, Warning};
-use crate::{Caller, Search};
+use crate::verbs::{Denied, Reason, Right, Streamed, Verb, Warning};
+use crate::{Caller, OpenPool, Problem, Search};
 use cenote::{Pool, PoolWriter};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 use std::rc::Rc;
 
 /// What a verb works with; see the module.
@@ -30,6 +31,8 @@ pub struct Session<'p> {
     writers: BTreeMap<String, Writer<'p>>,
     /// Pools that can only be read, by name.
     read_only: BTreeMap<String, Pool>,
+    /// All pools, opened for their counters; see [`Session::counting_pools`].
+    counting: Option<Rc<(Vec<OpenPool>, Vec<Problem>)>>,
     /// Names of the pools that verbs have changed.
     changed: BTreeSet<String>,
     /// Warnings of verbs, not yet taken by the caller.
@@ -80,6 +83,7 @@ impl Session<'static> {
             command_line: None,
             writers: BTreeMap::new(),
             read_only: BTreeMap::new(),
+            counting: None,
             changed: BTreeSet::new(),
             warnings: Vec::new(),
             progress: None,
@@ -101,6 +105,7 @@ impl<'p> Session<'p> {
             command_line: None,
             writers: BTreeMap::from([(pool.name().to_owned(), Writer::Lent(pool))]),
             read_only: BTreeMap::new(),
+            counting: None,
             changed: BTreeSet::new(),
             warnings: Vec::new(),
             progress: None,
@@ -132,10 +137,32 @@ impl<'p> Session<'p> {
     /// # Errors
     /// The verb's refusal; [`Denied`] as such, if the verb is the administrator's and the caller is none.
     pub fn run<V: Verb>(&mut self, request: &V) -> Result<V::Answer, V::Refusal> {
-        if V::RIGHT == Right::Administrator && !self.is_administrator() {
-            return Err(V::Refusal::from(Denied));
-        }
+        self.check_right::<V>()?;
         request.run(self)
+    }
+
+    /// Runs a verb whose answer may be larger than memory: `sink` gets one item after the other, and may break off.
+    ///
+    /// # Errors
+    /// As of [`Session::run`]; items that the sink has got by then are right.
+    pub fn each<V: Streamed>(
+        &mut self,
+        request: &V,
+        sink: &mut dyn FnMut(V::Item) -> ControlFlow<()>,
+    ) -> Result<(), V::Refusal> {
+        self.check_right::<V>()?;
+        request.each(self, sink)
+    }
+
+    /// Checks that the caller has the right of a verb. Verbs that can also be run step by step call it themselves.
+    ///
+    /// # Errors
+    /// [`Denied`], as the verb's refusal.
+    pub(crate) fn check_right<V: Verb>(&self) -> Result<(), V::Refusal> {
+        match V::RIGHT {
+            Right::Administrator if !self.is_administrator() => Err(Denied.into()),
+            _ => Ok(()),
+        }
     }
 
     /// The pool that a dataset's name begins with, open for change.
@@ -166,13 +193,85 @@ impl<'p> Session<'p> {
             Err(error) => error,
         };
         if error.is_read_only() {
-            let (pools, _) = crate::open_pools(&self.search, &[name.to_owned()]);
+            let (pools, _) = self.pools(&[name.to_owned()]);
             if let Some(pool) = pools.iter().find(|pool| pool.name() == name) {
                 self.read_only.insert(name.to_owned(), pool.pool().clone());
                 return Ok(pool.pool().clone());
             }
         }
         Err(error)
+    }
+
+    /// The pools of these names for reading, as of now, by name; without names all that are there and not destroyed, or,
+    /// where the process keeps pools open, those. None is opened for change. What could not be opened or looked at
+    /// comes second. A session over a pool that was lent to it knows no other.
+    pub fn pools(&mut self, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
+        if self.writers.is_empty() || self.search.namespace.is_some() {
+            return crate::open_pools(&self.search, names);
+        }
+        let is_lent = self.writers.values().any(|writer| matches!(writer, Writer::Lent(_)));
+        let others: Vec<String> =
+            names.iter().filter(|name| !self.writers.contains_key(*name)).cloned().collect();
+        let (mut pools, mut problems) = match is_lent || (others.is_empty() && !names.is_empty()) {
+            true => (Vec::new(), others.iter().map(|name| Problem::missing_pool(name)).collect()),
+            false => crate::open_pools(&self.search, &others),
+        };
+        // Pools that this session has changed are as it sees them.
+        pools.retain(|pool| !self.writers.contains_key(pool.name()));
+        for (name, writer) in &self.writers {
+            if names.is_empty() || names.contains(name) {
+                match OpenPool::of(writer) {
+                    Ok(pool) => pools.push(pool),
+                    Err(problem) => problems.push(problem),
+                }
+            }
+        }
+        pools.sort_by(|a, b| a.name().cmp(b.name()));
+        (pools, problems)
+    }
+
+    /// Brings a pool that is open for writing to the state of now: what programs did a moment ago is in the views that
+    /// follow. Other pools stay as they are.
+    pub(crate) fn sync(&self, pool: &str) -> Result<(), cenote::Error> {
+        let kept = || self.search.namespace.as_ref()?.get(pool).map(|writer| Writer::Opened(Rc::new(writer)));
+        match self.writers.get(pool).cloned().or_else(kept) {
+            Some(writer) => writer.sync().map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// All pools, for reading what their devices have done. Counters begin when a pool is opened, so pools that the
+    /// process does not keep open stay open until the session ends.
+    pub(crate) fn counting_pools(&mut self) -> Rc<(Vec<OpenPool>, Vec<Problem>)> {
+        if let Some(counting) = &self.counting {
+            return Rc::clone(counting);
+        }
+        let pools = Rc::new(self.pools(&[]));
+        if self.search.namespace.is_none() {
+            self.counting = Some(Rc::clone(&pools));
+        }
+        pools
+    }
+
+    /// Waits a little until these pools (none: all) show what has happened until now; see [`crate::settle`].
+    pub(crate) fn settle(&self, names: &[String]) {
+        crate::settle(&self.search, names);
+    }
+
+    /// The names of the pools that are imported.
+    ///
+    /// # Errors
+    /// The cache file cannot be read.
+    pub fn imported_names(&self) -> Result<Vec<String>, Reason> {
+        Ok(change::imported_names(&self.search)?)
+    }
+
+    /// The names of the pools that are found, destroyed ones left out, in order.
+    ///
+    /// # Errors
+    /// Looking for them has failed.
+    pub fn found_names(&self) -> Result<Vec<String>, Reason> {
+        Ok(change::found_names(&self.search)?)
     }
 
     /// Notes that the pool of this dataset has changed: its history gets the session's command line.

@@ -64,6 +64,7 @@ mod id {
 
 /// The value of a pair.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NvValue {
     /// Present, and that is all: true.
     Boolean,
@@ -258,6 +259,7 @@ impl From<&str> for NvValue {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Pair {
     /// Readable form; of a name that is not UTF-8, with replacement characters.
     name: String,
@@ -288,6 +290,7 @@ impl Pair {
 
 /// An ordered list of names and values.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NvList {
     pairs: Vec<Pair>,
     /// The bits `FLAG_…`, kept as they were stored.

@@ -37,7 +37,7 @@ pub use healing::{
 };
 pub use in_use::{InUse, Usage};
 pub use keep::before_close;
-pub use labelclear::{LabelClearError, clear_labels};
+pub use labelclear::{LabelClearError, LetGo, Role, clear_labels};
 pub(crate) use pool_create::make_pool;
 pub use pool_create::{NewPool, create_pool};
 pub use pool_devices::{Allow, check_layout};

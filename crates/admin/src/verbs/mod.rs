@@ -36,6 +36,7 @@ pub use warning::Warning;
 use crate::Session;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::ops::ControlFlow;
 
 /// A verb's request; see the module.
 pub trait Verb: Serialize + DeserializeOwned {
@@ -55,6 +56,23 @@ pub trait Verb: Serialize + DeserializeOwned {
     fn run(&self, session: &mut Session<'_>) -> Result<Self::Answer, Self::Refusal>;
 }
 
+/// A verb whose answer may be larger than memory: it can give its items one by one. [`Verb::run`] collects them.
+pub trait Streamed: Verb {
+    /// One item of the answer.
+    type Item: Serialize + DeserializeOwned;
+
+    /// Gives each item to `sink`, which may break off; takes the same memory however many there are. Called by
+    /// [`Session::each`] only.
+    ///
+    /// # Errors
+    /// The refusal. What can be checked before the first item is.
+    fn each(
+        &self,
+        session: &mut Session<'_>,
+        sink: &mut dyn FnMut(Self::Item) -> ControlFlow<()>,
+    ) -> Result<(), Self::Refusal>;
+}
+
 /// A verb's refusal: an enum whose variants hold the facts. `Display` gives what the command says, in the words of
 /// OpenZFS.
 pub trait Refused: Serialize + DeserializeOwned + std::fmt::Display + From<Denied> {
@@ -64,7 +82,7 @@ pub trait Refused: Serialize + DeserializeOwned + std::fmt::Display + From<Denie
 
 /// A value as it is after it was carried to another process and back.
 #[cfg(test)]
-fn carried<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) -> T {
+pub(crate) fn carried<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) -> T {
     let carried = serde_json::from_str(&serde_json::to_string(value).expect("data")).expect("data");
     assert_eq!(&carried, value);
     carried

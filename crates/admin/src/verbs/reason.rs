@@ -4,6 +4,7 @@
 //! code to branch on, the names that it is about, and the message in the words of OpenZFS.
 
 use super::Denied;
+use crate::AdminError;
 use crate::change::ChangeError;
 use crate::edit::EditError;
 use crate::edit::names::NameError;
@@ -201,6 +202,26 @@ impl From<ChangeError> for Reason {
 impl From<cenote::Error> for Reason {
     fn from(error: cenote::Error) -> Reason {
         EditError::from(error).into()
+    }
+}
+
+impl From<AdminError> for Reason {
+    fn from(error: AdminError) -> Reason {
+        let message = error.to_string();
+        let (code, about) = match error {
+            AdminError::Cenote(error) => {
+                let Reason { code, about, .. } = Reason::from(*error);
+                (code, about)
+            }
+            AdminError::NoPool { name } => (Code::NoPool, vec![name]),
+            AdminError::NoDataset { name } => (Code::NoDataset, vec![name]),
+            AdminError::BadName { name, .. } => (Code::Name, vec![name]),
+            AdminError::NotAFilesystem { name } => (Code::WrongKind, vec![name]),
+            AdminError::NotEarlier { name } => (Code::Refused, vec![name]),
+            AdminError::NotInPool { .. } => (Code::Refused, vec![]),
+            AdminError::CacheFile { .. } => (Code::Failed, vec![]),
+        };
+        Reason { code, about, message }
     }
 }
 
