@@ -18,7 +18,6 @@ pub mod diff;
 pub mod edit;
 mod file_ops;
 mod identity;
-mod import;
 mod import_settings;
 mod iostat;
 mod kstat;
@@ -37,7 +36,7 @@ mod vdev_props;
 pub mod verbs;
 mod waiting;
 
-pub use ::pool::events::{Event, EventRing};
+pub(crate) use ::pool::import::{Candidate, CandidateVdev};
 pub use cachefile::{Imported, ImportedPool};
 pub use cenote::Caller;
 pub use change::cache_path;
@@ -45,10 +44,10 @@ pub use data::*;
 pub use datasets::{Entry, Walk, find, find_by_text, points, walk};
 pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
-pub use import::{Candidate, CandidateVdev, import_list};
 pub use import_settings::ImportSettings;
+pub(crate) use iostat::pool_io;
 pub use iostat::{
-    IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
+    IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo,
 };
 pub use kstat::Kstats;
 pub use methods::PoolVerbs;
@@ -58,14 +57,13 @@ pub use mounts::{
 };
 pub use namespace::Namespace;
 pub(crate) use namespace::{Kept, NotTaken};
-pub use pool_props::{is_feature_property, pool_property, pool_property_names};
+pub use pool_props::pool_property;
 pub use session::{CloseError, ProgressListener, Session, Writer};
-pub use status::{pool_status, settle};
-pub use tree::{find_vdev, vdevs};
+pub use status::settle;
+pub(crate) use tree::{find_vdev, vdevs};
 pub use tunables::{Tunable, set_tunables, tunable, tunables};
 #[doc(hidden)] // For the server: locks that outlive a panic.
 pub use vdev::sync;
-pub use vdev_props::{vdev_property, vdev_property_names};
 pub use waiting::files_to_free;
 
 use ::pool::{OpenOptions, Which};
@@ -448,7 +446,7 @@ fn label_damage(found: &Found, pool: &str) -> Vec<Problem> {
 }
 
 /// Name, guid, state and versions of a pool.
-pub fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
+pub(crate) fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
     let config = pool.pool.spa().config();
     Ok(PoolFacts {
         name: pool.name.clone(),

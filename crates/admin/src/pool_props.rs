@@ -13,13 +13,13 @@ fn failed(error: impl Into<Error>) -> AdminError {
 }
 
 /// `feature@NAME` or `unsupported@GUID`.
-pub fn is_feature_property(name: &str) -> bool {
+pub(crate) fn is_feature_property(name: &str) -> bool {
     let known = name.strip_prefix(PROPERTY_PREFIX).is_some_and(|f| feature::by_name(f).is_some());
     known || name.strip_prefix(UNSUPPORTED_PREFIX).is_some_and(|guid| guid.contains(':'))
 }
 
 /// Names of everything that `zpool get all` shows for this pool, in its order.
-pub fn pool_property_names(pool: &OpenPool) -> Result<Vec<String>, AdminError> {
+pub(crate) fn pool_property_names(pool: &OpenPool) -> Result<Vec<String>, AdminError> {
     let spa = pool.pool.spa();
     let mut names: Vec<String> =
         prop::POOL.iter().filter(|p| p.visible && p.name != "name").map(|p| p.name.to_owned()).collect();

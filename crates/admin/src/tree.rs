@@ -87,7 +87,7 @@ pub(super) fn plain(status: &VdevStatus, node: &VdevNode, class: Class) -> Vdev 
 }
 
 /// The vdevs of a pool with their sizes. Reads the headers of its space maps.
-pub fn vdevs(pool: &OpenPool) -> Result<Vdevs, AdminError> {
+pub(crate) fn vdevs(pool: &OpenPool) -> Result<Vdevs, AdminError> {
     let failed = |e| AdminError::from(Error::from(e));
     let (tree, spa) = (pool.pool.spa().tree(), pool.pool.spa());
     let status = tree.status();
@@ -267,7 +267,7 @@ fn distributed_spare_size(root: &Vdev, spare: &VdevNode) -> u64 {
 }
 
 /// A vdev by its name, path or guid; `root-0`, also `root`, is the root.
-pub fn find_vdev(pool: &OpenPool, name: &str) -> Result<Option<Vdev>, AdminError> {
+pub(crate) fn find_vdev(pool: &OpenPool, name: &str) -> Result<Option<Vdev>, AdminError> {
     let vdevs = vdevs(pool)?;
     if matches!(name, "root-0" | "root") {
         return Ok(Some(vdevs.root));

@@ -144,8 +144,7 @@ pub(super) fn labelclear(args: Vec<OsString>) -> Outcome {
         }
         Err(refusal) => {
             refusal.to_string().lines().for_each(|line| say_error_line!("{}", visible(line)));
-            let nothing_there =
-                matches!(refusal, labelclear::Refusal::Kept(LabelClearError::Clear { .. }));
+            let nothing_there = matches!(refusal, labelclear::Refusal::Kept(LabelClearError::Clear { .. }));
             Err(Stop::Code(if nothing_there { 255 } else { 1 }))
         }
     }

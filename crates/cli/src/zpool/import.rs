@@ -6,7 +6,7 @@ use crate::keys;
 use crate::out::{Out, message_line, visible};
 use crate::stop::{Outcome, Stop};
 use crate::time;
-use admin::verbs::zpool::import::{self, Answer, Refusal, Request};
+use admin::verbs::zpool::import::{self, Answer, MissingVdev, Refusal, Request};
 use admin::verbs::zpool::importable::{self, Found, FoundVdev};
 use admin::{Search, Session};
 use std::ffi::OsString;
@@ -175,16 +175,17 @@ fn words(refusal: &Refusal) -> String {
             time::ctime(*accessed)
         ),
         // OpenZFS advises here to destroy the pool, whose data is whole when the devices are back.
-        Refusal::Unavailable { pool, new_name, devices } => {
-            let list: String = devices.iter().map(|device| format!("\t    {device}\n")).collect();
+        Refusal::Unavailable { pool, new_name, vdevs } => {
+            let list: String = vdevs.iter().map(|vdev| format!("\t    {vdev}\n")).collect();
             format!(
                 "{}: one or more devices is currently unavailable\n\
                  The devices below are missing or corrupted, the pool can be imported when they are back:\n{list}",
                 what(pool, new_name)
             )
         }
-        Refusal::MissingLogs { pool, new_name, devices } => {
-            let list: String = devices.iter().map(|d| format!("\t    {} [log]\n", vdev_name(d))).collect();
+        Refusal::MissingLogs { pool, new_name, vdevs } => {
+            let name = |vdev: &MissingVdev| vdev.name.clone().unwrap_or_else(|| vdev.to_string());
+            let list: String = vdevs.iter().map(|vdev| format!("\t    {} [log]\n", name(vdev))).collect();
             format!(
                 "{}: one or more devices is currently unavailable\n\
                  The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{list}\n",
@@ -198,15 +199,6 @@ fn words(refusal: &Refusal) -> String {
         ),
         refusal => refusal.to_string(),
     }
-}
-
-/// The name of a vdev, without what is behind it: how it is missing, or which of its devices are.
-fn vdev_name(lacking: &str) -> &str {
-    let is_group = |name: &str| {
-        name.rsplit_once('-').is_some_and(|(kind, id)| !kind.contains('/') && id.parse::<u32>().is_ok())
-    };
-    let group = lacking.split_once(" (").map(|(name, _)| name).filter(|name| is_group(name));
-    group.unwrap_or_else(|| lacking.rsplit_once(": ").map_or(lacking, |(path, _)| path))
 }
 
 fn text(pool: &Found, out: &Out) -> String {

@@ -4,7 +4,8 @@ use super::list::spare_word;
 use super::scripts::{Columns, Scripts};
 use super::status_text::{self, Advice};
 use super::{
-    JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, Operands, POWER, Stamp, nice, operands, repeat, status_json,
+    JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, Operands, POWER, Stamp, nice, operands, repeat,
+    status_json,
 };
 use crate::colour::{self, Colour};
 use crate::getopt::{Getopt, Long};

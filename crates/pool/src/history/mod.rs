@@ -49,9 +49,8 @@ impl Pool {
         if phys.end_of_ring > RING_MAX {
             return Err(PoolError::Corrupt { object: id, why: "the history is larger than any can be" });
         }
-        let mut give = |bytes: &[u8]| {
-            records(bytes).try_for_each(|record| sink(record.map_err(PoolError::decode(id))))
-        };
+        let mut give =
+            |bytes: &[u8]| records(bytes).try_for_each(|record| sink(record.map_err(PoolError::decode(id))));
         for stretch in phys.stretches() {
             // The bytes that were read and make no whole record yet.
             let mut bytes = Vec::new();

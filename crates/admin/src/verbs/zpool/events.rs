@@ -201,7 +201,8 @@ mod tests {
         let mut pairs = NvList::new();
         pairs.push("class", "sysevent.fs.zfs.pool_create");
         pairs.push("eid", u64::MAX);
-        let event = Event { id: 1, time: Duration::new(7, 9), class: "sysevent.fs.zfs.pool_create".into(), pairs };
+        let event =
+            Event { id: 1, time: Duration::new(7, 9), class: "sysevent.fs.zfs.pool_create".into(), pairs };
         carried(&Answer { events: vec![event], last: 1, lost: 3 });
         let refusal = carried(&Request { pool: Some("4x".into()), after: 0 }.check().expect_err("a digit"));
         assert_eq!(refusal.to_string(), "invalid pool name '4x'");

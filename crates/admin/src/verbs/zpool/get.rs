@@ -3,8 +3,8 @@
 use super::{ReadRefusal, list};
 use crate::verbs::{Right, Verb};
 use crate::{
-    OpenPool, PoolFacts, Problem, Property, Session, Source, Value, Vdev, find_vdev, pool_facts, pool_props, tree,
-    vdev_props,
+    OpenPool, PoolFacts, Problem, Property, Session, Source, Value, Vdev, find_vdev, pool_facts, pool_props,
+    tree, vdev_props,
 };
 use format::prop;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,8 @@ impl Request {
     /// The own names of the wanted properties of a vdev.
     fn of_vdev(&self, all: impl Fn() -> Vec<String>) -> Result<Vec<String>, ReadRefusal> {
         self.names(all, |name| {
-            let own = prop::vdev(name).map(|known| known.name).or_else(|| prop::is_user(name).then_some(name));
+            let own =
+                prop::vdev(name).map(|known| known.name).or_else(|| prop::is_user(name).then_some(name));
             let unknown = || ReadRefusal::Property { property: name.to_owned(), problems: Vec::new() };
             own.map(str::to_owned).ok_or_else(unknown)
         })

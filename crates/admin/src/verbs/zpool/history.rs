@@ -125,7 +125,8 @@ impl Record {
     /// A record as it is stored.
     fn of(list: &NvList) -> Record {
         let word = |name: &str| list.str(name).map(str::to_owned);
-        let who = Who { user: list.u64("history who"), host: word("history hostname"), zone: word("history zone") };
+        let who =
+            Who { user: list.u64("history who"), host: word("history hostname"), zone: word("history zone") };
         Record::Done { time: list.u64("history time"), what: What::of(list), who }
     }
 }
@@ -226,7 +227,9 @@ impl Request {
                 Err(error) => Record::Unreadable(Reason::new(Code::Failed, error)),
             };
             match &record {
-                Record::Done { what: What::Command(_), .. } | Record::Unreadable(_) => sink(Item::Record(record)),
+                Record::Done { what: What::Command(_), .. } | Record::Unreadable(_) => {
+                    sink(Item::Record(record))
+                }
                 Record::Done { .. } if self.internal => sink(Item::Record(record)),
                 Record::Done { .. } => ControlFlow::Continue(()),
             }
@@ -273,8 +276,11 @@ mod tests {
         assert_eq!(dataset, Some(("tank/a".to_owned(), 54)));
         let mut input = NvList::new();
         input.push("type", NvValue::Int32(2));
-        let operation =
-            record(&[("ioctl", "create".into()), ("in_nvl", NvValue::List(input)), ("errno", NvValue::Int64(-1))]);
+        let operation = record(&[
+            ("ioctl", "create".into()),
+            ("in_nvl", NvValue::List(input)),
+            ("errno", NvValue::Int64(-1)),
+        ]);
         let Record::Done { time: None, what: What::Operation { input, errno, .. }, .. } = operation else {
             panic!("{operation:?}")
         };

@@ -149,11 +149,19 @@ mod tests {
     #[test]
     fn requests_and_answers_cross_a_process() {
         carried(&Request { names_places: true });
-        let vdev = CandidateVdev { name: "sda".into(), state: "UNAVAIL", reason: "cannot open", children: Vec::new() };
+        let vdev = CandidateVdev {
+            name: "sda".into(),
+            state: "UNAVAIL",
+            reason: "cannot open",
+            children: Vec::new(),
+        };
         let mirror =
             CandidateVdev { name: "mirror-0".into(), state: "DEGRADED", reason: "", children: vec![vdev] };
         let vdev = carried(&FoundVdev::from(&mirror));
-        assert_eq!((vdev.children[0].state.as_str(), vdev.children[0].reason.as_str()), ("UNAVAIL", "cannot open"));
+        assert_eq!(
+            (vdev.children[0].state.as_str(), vdev.children[0].reason.as_str()),
+            ("UNAVAIL", "cannot open")
+        );
         let reason = Reason::new(Code::Failed, "/c: no cache file");
         carried(&Refusal::CacheFile(reason));
         carried(&Answer { pools: Vec::new(), problems: vec![Problem::missing_pool("tank")] });

@@ -192,7 +192,8 @@ mod tests {
 
     fn tank() -> PoolIo {
         let disk = |path: &str, guid| Vdev { path: Some(path.to_owned()), ..Vdev::new("file", guid) };
-        let mirror = Vdev { children: vec![disk("/disks/a", 3), disk("/disks/b", 4)], ..Vdev::new("mirror", 2) };
+        let mirror =
+            Vdev { children: vec![disk("/disks/a", 3), disk("/disks/b", 4)], ..Vdev::new("mirror", 2) };
         let root = Vdev { pool_name: Some("tank".into()), children: vec![mirror], ..Vdev::new("root", 1) };
         let vdevs = Vdevs { root, cache: Vec::new(), spares: Vec::new() };
         PoolIo { name: "tank".into(), vdevs, io: HashMap::new() }
@@ -201,7 +202,8 @@ mod tests {
     #[test]
     fn words_name_pools_or_vdevs() {
         let select = |text: &str| Selection::of(&words(text), &[tank()]);
-        let selection = |pools: &str, vdevs: Option<&str>| Selection { pools: words(pools), vdevs: vdevs.map(words) };
+        let selection =
+            |pools: &str, vdevs: Option<&str>| Selection { pools: words(pools), vdevs: vdevs.map(words) };
         assert_eq!(select("").unwrap(), selection("", None));
         assert_eq!(select("tank").unwrap(), selection("tank", None));
         assert_eq!(select("mirror-0 4").unwrap(), selection("", Some("mirror-0 4")));

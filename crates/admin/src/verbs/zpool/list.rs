@@ -123,7 +123,10 @@ mod tests {
         let vdevs = Vdevs { root, cache: Vec::new(), spares: vec![Vdev::new("disk", 2)] };
         let row = Row {
             facts,
-            properties: vec![("size".into(), Property::computed(u64::MAX)), ("a:b".into(), Property::local("x"))],
+            properties: vec![
+                ("size".into(), Property::computed(u64::MAX)),
+                ("a:b".into(), Property::local("x")),
+            ],
             vdevs: Some(vdevs),
         };
         carried(&Answer { pools: vec![row], problems: vec![Problem::missing_pool("pond")] });

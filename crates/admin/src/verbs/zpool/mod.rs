@@ -73,12 +73,7 @@ fn open(session: &mut Session<'_>, pool: &str) -> Result<OpenPool, ReadRefusal> 
 }
 
 /// The vdev of a pool that `device` names: a path, the last part of a path, or a guid.
-fn find_vdev(
-    session: &mut Session<'_>,
-    action: Action,
-    pool: &str,
-    device: &str,
-) -> Result<Vdev, Refusal> {
+fn find_vdev(session: &mut Session<'_>, action: Action, pool: &str, device: &str) -> Result<Vdev, Refusal> {
     let opened = open(session, pool)?;
     let missing = || Refusal::NoDevice { action, pool: pool.to_owned(), device: device.to_owned() };
     let found = crate::find_vdev(&opened, device);

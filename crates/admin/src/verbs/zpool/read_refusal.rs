@@ -56,11 +56,7 @@ pub enum ReadRefusal {
 impl ReadRefusal {
     /// The objects of a pool cannot be read. `problems`: what could not be opened before.
     pub(super) fn unreadable(pool: &str, error: AdminError, problems: &[Problem]) -> ReadRefusal {
-        ReadRefusal::Unreadable {
-            pool: pool.to_owned(),
-            reason: error.into(),
-            problems: problems.to_vec(),
-        }
+        ReadRefusal::Unreadable { pool: pool.to_owned(), reason: error.into(), problems: problems.to_vec() }
     }
 
     /// What could not be opened before the verb was refused, and is not in the words of the refusal.

@@ -103,7 +103,10 @@ fn exact_numbers_have_wider_columns() {
         printed(FIRST, "zpool iostat -p tank")
     );
     let options = Options { scripted: true, ..options };
-    assert_eq!(shown(options, Selection::default(), &[pool]), "tank\t4450816\t247207424\t0\t29\t22914\t346693\n");
+    assert_eq!(
+        shown(options, Selection::default(), &[pool]),
+        "tank\t4450816\t247207424\t0\t29\t22914\t346693\n"
+    );
     let header = |options| table::Table::new(options, 10, false, &Columns::default()).header();
     let real = printed(MORE, "zpool iostat -p -lqv tp");
     let options = Options { exact: true, latency: true, queues: true, ..Options::default() };
