@@ -230,16 +230,6 @@ impl<'p> Session<'p> {
         (pools, problems)
     }
 
-    /// Brings a pool that is open for writing to the state of now: what programs did a moment ago is in the views that
-    /// follow. Other pools stay as they are.
-    pub(crate) fn sync(&self, pool: &str) -> Result<(), cenote::Error> {
-        let kept = || self.search.namespace.as_ref()?.get(pool).map(|writer| Writer::Opened(Rc::new(writer)));
-        match self.writers.get(pool).cloned().or_else(kept) {
-            Some(writer) => writer.sync().map(drop),
-            None => Ok(()),
-        }
-    }
-
     /// All pools, for reading what their devices have done. Counters begin when a pool is opened, so pools that the
     /// process does not keep open stay open until the session ends.
     pub(crate) fn counting_pools(&mut self) -> Rc<(Vec<OpenPool>, Vec<Problem>)> {
