@@ -1,5 +1,5 @@
-//! One function per verb of the commands: each takes open pools and returns plain data. Nothing is
-//! printed and nothing formatted; the `-j` answers of the commands are this data, dressed.
+//! Administration of pools as data: sessions, the namespace of imported pools, mounting, and one module a verb
+//! ([`verbs`]). Nothing is printed and nothing formatted: the commands make text, tables and JSON of it.
 //!
 //! # What always holds
 //! - A pool that was found and cannot be opened is told in the [`Problem`]s, never passed over.

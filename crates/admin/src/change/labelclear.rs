@@ -103,7 +103,7 @@ pub enum LabelClearError {
 ///
 /// # Errors
 /// [`LabelClearError`]; nothing was written unless the device has failed.
-pub fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<(), LabelClearError> {
+pub(crate) fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<(), LabelClearError> {
     let shown = path.display().to_string();
     let failed = |why: String| LabelClearError::Open { path: shown.clone(), why };
     let device = match search.devices.open(path, Mode::Read, Access::Auto) {

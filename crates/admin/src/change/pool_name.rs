@@ -24,7 +24,7 @@ pub enum NameProblem {
 }
 
 /// Whether a new pool, or a pool that is imported under a new name, may be called so.
-pub fn check_pool_name(name: &str) -> Result<(), NameProblem> {
+pub(crate) fn check_pool_name(name: &str) -> Result<(), NameProblem> {
     if name.len() >= DATASET_NAME_SIZE - HIDDEN {
         return Err(NameProblem::TooLong);
     }

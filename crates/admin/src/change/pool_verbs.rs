@@ -20,7 +20,7 @@ use vdev::scan::Found;
 ///
 /// # Errors
 /// If the pool cannot be opened for change.
-pub fn sync_pool(search: &Search, name: &str) -> Result<(), ChangeError> {
+pub(crate) fn sync_pool(search: &Search, name: &str) -> Result<(), ChangeError> {
     let pool = open_writer(search, name)?;
     pool.sync()?;
     close(pool)
@@ -30,7 +30,7 @@ pub fn sync_pool(search: &Search, name: &str) -> Result<(), ChangeError> {
 ///
 /// # Errors
 /// If one of them cannot be set.
-pub fn set_pool_props(
+pub(crate) fn set_pool_props(
     search: &Search,
     name: &str,
     props: &[(String, String)],
@@ -46,7 +46,12 @@ pub fn set_pool_props(
 ///
 /// # Errors
 /// If it cannot be set.
-pub fn set_vdev_prop(search: &Search, name: &str, vdev: &Vdev, prop: VdevProp) -> Result<(), ChangeError> {
+pub(crate) fn set_vdev_prop(
+    search: &Search,
+    name: &str,
+    vdev: &Vdev,
+    prop: VdevProp,
+) -> Result<(), ChangeError> {
     if let VdevProp::Number("allocating", wanted) = prop {
         check_allocating(vdev, wanted != 0)?;
     }
@@ -74,7 +79,7 @@ fn check_allocating(vdev: &Vdev, wanted: bool) -> Result<(), ChangeError> {
 ///
 /// # Errors
 /// If one is not known.
-pub fn enable_features(
+pub(crate) fn enable_features(
     search: &Search,
     name: &str,
     features: &[&str],
@@ -84,26 +89,31 @@ pub fn enable_features(
 }
 
 /// The vdevs of a pool that is open, as its configuration has them: for checking what is to be added.
-pub fn config_tree(pool: &OpenPool) -> &VdevNode {
+pub(crate) fn config_tree(pool: &OpenPool) -> &VdevNode {
     &pool.pool().spa().config().vdev_tree
 }
 
 /// What is to be added to a pool.
 #[derive(Debug, Clone)]
-pub struct NewVdevs {
+pub(crate) struct NewVdevs {
     /// The vdevs, checked.
-    pub layout: PoolLayout,
+    pub(crate) layout: PoolLayout,
     /// log2 of their sectors; `None`: as the pool's property says, `Some(0)`: as their devices like best.
-    pub ashift: Option<u8>,
+    pub(crate) ashift: Option<u8>,
     /// Which objections do not count.
-    pub allow: Allow,
+    pub(crate) allow: Allow,
 }
 
 /// `zpool add`.
 ///
 /// # Errors
 /// [`ChangeError`]; the pool is as it was.
-pub fn add_vdevs(search: &Search, name: &str, new: &NewVdevs, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn add_vdevs(
+    search: &Search,
+    name: &str,
+    new: &NewVdevs,
+    command: &str,
+) -> Result<(), ChangeError> {
     change(search, name, command, |pool| {
         let live = pool.live();
         let ashift = match new.ashift {
@@ -161,7 +171,7 @@ fn check_ashift(pool: &PoolWriter, new: &NewVdevs, wanted: Option<u8>) -> Result
 ///
 /// # Errors
 /// If there is no such pool, somebody uses it, or its labels cannot be written.
-pub fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     check_admin(search)?;
     if search.namespace.is_some() {
         return keep::close(search, name, Leave::Exported, command);
@@ -197,7 +207,7 @@ fn leave_unwritten(guid: format::PoolGuid, error: ChangeError) -> Result<(), Cha
 ///
 /// # Errors
 /// If there is no such pool, somebody uses it, or its labels cannot be written.
-pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     check_admin(search)?;
     if search.namespace.is_some() {
         return keep::close(search, name, Leave::Destroyed, command);
@@ -221,7 +231,12 @@ pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), Ch
 ///
 /// # Errors
 /// If there is no such pool, or a file cannot be written.
-pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn set_cachefile(
+    search: &Search,
+    name: &str,
+    value: &str,
+    command: &str,
+) -> Result<(), ChangeError> {
     let settings = change(search, name, command, |pool| {
         let _noting = noting();
         let config = listed_now(pool)?;
@@ -251,7 +266,7 @@ pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) ->
 ///
 /// # Errors
 /// If the cache file cannot be read.
-pub fn imported_names(search: &Search) -> Result<Vec<String>, ChangeError> {
+pub(crate) fn imported_names(search: &Search) -> Result<Vec<String>, ChangeError> {
     if let Some(namespace) = &search.namespace {
         return Ok(namespace.names());
     }
@@ -262,7 +277,7 @@ pub fn imported_names(search: &Search) -> Result<Vec<String>, ChangeError> {
 ///
 /// # Errors
 /// If looking for them fails.
-pub fn found_names(search: &Search) -> Result<Vec<String>, ChangeError> {
+pub(crate) fn found_names(search: &Search) -> Result<Vec<String>, ChangeError> {
     if let Some(namespace) = &search.namespace {
         return Ok(namespace.names());
     }
