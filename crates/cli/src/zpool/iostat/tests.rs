@@ -4,7 +4,7 @@
 use super::*;
 use crate::zpool::samples::{disk, vdev};
 use crate::zpool::scripts::Columns;
-use admin::{IoStats, Op, Priority};
+use admin::{IoStats, Op, Priority, Vdevs};
 use std::collections::HashMap;
 
 const FIRST: &str = include_str!("../../../../../fixtures/cli-transcripts/04-iostat.txt");
