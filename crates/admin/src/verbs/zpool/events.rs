@@ -20,6 +20,7 @@ use std::time::Duration;
 
 /// Events to read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Only the events of this pool; it need not exist.
     pub pool: Option<String>,

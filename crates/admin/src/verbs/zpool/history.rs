@@ -16,6 +16,7 @@ use std::ops::ControlFlow;
 
 /// Histories to read.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Names of the pools; none: all.
     pub pools: Vec<String>,

@@ -8,6 +8,7 @@ use std::path::Path;
 
 /// Pools to look for; the session's search says where, and whether destroyed ones are meant.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// The caller has named the places to search (`-d`): one that does not exist holds no pools, and is no problem.
     pub names_places: bool,

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Pools to look at.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Names of the pools; none: all.
     pub pools: Vec<String>,
