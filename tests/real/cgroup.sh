@@ -1,12 +1,12 @@
 #!/bin/bash
-# The server of the mount and the programs that use it share one limit of memory (LIMIT_MB), several times smaller than
-# what is written and read (SIZE_MB): nobody is killed, nothing hangs, and what is read is what was written. TREE is a
+# The server of the mount and the programs that use it share a memory limit (LIMIT_MB), several times smaller than the
+# data that are written and read (SIZE_MB): no process is killed or hangs, and all data read are right. TREE is a
 # folder of /usr.
 . "$(dirname "$0")/lib.sh"
 need fio tar
 : "${LIMIT_MB:=1024}" "${SIZE_MB:=4096}" "${PATIENCE:=900}"
 
-# Where groups are limited: of the second kind where it has the controller, else of the first.
+# The control group: version 2 if it has the memory controller, else version 1.
 for group in /sys/fs/cgroup /sys/fs/cgroup/unified; do
     grep -qw memory "$group/cgroup.controllers" 2>/dev/null && kind=2 && break
 done
@@ -31,7 +31,7 @@ leave() {
 }
 trap leave EXIT
 echo $$ >"$group/cgroup.procs" || fail "the group takes nobody in"
-# fio leaves files where it runs.
+# fio leaves files in its working folder.
 cd "$work" || fail "no folder"
 
 within() {
@@ -52,7 +52,7 @@ create $((SIZE_MB * 2))M
 grep -q "$(basename "$group")" "/proc/$server/cgroup" || fail "the server is not in the group"
 io --name=stream --rw=write --size="${SIZE_MB}M" --end_fsync=1 --do_verify=1
 rm "$at"/stream*
-# Many writers at once, directly and through the cache, and pages that are written through memory.
+# Many writers at once, direct and through the cache, and pages that are written through memory maps.
 io --name=random --rw=randwrite --numjobs=8 --size=$((SIZE_MB / 16))M --bs=16k --do_verify=1
 io --name=direct --rw=randwrite --numjobs=8 --size=$((SIZE_MB / 16))M --bs=16k --direct=1 --do_verify=1
 rm "$at"/direct*
@@ -64,7 +64,7 @@ within tar -C "$at/tree" -xf "$at/tree.tar"
 within diff -r --no-dereference "/usr/${TREE:-include}" "$at/tree/${TREE:-include}"
 say "peak $(($(cat "$group/$peak") >> 20)) MiB of $LIMIT_MB, of the server $(awk '/VmHWM/ { print int($2 / 1024) }' "/proc/$server/status")"
 unmount
-# The judges are no part of it: zdb takes what memory it likes.
+# The judges are outside of the limit: zdb needs much memory.
 echo $$ >"$group/../cgroup.procs" || fail "the group lets nobody out"
 judge
 pass

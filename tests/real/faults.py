@@ -100,7 +100,7 @@ def resize(loop, size):
 
 def rot(loop, seed):
     chance = random.Random(seed)
-    # Below the device, as bits flip: without asking the system.
+    # Below the device, as bits flip: in the file behind it.
     name = os.path.basename(loop)
     with open(f"/sys/block/{name}/loop/backing_file", encoding="utf-8") as file:
         path = file.read().strip()

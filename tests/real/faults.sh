@@ -1,8 +1,8 @@
 #!/bin/bash
-# A mirror and a raidz2 on loop devices, used all the time by programs that check every byte, while devices vanish and come
-# back and bits flip: no wrong byte, no error to a program, nothing left to repair at the end.
+# A mirror and a raidz2 on loop devices, used all the time by programs that check every byte, while devices vanish and
+# return and bits flip: no wrong byte, no error to a program, nothing left to repair at the end.
 #
-# ROUNDS    how often devices vanish and rot, for each of the two pools (default: 3)
+# ROUNDS    number of times that devices vanish and are corrupted, for each of the two pools (default: 3)
 VIA=daemon
 . "$(dirname "$0")/lib.sh"
 need python3 losetup
@@ -19,7 +19,7 @@ free_loops() {
 trap free_loops EXIT
 trap 'exit 1' INT TERM
 
-# devices NUMBER: so many new loop devices, which the judges find by links.
+# devices NUMBER: makes this many loop devices, which the judges find by links.
 devices() {
     for loop in "${loops[@]}"; do losetup -d "$loop"; done
     loops=()
@@ -33,19 +33,19 @@ devices() {
     done
 }
 
-# Every request of the device fails.
+# Makes every request of the device fail.
 vanish() { python3 "$tool" resize "$1" 512 || fail "$1 does not vanish"; }
-# It is there again, with what was on it.
+# Makes the device work again, with its old data.
 come_back() { python3 "$tool" resize "$1" 0 || fail "$1 does not come back"; }
 
 loading() { kill -0 "$load" 2>/dev/null || fail "the programs have ended: $(tail -n 3 "$work/load")"; }
 
-# Until nothing is scanned and all devices are there.
+# Waits until no scan runs and all devices are present.
 healed() {
     for _ in $(seq 600); do
         loading
         "$CENOTE" zpool status real >"$work/status" || fail "no status"
-        # What a device could not do while it was away may stand there as errors, but nothing is in a worse state.
+        # Errors of a device from the time when it was away may remain, but no other state is accepted.
         grep -Eq 'OFFLINE|REMOVED|UNAVAIL|FAULTED|DEGRADED|in progress' "$work/status" || return 0
         sleep 0.2
     done
@@ -57,7 +57,7 @@ sound() {
     "$CENOTE" zpool status real | grep -q 'errors: No known data errors' || { "$CENOTE" zpool status -v real; fail "data errors"; }
 }
 
-# run SPARE VDEV...: with so many devices that can be missing.
+# run SPARE VDEV...: runs the test on a pool of which this many devices can be missing.
 run() {
     spare=$1
     shift

@@ -9,7 +9,7 @@ git fsck --full >"$work/fsck" 2>&1 || { cat "$work/fsck"; fail "git fsck"; }
 [ -z "$(git status --porcelain)" ] || fail "the clone is not clean"
 CARGO_TARGET_DIR=$at/clone/target cargo build --offline -q -p "${PACKAGE:-cenote-format}" >"$work/build" 2>&1 ||
     { tail -n 20 "$work/build"; fail "cargo build"; }
-# Nothing is built a second time.
+# The second build compiles no crate again.
 CARGO_TARGET_DIR=$at/clone/target cargo build --offline -p "${PACKAGE:-cenote-format}" >"$work/again" 2>&1 || fail "the second build"
 grep -q Compiling "$work/again" && { cat "$work/again"; fail "the second build compiles"; }
 cd / && unmount && judge

@@ -203,7 +203,7 @@ def check(mount, folder):
             version, size = map(int, head.split())
             must(content == block(f"{who}.{version}", size), f"replaced{who} is torn")
             durable = [int(words[2]) for words in noted]
-            # The last rename may be there without having been acknowledged.
+            # The last rename may have been made without an acknowledgement.
             must(version >= durable[-1], f"replaced{who}: version {version}, {durable[-1]} is durable")
             seen += 1
         for words in lines(folder, f"maker{who}"):
@@ -240,7 +240,7 @@ def check_datasets(folder):
         if kind == "state":
             may = [state_of(pairs)]
         elif kind == "try":
-            # It may have been done without its client having heard of it.
+            # It may have been done although its client got no reply.
             may.append(state_of(pairs))
     if not may:
         return 0

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The server of a mount is killed at random points under load, ROUNDS times (default: 5). After each the pool is
-# imported again and what the programs (and those who asked for file systems and snapshots) were told is durable is
-# there; at the end nothing is wrong in it.
+# The server of a mount is killed at random moments under load, ROUNDS times (default: 5). After each kill the pool is
+# imported again, and all data that were reported as durable to programs (and to the commands for file systems and
+# snapshots) must exist; at the end the pool must have no errors.
 . "$(dirname "$0")/lib.sh"
 need python3
 export VIA
@@ -10,7 +10,7 @@ chmod 777 "$at"
 for round in $(seq "${ROUNDS:-5}"); do
     python3 "$(dirname "$0")/kill9.py" load "$at" "$work/acked" "$round" >"$work/load" 2>&1 &
     load=$!
-    # Some die before anything is written, some in the middle of many transaction groups.
+    # Some servers die before the first write, some in the middle of many transaction groups.
     sleep "$((RANDOM % 8)).$((RANDOM % 10))"
     kill_server
     wait "$load" 2>/dev/null

@@ -1,11 +1,11 @@
-# What the scripts beside this file share: a pool on a file, a file system of it mounted, and its judges.
+# Common part of the scripts in this folder: a pool on a file, a mounted file system of it, and its judges.
 #
 # CENOTE      the program (default: target/release/cenote of this repository)
 # REAL_DIR    folder for pools and reference trees (default: /var/tmp); some GB are needed
-# VIA         who serves the mount: daemon (the default: a cenoted of the script's own), or mount (`cenote mount`, where
-#             the kernel may keep back for seconds what is written)
-# MOUNT       with VIA=mount: options of `cenote mount` (--write-through: the kernel keeps nothing back)
-# URING       1: mounts are served over io_uring; the parameter of the kernel's module is put back after each
+# VIA         server of the mount: daemon (the default: a cenoted of the script's own), or mount (`cenote mount`, where
+#             the kernel may cache writes for some seconds)
+# MOUNT       with VIA=mount: options of `cenote mount` (--write-through: the kernel caches no writes)
+# URING       1: mounts are served over io_uring; the parameter of the kernel's module is restored after each
 
 set -u
 repo=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -32,14 +32,14 @@ fail() {
     exit 1
 }
 
-# A program that must be there.
+# Checks that a program is installed.
 need() {
     for program; do
         command -v "$program" >/dev/null || { echo "SKIP $name: there is no $program"; exit 0; }
     done
 }
 
-# Runs a command that mounts, with the transport that is wanted.
+# Runs a command that mounts, over the selected transport.
 parameter=/sys/module/fuse/parameters/enable_uring
 uring_was=
 mounting() {
@@ -56,7 +56,7 @@ as_it_was() {
     uring_was=
 }
 
-# create SIZE [property=value...]: a pool `real` with the file system `real/a`, mounted.
+# create SIZE [property=value...]: makes a pool `real` with the file system `real/a`, and mounts it.
 create() {
     truncate -s "$1" "$work/images/disk" || fail "no disk"
     shift
@@ -66,7 +66,7 @@ create() {
     serve
 }
 
-# A daemon of our own; it brings back the pools of the last one and mounts their file systems.
+# Starts a daemon; it imports the pools of the last one and mounts their file systems.
 start_daemon() {
     setsid "$CENOTE" daemon >>"$work/log" 2>&1 &
     server=$!
@@ -78,7 +78,7 @@ start_daemon() {
     fail "the daemon does not answer"
 }
 
-# Mounts and serves it.
+# Mounts the file system and serves it.
 serve() {
     mounting start_server
 }
@@ -100,18 +100,18 @@ start_server() {
     fail "not mounted"
 }
 
-# The server is gone from one moment to the next. Who uses the mount gets errors; when nobody does, `detach`.
+# Kills the server. Programs that use the mount get errors; call `detach` when none does any more.
 kill_server() {
     { kill -9 "$server" && wait "$server"; } 2>/dev/null
     server=
 }
 
-# The mount of a server that is gone. A daemon looks for those of the one before it.
+# Detaches the mount of a killed server. A daemon does that for mounts of the daemon before it.
 detach() {
     [ "$VIA" = daemon ] || umount -l "$at" 2>/dev/null
 }
 
-# All is on disk, and nobody has the pool open.
+# Closes the pool, with all data on disk.
 unmount() {
     if [ "$VIA" = daemon ]; then
         timeout -k 1 120 "$CENOTE" daemon --stop || fail "the daemon does not end"
@@ -125,13 +125,13 @@ unmount() {
     return 0
 }
 
-# Nothing is wrong in the pool, and nothing has panicked.
+# Checks that the pool has no errors, and that no process has panicked.
 judge() {
     grep -a "panicked" "$work/log" && fail "a panic"
     "$CENOTE" verify real >"$work/verify" 2>&1 || { cat "$work/verify"; fail "verify finds errors"; }
     local zdb=(/usr/sbin/zdb)
     [ -x "${zdb[0]}" ] || return 0
-    # It waits for seconds until what it has read ahead is old enough.
+    # zdb waits for seconds until its prefetched blocks are old enough.
     command -v faketime >/dev/null && zdb=(faketime -m -f "+0 x20" "${zdb[@]}")
     "${zdb[@]}" -e -p "$work/images" -bcc real >"$work/zdb" 2>&1 && grep -q "No leaks" "$work/zdb" ||
         { tail -n 30 "$work/zdb"; fail "zdb finds errors"; }

@@ -1,8 +1,8 @@
 #!/bin/bash
 # PostgreSQL under pgbench. Its server is killed in the middle, then (a second cluster) the server of the mount; each
-# time it recovers, pg_amcheck finds nothing, and every transaction that was acknowledged is there.
+# time it recovers, pg_amcheck finds no error, and every acknowledged transaction is there.
 #
-# ROUNDS   how often each is killed (default: 2)
+# ROUNDS   number of times that each is killed (default: 2)
 . "$(dirname "$0")/lib.sh"
 need runuser
 bin=$(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -V | tail -n 1)
@@ -26,7 +26,7 @@ kill_postgres() {
     kill -9 "$pid" $children 2>/dev/null
     for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
 }
-# Inserts numbers, and writes down each that was acknowledged: psql prints a row when its transaction has ended.
+# Inserts numbers, and records each acknowledged one: psql prints a row when its transaction has ended.
 insert() {
     seq -f "insert into acked values (%.0f) returning n;" "$1" $(($1 + 1000000)) |
         as "$bin/psql" -qAt 2>/dev/null >>"$work/acked" &

@@ -1,11 +1,11 @@
 #!/bin/bash
-# rsync -aHAX of TREE (default: /usr/share and /etc) into a mount, twice: the second run transfers nothing.
+# rsync -aHAX of TREE (default: /usr/share and /etc) into a mount, twice: the second run transfers no file.
 . "$(dirname "$0")/lib.sh"
 need rsync
 create 20G compression=lz4 xattr=sa acltype=posix
 source=$work/source
 mkdir "$source"
-# Hard links, ACLs, attributes, holes and special files beside what a machine has.
+# Hard links, ACLs, attributes, holes and special files, in addition to the files of the machine.
 mkdir -p "$source/odd/d"
 echo content >"$source/odd/file"
 ln "$source/odd/file" "$source/odd/d/link"

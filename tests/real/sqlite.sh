@@ -18,7 +18,7 @@ for mode in delete truncate persist wal; do
     for _ in $(seq 10); do rows "select count(*), sum(k) from t;" >/dev/null || fail "$mode: read"; done
     for writer in "${writers[@]}"; do wait "$writer" || fail "$mode: write"; done
     [ "$(rows "select count(*) from t;")" = 15000 ] || fail "$mode: rows are missing"
-    # A writer that is killed in the middle of a transaction leaves nothing of it.
+    # A writer that is killed in the middle of a transaction leaves no part of it.
     (echo "begin immediate; $fill"; sleep 5) | sqlite3 -cmd "pragma cache_size=5;" "$db" >/dev/null 2>&1 &
     sleep 1
     kill -9 $! 2>/dev/null

@@ -1,8 +1,8 @@
-//! The machine's own package sources, read in both of their formats.
+//! The machine's package sources, read in both of their formats.
 //!
-//! Another suite of the same distribution is enabled by repeating what the machine already says
-//! about its mirror: address, keyring, architectures. So no host name is written into the project, and
-//! a machine behind a private mirror stays behind it.
+//! To enable another suite of the same distribution, the description of its mirror is repeated: address,
+//! keyring, architectures. So no host name is written into the project, and a machine behind a private mirror
+//! keeps using it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Source {
     /// Addresses of the mirror, as written.
     pub(crate) uris: Vec<String>,
-    /// `bookworm`, `bookworm-updates`…
+    /// Suites such as `bookworm` and `bookworm-updates`.
     pub(crate) suites: Vec<String>,
-    /// `main`, `contrib`…
+    /// Components such as `main` and `contrib`.
     pub(crate) components: Vec<String>,
-    /// Other fields in deb822 spelling (`Signed-By`, `Architectures`, `Trusted`…), kept as they are.
+    /// Other fields in deb822 spelling (`Signed-By`, `Architectures`, `Trusted`…), unchanged.
     pub(crate) options: Vec<(String, String)>,
 }
 
@@ -32,7 +32,7 @@ impl Source {
     }
 }
 
-/// All enabled sources of the machine whose package files are below `etc` (`/etc/apt`).
+/// All enabled sources of the machine, from the files below `etc` (`/etc/apt`).
 pub(crate) fn sources(etc: &Path) -> Vec<Source> {
     let mut files: Vec<PathBuf> = vec![etc.join("sources.list")];
     if let Ok(folder) = fs::read_dir(etc.join("sources.list.d")) {
@@ -51,7 +51,7 @@ pub(crate) fn sources(etc: &Path) -> Vec<Source> {
     found
 }
 
-/// `deb [signed-by=/k arch=amd64] http://mirror/debian bookworm main contrib`
+/// Parses a line such as `deb [signed-by=/k arch=amd64] http://mirror/debian bookworm main contrib`.
 fn one_line(line: &str) -> Option<Source> {
     let line = line.split('#').next()?.trim();
     let rest = line.strip_prefix("deb")?;
@@ -75,7 +75,7 @@ fn one_line(line: &str) -> Option<Source> {
     })
 }
 
-/// The deb822 field of an option of the one-line format.
+/// The deb822 field for an option of the one-line format.
 fn deb822_option((name, value): (&str, &str)) -> Option<(String, String)> {
     let field = match name.trim_end_matches(['+', '-']).to_ascii_lowercase().as_str() {
         "signed-by" => "Signed-By",
@@ -87,7 +87,7 @@ fn deb822_option((name, value): (&str, &str)) -> Option<(String, String)> {
     Some((field.to_owned(), value.replace(',', " ")))
 }
 
-/// The stanzas of a deb822 file, as fields in their order. A value of several lines stays so.
+/// The stanzas of a deb822 file, as fields in their order. A value may have several lines.
 fn stanzas(text: &str) -> Vec<Vec<(String, String)>> {
     let mut all: Vec<Vec<(String, String)>> = vec![Vec::new()];
     for line in text.lines() {
@@ -132,7 +132,7 @@ fn deb822(fields: &[(String, String)]) -> Option<Source> {
     (!source.uris.is_empty() && !source.suites.is_empty()).then_some(source)
 }
 
-/// The source that offers the distribution itself: suite `codename`, component `main`.
+/// The source of the distribution itself: suite `codename`, component `main`.
 pub(crate) fn of_distribution<'a>(sources: &'a [Source], codename: &str) -> Option<&'a Source> {
     let is_it = |source: &&Source| {
         source.suites.iter().any(|suite| suite == codename)
@@ -141,7 +141,7 @@ pub(crate) fn of_distribution<'a>(sources: &'a [Source], codename: &str) -> Opti
     sources.iter().find(is_it)
 }
 
-/// True when some source offers `suite` with `component` already.
+/// Whether some source already offers `component` of `suite`.
 pub(crate) fn offers(sources: &[Source], suite: &str, component: &str) -> bool {
     let has = |list: &[String], wanted: &str| list.iter().any(|word| word == wanted);
     sources.iter().any(|source| has(&source.suites, suite) && has(&source.components, component))

@@ -1,7 +1,7 @@
-//! `cargo xtask bench` and `bench verify`: ourselves against the other implementation, in the same run.
+//! `cargo xtask bench` and `bench verify`: compares Cenote with the other implementation, in the same run.
 //!
-//! Wall time on a shared machine is noise; so each number is a ratio of two programs doing the same
-//! work alternately on the same files, with the CPU time of both beside it.
+//! Wall time on a shared machine varies, so each result is a ratio of two programs that do the same work
+//! alternately on the same files, together with the CPU time of both.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,13 +11,13 @@ use testkit::Fixture;
 
 use crate::{Outcome, cargo, must, root};
 
-/// How often each side runs; the best run counts, which is the one least disturbed.
+/// Number of runs of each side. The best run counts, because it is the least disturbed one.
 const ROUNDS: usize = 5;
 
-/// Fixtures that `verify` is measured on: the layouts that cost different work.
+/// Fixtures on which `verify` is measured: layouts with different costs.
 const POOLS: [&str; 4] = ["compression", "raidz2", "recordsize", "manyfiles"];
 
-/// `cargo xtask bench`, `cargo xtask bench verify [DIR POOL]`, `cargo xtask bench write [DIR]`.
+/// Runs `cargo xtask bench`, `cargo xtask bench verify [DIR POOL]` or `cargo xtask bench write [DIR]`.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     match arguments {
         [] => verify(&golden_pools()),
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     }
 }
 
-/// Folder and name of the pools measured unless others are named.
+/// Folders and names of the pools that are measured by default.
 fn golden_pools() -> Vec<(String, String)> {
     println!(
         "Small pools: zdb takes seconds for a pool of any size. `bench verify DIR POOL` measures one of yours."
@@ -48,14 +48,14 @@ fn golden_pools() -> Vec<(String, String)> {
         .collect()
 }
 
-/// What one side took.
+/// Time that one side took.
 #[derive(Clone, Copy)]
 struct Cost {
     wall: Duration,
     cpu: Duration,
 }
 
-/// Every block of a pool read and checked: `cenote verify` against `zdb -bcc`.
+/// Reads and checks every block of a pool: `cenote verify` against `zdb -bcc`.
 fn verify(pools: &[(String, String)]) -> Outcome {
     let zdb = testkit::tool("zdb")
         .ok_or("verify is measured against zdb, which is not here (`cargo xtask judges`)")?;
@@ -104,8 +104,7 @@ fn measure(program: &Path, words: &[&str]) -> Result<Cost, String> {
     Ok(Cost { wall, cpu: children_cpu().saturating_sub(cpu_before) })
 }
 
-/// CPU time of all children waited for so far: fields `cutime` and `cstime` of /proc/self/stat,
-/// in ticks of 10 ms.
+/// CPU time of all ended children so far: fields `cutime` and `cstime` of /proc/self/stat, in ticks of 10 ms.
 fn children_cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

@@ -1,4 +1,5 @@
-//! `cargo xtask bench mount`: our mounts beside the kernel's file systems and beside empty FUSE file systems.
+//! `cargo xtask bench mount`: compares our mounts with the kernel's file systems and with empty FUSE file
+//! systems.
 
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -6,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Outcome, cargo, must, root};
 
-/// A program that is measured or measures, and the Debian package that it is in.
+/// Programs that are measured or that measure, and their Debian packages.
 const PROGRAMS: [(&str, &str); 5] = [
     ("mkfs.ext4", "e2fsprogs"),
     ("mkfs.xfs", "xfsprogs"),
@@ -14,11 +15,12 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("fio", "fio"),
     ("bonnie++", "bonnie++"),
 ];
-/// Packages that are unpacked, not installed: zfs-fuse would take the place of OpenZFS's tools, the judges.
+/// Packages that are unpacked and not installed: an installed zfs-fuse would replace OpenZFS's tools, the
+/// judges.
 const UNPACKED: [&str; 2] = ["zfs-fuse", "libfuse2"];
 
-/// Builds, gets what is missing, and measures. `arguments` are handed on, but for `--dir DIR`, the folder whose disk
-/// matters, and `--no-build`, which takes the programs as they are.
+/// Builds, gets missing programs, and measures. `arguments` are passed on, except for `--dir DIR`, the folder
+/// on the disk to measure, and `--no-build`, which uses the present programs.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let (dir, builds, rest) = own(arguments);
     let asks_for_help = rest.iter().any(|word| *word == "--help" || *word == "-h");
@@ -36,12 +38,12 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if !rest.iter().any(|word| word.starts_with("--out")) {
         bench.arg("--out").arg(root().join("target/bench"));
     }
-    // In place of this process: whoever ends it ends the measurement, which then cleans up.
+    // Replaces this process, so that a signal to it ends the measurement, which then cleans up.
     let error = bench.args(rest).exec();
     Err(format!("{}: {error}", bench.get_program().to_string_lossy()))
 }
 
-/// What is meant for this task: the folder, and whether to build. And the rest.
+/// Splits off the arguments for this task: the folder, and whether to build. Returns them with the rest.
 fn own(arguments: &[String]) -> (Option<&str>, bool, Vec<&str>) {
     let (mut dir, mut builds, mut rest) = (None, true, Vec::new());
     let mut words = arguments.iter().map(String::as_str);
@@ -58,7 +60,7 @@ fn own(arguments: &[String]) -> (Option<&str>, bool, Vec<&str>) {
     (dir, builds, rest)
 }
 
-/// Gets what is missing, as far as it can be had.
+/// Gets missing programs, as far as they are available.
 fn fetch(tools: &Path) {
     for (program, package) in PROGRAMS {
         if !is_there(program)
@@ -74,7 +76,7 @@ fn fetch(tools: &Path) {
     }
 }
 
-/// Fetches packages and unpacks them into a folder.
+/// Downloads packages and unpacks them into a folder.
 fn unpack(folder: &Path) -> Outcome {
     let fetched = tempfile::tempdir().map_err(|error| error.to_string())?;
     must(apt_get(&["download"]).args(UNPACKED).current_dir(fetched.path()))?;

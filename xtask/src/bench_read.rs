@@ -1,4 +1,5 @@
-//! `cargo xtask bench read` and `bench codec`: reading pools, and what is done to the bytes of blocks, beside others.
+//! `cargo xtask bench read` and `bench codec`: compares reads of pools, and the codecs for blocks, with other
+//! programs.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,13 +7,13 @@ use std::process::Command;
 use crate::outside::outside;
 use crate::{Outcome, cargo, must, root};
 
-/// Makes the pool that `verify` is measured on.
+/// Script for the guest that makes the pool on which `verify` is measured.
 const GUEST: &str = "xtask/src/guest/large-pool.sh";
-/// Bytes of its image.
+/// Length of the image of that pool in bytes.
 const IMAGE_SIZE: u64 = 8 << 30;
 
-/// Builds and measures. `arguments` are handed on, but for `--dir DIR`, the folder whose disk matters, and `--peer`,
-/// which has a kernel with OpenZFS make the pool that is verified, once.
+/// Builds and measures. `arguments` are passed on, except for `--dir DIR`, the folder on the disk to measure,
+/// and `--peer`, which has an OpenZFS kernel make the pool for `verify`, once.
 pub(crate) fn read(arguments: &[String]) -> Outcome {
     let (dir, has_peer, mut rest) = own(arguments);
     let dir = dir.unwrap_or_else(|| root().join("target"));
@@ -25,7 +26,7 @@ pub(crate) fn read(arguments: &[String]) -> Outcome {
     run(&dir, "read", &rest)
 }
 
-/// As [`read`].
+/// Builds and measures the codecs. `arguments` are passed on.
 pub(crate) fn codec(arguments: &[String]) -> Outcome {
     let (dir, _, rest) = own(arguments);
     must(&mut cargo(&["build", "--release", "--package", "cenote-bench"]))?;
@@ -39,7 +40,8 @@ fn run(dir: &Path, what: &str, rest: &[&str]) -> Outcome {
     must(&mut bench)
 }
 
-/// What is meant for this task: the folder, and whether the peer is wanted. And the rest.
+/// Splits off the arguments for this task: the folder, and whether the peer is wanted. Returns them with the
+/// rest.
 fn own(arguments: &[String]) -> (Option<PathBuf>, bool, Vec<&str>) {
     let (mut dir, mut has_peer, mut rest) = (None, false, Vec::new());
     let mut words = arguments.iter().map(String::as_str);
@@ -53,7 +55,7 @@ fn own(arguments: &[String]) -> (Option<PathBuf>, bool, Vec<&str>) {
     (dir, has_peer, rest)
 }
 
-/// The folder of the peer's pool, which is made if it is not there.
+/// Folder of the pool that the peer makes; has it made if it does not exist.
 fn large_pool(dir: &Path) -> Result<String, String> {
     let folder = dir.join("bench-pool");
     let (image, unfinished) = (folder.join("large.img"), folder.join("large.img.unfinished"));

@@ -1,18 +1,18 @@
-//! `cargo xtask bench write`: what writing costs through the library, beside what `fio` gets out of a raw file
-//! in the same folder, in the same run.
+//! `cargo xtask bench write`: compares writes through the library with those of `fio` to a raw file in the
+//! same folder, in the same run.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Outcome, cargo, must, root};
 
-/// Seconds of each measurement of synchronous writes.
+/// Duration of each measurement of synchronous writes, in seconds.
 const SECONDS: &str = "8";
-/// Field of fio's terse output with the writes a second, and that with KiB a second.
+/// Fields of fio's terse output: writes per second, and KiB per second.
 const WRITE_IOPS: usize = 48;
 const WRITE_KIB: usize = 47;
 
-/// Measures in `dir`, which should be on the disk that matters.
+/// Measures in `dir`, which should be on the disk to measure.
 pub(crate) fn run(dir: Option<&str>) -> Outcome {
     let dir = dir.map_or_else(|| root().join("target"), PathBuf::from);
     must(&mut cargo(&["build", "--release", "--package", "cenote-bench"]))?;
@@ -58,7 +58,7 @@ fn ours(dir: &Path, words: &[&str]) -> Outcome {
     must(Command::new(program).arg("--dir").arg(dir).args(words))
 }
 
-/// Runs a job and gives one field of its result.
+/// Runs a job; returns one field of its result.
 fn fio(dir: &Path, job: &[&str], field: usize) -> Result<f64, String> {
     let mut command = Command::new("fio");
     command.args(["--name=bench-raw", "--group_reporting", "--output-format=terse"]);

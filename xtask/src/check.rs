@@ -1,13 +1,13 @@
-//! `cargo xtask check`: everything a reviewer would run, and what `.ci/run` is.
+//! `cargo xtask check`: all checks of a reviewer; `.ci/run` runs it.
 //!
-//! Every step runs whatever became of the one before, so that one look shows all that is wrong; each
-//! step that fails adds one to the failed count of the last line.
+//! Every step runs, even if earlier ones have failed, so that one run shows all errors. Each failed step adds
+//! one to the count of failures in the last line.
 
 use std::time::Instant;
 
 use crate::{Outcome, cargo, deny, layers, must, suite};
 
-/// A name for messages, and what to do.
+/// A name for messages, and the function to call.
 type Step = (&'static str, fn() -> Outcome);
 
 /// `cargo xtask check`.
@@ -36,7 +36,8 @@ fn clippy() -> Outcome {
     must(&mut cargo(&["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]))
 }
 
-/// The library's documentation; that of the commands, a program of the same name, would overwrite it.
+/// Builds the documentation of all crates except `cenote-cli`: its program has the name of the library, and
+/// would overwrite the library's documentation.
 fn docs() -> Outcome {
     must(
         cargo(&["doc", "--workspace", "--exclude", "cenote-cli", "--no-deps"])

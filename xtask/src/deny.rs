@@ -1,11 +1,12 @@
-//! `cargo xtask deny`: what may come into the build, from where, under which licence.
+//! `cargo xtask deny`: checks the licences, names and sources of all packages in the build.
 //!
-//! The rules are those of `deny.toml`, the file of cargo-deny. Licences, bans and sources are judged here, from what
-//! `cargo metadata` says of every package for every platform: the build of cargo-deny takes longer than that of this
-//! project. Advisories need its database, so they are judged by a cargo-deny that is installed, or not at all.
+//! The rules are in `deny.toml`, the file of cargo-deny. Licences, bans and sources are checked here, from
+//! the output of `cargo metadata` for all platforms, because building cargo-deny takes longer than building
+//! this project. Advisories need the database of cargo-deny, so they are checked only if it is installed.
 //!
 //! # What always holds
-//! - A rule that cannot be read, an expression that cannot be parsed and a package without a licence are refused.
+//! - A rule that cannot be read, an expression that cannot be parsed and a package without a licence are
+//!   refused.
 
 use std::process::Command;
 
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use crate::{Outcome, cargo, must, root};
 
-/// What `deny.toml` allows and forbids.
+/// The rules of `deny.toml`.
 #[derive(Debug, PartialEq, Eq)]
 struct Rules {
     licenses: Vec<String>,
@@ -41,7 +42,7 @@ pub(crate) fn run() -> Outcome {
     advisories()
 }
 
-/// What is known to be wrong with packages, where cargo-deny is installed and its database can be fetched.
+/// Checks packages for advisories, if cargo-deny is installed and its database can be downloaded.
 fn advisories() -> Outcome {
     let deny = |words: &[&str]| {
         let mut command = Command::new("cargo-deny");
@@ -75,7 +76,7 @@ impl Rules {
         })
     }
 
-    /// What is wrong with a package.
+    /// The violations of a package.
     fn judge(&self, package: &Value) -> Vec<String> {
         let text = |key: &str| package[key].as_str().unwrap_or_default();
         let name = format!("{} {}", text("name"), text("version"));
@@ -99,7 +100,8 @@ impl Rules {
     }
 }
 
-/// The strings of an array in a section; of tables in it those that are called `crate`. `None`: there is no such array.
+/// The strings of an array in a section; for tables in the array, their field `crate`. `None`: there is no
+/// such array.
 fn strings(text: &str, section: &str, key: &str) -> Option<Vec<String>> {
     let lines = text.lines().skip_while(|line| line.trim() != format!("[{section}]")).skip(1);
     let mut lines = lines
@@ -120,8 +122,8 @@ fn strings(text: &str, section: &str, key: &str) -> Option<Vec<String>> {
     None
 }
 
-/// Whether a licence expression (SPDX: `AND`, `OR`, `WITH`, parentheses; `/` as `OR`) can be met with these licences.
-/// `None`: it is none.
+/// Whether a licence expression (SPDX: `AND`, `OR`, `WITH`, parentheses; `/` as `OR`) can be satisfied with
+/// these licences. `None`: the expression is malformed.
 fn allows(expression: &str, licenses: &[String]) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let mut words: Vec<&str> = spaced.split_whitespace().rev().collect();
@@ -129,7 +131,7 @@ fn allows(expression: &str, licenses: &[String]) -> Option<bool> {
     words.is_empty().then_some(allowed)
 }
 
-/// Alternatives. The words that follow are a stack.
+/// Parses alternatives. `words` is a stack of the remaining words.
 fn any(words: &mut Vec<&str>, licenses: &[String]) -> Option<bool> {
     let mut allowed = all(words, licenses)?;
     while words.pop_if(|word| *word == "OR").is_some() {
@@ -138,7 +140,7 @@ fn any(words: &mut Vec<&str>, licenses: &[String]) -> Option<bool> {
     Some(allowed)
 }
 
-/// What must be met together.
+/// Parses parts that must be satisfied together.
 fn all(words: &mut Vec<&str>, licenses: &[String]) -> Option<bool> {
     let mut allowed = one(words, licenses)?;
     while words.pop_if(|word| *word == "AND").is_some() {
@@ -147,7 +149,7 @@ fn all(words: &mut Vec<&str>, licenses: &[String]) -> Option<bool> {
     Some(allowed)
 }
 
-/// A licence, with its exception if it has one, or an expression in parentheses.
+/// Parses a licence, with its exception if it has one, or an expression in parentheses.
 fn one(words: &mut Vec<&str>, licenses: &[String]) -> Option<bool> {
     match words.pop()? {
         "(" => {

@@ -1,8 +1,9 @@
-//! The other implementation's tools and what judges manual pages: which there are, and how a Debian 12 gets them.
+//! The judges: the tools of the other implementation and the checkers of manual pages, and how a Debian 12
+//! gets them.
 //!
-//! Only user-space tools are installed, never a kernel module: the tests of this project read and
-//! write pools in ordinary files. `zfs-test` depends on the module, or on its sources; so where
-//! neither is installed, a package of one file takes that place (`apt-get purge cenote-judges` ends it).
+//! Only user-space tools are installed, never a kernel module: the tests of this project read and write pools
+//! in ordinary files. `zfs-test` depends on the module, or on its sources; if neither is installed, an empty
+//! package takes that place (`apt-get purge cenote-judges` removes it).
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use crate::{Outcome, apt, must};
 
-/// A tool that some tests need, and what is not tested without it.
+/// A tool that some tests need, and the parts that are not tested without it.
 struct Judge {
     tool: &'static str,
     package: &'static str,
@@ -31,7 +32,7 @@ const JUDGES: [Judge; 7] = [
     Judge { tool: "groff", package: "groff-base", settles: "the same, as `man` shows them" },
 ];
 
-/// The distribution whose packages are known to be the right ones.
+/// The distribution whose packages have the right versions.
 const CODENAME: &str = "bookworm";
 const SUITE: &str = "bookworm-backports";
 const SOURCES_FILE: &str = "/etc/apt/sources.list.d/cenote-judges.sources";
@@ -47,7 +48,7 @@ pub(crate) fn run() -> Outcome {
     }
 }
 
-/// Installs what is missing where that is possible, says loudly what is still missing, and returns its names.
+/// Installs missing tools where possible, warns of those that are still missing, and returns their names.
 pub(crate) fn set_up() -> Vec<&'static str> {
     if packages().is_empty() {
         return Vec::new();
@@ -66,7 +67,7 @@ fn missing() -> Vec<&'static Judge> {
     JUDGES.iter().filter(|judge| testkit::tool(judge.tool).is_none()).collect()
 }
 
-/// What is to be installed: the judges that are missing, and what makes `zdb` end sooner.
+/// The packages to be installed: missing judges, and the one that lets `zdb` end sooner.
 fn packages() -> Vec<&'static str> {
     let hurry = testkit::tool("faketime").is_none().then_some("faketime");
     let mut packages: Vec<&str> = missing().iter().map(|judge| judge.package).chain(hurry).collect();
@@ -92,14 +93,14 @@ fn install() -> Outcome {
         return Err("this needs root".to_owned());
     }
     enable_backports()?;
-    // A source of somebody else that does not answer is no reason to stop; a missing package is.
+    // A foreign source that does not respond is no error; a missing package is.
     if let Err(reason) = must(apt_get().arg("update")) {
         eprintln!("{reason} (going on)");
     }
     stand_in_for_kernel_module()?;
     let packages = packages();
     println!("installing {}", packages.join(" "));
-    // One by one: what can be had is better than nothing.
+    // One by one, because some may be available although others are not.
     let results: Vec<Outcome> = packages.iter().map(|package| install_package(package)).collect();
     results.into_iter().collect()
 }
@@ -110,11 +111,12 @@ fn install_package(package: &str) -> Outcome {
     if !package.starts_with("zfs") {
         return install(&[package]);
     }
-    // Only the judge from that suite; what it needs too, only where the stable release will not do.
+    // Only the judge comes from that suite; its dependencies do only if those of the stable release do not
+    // suffice.
     install(&[&format!("{package}/{SUITE}")]).or_else(|_| install(&["-t", SUITE, package]))
 }
 
-/// Control file of the package that takes the kernel module's place.
+/// Control file of the package that replaces the kernel module.
 const STAND_IN: &str = "\
 Package: cenote-judges
 Version: 1
@@ -126,7 +128,7 @@ Description: takes the place of the ZFS kernel module for zfs-test
  This package is empty. Remove it before you install a real one.
 ";
 
-/// Keeps apt from fetching and building the kernel module for `zfs-test`'s sake.
+/// Prevents apt from downloading and building the kernel module as a dependency of `zfs-test`.
 fn stand_in_for_kernel_module() -> Outcome {
     let plan =
         apt_get().args(["install", "-s", "--no-install-recommends", &format!("zfs-test/{SUITE}")]).output();
@@ -155,7 +157,7 @@ fn enable_backports() -> Outcome {
     }
     let debian = apt::of_distribution(&sources, CODENAME)
         .ok_or_else(|| format!("no source of this machine offers {CODENAME} main"))?;
-    // `main` too: judges depend on packages there, in the suite's own versions.
+    // `main` as well: judges depend on packages there, in the versions of that suite.
     let text = debian.rendered(SUITE, "main contrib");
     fs::write(
         SOURCES_FILE,
@@ -183,6 +185,6 @@ fn apt_get() -> Command {
 
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
-    // The owner of our own entry in /proc is who we are.
+    // The owner of this process's entry in /proc is its user.
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }

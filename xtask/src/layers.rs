@@ -1,13 +1,13 @@
-//! The house order: each crate may use only crates above it.
+//! The layers of the project: each crate may use only the listed crates.
 //!
-//! The table is that of ARCHITECTURE.md. Cargo refuses cycles; this refuses arrows that are no
-//! cycle yet and still make a lower layer know an upper one, or a layer reach past its neighbour.
+//! The table is that of ARCHITECTURE.md. Cargo refuses cycles; this task refuses dependencies that form no
+//! cycle, but by which a lower layer depends on an upper one, or a layer skips its neighbour.
 
 use serde_json::Value;
 
 use crate::{Outcome, cargo};
 
-/// The crates, top to bottom, each with what it may use. Tests may use anything above.
+/// The crates, top to bottom, each with the crates that it may use. Tests may use all crates above.
 const HOUSE: [(&str, &[&str]); 16] = [
     ("cenote-format", &[]),
     ("cenote-codec", &["cenote-format"]),
@@ -51,14 +51,14 @@ const HOUSE: [(&str, &[&str]); 16] = [
     ),
     ("cenote-serve", &["cenote-format", "cenote", "cenote-admin"]),
     ("cenote-cli", &["cenote-format", "cenote", "cenote-admin", "cenote-serve"]),
-    // Beside the house: the tests' own kit and these tasks know none of it.
+    // The test kit and these tasks use no other crate of the project.
     ("cenote-testkit", &[]),
-    // Tools that look at the whole house from outside; nothing uses them.
+    // Test tools for the whole project; no crate uses them.
     ("cenote-crash", WHOLE_HOUSE),
     ("cenote-interop", WHOLE_HOUSE),
 ];
 
-/// What tools may use that look at the whole house.
+/// The crates that test tools for the whole project may use.
 const WHOLE_HOUSE: &[&str] = &[
     "cenote-format",
     "cenote-vdev",
@@ -72,7 +72,7 @@ const WHOLE_HOUSE: &[&str] = &[
     "cenote-testkit",
 ];
 
-/// Beside the house: programs that drive all of it from outside. Nothing may use them.
+/// Programs that use the whole project from outside. No crate may use them.
 const BESIDE: [&str; 7] = [
     "xtask",
     "cenote-crash",
@@ -101,7 +101,7 @@ pub(crate) fn run() -> Outcome {
     }
 }
 
-/// The arrows out of one package that the house does not have.
+/// The dependencies of one package that are not in the table.
 fn wrong_arrows(package: &Value) -> Vec<String> {
     let name = package["name"].as_str().unwrap_or_default();
     if BESIDE.contains(&name) {

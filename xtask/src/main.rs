@@ -1,9 +1,8 @@
 //! The project's tasks: `cargo xtask TASK`.
 //!
-//! Everything a reviewer would run is here, so that people, `.ci/run` and release machines run
-//! the same thing.
+//! All checks of a reviewer are tasks, so that people, `.ci/run` and release machines run the same ones.
 #![forbid(unsafe_code)]
-// Not part of the house: tasks write reports and sources, no devices.
+// Tasks write reports and sources, and access no devices.
 #![allow(clippy::disallowed_types)]
 
 mod apt;
@@ -68,13 +67,13 @@ usage: cargo xtask TASK
                  --record writes the counts into docs/conformance.md, ARG… go to the suite's runner
 ";
 
-/// `cargo xtask crash`.
+/// Runs `cargo xtask crash`.
 fn crash(arguments: &[String]) -> Outcome {
     let mut command = cargo(&["run", "--quiet", "--release", "--package", "cenote-crash", "--"]);
     must(command.args(arguments))
 }
 
-/// `cargo xtask faults`.
+/// Runs `cargo xtask faults`.
 fn faults(arguments: &[String]) -> Outcome {
     let (seconds, rest) =
         arguments.split_first().map_or(("60", arguments), |(first, rest)| (first.as_str(), rest));
@@ -82,17 +81,17 @@ fn faults(arguments: &[String]) -> Outcome {
     must(command.args(["--load", seconds]).args(rest))
 }
 
-/// `cargo xtask stress`.
+/// Runs `cargo xtask stress`.
 fn stress(arguments: &[String]) -> Outcome {
     from_outside("stress", arguments)
 }
 
-/// `cargo xtask siege`.
+/// Runs `cargo xtask siege`.
 fn siege(arguments: &[String]) -> Outcome {
     from_outside("siege", arguments)
 }
 
-/// A program that drives ours from outside.
+/// Builds our program, and runs a program that tests it from outside.
 fn from_outside(task: &str, arguments: &[String]) -> Outcome {
     must(&mut cargo(&["build", "--release", "--package", "cenote-cli", "--package", "cenote-stress"]))?;
     let programs = root().join("target/release");
@@ -101,7 +100,7 @@ fn from_outside(task: &str, arguments: &[String]) -> Outcome {
     must(command.args(arguments))
 }
 
-/// Why a task failed, in words.
+/// Result of a task; the error is a message.
 type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
@@ -150,7 +149,7 @@ fn fixtures() -> Outcome {
     Ok(())
 }
 
-/// `cargo xtask interop ARGUMENT…`.
+/// Runs `cargo xtask interop ARGUMENT…`.
 fn interop(arguments: &[String]) -> Outcome {
     must(
         cargo(&["run", "--quiet", "--package", "cenote-interop", "--bin", "cenote-interop", "--"])
@@ -158,12 +157,12 @@ fn interop(arguments: &[String]) -> Outcome {
     )
 }
 
-/// The root of the project.
+/// Root folder of the project.
 fn root() -> PathBuf {
     testkit::workspace_root()
 }
 
-/// The cargo that runs us, so that a toolchain chosen with `+` stays chosen.
+/// The cargo that runs this program, so that a toolchain chosen with `+` is kept.
 fn cargo(arguments: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
@@ -171,7 +170,7 @@ fn cargo(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command and turns a bad end into words.
+/// Runs a command; returns a message if it fails.
 fn must(command: &mut Command) -> Outcome {
     let name = command.get_program().to_string_lossy().into_owned();
     let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();

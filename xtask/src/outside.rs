@@ -1,20 +1,20 @@
-//! Judges that live outside the project: a kernel with real OpenZFS, and OpenZFS's test suite.
+//! Judges outside of the project: a kernel with OpenZFS, and OpenZFS's test suite.
 //!
-//! Both are found through the environment or in `../shared`, a folder beside the checkout.
+//! Both are found through environment variables or in `../shared`, a folder beside the checkout.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::{Outcome, must, root};
 
-/// What the kernel does to our pools.
+/// Script for the guest: the kernel's work on our pools.
 const GUEST: &str = "xtask/src/guest/peer.sh";
-/// How the kernel replays logs.
+/// Script for the guest: the kernel's replay of logs.
 const GUEST_LOGS: &str = "xtask/src/guest/logs.sh";
-/// Pools with logs. One at a time: a kernel that panics must not keep others from being judged.
+/// Pools with logs. They are replayed one at a time, so that a kernel panic affects only one of them.
 const LOGS: [&str; 5] =
     ["records", "clones", "clones-claimed-there", "clones-replayed-here", "clones-claimed-here"];
-/// Layouts that the kernel sees: those of `cenote-interop` in which there is room for what it does.
+/// Layouts that the kernel gets: those of `cenote-interop` with enough space for its changes.
 const LAYOUTS: [&str; 19] = [
     "single",
     "stripe",
@@ -37,8 +37,8 @@ const LAYOUTS: [&str; 19] = [
     "clones-log",
 ];
 
-/// `cargo xtask kernel-peer`: a kernel with OpenZFS works on our pools. With `--`, hands the arguments to the
-/// peer's `run.sh`.
+/// `cargo xtask kernel-peer`: a kernel with OpenZFS works on our pools. After `--`, passes the arguments to
+/// the peer's `run.sh`.
 pub(crate) fn kernel_peer(arguments: &[String]) -> Outcome {
     let run = outside("CENOTE_KERNEL_PEER", "kernel-peer", "run.sh")?;
     if let Some((first, rest)) = arguments.split_first()
@@ -78,8 +78,8 @@ pub(crate) fn kernel_peer(arguments: &[String]) -> Outcome {
     peer("check")
 }
 
-/// `cargo xtask kernel-peer --logs`: logs that we leave are claimed and replayed by the kernel, and must give what our own
-/// replay gives.
+/// `cargo xtask kernel-peer --logs`: the kernel claims and replays logs that we leave. The result must be the
+/// same as that of our own replay.
 fn logs(run: &std::path::Path) -> Outcome {
     must(&mut crate::cargo(&["build", "--quiet", "--package", "cenote-crash", "--bin", "cenote-logs"]))?;
     let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder: {error}"))?;
@@ -99,7 +99,7 @@ fn logs(run: &std::path::Path) -> Outcome {
     ours("check").and(outcome)
 }
 
-/// A file in a folder beside the checkout, or in the one that a variable names.
+/// A file in a folder beside the checkout, or in the folder that a variable names.
 pub(crate) fn outside(variable: &str, folder: &str, file: &str) -> Result<PathBuf, String> {
     let beside = || root().join("../shared").join(folder);
     let folder = std::env::var_os(variable).map_or_else(beside, PathBuf::from);

@@ -1,7 +1,7 @@
-//! `cargo xtask systemd`: the units under a real systemd.
+//! `cargo xtask systemd`: tests the units under a real systemd.
 //!
-//! A systemd runs as the first process of namespaces of its own, in a root that is this machine's with a layer of memory over
-//! it: nothing that happens there stays, and nothing of the machine but its kernel is touched.
+//! The systemd runs as the first process of its own namespaces. Its root is that of this machine with a tmpfs
+//! layer over it: changes there do not persist, and the machine itself is not changed.
 
 use crate::{Outcome, cargo, must, root};
 use std::fs;
@@ -10,10 +10,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const SYSTEMD: &str = "/usr/lib/systemd/systemd";
-/// How long it may take to be asked.
+/// Longest time until systemd responds.
 const BOOT: Duration = Duration::from_secs(60);
 
-/// `cargo xtask systemd [PROGRAM]`.
+/// Runs `cargo xtask systemd [PROGRAM]`.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let groups = needs()?;
     let program = match arguments {
@@ -34,7 +34,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     must(machine.command(&["/bin/sh", "-c", &script])?.stdin(Stdio::null()))
 }
 
-/// What this needs; where control groups of the second kind are.
+/// Checks the requirements; returns the mount point of version 2 control groups.
 fn needs() -> Result<PathBuf, String> {
     let mut missing = Vec::new();
     if fs::metadata("/proc/self").is_ok_and(|found| std::os::unix::fs::MetadataExt::uid(&found) != 0) {
@@ -65,7 +65,7 @@ fn needs() -> Result<PathBuf, String> {
     }
 }
 
-/// A systemd in namespaces of its own.
+/// A systemd in its own namespaces.
 struct Machine {
     starter: Child,
     group: PathBuf,
@@ -104,7 +104,7 @@ impl Machine {
         }
     }
 
-    /// A command in there.
+    /// A command that runs in the namespaces.
     fn command(&self, words: &[&str]) -> Result<Command, String> {
         let children = format!("/proc/{0}/task/{0}/children", self.starter.id());
         let children = fs::read_to_string(children).unwrap_or_default();
@@ -118,7 +118,7 @@ impl Machine {
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        // With the first process of the namespace all others end, and with them its mounts.
+        // All processes of the namespace end with its first one, and so do its mounts.
         let _ = self.starter.kill();
         let _ = self.starter.wait();
         let until = Instant::now() + BOOT;
@@ -129,7 +129,7 @@ impl Drop for Machine {
     }
 }
 
-/// Removes a control group and those in it that have no more processes.
+/// Removes a control group and the groups in it, none of which has processes any more.
 fn remove_groups(group: &Path) {
     for inner in fs::read_dir(group).into_iter().flatten().flatten() {
         if inner.file_type().is_ok_and(|kind| kind.is_dir()) {

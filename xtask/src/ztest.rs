@@ -1,12 +1,13 @@
-//! `cargo xtask ztest`: `ztest` of OpenZFS works on pools of its own, with its default settings; what it leaves behind
-//! is read here and by `zdb`.
+//! `cargo xtask ztest`: OpenZFS's `ztest` works on pools of its own, with its default settings; Cenote and
+//! `zdb` then read the pools that it leaves.
 //!
 //! # What always holds
-//! - Cenote only reads. `zdb -bcc` of OpenZFS is the judge: the same blocks, bytes and classes, line by line, and
-//!   where it finds no leak, our space maps match too.
-//! - Damage is part of the pools: `ztest` breaks devices, as far as there is redundancy. So everything must be read,
-//!   not everything be clean.
-//! - The folder of a pool goes only when both agree; that of a failure is kept and named, with what both said.
+//! - Cenote only reads. OpenZFS's `zdb -bcc` is the judge: both must count the same blocks, bytes and
+//!   classes, line by line, and if `zdb` finds no leak, our space maps must match too.
+//! - Damage is part of the pools: `ztest` damages devices within the redundancy. So all data must be
+//!   readable, but not every copy must be good.
+//! - The folder of a pool is removed only if both agree; that of a failure is kept and named, with the output
+//!   of both.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,19 +17,19 @@ use std::time::Instant;
 
 use crate::{Outcome, cargo, must, root};
 
-/// The name that `ztest` gives its pool.
+/// Name of the pool that `ztest` makes.
 const POOL: &str = "ztest";
-/// How long it may take beyond its time to come to an end: its own `zdb` runs are not counted by it.
+/// Time that `ztest` may take beyond its set time, which does not include its own runs of `zdb`, in seconds.
 const GRACE_SECONDS: u64 = 900;
 
-/// What is asked for.
+/// Parameters of the task.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
     runs: u64,
     seconds: u64,
-    /// Where the folders of the runs go.
+    /// Parent folder of the folders of all runs.
     dir: PathBuf,
-    /// Handed on to `ztest`.
+    /// Options that are passed to `ztest`.
     options: Vec<String>,
 }
 
@@ -54,7 +55,7 @@ impl Plan {
     }
 }
 
-/// `cargo xtask ztest [--runs N] [--seconds S] [--dir DIR] [-- OPTION…]`.
+/// Runs `cargo xtask ztest [--runs N] [--seconds S] [--dir DIR] [-- OPTION…]`.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let plan = Plan::read(arguments)?;
     let tool = |name| testkit::tool(name).ok_or_else(|| format!("no {name} on this machine"));
@@ -83,9 +84,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if failed.is_empty() { Ok(()) } else { Err(format!("runs {} failed", failed.join(", "))) }
 }
 
-/// Lets `ztest` work in a folder; how it ended. It may end badly and leave a good pool all the same.
+/// Runs `ztest` in a folder; returns how it ended. It may fail and still leave a good pool.
 fn work(ztest: &Path, dir: &Path, plan: &Plan) -> Result<String, String> {
-    // `timeout` ends the processes that ztest starts with it.
+    // `timeout` also ends the processes that ztest starts.
     let output = Command::new("timeout")
         .args(["-k", "10", &(plan.seconds + GRACE_SECONDS).to_string()])
         .arg(ztest)
@@ -109,7 +110,7 @@ fn keep(dir: &Path, name: &str, output: &Output) -> Outcome {
     fs::write(&path, all).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Compares what both say of the pool in a folder. Its devices are all files there whose names begin with `ztest.`.
+/// Compares the results of both for the pool in a folder. Its devices are all files named `ztest.…` there.
 fn judge(zdb: &Path, dir: &Path) -> Result<String, String> {
     let begun = Instant::now();
     let words = [std::ffi::OsStr::new("-e"), "-p".as_ref(), dir.as_os_str(), "-bcc".as_ref(), POOL.as_ref()];
@@ -145,7 +146,7 @@ fn judge(zdb: &Path, dir: &Path) -> Result<String, String> {
     ))
 }
 
-/// Our program, in process: no daemon has these pools.
+/// The `cenote` program, without a daemon: no daemon has these pools.
 fn cenote() -> Command {
     let mut command = Command::new(root().join("target/debug/cenote"));
     command.env("CENOTE_DIRECT", "1");
@@ -157,7 +158,7 @@ fn last_line(output: &Output) -> String {
     text.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().to_owned()
 }
 
-/// The summary of `zdb -b`: what is counted, and the words behind it; and each leak.
+/// The summary of `zdb -b`: counted items with their numbers, and each leak.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Counts(BTreeMap<String, Vec<String>>);
 
@@ -174,7 +175,7 @@ impl Counts {
             if line.contains("No leaks") {
                 counts.insert("leaks".to_owned(), vec!["none".to_owned()]);
             } else if line.starts_with("leaked space:") || line.starts_with("block traversal size") {
-                // Each by itself: both must find the same.
+                // Each leak counts by itself: both must find the same ones.
                 counts.insert(line.to_owned(), Vec::new());
             } else if let Some((label, rest)) = line.split_once(':')
                 && rest.trim_start().starts_with(|first: char| first.is_ascii_digit())
@@ -192,7 +193,7 @@ impl Counts {
         self.0.get(label).and_then(|words| words.first()).map_or("?", String::as_str)
     }
 
-    /// What is said differently, a line for each.
+    /// The differences between two summaries, one a line.
     fn differences(&self, other: &Counts) -> Vec<String> {
         let labels: std::collections::BTreeSet<&String> = self.0.keys().chain(other.0.keys()).collect();
         let said = |counts: &Counts, label: &String| {

@@ -1,17 +1,20 @@
-//! `cargo xtask zts`: OpenZFS's own test suite, unchanged, on our commands, daemon and mounts.
+//! `cargo xtask zts`: runs OpenZFS's own test suite, unchanged, on our commands, daemon and mounts.
 //!
 //! The suite and its runner are not part of the project: the runner is found in `../shared/zts` or through
-//! `CENOTE_ZTS`, the suite is a package of the distribution. Here: what is missing is installed, the programs are
-//! built and put into a folder under the names that tests use, the runner runs, and what it found is counted.
+//! `CENOTE_ZTS`, and the suite is a package of the distribution. This task installs missing programs, builds
+//! ours and puts them into a folder under the names that the tests use, starts the runner, and counts the
+//! results.
 //!
-//! Tests that do not pass on files run a second time on loop devices: some want disks that have a name in `/dev`.
+//! Tests that do not pass on files run a second time on loop devices, because some need disks with a name in
+//! `/dev`.
 //!
 //! # What always holds
-//! - What a run finds out about a test replaces what was known of it, and nothing else: results of runs of single
-//!   groups add up in `target/zts/results.json`.
-//! - `--list rest` is what the suite has in the groups of `core.txt` beside the tests of both lists.
-//! - With `--record` the counts go into `docs/conformance.md`, between two marks. What is written by hand there stays;
-//!   a failure that it does not explain, and an explanation of what passes, are told.
+//! - The result of a test in a run replaces the earlier result of that test only, so results of runs of
+//!   single groups add up in `target/zts/results.json`.
+//! - `--list rest` stands for the tests in the groups of `core.txt` that are in neither list.
+//! - With `--record` the counts are written into `docs/conformance.md`, between two marks. Text outside of
+//!   them is kept; a failure that the text does not explain, and an explanation of a test that passes, are
+//!   reported.
 
 mod suite;
 
@@ -24,13 +27,13 @@ use serde_json::{Map, Value, json};
 
 use crate::{Outcome, judges, must, outside, root};
 
-/// What the suite calls, all of it our one program.
+/// Commands that the suite calls and that our program provides.
 const OURS: [&str; 8] = ["zpool", "zfs", "zdb", "fsstat", "cenote", "cenoted", "zfs_ids_to_path", HELPER];
-/// What `mount -t zfs` calls: ours stands in for that of the kernel module while the suite runs.
+/// Helper of `mount -t zfs`: ours replaces that of the kernel module while the suite runs.
 const HELPER: &str = "mount.zfs";
-/// What tests use of the system's: programs that look at pools in files without a kernel.
+/// System programs that tests use: they read pools in files without a kernel module.
 const SYSTEMS: [&str; 2] = ["zhack", "zgenhostid"];
-/// A program of each package that scripts of the suite use.
+/// For each package that scripts of the suite need, a program in it.
 const PACKAGES: [(&str, &str); 11] = [
     ("ksh", "ksh"),
     ("xxh128sum", "xxhash"),
@@ -44,32 +47,33 @@ const PACKAGES: [(&str, &str); 11] = [
     ("sudo", "sudo"),
     ("rsync", "rsync"),
 ];
-/// The folders of root's daemon: its socket, and what it remembers.
+/// Folders of root's daemon: of its socket, and of its state.
 const PRIVATE: [&str; 2] = ["/run/cenote", "/var/lib/cenote"];
-/// What is changed in `/etc` stays in the run's namespace, and the machine has no id there: tests of multihost give it one.
+/// Commands that make `/etc` private to the run: changes do not reach the machine. The machine has no host id
+/// there; tests of multihost set one.
 const ETC: &str = "mkdir -p /run/zts-etc && mount -t tmpfs -o mode=755 zts /run/zts-etc && \
     mkdir /run/zts-etc/upper /run/zts-etc/work && mount -t overlay zts -o \
     lowerdir=/etc,upperdir=/run/zts-etc/upper,workdir=/run/zts-etc/work /etc && rm -f /etc/hostid && ";
-/// Where the daemon publishes counters and tunables.
+/// Where the daemon mounts counters and parameters.
 const CONTROL: &str = "/run/cenote/control";
-/// Where the suite is installed.
+/// Folder in which the suite is installed.
 const SUITE: &str = "/usr/share/zfs/zfs-tests";
 const DOCUMENT: &str = "docs/conformance.md";
 const BEGIN: &str = "<!-- counts: written by `cargo xtask zts --record` -->\n";
 const END: &str = "<!-- end of counts -->\n";
 
-/// Those of the runner's arguments that choose tests.
+/// Options of the runner that select tests.
 const CHOICES: [&str; 6] = ["--tests", "--group", "--shard", "--class", "--tag", "--sanity"];
 
-/// Our own arguments; the others are the runner's.
+/// The options of this task; all others are the runner's.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Arguments {
-    /// Each command does its work in its own process.
+    /// Whether each command works in its own process, without a daemon.
     direct: bool,
-    /// The programs of `cargo build` without `--release`.
+    /// Whether the programs of a debug build are used.
     debug: bool,
     record: bool,
-    /// `--list` as it was given.
+    /// Values of `--list`.
     lists: Vec<String>,
     rest: Vec<String>,
 }
@@ -96,17 +100,17 @@ impl Arguments {
         Ok(parsed)
     }
 
-    /// It is said what pools are made of.
+    /// Whether an option says which devices pools are made of.
     fn chooses_disks(&self) -> bool {
         self.rest.iter().any(|word| word == "--disks" || word.starts_with("--disks="))
     }
 
-    /// The same run of the tests of this list alone, on loop devices.
+    /// The same options for a second run of the tests of this list, on loop devices.
     fn on_loops(&self, list: &Path) -> Arguments {
         let mut rest = Vec::new();
         let mut is_choice = false;
         for word in &self.rest {
-            // What chooses tests, with its values, has been followed.
+            // The list replaces the options that select tests, with their values.
             if word.starts_with("--") {
                 is_choice = CHOICES.contains(&word.as_str());
             }
@@ -119,7 +123,7 @@ impl Arguments {
     }
 }
 
-/// `cargo xtask zts ARGUMENT…`.
+/// Runs `cargo xtask zts ARGUMENT…`.
 pub(crate) fn run(words: &[String]) -> Outcome {
     let arguments = Arguments::parse(words)?;
     let runner = outside::outside("CENOTE_ZTS", "zts", "zts_run.py")?;
@@ -146,7 +150,7 @@ pub(crate) fn run(words: &[String]) -> Outcome {
         let failed = not_passed(&results)?;
         fs::write(&list, failed).map_err(|error| format!("{}: {error}", list.display()))?;
         let on_loops = arguments.on_loops(&list);
-        // Its outcome is that of its tests, which the results have.
+        // The exit code is that of its tests, which are in the results.
         let _ = must(&mut command(&runner, &bin, &place, &on_loops, &again));
         merge(&kept, &again, &mut all, |status| status == "PASS")?;
     }
@@ -159,9 +163,9 @@ pub(crate) fn run(words: &[String]) -> Outcome {
     outcome
 }
 
-/// The runner with all that it needs to know.
+/// The command line of the runner.
 fn command(runner: &Path, bin: &Path, place: &Path, arguments: &Arguments, results: &Path) -> Command {
-    // Folders of the run's own, in a namespace of its own: the machine may have a daemon already.
+    // The run has folders of its own, in its own namespace: the machine may have a daemon already.
     let private =
         PRIVATE.map(|folder| format!("mkdir -p {folder} && mount -t tmpfs -o mode=755 zts {folder} && "));
     let helper = bin.join(HELPER);
@@ -191,7 +195,7 @@ fn command(runner: &Path, bin: &Path, place: &Path, arguments: &Arguments, resul
     command
 }
 
-/// Installs what scripts of the suite use, or says what is missing.
+/// Installs programs that scripts of the suite use, or reports which are missing.
 fn install() -> Outcome {
     if !Path::new(SUITE).is_dir() {
         let missing = judges::set_up();
@@ -221,8 +225,8 @@ fn install() -> Outcome {
     Ok(())
 }
 
-/// Builds the programs; the folder in which they stand under all their names. They are copies, so that a run goes on
-/// with what it began with.
+/// Builds the programs; returns the folder with copies of them under all their names. As they are copies, a
+/// later build does not affect the run.
 fn programs(place: &Path, debug: bool) -> Result<PathBuf, String> {
     let mut build = crate::cargo(&["build", "--package", "cenote-cli"]);
     if !debug {
@@ -247,7 +251,7 @@ fn programs(place: &Path, debug: bool) -> Result<PathBuf, String> {
     Ok(bin)
 }
 
-/// What is known of one test.
+/// Stored result of a test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Known {
     group: String,
@@ -255,7 +259,7 @@ struct Known {
     why: String,
 }
 
-/// The tests of a run that did not pass, a line for each.
+/// The tests of a run that did not pass, one a line.
 fn not_passed(last: &Path) -> Result<String, String> {
     let bytes = fs::read(last).map_err(|error| format!("{}: {error}", last.display()))?;
     let found: Value =
@@ -265,7 +269,7 @@ fn not_passed(last: &Path) -> Result<String, String> {
     Ok(bad.map(|id| format!("{id}\n")).collect())
 }
 
-/// Adds what the last run found, as far as it counts, to what is known, and keeps it.
+/// Merges the results of the last run, as far as they count, into the stored ones, and stores them.
 fn merge(
     kept: &Path,
     last: &Path,
@@ -306,7 +310,7 @@ fn ids(list: &Path) -> Vec<String> {
     text.lines().filter_map(first).collect()
 }
 
-/// Passed, failed, skipped.
+/// Numbers of passed, failed and skipped tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Count([u64; 3]);
 
@@ -321,7 +325,7 @@ impl Count {
     }
 }
 
-/// The tables, and the totals in words.
+/// The tables, and the totals as a sentence.
 fn report(all: &BTreeMap<String, Known>, core: &[String]) -> (String, String) {
     let mut text = String::new();
     let (mut core_count, mut total) = (Count::default(), Count::default());
@@ -354,7 +358,7 @@ fn report(all: &BTreeMap<String, Known>, core: &[String]) -> (String, String) {
     (text, totals)
 }
 
-/// Puts the tables into the document, and tells where document and results do not agree.
+/// Writes the tables into the document, and reports where document and results disagree.
 fn record(document: &Path, tables: &str, all: &BTreeMap<String, Known>, core: &[String]) -> Outcome {
     let text = fs::read_to_string(document).map_err(|error| format!("{}: {error}", document.display()))?;
     let marks = "the marks around the counts are missing";

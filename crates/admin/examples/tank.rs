@@ -1,6 +1,6 @@
-//! What a program does with a pool of its own: datasets, files from several threads, snapshots, a volume.
+//! Uses a pool from a program: datasets, files written by several threads, snapshots, a volume.
 //!
-//! `cargo run -p cenote --example tank -- FOLDER`: makes the pool `tank` on files in the folder.
+//! `cargo run -p cenote-admin --example tank -- FOLDER` creates the pool `tank` on files in the directory.
 #![allow(clippy::disallowed_types)] // it makes the files of its pool
 
 use std::error::Error;
@@ -55,7 +55,7 @@ fn disk(path: &Path) -> Result<String, Box<dyn Error>> {
     Ok(path.to_str().ok_or("a plain path is needed")?.to_owned())
 }
 
-/// Each thread has a folder, and returns when its file is durable.
+/// Each thread writes in a directory of its own and returns when its file is durable.
 fn write_from_threads(pool: &PoolWriter) -> Result<(), Box<dyn Error>> {
     let fs = pool.filesystem("tank/home")?;
     std::thread::scope(|scope| {

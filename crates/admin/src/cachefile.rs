@@ -1,6 +1,6 @@
-//! The cache file of imported pools: which they are, and, as a hint, where their devices are
-//! (docs/on-disk/11-labels-config.md, section 8). Beside it stands our own file of what is not in it
-//! ([`import_settings`]).
+//! The cache file: the list of imported pools and, as a hint, the paths of their devices
+//! (docs/on-disk/11-labels-config.md, section 8). A file of our own beside it has the import settings that the
+//! cache file lacks ([`import_settings`]).
 
 use super::import_settings::{self, ImportSettings};
 use super::{AdminError, change};
@@ -11,62 +11,62 @@ use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use vdev::scan::Leaf;
 
-/// Bytes of a cache file: room for thousands of pools.
+/// Maximum size of a cache file in bytes; sufficient for thousands of pools.
 const SIZE_MAX: u64 = 64 << 20;
 
-/// Keys of a pool's entry for its spares and cache devices. OpenZFS has them only in the pool, where it finds
-/// them without looking at devices that are no block devices.
+/// Keys of a pool's entry for its spares and cache devices. OpenZFS stores these only in the pool. Cenote also
+/// lists them here, because a search of block devices does not find image files.
 pub(super) const AUX: [&str; 2] = [names::directory::SPARES, names::directory::L2CACHE];
-/// Key of a pool's entry: 1 if it was imported with `-m`.
+/// Key of a pool's entry: 1 if it was imported with missing log devices (`-m`).
 pub(super) const WITHOUT_LOGS: &str = "imported_without_logs";
-/// Key of a pool's entry: 1 if it was made or imported by a command that did so in its own process.
+/// Key of a pool's entry: 1 if a command created or imported it in its own process.
 pub(super) const IN_PROCESS: &str = "imported_in_process";
 
-/// A pool that is imported.
+/// A pool that is listed as imported.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ImportedPool {
-    /// Its name, by which it is known here.
+    /// Name under which it is imported.
     pub name: String,
-    /// Its guid; 0 if the file does not say.
+    /// Guid of the pool; 0 if the file does not have it.
     pub guid: PoolGuid,
-    /// Its devices.
+    /// Its vdev tree.
     root: VdevNode,
-    /// Its spares and cache devices, which are not part of the tree.
+    /// Spares and cache devices, which are not part of the tree.
     aux: Vec<VdevNode>,
-    /// It was imported although log devices were missing (`-m`), and is opened so from then on.
+    /// It was imported with missing log devices (`-m`); later openings allow that too.
     pub(crate) without_logs: bool,
-    /// It was made or imported by a command in its own process, and belongs to such commands: each opens it for as long as it
-    /// runs. A daemon does not open it by itself, only when it is told to import it.
+    /// A command created or imported it in its own process. Such commands open it only while they run. A daemon
+    /// opens it only when it is told to import it.
     pub(crate) in_process: bool,
-    /// How it was imported.
+    /// Settings of its import.
     pub settings: ImportSettings,
 }
 
 impl ImportedPool {
-    /// Where its devices were when it was last written.
+    /// Paths of its devices when the entry was written.
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
         self.root.walk().chain(&self.aux).filter_map(|node| node.path.as_ref()).map(PathBuf::from)
     }
 
-    /// Whether a leaf is part of its tree.
+    /// True if the leaf is in its tree.
     pub(super) fn has_leaf(&self, leaf: VdevGuid) -> bool {
         self.root.leaves().any(|node| node.guid == leaf)
     }
 }
 
-/// The pools that are imported: those that the cache file lists, and those that were imported without it.
+/// The imported pools: those of the cache file, and those imported without it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Imported {
-    /// The pools.
+    /// The pools, without duplicates.
     pub pools: Vec<ImportedPool>,
 }
 
 impl Imported {
-    /// Reads the cache file of this machine or user, and the file beside it; a file that is not there lists
-    /// none.
+    /// Reads the cache file of this machine or user, and the file of import settings beside it. A missing file
+    /// lists no pools.
     ///
     /// # Errors
-    /// [`AdminError::CacheFile`] if one is there and cannot be read or understood.
+    /// [`AdminError::CacheFile`] if a file exists and cannot be read or decoded.
     pub fn load() -> Result<Imported, AdminError> {
         let (listed, path) = (change::cache_path(), import_settings::path());
         let mut all = if listed.exists() { read(&listed, false)? } else { Imported::default() };
@@ -76,7 +76,7 @@ impl Imported {
         Ok(all)
     }
 
-    /// The imported pool that a leaf belongs to.
+    /// Name of the imported pool that a leaf belongs to.
     pub fn pool_of(&self, leaf: VdevGuid) -> Option<&str> {
         let has = |pool: &&ImportedPool| pool.root.leaves().chain(&pool.aux).any(|node| node.guid == leaf);
         self.pools.iter().find(has).map(|pool| pool.name.as_str())
@@ -93,21 +93,21 @@ impl Imported {
     }
 }
 
-/// Where the devices of the pools of a cache file are looked for, and which pools these are.
+/// Where the pools of a cache file are searched for, and their guids.
 pub(super) struct Places {
-    /// Devices that are there, then the folders of all: they may have been renamed, and others may have joined them.
+    /// Paths of present devices, then their directories, which may contain renamed or additional devices.
     pub(super) paths: Vec<PathBuf>,
     pools: HashSet<PoolGuid>,
 }
 
 impl Places {
-    /// Whether a device belongs to one of the pools.
+    /// True if the device belongs to one of the pools.
     pub(super) fn has(&self, leaf: &Leaf) -> bool {
         leaf.probe.newest_config().is_some_and(|config| self.pools.contains(&config.pool_guid))
     }
 }
 
-/// What a cache file says of where its pools are.
+/// The search locations that a cache file gives.
 pub(super) fn places(file: &Path) -> Result<Places, AdminError> {
     let pools = read(file, false)?.pools;
     let all: Vec<PathBuf> = pools.iter().flat_map(ImportedPool::paths).collect();
@@ -117,7 +117,8 @@ pub(super) fn places(file: &Path) -> Result<Places, AdminError> {
     Ok(Places { paths, pools: pools.iter().map(|pool| pool.guid).collect() })
 }
 
-/// The pools of a cache file. `is_own`: it is ours; entries that no longer hold are left out.
+/// The pools of a cache file. `is_own`: the file is our own file of import settings, whose outdated
+/// entries are left out.
 pub(super) fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
     let failed = |why: String| AdminError::CacheFile { path: file.display().to_string(), why };
     let size = std::fs::metadata(file).map_err(|e| failed(e.to_string()))?.len();

@@ -1,20 +1,20 @@
-//! What the verbs return: plain data, in the units that are stored, with nothing formatted.
+//! The results of listings and verbs: plain data in stored units, not formatted.
 
 use serde::{Deserialize, Serialize};
 
 /// A property's value, before anyone formats it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Value {
-    /// A number: bytes, a count, seconds since 1970, a ratio in hundredths, or an index's number.
+    /// A number: bytes, a count, seconds since 1970, a ratio in hundredths, or the number of an index value.
     Number(u64),
-    /// A string.
+    /// Text of a string property.
     Text(String),
-    /// It has none.
+    /// The property has no value (`-` in listings).
     Absent,
 }
 
 impl Value {
-    /// The number, if it is one.
+    /// The number; `None` for other values.
     pub fn number(&self) -> Option<u64> {
         match self {
             Value::Number(number) => Some(*number),
@@ -22,7 +22,7 @@ impl Value {
         }
     }
 
-    /// The string, if it is one.
+    /// The text; `None` for other values.
     pub fn text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),
@@ -52,17 +52,17 @@ impl From<&str> for Value {
 /// Where a property's value comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
-    /// Nowhere: it is computed.
+    /// Computed; the property cannot be set.
     None,
-    /// Set nowhere.
+    /// The default value.
     Default,
-    /// Set here.
+    /// Set on this object.
     Local,
     /// Set for this import or mount only.
     Temporary,
-    /// Set on this dataset above.
+    /// Inherited; holds the name of the ancestor that has the value.
     Inherited(String),
-    /// Came with a received stream.
+    /// Set by a received stream.
     Received,
 }
 
@@ -71,48 +71,48 @@ pub enum Source {
 pub struct Property {
     /// The value in force.
     pub value: Value,
-    /// Where it comes from.
+    /// Source of the value in force.
     pub source: Source,
-    /// The value that a stream brought, in force or not.
+    /// The value that a received stream has set, whether or not it is in force.
     pub received: Option<Value>,
 }
 
 impl Property {
-    /// A computed value.
+    /// A property with a computed value.
     pub fn computed(value: impl Into<Value>) -> Property {
         Property { value: value.into(), source: Source::None, received: None }
     }
 
-    /// A value set nowhere.
+    /// A property with its default value.
     pub fn default(value: impl Into<Value>) -> Property {
         Property { value: value.into(), source: Source::Default, received: None }
     }
 
-    /// A value set here.
+    /// A property with a local value.
     pub fn local(value: impl Into<Value>) -> Property {
         Property { value: value.into(), source: Source::Local, received: None }
     }
 }
 
-/// State of a vdev or a pool.
+/// Health of a vdev or a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
-    /// All is well.
+    /// Works as configured.
     Online,
-    /// Works, with less redundancy than it should have.
+    /// Works with reduced redundancy.
     Degraded,
-    /// Too damaged to be used, or declared so.
+    /// Too damaged to be used, or marked faulted by an administrator.
     Faulted,
-    /// Taken out by the administrator.
+    /// Taken offline by an administrator.
     Offline,
     /// Cannot be opened.
     Unavail,
-    /// Taken out of the machine.
+    /// The device was physically removed.
     Removed,
 }
 
 impl Health {
-    /// The word in lists.
+    /// The state as listings show it: `ONLINE`, `DEGRADED`…
     pub fn word(self) -> &'static str {
         match self {
             Health::Online => "ONLINE",
@@ -124,7 +124,7 @@ impl Health {
         }
     }
 
-    /// The word in JSON, where states of the library are not renamed for people.
+    /// The state as the `-j` output shows it.
     pub fn state_word(self) -> &'static str {
         match self {
             Health::Unavail => "CANT_OPEN",
@@ -132,7 +132,7 @@ impl Health {
         }
     }
 
-    /// The state with this number.
+    /// The state with this number on disk; `None` if there is none.
     pub fn from_number(number: u64) -> Option<Health> {
         let all = [
             Health::Offline,
@@ -145,7 +145,7 @@ impl Health {
         all.into_iter().find(|health| health.number() == number)
     }
 
-    /// The number of the state in `zpool get -p state`.
+    /// The number that `zpool get -p state` shows.
     pub fn number(self) -> u64 {
         match self {
             Health::Offline => 2,
@@ -158,47 +158,47 @@ impl Health {
     }
 }
 
-/// Why a vdev is in its state.
+/// Details of why a vdev has its health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Aux {
-    /// No reason to tell.
+    /// There are no details.
     None,
-    /// It could not be opened.
+    /// The device could not be opened.
     OpenFailed,
-    /// It holds something else than it should, or nothing readable.
+    /// The device's contents are unreadable, or are not those of this vdev.
     CorruptData,
-    /// Too few of its children work.
+    /// Too few children work.
     NoReplicas,
-    /// The guids of the tree do not add up: a device is missing.
+    /// The sum of the guids is wrong: a device is missing.
     BadGuidSum,
-    /// The device is smaller than it was.
+    /// The device has become smaller.
     TooSmall,
-    /// No valid label.
+    /// No label is valid.
     BadLabel,
-    /// Made by newer software.
+    /// Written by a newer version.
     VersionNewer,
-    /// Features that are not supported.
+    /// Uses unsupported features.
     UnsupportedFeature,
-    /// Too many errors.
+    /// Exceeded the error limit.
     ErrExceeded,
-    /// Declared faulted from outside.
+    /// Marked faulted by an administrator or another program.
     External,
-    /// A spare that serves in this or another pool.
+    /// A spare that is in use in this or another pool.
     SpareInUse,
-    /// The intent log could not be read.
+    /// The intent log cannot be read.
     BadLog,
-    /// Split off into another pool.
+    /// The device was split off into another pool.
     SplitPool,
-    /// All its children are offline.
+    /// All children are offline.
     ChildrenOffline,
-    /// Its sectors are larger than the pool's.
+    /// The device's sectors are larger than the vdev's ashift.
     AshiftTooBig,
     /// In use by another host.
     Active,
 }
 
 impl Aux {
-    /// The words behind the state in `zpool status` and `zpool import`.
+    /// The text after the state in `zpool status` and `zpool import`.
     pub fn words(self) -> &'static str {
         match self {
             Aux::None => "",
@@ -221,25 +221,25 @@ impl Aux {
     }
 }
 
-/// What a vdev is for.
+/// Allocation class or role of a vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Class {
-    /// Data.
+    /// Data vdev.
     Normal,
-    /// Intent log.
+    /// Intent log device.
     Log,
     /// Metadata and small blocks.
     Special,
     /// Dedup tables.
     Dedup,
-    /// Second-level cache.
+    /// Cache device (L2ARC).
     Cache,
     /// Hot spare.
     Spare,
 }
 
 impl Class {
-    /// The name in JSON.
+    /// The name in `-j` output.
     pub fn word(self) -> &'static str {
         match self {
             Class::Normal => "normal",
@@ -252,96 +252,96 @@ impl Class {
     }
 }
 
-/// Progress of initializing or trimming a leaf.
+/// Progress of initializing or trimming a leaf vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// 1 active, 2 canceled, 3 suspended, 4 complete (docs/on-disk/14-vdevs.md, section 10).
     pub state: u64,
-    /// Bytes done.
+    /// Bytes that are done.
     pub done: u64,
-    /// Bytes to do in all.
+    /// Total number of bytes to process.
     pub total: u64,
-    /// When it got into this state, seconds since 1970.
+    /// Time of the last change of state, in seconds since 1970.
     pub since: u64,
 }
 
-/// A vdev and its children.
+/// A vdev and its descendants.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vdev {
     /// Type as stored: `root`, `mirror`, `raidz`, `draid`, `file`, `disk`, `replacing`, `spare`, `dspare`,
     /// `indirect`, `hole`, `missing`.
     pub kind: String,
-    /// Place among its siblings: top-level vdevs are named by it.
+    /// Index among its siblings; names of top-level vdevs contain it.
     pub id: u64,
-    /// Guid.
+    /// Guid of the vdev.
     pub guid: u64,
-    /// Name of the pool for the root, nothing else.
+    /// Name of the pool; only for the root.
     pub pool_name: Option<String>,
-    /// Path of a leaf: where it was found, or where it was when it is missing.
+    /// Path of a leaf: where it was found, or its last known path if it is missing.
     pub path: Option<String>,
-    /// Device id of a leaf.
+    /// Device id of a leaf, as the configuration stores it.
     pub devid: Option<String>,
-    /// Physical path of a leaf.
+    /// Physical path of a leaf, as the configuration stores it.
     pub phys_path: Option<String>,
-    /// A disk that is ZFS's as a whole: its partition is not shown.
+    /// ZFS uses the whole disk: the partition number is not shown.
     pub whole_disk: bool,
-    /// Parity of raidz and draid.
+    /// Number of parity devices of a raidz or draid.
     pub nparity: u64,
-    /// Data disks per group, children and spares of a draid.
+    /// Data disks per group, children, and spares of a draid.
     pub draid: Option<(u64, u64, u64)>,
-    /// What it is for.
+    /// Allocation class or role.
     pub class: Class,
-    /// State.
+    /// Health of the vdev, from its device or its children.
     pub health: Health,
-    /// Why.
+    /// Details of the health.
     pub aux: Aux,
-    /// It was missing when the pool was opened: shown by its guid and `was PATH`.
+    /// The device was missing when the pool was opened; it is shown by its guid and `was PATH`.
     pub not_present: bool,
-    /// Log, special and dedup vdevs, at top level only: asks for a heading of its own.
+    /// A top-level log, special or dedup vdev, which listings show under a heading of its own.
     pub is_log: bool,
-    /// log2 of its sector.
+    /// Binary logarithm of the sector size in bytes.
     pub ashift: u64,
-    /// Bytes allocated; top-level vdevs and the root.
+    /// Bytes allocated. Only top-level vdevs and the root.
     pub alloc: u64,
-    /// Bytes that can be allocated; top-level vdevs and the root, else 0.
+    /// Bytes that can be allocated. Only top-level vdevs and the root; 0 for others.
     pub space: u64,
-    /// The same, less parity.
+    /// The same as `space`, less parity.
     pub deflated: u64,
-    /// Bytes that a checkpoint holds.
+    /// Bytes that only the checkpoint holds.
     pub checkpoint: u64,
-    /// Bytes that it could grow by.
+    /// Bytes by which it can grow.
     pub expandsize: u64,
-    /// Fragmentation in percent, `None` if unknown.
+    /// Fragmentation in percent; `None` if it is not known.
     pub fragmentation: Option<u64>,
-    /// Bytes of its allocatable part as configured.
+    /// Bytes of its allocatable part, from the configuration.
     pub asize: u64,
-    /// Bytes that a replacement must have at least.
+    /// Minimum size in bytes of a replacement device.
     pub replace_size: u64,
-    /// Bytes of the device itself; leaves.
+    /// Size of the device in bytes. Only leaves.
     pub psize: u64,
-    /// Read errors.
+    /// Count of read errors.
     pub read_errors: u64,
-    /// Write errors.
+    /// Count of write errors.
     pub write_errors: u64,
-    /// Checksum errors.
+    /// Count of checksum errors.
     pub checksum_errors: u64,
-    /// Slow reads and writes.
+    /// Count of slow reads and writes.
     pub slow_ios: u64,
-    /// A resilver is bringing it up to date.
+    /// A resilver of this vdev is running.
     pub resilvering: bool,
-    /// A resilver waits for the running one.
+    /// Its resilver starts after the running one.
     pub resilver_deferred: bool,
-    /// Being removed.
+    /// It is being removed.
     pub removing: bool,
-    /// Nothing is allocated on it.
+    /// No new blocks are allocated on it.
     pub non_allocating: bool,
-    /// Being expanded.
+    /// It is being expanded.
     pub expanding: bool,
-    /// Initializing of a leaf.
+    /// Progress of initializing. Only leaves.
     pub initialize: Option<Activity>,
-    /// Trimming of a leaf.
+    /// Progress of trimming. Only leaves.
     pub trim: Option<Activity>,
-    /// Children, in order.
+    /// Children, in the order of the configuration.
     pub children: Vec<Vdev>,
 }
 
@@ -428,13 +428,13 @@ impl Vdev {
         }
     }
 
-    /// It is a device and not made of others.
+    /// True if it has no children.
     pub fn is_leaf(&self) -> bool {
         self.children.is_empty()
             && !matches!(self.kind.as_str(), "root" | "indirect" | "hole" | "missing" | "mirror" | "raidz")
     }
 
-    /// This vdev and all below it, each followed by what is below it.
+    /// This vdev and its descendants, in depth-first order, parents first.
     pub fn walk(&self) -> Vec<&Vdev> {
         let below = self.children.iter().flat_map(Vdev::walk);
         std::iter::once(self).chain(below).collect()
@@ -457,191 +457,191 @@ fn without_partition(name: &str) -> &str {
     }
 }
 
-/// What ails a pool, in the order in which one diagnosis hides the next.
+/// Condition of a pool. The order of the variants is their priority: `zpool status` shows the first that applies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Diagnosis {
-    /// Nothing.
+    /// No problem.
     Healthy,
-    /// A resilver runs.
+    /// A resilver is running.
     Resilvering,
-    /// Last used by another host that did not export it.
+    /// Last used by another host, which did not export it.
     HostidMismatch,
-    /// In use by another host (multihost).
+    /// In use by another host (multihost protection).
     ActiveElsewhere,
-    /// Made by newer software.
+    /// Written by a newer version.
     VersionNewer,
-    /// Features needed to read it are not supported.
+    /// Uses unsupported features that prevent reading; holds their names.
     UnsupportedForRead(Vec<String>),
-    /// Features needed to write it are not supported.
+    /// Uses unsupported features that prevent writing; holds their names.
     UnsupportedForWrite(Vec<String>),
-    /// The guids do not add up: top-level vdevs are missing.
+    /// The sum of the guids is wrong: top-level vdevs are missing.
     BadGuidSum,
-    /// Devices failed, so that nothing can be written: writers wait.
+    /// Suspended after device failures; writers wait.
     SuspendedWaiting,
-    /// Devices failed, so that nothing can be written: writers get errors.
+    /// Suspended after device failures; writers get errors.
     SuspendedFailing,
-    /// Nothing more is written until the pool is imported again, for this reason.
+    /// The pool accepts no writes until it is imported again; holds the reason.
     Stopped(String),
     /// The intent log is damaged.
     BadLog,
-    /// A device is faulted, and no others stand in for it.
+    /// A device is faulted, and redundancy is not sufficient.
     FaultedNoReplicas,
-    /// A device is missing, and no others stand in for it.
+    /// A device is missing, and redundancy is not sufficient.
     MissingNoReplicas,
-    /// A device's label is gone, and no others stand in for it.
+    /// The label of a device is corrupt, and redundancy is not sufficient.
     CorruptLabelNoReplicas,
-    /// The pool's metadata is damaged.
+    /// The pool's metadata is corrupt.
     CorruptPool,
-    /// Data is lost.
+    /// The pool has data errors.
     CorruptData,
-    /// A device is faulted; others stand in for it.
+    /// A device is faulted; redundancy is sufficient.
     Faulted,
-    /// A device is missing; others stand in for it.
+    /// A device is missing; redundancy is sufficient.
     Missing,
-    /// A device's label is gone; others stand in for it.
+    /// The label of a device is corrupt; redundancy is sufficient.
     CorruptLabel,
-    /// Errors were counted, and corrected.
+    /// Devices have had errors, which were corrected.
     Failing,
-    /// Taken offline by the administrator.
+    /// An administrator has taken a device offline.
     Offline,
-    /// A device was taken out of the machine.
+    /// A device was physically removed.
     Removed,
-    /// An old version of the format.
+    /// The pool has an old version of the format.
     OldVersion,
     /// Supported features are not enabled.
     FeaturesDisabled,
-    /// Features outside of the `compatibility` property are enabled.
+    /// Features are enabled that the property `compatibility` does not include.
     Incompatible,
 }
 
-/// A scrub or resilver, running or past.
+/// The last scrub or resilver, running or ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scan {
     /// 1 scrub, 2 resilver.
     pub function: u64,
     /// 1 scanning, 2 finished, 3 canceled.
     pub state: u64,
-    /// Start, seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub start: u64,
-    /// End, seconds since 1970.
+    /// End time, in seconds since 1970.
     pub end: u64,
-    /// Bytes to look at.
+    /// Total number of bytes to examine, as allocated.
     pub to_examine: u64,
-    /// Bytes looked at.
+    /// Number of bytes examined so far.
     pub examined: u64,
-    /// Bytes passed over.
+    /// Number of bytes skipped so far.
     pub skipped: u64,
-    /// Bytes repaired.
+    /// Number of bytes repaired so far.
     pub processed: u64,
-    /// Errors found.
+    /// Count of errors found.
     pub errors: u64,
-    /// Paused.
+    /// True if it is paused.
     pub paused: bool,
-    /// What only whoever scans knows; `None`: nobody does.
+    /// Progress of the current pass. `None`: the scan does not run in this process.
     pub pass: Option<ScanPass>,
 }
 
-/// The part of a scan since the pool was opened, or since it was last let go on.
+/// Progress of a scan since the pool was opened or the scan was last resumed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanPass {
-    /// Start, seconds since 1970.
+    /// Start of the pass, in seconds since 1970.
     pub start: u64,
-    /// Bytes of blocks read, in the whole scan.
+    /// Bytes of blocks read during the whole scan.
     pub issued: u64,
-    /// Bytes looked at since `start`.
+    /// Bytes examined since `start`.
     pub pass_examined: u64,
     /// Bytes read since `start`.
     pub pass_issued: u64,
-    /// Since when it is paused, seconds since 1970; 0: it is not.
+    /// Time of the pause, in seconds since 1970; 0 if it is not paused.
     pub paused_since: u64,
-    /// Seconds that it was paused since `start`.
+    /// Seconds of pauses since `start`.
     pub spent_paused: u64,
 }
 
-/// A scrub of known errors only.
+/// A scrub of the blocks with known errors only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorScrub {
     /// 1 scanning, 2 finished, 3 canceled.
     pub state: u64,
-    /// Start, seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub start: u64,
-    /// End, seconds since 1970.
+    /// End time, in seconds since 1970.
     pub end: u64,
-    /// Error blocks to look at.
+    /// Blocks with errors to examine.
     pub to_examine: u64,
-    /// Error blocks looked at.
+    /// Blocks with errors examined.
     pub examined: u64,
-    /// Errors left.
+    /// Count of errors that remain.
     pub errors: u64,
-    /// Paused.
+    /// True if it is paused.
     pub paused: bool,
 }
 
-/// The removal of a top-level vdev, running or past.
+/// The removal of a top-level vdev, running or ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removal {
     /// 1 copying, 2 finished, 3 canceled.
     pub state: u64,
-    /// Id of the vdev.
+    /// Id of the top-level vdev.
     pub vdev: u64,
-    /// Start, seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub start: u64,
-    /// End, seconds since 1970.
+    /// End time, in seconds since 1970.
     pub end: u64,
-    /// Bytes to copy.
+    /// Total number of bytes to copy.
     pub to_copy: u64,
-    /// Bytes copied.
+    /// Number of bytes copied so far.
     pub copied: u64,
-    /// Memory that mappings of removed vdevs take when loaded, in bytes.
+    /// Bytes of memory for the mappings of all removed vdevs, when loaded.
     pub mapping_memory: u64,
 }
 
-/// The expansion of a raidz vdev, running or past.
+/// The expansion of a raidz vdev, running or ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expansion {
     /// 1 running, 2 finished.
     pub state: u64,
-    /// Id of the vdev.
+    /// Id of the top-level vdev.
     pub vdev: u64,
-    /// Start, seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub start: u64,
-    /// End, seconds since 1970.
+    /// End time, in seconds since 1970.
     pub end: u64,
-    /// Bytes to copy.
+    /// Total number of bytes to copy.
     pub to_copy: u64,
-    /// Bytes copied.
+    /// Number of bytes copied so far.
     pub copied: u64,
 }
 
 /// A pool checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
-    /// When it was made, seconds since 1970.
+    /// Time of its creation, in seconds since 1970.
     pub time: u64,
-    /// Bytes that only it holds.
+    /// Bytes that only the checkpoint holds.
     pub space: u64,
-    /// It is being discarded.
+    /// True if it is being discarded.
     pub discarding: bool,
 }
 
-/// One line of the dedup histogram.
+/// A line of the dedup histogram: the blocks whose reference count has the same power of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DedupBucket {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u64,
     /// Bytes before compression.
     pub lsize: u64,
     /// Bytes after compression.
     pub psize: u64,
-    /// Bytes on disk.
+    /// Bytes allocated on disk.
     pub dsize: u64,
-    /// Blocks times references.
+    /// Number of blocks, counted once for each reference.
     pub ref_blocks: u64,
-    /// Bytes before compression, times references.
+    /// Bytes before compression, counted once for each reference.
     pub ref_lsize: u64,
-    /// Bytes after compression, times references.
+    /// Bytes after compression, counted once for each reference.
     pub ref_psize: u64,
-    /// Bytes on disk, times references.
+    /// Bytes allocated on disk, counted once for each reference.
     pub ref_dsize: u64,
 }
 
@@ -660,82 +660,82 @@ impl From<&format::ddt::DdtStat> for DedupBucket {
     }
 }
 
-/// The dedup tables.
+/// Totals of a pool's dedup tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Dedup {
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
     /// Bytes of the tables on disk.
     pub on_disk: u64,
-    /// Bytes of the tables in memory if all were loaded.
+    /// Bytes of the tables in memory, if all were loaded.
     pub in_core: u64,
-    /// Bytes of the tables that are cached.
+    /// Bytes of the tables that are in the cache.
     pub cached: u64,
-    /// By power of two of the reference count.
+    /// One line for each power of two of the reference count.
     pub histogram: Vec<DedupBucket>,
 }
 
-/// Facts of a pool that every listing shows.
+/// The facts of a pool that every listing shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolFacts {
-    /// Name.
+    /// Name under which the pool is imported.
     pub name: String,
-    /// Guid.
+    /// Guid of the pool.
     pub guid: u64,
-    /// State of its devices.
+    /// Health of the root vdev.
     pub health: Health,
-    /// It cannot write at the moment.
+    /// The pool is suspended: it does not accept writes at present.
     pub suspended: bool,
-    /// Txg of its configuration.
+    /// Txg in which its configuration was written.
     pub config_txg: u64,
-    /// Version of the format: 1 to 28, or 5000.
+    /// Version of the on-disk format: 1 to 28, or 5000.
     pub version: u64,
-    /// Version of the file system that the root dataset could have.
+    /// Newest file system version that the pool's version allows.
     pub zpl_version: u64,
 }
 
 impl PoolFacts {
-    /// The word for its state in lists.
+    /// The state as listings show it.
     pub fn state_word(&self) -> &'static str {
         if self.suspended { "SUSPENDED" } else { self.health.word() }
     }
 }
 
-/// The vdevs of a pool: the tree, and what hangs beside it.
+/// The vdevs of a pool: the tree, and the devices beside it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vdevs {
-    /// The root; log, special and dedup vdevs are among its children.
+    /// The root vdev; its children include log, special and dedup vdevs.
     pub root: Vdev,
-    /// Cache devices.
+    /// Cache devices (L2ARC).
     pub cache: Vec<Vdev>,
     /// Hot spares.
     pub spares: Vec<Vdev>,
 }
 
-/// The whole of `zpool status` for one pool.
+/// All facts that `zpool status` shows of one pool.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
-    /// Name, guid, state.
+    /// Name, guid and state.
     pub facts: PoolFacts,
-    /// What is wrong.
+    /// Condition of the pool.
     pub diagnosis: Diagnosis,
-    /// Last scrub or resilver.
+    /// The last scrub or resilver; `None` if there was none.
     pub scan: Option<Scan>,
-    /// Last scrub of errors.
+    /// The last scrub of known errors; `None` if there was none.
     pub error_scrub: Option<ErrorScrub>,
-    /// Last removal.
+    /// The last removal of a vdev; `None` if there was none.
     pub removal: Option<Removal>,
-    /// Last expansion.
+    /// The last raidz expansion; `None` if there was none.
     pub expansion: Option<Expansion>,
-    /// Checkpoint.
+    /// The checkpoint; `None` if the pool has none.
     pub checkpoint: Option<Checkpoint>,
-    /// Vdevs.
+    /// The vdev tree, cache devices and spares.
     pub vdevs: Vdevs,
-    /// How many data errors the pool has recorded.
+    /// Number of data errors in the pool's error log.
     pub error_count: u64,
-    /// Which files they are in, sorted, each once.
+    /// Files and objects with data errors, sorted, without duplicates.
     pub errors: Vec<String>,
-    /// Dedup tables, if any.
+    /// Totals of the dedup tables; `None` if the pool has none.
     pub dedup: Option<Dedup>,
 }
 
@@ -753,7 +753,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The word of the `type` property.
+    /// The value of the property `type`.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Filesystem => "filesystem",
@@ -763,7 +763,7 @@ impl Kind {
         }
     }
 
-    /// Its bit in `format::prop`.
+    /// The bit of this kind in `format::prop`.
     pub fn bit(self) -> u8 {
         match self {
             Kind::Filesystem => format::prop::FS,
@@ -777,41 +777,41 @@ impl Kind {
 /// A hold on a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
-    /// The snapshot.
+    /// Full name of the snapshot.
     pub snapshot: String,
-    /// The tag.
+    /// Tag of the hold.
     pub tag: String,
-    /// When, seconds since 1970.
+    /// Time of its creation, in seconds since 1970.
     pub time: u64,
 }
 
 /// Whose space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Owner {
-    /// A user.
+    /// A user, by uid or Windows identity.
     User,
-    /// A group.
+    /// A group, by gid or Windows identity.
     Group,
-    /// A project.
+    /// A project, by project id.
     Project,
 }
 
 /// What one owner uses and may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpaceRow {
-    /// Whose.
+    /// Kind of the owner.
     pub owner: Owner,
-    /// Domain of a Windows identity (`S-1-5-…`), `None` for POSIX ids and projects.
+    /// Domain of a Windows identity (`S-1-5-…`); `None` for POSIX ids and projects.
     pub domain: Option<String>,
-    /// Number within the domain, or POSIX id, or project.
+    /// Number within the domain, POSIX id, or project id.
     pub id: u64,
-    /// Bytes used; `None` together with `quota` if only objects are known.
+    /// Bytes used. `None`, as `quota` then is, if only objects are known.
     pub used: Option<u64>,
-    /// Bytes allowed, 0: no limit.
+    /// Quota in bytes; 0: no limit.
     pub quota: Option<u64>,
-    /// Objects used; `None` together with `object_quota` if the pool does not count them.
+    /// Objects used. `None`, as `object_quota` then is, if the pool does not count objects.
     pub objects: Option<u64>,
-    /// Objects allowed, 0: no limit.
+    /// Quota of objects; 0: no limit.
     pub object_quota: Option<u64>,
 }
 

@@ -21,7 +21,7 @@ const PROJECTS_COMPLETE: u64 = 4;
 
 /// A file system, volume, snapshot or bookmark of an open pool.
 #[derive(Clone)]
-pub struct Entry {
+pub(crate) struct Entry {
     pool: String,
     /// How the pool was imported.
     settings: Arc<ImportSettings>,
@@ -38,12 +38,12 @@ enum What {
 
 /// Which datasets, and how deep.
 #[derive(Debug, Clone)]
-pub struct Walk {
+pub(crate) struct Walk {
     /// Kinds wanted.
-    pub kinds: Vec<Kind>,
+    pub(crate) kinds: Vec<Kind>,
     /// Levels below the root, where snapshots and bookmarks are one level below their dataset; `None`:
     /// all.
-    pub depth: Option<u64>,
+    pub(crate) depth: Option<u64>,
 }
 
 impl Walk {
@@ -75,7 +75,7 @@ impl Entry {
     }
 
     /// Full name.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match &self.what {
             What::Dataset { dataset, .. } => dataset.name(),
             What::Bookmark(mark) => mark.name(),
@@ -83,22 +83,22 @@ impl Entry {
     }
 
     /// Name of its pool.
-    pub fn pool_name(&self) -> &str {
+    pub(crate) fn pool_name(&self) -> &str {
         &self.pool
     }
 
     /// What it is.
-    pub fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         self.kind
     }
 
     /// A snapshot of a volume: no file system in it.
-    pub fn is_volume_snapshot(&self) -> bool {
+    pub(crate) fn is_volume_snapshot(&self) -> bool {
         matches!(&self.what, What::Dataset { of_volume: true, .. } if self.kind == Kind::Snapshot)
     }
 
     /// Txg of its creation; of a bookmark, that of its snapshot.
-    pub fn create_txg(&self) -> u64 {
+    pub(crate) fn create_txg(&self) -> u64 {
         match &self.what {
             What::Dataset { dataset, .. } => dataset.phys().creation_txg.0,
             What::Bookmark(mark) => mark.phys().creation_txg.0,
@@ -107,7 +107,7 @@ impl Entry {
 
     /// A property by its name: one of the tables of `format::prop`, a user property, one per owner
     /// (`userquota@1000`), or `written@…`. `None` where it does not apply or has no value.
-    pub fn property(&self, name: &str) -> Result<Option<Property>, AdminError> {
+    pub(crate) fn property(&self, name: &str) -> Result<Option<Property>, AdminError> {
         let dataset = match &self.what {
             What::Dataset { dataset, .. } => dataset,
             What::Bookmark(mark) => {
@@ -165,14 +165,14 @@ impl Entry {
     }
 
     /// User properties, by name.
-    pub fn user_properties(&self) -> Result<Vec<(String, Property)>, AdminError> {
+    pub(crate) fn user_properties(&self) -> Result<Vec<(String, Property)>, AdminError> {
         let What::Dataset { dataset, .. } = &self.what else { return Ok(Vec::new()) };
         let all = stored::all_user(dataset).map_err(failed)?;
         Ok(all.into_iter().map(|(name, value)| (name, property_of(value))).collect())
     }
 
     /// The holds on a snapshot, by tag.
-    pub fn holds(&self) -> Result<Vec<Hold>, AdminError> {
+    pub(crate) fn holds(&self) -> Result<Vec<Hold>, AdminError> {
         let What::Dataset { dataset, .. } = &self.what else { return Ok(Vec::new()) };
         let holds = dataset.holds().map_err(failed)?;
         let hold = |h: dsl::holds::Hold| Hold { snapshot: self.name().to_owned(), tag: h.tag, time: h.time };
@@ -184,7 +184,7 @@ impl Entry {
     /// # Errors
     /// [`AdminError::NotAFilesystem`] for anything but file systems and their snapshots; [`Error::Locked`]
     /// if the key of an encrypted one is not loaded.
-    pub fn space(&self, owner: Owner) -> Result<Vec<SpaceRow>, AdminError> {
+    pub(crate) fn space(&self, owner: Owner) -> Result<Vec<SpaceRow>, AdminError> {
         let fs = self.filesystem()?;
         let kind = match owner {
             Owner::User => SpaceKind::User,
@@ -275,7 +275,7 @@ pub(super) fn property_of(value: stored::Value) -> Property {
 
 /// The dataset, snapshot or bookmark with this name; a path stands for the file system whose mount point
 /// is nearest above it.
-pub fn find(pools: &[OpenPool], name: &str) -> Result<Entry, AdminError> {
+pub(crate) fn find(pools: &[OpenPool], name: &str) -> Result<Entry, AdminError> {
     // No pool's name begins so.
     if name.starts_with(['/', '.']) {
         return at_path(pools, name);
@@ -328,7 +328,7 @@ fn mounted_at(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
 ///
 /// # Errors
 /// [`AdminError::NotInPool`].
-pub fn find_by_text(pools: &[OpenPool], at: &Path) -> Result<Entry, AdminError> {
+pub(crate) fn find_by_text(pools: &[OpenPool], at: &Path) -> Result<Entry, AdminError> {
     let nowhere = || AdminError::NotInPool { path: at.display().to_string() };
     let mounts = pools.iter().filter_map(|pool| pool.mounted.as_ref()).flat_map(|mounted| mounted.values());
     let above = mounts.filter(|mount| at.starts_with(&mount.at));
@@ -337,7 +337,7 @@ pub fn find_by_text(pools: &[OpenPool], at: &Path) -> Result<Entry, AdminError> 
 }
 
 /// A dataset and what lies below it, parents first.
-pub fn walk(pool: &OpenPool, root: &str, walk: &Walk) -> Result<Vec<Entry>, AdminError> {
+pub(crate) fn walk(pool: &OpenPool, root: &str, walk: &Walk) -> Result<Vec<Entry>, AdminError> {
     let dir = pool.pool.dsl().dir(root).map_err(failed)?;
     let mut found = Vec::new();
     let mut stack = vec![(dir, 0)];
@@ -353,7 +353,7 @@ pub fn walk(pool: &OpenPool, root: &str, walk: &Walk) -> Result<Vec<Entry>, Admi
 }
 
 /// One dataset with its snapshots and bookmarks, as far as `walk` wants them.
-pub fn points(pool: &OpenPool, entry: &Entry, walk: &Walk) -> Result<Vec<Entry>, AdminError> {
+pub(crate) fn points(pool: &OpenPool, entry: &Entry, walk: &Walk) -> Result<Vec<Entry>, AdminError> {
     let dir = pool.pool.dsl().dir(entry.name()).map_err(failed)?;
     let mut found = Vec::new();
     let walk = Walk { kinds: walk.kinds.clone(), depth: None };

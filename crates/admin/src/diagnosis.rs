@@ -1,4 +1,4 @@
-//! What ails a pool: the first that applies, in the order of `zpool status`
+//! Determines the condition of a pool: the first that applies, in the order of `zpool status`
 //! (docs/on-disk/33-cli.md, section 5).
 
 use super::{Aux, Diagnosis, Health, Vdev};
@@ -6,23 +6,23 @@ use ::pool::FailMode;
 use format::feature::{FEATURES, Since};
 use std::path::Path;
 
-/// Folders with the feature lists that the `compatibility` property names.
+/// Directories of the feature lists that the property `compatibility` names.
 const COMPATIBILITY: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
 
-/// A pool that is open.
+/// Facts of an open pool that the diagnosis depends on.
 pub(super) struct Facts<'a> {
     pub(super) root: &'a Vdev,
     pub(super) resilvering: bool,
     pub(super) errors: u64,
     pub(super) version: u64,
     pub(super) unsupported_for_write: Vec<String>,
-    /// It cannot write at the moment.
+    /// Set if the pool is suspended: its failure mode.
     pub(super) suspended: Option<FailMode>,
-    /// Why nothing more is written until it is imported again.
+    /// Why the pool accepts no writes until it is imported again.
     pub(super) stopped: Option<String>,
-    /// Value of the `compatibility` property.
+    /// Value of the property `compatibility`.
     pub(super) compatibility: &'a str,
-    /// Names of the features that the pool has enabled.
+    /// Names of the enabled features.
     pub(super) enabled: &'a [&'a str],
 }
 
@@ -52,12 +52,12 @@ pub(super) fn of_pool(facts: &Facts<'_>) -> Diagnosis {
     }
 }
 
-/// The vdevs of a tree that stand for themselves: leaves, and what has no children.
+/// The vdevs without children.
 fn leaves(root: &Vdev) -> Vec<&Vdev> {
     root.walk().into_iter().filter(|v| v.children.is_empty() && v.pool_name.is_none()).collect()
 }
 
-/// What the states of devices alone tell.
+/// The condition that follows from the states of devices.
 pub(super) fn devices(root: &Vdev) -> Diagnosis {
     let leaves = leaves(root);
     let any = |test: &dyn Fn(&Vdev) -> bool| leaves.iter().any(|v| test(v));
@@ -94,7 +94,7 @@ fn is_corrupt(vdev: &Vdev) -> bool {
         && matches!(vdev.aux, Aux::CorruptData | Aux::BadLabel | Aux::TooSmall)
 }
 
-/// Old versions and features that could be enabled, as far as `compatibility` asks for them.
+/// Old versions, and features that could be enabled and that `compatibility` allows.
 fn versions(facts: &Facts<'_>) -> Diagnosis {
     if facts.version < 5000 {
         return if facts.compatibility == "legacy" { Diagnosis::Healthy } else { Diagnosis::OldVersion };
@@ -104,7 +104,7 @@ fn versions(facts: &Facts<'_>) -> Diagnosis {
         "legacy" => Vec::new(),
         files => match listed(files) {
             Some(names) => names,
-            // Without the lists nobody can say what is missing from them.
+            // Without the lists, missing features cannot be determined.
             None => return Diagnosis::Healthy,
         },
     };
@@ -116,7 +116,7 @@ fn versions(facts: &Facts<'_>) -> Diagnosis {
     if all_enabled { Diagnosis::Healthy } else { Diagnosis::FeaturesDisabled }
 }
 
-/// The features of the OpenZFS whose commands these are.
+/// The features of the OpenZFS version whose commands Cenote follows.
 fn known() -> Vec<String> {
     FEATURES.iter().filter(|f| f.since <= Since::V2_3 && !f.no_upgrade).map(|f| f.name.to_owned()).collect()
 }

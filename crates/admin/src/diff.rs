@@ -1,62 +1,86 @@
-//! What has changed between two states of a file system: the data behind `zfs diff`.
+//! Compares two states of a file system: the data of `zfs diff`.
 //!
-//! An object whose dnode stands in a block that both states share is the same in both; so the trees of dnodes are
-//! compared from their tops down, and shared subtrees are passed over. The work is that of what has changed, not of
-//! what there is.
+//! An object whose dnode is in a block that both states share is equal in both. Therefore the dnode block trees are
+//! compared from their roots, and shared subtrees are skipped: the work depends on the number of changes, not on
+//! the size of the file system.
 //!
 //! # What always holds
-//! - Changes come in the order of object numbers.
-//! - A file that was removed and a new one that got its number are two changes.
-//! - Files without a name (removed while open) are not there.
+//! - Changes are in the order of object numbers.
+//! - A removed file, and a new file with the same object number, are two changes.
+//! - Files without a name (unlinked while open) are not reported.
 
 use super::AdminError;
 use crate::debug::Paths;
 use cenote::{Dataset, Error};
 use dmu::{DmuError, Object};
-pub use format::znode::Time;
+use format::znode::Time;
 use format::{BlockId, BlockPtr, Level, ObjectId};
+use serde::{Deserialize, Serialize};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use zpl::{FileKind, Filesystem, Node, ZplError};
 
 /// One file that is not what it was.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What happened.
+    /// Kind of change, with its details.
     pub what: What,
     /// What kind of file it is, or was.
+    #[serde(with = "FileKindData")]
     pub kind: FileKind,
     /// When its inode last changed; of a removed file, before it was.
+    #[serde(with = "TimeData")]
     pub ctime: Time,
-    /// Where it is, or was: from the root of the file system, beginning with `/`; that of the root is `/`.
+    /// Where it is, or was; beginning with `/`.
     pub path: Vec<u8>,
 }
 
 /// What happened to a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// It is gone.
+    /// The file was removed.
     Removed,
-    /// It is new.
+    /// The file was created.
     Added,
-    /// Its content or an attribute; `links`: so many names more, or fewer. Zero for directories.
+    /// Content or attributes have changed.
     Modified {
-        /// Change of the number of names.
+        /// Difference of the link counts; 0 for directories.
         links: i64,
     },
-    /// It has another name, and was this one.
+    /// The file was renamed.
     Renamed {
-        /// Its old path.
+        /// Its path in the earlier state.
         from: Vec<u8>,
     },
 }
 
+/// The kinds of files, for serde.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "FileKind", rename_all = "kebab-case")]
+enum FileKindData {
+    Fifo,
+    CharDevice,
+    Directory,
+    BlockDevice,
+    Regular,
+    Symlink,
+    Socket,
+}
+
+/// A point in time, for serde.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Time")]
+struct TimeData {
+    secs: i64,
+    nanos: u32,
+}
+
 /// Tells `sink` what has changed from a snapshot to a later state of the same file system: another snapshot, the
-/// file system, a clone. It may break off.
+/// file system, a clone. It may break off. Paths are those from the root of the file system; that of the root is `/`.
 ///
 /// # Errors
 /// [`AdminError::NotEarlier`] if the first is no snapshot from which the second has come, or what could not be read.
-pub fn diff(
+pub(crate) fn diff(
     from: &Dataset,
     to: &Dataset,
     sink: &mut dyn FnMut(Change) -> ControlFlow<()>,
@@ -79,14 +103,14 @@ pub fn diff(
     changed(&old, &new, &mut visit).map(drop)
 }
 
-/// Takes ranges of object numbers; may end the walk, or fail.
+/// Callback for ranges of object numbers; it can end the walk or fail.
 type Visit<'a> = &'a mut dyn FnMut(Range<u64>) -> Result<ControlFlow<()>, AdminError>;
 
 fn failed(error: impl Into<Error>) -> AdminError {
     AdminError::from(error.into())
 }
 
-/// Whether `to` has come from the snapshot `from`.
+/// True if `from` is an earlier snapshot in the history of `to`.
 fn descends(from: &Dataset, to: &Dataset) -> Result<bool, AdminError> {
     let (from, to) = (from.dsl(), to.dsl());
     if !from.is_snapshot() {
@@ -100,7 +124,7 @@ fn descends(from: &Dataset, to: &Dataset) -> Result<bool, AdminError> {
     Ok(false)
 }
 
-/// One of the two.
+/// One of the two states.
 struct State {
     fs: Arc<Filesystem>,
     paths: Paths,
@@ -113,12 +137,12 @@ impl State {
         Ok(State { paths: Paths::new(Arc::clone(&fs)), fs })
     }
 
-    /// The object whose blocks hold all dnodes.
+    /// The object of the set that holds the dnodes.
     fn dnodes(&self) -> Object {
         self.fs.objset().meta_object()
     }
 
-    /// The file with this number, if there is one that has a name.
+    /// The file with this object number and its path, if it exists and has a name.
     fn file(&mut self, id: ObjectId) -> Result<Option<(Node, Vec<u8>)>, AdminError> {
         let node = match self.fs.node(id) {
             Ok(node) => node,
@@ -142,7 +166,7 @@ impl States {
         Ok(States { old: State::new(from)?, new: State::new(to)? })
     }
 
-    /// What has happened to an object: nothing, one thing, or its number is another file's now.
+    /// The changes of an object: none, one, or two if the number belongs to another file now.
     fn object(&mut self, id: ObjectId) -> Result<Vec<Change>, AdminError> {
         let (old, new) = (self.old.file(id)?, self.new.file(id)?);
         let change = |what, node: &Node, path: Vec<u8>| Change {
@@ -179,18 +203,18 @@ fn is_same_file(old: &Node, new: &Node) -> bool {
     old.attrs().generation == new.attrs().generation && old.kind() == new.kind()
 }
 
-/// Anything but the time of the last access.
+/// True if anything but the access time differs.
 fn is_changed(old: &Node, new: &Node) -> bool {
     let attrs = |node: &Node| zpl::Attrs { atime: Time { secs: 0, nanos: 0 }, ..*node.attrs() };
     attrs(old) != attrs(new) || old.object().dnode().blkptrs != new.object().dnode().blkptrs
 }
 
-/// Visits the numbers of the objects whose dnodes are not in blocks that both have, ascending.
+/// Visits, in ascending order, the object numbers whose dnodes are not in shared blocks.
 fn changed(old: &Object, new: &Object, visit: Visit<'_>) -> Result<ControlFlow<()>, AdminError> {
     let per_block = new.block_size() / format::dnode::SLOT_SIZE as u64;
     let last = old.dnode().maxblkid.0.max(new.dnode().maxblkid.0);
     if old.block_size() != new.block_size() || old.dnode().epbs() != new.dnode().epbs() {
-        // Nothing can be said of subtrees of different shapes.
+        // Trees of different shapes cannot be compared by subtree.
         let end = old.logical_end().max(new.logical_end()) / format::dnode::SLOT_SIZE as u64;
         return visit(1..end.max(1));
     }
@@ -205,13 +229,13 @@ fn changed(old: &Object, new: &Object, visit: Visit<'_>) -> Result<ControlFlow<(
     Ok(ControlFlow::Continue(()))
 }
 
-/// Two trees of blocks of the same shape, but perhaps of different heights.
+/// Two block trees with equal block sizes, whose heights may differ.
 struct Trees<'a> {
     old: &'a Object,
     new: &'a Object,
-    /// The last block that either has.
+    /// Last block of the longer tree.
     last: u64,
-    /// Objects to a block.
+    /// Object numbers per block.
     per_block: u64,
     visit: Visit<'a>,
 }
@@ -242,7 +266,7 @@ impl Trees<'_> {
     }
 }
 
-/// The pointer at this place; `None` where the tree is not that high: what it has is below.
+/// The pointer at this place. `None` if the tree is lower than that level.
 fn pointer(object: &Object, level: Level, index: u64) -> Result<Option<BlockPtr>, AdminError> {
     let top = object.dnode().nlevels.saturating_sub(1);
     if level.0 > top && index == 0 {

@@ -1,91 +1,91 @@
-//! What programs have asked of a mounted file system: the data of `fsstat` and of the `objset-…` kstat files.
+//! Request counts of a mounted file system: the data of `fsstat` and of the `objset-…` kstat files.
 //!
-//! Counted are the requests that reach us: what the kernel answers out of its own caches is not among them.
+//! Only requests that reach Cenote are counted. Requests that the kernel answers from its caches are not.
 
-/// A kind of request. Those that fail count too.
+/// Kind of request. Failed requests count too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileOp {
-    /// Making a file, a device or a socket.
+    /// Create a file, device or socket.
     Create,
-    /// Making a directory.
+    /// Create a directory.
     MakeDir,
-    /// Making a symbolic link.
+    /// Create a symbolic link.
     Symlink,
-    /// One more name of a file.
+    /// Create a hard link.
     Link,
-    /// Removing a name.
+    /// Remove a directory entry that is not a directory.
     Remove,
-    /// Removing a directory.
+    /// Remove a directory.
     RemoveDir,
-    /// Another name.
+    /// Rename a file or directory.
     Rename,
-    /// Looking for a name.
+    /// Look up a name in a directory.
     Lookup,
-    /// Reading a directory.
+    /// Read a directory.
     ReadDir,
-    /// Bytes of directories.
+    /// Bytes of directories that were read.
     ReadDirBytes,
-    /// Reading a symbolic link.
+    /// Read a symbolic link.
     ReadLink,
-    /// Reading attributes.
+    /// Get attributes.
     GetAttr,
-    /// Changing attributes.
+    /// Set attributes.
     SetAttr,
-    /// Reading extended attributes, access control lists among them.
+    /// Get extended attributes, including access control lists.
     GetXattr,
-    /// Changing them.
+    /// Set extended attributes, including access control lists.
     SetXattr,
-    /// Opening files and directories.
+    /// Open a file or directory.
     Open,
-    /// Closing them.
+    /// Close a file or directory.
     Close,
-    /// Bringing a file to disk.
+    /// Synchronize a file (`fsync`).
     Sync,
-    /// Reading data.
+    /// Read data.
     Read,
-    /// Bytes of it.
+    /// Bytes of data that were read.
     ReadBytes,
-    /// Writing data.
+    /// Write data.
     Write,
-    /// Bytes of it.
+    /// Bytes of data that were written.
     WriteBytes,
-    /// Reserving and freeing space within files.
+    /// Allocate or punch holes in a file (`fallocate`).
     Space,
-    /// Cloning and copying between files.
+    /// Clone or copy a range between files.
     Copy,
-    /// Looking for holes.
+    /// Seek to data or a hole.
     Seek,
-    /// How full the file system is.
+    /// Report the space of the file system (`statfs`).
     StatFs,
-    /// Anything else.
+    /// Any other request.
     Other,
 }
 
-/// How many kinds there are.
+/// Number of kinds.
 pub const FILE_OPS: usize = FileOp::Other as usize + 1;
 
-/// How many requests of each kind there were.
+/// Number of requests, or bytes, by kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FileOps(pub [u64; FILE_OPS]);
 
 impl FileOps {
-    /// How many of one kind.
+    /// The count of one kind.
     pub fn of(&self, op: FileOp) -> u64 {
         self.0[op as usize]
     }
 
-    /// How many of several kinds.
+    /// The sum of the counts of several kinds.
     pub fn sum(&self, ops: &[FileOp]) -> u64 {
         ops.iter().map(|op| self.of(*op)).fold(0, u64::wrapping_add)
     }
 
-    /// These and those.
+    /// The sum of two sets of counts.
     #[must_use]
     pub fn plus(&self, other: &FileOps) -> FileOps {
         FileOps(std::array::from_fn(|i| self.0[i].wrapping_add(other.0[i])))
     }
 
-    /// What came after an earlier count.
+    /// The differences from `earlier`, an earlier state of these counts.
     #[must_use]
     pub fn since(&self, earlier: &FileOps) -> FileOps {
         FileOps(std::array::from_fn(|i| self.0[i].saturating_sub(earlier.0[i])))

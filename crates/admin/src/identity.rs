@@ -1,11 +1,11 @@
-//! Names of users and groups, and the numbers behind them.
+//! Translates names of users and groups to ids, and back.
 //!
-//! Only `/etc/passwd` and `/etc/group` are asked: no name service is started on behalf of a pool.
+//! Only `/etc/passwd` and `/etc/group` are read; name services are not used.
 
 use super::Owner;
 use std::collections::HashMap;
 
-/// Names by number. Empty for projects, and where the file cannot be read.
+/// Names by id. Empty for projects, and if the file cannot be read.
 pub fn names(owner: Owner) -> HashMap<u64, String> {
     let mut names = HashMap::new();
     for (name, number) in lines(owner) {
@@ -14,7 +14,7 @@ pub fn names(owner: Owner) -> HashMap<u64, String> {
     names
 }
 
-/// Name and number of every line.
+/// Name and id of every line.
 fn lines(owner: Owner) -> Vec<(String, u64)> {
     let path = match owner {
         Owner::User => "/etc/passwd",
@@ -25,14 +25,14 @@ fn lines(owner: Owner) -> Vec<(String, u64)> {
     text.lines().filter_map(line).collect()
 }
 
-/// `name:…:number:…`
+/// Parses `name:…:number:…`.
 fn line(line: &str) -> Option<(String, u64)> {
     let mut fields = line.split(':');
     let name = fields.next()?.to_owned();
     Some((name, fields.nth(1)?.parse().ok()?))
 }
 
-/// A number as the tools read it: nothing is 0, and of users and groups only 32 bits count.
+/// Parses an id as the tools do: an empty string is 0, and only the low 32 bits count.
 fn number(text: &str) -> Option<u64> {
     if text.is_empty() {
         return Some(0);
@@ -41,7 +41,7 @@ fn number(text: &str) -> Option<u64> {
     Some(wide & u64::from(u32::MAX))
 }
 
-/// Domain and number of an owner who is given by number, by name, or as a Windows identity (`S-1-…-N`).
+/// Domain and number of an owner given by number, by name, or as a Windows identity (`S-1-…-N`).
 pub(super) fn parse(owner: Owner, text: &str) -> Option<(Option<String>, u64)> {
     if let Some(number) = number(text) {
         return Some((None, number));

@@ -1,12 +1,12 @@
-//! What imports were told that is written neither on the devices of their pools nor in the cache file: where
-//! mount points begin, that a pool is only read, its temporary name, another cache file.
+//! Import settings that neither the devices of a pool nor the cache file records: alternate root, read-only,
+//! temporary name, another cache file.
 //!
-//! It stands in a file of our own beside the cache file, in the same form: the configuration of each such pool,
-//! and our list in it. OpenZFS never looks at it.
+//! They are stored in a file of our own beside the cache file and in the same format: the configuration of each
+//! such pool, with our list in it. OpenZFS does not read this file.
 //!
 //! # What always holds
-//! - It holds until the machine is started again: as in OpenZFS, what then comes back is what the cache file
-//!   lists.
+//! - Entries are valid until the machine is started again. After that, as in OpenZFS, only the pools of the cache
+//!   file are imported again.
 
 use super::AdminError;
 use super::change::{cache_error, prepare_folder, state_folder};
@@ -16,9 +16,9 @@ use format::config::PoolConfig;
 use format::nvlist::NvValue;
 use std::path::PathBuf;
 
-/// Name of the file.
+/// File name.
 const FILE: &str = "imports";
-/// Key of our list in a pool's configuration, and keys in it.
+/// Key of our list in a pool's configuration; the keys within the list follow.
 const LIST: &str = "cenote_import";
 const BOOT: &str = "boot";
 const ALTROOT: &str = "altroot";
@@ -26,50 +26,51 @@ const READ_ONLY: &str = "readonly";
 const CACHE_FILE: &str = "cachefile";
 const TEMPORARY: &str = "temporary_name";
 const CHECKPOINT: &str = "at_checkpoint";
-/// Tells one start of the machine from the next.
+/// The kernel's random id of the current boot.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// How a pool was imported.
+/// Settings of a pool's import.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImportSettings {
-    /// The folder below which everything is mounted.
+    /// Alternate root: a directory that is put before every mount point.
     pub altroot: Option<String>,
-    /// Nothing may be changed.
+    /// The pool is read-only.
     pub readonly: bool,
-    /// The property `cachefile`: a path or `none`; `None`: the usual file.
+    /// Value of the property `cachefile`: a path or `none`; `None`: the default cache file.
     pub cachefile: Option<String>,
-    /// The name is not the one that the devices have.
+    /// The name is temporary: the devices have another one.
     pub temporary: bool,
-    /// The pool is shown as it was when its checkpoint was taken. Only together with `readonly`.
+    /// The pool is shown as of its checkpoint. Only together with `readonly`.
     pub checkpoint: bool,
 }
 
 impl ImportSettings {
-    /// A pool with an alternate root or a temporary name is in no cache file, unless the caller has named one.
+    /// Keeps a pool with an alternate root or a temporary name out of all cache files, unless the caller has named
+    /// one.
     pub(crate) fn unlist(&mut self, names_cachefile: bool, is_temporary: bool) {
         if (self.altroot.is_some() || is_temporary) && !names_cachefile {
             self.cachefile = Some("none".to_owned());
         }
     }
 
-    /// The usual cache file lists the pool.
+    /// True if the default cache file lists the pool.
     pub(crate) fn is_listed(&self) -> bool {
         self.cachefile.is_none() && !self.readonly
     }
 
-    /// The other cache file that lists it.
+    /// The cache file that lists the pool instead of the default one.
     pub(crate) fn other_file(&self) -> Option<CacheFile> {
         let path = self.cachefile.as_deref().filter(|path| *path != "none" && !self.readonly)?;
         Some(CacheFile::at(path))
     }
 
-    /// Where a file system with this mount point is mounted.
+    /// Mount point of a file system whose property `mountpoint` is `stored`, with the alternate root applied.
     pub(crate) fn mountpoint(&self, stored: &str) -> Option<String> {
         let root = self.altroot.as_deref().filter(|_| stored.starts_with('/'))?;
         Some(if stored == "/" { root.to_owned() } else { format!("{root}{stored}") })
     }
 
-    /// From the list in a configuration; `None` if there is none, or another start of the machine wrote it.
+    /// Decodes our list in a pool's configuration. `None`: there is none, or it was written before the last boot.
     pub(super) fn of_entry(entry: &NvList) -> Option<ImportSettings> {
         let list = entry.list(LIST).filter(|list| list.str(BOOT) == Some(&boot_id()))?;
         let text = |key: &str| list.str(key).map(str::to_owned);
@@ -96,12 +97,12 @@ impl ImportSettings {
     }
 }
 
-/// Where it is.
+/// Path of the file.
 pub(super) fn path() -> PathBuf {
     state_folder().join(FILE)
 }
 
-/// Remembers how a pool was imported; `config` has the name by which it is known.
+/// Stores the settings of a pool. The name in `config` is the one under which it is imported.
 pub(crate) fn put(mut config: PoolConfig, settings: &ImportSettings) -> Result<(), AdminError> {
     if *settings == ImportSettings::default() {
         return CacheFile::at(path()).take(config.pool_guid).map_err(|e| cache_error(&e));

@@ -1,9 +1,10 @@
-//! Counters as files, in the layout that OpenZFS has below `/proc/spl/kstat`: a folder `zfs` with one folder for each
-//! pool and files for what all pools share. And the same as OpenMetrics.
+//! Counters in the layout of the files that OpenZFS has in `/proc/spl/kstat`: a directory `zfs` with one directory
+//! for each pool, and files that all pools share. The same counters are available as OpenMetrics text.
 //!
 //! # What always holds
-//! - A file holds only what is counted here. Lines that OpenZFS has and we know nothing of are left out, not zero.
-//! - A file is made when it is read, from what is true then.
+//! - A file holds only values that Cenote counts. Lines of OpenZFS that Cenote does not count are left out; they
+//!   are not shown as zero.
+//! - A file is generated when it is read, from the values at that moment.
 //!
 //! Layouts: docs/on-disk/33-cli.md, section 18.
 
@@ -17,7 +18,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Types of values in a file of named numbers.
+/// Value type of unsigned 64-bit numbers in a file of named values.
 const UINT64: u32 = 4;
 const STRING: u32 = 7;
 
@@ -26,19 +27,19 @@ pub struct Kstats {
     search: Search,
 }
 
-/// A pool, and what is known of it beside its devices.
+/// A pool and its counters.
 struct Subject {
     open: OpenPool,
     live: Option<Arc<LivePool>>,
 }
 
 impl Kstats {
-    /// Of the pools that a search finds; with a namespace, of those that are imported.
+    /// Counters of the pools that a search finds; with a namespace, of its imported pools.
     pub fn new(search: Search) -> Kstats {
         Kstats { search }
     }
 
-    /// Of the pools of a process that keeps them open.
+    /// Counters of the pools in a namespace.
     pub fn of(namespace: &Arc<Namespace>) -> Kstats {
         Kstats::new(Search { namespace: Some(Arc::clone(namespace)), ..Search::default() })
     }
@@ -57,7 +58,7 @@ impl Kstats {
         self.search.namespace.as_ref()?.mounts()
     }
 
-    /// The names of the pools: the folders beside [`Kstats::shared_files`].
+    /// Names of the pools, which are the names of the directories beside [`Kstats::shared_files`].
     pub fn pools(&self) -> Vec<String> {
         match &self.search.namespace {
             Some(namespace) => namespace.names(),
@@ -65,12 +66,12 @@ impl Kstats {
         }
     }
 
-    /// The files that are of no one pool.
+    /// Names of the files that all pools share.
     pub fn shared_files(&self) -> &'static [&'static str] {
         &["arcstats", "fm"]
     }
 
-    /// The files of a pool.
+    /// Names of a pool's files.
     pub fn pool_files(&self, pool: &str) -> Vec<String> {
         let mut files: Vec<String> =
             ["guid", "iostats", "multihost", "state", "txgs"].map(str::to_owned).to_vec();
@@ -78,7 +79,7 @@ impl Kstats {
         files
     }
 
-    /// Mounted file systems of a pool: their files, names and counts.
+    /// Mounted file systems of a pool: file name, dataset name and request counts of each.
     fn objsets(&self, pool: &str) -> Vec<(String, String, FileOps)> {
         let Some(mounts) = self.mounts() else { return Vec::new() };
         let is_here = |name: &str| name.split('/').next() == Some(pool);
@@ -96,7 +97,7 @@ impl Kstats {
         counted.into_iter().filter_map(file).collect()
     }
 
-    /// The contents of a file that is of no one pool.
+    /// Contents of a file that all pools share. `None`: there is no such file.
     pub fn shared_file(&self, file: &str) -> Option<String> {
         match file {
             "arcstats" => Some(self.arcstats()),
@@ -105,7 +106,7 @@ impl Kstats {
         }
     }
 
-    /// The contents of a file of a pool. `None`: there is no such file.
+    /// Contents of a file of a pool. `None`: there is no such file.
     pub fn pool_file(&self, pool: &str, file: &str) -> Option<String> {
         if file.starts_with("objset-") {
             let (_, name, ops) = self.objsets(pool).into_iter().find(|(known, ..)| known == file)?;
@@ -122,7 +123,7 @@ impl Kstats {
         })
     }
 
-    /// Every file with its path below `zfs`.
+    /// Every file: its path below `zfs`, and its contents.
     pub fn all(&self) -> Vec<(String, String)> {
         let shared =
             self.shared_files().iter().filter_map(|file| Some(((*file).to_owned(), self.shared_file(file)?)));
@@ -151,7 +152,7 @@ impl Kstats {
     /// All counters in the text format of OpenMetrics.
     ///
     /// # Errors
-    /// If the space of a pool cannot be read.
+    /// The space of a pool cannot be read.
     pub fn metrics(&self) -> Result<String, AdminError> {
         let mut text = Metrics::default();
         let pools = self.subjects(None);
@@ -252,7 +253,7 @@ impl Subject {
         self.open.pool().spa().tree().status().state == vdev::tree::VdevState::Online
     }
 
-    /// The word of its state, or that it is suspended.
+    /// The pool's health, or `SUSPENDED`.
     fn state(&self) -> &'static str {
         let has_stopped = |live: &Arc<LivePool>| live.suspended().is_some() || live.has_stopped();
         if self.live.as_ref().is_some_and(has_stopped) {
@@ -261,7 +262,7 @@ impl Subject {
         super::tree::health(self.open.pool().spa().tree().status().state).word()
     }
 
-    /// Hits, misses and bytes of its cache.
+    /// Hits, misses and size in bytes of the pool's cache.
     fn cache(&self) -> (u64, u64, u64) {
         let store = match &self.live {
             Some(live) => live.store(),
@@ -271,7 +272,7 @@ impl Subject {
         (stats.hits, stats.misses, store.cache().bytes() as u64)
     }
 
-    /// What its devices have read, written and trimmed.
+    /// Reads, writes and trims of the pool's devices.
     fn iostats(&self) -> Result<String, AdminError> {
         let io = pool_io(&self.open)?;
         let root = io.io.get(&io.vdevs.root.guid);
@@ -289,7 +290,7 @@ impl Subject {
         ]))
     }
 
-    /// The last multihost writes: none before `zfs_multihost_history` is more than 0.
+    /// The last multihost writes. There are none while `zfs_multihost_history` is 0.
     fn multihost(&self) -> String {
         let mut text = format!(
             "{:<10} {:<10} {:<10} {:<6} {:<10} {:<16} {:<24} {:<10} {}\n",
@@ -322,7 +323,7 @@ impl Subject {
         text
     }
 
-    /// The txgs: the last that is on disk, and the open one.
+    /// The txgs: the last one on disk, and the open one.
     fn txgs(&self) -> String {
         let mut text = String::from(
             "txg      birth            state ndirty       nread        nwritten     reads    writes   otime        qtime        wtime        stime       \n",
@@ -366,7 +367,7 @@ fn objset(name: &str, ops: &FileOps) -> String {
         ("reads", ops.of(FileOp::Read)),
         ("nread", ops.of(FileOp::ReadBytes)),
         ("nunlinks", unlinks),
-        // A name that is gone is done with here.
+        // Removed names are processed at once here, so both numbers are equal.
         ("nunlinked", unlinks),
     ];
     let mut lines = vec![format!("{:<31} {STRING:<4} {name}\n", "dataset_name")];
@@ -378,13 +379,14 @@ fn line(name: &str, number: u64) -> String {
     format!("{name:<31} {UINT64:<4} {number}\n")
 }
 
-/// A file of named numbers.
+/// A file of named values.
 fn named(numbers: &[(&str, u64)]) -> String {
     let lines: String = numbers.iter().map(|(name, number)| line(name, *number)).collect();
     header(numbers.len()) + &lines
 }
 
-/// Two lines: module, instance, type, flags, number and bytes of the entries, time of birth and now; and headings.
+/// The header lines: module, instance, type, flags, number and bytes of the entries, creation time and present
+/// time; then the column headings.
 fn header(lines: usize) -> String {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     let now = START.get_or_init(Instant::now).elapsed().as_nanos();
@@ -392,7 +394,7 @@ fn header(lines: usize) -> String {
     format!("1 1 0x01 {lines} {bytes} 0 {now}\n{:<31} {:<4} {}\n", "name", "type", "data")
 }
 
-/// Text of OpenMetrics, families in the order in which they first came.
+/// OpenMetrics text; metric families are in the order of their first use.
 #[derive(Default)]
 struct Metrics(Vec<Family>);
 
@@ -422,11 +424,11 @@ impl Metrics {
         let _ = writeln!(self.family(name, "counter", help), "{name}_total{labels} {value}");
     }
 
-    /// Of times in nanoseconds, by their highest bit. How long all took together is not known.
+    /// A histogram of times in nanoseconds, counted by the highest bit. The sum of all times is not known.
     fn histogram(&mut self, name: &'static str, help: &'static str, labels: &[(&str, &str)], counts: &[u64]) {
         let mut sum = 0;
         let mut lines = String::new();
-        // From a microsecond on; what is faster is in the first bucket.
+        // Buckets begin at a microsecond; shorter times are in the first bucket.
         for (bit, count) in counts.iter().enumerate() {
             sum += count;
             if bit >= 9 && bit + 1 < counts.len() {

@@ -2,10 +2,11 @@
 //! ([`verbs`]). Nothing is printed and nothing formatted: the commands make text, tables and JSON of it.
 //!
 //! # What always holds
-//! - A pool that was found and cannot be opened is told in the [`Problem`]s, never passed over.
-//! - Numbers are as stored: bytes, seconds since 1970, hundredths of a ratio, numbers of an index.
+//! - A pool that was found but cannot be opened is reported as a [`Problem`]; it is never skipped silently.
+//! - Numbers keep their stored units: bytes, seconds since 1970, ratios in hundredths, index values.
 //!
-//! Layouts and texts: docs/on-disk/33-cli.md. Tests: `crates/cli/tests`, against what OpenZFS prints.
+//! Layouts and texts: docs/on-disk/33-cli.md. Tests: `crates/admin/tests`, and `crates/cli/tests` against what
+//! OpenZFS prints.
 #![forbid(unsafe_code)]
 
 mod cachefile;
@@ -14,7 +15,7 @@ mod data;
 mod datasets;
 pub mod debug;
 mod diagnosis;
-pub mod diff;
+mod diff;
 pub mod edit;
 mod file_ops;
 mod identity;
@@ -34,14 +35,12 @@ mod tunables;
 mod users;
 mod vdev_props;
 pub mod verbs;
-mod waiting;
 
 pub(crate) use ::pool::import::{Candidate, CandidateVdev};
 pub use cachefile::{Imported, ImportedPool};
 pub use cenote::Caller;
 pub use change::cache_path;
 pub use data::*;
-pub use datasets::{Entry, Walk, find, find_by_text, points, walk};
 pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
 pub use import_settings::ImportSettings;
@@ -57,14 +56,13 @@ pub use mounts::{
 };
 pub use namespace::Namespace;
 pub(crate) use namespace::{Kept, NotTaken};
-pub use pool_props::pool_property;
+pub(crate) use pool_props::pool_property;
 pub use session::{CloseError, ProgressListener, Session, Writer};
 pub use status::settle;
 pub(crate) use tree::{find_vdev, vdevs};
 pub use tunables::{Tunable, set_tunables, tunable, tunables};
 #[doc(hidden)] // For the server: locks that outlive a panic.
 pub use vdev::sync;
-pub use waiting::files_to_free;
 
 use ::pool::{OpenOptions, Which};
 use cenote::error::chain;
@@ -87,36 +85,36 @@ fn host_id() -> u64 {
 /// Bytes of block cache for each pool that a listing opens: metadata only is read.
 const LISTING_CACHE: usize = 32 << 20;
 
-/// Where pools are looked for.
+/// Where pools are searched for, and on whose behalf verbs run.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
-    /// Folders, devices, image files; if there are none, all block devices of the machine.
+    /// Directories, devices and image files to search. If empty, all block devices of the machine are searched.
     pub paths: Vec<PathBuf>,
-    /// Only destroyed pools (`import -D`).
+    /// Find only destroyed pools (`zpool import -D`).
     pub destroyed: bool,
-    /// Take the pools and their devices from this cache file instead of searching.
+    /// Take the pools and their devices from this cache file instead of searching for them.
     pub cachefile: Option<PathBuf>,
-    /// Datasets, and what a key's location holds for their encryption roots: to be loaded when their pools
-    /// are opened.
+    /// Encryption keys to load when a pool is opened: name of the encryption root, and the contents of its
+    /// `keylocation`.
     pub keys: Vec<(String, Vec<u8>)>,
-    /// The pools that this process keeps open: verbs use these instead of opening devices. `None`: a verb opens
-    /// its pool, and closes it.
+    /// The pools that this process keeps open, which verbs use instead of opening devices. `None`: each verb opens
+    /// its pool and closes it.
     pub namespace: Option<Arc<Namespace>>,
-    /// In whose name verbs run; `None`: the user of this process.
+    /// The user on whose behalf verbs run. `None`: the user of this process.
     pub caller: Option<Caller>,
-    /// Where devices come from; the machine by default.
+    /// Source of the devices; by default, the machine.
     pub devices: Devices,
 }
 
 impl Search {
-    /// The places that the environment names: `CENOTE_DEVICES` (one path a line), else
-    /// `ZPOOL_IMPORT_PATH` (separated by colons), else all block devices.
+    /// The search that the environment variables describe: `CENOTE_DEVICES` (one path per line), else
+    /// `ZPOOL_IMPORT_PATH` (paths separated by colons), else all block devices.
     pub fn from_env() -> Search {
         Search { paths: vdev::scan::Search::from_environment().paths, ..Search::default() }
     }
 
     fn run(&self) -> Result<Found, AdminError> {
-        // Devices are known by absolute paths, wherever the command was started.
+        // Paths are made absolute, because the working directory of the command may not be ours.
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let mut paths: Vec<PathBuf> = self.paths.iter().map(absolute).collect();
         let env = Env::system().with_devices(self.devices.clone());
@@ -129,14 +127,14 @@ impl Search {
             }
             let mut found = search(paths);
             found.leaves.retain(|leaf| places.has(leaf));
-            // What else is in those folders is nobody's business.
+            // Problems with unrelated files in those directories are not reported.
             found.problems.clear();
             return Ok(found);
         }
         let is_default = paths.is_empty();
         let mut found = search(paths);
         if is_default {
-            // Files are not among the block devices of the machine: the cache file tells where they are.
+            // A search of block devices does not find image files: the cache file tells where they are.
             let known = |path: &PathBuf| found.leaves.iter().any(|leaf| leaf.path == *path);
             let imported = Imported::load()?;
             let paths = imported.pools.iter().flat_map(ImportedPool::paths);
@@ -172,7 +170,7 @@ impl Problem {
         Problem { what: name.to_owned(), reason }
     }
 
-    /// A pool that was asked for by name was not found at all.
+    /// True if the pool was requested by name and was not found.
     pub fn is_missing_pool(&self) -> bool {
         self.reason.code == Code::NoPool
     }
@@ -184,57 +182,57 @@ impl std::fmt::Display for Problem {
     }
 }
 
-/// Why a verb fails.
+/// Error of a verb or listing that only reads.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AdminError {
-    /// A difference was asked for to something that is no earlier snapshot of the same file system.
+    /// The start of a `zfs diff` is not an earlier snapshot of the same file system.
     #[error("'{name}' is not an earlier snapshot from the same fs")]
     NotEarlier {
-        /// What was named first.
+        /// Name of the rejected start.
         name: String,
     },
-    /// No pool of this name is open.
+    /// No open pool has this name.
     #[error("no such pool")]
     NoPool {
-        /// The name.
+        /// Name of the pool.
         name: String,
     },
-    /// There is no such dataset.
+    /// No dataset has this name.
     #[error("dataset does not exist")]
     NoDataset {
-        /// Its name.
+        /// Full name of the dataset.
         name: String,
     },
-    /// A name that no dataset can have.
+    /// The name is not valid for a dataset.
     #[error("{why}")]
     BadName {
-        /// The name.
+        /// The rejected name.
         name: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         why: &'static str,
     },
-    /// A path below no mount point of an open pool.
+    /// The path is not below the mount point of any open pool's file system.
     #[error("not a ZFS filesystem")]
     NotInPool {
-        /// The path.
+        /// The path as it was given.
         path: String,
     },
-    /// The verb needs a file system.
+    /// The verb needs a file system and was given another kind of dataset.
     #[error("operation not applicable to datasets of this type")]
     NotAFilesystem {
-        /// What it was given.
+        /// Name of the dataset.
         name: String,
     },
-    /// A cache file that is none.
+    /// A cache file that cannot be read or decoded.
     #[error("{path}: {why}")]
     CacheFile {
-        /// Its path.
+        /// Path of the cache file.
         path: String,
-        /// What is wrong.
+        /// What is wrong with it, as a message.
         why: String,
     },
-    /// Something below failed; the message tells the whole chain.
+    /// A layer below failed; the message contains the whole chain of causes.
     #[error("{}", chain(.0))]
     Cenote(Box<Error>),
 }
@@ -245,17 +243,17 @@ impl From<Error> for AdminError {
     }
 }
 
-/// A pool opened by a listing, with the devices that were found beside it.
+/// A pool that a listing has opened, and the devices that were found during its search.
 pub struct OpenPool {
     pub(crate) pool: Pool,
     pub(crate) found: Found,
-    /// The name by which it is known here.
+    /// Name under which the pool is imported here.
     pub(crate) name: String,
-    /// How it was imported.
+    /// Settings of its import.
     pub(crate) settings: Arc<ImportSettings>,
-    /// Drawn by its import.
+    /// Value of the property `load_guid`: a random number for each import.
     pub(crate) load_guid: u64,
-    /// What of it is mounted, by dataset; `None`: nobody knows.
+    /// Its mounts, by dataset name. `None`: the mounts are not known.
     pub(crate) mounted: Option<Arc<BTreeMap<String, Mounted>>>,
 }
 
@@ -278,15 +276,15 @@ impl OpenPool {
         &self.name
     }
 
-    /// The pool itself.
+    /// The pool, open for reading.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 }
 
-/// Finds and opens pools, by name: those named, or, without names, all that are there and not destroyed; where
-/// there is a namespace, those that are imported, as of the last txg on disk. What could not be opened or looked
-/// at comes second.
+/// Opens pools for reading: those in `names`, or, if `names` is empty, all pools found that are not destroyed. With
+/// a namespace these are its imported pools, as of the last txg on disk. The second value lists what could not be
+/// opened or examined.
 pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
     if let Some(namespace) = &search.namespace {
         return show_pools(namespace, search, names);
@@ -323,7 +321,7 @@ pub fn open_pools(search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Prob
     (pools, problems)
 }
 
-/// The pools of a namespace, for reading.
+/// Opens pools of a namespace for reading.
 fn show_pools(namespace: &Namespace, search: &Search, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
     let mut wanted = if names.is_empty() { namespace.names() } else { names.to_vec() };
     wanted.sort();
@@ -359,14 +357,14 @@ fn show_one(namespace: &Namespace, name: &str) -> Result<OpenPool, Problem> {
     Ok(OpenPool { pool, found, name: name.to_owned(), settings, load_guid, mounted })
 }
 
-/// A pool that labels tell of.
+/// A pool described by device labels.
 struct Labelled {
     guid: PoolGuid,
     name: String,
 }
 
-/// The pools on the devices that were found, destroyed ones left out: the newest label of each decides. Those
-/// that were imported under a temporary name have that.
+/// The pools on the devices that were found, without destroyed pools. The newest label of each pool decides. A pool
+/// that was imported under a temporary name has that name.
 fn labelled(found: &Found, imported: &Imported) -> Vec<Labelled> {
     let mut newest = BTreeMap::new();
     for config in found.leaves.iter().filter_map(|leaf| leaf.probe.newest_config()) {
@@ -418,7 +416,7 @@ fn open_one(found: &Found, known: &[Labelled], imported: &Imported, name: &str) 
     }
 }
 
-/// Loads the keys that were given for datasets of this pool; tells which could not be.
+/// Loads the keys given for datasets of this pool. Returns a problem for each key that could not be loaded.
 fn load_keys(pool: &OpenPool, search: &Search) -> Vec<Problem> {
     let in_pool = |name: &str| name.split(['/', '@']).next() == Some(pool.name());
     let keys = search.keys.iter().filter(|(dataset, _)| in_pool(dataset));
@@ -427,15 +425,15 @@ fn load_keys(pool: &OpenPool, search: &Search) -> Vec<Problem> {
     wrong.map(|(dataset, error)| Problem::new(dataset, chain(&error))).collect()
 }
 
-/// What could not be looked at. Damage to some labels of a device that others still describe is no
-/// problem of a listing: that is what four labels are for.
+/// Devices that could not be examined. Damage to some of a device's four labels is not reported while another of
+/// its labels is valid.
 fn device_problems(found: &Found) -> Vec<Problem> {
     let is_leaf = |path: &PathBuf| found.leaves.iter().any(|leaf| leaf.path == *path);
     let lost = found.problems.iter().filter(|(path, _)| !is_leaf(path));
     lost.map(|(path, why)| Problem::new(path.display().to_string(), why)).collect()
 }
 
-/// Damaged labels of a pool's devices, for when it cannot be opened.
+/// Damaged labels of a pool's devices; reported when the pool cannot be opened.
 fn label_damage(found: &Found, pool: &str) -> Vec<Problem> {
     let belongs = |path: &PathBuf| {
         let configs = found.leaves.iter().filter(|leaf| leaf.path == *path).map(|l| l.probe.newest_config());
@@ -446,6 +444,9 @@ fn label_damage(found: &Found, pool: &str) -> Vec<Problem> {
 }
 
 /// Name, guid, state and versions of a pool.
+///
+/// # Errors
+/// [`AdminError::Cenote`] if the pool's configuration or version cannot be read.
 pub(crate) fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
     let config = pool.pool.spa().config();
     Ok(PoolFacts {
@@ -459,8 +460,7 @@ pub(crate) fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
     })
 }
 
-/// The newest version of the file system that a pool of this version can have
-/// (docs/on-disk/10-overview.md).
+/// The newest file system version that a pool of this version supports (docs/on-disk/10-overview.md).
 fn zpl_version(pool_version: u64) -> u64 {
     match pool_version {
         0..3 => 1,

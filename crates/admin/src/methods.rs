@@ -1,7 +1,7 @@
-//! The usual verbs as methods of an open pool ([`PoolVerbs`]), for programs that embed the library.
+//! The common verbs as methods of an open pool ([`PoolVerbs`]), for programs that embed the library.
 //!
-//! Each is one call of [`crate::change`] or [`crate::edit`], where the less usual ones are. Values are texts, as
-//! `zfs set` takes them.
+//! Each method is one call of [`crate::change`] or [`crate::edit`], which have the less common verbs. Property
+//! values are strings, as `zfs set` takes them.
 
 use crate::change::{
     Allow, ChangeError, Compatibility, NewPool, PoolLayout, check_layout, find_device, make_pool,
@@ -12,11 +12,12 @@ use crate::{ImportSettings, Session};
 use cenote::PoolWriter;
 
 impl NewPool {
-    /// A pool with the features of OpenZFS 2.3. `vdevs` are the words of `zpool create`, paths absolute:
-    /// `["mirror", "/images/a", "/images/b", "log", "/images/c"]`. Files must be there, of 64 MiB or more.
+    /// Describes a pool with the features of OpenZFS 2.3. `vdevs` are the arguments of `zpool create`, with
+    /// absolute paths: `["mirror", "/images/a", "/images/b", "log", "/images/c"]`. Image files must exist and have
+    /// 64 MiB or more.
     ///
     /// # Errors
-    /// [`ChangeError::Vdevs`] for devices that are not there, are used, or do not go together.
+    /// [`ChangeError::Vdevs`] for devices that are missing, in use, or cannot be combined.
     pub fn new(name: &str, vdevs: &[impl AsRef<str>]) -> Result<NewPool, ChangeError> {
         let words: Vec<String> = vdevs.iter().map(|word| word.as_ref().to_owned()).collect();
         let lines = |error: &dyn std::fmt::Display| vec![error.to_string()];
@@ -36,17 +37,17 @@ impl NewPool {
         })
     }
 
-    /// Sets a property of the root file system, which all others inherit.
+    /// Sets a property of the root file system, which its descendants inherit.
     #[must_use]
     pub fn with(mut self, prop: &str, value: &str) -> NewPool {
         self.dataset_props.push((prop.to_owned(), value.to_owned()));
         self
     }
 
-    /// Makes the pool and opens it for change. No cache file lists it, as after [`PoolWriter::close`].
+    /// Creates the pool and opens it for change. No cache file lists it once [`PoolWriter::close`] has closed it.
     ///
     /// # Errors
-    /// [`ChangeError`]; what was on the devices is still there unless a device has failed.
+    /// [`ChangeError`]; the devices keep their previous contents unless a device has failed.
     pub fn create(&self) -> Result<PoolWriter, ChangeError> {
         let pool = make_pool(self)?;
         pool.live().start();
@@ -54,84 +55,85 @@ impl NewPool {
     }
 }
 
-/// Datasets. Names are full ones, the pool's first; what a name stands for is looked up at every call.
+/// Operations on datasets. Names are full names that begin with the pool's; each call looks its names up again.
 ///
-/// Each verb is done, and on disk, when it returns; or it has changed nothing. Files, writers and readers that
-/// are open stay what they are: a dataset that is renamed keeps its writers, one that somebody has
-/// open for writing cannot be destroyed or rolled back ([`EditError::Busy`]).
+/// When a method returns successfully, its change is on disk; when it fails, no change was made unless the method
+/// says otherwise. Open files, writers and readers stay valid: a renamed dataset keeps its writers. A dataset that
+/// is open for writing cannot be destroyed or rolled back ([`EditError::Busy`]).
 pub trait PoolVerbs {
-    /// Makes a file system.
+    /// Creates a file system.
     ///
     /// # Errors
-    /// [`EditError::Exists`], [`EditError::NoParent`], or what is wrong with its name or properties.
+    /// [`EditError::Exists`], [`EditError::NoParent`], or a refusal of its name or properties.
     fn create_filesystem(&self, name: &str, props: &[(&str, &str)]) -> Result<(), create::Refusal>;
 
-    /// Makes a volume of `size` bytes, rounded up to whole blocks, that reserves what it can take at most;
-    /// with `refreservation=none` among `props`, nothing.
+    /// Creates a volume of `size` bytes, rounded up to whole blocks. It reserves the space that it can use at most;
+    /// with `refreservation=none` among `props` it reserves none.
     ///
     /// # Errors
-    /// As of [`PoolWriter::create_filesystem`]; [`EditError::NoSpace`].
+    /// As [`PoolVerbs::create_filesystem`]; [`EditError::NoSpace`].
     fn create_volume(&self, name: &str, size: u64, props: &[(&str, &str)]) -> Result<(), create::Refusal>;
 
-    /// Sets properties of a dataset, all or none. What is open already follows at once.
+    /// Sets properties of a dataset, all or none. Open file systems and volumes apply them at once.
     ///
     /// # Errors
-    /// Which property cannot be set, and why.
+    /// The properties that cannot be set, and why.
     fn set(&self, dataset: &str, props: &[(&str, &str)]) -> Result<(), set::Refusal>;
 
-    /// Lets a dataset inherit a property again.
+    /// Clears the local value of a property, so that the dataset inherits it.
     ///
     /// # Errors
     /// The property does not apply to the dataset, or there is no such dataset.
     fn inherit(&self, dataset: &str, prop: &str) -> Result<(), inherit::Refusal>;
 
-    /// Takes snapshots (`tank/home@monday`), all at the same instant, or none.
+    /// Takes snapshots (`tank/home@monday`) of the same instant, all or none.
     ///
     /// # Errors
-    /// Why one of them cannot be taken.
+    /// The snapshot that cannot be taken, and why.
     fn snapshot(&self, names: &[impl AsRef<str>]) -> Result<(), snapshot::Refusal>;
 
-    /// Makes a file system or volume that begins as a snapshot was.
+    /// Creates a file system or volume whose initial contents are those of a snapshot.
     ///
     /// # Errors
-    /// As of [`PoolWriter::create_filesystem`].
+    /// As [`PoolVerbs::create_filesystem`].
     fn clone_snapshot(&self, snapshot: &str, name: &str, props: &[(&str, &str)]) -> Result<(), EditError>;
 
-    /// Makes a clone the owner of the snapshots that it shares with its origin.
+    /// Promotes a clone: it becomes the owner of the snapshots that it shares with its origin.
     ///
     /// # Errors
-    /// It is no clone, or snapshots of both have the same name.
+    /// The dataset is not a clone, or a snapshot of each has the same name.
     fn promote(&self, clone: &str) -> Result<(), promote::Refusal>;
 
-    /// Makes a dataset what it was when its newest snapshot was taken. What was written since is lost.
+    /// Rolls a dataset back to its newest snapshot. Later changes are lost.
     ///
     /// # Errors
-    /// There are newer ones, or the dataset is open for writing.
+    /// There are newer snapshots, or the dataset is open for writing.
     fn rollback(&self, snapshot: &str) -> Result<(), rollback::Refusal>;
 
-    /// Renames a file system or volume, with all below it.
+    /// Renames a file system or volume and its descendants.
     ///
     /// # Errors
-    /// The new name is taken, has no parent, or is none that a dataset can have.
+    /// The new name exists, has no parent, or is not valid.
     fn rename(&self, from: &str, to: &str) -> Result<(), rename::Refusal>;
 
     /// Destroys a file system, volume, snapshot or bookmark.
     ///
     /// # Errors
-    /// Other datasets depend on it, it is held, or it is open.
+    /// Other datasets depend on it, it has holds, or it is open.
     fn destroy_dataset(&self, name: &str) -> Result<(), destroy::Refusal>;
 
-    /// Destroys a file system or volume with everything below it, and its snapshots.
+    /// Destroys a file system or volume, its descendants and all their snapshots.
     ///
     /// # Errors
-    /// What was destroyed and what was not: clones elsewhere, holds and open datasets are in the way.
+    /// The refusal lists what was destroyed and what remains. Clones elsewhere, holds and open datasets prevent
+    /// destruction.
     fn destroy_all_below(&self, name: &str) -> Result<(), destroy::Refusal>;
 
     /// The value of a property of a dataset, as of the last transaction group that is on disk; see
     /// [`cenote::Dataset::property`].
     ///
     /// # Errors
-    /// [`EditError::NoDataset`], or it cannot be read.
+    /// [`EditError::NoDataset`], or the property cannot be read.
     fn property(&self, dataset: &str, prop: &str) -> Result<Option<String>, EditError>;
 }
 

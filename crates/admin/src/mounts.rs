@@ -1,5 +1,5 @@
-//! How file systems of imported pools are shown to the machine's programs. The verbs here decide what is mounted
-//! where; whoever owns the pools brings the means ([`Mounts`]), or has none.
+//! The interface that mounts file systems of imported pools, so that programs see them. `mounting` decides what is
+//! mounted where; the process that owns the pools implements [`Mounts`], or has no mounts.
 
 use super::FileOps;
 use ::pool::LivePool;
@@ -8,51 +8,52 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vdev::tunable::Tunable;
 
-/// Root, and the user whose mounts they are, may make, destroy and rename snapshots in `.zfs/snapshot`.
+/// Allows root, and the user of the mounts, to create, destroy and rename snapshots in `.zfs/snapshot`.
 pub static ADMIN_SNAPSHOT: Tunable = Tunable::new("zfs_admin_snapshot", 0, 0, 1);
 
-/// Programs that open files with `O_DIRECT` are given them around the kernel's cache.
+/// Lets reads and writes of files opened with `O_DIRECT` bypass the kernel's page cache.
 pub static DIO_ENABLED: Tunable = Tunable::new("zfs_dio_enabled", 1, 0, 1);
 
-/// A table of mounts and the means to change it. `serve` has one for FUSE.
+/// A table of mounts and the operations that change it. `serve` implements it with FUSE.
 ///
 /// # What always holds
-/// - A dataset is mounted once at most (its snapshots beside it do not count), in one place or several: what is the mount of a
-///   dataset stands for its first place.
-/// - A call returns when the kernel has seen the change.
+/// - A dataset is mounted at most once, in one place or several; mounts of its snapshots do not count. The mount of
+///   a dataset is reported with its first place.
+/// - A call returns after the kernel has applied the change.
 pub trait Mounts: Send + Sync {
-    /// What is mounted now, each place of it, oldest first.
+    /// All mounts, one entry for each place, oldest first.
     fn list(&self) -> Vec<Mounted>;
 
-    /// The mount of a dataset, in its first place.
+    /// The mount of a dataset, with its first place.
     fn mounted(&self, dataset: &str) -> Option<Mounted> {
         self.list().into_iter().find(|mount| mount.dataset == dataset)
     }
 
-    /// What is mounted below a folder, oldest first.
+    /// The mounts below a directory, oldest first.
     fn below(&self, at: &Path) -> Vec<Mounted>;
 
-    /// Makes a mount point and the folders above it, where they are missing, and remembers that. Links of other users are
-    /// not followed.
+    /// Creates a mount point and its missing parent directories, and records which it created. Symbolic links of
+    /// other users are not followed.
     ///
     /// # Errors
-    /// Why there is none.
+    /// A directory cannot be created or reached.
     fn make_folder(&self, at: &Path) -> io::Result<()>;
 
-    /// Removes the folder of a mount point if it was made by [`Mounts::make_folder`], is where it was made, is empty, and
-    /// nothing is mounted there.
+    /// Removes a mount point if [`Mounts::make_folder`] created it, it still has its place, it is empty, and no
+    /// file system is mounted there.
     fn remove_folder(&self, at: &Path);
 
-    /// What programs have asked of the mount of a dataset; `None`: it is not mounted, or nobody counts.
+    /// Request counts of a dataset's mount. `None`: the dataset is not mounted, or requests are not counted.
     fn stats(&self, dataset: &str) -> Option<FileOps> {
         let _ = dataset;
         None
     }
 
-    /// Mounts a file system of a pool. The folder exists; links of other users are not followed on the way there.
+    /// Mounts a file system of a pool. The mount point exists; symbolic links of other users in its path are not
+    /// followed.
     ///
     /// # Errors
-    /// [`MountError`], and nothing is mounted.
+    /// [`MountError`]; then the file system is not mounted.
     fn mount(
         &self,
         pool: &Arc<LivePool>,
@@ -61,10 +62,11 @@ pub trait Mounts: Send + Sync {
         options: &MountOptions,
     ) -> Result<(), MountError>;
 
-    /// The same of a pool that is open for reading only: nothing can be changed, whatever the options say.
+    /// Mounts a file system of a pool that is open for reading only. The mount is read-only, whatever the options
+    /// say.
     ///
     /// # Errors
-    /// [`MountError`], and nothing is mounted.
+    /// [`MountError`]; then the file system is not mounted.
     fn mount_view(
         &self,
         _pool: &cenote::Pool,
@@ -75,136 +77,148 @@ pub trait Mounts: Send + Sync {
         Err(MountError::NoMounts)
     }
 
-    /// Shows a dataset that is mounted in one more place. The folder exists.
+    /// Mounts an already mounted dataset in one more place. The mount point exists.
     ///
     /// # Errors
-    /// [`MountError::NotMounted`]; [`MountError::AlreadyMounted`] in this place; [`MountError::Busy`] if one of the two is
-    /// to be read-only and the other is not; or why the kernel refuses.
+    /// [`MountError::NotMounted`]; [`MountError::AlreadyMounted`] if it is mounted in this place;
+    /// [`MountError::Busy`] if only one of the two places is read-only; or the kernel's refusal.
     fn mount_beside(&self, _dataset: &str, _at: &Path, _options: &MountOptions) -> Result<(), MountError> {
         Err(MountError::AlreadyMounted)
     }
 
-    /// Ends the mount of a dataset in all its places; everything that was written to it is in the pool, and durable.
+    /// Unmounts a dataset from all its places. Everything written to the mount is durable when this returns.
     ///
     /// # Errors
-    /// [`MountError::Busy`] if it is in use and `how` is [`Unmount::Normal`]: it is where it was then.
+    /// [`MountError::Busy`] if the mount is in use and `how` is [`Unmount::Normal`]; then it stays mounted.
     fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountError>;
 
-    /// Takes a dataset off one of its places; from the last, it is as [`Mounts::unmount`].
+    /// Unmounts a dataset from one of its places. The last place is unmounted as by [`Mounts::unmount`].
     ///
     /// # Errors
-    /// As there.
+    /// As [`Mounts::unmount`].
     fn unmount_from(&self, dataset: &str, _at: &Path, how: Unmount) -> Result<(), MountError> {
         self.unmount(dataset, how)
     }
 
-    /// What was mounted by hand when the server before this one ended, or before, and is to be there.
+    /// The mounts made by hand that were recorded when a previous server ended, and that are to be made again.
     fn by_hand(&self) -> Vec<MountedByHand> {
         Vec::new()
     }
 
-    /// What was mounted there by hand is not to be there again.
+    /// Forgets a recorded mount by hand at this place, so that it is not made again.
     fn not_by_hand(&self, _at: &Path) {}
 
-    /// This server ends: what was mounted by hand and ends from now on is to be there when the next one begins.
+    /// Announces that the server ends. Mounts by hand that end from now on are recorded for the next server.
     fn leaving(&self) {}
 
     /// Changes the options of a mount.
     ///
     /// # Errors
-    /// [`MountError::NotMounted`], or why the kernel refuses.
+    /// [`MountError::NotMounted`], or the kernel's refusal.
     fn remount(&self, dataset: &str, options: &MountOptions) -> Result<(), MountError>;
 
-    /// Whether properties were changed so that only a new mount of a dataset keeps to all of them.
+    /// True if properties of the dataset have changed in a way that takes effect only after a new mount.
     fn wants_new_mount(&self, _dataset: &str) -> bool {
         false
     }
 
-    /// Has the kernel hand over what it has not yet written of a dataset, or of all of a pool: before a snapshot, a
-    /// rollback, a send, a report of space. Nothing happens to what is not mounted.
+    /// Makes the kernel write back its unwritten data of a dataset, or of all datasets of a pool: before a
+    /// snapshot, a rollback, a send, a report of space. Has no effect on a dataset that is not mounted.
     ///
     /// # Errors
-    /// What could not be written.
+    /// Data could not be written.
     fn write_back(&self, name: &str) -> Result<(), MountError>;
 
-    /// The contents of a dataset are about to be replaced: lets go of it, so that nothing uses it. Programs that look at
-    /// the mount wait until what this returns is dropped. `None`: it is not mounted.
+    /// Releases a mounted dataset whose contents are about to be replaced. Requests to the mount wait until the
+    /// returned value is dropped. `None`: the dataset is not mounted.
     ///
     /// # Errors
-    /// What could not be written; then the mount is served as before.
+    /// Data could not be written; then the mount is served as before.
     fn suspend(&self, _dataset: &str) -> Result<Option<Box<dyn Suspended + '_>>, MountError> {
         Ok(None)
     }
 
-    /// The snapshots of a mounted dataset, by the part of their names after `@`, that programs use through `.zfs`.
+    /// Names, after `@`, of a mounted dataset's snapshots that programs use through `.zfs`.
     fn snapshots_in_use(&self, _dataset: &str) -> Vec<String> {
         Vec::new()
     }
 
-    /// Snapshots of a dataset were made, destroyed or renamed: listings that the kernel remembers are old.
+    /// Invalidates the kernel's cached listings of a dataset's snapshots, after snapshots were made, destroyed or
+    /// renamed.
     fn snapshots_changed(&self, _dataset: &str) {}
 
-    /// A dataset has another name, those below it too.
+    /// Calls `rename`, which renames datasets of a pool and calls [`Mounts::renamed`], while no mount of that pool
+    /// begins or ends. Without that, a mount that begins meanwhile would be known by a name that its dataset no longer
+    /// has, and the dataset could be mounted a second time.
+    ///
+    /// # Errors
+    /// The caller no longer waits for the mounts that are beginning or ending; `rename` was not called.
+    fn while_renaming(&self, _pool: &str, rename: &mut dyn FnMut()) -> Result<(), MountError> {
+        rename();
+        Ok(())
+    }
+
+    /// Updates the names of a renamed dataset and its descendants.
     fn renamed(&self, from: &str, to: &str);
 }
 
-/// A mount whose dataset was let go of. When this is dropped it is served again, whatever it is called then: with the contents
-/// that it had, unless [`Suspended::replaced`] was called.
+/// A mount whose dataset is released. When the value is dropped, the dataset is served again under its present
+/// name, with its previous contents unless [`Suspended::replaced`] was called.
 pub trait Suspended: Send {
-    /// The contents of the dataset have been replaced (rollback, receive), or may have been: open files answer with errors,
-    /// and nothing that the kernel remembers of it holds any more.
+    /// Declares that the contents of the dataset were, or may have been, replaced (rollback, receive): open files
+    /// return errors, and the kernel's caches of the mount are invalidated.
     fn replaced(&mut self);
 }
 
-/// A mount.
+/// A mount of a dataset in one place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
-    /// The dataset's name.
+    /// Full name of the dataset.
     pub dataset: String,
-    /// Where.
+    /// The mount point.
     pub at: PathBuf,
-    /// How.
+    /// The options in force.
     pub options: MountOptions,
 }
 
-/// A mount that somebody made by hand, where no property says.
+/// A mount made by hand, at a place that no property names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountedByHand {
-    /// The dataset's name.
+    /// Full name of the dataset.
     pub dataset: String,
-    /// Where.
+    /// The mount point.
     pub at: PathBuf,
-    /// As of [`MountOptions`].
+    /// Temporary properties; see [`MountOptions::temporary`].
     pub temporary: Vec<(String, String)>,
 }
 
-/// How a file system is mounted: its properties, and what a command said beside them.
+/// Mount options: values of properties, and what a command has set for this mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
-    /// Nothing can be changed.
+    /// The mount is read-only.
     pub read_only: bool,
-    /// Programs can be run.
+    /// Programs can be executed.
     pub exec: bool,
-    /// Set-id bits count.
+    /// Set-user-id and set-group-id bits have effect.
     pub setuid: bool,
-    /// Device files are devices.
+    /// Device files can be opened as devices.
     pub devices: bool,
-    /// Programs see extended attributes of theirs (`user.…`).
+    /// User extended attributes (`user.…`) are available.
     pub xattrs: bool,
-    /// Which reads are noted.
+    /// Which reads update access times.
     pub atime: AccessTimes,
-    /// Over a folder that is not empty (property `overlay`, `zfs mount -O`).
+    /// The mount point may be a directory that is not empty (property `overlay`, `zfs mount -O`).
     pub overlay: bool,
-    /// Other users may look in.
+    /// Users other than the owner of the mount may access it.
     pub allow_other: bool,
-    /// Properties that a command has set for this mount alone: shown with the source `temporary`.
+    /// Properties that a command has set for this mount only; they are shown with the source `temporary`.
     pub temporary: Vec<(String, String)>,
-    /// Somebody has mounted it by hand, and no property says where: whoever serves it later does that again.
+    /// The mount was made by hand at a place that no property names. The next server mounts it there again.
     pub by_hand: bool,
 }
 
 impl Default for MountOptions {
-    /// What the properties' default values mean, for every user.
+    /// The default values of the properties, with access for every user.
     fn default() -> Self {
         Self {
             read_only: false,
@@ -221,64 +235,64 @@ impl Default for MountOptions {
     }
 }
 
-/// Which reads a file's time of access tells of.
+/// Which reads update the access time of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AccessTimes {
-    /// None.
+    /// No read.
     Never,
-    /// The first after a change, and one a day.
+    /// The first read after a change, and one read a day.
     #[default]
     Relative,
-    /// All.
+    /// Every read.
     Always,
 }
 
-/// How a mount ends.
+/// How a mount is ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Unmount {
-    /// Only if nobody uses it.
+    /// Fails while the mount is in use.
     #[default]
     Normal,
-    /// At once: whoever uses it gets errors.
+    /// Immediately; programs that use the mount get errors.
     Force,
-    /// It disappears at once, and ends when nobody uses it any more.
+    /// The mount leaves the directory tree immediately, and ends when it is no longer in use.
     Lazy,
 }
 
-/// Why a mount cannot be changed.
+/// Why a mount cannot be made, changed or ended.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// This process mounts nothing.
+    /// This process does not mount file systems.
     #[error("mounts need the daemon")]
     NoMounts,
-    /// It is mounted already.
+    /// The dataset, or the mount point, is already mounted.
     #[error("filesystem already mounted")]
     AlreadyMounted,
-    /// It is not mounted.
+    /// The dataset is not mounted.
     #[error("not currently mounted")]
     NotMounted,
-    /// The folder is not empty.
+    /// The mount point is a directory that is not empty.
     #[error("directory is not empty")]
     NotEmpty,
-    /// Somebody uses it.
+    /// The mount is in use.
     #[error("pool or dataset is busy")]
     Busy {
-        /// Programs that do: number and name.
+        /// Process id and name of each program that uses it.
         by: Vec<(u32, String)>,
-        /// Other places in which it, or a folder of it, is mounted (`mount --bind`).
+        /// Other places where it, or a directory of it, is mounted (`mount --bind`).
         also_at: Vec<PathBuf>,
     },
-    /// Something that was mounted later hides it.
+    /// A mount made later hides it.
     #[error("it is hidden by what is mounted on {}", by.display())]
     Hidden {
-        /// Where that is mounted.
+        /// Mount point of the hiding mount.
         by: PathBuf,
     },
-    /// The kernel, or FUSE, says no.
+    /// The kernel, or FUSE, refuses.
     #[error("{why}")]
     Refused {
-        /// Why.
+        /// The reason, as a message.
         why: String,
     },
     /// The dataset cannot be opened.

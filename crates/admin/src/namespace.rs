@@ -1,15 +1,16 @@
-//! The pools that this process has imported and keeps open, and how they are mounted. A daemon has one; commands
-//! that run in process have none, and open and close a pool for each verb.
+//! The namespace: the pools that this process has imported and keeps open, and the interface that mounts their file
+//! systems. A daemon has one namespace. Commands that run in process have none: they open and close a pool for each
+//! verb.
 //!
 //! # What always holds
-//! - A pool in it is open for writing, by this process alone, until it is exported or destroyed; or it was
-//!   imported for reading only, and is shown as it was then.
-//! - Names are those by which the pools are known here. A name that is being given or given up belongs to the
-//!   one who does that; all others wait until it is settled.
-//! - A pool is let go of only when nobody uses it: verbs ([`PoolWriter`], [`Pool`]) say so while they last.
+//! - A pool in the namespace is open for writing, by this process alone, until it is exported or destroyed; or it
+//!   was imported read-only, and shows its state at that time.
+//! - Pools have the names under which they are imported here. While a pool is being opened or closed, its name is
+//!   reserved for that operation; all other callers wait until it is finished.
+//! - A pool is taken out only while it has no users. [`PoolWriter`] and [`Pool`] values count as users.
 //!
 //! # Order of locks
-//! pools -> users of a pool -> whatever a pool has. No lock is held while a pool is opened or closed, or something
+//! pools -> users of a pool -> locks of a pool. No lock is held while a pool is opened or closed or a file system
 //! is mounted.
 
 use super::mounting::Remounted;
@@ -24,10 +25,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use vdev::scan::Found;
 
-/// How long a verb waits for another one that opens or closes a pool of the same name.
+/// How long a verb waits while another verb opens or closes a pool of the same name.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How often those who use a pool are told that it is wanted.
+/// Interval between the calls that ask the users of a pool to release it.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// The imported pools of this process.
@@ -35,23 +36,23 @@ pub struct Namespace {
     pools: Mutex<BTreeMap<String, Slot>>,
     changed: Condvar,
     mounts: Option<Arc<dyn Mounts>>,
-    /// File systems that were to be mounted by themselves and could not be, and why.
+    /// File systems that failed to mount automatically, and the messages.
     not_mounted: Mutex<BTreeMap<String, String>>,
-    /// Mounts that are inside others because those were mounted over their places.
+    /// Mounts that were moved inside others because those were mounted over their mount points.
     remounted: Mutex<Remounted>,
-    /// Told when a pool is to be taken out that is in use.
+    /// Callback for a pool that is to be taken out while it is in use.
     when_wanted: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// What a name stands for.
+/// State of a pool's name.
 enum Slot {
-    /// Somebody opens or closes its pool.
+    /// Reserved: the pool is being opened or closed.
     Taken,
-    /// A pool.
+    /// The pool is imported.
     Open(Arc<Entry>),
 }
 
-/// A pool that is imported.
+/// An imported pool.
 pub(crate) struct Entry {
     kept: Kept,
     settings: Mutex<Arc<ImportSettings>>,
@@ -59,22 +60,22 @@ pub(crate) struct Entry {
     load_guid: u64,
 }
 
-/// A number for the property `load_guid`, another one each time.
+/// A random value for the property `load_guid`, different at each call.
 pub(crate) fn draw() -> u64 {
-    // The keys of hash tables are random, and no two tables of a process have the same.
+    // The keys of hash tables are random and differ within a process.
     RandomState::new().build_hasher().finish()
 }
 
-/// How it is open.
+/// Open mode of an imported pool.
 pub(crate) enum Kept {
-    /// For writing.
+    /// Open for writing.
     Live(Arc<LivePool>),
-    /// Only for reading, with the devices that were found beside it.
+    /// Open for reading only, with the devices that were found with it.
     Shown(Pool, Found),
 }
 
 impl Namespace {
-    /// Without pools. `mounts`: how their file systems are mounted, if they are.
+    /// An empty namespace. `mounts` mounts file systems; with `None` no file systems are mounted.
     pub fn new(mounts: Option<Arc<dyn Mounts>>) -> Arc<Namespace> {
         Arc::new(Namespace {
             pools: Mutex::default(),
@@ -86,31 +87,32 @@ impl Namespace {
         })
     }
 
-    /// How file systems are mounted.
+    /// The interface that mounts file systems; `None` if this process mounts none.
     pub fn mounts(&self) -> Option<&Arc<dyn Mounts>> {
         self.mounts.as_ref()
     }
 
-    /// File systems that were to be mounted by themselves and could not be, and why.
+    /// File systems that failed to mount automatically, and the messages.
     pub(crate) fn not_mounted(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        // Whole between any two statements.
+        // No invariant spans statements, so a poisoned lock is usable.
         self.not_mounted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Mounts that are inside others because those were mounted over their places.
+    /// Mounts that were moved inside others because those were mounted over their mount points.
     pub(super) fn remounted(&self) -> MutexGuard<'_, Remounted> {
-        // Whole between any two statements.
+        // No invariant spans statements, so a poisoned lock is usable.
         self.remounted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The names of its pools.
+    /// The names of the imported pools.
     pub fn names(&self) -> Vec<String> {
         let pools = self.pools();
         let open = pools.iter().filter(|(_, slot)| matches!(slot, Slot::Open(_)));
         open.map(|(name, _)| name.clone()).collect()
     }
 
-    /// The pool of this name, if it is open for writing. Closing it does nothing; it cannot be exported meanwhile.
+    /// The pool of this name, if it is open for writing. The pool cannot be exported while the value exists;
+    /// closing the value does not close the pool.
     pub fn get(&self, name: &str) -> Option<PoolWriter> {
         let (entry, user) = self.entry(name)?;
         match &entry.kept {
@@ -119,7 +121,8 @@ impl Namespace {
         }
     }
 
-    /// The same pool, as the layers below know it: for whoever sees to it that it is not exported.
+    /// The pool of this name as the engine's type, if it is open for writing. It does not count as a use: the
+    /// caller must prevent the export of the pool.
     pub fn live(&self, name: &str) -> Option<Arc<LivePool>> {
         match &self.entry(name)?.0.kept {
             Kept::Live(live) => Some(Arc::clone(live)),
@@ -127,18 +130,19 @@ impl Namespace {
         }
     }
 
-    /// How the pool of this name was imported.
+    /// The import settings of the pool of this name.
     pub fn settings(&self, name: &str) -> Option<Arc<ImportSettings>> {
         Some(self.entry(name)?.0.settings())
     }
 
-    /// The pool with this guid is here.
+    /// True if the pool with this guid is imported here.
     pub(crate) fn has(&self, guid: PoolGuid) -> bool {
         let pools = self.pools();
         pools.values().any(|slot| matches!(slot, Slot::Open(entry) if entry.guid() == guid))
     }
 
-    /// The pool of this name, and that somebody uses it from now on. Waits while it is being opened or closed.
+    /// The pool of this name, and a value that counts as a use of it. Waits while the pool is being opened or
+    /// closed.
     pub(crate) fn entry(&self, name: &str) -> Option<(Arc<Entry>, PoolUse)> {
         let until = Instant::now() + PATIENCE;
         let mut pools = self.pools();
@@ -152,7 +156,7 @@ impl Namespace {
         }
     }
 
-    /// Takes a name for a pool that is about to be opened. `None`: a pool has it.
+    /// Reserves a name for a pool that is about to be opened. `None`: the name is in use.
     pub(crate) fn reserve(self: &Arc<Self>, name: &str) -> Option<Reserved> {
         let until = Instant::now() + PATIENCE;
         let mut pools = self.pools();
@@ -165,24 +169,25 @@ impl Namespace {
         Some(Reserved { namespace: Arc::clone(self), name: name.to_owned(), is_settled: false })
     }
 
-    /// Takes a pool out, when nobody uses it any more; whoever asks for it then waits. Until then nobody does: who is
-    /// at work may ask for it again.
+    /// Takes a pool out once it has no users. From then on callers that want the pool wait; until then, present
+    /// users may use it again.
     ///
     /// # Errors
-    /// [`NotTaken`]; it is as before.
+    /// [`NotTaken`]; the pool stays in the namespace.
     pub(crate) fn take(self: &Arc<Self>, name: &str, patience: Duration) -> Result<Taken, NotTaken> {
-        let mounted = self.mounts.as_ref().map(|mounts| mounts.list()).unwrap_or_default();
-        if mounted.iter().any(|mount| mount.dataset.split(['/', '@']).next() == Some(name)) {
+        if self.is_mounted(name) {
             return Err(NotTaken::Busy);
         }
         let until = Instant::now() + patience;
         loop {
             let users = match self.claim(name, false)? {
+                // One of the users that this has waited for may have mounted a file system; no more can come now.
+                Claim::Taken(_) if self.is_mounted(name) => return Err(NotTaken::Busy),
                 Claim::Taken(taken) => return Ok(taken),
                 Claim::Used(users) => users,
             };
             let left = until.checked_duration_since(Instant::now()).ok_or(NotTaken::Busy)?;
-            // Again and again: some begin to wait only now.
+            // Called repeatedly: a user may begin to wait at any time.
             if let Some(tell) = self.when_wanted.get() {
                 tell();
             }
@@ -190,13 +195,20 @@ impl Namespace {
         }
     }
 
-    /// Has `tell` called, a few times, while a pool is to be taken out and is in use: whoever uses it and only waits may give way. A
-    /// second call changes nothing.
+    /// True if a dataset of the pool is mounted.
+    fn is_mounted(&self, pool: &str) -> bool {
+        let mounted = self.mounts.as_ref().map(|mounts| mounts.list()).unwrap_or_default();
+        mounted.iter().any(|mount| mount.dataset.split(['/', '@']).next() == Some(pool))
+    }
+
+    /// Sets the callback that is called repeatedly while a pool is to be taken out and is in use, so that users
+    /// that only wait can release it. Only the first call has an effect.
     pub fn when_wanted(&self, tell: impl Fn() + Send + Sync + 'static) {
         let _ = self.when_wanted.set(Box::new(tell));
     }
 
-    /// The same, also of one that is still in use after that time. `None`: there is none.
+    /// Takes a pool out like [`Namespace::take`], but also if it is still in use after that time. `None`: there is
+    /// no such pool.
     pub(crate) fn take_whatever(self: &Arc<Self>, name: &str, patience: Duration) -> Option<Taken> {
         if let Claim::Used(users) = self.claim(name, false).ok()? {
             users.wait_gone(patience);
@@ -207,7 +219,7 @@ impl Namespace {
         }
     }
 
-    /// Takes a name away from everybody else, if nobody uses its pool, or `anyway`.
+    /// Reserves the name of a pool that has no users, or, with `anyway`, of any pool.
     fn claim(self: &Arc<Self>, name: &str, anyway: bool) -> Result<Claim, NotTaken> {
         let until = Instant::now() + PATIENCE;
         let mut pools = self.pools();
@@ -243,18 +255,18 @@ impl Namespace {
     }
 
     fn pools(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
-        // Whole between any two statements.
+        // No invariant spans statements, so a poisoned lock is usable.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Entry {
-    /// How it is open.
+    /// The open mode.
     pub(crate) fn kept(&self) -> &Kept {
         &self.kept
     }
 
-    /// How it was imported.
+    /// The settings of its import.
     pub(crate) fn settings(&self) -> Arc<ImportSettings> {
         Arc::clone(&self.settings.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -263,7 +275,7 @@ impl Entry {
         *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
     }
 
-    /// Tells this import from every other one.
+    /// Value of the property `load_guid`, unique to this import.
     pub(crate) fn load_guid(&self) -> u64 {
         self.load_guid
     }
@@ -276,24 +288,24 @@ impl Entry {
     }
 }
 
-/// What came of taking a name away.
+/// Result of an attempt to reserve a pool's name.
 enum Claim {
-    /// It is taken.
+    /// The name is reserved.
     Taken(Taken),
-    /// Its pool is in use, by these.
+    /// The pool has users.
     Used(PoolUsers),
 }
 
-/// Why a pool could not be taken out.
+/// Why a pool cannot be taken out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotTaken {
-    /// There is none.
+    /// There is no such pool.
     Missing,
-    /// It is in use.
+    /// The pool is in use.
     Busy,
 }
 
-/// A name that belongs to a pool that is being opened; free again when this is dropped.
+/// A name reserved for a pool that is being opened. Dropping the value frees the name.
 pub(crate) struct Reserved {
     namespace: Arc<Namespace>,
     name: String,
@@ -301,8 +313,8 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// The pool is open: everybody may use it. One that is open for writing gets its threads, and whoever
-    /// waits for its devices waits as its property `failmode` says.
+    /// Publishes the opened pool under the name. A pool open for writing gets its background threads. While it is
+    /// suspended, waiting callers behave as its property `failmode` says.
     pub(crate) fn fill(mut self, kept: Kept, settings: ImportSettings) {
         if let Kept::Live(live) = &kept {
             live.start();
@@ -313,7 +325,8 @@ impl Reserved {
         self.is_settled = true;
         self.namespace.settle(&self.name, Some(Arc::clone(&entry)));
         if let Kept::Live(live) = &entry.kept {
-            // Whoever asks next sees what is due. Should it not begin now, it is tried again as long as the pool is open.
+            // The next caller sees due resilvers. If one cannot start now, it is tried again while the pool is
+            // open.
             let _ = live.resilver_if_needed();
         }
     }
@@ -327,7 +340,7 @@ impl Drop for Reserved {
     }
 }
 
-/// A pool that was taken out; put back when this is dropped.
+/// A pool that was taken out. Dropping the value puts it back.
 pub(crate) struct Taken {
     namespace: Arc<Namespace>,
     name: String,
@@ -339,7 +352,7 @@ impl Taken {
         self.entry.as_ref().expect("it is given away only by ending this")
     }
 
-    /// Calls `close` with it. Whatever that says: afterwards the pool is gone from here.
+    /// Calls `close` with the pool. The pool leaves the namespace whatever `close` returns.
     pub(crate) fn close<T>(mut self, close: impl FnOnce(Arc<Entry>) -> T) -> T {
         let entry = self.entry.take().expect("it is given away only here");
         let closed = close(entry);

@@ -1,4 +1,4 @@
-//! `zpool get` of a pool.
+//! Properties of a pool, as `zpool get` shows them.
 
 use super::{AdminError, OpenPool, Property, Source, Value, datasets};
 use ::pool::FeatureState;
@@ -12,19 +12,22 @@ fn failed(error: impl Into<Error>) -> AdminError {
     AdminError::from(error.into())
 }
 
-/// `feature@NAME` or `unsupported@GUID`.
+/// True for the names `feature@NAME` and `unsupported@GUID`.
 pub(crate) fn is_feature_property(name: &str) -> bool {
     let known = name.strip_prefix(PROPERTY_PREFIX).is_some_and(|f| feature::by_name(f).is_some());
     known || name.strip_prefix(UNSUPPORTED_PREFIX).is_some_and(|guid| guid.contains(':'))
 }
 
-/// Names of everything that `zpool get all` shows for this pool, in its order.
+/// Names of the properties that `zpool get all` shows for this pool, in its order.
+///
+/// # Errors
+/// [`AdminError::Cenote`] if the pool's properties or features cannot be read.
 pub(crate) fn pool_property_names(pool: &OpenPool) -> Result<Vec<String>, AdminError> {
     let spa = pool.pool.spa();
     let mut names: Vec<String> =
         prop::POOL.iter().filter(|p| p.visible && p.name != "name").map(|p| p.name.to_owned()).collect();
     for (known, state) in spa.features().iter() {
-        // Features of later releases are of interest only where they are used.
+        // Features of later releases are listed only if they are enabled.
         if known.since <= Since::V2_3 || state != FeatureState::Disabled {
             names.push(format!("{PROPERTY_PREFIX}{}", known.name));
         }
@@ -34,8 +37,11 @@ pub(crate) fn pool_property_names(pool: &OpenPool) -> Result<Vec<String>, AdminE
     Ok(names)
 }
 
-/// A property of a pool; `None` if it has none of this name.
-pub fn pool_property(pool: &OpenPool, name: &str) -> Result<Option<Property>, AdminError> {
+/// A property of a pool; `None` if it has no property of this name.
+///
+/// # Errors
+/// [`AdminError::Cenote`] if the pool's properties or features cannot be read.
+pub(crate) fn pool_property(pool: &OpenPool, name: &str) -> Result<Option<Property>, AdminError> {
     if let Some(guid) = name.strip_prefix(UNSUPPORTED_PREFIX) {
         let mut unknown = pool.pool.spa().features().unknown().iter().filter(|f| f.guid == guid);
         return Ok(unknown.next().map(|f| {
@@ -68,7 +74,7 @@ pub(crate) fn value_of(pool: &OpenPool, name: &str) -> Result<Property, AdminErr
     Ok(found.unwrap_or(Property { value: Value::Absent, source: Source::None, received: None }))
 }
 
-/// Properties that belong to the import; `None`: it is none of them, or has its default.
+/// Properties that belong to the import. `None`: `name` is not one of them, or has its default.
 fn of_import(pool: &OpenPool, name: &str) -> Option<Property> {
     let settings = &pool.settings;
     let local = |text: &String| Property::local(text.as_str());

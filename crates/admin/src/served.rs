@@ -1,7 +1,7 @@
-//! What a server of files needs of an open file system beyond operations on files: its dataset, its space,
-//! whether it is durable.
+//! What a server of files needs from an open file system beyond operations on files: its dataset, its space, and
+//! whether its changes are on disk.
 //!
-//! `serve::export` asks through [`ServedFilesystem`]; files are known by number there.
+//! `serve::export` calls [`ServedFilesystem`]; it identifies files by object number.
 
 use cenote::files::FilesystemWriter;
 use cenote::files::FsStats;
@@ -10,28 +10,28 @@ use format::ObjectId;
 use std::sync::Arc;
 use zpl::{NoLog, ZplError};
 
-/// Upper bound of the txgs after which freed space is available again: the txg of the change, and those for
-/// which its last blocks are kept.
+/// Upper bound of the number of txgs after which freed space is available again: the txg of the change, and those
+/// that its last blocks are kept for.
 const TXGS_UNTIL_FREE: usize = 4;
 
-/// Tells whether all changes of a file system are on disk. Outlives its [`FilesystemWriter`], which changes
-/// the file system once more when it is dropped.
+/// Tells whether all changes of a file system are on disk. It outlives its [`FilesystemWriter`], which changes the
+/// file system once more when it is dropped.
 pub struct Written {
     set: Arc<dmu::LiveSet>,
     pool: Arc<LivePool>,
 }
 
 impl Written {
-    /// True if every change is on disk. Meaningful only while nothing changes the file system.
+    /// True if every change is on disk. The result is meaningful only while no caller changes the file system.
     pub fn is_on_disk(&self) -> bool {
         self.pool.is_on_disk(self.set.newest_change())
     }
 }
 
-/// Transactions of one step of freeing removed files.
+/// Number of transactions in one step that frees removed files.
 const DRAIN_STEPS: usize = 64;
 
-/// A numeric property of a dataset in force. `None`: there is none, or it cannot be read.
+/// A numeric property in force. `None`: the dataset does not have it, or it cannot be read.
 #[must_use]
 pub fn setting(dataset: &Dataset, name: &str) -> Option<u64> {
     dsl::prop::get(dataset.dsl(), name).ok().flatten().and_then(|value| value.raw.number())
@@ -48,8 +48,8 @@ pub trait ServedFilesystem {
     /// Number of the dataset in the pool. It never changes.
     fn dataset_id(&self) -> ObjectId;
 
-    /// Lets data that is read in order leave the cache of the pool after its first use, because the client
-    /// keeps what it has read, as the kernel does for its mounts.
+    /// Evicts sequentially read data from the pool's cache after its first use. For clients with a cache of their
+    /// own, such as the kernel for its mounts.
     fn let_streams_pass(&self);
 
     /// True if every change must be durable when it is acknowledged: property `sync=always`.
@@ -62,29 +62,29 @@ pub trait ServedFilesystem {
     /// space available again.
     ///
     /// # Errors
-    /// If the pool cannot be written any more.
+    /// The pool does not accept writes any more.
     fn has_room(&self, bytes: u64) -> Result<bool, Error>;
 
-    /// Stops the intent log for this file system, for all its handles: for a program that makes many changes,
-    /// alone, and waits for [`FilesystemWriter::sync`] at the end.
+    /// Stops the intent log for this file system and all its handles. For a program that is the only writer, makes
+    /// many changes, and waits for [`FilesystemWriter::sync`] at the end.
     fn stop_logging(&self);
 
     /// Frees the space of all files that have lost their last name; large ones are freed step by step.
     ///
     /// # Errors
-    /// If something cannot be freed now; the next opening of the file system tries again.
+    /// Some space cannot be freed now; the next opening of the file system tries again.
     fn finish_removals(&self) -> Result<(), Error>;
 
-    /// Makes the changes of a file, and all changes of names, durable.
+    /// Makes the changes of a file and all changes of directory entries durable.
     ///
     /// # Errors
-    /// If the pool cannot be written any more.
+    /// The pool does not accept writes any more.
     fn fsync(&self, id: ObjectId) -> Result<(), Error>;
 
-    /// Ends a change of a file: with `sync=always` it is durable when this returns.
+    /// Ends a change of a file: with `sync=always` the change is durable when this returns.
     ///
     /// # Errors
-    /// If the pool cannot be written any more.
+    /// The pool does not accept writes any more.
     fn settled(&self, id: ObjectId) -> Result<(), Error>;
 
     /// Size and free space as `statfs` reports them for the file `at`.

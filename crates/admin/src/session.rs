@@ -1,13 +1,13 @@
 //! Sessions: what a verb works with.
 //!
-//! A session knows where pools are found, which pools the process keeps open, in whose name the verbs run, and the
+//! A session holds the search for pools, the namespace of the process, the user on whose behalf verbs run, and the
 //! pools that its verbs have opened. A command makes one session, runs its verbs in it and ends it. A program that
-//! embeds the library makes one over a pool that it has open ([`Session::over`]).
+//! embeds the library makes a session over a pool that it has open ([`Session::over`]).
 //!
 //! # What always holds
-//! - A pool is opened for change when a verb first needs it, and closed when the session ends, however it ends.
-//! - The command line of a session that ends well is in the history of the pools that its verbs changed, and of no
-//!   other; a session that fails leaves its command line in none.
+//! - A pool is opened for change when a verb first needs it, and closed when the session ends, also after an error.
+//! - A session that ends successfully writes its command line into the history of the pools that its verbs changed,
+//!   and of no others; a session that fails writes it nowhere.
 //! - A verb runs only if the caller has its right ([`Session::run`]).
 //!
 //! Tests: `crates/admin/tests`, `crates/cli/tests/commands/zfs_change.rs`.
@@ -22,34 +22,34 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Deref};
 use std::rc::Rc;
 
-/// What a verb works with; see the module.
+/// The context of a verb: pools, caller, warnings. See the module.
 pub struct Session<'p> {
     search: Search,
-    /// Command line for the history of the pools that change; `None`: no line is written.
+    /// Command line for the history of changed pools; `None`: no line is written.
     command_line: Option<String>,
-    /// Pools that are open for change, by name.
+    /// Pools open for change, by name.
     writers: BTreeMap<String, Writer<'p>>,
-    /// Pools that can only be read, by name.
+    /// Pools open for reading only, by name.
     read_only: BTreeMap<String, Pool>,
     /// All pools, opened for their counters; see [`Session::counting_pools`].
     counting: Option<Rc<(Vec<OpenPool>, Vec<Problem>)>>,
     /// Names of the pools that verbs have changed.
     changed: BTreeSet<String>,
-    /// Warnings of verbs, not yet taken by the caller.
+    /// Warnings of verbs that the caller has not taken yet.
     warnings: Vec<Warning>,
-    /// Hears how far a verb is; see [`Session::on_progress`].
+    /// Receives the progress of verbs; see [`Session::on_progress`].
     progress: Option<ProgressListener<'p>>,
 }
 
-/// Hears which of several targets a verb is at, from 1, and of how many.
+/// Progress callback: the number of the current target, from 1, and the number of targets.
 pub type ProgressListener<'p> = Box<dyn FnMut(usize, usize) + 'p>;
 
 /// A pool that is open for change: opened by the session, or lent to it.
 #[derive(Clone)]
 pub enum Writer<'p> {
-    /// Opened by the session, which closes it.
+    /// Opened by the session, which closes it at its end.
     Opened(Rc<PoolWriter>),
-    /// Lent by the program that has it open.
+    /// Lent by the program that has it open; the session leaves it open.
     Lent(&'p PoolWriter),
 }
 
@@ -64,19 +64,19 @@ impl Deref for Writer<'_> {
     }
 }
 
-/// A pool that could not be closed well when its session ended.
+/// A pool whose session did not end cleanly.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot close '{pool}': {error}")]
 pub struct CloseError {
     /// Name of the pool.
     pub pool: String,
-    /// The history line or the last transaction group could not be written.
+    /// Why the history line or the last transaction group could not be written.
     #[source]
     pub error: EditError,
 }
 
 impl Session<'static> {
-    /// A session that finds its pools as `search` says and writes no history line.
+    /// A session that finds pools with `search` and writes no history line.
     pub fn new(search: Search) -> Session<'static> {
         Session {
             search,
@@ -97,8 +97,8 @@ impl Session<'static> {
 }
 
 impl<'p> Session<'p> {
-    /// A session over one pool that the caller has open. Its verbs run in the name of that writer's caller, write no
-    /// history line and leave the pool open. Mounts are not looked after.
+    /// A session over one pool that the caller has open. Its verbs run on behalf of that writer's caller. The
+    /// session writes no history line, leaves the pool open, and does not mount or unmount file systems.
     pub fn over(pool: &'p PoolWriter) -> Session<'p> {
         Session {
             search: Search { caller: Some(pool.caller().clone()), ..Search::default() },
@@ -112,30 +112,31 @@ impl<'p> Session<'p> {
         }
     }
 
-    /// Where pools and devices are looked for.
+    /// The search that finds the session's pools.
     pub fn search(&self) -> &Search {
         &self.search
     }
 
-    /// The line that the history of a changed pool gets; empty if no line is written.
+    /// The line for the history of changed pools; empty if no line is written.
     pub fn command_line(&self) -> &str {
         self.command_line.as_deref().unwrap_or_default()
     }
 
-    /// True if verbs run in the name of an administrator: root, or the user of this process.
+    /// True if verbs run on behalf of an administrator: root, or the user of this process.
     pub fn is_administrator(&self) -> bool {
         self.search.caller.as_ref().is_none_or(Caller::is_admin)
     }
 
-    /// The mounts of this process; `None`: it mounts nothing.
+    /// The mounts of this process; `None` if the process mounts no file systems.
     pub fn mounting(&self) -> Option<Mounting> {
         Mounting::of(&self.search)
     }
 
-    /// Runs a verb.
+    /// Checks the caller's right and runs a verb.
     ///
     /// # Errors
-    /// The verb's refusal; [`Denied`] as such, if the verb is the administrator's and the caller is none.
+    /// The verb's refusal; [`Denied`], converted to that refusal, if the verb needs an administrator and the caller
+    /// is not one.
     pub fn run<V: Verb>(&mut self, request: &V) -> Result<V::Answer, V::Refusal> {
         self.check_right::<V>()?;
         request.run(self)
@@ -168,7 +169,7 @@ impl<'p> Session<'p> {
     /// The pool that a dataset's name begins with, open for change.
     ///
     /// # Errors
-    /// [`EditError::NoPool`], [`EditError::Open`].
+    /// [`EditError::NoPool`] if it does not exist; [`EditError::Open`] if it cannot be opened for change.
     pub fn writer(&mut self, dataset: &str) -> Result<Writer<'p>, EditError> {
         let name = edit::pool_of(dataset);
         if let Some(pool) = self.writers.get(name) {
@@ -179,10 +180,11 @@ impl<'p> Session<'p> {
         Ok(pool)
     }
 
-    /// The pool that a dataset's name begins with, for reading, as of now; also a pool that cannot be changed.
+    /// The pool of this dataset in its present state, open for reading. A pool that cannot be changed is opened as
+    /// well.
     ///
     /// # Errors
-    /// As of [`Session::writer`].
+    /// [`EditError::NoPool`] if it does not exist; [`EditError::Open`] if it cannot be opened.
     pub fn view(&mut self, dataset: &str) -> Result<Pool, EditError> {
         let name = edit::pool_of(dataset);
         if let Some(pool) = self.read_only.get(name) {
@@ -264,27 +266,37 @@ impl<'p> Session<'p> {
         Ok(change::found_names(&self.search)?)
     }
 
+    /// Brings a pool that is open for writing to the state of now: what programs did a moment ago is in the views that
+    /// follow. Other pools stay as they are.
+    pub(crate) fn sync(&self, pool: &str) -> Result<(), cenote::Error> {
+        let kept = || self.search.namespace.as_ref()?.get(pool).map(|writer| Writer::Opened(Rc::new(writer)));
+        match self.writers.get(pool).cloned().or_else(kept) {
+            Some(writer) => writer.sync().map(drop),
+            None => Ok(()),
+        }
+    }
+
     /// Notes that the pool of this dataset has changed: its history gets the session's command line.
     pub fn note_change(&mut self, dataset: &str) {
         self.changed.insert(edit::pool_of(dataset).to_owned());
     }
 
-    /// Notes something that the user should know, whether or not the verb goes on.
+    /// Adds a warning for the user. The verb may still continue.
     pub fn warn(&mut self, warning: Warning) {
         self.warnings.push(warning);
     }
 
-    /// The warnings of the verbs so far, which the caller tells before their answer or refusal.
+    /// Takes the warnings so far. The caller prints them before the answer or refusal.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// From now on `listener` hears how far a verb with several targets is, before each of them.
+    /// Sets the progress callback. A verb with several targets calls it before each target.
     pub fn on_progress(&mut self, listener: ProgressListener<'p>) {
         self.progress = Some(listener);
     }
 
-    /// Tells the session's listener, if it has one.
+    /// A callback that forwards progress to the session's listener, if there is one.
     pub(crate) fn progress_listener(&mut self) -> impl FnMut(usize, usize) + '_ {
         |index, total| {
             if let Some(listener) = &mut self.progress {
@@ -297,7 +309,7 @@ impl<'p> Session<'p> {
     /// closes the pools that it has opened.
     ///
     /// # Errors
-    /// Each pool whose history line or last transaction group could not be written.
+    /// One [`CloseError`] for each pool whose history line or last transaction group could not be written.
     pub fn end(self, succeeded: bool) -> Result<(), Vec<CloseError>> {
         let mut errors = Vec::new();
         for (name, pool) in self.writers {

@@ -1,5 +1,5 @@
-//! The numbers that may be changed while the engine runs, under the names that OpenZFS has for them. Only those are
-//! here that change something.
+//! Parameters of the engine that can be changed while it runs. They have the names of the OpenZFS module
+//! parameters. Only parameters that have an effect are listed.
 
 use super::{ADMIN_SNAPSHOT, DIO_ENABLED};
 use ::pool::events::{CHECKSUM_EVENTS_PER_SECOND, ZEVENT_LEN_MAX};
@@ -15,7 +15,7 @@ use vdev::tree::SLOW_IO_MS;
 pub use vdev::tunable::Tunable;
 use zio::{FORCE_GANGING, FORCE_GANGING_PCT};
 
-/// All of them, by name.
+/// All parameters, sorted by name.
 pub fn tunables() -> [&'static Tunable; 20] {
     [
         &FORCE_GANGING,
@@ -41,10 +41,10 @@ pub fn tunables() -> [&'static Tunable; 20] {
     ]
 }
 
-/// Sets parameters as a list says: `NAME=VALUE,…`.
+/// Sets parameters from a list: `NAME=VALUE,…`.
 ///
 /// # Errors
-/// What is wrong with the first that is no parameter or cannot have its value; those before it are set.
+/// A message about the first entry that is not a parameter or has an invalid value. The entries before it are set.
 pub fn set_tunables(list: &str) -> Result<(), String> {
     for pair in list.split(',').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').ok_or_else(|| format!("'{pair}' is not NAME=VALUE"))?;
@@ -56,7 +56,7 @@ pub fn set_tunables(list: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// The one of this name.
+/// The parameter of this name.
 pub fn tunable(name: &str) -> Option<&'static Tunable> {
     tunables().into_iter().find(|tunable| tunable.name == name)
 }

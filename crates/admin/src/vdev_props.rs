@@ -1,4 +1,4 @@
-//! `zpool get` of a vdev.
+//! Properties of a vdev, as `zpool get` shows them.
 
 use super::tree::interior_name;
 use super::{AdminError, OpenPool, Property, Source, Value, Vdev};
@@ -13,7 +13,10 @@ fn failed(error: impl Into<Error>) -> AdminError {
     AdminError::from(error.into())
 }
 
-/// Names of everything that `zpool get all POOL VDEV` shows, in its order.
+/// Names of the properties that `zpool get all POOL VDEV` shows, in its order.
+///
+/// # Errors
+/// [`AdminError::Cenote`] if the vdev's ZAP cannot be read.
 pub(crate) fn vdev_property_names(pool: &OpenPool, vdev: &Vdev) -> Result<Vec<String>, AdminError> {
     let mut names: Vec<String> = Vec::new();
     for known in prop::VDEV.iter().filter(|p| p.visible && p.name != "name") {
@@ -26,7 +29,8 @@ pub(crate) fn vdev_property_names(pool: &OpenPool, vdev: &Vdev) -> Result<Vec<St
         for entry in zap.entries() {
             let entry = entry.map_err(failed)?;
             let name = String::from_utf8_lossy(entry.name()).into_owned();
-            // Keys of the implementation have a colon too; they belong to known vendors.
+            // Keys of the implementation contain a colon, as user properties do; they begin with the name of a
+            // known vendor.
             let internal =
                 ["com.delphix:", "org.zfsonlinux:", "org.openzfs:", "com.klarasystems:", "com.fudosecurity:"];
             if prop::is_user(&name) && !internal.iter().any(|p| name.starts_with(p)) {
@@ -39,7 +43,10 @@ pub(crate) fn vdev_property_names(pool: &OpenPool, vdev: &Vdev) -> Result<Vec<St
     Ok(names)
 }
 
-/// A property of a vdev; `None` if it has none of this name.
+/// A property of a vdev; `None` if it has no property of this name.
+///
+/// # Errors
+/// [`AdminError::Cenote`] if the vdev's ZAP cannot be read.
 pub(crate) fn vdev_property(
     pool: &OpenPool,
     vdev: &Vdev,
@@ -69,7 +76,7 @@ pub(crate) fn vdev_property(
         Fallback::Text(text) => Value::Text(text.to_owned()),
     };
     Ok(Some(match found {
-        // Numbers that are what they would be anyway are not told from such.
+        // A stored number equal to the default cannot be told from the default.
         Some(value @ Value::Number(_)) if value == default => Property::default(value),
         Some(value) => Property::local(value),
         None => Property::default(default),
@@ -107,7 +114,7 @@ fn computed(pool: &OpenPool, vdev: &Vdev, name: &str) -> Result<Option<Value>, A
         "read_errors" => number(vdev.read_errors),
         "write_errors" => number(vdev.write_errors),
         "checksum_errors" => number(vdev.checksum_errors),
-        // Counters since the import; this command has done no such thing.
+        // Operations that a command in process has not done since its import: their counters are 0.
         "initialize_errors" | "trim_errors" | "null_ops" | "write_ops" | "free_ops" | "claim_ops"
         | "trim_ops" | "null_bytes" | "write_bytes" | "free_bytes" | "claim_bytes" | "trim_bytes" => {
             number(0)
@@ -134,7 +141,7 @@ fn name_of(vdev: &Vdev) -> String {
         .unwrap_or_else(|| vdev.guid.to_string())
 }
 
-/// Reads and bytes read by a vdev and everything below it.
+/// Number and bytes of the reads of a vdev and its descendants.
 fn counters(pool: &OpenPool, vdev: &Vdev) -> (u64, u64) {
     let status = pool.pool.spa().tree().status();
     let found = if vdev.pool_name.is_some() { Some(&status) } else { status.find(VdevGuid(vdev.guid)) };
@@ -142,7 +149,7 @@ fn counters(pool: &OpenPool, vdev: &Vdev) -> (u64, u64) {
     all.iter().fold((0, 0), |(ops, bytes), v| (ops + v.reads, bytes + v.read_bytes))
 }
 
-/// The configuration of a vdev, of its parent, and of its top-level vdev.
+/// The configuration nodes of a vdev, of its parent, and of its top-level vdev.
 fn nodes<'a>(pool: &'a OpenPool, vdev: &Vdev) -> Option<(&'a VdevNode, Option<&'a VdevNode>, &'a VdevNode)> {
     fn search(at: &VdevNode, guid: u64) -> Option<(&VdevNode, Option<&VdevNode>)> {
         if at.guid.0 == guid {
@@ -173,13 +180,13 @@ fn parent(pool: &OpenPool, vdev: &Vdev) -> Option<String> {
     }
 }
 
-/// The ZAP with a vdev's own properties.
+/// The ZAP with the vdev's properties.
 fn zap_of(pool: &OpenPool, vdev: &Vdev) -> Result<Option<Zap>, AdminError> {
     let id = if vdev.pool_name.is_some() {
         pool.pool.spa().tree().config().zap_root
     } else {
         match nodes(pool, vdev) {
-            // A device at top level has two; its properties are those of the top-level vdev.
+            // A leaf at top level has two ZAPs; its properties are in that of the top-level vdev.
             Some((node, ..)) if node.zap_top != ObjectId(0) => node.zap_top,
             Some((node, ..)) => node.zap_leaf,
             None => ObjectId(0),

@@ -1,7 +1,7 @@
-//! `cargo xtask bench codec`: GB/s per core of what is done to the bytes of blocks, beside the best of others
-//! on the same bytes: `raidz_test -B`, `lz4 -b`, `zstd -b`, `openssl speed`, the blake3 crate.
+//! `cargo xtask bench codec`: speed of the block codecs in GB/s per core, compared with the best other
+//! implementations on the same data: `raidz_test -B`, `lz4 -b`, `zstd -b`, `openssl speed`, the blake3 crate.
 //!
-//! Ours is CPU time of one thread; the others' is what they print.
+//! Cenote's numbers are CPU time of one thread; those of the others are what they print.
 
 use crate::Failure;
 use crate::pools::noise;
@@ -20,16 +20,16 @@ use std::time::Duration;
 
 /// Block size in bytes.
 const BLOCK: usize = 128 << 10;
-/// Bytes that are compressed: of this program, as real as any.
+/// Size in bytes of the data to compress: the beginning of this program, as realistic data.
 const CORPUS: u64 = 16 << 20;
-/// How long each is measured, several times; the best counts.
+/// Duration of each measurement. It is repeated several times, and the best result counts.
 const EACH: Duration = Duration::from_millis(150);
 const ROUNDS: u32 = 4;
-/// Ours may take so much longer than the best SIMD of OpenZFS (docs: ARCHITECTURE.md, speed).
+/// Goal: at most 1.2 times the time of OpenZFS's best SIMD code (docs: ARCHITECTURE.md, speed).
 const PARITY: Goal = Goal::AtLeast(1.0 / 1.2);
-/// Ours and a library are the same speed, but for the noise of a machine.
+/// Goal: the speed of the library, within measurement noise.
 const LIBRARY: Goal = Goal::AtLeast(0.9);
-/// Data columns of RAID-Z, and bytes of each, as `raidz_test` has in one of its sizes.
+/// Number of data columns of RAID-Z, and their size in bytes, as in one of the sizes of `raidz_test`.
 const COLUMNS: usize = 8;
 const COLUMN: usize = 128 << 10;
 
@@ -64,7 +64,7 @@ struct Bench<'c> {
 }
 
 impl Bench<'_> {
-    /// Adds a line: how fast `work` goes through `len` bytes.
+    /// Adds a line: the speed at which `work` processes `len` bytes.
     fn rate(
         &mut self,
         what: &str,
@@ -219,7 +219,7 @@ fn thread_time() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
-/// What a program prints, to either stream; nothing, and said so, if it is not here or fails.
+/// Output of a program on either stream; empty, with a message, if the program is missing or fails.
 fn said(program: &str, words: &[&str]) -> String {
     match Command::new(program).args(words).stdin(Stdio::null()).output() {
         Ok(output) if output.status.success() => {
@@ -238,19 +238,19 @@ fn said(program: &str, words: &[&str]) -> String {
     }
 }
 
-/// GB/s of `openssl speed` with blocks like ours.
+/// Speed of `openssl speed` in GB/s with blocks of this size.
 fn openssl(algorithm: &str) -> Option<f64> {
     let block = BLOCK.to_string();
     rate_of_openssl(&said("openssl", &["speed", "-seconds", "1", "-bytes", &block, "-evp", algorithm]))
 }
 
-/// Its last line ends in thousands of bytes a second: `AES-256-GCM    4735631.36k`.
+/// Parses the last line, which ends with thousands of bytes per second: `AES-256-GCM    4735631.36k`.
 fn rate_of_openssl(text: &str) -> Option<f64> {
     let last = text.lines().rev().find_map(|line| line.split_whitespace().last()?.strip_suffix('k'))?;
     Some(last.parse::<f64>().ok()? * 1e3 / 1e9)
 }
 
-/// GB/s of compressing and of decompressing, of `lz4 -b` and `zstd -b`: `… 466.9 MB/s, 2626.1 MB/s`.
+/// Speeds of compression and decompression in GB/s from `lz4 -b` and `zstd -b`: `… 466.9 MB/s, 2626.1 MB/s`.
 fn benchmark(text: &str) -> Option<[f64; 2]> {
     let line = text.split(['\r', '\n']).rev().find(|line| line.matches("MB/s").count() == 2)?;
     let rates: Vec<f64> = line
@@ -260,8 +260,8 @@ fn benchmark(text: &str) -> Option<[f64; 2]> {
     Some([rates.first()? / 1e3, rates.get(1)? / 1e3])
 }
 
-/// GB/s of data of the fastest way that `raidz_test -B` knows of doing this, at our shape. Its rate is MiB/s
-/// of each disk.
+/// Speed in GB/s of data of the fastest implementation in the output of `raidz_test -B`, for these columns. The
+/// output has MiB/s of each disk.
 fn best_raidz(text: &str, math: &str) -> Option<f64> {
     let rate = |line: &str| {
         let fields: Vec<&str> = line.split(',').map(str::trim).collect();

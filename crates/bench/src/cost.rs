@@ -1,8 +1,8 @@
-//! Time: of the clock, and of the processors.
+//! Measures time: of the clock, and of the processors.
 
 use std::time::{Duration, Instant};
 
-/// Since when something is measured.
+/// Start of a measurement.
 pub(crate) struct Meter {
     wall: Instant,
     cpu: Duration,
@@ -44,7 +44,7 @@ fn cpu_time() -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
 }
 
-/// Most memory that this process has ever had, in bytes.
+/// Maximum resident memory of this process, in bytes.
 pub(crate) fn memory_peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -52,7 +52,7 @@ pub(crate) fn memory_peak() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// Bytes that this process has had written to devices.
+/// Number of bytes that this process has written to devices.
 pub(crate) fn bytes_written() -> u64 {
     let io = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));

@@ -1,4 +1,4 @@
-//! Small writes at random places.
+//! Small writes at random offsets.
 
 use crate::Failure;
 use crate::cost::{Meter, bytes_written, memory_peak};
@@ -20,7 +20,7 @@ fn bench(dir: &Path, size: u64) -> Result<Bench, Failure> {
     Bench::new(dir, &wanted)
 }
 
-/// A file of so many bytes, on disk.
+/// Creates a file of this size and writes it to disk.
 fn file(bench: &Bench, name: &str, bytes: u64) -> Result<ObjectId, Failure> {
     let fs = &bench.fs.fs;
     let file = fs.create(fs.root(), name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?.id;

@@ -1,11 +1,11 @@
-//! What `fio` prints.
+//! Parses the output of `fio`.
 
 use std::time::Duration;
 
-/// Operations, time, and latencies in the middle and of the slowest hundredth.
+/// Number of operations, duration, and median and 99th percentile of the latencies.
 pub(crate) type FioResult = (u64, Duration, Option<(Duration, Duration)>);
 
-/// The result in fio's JSON of one side of its job, `randread` or what else it was told.
+/// The result of one side of a job (`randread`, `randwrite`…) in fio's JSON output.
 pub(crate) fn result(text: &str, rw: &str) -> Option<FioResult> {
     let all: serde_json::Value = serde_json::from_str(text.get(text.find('{')?..)?).ok()?;
     let side = all.get("jobs")?.get(0)?.get(if rw.ends_with("read") { "read" } else { "write" })?;

@@ -1,9 +1,8 @@
-//! What Cenote costs, beside what others cost for the same, on the same machine in the same run.
+//! Compares the cost of operations in Cenote and in other systems, on the same machine in the same run.
 //!
-//! `write` and its parts: a rate and the CPU time of this whole process for each operation, the work of the
-//! sync included: the clock stops when everything is on disk. `mount`: through FUSE, beside the kernel's file
-//! systems. `read`: pools read through the library and the commands. `codec`: what is done to the bytes of a
-//! block.
+//! `write` and its parts: rate, and CPU time of the whole process for each operation, including the sync: the clock
+//! stops when all data is on disk. `mount`: through FUSE, compared with the kernel's file systems. `read`: pools
+//! read through the library and the commands. `codec`: the codecs of blocks.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types)] // a program beside the house: it makes its own files
 
@@ -104,7 +103,7 @@ enum What {
 }
 
 fn main() -> ExitCode {
-    // What it measures is not to depend on the machine.
+    // The results must not depend on the machine's memory.
     heap::init(u64::MAX);
     let args = Args::parse();
     let done = match args.what {

@@ -1,4 +1,4 @@
-//! Pools in files, made for a measurement.
+//! Pools on files, created for a measurement.
 
 use crate::Failure;
 use dsl::prop::PropValue;
@@ -31,7 +31,8 @@ pub(crate) struct Wanted {
     pub(crate) layout: Layout,
     pub(crate) record_size: u64,
     pub(crate) cache_bytes: usize,
-    /// Bytes of each file that are written before: a file system below need not find room for them later.
+    /// Writes the first bytes of each image file, so that the file system below need not allocate them during the
+    /// measurement.
     pub(crate) prefill: u64,
 }
 
@@ -66,7 +67,7 @@ impl Bench {
         Ok(Bench { fs, pool, dir })
     }
 
-    /// Closes it, exported. Its files are there until what this returns is dropped.
+    /// Exports the pool. Its files exist until the returned value is dropped.
     pub(crate) fn close(self) -> Result<tempfile::TempDir, Failure> {
         let Bench { fs, pool, dir } = self;
         drop(fs);
@@ -74,14 +75,14 @@ impl Bench {
         Ok(dir)
     }
 
-    /// Everything is on disk when this returns.
+    /// Writes all changes to disk.
     pub(crate) fn sync(&self) -> Result<(), Failure> {
         self.pool.sync()?;
         Ok(())
     }
 }
 
-/// A file whose first bytes are there.
+/// Creates a file whose first bytes are written.
 fn prefill(path: &Path, bytes: u64) -> Result<(), Failure> {
     let mut file = std::fs::File::create(path)?;
     let zeros = vec![0; 1 << 20];
@@ -92,7 +93,7 @@ fn prefill(path: &Path, bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     vdev::env::Random::from_seed(seed).fill(&mut bytes);

@@ -1,20 +1,20 @@
-//! Measurements held against those of others: a table for people, JSON for programs.
+//! Compares measurements with those of other systems; writes a table for readers and JSON for programs.
 
 use crate::Failure;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// What is asked for, as a share of what the other one reached.
+/// A goal, as a ratio to the result of the other system.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Goal {
-    /// At least so much of it: rates.
+    /// At least this ratio; for rates.
     AtLeast(f64),
-    /// At most so much of it: times.
+    /// At most this ratio; for times.
     AtMost(f64),
 }
 
-/// One thing that was measured.
+/// One measurement.
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     pub(crate) what: String,
@@ -23,17 +23,17 @@ pub(crate) struct Line {
     /// Results of the other systems.
     pub(crate) peer: Option<(String, f64)>,
     pub(crate) goal: Option<Goal>,
-    /// What else there is to say: CPU time, memory.
+    /// Further results: CPU time, memory.
     pub(crate) note: String,
 }
 
 impl Line {
-    /// Ours as a share of the other one's.
+    /// Cenote's result as a ratio to the other one.
     fn ratio(&self) -> Option<f64> {
         self.peer.as_ref().map(|(_, theirs)| self.ours / theirs.max(f64::MIN_POSITIVE))
     }
 
-    /// `None`: nothing is asked for, or there is nothing to hold it against.
+    /// True if the goal is met. `None`: there is no goal, or no result to compare with.
     pub(crate) fn is_met(&self) -> Option<bool> {
         let ratio = self.ratio()?;
         Some(match self.goal? {
@@ -45,7 +45,7 @@ impl Line {
     fn text(&self) -> String {
         let Line { what, unit, ours, note, .. } = self;
         let mut text = format!("{what:<34}{ours:>10.2} {unit:<6}");
-        // Writing to a string cannot fail.
+        // Writing to a string does not fail.
         if let (Some((name, theirs)), Some(ratio)) = (&self.peer, self.ratio()) {
             let _ = write!(text, "{name:>18} {theirs:>10.2}{ratio:>8.2}");
         } else {
@@ -85,9 +85,9 @@ fn word(met: bool) -> &'static str {
     if met { "met" } else { "MISSED" }
 }
 
-/// What a run found out.
+/// Results of a run.
 pub(crate) struct Report {
-    /// The name of its files.
+    /// Name of its files, without extension.
     name: &'static str,
     lines: Vec<Line>,
 }
@@ -101,13 +101,13 @@ impl Report {
         Report { name, lines: Vec::new() }
     }
 
-    /// Tells and keeps a measurement.
+    /// Prints and stores a measurement.
     pub(crate) fn add(&mut self, line: Line) {
         println!("{}", line.text());
         self.lines.push(line);
     }
 
-    /// Keeps everything as `NAME.txt` and `NAME.json` in a folder.
+    /// Writes all results to `NAME.txt` and `NAME.json` in a directory.
     pub(crate) fn keep(&self, folder: &Path) -> Result<(), Failure> {
         std::fs::create_dir_all(folder)?;
         let mut text: String = self.lines.iter().map(|line| line.text() + "\n").collect();

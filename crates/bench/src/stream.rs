@@ -1,4 +1,4 @@
-//! Writing a large file from its beginning to its end.
+//! Writes a large file sequentially.
 
 use crate::Failure;
 use crate::cost::{Meter, bytes_written, memory_peak};
@@ -15,7 +15,7 @@ pub(crate) fn write(dir: &Path, bytes: u64, raidz: bool) -> Result<(), Failure> 
     let (disks, layout) = if raidz { (4, Layout::Raidz(1)) } else { (1, Layout::Single) };
     let size = if raidz { bytes / 3 * 5 / 4 } else { bytes / 4 * 5 } + (1 << 30);
     let record_size = 128 << 10;
-    // As of the raw file that it is compared with, which fio fills first.
+    // Like the raw file that it is compared with, which fio fills first.
     let prefill = (bytes + bytes / 16) / if raidz { 3 } else { 1 };
     let wanted = Wanted { disks, size, layout, record_size, cache_bytes: 256 << 20, prefill };
     let bench = Bench::new(dir, &wanted)?;

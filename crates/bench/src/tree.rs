@@ -9,13 +9,13 @@ use std::path::Path;
 use zpl::FileKind;
 use zpl::{NewFile, WriteHow};
 
-/// Files in a leaf.
+/// Number of files in a leaf directory.
 const LEAF: u64 = 30;
-/// Folders in a folder.
+/// Number of directories in a directory.
 const FOLDERS: u64 = 10;
-/// Bytes of a file.
+/// Size of a file in bytes.
 const FILE: usize = 512;
-/// Parts whose rates are compared.
+/// Number of parts whose rates are compared.
 const PARTS: u64 = 20;
 
 fn wanted(size: u64) -> Wanted {
@@ -29,17 +29,17 @@ fn wanted(size: u64) -> Wanted {
     }
 }
 
-/// A leaf folder: its number in the tree is its path, digit by digit.
+/// Path of a leaf directory: the digits of its number in the tree.
 fn leaf_path(number: u64, depth: u32) -> impl Iterator<Item = u64> {
     (0..depth).rev().map(move |digit| number / FOLDERS.pow(digit) % FOLDERS)
 }
 
-/// The depth at which there are enough leaves.
+/// The depth at which there are enough leaf directories.
 fn depth(leaves: u64) -> u32 {
     (1..).find(|depth| FOLDERS.pow(*depth) >= leaves).unwrap_or(1)
 }
 
-/// Makes folders as they are needed, remembering the last way down.
+/// Creates directories as needed, and remembers the last path.
 struct Maker<'b> {
     bench: &'b Bench,
     way: Vec<(u64, ObjectId)>,
@@ -67,7 +67,7 @@ impl<'b> Maker<'b> {
         Ok(at)
     }
 
-    /// Makes the files of a leaf.
+    /// Creates the files of a leaf directory.
     fn fill(&mut self, number: u64, depth: u32, data: &[u8]) -> Result<(), Failure> {
         let dir = self.leaf(number, depth)?;
         let fs = &self.bench.fs.fs;
@@ -80,7 +80,7 @@ impl<'b> Maker<'b> {
     }
 }
 
-/// Removes everything below a folder, and the folder.
+/// Removes a directory and its contents.
 fn remove(bench: &Bench, dir: ObjectId) -> Result<(), Failure> {
     let fs = &bench.fs.fs;
     loop {
@@ -99,7 +99,7 @@ fn remove(bench: &Bench, dir: ObjectId) -> Result<(), Failure> {
     }
 }
 
-/// `tree`: makes and removes so many files, on several threads if wanted.
+/// `tree`: creates and removes this many files, with several threads if requested.
 pub(crate) fn make_and_remove(dir: &Path, files: u64, threads: u64) -> Result<(), Failure> {
     let bench = Bench::new(dir, &wanted(8 << 30))?;
     let leaves = files.div_ceil(LEAF);
@@ -139,7 +139,7 @@ fn in_parallel(
     })
 }
 
-/// `many`: the rate at which files are made, part by part.
+/// `many`: the rate at which files are created, by part.
 pub(crate) fn many(dir: &Path, files: u64) -> Result<(), Failure> {
     let bench = Bench::new(dir, &wanted((files * 6144).max(8 << 30)))?;
     let leaves = files.div_ceil(LEAF);

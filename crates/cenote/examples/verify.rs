@@ -1,11 +1,11 @@
-//! Reads and checks every block of a pool, then every object through the layers above.
+//! Verifies every block of a pool, then reads every object through the layers above.
 //!
 //! `cargo run -p cenote --example verify -- [--key DATASET=PASSPHRASE] [--recover] [--txg N] [--missing]
 //! [--fast] POOL [FOLDER-OR-IMAGE ...]`
 //!
-//! Ends with `CLEAN` (every copy is good), `WHOLE` (everything can be read, some copies are bad) or
-//! `DAMAGED`. `--fast` reads one copy of each block and stops there. `--missing` opens a pool that
-//! lacks top-level devices or logs.
+//! Prints `CLEAN` at the end (every copy is good), `WHOLE` (all data can be read, some copies are bad) or
+//! `DAMAGED`. `--fast` reads one copy of each block and no objects. `--missing` opens a pool that lacks top-level
+//! devices or logs.
 
 use cenote::error::chain;
 use cenote::inspect::{self, Check};
@@ -17,9 +17,9 @@ use format::objset::ObjsetType;
 use std::error::Error;
 use std::process::ExitCode;
 
-/// Bytes of a file read at once.
+/// Number of bytes of a file that are read at a time.
 const PIECE: usize = 1 << 20;
-/// Problems shown; all are counted.
+/// Maximum number of problems that are printed; all are counted.
 const SHOWN_MAX: usize = 40;
 
 struct Args {
@@ -119,7 +119,7 @@ fn print_report(report: &Report) {
     );
 }
 
-/// The sum over all blocks, to compare with `zdb -b`.
+/// Prints the sum over all blocks, for comparison with `zdb -b`.
 fn count(pool: &Pool) -> Result<(), Box<dyn Error>> {
     let report = inspect::blocks(pool, Check::Nothing, true)?;
     let total = report.tally.total();
@@ -195,7 +195,7 @@ fn read_dataset(dataset: &Dataset, problems: &mut Problems) {
     let (objects, bytes) = read_objects(name, &objset, problems);
     let mut files = 0;
     match objset.kind() {
-        // A file system that was never mounted has no objects at all.
+        // A file system that was never mounted has no objects.
         ObjsetType::Zfs if objects > 0 => files = read_files(dataset, problems),
         ObjsetType::Zvol => {
             problems.check(name, dataset.volume());
@@ -205,7 +205,7 @@ fn read_dataset(dataset: &Dataset, problems: &mut Problems) {
     println!("{name}: {:?}, {objects} objects, {bytes} bytes, {files} files", objset.kind());
 }
 
-/// Every object's data and spill block; of ZAPs the entries.
+/// Reads the data and spill block of every object, and the entries of ZAPs.
 fn read_objects(name: &str, objset: &std::sync::Arc<dmu::ObjSet>, problems: &mut Problems) -> (u64, u64) {
     let (mut objects, mut bytes) = (0, 0);
     let mut next = format::ObjectId(1);
@@ -239,7 +239,7 @@ fn read_objects(name: &str, objset: &std::sync::Arc<dmu::ObjSet>, problems: &mut
     (objects, bytes)
 }
 
-/// Every file by its name: attributes, data, links, extended attributes, ACL.
+/// Reads every file by name: attributes, data, symbolic links, extended attributes, ACL.
 fn read_files(dataset: &Dataset, problems: &mut Problems) -> u64 {
     let name = dataset.name();
     let Some(fs) = problems.check(name, dataset.filesystem()) else { return 0 };
@@ -264,7 +264,7 @@ fn read_files(dataset: &Dataset, problems: &mut Problems) -> u64 {
                 problems.check(at(), node.readlink());
             }
             zpl::FileKind::Regular => {
-                // Holes of a sparse file may be of any size.
+                // Holes of a sparse file may have any size.
                 let mut from = 0;
                 while let Some(Some(data)) = problems.check(at(), node.next_data(from)) {
                     let Some(end) = problems.check(at(), node.next_hole(data)) else { break };

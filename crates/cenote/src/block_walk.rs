@@ -1,4 +1,4 @@
-//! A parallel walk of object sets: each thread walks a set or checks blocks, whichever is due.
+//! A parallel walk of object sets: each thread walks a set or checks blocks, whichever is pending.
 //!
 //! Used by `verify`, which finds damage, and by `inspect`, which counts blocks.
 //!
@@ -18,7 +18,7 @@ use format::dnode::Dnode;
 use format::{BlockPtr, BpKind, Txg};
 use vdev::sync::lock;
 
-/// Blocks that may wait to be checked.
+/// Maximum number of blocks that wait to be checked.
 const QUEUE_MAX: usize = 4096;
 
 /// An object set to walk.
@@ -30,9 +30,9 @@ pub(crate) struct Walk {
     pub(crate) newer_than: Txg,
 }
 
-/// What is done with the blocks of a walk.
+/// The work on the blocks of a walk.
 pub(crate) trait BlockChecker: Sync {
-    /// A block to be checked.
+    /// A block to check.
     type Job: Send;
     /// Results of one thread.
     type Found: Default + Send;
@@ -57,7 +57,7 @@ pub(crate) trait BlockChecker: Sync {
         walk: &Walk,
         at: &Bookmark,
         bp: &BlockPtr,
-        error: &DmuError,
+        error: Arc<DmuError>,
     );
 
     /// True if the walk must end early.
@@ -68,7 +68,7 @@ pub(crate) trait BlockChecker: Sync {
 
 struct Queue<J> {
     jobs: VecDeque<J>,
-    /// Walks in progress, which may add jobs.
+    /// Number of walks in progress, which may add jobs.
     walking: usize,
 }
 
@@ -168,7 +168,7 @@ impl<S: BlockChecker> Visitor for Walker<'_, '_, '_, S> {
     }
 
     fn unreadable(&mut self, at: &Bookmark, bp: &BlockPtr, error: DmuError) -> Step {
-        self.engine.checker.unreadable(self.found, self.walk, at, bp, &error);
+        self.engine.checker.unreadable(self.found, self.walk, at, bp, Arc::new(error));
         Step::Into
     }
 }

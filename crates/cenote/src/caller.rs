@@ -2,7 +2,7 @@
 
 use dsl::delegation::User;
 
-/// A user with its groups, as the system's credentials give them.
+/// A user with groups, as in the credentials of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// User id.

@@ -25,7 +25,7 @@ impl Dataset {
         self.inner.name()
     }
 
-    /// Whether it is a file system, a volume or a snapshot.
+    /// Kind of the dataset: a file system, a volume or a snapshot.
     ///
     /// # Errors
     /// [`Error::Dsl`] if the dataset cannot be read.

@@ -4,7 +4,9 @@ use dmu::DmuError;
 use dsl::DslError;
 use pool::PoolError;
 use std::path::PathBuf;
+use std::sync::Arc;
 use vdev::scan::ScanError;
+use zio::ZioError;
 use zpl::ZplError;
 
 /// Why a pool, a dataset or a file could not be opened, read or changed.
@@ -84,6 +86,64 @@ pub enum Error {
         /// Full name of the dataset.
         dataset: String,
     },
+}
+
+/// Why a block, an object or a whole dataset could not be read: an error that several parts of a report share.
+/// `Display` gives it with its causes ([`chain`]).
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Cause {
+    /// No good copy of a block.
+    Block(Arc<ZioError>),
+    /// An object, or blocks that lead to others.
+    Object(Arc<DmuError>),
+    /// A dataset or a list of datasets.
+    Dataset(Arc<DslError>),
+    /// The pool's own structures.
+    Pool(Arc<Error>),
+}
+
+impl Cause {
+    /// The error itself.
+    #[must_use]
+    pub fn error(&self) -> &(dyn std::error::Error + 'static) {
+        match self {
+            Cause::Block(error) => error.as_ref(),
+            Cause::Object(error) => error.as_ref(),
+            Cause::Dataset(error) => error.as_ref(),
+            Cause::Pool(error) => error.as_ref(),
+        }
+    }
+}
+
+impl std::fmt::Display for Cause {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&chain(self.error()))
+    }
+}
+
+impl From<ZioError> for Cause {
+    fn from(error: ZioError) -> Cause {
+        Cause::Block(Arc::new(error))
+    }
+}
+
+impl From<DmuError> for Cause {
+    fn from(error: DmuError) -> Cause {
+        Cause::Object(Arc::new(error))
+    }
+}
+
+impl From<DslError> for Cause {
+    fn from(error: DslError) -> Cause {
+        Cause::Dataset(Arc::new(error))
+    }
+}
+
+impl From<Error> for Cause {
+    fn from(error: Error) -> Cause {
+        Cause::Pool(Arc::new(error))
+    }
 }
 
 /// Problems that a message lists at most.

@@ -1,4 +1,4 @@
-//! How much memory this process may use, and which share of it a pool takes.
+//! The memory that this process may use, and the share of it for one pool.
 //!
 //! The bound is the smallest of the memory of the machine, the limits of the cgroups of the process, and its
 //! resource limits. An allocation that fails nevertheless ends the process.
@@ -10,7 +10,7 @@ use std::path::Path;
 const CGROUP_V2: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
 const CGROUP_V1: &str = "/sys/fs/cgroup/memory";
 
-/// Bytes of memory that this process may use. 0 if nothing tells.
+/// Bytes of memory that this process may use; 0 if it cannot be determined.
 #[must_use]
 pub fn allowed() -> u64 {
     let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
@@ -65,8 +65,8 @@ impl Budget {
     }
 }
 
-/// What the limits of address space and data (`ulimit -v`, `-d`) leave: half of them, as stacks of threads
-/// and what the allocator keeps ready count too.
+/// Half of the limits of address space and data segment (`ulimit -v`, `-d`), because stacks of threads and free
+/// memory of the allocator count too.
 fn of_limits() -> Option<u64> {
     use rustix::process::{Resource, getrlimit};
     let limits = [Resource::As, Resource::Data].map(|resource| getrlimit(resource).current);
@@ -79,7 +79,7 @@ fn of_machine(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1 << 10)
 }
 
-/// The least that one of the groups in `/proc/self/cgroup`, or one above it, allows.
+/// The smallest limit of the groups in `/proc/self/cgroup` and of their ancestors.
 fn of_groups(groups: &str, text: &dyn Fn(&Path) -> String) -> Option<u64> {
     let mut least = None;
     for line in groups.lines() {
@@ -92,7 +92,7 @@ fn of_groups(groups: &str, text: &dyn Fn(&Path) -> String) -> Option<u64> {
             all if all.split(',').any(|one| one == "memory") => (&[CGROUP_V1][..], "memory.limit_in_bytes"),
             _ => continue,
         };
-        // Each group is bound by those above it. What a container shows as its root is its own.
+        // Each group is limited by its ancestors too. A container shows its own group as the root.
         for group in Path::new(group).ancestors() {
             let group = group.strip_prefix("/").unwrap_or(group);
             let limit =
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_limit_of_address_space_counts() {
         use rustix::process::{Resource, getrlimit, setrlimit};
-        // For this process: more than any test takes.
+        // Limits this process to more than any test needs.
         let before = getrlimit(Resource::As);
         let mut narrow = before;
         narrow.current = Some(before.maximum.unwrap_or(u64::MAX >> 8).min(1 << 40));
@@ -143,7 +143,7 @@ mod tests {
         }
         assert_eq!(Budget::of(64 << 30).limits.dirty_max, Limits::default().dirty_max);
         assert_eq!(Budget::of(64 << 30).cache_bytes, 8 << 30);
-        // Not found out.
+        // The memory could not be determined.
         assert_eq!(Budget::of(0).limits.dirty_max, DIRTY_MIN);
     }
 

@@ -12,10 +12,10 @@ use vdev::device::file::Access;
 use vdev::scan::{Found, Search};
 use vdev::{Devices, Env, VdevTree};
 
-/// Bytes of block cache unless [`OpenOptions::cache_bytes`] says otherwise.
+/// Default of [`OpenOptions::cache_bytes`].
 const DEFAULT_CACHE: usize = 128 << 20;
 
-/// Where to look for a pool, and how to open it.
+/// Places to search for a pool, and options of opening it.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
     search: Vec<PathBuf>,
@@ -37,7 +37,7 @@ impl OpenOptions {
         OpenOptions { search: Vec::new(), access: Access::Auto, devices: Devices::system(), pool }
     }
 
-    /// Adds a folder, a device or an image file to search. The devices of the machine are searched only if no
+    /// Adds a directory, device or image file to search. The block devices of the machine are searched only if no
     /// path is added.
     #[must_use]
     pub fn search(mut self, path: impl Into<PathBuf>) -> OpenOptions {
@@ -45,9 +45,8 @@ impl OpenOptions {
         self
     }
 
-    /// Reads image files around the page cache of the kernel, as block devices are always read. This suits a
-    /// program that reads much of a pool once; many short commands in a row gain from the page cache, which
-    /// is the default.
+    /// Bypasses the kernel's page cache for image files, as always for block devices. This suits a program that
+    /// reads much of a pool once; many short commands benefit from the page cache, which is the default.
     #[must_use]
     pub fn direct(mut self, yes: bool) -> OpenOptions {
         self.access = if yes { Access::Direct } else { Access::Auto };
@@ -127,8 +126,8 @@ impl OpenOptions {
     }
 }
 
-/// Dropped when the last handle of a pool is: the owner of a pool that stays open, such as a namespace,
-/// counts the users of the pool by it.
+/// A value that is dropped together with the last handle of a pool. The owner of a pool that stays open, such as a
+/// namespace, uses it to count the users of the pool.
 pub type PoolUse = Arc<dyn Send + Sync>;
 
 /// An open pool. Read-only; closed when dropped. Cloning is cheap.
@@ -157,7 +156,7 @@ impl Pool {
         };
         let problems = found.problems.clone();
         match pool::Pool::open(found, &which, &options.pool) {
-            // It may be what could not be looked at.
+            // The pool may be on a device that could not be examined.
             Err(PoolError::NoSuchPool { wanted, .. }) if !problems.is_empty() => {
                 Err(Error::Search { wanted, problems })
             }

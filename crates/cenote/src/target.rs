@@ -1,9 +1,9 @@
-//! Naming a file in a pool: `POOL/dataset[@snapshot]:/path`.
+//! The notation for a file in a pool: `POOL/dataset[@snapshot]:/path`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-/// A dataset, and perhaps a path in it.
+/// A dataset, and optionally a path in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The dataset or snapshot, pool name first.
@@ -13,8 +13,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Splits at the first `:/`, or at a `:` that ends the text; dataset names may contain colons, but
-    /// no component begins with a slash. `None` if the dataset is not text or is empty.
+    /// Splits the text at the first `:/`, or at a `:` at its end: names of datasets may contain colons, but no
+    /// component begins with a slash. `None` if the dataset is empty or not UTF-8.
     ///
     /// ```
     /// use cenote::Target;

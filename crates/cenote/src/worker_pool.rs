@@ -26,7 +26,7 @@ pub(crate) struct Queue<'w, J> {
 
 struct State<J> {
     jobs: VecDeque<J>,
-    /// Jobs that are running.
+    /// Number of running jobs.
     busy: usize,
     is_closed: bool,
 }

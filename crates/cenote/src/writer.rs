@@ -19,8 +19,8 @@ use std::sync::Arc;
 use vdev::Env;
 use vdev::scan::Found;
 
-/// A pool that is open for writing. Dropping it exports the pool; [`PoolWriter::close`] also returns whether
-/// that worked. A pool that its owner keeps open ([`PoolWriter::shared`]) stays open.
+/// A pool that is open for writing. Dropping it exports the pool; [`PoolWriter::close`] also returns errors of the
+/// export. A pool that its owner keeps open ([`PoolWriter::shared`]) stays open.
 pub struct PoolWriter {
     /// `None` only while the pool is being closed.
     live: Option<Arc<LivePool>>,
@@ -172,7 +172,7 @@ fn unwrapped(error: PoolError) -> Error {
 impl Drop for PoolWriter {
     fn drop(&mut self) {
         if let Some(live) = self.live.take().filter(|_| !self.stays_open) {
-            // `close` returns the error; a drop cannot.
+            // A drop cannot return the error; `close` does.
             let _ = live.export(Leave::Exported);
         }
     }

@@ -1,5 +1,5 @@
-//! Directories that lead in circles, and names that are none, with right checksums: copies end, say
-//! what they met, and keep beneath their target.
+//! Directory loops and invalid names with valid checksums: copies end, report what they met, and stay below their
+//! target.
 #![allow(clippy::disallowed_types)] // The test looks at files of the host.
 
 use std::ffi::OsString;
@@ -15,14 +15,14 @@ use cenote::{OpenOptions, Pool};
 use tempfile::TempDir;
 use testkit::{Fixture, need_tool};
 
-/// First word of a small directory's block (docs/on-disk/21-zap.md).
+/// First word of a micro ZAP's block (docs/on-disk/21-zap.md).
 const MICRO: u64 = (1 << 63) + 3;
-/// Bytes of its header and of each entry.
+/// Size in bytes of its header and of each entry.
 const ENTRY: usize = 64;
-/// Type of an entry in its upper four bits, and the object below.
+/// File type of a directory in the upper four bits of an entry; the object id is below.
 const IS_DIR: u64 = 4;
 
-/// Changes the value and the name of each entry of small directories.
+/// Changes the value and name of each entry in micro ZAPs.
 fn spoil_entries(change: fn(&mut u64, &mut [u8])) {
     zio::testing::set_mutator(Some(Box::new(move |bp, bytes| {
         let is_micro = bytes.get(..8).is_some_and(|word| word == MICRO.to_le_bytes());
@@ -38,7 +38,7 @@ fn spoil_entries(change: fn(&mut u64, &mut [u8])) {
     })));
 }
 
-/// Counts what is told.
+/// Counts the reported problems.
 #[derive(Default)]
 struct Told {
     misplaced: usize,
@@ -56,10 +56,10 @@ impl Observer for Told {
     }
 }
 
-/// One test at a time: the mutator is the process's.
+/// Runs one test at a time, because the mutator is global to the process.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Waits for its turn, and gives the blocks back as they are.
+/// Holds the lock, and removes the mutator at the end.
 struct Turn<'a>(#[allow(dead_code)] MutexGuard<'a, ()>);
 
 impl Turn<'_> {
@@ -74,14 +74,14 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A folder with a folder `target`, and nothing else.
+/// A directory that contains only a directory `target`.
 fn target() -> TempDir {
     let above = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(above.path().join("target")).expect("made");
     above
 }
 
-/// What is in a folder.
+/// Names of the entries of a directory.
 fn names_in(folder: &Path) -> Vec<OsString> {
     let listing = std::fs::read_dir(folder).expect("readable");
     let mut names: Vec<_> = listing.map(|e| e.expect("an entry").file_name()).collect();
@@ -89,7 +89,7 @@ fn names_in(folder: &Path) -> Vec<OsString> {
     names
 }
 
-/// What became of a copy and of an archive.
+/// Results of a copy and of an archive.
 struct Copied {
     told: Told,
     summary: Summary,
@@ -97,7 +97,7 @@ struct Copied {
     archive: Vec<u8>,
 }
 
-/// Copies and archives a file system; what was told is of the copy.
+/// Copies and archives a file system; the problems are those of the copy.
 fn copy(to: &Path) -> Copied {
     let fixture = Fixture::open("single");
     let pool = Pool::open("t_single", &OpenOptions::new().search(fixture.dir())).expect("opens");
@@ -133,7 +133,7 @@ impl Write for Shared {
     }
 }
 
-/// The names in an archive, as the host's tar reads them.
+/// Names in an archive, as the host's tar reads them.
 fn names_of_archive(archive: &[u8]) -> Option<Vec<String>> {
     let tar = need_tool("tar")?;
     let file = tempfile::NamedTempFile::new().expect("a file");
@@ -143,7 +143,7 @@ fn names_of_archive(archive: &[u8]) -> Option<Vec<String>> {
     Some(text.lines().map(str::to_owned).collect())
 }
 
-/// Every entry of every directory has this name.
+/// Gives this name to every entry of every directory.
 fn rename_all(evil: &'static [u8]) {
     static EVIL: Mutex<&[u8]> = Mutex::new(b"");
     *EVIL.lock().expect("whole") = evil;
@@ -162,7 +162,7 @@ fn directories_in_circles_end() {
     assert_eq!((told.misplaced, told.bad_entries), (0, 0));
     assert_eq!(archived.dirs, healthy.dirs);
 
-    // Every directory of every directory is the root.
+    // Every directory entry leads to the root.
     spoil_entries(|value, _| {
         if *value >> 60 == IS_DIR {
             *value = IS_DIR << 60 | 34;
@@ -174,7 +174,7 @@ fn directories_in_circles_end() {
     assert!(summary.files <= healthy.files && summary.dirs <= healthy.dirs);
     assert_eq!(archived.dirs, summary.dirs);
 
-    // Every entry of a directory leads to one and the same file or directory of it.
+    // All entries of a directory lead to the same file or directory.
     spoil_entries(|value, _| *value = *value & !0xff | 64);
     let above = target();
     let Copied { summary, .. } = copy(&above.path().join("target"));
@@ -194,7 +194,7 @@ fn names_that_are_none_are_told_and_lead_nowhere() {
         let shown = evil.escape_ascii();
         assert!(told.bad_entries > 0, "{shown} is told");
         assert_eq!(names_in(above.path()), ["target"], "{shown}: nothing is beside the target");
-        // Large directories keep their names here.
+        // Fat ZAPs are not changed and keep their names.
         let made = names_in(&above.path().join("target"));
         assert!(made.iter().all(|name| !name.as_bytes().contains(&b'/')), "{shown}: {made:?}");
         for name in names_of_archive(&archive).unwrap_or_default() {
@@ -207,7 +207,7 @@ fn names_that_are_none_are_told_and_lead_nowhere() {
 #[test]
 fn one_name_for_everything_keeps_beneath_the_target() {
     let _turn = Turn::take();
-    // Files, directories and symbolic links of one name: what was made first must not be written through.
+    // Files, directories and symbolic links have one name: what is created first must not be written through.
     rename_all(b"same");
     let above = target();
     let Copied { summary, .. } = copy(&above.path().join("target"));
@@ -223,7 +223,7 @@ fn links_that_are_there_already_are_not_written_through() {
     copy(&clean.path().join("target"));
     let all = names_in(&clean.path().join("target"));
     assert!(all.len() > 5);
-    // Each name leads out of the target: to a folder, or to a file that is not there yet.
+    // The name leads out of the target: to an existing directory, or to a file that does not exist.
     for to in ["outside", "outside/new"] {
         let above = target();
         let outside = above.path().join("outside");
@@ -234,7 +234,7 @@ fn links_that_are_there_already_are_not_written_through() {
         let Copied { told, .. } = copy(&above.path().join("target"));
         assert_eq!(names_in(&outside), Vec::<OsString>::new(), "{to}");
         assert_eq!(names_in(above.path()), ["outside", "target"]);
-        // Directories cannot be made where the links are, files take their places.
+        // Directories cannot be created where the links are; files replace them.
         assert!(told.other > 0, "{to}: it is told");
     }
 }

@@ -1,14 +1,16 @@
-//! Commands that a daemon runs: the side of whoever typed them.
+//! The client side of commands that a daemon runs.
 //!
 //! # What always holds
-//! - The daemon gets no descriptor of this process: what it writes and reads goes through here, and so does what it
-//!   asks the user. It is told the working folder and those variables that commands look at.
-//! - It is this user's daemon, or root's: nobody else is told anything, and nobody else's answer is believed.
-//! - Signals that end a command cancel it there; the second one ends this process at once.
-//! - A command runs once. One that a daemon has not begun is asked for again: of the next daemon, if that one ended.
-//! - If no daemon runs, one is started, unless the command can do without.
+//! - The daemon gets no descriptor of this process: the output and input of the command pass through this
+//!   process, and so do questions to the user. The daemon gets the working folder and the variables that
+//!   commands read.
+//! - The daemon is this user's or root's: no other process is sent anything, and no other reply is trusted.
+//! - Signals that end a command cancel it in the daemon; a second signal ends this process at once.
+//! - A command runs once. A request that a daemon has not begun is sent again: to the next daemon, if the
+//!   first ended.
+//! - If no daemon runs, one is started, unless the command can run without.
 
-// Here is the process whose streams and environment these are.
+// The streams and the environment of the process are used here.
 #![allow(clippy::disallowed_methods)]
 
 use crate::cenote::{can_have_holes, end_in_hole};
@@ -31,32 +33,32 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Not to start a daemon: a command that would have to ends silently. For completions.
+/// Variable that prevents starting a daemon: a command that needs one ends silently. Used for completions.
 const NO_START: &str = "CENOTE_NO_START";
-/// How long a daemon that ends is waited for, before another one is started.
+/// Longest wait for a daemon that is ending, before another one is started.
 const ENDING: Duration = Duration::from_secs(30);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// What a command that a signal has ended leaves behind, less the number of the signal.
+/// Exit code of a command that a signal has ended, less the number of the signal.
 const INTERRUPTED: u8 = 130;
-/// What a command leaves behind whose reader has gone away: as a process that a closed pipe ended.
+/// Exit code of a command whose reader has gone away: that of a process that SIGPIPE ended.
 const NO_READER: u8 = 141;
-/// How often one that waits for a stream looks whether a signal has come.
+/// Interval at which a thread that waits for a stream checks for signals.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
-/// Bytes for which a pipe has room when it says that it can be written (PIPE_BUF).
+/// Space in a pipe that can be written without blocking, in bytes (PIPE_BUF).
 const PIPE_ROOM: usize = 4096;
 
-/// What has become of a command.
+/// Outcome of handing a command to a daemon.
 pub(crate) enum Done {
-    /// It has run, or nobody can run it; all has been said.
+    /// The command has run, or cannot run anywhere; all messages were printed.
     Code(u8),
-    /// It is this process's to run.
+    /// This process must run the command.
     Here,
 }
 
-/// Has a daemon run a command; which is started for it if `start` says so.
+/// Has a daemon run a command. Starts a daemon if none runs and `start` is set.
 pub(crate) fn run(program: &str, args: &[OsString], start: bool) -> Done {
     let began = Instant::now();
-    // What scripts said, if they have run.
+    // The result of the user's scripts, once they have run.
     let mut said: Option<Option<String>> = None;
     loop {
         let connection = match connect(start) {
@@ -66,7 +68,7 @@ pub(crate) fn run(program: &str, args: &[OsString], start: bool) -> Done {
         };
         let is_others = connection.uid() != rustix::process::geteuid().as_raw();
         if is_others && program == "zpool" && said.is_none() {
-            // They may take long, and a daemon does not wait for those who say nothing.
+            // The scripts may take long, and a daemon does not wait for silent clients.
             drop(connection);
             said = match crate::zpool::scripts_said(args) {
                 Ok(columns) => Some(columns),
@@ -78,7 +80,7 @@ pub(crate) fn run(program: &str, args: &[OsString], start: bool) -> Done {
         }
         let said = said.as_ref().and_then(Option::as_deref);
         let reply = match begin(&connection, program, args, said) {
-            // It ended before it began anything: another one will run it.
+            // The daemon ended before it began the command: the next one will run it.
             Ok(Reply::Ending) if began.elapsed() < ENDING => {
                 std::thread::sleep(LOOK_AGAIN);
                 continue;
@@ -106,7 +108,7 @@ fn lost(why: impl std::fmt::Display) -> Done {
     Done::Code(1)
 }
 
-/// A connection to the daemon that is to be asked. `None`: there is none, and none is needed.
+/// Connects to the daemon for this command. `None`: there is none, and none is needed.
 fn connect(start: bool) -> Result<Option<Connection>, u8> {
     let env = |name: &str| std::env::var_os(name);
     let own = places::own_socket(env);
@@ -129,7 +131,7 @@ fn connect(start: bool) -> Result<Option<Connection>, u8> {
         if let Some(connection) = try_connect(&own)? {
             return Ok(Some(connection));
         }
-        // One that ends answers no more, and has its state folder until its pools are closed.
+        // A daemon that is ending replies no more, but keeps its state folder until its pools are closed.
         if began.elapsed() > ENDING {
             let (socket, log) = (own.display(), places::log_path());
             say_error_line!("cenoted does not answer at {socket}\nits log: {}", log.display());
@@ -139,7 +141,7 @@ fn connect(start: bool) -> Result<Option<Connection>, u8> {
     }
 }
 
-/// `None`: nobody is there.
+/// Connects to a socket; `None`: no daemon listens there.
 fn try_connect(socket: &Path) -> Result<Option<Connection>, u8> {
     match Connection::open(socket) {
         Ok(connection) => Ok(Some(connection)),
@@ -151,7 +153,7 @@ fn try_connect(socket: &Path) -> Result<Option<Connection>, u8> {
     }
 }
 
-/// Starts a daemon and waits until it answers; it says itself why it does not.
+/// Starts a daemon and waits until it replies; it prints itself why it does not.
 fn start_daemon() -> Result<(), u8> {
     let told = |error: io::Error| {
         say_error_line!("cannot start cenoted: {error}");
@@ -161,7 +163,7 @@ fn start_daemon() -> Result<(), u8> {
     command.args(["daemon", "--detach", "--unless-running"]).stdin(Stdio::null()).stdout(Stdio::null());
     let code = command.status().map_err(told)?.code();
     match code {
-        // Somebody else was faster.
+        // Another command was faster.
         Some(code) if code == 0 || code == i32::from(daemon::RUNNING) => Ok(()),
         _ => {
             say_error_line!("cannot start cenoted; its log: {}", places::log_path().display());
@@ -172,9 +174,9 @@ fn start_daemon() -> Result<(), u8> {
 
 enum Failed {
     System(io::Error),
-    /// Nothing has begun.
+    /// The daemon has not begun the command.
     Unanswered(CallError),
-    /// What has begun has no end.
+    /// The command has begun, and the connection failed before its end.
     Call(CallError),
 }
 
@@ -184,27 +186,27 @@ impl<E: Into<io::Error>> From<E> for Failed {
     }
 }
 
-/// Has a command run, from the request to its end.
+/// Sends a request, and handles the command until its end.
 fn begin(
     connection: &Arc<Connection>,
     program: &str,
     args: &[OsString],
     said: Option<&str>,
 ) -> Result<Reply, Failed> {
-    // There are no other threads, which would have to leave the signals to one.
+    // There are no other threads that would have to block the signals.
     let terminator = Terminator::new()?;
     match ask(connection, program, args, said, &terminator) {
         Ok(Reply::Begins) => wait_for_end(connection, terminator),
         other => {
-            // What runs here instead has its own ways.
+            // If the command runs in this process, it handles signals itself.
             terminator.release()?;
             other
         }
     }
 }
 
-/// Asks, and waits for the first answer. Signals that come before it end this process, and with it the request; those
-/// that come after it are held.
+/// Sends the request and waits for the first reply. Signals before that reply end this process, and with it
+/// the request; later ones are held.
 fn ask(
     connection: &Connection,
     program: &str,
@@ -212,7 +214,7 @@ fn ask(
     said: Option<&str>,
     terminator: &Terminator,
 ) -> Result<Reply, Failed> {
-    // A folder on a file system that does not answer is waited for here.
+    // If the folder's file system does not answer, this process waits here, not the daemon.
     let _ = open(".", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let folder = std::env::current_dir().unwrap_or_else(|_| "/".into());
     let request = Request {
@@ -223,7 +225,7 @@ fn ask(
         umask: crate::console::umask(),
         screen: screen(),
     };
-    // One that refuses at once need not have read all of it.
+    // A daemon that refuses at once may not have read the whole request.
     let said = connection.request(&request);
     while !connection.is_answered(LOOK_AGAIN)? {
         terminator.let_through()?;
@@ -231,7 +233,7 @@ fn ask(
     connection.reply().map_err(|error| Failed::Unanswered(said.err().map_or(error, CallError::from)))
 }
 
-/// What is at the ends of this process's streams.
+/// Describes the standard streams and the terminal of this process.
 fn screen() -> Screen {
     let errors = rustix::stdio::stderr();
     let size = rustix::termios::tcgetwinsize(errors).ok().map(|size| (size.ws_col, size.ws_row));
@@ -242,7 +244,8 @@ fn screen() -> Screen {
     }
 }
 
-/// The end of a command that has begun; until then its streams. A signal cancels it, the second one ends this process.
+/// Handles a command that has begun: serves its streams until it ends. A signal cancels it; a second one ends
+/// this process.
 fn wait_for_end(connection: &Arc<Connection>, terminator: Terminator) -> Result<Reply, Failed> {
     let times = Arc::new(AtomicU32::new(0));
     let (asked, cancelling) = (Arc::clone(&times), Arc::clone(connection));
@@ -257,7 +260,7 @@ fn wait_for_end(connection: &Arc<Connection>, terminator: Terminator) -> Result<
     let mut streams = Streams::new(connection, &is_interrupted);
     let reply = streams.serve().map_err(Failed::Call)?;
     Ok(match reply {
-        // Whoever asked for the end need not see what that did to the command.
+        // The exit code of a cancelled command does not matter.
         Reply::Exit(_) if is_interrupted() => Reply::Exit(INTERRUPTED),
         Reply::Exit(code) => Reply::Exit(streams.end(code)),
         other => other,
@@ -267,20 +270,20 @@ fn wait_for_end(connection: &Arc<Connection>, terminator: Terminator) -> Result<
 /// The streams of this process, for a command that runs in the daemon.
 struct Streams<'a> {
     connection: &'a Connection,
-    /// Nobody wants to see more.
+    /// A signal has come: no more output is wanted.
     is_interrupted: &'a dyn Fn() -> bool,
     out: Outlet,
     errors: Outlet,
-    /// Zero bytes of standard output can be left out.
+    /// Zero bytes of standard output can be left out as holes.
     can_have_holes: bool,
     ends_in_hole: bool,
 }
 
-/// A stream that is written.
+/// An output stream.
 struct Outlet {
     fd: BorrowedFd<'static>,
     is_file: bool,
-    /// It takes no more.
+    /// The error with which writing has failed.
     broken: Option<Errno>,
 }
 
@@ -291,7 +294,7 @@ impl Outlet {
         Outlet { fd, is_file: fstat(fd).is_ok_and(is_regular), broken: None }
     }
 
-    /// Writes all of it, unless the user wants the end meanwhile.
+    /// Writes all of `bytes`, unless a signal comes meanwhile.
     fn write(&self, mut bytes: &[u8], is_interrupted: &dyn Fn() -> bool) -> Result<(), Errno> {
         let most = if self.is_file { usize::MAX } else { PIPE_ROOM };
         while !bytes.is_empty() && !is_interrupted() {
@@ -324,7 +327,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// Until the command has ended; its last words.
+    /// Serves the streams until the command has ended; returns its last reply.
     fn serve(&mut self) -> Result<Reply, CallError> {
         let mut wanted = None;
         loop {
@@ -333,7 +336,7 @@ impl<'a> Streams<'a> {
                     PollFd::new(self.connection, PollFlags::IN),
                     PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN),
                 ];
-                // What is wrong with them is told by reading.
+                // A later read returns the error of a stream.
                 let _ = poll(&mut ends, Some(&LOOK_EVERY));
                 let [daemon, input] = ends.map(|end| !end.revents().is_empty());
                 if input {
@@ -366,21 +369,21 @@ impl<'a> Streams<'a> {
             match rustix::io::read(rustix::stdio::stdin(), &mut *buffer) {
                 Ok(count) => break count,
                 Err(Errno::INTR) => {}
-                // Whoever made it so that it does not wait is polled again.
+                // The descriptor was set not to block by another process: poll again.
                 Err(Errno::AGAIN) => {
                     let _ = poll(
                         &mut [PollFd::from_borrowed_fd(rustix::stdio::stdin(), PollFlags::IN)],
                         Some(&LOOK_EVERY),
                     );
                 }
-                // One that cannot be read has no bytes.
+                // A stream that cannot be read counts as empty.
                 Err(_) => break 0,
             }
         };
         let _ = self.connection.give(Piece::Input, &buffer[..count]);
     }
 
-    /// Writes to standard output (1) or standard error (2), and tells the command if that is not possible.
+    /// Writes to standard output (1) or standard error (2), and tells the command if writing fails.
     fn put(&mut self, stream: u8, bytes: &[u8]) {
         if stream == 1 {
             self.ends_in_hole = false;
@@ -391,7 +394,7 @@ impl<'a> Streams<'a> {
         }
         if let Err(error) = outlet.write(bytes, self.is_interrupted) {
             outlet.broken = Some(error);
-            // The command may have ended already: what it said last comes all the same.
+            // The command may have ended already; its last reply still arrives.
             let _ = self.connection.say(&Message::Closed { stream, errno: error.raw_os_error() });
         }
     }
@@ -413,7 +416,7 @@ impl<'a> Streams<'a> {
         }
     }
 
-    /// The exit code, if not all that was written could be.
+    /// The exit code, which is an error if some output could not be written.
     fn end(&mut self, code: u8) -> u8 {
         if self.ends_in_hole
             && let Err(error) = end_in_hole(self.out.fd)
@@ -432,7 +435,7 @@ impl<'a> Streams<'a> {
     }
 }
 
-/// The variables that commands look at.
+/// The environment variables that commands read.
 fn env(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     all.filter(|(name, _)| is_looked_at(name)).collect()
 }

@@ -1,12 +1,12 @@
-//! Colours of lines, for a user at a terminal who asks for them by `ZFS_COLOR`.
+//! Colours of lines, for a user at a terminal who enables them with `ZFS_COLOR`.
 //!
-//! Colour is added to lines as they are: what stands in them, and where, does not depend on it.
+//! Colour is added to complete lines: their text and layout do not depend on it.
 
 use crate::console;
 use crate::out::Out;
 use std::ffi::OsString;
 
-/// Colours, by their number on a terminal.
+/// A colour; its value is its number on a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Colour {
     Red = 31,
@@ -15,7 +15,7 @@ pub(crate) enum Colour {
     Blue = 34,
 }
 
-/// Standard output is a terminal that can show them, and its user wants them.
+/// Whether standard output is a terminal with colours, and its user wants them.
 pub(crate) fn are_wanted(out: &Out) -> bool {
     out.is_terminal() && are_asked_for(&|name| console::env(name))
 }
@@ -26,7 +26,7 @@ fn are_asked_for(env: &dyn Fn(&str) -> Option<OsString>) -> bool {
     env("ZFS_COLOR").is_some() && can && !refuses
 }
 
-/// Each line in its colour, if it has one.
+/// Colours the lines of a text. `colour` returns the colour of a line; `None`: the line stays as it is.
 pub(crate) fn paint(text: &[u8], colour: impl Fn(&[u8]) -> Option<Colour>) -> Vec<u8> {
     let mut painted = Vec::with_capacity(text.len() + 64);
     for line in text.split_inclusive(|byte| *byte == b'\n') {

@@ -1,13 +1,14 @@
-//! What a command talks to: standard input, output and error, the environment. A command of its own process has
-//! those of the process; one that a daemon runs for a client has the client's, at the other end of a connection.
+//! The console of a command: standard input, output and error, and the environment. A command in a process of
+//! its own has those of the process; a command that a daemon runs for a client has the client's, over a
+//! connection.
 //!
 //! # What always holds
-//! - A thread that runs a command for a client has that client's console, and no other thread has.
-//!   Threads that a command starts talk through the thread that started them, or take its console along
+//! - A thread that runs a command for a client has that client's console, and no other thread has it. Threads
+//!   that a command starts pass their output to the thread that started them, or take its console along
 //!   ([`current`], [`Console::enter`]).
-//! - Nothing else in this crate uses the standard streams or the environment of the process.
+//! - No other module of this crate uses the standard streams or the environment of the process.
 
-// The one place that may use what all others may not.
+// The only module that may use the calls that are disallowed elsewhere.
 #![allow(clippy::disallowed_methods)]
 
 mod cancel;
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// How often one that waits for a client looks whether the command is to end.
+/// Interval at which a thread that waits for a client checks for cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 thread_local! {
@@ -41,23 +42,23 @@ thread_local! {
 /// The streams and the environment of a client.
 #[derive(Debug)]
 pub(crate) struct Console {
-    /// Where its streams are.
+    /// The connection that carries its streams.
     pub(crate) link: Arc<Link>,
-    /// What is at their other ends.
+    /// What the client's standard streams are, and the size of its terminal.
     pub(crate) screen: Screen,
-    /// Its working folder, where the command is too if the client is trusted.
+    /// Working folder of the client; the command has the same one if the client is trusted.
     pub(crate) folder: OsString,
-    /// Its environment, as far as commands look at it.
+    /// Environment of the client: the variables that commands read.
     pub(crate) env: BTreeMap<OsString, OsString>,
-    /// Permissions that it does not give to new files.
+    /// File mode creation mask of the client.
     pub(crate) umask: u32,
-    /// The pools that verbs find open.
+    /// The open pools that verbs use.
     pub(crate) namespace: Arc<Namespace>,
-    /// In whose name verbs run.
+    /// The user for whom verbs run.
     pub(crate) caller: Caller,
-    /// Whether the command is to end.
+    /// Cancellation of the command.
     pub(crate) cancel: Arc<Cancel>,
-    /// Its output that the client has not taken yet.
+    /// Output that the client has not taken yet.
     pub(crate) held: Held,
 }
 
@@ -75,12 +76,12 @@ impl Console {
     }
 }
 
-/// The console of the calling thread; `None`: that of the process.
+/// The console of the calling thread; `None`: the process's own.
 pub(crate) fn current() -> Option<Arc<Console>> {
     CONSOLE.with_borrow(Clone::clone)
 }
 
-/// One of the streams that are written.
+/// An output stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stream {
     /// Standard output.
@@ -89,7 +90,7 @@ pub(crate) enum Stream {
     Err,
 }
 
-/// Writes all of it.
+/// Writes all of `bytes`.
 pub(crate) fn write(stream: Stream, bytes: &[u8]) -> io::Result<()> {
     match (current(), stream) {
         (Some(console), stream) => console.write(stream, bytes),
@@ -109,7 +110,7 @@ impl Stream {
         }
     }
 
-    /// Somebody looks at it.
+    /// Whether the stream is a terminal.
     pub(crate) fn is_terminal(self) -> bool {
         match (current(), self) {
             (Some(console), stream) => console.screen.terminals[stream.piece() as usize],
@@ -119,7 +120,7 @@ impl Stream {
     }
 }
 
-/// A variable of the environment.
+/// A variable of the environment; `None` if it is not set.
 pub(crate) fn env(name: impl AsRef<OsStr>) -> Option<OsString> {
     match current() {
         Some(console) => console.env.get(name.as_ref()).cloned(),
@@ -135,25 +136,25 @@ pub(crate) fn all_env() -> Vec<(OsString, OsString)> {
     }
 }
 
-/// Standard output, written without a buffer between.
+/// Unbuffered standard output.
 #[derive(Debug)]
 pub(crate) struct RawOut(Option<Arc<Console>>);
 
 impl RawOut {
-    /// That of the calling thread.
+    /// Standard output of the calling thread's console.
     pub(crate) fn new() -> RawOut {
         RawOut(current())
     }
 }
 
 impl RawOut {
-    /// The descriptor, where it is this process's.
+    /// Its descriptor, if it belongs to this process.
     pub(crate) fn own(&self) -> Option<BorrowedFd<'_>> {
         self.0.is_none().then(rustix::stdio::stdout)
     }
 
-    /// Has the client leave out so many zero bytes, or write them where it must. Only where the descriptor is not this
-    /// process's.
+    /// Has the client leave out `bytes` zero bytes as a hole, or write them. Only for output that does not
+    /// belong to this process.
     pub(crate) fn hole(&self, bytes: u64) -> io::Result<()> {
         match &self.0 {
             Some(console) => console.hole(bytes),
@@ -179,13 +180,13 @@ impl Write for RawOut {
 #[derive(Debug)]
 pub(crate) struct Input(Option<Arc<Console>>);
 
-/// That of the calling thread.
+/// Standard input of the calling thread's console.
 pub(crate) fn input() -> Input {
     Input(current())
 }
 
 impl Input {
-    /// Somebody types.
+    /// Whether standard input is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         match &self.0 {
             Some(console) => console.screen.terminals[0],
@@ -193,11 +194,11 @@ impl Input {
         }
     }
 
-    /// Whether there is something to be read within a time, or the end. `most`: bytes that will be read.
+    /// Whether input, or its end, is there within a time. `most`: greatest number of bytes that will be read.
     pub(crate) fn is_ready(&self, most: usize, within: Duration) -> io::Result<bool> {
         let Some(console) = &self.0 else {
             let time = Timespec::try_from(within).map_err(|_| io::ErrorKind::InvalidInput)?;
-            // What is wrong with it is told by reading.
+            // A later read returns the error.
             let stdin = rustix::stdio::stdin();
             return Ok(!matches!(
                 poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&time)),
@@ -207,7 +208,7 @@ impl Input {
         if let Some(frame) = console.link.want(most) {
             console.queue(frame)?;
         }
-        // Whoever is asked sees the question first.
+        // The user must see the question before input is read.
         console.send_all()?;
         Ok(console.link.has_input(within))
     }
@@ -219,7 +220,7 @@ impl Read for Input {
         if buffer.is_empty() {
             return Ok(0);
         }
-        // A client may be gone for good before a byte comes.
+        // The client may disconnect before any input arrives.
         if let Some(console) = self.0.clone() {
             while !self.is_ready(buffer.len(), LOOK_EVERY)? {
                 console.check_wanted()?;
@@ -236,24 +237,24 @@ impl Read for Input {
     }
 }
 
-/// The permissions that are not given to new files.
+/// The permission bits that new files do not get.
 pub(crate) fn umask() -> u32 {
     if let Some(console) = current() {
         return console.umask;
     }
-    // There is no way to ask but to set it.
+    // The only way to read the mask is to set it.
     let old = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     rustix::process::umask(old);
     old.as_raw_mode()
 }
 
 impl Console {
-    /// Its client has not asked for the end.
+    /// Checks that the command was not cancelled.
     fn check_wanted(&self) -> io::Result<()> {
         if self.cancel.times() > 0 { Err(io::ErrorKind::BrokenPipe.into()) } else { Ok(()) }
     }
 
-    /// Asks the client's user. `None`: no answer is given.
+    /// Asks the client's user. `None`: the user gives no answer.
     ///
     /// # Errors
     /// The client is gone.
@@ -269,27 +270,27 @@ impl Console {
     }
 }
 
-/// Ends the command with this code: the process, or what a daemon does for a client.
+/// Ends the command with this exit code: the process, or the command that a daemon runs for a client.
 pub(crate) fn exit(code: u8) -> ! {
     if current().is_some() {
-        // Taken up by the one who runs the command; no panic, nothing is told.
+        // The thread that runs the command catches this; it is no panic, and is not logged.
         serve::panics::leave(Box::new(Exit(code)))
     }
     std::process::exit(code.into())
 }
 
-/// Why a command's thread unwinds: it has ended.
+/// Payload of the unwinding that ends a command; holds the exit code.
 #[derive(Debug)]
 pub(crate) struct Exit(pub(crate) u8);
 
-/// Writes to standard error. Nobody can be told if that fails.
+/// Writes to standard error. A failure is ignored: it cannot be reported.
 macro_rules! say_error {
     ($($arg:tt)*) => {{
         let _ = $crate::console::write($crate::console::Stream::Err, format!($($arg)*).as_bytes());
     }};
 }
 
-/// The same, with the end of a line.
+/// [`say_error`] with a line end.
 macro_rules! say_error_line {
     () => { $crate::console::say_error!("\n") };
     ($($arg:tt)*) => {{

@@ -1,7 +1,8 @@
-//! `fsstat`: what programs ask of mounted file systems, as the command of this name shows it elsewhere.
+//! `fsstat`: shows the requests of programs to mounted file systems, like the command of this name on other
+//! systems.
 //!
-//! A first line says what was asked since a file system was mounted, those after it what was asked in an interval.
-//! Counted is what reaches us: what the kernel has in its caches it answers itself.
+//! The first line counts requests since a file system was mounted, each further line those of an interval.
+//! Only requests that reach the server are counted: the kernel answers others from its caches.
 
 mod layout;
 
@@ -17,20 +18,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names by which file systems of all pools are known together.
+/// Names that stand for the file systems of all pools together.
 const KINDS: [&str; 3] = ["zfs", "fuse.cenote", "cenote"];
-/// Lines after which the header comes again.
+/// Number of lines after which the header is repeated.
 const PAGE: usize = 22;
 
 pub(crate) const USAGE: &str =
     "usage: fsstat [-a|-f|-i|-n|-v] [-P] [-T u|d] {-F | {fstype | path}...} [interval [count]]\n";
 
-/// What a line is about.
+/// The subject of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Subject {
     /// All mounts, under the name that was given.
     Kind(String),
-    /// The mount that has this path: the name that was given, and where the mount is.
+    /// A mount: the name that was given, and its mount point.
     Mount(String, PathBuf),
 }
 
@@ -41,7 +42,7 @@ impl Subject {
         }
     }
 
-    /// What was asked of it so far.
+    /// The requests so far.
     fn sample(&self, mounts: Option<&Arc<dyn Mounts>>) -> FileOps {
         let Some(mounts) = mounts else { return FileOps::default() };
         let all = mounts.list().into_iter();
@@ -60,7 +61,7 @@ struct Options {
     stamp: Stamp,
 }
 
-/// Runs the command; its exit code.
+/// Runs the command; returns its exit code.
 pub(crate) fn main(args: Vec<OsString>, out: &Out) -> u8 {
     match run(args, out) {
         Ok(code) | Err(Stop::Code(code)) => code,
@@ -120,14 +121,14 @@ fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         out.print(&text);
         (before, left) = (now, left - 1);
         let Some(seconds) = operands.interval.filter(|_| left > 0) else { return Ok(code) };
-        // Longer pauses than a year are one.
+        // A longer pause counts as a year.
         if !crate::console::sleep(Duration::from_secs_f64(seconds.min(3.2e7))) {
             return Ok(code);
         }
     }
 }
 
-/// What the operands mean. What means nothing is said, and leaves exit code 1.
+/// Resolves the operands. An unknown operand is reported, and makes the exit code 1.
 fn subjects(
     names: &[String],
     all_kinds: bool,
@@ -158,7 +159,8 @@ fn subjects(
     if found.is_empty() { Err(Stop::Code(code)) } else { Ok((found, code)) }
 }
 
-/// The mount that a path is in. Its name alone tells, if it can: a mount must not be asked while it is being changed.
+/// The mount that a path lies in. The path alone decides if possible: a mount must not be accessed while it
+/// is changing.
 fn place_of(path: &Path, places: &[PathBuf]) -> Option<PathBuf> {
     let deepest = |path: &Path| {
         let around = places.iter().filter(|place| path.starts_with(place));

@@ -1,21 +1,21 @@
-//! Options as C's `getopt_long` reads them, which is what scripts around the ZFS tools rely on:
-//! clustered letters, values attached or separate, operands anywhere, `--` ends the options, long
-//! names may be shortened while they stay unambiguous.
+//! Options as C's `getopt_long` reads them, on which scripts around the ZFS tools rely: clustered letters,
+//! values attached or separate, operands anywhere, `--` ends the options, long names may be shortened while
+//! they are unambiguous.
 //!
-//! Options come out one by one, in order, so that a bad value is reported before a later bad option.
+//! Options are returned one by one, in order, so that a bad value is reported before a later bad option.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// A long option and what it stands for.
+/// A long option and the letter that it stands for.
 pub(crate) struct Long {
-    /// Its name without dashes.
+    /// Name without dashes.
     pub(crate) name: &'static str,
-    /// What [`Getopt::next`] returns for it; the letter where there is one.
+    /// The character that [`Getopt::next`] returns for it: its letter, if it has one.
     pub(crate) letter: char,
-    /// It takes a value.
+    /// Whether the option takes a value.
     pub(crate) value: bool,
 }
 
@@ -26,12 +26,12 @@ impl Long {
     }
 }
 
-/// What cannot be an option of this command.
+/// Why an argument is no valid option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum BadOption {
-    /// No such letter.
+    /// There is no option with this letter.
     Invalid(char),
-    /// No such long name, or one that several share, or a value that it does not take.
+    /// There is no such long option, or several begin with this name, or it takes no value.
     InvalidLong(String),
     /// The value of this letter is missing.
     Missing(char),
@@ -52,24 +52,24 @@ pub(crate) struct Getopt {
     short: &'static str,
     long: &'static [Long],
     rest: VecDeque<OsString>,
-    /// What is left of a cluster of letters.
+    /// Remaining letters of a cluster.
     cluster: VecDeque<u8>,
     operands: Vec<OsString>,
-    /// `POSIXLY_CORRECT`: options end with the first operand.
+    /// `POSIXLY_CORRECT` is set: options end at the first operand.
     is_posix: bool,
 }
 
-/// An option and its value.
+/// Letter of an option, and its value.
 pub(crate) type Opt = (char, Option<OsString>);
 
 impl Getopt {
-    /// `short` lists the letters, each followed by `:` if it takes a value.
+    /// A walk over `args`. `short` lists the option letters, each followed by `:` if it takes a value.
     pub(crate) fn new(args: Vec<OsString>, short: &'static str, long: &'static [Long]) -> Getopt {
         let is_posix = crate::console::env("POSIXLY_CORRECT").is_some();
         Getopt { short, long, rest: args.into(), cluster: VecDeque::new(), operands: Vec::new(), is_posix }
     }
 
-    /// The next option, `None` when only operands are left.
+    /// The next option; `None` if only operands are left.
     pub(crate) fn next(&mut self) -> Result<Option<Opt>, BadOption> {
         if let Some(letter) = self.cluster.pop_front() {
             return self.letter(char::from(letter)).map(Some);
@@ -96,7 +96,7 @@ impl Getopt {
         Ok(None)
     }
 
-    /// What was no option, in order.
+    /// The operands, in order.
     pub(crate) fn operands(self) -> Vec<OsString> {
         self.operands
     }

@@ -1,4 +1,4 @@
-//! `zfs_ids_to_path`: the path of a file, from the numbers of its dataset and of its object.
+//! `zfs_ids_to_path`: finds the path of a file from the object numbers of its dataset and of the file.
 
 use crate::out::Out;
 use crate::rights;
@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 const USAGE: &str = "Usage: zfs_ids_to_path [-v] <pool> <objset id> <object id>";
 
-/// Runs it; the exit code.
+/// Runs the command; returns its exit code.
 pub(crate) fn main(args: &[OsString], out: &Out) -> u8 {
     if !rights::is_administrator() {
         say_error_line!("zfs_ids_to_path: permission denied");
@@ -38,11 +38,11 @@ pub(crate) fn main(args: &[OsString], out: &Out) -> u8 {
     }
 }
 
-/// `dataset:/path`, or where the file is mounted unless it is to be told apart.
+/// The path of the file as `dataset:/path` if `is_verbose`, else below its mount point.
 fn path(pool: &str, set: u64, object: u64, is_verbose: bool) -> Result<String, String> {
     let search = crate::search::from_env();
     if let Some(writer) = search.namespace.as_ref().and_then(|namespace| namespace.get(pool)) {
-        // What was made a moment ago has a path too.
+        // So that objects that were just made have a path too.
         writer.sync().map_err(|error| error.to_string())?;
     }
     let (pools, _) = admin::open_pools(&search, &[pool.to_owned()]);

@@ -1,4 +1,5 @@
-//! Keys of encrypted datasets: where commands get them, and loading them for what is to be mounted.
+//! Keys of encrypted datasets: reads them from files, standard input and the terminal, and loads them for
+//! mounts.
 
 pub(crate) mod prompt;
 
@@ -10,15 +11,15 @@ use std::ffi::OsStr;
 use std::io::{self, Read};
 use std::path::Path;
 
-/// Most bytes read of a key; the longest is a passphrase of 512.
+/// Most bytes that are read of a key; the longest key is a passphrase of 512 bytes.
 const KEY_MAX: u64 = 4096;
-/// How often somebody at a terminal is asked.
+/// Most attempts to ask for a key at a terminal.
 pub(crate) const ATTEMPTS: usize = 3;
 
-/// The key in a file.
+/// Reads the key in a file.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 #[allow(clippy::disallowed_types)] // A key is a file of the user's, no device.
 pub(crate) fn read_file(file: &OsStr) -> io::Result<Vec<u8>> {
     let mut key = Vec::new();
@@ -26,7 +27,7 @@ pub(crate) fn read_file(file: &OsStr) -> io::Result<Vec<u8>> {
     Ok(key)
 }
 
-/// Loads keys for what is to be mounted, and says which could not be. The exit code.
+/// Loads keys for datasets that are to be mounted, and reports those that fail. Returns the exit code.
 pub(crate) fn load(mounting: &Mounting, wanted: &[WantedKey]) -> u8 {
     let mut code = 0;
     for key in wanted {
@@ -39,7 +40,7 @@ pub(crate) fn load(mounting: &Mounting, wanted: &[WantedKey]) -> u8 {
 }
 
 fn load_one(mounting: &Mounting, wanted: &WantedKey) -> Result<(), String> {
-    // The key is read in the daemon's name: only for those who may mount.
+    // The daemon reads the key with its own rights, so only for callers that may mount.
     if !mounting.may_mount() {
         return Err("Permission denied.".to_owned());
     }
@@ -59,7 +60,7 @@ fn load_one(mounting: &Mounting, wanted: &WantedKey) -> Result<(), String> {
     Err(last)
 }
 
-/// What stands where the key is; `None`: whoever was asked does not want to tell.
+/// Reads the key material; `None`: the user gives no answer.
 fn material(wanted: &WantedKey) -> Result<Option<Vec<u8>>, String> {
     let root = &wanted.root;
     let words = |error: io::Error| term::io_words(&error);
@@ -73,7 +74,7 @@ fn material(wanted: &WantedKey) -> Result<Option<Vec<u8>>, String> {
         }
         KeyLocation::Prompt => from_input(&mut console::input(), wanted.format).map(Some).map_err(words),
         KeyLocation::File(path) => {
-            // Whoever opens a pipe waits for its writer.
+            // Opening a pipe would wait for its writer.
             if !Path::new(path).metadata().is_ok_and(|meta| meta.is_file()) {
                 return Err(format!("Failed to open key material file: {path}: no such regular file"));
             }
@@ -97,7 +98,8 @@ fn noun(format: KeyFormat) -> &'static str {
     }
 }
 
-/// The next key of standard input: a line, or the bytes of a raw key. What comes after it is another one's.
+/// The next key from standard input: a line, or the bytes of a raw key. The bytes after it belong to the next
+/// key.
 fn from_input(input: &mut Input, format: KeyFormat) -> io::Result<Vec<u8>> {
     let most = match format {
         KeyFormat::Raw => 32,

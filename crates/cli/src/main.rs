@@ -1,9 +1,9 @@
-//! The commands: one binary that is `zpool`, `zfs`, `zdb` or `cenote` by the name it is called with.
-//! `cenote zpool …` is `zpool …`, so that no link is needed.
+//! The commands: one binary that acts as `zpool`, `zfs`, `zdb`, `fsstat` or `cenote`, by the name under which
+//! it is called. `cenote zpool …` is the same as `zpool …`, so no link is needed.
 //!
 //! The drop-in commands have the options, output, messages and exit codes of OpenZFS 2.3.2
-//! (docs/on-disk/33-cli.md; fixtures/cli-transcripts), as far as they go; what
-//! is not there yet is refused by name. This is the only crate that prints.
+//! (docs/on-disk/33-cli.md; fixtures/cli-transcripts), as far as they go; subcommands that are not
+//! implemented are refused by name. This is the only crate that prints.
 //!
 //! # What always holds
 //! - Data goes to standard output, messages to standard error.
@@ -98,13 +98,13 @@ fn main() -> ExitCode {
 enum Place {
     /// In this process.
     Here,
-    /// In the daemon.
+    /// In a daemon, which is started if none runs.
     Daemon,
-    /// In the daemon, if one runs and has the pool that it is about.
+    /// In a daemon, if one runs and has the pool that the command names.
     DaemonIfAny,
 }
 
-/// Commands that ask for nothing of a pool need no daemon; verbs on files can do without.
+/// Decides where a command runs. Commands without a pool need no daemon; verbs on files can do without one.
 fn place(program: &str, args: &[OsString]) -> Place {
     let word = args.first().and_then(|word| word.to_str()).unwrap_or_default();
     let tool = match program {
@@ -123,7 +123,7 @@ fn place(program: &str, args: &[OsString]) -> Place {
     if needs_pools && !asks_for_usage(&args[1..]) { Place::Daemon } else { Place::Here }
 }
 
-/// Runs a command with the console of this thread; its exit code.
+/// Runs a command with the console of this thread; returns its exit code.
 fn run_program(program: &str, args: Vec<OsString>) -> u8 {
     match program {
         "zpool" => run(Tool::Zpool, args),
@@ -134,11 +134,11 @@ fn run_program(program: &str, args: Vec<OsString>) -> u8 {
     }
 }
 
-/// The name of a tool.
+/// Name of the command [`ids_to_path`].
 const IDS_TO_PATH: &str = "zfs_ids_to_path";
-/// Set to anything: `zpool` and `zfs` end by aborting, so that their memory can be looked at.
+/// Variable: if set, `zpool` and `zfs` end by aborting, so that their memory can be inspected.
 const ABORT: &str = "ZFS_ABORT";
-/// 1: verbs run in process, without a daemon.
+/// Variable: if 1, verbs run in this process, without a daemon.
 const DIRECT: &str = "CENOTE_DIRECT";
 
 fn check_direct(value: Option<&OsStr>) -> Result<(), String> {
@@ -148,22 +148,23 @@ fn check_direct(value: Option<&OsStr>) -> Result<(), String> {
     }
 }
 
-/// A name under which this binary is another tool than `cenote`.
+/// Whether a name makes this binary another command than `cenote`.
 fn is_tool(name: &OsStr) -> bool {
     matches!(name.to_str(), Some("zpool" | "zfs" | "zdb" | "fsstat" | "cenoted" | IDS_TO_PATH))
 }
 
-/// This program again, as `cenote`, whatever name it was called by: each name may be a copy or a hard link.
+/// A command that runs this program again as `cenote`, whatever its present name: each name may be a copy or
+/// a hard link.
 ///
 /// # Errors
-/// Its file is not known.
+/// The path of the program is not known.
 fn this_program() -> std::io::Result<std::process::Command> {
     let mut command = std::process::Command::new(std::env::current_exe()?);
     command.arg0("cenote");
     Ok(command)
 }
 
-/// Runs one of the tools; its exit code.
+/// Runs one of the tools; returns its exit code.
 fn run(tool: Tool, mut args: Vec<OsString>) -> u8 {
     let out = Out::new();
     if args.is_empty() {
@@ -191,7 +192,7 @@ fn run(tool: Tool, mut args: Vec<OsString>) -> u8 {
     finish(tool, subcommand, outcome)
 }
 
-/// Says why a command ended, if it did not end well; its exit code.
+/// Prints why a command ended, if it failed; returns its exit code.
 fn finish(tool: Tool, subcommand: &str, outcome: Outcome) -> u8 {
     match outcome {
         Ok(code) => code,
@@ -205,7 +206,7 @@ fn finish(tool: Tool, subcommand: &str, outcome: Outcome) -> u8 {
         Err(Stop::Code(code)) => code,
         Err(Stop::Failed(message)) => {
             if let Some(message) = message {
-                // Messages may have several lines; each is made safe by itself.
+                // A message may have several lines; the control characters of each are made visible.
                 message.lines().for_each(|line| say_error_line!("{}", out::message_line(line)));
             }
             1
@@ -213,12 +214,12 @@ fn finish(tool: Tool, subcommand: &str, outcome: Outcome) -> u8 {
     }
 }
 
-/// `-?` is an option of no subcommand: asking for it is how one asks for the usage.
+/// Whether a command line asks for the usage with `-?`, which is an option of no subcommand.
 fn asks_for_usage(args: &[OsString]) -> bool {
     args.first().is_some_and(|first| first == "-?" || first == "--help")
 }
 
-/// What the tools say to `-?`; a few look at their operands first.
+/// The message of the tools for `-?`; a few subcommands check their operands first.
 fn no_such_option(subcommand: &str) -> &'static str {
     match subcommand {
         "redact" => "too few arguments",
@@ -227,7 +228,7 @@ fn no_such_option(subcommand: &str) -> &'static str {
     }
 }
 
-/// What is said for a subcommand that the real tool has and this version has not.
+/// The message for a subcommand of OpenZFS that is not implemented.
 fn unsupported(tool: Tool, subcommand: &str) -> Stop {
     Stop::failed(format!("{} {subcommand}: not supported by this version of Cenote", tool.name()))
 }

@@ -1,38 +1,38 @@
-//! Standard output: the only place that writes to it.
+//! Standard output: the only module that writes to it.
 //!
 //! # What always holds
-//! - Bytes from a pool never reach a terminal as control characters: [`Out::cell`] makes them
-//!   visible when standard output is a terminal, and leaves them alone in pipes and files.
-//! - A reader that went away ends the command, silently, as SIGPIPE would.
+//! - Bytes from a pool never reach a terminal as control characters: [`Out::cell`] makes them visible if
+//!   standard output is a terminal, and leaves them unchanged in pipes and files.
+//! - If the reader has closed standard output, the command ends silently, as SIGPIPE would end it.
 
 use crate::console::{self, Stream};
 use std::borrow::Cow;
 
-/// Standard output, and what is known of it.
+/// Standard output, and whether it is a terminal.
 pub(crate) struct Out {
     terminal: bool,
 }
 
 impl Out {
-    /// The process's.
+    /// Standard output of the calling thread's console.
     pub(crate) fn new() -> Out {
         Out { terminal: Stream::Out.is_terminal() }
     }
 
-    /// Somebody looks at it.
+    /// Whether standard output is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         self.terminal
     }
 
-    /// Writes text that holds nothing unchecked.
+    /// Writes text whose parts from a pool went through [`Out::cell`].
     pub(crate) fn print(&self, text: &str) {
         self.print_bytes(text.as_bytes());
     }
 
-    /// The same; names in it may be no text.
+    /// [`Out::print`] for bytes: names may be no UTF-8.
     pub(crate) fn print_bytes(&self, bytes: &[u8]) {
         if let Err(e) = console::write(Stream::Out, bytes) {
-            // The exit code of a process that a closed pipe ended.
+            // The exit code of a process that SIGPIPE ended.
             let code = if e.kind() == std::io::ErrorKind::BrokenPipe { 141 } else { 1 };
             if code == 1 {
                 say_error_line!("cannot write to standard output: {e}");
@@ -41,20 +41,20 @@ impl Out {
         }
     }
 
-    /// Text from a pool, safe to print here.
+    /// Text from a pool in a form that is safe to print here.
     pub(crate) fn cell<'a>(&self, text: &'a str) -> Cow<'a, str> {
         if self.terminal { visible(text) } else { Cow::Borrowed(text) }
     }
 }
 
-/// A line of a message: tabs in front of it are its layout, all other control characters are made visible.
+/// A line of a message: leading tabs are layout, all other control characters are made visible.
 pub(crate) fn message_line(line: &str) -> String {
     let text = line.trim_start_matches('\t');
     let (tabs, text) = line.split_at(line.len() - text.len());
     format!("{tabs}{}", visible(text))
 }
 
-/// Control characters as `\ooo`, everything else as it is.
+/// Control characters as `\ooo`, all other characters unchanged.
 pub(crate) fn visible(text: &str) -> Cow<'_, str> {
     if !text.chars().any(char::is_control) {
         return Cow::Borrowed(text);

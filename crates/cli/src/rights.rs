@@ -1,11 +1,11 @@
-//! Rights of commands. A command in a process of its own has the rights of the process; a command that the daemon runs
-//! for another user needs the right that stands beside its verb ([`verbs::right_of`]).
+//! Rights to run commands. A command in a process of its own has the rights of the process; a command that
+//! the daemon runs for another user needs the right that stands beside its verb ([`verbs::right_of`]).
 //!
 //! # What always holds
-//! - A command that is not in the table of rights is the administrator's: root's, and the daemon's own user's.
-//! - The right is asked for after the verb and its options are known, not by the text of a command line.
-//! - For other users nothing that they name is opened or looked up, neither arguments nor variables: names are compared
-//!   as text.
+//! - A command that is not in the table of rights is for administrators: root and the daemon's own user.
+//! - The right is checked after the verb and its options are known, not from the text of a command line.
+//! - For other users no file is opened or looked up that an argument or variable names: names are compared as
+//!   text.
 
 use crate::console;
 use crate::stop::Stop;
@@ -13,12 +13,12 @@ use admin::verbs;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Who may run a command.
+/// The users that may run a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Right {
     /// Every user: the command only reads pools.
     Anyone,
-    /// Users to whom `zfs allow` has granted it; the verb asks at each dataset.
+    /// Users to whom `zfs allow` grants it; the verb checks each dataset.
     Granted,
     /// Root, and the user of this process.
     Administrator,
@@ -34,7 +34,7 @@ pub(crate) fn zfs(subcommand: &str) -> Right {
     of(&format!("zfs {subcommand}"))
 }
 
-/// The right that stands beside a verb; a command without one is the administrator's.
+/// The right that stands beside a verb; a command without one is for administrators.
 fn of(command: &str) -> Right {
     match verbs::right_of(command) {
         Some(verbs::Right::Anyone) => Right::Anyone,
@@ -43,7 +43,7 @@ fn of(command: &str) -> Right {
     }
 }
 
-/// True if the command runs for an administrator.
+/// Whether the command runs for an administrator.
 pub(crate) fn is_administrator() -> bool {
     console::current().is_none_or(|console| console.caller.is_admin())
 }
@@ -51,7 +51,7 @@ pub(crate) fn is_administrator() -> bool {
 /// Checks that the caller has a right.
 ///
 /// # Errors
-/// What `refusal` says, if the command runs for a caller without the right.
+/// The message of `refusal`, if the right is for administrators and the caller is none.
 pub(crate) fn check(right: Right, refusal: impl FnOnce() -> String) -> Result<(), Stop> {
     if right != Right::Administrator || is_administrator() {
         return Ok(());
@@ -59,7 +59,8 @@ pub(crate) fn check(right: Right, refusal: impl FnOnce() -> String) -> Result<()
     Err(Stop::failed(refusal()))
 }
 
-/// A path that an operand names: as it is for the administrator; for others whole and without `..`, as text.
+/// A path that an operand names. For administrators it is unchanged; for others it is made absolute with the
+/// client's working folder, and `..` is resolved, as text: no file is looked up.
 pub(crate) fn path(operand: &Path) -> PathBuf {
     match console::current().filter(|console| !console.caller.is_admin()) {
         Some(console) => normal(&Path::new(&console.folder).join(operand)),
@@ -80,7 +81,8 @@ fn normal(path: &Path) -> PathBuf {
     whole
 }
 
-/// The message for a caller without the right to a command of `zpool`, in the words of OpenZFS where it has some.
+/// The message for a caller without the right to a command of `zpool`, in the words of OpenZFS if it has a
+/// message.
 pub(crate) fn zpool_refusal(subcommand: &str, args: &[OsString]) -> String {
     let operands: Vec<_> =
         args.iter().map(|arg| arg.to_string_lossy()).filter(|arg| !arg.starts_with('-')).collect();

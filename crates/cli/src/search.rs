@@ -1,5 +1,5 @@
-//! Where the drop-in commands look for pools, and the keys that they may use. With OpenZFS the kernel knows
-//! which pools are imported and which keys are loaded; here the environment tells.
+//! Where the drop-in commands look for pools, and the keys that they may use. With OpenZFS, the kernel knows
+//! which pools are imported and which keys are loaded; here, environment variables name them.
 
 use crate::console;
 use admin::Search;
@@ -9,11 +9,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most bytes read from a key file; the longest key is a passphrase of 512.
+/// Most bytes that are read of a key file; the longest key is a passphrase of 512 bytes.
 const KEY_MAX: u64 = 4096;
 
-/// `CENOTE_DEVICES` or `ZPOOL_IMPORT_PATH`, else all block devices; and `CENOTE_KEYS`: one `DATASET=FILE` a
-/// line. A key that cannot be read is told on standard error, and what needs it will fail.
+/// The settings of the environment: devices from `CENOTE_DEVICES` or `ZPOOL_IMPORT_PATH`, else all block
+/// devices; keys from `CENOTE_KEYS`, one `DATASET=FILE` a line. A key that cannot be read is reported on
+/// standard error; commands that need it fail later.
 pub(crate) fn from_env() -> Search {
     let console = console::current();
     let mut search = Search {
@@ -34,7 +35,7 @@ pub(crate) fn from_env() -> Search {
     search
 }
 
-/// The places that the environment names.
+/// The places of devices that the environment names.
 fn devices() -> Vec<PathBuf> {
     let split = |list: OsString, separator: u8| -> Vec<PathBuf> {
         let parts = list.as_bytes().split(|byte| *byte == separator).filter(|part| !part.is_empty());

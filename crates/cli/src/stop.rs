@@ -1,21 +1,21 @@
-//! How a command ends early: bad usage (2) or a failure (1).
+//! The early end of a command: wrong usage (exit code 2) or a failure (exit code 1).
 
 use crate::getopt::BadOption;
 use std::fmt;
 
-/// Why a command ends, when it does not end well.
+/// Why a command ends early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// A message, then the usage of the command, on standard error; exit code 2.
+    /// Wrong usage: prints the message, then the usage of the command, on standard error; exit code 2.
     Usage(String),
-    /// A message on standard error; exit code 1. Without a message, all has been said.
+    /// A failure: prints the message on standard error; exit code 1. `None`: the messages have been printed.
     Failed(Option<String>),
-    /// All has been said; this exit code.
+    /// Ends with this exit code; the messages have been printed.
     Code(u8),
 }
 
 impl Stop {
-    /// Bad usage.
+    /// Wrong usage, with a message.
     pub(crate) fn usage(message: impl Into<String>) -> Stop {
         Stop::Usage(message.into())
     }
@@ -32,8 +32,8 @@ impl From<BadOption> for Stop {
     }
 }
 
-/// From now on a panic in any thread but the first ends the process: whoever waits for a thread that has died
-/// would wait for good, and a pool is whole after an end at any moment.
+/// From now on, a panic in any thread but the first ends the process: other threads could wait for the dead
+/// one for ever, and a pool is consistent after an end at any moment.
 pub(crate) fn end_on_panic() {
     let tell = std::panic::take_hook();
     let first = std::thread::current().id();
@@ -45,5 +45,5 @@ pub(crate) fn end_on_panic() {
     }));
 }
 
-/// What a command returns: its exit code.
+/// Result of a command: its exit code, or why it ended early.
 pub(crate) type Outcome = Result<u8, Stop>;

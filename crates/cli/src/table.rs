@@ -1,28 +1,28 @@
-//! Tables: columns two spaces apart, or one tab with `-H`.
+//! Tables: columns separated by two spaces, or by one tab with `-H`.
 
 use crate::out::Out;
 
 /// Layout of one column.
 #[derive(Debug, Clone)]
 pub(crate) struct Column {
-    /// Its header.
+    /// Heading of the column.
     pub(crate) header: String,
-    /// Least width.
+    /// Width in characters, which grows with the values.
     pub(crate) width: usize,
-    /// Flush right.
+    /// Whether values are aligned to the right.
     pub(crate) right: bool,
-    /// Values may exceed it but do not widen it: so ratios are printed.
+    /// Whether the width stays the same even if a value is longer, as for ratios.
     pub(crate) fixed: bool,
 }
 
 impl Column {
-    /// A column as wide as its header at least.
+    /// A column that is at least as wide as its header.
     pub(crate) fn new(header: impl Into<String>, right: bool) -> Column {
         let header = header.into();
         Column { width: header.chars().count(), header, right, fixed: false }
     }
 
-    /// Makes it wide enough for a text.
+    /// Makes the column wide enough for a text.
     pub(crate) fn fit(&mut self, text: &str) {
         if !self.fixed {
             self.width = self.width.max(text.chars().count());
@@ -30,7 +30,7 @@ impl Column {
     }
 }
 
-/// One row, without its line end. A last column that is flush left is not padded.
+/// One row, without its line end. The last column is not padded if it is aligned to the left.
 pub(crate) fn row<'a>(columns: &[Column], cells: impl Iterator<Item = &'a str>, scripted: bool) -> String {
     let mut line = String::new();
     for (i, (column, cell)) in columns.iter().zip(cells).enumerate() {
@@ -50,7 +50,7 @@ pub(crate) fn row<'a>(columns: &[Column], cells: impl Iterator<Item = &'a str>, 
     line
 }
 
-/// A whole table: widths fitted to all rows, a header unless `scripted`.
+/// Prints a whole table: columns as wide as their longest value, with a header unless `scripted`.
 pub(crate) fn whole(out: &Out, mut columns: Vec<Column>, rows: &[Vec<String>], scripted: bool) -> String {
     let rows: Vec<Vec<_>> = rows.iter().map(|r| r.iter().map(|c| out.cell(c)).collect()).collect();
     for cells in &rows {

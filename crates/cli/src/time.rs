@@ -1,5 +1,5 @@
-//! Points in time as the tools print them: local time, in the layouts of docs/on-disk/33-cli.md,
-//! section 1.2. The zone is that of `TZ` or `/etc/localtime`; without either, UTC.
+//! Points in time in the formats of the tools: local time, in the layouts of docs/on-disk/33-cli.md, section
+//! 1.2. The time zone is that of `TZ` or `/etc/localtime`, else UTC.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -11,7 +11,8 @@ const MONTHS: [&str; 12] =
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
 thread_local! {
-    /// The zone that this thread has used last, and what `TZ` was then: a command's thread has its own.
+    /// The time zone that this thread used last, and the value of `TZ` then: each thread of a command has its
+    /// own.
     static ZONE: RefCell<Option<(Option<OsString>, Rc<TimeZone>)>> = const { RefCell::new(None) };
 }
 
@@ -44,7 +45,7 @@ struct Parts {
     zone: String,
 }
 
-/// `None` for times so far off that the calendar does not reach them.
+/// The date of a time; `None` if the calendar does not reach that far.
 fn parts(seconds: u64) -> Option<Parts> {
     parts_of(i64::try_from(seconds).ok()?)
 }
@@ -68,14 +69,14 @@ fn laid_out(seconds: u64, layout: impl Fn(&Parts) -> String) -> String {
     parts(seconds).map_or_else(|| seconds.to_string(), |p| layout(&p))
 }
 
-/// `Fri Nov 20  8:35 2026`: creation times.
+/// `Fri Nov 20  8:35 2026`, for creation times.
 pub(crate) fn creation(seconds: u64) -> String {
     laid_out(seconds, |p| {
         format!("{} {} {:>2} {:>2}:{:02} {}", p.weekday, p.month, p.day, p.hour, p.minute, p.year)
     })
 }
 
-/// `Fri Nov 20  8:35:07 2026`: when snapshots changed.
+/// `Fri Nov 20  8:35:07 2026`, for changes of snapshots.
 pub(crate) fn creation_seconds(seconds: u64) -> String {
     laid_out(seconds, |p| {
         let clock = format!("{:>2}:{:02}:{:02}", p.hour, p.minute, p.second);
@@ -83,25 +84,25 @@ pub(crate) fn creation_seconds(seconds: u64) -> String {
     })
 }
 
-/// `Fri Nov 20 08:35 2026`: holds.
+/// `Fri Nov 20 08:35 2026`, for holds.
 pub(crate) fn hold(seconds: u64) -> String {
     laid_out(seconds, |p| {
         format!("{} {} {:>2} {:02}:{:02} {}", p.weekday, p.month, p.day, p.hour, p.minute, p.year)
     })
 }
 
-/// `Fri Nov 20 08:35:07 2026`: scans, as C's `ctime`.
+/// `Fri Nov 20 08:35:07 2026`, as C's `ctime`, for scans.
 pub(crate) fn ctime(seconds: u64) -> String {
     laid_out(seconds, |p| format!("{} {} {:>2} {} {}", p.weekday, p.month, p.day, clock(p), p.year))
 }
 
-/// As [`ctime`], also for times before 1970: files.
+/// [`ctime`] for times that may lie before 1970, for files.
 pub(crate) fn ctime_signed(seconds: i64) -> String {
     let layout = |p: Parts| format!("{} {} {:>2} {} {}", p.weekday, p.month, p.day, clock(&p), p.year);
     parts_of(seconds).map_or_else(|| seconds.to_string(), layout)
 }
 
-/// `Fri Nov 20 08:35:07 UTC 2026`: date lines and times in JSON.
+/// `Fri Nov 20 08:35:07 UTC 2026`, for lines with dates and times in JSON.
 pub(crate) fn dated(seconds: u64) -> String {
     laid_out(seconds, |p| {
         format!("{} {} {:>2} {} {} {}", p.weekday, p.month, p.day, clock(p), p.zone, p.year)
@@ -112,24 +113,24 @@ fn clock(p: &Parts) -> String {
     format!("{:02}:{:02}:{:02}", p.hour, p.minute, p.second)
 }
 
-/// `2026-11-20.08:35:07`: records of the history.
+/// `2026-11-20.08:35:07`, for records of the history.
 pub(crate) fn history(seconds: u64) -> String {
     laid_out(seconds, |p| format!("{}-{:02}-{:02}.{}", p.year, p.month_number, p.day, clock(p)))
 }
 
-/// `Nov 20 2026 08:35:07`: events.
+/// `Nov 20 2026 08:35:07`, for events.
 pub(crate) fn event(seconds: u64) -> String {
     laid_out(seconds, |p| format!("{} {:02} {} {}", p.month, p.day, p.year, clock(p)))
 }
 
-/// `01:02:03`, with `4 days ` in front when there are any.
+/// `01:02:03`, preceded by `4 days ` for durations of a day and more.
 pub(crate) fn duration(seconds: u64) -> String {
     let (days, rest) = (seconds / 86400, seconds % 86400);
     let clock = format!("{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60);
     if days == 0 { clock } else { format!("{days} days {clock}") }
 }
 
-/// Seconds since 1970, now.
+/// The current time in seconds since 1970.
 pub(crate) fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
@@ -138,7 +139,7 @@ pub(crate) fn now() -> u64 {
 mod tests {
     use super::*;
 
-    // No test sets TZ: the zone is read once for the process. They hold in any zone.
+    // No test sets TZ, because the zone is read once for the process. The tests hold in any zone.
     #[test]
     fn layouts_keep_their_width() {
         let t = 1_795_168_408;

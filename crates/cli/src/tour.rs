@@ -1,17 +1,19 @@
-//! `cenote tour`: what Cenote does, on file-backed disks in a temporary folder.
+//! `cenote tour`: a demonstration of Cenote, on file-backed disks in a temporary folder.
 //!
-//! First a pool that OpenZFS made (raidz1 of four disks), which is part of this program: it is read in process, then
-//! without one of its disks ([`openzfs`]). Then the story of a pool in use: made, mounted, filled, extended, snapshots
-//! and clones, what it does ([`howto`]); and one that heals ([`healing`]). These two have a daemon of their own, which
-//! the first command starts and the end of the tour stops.
+//! The first part reads a pool that OpenZFS made (raidz1 of four disks), which is part of this program, in
+//! this process: first whole, then without one of its disks ([`openzfs`]). The second part is a pool in use:
+//! it is made, mounted, filled and extended, with snapshots, clones and statistics ([`howto`]). The third is
+//! a pool that heals ([`healing`]). The last two parts have a daemon of their own, which the first command
+//! starts and the end of the tour stops.
 //!
 //! # What always holds
-//! - Nothing is shown that was not run: every line after a `$` is a command that can be typed.
+//! - All that is shown was run: every line after a `$` is a command that can be typed.
 //! - A step that does not do what the text says ends the tour with exit code 1.
-//! - Where file systems cannot be mounted, the tour says so and puts files in without a mount.
-//! - However the tour ends (at its end, in a step that went wrong, asked by a signal, without a reader), its daemon is
-//!   ended, nothing of it stays mounted, and its folder is removed. A signal ends it when the step under way is done.
-// The tour always runs in a process of its own.
+//! - If file systems cannot be mounted, the tour says so and puts files in without a mount.
+//! - However the tour ends (at its end, in a failed step, by a signal, without a reader), its daemon is
+//!   ended, all its file systems are unmounted, and its folder is removed. A signal ends it after the present
+//!   step.
+// The tour always runs in a process of its own, not in the daemon.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 mod healing;
@@ -35,9 +37,9 @@ pub(crate) struct Args {
 
 /// Why the tour ends early.
 enum Wrong {
-    /// A step that went wrong, told to the reader.
+    /// A step has failed; the message is for the reader.
     Step(String),
-    /// Standard output is closed: there is no reader any more.
+    /// Standard output is closed: its reader is gone.
     NoReader,
     /// A signal asks for the end.
     Asked,
@@ -49,11 +51,11 @@ impl From<io::Error> for Wrong {
     }
 }
 
-/// The exit code of a command that a signal (SIGINT, SIGPIPE) has ended, as shells say it.
+/// Exit code, as shells report it, of a command that SIGINT has ended.
 const INTERRUPTED: u8 = 130;
 const BROKEN_PIPE: u8 = 141;
 
-/// Runs the tour; its exit code.
+/// Runs the tour; returns its exit code.
 pub(crate) fn run(args: &Args) -> u8 {
     let folder = std::env::temp_dir().join(format!("cenote-tour-{}", std::process::id()));
     let result = Tour::begin(&folder).and_then(|tour| {
@@ -65,7 +67,7 @@ pub(crate) fn run(args: &Args) -> u8 {
     if is_below_a_mount(&folder) {
         complain(&format!("something is still mounted below {}, which stays", folder.display()));
     } else if !args.keep {
-        // Nothing depends on it any more; what cannot be removed is in the temporary folder.
+        // The tour is over; files that cannot be removed are in the temporary folder.
         let _ = std::fs::remove_dir_all(&folder);
     }
     match result {
@@ -79,7 +81,7 @@ pub(crate) fn run(args: &Args) -> u8 {
     }
 }
 
-/// To standard error, which may be closed.
+/// Prints a message to standard error, which may be closed.
 fn complain(why: &str) {
     let _ = writeln!(io::stderr(), "\ntour: {why}");
 }
@@ -88,7 +90,7 @@ fn say_kept(folder: &Path) -> Result<(), Wrong> {
     say(&format!("The disks stay in {}.", folder.display()))
 }
 
-/// Removing a folder would remove the files of what is mounted in it.
+/// Whether something is mounted below a folder: removing the folder would remove the files of that mount.
 fn is_below_a_mount(folder: &Path) -> bool {
     mounted_at(|place| place.starts_with(folder))
 }
@@ -98,28 +100,28 @@ fn mounted_at(wanted: impl Fn(&Path) -> bool) -> bool {
     mounts.lines().filter_map(|line| line.split(' ').nth(1)).any(|place| wanted(Path::new(place)))
 }
 
-/// Where the commands of a part of the tour do their work.
+/// Where the commands of a part of the tour run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// In process, on the disks of the first part.
+    /// In this process, on the disks of the first part.
     Here,
-    /// In the daemon.
+    /// In the tour's daemon.
     Daemon,
 }
 
 struct Tour {
     program: PathBuf,
     folder: PathBuf,
-    /// A signal has asked for the end.
+    /// Set when a signal has asked for the end.
     is_asked: Arc<AtomicBool>,
 }
 
-/// A paragraph of the story.
+/// Prints a paragraph of the story.
 fn say(text: &str) -> Result<(), Wrong> {
     print(&format!("\n{text}\n"))
 }
 
-/// Writes to standard output at once.
+/// Writes to standard output without a buffer.
 fn print(text: &str) -> Result<(), Wrong> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -149,7 +151,7 @@ impl Tour {
         self.folder.join(name)
     }
 
-    /// The same, as a word of a command.
+    /// The path of a file in the scratch folder, as a word of a command.
     fn word(&self, name: &str) -> String {
         self.at(name).display().to_string()
     }
@@ -171,12 +173,12 @@ impl Tour {
         command
     }
 
-    /// Shows a command and what it prints.
+    /// Shows a command and its output.
     fn show(&self, place: Place, line: &[&str]) -> Result<(), Wrong> {
         print(&self.run(place, line)?)
     }
 
-    /// Shows a command, runs it, and returns what it prints.
+    /// Shows a command, runs it, and returns its output.
     fn run(&self, place: Place, line: &[&str]) -> Result<String, Wrong> {
         say(&format!("$ {}", line.join(" ")))?;
         let Some((program, words)) = line.split_first() else { return Ok(String::new()) };
@@ -193,7 +195,7 @@ impl Tour {
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
-    /// Shows a command that is refused, and what it says.
+    /// Shows a command that is refused, and its message.
     fn refused(&self, line: &[&str]) -> Result<(), Wrong> {
         say(&format!("$ {}", line.join(" ")))?;
         let Some((program, words)) = line.split_first() else { return Ok(()) };
@@ -206,19 +208,19 @@ impl Tour {
         Ok(())
     }
 
-    /// Unless a signal has asked for the end.
+    /// An error if a signal has asked for the end.
     fn go_on(&self) -> Result<(), Wrong> {
         if self.is_asked.load(Ordering::Relaxed) { Err(Wrong::Asked) } else { Ok(()) }
     }
 
-    /// Ends the daemon, if one was started. It is silent: there may be none.
+    /// Ends the daemon, if one was started. Prints nothing: there may be none.
     fn stop_daemon(&self) {
         let mut command = self.command(Place::Daemon, "cenote", &["daemon", "--stop"]);
         let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }
 
-// The host's files, not a pool's: `vdev` has nothing to do with them.
+// Files of the host, not of a pool, so `vdev` is not used for them.
 #[allow(clippy::disallowed_types)]
 fn create(path: &Path, size: u64) -> io::Result<std::fs::File> {
     let file = std::fs::File::create_new(path)?;

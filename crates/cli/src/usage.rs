@@ -1,10 +1,10 @@
-//! Usage: of a whole tool, of one subcommand, and the lists of properties below some of them.
+//! Usage texts: of a whole tool, of one subcommand, and the lists of properties below some of them.
 
 use crate::usage_texts::{ZFS, ZPOOL};
 use format::prop::{self, Class, Prop};
 use std::fmt::Write as _;
 
-/// The two tools that share this shape.
+/// The two tools with usage texts of this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tool {
     /// `zpool`.
@@ -14,7 +14,7 @@ pub(crate) enum Tool {
 }
 
 impl Tool {
-    /// The name of the command.
+    /// Name of the command: `zpool` or `zfs`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Tool::Zpool => "zpool",
@@ -29,7 +29,7 @@ impl Tool {
         }
     }
 
-    /// The canonical name of a subcommand, `None` if there is none of this name.
+    /// The canonical name of a subcommand; `None` if there is no such subcommand.
     pub(crate) fn subcommand(self, name: &str) -> Option<&'static str> {
         let name = match (self, name) {
             (Tool::Zfs, "snap") => "snapshot",
@@ -41,7 +41,7 @@ impl Tool {
         known.find(|known| *known == name && !known.is_empty())
     }
 
-    /// The names of all subcommands.
+    /// The canonical names of all subcommands.
     pub(crate) fn subcommands(self) -> impl Iterator<Item = &'static str> {
         self.texts().iter().map(|(name, _)| *name).filter(|name| !name.is_empty())
     }
@@ -86,7 +86,7 @@ impl Tool {
 const ZFS_HINTS: &str = "\nFor the property list, run: zfs set|get\n\
     \nFor the delegated permission list, run: zfs allow|unallow\n";
 
-/// Read-only properties first, then the others, each group by name.
+/// The properties in the order of the list: read-only ones first, each group by name.
 fn sorted(table: &'static [Prop]) -> Vec<&'static Prop> {
     let mut shown: Vec<&Prop> = table.iter().filter(|p| p.visible && !p.values.is_empty()).collect();
     shown.sort_by_key(|p| (p.class != Class::ReadOnly, p.name));
@@ -101,7 +101,7 @@ fn yes_no(yes: bool) -> &'static str {
 pub(crate) fn dataset_properties() -> String {
     let mut body = String::new();
     for p in sorted(&prop::DATASET) {
-        // What is set once, at creation, is passed on by `zfs create`, so it counts as inherited.
+        // `zfs create` passes on properties that are set once, at creation, so they count as inherited.
         let inherits = matches!(p.class, Class::Inherit | Class::OneTime);
         let (edit, inherits) = (yes_no(p.editable()), yes_no(inherits));
         let _ = writeln!(body, "\t{:<20}  {edit:>4}  {inherits:>7}   {}", p.name, p.values);
@@ -153,7 +153,7 @@ pub(crate) fn pool_properties() -> String {
 mod tests {
     use super::*;
 
-    /// What the real tool printed for `command`, without the exit code.
+    /// The output of the real tool for `command`, without the exit code.
     fn transcript(command: &str) -> String {
         let all = include_str!("../../../fixtures/cli-transcripts/12-usage.txt");
         let start = format!("$ {command}\n");

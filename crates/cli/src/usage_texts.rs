@@ -1,6 +1,6 @@
-//! Usage of every subcommand, as the tools print it, in their order. An empty name ends a group.
+//! Usage of every subcommand, in the words and the order of the tools. An empty name ends a group.
 
-/// `zpool`.
+/// Subcommands of `zpool`: name and usage.
 pub(crate) const ZPOOL: &[(&str, &str)] = &[
     ("version", "\tversion [-j]"),
     ("", ""),
@@ -98,7 +98,7 @@ pub(crate) const ZPOOL: &[(&str, &str)] = &[
     ("ddtprune", "\tddtprune -d|-p <amount> <pool>"),
 ];
 
-/// `zfs`.
+/// Subcommands of `zfs`: name and usage.
 pub(crate) const ZFS: &[(&str, &str)] = &[
     ("version", "\tversion [-j]"),
     ("", ""),

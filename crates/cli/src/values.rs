@@ -1,6 +1,6 @@
 //! Property values as text and as JSON.
 //!
-//! `exact` is what `-p` asks for: bytes, seconds and plain numbers instead of units and dates.
+//! `exact` corresponds to `-p`: bytes, seconds and plain numbers instead of units and dates.
 
 use crate::time;
 use admin::{Health, Property, Source, Value};
@@ -8,18 +8,18 @@ use format::nicenum::{exact_ratio, nicebytes, nicenum, ratio};
 use format::prop::{self, Kind, Prop};
 use serde_json::{Value as Json, json};
 
-/// What a missing value prints as.
+/// Text for a missing value.
 pub(crate) const ABSENT: &str = "-";
 
-/// A ratio: its column keeps its width whatever is in it.
+/// Whether a property is a ratio, whose column has a fixed width.
 pub(crate) fn is_ratio(name: &str) -> bool {
     matches!(name, "compressratio" | "refcompressratio" | "dedupratio" | "bcloneratio")
 }
 
-/// Characters of a value at most: more clones than that are not listed.
+/// Most characters of a value: a longer list of clones is cut off.
 const TEXT_MAX: usize = 8191;
 
-/// The value of a dataset property.
+/// The value of a dataset property as text.
 pub(crate) fn dataset(name: &str, value: &Value, exact: bool) -> String {
     let number = match value {
         Value::Absent => return ABSENT.into(),
@@ -82,7 +82,7 @@ fn index_name(p: &Prop, number: u64) -> Option<String> {
     (p.kind == Kind::Index).then(|| p.index_name(number).map_or_else(|| number.to_string(), str::to_owned))
 }
 
-/// The value of a pool property.
+/// The value of a pool property as text.
 pub(crate) fn pool(name: &str, value: &Value, exact: bool) -> String {
     let number = match value {
         Value::Absent => return ABSENT.into(),
@@ -108,7 +108,7 @@ pub(crate) fn pool(name: &str, value: &Value, exact: bool) -> String {
     }
 }
 
-/// The value of a vdev property.
+/// The value of a vdev property as text.
 pub(crate) fn vdev(name: &str, value: &Value, exact: bool) -> String {
     let number = match value {
         Value::Absent => return ABSENT.into(),
@@ -127,7 +127,7 @@ pub(crate) fn vdev(name: &str, value: &Value, exact: bool) -> String {
         "state" if !exact => {
             Health::from_number(number).map_or_else(|| number.to_string(), |h| h.word().into())
         }
-        // Printed with its sign even with -p: so the tool does.
+        // With a percent sign even with -p, as the tool prints it.
         "fragmentation" => format!("{number}%"),
         "guid" | "ashift" | "parity" | "numchildren" => number.to_string(),
         _ if exact => number.to_string(),
@@ -136,7 +136,7 @@ pub(crate) fn vdev(name: &str, value: &Value, exact: bool) -> String {
     }
 }
 
-/// The source column of `get`.
+/// Text of the source column of `get`.
 pub(crate) fn source(source: &Source) -> String {
     match source {
         Source::None => ABSENT.into(),
@@ -166,7 +166,7 @@ pub(crate) fn json(text: &str, property: &Property, as_int: bool) -> Json {
     json!({"value": scalar(text, as_int), "source": source_json(&property.source)})
 }
 
-/// A text as JSON; with `--json-int` whole numbers become integers.
+/// A text as JSON; with `--json-int`, whole numbers become integers.
 pub(crate) fn scalar(text: &str, as_int: bool) -> Json {
     match text.parse::<u64>() {
         Ok(number) if as_int && number.to_string() == text => json!(number),
@@ -174,7 +174,7 @@ pub(crate) fn scalar(text: &str, as_int: bool) -> Json {
     }
 }
 
-/// A number as JSON: exact and bare with `--json-int`, else the given text.
+/// A number as JSON: an exact integer with `--json-int`, else the given text.
 pub(crate) fn number(value: u64, as_int: bool, text: impl FnOnce(u64) -> String) -> Json {
     if as_int { json!(value) } else { json!(text(value)) }
 }

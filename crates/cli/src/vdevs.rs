@@ -1,20 +1,20 @@
-//! Vdevs as the tools name and group them.
+//! Names and groups of vdevs in the output of the tools.
 
 use admin::{Class, Vdev};
 
-/// How leaves are named.
+/// Options for the names of leaves.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Names {
-    /// `-g`: by guid.
+    /// `-g`: leaves are named by guid.
     pub(crate) guid: bool,
-    /// `-L`: links resolved.
+    /// `-L`: symbolic links are resolved.
     pub(crate) follow: bool,
-    /// `-P`: whole paths.
+    /// `-P`: full paths instead of last components.
     pub(crate) path: bool,
 }
 
 impl Names {
-    /// With what the environment asks for.
+    /// The options that environment variables set.
     pub(crate) fn from_env() -> Names {
         let on = |name: &str| {
             let value = crate::console::env(name);
@@ -33,7 +33,7 @@ impl Names {
         if is_missing { vdev.name() } else { self.of_present(vdev) }
     }
 
-    /// The same, of a vdev that is named by its path even if it is missing.
+    /// [`Names::of`] for a vdev that is named by its path even if it is missing.
     pub(crate) fn of_present(self, vdev: &Vdev) -> String {
         let is_spare = vdev.kind == "dspare";
         match &vdev.path {
@@ -51,11 +51,11 @@ impl Names {
     }
 }
 
-/// The groups below the data vdevs, in the order of `zpool status`, and their headings.
+/// The groups after the data vdevs, in the order of `zpool status`, and their headings.
 pub(crate) const GROUPS: [(Class, &str); 3] =
     [(Class::Dedup, "dedup"), (Class::Special, "special"), (Class::Log, "logs")];
 
-/// Top-level vdevs of one class; holes hold no place.
+/// The top-level vdevs of one class, without holes.
 pub(crate) fn tops(root: &Vdev, class: Class) -> impl Iterator<Item = &Vdev> {
     root.children.iter().filter(move |v| v.class == class && v.kind != "hole")
 }

@@ -7,8 +7,8 @@ use crate::usage::Tool;
 use serde_json::json;
 use std::ffi::OsString;
 
-/// The OpenZFS whose formats, options and texts these commands follow, then our own version. There is
-/// no kernel module: the engine is in the command, so both lines tell the same.
+/// The version of OpenZFS whose formats, options and texts these commands follow, then the version of Cenote.
+/// There is no kernel module, so both lines of the output show the same.
 fn userland() -> String {
     format!("zfs-2.3.2-cenote-{}", env!("CARGO_PKG_VERSION"))
 }
@@ -19,7 +19,7 @@ fn kernel() -> String {
 
 const LONG: &[Long] = &[Long::flag("json", 'j')];
 
-/// The subcommand.
+/// Runs the subcommand.
 pub(crate) fn run(tool: Tool, args: Vec<OsString>, out: &Out) -> Outcome {
     let mut walk = Getopt::new(args, "j", LONG);
     let mut as_json = false;

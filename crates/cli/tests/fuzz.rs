@@ -1,6 +1,7 @@
-//! Command lines and patterns of any bytes. The modules are those of the program, which has no library.
+//! Fuzz targets for command lines and patterns. The modules are included from the program, which has no
+//! library.
 
-/// What the modules ask of the program.
+/// The items of the program that the modules use.
 mod console {
     pub(crate) fn env(_name: &str) -> Option<std::ffi::OsString> {
         None
@@ -57,14 +58,14 @@ fn options() {
     }));
 }
 
-/// A pattern and a text with a NUL between them.
+/// A pattern and a text, separated by a NUL.
 #[test]
 fn patterns() {
     bolero::check!().for_each(target("patterns").checked(|input| {
         let at = input.iter().position(|byte| *byte == 0).unwrap_or(input.len());
         let (pattern, text) = input.split_at(at);
         let text = text.get(1..).unwrap_or(&[]);
-        // What takes long is longer than any name.
+        // Inputs that take long are longer than any name.
         let (pattern, text) = (&pattern[..pattern.len().min(300)], &text[..text.len().min(300)]);
         let found = glob::matches(pattern, text);
         let has_no_wildcard = !pattern.iter().any(|byte| b"*?[\\".contains(byte));

@@ -1,5 +1,5 @@
-//! What is done to a block between memory and disk: checksums, compression, encryption and the
-//! arithmetic of RAID-Z. Algorithms are chosen by the ids of `format`.
+//! Transformations of a block between memory and disk: checksums, compression, encryption and RAID-Z arithmetic.
+//! The ids of `format` select the algorithms.
 //!
 //! This crate does no I/O and keeps no state beyond scratch contexts and a bounded cache of derived
 //! keys. `zio` calls it for every block, `vdev` for labels and parity, `dsl` for keys.

@@ -3,10 +3,10 @@
 //! # Requirements
 //! - The pool can be imported, and its log replayed to the end.
 //! - The names are one of the versions from the last durable one to the last one begun.
-//! - Each file, sector by sector, is one of its versions in that range; so are its size, its permissions
-//!   and each of its extended attributes. (A sector, because a record of the log may hold newer bytes than
-//!   those of its own write.)
-//! - A snapshot that was promised is there, and holds exactly what was there when it was taken.
+//! - Each file, sector by sector, is one of its versions in that range; so are its size, its permissions and
+//!   each of its extended attributes. (Each sector, because a log record may hold newer bytes than those of
+//!   its own write.)
+//! - A promised snapshot exists, and holds exactly the contents at the time it was taken.
 //! - Exported again, every copy of every block is good, and the space maps are exact.
 
 use crate::disks::Disks;
@@ -40,12 +40,12 @@ fn wrong<T>(text: impl Into<String>) -> Result<T, Failure> {
     Err(Box::new(Wrong(text.into())))
 }
 
-/// Extent of a check.
+/// How much is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
     /// Names and files.
     Contents,
-    /// Names, files, the space maps and every copy of every block.
+    /// Names, files, space maps and every copy of every block.
     Everything,
 }
 

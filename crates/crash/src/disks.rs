@@ -1,4 +1,4 @@
-//! The disks of a run, and what is left of them after a power cut.
+//! The disks of a run, and their contents after a power cut.
 
 use format::DeviceOffset;
 use pool::space::Class;
@@ -11,10 +11,10 @@ use vdev::device::{Device, DeviceError};
 use vdev::label;
 use vdev::scan::{Found, Leaf};
 
-/// Bytes of each disk: not much more than the least that a pool takes.
+/// Size of each disk in bytes: a little more than the minimum for a pool.
 const DISK: u64 = 72 << 20;
 
-/// How the pool is made of its disks.
+/// The arrangement of the disks in the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layout {
     shape: Shape,
@@ -29,7 +29,7 @@ enum Shape {
 }
 
 impl Layout {
-    /// Every layout.
+    /// All supported layouts, with and without a log device.
     pub fn all() -> Vec<Layout> {
         let shapes = [Shape::Single, Shape::Mirror, Shape::Raidz(1), Shape::Raidz(2), Shape::Raidz(3)];
         shapes
@@ -52,7 +52,7 @@ impl Layout {
         self.data_disks() + usize::from(self.has_log)
     }
 
-    /// Disks that can be lost without losing anything.
+    /// Number of disks that can be lost without losing data.
     pub fn spare_disks(self) -> usize {
         match self.shape {
             Shape::Single => 0,
@@ -90,7 +90,7 @@ impl FromStr for Layout {
 pub struct Disks {
     power: Arc<Power>,
     disks: Vec<Arc<SimDisk>>,
-    /// What a pool is made of or found on: the disks, or what stands before them.
+    /// The devices that pools get: the disks, or devices that wrap them.
     shown: Vec<Arc<dyn Device>>,
 }
 
@@ -100,12 +100,12 @@ impl Disks {
         Disks { power, disks, shown }
     }
 
-    /// From now on pools get these in place of the disks.
+    /// Gives pools these devices in place of the disks from now on.
     pub(crate) fn show(&mut self, devices: Vec<Arc<dyn Device>>) {
         self.shown = devices;
     }
 
-    /// Writes to one of them.
+    /// Writes to one disk.
     pub(crate) fn write(&self, disk: usize, at: u64, bytes: &[u8]) {
         expect(&self.disks[disk].write_at(bytes, DeviceOffset(at)));
     }
@@ -115,7 +115,7 @@ impl Disks {
         expect(&self.disks[disk].flush());
     }
 
-    /// `count` empty disks.
+    /// Makes `count` empty disks.
     pub fn new(count: usize, seed: u64) -> Disks {
         let power = Power::new();
         let disk = |i: usize| Arc::new(SimDisk::powered(DISK, seed ^ (i as u64 + 1), Arc::clone(&power)));
@@ -128,22 +128,22 @@ impl Disks {
         DISK
     }
 
-    /// Writes, flushes and discards so far, over all disks.
+    /// Number of writes, flushes and discards so far, of all disks.
     pub fn operations(&self) -> u64 {
         self.power.operations()
     }
 
-    /// The disks, in order.
+    /// The simulated disks in the order of their indexes.
     pub fn disks(&self) -> &[Arc<SimDisk>] {
         &self.disks
     }
 
-    /// From now on everything that is done to the disks is recorded.
+    /// Records all operations of the disks from now on.
     pub fn record(&self) {
         self.disks.iter().for_each(|disk| disk.record(true));
     }
 
-    /// What was done, in order: the disk, and the operation.
+    /// Takes the recorded operations, in order: index of the disk, and operation.
     pub fn take_record(&self) -> Vec<(usize, Op)> {
         let of_disk = |(i, disk): (usize, &Arc<SimDisk>)| {
             let ops = disk.take_record().into_iter().filter(|op| op.kind != OpKind::Read);
@@ -154,21 +154,21 @@ impl Disks {
         all
     }
 
-    /// Does again what was recorded, whole.
+    /// Repeats a recorded operation completely.
     pub fn apply(&self, disk: usize, op: &Op) {
         self.apply_half(disk, op);
         self.apply_rest(disk, op);
     }
 
-    /// Does again what was recorded as far as it gets when the power goes off meanwhile: a write is in the
-    /// cache of the disk, a flush has not begun to tell.
+    /// Repeats a recorded operation as far as it gets if the power goes off meanwhile: a write is in the
+    /// cache of the disk, a flush has had no effect yet.
     pub fn apply_half(&self, disk: usize, op: &Op) {
         if let (OpKind::Write, Some(disk), Some(data)) = (op.kind, self.disks.get(disk), &op.data) {
             expect(&disk.write_at(data, op.at));
         }
     }
 
-    /// Applies the rest of an operation of which a part was applied.
+    /// Completes an operation that [`Disks::apply_half`] has begun.
     pub(crate) fn apply_rest(&self, disk: usize, op: &Op) {
         let Some(disk) = self.disks.get(disk) else { return };
         match op.kind {
@@ -178,7 +178,7 @@ impl Disks {
         }
     }
 
-    /// The disks as they are found after the power went off now. These stay as they are.
+    /// The disks after a power cut at this moment; these disks stay as they are.
     pub fn after_cut(&self, fate: Fate, seed: u64) -> Disks {
         let power = Power::new();
         let on = |(i, disk): (usize, &Arc<SimDisk>)| {
@@ -188,12 +188,12 @@ impl Disks {
         Disks::of(power, disks)
     }
 
-    /// One of them, for a new vdev.
+    /// One of the disks as a leaf of a new vdev.
     pub(crate) fn leaf(&self, i: usize) -> LeafSpec {
         LeafSpec::file(format!("/disks/{i}"), Arc::clone(&self.shown[i]))
     }
 
-    /// How to make a pool of them.
+    /// Specification of a pool on these disks.
     pub fn spec(&self, name: &str, how: Layout) -> CreateSpec {
         let data = how.data_disks();
         let layout = match how.shape {
@@ -210,12 +210,12 @@ impl Disks {
         CreateSpec::new(name, tops)
     }
 
-    /// What a search for pools finds on them.
+    /// The result of a search for pools on these disks.
     pub fn found(&self) -> Found {
         self.found_without(&[])
     }
 
-    /// The same where some disks are missing.
+    /// [`Disks::found`] without some disks.
     pub(crate) fn found_without(&self, missing: &[usize]) -> Found {
         let present = self.shown.iter().enumerate().filter(|(i, _)| !missing.contains(i));
         let leaf = |(i, disk): (usize, &Arc<dyn Device>)| Leaf {

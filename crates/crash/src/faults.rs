@@ -1,5 +1,5 @@
-//! The workload on disks that rot, lie and die, as many of them as the layout can spare: no wrong byte is
-//! ever returned, and nothing fails. If there are more of them: errors, and still no wrong byte.
+//! The workload on disks with faults. As long as the layout can spare the faulty disks, no operation fails
+//! and no wrong byte is returned. With more faulty disks there are errors, but still no wrong byte.
 
 use crate::check;
 use crate::disks::{Disks, Layout};
@@ -13,32 +13,32 @@ use pool::Which;
 use vdev::device::sim::{Fate, Rates};
 use vdev::env::Random;
 
-/// Steps between two looks at everything.
+/// Steps between two checks of all contents.
 const LOOK_EVERY: u64 = 12;
-/// Bytes of a label; a disk has two at each end.
+/// Length of a label in bytes; a disk has two at each end.
 const LABEL: u64 = 256 << 10;
 const SECTOR: usize = 512;
 
-/// What is wrong with a disk.
+/// A fault of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Some writes land elsewhere, some never happen, and the disk says that all is well.
+    /// Some writes go to the wrong place, some are lost, and all are reported as successful.
     Lying,
-    /// Reads, writes and flushes fail now and then.
+    /// Some reads, writes and flushes fail.
     Failing,
-    /// It is gone after a while, and does not come back.
+    /// The disk fails after a while for good.
     Dying,
-    /// Bits flip in what is on it.
+    /// Bits flip in stored data.
     Rotting,
-    /// Its labels become garbage, some of them while the pool is in use, all of them before it is opened
+    /// The labels are overwritten: some of them while the pool is in use, all of them before it is opened
     /// again.
     LosingLabels,
-    /// It says that it has flushed and has not; then the power goes off.
+    /// Flushes are reported as done and are not; then the power is cut.
     PretendingToFlush,
 }
 
 impl Fault {
-    /// All of them.
+    /// All faults.
     pub const ALL: [Fault; 6] = [
         Fault::Lying,
         Fault::Failing,
@@ -53,11 +53,11 @@ impl Fault {
 /// one after the other.
 ///
 /// # Errors
-/// If an operation fails, or anything reads other than it was written.
+/// An operation fails, or data reads other than it was written.
 pub fn run_with_faults(layout: Layout, seed: u64, steps: u64, faults: &[Fault]) -> Result<(), Failure> {
     let mut work = Work::new(layout, seed)?;
     let mut random = Random::from_seed(seed);
-    // Whole disks: which of them is the random part.
+    // Whole disks; the seed decides which.
     let mut bad: Vec<usize> = (0..layout.data_disks()).collect();
     while bad.len() > layout.spare_disks() {
         bad.remove(random.below(bad.len() as u64) as usize);
@@ -106,19 +106,19 @@ fn lose_label(disks: &Disks, disk: usize, label: u64) {
     disks.disks()[disk].garble(DeviceOffset(at), LABEL);
 }
 
-/// What reading files has given.
+/// Counts of files that were read.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Readings {
-    /// Files that were right.
+    /// Files that read as they were written.
     pub right: u64,
-    /// Files that gave an error.
+    /// Files that returned an error.
     pub errors: u64,
 }
 
-/// Runs a workload, then damages more than the layout can stand, and reads every file.
+/// Runs a workload, then damages more disks than the layout can spare, and reads every file.
 ///
 /// # Errors
-/// A byte that is wrong.
+/// A byte reads other than it was written.
 pub fn read_beyond_redundancy(layout: Layout, seed: u64, steps: u64) -> Result<Readings, Failure> {
     let mut work = Work::new(layout, seed)?;
     for _ in 0..steps {
@@ -126,7 +126,7 @@ pub fn read_beyond_redundancy(layout: Layout, seed: u64, steps: u64) -> Result<R
     }
     let (run, disks) = work.export()?;
     let mut random = Random::from_seed(seed);
-    // The same on all disks: no copy and no parity is left.
+    // The same ranges on all disks: no copy and no parity is left.
     for op in run.ops.iter().filter_map(|(_, op)| op.data.is_some().then_some(op)) {
         let is_data = op.at.0 >= LABEL_START && op.at.0 + op.len <= disks.size() - 2 * LABEL;
         for at in (0..op.len).step_by(SECTOR).filter(|_| is_data) {
@@ -140,7 +140,7 @@ pub fn read_beyond_redundancy(layout: Layout, seed: u64, steps: u64) -> Result<R
         if error.is::<Misread>() {
             return Err(error);
         }
-        // Not even the pool can be opened, or a directory be read.
+        // The pool cannot be opened, or a directory cannot be read.
         readings.errors += 1;
     }
     Ok(readings)

@@ -1,15 +1,15 @@
-//! Tests of crash safety on simulated disks. A seeded workload runs once, and every operation of the disks is
+//! Tests of crash safety on simulated disks. A seeded workload runs once, and every disk operation is
 //! recorded. Then the power is cut at each of these operations, and the pool that is left must be in one of
 //! the permitted states.
 //!
 //! [`actors`] does the same with several threads, each of which can be held at any operation while the others
 //! run.
 //!
-//! A tool: only its own tests and `cargo xtask crash` use it.
+//! This crate is a tool: only its own tests and `cargo xtask crash` use it.
 //!
 //! # What always holds
-//! - A run is reproduced by its layout, its seed and its number of steps; a cut by the operation and the
-//!   fate of what was not flushed.
+//! - A run is reproduced by its layout, its seed and its number of steps; a cut by the operation and the fate
+//!   of unflushed writes.
 #![forbid(unsafe_code)]
 
 pub mod actors;
@@ -41,7 +41,7 @@ const SNAPSHOTS_ONE_IN: u64 = 8;
 /// A series of cuts through one run.
 #[derive(Debug, Clone, Copy)]
 pub struct Series {
-    /// Workload and layout.
+    /// Workload, and layout of the pool.
     pub subject: Subject,
     /// Seed of the workload.
     pub seed: u64,
@@ -51,9 +51,9 @@ pub struct Series {
     pub one_in: u64,
     /// Check space and all copies after one cut in this many.
     pub deep_one_in: u64,
-    /// Check only the cut at this operation.
+    /// Check only the cut at this operation; `None`: all cuts.
     pub only: Option<u64>,
-    /// The disks ignore flushes: a failure must be found then.
+    /// Whether the disks ignore flushes: then a failure must be found.
     pub lying: bool,
 }
 
@@ -84,7 +84,7 @@ pub struct Broken {
     pub series: Series,
     /// Operation at which the power was cut; `None`: the workload itself failed.
     pub cut: Option<u64>,
-    /// Description of the failure.
+    /// The reason: the first deviation from a permitted state.
     pub why: Failure,
 }
 
@@ -154,7 +154,7 @@ impl Subjected {
     }
 }
 
-/// Content of the disks if all unflushed writes are lost.
+/// Contents of the disks if all unflushed writes are lost.
 #[derive(PartialEq, Eq)]
 struct Flushed {
     flushes: u64,

@@ -1,9 +1,9 @@
-//! Faults while a pool is in use as a daemon uses it, with its threads: disks vanish and come back, bits
-//! flip, scrubs run, and a workload that knows what it has written goes on all the time.
+//! Faults while a pool is used by many threads, as in a daemon: disks vanish and return, bits flip, scrubs
+//! run, and a workload that knows its expected contents continues all the time.
 //!
-//! # What is demanded
-//! - No operation fails, and nothing reads other than it was written: there are never more disks bad at once
-//!   than the layout can spare, counted until what came back has everything again.
+//! # Requirements
+//! - No operation fails, and all data reads as it was written: there are never more faulty disks at once than
+//!   the layout can spare. A returned disk counts as faulty until it has all data again.
 //! - At the end, after a resilver and a scrub, every copy of every block is good and the space maps are
 //!   exact.
 
@@ -17,30 +17,30 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vdev::env::{Env, Random};
 
-/// Steps between two looks at everything.
+/// Steps between two checks of all contents.
 const LOOK_EVERY: u64 = 40;
-/// How often it is looked whether something has ended.
+/// Interval at which the end of a scan is checked.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Between two steps: the disks are small, and everything that was ever written is remembered.
+/// Pause between two steps: the disks are small, and all versions are kept in memory.
 const STEP: Duration = Duration::from_millis(4);
-/// How long a resilver may take, on disks in memory: if it takes longer it has stopped.
+/// Longest time for a resilver on disks in memory; a longer one counts as stuck.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Counts of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Told {
-    /// Steps of the workload.
+    /// Number of steps of the workload that were run.
     pub steps: u64,
     /// Disks that vanished and came back.
     pub outages: u64,
-    /// Scrubs that have ended.
+    /// Number of scrubs that have completed.
     pub scrubs: u64,
 }
 
-/// Runs the workload for so long, and until each of the disks that can be spared was away once.
+/// Runs the workload for `time`, and until each disk that can be spared was away once.
 ///
 /// # Errors
-/// If anything fails or is wrong.
+/// An operation fails, or a requirement is not met.
 pub fn run(layout: Layout, seed: u64, time: Duration) -> Result<Told, Failure> {
     let mut work = Work::new_in(layout, seed, Env::system(), false)?;
     let pool = Arc::clone(work.pool());
@@ -80,7 +80,7 @@ pub fn run(layout: Layout, seed: u64, time: Duration) -> Result<Told, Failure> {
     Ok(told)
 }
 
-/// Takes disks away and brings them back; scrubs in between.
+/// Removes and returns disks, with scrubs in between.
 fn trouble(
     pool: &Arc<LivePool>,
     disks: &Disks,
@@ -99,7 +99,7 @@ fn trouble(
         std::thread::sleep(Duration::from_millis(100 + random.below(400)));
         gone.iter().for_each(|disk| disks.disks()[*disk].come_back());
         if random.one_in(2) {
-            // An administrator reports it; else it is found by reads.
+            // Sometimes an administrator clears the error; otherwise reads find that the disk is back.
             pool.clear(None, None)?;
         }
         wait_until_whole(pool)?;
@@ -112,7 +112,7 @@ fn trouble(
     Ok(())
 }
 
-/// Waits until no leaf lacks anything and all are in service.
+/// Waits until every leaf has all data and is in service.
 fn wait_until_whole(pool: &Arc<LivePool>) -> Result<(), Failure> {
     let started = Instant::now();
     loop {
@@ -133,7 +133,7 @@ fn wait_until_whole(pool: &Arc<LivePool>) -> Result<(), Failure> {
     }
 }
 
-/// Scrubs, and waits for the end.
+/// Scrubs the pool, and waits for the end.
 fn scrub(pool: &Arc<LivePool>) -> Result<(), Failure> {
     wait_until_whole(pool)?;
     pool.start_scrub(false)?;

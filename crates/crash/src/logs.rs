@@ -1,7 +1,7 @@
-//! Pools whose logs wait to be replayed: with every kind of record that we write, and every attribute.
+//! Pools whose logs wait to be replayed, with every kind of record that we write, and every attribute.
 //!
-//! They are judged twice: by our own replay, and by that of a kernel with OpenZFS (`cargo xtask kernel-peer
-//! --logs`), which must come to the same files. All times differ, and have nanoseconds.
+//! Each is replayed twice, by our own code and by an OpenZFS kernel (`cargo xtask kernel-peer --logs`): both
+//! must produce the same files. All timestamps differ from each other, and have nanoseconds.
 
 use crate::check::check_space;
 use crate::disks::{Disks, Layout};
@@ -28,7 +28,7 @@ use zpl::{
 };
 use zpl::{FileKind, Filesystem};
 
-/// What is done once, in the middle of something.
+/// A function that is called once.
 type Hook = Box<dyn FnOnce() + Send>;
 
 /// A disk that calls a hook before its next write.
@@ -84,22 +84,22 @@ fn options() -> FsOptions {
     FsOptions { record_size: workload::RECORD, posix_acls: true, clones: true, ..FsOptions::default() }
 }
 
-/// A pool on one disk, its file system, and its disk.
+/// A pool on one disk, with its file system and its disk.
 pub struct LoggedPool {
-    /// The disk.
+    /// The simulated disks; there is one.
     pub disks: Disks,
-    /// The same.
+    /// The device that wraps the disk.
     pub hook: Arc<HookDisk>,
-    /// The pool.
+    /// The open pool, which is named [`POOL`].
     pub pool: Arc<LivePool>,
-    /// Its root file system.
+    /// Its root file system, open for writing.
     pub fs: Arc<HeadFs>,
 }
 
-/// Makes one; the log has begun. `tick` is called before that.
+/// Makes a pool and opens its root file system for writing.
 ///
 /// # Errors
-/// If anything fails.
+/// The pool cannot be made, or the file system cannot be opened.
 pub fn create(env: &Env) -> Result<LoggedPool, Failure> {
     let layout: Layout = "single".parse()?;
     let mut disks = Disks::new(1, 5);
@@ -118,15 +118,15 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// What is left of a pool, and what was in it.
+/// A pool after a power cut, and its expected contents.
 pub struct Left {
-    /// The disk.
+    /// The disks after the cut.
     pub disks: Disks,
-    /// A line for each name: attributes that every replay must give, and a sum of the contents.
+    /// A line for each name: attributes that every replay must produce, and a checksum of the contents.
     pub list: String,
 }
 
-/// A file of others, with set-id bits where the mode says so.
+/// A file of another user, with set-id bits if the mode has them.
 fn file(mode: u32) -> NewFile<'static> {
     NewFile { uid: 1001, gid: 1002, ..NewFile::of(FileKind::Regular, mode) }
 }
@@ -135,13 +135,13 @@ fn folder(mode: u32) -> NewFile<'static> {
     NewFile::of(FileKind::Directory, mode)
 }
 
-/// A file system with files that are to be changed, each by one kind of change.
+/// A file system with files, each of which gets one kind of change.
 struct Changes<'a> {
     fs: &'a Arc<Fs>,
     root: ObjectId,
     dir: ObjectId,
     ids: BTreeMap<&'static str, ObjectId>,
-    /// Makes it later.
+    /// Advances the clock.
     tick: &'a dyn Fn(),
 }
 
@@ -207,7 +207,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// `acl`: a list of rights, as the attribute has it.
+    /// Changes extended attributes. `acl`: an access control list in the form of its attribute.
     fn xattrs(&self, acl: &[u8]) -> Result<(), Failure> {
         let Changes { fs, ids, tick, .. } = self;
         tick();
@@ -237,7 +237,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// Of every type; `acl`: the list that some of them inherit.
+    /// Makes files of every type; `acl`: the access control list that some of them inherit.
     fn new_files(&self, acl: &[u8]) -> Result<(), Failure> {
         let Changes { fs, root, dir, tick, .. } = self;
         tick();
@@ -261,7 +261,7 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    /// A clone, whose source is written then.
+    /// Clones a file, and then writes to the source.
     fn clones(&self, clones: &PoolClones) -> Result<(), Failure> {
         let Changes { fs, root, ids, tick, .. } = self;
         tick();
@@ -279,7 +279,7 @@ impl<'a> Changes<'a> {
 /// A pool that was cut off after every kind of change was made durable by the log alone.
 ///
 /// # Errors
-/// If anything fails.
+/// An operation fails.
 pub(crate) fn every_record() -> Result<Left, Failure> {
     let (env, clock) = Env::simulated(3);
     let tick = || clock.advance(Duration::new(1_000_003, 123_456_789));
@@ -309,11 +309,12 @@ pub(crate) fn every_record() -> Result<Left, Failure> {
     Ok(Left { disks: world.disks.after_cut(Fate::Lost, 1), list: list(fs.reader())? })
 }
 
-/// A pool that was cut off when a txg with clones was on disk, whose records became durable while it
-/// was being written: of a file that is there, and of one that has gone together with its source.
+/// A pool that was cut off when a txg with clones was on disk, whose records became durable while that txg
+/// was being written: the record of an existing file, and that of a file that was removed together with its
+/// source.
 ///
 /// # Errors
-/// If anything fails.
+/// An operation fails.
 pub(crate) fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
     let (env, _clock) = Env::simulated(4);
     let world = create(&env)?;
@@ -336,7 +337,7 @@ pub(crate) fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
         let (from, to) = (FileRange { id: from, offset: 0 }, FileRange { id: to, offset: 0 });
         fs.clone_range(&fs, from, to, len, &table)?;
     }
-    // What was pushed for the clones keeps its place in the log.
+    // The record of the clones keeps its place in the log.
     fs.rename(root, b"old", root, b"renamed", RenameHow::Replace)?;
     fs.unlink(root, b"gone")?;
     fs.unlink(root, b"copy of gone")?;
@@ -344,7 +345,7 @@ pub(crate) fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
     let (tell, told) = std::sync::mpsc::channel();
     let (begin, begun) = std::sync::mpsc::channel();
     world.hook.before_write(Box::new(move || {
-        // On a thread of its own: it may wait for this txg, which goes on then.
+        // On a thread of its own: it may wait for this txg, which continues then.
         std::thread::spawn(move || {
             let durable = || -> Result<(), Failure> {
                 opened.fs.write(other, 0, &[7; 500], &WriteHow::default())?;
@@ -361,23 +362,23 @@ pub(crate) fn clones_while_their_txg_is_written() -> Result<Left, Failure> {
     Ok(Left { disks: world.disks.after_cut(Fate::Lost, 1), list: list(fs.reader())? })
 }
 
-/// A pool whose log waits to be replayed, for a kernel to do that.
+/// A pool whose log an OpenZFS kernel is to replay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Case {
-    /// `every_record`.
+    /// The pool of `every_record`.
     Records,
-    /// `clones_while_their_txg_is_written`.
+    /// The pool of `clones_while_their_txg_is_written`.
     Clones,
-    /// The same; the kernel claims the log, and replays it with the next import.
+    /// As `Clones`; the kernel claims the log, and replays it with the next import.
     ClonesClaimedThere,
-    /// The same; the kernel only claims the log, and we replay it.
+    /// As `Clones`; the kernel only claims the log, and our code replays it.
     ClonesReplayedHere,
-    /// The same, claimed by us.
+    /// As `Clones`; our code claims the log, and the kernel replays it.
     ClonesClaimedHere,
 }
 
 impl Case {
-    /// All of them, and their names.
+    /// All cases, by name.
     pub const ALL: [(&'static str, Case); 5] = [
         ("records", Case::Records),
         ("clones", Case::Clones),
@@ -387,15 +388,15 @@ impl Case {
     ];
 }
 
-/// File of the pool, in the folder of a case.
+/// Name of the pool's disk in the folder of a case.
 const DISK: &str = "disk";
-/// What was in it.
+/// Name of the file with the expected contents.
 const OURS: &str = "ours";
 
-/// Puts the pool of a case into a folder, and a list of what was in it beside it.
+/// Puts the pool of a case, and a list of its expected contents, into a folder.
 ///
 /// # Errors
-/// If it cannot be made, or our own replay gives something else.
+/// The pool cannot be made, or our own replay does not give the expected contents.
 pub fn make(dir: &Path, case: Case) -> Result<(), Failure> {
     std::fs::create_dir_all(dir)?;
     let Left { disks, list } = match case {
@@ -415,10 +416,10 @@ pub fn make(dir: &Path, case: Case) -> Result<(), Failure> {
     compare(&list, &replayed(&ours)?)
 }
 
-/// Compares what the kernel has left with what was there.
+/// Compares the contents that the kernel has left with the expected ones.
 ///
 /// # Errors
-/// What differs, or is wrong.
+/// Description of the first difference or error.
 pub fn check(dir: &Path, case: Case) -> Result<(), Failure> {
     let disks = load(&dir.join(DISK))?;
     if case == Case::ClonesReplayedHere {
@@ -446,7 +447,7 @@ fn import(disks: &Disks) -> Result<Arc<LivePool>, Failure> {
     Ok(LivePool::import(&disks.found(), &Which::Name(POOL.to_owned()), &options, workload::env(9))?)
 }
 
-/// Replays the log, and lists what is there.
+/// Replays the log, and lists the contents.
 fn replayed(disks: &Disks) -> Result<String, Failure> {
     let pool = import(disks)?;
     drop(HeadFs::open(&pool.heads().open_by_name(POOL)?, options(), &workload::env(9))?);
@@ -460,7 +461,7 @@ fn list_pool(disks: &Disks) -> Result<String, Failure> {
     list(&Filesystem::open(pool.dsl().dataset(POOL)?.open_objset()?)?)
 }
 
-/// A line for each name: attributes that every replay must give, and a sum of the contents.
+/// A line for each name: attributes that every replay must produce, and a checksum of the contents.
 fn list(fs: &Arc<Filesystem>) -> Result<String, Failure> {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut lines = Vec::new();
@@ -484,7 +485,7 @@ fn list(fs: &Arc<Filesystem>) -> Result<String, Failure> {
             FileKind::Symlink => node.readlink()?.hash(&mut hasher),
             _ => {}
         }
-        // OpenZFS gives projects to files and directories only, and nothing follows from that.
+        // OpenZFS gives projects to files and directories only, and other kinds do not use them.
         let is_plain = matches!(node.kind(), FileKind::Regular | FileKind::Directory);
         let flags = if is_plain { a.flags } else { a.flags & !FLAG_PROJID };
         let mut xattrs: Vec<(String, u64)> = Vec::new();
@@ -495,9 +496,10 @@ fn list(fs: &Arc<Filesystem>) -> Result<String, Failure> {
         }
         xattrs.sort();
         let time = |time: Time| format!("{}.{:09}", time.secs, time.nanos);
-        // After changes of names that of a directory is of the replay, if OpenZFS makes it.
+        // After changes of names, OpenZFS's replay sets the modification time of a directory to the time of
+        // the replay.
         let mtime = if node.is_dir() { Time::default() } else { a.mtime };
-        // Nor does its replay set times of access.
+        // It does not restore access times either.
         let times = [mtime, a.crtime].map(time);
         lines.push(format!(
             "{path} mode {:o} owner {}:{} links {} size {} device {:?} times {times:?} flags {:x} project {} \
@@ -517,7 +519,7 @@ fn list(fs: &Arc<Filesystem>) -> Result<String, Failure> {
     Ok(lines.concat())
 }
 
-/// Copies the only disk into a file.
+/// Copies the only disk to a file.
 fn dump(disks: &Disks, path: &Path) -> Result<(), Failure> {
     let mut all = vec![0; disks.size() as usize];
     disks.disks()[0].read_at(&mut all, DeviceOffset(0))?;

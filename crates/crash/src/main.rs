@@ -54,7 +54,7 @@ struct Args {
     load: Option<u64>,
 }
 
-/// `--load`: one layout after the other.
+/// Runs `--load`, one layout after the other.
 fn load(seconds: u64, seed: u64, runs: u64) -> ExitCode {
     for run in 0..runs.max(1) {
         for layout in Layout::all().into_iter().filter(|layout| layout.spare_disks() > 0) {

@@ -56,9 +56,9 @@ pub struct Version<T> {
 /// A snapshot of the model.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// Step that created it.
+    /// Number of the step that took it.
     pub taken: u64,
-    /// Step that destroyed it.
+    /// Step that destroyed it; `None`: it exists.
     pub destroyed: Option<u64>,
     /// Names at that step.
     pub names: Arc<Names>,
@@ -71,7 +71,7 @@ pub struct Snapshot {
 pub struct Model {
     /// Versions of the names; the first is empty.
     pub names: Vec<Version<Names>>,
-    /// Versions of each file.
+    /// Versions of each file, oldest first, by number.
     pub files: BTreeMap<FileId, Vec<Version<FileState>>>,
     /// Snapshots by name.
     pub snapshots: BTreeMap<String, Snapshot>,

@@ -19,7 +19,7 @@ const SECTOR: usize = 512;
 pub struct Span<'a> {
     /// Versions of the whole pool, in the order of their steps.
     pub versions: &'a [(u64, Model)],
-    /// Number of the head.
+    /// Serial number of the head in the model.
     pub head: u64,
     /// Earliest step of its names.
     pub names: u64,
@@ -91,8 +91,8 @@ fn check_sectors(bytes: &[u8], versions: &[&[u8]]) -> Result<(), String> {
             // Bytes after the end of a version are zeros.
             sector[..known.len()] == *known && sector[known.len()..].iter().all(|byte| *byte == 0)
         });
-        // A record of the log has the bytes that were there when it was written: newer ones than its own, up
-        // to the byte where it begins or ends.
+        // A log record has the bytes at the time when it was written, so up to its first or last byte there
+        // may be newer ones than its own.
         let is_known = |at: usize, byte: u8| {
             versions.iter().any(|version| version.get(at).copied().unwrap_or(0) == byte)
         };
@@ -204,7 +204,7 @@ fn check_xattrs(node: &Node, versions: &[&Rc<File>]) -> Result<(), String> {
     let names = versions.iter().flat_map(|file| file.xattrs.keys()).chain(found.keys());
     for name in names {
         let value = found.get(name);
-        // A value that is a file of its own comes in several records; its beginning is there before its end.
+        // A value that is stored as a file comes in several records, so a part of it may be there.
         let is_changing = versions.iter().any(|file| file.xattrs.get(name) != versions[0].xattrs.get(name));
         let has_begun = |file: &&Rc<File>| {
             value.zip(file.xattrs.get(name)).is_some_and(|(found, whole)| whole.starts_with(found))

@@ -1,10 +1,9 @@
-//! The workload while disks are taken out of service and brought back, scrubbed and resilvered, little by
-//! little.
+//! The workload while disks are taken out of service, returned, scrubbed and resilvered, slice by slice.
 //!
-//! # What is demanded
-//! - Nothing fails, and everything reads as it was written, at any time.
-//! - After a power cut the scan goes on; at its end every disk has everything, and every copy is good.
-//! - Bits that have flipped are right again after a scrub.
+//! # Requirements
+//! - No operation fails, and all data reads as it was written, at any time.
+//! - After a power cut the scan continues; at its end every disk has all data, and every copy is good.
+//! - Flipped bits are repaired by a scrub.
 
 use crate::disks::Layout;
 use crate::workload::{Failure, Run, Work};
@@ -13,18 +12,18 @@ use pool::{Leave, Offline};
 use std::sync::Arc;
 use vdev::env::Random;
 
-/// Bytes of blocks in one slice, so that a scan lasts for several steps.
+/// Bytes of blocks in one slice of a scan, so that a scan lasts for several steps.
 const SLICE: u64 = 48 << 10;
-/// Steps from one beginning to the next.
+/// Steps from the beginning of one disturbance to the next.
 const ROUND: u64 = 24;
-/// Bytes that flip in one place.
+/// Number of bytes that are flipped in one place.
 const FLIPPED: u64 = 64;
 
 fn leaves(work: &Work) -> Vec<VdevGuid> {
     work.pool().tree().leaf_guids()
 }
 
-/// One step of what is done to the disks. Disks of the log are left alone.
+/// One step of the disturbances. Log devices are left alone.
 fn disturb(work: &Work, step: u64, layout: Layout, random: &mut Random) -> Result<(), Failure> {
     let pool = work.pool();
     let which = (step / ROUND) as usize % layout.data_disks();
@@ -53,7 +52,7 @@ fn disturb(work: &Work, step: u64, layout: Layout, random: &mut Random) -> Resul
 /// Runs the workload with scans.
 ///
 /// # Errors
-/// If anything fails.
+/// An operation fails.
 pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     let mut work = Work::new(layout, seed)?;
     let mut random = Random::from_seed(seed ^ 0x5ca9);
@@ -67,19 +66,19 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
 /// Counts of the scrubs of a run.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Scrubbed {
-    /// Number of corrupted ranges.
+    /// Number of ranges in which bits were flipped.
     pub(crate) flipped: u64,
     /// Number of bytes that were repaired.
     pub repaired: u64,
-    /// Blocks that could not be.
+    /// Number of blocks that could not be repaired.
     pub errors: u64,
 }
 
-/// Flips bits on as many disks as can be spared, at random places that hold something, while the workload
-/// runs; scrubs; and looks whether every copy is right again.
+/// Flips bits on as many disks as can be spared, at random places that hold data, while the workload runs;
+/// then scrubs, and checks that every copy is good again.
 ///
 /// # Errors
-/// If anything fails or is wrong at the end.
+/// An operation fails, or a copy is not good at the end.
 pub fn flip_and_scrub(layout: Layout, seed: u64, steps: u64) -> Result<Scrubbed, Failure> {
     let mut work = Work::new(layout, seed)?;
     let mut random = Random::from_seed(seed);

@@ -1,6 +1,6 @@
-//! A seeded workload on a pool of simulated disks, with the model beside it.
+//! A seeded workload on a pool of simulated disks, with a model of the expected contents.
 //!
-//! One thread does everything, and txgs are written when the workload says so or a call waits for one: a
+//! One thread makes all changes, and a txg is written when the workload says so or a call waits for one, so a
 //! run is reproduced by its seed.
 
 use crate::check;
@@ -25,7 +25,7 @@ use zpl::{
     make_filesystem,
 };
 
-/// Name of the pool.
+/// Name of the pool and of its root file system.
 pub const POOL: &str = "crash";
 /// Largest size of a file in bytes.
 const FILE_MAX: u64 = 200_000;
@@ -34,22 +34,22 @@ pub const RECORD: u64 = 8192;
 /// Largest number of names.
 const NAMES_MAX: usize = 40;
 
-/// A promise: what is durable from which disk operation on.
+/// A promise: the steps that are durable from a disk operation on.
 #[derive(Debug, Clone, Copy)]
 pub struct Ack {
-    /// Operations of the disks by then.
+    /// Number of disk operations before the promise.
     pub operations: u64,
     /// The last step that had begun.
     pub step: u64,
-    /// Everything up to this step is durable; if not, only what the step says of itself.
+    /// Whether all steps up to this one are durable; `false`: the step has begun.
     pub is_durable: bool,
 }
 
-/// A run: what was done to the disks, and what was promised when.
+/// A completed run: disk operations, and promises.
 pub struct Run {
-    /// Layout of the pool.
+    /// Arrangement of the disks in the pool.
     pub layout: Layout,
-    /// Operations of the disks before the workload began: the pool is there.
+    /// Disk operations that created the pool, before the workload began.
     pub base: Vec<(usize, Op)>,
     /// Disk operations of the workload.
     pub ops: Vec<(usize, Op)>,
@@ -60,43 +60,43 @@ pub struct Run {
 }
 
 impl Run {
-    /// How many promises had been made.
+    /// Number of promises before this disk operation.
     pub(crate) fn promises(&self, operation: u64) -> usize {
         let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
         before.filter(|ack| ack.is_durable).count()
     }
 
-    /// What is certain, and what may have happened, if the power goes off at this operation.
+    /// The last durable step and the last begun step, if the power goes off at this operation.
     pub fn at(&self, operation: u64) -> (u64, u64) {
         let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
         let durable = before.clone().filter(|ack| ack.is_durable).map(|ack| ack.step).max().unwrap_or(0);
-        // The step that was under way when the power went off was announced before its first operation.
+        // The beginning of a step is recorded before its first operation.
         let begun = before.map(|ack| ack.step).max().unwrap_or(0);
         (durable, begun)
     }
 }
 
-/// The machine that the pool is on.
+/// The host that the pool belongs to.
 pub fn host() -> Host {
     Host::default()
 }
 
-/// The world of a run.
+/// The environment of a run: clock and random numbers.
 pub fn env(seed: u64) -> Env {
     Env::simulated(seed).0
 }
 
-/// Why a workload stopped: anything but what it expects is a bug.
+/// Why a workload stopped: an unexpected error or result.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// A workload in progress.
+/// A workload on an open pool, with its model.
 pub struct Work {
     layout: Layout,
     disks: Disks,
     pool: Arc<LivePool>,
     fs: Arc<HeadFs>,
     model: Model,
-    /// Objects of the model's files.
+    /// Object ids of the model's files.
     objects: BTreeMap<u64, ObjectId>,
     random: Random,
     acks: Vec<Ack>,
@@ -107,7 +107,7 @@ pub struct Work {
 /// Makes a pool and runs `steps` steps of the workload on it.
 ///
 /// # Errors
-/// If anything fails: on disks without faults nothing does.
+/// An operation fails, which on disks without faults is a defect.
 pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     let mut work = Work::new(layout, seed)?;
     for _ in 0..steps {
@@ -116,10 +116,10 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     Ok(work.into_run().0)
 }
 
-/// Makes a pool of this layout, with a root file system and nothing in it.
+/// Makes a pool of this layout, with an empty root file system.
 ///
 /// # Errors
-/// If the pool cannot be created.
+/// The pool cannot be created.
 pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, PoolError> {
     let mut spec = disks.spec(POOL, layout);
     let fill_env = env.clone();
@@ -129,10 +129,10 @@ pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, 
             .map_err(|error| dsl::DslError::Fill { source: Box::new(error) })
     });
     spec.host = host();
-    // Small, so that what is read comes from the disks.
+    // Small, so that reads come from the disks.
     spec.cache_bytes = 512 << 10;
     let pool = LivePool::create(spec, env)?;
-    // What a file system is opened with holds until the first txg asks for its properties.
+    // The settings with which a file system was opened hold until the first txg reads its properties.
     pool.run(|ctx| prop::change::set(ctx, POOL, "recordsize", &PropValue::Number(RECORD)))?;
     Ok(pool)
 }
@@ -140,7 +140,7 @@ pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, 
 /// Opens the root file system for writing.
 ///
 /// # Errors
-/// If it cannot be opened.
+/// It cannot be opened.
 pub fn open_fs(pool: &Arc<LivePool>, seed: u64) -> Result<Arc<HeadFs>, Failure> {
     let head = pool.heads().open_by_name(POOL)?;
     let options = FsOptions { record_size: RECORD, ..FsOptions::default() };
@@ -151,15 +151,15 @@ impl Work {
     /// Makes a pool on new disks.
     ///
     /// # Errors
-    /// If the pool cannot be created.
+    /// The pool cannot be created.
     pub fn new(layout: Layout, seed: u64) -> Result<Work, Failure> {
         Work::new_in(layout, seed, env(seed), true)
     }
 
-    /// The same in some other world. `is_recorded`: what is done to the disks is remembered.
+    /// [`Work::new`] with another environment. `is_recorded`: disk operations are recorded.
     ///
     /// # Errors
-    /// If the pool cannot be created.
+    /// The pool cannot be created.
     pub fn new_in(layout: Layout, seed: u64, env: Env, is_recorded: bool) -> Result<Work, Failure> {
         let disks = Disks::new(layout.disks(), seed);
         if is_recorded {
@@ -187,17 +187,17 @@ impl Work {
         Ok(work)
     }
 
-    /// Disks of the pool.
+    /// The simulated disks of the pool.
     pub fn disks(&self) -> &Disks {
         &self.disks
     }
 
-    /// The open pool.
+    /// The pool that the workload uses.
     pub fn pool(&self) -> &Arc<LivePool> {
         &self.pool
     }
 
-    /// What was done so far and to which disks; the pool is left as it is.
+    /// The operations so far, and the disks; the pool is left open.
     pub fn end(self) -> (Run, Disks) {
         self.into_run()
     }
@@ -205,14 +205,14 @@ impl Work {
     /// Runs the next step.
     ///
     /// # Errors
-    /// If an operation fails.
+    /// An operation fails.
     pub fn advance(&mut self) -> Result<(), Failure> {
         self.model.begin_step();
         self.ack(false);
         self.step()
     }
 
-    /// Checks through the open pool that everything reads as it was written.
+    /// Checks through the open pool that all data reads as it was written.
     ///
     /// # Errors
     /// [`Failure`]: the first difference.
@@ -228,12 +228,12 @@ impl Work {
         check::check_head(&run, self.fs.fs.reader(), now, now)
     }
 
-    /// Flips bits in something that is on a disk. Labels are spared: they have copies of their own.
+    /// Flips bits in data on a disk, except in labels, which have copies of their own.
     pub(crate) fn rot(&self, disk: usize, random: &mut Random) {
         self.rot_bytes(disk, random, 512);
     }
 
-    /// The same with so many bytes.
+    /// [`Work::rot`] with this many bytes.
     pub(crate) fn rot_bytes(&self, disk: usize, random: &mut Random, len: u64) {
         let ops = self.disks.disks()[disk].take_record();
         let written: Vec<&Op> =
@@ -247,7 +247,7 @@ impl Work {
     /// Exports the pool.
     ///
     /// # Errors
-    /// If the pool cannot be created.
+    /// The pool cannot be exported.
     pub fn export(self) -> Result<(Run, Disks), Failure> {
         let pool = Arc::clone(&self.pool);
         let done = self.into_run();
@@ -255,10 +255,10 @@ impl Work {
         Ok(done)
     }
 
-    /// Makes everything durable, then cuts the power.
+    /// Makes all changes durable, then cuts the power.
     ///
     /// # Errors
-    /// If a txg cannot be written.
+    /// A txg cannot be written.
     pub(crate) fn lose_power(self, fate: Fate, seed: u64) -> Result<(Run, Disks), Failure> {
         self.pool.sync()?;
         let (run, disks) = self.into_run();
@@ -288,7 +288,7 @@ impl Work {
         self.objects[&entry.id()]
     }
 
-    /// A directory: the root, or another.
+    /// Picks a directory, which may be the root.
     fn pick_dir(&mut self) -> (String, ObjectId) {
         match self.pick(|entry| matches!(entry, Entry::Dir(_))) {
             Some((path, entry)) if self.random.below(3) > 0 => {
@@ -301,7 +301,7 @@ impl Work {
 
     fn new_name(&mut self) -> String {
         self.counter += 1;
-        // Some are long, so that directories outgrow their small form.
+        // Some names are long, so that directories outgrow their small form.
         match self.random.below(8) {
             0 => format!("{:060}", self.counter),
             _ => format!("n{}", self.counter),
@@ -496,14 +496,14 @@ impl Work {
         Ok(())
     }
 
-    /// Everything that was done so far becomes durable through the log.
+    /// Makes all steps so far durable through the log.
     fn fsync(&mut self) -> Result<(), Failure> {
         self.fs.sync()?;
         self.ack(true);
         Ok(())
     }
 
-    /// The same through a txg.
+    /// Makes all steps so far durable through a txg.
     fn sync(&mut self) -> Result<(), Failure> {
         self.pool.sync()?;
         self.ack(true);
@@ -513,7 +513,7 @@ impl Work {
     fn snapshot(&mut self) -> Result<(), Failure> {
         let name = format!("s{}", self.model.step());
         let full = format!("{POOL}@{name}");
-        // A snapshot has everything that was done before it.
+        // A snapshot contains all earlier changes.
         self.model.snapshot(&name);
         self.pool.run(move |ctx| snapshot(ctx, &[full], &[]))?;
         self.ack(true);
@@ -540,7 +540,7 @@ impl Work {
         Ok(())
     }
 
-    /// Space of files without a name is freed.
+    /// Frees the space of files without a name.
     fn drain(&mut self) -> Result<(), Failure> {
         self.fs.fs.drain(4)?;
         Ok(())

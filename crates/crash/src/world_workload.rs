@@ -78,7 +78,7 @@ pub(crate) struct WorldRun {
 /// Runs the workload.
 ///
 /// # Errors
-/// If anything fails: on disks without faults nothing does.
+/// An operation fails, which on disks without faults is a defect.
 pub(crate) fn run(layout: &str, seed: u64, steps: u64) -> Result<WorldRun, Failure> {
     let Some(plan) = Plan::of_seed(seed, Some(layout)) else { return Err("there is no such layout".into()) };
     let used: usize = plan.tops.iter().map(|top| top.disks).sum();

@@ -1,5 +1,5 @@
-//! A sample of cuts of pools in which most blocks are gangs: a parameter of the process, which therefore has
-//! no other test.
+//! A sample of cuts of pools in which most blocks are gangs. That is a parameter of the process, so it has no
+//! other test.
 #![allow(missing_docs)]
 
 use cenote_crash::subject::Subject;

@@ -1,4 +1,4 @@
-//! What making and removing small objects costs in memory and in the sync, on a disk in memory.
+//! Measures the cost of creating and removing small objects, in memory and in the sync, on a disk in memory.
 //!
 //! `cargo run --release -p cenote-dmu --example live_speed`
 #![allow(missing_docs)]

@@ -1,13 +1,13 @@
 //! The block cache, shared by all snapshots and clones of a pool.
 //!
-//! Keyed by the place and birth of a block's first copy, so a block is cached once however many
-//! trees lead to it. Sharded by hash; each shard is three queues by recency: blocks that were asked for once, blocks
-//! that were asked for again, and contents of files that were only written. A scan that touches everything
-//! once can only push out the first kind, a stream that is written only the last. Where whoever reads keeps what was
-//! read itself, as the kernel does for a mount, contents that were read ahead go there too as soon as they were asked for.
+//! Keyed by the address and birth of a block's first copy, so a block is cached once however many trees
+//! reference it. Sharded by hash; each shard has three queues in order of use: blocks requested once, blocks
+//! requested again, and written file contents not requested since. So a scan that requests each block once
+//! can only evict the first kind, a write stream only the last. If readers keep contents themselves, as the
+//! kernel does for a mount, read-ahead contents also move to the last queue at their first request.
 //!
 //! # What always holds
-//! - The bytes held never exceed the bound given to [`Arc::new`], by more than one block per shard.
+//! - The bytes held exceed the bound given to [`Arc::new`] by at most one block per shard.
 //! - No lock is held while a block is read from a device.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,17 +18,17 @@ use std::hash::{BuildHasher, RandomState};
 use zio::Block;
 
 const SHARDS: usize = 16;
-/// Bytes of memory that a block takes besides its own: its key, twice, its place in both maps, its counters.
+/// Bytes of memory that a block takes beyond its contents: its key, twice, its map entries, its counters.
 const ENTRY_COST: usize = 256;
 
-/// What was written and not asked for may take this part of the cache;
+/// Written contents that were not requested since may take the cache divided by this;
 const WRITTEN_PART: usize = 16;
-/// where that is less than this,
+/// if that is less than this many bytes,
 const WRITTEN_LEAST: usize = 64 << 20;
-/// a larger part, up to this one: it must not push out what is asked for.
+/// they may take more, up to the cache divided by this: they must not evict requested blocks.
 const WRITTEN_PART_MOST: usize = 4;
 
-/// Bytes of a shard of `limit` bytes for what was written and not asked for.
+/// Most bytes of the `Written` queue in a shard of `limit` bytes.
 fn written_max(limit: usize) -> usize {
     (limit / WRITTEN_PART).max((WRITTEN_LEAST / SHARDS).min(limit / WRITTEN_PART_MOST))
 }
@@ -43,7 +43,7 @@ fn cost(block: &Block) -> usize {
 pub struct Key {
     place: [u64; 2],
     birth: Txg,
-    /// The block was opened with a key: decrypted, its MAC checked.
+    /// Whether the block was opened with a key: decrypted, with its MAC checked.
     unlocked: bool,
 }
 
@@ -64,24 +64,24 @@ impl Key {
 /// The queues of a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lane {
-    /// Contents of files that were written, and not asked for since; or asked for by who keeps them.
+    /// File contents that were written and not requested since, or that their reader keeps itself.
     Written,
-    /// Blocks that were asked for once.
+    /// Blocks that were requested once.
     Once,
-    /// Blocks that were asked for again.
+    /// Blocks that were requested again.
     Often,
 }
 
 struct Entry {
     block: Block,
-    /// When it was last used: its key in the queue it is in.
+    /// Time of the last use: the entry's key in its queue.
     stamp: u64,
     lane: Lane,
-    /// It was read ahead, and nobody has asked for it yet: the queue in which it goes on then.
+    /// The queue for the first request of a block that was read ahead; `None`: it was requested already.
     ahead: Option<Lane>,
 }
 
-/// Blocks by when they were last used.
+/// Blocks in order of their last use.
 #[derive(Default)]
 struct Queue {
     order: BTreeMap<u64, Key>,
@@ -91,17 +91,17 @@ struct Queue {
 #[derive(Default)]
 struct Shard {
     entries: HashMap<Key, Entry>,
-    /// By lane.
+    /// The queues, indexed by [`Lane`].
     queues: [Queue; 3],
     clock: u64,
 }
 
-/// Counters of a cache since it was made.
+/// Counters of a cache since its creation.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Stats {
     /// Look-ups that found their block.
     pub hits: u64,
-    /// Look-ups that did not.
+    /// Look-ups that did not find their block.
     pub misses: u64,
 }
 
@@ -128,15 +128,16 @@ impl Arc {
         }
     }
 
-    /// From now on contents that are read in order are not kept for long: whoever reads them keeps them.
+    /// Sets that file contents which are read sequentially are not kept for long, because their readers keep
+    /// them.
     pub fn let_streams_pass(&self) {
         self.streams_pass.store(true, Ordering::Relaxed);
     }
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, Shard> {
         let i = self.hasher.hash_one(key) as usize % SHARDS;
-        // A panic while the lock was held cannot have broken the queues half-way: every step leaves
-        // them consistent enough to be used as a cache.
+        // A panic under the lock cannot have left the queues inconsistent: after every step they are usable
+        // as a cache.
         lock(&self.shards[i])
     }
 
@@ -148,7 +149,7 @@ impl Arc {
         found
     }
 
-    /// Somebody has got the block from who read it ahead.
+    /// Counts a request for a block that its reader got from the thread that read it ahead.
     pub fn note_use(&self, key: &Key) {
         let mut shard = self.shard(key);
         if shard.entries.get(key).is_some_and(|entry| entry.ahead.is_some()) {
@@ -156,17 +157,18 @@ impl Arc {
         }
     }
 
-    /// Whether the block is cached. Does not count as a use of it.
+    /// Whether the block is cached. Does not count as a request.
     pub fn has(&self, key: &Key) -> bool {
         self.shard(key).entries.contains_key(key)
     }
 
-    /// Adds a block, pushing out others.
+    /// Adds a block, and evicts others if necessary.
     pub fn insert(&self, key: Key, block: Block) {
         self.add(key, block, None);
     }
 
-    /// Adds a block that nobody has asked for yet: the first look-up counts as its first use. `is_content`: of a file.
+    /// Adds a block that was read ahead: the first look-up counts as its first request. `is_content`: it has
+    /// file contents.
     pub fn insert_ahead(&self, key: Key, block: Block, is_content: bool) {
         let passes = is_content && self.streams_pass.load(Ordering::Relaxed);
         self.add(key, block, Some(if passes { Lane::Written } else { Lane::Once }));
@@ -178,13 +180,14 @@ impl Arc {
         }
     }
 
-    /// Takes up what was written in place of `old`, which nobody will ask for again. It takes its place in the order, too;
-    /// contents of files that were not there before are kept in a small part of the cache until they are asked
-    /// for: whoever writes a file need not want to read it, and the kernel may have it as well.
+    /// Adds a block that was written in place of `old`, which will not be requested again. It takes over the
+    /// queue of `old`. New file contents are kept in a small part of the cache until they are requested: the
+    /// program that writes a file need not read it, and the kernel may have it cached as well.
     pub fn renew(&self, old: Option<&Key>, key: Key, block: Block, is_content: bool) {
         let was = old.and_then(|old| self.shard(old).remove(old));
         let mut shard = self.shard(&key);
-        // At once: a block may be written twice in its place, and who has read it before must not come in between.
+        // In one step: a block may be written twice in the same place, and a reader of the earlier version
+        // must not insert that in between.
         let here = shard.remove(&key);
         let lane = was.or(here).unwrap_or(if is_content { Lane::Written } else { Lane::Once });
         if cost(&block) <= self.shard_limit {
@@ -192,12 +195,12 @@ impl Arc {
         }
     }
 
-    /// Forgets a block that nobody will ask for again.
+    /// Drops a block that will not be requested again.
     pub fn forget(&self, key: &Key) {
         self.shard(key).remove(key);
     }
 
-    /// Hits and misses.
+    /// Numbers of hits and misses.
     pub fn stats(&self) -> Stats {
         Stats { hits: self.hits.load(Ordering::Relaxed), misses: self.misses.load(Ordering::Relaxed) }
     }
@@ -217,7 +220,7 @@ impl Shard {
         &mut self.queues[lane as usize]
     }
 
-    /// Puts an entry at the end of a queue, as the one that was used last.
+    /// Appends an entry to a queue, as the one used last.
     fn put(&mut self, key: Key, entry: Entry) {
         self.clock += 1;
         let (stamp, queue) = (self.clock, &mut self.queues[entry.lane as usize]);
@@ -234,7 +237,7 @@ impl Shard {
         Some(entry)
     }
 
-    /// Takes out the entry of a queue that was used longest ago.
+    /// Removes the least recently used entry of a queue.
     fn take_oldest(&mut self, lane: Lane) -> Option<(Key, Entry)> {
         let key = *self.queue(lane).order.first_key_value()?.1;
         self.take(&key).map(|entry| (key, entry))
@@ -275,18 +278,19 @@ impl Shard {
         }
     }
 
-    /// Keeps what was only written within its part. But the newest stays: of a record that is changed again and again it
-    /// would otherwise be read again each time.
+    /// Evicts written contents beyond their share. Keeps the newest, because a record that is changed
+    /// repeatedly would otherwise be read each time.
     fn trim_written(&mut self, limit: usize) {
         let is_over = |queue: &Queue| queue.bytes > written_max(limit) && queue.order.len() > 1;
         while is_over(self.queue(Lane::Written)) && self.take_oldest(Lane::Written).is_some() {}
     }
 
-    /// Keeps the queue of what is used often within four fifths, so that newcomers get a chance to be seen again.
+    /// Limits the queue of blocks requested again to four fifths, so that new blocks stay long enough to be
+    /// requested again.
     fn demote(&mut self, limit: usize) {
         while self.queue(Lane::Often).bytes > limit / 5 * 4 {
             let Some((key, entry)) = self.take_oldest(Lane::Often) else { break };
-            // As the oldest of those: nobody has asked for it for longer.
+            // As the oldest there: it was not requested for the longest time.
             let (stamp, queue) = (entry.stamp, self.queue(Lane::Once));
             queue.bytes += cost(&entry.block);
             queue.order.insert(stamp, key);

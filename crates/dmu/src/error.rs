@@ -1,76 +1,76 @@
-//! What can go wrong between an object number and its bytes.
+//! Errors of reading and changing objects.
 
 use format::{DecodeError, ObjectId};
 use zio::ZioError;
 
-/// An object, or a part of one, that could not be read.
+/// An error of an object set, an object or a ZAP.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DmuError {
     /// A block of the object could not be read.
     #[error("object {object} of object set {objset}")]
     Zio {
-        /// The object set: its dataset's number, 0 for the pool's own.
+        /// Number of the object set: that of its dataset's object; 0 for the MOS.
         objset: u64,
-        /// The object.
+        /// Number of the object.
         object: ObjectId,
-        /// Why.
+        /// The error of the block layer.
         #[source]
         source: ZioError,
     },
-    /// A block was read, but it is not what it should be.
+    /// A block was read, but its contents are malformed.
     #[error("object {object} of object set {objset}")]
     Decode {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The object.
+        /// Number of the object.
         object: ObjectId,
-        /// What is wrong.
+        /// How the bytes are malformed.
         #[source]
         source: DecodeError,
     },
     /// The structure of the object contradicts itself.
     #[error("object {object} of object set {objset}: {why}")]
     Corrupt {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The object.
+        /// Number of the object.
         object: ObjectId,
-        /// What is wrong.
+        /// The contradiction, in words.
         why: &'static str,
     },
     /// There is no object with this number.
     #[error("object set {objset} has no object {object}")]
     NoObject {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The number.
+        /// Number that was looked up.
         object: ObjectId,
     },
-    /// The number of a new object is taken, or about to become free.
+    /// The number of a new object is in use, or not reusable yet.
     #[error("object set {objset} has an object {object}, or had one in this txg")]
     ObjectExists {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The number.
+        /// Requested number.
         object: ObjectId,
     },
-    /// A block was written by a machine of the other byte order, and cannot be changed.
+    /// A block has the other byte order and an unknown structure, so it cannot be changed.
     #[error("object {object} of object set {objset} is in big-endian byte order, which cannot be written")]
     ForeignOrder {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The object.
+        /// Number of the object.
         object: ObjectId,
     },
-    /// An object cannot have this shape: a block size that is not allowed, or too many blocks.
+    /// An impossible shape of an object: a block size that is not allowed, or too many blocks.
     #[error("object {object} of object set {objset}: {why}")]
     Shape {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The object.
+        /// Number of the object.
         object: ObjectId,
-        /// What is wrong.
+        /// Why the shape is not possible.
         why: &'static str,
     },
     /// The object set shows a pool as it was, and a block of the object may have been overwritten since: nothing else can
@@ -79,57 +79,57 @@ pub enum DmuError {
         "object {object} of object set {objset}: this state of it is too old, and a block may be overwritten"
     )]
     TooOld {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The object.
+        /// Number of the object.
         object: ObjectId,
     },
     /// The object set is encrypted and its key is not loaded.
     #[error("object set {objset} is encrypted, and its key is not loaded")]
     Locked {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
     },
-    /// The ZAP has an entry of this key already.
+    /// The ZAP has an entry with this key already.
     #[error("object {object} of object set {objset}: the key is there already")]
     KeyExists {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The ZAP.
+        /// Object of the ZAP.
         object: ObjectId,
     },
-    /// The ZAP has no entry of this key.
+    /// The ZAP has no entry with this key.
     #[error("object {object} of object set {objset}: no such key")]
     NoKey {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The ZAP.
+        /// Object of the ZAP.
         object: ObjectId,
     },
     /// An entry of a ZAP that the format does not allow.
     #[error("object {object} of object set {objset}: {what} of a new entry is {value}")]
     ZapLimit {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The ZAP.
+        /// Object of the ZAP.
         object: ObjectId,
-        /// What is too large, too small or of no known kind.
+        /// The property that is not allowed: a length, a size.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         value: u64,
     },
-    /// The ZAP holds too many entries whose hashes are nearly equal.
+    /// The ZAP has too many entries with nearly equal hashes.
     #[error("object {object} of object set {objset}: too many keys of equal hash")]
     ZapFull {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
-        /// The ZAP.
+        /// Object of the ZAP.
         object: ObjectId,
     },
     /// The object set has never been written (the origin of all datasets).
     #[error("object set {objset} was never written")]
     Empty {
-        /// The object set.
+        /// Number of the object set.
         objset: u64,
     },
 }

@@ -1,10 +1,12 @@
-//! Blocks that are being read: a reader that wants one of them waits for it instead of reading it again.
+//! Blocks that are being read: a reader that needs one of them waits for it instead of reading it again.
 //!
 //! # What always holds
-//! - A block that several readers want at once is read from its device once.
-//! - The reader of a block reports the outcome to the waiting readers, a failure too; they then read it themselves.
-//! - [`InFlight::enter`] never waits, so a reader may hold the right to read many blocks. It must give all of them up
-//!   before it waits for blocks of others ([`Waiter::wait`]): so no two readers wait for each other.
+//! - A block that several readers need at once is read from its device once.
+//! - The reader of a block reports the result to the waiting readers, also a failure; they then read it
+//!   themselves.
+//! - [`InFlight::enter`] never waits, so a reader may hold the right to read many blocks. It must give up all
+//!   of them before it waits for blocks of others ([`Waiter::wait`]), so that no two readers wait for each
+//!   other.
 
 use crate::arc::Key;
 use crate::sync::{Arc, Condvar, Mutex, PoisonError, lock};
@@ -14,31 +16,31 @@ use zio::Block;
 
 const SHARDS: usize = 16;
 
-/// The outcome of a read that others wait for.
+/// The result of a read with waiting readers.
 #[derive(Default)]
 struct Slot {
-    /// `None`: the read has not ended. Inside: the block, unless the read failed.
+    /// `None`: the read has not ended. Inside: the block, or `None` if the read failed.
     outcome: Mutex<Option<Option<Block>>>,
     ended: Condvar,
 }
 
 type Shard = Mutex<HashMap<Key, Option<Arc<Slot>>>>;
 
-/// The blocks that are being read. A slot is made only when a reader waits.
+/// The blocks that are being read. A slot is created only when a reader waits.
 pub(crate) struct InFlight {
     shards: [Shard; SHARDS],
     hasher: RandomState,
 }
 
-/// Which thread reads a block.
+/// The thread that reads a block.
 pub(crate) enum Turn<'r> {
-    /// The caller.
+    /// The caller reads it.
     Ours(Reader<'r>),
-    /// Another one, for which the caller may wait.
+    /// Another thread reads it, and the caller may wait for that.
     Theirs(Waiter),
 }
 
-/// The right to read a block, and the duty to report the outcome.
+/// The right to read a block, and the duty to report the result.
 pub(crate) struct Reader<'r> {
     shard: &'r Shard,
     key: Key,
@@ -53,7 +55,7 @@ impl InFlight {
         InFlight { shards: Default::default(), hasher: RandomState::new() }
     }
 
-    /// Notes that the caller reads this block, unless another thread does.
+    /// Registers the caller as the reader of this block, unless another thread is.
     pub(crate) fn enter(&self, key: &Key) -> Turn<'_> {
         let shard = &self.shards[self.hasher.hash_one(key) as usize % SHARDS];
         let mut blocks = lock(shard);
@@ -68,7 +70,7 @@ impl InFlight {
 }
 
 impl Waiter {
-    /// Waits until the block is read. `None`: the read has failed.
+    /// Waits until the block is read. `None`: the read failed.
     pub(crate) fn wait(self) -> Option<Block> {
         let mut outcome = lock(&self.0.outcome);
         loop {
@@ -85,7 +87,7 @@ impl Reader<'_> {
         self.key
     }
 
-    /// Reports the block to the readers that wait for it, and gives the right to read it up.
+    /// Reports the block to the waiting readers, and gives up the right to read it.
     pub(crate) fn finish(mut self, block: &Block) {
         self.result = Some(block.clone());
     }

@@ -1,13 +1,14 @@
-//! Requests whose caller does not want to wait any longer.
+//! Interruption of requests whose caller has given up.
 //!
-//! A thread that works for somebody carries an [`Interrupt`] along. What waits for a txg, for the permission to change
-//! something, or for a [`Lock`] whose holder may wait for either, looks at it.
+//! A thread that works for a caller carries an [`Interrupt`]. Waits for a txg, for a transaction, or for a
+//! [`Lock`] whose holder may wait for either, check it.
 //!
 //! # What always holds
-//! - A signal that a program survives ends a wait only where the pool is suspended and the request has changed nothing: a
-//!   program that has timers sees no error of a write or an fsync that other file systems would not give.
-//! - Of a program that is being killed, which sees no answer, every wait ends.
-//! - A wait that ends so has changed nothing itself, and is [`crate::TxError::Interrupted`].
+//! - A signal that a program survives ends a wait only if the pool is suspended and the request has changed
+//!   nothing: a program with timers sees no error of a write or an fsync that other file systems would not
+//!   give.
+//! - If the program is being killed, so that it sees no result, every wait ends.
+//! - A wait that was ended has changed nothing itself, and returns [`crate::TxError::Interrupted`].
 
 use crate::TxError;
 use crate::sync::{Condvar, Mutex, MutexGuard, PoisonError, lock};
@@ -16,14 +17,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How often one that waits looks whether it is to end.
+/// Interval at which a wait checks whether it must end.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 thread_local! {
     static CURRENT: RefCell<Option<Arc<Interrupt>>> = const { RefCell::new(None) };
 }
 
-/// Whether the caller of a request still waits for it.
+/// A cancellation flag for a request: whether its caller still waits for it.
 #[derive(Debug)]
 pub struct Interrupt {
     is_signalled: AtomicBool,
@@ -35,31 +36,31 @@ pub struct Interrupt {
 }
 
 impl Interrupt {
-    /// For a request that a program makes of a file system. `is_killed`: whether this caller is being killed; it is asked
-    /// while the request waits, after the caller got a signal.
+    /// For a request of a program to a file system. `is_killed` tells whether this caller is being killed; it
+    /// is called while the request waits, after the caller got a signal.
     pub fn new(caller: u32, is_killed: fn(u32) -> bool) -> Arc<Interrupt> {
         let (is_signalled, has_changed, has_ended) = Default::default();
         Arc::new(Interrupt { is_signalled, has_changed, has_ended, is_command: false, caller, is_killed })
     }
 
-    /// For a command, which is to end where a pool is suspended, whatever it has changed before.
+    /// For a command, whose waits end if a pool is suspended, whatever it has changed before.
     pub fn of_command() -> Arc<Interrupt> {
         let (is_signalled, has_changed, has_ended) = Default::default();
         let is_killed = |_| false;
         Arc::new(Interrupt { is_signalled, has_changed, has_ended, is_command: true, caller: 0, is_killed })
     }
 
-    /// The caller got a signal, or wants the end.
+    /// Notes that the caller got a signal, or cancels the request.
     pub fn signal(&self) {
         self.is_signalled.store(true, Ordering::Release);
     }
 
-    /// Whether a wait has ended for this.
+    /// Whether this has ended a wait.
     pub fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// Does `work`, whose waits on this thread end with this.
+    /// Runs `work`; this ends its waits on this thread.
     pub fn during<T>(self: &Arc<Interrupt>, work: impl FnOnce() -> T) -> T {
         within(Some(Arc::clone(self)), work)
     }
@@ -73,7 +74,7 @@ impl Interrupt {
     }
 }
 
-/// Does `work`, whose waits nobody ends: it brings something back in order.
+/// Runs `work` with waits that cannot be ended, because it restores consistency.
 pub fn shielded<T>(work: impl FnOnce() -> T) -> T {
     within(None, work)
 }
@@ -89,12 +90,13 @@ fn within<T>(interrupt: Option<Arc<Interrupt>>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether the calling thread's wait is to end. `is_suspended`: whether the pool is that it waits for.
+/// Whether the calling thread must end its wait. `is_suspended`: whether the pool that it waits for is
+/// suspended.
 pub fn ends(is_suspended: bool) -> bool {
     CURRENT.with_borrow(|current| current.as_ref().is_some_and(|interrupt| interrupt.ends(is_suspended)))
 }
 
-/// The calling thread's request changes something from now on.
+/// Notes that the calling thread's request makes changes from now on.
 pub(crate) fn note_change() {
     CURRENT.with_borrow(|current| {
         if let Some(interrupt) = current {
@@ -103,12 +105,13 @@ pub(crate) fn note_change() {
     });
 }
 
-/// How long the calling thread may sleep before it looks whether its wait is to end; `None`: until it is woken.
+/// Time that the calling thread may sleep before it checks whether its wait must end; `None`: until it is
+/// woken.
 pub fn look_again() -> Option<Duration> {
     CURRENT.with_borrow(|current| current.as_ref().map(|_| LOOK_EVERY))
 }
 
-/// Waits until something changes, or until it is time to ask [`ends`].
+/// Waits for the condition variable, or until it is time to check [`ends`].
 pub fn wait<'l, T>(changed: &Condvar, guard: MutexGuard<'l, T>) -> MutexGuard<'l, T> {
     match look_again() {
         Some(time) => changed.wait_timeout(guard, time).unwrap_or_else(PoisonError::into_inner).0,
@@ -116,7 +119,7 @@ pub fn wait<'l, T>(changed: &Condvar, guard: MutexGuard<'l, T>) -> MutexGuard<'l
     }
 }
 
-/// A lock whose holder may wait for a txg or a device: whoever waits for the lock can give up.
+/// A lock whose holder may wait for a txg or a device. Waiting for it can be interrupted.
 #[derive(Debug, Default)]
 pub struct Lock {
     state: Mutex<Held>,
@@ -126,23 +129,24 @@ pub struct Lock {
 #[derive(Debug, Default)]
 struct Held {
     is_held: bool,
-    /// Threads that wait. To call nobody would cost each release a call to the system.
+    /// Number of waiting threads. Notifying without waiters would cost each release a system call.
     waiting: usize,
 }
 
-/// A [`Lock`] that is held, until this is dropped.
+/// Guard of a [`Lock`], which it releases when dropped.
 #[derive(Debug)]
 pub struct Guard<'l>(&'l Lock);
 
 impl Lock {
-    /// Waits until nobody else holds it. `is_suspended`: whether the pool is for which its holder may wait.
+    /// Takes the lock. `is_suspended` tells whether the pool is suspended for which the holder may wait.
     ///
     /// # Errors
-    /// [`TxError::Interrupted`] if the wait of the calling thread is to end.
+    /// [`TxError::Interrupted`] if the wait of the calling thread must end.
     pub fn lock(&self, is_suspended: impl Fn() -> bool) -> Result<Guard<'_>, TxError> {
         let mut state = self.state();
         while state.is_held {
-            // Nobody else need be woken instead: whoever holds it now wakes one when it is released.
+            // If this thread was woken, no other need be: the present holder wakes one when it releases the
+            // lock.
             if ends(is_suspended()) {
                 return Err(TxError::Interrupted);
             }
@@ -155,7 +159,7 @@ impl Lock {
     }
 
     fn state(&self) -> MutexGuard<'_, Held> {
-        // Whole between any two statements.
+        // Consistent between any two statements.
         lock(&self.state)
     }
 }
@@ -206,7 +210,7 @@ mod lock_tests {
         let signalled = Interrupt::new(7, |_| false);
         signalled.signal();
         assert_eq!(signalled.during(|| lock.lock(|| true).err()), Some(TxError::Interrupted));
-        // In a pool that goes on it is waited for, whatever signals a program gets.
+        // While the pool is not suspended, the wait goes on whatever signals a program gets.
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| signalled.during(|| lock.lock(|| false).is_ok()));
             while lock.state().waiting == 0 {

@@ -1,27 +1,27 @@
-//! Objects: numbered arrays of bytes in object sets, made of trees of blocks.
+//! Objects: numbered arrays of bytes in object sets, stored as trees of blocks.
 //!
-//! Above this crate nobody sees a block pointer's checksum or a device; below it nobody knows that
-//! dnodes exist. [`ObjSet`] opens the root block of a dataset, [`Object`] reads one object of it,
-//! [`zap`] reads name-value objects, [`traverse`] visits every block. [`Txgs`] numbers transaction groups and admits
-//! changes; [`LiveSet`] is an object set that can be changed, [`LiveObject`] one object of it. `zpl` and volumes change
-//! objects while a txg is open, `dsl` changes the MOS in syncing context, `pool` calls [`LiveSet::sync`].
+//! Above this crate, checksums of block pointers and devices are not visible; below it, dnodes are unknown.
+//! [`ObjSet`] opens the root block of a dataset, [`Object`] reads one object of it, [`zap`] reads name-value
+//! objects, [`traverse`] visits every block. [`Txgs`] numbers transaction groups and admits changes;
+//! [`LiveSet`] is a writable object set, [`LiveObject`] one object of it. `zpl` and volumes change objects
+//! while a txg is open, `dsl` changes the MOS in syncing context, `pool` calls [`LiveSet::sync`].
 //!
 //! # What always holds
-//! - A pointer is followed only if it says what its place in the tree demands: level, type and
-//!   size. So a walk of a hostile pool never allocates more than a block at a time; that it ends,
-//!   although trees may repeat themselves, is the business of [`LoopGuard`] and [`Blocks`].
-//! - Blocks are cached by place and birth ([`arc`]), so snapshots and clones share the cache.
-//! - Copy-on-write holds in memory too: an object has an image as of the last sync, which never
-//!   changes, and above it at most two overlays, of the txg that is syncing and of the one that is
-//!   open. A buffer that the sync may still need is not changed, it is copied.
-//! - Every change of txg T happens before every change of T+1: a new [`Tx`] waits until the holders
-//!   of T have left. Only one txg syncs at a time.
-//! - Dirty memory is metered where buffers are made, not where callers guess; [`Txgs::begin`] slows
-//!   and then stops new changes while the meter is high.
+//! - A pointer is followed only if its level, type and size match its place in the tree. So a traversal of a
+//!   hostile pool never allocates more than a block at a time; [`LoopGuard`] and [`Blocks`] ensure that it
+//!   ends, although trees may repeat themselves.
+//! - Blocks are cached by address and birth ([`arc`]), so snapshots and clones share the cache.
+//! - Copy-on-write holds in memory too: an object has an immutable image as of the last sync, and above it at
+//!   most two overlays, of the syncing txg and of the open one. A buffer that the sync may still need is
+//!   copied before it is changed.
+//! - Every change of txg T happens before every change of T+1: a new [`Tx`] waits until the holders of T have
+//!   left. Only one txg syncs at a time.
+//! - Dirty memory is metered where buffers are made, not estimated by callers; [`Txgs::begin`] slows and then
+//!   stops new changes while the meter is high.
 //!
 //! # Order of locks
-//! locks of `zpl` -> [`Tx`] -> table of objects -> one object -> lists of dirty objects -> meter. The sync takes none of the
-//! first two.
+//! locks of `zpl` -> [`Tx`] -> table of objects -> one object -> lists of dirty objects -> meter. The sync
+//! takes none of the first two.
 //!
 //! Source: `docs/on-disk/20-dmu.md`, `21-zap.md`.
 #![forbid(unsafe_code)]
@@ -59,6 +59,6 @@ pub use set_blocks::{KeyState, Lease};
 pub use store::{Store, Witness};
 pub use txg::{DirtyMeter, Limits, SyncTx, TXG_TIMEOUT, Tx, TxError, Txgs, Work};
 
-/// What everybody above holds who changes objects: transactions, and clock, random numbers and workers; and
-/// the bytes of a block.
+/// Used by all layers above that change objects: transactions, and clock, random numbers and workers; also
+/// the contents of a block.
 pub use zio::{AllocTx, Block, Env};

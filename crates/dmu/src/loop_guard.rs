@@ -1,27 +1,27 @@
-//! An end for walks of trees that repeat themselves.
+//! Detection of endless traversals in trees that repeat themselves.
 //!
-//! Nothing keeps a pool that was made to do harm from pointing to one block many times over: a handful of
-//! blocks then makes a tree of any size, at every level of which all is as it should be. No
-//! block of a real tree is met twice in one object set, save data that deduplication or cloning shares.
+//! A malicious pool can reference one block many times: a few blocks then form a tree of any size, in which
+//! each level looks valid. In a valid object set no block occurs twice, except data that deduplication or
+//! cloning shares.
 //!
 //! # What always holds
-//! - A walk that meets an indirect block, or a block of dnodes, in a second place ends, if that block is still
-//!   remembered. Remembered are [`SLOTS_MAX`]; when there are more, some are kept for long, so that a
-//!   tree of more blocks that repeats itself is found out after some repetitions.
-//! - The blocks of a walk that are not shared take no more space than the devices have.
-//! - Memory is a few dozen bytes for a short walk, and 1.5 MiB at most.
+//! - A traversal that meets an indirect block, or a block of dnodes, at a second place ends, if that block is
+//!   still remembered. [`SLOTS_MAX`] blocks are remembered; beyond that, some are kept for long, so that a
+//!   larger tree that repeats itself is detected after some repetitions.
+//! - The unshared blocks of a traversal take no more space than the devices have.
+//! - Memory is a few dozen bytes for a short traversal, and 1.5 MiB at most.
 
 use crate::Store;
 use format::{BlockPtr, ObjType};
 
-/// Blocks that are remembered; a power of two.
+/// Number of remembered blocks; a power of two.
 const SLOTS_MAX: usize = 1 << 16;
-/// Slots of a table that has just been made.
+/// Slots of a new table.
 const SLOTS_MIN: usize = 1 << 6;
-/// Of so many blocks that find their slot taken, one takes it over.
+/// Of this many blocks that find their slot taken, one replaces the block there.
 const REPLACED_ONE_IN: u64 = 8;
 
-/// Where in a tree a block is: object, level and number in one word.
+/// Place of a block in a tree: object, level and number in one word.
 pub(crate) fn place(object: u64, level: u8, blkid: u64) -> u64 {
     mix(object ^ mix(blkid ^ u64::from(level) << 58))
 }
@@ -48,7 +48,7 @@ impl Met {
     }
 }
 
-/// Blocks met, and where.
+/// Blocks that were met, with their places.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Memory {
     slots: Vec<Met>,
@@ -57,7 +57,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Remembers a block; false if it is known from another place.
+    /// Remembers a block. Returns false if it was met at another place before.
     pub(crate) fn note(&mut self, bp: &BlockPtr, place: u64) -> bool {
         let Some(dva) = bp.dvas().next().filter(|_| !bp.is_embedded()) else { return true };
         if 2 * self.taken >= self.slots.len() && self.slots.len() < SLOTS_MAX {
@@ -95,21 +95,21 @@ impl Memory {
     }
 }
 
-/// What a walk of one object set, or of a part of one, may still meet.
+/// The budget of a traversal of one object set, or of a part of one.
 #[derive(Debug, Clone)]
 pub struct LoopGuard {
-    /// Bytes of devices.
+    /// Bytes of devices that are left.
     left: u64,
     met: Memory,
 }
 
 impl LoopGuard {
-    /// LoopGuard for a walk.
+    /// A guard for a new traversal.
     pub fn new(store: &Store) -> LoopGuard {
         LoopGuard { left: store.capacity(), met: Memory::default() }
     }
 
-    /// Takes the room of block `blkid` of `level` of an object; false if there is none: the walk repeats
+    /// Takes the space of block `blkid` of `level` of an object. Returns false if the traversal repeats
     /// itself.
     pub fn take(&mut self, bp: &BlockPtr, object: u64, level: u8, blkid: u64) -> bool {
         let is_data = bp.level().0 == 0 && bp.obj_type() != ObjType::DNODE;
@@ -120,7 +120,7 @@ impl LoopGuard {
         if !is_data && !self.met.note(bp, place(object, level, blkid)) {
             return false;
         }
-        // What a pointer says of its size may be a lie; less than a sector is none.
+        // The size in a pointer may be wrong; less than a sector is impossible.
         let asize = bp.dvas().fold(0, |sum: u64, dva| sum.saturating_add(dva.asize.0)).max(512);
         match self.left.checked_sub(asize) {
             Some(left) => {

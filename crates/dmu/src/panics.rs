@@ -1,10 +1,11 @@
 //! Panics that end one request and nothing else.
 //!
 //! # What always holds
-//! - Whoever begins work that others ask for does it by [`survive`]: the work fails, and the process goes on.
-//! - What a lock guards is whole between any two statements that can panic. What a transaction was changing is not: its txg
-//!   and all later ones are never written, and the pool is as after a power cut ([`crate::Tx`]).
-//! - A thread that has no name belongs to a scope: whoever waits for it there panics as well.
+//! - Work for a request runs in [`survive`]: if it panics, the request fails and the process continues.
+//! - Data guarded by a lock are consistent between any two statements that can panic. Data that a transaction
+//!   was changing are not: its txg and all later ones are never written, and the pool is as after a power cut
+//!   ([`crate::Tx`]).
+//! - A thread without a name belongs to a scope: the thread that waits for it there panics as well.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -15,10 +16,10 @@ thread_local! {
     static LEAVES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `work`. Whoever sets the hook of panics is to ask [`is_survived`].
+/// Runs `work`. The program's panic hook should check [`is_survived`].
 ///
 /// # Errors
-/// It has panicked, with this, or has left with it.
+/// The payload of the panic, or the value passed to [`leave`].
 pub fn survive<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     let before = SURVIVED.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));
@@ -32,18 +33,18 @@ pub fn is_survived() -> bool {
     SURVIVED.get() || std::thread::current().name().is_none()
 }
 
-/// Ends the work of this thread without a panic: nothing is told, and nothing is in doubt. To be called by work that
-/// [`survive`] does.
+/// Ends the work of this thread without a panic report and without doubt about its changes. Called by work
+/// that runs in [`survive`].
 pub fn leave(with: Box<dyn Any + Send>) -> ! {
     LEAVES.set(true);
     resume_unwind(with)
 }
 
-/// Names of files for which requests panic, where a test wants that (`CENOTE_TEST_PANIC` in the environment of the process):
-/// before anything is changed, and in the middle of a change. Programs that are built for use have none of this.
+/// Names of files for which requests panic if a test asks for it (`CENOTE_TEST_PANIC` in the environment of
+/// the process): before the first change, and in the middle of a change. Release builds have none of this.
 pub const TEST_NAMES: [&[u8]; 2] = [b"panic-in-a-request", b"panic-in-a-change"];
 
-/// Panics if a test wants that for this name.
+/// Panics if a test asks for it and `name` is `wanted`.
 #[inline]
 pub fn provoke(name: &[u8], wanted: &[u8]) {
     #[cfg(debug_assertions)]
@@ -55,7 +56,7 @@ pub fn provoke(name: &[u8], wanted: &[u8]) {
     let _ = (name, wanted);
 }
 
-/// Whether this thread unwinds for a panic.
+/// Whether this thread is unwinding from a panic.
 pub(crate) fn is_panicking() -> bool {
     std::thread::panicking() && !LEAVES.get()
 }

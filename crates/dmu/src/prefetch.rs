@@ -1,10 +1,10 @@
-//! Read-ahead: a few threads that read blocks which readers will probably ask for soon.
+//! Read-ahead: a few threads that read blocks which readers will probably request soon.
 //!
-//! [`Streams`] predicts which blocks of an object those are, `zpl` does so for directories; both submit tasks.
+//! [`Streams`] predicts the blocks of an object, `zpl` those of directories; both submit tasks.
 //!
 //! # What always holds
-//! - Read-ahead is optional: before [`Prefetch::start`] (tests, tools) nothing is read ahead and nothing else changes.
-//!   Tasks that do not fit into the queue are dropped.
+//! - Read-ahead is optional: before [`Prefetch::start`] (tests, tools) no block is read ahead, without
+//!   further effect. Tasks that do not fit into the queue are dropped.
 //! - Threads are started when there is work for them, so a command that reads little starts none.
 //! - After [`Prefetch::stop`] no task is running and none will run.
 
@@ -15,9 +15,9 @@ use zio::Tunable;
 /// Turns read-ahead off.
 pub static PREFETCH_DISABLE: Tunable = Tunable::new("zfs_prefetch_disable", 0, 0, 1);
 
-/// Threads: as many reads as keep a disk busy, and no more than is fair to others.
+/// Number of threads: enough reads to keep a disk busy, but few enough to leave it to others.
 const THREADS: usize = 8;
-/// Most tasks that wait.
+/// Most waiting tasks.
 const QUEUE_MAX: usize = 512;
 
 /// Work of a read-ahead thread: reads some blocks into the cache.
@@ -26,13 +26,13 @@ pub(crate) type Task = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct State {
     queue: VecDeque<Task>,
-    /// Tasks are accepted: between [`Prefetch::start`] and [`Prefetch::stop`].
+    /// Whether tasks are accepted: between [`Prefetch::start`] and [`Prefetch::stop`].
     is_open: bool,
-    /// Threads that have been started and have not ended.
+    /// Number of threads that have been started and have not ended.
     threads: usize,
-    /// Tasks that are running.
+    /// Number of running tasks.
     running: usize,
-    /// Callers that wait until nothing runs. No task is begun meanwhile.
+    /// Number of callers that wait until no task runs. No task starts meanwhile.
     draining: usize,
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Prefetch {
     shared: Arc<Shared>,
 }
 
-/// A task that is running: it counts as such until this is dropped, also when it panics.
+/// Guard of a running task: it counts as running until this is dropped, also by a panic.
 struct Running<'s>(&'s Shared);
 
 impl Drop for Running<'_> {
@@ -74,7 +74,8 @@ impl Prefetch {
         self.shared.lock().is_open = true;
     }
 
-    /// Starts a thread if tasks wait that no thread is free for. False: there is none, and the system gives none.
+    /// Starts a thread if tasks wait and no thread is free. Returns false if there is no thread and the
+    /// system refuses one.
     fn staff(&self, state: &mut State) -> bool {
         if state.threads < THREADS && state.threads < state.running + state.queue.len() {
             let shared = Arc::clone(&self.shared);
@@ -85,7 +86,7 @@ impl Prefetch {
         state.threads > 0
     }
 
-    /// Accepts no more tasks and ends the threads; returns when nothing is being read.
+    /// Accepts no more tasks and ends the threads. Returns when no task reads any more.
     pub(crate) fn stop(&self) {
         let mut state = self.shared.lock();
         state.is_open = false;
@@ -95,11 +96,11 @@ impl Prefetch {
             state = self.shared.idle.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         drop(state);
-        // What they held may be the last of its kind, and its end must not happen under the lock.
+        // Tasks may hold the last reference to an object, which must not be dropped under the lock.
         drop(dropped);
     }
 
-    /// Drops the tasks that wait, and returns when nothing is being read: no task holds anything then.
+    /// Drops the waiting tasks, and returns when none is running: no task holds a reference then.
     pub(crate) fn drain(&self) {
         let mut state = self.shared.lock();
         let dropped = std::mem::take(&mut state.queue);
@@ -119,7 +120,7 @@ impl Prefetch {
         state.is_open && state.queue.len() < QUEUE_MAX && !PREFETCH_DISABLE.is_on()
     }
 
-    /// Has tasks done by other threads; those that do not fit into the queue are dropped.
+    /// Submits tasks to the read-ahead threads; those that do not fit into the queue are dropped.
     pub(crate) fn submit(&self, tasks: impl IntoIterator<Item = Task>) {
         let mut dropped = Vec::new();
         let mut state = self.shared.lock();
@@ -135,7 +136,7 @@ impl Prefetch {
                 dropped.extend(state.queue.drain(..));
             }
         }
-        // What they hold may be the last of its kind, and its end must not happen under the lock.
+        // Tasks may hold the last reference to an object, which must not be dropped under the lock.
         drop(state);
         drop(dropped);
     }
@@ -143,7 +144,7 @@ impl Prefetch {
 
 impl Drop for Prefetch {
     fn drop(&mut self) {
-        // The last owner of a pool may be one of these threads: none is waited for.
+        // One of these threads may own the pool last, so none of them is joined.
         let mut state = self.shared.lock();
         state.is_open = false;
         let dropped = std::mem::take(&mut state.queue);
@@ -169,50 +170,51 @@ fn serve(shared: &Shared) {
         state.running += 1;
         drop(state);
         let running = Running(shared);
-        // The panic hook has reported it; a task that fails costs a reader a slower read.
+        // The panic hook has reported it; a failed task only costs a reader a slower read.
         drop(crate::panics::survive(task));
         drop(running);
     }
 }
 
-/// Streams of one object that are followed at the same time.
+/// Number of streams of one object that are followed at the same time.
 const STREAMS: usize = 4;
-/// Most bytes by which read-ahead is ahead of a stream.
+/// Most bytes that read-ahead is ahead of a stream.
 const AHEAD_MAX: u64 = 16 << 20;
 /// Bytes that are read ahead at first.
 const AHEAD_FIRST: u64 = 256 << 10;
-/// Reads with the same distance after which one is taken for strided.
+/// Number of reads at the same distance after which a stream counts as strided.
 const STRIDES: u32 = 3;
 /// Steps that are read ahead of a strided stream.
 const STEPS_AHEAD: u64 = 8;
 
-/// A reader of an object that goes through it in some order.
+/// A reader of an object that reads its blocks in a predictable order.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    /// The block at which the next read is expected.
+    /// Block at which the next read is expected.
     next: u64,
-    /// The first block that has not been asked for ahead.
+    /// First block that has not been read ahead.
     ahead: u64,
-    /// Blocks to be ahead by.
+    /// Number of blocks to be ahead.
     window: u64,
-    /// Reads that went on where the one before had ended.
+    /// Number of reads that continued where the previous one had ended.
     hits: u32,
-    /// Where the last read began, the distance to that from the one before, and how often that was the same.
+    /// Start of the last read, its distance from the previous one, and the number of repetitions of that
+    /// distance.
     last: u64,
     stride: i64,
     strides: u32,
-    /// When it was last used; 0: never.
+    /// Time of the last use; 0: never.
     used: u64,
 }
 
-/// Predicts from the reads of an object which blocks are read next.
+/// Predicts the next blocks of an object from its reads.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     streams: [Stream; STREAMS],
     clock: u64,
 }
 
-/// Blocks to be read ahead: `count` pieces of `len` blocks from `first` on, each `step` blocks behind the other.
+/// Blocks to be read ahead: `count` pieces of `len` blocks from `first` on, at a distance of `step` blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ahead {
     pub(crate) first: u64,
@@ -222,7 +224,7 @@ pub(crate) struct Ahead {
 }
 
 impl Ahead {
-    /// Their numbers, none above `max`.
+    /// The block numbers, none above `max`.
     pub(crate) fn blocks(self, max: u64) -> impl Iterator<Item = u64> {
         let start = move |i: u64| self.first.checked_add_signed(self.step.checked_mul(i.cast_signed())?);
         (0..self.count)
@@ -233,7 +235,7 @@ impl Ahead {
 }
 
 impl Streams {
-    /// Blocks `first..end` of `size` bytes are read. What to read ahead, if anything.
+    /// Notes a read of blocks `first..end` of `size` bytes. Returns the blocks to be read ahead, if any.
     pub(crate) fn note(&mut self, first: u64, end: u64, size: u64) -> Option<Ahead> {
         self.clock += 1;
         let clock = self.clock;
@@ -251,11 +253,11 @@ impl Streams {
         }
         let oldest = self.streams.iter_mut().min_by_key(|stream| stream.used)?;
         *oldest = Stream { next: end, ahead: end, last: first, used: clock, ..Stream::default() };
-        // A reader that begins at the beginning usually goes on.
+        // A reader that starts at the first block usually continues.
         if first == 0 { oldest.go_on(first, end, size) } else { None }
     }
 
-    /// A read that is as far from the last one as that was from the one before.
+    /// Follows a read at the same distance from the previous one as that from the one before.
     fn step(&mut self, first: u64, end: u64, clock: u64) -> Option<Ahead> {
         let stream =
             self.streams.iter_mut().filter(|stream| stream.used > 0).max_by_key(|stream| stream.used)?;
@@ -270,7 +272,7 @@ impl Streams {
         if stream.strides < STRIDES {
             return None;
         }
-        // Once as many as fit, then one more for each that is read.
+        // As many steps as allowed at once, then one more for each read.
         let count = if stream.strides == STRIDES { STEPS_AHEAD } else { 1 };
         let step = if count == 1 { STEPS_AHEAD.cast_signed() } else { 1 };
         let begin = first.checked_add_signed(stride.checked_mul(step)?)?;
@@ -289,7 +291,7 @@ impl Stream {
         self.next = self.next.max(end);
         self.last = first;
         let (from, to) = (self.ahead.max(self.next), self.next.saturating_add(self.window));
-        // A half at a time: few large requests instead of many small ones.
+        // At least half the window at a time: few large requests instead of many small ones.
         if to.saturating_sub(from) < self.window.div_ceil(2) {
             return None;
         }
@@ -321,7 +323,7 @@ mod tests {
         let count = seen.len();
         seen.dedup();
         assert_eq!(seen.len(), count);
-        // Nothing that was read had not been asked for ahead, and never more than the bound.
+        // Every block was read ahead before its read, and never more than the bound.
         assert_eq!(seen[0], 1);
         let mut ahead = 0;
         for (block, asked) in (0..).zip(&all) {

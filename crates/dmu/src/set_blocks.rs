@@ -1,10 +1,11 @@
-//! The blocks of one object set: the store that reads them, the key that opens them, and the set's number in errors.
+//! The blocks of one object set: the store that reads them, the key that decrypts them, and the set's number
+//! in errors.
 //!
-//! Plain and writable sets, their objects, edits of block trees and walks all read through one [`SetBlocks`], so a key
-//! is given once: where a set is opened.
+//! Read-only and writable sets, their objects, edits of block trees and traversals all read through one
+//! [`SetBlocks`], so a key is passed once: where a set is opened.
 //!
 //! # What always holds
-//! - A pointer of a tree is followed only if it says what its place demands ([`TreeShape`]): level, type and size.
+//! - A pointer of a tree is followed only if its level, type and size match its place ([`TreeShape`]).
 
 use crate::{DmuError, Store};
 use codec::crypt::{CryptError, DataKey, block as crypt_block};
@@ -14,13 +15,13 @@ use format::{BlockId, BlockPtr, DecodeError, Level, ObjType, ObjectId};
 use std::sync::Arc;
 use zio::{Block, ZioError};
 
-/// What is known about the key of an object set.
+/// State of the key of an object set.
 #[derive(Clone, Default)]
 pub enum KeyState {
     /// Not encrypted.
     #[default]
     None,
-    /// Encrypted, and the key is not loaded: what is only authenticated can be read, unchecked.
+    /// Encrypted, and the key is not loaded: data that are only authenticated can be read, unchecked.
     Locked,
     /// Encrypted, with its key.
     Key(Arc<DataKey>),
@@ -36,17 +37,17 @@ impl KeyState {
     }
 }
 
-/// A state of a pool that others change, for as long as it is read.
+/// A hold on a state of a pool that others change, as long as it is read.
 pub trait Lease: Send + Sync {
-    /// What was freed since that state may have been overwritten by now.
+    /// Whether blocks freed since that state may have been overwritten.
     fn has_lapsed(&self) -> bool;
 
-    /// Whether the newest state on disk leads to `bp` from block `blkid` of an object of dataset `objset` (0: the
-    /// pool's own set). If so, the block was never freed.
+    /// Whether the newest state on disk references `bp` as block `blkid` of an object of dataset `objset` (0:
+    /// the MOS). If so, the block was never freed.
     fn is_in_newest(&self, objset: u64, object: ObjectId, blkid: BlockId, bp: &BlockPtr) -> bool;
 }
 
-/// What the pointers of an object's block tree must say of their blocks.
+/// Properties that the pointers of an object's block tree must have.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TreeShape {
     pub(crate) object: ObjectId,
@@ -68,18 +69,18 @@ impl TreeShape {
     }
 }
 
-/// Where the blocks of an object set come from.
+/// Source of the blocks of an object set.
 pub(crate) struct SetBlocks {
     pub(crate) store: Arc<Store>,
-    /// The dataset's object in the pool's own set; 0 for that set.
+    /// Number of the dataset's object in the MOS; 0 for the MOS itself.
     pub(crate) number: u64,
     pub(crate) key: KeyState,
-    /// Keeps the state of a pool that others change. Held as long as the set is read.
+    /// Hold on the state of a pool that others change, as long as the set is read.
     pub(crate) lease: Option<Arc<dyn Lease>>,
 }
 
 impl SetBlocks {
-    /// The key that opens blocks, if the set has one and it is loaded.
+    /// The key that decrypts blocks, if the set has one and it is loaded.
     pub(crate) fn key(&self) -> Option<&DataKey> {
         self.key.key()
     }
@@ -99,10 +100,10 @@ impl SetBlocks {
         }
     }
 
-    /// Checks that a pointer is what its place in a tree demands.
+    /// Checks that a pointer matches its place in a tree.
     ///
     /// # Errors
-    /// [`DmuError::Corrupt`] if it is not.
+    /// [`DmuError::Corrupt`] if it does not.
     pub(crate) fn check_pointer(
         &self,
         shape: &TreeShape,
@@ -122,11 +123,11 @@ impl SetBlocks {
         Ok(())
     }
 
-    /// Reads a block of a tree, its pointer checked. Of an indirect block, pointers at the end that were never written
-    /// may be missing: they are holes.
+    /// Reads a block of a tree after checking its pointer. An indirect block may lack pointers at its end
+    /// that were never written: they are holes.
     ///
     /// # Errors
-    /// [`DmuError`] if the pointer does not fit its place, or the block cannot be read.
+    /// [`DmuError`] if the pointer does not match its place, or the block cannot be read.
     pub(crate) fn read(&self, shape: &TreeShape, bp: &BlockPtr, level: Level) -> Result<Block, DmuError> {
         self.check_pointer(shape, bp, level)?;
         let read = match level {
@@ -139,7 +140,7 @@ impl SetBlocks {
     /// Reads the root block of the set. With a key, its MACs are verified.
     ///
     /// # Errors
-    /// [`DmuError::Empty`] if the set was never written; otherwise why its root block cannot be read.
+    /// [`DmuError::Empty`] if the set was never written; otherwise the error of reading its root block.
     pub(crate) fn read_root(&self, root: &BlockPtr) -> Result<ObjsetPhys, DmuError> {
         if root.is_hole() {
             return Err(DmuError::Empty { objset: self.number });
@@ -163,14 +164,16 @@ impl SetBlocks {
         Ok(phys)
     }
 
-    /// Whether wrong contents of this block would be noticed: a checksum, a MAC or the pointer itself tells.
+    /// Whether wrong contents of this block would be detected: by a checksum or a MAC, or because they are in
+    /// the pointer.
     pub(crate) fn is_proved(&self, bp: &BlockPtr) -> bool {
         bp.is_embedded()
             || bp.checksum_kind().is_ok_and(|kind| !kind.is_none())
             || (self.key().is_some() && bp.uses_crypt())
     }
 
-    /// The lease that tells whether what was read by this pointer is the block; `None` where that is certain.
+    /// The lease to check after reading by this pointer, because the bytes may be those of another block;
+    /// `None` if that is impossible.
     pub(crate) fn doubt(&self, bp: &BlockPtr) -> Option<&dyn Lease> {
         self.lease.as_deref().filter(|_| !self.is_proved(bp))
     }

@@ -1,4 +1,4 @@
-//! The block layer with the cache in front.
+//! The block layer behind the block cache.
 
 use crate::DmuError;
 use crate::arc::{Arc as BlockCache, Key};
@@ -12,21 +12,21 @@ use std::sync::{Arc, OnceLock};
 use zio::write::NewBlock;
 use zio::{AllocTx, Block, Priority, PriorityGuard, ReadPolicy, Zio, ZioError};
 
-/// Most bytes of blocks that a reader asks for in one batch.
+/// Most bytes of blocks in one batch of a reader.
 pub(crate) const BATCH_BYTES: u64 = 4 << 20;
-/// Most blocks of a batch.
+/// Most blocks in one batch.
 pub(crate) const BATCH_BLOCKS: u64 = 256;
 /// Bytes that one thread reads ahead in one batch.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// Hears of data that could not be read, by whoever asked for it.
+/// Listener for data that could not be read, whoever requested them.
 pub trait Witness: Send + Sync {
-    /// Block `blkid` of an object could not be read from any device. Called on the reader's thread, so it is to be quick; the
-    /// reader may have looked at a state of the pool that is gone meanwhile.
+    /// Called when block `blkid` of an object could not be read from any device. Runs on the reader's thread,
+    /// so it must be quick; the reader may have used an old state of the pool.
     fn unreadable(&self, objset: u64, object: ObjectId, blkid: BlockId);
 }
 
-/// Where the blocks of a pool come from.
+/// Source of the blocks of a pool.
 pub struct Store {
     zio: Arc<Zio>,
     cache: BlockCache,
@@ -38,7 +38,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// The blocks of `zio`, with a cache of at most `cache_bytes` in front.
+    /// A store of the blocks of `zio`, with a cache of at most `cache_bytes`.
     pub fn new(zio: Arc<Zio>, cache_bytes: usize) -> Arc<Store> {
         Arc::new(Store {
             zio,
@@ -51,22 +51,22 @@ impl Store {
         })
     }
 
-    /// The block layer.
+    /// The block layer of the pool.
     pub fn zio(&self) -> &Arc<Zio> {
         &self.zio
     }
 
-    /// The cache.
+    /// The block cache of the pool.
     pub fn cache(&self) -> &BlockCache {
         &self.cache
     }
 
-    /// Who hears of data that cannot be read. A second call changes nothing.
+    /// Sets the listener for data that cannot be read. A second call has no effect.
     pub fn set_witness(&self, witness: Arc<dyn Witness>) {
         let _ = self.witness.set(witness);
     }
 
-    /// Passes on an error that a reader of a data block gets, if it is one of the devices.
+    /// Reports an error of reading a data block to the listener, if a device caused it.
     pub(crate) fn tell(&self, error: &DmuError, blkid: BlockId) {
         if let (Some(witness), DmuError::Zio { objset, object, source: ZioError::Unreadable { .. } }) =
             (self.witness.get(), error)
@@ -75,8 +75,8 @@ impl Store {
         }
     }
 
-    /// More bytes than all blocks of the pool can take together: twice what its devices have if all
-    /// of them are as large as the largest that is there.
+    /// An upper bound of the bytes of all blocks of the pool: twice the size of its devices if all are as
+    /// large as the largest one.
     pub(crate) fn capacity(&self) -> u64 {
         *self.capacity.get_or_init(|| {
             let tree = self.zio.tree();
@@ -87,19 +87,19 @@ impl Store {
         })
     }
 
-    /// Clock, random numbers and workers of whoever writes.
+    /// Sets the clock, random numbers and workers for writing.
     pub fn set_env(&self, env: zio::Env) {
         let _ = self.env.set(env);
     }
 
-    /// Clock, random numbers and workers: those given to [`Store::set_env`], or the system's.
+    /// Clock, random numbers and workers: those of [`Store::set_env`], or the system's.
     pub fn env(&self) -> &zio::Env {
         self.env.get_or_init(zio::Env::system)
     }
 
-    /// Writes blocks; their pointers in the order of `blocks`. What was written is in the cache afterwards, and
-    /// what stood there before is not: seldom does a snapshot want it, and with every change of a record one more would
-    /// push out what is in use.
+    /// Writes blocks. Returns their pointers in the order of `blocks`. The new blocks are cached and the
+    /// replaced ones dropped: snapshots seldom need them, and otherwise every change of a record would evict
+    /// a block in use.
     pub fn write_many(&self, blocks: &[NewBlock], tx: &dyn AllocTx) -> Vec<Result<BlockPtr, ZioError>> {
         if blocks.is_empty() {
             return Vec::new();
@@ -124,7 +124,7 @@ impl Store {
     /// The contents of a block, from the cache or from the devices.
     ///
     /// # Errors
-    /// [`ZioError`] if the block cannot be read or opened.
+    /// [`ZioError`] if the block cannot be read, decrypted or decompressed.
     pub fn read(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
         let block = self.read_kept(bp, key)?;
         let size = usize::try_from(bp.lsize().0).unwrap_or(usize::MAX);
@@ -137,11 +137,11 @@ impl Store {
         Ok(Block::new(bytes, block.order()))
     }
 
-    /// The pointers of an indirect block, from the cache or from the devices. Those that are missing at its end were never
-    /// written: they are [`BlockPtr::HOLE`].
+    /// The pointers of an indirect block, from the cache or from the devices. Missing pointers at its end
+    /// were never written: they are [`BlockPtr::HOLE`].
     ///
     /// # Errors
-    /// [`ZioError`] if the block cannot be read or opened.
+    /// [`ZioError`] if the block cannot be read, decrypted or decompressed.
     pub fn pointers(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
         self.read_kept(bp, key)
     }
@@ -162,7 +162,7 @@ impl Store {
         }
     }
 
-    /// The block that another thread reads, or else one's own read of it.
+    /// The block that another thread reads, or if that fails, the result of an own read.
     fn wait_for(
         &self,
         waiter: Waiter,
@@ -179,8 +179,9 @@ impl Store {
         }
     }
 
-    /// The contents of data blocks, each with an error of its own, in the order of `bps`. What is neither in the cache
-    /// nor being read by another thread is read from the devices in one batch, which takes the memory of all its blocks.
+    /// The contents of data blocks, each with an error of its own, in the order of `bps`. Blocks that are
+    /// neither cached nor being read by another thread are read from the devices in one batch, which takes
+    /// the memory of all its blocks.
     pub fn read_many(&self, bps: &[BlockPtr], key: Option<&DataKey>) -> Vec<Result<Block, ZioError>> {
         let mut results: Vec<Option<Result<Block, ZioError>>> = Vec::with_capacity(bps.len());
         let mut readers = Vec::new();
@@ -211,7 +212,7 @@ impl Store {
             }
             set(at, read);
         });
-        // Only now: no block of this batch is being read any more, so no other thread waits for this one.
+        // Wait only now: this thread reads no block of the batch any more, so no other thread waits for it.
         for (at, id, waiter) in waiters {
             if let Some(bp) = bps.get(at) {
                 set(at, self.wait_for(waiter, &id, bp, key));
@@ -223,8 +224,8 @@ impl Store {
             .collect()
     }
 
-    /// Reads blocks of `bps`, by their positions, from the devices in one batch. `sink` takes each as soon as it is
-    /// opened, with the right to read it.
+    /// Reads blocks of `bps`, by their positions, from the devices in one batch. `sink` gets each as soon as
+    /// it is decoded, with the right to read it.
     fn read_batch<'r>(
         &self,
         bps: &[BlockPtr],
@@ -241,11 +242,12 @@ impl Store {
         });
     }
 
-    /// The contents of a data block that nothing tells from others, by a pointer that may be old. `stands`, asked after the
-    /// devices were read: the block stands there still. `None`: it does not, and what was read is given to no reader.
+    /// The contents of a data block without a checksum, read by a pointer that may be old. `stands` is called
+    /// after the devices were read, and tells whether the block is still there. `None`: it is not, and the
+    /// bytes are dropped.
     ///
     /// # Errors
-    /// [`ZioError`] if the block cannot be read or opened.
+    /// [`ZioError`] if the block cannot be read, decrypted or decompressed.
     pub(crate) fn read_standing(
         &self,
         bp: &BlockPtr,
@@ -254,7 +256,7 @@ impl Store {
     ) -> Result<Option<Block>, ZioError> {
         let Some(id) = Key::of(bp, key.is_some()) else { return self.read_device(bp, key).map(Some) };
         if let Some(block) = self.cache.get(&id) {
-            // The reader that has put it there may have read it by an old pointer as well.
+            // The reader that has cached it may also have used an old pointer.
             return Ok(stands().then_some(block));
         }
         match self.in_flight.enter(&id) {
@@ -285,8 +287,9 @@ impl Store {
         self.zio.read(bp, &ReadPolicy { key, every_copy: false })
     }
 
-    /// Brings blocks into the cache before they are asked for, in one batch: those that are neither there nor being
-    /// read, and that `stands` accepts after they were read. What goes wrong is told to the reader that asks for it.
+    /// Reads blocks into the cache ahead of their requests, in one batch: those that are neither cached nor
+    /// being read, and that `stands` accepts after the read. Errors are left to the reader that requests the
+    /// block.
     pub(crate) fn read_ahead(
         &self,
         bps: &[BlockPtr],
@@ -299,7 +302,7 @@ impl Store {
             if let Some(id) = Key::of(bp, key.is_some())
                 && !self.cache.has(&id)
                 && let Turn::Ours(reader) = self.in_flight.enter(&id)
-                // It may have come in between.
+                // Another thread may have cached it in between.
                 && !self.cache.has(&id)
             {
                 readers.push((at, reader));
@@ -315,33 +318,34 @@ impl Store {
         });
     }
 
-    /// Allows read-ahead. Its threads start when they are needed, and end with the store at the latest.
+    /// Allows read-ahead. Its threads start on demand, and end with the store at the latest.
     pub fn start_prefetch(&self) {
         self.prefetch.start();
     }
 
-    /// Ends them; returns when they read nothing any more. Before devices are closed.
+    /// Ends the read-ahead threads. Returns when they read no block any more. Called before devices are
+    /// closed.
     pub fn stop_prefetch(&self) {
         self.prefetch.stop();
     }
 
-    /// Nothing that was to be read ahead is any more: whoever holds something now uses it.
+    /// Drops all waiting read-ahead: after this, every holder of a reference is a real user.
     pub fn drain_prefetch(&self) {
         self.prefetch.drain();
     }
 
-    /// Whether tasks would be done now.
+    /// Whether submitted tasks would run now.
     pub fn can_prefetch(&self) -> bool {
         self.prefetch.has_room()
     }
 
-    /// Has tasks done by the threads that read ahead; what does not fit into their queue is dropped.
+    /// Submits tasks to the read-ahead threads; those that do not fit into their queue are dropped.
     pub fn prefetch(&self, tasks: impl IntoIterator<Item = Box<dyn FnOnce() + Send>>) {
         self.prefetch.submit(tasks.into_iter().map(|task| task as Task));
     }
 
-    /// Notes a read of an object in `streams`, and has other threads read the blocks that its readers are expected to
-    /// want next. `read_ahead` makes the task that reads some blocks.
+    /// Notes a read of an object in `streams`, and makes other threads read the blocks that its readers are
+    /// expected to need next. `read_ahead` makes the task that reads some blocks.
     pub(crate) fn follow(
         &self,
         streams: &Mutex<Streams>,
@@ -364,7 +368,7 @@ impl Store {
 /// A read of a range of an object.
 pub(crate) struct RangeRead {
     pub(crate) offset: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub(crate) len: u64,
     /// Bytes of a data block of the object.
     pub(crate) block_size: u64,
@@ -380,13 +384,14 @@ impl RangeRead {
     }
 }
 
-/// Whether a block is of what a file holds.
+/// Whether a block has file contents.
 fn is_content(bp: &BlockPtr) -> bool {
     bp.level() == Level(0) && !bp.obj_type().is_metadata()
 }
 
-/// What is kept of a block: of one of pointers, without those at its end that were never written, where that is most of it. A
-/// new object set has six of 128 KiB above its first dnodes, with one pointer each.
+/// The form in which a block is cached: an indirect block without the pointers at its end that were never
+/// written, if they are most of it. A new object set has six of 128 KiB above its first dnodes, with one
+/// pointer each.
 fn without_end(bp: &BlockPtr, block: Block) -> Block {
     let bytes = block.bytes();
     if bp.level() == Level(0) {
@@ -438,7 +443,7 @@ mod tests {
         assert_eq!(store.cache().stats().misses, before.misses, "the newest is there");
     }
 
-    /// Its meta-dnode has room for all dnodes that there may be, at first, and nearly none.
+    /// The tree of a new meta-dnode has room for all possible dnodes, and nearly none.
     #[test]
     fn pointers_that_were_never_written_take_no_memory() {
         let store = Store::new(memory_pool(1 << 30), 64 << 20);
@@ -447,7 +452,7 @@ mod tests {
         let set = LiveSet::create(&store, txgs.meter(), 7, ObjsetType::Other, SetPolicy::dataset(), &tx);
         let new = NewObject::of(ObjType::PLAIN_FILE).with_block_size(512);
         let object = set.allocate(&new, &tx).expect("made");
-        // Far enough for two levels of pointers.
+        // Far enough for two levels of indirect blocks.
         object.put_block(BlockId(1 << 12), vec![7; 512], &tx).expect("put");
         drop(tx);
         let tx = txgs.quiesce();

@@ -1,5 +1,5 @@
-//! Locks and atomic numbers: those of the standard library, or, to test every order in which threads
-//! may run, those of `shuttle` (`tests/shuttle.rs`).
+//! Locks and atomic numbers: those of the standard library, or those of `shuttle`, which tests every order in
+//! which threads may run (`tests/shuttle.rs`).
 
 #[cfg(feature = "shuttle")]
 pub(crate) use shuttle::{
@@ -24,17 +24,17 @@ mod of_shuttle {
     use super::{Mutex, MutexGuard, PoisonError, RwLock};
     use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
 
-    /// Locks a mutex, also after a thread has panicked with it.
+    /// Locks a mutex, even if a thread has panicked while holding it.
     pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
         mutex.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks for reading, also after a thread has panicked with the lock.
+    /// Locks for reading, even if a thread has panicked while holding the lock.
     pub(crate) fn read<T: ?Sized>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
         lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks for writing, also after a thread has panicked with the lock.
+    /// Locks for writing, even if a thread has panicked while holding the lock.
     pub(crate) fn write<T: ?Sized>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
         lock.write().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,9 +1,9 @@
-//! What tests of live sets share.
+//! Test support for writable sets.
 
 use crate::Ledger;
 use format::BlockPtr;
 
-/// Takes note of no block.
+/// A ledger that ignores all blocks.
 pub(crate) struct NoLedger;
 
 impl Ledger for NoLedger {

@@ -1,13 +1,13 @@
-//! Visiting every block of an object set.
+//! Traversal: visiting every block of an object set.
 //!
-//! The order is that of the tree: root block, dnodes, each object's blocks depth first. A subtree
-//! whose pointer is not newer than `newer_than` is passed over with everything below: it belongs
-//! to an older snapshot, and every block below is at least as old.
+//! The order is that of the tree: root block, dnodes, each object's blocks depth first. A subtree whose
+//! pointer is not newer than `newer_than` is skipped: it belongs to an older snapshot, and every block below
+//! is at least as old.
 //!
 //! # What always holds
 //! - Memory is bounded by one block per level of the tree being visited.
 //! - An unreadable block ends the visit of its subtree, not of the object set.
-//! - A walk ends, although a hostile tree may repeat itself: see [`LoopGuard`].
+//! - A traversal ends, although a hostile tree may repeat itself: see [`LoopGuard`].
 
 use crate::objset::DnodeSlots;
 use crate::set_blocks::TreeShape;
@@ -18,14 +18,14 @@ use std::fmt;
 use std::sync::Arc;
 use zio::Block;
 
-/// The place of a block in a pool: what error logs and scrubs name.
+/// The place of a block in a pool, as error logs and scrubs name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Bookmark {
-    /// The dataset's object, 0 for the pool's own set.
+    /// Number of the dataset's object; 0 for the MOS.
     pub objset: u64,
-    /// The object; 0 for the blocks of dnodes.
+    /// Number of the object; 0 for the blocks of dnodes.
     pub object: ObjectId,
-    /// Height in the tree; -1 for the root block, -2 for intent log blocks.
+    /// Level in the tree, 0 for data; -1 for the root block, -2 for intent log blocks.
     pub level: i64,
     /// Number of the block at its level; [`Bookmark::SPILL`] for the spill block.
     pub blkid: u64,
@@ -42,43 +42,43 @@ impl fmt::Display for Bookmark {
     }
 }
 
-/// What to do after a block.
+/// How a traversal continues after a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Visit what is below it.
+    /// Visit the blocks below it.
     Into,
-    /// Go on beside it.
+    /// Skip the blocks below it.
     Over,
-    /// End the walk.
+    /// End the traversal.
     Stop,
 }
 
 /// Receives the blocks of a walk.
 pub trait Visitor {
-    /// A pointer that is not a hole, before what is below it. `dnode` is the object it belongs to;
-    /// `None` for the root block.
+    /// Called for a pointer that is not a hole, before the blocks below it. `dnode` is the object that it
+    /// belongs to; `None` for the root block.
     fn block(&mut self, at: &Bookmark, bp: &BlockPtr, dnode: Option<&Dnode>) -> Step;
 
-    /// A block that was to be descended into could not be read; what is below it is lost. Returning
-    /// [`Step::Stop`] ends the walk.
+    /// Called for a block that could not be read; the blocks below it are lost. [`Step::Stop`] ends the
+    /// traversal.
     fn unreadable(&mut self, at: &Bookmark, bp: &BlockPtr, error: DmuError) -> Step;
 }
 
-/// How far a walk has come: everything before this object, and of this object everything before this block of
-/// level 0, was visited with all that leads to it.
+/// Progress of a traversal: all earlier objects, and of this object all earlier level-0 blocks, were visited,
+/// with all blocks above them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Place {
-    /// The object; 0: nothing was visited.
+    /// Number of the object; 0: none was visited.
     pub object: ObjectId,
-    /// The block; [`Bookmark::SPILL`]: only the spill block is left.
+    /// Number of the level-0 block; [`Bookmark::SPILL`]: only the spill block is left.
     pub blkid: u64,
 }
 
 impl Place {
-    /// Where a walk begins.
+    /// The start of a traversal.
     pub const START: Place = Place { object: ObjectId(0), blkid: 0 };
 
-    /// Its place in the order of a walk: the objects of accounting come last.
+    /// Its rank in the order of a traversal: accounting objects come last.
     fn rank(&self) -> (u64, u64) {
         (rank(self.object), self.blkid)
     }
@@ -101,7 +101,7 @@ fn rank(object: ObjectId) -> u64 {
     if object.0 >= LAST { LAST + (u64::MAX - object.0) } else { object.0 }
 }
 
-/// Decides before each block, by its place, whether the walk is to end there.
+/// Callback that decides before each block, by its place, whether the traversal ends there.
 pub type Until<'a> = &'a mut dyn FnMut(&Place) -> bool;
 
 /// Visits the blocks of `objset` that are newer than `newer_than`.
@@ -109,9 +109,9 @@ pub fn walk(objset: &Arc<ObjSet>, newer_than: Txg, visitor: &mut dyn Visitor) {
     walk_from(objset, newer_than, Place::START, visitor, &mut |_| false);
 }
 
-/// The same from a place on, until `until` says so. Blocks that lead to the place may be visited again.
-/// Returns the place of the first block that was not visited; `None`: all were, or the visitor has ended the
-/// walk.
+/// Visits the blocks of `objset` from a place on, until `until` returns true. Blocks above the place may be
+/// visited again. Returns the place of the first block that was not visited; `None`: all were, or the visitor
+/// has ended the traversal.
 pub fn walk_from(
     objset: &Arc<ObjSet>,
     newer_than: Txg,
@@ -134,7 +134,7 @@ pub fn walk_from(
             return None;
         }
     }
-    // Every `visit` below returns `Err(Stopped)` once somebody has had enough.
+    // Every `visit` below returns `Err(Stopped)` once the visitor or `until` has ended the traversal.
     let _ = walk.root_dnodes();
     walk.stopped_at
 }
@@ -159,13 +159,13 @@ struct Walk<'a> {
     stopped_at: Option<Place>,
 }
 
-/// What a pointer has to do with the place at which a walk begins.
+/// Relation of a pointer to the place at which a traversal starts.
 enum Part {
-    /// Everything below it comes before.
+    /// All blocks below it are before the place.
     Before,
-    /// It leads there and was visited.
+    /// The place is below it, and it was visited.
     Across,
-    /// It begins there, or comes later.
+    /// It starts at the place, or after it.
     From(Place),
 }
 
@@ -184,7 +184,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Where a pointer lies to the place at which the walk begins.
+    /// The relation of a pointer to the place at which the traversal starts.
     fn part(&self, object: ObjectId, dnode: &Dnode, level: Level, blkid: u64) -> Part {
         let below = |blkid: u64| {
             let shift = dnode.epbs().saturating_mul(u32::from(level.0));
@@ -193,7 +193,7 @@ impl Walk<'_> {
         };
         let (mut first, mut last) = (below(blkid), below(blkid.saturating_add(1)).saturating_sub(1));
         let place = if object == ObjectId(0) {
-            // By the objects in it.
+            // Compare by the objects in it.
             let per_block = (dnode.data_block_size() / SLOT_SIZE as u64).max(1);
             first = first.saturating_mul(per_block);
             last = last.saturating_mul(per_block).saturating_add(per_block - 1);
@@ -210,7 +210,7 @@ impl Walk<'_> {
         if place < self.from { Part::Across } else { Part::From(place) }
     }
 
-    /// Notes that the walk ends here, if it does.
+    /// Records that the traversal ends here, if it does.
     fn check_end(&mut self, place: Place) -> Result<(), Stopped> {
         if (self.until)(&place) {
             self.stopped_at = Some(place);

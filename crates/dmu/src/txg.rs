@@ -1,15 +1,14 @@
-//! Transaction groups: numbers, membership, throttle
-//! (docs/on-disk/10-overview.md, section 5).
+//! Transaction groups: numbers, membership, throttle (docs/on-disk/10-overview.md, section 5).
 //!
 //! # What always holds
-//! - A [`Tx`] belongs to the txg that was open when it began, and that txg is not written before the
-//!   `Tx` is dropped.
+//! - A [`Tx`] belongs to the txg that was open when it began, and that txg is not written before the `Tx` is
+//!   dropped.
 //! - No `Tx` of T+1 exists while one of T does.
 //! - [`Txgs::quiesce`] is called by one thread at a time, and [`Txgs::finish`] follows before the next.
 //!
 //! # Order
-//! `begin` … drop (many threads) -> `quiesce` (closes the gate, waits for the holders, opens the next
-//! txg) -> the txg is written -> `finish` (wakes whoever waits for it, and throttled writers).
+//! `begin` … drop (many threads) -> `quiesce` (closes the gate, waits for the holders, opens the next txg) ->
+//! the txg is written -> `finish` (wakes the threads that wait for it, and throttled writers).
 
 use crate::interrupt;
 use crate::panics;
@@ -26,31 +25,31 @@ pub enum TxError {
     /// A txg could not be written, and the pool waits for its devices.
     #[error("the pool is suspended: {why}")]
     Suspended {
-        /// What happened.
+        /// The failure that suspended the pool.
         why: String,
     },
     /// The pool is being closed.
     #[error("the pool is closed")]
     Closed,
-    /// Whoever asked for it waits no longer.
+    /// The caller of the request was interrupted.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Seconds after which a txg with changes is closed, where it is not what it was: then what was said for each pool
-/// counts (`Limits::timeout`).
+/// Seconds after which a txg with changes is closed. While it has its default, the setting of each pool
+/// applies (`Limits::timeout`).
 pub static TXG_TIMEOUT: Tunable = Tunable::new("zfs_txg_timeout", 5, 1, 1 << 20);
 
-/// How much dirty memory there may be, and how often a txg is written.
+/// Limits of dirty memory, and of the time between txgs.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// Bytes of dirty buffers that are never exceeded by more than what the running transactions add.
+    /// Bytes of dirty buffers, exceeded at most by the additions of running transactions.
     pub dirty_max: u64,
-    /// From this share on, in percent of `dirty_max`, the open txg is closed.
+    /// Share of `dirty_max`, in percent, at which the open txg is closed.
     pub sync_percent: u64,
-    /// From this share on writers are slowed.
+    /// Share of `dirty_max`, in percent, at which writers are slowed.
     pub delay_percent: u64,
-    /// A txg with changes is closed after this long.
+    /// Time after which a txg with changes is closed.
     pub timeout: Duration,
 }
 
@@ -69,16 +68,17 @@ impl Limits {
     }
 }
 
-/// Bytes of dirty buffers, by txg; and of the intent logs that go with them.
+/// Bytes of dirty buffers by txg, and of the intent log blocks allocated with them.
 #[derive(Debug)]
 pub struct DirtyMeter {
-    /// By the lowest bit of the txg: only two can be dirty.
+    /// Indexed by the lowest bit of the txg: only two can be dirty.
     bytes: [AtomicU64; 2],
-    /// Bytes of blocks of intent logs among other blocks, by the txg that allocated them: until the next but one is on disk.
+    /// Bytes of intent log blocks in the class of data blocks, by the txg that allocated them; counted until
+    /// the next txg but one is on disk.
     logged: [AtomicU64; 4],
-    /// As many of them as there may be.
+    /// Most bytes of such blocks.
     log_room: AtomicU64,
-    /// Of the open txg, the last that was seen to change: says whether there is anything to write.
+    /// The last txg that was changed while open: tells whether there are changes to write.
     changed: AtomicU64,
 }
 
@@ -98,45 +98,45 @@ impl DirtyMeter {
         &self.bytes[(txg.0 & 1) as usize]
     }
 
-    /// Something of this txg changed, and takes so many bytes more until it is written.
+    /// Notes a change in this txg that takes so many bytes more until it is written.
     pub fn add(&self, txg: Txg, bytes: u64) {
         self.slot(txg).fetch_add(bytes, Ordering::Relaxed);
         self.changed.fetch_max(txg.0, Ordering::Relaxed);
     }
 
-    /// Dirty buffers were dropped before they were written.
+    /// Notes that dirty buffers were dropped before they were written.
     pub fn sub(&self, txg: Txg, bytes: u64) {
         let _ = self
             .slot(txg)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_sub(bytes)));
     }
 
-    /// Bytes in all.
+    /// Bytes of all txgs.
     pub fn total(&self) -> u64 {
         self.bytes.iter().map(|slot| slot.load(Ordering::Relaxed)).sum()
     }
 
-    /// Whether intent logs may take so many bytes more among other blocks. If not, what they would say is to be on disk by its
-    /// txg, which needs the room that is left.
+    /// Whether intent logs may take so many bytes more in the class of data blocks. If not, the changes must
+    /// reach the disk with their txg, which needs the remaining space.
     pub(crate) fn may_log(&self, bytes: u64) -> bool {
         self.logged().saturating_add(bytes) <= self.log_room()
     }
 
-    /// A block of an intent log was allocated among other blocks.
+    /// Notes that an intent log block was allocated in the class of data blocks.
     pub(crate) fn add_logged(&self, txg: Txg, bytes: u64) {
         self.logged_in(txg).fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// This txg is on disk, and intent logs may take so many bytes among other blocks beside those that they have,
-    /// as `more` says when it is told how many those are.
+    /// Notes that this txg is on disk, and sets the bytes that intent logs may take in the class of data
+    /// blocks beyond their present ones: `more` computes them from the number of those.
     pub fn set_log_room(&self, synced: Txg, more: impl FnOnce(u64) -> u64) {
-        // Its own blocks are freed with the next.
+        // Its log blocks are freed with the next txg.
         self.logged_in(Txg(synced.0.wrapping_sub(1))).store(0, Ordering::Relaxed);
         let logged = self.logged();
         self.log_room.store(logged.saturating_add(more(logged)), Ordering::Relaxed);
     }
 
-    /// How many bytes intent logs may have among other blocks.
+    /// Most bytes that intent logs may have in the class of data blocks.
     pub fn log_room(&self) -> u64 {
         self.log_room.load(Ordering::Relaxed)
     }
@@ -149,7 +149,7 @@ impl DirtyMeter {
         &self.logged[(txg.0 & 3) as usize]
     }
 
-    /// Bytes of one txg.
+    /// Dirty bytes of one txg.
     pub fn of(&self, txg: Txg) -> u64 {
         self.slot(txg).load(Ordering::Relaxed)
     }
@@ -159,14 +159,14 @@ impl DirtyMeter {
     }
 }
 
-/// What the thread that syncs should do.
+/// Next action of the sync thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work {
     /// Write the open txg.
     Sync,
     /// Stop: the pool is being closed.
     Stop,
-    /// Nothing happened for as long as it wanted to wait.
+    /// No request came within the time it was willing to wait.
     Idle,
 }
 
@@ -174,27 +174,27 @@ pub enum Work {
 struct State {
     open: Txg,
     synced: Txg,
-    /// Transactions of the open txg.
+    /// Number of transactions of the open txg.
     holders: u64,
-    /// Nobody may join: the holders are waited for.
+    /// No transaction may join: the remaining holders are waited for.
     quiescing: bool,
     syncing: bool,
-    /// Somebody waits for this txg to be on disk.
+    /// The newest txg that a thread waits for.
     wanted: Txg,
     failed: Option<TxError>,
     suspended: Option<Suspended>,
 }
 
-/// The txg that is being written waits for devices.
+/// State of a pool whose syncing txg waits for devices.
 #[derive(Debug)]
 struct Suspended {
     why: TxError,
-    /// Who wants to change something waits too.
+    /// Threads that want to make changes wait, too.
     waits: bool,
 }
 
 impl State {
-    /// Why nothing may begin now, or be waited for.
+    /// Why no transaction may begin or be waited for now; `None`: it may.
     fn refusal(&self) -> Option<TxError> {
         let suspended = self.suspended.as_ref().filter(|suspended| !suspended.waits);
         self.failed.clone().or_else(|| suspended.map(|suspended| suspended.why.clone()))
@@ -204,13 +204,13 @@ impl State {
 /// The transaction groups of a pool.
 pub struct Txgs {
     state: Mutex<State>,
-    /// A holder left, a txg was opened or finished, the pool failed.
+    /// Notified when a holder leaves, a txg is opened or finished, or the pool fails.
     changed: Condvar,
-    /// The syncing thread has something to do.
+    /// Notified when the sync thread has work.
     work: Condvar,
     meter: Arc<DirtyMeter>,
     limits: Limits,
-    /// Writes a txg where no thread does that.
+    /// Writes a txg if there is no sync thread.
     inline: Mutex<Option<Arc<Syncer>>>,
 }
 
@@ -218,7 +218,7 @@ pub struct Txgs {
 type Syncer = dyn Fn() -> Result<(), TxError> + Send + Sync;
 
 impl Txgs {
-    /// The groups after `synced`, which is on disk.
+    /// The transaction groups after `synced`, which is on disk.
     pub fn new(synced: Txg, limits: Limits) -> Arc<Txgs> {
         Arc::new(Txgs {
             state: Mutex::new(State {
@@ -240,12 +240,12 @@ impl Txgs {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every critical section below leaves the state whole at each step.
+        // Every critical section below leaves the state consistent at each step.
         lock(&self.state)
     }
 
-    /// There is no thread that syncs: whoever has to wait for a txg calls `syncer` instead, which writes the
-    /// open one. `None`: there is a thread.
+    /// Sets the function that writes the open txg, for pools without a sync thread: a caller that has to wait
+    /// for a txg calls it. `None`: there is a sync thread.
     pub fn set_inline(&self, syncer: Option<Arc<dyn Fn() -> Result<(), TxError> + Send + Sync>>) {
         *lock(&self.inline) = syncer;
     }
@@ -259,22 +259,22 @@ impl Txgs {
         self.limits.dirty_max
     }
 
-    /// The meter of dirty memory: every writable object set gets it.
+    /// The meter of dirty memory, shared by all writable object sets of the pool.
     pub fn meter(&self) -> &Arc<DirtyMeter> {
         &self.meter
     }
 
-    /// The limits that it was made with.
+    /// The limits of the pool.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// The txg that a transaction would join now.
+    /// The open txg, which a new transaction would join.
     pub fn open_txg(&self) -> Txg {
         self.state().open
     }
 
-    /// The last txg that is on disk.
+    /// The newest txg that is on disk.
     pub fn synced_txg(&self) -> Txg {
         self.state().synced
     }
@@ -283,7 +283,7 @@ impl Txgs {
     /// grows smoothly as memory fills, so that writers are slowed to the speed of the devices.
     ///
     /// # Errors
-    /// If the pool is suspended or closed, or nobody waits any longer ([`crate::interrupt`]).
+    /// [`TxError`] if the pool is suspended or closed, or the caller was interrupted ([`crate::interrupt`]).
     pub fn begin(self: &Arc<Self>) -> Result<Tx, TxError> {
         self.slow_down();
         let mut state = self.state();
@@ -316,8 +316,8 @@ impl Txgs {
         }
     }
 
-    /// Joins the open txg although memory is scarce: for changes that must not wait for a sync, because
-    /// they belong to one that has begun or because they free space.
+    /// Joins the open txg although memory is scarce: for changes that must not wait for a sync, because they
+    /// continue one that has begun or because they free space.
     pub fn begin_now(self: &Arc<Self>) -> Result<Tx, TxError> {
         let mut state = self.state();
         loop {
@@ -335,8 +335,7 @@ impl Txgs {
         }
     }
 
-    /// Sleeps for a time that grows from nothing, at the share where delays begin, towards 20 ms at the
-    /// limit.
+    /// Sleeps for a time that grows from 0, at the share where delays begin, towards 20 ms at the limit.
     fn slow_down(&self) {
         let (dirty, max) = (self.meter.total(), self.limits.dirty_max);
         if dirty * 100 >= max * self.limits.sync_percent {
@@ -361,14 +360,14 @@ impl Txgs {
         }
     }
 
-    /// Asks for a sync of the open txg; does not wait.
+    /// Requests a sync of the open txg, without waiting.
     pub fn kick(&self) {
         let mut state = self.state();
         state.wanted = state.wanted.max(state.open);
         self.work.notify_one();
     }
 
-    /// Waits until a txg is on disk, asking for it to be written. Must not be called while holding a
+    /// Requests that a txg be written, and waits until it is on disk. Must not be called while holding a
     /// [`Tx`] of it, and needs another thread that syncs.
     pub fn wait_synced(&self, txg: Txg) -> Result<(), TxError> {
         if let Some(sync) = self.inline() {
@@ -394,7 +393,7 @@ impl Txgs {
         Ok(())
     }
 
-    /// For the thread that syncs: waits until the open txg should be written. `idle` bounds the wait.
+    /// For the sync thread: waits until the open txg should be written. `idle` bounds the wait.
     pub fn wait_for_work(&self, idle: Duration) -> Work {
         let started = Instant::now();
         let mut state = self.state();
@@ -417,7 +416,7 @@ impl Txgs {
         }
     }
 
-    /// Closes the open txg: waits for its holders and opens the next one. The caller writes what it gets
+    /// Closes the open txg: waits for its holders and opens the next one. The caller writes the closed txg
     /// and then calls [`Txgs::finish`].
     pub fn quiesce(self: &Arc<Self>) -> SyncTx {
         let mut state = self.state();
@@ -436,7 +435,7 @@ impl Txgs {
         SyncTx { txg, pass: AtomicU32::new(1) }
     }
 
-    /// The txg is on disk.
+    /// Notes that the txg is on disk.
     #[allow(clippy::needless_pass_by_value)] // there is nothing left to write in this txg
     pub fn finish(&self, tx: SyncTx) {
         self.meter.clear(tx.txg);
@@ -446,31 +445,31 @@ impl Txgs {
         self.changed.notify_all();
     }
 
-    /// The txg that is being written waits for devices. Until [`Txgs::resume`] nothing begins: whoever wants
-    /// to, or waits for a txg, waits if `waits`, and else gets this error.
+    /// Notes that the syncing txg waits for devices. Until [`Txgs::resume`], threads that begin a transaction
+    /// or wait for a txg wait if `waits`, and otherwise get this error.
     pub fn suspend(&self, why: TxError, waits: bool) {
         self.state().suspended = Some(Suspended { why, waits });
         self.changed.notify_all();
     }
 
-    /// Why nothing more is written.
+    /// Why the pool takes no more writes; `None`: it does.
     pub fn failure(&self) -> Option<TxError> {
         self.state().failed.clone()
     }
 
-    /// Whether the txg that is being written waits for devices.
+    /// Whether the syncing txg waits for devices.
     pub fn is_suspended(&self) -> bool {
         self.state().suspended.is_some()
     }
 
-    /// The devices are back.
+    /// Notes that the devices are back.
     pub fn resume(&self) {
         self.state().suspended = None;
         self.changed.notify_all();
     }
 
-    /// The txg could not be written, or the pool is closed: whoever waits gets this error, and nothing
-    /// more begins.
+    /// Notes that the txg could not be written, or that the pool is closed: waiting threads get this error,
+    /// and no transaction begins any more.
     pub fn fail(&self, error: TxError) {
         let mut state = self.state();
         state.failed.get_or_insert(error);
@@ -486,8 +485,8 @@ impl std::fmt::Debug for Txgs {
     }
 }
 
-/// Membership of an open txg: whoever holds one may change objects. Leaves when dropped. A thread holds
-/// at most one: a second could wait for a gate that the first keeps shut. If it panics meanwhile, nothing more is written.
+/// Membership of an open txg: its holder may change objects. Ends when dropped. A thread holds at most one: a
+/// second could wait for a gate that the first keeps shut. If it panics meanwhile, no further txg is written.
 #[derive(Debug)]
 pub struct Tx {
     txg: Txg,
@@ -495,15 +494,15 @@ pub struct Tx {
 }
 
 impl Tx {
-    /// Joins the same txg once more, without waiting: this one keeps it open. For whoever is given a
-    /// transaction and calls what begins one, as the replay of a log does.
+    /// Joins the same txg once more, without waiting, because this membership keeps it open. For code that
+    /// has a transaction and calls a function that begins one, as the replay of a log does.
     pub fn again(&self) -> Tx {
         self.txgs.state().holders += 1;
         Tx { txg: self.txg, txgs: Arc::clone(&self.txgs) }
     }
 
-    /// A crash from now on leaves what was born in `birth` where it is. Blocks of a txg are written, and can be
-    /// read, before that is so.
+    /// Whether a crash from now on keeps blocks born in `birth`. Blocks of a txg are written, and can be
+    /// read, before that.
     pub fn is_on_disk(&self, birth: Txg) -> bool {
         birth <= self.txgs.synced_txg()
     }
@@ -518,14 +517,14 @@ impl AllocTx for Tx {
 impl Drop for Tx {
     fn drop(&mut self) {
         if panics::is_panicking() {
-            // What it was changing is half changed.
+            // The objects that it was changing are inconsistent.
             self.txgs.fail(TxError::Suspended { why: "a change ended in a panic".to_owned() });
         }
         self.txgs.leave();
     }
 }
 
-/// The txg that is being written: what changes in syncing context belongs to it.
+/// The syncing txg: changes in syncing context belong to it.
 #[derive(Debug)]
 pub struct SyncTx {
     txg: Txg,
@@ -533,7 +532,7 @@ pub struct SyncTx {
 }
 
 impl SyncTx {
-    /// Begins the next pass.
+    /// Begins the next pass, and returns its number.
     pub fn next_pass(&self) -> u32 {
         self.pass.fetch_add(1, Ordering::Relaxed) + 1
     }

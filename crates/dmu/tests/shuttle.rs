@@ -1,5 +1,5 @@
-//! The hand-over of transaction groups, the cache and the commit of the intent log under every order of
-//! threads that a random scheduler comes up with.
+//! The hand-over of transaction groups, the cache and the commit of the intent log under random schedules of
+//! their threads.
 //!
 //! `cargo test -p cenote-dmu --features shuttle --test shuttle`
 #![allow(missing_docs)]
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use zio::testing::memory_pool;
 use zio::{AllocTx, Block};
 
-/// Schedules tried in each test.
+/// Number of schedules tried in each test.
 const SCHEDULES: usize = 300;
 
 #[test]
@@ -26,7 +26,7 @@ fn changes_of_a_txg_come_before_those_of_the_next() {
     shuttle::check_random(
         || {
             let txgs = Txgs::new(Txg(0), Limits::default());
-            // What each transaction saw as the newest closed txg.
+            // For each transaction, the newest closed txg that it saw.
             let closed = Arc::new(AtomicU64::new(0));
             let writers: Vec<_> = (0..3)
                 .map(|_| {
@@ -87,7 +87,7 @@ fn key(n: u64) -> Key {
     Key::of(&BlockPtr::from_words(words), false).expect("a block with an address")
 }
 
-/// A block is written twice in its place, and somebody has read it in between.
+/// A block is written twice in the same place, and a reader reads it in between.
 #[test]
 fn what_was_read_before_a_block_was_written_again_does_not_stay() {
     shuttle::check_random(
@@ -148,7 +148,7 @@ impl Ledger for Freeing<'_> {
     }
 }
 
-/// What was committed is on disk in a txg, or in the log of the last one.
+/// Committed changes are on disk in a txg, or in the log of the last one.
 #[test]
 fn a_commit_is_durable_when_it_returns() {
     shuttle::check_random(

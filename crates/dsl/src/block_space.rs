@@ -1,8 +1,8 @@
-//! What a block is charged, and sums and differences of such charges
-//! (docs/on-disk/22-mos-dsl.md, section 4; docs/on-disk/15-space.md, section 9).
+//! The space that a block is charged, with sums and differences of such charges (docs/on-disk/22-mos-dsl.md,
+//! section 4; docs/on-disk/15-space.md, section 9).
 //!
 //! # What always holds
-//! - Nothing here wraps: sums and differences are clamped at 0 and at the largest number.
+//! - Arithmetic here never wraps: sums and differences are clamped at 0 and at the largest number.
 
 use crate::error::DslError;
 use crate::mos;
@@ -12,7 +12,7 @@ use format::names::directory;
 use std::sync::Arc;
 use zio::Zio;
 
-/// Bytes taken, after compression, before compression.
+/// Space of blocks, in bytes, counted three ways: on the vdevs, compressed, uncompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Space {
     /// Bytes taken on the vdevs, deflated.
@@ -24,7 +24,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Sum of both, clamped to 64 bits.
+    /// Sum of each count, clamped to 64 bits.
     pub fn plus(self, other: Space) -> Space {
         Space {
             used: self.used.saturating_add(other.used),
@@ -33,7 +33,7 @@ impl Space {
         }
     }
 
-    /// The difference, clamped at nothing.
+    /// Difference of each count, clamped at 0.
     pub(crate) fn minus(self, other: Space) -> Space {
         Space {
             used: self.used.saturating_sub(other.used),
@@ -101,7 +101,7 @@ impl std::ops::Sub for Delta {
     }
 }
 
-/// Whether the pool counts deflated bytes: all but the very first versions do.
+/// Whether the pool counts deflated bytes. All versions do, except the very first.
 pub(crate) fn deflates(mos: &Arc<ObjSet>) -> Result<bool, DslError> {
     let zap = mos::zap(mos, directory::OBJECT)?;
     Ok(mos::lookup_number(&zap, directory::OBJECT, directory::DEFLATE)?.unwrap_or(0) != 0)

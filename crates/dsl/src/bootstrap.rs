@@ -1,7 +1,7 @@
-//! The tree of datasets of a new pool (docs/on-disk/22-mos-dsl.md, section 1.1).
+//! The dataset tree of a new pool (docs/on-disk/22-mos-dsl.md, section 1.1).
 //!
 //! # Order
-//! [`bootstrap`], before there are heads -> features are enabled -> [`create_root`], a task like others.
+//! [`bootstrap`], before the pool has heads -> features are enabled -> [`create_root`], an ordinary task.
 
 use crate::bpobj::Bpobj;
 use crate::create::{
@@ -16,14 +16,14 @@ use format::names;
 use format::objset::ObjsetType;
 use format::{ObjectId, Txg};
 
-/// Creation txg of the empty snapshot: before all else.
+/// Creation txg of the empty snapshot, older than all other blocks.
 const ORIGIN_TXG: Txg = Txg(1);
 
-/// Makes the root directory, still without a head, the hidden directories, and the empty snapshot that all
+/// Creates the root directory, still without a head, the hidden directories, and the empty snapshot that all
 /// heads descend from.
 ///
 /// # Errors
-/// If an object of the new MOS cannot be made.
+/// If an object of the new MOS cannot be created.
 pub fn bootstrap(m: MosTx<'_>) -> Result<(), DslError> {
     let root = create_dir(m, None, "")?;
     m.set_entry(names::directory::ROOT_DATASET, root.0)?;
@@ -35,7 +35,7 @@ pub fn bootstrap(m: MosTx<'_>) -> Result<(), DslError> {
     snapshot_origin(m, head)
 }
 
-/// The snapshot of a head that has nothing in it.
+/// Creates the snapshot of an empty head: the origin of all heads.
 fn snapshot_origin(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
     let of = m.dataset(head)?;
     let phys = DatasetPhys {
@@ -58,10 +58,10 @@ fn snapshot_origin(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
     })
 }
 
-/// Makes the head of the root directory, a file system. The name of `new` is that of the pool.
+/// Creates the head of the root directory, a file system. The name in `new` is the name of the pool.
 ///
 /// # Errors
-/// If what it reserves is not there, or why it cannot be filled.
+/// [`DslError::Space`] if the pool lacks the space that `new` reserves; otherwise the error of `fill`.
 pub fn create_root(ctx: &mut TaskCtx<'_>, new: NewHead<'_>, fill: Fill<'_>) -> Result<ObjectId, DslError> {
     let m = ctx.m();
     let root = m.root_dir()?;

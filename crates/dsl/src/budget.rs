@@ -1,4 +1,4 @@
-//! How much background work a txg may do.
+//! Limits of the background work in one txg.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,15 +11,15 @@ pub fn set_blocks_per_txg(blocks: u64) {
     BLOCKS_PER_TXG.store(blocks.max(1), Ordering::Relaxed);
 }
 
-/// How much may still be done in this txg.
+/// Background work that may still be done in this txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
-    /// Blocks that may still be freed or looked at.
+    /// Blocks that may still be freed or examined.
     pub blocks: u64,
 }
 
 impl Budget {
-    /// What a txg may do beside its other work.
+    /// The budget of one txg.
     pub fn per_txg() -> Budget {
         Budget { blocks: BLOCKS_PER_TXG.load(Ordering::Relaxed) }
     }
@@ -30,12 +30,12 @@ impl Budget {
         Budget { blocks: u64::MAX }
     }
 
-    /// Whether nothing is left of the budget.
+    /// Whether the budget is used up.
     pub fn is_spent(&self) -> bool {
         self.blocks == 0
     }
 
-    /// Takes `n` blocks, or what is left. False: nothing was left.
+    /// Takes `n` blocks from the budget, or all that are left. Returns false if it was used up before.
     pub fn take(&mut self, n: u64) -> bool {
         let had = !self.is_spent();
         self.blocks = self.blocks.saturating_sub(n);

@@ -1,9 +1,9 @@
-//! Charging directories: every change of what a directory takes goes up the tree to the root
+//! Charging directories: each change of a directory's space is carried up the tree to the root
 //! (docs/on-disk/22-mos-dsl.md, sections 2, 4 and 4.1).
 //!
 //! # What always holds
-//! - `used` of a directory is the sum of its parts, and its parts CHILD and CHILD_RSRV together are the
-//!   sum of `max(used, reserved)` of its children: whatever changes a directory's `used` or `reserved` goes
+//! - `used` of a directory is the sum of its parts, and its parts CHILD and CHILD_RSRV together are the sum
+//!   of `max(used, reserved)` of its children. Every change of a directory's `used` or `reserved` goes
 //!   through `apply`, which carries it to the root.
 //! - Counters that contradict each other are clamped at 0, with a warning: they never wrap.
 
@@ -15,20 +15,20 @@ use crate::stored_props;
 use format::ObjectId;
 use format::dsl::DirPhys;
 
-/// What space of a directory is used for.
+/// The part of a directory's `used` that a charge belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Charge {
     /// Blocks of the head born after the origin.
     Head,
     /// Blocks that only snapshots hold.
     Snap,
-    /// What children have reserved beyond their use.
+    /// Reservations of children beyond their use.
     ChildReservation,
     /// Bytes that the refreservation adds to the use of the head.
     RefReservation,
 }
 
-/// A change of a directory's parts. That of `used` is their sum.
+/// A change of a directory's parts. The change of `used` is their sum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DirDelta {
     pub(crate) head: i64,
@@ -88,7 +88,7 @@ fn add(phys: &mut DirPhys, id: ObjectId, change: &DirDelta) {
     shift("uncompressed", id, &mut phys.uncompressed, change.uncompressed);
 }
 
-/// Changes a directory and everything above it.
+/// Applies a change to a directory and to all directories above it.
 pub(crate) fn apply(m: MosTx<'_>, dir: ObjectId, change: DirDelta) -> Result<(), DslError> {
     let (mut at, mut change) = (Some(dir), change);
     for _ in 0..=DEPTH_LIMIT {
@@ -104,7 +104,7 @@ pub(crate) fn apply(m: MosTx<'_>, dir: ObjectId, change: DirDelta) -> Result<(),
             change = DirDelta { child, compressed, uncompressed, ..DirDelta::default() };
             at = phys.parent;
         })?;
-        // What the parent sees of it beyond its use is what it has reserved.
+        // The parent is charged the reservation as far as it exceeds the use.
         change.child_reservation = difference(after, before).saturating_sub(change.child);
     }
     Err(DslError::Endless { what: "parents", object: dir, limit: DEPTH_LIMIT })
@@ -115,12 +115,12 @@ pub(crate) fn charged(used: u64, reserved: u64) -> u64 {
     used.max(reserved)
 }
 
-/// Charges a directory, and everything above it.
+/// Charges a directory and all directories above it.
 pub(crate) fn charge(m: MosTx<'_>, dir: ObjectId, to: Charge, delta: Delta) -> Result<(), DslError> {
     apply(m, dir, DirDelta::of(to, delta))
 }
 
-/// Charges what waits to be freed; negative when it has been freed.
+/// Charges `$FREE` for blocks that wait to be freed; negative for blocks that were freed.
 pub(crate) fn charge_free(m: MosTx<'_>, delta: Delta) -> Result<(), DslError> {
     if delta == Delta::default() {
         return Ok(());
@@ -128,7 +128,7 @@ pub(crate) fn charge_free(m: MosTx<'_>, delta: Delta) -> Result<(), DslError> {
     charge(m, m.free_dir()?, Charge::Head, delta)
 }
 
-/// Charges what the MOS itself has grown by.
+/// Charges the growth of the MOS to the hidden directory `$MOS`.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -151,12 +151,12 @@ pub(crate) fn refreservation(m: MosTx<'_>, dir: &DirPhys) -> Result<u64, DslErro
     own_number(m, dir, "refreservation")
 }
 
-/// What a head is charged for `unique` bytes with this refreservation.
+/// Bytes that a head is charged for `unique` bytes under this refreservation.
 pub(crate) fn ref_charged(unique: u64, refreservation: u64) -> u64 {
     unique.max(refreservation)
 }
 
-/// Changes the reservation in the bonus, and what is charged above for it.
+/// Sets the reservation in the bonus, and updates the charges of the directories above.
 pub(crate) fn set_reserved(m: MosTx<'_>, dir: ObjectId, bytes: u64) -> Result<(), DslError> {
     let phys = m.dir(dir)?;
     let delta = difference(charged(phys.used, bytes), charged(phys.used, phys.reserved));
@@ -170,8 +170,8 @@ pub(crate) fn set_reserved(m: MosTx<'_>, dir: ObjectId, bytes: u64) -> Result<()
     }
 }
 
-/// Charges the difference between two refreservations of a directory's head. To be called when the stored
-/// value that holds has changed in another way than by [`set_refreservation`].
+/// Charges the difference between two refreservations of a directory's head. Called when the effective stored
+/// value has changed by a path other than [`set_refreservation`].
 pub(crate) fn refreservation_changed(
     m: MosTx<'_>,
     dir: ObjectId,

@@ -1,5 +1,5 @@
-//! What hangs off directories and datasets: features, holds, counts, bookmarks, permissions, livelists,
-//! properties. Reading them back is the business of the reading half.
+//! Tests of the objects attached to directories and datasets: features, holds, counts, bookmarks,
+//! permissions, livelists, properties. The reading modules have tests of their own.
 
 use crate::block_space::Space;
 use crate::bookmark::Bookmark;
@@ -67,7 +67,7 @@ fn txgs_of_enabling_are_recorded_and_counted() {
     assert_eq!(zap.count().expect("counted"), world.features.count("enabled_txg"));
     let txg = |guid: &str| zap.lookup_u64(guid.as_bytes()).expect("readable");
     assert_eq!((txg("com.delphix:enabled_txg"), txg("com.truenas:physical_rewrite")), (Some(4), Some(5)));
-    // What was enabled before there was a record has none.
+    // A feature that was enabled before the record existed has no entry.
     assert_eq!(txg("com.delphix:async_destroy"), None);
     let again = crate::FeatureCounts::load(&view).expect("readable");
     assert_eq!(again.counts(), world.features.counts());
@@ -148,7 +148,7 @@ fn holds_are_made_and_released() {
     );
     let head = world.txg(|m, _| Ok(make(m, None, "a")?.1));
     assert_eq!(hold_error(world.refused(|m| holds::hold(m, head, "a", 1, false))), HoldError::NotSnapshot);
-    // An import ends what was only to last until then.
+    // An import releases temporary holds.
     assert_eq!(world.txg(|m, _| holds::release_temporary(m)), []);
     assert_eq!(held(&world), [("a".to_owned(), 11)]);
     assert!(!world.txg(|m, _| holds::release(m, snapshot, "a")));
@@ -207,7 +207,7 @@ fn counts_begin_with_a_limit_and_follow_the_tree() {
     });
     let error = world.refused(|m| counts::check_limits(m, b, 2, 0, &|_, _| Ok(false)));
     assert!(matches!(error, DslError::CountLimit { prop: "filesystem_limit", used: 3, limit: 4, .. }));
-    // Away from below `a`, and one that goes altogether.
+    // One directory moves away from below `a`, and one is destroyed.
     world.txg(|m, _| {
         let root = m.root_dir()?;
         assert_eq!(counts::weight(m, b)?, counts::Counts { filesystems: 3, snapshots: 2 });
@@ -277,7 +277,7 @@ fn bookmarks_count_what_is_freed_before_the_next_snapshot() {
     let (snapshot, head) = world.txg(|m, _| {
         let snapshot = m.origin_snapshot()?.expect("there");
         let (dir, head) = make(m, None, "a")?;
-        // A chain of its own: the snapshot's next is this head.
+        // A chain of its own: this head is the successor of the snapshot.
         m.change_dataset(snapshot, |phys| {
             (phys.next_snap, phys.creation_txg, phys.dir) = (Some(head), Txg(6), dir);
         })?;
@@ -359,8 +359,8 @@ fn permissions_are_granted_inherited_and_taken_back() {
 
 // ---- livelists ------------------------------------------------------------------------------
 
-/// Blocks that a livelist says are left, and what they are charged. Its totals must say the same, and each
-/// mark must come behind its block.
+/// The blocks that a livelist still has, and their charge. Checks that its totals agree, and that each freed
+/// mark comes after its block.
 fn blocks_left(m: MosTx<'_>, id: ObjectId, note: &str) -> Result<BTreeMap<u64, u64>, DslError> {
     let (mut left, mut sum) = (BTreeMap::new(), Space::default());
     for (_, list) in crate::deadlist::Deadlist::lists(m, id)? {
@@ -475,7 +475,7 @@ fn livelist_model(seed: u64) {
                     writer.killed(&live.remove(&n).expect("there"));
                 }
             }
-            // What the origin has, and what takes no space, is no business of the livelist.
+            // Blocks of the origin, and blocks without space, do not enter the livelist.
             writer.killed(&pointer(1 << 40, 1, 1));
             writer.born(&pointer(1 << 41, m.txg().0, 1).with_prop_bits(39, 1, 1));
             writer.flush(m)?;

@@ -1,11 +1,11 @@
-//! How many file systems and snapshots there are below a directory, where limits want to know
+//! Counts of the file systems and snapshots below a directory, kept where limits need them
 //! (docs/on-disk/22-mos-dsl.md, section 4.3).
 //!
 //! # What always holds
-//! - A directory that counts has two numbers in its ZAP: of the directories below it, and of the snapshots
-//!   of itself and of everything below. Everything below it counts too.
-//! - The feature `filesystem_limits` says that limits were ever set, not how many directories count: it stays
-//!   active when the last of them is gone, and while it is, every new directory counts, wherever it is.
+//! - A directory that counts has two numbers in its ZAP: the directories below it, and the snapshots of
+//!   itself and of all directories below. All directories below it count too.
+//! - The feature `filesystem_limits` records that limits were once set, not how many directories count: it
+//!   stays active when the last of them is gone, and while it is active every new directory counts.
 //! - Hidden directories and snapshots are not counted.
 
 use crate::features::FeatureCounts;
@@ -19,7 +19,7 @@ use format::ObjectId;
 use format::names;
 use std::collections::HashSet;
 
-/// Feature that limits on counts of datasets need.
+/// Feature that limits on the number of datasets need.
 const FEATURE: &str = "filesystem_limits";
 
 /// Numbers of file systems and snapshots.
@@ -31,7 +31,7 @@ pub struct Counts {
     pub snapshots: u64,
 }
 
-/// The counts of a directory; `None`: it does not count.
+/// The counts of a directory; `None`: the directory does not count.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -46,7 +46,8 @@ fn put(m: MosTx<'_>, dir: ObjectId, counts: Counts) -> Result<(), DslError> {
     zapify::set(m, dir, names::dir::SNAPSHOT_COUNT, counts.snapshots)
 }
 
-/// Counts what is there; with `keep`, the directory and everything below counts from now on.
+/// Counts the existing file systems and snapshots; with `keep`, the directory and all below store their
+/// counts.
 fn survey(m: MosTx<'_>, dir: ObjectId, keep: bool, depth: usize) -> Result<Counts, DslError> {
     if depth > DEPTH_LIMIT {
         return Err(DslError::Endless { what: "descent", object: dir, limit: DEPTH_LIMIT });
@@ -81,7 +82,7 @@ fn survey(m: MosTx<'_>, dir: ObjectId, keep: bool, depth: usize) -> Result<Count
     Ok(sum)
 }
 
-/// Checks that the pool knows such limits.
+/// Checks that the pool supports limits on the number of datasets.
 ///
 /// # Errors
 /// [`DslError::FeatureDisabled`].
@@ -89,10 +90,10 @@ pub(crate) fn check_enabled(features: &FeatureCounts) -> Result<(), DslError> {
     if features.is_enabled(FEATURE) { Ok(()) } else { Err(DslError::FeatureDisabled { name: FEATURE }) }
 }
 
-/// A directory and everything below it counts from now on, because a limit was set here.
+/// Makes a directory and all directories below it count, because a limit was set here.
 ///
 /// # Errors
-/// [`DslError::FeatureDisabled`] if the pool knows no such limits.
+/// [`DslError::FeatureDisabled`] if the pool does not support such limits.
 pub fn activate(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     check_enabled(m.features)?;
     if !m.features.is_active(FEATURE) {
@@ -101,9 +102,9 @@ pub fn activate(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     survey(m, dir, true, 0).map(|_| ())
 }
 
-/// Counts what has changed: `dir` itself has come (`filesystems` 1), and begins to count itself, or is about
-/// to go (-1), which the directories above count; or so many snapshots of it have come or gone, which it
-/// counts too.
+/// Adjusts the counts of `dir` and the directories above. `filesystems` is 1 for a new directory, which
+/// begins to count itself, and -1 for one about to be destroyed: only the directories above count it.
+/// `snapshots` is the change in the number of its snapshots, which `dir` counts too.
 pub(crate) fn adjust(m: MosTx<'_>, dir: ObjectId, filesystems: i64, snapshots: i64) -> Result<(), DslError> {
     if !m.features.is_active(FEATURE) {
         return Ok(());
@@ -129,7 +130,7 @@ fn add_above(m: MosTx<'_>, dir: ObjectId, filesystems: i64, snapshots: i64) -> R
     each_above(m, dir, &mut |at| add(m, at, filesystems, snapshots))
 }
 
-/// Does something for a directory and for all above it.
+/// Calls a closure for a directory and for all directories above it.
 fn each_above(
     m: MosTx<'_>,
     dir: ObjectId,
@@ -144,8 +145,8 @@ fn each_above(
     Err(DslError::Endless { what: "parents", object: dir, limit: DEPTH_LIMIT })
 }
 
-/// `dir` and everything below it moves from one parent to another. To be called while it is in its old
-/// place or in none.
+/// Moves the counts of `dir` and all directories below it from one parent to another. Called while `dir` is
+/// at its old place or at none.
 pub(crate) fn transfer(m: MosTx<'_>, from: ObjectId, to: ObjectId, dir: ObjectId) -> Result<(), DslError> {
     if !m.features.is_active(FEATURE) || from == to {
         return Ok(());
@@ -161,7 +162,7 @@ fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX - 1)
 }
 
-/// What `dir` and everything below it adds to a parent that it is put below.
+/// The counts that `dir` and all directories below it add to a new parent.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -170,8 +171,8 @@ pub fn weight(m: MosTx<'_>, dir: ObjectId) -> Result<Counts, DslError> {
     Ok(Counts { filesystems: counts.filesystems + 1, ..counts })
 }
 
-/// Checks that so many file systems may be added below `dir`, and snapshots of it or below: the limits of it
-/// and of all above. A caller that may change a limit is not bound by it.
+/// Checks that `filesystems` more file systems and `snapshots` more snapshots fit below `dir`, by its limits
+/// and those of all directories above. A limit does not bind a caller that may change it.
 ///
 /// # Errors
 /// [`DslError::CountLimit`].
@@ -184,8 +185,8 @@ pub fn check(ctx: &TaskCtx<'_>, dir: ObjectId, filesystems: u64, snapshots: u64)
     }
 }
 
-/// The same for snapshots that go from one directory to another: above what both lie below, the sums stay the
-/// same, and nothing is asked.
+/// Checks that snapshots may move from one directory to another. The limits of common ancestors are not
+/// checked, because their counts stay the same.
 ///
 /// # Errors
 /// [`DslError::CountLimit`].
@@ -202,8 +203,8 @@ pub(crate) fn check_promotion(
     })
 }
 
-/// Checks that `dir` may be moved below another parent with everything in it. Limits above both are asked
-/// too, as OpenZFS does, although nothing is added below them.
+/// Checks that `dir` and all directories below it may be moved below another parent. Like OpenZFS, this
+/// checks the limits of common ancestors too, although their counts stay the same.
 ///
 /// # Errors
 /// [`DslError::CountLimit`].
@@ -215,7 +216,7 @@ pub(crate) fn check_move(ctx: &TaskCtx<'_>, dir: &Dir, to: &Dir) -> Result<(), D
     check(ctx, to.id(), weight.filesystems, weight.snapshots)
 }
 
-/// `is_exempt` tells whether the limit of a directory does not bind.
+/// Checks limits. `is_exempt` tells whether the caller is exempt from the limit of a directory.
 pub(crate) fn check_limits(
     m: MosTx<'_>,
     dir: ObjectId,
@@ -242,7 +243,7 @@ pub(crate) fn check_limits(
     })
 }
 
-/// The limit set on a directory itself; the largest number: none.
+/// The limit set on a directory itself; `u64::MAX`: none.
 fn limit(m: MosTx<'_>, dir: ObjectId, prop: &str) -> Result<u64, DslError> {
     Ok(own_number(&m.view(), m.dir(dir)?.props, prop)?.unwrap_or(u64::MAX))
 }

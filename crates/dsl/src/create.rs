@@ -1,5 +1,4 @@
-//! Making file systems, volumes and clones
-//! (docs/on-disk/22-mos-dsl.md, section 5).
+//! Creation of file systems, volumes and clones (docs/on-disk/22-mos-dsl.md, section 5).
 
 use crate::dataset::Dataset;
 use crate::deadlist::Deadlist;
@@ -29,29 +28,29 @@ use format::objset::{ObjsetType, ZilHeader};
 use format::{BlockPtr, ObjType, ObjectId, Txg};
 use std::sync::Arc;
 
-/// How names of snapshots are compared in their ZAP.
+/// Normalization of snapshot names in their ZAP.
 pub(crate) const SNAPSHOT_NORMALIZATION: u64 = format::zap::NORM_UPPER;
-/// Bits of the identity that file systems show.
+/// Bits of a file system id (`fsid`).
 const FSID_BITS: u32 = 56;
 
 /// Fills the object set of a new head.
 pub type Fill<'f> = &'f mut dyn FnMut(&Arc<LiveSet>, &SyncTx) -> Result<(), DslError>;
 
-/// What a new head is like.
+/// Description of a new head.
 #[derive(Debug, Clone, Copy)]
 pub struct NewHead<'n> {
-    /// Full name, components of the pool and all directories included.
+    /// Full name of the new dataset: `pool/a/b`.
     pub name: &'n str,
-    /// Local properties, as they are stored. Quotas and reservations among them take effect.
+    /// Local properties, in stored form. Quotas and reservations among them take effect.
     pub props: &'n [(String, PropValue)],
-    /// User who gets the permissions that are granted to creators; `None`: they are granted to no user.
+    /// User that gets the create-time permissions of the directories above; `None`: no user gets them.
     pub creator: Option<u32>,
-    /// Names in it are compared without case.
+    /// Names in the dataset are compared without case.
     pub case_insensitive: bool,
 }
 
 impl<'n> NewHead<'n> {
-    /// A head without properties of its own.
+    /// A head without local properties.
     pub fn named(name: &'n str) -> NewHead<'n> {
         NewHead { name, props: &[], creator: None, case_insensitive: false }
     }
@@ -61,7 +60,8 @@ fn string(name: &str) -> String {
     name.to_owned()
 }
 
-/// Checks that a head of this name can be made, and gives the directory above it and its last component.
+/// Checks that a head of this name can be created. Returns its parent directory and the last component of its
+/// name.
 pub(crate) fn check_new_dir<'n>(
     ctx: &TaskCtx<'_>,
     dsl: &Dsl,
@@ -93,7 +93,7 @@ pub(crate) fn check_new_dir<'n>(
     Ok((parent, component))
 }
 
-/// Makes a directory below `parent`: without a head, without anything charged to it.
+/// Creates a directory below `parent`, without a head and without charges.
 pub(crate) fn create_dir(
     m: MosTx<'_>,
     parent: Option<ObjectId>,
@@ -119,7 +119,7 @@ pub(crate) fn create_dir(
     Ok(dir)
 }
 
-/// Makes a dataset object with this bonus.
+/// Creates a dataset object with this bonus.
 pub(crate) fn create_dataset(m: MosTx<'_>, phys: &DatasetPhys) -> Result<ObjectId, DslError> {
     let mut bonus = vec![0; DATASET_PHYS_SIZE];
     phys.encode_into(&mut bonus);
@@ -127,7 +127,7 @@ pub(crate) fn create_dataset(m: MosTx<'_>, phys: &DatasetPhys) -> Result<ObjectI
     Ok(m.allocate(&new)?.id())
 }
 
-/// A bonus of a dataset in which everything is random or zero.
+/// The bonus of a new dataset: random ids, all other fields 0.
 pub(crate) fn new_phys(m: MosTx<'_>, dir: ObjectId) -> DatasetPhys {
     DatasetPhys {
         dir,
@@ -153,7 +153,7 @@ pub(crate) fn new_phys(m: MosTx<'_>, dir: ObjectId) -> DatasetPhys {
     }
 }
 
-/// Makes the head of a directory. With an origin it begins as a copy of that snapshot.
+/// Creates the head of a directory. With an origin it begins as a copy of that snapshot.
 pub(crate) fn create_head(
     m: MosTx<'_>,
     dir: ObjectId,
@@ -177,7 +177,7 @@ pub(crate) fn create_head(
     Ok(head)
 }
 
-/// Hangs a new head onto a snapshot.
+/// Links a new head to its origin snapshot.
 fn descend_from(
     m: MosTx<'_>,
     phys: &mut DatasetPhys,
@@ -235,7 +235,8 @@ pub(crate) fn store_props(
     Ok(())
 }
 
-/// Whether what a new dataset reserves is there, and what it references from the start is allowed.
+/// Checks that the space which a new dataset reserves is available, and that its quota allows its initial
+/// references.
 fn check_limits(
     parent: &Dir,
     name: &str,
@@ -261,7 +262,7 @@ fn check_limits(
     Ok(())
 }
 
-/// The last checks of a new head, and its directory. Nothing after this may find a reason to refuse.
+/// Runs the last checks of a new head, then creates its directory. The steps after this must not be refused.
 fn create_checked_dir(
     ctx: &TaskCtx<'_>,
     new: &NewHead<'_>,
@@ -277,11 +278,11 @@ fn create_checked_dir(
     Ok(dir)
 }
 
-/// Makes a file system or volume with an object set of its own, which `fill` fills.
+/// Creates a file system or volume with an object set of its own, which `fill` fills.
 ///
 /// # Errors
-/// If the name cannot be given, the parent is missing, no file system or encrypted, a limit on the number
-/// of file systems is reached, or what it reserves is not there.
+/// [`DslError::BadName`] or [`DslError::Exists`] for the name; if the parent is missing, encrypted or no file
+/// system; [`DslError::CountLimit`]; or if the space that the dataset reserves is not available.
 pub fn create(
     ctx: &mut TaskCtx<'_>,
     new: NewHead<'_>,
@@ -306,14 +307,14 @@ pub fn create(
     Ok(head)
 }
 
-/// The history has what was set when a head was made.
+/// Adds the properties that were set at creation to the pool's history.
 pub(crate) fn note_props(ctx: &mut TaskCtx<'_>, name: &str, head: ObjectId, props: &[(String, PropValue)]) {
     for (prop, value) in props {
         ctx.note("set", Some((name, head)), format!("{prop}={}", crate::prop::change::raw(value)));
     }
 }
 
-/// Makes the object set of a head that has none, and writes it.
+/// Creates the object set of a head that has none, and writes it.
 pub(crate) fn fill_head(
     ctx: &TaskCtx<'_>,
     head: ObjectId,
@@ -336,7 +337,7 @@ pub(crate) fn fill_head(
     sync_set(ctx.m(), ctx.brt, head, &set)
 }
 
-/// Finds the snapshot with this name.
+/// Finds the snapshot with this full name.
 pub(crate) fn find_snapshot(dsl: &Dsl, name: &str) -> Result<Dataset, DslError> {
     let dataset = dsl.dataset(name)?;
     if !dataset.is_snapshot() {
@@ -345,7 +346,8 @@ pub(crate) fn find_snapshot(dsl: &Dsl, name: &str) -> Result<Dataset, DslError> 
     Ok(dataset)
 }
 
-/// A clone has the key of its origin, and what is not encrypted does not lie below what is.
+/// Checks the encryption of a clone: it has the key of its origin, and an unencrypted clone does not go below
+/// an encrypted parent.
 fn check_same_key(m: MosTx<'_>, origin: &Dataset, parent: &Dir, name: &str) -> Result<(), DslError> {
     let is_encrypted = key_object_of(m, origin.dir().id())?.is_some();
     if !is_encrypted && key_object_of(m, parent.id())?.is_some() {
@@ -355,7 +357,8 @@ fn check_same_key(m: MosTx<'_>, origin: &Dataset, parent: &Dir, name: &str) -> R
     Ok(())
 }
 
-/// Whether an object set says that it has an intent log. Of an encrypted one only a key could change that.
+/// Whether an object set has an intent log header. The header of an encrypted set is authenticated, so it
+/// cannot be cleared without the key.
 pub(crate) fn has_foreign_log(ctx: &TaskCtx<'_>, bp: &BlockPtr) -> Result<bool, DslError> {
     if bp.is_hole() {
         return Ok(false);
@@ -364,10 +367,10 @@ pub(crate) fn has_foreign_log(ctx: &TaskCtx<'_>, bp: &BlockPtr) -> Result<bool, 
     Ok(set.phys().zil != ZilHeader::default())
 }
 
-/// Makes a head that begins as a copy of a snapshot.
+/// Creates a head that begins as a copy of a snapshot.
 ///
 /// # Errors
-/// As of [`create`], and if the snapshot is missing or encrypted.
+/// Those of [`create`]; also if the snapshot is missing or encrypted.
 pub fn clone(ctx: &mut TaskCtx<'_>, origin: &str, new: NewHead<'_>) -> Result<ObjectId, DslError> {
     let dsl = ctx.dsl()?;
     let origin = find_snapshot(&dsl, origin)?;
@@ -393,7 +396,7 @@ pub fn clone(ctx: &mut TaskCtx<'_>, origin: &str, new: NewHead<'_>) -> Result<Ob
     Ok(head)
 }
 
-/// Makes the head of a clone's directory.
+/// Creates the head of a clone's directory.
 pub(crate) fn create_clone_head(
     ctx: &TaskCtx<'_>,
     dir: ObjectId,
@@ -406,7 +409,7 @@ pub(crate) fn create_clone_head(
     Ok(head)
 }
 
-/// What a copied object set says of an intent log is the log of another head: it is taken out.
+/// Clears the intent log header that a copied object set has from its original head.
 pub(crate) fn forget_log(ctx: &TaskCtx<'_>, head: ObjectId) -> Result<(), DslError> {
     let dsl = ctx.dsl()?;
     let dataset = dsl.dataset_by_object(head)?;

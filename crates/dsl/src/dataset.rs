@@ -17,7 +17,7 @@ use format::objset::ObjsetType;
 use format::{ObjType, ObjectId};
 use std::sync::Arc;
 
-/// Snapshots that a chain is followed over: more than a pool can hold, so only a loop gets there.
+/// Most snapshots that are followed along a chain. No pool can hold so many, so only a loop exceeds it.
 pub(crate) const CHAIN_LIMIT: usize = 1 << 26;
 
 /// Kind of a dataset.
@@ -32,7 +32,7 @@ pub enum DatasetKind {
 }
 
 impl DatasetKind {
-    /// The word that the tools print.
+    /// Name of the kind as the tools print it: `filesystem`, `volume`, `snapshot`.
     pub fn name(self) -> &'static str {
         match self {
             DatasetKind::Filesystem => "filesystem",
@@ -89,32 +89,32 @@ impl Dataset {
         Dataset::open(&dir, id, Some(&name))
     }
 
-    /// The handle of all datasets of the pool.
+    /// The [`Dsl`] of the pool.
     pub fn dsl(&self) -> &Dsl {
         self.0.dir.dsl()
     }
 
-    /// The directory that it belongs to.
+    /// The directory that the dataset belongs to.
     pub fn dir(&self) -> &Dir {
         &self.0.dir
     }
 
-    /// Its object number, also the number of its object set.
+    /// Number of the dataset's object in the MOS. Also identifies its object set.
     pub fn id(&self) -> ObjectId {
         self.0.object.id()
     }
 
-    /// The object that holds it.
+    /// The dataset's object in the MOS.
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// The decoded bonus of its object.
+    /// The decoded bonus of the dataset's object.
     pub fn phys(&self) -> &DatasetPhys {
         &self.0.phys
     }
 
-    /// Full name, components of the pool and all directories included.
+    /// Full name of the dataset: `pool/a/b`, `pool/a@s`.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -129,17 +129,17 @@ impl Dataset {
         self.name().get(self.0.dir.name().len() + 1..)
     }
 
-    /// A receive or a destroy is under way, so the contents are not whole.
+    /// Whether a receive or a destroy is unfinished, so that the contents are incomplete.
     pub fn is_inconsistent(&self) -> bool {
         self.0.phys.flags & DS_FLAG_INCONSISTENT != 0
     }
 
-    /// Will be destroyed with its last hold or clone.
+    /// Whether the snapshot is destroyed with its last hold or clone.
     pub fn is_deferred(&self) -> bool {
         self.0.phys.flags & DS_FLAG_DEFER_DESTROY != 0
     }
 
-    /// What it is. Reads the root block of the object set.
+    /// The kind of the dataset. Reads the root block of the object set.
     ///
     /// # Errors
     /// If the root block of the object set cannot be read.
@@ -150,7 +150,7 @@ impl Dataset {
         Ok(if self.is_volume()? { DatasetKind::Volume } else { DatasetKind::Filesystem })
     }
 
-    /// Is a volume or a snapshot of one. Reads the root block of the object set.
+    /// Whether the dataset is a volume or a snapshot of one. Reads the root block of the object set.
     ///
     /// # Errors
     /// If the root block of the object set cannot be read.
@@ -158,7 +158,7 @@ impl Dataset {
         Ok(self.objset(KeyState::Locked)?.kind() == ObjsetType::Zvol)
     }
 
-    /// The object set, with this key. Of a dataset that is not encrypted any key state will do.
+    /// The object set, opened with this key. The key state of an unencrypted dataset is ignored.
     ///
     /// # Errors
     /// If the root block of the object set cannot be read, or the key is wrong.
@@ -218,7 +218,7 @@ impl Dataset {
         Ok(all)
     }
 
-    /// The snapshot before this, which may belong to another directory: then it is the origin.
+    /// The previous snapshot in the chain. If it belongs to another directory, it is the origin.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -228,7 +228,7 @@ impl Dataset {
         Ok((!is_hidden(previous.dir().component())).then_some(previous))
     }
 
-    /// Objects and structures of the snapshots before this, newest first, origins included.
+    /// The previous snapshots with their objects and bonuses, newest first, origins included.
     pub fn chain(&self) -> Chain {
         Chain { dsl: self.dsl().clone(), from: self.id(), next: self.0.phys.prev_snap, below: None, steps: 0 }
     }
@@ -260,9 +260,9 @@ impl Dataset {
         Ok(clones)
     }
 
-    // ---- what hangs off a dataset -----------------------------------------------------------
+    // ---- objects attached to a dataset ------------------------------------------------------
 
-    /// Blocks of the previous snapshot that are not in this dataset.
+    /// Blocks of the previous snapshot that this dataset no longer references.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -270,7 +270,7 @@ impl Dataset {
         self.0.phys.deadlist.map(|id| Deadlist::open(self.dsl().mos(), id)).transpose()
     }
 
-    /// The same for blocks that were remapped after a device removal.
+    /// Deadlist of blocks that were remapped after a device removal.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -280,7 +280,7 @@ impl Dataset {
         id.map(|id| Deadlist::open(self.dsl().mos(), id)).transpose()
     }
 
-    /// A snapshot's own property ZAP.
+    /// The property ZAP of a snapshot.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -288,7 +288,7 @@ impl Dataset {
         Ok(Arc::new(StoredProps::read(self.dsl().mos(), self.0.phys.props)?))
     }
 
-    /// The dataset's own ZAP, once it has needed one.
+    /// The dataset's own ZAP; `None` until an entry was needed.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -318,7 +318,7 @@ impl Dataset {
         Ok(own.lookup(feature.guid.as_bytes())?.is_some())
     }
 
-    /// Guids of the snapshots with respect to which it was redacted; `None`: it was not.
+    /// Guids of the snapshots that the dataset was redacted against; `None`: it is not redacted.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -327,7 +327,7 @@ impl Dataset {
         Ok(own.lookup(names::dataset::REDACTED_DATASETS.as_bytes())?.map(|entry| entry.u64s()))
     }
 
-    /// Is encrypted: its directory has a key object.
+    /// Whether the dataset is encrypted: its directory has a key object.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -335,7 +335,7 @@ impl Dataset {
         Ok(self.0.dir.key_object()?.is_some())
     }
 
-    /// Identity of the IVs of an encrypted snapshot.
+    /// The IV set guid of an encrypted snapshot.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -346,18 +346,18 @@ impl Dataset {
 }
 
 impl Dir {
-    /// Its head dataset; none of `$MOS` and `$FREE`.
+    /// The head dataset of the directory; `None` for `$MOS` and `$FREE`.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the dataset cannot be read.
     pub fn head(&self) -> Result<Option<Dataset>, DslError> {
         self.phys().head.map(|id| Dataset::open(self, id, None)).transpose()
     }
 
-    /// The snapshot that this is a clone of; none if it is no clone.
+    /// The snapshot that this directory is a clone of; `None`: it is no clone.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the snapshot cannot be read.
     pub fn origin(&self) -> Result<Option<Dataset>, DslError> {
         let Some(id) = self.phys().origin else { return Ok(None) };
         let origin = Dataset::by_object(self.dsl(), id)?;
@@ -365,7 +365,7 @@ impl Dir {
         Ok((!is_hidden(origin.dir().component())).then_some(origin))
     }
 
-    /// Creation txg of the snapshot it comes from: blocks born up to it are charged there.
+    /// Creation txg of the origin snapshot: blocks born up to it are charged to the origin's directory.
     ///
     /// # Errors
     /// If that snapshot cannot be read.
@@ -395,20 +395,20 @@ impl Dsl {
         }
     }
 
-    /// The head in this object. `likely` is the full name that it had before directories were renamed, by
-    /// which it is found without reading all names of a directory.
+    /// The head in this object. `likely` is its full name before directories were renamed, which saves
+    /// reading all names of each directory.
     ///
     /// # Errors
-    /// As of [`Dsl::dataset_by_object`].
+    /// Those of [`Dsl::dataset_by_object`].
     pub(crate) fn head_by_object(&self, id: ObjectId, likely: &str) -> Result<Dataset, DslError> {
         let (_, phys) = read(self, id)?;
         Dataset::open(&self.dir_by_object_named(phys.dir, likely)?, id, None)
     }
 
-    /// The dataset in this object, wherever in the tree it is.
+    /// The dataset in this object, at any place in the tree.
     ///
     /// # Errors
-    /// If it, or a directory above, cannot be read or has no name.
+    /// If the dataset or a directory above it cannot be read or has no name.
     pub fn dataset_by_object(&self, id: ObjectId) -> Result<Dataset, DslError> {
         Dataset::by_object(self, id)
     }
@@ -425,7 +425,7 @@ pub struct Chain {
     dsl: Dsl,
     from: ObjectId,
     next: Option<ObjectId>,
-    /// Creation txg of the one before: txgs must descend, which also rules out loops.
+    /// Creation txg of the previous element: txgs must descend, which also rules out loops.
     below: Option<u64>,
     steps: usize,
 }

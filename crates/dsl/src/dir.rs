@@ -1,6 +1,5 @@
-//! Directories: the nodes of the tree of names. Space, quotas and properties are theirs; contents
-//! are their head dataset's
-//! (docs/on-disk/22-mos-dsl.md, section 2).
+//! Directories: the nodes of the name tree. Space, quotas and properties belong to the directory, contents to
+//! its head dataset (docs/on-disk/22-mos-dsl.md, section 2).
 
 use crate::error::DslError;
 use crate::mos;
@@ -15,7 +14,7 @@ use format::{ObjType, ObjectId};
 use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
-/// Name and object of a child; an error stands for a damaged name.
+/// Name and object number of a child; an error stands for a damaged name.
 pub type ChildEntry = Result<(String, ObjectId), DslError>;
 
 /// A directory, with the path by which it was reached. Cheap to clone.
@@ -68,7 +67,7 @@ impl Dir {
                 });
             }
         }
-        // A directory that is its own ancestor would make a tree without an end.
+        // A directory that is its own ancestor would make the tree endless.
         let depth = self.0.depth + 1;
         if depth > DEPTH_LIMIT || self.ancestry().any(|above| above.id() == id) {
             return Err(DslError::Endless { what: "descent", object: id, limit: DEPTH_LIMIT });
@@ -78,8 +77,8 @@ impl Dir {
         Ok(Dir(Arc::new(Inner { dsl, object, phys, name, parent, depth, props: OnceLock::new() })))
     }
 
-    /// The directory in this object. `likely` is the full name that it had before a rename: at each level its
-    /// component is looked up first, and only if it leads elsewhere are all names of that level read.
+    /// The directory in this object. `likely` is its full name before a rename: at each level its component
+    /// is looked up first, and all names of the level are read only if that leads to another directory.
     fn by_object(dsl: &Dsl, root: ObjectId, id: ObjectId, likely: &str) -> Result<Dir, DslError> {
         let mut below = Vec::new();
         let mut at = id;
@@ -114,27 +113,27 @@ impl Dir {
         self.open_child(&name, child)
     }
 
-    /// The handle of all datasets of the pool.
+    /// The [`Dsl`] of the pool.
     pub fn dsl(&self) -> &Dsl {
         &self.0.dsl
     }
 
-    /// Number of the object that holds it.
+    /// Number of the directory's object in the MOS.
     pub fn id(&self) -> ObjectId {
         self.0.object.id()
     }
 
-    /// The object that holds it.
+    /// The directory's object in the MOS.
     pub fn object(&self) -> &Object {
         &self.0.object
     }
 
-    /// The decoded bonus of its object.
+    /// The decoded bonus of the directory's object.
     pub fn phys(&self) -> &DirPhys {
         &self.0.phys
     }
 
-    /// Full name, pool included.
+    /// Full name of the directory: `pool/a/b`.
     pub fn name(&self) -> &str {
         &self.0.name
     }
@@ -144,12 +143,12 @@ impl Dir {
         self.name().rsplit('/').next().unwrap_or_default()
     }
 
-    /// The directory above; none of the root.
+    /// The parent directory; `None` for the root.
     pub fn parent(&self) -> Option<&Dir> {
         self.0.parent.as_ref()
     }
 
-    /// Itself, its parent, and so on up to the root.
+    /// This directory, its parent, and so on up to the root.
     pub fn ancestry(&self) -> impl Iterator<Item = &Dir> {
         std::iter::successors(Some(self), |dir| dir.parent())
     }
@@ -203,7 +202,7 @@ impl Dir {
                 }
                 Ok((name, id)) if wanted(&name) => found.push(self.open_child(&name, id)?),
                 Ok(_) => {}
-                // A damaged name must not hide its siblings.
+                // Skip a damaged name, so that its siblings stay visible.
                 Err(cause) => tracing::warn!(dir = self.name(), "{cause}"),
             }
         }
@@ -211,7 +210,7 @@ impl Dir {
         Ok(found)
     }
 
-    /// The children that have a name for users, by name.
+    /// The children visible to users, by name.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -219,7 +218,7 @@ impl Dir {
         self.children_where(|name| !is_hidden(name))
     }
 
-    /// The children of the implementation: `$ORIGIN`, `%recv` and the like.
+    /// The hidden children, made by the implementation: `$ORIGIN`, `%recv` and the like.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -227,7 +226,7 @@ impl Dir {
         self.children_where(is_hidden)
     }
 
-    /// Its property ZAP, read at the first call.
+    /// The directory's property ZAP, read at the first call.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -239,7 +238,7 @@ impl Dir {
         Ok(self.0.props.get_or_init(|| props))
     }
 
-    /// The directory's own ZAP, once it has needed one.
+    /// The directory's own ZAP; `None` until an entry was needed.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -260,7 +259,7 @@ impl Dir {
         Ok(zap.lookup(key.as_bytes())?.map(|entry| entry.u64s()).unwrap_or_default())
     }
 
-    /// File systems below, while they are counted.
+    /// Number of file systems below; `None`: the directory does not count.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -268,7 +267,7 @@ impl Dir {
         Ok(self.own_numbers(names::dir::FILESYSTEM_COUNT)?.first().copied())
     }
 
-    /// Snapshots of this and of everything below, while they are counted.
+    /// Number of snapshots of this directory and of all below; `None`: the directory does not count.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -276,8 +275,8 @@ impl Dir {
         Ok(self.own_numbers(names::dir::SNAPSHOT_COUNT)?.first().copied())
     }
 
-    /// When a snapshot was last made or destroyed: seconds since 1970 and nanoseconds (0 if the
-    /// pool is of an older release).
+    /// Time when a snapshot was last made or destroyed: seconds since 1970 and nanoseconds (0 if an older
+    /// release wrote it).
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -286,7 +285,7 @@ impl Dir {
         Ok(words.first().map(|secs| (*secs, words.get(1).copied().unwrap_or(0))))
     }
 
-    /// The list of blocks that this clone has written, if it keeps one.
+    /// The livelist of a clone: the blocks that it has written. `None`: it has no livelist.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -302,10 +301,10 @@ impl std::fmt::Debug for Dir {
 }
 
 impl Dsl {
-    /// Object number of the root directory.
+    /// The root directory of the pool.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the root directory cannot be read.
     pub fn root(&self) -> Result<Dir, DslError> {
         Dir::root(self, self.root_id())
     }
@@ -329,21 +328,21 @@ impl Dsl {
         Ok(at)
     }
 
-    /// The directory in this object, wherever in the tree it is.
+    /// The directory in this object, at any place in the tree.
     ///
     /// # Errors
-    /// If it, or a directory above, cannot be read or has no name.
+    /// If the directory or one above it cannot be read or has no name.
     pub fn dir_by_object(&self, id: ObjectId) -> Result<Dir, DslError> {
         Dir::by_object(self, self.root_id(), id, "")
     }
 
-    /// The same; `likely` is the full name that it had before directories were renamed, by which it is found
-    /// faster.
+    /// Like [`Dsl::dir_by_object`]; `likely` is the full name before directories were renamed, which makes
+    /// the look-up faster.
     pub(crate) fn dir_by_object_named(&self, id: ObjectId, likely: &str) -> Result<Dir, DslError> {
         Dir::by_object(self, self.root_id(), id, likely)
     }
 
-    /// Every directory that has a name for users, depth first, children by name.
+    /// All directories visible to users, depth first, children by name.
     ///
     /// # Errors
     /// If a directory cannot be read.

@@ -1,14 +1,13 @@
-//! How often each feature of the pool is in use
-//! (docs/on-disk/16-features.md, sections 1 to 4 and 9).
+//! Reference counts of the pool's features (docs/on-disk/16-features.md, sections 1 to 4 and 9).
 //!
-//! The counts are read once and kept in memory, so that asking costs nothing and is allowed on any
-//! thread; changing them happens in syncing context and writes the ZAPs of the MOS at once.
+//! The counts are read once and kept in memory, so a query does no I/O and is allowed on any thread. A change
+//! happens in syncing context and writes the ZAPs of the MOS at once.
 //!
 //! # What always holds
-//! - What is in memory is what the newest state of the MOS says.
-//! - A count changes in the same txg as the format change that it announces, and never falls below 0:
-//!   that is an error, upon which the txg must not end.
-//! - A feature that is enabled has its dependencies enabled.
+//! - The counts in memory are those of the newest state of the MOS.
+//! - A count changes in the same txg as the format change that it announces. A count below 0 is an error,
+//!   after which the txg must not end.
+//! - An enabled feature has its dependencies enabled.
 
 use crate::block_space::deflates;
 use crate::error::DslError;
@@ -24,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, RwLock};
 use zio::Env;
 
-/// The ZAPs of the features. A pool of a version before features has none.
+/// The feature ZAPs. A pool of a version before features has none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Objects {
     pub(crate) for_read: ObjectId,
@@ -32,13 +31,13 @@ pub(crate) struct Objects {
     pub(crate) descriptions: ObjectId,
 }
 
-/// The counts of all features of a pool.
+/// Reference counts of all features of a pool.
 #[derive(Debug)]
 pub struct FeatureCounts {
     objects: Option<Objects>,
-    /// By guid, unknown features included.
+    /// Count by guid, unknown features included.
     pub(crate) counts: RwLock<BTreeMap<String, u64>>,
-    /// The labels must name other features than before.
+    /// Whether the feature list in the labels is out of date.
     pub(crate) label_changed: AtomicBool,
     deflates: bool,
 }
@@ -48,7 +47,7 @@ pub(crate) fn known(name: &str) -> &'static Feature {
 }
 
 impl FeatureCounts {
-    /// The counts as the MOS has them.
+    /// Reads the counts from the MOS.
     ///
     /// # Errors
     /// If a ZAP cannot be read, or a count is not one number.
@@ -82,10 +81,10 @@ impl FeatureCounts {
         }))
     }
 
-    /// Makes the ZAPs of a new pool, with no feature enabled, in its object directory.
+    /// Creates the feature ZAPs of a new pool, with no feature enabled, in its object directory.
     ///
     /// # Errors
-    /// If an object cannot be made.
+    /// If an object cannot be created.
     pub fn create(set: &Arc<LiveSet>, tx: &SyncTx, env: &Env) -> Result<Arc<FeatureCounts>, DslError> {
         let zap = || -> Result<ObjectId, DslError> {
             let object = set.allocate(&NewObject::of(ObjType::ZAP_METADATA), tx)?;
@@ -105,27 +104,27 @@ impl FeatureCounts {
         }))
     }
 
-    /// Space is counted in deflated bytes, as in all pools but those of the first versions.
+    /// Whether space is counted in deflated bytes. All pools do, except those of the first versions.
     pub fn deflates(&self) -> bool {
         self.deflates
     }
 
-    /// May be used, or is. `name` is the short name of a feature of the table.
+    /// Whether the feature is enabled or active. `name` is its short name: `livelist`.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.with(|counts| counts.contains_key(known(name).guid))
     }
 
-    /// Whether the feature is in use.
+    /// Whether the feature is active.
     pub fn is_active(&self, name: &str) -> bool {
         self.count(name) > 0
     }
 
-    /// How often it is in use; 0 also if it is not enabled.
+    /// Reference count of the feature; 0 also if it is not enabled.
     pub fn count(&self, name: &str) -> u64 {
         self.with(|counts| counts.get(known(name).guid).copied().unwrap_or(0))
     }
 
-    /// Counts of all features, by guid.
+    /// Reference counts of all features, by guid.
     pub fn counts(&self) -> BTreeMap<String, u64> {
         self.with(BTreeMap::clone)
     }
@@ -134,7 +133,7 @@ impl FeatureCounts {
         look(&read(&self.counts))
     }
 
-    /// Guids of the features that the labels must name: those in use without which the MOS cannot be read.
+    /// Guids of the features that the labels must name: active ones without which the MOS cannot be read.
     pub fn label_features(&self) -> Vec<&'static str> {
         self.with(|counts| {
             let in_use = |f: &&Feature| f.mos && counts.get(f.guid).is_some_and(|n| *n > 0);

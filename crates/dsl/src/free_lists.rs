@@ -1,10 +1,10 @@
-//! Lists of blocks that are freed in the background, a bounded part in each txg: destroyed object sets,
+//! Lists of blocks that are freed in the background, a bounded number in each txg: destroyed object sets,
 //! `free_bpobj`, livelists of destroyed clones (docs/on-disk/15-space.md, sections 6.1, 6.3 and 6.4;
 //! docs/on-disk/22-mos-dsl.md, sections 4.1 and 5).
 //!
 //! # What always holds
-//! - In the background, what the allocator refuses is reported and left out: one bad pointer in a list must
-//!   not keep the pool from being written.
+//! - In the background, a block that the allocator refuses is reported and skipped: one bad pointer in a list
+//!   must not keep the pool from being written.
 //!
 //! # Order
 //! Once per txg, after the heads were written: destroyed datasets, then `free_bpobj`, then destroyed clones.
@@ -22,14 +22,14 @@ use dmu::log::Unclaim;
 use format::names;
 use format::{BlockPtr, ObjType, ObjectId, Txg};
 
-/// The blocks of a destroyed object set, born after `birth`, are freed from now on in the background. They
-/// are charged `space`; the caller moves that from the directory to `$FREE`.
+/// Queues the blocks of a destroyed object set that were born after `birth` for background freeing. Their
+/// charge is `space`; the caller moves it from the directory to `$FREE`.
 pub(crate) fn add_destroyed(m: MosTx<'_>, bp: &BlockPtr, birth: Txg, space: Space) -> Result<(), DslError> {
     bptree::add(m, bp, birth, space)
 }
 
-/// The blocks of a destroyed clone, as its livelist has them, are freed from now on in the background. The
-/// caller moves what the livelist is charged from the clone's directory to `$FREE`.
+/// Queues the blocks of a destroyed clone, as listed in its livelist, for background freeing. The caller
+/// moves the livelist's charge from the clone's directory to `$FREE`.
 pub(crate) fn add_deleted_clone(m: MosTx<'_>, livelist: ObjectId) -> Result<(), DslError> {
     let set = m.entry(names::directory::DELETED_CLONES)?;
     let id = m.set_insert(set, ObjType::ZAP_METADATA, livelist.0)?;
@@ -39,7 +39,7 @@ pub(crate) fn add_deleted_clone(m: MosTx<'_>, livelist: ObjectId) -> Result<(), 
     Ok(())
 }
 
-/// Something waits to be freed in the background.
+/// Whether blocks wait for background freeing.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -56,8 +56,8 @@ pub fn is_pending(m: MosTx<'_>) -> Result<bool, DslError> {
     }
 }
 
-/// Frees as much as fits into `budget`, and takes it off `$FREE`. The object sets of this txg were written:
-/// references to clones that none of them has are dropped first.
+/// Frees blocks within `budget`, and takes their charge off `$FREE`. The object sets of this txg must be
+/// written; first drops the references to cloned blocks that none of them uses.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -66,7 +66,7 @@ pub fn background(m: MosTx<'_>, brt: &Brt, budget: &mut Budget) -> Result<Freed,
     let mut freer = Freer::new();
     for (bp, how) in brt.take_dropped(m.txg()) {
         match how {
-            // What a log of another system says is no reason to stop the pool.
+            // A bad pointer in a log of another system is no reason to stop the pool.
             Unclaim::Pointer => freer.wait(m, &bp),
             Unclaim::CountOnly => _ = brt.release(m, &bp)?,
         }

@@ -1,11 +1,12 @@
-//! Freeing blocks: at once, or by way of the list of blocks that wait
-//! (docs/on-disk/15-space.md, section 6.1; docs/on-disk/22-mos-dsl.md, section 4.1).
+//! Freeing blocks: at once, or through the list of waiting blocks (docs/on-disk/15-space.md, section 6.1;
+//! docs/on-disk/22-mos-dsl.md, section 4.1).
 //!
-//! [`Freer`] frees what a sync kills; [`Round`] frees, in the background, what waits on lists.
+//! [`Freer`] frees the blocks that a sync kills; [`Round`] frees the blocks of waiting lists in the
+//! background.
 //!
 //! # What always holds
-//! - What waits is charged to the hidden directory `$FREE`, and no longer when it has been freed.
-//! - A block that others refer to (clones, dedup) is not freed: a reference is dropped instead.
+//! - A waiting block is charged to the hidden directory `$FREE`, until it is freed.
+//! - A block with other references (clones, dedup) is not freed: one reference is dropped instead.
 
 use crate::block_space::{Delta, Space};
 use crate::bpobj::Bpobj;
@@ -17,14 +18,15 @@ use crate::mos_tx::MosTx;
 use format::bpobj::StoredBlock;
 use format::{BlockPtr, BpKind, ObjectId, names};
 
-/// Frees blocks of the syncing txg, and remembers those that must wait.
+/// Frees blocks of the syncing txg, and collects those that must wait.
 #[derive(Debug, Default)]
 pub(crate) struct Freer {
     waiting: Vec<StoredBlock>,
     space: Space,
 }
 
-/// Freeing it needs more than a word to the allocator: reading its gang headers, or a look into a table.
+/// Whether freeing the block needs more than a call of the allocator: gang headers to read, or a table to
+/// look up.
 fn must_wait(brt: &Brt, bp: &BlockPtr) -> bool {
     bp.kind() == BpKind::Gang || bp.is_dedup() || brt.may_be_cloned(bp)
 }
@@ -35,10 +37,10 @@ impl Freer {
         Freer::default()
     }
 
-    /// Frees a block, or remembers it for [`Freer::flush`]. Holes and data in pointers take no space.
+    /// Frees a block, or collects it for [`Freer::flush`]. Holes and embedded data take no space.
     ///
     /// # Errors
-    /// If the allocator refuses it.
+    /// If the allocator refuses the block.
     pub(crate) fn free(&mut self, m: MosTx<'_>, brt: &Brt, bp: &BlockPtr) -> Result<(), DslError> {
         if !matches!(bp.kind(), BpKind::Normal | BpKind::Gang) {
             return Ok(());
@@ -50,14 +52,14 @@ impl Freer {
         Ok(())
     }
 
-    /// Remembers a block for [`Freer::flush`]: when it is freed in the background, a refusal of the allocator
-    /// is reported and does not fail the txg.
+    /// Collects a block for [`Freer::flush`]. If the allocator refuses it in the background, that is reported
+    /// and does not fail the txg.
     pub(crate) fn wait(&mut self, m: MosTx<'_>, bp: &BlockPtr) {
         self.waiting.extend(StoredBlock::new(bp, false));
         self.space = self.space.plus(m.space_of(bp));
     }
 
-    /// Puts what must wait on the list, and charges `$FREE`. Returns what it is charged.
+    /// Appends the collected blocks to the waiting list, and charges `$FREE`. Returns that charge.
     pub(crate) fn flush(&mut self, m: MosTx<'_>) -> Result<Space, DslError> {
         let (waiting, space) = (std::mem::take(&mut self.waiting), std::mem::take(&mut self.space));
         if !waiting.is_empty() {
@@ -68,7 +70,7 @@ impl Freer {
     }
 }
 
-/// The list of blocks that wait to be freed; made if there is none.
+/// The list of waiting blocks; created if there is none.
 pub(crate) fn free_bpobj(m: MosTx<'_>) -> Result<ObjectId, DslError> {
     if let Some(id) = m.entry(names::directory::FREE_BPOBJ)? {
         return Ok(id);
@@ -78,7 +80,7 @@ pub(crate) fn free_bpobj(m: MosTx<'_>) -> Result<ObjectId, DslError> {
     Ok(id)
 }
 
-/// Charges `$FREE` for blocks that wait from now on (`more`), or that have been freed.
+/// Charges `$FREE` for new waiting blocks (`more`), or takes off the charge of freed ones.
 pub(crate) fn charge_waiting(m: MosTx<'_>, space: Space, more: bool) -> Result<(), DslError> {
     if space == Space::default() {
         return Ok(());
@@ -87,13 +89,13 @@ pub(crate) fn charge_waiting(m: MosTx<'_>, space: Space, more: bool) -> Result<(
     charge_free(m, if more { delta } else { -delta })
 }
 
-/// What a round of background freeing has done.
+/// Result of a round of background freeing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Freed {
-    /// What is no longer charged to `$FREE`.
+    /// Space that was taken off `$FREE`.
     pub space: Space,
-    /// Blocks that the allocator refused, or that could not be reached: their space is lost until the next
-    /// check of the pool.
+    /// Blocks that the allocator refused or that could not be reached: their space is lost until the pool is
+    /// next checked.
     pub refused: u64,
 }
 
@@ -110,14 +112,14 @@ impl<'a> Round<'a> {
         Round { m, brt, tables: Tables::default(), freed: Freed::default() }
     }
 
-    /// Writes the histograms of the dedup tables, and takes what was freed off `$FREE`.
+    /// Writes the histograms of the dedup tables, and takes the charge of freed blocks off `$FREE`.
     pub(crate) fn finish(mut self) -> Result<Freed, DslError> {
         self.tables.finish(self.m)?;
         charge_waiting(self.m, self.freed.space, false)?;
         Ok(self.freed)
     }
 
-    /// Frees a block that is charged `space`, or drops a reference to it.
+    /// Frees a block with the charge `space`, or drops one reference to it.
     pub(crate) fn free(&mut self, bp: &BlockPtr, space: Space) -> Result<(), DslError> {
         self.freed.space = self.freed.space.plus(space);
         if !matches!(bp.kind(), BpKind::Normal | BpKind::Gang) || self.brt.release(self.m, bp)? {
@@ -133,7 +135,7 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// Frees a block whose charge is not known yet.
+    /// Frees a block, and computes its charge.
     pub(crate) fn free_found(&mut self, bp: &BlockPtr) -> Result<(), DslError> {
         self.free(bp, self.m.space_of(bp))
     }

@@ -1,10 +1,9 @@
-//! Holds: tags that keep a snapshot from being destroyed
-//! (docs/on-disk/22-mos-dsl.md, section 8).
+//! Holds: tags that keep a snapshot from being destroyed (docs/on-disk/22-mos-dsl.md, section 8).
 //!
 //! # What always holds
-//! - A snapshot marked for deferred destruction has a hold or a clone; when the last goes, the task that took
-//!   it away is told to destroy the snapshot.
-//! - A temporary hold is in the pool's list of such, too, so that the next import releases it.
+//! - A snapshot marked for deferred destruction has a hold or a clone. The task that removes the last one is
+//!   told to destroy the snapshot.
+//! - A temporary hold is also in the pool's list of temporary holds, so that the next import releases it.
 
 use crate::dataset::Dataset;
 use crate::error::DslError;
@@ -15,15 +14,15 @@ use format::dsl::{DS_FLAG_DEFER_DESTROY, DatasetPhys};
 use format::names;
 use format::{ObjType, ObjectId};
 
-/// Bytes that a tag, with its NUL, may have.
+/// Longest tag in bytes, its NUL included.
 const TAG_LIMIT: usize = 256;
 
 /// A hold on a snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// Tag of the hold.
+    /// Tag of the hold, chosen by the user.
     pub tag: String,
-    /// When it was made, seconds since 1970.
+    /// Time when the hold was made, in seconds since 1970.
     pub time: u64,
 }
 
@@ -54,10 +53,10 @@ fn snapshot(m: MosTx<'_>, id: ObjectId) -> Result<DatasetPhys, DslError> {
     if phys.is_snapshot() { Ok(phys) } else { Err(HoldError::NotSnapshot.into()) }
 }
 
-/// Checks that [`hold`] would go through.
+/// Checks that [`hold`] would succeed.
 ///
 /// # Errors
-/// [`HoldError`]; [`DslError::NotFound`].
+/// [`DslError::Hold`] with the [`HoldError`]; [`DslError::NotFound`].
 pub fn check_hold(m: MosTx<'_>, id: ObjectId, tag: &str, temporary: bool) -> Result<(), DslError> {
     let phys = snapshot(m, id)?;
     let len = if temporary { temporary_key(id, tag).len() } else { tag.len() };
@@ -73,7 +72,7 @@ pub fn check_hold(m: MosTx<'_>, id: ObjectId, tag: &str, temporary: bool) -> Res
 /// Holds a snapshot. `time` is seconds since 1970; a temporary hold ends with the next import.
 ///
 /// # Errors
-/// [`HoldError`]; or an object of the MOS cannot be read or changed.
+/// [`DslError::Hold`] with the [`HoldError`]; or an object of the MOS cannot be read or changed.
 pub fn hold(m: MosTx<'_>, id: ObjectId, tag: &str, time: u64, temporary: bool) -> Result<(), DslError> {
     check_hold(m, id, tag, temporary)?;
     let refs = match m.dataset(id)?.userrefs {
@@ -99,7 +98,7 @@ pub fn hold(m: MosTx<'_>, id: ObjectId, tag: &str, time: u64, temporary: bool) -
     Ok(())
 }
 
-/// Number of holds.
+/// Number of holds on the snapshot.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -118,10 +117,10 @@ pub fn is_held(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
     Ok(count(m, id)? > 0)
 }
 
-/// Checks that [`release`] would go through.
+/// Checks that [`release`] would succeed.
 ///
 /// # Errors
-/// [`HoldError`]; [`DslError::NotFound`].
+/// [`DslError::Hold`] with the [`HoldError`]; [`DslError::NotFound`].
 pub fn check_release(m: MosTx<'_>, id: ObjectId, tag: &str) -> Result<(), DslError> {
     match snapshot(m, id)?.userrefs {
         Some(refs) if m.zap(refs)?.contains(tag.as_bytes())? => Ok(()),
@@ -129,10 +128,11 @@ pub fn check_release(m: MosTx<'_>, id: ObjectId, tag: &str) -> Result<(), DslErr
     }
 }
 
-/// Releases a hold. True: the snapshot was only waiting for this, and must be destroyed now.
+/// Releases a hold. Returns true if the snapshot is marked for deferred destruction and this was its last
+/// hold: the caller must destroy it now.
 ///
 /// # Errors
-/// [`HoldError`]; or an object of the MOS cannot be read or changed.
+/// [`DslError::Hold`] with the [`HoldError`]; or an object of the MOS cannot be read or changed.
 pub fn release(m: MosTx<'_>, id: ObjectId, tag: &str) -> Result<bool, DslError> {
     check_release(m, id, tag)?;
     if let Some(refs) = m.dataset(id)?.userrefs {
@@ -144,7 +144,7 @@ pub fn release(m: MosTx<'_>, id: ObjectId, tag: &str) -> Result<bool, DslError> 
     is_due(m, id)
 }
 
-/// Whether a snapshot is marked for deferred destruction, and neither a hold nor a clone keeps it.
+/// Whether a snapshot is marked for deferred destruction and has neither a hold nor a clone.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -154,7 +154,7 @@ pub fn is_due(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
     Ok(is_marked && phys.num_children == 1 && count(m, id)? == 0)
 }
 
-/// Marks a snapshot: it is destroyed with its last hold or clone.
+/// Marks a snapshot for deferred destruction, with its last hold or clone.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -188,7 +188,7 @@ pub fn release_temporary(m: MosTx<'_>) -> Result<Vec<ObjectId>, DslError> {
         let id = ObjectId(id);
         match release(m, id, tag) {
             Ok(true) => due.push(id),
-            // The snapshot may have gone, or its hold been released by software that knows no such list.
+            // The snapshot may be gone, or software without support for the list has released the hold.
             Ok(false) | Err(DslError::Hold(_) | DslError::Dmu(_) | DslError::WrongType { .. }) => {
                 m.zap(list)?.remove_if_present(entry.name())?;
             }

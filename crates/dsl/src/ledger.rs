@@ -1,16 +1,16 @@
-//! Space of datasets: what the blocks are charged to that a sync makes and unmakes
+//! Space accounting of a head during a sync: the charges of the blocks born and killed
 //! (docs/on-disk/22-mos-dsl.md, section 4.1).
 //!
 //! # Order
-//! [`SpaceLedger::open`] reads where the head stands in its chain -> `born` and `killed` while its object
-//! set is written -> [`SpaceLedger::finish`] writes deadlist, livelist, bookmarks, the bonus of the head
-//! and of its previous snapshot, and charges the directories, once for all blocks together.
+//! [`SpaceLedger::open`] reads the head's place in its chain -> `born` and `killed` while its object set is
+//! written -> [`SpaceLedger::finish`] writes deadlist, livelist, bookmarks, the bonus of the head and of its
+//! previous snapshot, and charges the directories, once for all blocks together.
 //!
 //! # What always holds
-//! - A block that a snapshot holds (its birth is not after the previous snapshot's txg) is never freed:
-//!   it goes to the deadlist.
-//! - That sums are applied once is the same as applying each block: charges with a refreservation are
-//!   differences of `max(unique, refreservation)`, and such differences add up.
+//! - A block that a snapshot holds (born no later than the previous snapshot's txg) is never freed: it goes
+//!   to the deadlist.
+//! - Applying the sums once equals applying each block: charges with a refreservation are differences of
+//!   `max(unique, refreservation)`, and such differences add up.
 
 use crate::block_space::{Delta, Space, difference, of_pointer};
 use crate::bookmark::change::FbnCounter;
@@ -32,7 +32,7 @@ use zio::Zio;
 /// Blocks larger than this need a feature.
 const OLD_MAX_BLOCK: u64 = 128 << 10;
 
-/// The ledger of one head in one sync.
+/// The accounting of one head in one sync.
 struct SpaceLedger<'a> {
     m: MosTx<'a>,
     brt: &'a Brt,
@@ -40,20 +40,20 @@ struct SpaceLedger<'a> {
     phys: DatasetPhys,
     dir: DirPhys,
     origin_txg: Txg,
-    /// The previous snapshot counts what it alone holds now, from blocks born after this.
+    /// Killed blocks born after this txg become unique to the previous snapshot.
     previous_counts_after: Option<Txg>,
     deadlist: Option<DeadlistWriter>,
     livelist: Option<LivelistWriter>,
     bookmarks: Option<FbnCounter>,
     freer: Freer,
     born: Space,
-    /// What is no longer referenced.
+    /// Space of the killed blocks.
     killed: Space,
-    /// That part of it which no snapshot holds.
+    /// Part of `killed` that no snapshot holds.
     young: Space,
-    /// Bytes that from now on only snapshots of this directory hold.
+    /// Bytes that only snapshots of this directory hold from now on.
     to_snapshots: u64,
-    /// Bytes that from now on only the previous snapshot holds.
+    /// Bytes that only the previous snapshot holds from now on.
     to_previous: u64,
     features: BTreeSet<&'static str>,
     error: Option<DslError>,
@@ -95,7 +95,7 @@ impl<'a> SpaceLedger<'a> {
         if bp.compression_id() == format::CompressionId::Zstd.id() {
             self.features.insert("zstd_compress");
         }
-        // In an embedded pointer other data stand where the checksum's number is.
+        // In an embedded pointer the bits of the checksum id have another meaning.
         let by_checksum = match bp.checksum_id() {
             _ if bp.is_embedded() => return,
             11 => "sha512",
@@ -133,7 +133,7 @@ impl<'a> SpaceLedger<'a> {
         Ok(())
     }
 
-    /// Writes everything down. `bp` is the new root of the object set.
+    /// Writes all results. `bp` is the new root of the object set.
     fn finish(mut self, bp: &BlockPtr) -> Result<(), DslError> {
         if let Some(error) = self.error.take() {
             return Err(error);
@@ -148,7 +148,7 @@ impl<'a> SpaceLedger<'a> {
         if let Some(bookmarks) = &mut self.bookmarks {
             bookmarks.flush(m)?;
         }
-        // Charges `$FREE` for what must wait.
+        // Charge `$FREE` for the waiting blocks.
         self.freer.flush(m)?;
         for feature in &self.features {
             zapify::activate_feature(m, self.head, feature)?;
@@ -215,21 +215,21 @@ impl Ledger for SpaceLedger<'_> {
     }
 }
 
-/// Writes what the txg changed in a head's object set, and accounts for it.
+/// Writes the changes of a head's object set in this txg, and accounts for them.
 ///
 /// # Errors
-/// If something cannot be read or written. The txg must not end then.
+/// If an object cannot be read or written: the txg must not end then.
 pub(crate) fn sync_set(m: MosTx<'_>, brt: &Brt, head: ObjectId, set: &Arc<LiveSet>) -> Result<(), DslError> {
     let mut ledger = SpaceLedger::open(m, brt, head)?;
     let bp = set.sync(m.tx, &mut ledger)?;
     ledger.finish(&bp)
 }
 
-/// Sums up, and keeps what was killed: for sets that no snapshot is taken of.
+/// Ledger that sums up and collects the killed blocks: for object sets without snapshots.
 pub struct Tally {
-    /// Space of new blocks, less that of the blocks that went.
+    /// Space of new blocks minus that of killed blocks.
     pub delta: Delta,
-    /// Blocks that nothing refers to any more.
+    /// The killed blocks, which have no reference left.
     pub killed: Vec<BlockPtr>,
     zio: Arc<Zio>,
 }

@@ -1,20 +1,20 @@
-//! The dataset layer: directories, file systems, volumes, snapshots, clones, bookmarks, holds,
-//! properties, quotas, delegation and encryption keys, as the MOS holds them.
+//! The dataset layer: directories, file systems, volumes, snapshots, clones, bookmarks, holds, properties,
+//! quotas, delegation and encryption keys, as the MOS holds them.
 //!
-//! `pool` opens the MOS and makes a [`Dsl`] of it; everything that needs a dataset by its name asks that.
-//! Object sets are opened through `dmu`. Their contents are not known here, except for the four
-//! properties that a file system keeps in its own objects ([`prop`]).
+//! `pool` opens the MOS and makes a [`Dsl`] of it; all look-ups of a dataset by name go through that. Object
+//! sets are opened through `dmu`. This crate does not know their contents, except for the four properties
+//! that a file system keeps in its own objects ([`prop`]).
 //!
 //! # What always holds
-//! - Nothing is read before it is asked for: opening a [`Dsl`] reads no object.
-//! - Every reference is checked where it is followed: the type and size of the bonus, the parent
-//!   that a child names, the directory that a dataset names.
-//! - Every chain is bounded: directories by the length of a name, snapshots by a count that only a
-//!   loop can reach.
+//! - Objects are read on demand: opening a [`Dsl`] reads none.
+//! - Every reference is checked where it is followed: the type and size of the bonus, the parent that a child
+//!   names, the directory that a dataset names.
+//! - Every chain is bounded: directories by the length of a name, snapshots by a count that only a loop can
+//!   reach.
 //! - Names from disk that could be mistaken for path parts or delimiters are errors.
 //!
 //! # Layers
-//! A file uses those above it only; none use each other in a circle.
+//! A module uses only modules of the same or earlier rows; there are no cycles.
 //!
 //! | Layer | Modules |
 //! | --- | --- |
@@ -24,7 +24,7 @@
 //! | the tree | `tree` ([`Dsl`]) -> `dir` -> `dataset` -> `bookmark holds delegation keys resume prop` |
 //! | space | `charge` (up the directories), `freeing`, `free_lists`, `space` (as it is shown) |
 //! | heads | `policy`, `ledger`, `heads` (open for writing, with `heads::reservation`) |
-//! | what tasks use | `task` ([`TaskCtx`]) -> `limits counts prop::change` |
+//! | base of the tasks | `task` ([`TaskCtx`]) -> `limits counts prop::change` |
 //! | tasks | `create snapshot rename promote destroy rollback bootstrap` |
 //!
 //! In a concept's folder `mod.rs` has its type and how it is read, `change.rs` how it is changed in syncing
@@ -32,15 +32,15 @@
 //! `Bookmark::create_from_snapshot`.
 //!
 //! # Changing datasets
-//! Making, destroying, snapshotting, cloning, promoting, renaming, rolling back, and accounting happen in
-//! syncing context; only [`Heads::open`] and [`Head::begin`] do not. The pool's sync makes a [`TaskCtx`] for
-//! each txg and hands it to the tasks. A task is a plain function that checks everything first and then
-//! changes; a task that fails in its checks has changed nothing. A task that fails later has met damage or a
-//! dead device, and its txg must not end.
+//! Creation, destruction, snapshots, clones, promotion, renaming, rollback and accounting happen in syncing
+//! context; only [`Heads::open`] and [`Head::begin`] do not. The pool's sync makes a [`TaskCtx`] for each txg
+//! and passes it to the tasks. A task is a plain function that first checks all its conditions and then makes
+//! its changes; a task that fails in its checks has changed nothing. A task that fails later has met damage
+//! or a dead device, and its txg must not end.
 //!
 //! Order of a txg: [`Heads::sync_all`] (contents of the heads, with the ledger) -> the tasks, while
-//! [`Heads::exclusive`] is held; each leaves what it made or changed written -> blocks that wait to be freed
-//! -> the MOS itself -> [`Heads::finish_txg`].
+//! [`Heads::exclusive`] is held; each writes the objects that it created or changed -> background freeing ->
+//! the MOS itself -> [`Heads::finish_txg`].
 //!
 //! Tests: beside the code and, on real pools, in `crates/pool/tests`.
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
-//! Limits that tasks respect and set: the slop of the pool, quotas and reservations
+//! Limits that tasks check and set: the slop space of the pool, quotas and reservations
 //! (docs/on-disk/22-mos-dsl.md, sections 2 and 4; docs/on-disk/15-space.md, section 8).
 //!
 //! # What always holds
-//! - A task that is refused for want of space has changed nothing.
-//! - A reservation is set only where the quotas and reservations above leave as much.
+//! - A task that is refused for lack of space has changed nothing.
+//! - A reservation is set only if the quotas and reservations above leave enough space.
 
 use crate::block_space::difference;
 use crate::charge::{charged, own_number, ref_charged, refreservation, refreservation_changed, set_reserved};
@@ -15,21 +15,21 @@ use crate::task::TaskCtx;
 use crate::tree::Dsl;
 use format::names::prop_suffix::INHERIT;
 
-/// How much of the slop, the space that the pool keeps back, a task must leave.
+/// Share of the slop space (the space that the pool keeps back) that a task must leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LeaveSlop {
-    /// All of it: the task makes something.
+    /// All of it: for tasks that create datasets.
     All,
-    /// Half of it: the task changes something.
+    /// Half of it: for tasks that change datasets.
     Half,
-    /// A quarter: the task frees space in the end.
+    /// A quarter: for tasks that free space in the end.
     Quarter,
 }
 
-/// Bytes that a task may take before anything is freed again.
+/// Bytes that a task may allocate before it frees any.
 const TASK_BYTES: u64 = 1 << 20;
 
-/// Checks that the pool is not too full for a task.
+/// Checks that the pool has enough free space for a task.
 ///
 /// # Errors
 /// [`DslError::Space`].
@@ -58,8 +58,8 @@ fn bad_limit(name: &str, why: &'static str) -> DslError {
 pub(crate) const BELOW_USED: &str = "size is less than current used or reserved space";
 pub(crate) const ABOVE_AVAILABLE: &str = "size is greater than available space";
 
-/// Bytes that a directory may still take, without what it has reserved itself; of the root's parent,
-/// everything.
+/// Bytes that a directory may still take, not counting its own reservation; for the root, the free bytes of
+/// the pool, or `u64::MAX` if they are unknown.
 fn available_above(dir: &Dir) -> Result<u64, DslError> {
     match dir.parent() {
         Some(parent) => parent.available(),
@@ -76,10 +76,10 @@ fn head_of(dsl: &Dsl, name: &str) -> Result<(Dir, Dataset), DslError> {
     Ok((dir, head))
 }
 
-/// Limits what a dataset and everything below it may take; 0 takes the limit away.
+/// Sets the quota: the most space that a dataset and all below it may take, in bytes; 0 removes it.
 ///
 /// # Errors
-/// [`DslError::BadLimit`] if it takes or has reserved more already.
+/// [`DslError::BadLimit`] if the dataset takes or has reserved more already.
 pub fn set_quota(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(), DslError> {
     let dir = ctx.dsl()?.dir(name)?;
     if bytes != 0 && (bytes < dir.phys().reserved || bytes < dir.phys().used) {
@@ -89,10 +89,10 @@ pub fn set_quota(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(), Ds
     ctx.m().change_dir(dir.id(), |phys| phys.quota = bytes)
 }
 
-/// Sets space aside for a dataset and everything below it.
+/// Sets the reservation of a dataset and all below it, in bytes; 0 removes it.
 ///
 /// # Errors
-/// [`DslError::BadLimit`] if there is not so much, or the dataset's quota is lower.
+/// [`DslError::BadLimit`] if that much is not available, or the dataset's quota is lower.
 pub fn set_reservation(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(), DslError> {
     let dir = ctx.dsl()?.dir(name)?;
     let phys = dir.phys();
@@ -107,10 +107,10 @@ pub fn set_reservation(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<
     set_reserved(ctx.m(), dir.id(), bytes)
 }
 
-/// Limits what a head may reference; 0 takes the limit away.
+/// Sets the refquota: the most space that a head may reference, in bytes; 0 removes it.
 ///
 /// # Errors
-/// [`DslError::BadLimit`] if it references or has reserved more already.
+/// [`DslError::BadLimit`] if the head references or has reserved more already.
 pub fn set_refquota(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(), DslError> {
     let (dir, head) = head_of(&ctx.dsl()?, name)?;
     let reserved = refreservation(ctx.m(), dir.phys())?;
@@ -121,10 +121,10 @@ pub fn set_refquota(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(),
     store(ctx.m(), &dir, "refquota", bytes)
 }
 
-/// Sets space aside for a head alone.
+/// Sets the refreservation of a head alone, in bytes; 0 removes it.
 ///
 /// # Errors
-/// [`DslError::BadLimit`] if there is not so much, or the dataset's quota is lower.
+/// [`DslError::BadLimit`] if that much is not available, or the dataset's quota is lower.
 pub fn set_refreservation(ctx: &mut TaskCtx<'_>, name: &str, bytes: u64) -> Result<(), DslError> {
     let (dir, head) = head_of(&ctx.dsl()?, name)?;
     let (unique, old) = (head.unique(), refreservation(ctx.m(), dir.phys())?);
@@ -145,8 +145,8 @@ fn is_above_quota(dir: &Dir, bytes: u64) -> bool {
     dir.phys().quota != 0 && bytes > dir.phys().quota
 }
 
-/// Checks that `bytes` can move from below one directory to another: that they do not exceed the quotas
-/// between the latter and the first directory above both.
+/// Checks that `bytes` can move from one directory to another: that they fit the quotas from the target up to
+/// the first common ancestor.
 pub(crate) fn check_transfer(from: &Dir, to: &Dir, bytes: u64) -> Result<(), DslError> {
     let stays = |dir: &Dir| from.ancestry().any(|above| above.id() == dir.id());
     for dir in to.ancestry().take_while(|dir| !stays(dir)) {
@@ -158,7 +158,7 @@ pub(crate) fn check_transfer(from: &Dir, to: &Dir, bytes: u64) -> Result<(), Dsl
     Ok(())
 }
 
-/// Puts a limit into the property ZAP.
+/// Stores a limit in the property ZAP.
 fn store(m: MosTx<'_>, dir: &Dir, prop: &str, bytes: u64) -> Result<(), DslError> {
     let missing = || DslError::Mismatch { what: "properties", object: dir.id(), found: 0, expected: 1 };
     let zap = m.zap(dir.phys().props.ok_or_else(missing)?)?;

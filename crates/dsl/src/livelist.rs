@@ -1,12 +1,12 @@
-//! Livelists: what a clone has written and let go, so that destroying it need not walk its trees
-//! (docs/on-disk/22-mos-dsl.md, section 7; docs/on-disk/15-space.md, section 6.3).
+//! Livelists: the blocks that a clone has written and killed, so that destroying it need not traverse its
+//! trees (docs/on-disk/22-mos-dsl.md, section 7; docs/on-disk/15-space.md, section 6.3).
 //!
 //! # What always holds
-//! - A livelist has an entry for every block that was born in its clone after the origin, and one more,
-//!   marked as freed, for each of them that went; both under the same key, the freed one behind.
-//! - Its totals are those of the blocks that are left.
-//! - All that also holds at the end of each txg in which a part of it was drained: the process that imports
-//!   the pool then can go on, whatever implementation it is.
+//! - A livelist has an entry for every block born in its clone after the origin, and a second one, marked as
+//!   freed, for each of those that was killed. Both are under the same key, the freed one after the other.
+//! - Its totals are those of the blocks without a freed mark.
+//! - Both also hold at the end of each txg in which a part of it was drained: any implementation that imports
+//!   the pool then can go on.
 //! - The feature `livelist` counts livelists, those of destroyed clones included until they are drained.
 
 use crate::block_space::Space;
@@ -27,15 +27,15 @@ use zio::Zio;
 
 /// Feature, and counter of livelists.
 const FEATURE: &str = "livelist";
-/// Entries of a list upon which the next one is begun.
+/// Entries of a list at which the next list is begun.
 const ENTRIES_MAX: u64 = 500_000;
-/// A clone that shares this share of its blocks with its origin, or less, in percent, needs no livelist:
-/// walking its trees costs no more.
+/// A clone that shares this percentage of its blocks with its origin, or less, keeps no livelist: a traversal
+/// of its trees costs no more.
 const SHARED_MIN: u64 = 75;
-/// Entries that are held in memory while a list is drained; few in tests, so that they meet this.
+/// Entries held in memory while a list is drained. Small in unit tests, so that they reach the limit.
 const MARKS_MAX: u64 = if cfg!(test) { 8 } else { 250_000 };
 
-/// Gives a clone's directory a livelist, if the pool may have such.
+/// Creates the livelist of a clone's directory, if the feature is enabled.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -48,7 +48,7 @@ pub fn create(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     zapify::set(m, dir, names::dir::LIVELIST, id.0)
 }
 
-/// The livelist of a directory.
+/// The livelist of a directory; `None`: it has none.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -56,7 +56,7 @@ pub fn of(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
     Ok(zapify::get(m, dir, names::dir::LIVELIST)?.filter(|id| *id != 0).map(ObjectId))
 }
 
-/// What the blocks of a livelist are charged.
+/// Total charge of the blocks in a livelist.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -64,7 +64,7 @@ pub fn space(m: MosTx<'_>, livelist: ObjectId) -> Result<Space, DslError> {
     Ok(Deadlist::open(&m.view(), livelist)?.space())
 }
 
-/// Takes the livelist away from a directory; the blocks in it stay as they are.
+/// Removes the livelist of a directory. The blocks in it are not freed.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -75,8 +75,8 @@ pub fn remove(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     m.features.decr(m, FEATURE)
 }
 
-/// Takes the livelist away from the directory of a clone that is being destroyed, for
-/// [`crate::free_lists::add_deleted_clone`]. It is counted until it has been drained.
+/// Detaches the livelist from the directory of a clone that is being destroyed, for
+/// [`crate::free_lists::add_deleted_clone`]. The feature counts it until it is drained.
 pub(crate) fn take_for_destroy(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
     let id = of(m, dir)?;
     if id.is_some() {
@@ -85,21 +85,21 @@ pub(crate) fn take_for_destroy(m: MosTx<'_>, dir: ObjectId) -> Result<Option<Obj
     Ok(id)
 }
 
-/// Takes the livelist away from a clone that shares too little with its origin. To be called when the clone
-/// was written.
+/// Removes the livelist of a clone that shares too little with its origin. Called after the clone was
+/// written.
 pub(crate) fn check_share(m: MosTx<'_>, head: ObjectId) -> Result<(), DslError> {
     let phys = m.dataset(head)?;
     let Some(id) = of(m, phys.dir)? else { return Ok(()) };
     let own = u128::from(space(m, id)?.used);
     let all = u128::from(phys.referenced);
-    // An empty clone shares everything.
+    // An empty clone still shares all blocks.
     if all > 0 && all.saturating_sub(own) * 100 <= all * u128::from(SHARED_MIN) {
         remove(m, phys.dir)?;
     }
     Ok(())
 }
 
-/// Collects in memory what a sync of a clone makes and unmakes.
+/// Collects in memory the blocks that a sync of a clone adds and kills.
 pub(crate) struct LivelistWriter {
     id: ObjectId,
     origin: Txg,
@@ -108,7 +108,7 @@ pub(crate) struct LivelistWriter {
 }
 
 impl LivelistWriter {
-    /// For the clone of this directory; `None`: it has no livelist.
+    /// Opens the writer for the clone of this directory; `None`: it has no livelist.
     pub(crate) fn open(m: MosTx<'_>, dir: ObjectId) -> Result<Option<LivelistWriter>, DslError> {
         let Some(id) = of(m, dir)? else { return Ok(None) };
         let origin = match m.dir(dir)?.origin {
@@ -123,7 +123,7 @@ impl LivelistWriter {
         self.push(bp, false);
     }
 
-    /// A block is not needed any more, by this clone.
+    /// Notes a block that the clone no longer references.
     pub(crate) fn killed(&mut self, bp: &BlockPtr) {
         self.push(bp, true);
     }
@@ -166,7 +166,7 @@ fn begin_list(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
     Ok(())
 }
 
-/// The same block: address and birth.
+/// Identity of a block: its address and birth.
 type Identity = [u64; 3];
 
 fn identity(bp: &BlockPtr) -> Identity {
@@ -174,10 +174,10 @@ fn identity(bp: &BlockPtr) -> Identity {
     [words[0], words[1], bp.logical_birth().0]
 }
 
-/// Entries of a list that stand for the same block: one of them, and how many there are.
+/// Entries by block: one entry of each, and how many there are.
 type Tally = BTreeMap<Identity, (StoredBlock, u64)>;
 
-/// Takes one off. False: there was none.
+/// Takes one entry of a block off the tally. Returns false if there was none.
 fn take_one(tally: &mut Tally, block: Identity) -> bool {
     let Some((_, times)) = tally.get_mut(&block) else { return false };
     *times -= 1;
@@ -187,8 +187,8 @@ fn take_one(tally: &mut Tally, block: Identity) -> bool {
     true
 }
 
-/// Frees what is left in the lists of a destroyed clone, one list after the other, as far as the budget goes.
-/// The lists are whole at the end of every txg. True: it is drained, and gone.
+/// Frees the remaining blocks of a destroyed clone, one list after the other, within the budget. The lists
+/// are consistent at the end of every txg. Returns true when the livelist is drained and removed.
 pub(crate) fn drain(
     m: MosTx<'_>,
     id: ObjectId,
@@ -203,7 +203,7 @@ pub(crate) fn drain(
         let is_done = Bpobj::is_shared(m, list)? || drain_list(m, list, budget, round)?;
         Deadlist::add_space(m, id, Bpobj::open(&m.view(), list)?.space(), before)?;
         if !is_done {
-            // There is more to do, and it is not for this txg.
+            // More lists are left for the next txg.
             budget.blocks = 0;
             return Ok(false);
         }
@@ -215,8 +215,8 @@ pub(crate) fn drain(
     Ok(true)
 }
 
-/// Frees blocks of a list that were not freed, from the end, where the mark of a block that went comes before
-/// the block. Marks whose block was not reached are put back. True: nothing of the list is needed any more.
+/// Frees the unfreed blocks of a list from its end, where a freed mark comes before its block. Puts back
+/// marks whose block was not reached. Returns true when the list is no longer needed.
 fn drain_list(
     m: MosTx<'_>,
     list: ObjectId,
@@ -244,13 +244,13 @@ fn drain_list(
             round.free(&entry.bp, space)
         })?;
     }
-    // Reading the marks again and again is work too.
+    // Re-reading the marks costs work too, so it counts against the budget.
     budget.take((budget.blocks - blocks.blocks).saturating_add(held));
     if is_empty {
         return Ok(true);
     }
     put_marks(m, list, &marks)?;
-    // Of so many marks the blocks must be found first.
+    // With so many marks their blocks must be found first.
     if held >= MARKS_MAX { drain_crowded(m, list, blocks, round) } else { Ok(false) }
 }
 
@@ -266,8 +266,8 @@ fn put_marks(m: MosTx<'_>, list: ObjectId, marks: &Tally) -> Result<(), DslError
     Bpobj::append_net(m, list, &entries, Space::default(), less)
 }
 
-/// The same for a list with more marks than memory should hold: looks at the blocks in portions, frees some
-/// that are left, and marks them as freed. True: none is left.
+/// Like `drain_list`, for a list with more marks than fit in memory: examines the blocks in portions, frees
+/// some unfreed ones, and marks them as freed. Returns true when none is left.
 fn drain_crowded(
     m: MosTx<'_>,
     list: ObjectId,

@@ -1,5 +1,4 @@
-//! Small steps that every part of this crate takes in the MOS: open an object of an expected
-//! kind, look a number up in a ZAP.
+//! Helpers for reading the MOS: open an object with an expected bonus type, look up a number in a ZAP.
 
 use crate::error::DslError;
 use crate::name;
@@ -21,13 +20,13 @@ pub(crate) fn object_with_bonus(
     if found == bonus { Ok(object) } else { Err(DslError::WrongType { object: id, expected, found }) }
 }
 
-/// The bonus of a directory whose object is open for changing.
+/// Decodes the bonus of a directory object that is open for writing.
 pub(crate) fn dir_phys(object: &LiveObject) -> Result<DirPhys, DslError> {
     let order = object.read().order();
     object.with_bonus(|bonus| DirPhys::decode(bonus, order)).map_err(DslError::decode(object.id()))
 }
 
-/// The bonus of a dataset whose object is open for changing.
+/// Decodes the bonus of a dataset object that is open for writing.
 pub(crate) fn dataset_phys(object: &LiveObject) -> Result<DatasetPhys, DslError> {
     let order = object.read().order();
     object.with_bonus(|bonus| DatasetPhys::decode(bonus, order)).map_err(DslError::decode(object.id()))
@@ -38,18 +37,18 @@ pub(crate) fn zap(mos: &Arc<ObjSet>, id: ObjectId) -> Result<Zap, DslError> {
     Ok(Zap::open(&mos.object(id)?)?)
 }
 
-/// The ZAP in an object that may have been turned into one: a directory or dataset whose type is
-/// still the old one has none.
+/// The ZAP in a directory or dataset object; `None` if the object was never turned into a ZAP (it still has
+/// its old type).
 pub(crate) fn own_zap(object: &Object) -> Result<Option<Zap>, DslError> {
     if object.dnode().obj_type.is_zap() { Ok(Some(Zap::open(object)?)) } else { Ok(None) }
 }
 
-/// The one `u64` of an entry.
+/// The value of an entry that must be one `u64`.
 pub(crate) fn number(object: ObjectId, entry: &ZapEntry) -> Result<u64, DslError> {
     single(entry).ok_or_else(|| stored_value(object, entry))
 }
 
-/// The number, if the entry is one `u64`.
+/// The value, if the entry is one `u64`.
 pub(crate) fn single(entry: &ZapEntry) -> Option<u64> {
     (entry.int_size == 8 && entry.value.len() == 8).then(|| entry.u64()).flatten()
 }
@@ -80,7 +79,7 @@ pub(crate) fn lookup_object(zap: &Zap, object: ObjectId, key: &str) -> Result<Op
     Ok(lookup_number(zap, object, key)?.filter(|n| *n != 0).map(ObjectId))
 }
 
-/// The name that a map of names to objects has for `value`. Walks through the whole map.
+/// The key under which a map of names to objects holds `value`. Reads the whole map.
 pub(crate) fn reverse_lookup(zap: &Zap, map: ObjectId, value: ObjectId) -> Result<Option<String>, DslError> {
     tracing::trace!(map = map.0, object = value.0, "a name is searched by its number");
     for entry in zap.entries() {

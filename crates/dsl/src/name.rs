@@ -1,21 +1,20 @@
-//! Names of datasets, snapshots and bookmarks: taken apart and checked
-//! (docs/on-disk/33-cli.md, section 1.3).
+//! Names of datasets, snapshots and bookmarks: parsing and checks (docs/on-disk/33-cli.md, section 1.3).
 
 use crate::error::DslError;
 use format::ObjectId;
 
-/// Bytes that a whole name may have at most, one less than this.
+/// Size of a full name in bytes with its NUL: a name has at most 255.
 pub const NAME_LIMIT: usize = 256;
-/// Levels below the pool that the tools create at most.
+/// Most directory levels below the pool in new names.
 pub const NESTING_MAX: usize = 50;
-/// Levels that are followed on disk: no legal name has room for more, and pools older than
-/// [`NESTING_MAX`] may use them.
+/// Most directory levels followed on disk: no legal name has room for more, and older pools may exceed
+/// [`NESTING_MAX`].
 pub(crate) const DEPTH_LIMIT: usize = NAME_LIMIT / 2;
 
-/// What stands behind the directory in a name.
+/// The part of a name after the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail<'a> {
-    /// Nothing: a file system or volume.
+    /// No tail: the name of a file system or volume.
     None,
     /// A snapshot, `@NAME`.
     Snapshot(&'a str),
@@ -33,8 +32,8 @@ pub struct Name<'a> {
 }
 
 impl<'a> Name<'a> {
-    /// Takes a full name apart and checks its form: length, delimiters, components. Which
-    /// characters new names may have is not checked: older pools may hold others.
+    /// Splits a full name and checks its form: length, delimiters, components. Does not check which
+    /// characters new names may have, because older pools may hold others.
     ///
     /// # Errors
     /// [`DslError::BadName`].
@@ -81,8 +80,8 @@ impl<'a> Name<'a> {
     }
 }
 
-/// Checks a name that is about to be made: everything that [`Name::parse`] checks, and that only characters
-/// are used that new names may have, and not more levels.
+/// Checks the name of a new dataset, snapshot or bookmark: like [`Name::parse`], and also its characters and
+/// the number of levels.
 ///
 /// # Errors
 /// [`DslError::BadName`].
@@ -102,8 +101,7 @@ pub fn check_new(name: &str) -> Result<Name<'_>, DslError> {
     Ok(parsed)
 }
 
-/// A component as a ZAP of the MOS holds it. One that could be mistaken for something else once it
-/// is part of a path is damage.
+/// Decodes a component as a ZAP of the MOS holds it. A component with a delimiter in it is damage.
 pub(crate) fn stored(map: ObjectId, object: ObjectId, bytes: &[u8]) -> Result<&str, DslError> {
     let damaged = || DslError::StoredName { map, object, name: bytes.escape_ascii().to_string() };
     let name = std::str::from_utf8(bytes).map_err(|_| damaged())?;
@@ -115,7 +113,7 @@ pub(crate) fn stored(map: ObjectId, object: ObjectId, bytes: &[u8]) -> Result<&s
     if illegal { Err(damaged()) } else { Ok(name) }
 }
 
-/// Made by the implementation for itself, not by a user: `$ORIGIN`, `%recv`.
+/// Whether a component belongs to the implementation, not to a user: `$ORIGIN`, `%recv`.
 pub fn is_hidden(component: &str) -> bool {
     component.starts_with(['$', '%'])
 }

@@ -1,5 +1,5 @@
-//! How the blocks of a dataset are written: what its properties come down to
-//! (docs/on-disk/20-dmu.md, section 7; docs/on-disk/22-mos-dsl.md, section 6).
+//! The write policy of a dataset, derived from its properties (docs/on-disk/20-dmu.md, section 7;
+//! docs/on-disk/22-mos-dsl.md, section 6).
 
 use crate::dataset::Dataset;
 use crate::error::DslError;
@@ -9,14 +9,14 @@ use codec::compress::zstd_level_from_byte;
 use dmu::{RedundantMetadata, SetPolicy};
 use format::{ChecksumId, CompressionId};
 
-/// Part of a stored compression that is the algorithm; the level stands above it.
+/// Low bits of a stored compression value that hold the algorithm; the level is in the bits above.
 const ALGORITHM_BITS: u32 = 7;
 
-/// The policy of a head. What it says of accounting is for a new file system; an existing one goes on as
-/// its object set says.
+/// The write policy of a head. Its accounting part applies to a new file system; the object set of an
+/// existing one decides for itself.
 ///
 /// # Errors
-/// If its properties cannot be read.
+/// If the properties of the head cannot be read.
 pub(crate) fn policy_of(dataset: &Dataset, features: &FeatureCounts) -> Result<SetPolicy, DslError> {
     let number = |name| prop::stored_number(dataset, name);
     let lz4 = features.is_active("lz4_compress");
@@ -74,7 +74,7 @@ fn compression(stored: u64, default: CompressionId) -> (CompressionId, i32) {
     }
 }
 
-/// A property that decides how an open head is changed: how its blocks are written, its log, its files.
+/// Whether a property decides how an open head is written: its blocks, its log, its files.
 pub(crate) fn decides_policy(prop: &str) -> bool {
     matches!(
         prop,

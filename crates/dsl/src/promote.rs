@@ -1,10 +1,10 @@
-//! Promoting a clone: it takes its origin, and all older snapshots, over from the head they belong to
+//! Promotion of a clone: it takes its origin and all older snapshots over from the head that has them
 //! (docs/on-disk/22-mos-dsl.md, section 5).
 //!
 //! # What always holds
-//! - No block changes hands between datasets, only snapshots do between directories: what is referenced
-//!   and what is unique stays as it is, but for the origin, which has another successor now.
-//! - What the two directories are charged for snapshots is summed up anew from the deadlists.
+//! - Blocks stay with their datasets; only snapshots move between directories. The referenced and unique
+//!   bytes of each dataset stay the same, except for the origin, which gets another successor.
+//! - The snapshot charges of both directories are recomputed from the deadlists.
 
 use crate::block_space::{Space, difference};
 use crate::bookmark::Bookmark;
@@ -41,8 +41,8 @@ fn chain(m: MosTx<'_>, from: ObjectId, until: Option<ObjectId>) -> Result<Vec<Ob
     Ok(all)
 }
 
-/// What the deadlists of these datasets hold of blocks born after `after`: what their directory is charged
-/// for snapshots, if it comes from that txg.
+/// Bytes in the deadlists of these datasets that were born after `after`: the snapshot charge of their
+/// directory if it began at that txg.
 fn dead_since(m: MosTx<'_>, datasets: &[ObjectId], after: Txg) -> Result<u64, DslError> {
     let mut sum = 0_u64;
     for id in datasets {
@@ -54,7 +54,7 @@ fn dead_since(m: MosTx<'_>, datasets: &[ObjectId], after: Txg) -> Result<u64, Ds
     Ok(sum)
 }
 
-/// Everything that a promotion needs to know.
+/// Checked plan of a promotion.
 struct Plan {
     clone: ObjectId,
     clone_dir: ObjectId,
@@ -62,9 +62,9 @@ struct Plan {
     loser: ObjectId,
     loser_dir: ObjectId,
     origin: ObjectId,
-    /// What the loser descends from.
+    /// The snapshot that the loser descends from.
     grand_origin: Option<ObjectId>,
-    /// The origin and everything before it, newest first.
+    /// The origin and all snapshots before it, newest first.
     shared: Vec<ObjectId>,
     /// The clone and its snapshots, and the loser and the snapshots it keeps, newest first.
     clone_side: Vec<ObjectId>,
@@ -140,7 +140,7 @@ impl Plan {
         Ok(sum)
     }
 
-    /// What follows the origin on the side that begins with `side`.
+    /// The dataset that follows the origin, on this side of the branch.
     fn next_of(side: &[ObjectId]) -> Result<ObjectId, DslError> {
         let none = DslError::Mismatch { what: "successor", object: ObjectId(0), found: 0, expected: 1 };
         side.last().copied().ok_or(none)
@@ -185,7 +185,7 @@ pub fn promote(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     Ok(())
 }
 
-/// Moves what the shared snapshots are charged. Before anything else changes.
+/// Moves the charge of the shared snapshots. Runs before all other changes.
 fn charge_dirs(m: MosTx<'_>, plan: &Plan, moved: Space) -> Result<(), DslError> {
     let loser_dir = m.dir(plan.loser_dir)?;
     let grand_txg = m.origin_txg(&loser_dir)?;
@@ -210,7 +210,7 @@ fn charge_dirs(m: MosTx<'_>, plan: &Plan, moved: Space) -> Result<(), DslError> 
     charge::apply(m, plan.clone_dir, to_clone)
 }
 
-/// The origin is followed by the clone's side now, and the other one branches off.
+/// Makes the clone's side the successor of the origin, and the other side a branch.
 fn turn_chain(m: MosTx<'_>, plan: &Plan) -> Result<(), DslError> {
     let (next, branch) = (Plan::next_of(&plan.clone_side)?, Plan::next_of(&plan.loser_side)?);
     let origin = m.dataset(plan.origin)?;
@@ -234,7 +234,7 @@ fn turn_chain(m: MosTx<'_>, plan: &Plan) -> Result<(), DslError> {
     })
 }
 
-/// Directories and their sets of clones.
+/// Updates both directories and their sets of clones.
 fn turn_dirs(m: MosTx<'_>, plan: &Plan) -> Result<(), DslError> {
     remove_clone(m, plan.loser_dir, plan.clone)?;
     if let Some(before) = plan.grand_origin {
@@ -256,7 +256,7 @@ fn add_clone(m: MosTx<'_>, dir: ObjectId, head: ObjectId) -> Result<(), DslError
     m.change_dir(dir, |phys| phys.clones = Some(set))
 }
 
-/// The snapshots themselves, their names, and the other clones that hang on them.
+/// Moves the snapshots, their names, and the other clones of them.
 fn move_snapshots(m: MosTx<'_>, plan: &Plan) -> Result<(), DslError> {
     let missing = |id| DslError::Mismatch { what: "snapshot names", object: id, found: 0, expected: 1 };
     let names = |head| m.dataset(head)?.snapshot_names.ok_or_else(|| missing(head));

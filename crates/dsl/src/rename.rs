@@ -39,8 +39,8 @@ fn check_below(dir: &Dir, new_name: &str) -> Result<(), DslError> {
     Ok(())
 }
 
-/// An encryption root may go anywhere, what takes its key from above only where that is the same key, and
-/// what is not encrypted only below what is not.
+/// Checks encryption: an encryption root may move anywhere, a dataset that inherits its key only below the
+/// same key, and an unencrypted dataset only below an unencrypted parent.
 fn check_keys(m: MosTx<'_>, name: &str, dir: ObjectId, parent: ObjectId) -> Result<(), DslError> {
     let (own, above) = (key_root_of(m, dir)?, key_root_of(m, parent)?);
     if own == above || own == Some(dir) {
@@ -50,11 +50,11 @@ fn check_keys(m: MosTx<'_>, name: &str, dir: ObjectId, parent: ObjectId) -> Resu
     Err(DslError::Encrypted { name: name.to_owned(), why })
 }
 
-/// Renames a file system or volume and everything below it, perhaps to a place elsewhere in the tree.
+/// Renames a file system or volume and all datasets below it; the new name may have another parent.
 ///
 /// # Errors
-/// If the new name cannot be given or is taken, its parent is missing, lies below or has no room, or the
-/// directory is the pool's root.
+/// [`DslError::BadName`] or [`DslError::Exists`] for the new name; if the new parent is missing, is the
+/// dataset itself or below it, or has too little space; or if the directory is the pool's root.
 pub fn rename(ctx: &mut TaskCtx<'_>, from: &str, to: &str) -> Result<(), DslError> {
     let dsl = ctx.dsl()?;
     let dir = dsl.dir(from)?;
@@ -106,8 +106,7 @@ fn hook(m: MosTx<'_>, parent: ObjectId, component: &str, dir: ObjectId) -> Resul
     Ok(m.zap(child_map(m, parent)?)?.insert(component.as_bytes(), dir.0)?)
 }
 
-/// What a directory is charged moves from one parent to another. Above what both lie below, the sums stay
-/// the same.
+/// Moves the charge of a directory from one parent to another. The sums of common ancestors stay the same.
 fn charge_move(m: MosTx<'_>, dir: &DirPhys, from: ObjectId, to: ObjectId) -> Result<(), DslError> {
     let reserved = difference(dir.used.max(dir.reserved), dir.used);
     let (child, compressed) = (difference(dir.used, 0), difference(dir.compressed, 0));
@@ -125,11 +124,12 @@ fn charge_move(m: MosTx<'_>, dir: &DirPhys, from: ObjectId, to: ObjectId) -> Res
     charge::apply(m, to, gained)
 }
 
-/// Renames a snapshot (`pool/a@old`) within its dataset; `recursive`: also the snapshots of that name of
-/// all datasets below. `new` is the part behind the `@`.
+/// Renames a snapshot (`pool/a@old`) within its dataset; `recursive`: also the snapshots of that name of all
+/// datasets below. `new` is the part behind the `@`.
 ///
 /// # Errors
-/// If the new name cannot be given or is taken in one of the datasets; nothing is renamed then.
+/// [`DslError::BadName`], or [`DslError::Exists`] if the new name is taken in one of the datasets: no
+/// snapshot is renamed then.
 pub fn rename_snapshot(
     ctx: &mut TaskCtx<'_>,
     from: &str,

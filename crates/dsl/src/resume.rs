@@ -1,6 +1,5 @@
-//! The token with which an interrupted receive can be resumed: made from what the receiving
-//! dataset has kept, and read back
-//! (docs/on-disk/30-send-streams.md, sections 7 and 8).
+//! Resume tokens of interrupted receives: encoded from the state that the receiving dataset keeps, and
+//! decoded again (docs/on-disk/30-send-streams.md, sections 7 and 8).
 
 use crate::dataset::Dataset;
 use crate::error::DslError;
@@ -10,12 +9,12 @@ use format::names;
 use format::nvlist::{NvList, NvValue};
 use format::{ChecksumId, CompressionId, Endian};
 
-/// The only version of tokens.
+/// The only version of tokens in use.
 const VERSION: u64 = 1;
-/// Bytes of a packed list in a token: room for every name and thousands of snapshots.
+/// Largest packed list in a token, in bytes: room for every name and thousands of snapshots.
 const PACKED_MAX: usize = 1 << 20;
 
-/// Keys of the dataset's ZAP and of the token that hold a number.
+/// Keys with a number: name in the dataset's ZAP, name in the token.
 const NUMBERS: [(&str, &str); 5] = [
     (names::dataset::RESUME_FROMGUID, "fromguid"),
     (names::dataset::RESUME_OBJECT, "object"),
@@ -25,7 +24,7 @@ const NUMBERS: [(&str, &str); 5] = [
 ];
 const TO_NAME: (&str, &str) = (names::dataset::RESUME_TONAME, "toname");
 const REDACT_SNAPS: (&str, &str) = (names::dataset::RESUME_REDACT_BOOK_SNAPS, "book_redact_snaps");
-/// Keys that are a boolean by their presence.
+/// Boolean keys, true if present.
 const FLAGS: [(&str, &str); 4] = [
     (names::dataset::RESUME_LARGEBLOCKOK, "largeblockok"),
     (names::dataset::RESUME_EMBEDOK, "embedok"),
@@ -33,7 +32,7 @@ const FLAGS: [(&str, &str); 4] = [
     (names::dataset::RESUME_RAWOK, "rawok"),
 ];
 
-/// Why a text is no resume token. The texts are those of the tools.
+/// Why a text is no resume token. The messages are those of `zfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -43,13 +42,13 @@ pub enum TokenError {
     /// The token is of another version.
     #[error("resume token is corrupt (invalid version {version})")]
     Version {
-        /// Version of the token.
+        /// Version in the token.
         version: u64,
     },
     /// The payload has other characters than hex digits.
     #[error("resume token is corrupt (payload is not hex-encoded)")]
     NotHex,
-    /// The checksum is not that of the payload.
+    /// The checksum does not match the payload.
     #[error("resume token is corrupt (incorrect checksum)")]
     Checksum,
     /// The payload cannot be decompressed to the size that the token says.
@@ -60,7 +59,7 @@ pub enum TokenError {
     List,
 }
 
-/// The state that a partly received dataset keeps; `None`: it cannot be resumed.
+/// The resume state that a partly received dataset keeps; `None`: it cannot be resumed.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -109,13 +108,13 @@ pub fn token_of(dataset: &Dataset) -> Result<Option<String>, DslError> {
 }
 
 fn sum(compressed: &[u8]) -> Option<u64> {
-    // Only whole 32-bit words count.
+    // The checksum covers whole 32-bit words only.
     let (words, _) = compressed.as_chunks::<4>();
     let sum = checksum::compute(ChecksumId::Fletcher4, words.as_flattened(), Endian::Little, None).ok()?;
     Some(sum.0[0])
 }
 
-/// A token for this state.
+/// Encodes the token of this state.
 pub fn encode(state: &NvList) -> Option<String> {
     let packed = state.encode_native();
     // zlib never needs more than a few bytes beyond its input.
@@ -125,7 +124,7 @@ pub fn encode(state: &NvList) -> Option<String> {
     Some(format!("{VERSION}-{:x}-{:x}-{hex}", sum(&compressed)?, packed.len()))
 }
 
-/// The state in a token.
+/// Decodes the state in a token.
 ///
 /// # Errors
 /// [`TokenError`].
@@ -174,7 +173,7 @@ mod tests {
         assert!(state.u64("object").is_some() && state.u64("toguid").is_some());
         let again = encode(&state).unwrap();
         assert_eq!(decode(&again).unwrap(), state);
-        // Deflate may choose other matches than the zlib that made it; what is packed is the same.
+        // Deflate may choose other matches than the original zlib; the packed list is the same.
         assert_eq!(again.split('-').nth(2), REAL.split('-').nth(2));
     }
 

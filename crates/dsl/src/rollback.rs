@@ -1,5 +1,4 @@
-//! Going back to a snapshot, and exchanging the contents of two heads
-//! (docs/on-disk/22-mos-dsl.md, section 5).
+//! Rollback to a snapshot, and exchange of the contents of two heads (docs/on-disk/22-mos-dsl.md, section 5).
 
 use crate::block_space::{Space, difference};
 use crate::bookmark::Bookmark;
@@ -20,7 +19,7 @@ use format::dsl::DatasetPhys;
 use format::names;
 use format::{ObjectId, Txg};
 
-/// Name of the clone that a rollback makes for a moment.
+/// Name of the temporary clone that a rollback makes.
 const TEMPORARY: &str = "%rollback";
 
 /// Checked plan of a rollback.
@@ -70,21 +69,22 @@ fn plan(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> Res
     Ok(Plan { head, target, snapshots, marks })
 }
 
-/// Makes a head what it was when its newest snapshot was taken. `to` names the snapshot.
+/// Rolls a head back to its newest snapshot, which `to` names.
 ///
 /// # Errors
 /// [`DslError::NotNewest`] if newer snapshots or bookmarks exist, [`DslError::Busy`] if the head is in use,
-/// [`DslError::Space`] if its refreservation could not be kept, [`DslError::Quota`] if the snapshot refers to
-/// more than the head's refquota.
+/// [`DslError::Space`] if its refreservation could not be kept, [`DslError::Quota`] if the snapshot
+/// references more than the head's refquota.
 pub fn rollback(ctx: &mut TaskCtx<'_>, name: &str, to: Option<&str>) -> Result<(), DslError> {
     rollback_over(ctx, name, to, &[])
 }
 
-/// The same to an older snapshot: the snapshots and bookmarks of the head that are newer and stand in `lost`,
-/// by their full names, are destroyed. Other names in there mean nothing.
+/// Rolls a head back to an older snapshot: newer snapshots and bookmarks of the head are destroyed if their
+/// full names are in `lost`. Names of other objects in `lost` are ignored.
 ///
 /// # Errors
-/// As of [`rollback`]; [`DslError::HasClones`] or [`DslError::Held`] of a snapshot that would have to go.
+/// Those of [`rollback`]; [`DslError::HasClones`] or [`DslError::Held`] for a snapshot that would be
+/// destroyed.
 pub fn rollback_over(
     ctx: &mut TaskCtx<'_>,
     name: &str,
@@ -109,11 +109,11 @@ pub fn rollback_over(
     destroy_head(ctx, clone, &format!("{name}/{TEMPORARY}")).map(|_| ())
 }
 
-/// Checks all that [`rollback_over`] checks, but whether the head is in use, and changes nothing: before the
-/// head is taken from its users.
+/// Runs the checks of [`rollback_over`], except whether the head is in use, without a change. Called before
+/// the head is taken from its users.
 ///
 /// # Errors
-/// As there.
+/// Those of [`rollback_over`], except [`DslError::Busy`] for the head.
 pub fn check_rollback_over(
     ctx: &mut TaskCtx<'_>,
     name: &str,
@@ -123,7 +123,7 @@ pub fn check_rollback_over(
     checked(ctx, name, to, lost).map(drop)
 }
 
-/// What is done, if nothing but use of the head stands in its way.
+/// The plan of a rollback, if only a use of the head could still prevent it.
 fn checked(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> Result<Plan, DslError> {
     let plan = plan(ctx, name, to, lost)?;
     if plan.head.is_encrypted()? && has_foreign_log(ctx, &plan.target.phys().bp)? {
@@ -137,7 +137,8 @@ fn checked(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> 
     Ok(plan)
 }
 
-/// What the refreservation adds when a head has `unique` bytes of its own must be there.
+/// Checks that the space which the refreservation adds is available when a head has `unique` bytes of its
+/// own.
 fn check_refreservation(ctx: &TaskCtx<'_>, head: &Dataset, unique: u64) -> Result<(), DslError> {
     let reserved = charge::refreservation(ctx.m(), head.dir().phys())?;
     let (now, then) = (head.unique().min(reserved), unique.min(reserved));
@@ -148,7 +149,7 @@ fn check_refreservation(ctx: &TaskCtx<'_>, head: &Dataset, unique: u64) -> Resul
     Ok(())
 }
 
-/// What a head would refer to must not exceed its refquota.
+/// Checks that the bytes which a head would reference do not exceed its refquota.
 fn check_refquota(ctx: &TaskCtx<'_>, head: &Dataset, target: &Dataset) -> Result<(), DslError> {
     let quota = charge::own_number(ctx.m(), head.dir().phys(), "refquota")?;
     let used = target.referenced();
@@ -158,11 +159,11 @@ fn check_refquota(ctx: &TaskCtx<'_>, head: &Dataset, target: &Dataset) -> Result
     Ok(())
 }
 
-/// What the two heads have, as far as it is exchanged.
+/// The exchanged part of the state of one head.
 struct Side {
     phys: DatasetPhys,
     dead: Space,
-    /// What the deadlist holds of blocks born since the directory of the head began.
+    /// Bytes in the deadlist born since the head's directory began.
     dead_own: u64,
 }
 
@@ -179,7 +180,8 @@ impl Side {
         Ok(Side { phys, dead, dead_own })
     }
 
-    /// Everything that was ever reachable since the snapshot before, and that snapshot.
+    /// Space of all blocks that were reachable at any time since the previous snapshot, that snapshot
+    /// included.
     fn total(&self) -> Space {
         Space {
             used: self.phys.referenced,
@@ -190,8 +192,8 @@ impl Side {
     }
 }
 
-/// Exchanges the contents of a head and of a clone of its newest snapshot. The clone is left with what the
-/// head had, to be destroyed; object numbers and names stay.
+/// Exchanges the contents of a head and of a clone of its newest snapshot. The clone, which gets the old
+/// contents of the head, is then destroyed by the caller; object numbers and names stay.
 ///
 /// # Errors
 /// [`DslError::Mismatch`] if the clone does not descend from the head's newest snapshot; [`DslError::Busy`]
@@ -243,7 +245,7 @@ fn charge_swap(m: MosTx<'_>, from: &Side, to: &Side) -> Result<(), DslError> {
     let of_head = DirDelta { head: used - dead, snap: dead, compressed, uncompressed, ..DirDelta::default() };
     let of_clone =
         DirDelta { head: -used, compressed: -compressed, uncompressed: -uncompressed, ..DirDelta::default() };
-    // First what grows: an intermediate result below zero would be clamped.
+    // Apply increases first: an intermediate result below zero would be clamped.
     if used >= 0 {
         charge::apply(m, to.phys.dir, of_head)?;
         charge::apply(m, from.phys.dir, of_clone)

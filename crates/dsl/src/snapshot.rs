@@ -1,10 +1,9 @@
-//! Taking snapshots, many at once
-//! (docs/on-disk/22-mos-dsl.md, section 5).
+//! Creation of snapshots, many at once (docs/on-disk/22-mos-dsl.md, section 5).
 //!
 //! # What always holds
-//! - A snapshot contains everything its head changed up to the end of the txg: the head is written before,
-//!   and not again in that txg.
-//! - All snapshots of one call are taken, in one txg, or none.
+//! - A snapshot contains all changes of its head up to the end of the txg: the head is written before, and
+//!   not again in that txg.
+//! - A call takes all its snapshots in one txg, or none.
 
 use crate::block_space::{Delta, difference};
 use crate::bookmark::Bookmark;
@@ -58,7 +57,7 @@ fn plan(ctx: &TaskCtx<'_>, full_name: &str) -> Result<Planned, DslError> {
     Ok(Planned { head, name: snapshot.to_owned(), full_name: full_name.to_owned() })
 }
 
-/// Everything that a snapshot would make of the refreservation must be there.
+/// Checks that the pool has the space by which a snapshot increases the charge of the refreservation.
 fn check_room(ctx: &TaskCtx<'_>, head: &Dataset) -> Result<(), DslError> {
     let reserved = charge::refreservation(ctx.m(), head.dir().phys())?;
     let needed = head.unique().min(reserved);
@@ -69,12 +68,12 @@ fn check_room(ctx: &TaskCtx<'_>, head: &Dataset) -> Result<(), DslError> {
     Ok(())
 }
 
-/// Takes snapshots (`pool/a@s`), of each dataset at most one. `props` are user properties of all of them.
+/// Takes snapshots (`pool/a@s`), at most one of each dataset. `props` are user properties of all of them.
 ///
 /// # Errors
-/// If a name cannot be given or is taken, the dataset is missing, a limit on the number of snapshots is
-/// reached, or a refreservation cannot be kept. [`DslError::Again`] if a snapshot of one of the datasets
-/// was taken in this very txg.
+/// [`DslError::BadName`] or [`DslError::Exists`] for a name, [`DslError::NotFound`] if a dataset is missing,
+/// [`DslError::CountLimit`], or [`DslError::Space`] if a refreservation cannot be kept. [`DslError::Again`]
+/// if a snapshot of one of the datasets was taken in this very txg.
 pub fn snapshot(
     ctx: &mut TaskCtx<'_>,
     names: &[String],
@@ -98,7 +97,7 @@ pub fn snapshot(
     let has_limits = ctx.features.is_active("filesystem_limits");
     for plan in planned.iter().filter(|_| has_limits) {
         let dir = plan.head.dir();
-        // Those below count above as well.
+        // Snapshots of datasets below count for the directories above too.
         let below = format!("{}/", dir.name());
         let is_below = |p: &&Planned| p.head.dir().id() == dir.id() || p.head.name().starts_with(&below);
         let wanted = planned.iter().filter(is_below).count() as u64;
@@ -129,7 +128,7 @@ fn store_props(m: MosTx<'_>, snapshot: ObjectId, props: &[(String, PropValue)]) 
     m.change_dataset(snapshot, |phys| phys.props = Some(map))
 }
 
-/// Takes a snapshot of a head. That nothing is in the way was checked.
+/// Takes a snapshot of a head. The caller has made all checks.
 pub(crate) fn take(ctx: &TaskCtx<'_>, head: ObjectId, name: &str) -> Result<ObjectId, DslError> {
     let m = ctx.m();
     if let Some(open) = ctx.heads.get(head).filter(|open| open.set.is_dirty(ctx.txg())) {
@@ -166,7 +165,7 @@ pub(crate) fn take(ctx: &TaskCtx<'_>, head: ObjectId, name: &str) -> Result<Obje
     Ok(snapshot)
 }
 
-/// Puts a new snapshot between a head and what came before it.
+/// Inserts a new snapshot between a head and its previous snapshot.
 fn insert_before(
     m: MosTx<'_>,
     head: ObjectId,
@@ -177,7 +176,7 @@ fn insert_before(
     replace_next(m, previous, head, snapshot)
 }
 
-/// `new` takes the place of `old` as one of those that follow a snapshot, in line or as a clone.
+/// Replaces `old` by `new` as a successor of a snapshot, in line or as a clone.
 pub(crate) fn replace_next(
     m: MosTx<'_>,
     previous: ObjectId,
@@ -194,8 +193,8 @@ pub(crate) fn replace_next(
     m.set_insert(Some(set), ObjType::NEXT_CLONES, new.0).map(|_| ())
 }
 
-/// The deadlist of a head after a snapshot has got its present one: the same ranges of births, and the one
-/// that the snapshot before begins.
+/// Creates the new deadlist of a head when a snapshot takes over the present one: the same birth ranges, plus
+/// the one that begins with the new snapshot.
 fn next_deadlist(
     m: MosTx<'_>,
     head: ObjectId,
@@ -223,8 +222,8 @@ fn move_remap_deadlist(m: MosTx<'_>, head: ObjectId, snapshot: ObjectId) -> Resu
     zapify::set(m, snapshot, names::dataset::REMAP_DEADLIST, list)
 }
 
-/// A head's unique bytes have changed without a block being born or killed: what its refreservation adds
-/// changes.
+/// Adjusts the charge of a refreservation when a head's unique bytes have changed without a block born or
+/// killed.
 pub(crate) fn keep_refreservation(
     m: MosTx<'_>,
     dir: ObjectId,

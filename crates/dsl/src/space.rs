@@ -1,11 +1,11 @@
-//! Space as it is shown: used and by what, available, written since a point in history
+//! Space as the properties show it: used and by what, available, written since a point in history
 //! (docs/on-disk/22-mos-dsl.md, section 4).
 //!
 //! # What always holds
-//! - Nothing here wraps: counters that contradict each other are clamped at 0 or at the largest
+//! - Arithmetic here never wraps: counters that contradict each other are clamped at 0 or at the largest
 //!   number.
-//! - Only stored counters are read, never the blocks themselves, except for the deadlists of
-//!   pools before version 26.
+//! - Only stored counters are read, never the blocks themselves, except for the deadlists of pools before
+//!   version 26.
 
 use crate::bookmark::Bookmark;
 use crate::dataset::Dataset;
@@ -17,20 +17,20 @@ use format::dsl::BOOKMARK_FLAG_HAS_FBN;
 use format::{ObjectId, Txg};
 use std::sync::Arc;
 
-/// Space used, by what it is used for. All in bytes.
+/// Used space in bytes, by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsedBy {
     /// Bytes that only the head itself uses.
     pub dataset: u64,
     /// Blocks that only snapshots hold.
     pub snapshots: u64,
-    /// Children, with what they have reserved.
+    /// Bytes of child datasets, their reservations included.
     pub children: u64,
     /// Bytes that the refreservation adds to the use of the head.
     pub refreservation: u64,
 }
 
-/// A ratio in hundredths: 100 if nothing is stored.
+/// A ratio in hundredths; 100 if no bytes are stored.
 fn ratio(uncompressed: u64, compressed: u64) -> u64 {
     match compressed {
         0 => 100,
@@ -39,7 +39,7 @@ fn ratio(uncompressed: u64, compressed: u64) -> u64 {
 }
 
 impl Dir {
-    /// Bytes that this and everything below may still take.
+    /// Bytes that this directory and all below it may still take.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -63,32 +63,34 @@ impl Dir {
 }
 
 impl Dataset {
-    /// Bytes charged: of a head, its directory's; of a snapshot, those that it alone holds.
+    /// Bytes charged: for a head, those of its directory; for a snapshot, those that it alone holds.
     pub fn used(&self) -> u64 {
         if self.is_snapshot() { self.unique() } else { self.dir().phys().used }
     }
 
-    /// Bytes that nothing else holds.
+    /// Bytes of blocks that only this dataset holds.
     pub fn unique(&self) -> u64 {
         self.phys().unique
     }
 
-    /// Bytes that can be reached.
+    /// Bytes that the dataset references.
     pub fn referenced(&self) -> u64 {
         self.phys().referenced
     }
 
-    /// Bytes that can be reached, before compression.
+    /// Bytes that the dataset references, before compression.
     pub(crate) fn logical_referenced(&self) -> u64 {
         self.phys().uncompressed
     }
 
-    /// Bytes of a head's directory before compression; of a snapshot, those that can be reached.
+    /// Bytes before compression: for a head, those of its directory; for a snapshot, those that it
+    /// references.
     pub(crate) fn logical_used(&self) -> u64 {
         if self.is_snapshot() { self.phys().uncompressed } else { self.dir().phys().uncompressed }
     }
 
-    /// Compression ratio in hundredths of everything charged here; of a snapshot, of what it holds.
+    /// Compression ratio in hundredths: for a head, of all blocks charged to its directory; for a snapshot,
+    /// of the blocks that it references.
     pub(crate) fn compress_ratio(&self) -> u64 {
         if self.is_snapshot() {
             return self.ref_compress_ratio();
@@ -96,12 +98,12 @@ impl Dataset {
         ratio(self.dir().phys().uncompressed, self.dir().phys().compressed)
     }
 
-    /// Compression ratio in hundredths of what can be reached.
+    /// Compression ratio of the referenced blocks, in hundredths.
     pub(crate) fn ref_compress_ratio(&self) -> u64 {
         ratio(self.phys().uncompressed, self.phys().compressed)
     }
 
-    /// What the space of a head's directory is used for; `None` of a snapshot.
+    /// Used space of a head's directory, by purpose; `None` for a snapshot.
     pub fn used_by(&self) -> Option<UsedBy> {
         let parts = self.dir().phys().breakdown;
         (!self.is_snapshot() && self.dir().phys().has_breakdown()).then(|| UsedBy {
@@ -112,8 +114,8 @@ impl Dataset {
         })
     }
 
-    /// Bytes that may still be written here: what the tree of quotas and reservations leaves,
-    /// this dataset's own refreservation and refquota included.
+    /// Bytes that may still be written to this dataset: the minimum over the quotas and reservations of the
+    /// tree, with its own refreservation and refquota.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -156,8 +158,8 @@ impl Dataset {
         Ok(self.referenced().saturating_add(gone).saturating_sub(snapshot.referenced()))
     }
 
-    /// Bytes born since this bookmark in its history; `None` if the bookmark does not tell what was
-    /// freed since.
+    /// Bytes born since this bookmark in its history; `None` if the bookmark does not record what was freed
+    /// since.
     pub(crate) fn written_since_bookmark(&self, mark: &Bookmark) -> Result<Option<u64>, DslError> {
         let Some(v2) = mark.phys().v2.filter(|v2| v2.flags & BOOKMARK_FLAG_HAS_FBN != 0) else {
             return Ok(None);
@@ -167,8 +169,8 @@ impl Dataset {
             let (name, since) = (self.name().to_owned(), mark.name().to_owned());
             return Err(DslError::NotAncestor { name, since });
         }
-        // What went before the next snapshot is in the bookmark itself; what went from later
-        // datasets of the chain is in their deadlists.
+        // The bookmark itself counts blocks freed before the next snapshot; the deadlists of later datasets
+        // in the chain have the rest.
         let mut gone = v2.freed_before_next[0];
         let mut here = (self.phys().deadlist, self.phys().prev_snap_txg);
         for before in self.chain() {

@@ -1,4 +1,4 @@
-//! Property ZAPs as they are stored: values under a name, and the suffixes that mark received and hidden ones
+//! Property ZAPs in stored form: values by name, with suffixes that mark received and hidden ones
 //! (docs/on-disk/22-mos-dsl.md, section 6).
 
 use crate::error::DslError;
@@ -10,13 +10,13 @@ use format::names::prop_suffix::{INDEX_UNKNOWN, INHERIT, RECEIVED};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Entries that a property ZAP may have: far more than any command can set.
+/// Most entries of a property ZAP: far more than any command can set.
 const ENTRIES_MAX: usize = 1 << 18;
 
-/// A value as it is stored or computed.
+/// Stored or computed value of a property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PropValue {
-    /// A number: also the number of an index name, a ratio in hundredths, a time in seconds.
+    /// A number, also: an index value, a ratio in hundredths, a time in seconds since 1970.
     Number(u64),
     /// A text, without the zero byte at its end.
     String(String),
@@ -48,7 +48,7 @@ pub struct StoredProps {
 }
 
 impl StoredProps {
-    /// Reads the ZAP `object`; none: nothing is stored.
+    /// Reads the ZAP `object`; `None`: an empty one.
     pub(crate) fn read(mos: &Arc<ObjSet>, object: Option<ObjectId>) -> Result<StoredProps, DslError> {
         let mut entries = HashMap::new();
         if let Some(id) = object {
@@ -57,7 +57,7 @@ impl StoredProps {
                 if entries.len() >= ENTRIES_MAX {
                     return Err(DslError::Endless { what: "properties", object: id, limit: ENTRIES_MAX });
                 }
-                // A name that is not text cannot be asked for.
+                // A name that is not UTF-8 cannot be looked up.
                 if let Ok(name) = std::str::from_utf8(entry.name()) {
                     entries.insert(name.to_owned(), entry);
                 }
@@ -66,7 +66,7 @@ impl StoredProps {
         Ok(StoredProps { object, entries })
     }
 
-    /// The value of an entry: one `u64`, or bytes up to a NUL.
+    /// The value of an entry: one `u64`, or bytes up to a NUL. `None`: no such entry.
     ///
     /// # Errors
     /// [`DslError::StoredValue`] if the entry is neither.
@@ -87,12 +87,12 @@ impl StoredProps {
         self.entries.contains_key(key)
     }
 
-    /// Names of the properties that have an entry of any kind, some perhaps twice.
+    /// Names of the properties that have an entry of any kind; a name may occur twice.
     pub(crate) fn base_names(&self) -> impl Iterator<Item = &str> {
         self.entries.keys().map(|key| key.split('$').next().unwrap_or(key)).filter(|name| !name.is_empty())
     }
 
-    /// The value that holds here, and whether it was received. `usable` tells whether a value of a newer form
+    /// The effective value, and whether it was received. `usable` tells whether a value of a newer form
     /// counts.
     pub(crate) fn lookup(
         &self,
@@ -115,7 +115,7 @@ impl StoredProps {
 }
 
 /// The number that is set for a property in the ZAP `props`, not inherited: local, or received and not
-/// hidden. An entry that is not one number counts as none.
+/// hidden. An entry that is not one number counts as absent.
 ///
 /// # Errors
 /// If the ZAP cannot be read.

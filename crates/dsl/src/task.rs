@@ -1,12 +1,11 @@
-//! What a change of the dataset layer holds in its hands: the writable MOS, the syncing txg, and the
-//! small steps that every task is made of.
+//! The context of a sync task of the dataset layer: the writable MOS, the syncing txg, and the steps that all
+//! tasks share.
 //!
 //! # What always holds
-//! - Everything here happens in syncing context, on one thread, in one txg.
-//! - A task that is refused has changed nothing: it finds out everything that it can be refused for, as of
-//!   this moment, before its first change. What its caller saw in a view is a wish by then. A task of several
-//!   steps that are refused one by one takes each with [`TaskCtx::step`], and with something done ends as
-//!   done.
+//! - All of it runs in syncing context, on one thread, in one txg.
+//! - A task that is refused has changed nothing: it makes all checks, against the state of this moment,
+//!   before its first change, because the view that its caller read may be out of date. A task of several
+//!   independent steps runs each with [`TaskCtx::step`], and succeeds if at least one step was done.
 
 use crate::brt::Brt;
 use crate::delegation::User;
@@ -34,7 +33,7 @@ pub struct HistoryNote {
     pub dataset: Option<(String, ObjectId)>,
 }
 
-/// Caller of a task, as far as limits go.
+/// Caller of a task, as far as limits on the number of datasets are concerned.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Caller {
     /// A caller that may change every limit: limits on the number of datasets do not bind it.
@@ -44,7 +43,7 @@ pub enum Caller {
     User(User),
 }
 
-/// What a sync task holds. Made by the pool once per txg; everything in it belongs to the txg that syncs.
+/// The context of a sync task. The pool makes one per txg; all parts belong to the syncing txg.
 pub struct TaskCtx<'a> {
     /// The pool's own object set.
     pub mos: &'a Arc<LiveSet>,
@@ -56,7 +55,7 @@ pub struct TaskCtx<'a> {
     pub env: &'a Env,
     /// Reference counts of the features of the pool.
     pub features: &'a Arc<FeatureCounts>,
-    /// Blocks that several files share.
+    /// The block reference table: blocks that several files share.
     pub brt: &'a Brt,
     /// Heads that are open for writing.
     pub heads: &'a Arc<Heads>,
@@ -64,12 +63,12 @@ pub struct TaskCtx<'a> {
     pub pool_name: &'a str,
     /// Caller of the task that runs.
     pub caller: Caller,
-    /// What was done, for the pool's history.
+    /// Records for the pool's history.
     pub notes: Vec<HistoryNote>,
 }
 
 impl<'a> TaskCtx<'a> {
-    /// The MOS and the txg: what the containers want.
+    /// The MOS and the txg, as most functions of this crate take them.
     pub fn m(&self) -> MosTx<'a> {
         MosTx { mos: self.mos, tx: self.tx, features: self.features, env: self.env }
     }
@@ -84,7 +83,8 @@ impl<'a> TaskCtx<'a> {
         self.env.clock().wall().as_secs()
     }
 
-    /// A reading view of the newest state. What it hands out was read once: ask again after a change.
+    /// A reading view of the newest state. Its results do not follow later changes: call again after a
+    /// change.
     ///
     /// # Errors
     /// If the MOS has no root directory, or cannot be read.
@@ -98,7 +98,7 @@ impl<'a> TaskCtx<'a> {
     /// Checks that a head may still be written in this txg: that no snapshot was taken of it yet.
     ///
     /// # Errors
-    /// [`DslError::Again`]: in the next one it may.
+    /// [`DslError::Again`]: it may be written in the next txg.
     pub(crate) fn check_writable(&self, head: ObjectId, name: &str) -> Result<(), DslError> {
         if self.m().dataset(head)?.prev_snap_txg >= self.txg() {
             return Err(DslError::Again { name: name.to_owned() });
@@ -106,14 +106,14 @@ impl<'a> TaskCtx<'a> {
         Ok(())
     }
 
-    /// Checks that what a head or snapshot alone holds may be freed in this txg: it is not in use, and no
-    /// reference to its blocks is to be counted in a later txg.
+    /// Checks that the blocks which a head or snapshot alone holds may be freed in this txg: it is not in
+    /// use, and no reference to its blocks is to be counted in a later txg.
     ///
     /// # Errors
-    /// [`DslError::Busy`] if it is in use, [`DslError::Again`]: in the next txg it may.
+    /// [`DslError::Busy`] if it is in use; [`DslError::Again`]: the blocks may be freed in the next txg.
     pub(crate) fn check_unused(&self, dataset: ObjectId, name: &str) -> Result<(), DslError> {
         self.heads.check_idle(dataset, name)?;
-        // Asked after the other: code that shares blocks holds the dataset until that is noted.
+        // This check comes second: code that shares blocks holds the dataset until the reference is noted.
         if self.brt.is_shared_after(dataset, self.txg()) {
             return Err(DslError::Again { name: name.to_owned() });
         }
@@ -125,7 +125,7 @@ impl<'a> TaskCtx<'a> {
     ///
     /// # Errors
     /// [`DslError::Busy`] if it is in use; [`DslError::Again`] if a snapshot of it was taken in this txg;
-    /// [`DslError::Encrypted`]; or what `change` fails with: it must not fail after it has changed anything.
+    /// [`DslError::Encrypted`]; or the error of `change`, which must not fail after its first change.
     pub fn change_contents<R>(
         &self,
         head: ObjectId,
@@ -149,11 +149,11 @@ impl<'a> TaskCtx<'a> {
         Ok(result)
     }
 
-    /// Does one of the things that a task consists of. `Ok(Err(why))`: it was refused, has changed nothing,
-    /// and the task may go on or end with what was done before.
+    /// Runs one step of a task. `Ok(Err(why))`: the step was refused and has changed nothing; the task may go
+    /// on or end with the earlier steps.
     ///
     /// # Errors
-    /// It failed after it had changed something: the txg must not end, and the task returns this error.
+    /// The error of a step that failed after a change: the txg must not end, and the task returns this error.
     pub fn step<T>(
         &mut self,
         step: impl FnOnce(&mut TaskCtx<'a>) -> Result<T, DslError>,
@@ -165,7 +165,7 @@ impl<'a> TaskCtx<'a> {
         }
     }
 
-    /// Writes a record for the pool's history.
+    /// Adds a record to the pool's history.
     pub fn note(&mut self, name: &str, dataset: Option<(&str, ObjectId)>, text: impl Into<String>) {
         let dataset = dataset.map(|(name, id)| (name.to_owned(), id));
         self.notes.push(HistoryNote { name: name.to_owned(), text: text.into(), dataset });

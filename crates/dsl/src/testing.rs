@@ -1,4 +1,4 @@
-//! A pool's own object set on a disk in memory, for the tests of the containers.
+//! A MOS on a disk in memory, for unit tests.
 
 use crate::brt::Brt;
 use crate::error::DslError;
@@ -71,7 +71,7 @@ impl World {
         self.txgs.finish(sync);
     }
 
-    /// One txg, in which `work` happens.
+    /// Runs one txg with the changes of `work`.
     pub(crate) fn txg<R>(&mut self, work: impl FnOnce(MosTx<'_>, &Brt) -> Result<R, DslError>) -> R {
         let sync = self.txgs.quiesce();
         let m = MosTx { mos: &self.mos, tx: &sync, features: &self.features, env: &self.env };
@@ -80,7 +80,7 @@ impl World {
         result
     }
 
-    /// One txg, in which `work` must fail.
+    /// Runs one txg in which `work` must fail.
     pub(crate) fn refused<R: std::fmt::Debug>(
         &mut self,
         work: impl FnOnce(MosTx<'_>) -> Result<R, DslError>,
@@ -114,7 +114,7 @@ impl Rng {
     }
 }
 
-/// A pointer to a data block that need not exist: number `n` of its kind, of `sectors` sectors.
+/// A pointer to a data block that need not exist: number `n` of its kind, `sectors` sectors long.
 pub(crate) fn pointer(n: u64, birth: u64, sectors: u64) -> BlockPtr {
     let prop = (sectors - 1) | (sectors - 1) << 16 | 2 << 32 | 7 << 40 | 19 << 48 | 1 << 63;
     BlockPtr::HOLE.with_word(0, sectors).with_word(1, 1 + n * 256).with_word(6, prop).with_word(10, birth)

@@ -1,7 +1,7 @@
-//! The tree of datasets of a pool: what everything that reads it begins with.
+//! The dataset tree of a pool: the entry point of all readers.
 //!
-//! [`Dsl`] knows where the root directory is, the loaded keys, and how large the pool is. Its look-ups by
-//! name and by object number stand with what they find: [`crate::dir`], [`crate::dataset`],
+//! [`Dsl`] knows the root directory, the loaded keys, and the size of the pool. Its look-ups by name and by
+//! object number are in the modules of their results: [`crate::dir`], [`crate::dataset`],
 //! [`crate::bookmark`].
 
 use crate::keyring::Keyring;
@@ -9,16 +9,16 @@ use dmu::ObjSet;
 use format::ObjectId;
 use std::sync::{Arc, OnceLock};
 
-/// How much room the root directory has.
+/// Space of the root directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolSpace {
-    /// Deflated bytes of the pool, what a checkpoint and deferred frees hold taken off.
+    /// Deflated bytes of the pool, minus those that a checkpoint and deferred frees hold.
     pub size: u64,
-    /// Bytes of that which stay reserved.
+    /// Part of `size` that stays reserved as slop space.
     pub slop: u64,
 }
 
-/// The datasets of a pool. Cloning shares everything, the loaded keys too.
+/// The datasets of a pool. Clones share all state, the loaded keys included.
 #[derive(Clone)]
 pub struct Dsl(Arc<Shared>);
 
@@ -31,12 +31,12 @@ struct Shared {
     measure: OnceLock<Measure>,
 }
 
-/// Finds out how much room the root directory has; `None`: it cannot be told.
+/// Closure that computes the space of the root directory; `None`: it is unknown.
 type Measure = Box<dyn Fn() -> Option<PoolSpace> + Send + Sync>;
 
 impl Dsl {
-    /// The datasets below the directory `root_dir` of this MOS. `pool` is the name that full names
-    /// begin with. Reads nothing.
+    /// Opens the datasets below the directory `root_dir` of this MOS. `pool` is the first component of full
+    /// names. Reads nothing.
     pub fn open(mos: Arc<ObjSet>, root_dir: ObjectId, pool: &str) -> Dsl {
         let (pool, keyring) = (pool.to_owned(), Keyring::default());
         let (space, measure) = (OnceLock::new(), OnceLock::new());
@@ -58,8 +58,8 @@ impl Dsl {
         &self.0.keyring
     }
 
-    /// Tells, once, how to find out how large the pool is; it is called when available space is first asked
-    /// for. Without it only quotas limit that.
+    /// Sets the closure that computes the size of the pool, once; it is called when available space is first
+    /// queried. Without it only quotas limit the available space.
     pub fn set_pool_space(&self, measure: impl Fn() -> Option<PoolSpace> + Send + Sync + 'static) {
         let _ = self.0.measure.set(Box::new(measure));
     }

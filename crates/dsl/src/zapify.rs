@@ -1,5 +1,4 @@
-//! Directories and datasets that have a ZAP of their own, and the features of single datasets that are
-//! noted there
+//! Directories and datasets that have a ZAP of their own, and the per-dataset features that are stored there
 //! (docs/on-disk/22-mos-dsl.md, section 4.3; docs/on-disk/16-features.md, section 6).
 //!
 //! # What always holds
@@ -14,15 +13,15 @@ use dmu::zap::{Zap, ZapEntry, ZapValue};
 use format::feature::{self, FEATURES, Feature};
 use format::{ObjType, ObjectId};
 
-/// Counts the objects that have become ZAPs.
+/// Feature that counts the objects that have become ZAPs.
 const EXTENSIBLE: &str = "extensible_dataset";
 
-/// The object is a ZAP.
+/// Whether the object is a ZAP.
 pub(crate) fn is_zapified(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
     Ok(m.object(id)?.obj_type().is_zap())
 }
 
-/// Makes a ZAP of a directory or dataset. Its bonus stays what it is. That it is one already changes nothing.
+/// Turns a directory or dataset into a ZAP and keeps its bonus. Has no effect on one that is a ZAP already.
 pub(crate) fn zapify(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
     let object = m.object(id)?;
     if object.obj_type().is_zap() {
@@ -41,7 +40,7 @@ pub(crate) fn free_object(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
     m.free(id)
 }
 
-/// The entry of the object's ZAP, if it has such a ZAP and entry.
+/// The entry of the object's ZAP; `None`: the object is no ZAP or has no such entry.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -60,7 +59,7 @@ pub fn get(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<u64>, DslErro
     entry(m, id, key)?.map(|found| mos::number(id, &found)).transpose()
 }
 
-/// Puts a value into the object's ZAP, which is made if need be.
+/// Sets a value in the object's ZAP, which is created if needed.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -74,7 +73,7 @@ pub fn set<'v>(
     Ok(m.zap(id)?.upsert(key.as_bytes(), value)?)
 }
 
-/// Removes a key from the object's ZAP. False: it was not there.
+/// Removes a key from the object's ZAP. Returns false if there was none.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -90,18 +89,18 @@ fn per_dataset(name: &str) -> &'static Feature {
     found.unwrap_or_else(|| panic!("{name} is not counted per dataset"))
 }
 
-/// The dataset uses this feature.
+/// Whether the dataset uses this feature.
 #[cfg(test)]
 pub(crate) fn has_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> Result<bool, DslError> {
     Ok(entry(m, dataset, per_dataset(name).guid)?.is_some())
 }
 
-/// The dataset uses this feature from now on. That it does already changes nothing.
+/// Activates a feature for the dataset. Has no effect if it is active already.
 pub(crate) fn activate_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> Result<(), DslError> {
     put_feature(m, dataset, per_dataset(name), ZapValue::U64(0))
 }
 
-/// The same for a feature that has an array of numbers: `redacted_datasets`.
+/// Like `activate_feature`, for a feature with an array of numbers: `redacted_datasets`.
 #[cfg(test)]
 pub(crate) fn activate_array(
     m: MosTx<'_>,
@@ -127,7 +126,7 @@ fn put_feature(
     Ok(zap.insert(feature.guid.as_bytes(), value)?)
 }
 
-/// The dataset does not use this feature any more. That it does not already changes nothing.
+/// Deactivates a feature for the dataset. Has no effect if it is not active.
 pub(crate) fn deactivate_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> Result<(), DslError> {
     let feature = per_dataset(name);
     if remove(m, dataset, feature.guid)? {
@@ -150,7 +149,7 @@ fn features_of(m: MosTx<'_>, dataset: ObjectId) -> Result<Vec<(&'static Feature,
     Ok(used)
 }
 
-/// `to`, a snapshot or clone of `from`, uses the same features.
+/// Copies the features of `from` to `to`, a snapshot or clone of it.
 pub(crate) fn copy_features(m: MosTx<'_>, from: ObjectId, to: ObjectId) -> Result<(), DslError> {
     for (feature, found) in features_of(m, from)? {
         let value = ZapValue::Packed { int_size: found.int_size, bytes: &found.value };
@@ -159,7 +158,7 @@ pub(crate) fn copy_features(m: MosTx<'_>, from: ObjectId, to: ObjectId) -> Resul
     Ok(())
 }
 
-/// A dataset that is being destroyed uses no feature any more.
+/// Deactivates all features of a dataset that is being destroyed.
 pub(crate) fn drop_features(m: MosTx<'_>, dataset: ObjectId) -> Result<(), DslError> {
     for (feature, _) in features_of(m, dataset)? {
         deactivate_feature(m, dataset, feature.name)?;
@@ -167,7 +166,7 @@ pub(crate) fn drop_features(m: MosTx<'_>, dataset: ObjectId) -> Result<(), DslEr
     Ok(())
 }
 
-/// Two datasets exchange their contents, and with them the features that the contents use.
+/// Exchanges the features of two datasets, because their contents are exchanged.
 pub(crate) fn swap_features(m: MosTx<'_>, a: ObjectId, b: ObjectId) -> Result<(), DslError> {
     let (of_a, of_b) = (features_of(m, a)?, features_of(m, b)?);
     for (dataset, old, new) in [(a, &of_a, &of_b), (b, &of_b, &of_a)] {

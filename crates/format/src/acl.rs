@@ -3,7 +3,7 @@
 
 use crate::{DecodeError, Endian};
 
-/// Most ACEs that a file may have.
+/// Maximum number of ACEs of a file.
 pub const MAX_ACES: usize = 1024;
 
 /// The ACE is for the owner.
@@ -22,7 +22,7 @@ const ACE_TYPE_FLAGS: u16 = ACE_OWNER | ACE_GROUP | ACE_EVERYONE | ACE_IDENTIFIE
 pub enum AclVersion {
     /// 12 bytes each, ids of 32 bits: file systems before FUIDs.
     V0,
-    /// 8 bytes, then a FUID if the ACE names a user or a group, then two GUIDs in object ACEs.
+    /// 8 bytes, followed by a FUID if the ACE names a user or a group, and by two GUIDs in object ACEs.
     Fuid,
 }
 
@@ -80,7 +80,7 @@ fn who(flags: u16, id: u64) -> Who {
     }
 }
 
-/// Reads up to `count` ACEs. Fewer bytes than that many need is an error.
+/// Reads up to `count` ACEs.
 ///
 /// # Errors
 /// [`DecodeError::Field`] if `count` exceeds what an ACL may have; [`DecodeError::Short`] if `bytes` ends
@@ -161,7 +161,7 @@ pub enum PosixWho {
     GroupObj,
     /// The group with this gid: `group:GID:`.
     Group(u32),
-    /// Upper bound for all but owner and others.
+    /// The mask: upper bound of the permissions of all but the owner and others.
     Mask,
     /// All users that no other entry names: `other::`.
     Other,

@@ -1,8 +1,8 @@
 //! Block pointers: 128 bytes that say where a block is, how it was stored and what its checksum is
 //! (docs/on-disk/12-block-pointers.md).
 //!
-//! The sixteen words are kept as they were read, in host order, so that encoding gives back every
-//! bit, known or not; accessors give the fields their types.
+//! The sixteen words are kept as they were read, in host order, so that encoding restores every bit, known or not.
+//! Accessors return the fields with their types.
 
 use crate::endian::{Endian, bits, with_bits};
 use crate::ids::{ChecksumId, CompressionId, ObjType};
@@ -12,12 +12,12 @@ use std::fmt;
 
 /// Bytes of a block pointer.
 pub const BLKPTR_SIZE: usize = 128;
-/// Most bytes of payload in an embedded pointer.
+/// Maximum size of the payload of an embedded pointer in bytes.
 pub const EMBEDDED_MAX: usize = 112;
-/// Words of an embedded pointer that carry payload, in order.
+/// Indexes of the words of an embedded pointer that contain payload, in order.
 const EMBEDDED_WORDS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 15];
 
-/// What kind of pointer this is.
+/// Kind of a block pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BpKind {
     /// A hole: no block is stored, and reading gives zeros.
@@ -32,7 +32,7 @@ pub enum BpKind {
     Redacted,
 }
 
-/// What the crypt bit means for a block.
+/// Meaning of the crypt bit of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Protection {
     /// The crypt bit is not set: the block is neither encrypted nor authenticated.
@@ -61,10 +61,10 @@ pub struct BlockPtr {
 }
 
 impl BlockPtr {
-    /// A pointer to nothing, never written.
+    /// A hole that was never written.
     pub const HOLE: BlockPtr = BlockPtr { words: [0; 16] };
 
-    /// From its words in host order.
+    /// Makes a pointer from its words in host order.
     pub fn from_words(words: [u64; 16]) -> BlockPtr {
         BlockPtr { words }
     }
@@ -109,7 +109,7 @@ impl BlockPtr {
         self.words[6]
     }
 
-    /// Which of the three layouts the pointer has: a hole, embedded data, or addresses of copies.
+    /// Kind of the pointer: a hole, embedded data, a redacted block, a gang block, or a normal block.
     pub fn kind(&self) -> BpKind {
         if self.is_embedded() {
             return if bits(self.prop(), 40, 8) == 2 { BpKind::Redacted } else { BpKind::Embedded };
@@ -121,12 +121,12 @@ impl BlockPtr {
         }
     }
 
-    /// Whether the pointer leads to no block and carries no data.
+    /// True if the pointer has no block and no data.
     pub fn is_hole(&self) -> bool {
         !self.is_embedded() && self.words[0] == 0 && self.words[1] == 0
     }
 
-    /// Carries its data (or a redaction mark).
+    /// True if the pointer contains its data or a redaction mark.
     pub fn is_embedded(&self) -> bool {
         bits(self.prop(), 39, 1) == 1
     }
@@ -149,7 +149,7 @@ impl BlockPtr {
         }
     }
 
-    /// The number of the compression algorithm.
+    /// Number of the compression algorithm, as stored.
     pub fn compression_id(&self) -> u8 {
         bits(self.prop(), 32, 7) as u8
     }
@@ -162,7 +162,7 @@ impl BlockPtr {
         CompressionId::from_id(self.compression_id())
     }
 
-    /// The number of the checksum algorithm.
+    /// Number of the checksum algorithm, as stored.
     pub fn checksum_id(&self) -> u8 {
         bits(self.prop(), 40, 8) as u8
     }
@@ -175,12 +175,12 @@ impl BlockPtr {
         ChecksumId::from_id(self.checksum_id())
     }
 
-    /// The type of the object.
+    /// Type of the object that the block belongs to.
     pub fn obj_type(&self) -> ObjType {
         ObjType::from_id_unchecked(bits(self.prop(), 48, 8) as u8)
     }
 
-    /// The height in the block tree.
+    /// Level of the block in its tree; 0: data.
     pub fn level(&self) -> Level {
         Level(bits(self.prop(), 56, 5) as u8)
     }
@@ -190,7 +190,7 @@ impl BlockPtr {
         bits(self.prop(), 61, 1) == 1
     }
 
-    /// Is counted in the dedup table.
+    /// True if the block is counted in a dedup table.
     pub fn is_dedup(&self) -> bool {
         bits(self.prop(), 62, 1) == 1
     }
@@ -200,7 +200,7 @@ impl BlockPtr {
         if bits(self.prop(), 63, 1) == 1 { Endian::Little } else { Endian::Big }
     }
 
-    /// What the crypt bit means here.
+    /// Meaning of the crypt bit for this block.
     pub fn protection(&self) -> Protection {
         if !self.uses_crypt() || self.is_embedded() || self.is_hole() {
             Protection::None
@@ -211,8 +211,8 @@ impl BlockPtr {
         }
     }
 
-    /// The copies, in order of preference for the writer. The third address of an encrypted block is
-    /// salt and IV and is left out.
+    /// The copies, in the writer's order of preference. The third address of an encrypted block is left out,
+    /// because it holds salt and IV.
     pub fn dvas(&self) -> impl Iterator<Item = Dva> + '_ {
         let copies = match (self.kind(), self.protection()) {
             (BpKind::Normal | BpKind::Gang, Protection::Encrypted) => 2,
@@ -222,27 +222,27 @@ impl BlockPtr {
         (0..copies).filter_map(|i| Dva::from_words(self.words[2 * i], self.words[2 * i + 1]))
     }
 
-    /// The txg in which this content was written in this dataset.
+    /// The txg in which the block was written to its dataset, or cloned into it.
     pub fn logical_birth(&self) -> Txg {
         Txg(self.words[10])
     }
 
-    /// The txg in which the bytes were written to their place.
+    /// The txg in which the block was written to its location.
     pub fn physical_birth(&self) -> Txg {
         if self.is_embedded() || self.words[9] == 0 { self.logical_birth() } else { Txg(self.words[9]) }
     }
 
-    /// Physical birth counts for accounting: set by `zfs rewrite -P` (2.4).
+    /// True if accounting uses the physical birth: set by `zfs rewrite -P` (2.4).
     pub(crate) fn is_rewritten(&self) -> bool {
         !self.is_embedded() && bits(self.words[7], 63, 1) == 1
     }
 
-    /// The birth that decides about snapshots and deadlists.
+    /// The birth that decides whether a snapshot or deadlist contains the block.
     pub fn accounting_birth(&self) -> Txg {
         if self.is_rewritten() { self.physical_birth() } else { self.logical_birth() }
     }
 
-    /// Non-hole blocks below (allocated dnodes, for dnode blocks). Of an embedded pointer: 1.
+    /// Number of non-hole blocks below (of allocated dnodes, for blocks of dnodes). For an embedded pointer: 1.
     pub fn fill(&self) -> u64 {
         match self.kind() {
             BpKind::Embedded | BpKind::Redacted => 1,
@@ -287,8 +287,8 @@ impl BlockPtr {
         Some(CryptParams { salt: order.put_u64(self.words[4]), iv, mac: self.mac_bytes() })
     }
 
-    /// Checksum words 2 and 3 as bytes: the MAC of a protected block. They lie in the words in the byte order
-    /// of the block that is pointed to (docs/on-disk/31-encryption.md, section 4).
+    /// Checksum words 2 and 3 as bytes: the MAC of a protected block. The words have the byte order of the block
+    /// that the pointer refers to (docs/on-disk/31-encryption.md, section 4).
     pub fn mac_bytes(&self) -> [u8; 16] {
         let order = self.byte_order();
         let mut mac = [0; 16];
@@ -298,8 +298,7 @@ impl BlockPtr {
         mac
     }
 
-    /// What can be checked without knowing the pool: ids, sizes, kinds
-    /// (docs/on-disk/12-block-pointers.md, section 8).
+    /// Checks what does not depend on the pool: ids, sizes, kinds (docs/on-disk/12-block-pointers.md, section 8).
     ///
     /// # Errors
     /// [`DecodeError::Field`] names the first field that no block can have; [`DecodeError::Invalid`] if
@@ -347,7 +346,7 @@ impl BlockPtr {
         }
     }
 
-    /// A copy with the word `i` replaced; for builders and tests.
+    /// A copy with the word at index `i` replaced; for builders and tests.
     pub fn with_word(mut self, i: usize, value: u64) -> BlockPtr {
         if let Some(word) = self.words.get_mut(i) {
             *word = value;
@@ -355,8 +354,8 @@ impl BlockPtr {
         self
     }
 
-    /// The pointer that a clone of this block has, made in `txg`: born then in its dataset, the bytes being
-    /// where they were written before (docs/on-disk/32-dedup-cloning.md, section 3.3). A hole stays one.
+    /// The pointer of a clone made in `txg`: its logical birth is `txg`, its location and physical birth are
+    /// unchanged (docs/on-disk/32-dedup-cloning.md, section 3.3). A hole stays a hole.
     pub fn cloned_in(&self, txg: Txg) -> BlockPtr {
         if self.is_hole() {
             return *self;
@@ -365,7 +364,7 @@ impl BlockPtr {
         if self.is_embedded() {
             return copy;
         }
-        // What counts for snapshots is from now on the birth in the dataset.
+        // From now on the logical birth decides about snapshots.
         copy.with_word(9, self.physical_birth().0).with_word(7, with_bits(self.words[7], 63, 1, 0))
     }
 

@@ -1,12 +1,12 @@
 //! The boot environment: 8 KiB in every label for the boot loader
 //! (docs/on-disk/11-labels-config.md, section 5).
 //!
-//! Cenote hands it through: a block in a form that it does not know is kept as it is.
+//! Cenote preserves it: a block in an unknown format is kept as it is.
 
 use crate::label::{BOOT_ENV_SIZE, TRAILER_SIZE};
 use crate::{DecodeError, Endian, NvList};
 
-/// Largest number of bytes that the contents of a boot environment block may have.
+/// Maximum size of the contents of a boot environment block in bytes.
 pub(crate) const BOOT_ENV_MAX: usize = BOOT_ENV_SIZE - TRAILER_SIZE - 8;
 
 const WHAT: &str = "boot environment";
@@ -20,13 +20,13 @@ pub enum BootEnv {
     Text(Vec<u8>),
     /// A name-value list, in XDR encoding.
     List(NvList),
-    /// Something else, version and contents as they are.
+    /// An unknown format: version and contents, as stored.
     Other(u64, Vec<u8>),
 }
 
 impl BootEnv {
-    /// Reads the block of 8 KiB, trailer included or not; its checksum is checked elsewhere. The
-    /// version is big-endian in either byte order of the pool.
+    /// Reads the block of 8 KiB, with or without its trailer, which is verified elsewhere. The version is
+    /// big-endian in pools of either byte order.
     ///
     /// # Errors
     /// [`DecodeError::Short`], or the error of the name-value list of version 1.
@@ -43,7 +43,7 @@ impl BootEnv {
         })
     }
 
-    /// The block up to its trailer. Fails if the contents are too long.
+    /// The block up to its trailer.
     ///
     /// # Errors
     /// [`DecodeError::Field`] if the contents are larger than the block.

@@ -1,27 +1,26 @@
 //! Block pointers as lists of freed blocks store them (docs/on-disk/15-space.md, section 6.1).
 //!
-//! A stored pointer keeps what is needed to free the block, nothing that is needed to read it. In
-//! livelists an entry can also stand for a free that cancels an earlier entry. The bonus of such a
-//! list is `dsl::BpobjPhys`.
+//! A stored pointer keeps what is needed to free the block, not what is needed to read it. In livelists an entry
+//! can also be a free, which cancels an earlier entry. The bonus of such a list is `dsl::BpobjPhys`.
 
 use crate::blkptr::BLKPTR_SIZE;
 use crate::endian::bits;
 use crate::{BlockPtr, BpKind, DecodeError, Endian};
 
-/// The word of a pointer that is its fill count, and here holds the free flag.
+/// Index of the word that holds the fill count in a pointer, and the free flag in a stored pointer.
 const FILL: usize = 11;
 
 /// One entry of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredBlock {
-    /// The block, without fill count, mostly without checksum.
+    /// The block, without fill count and usually without checksum.
     pub bp: BlockPtr,
-    /// The block was freed again: only in livelists.
+    /// True if the entry is a free; only in livelists.
     pub freed: bool,
 }
 
 impl StoredBlock {
-    /// The form in which a pointer is stored; `None` for a hole, which is never stored.
+    /// The entry for a pointer. `None`: a hole, which is never stored.
     pub fn new(bp: &BlockPtr, freed: bool) -> Option<StoredBlock> {
         let stored = match bp.kind() {
             BpKind::Hole => return None,
@@ -46,7 +45,7 @@ impl StoredBlock {
             return Err(DecodeError::invalid("bpobj", "an entry is a hole"));
         }
         let fill = bp.words()[FILL];
-        // Of an embedded pointer, word 11 is payload that was zeroed.
+        // Word 11 of an embedded pointer is payload, which was zeroed.
         Ok(StoredBlock { bp: bp.with_word(FILL, 0), freed: bits(fill, 0, 1) == 1 })
     }
 
@@ -56,7 +55,7 @@ impl StoredBlock {
     }
 }
 
-/// Reads the entries of a block. A tail shorter than an entry is left out.
+/// Reads the entries of a block. A partial entry at the end is ignored.
 pub fn entries(bytes: &[u8], order: Endian) -> impl Iterator<Item = Result<StoredBlock, DecodeError>> + '_ {
     bytes.chunks_exact(BLKPTR_SIZE).map(move |raw| StoredBlock::decode(raw, order))
 }
@@ -89,8 +88,8 @@ mod tests {
         assert_eq!(StoredBlock::new(&BlockPtr::HOLE, false), None);
         assert!(StoredBlock::decode(&[0; BLKPTR_SIZE], Endian::Little).is_err());
     }
-    /// Pools with removed vdevs also list what became obsolete on these: an address and a birth, all
-    /// else zero. Such an entry would not pass for a pointer to read.
+    /// Pools with removed vdevs also list ranges of these that became obsolete: an address and a birth; all other
+    /// fields are zero. Such an entry is not a pointer that could be read.
     #[test]
     fn obsolete_blocks_have_only_an_address_and_a_birth() {
         let bp = BlockPtr::HOLE.with_word(0, 0x1_0000_0006).with_word(1, 0x37c).with_word(10, 0xa);

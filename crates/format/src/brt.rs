@@ -1,16 +1,15 @@
-//! Block reference tables: how often cloned blocks are referenced
+//! Block reference tables: reference counts of cloned blocks
 //! (docs/on-disk/32-dedup-cloning.md, section 3).
 //!
-//! One table per top-level vdev: a ZAP from the offset of a block to its number of extra
-//! references, and an array that says for each region of the vdev how many entries it has, so that
-//! most frees need not look into the ZAP.
+//! There is one table per top-level vdev: a ZAP from the offset of a block to its number of additional references,
+//! and an array with the number of entries for each region of the vdev, so that most frees need not search the ZAP.
 
 use crate::{DecodeError, Endian, ObjectId, VdevId, names};
 
 /// Size in bytes of the bonus of a block reference table.
 #[cfg(test)]
 pub(crate) const BRT_PHYS_SIZE: usize = 56;
-/// Bytes of a region in every table so far.
+/// Size of a region in bytes, in every table so far.
 pub const REGION_SIZE: u64 = 16 << 20;
 
 const WHAT: &str = "block reference table";
@@ -33,9 +32,9 @@ pub struct BrtPhys {
     pub count: u64,
     /// Size of one region in bytes.
     pub region_size: u64,
-    /// Bytes taken by cloned blocks, each counted once.
+    /// Bytes allocated to cloned blocks, each counted once.
     pub used: u64,
-    /// Bytes that the further references would take.
+    /// Bytes that the additional references would allocate without cloning.
     pub saved: u64,
 }
 
@@ -67,7 +66,7 @@ impl BrtPhys {
             .collect()
     }
 
-    /// Entries per region in a block of the array.
+    /// Number of entries of each region in a block of the array.
     pub fn region_counts<'a>(&self, block: &'a [u8]) -> impl Iterator<Item = u16> + 'a {
         let order = self.array_order;
         let (pairs, _) = block.as_chunks::<2>();
@@ -78,12 +77,11 @@ impl BrtPhys {
     }
 }
 
-/// The number of extra references in a ZAP value: one integer of 8 bytes (big-endian, as ZAP values
-/// are handed out), or without the feature `block_cloning_endian` eight of 1 byte, in the order of
-/// in either byte order of the table.
+/// Decodes the number of additional references from a ZAP value: one 8-byte integer (big-endian, as ZAP values are
+/// returned) or, without the feature `block_cloning_endian`, eight 1-byte integers in the byte order of the table.
 ///
 /// # Errors
-/// [`DecodeError::Field`] if the value has neither of the two forms.
+/// [`DecodeError::Field`] if the value has neither form.
 pub fn extra_references(int_size: u8, value: &[u8], table_order: Endian) -> Result<u64, DecodeError> {
     if value.len() != 8 {
         return Err(DecodeError::field(WHAT, "size of a value", value.len() as u64));

@@ -1,14 +1,13 @@
 //! Pool and vdev configurations: the typed form of the nvlists in labels, in the MOS and in the
 //! cache file (docs/on-disk/11-labels-config.md, sections 3 and 9).
 //!
-//! Three kinds of list give a [`PoolConfig`]: a leaf's label (its tree is one top-level vdev), the
-//! MOS or cache file (its tree is the root), and the short label of a spare or cache device (its
-//! tree is a leaf made up from the few keys that are there).
+//! Three kinds of list are decoded as a [`PoolConfig`]: a leaf's label (its tree is one top-level vdev), the MOS or
+//! cache file configuration (its tree is the root), and the short label of a spare or cache device (its tree is a
+//! leaf made from the few keys that are present).
 //!
 //! # What always holds
-//! - Every node of a tree has been checked: known type, guid present and unique, children numbered
-//!   in order, parity and ashift possible, dRAID shape consistent. Whether devices are large enough
-//!   is checked in `vdev`, which knows them.
+//! - Every node of a tree was checked: known type, guid present and unique, children numbered in order, valid
+//!   parity and ashift, consistent dRAID shape. `vdev` checks whether devices are large enough.
 //! - The list itself is kept in [`PoolConfig::raw`], unknown keys included.
 
 mod encode;
@@ -62,16 +61,16 @@ impl PoolState {
 /// The configuration of a pool, from one label, the MOS or the cache file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PoolConfig {
-    /// Format version: 5000, or 1 to 28 if this is a pool that we know. Any other is kept as it is, so
-    /// that the pool can be named when it is refused.
+    /// Format version: 5000, or 1 to 28 in supported pools. Any other version is kept, so that a refusal can name
+    /// the pool.
     pub version: u64,
     /// Name of the pool; empty in the label of a spare or cache device.
     pub name: String,
-    /// State when this was written.
+    /// State of the pool or device when the configuration was written.
     pub state: PoolState,
-    /// Txg in which this was written; 0: the label was never part of a synced txg.
+    /// Txg in which the configuration was written; 0: the label was never part of a synced txg.
     pub txg: Txg,
-    /// Identity of the pool; 0 in the label of a spare or cache device.
+    /// Guid of the pool; 0 in the label of a spare or cache device.
     pub pool_guid: PoolGuid,
     /// Number of a known erratum of the pool's format, 0 if none.
     pub errata: u64,
@@ -81,7 +80,7 @@ pub struct PoolConfig {
     pub hostname: Option<String>,
     /// The pool property `comment`, if it is set.
     pub comment: Option<String>,
-    /// Names of the feature sets that the pool keeps to.
+    /// Names of the feature sets in the pool property `compatibility`.
     pub compatibility: Option<String>,
     /// Guid of the top-level vdev that the label is part of.
     pub top_guid: Option<VdevGuid>,
@@ -93,7 +92,7 @@ pub struct PoolConfig {
     pub hole_array: Vec<VdevId>,
     /// Active features without which the MOS cannot be read.
     pub features_for_read: Vec<String>,
-    /// The tree: root, or in a label one top-level vdev, or one made-up leaf (spare, cache).
+    /// The vdev tree: a root; in a label one top-level vdev; in the label of a spare or cache device one leaf.
     pub vdev_tree: VdevNode,
     /// The label is that of an active spare.
     pub is_spare: bool,
@@ -101,9 +100,9 @@ pub struct PoolConfig {
     pub is_log: bool,
     /// Guid of the pool from which this one is being split off.
     pub split_guid: Option<PoolGuid>,
-    /// The vdev ZAPs named in the tree can be relied on.
+    /// True if the object ids of vdev ZAPs in the tree are valid.
     pub has_vdev_zaps: bool,
-    /// The list all this was read from.
+    /// The list that the configuration was read from.
     pub raw: NvList,
 }
 
@@ -151,7 +150,7 @@ impl PoolConfig {
         Ok(config)
     }
 
-    /// The label of a spare or cache device, which belongs to no pool in particular.
+    /// True for the label of a spare or cache device, which may be used by several pools.
     pub fn is_aux(&self) -> bool {
         matches!(self.state, PoolState::Spare | PoolState::L2cache)
     }

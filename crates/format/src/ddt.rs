@@ -1,37 +1,37 @@
 //! Dedup tables (docs/on-disk/32-dedup-cloning.md, section 2).
 //!
-//! A table is a ZAP, or since fast dedup a ZAP and two logs. Keys are five words; values are
-//! compressed, so decoding one takes two steps: [`split_value`] returns the algorithm, and after
-//! decompression [`DdtValue::decode`] reads it.
+//! A table is a ZAP, or since fast dedup a ZAP and two logs. Keys have five words. Values are compressed, so
+//! decoding takes two steps: [`split_value`] returns the algorithm, and [`DdtValue::decode`] decodes the
+//! decompressed value.
 
 use crate::endian::{bits, with_bits};
 use crate::{BlockPtr, Checksum, ChecksumId, CompressionId, DecodeError, Dva, Endian, Lsize, Psize, Txg};
 
 /// Number of 64-bit words in a stored key.
 pub const KEY_WORDS: usize = 5;
-/// Bytes of a key in a log.
+/// Size of a key in a log, in bytes.
 pub(crate) const KEY_SIZE: usize = 8 * KEY_WORDS;
-/// Bytes of an unpacked value of a legacy table.
+/// Size of a decompressed value of a legacy table, in bytes.
 pub const LEGACY_SIZE: usize = 256;
-/// Bytes of an unpacked value of a fast table.
+/// Size of a decompressed value of a fast table, in bytes.
 pub const FLAT_SIZE: usize = 72;
-/// Bytes of the header of a log.
+/// Size of the header of a log, in bytes.
 #[cfg(test)]
 pub(crate) const LOG_HEADER_SIZE: usize = 64;
 /// Number of 64-bit words in a stored histogram.
 pub(crate) const HISTOGRAM_WORDS: usize = 512;
 
-/// Table flag: values are flat.
+/// Table flag: values have the flat form.
 pub const FLAG_FLAT: u64 = 1;
-/// Table flag: there are logs.
+/// Table flag: the table has logs.
 pub const FLAG_LOG: u64 = 2;
 
 const WHAT: &str = "dedup table";
 
-/// Which blocks a ZAP of a table holds.
+/// Class of the entries in a ZAP of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DdtClass {
-    /// Extra copies; no longer written.
+    /// Additional copies; not written any more.
     Ditto,
     /// Entries that are referenced more than once.
     Duplicate,
@@ -40,10 +40,10 @@ pub enum DdtClass {
 }
 
 impl DdtClass {
-    /// All classes, in the order in which they are looked up.
+    /// All classes, in the order in which they are searched.
     pub const ALL: [DdtClass; 3] = [DdtClass::Ditto, DdtClass::Duplicate, DdtClass::Unique];
 
-    /// The last part of its ZAP's name.
+    /// The last part of the name of the class's ZAP.
     pub(crate) fn name(self) -> &'static str {
         match self {
             DdtClass::Ditto => "ditto",
@@ -72,7 +72,7 @@ pub fn log_name(checksum: ChecksumId, which: u8) -> String {
     format!("DDT-log-{checksum}-{which}")
 }
 
-/// What identifies a block in a table.
+/// The key of an entry, which identifies a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct DdtKey {
     /// The checksum, as in the pointer.
@@ -94,7 +94,7 @@ impl DdtKey {
         [a, b, c, d, self.prop]
     }
 
-    /// The key under which the block of this pointer is counted.
+    /// The key of the block that a pointer refers to.
     pub fn of(bp: &BlockPtr) -> DdtKey {
         // Sizes and compression are at the same bits in both words.
         let prop = with_bits(bits(bp.prop(), 0, 39), 39, 1, u64::from(bp.uses_crypt()));
@@ -123,10 +123,10 @@ impl DdtKey {
     }
 }
 
-/// How a value in a ZAP is packed.
+/// Compression and byte order of a value in a ZAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packing {
-    /// Compression of the rest: none or ZLE.
+    /// Compression of the bytes after the first: none or ZLE.
     pub compression: CompressionId,
     /// Byte order of the words after decompression.
     pub order: Endian,
@@ -136,14 +136,14 @@ pub struct Packing {
 const LITTLE: u8 = 0x80;
 
 impl Packing {
-    /// First byte of a value that is packed in this way.
+    /// The first byte of a value that is packed in this way.
     pub fn to_byte(self) -> u8 {
         let order = if self.order == Endian::Little { LITTLE } else { 0 };
         self.compression.id() | order
     }
 }
 
-/// Splits a value into how it is packed and the packed bytes.
+/// Splits a value into its packing and the packed bytes.
 ///
 /// # Errors
 /// [`DecodeError::Invalid`] if the value is empty; [`DecodeError::Field`] if its algorithm is not known.
@@ -157,14 +157,14 @@ pub fn split_value(value: &[u8]) -> Result<(Packing, &[u8]), DecodeError> {
     Ok((Packing { compression, order }, packed))
 }
 
-/// Where a block is and how often it is referenced.
+/// Location and reference count of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DdtPhys {
-    /// The copies, as words of a pointer.
+    /// Addresses of the copies, as words of a block pointer.
     pub dva_words: [u64; 6],
     /// Number of references to the block.
     pub refcount: u64,
-    /// When it was written; 0: this slot is not in use.
+    /// Physical birth; 0: the slot is not in use.
     pub birth: Txg,
 }
 
@@ -190,7 +190,7 @@ impl DdtPhys {
 /// The value of an entry, after its outer compression was removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DdtValue {
-    /// Of a legacy table: slot `n` is what was written with `n` copies; slot 0 is obsolete.
+    /// Value of a legacy table: slot `n` is for blocks written with `n` copies; slot 0 is obsolete.
     Legacy([DdtPhys; 4]),
     /// A value of a table with feature `fast_dedup`: one record for all copies.
     Flat {
@@ -202,7 +202,7 @@ pub enum DdtValue {
 }
 
 impl DdtValue {
-    /// Reads an unpacked value; its form follows from its size.
+    /// Decodes a decompressed value; its size determines its form.
     ///
     /// # Errors
     /// [`DecodeError::Field`] if no form has this size.
@@ -232,7 +232,7 @@ impl DdtValue {
         words.into_iter().flat_map(|word| order.put_u64(word)).collect()
     }
 
-    /// The slots in use, with the number of copies they were written with (legacy) or 0 (flat).
+    /// The slots in use, with their number of copies (legacy) or 0 (flat).
     pub fn in_use(&self) -> impl Iterator<Item = (usize, &DdtPhys)> {
         let slots: &[DdtPhys] = match self {
             DdtValue::Legacy(slots) => slots,
@@ -241,7 +241,7 @@ impl DdtValue {
         slots.iter().enumerate().filter(|(_, slot)| slot.birth.0 != 0)
     }
 
-    /// Sum of the references of all records.
+    /// Sum of the reference counts of all slots.
     pub fn refcount(&self) -> u64 {
         self.in_use().fold(0, |sum, (_, slot)| sum.saturating_add(slot.refcount))
     }
@@ -250,9 +250,9 @@ impl DdtValue {
 /// The bonus of a dedup log object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogHeader {
-    /// This is the log being flushed, not the active one.
+    /// True if this log is being flushed; false if it is the active one.
     pub flushing: bool,
-    /// Bytes of records; whole blocks.
+    /// Size of the records in bytes, in whole blocks.
     pub length: u64,
     /// First txg of the log.
     pub first_txg: Txg,
@@ -266,7 +266,8 @@ const LOG_FLUSHING: u64 = 1;
 const LOG_CHECKPOINT: u64 = 2;
 
 impl LogHeader {
-    /// Whether a record with this key counts. Records of keys up to the checkpoint are in the ZAPs already.
+    /// True if a record with this key is still valid. Records with keys up to the checkpoint are already in the
+    /// ZAPs.
     pub fn counts(&self, key: &[u64; KEY_WORDS]) -> bool {
         self.checkpoint.is_none_or(|done| *key > done.to_words())
     }
@@ -303,18 +304,18 @@ impl LogHeader {
     }
 }
 
-/// A record of a log: the newest value of a key.
+/// A record of a log: the newest value of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRecord {
     /// The key: checksum and properties of the block.
     pub key: DdtKey,
     /// The value of the entry at the time of the record.
     pub value: DdtValue,
-    /// The class whose ZAP has an older value; `None`: no ZAP has one.
+    /// The class whose ZAP has an older value of the entry; `None`: no ZAP has one.
     pub stored_in: Option<DdtClass>,
 }
 
-/// Types of log records: end of the block, entry.
+/// Types of log records: end of the block, and entry.
 const RECORD_END: u64 = 0;
 const RECORD_ENTRY: u64 = 1;
 
@@ -413,12 +414,12 @@ pub struct DdtStat {
     pub ref_lsize: u64,
     /// Bytes after compression, each reference counted.
     pub ref_psize: u64,
-    /// Bytes that would be taken without dedup.
+    /// Bytes that would be allocated without deduplication.
     pub ref_dsize: u64,
 }
 
 impl DdtStat {
-    /// The sum of two, stopping at the top.
+    /// The sum of two buckets; saturates.
     pub fn plus(&self, other: &DdtStat) -> DdtStat {
         DdtStat {
             blocks: self.blocks.saturating_add(other.blocks),
@@ -436,7 +437,7 @@ impl DdtStat {
 /// Counts of a table by number of references.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DdtHistogram {
-    /// Bucket `n`: 2^n references and more.
+    /// Bucket `n` counts blocks with 2^n references or more.
     pub buckets: [DdtStat; 64],
 }
 

@@ -8,18 +8,18 @@ use crate::{BlockPtr, DecodeError, Endian, ObjType, znode};
 
 /// Bytes of one dnode slot.
 pub const SLOT_SIZE: usize = 512;
-/// Bytes of a dnode before its pointers.
+/// Size of a dnode before its pointers, in bytes.
 pub const CORE_SIZE: usize = 64;
-/// Dnode slots in a 16 KiB block.
+/// Number of dnode slots in a 16 KiB block.
 pub const SLOTS_PER_BLOCK: usize = 32;
 
-/// `used` is in bytes, not sectors.
+/// Flag: `used` is in bytes, not sectors.
 pub const FLAG_USED_BYTES: u8 = 1;
-/// Counted in the user, group and project space.
+/// Flag: counted in the space of user, group and project.
 pub const FLAG_USERUSED_ACCOUNTED: u8 = 2;
-/// The last 128 bytes are a spill pointer.
+/// Flag: the last 128 bytes are a spill pointer.
 pub const FLAG_SPILL: u8 = 4;
-/// Counted in the number of objects of user, group and project.
+/// Flag: counted in the number of objects of user, group and project.
 pub const FLAG_USEROBJUSED_ACCOUNTED: u8 = 8;
 
 /// A dnode, decoded: the description of one object.
@@ -27,15 +27,15 @@ pub const FLAG_USEROBJUSED_ACCOUNTED: u8 = 8;
 pub struct Dnode {
     /// Type of the object's data.
     pub obj_type: ObjType,
-    /// log2 of the size of its indirect blocks.
+    /// Binary logarithm of the size of an indirect block in bytes.
     pub indblkshift: u8,
-    /// Height of its tree; 1: the pointers point to data.
+    /// Height of the tree; 1: the pointers refer to data.
     pub nlevels: u8,
     /// Type of the bonus; `NONE` if there is none.
     pub bonus_type: ObjType,
-    /// Checksum id, 0 to inherit.
+    /// Checksum id; 0: inherited.
     pub checksum: u8,
-    /// Compression id, 0 to inherit.
+    /// Compression id; 0: inherited.
     pub compress: u8,
     /// The bits `FLAG_…` of the dnode.
     pub flags: u8,
@@ -43,11 +43,11 @@ pub struct Dnode {
     pub datablkszsec: u16,
     /// Number of valid bytes in the bonus.
     pub bonuslen: u16,
-    /// Slots taken beyond the first.
+    /// Number of slots beyond the first.
     pub extra_slots: u8,
-    /// Highest block number; 0 also of an empty object.
+    /// Highest block number; 0 for an empty object too.
     pub maxblkid: BlockId,
-    /// Space charged, in the unit that the flags tell.
+    /// Space charged to the object, in the unit given by the flags.
     pub used_raw: u64,
     /// The top of the tree: one to three pointers.
     pub blkptrs: Vec<BlockPtr>,
@@ -55,14 +55,14 @@ pub struct Dnode {
     pub bonus: Vec<u8>,
     /// Pointer to the spill block.
     pub spill: Option<BlockPtr>,
-    /// Byte order of the block it came from, and so of the bonus.
+    /// Byte order of its block, and therefore of the bonus.
     pub order: Endian,
-    /// The 64 bytes as stored: authentication covers unknown fields too.
+    /// The first 64 bytes as stored, because authentication covers unknown fields too.
     pub core: [u8; CORE_SIZE],
 }
 
 impl Dnode {
-    /// Slots that the dnode at the start of `bytes` takes, without decoding it; 1 for a free slot.
+    /// Number of slots of the dnode at the start of `bytes`, without decoding it; 1 for a free slot.
     pub fn slots_at(bytes: &[u8]) -> usize {
         match bytes.first() {
             Some(0) | None => 1,
@@ -70,7 +70,7 @@ impl Dnode {
         }
     }
 
-    /// Reads the dnode at the start of `bytes`, which may be longer than it. `None`: a free slot.
+    /// Decodes the dnode at the start of `bytes`, which may be longer. `None`: a free slot.
     ///
     /// # Errors
     /// [`DecodeError::Short`]; [`DecodeError::Field`] names the first field that no dnode can have.
@@ -164,8 +164,8 @@ impl Dnode {
         out
     }
 
-    /// The same dnode in little-endian order, bonus included; `None` if the order of its bonus is not known.
-    /// Attributes (`SA`) stay as they are: they have an order of their own.
+    /// The same dnode in little-endian order, bonus included. `None`: the layout of its bonus is not known.
+    /// Attributes (`SA`) are unchanged, because they have a byte order of their own.
     pub fn into_little(mut self) -> Option<Dnode> {
         if self.order == Endian::Little {
             return Some(self);
@@ -187,7 +187,7 @@ impl Dnode {
         if top >= self.blkptrs.len() as u64 {
             return Err(DecodeError::field("dnode", "maxblkid", self.maxblkid.0));
         }
-        // Its end is an offset in bytes.
+        // The end of the object is a 64-bit byte offset.
         let blocks = self.maxblkid.0.checked_add(1);
         if blocks.and_then(|blocks| blocks.checked_mul(self.data_block_size().max(1))).is_none() {
             return Err(DecodeError::field("dnode", "maxblkid", self.maxblkid.0));
@@ -198,22 +198,22 @@ impl Dnode {
         Ok(())
     }
 
-    /// Slots of 512 bytes that it takes.
+    /// Number of 512-byte slots.
     pub fn slots(&self) -> usize {
         usize::from(self.extra_slots) + 1
     }
 
-    /// Bytes of a data block.
+    /// Size of a data block in bytes.
     pub fn data_block_size(&self) -> u64 {
         u64::from(self.datablkszsec) << SECTOR_SHIFT
     }
 
-    /// Bytes of an indirect block.
+    /// Size of an indirect block in bytes.
     pub fn indirect_size(&self) -> u64 {
         1 << self.indblkshift
     }
 
-    /// log2 of the pointers in an indirect block.
+    /// Binary logarithm of the number of pointers in an indirect block.
     pub fn epbs(&self) -> u32 {
         u32::from(self.indblkshift) - BLKPTR_SIZE.trailing_zeros()
     }
@@ -246,8 +246,7 @@ mod tests {
             (Endian::Little, 1, &[32, 0, 0, 0, 0, 0, 0, 0][..])
         );
         assert_eq!(Dnode::decode(&little.encode(), Endian::Little).unwrap().unwrap().bonus, little.bonus);
-        // System attributes have a byte order of their own; how the bonus of a ZAP would be swapped is not
-        // defined.
+        // System attributes have their own byte order; the format does not define a swapped bonus for a ZAP.
         raw[4] = ObjType::SA.id();
         assert_eq!(Dnode::decode(&raw, Endian::Big).unwrap().unwrap().into_little().unwrap().bonus[7], 32);
         raw[4] = ObjType::DIRECTORY.id();

@@ -20,18 +20,18 @@ pub const DEADLIST_PHYS_SIZE: usize = 320;
 /// Bytes of an entry of a bptree.
 pub const BPTREE_ENTRY_SIZE: usize = 168;
 
-/// The directory's [`DirPhys::breakdown`] is kept.
+/// Directory flag: [`DirPhys::breakdown`] is maintained.
 pub const DIR_FLAG_USED_BREAKDOWN: u64 = 1;
 
-/// A receive or a destroy is under way: cannot be mounted.
+/// Dataset flag: a receive or a destroy is in progress; the dataset cannot be mounted.
 pub const DS_FLAG_INCONSISTENT: u64 = 1;
-/// Flag: a clone whose head cannot be promoted.
+/// Dataset flag: a clone whose head cannot be promoted.
 pub const DS_FLAG_NOPROMOTE: u64 = 2;
-/// `unique` is right (always since version 26).
+/// Dataset flag: `unique` is exact (always since version 26).
 pub const DS_FLAG_UNIQUE_ACCURATE: u64 = 4;
-/// Destroy the snapshot when its last hold and clone go.
+/// Dataset flag: the snapshot is destroyed when its last hold or clone is gone.
 pub const DS_FLAG_DEFER_DESTROY: u64 = 8;
-/// Names are compared without case.
+/// Dataset flag: names are compared without regard to case.
 pub const DS_FLAG_CASE_INSENSITIVE: u64 = 1 << 16;
 
 fn object(id: u64) -> Option<ObjectId> {
@@ -42,7 +42,7 @@ fn number(id: Option<ObjectId>) -> u64 {
     id.map_or(0, u64::from)
 }
 
-/// Writes words from `at` on into a bonus that has at least `size` bytes afterwards.
+/// Writes words at offset `at` into a bonus, which is extended to at least `size` bytes.
 fn put_words(bytes: &mut Vec<u8>, size: usize, at: usize, words: &[u64]) {
     if bytes.len() < size {
         bytes.resize(size, 0);
@@ -53,18 +53,18 @@ fn put_words(bytes: &mut Vec<u8>, size: usize, at: usize, words: &[u64]) {
     }
 }
 
-/// What a directory's space is charged to, in bytes.
+/// The parts of a directory's used space, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UsedBreakdown {
     /// Blocks of the head born after the origin.
     pub head: u64,
-    /// Blocks that only snapshots of this directory hold.
+    /// Blocks that only snapshots of this directory reference.
     pub snap: u64,
     /// Bytes that the descendants of the directory use.
     pub child: u64,
-    /// What children have reserved beyond their use.
+    /// Reservations of children beyond their use.
     pub child_reservation: u64,
-    /// What the refreservation adds to the head's unique space.
+    /// Part of the refreservation beyond the head's unique space.
     pub ref_reservation: u64,
 }
 
@@ -73,15 +73,15 @@ pub struct UsedBreakdown {
 pub struct DirPhys {
     /// Time of creation in seconds since 1970; informational.
     pub creation_time: u64,
-    /// Head dataset; none of `$MOS`, `$FREE`, `$LEAK`.
+    /// Head dataset; `None` for `$MOS`, `$FREE`, `$LEAK`.
     pub head: Option<ObjectId>,
-    /// Parent directory; none of the root.
+    /// Parent directory; `None` for the root.
     pub parent: Option<ObjectId>,
-    /// The snapshot that this is a clone of.
+    /// Origin snapshot of a clone.
     pub origin: Option<ObjectId>,
-    /// ZAP: name of a child to its directory.
+    /// ZAP from names of children to their directories.
     pub children: Option<ObjectId>,
-    /// Bytes charged here, children and reservations included.
+    /// Bytes charged to the directory, children and reservations included.
     pub used: u64,
     /// Bytes that its datasets use after compression.
     pub compressed: u64,
@@ -99,13 +99,13 @@ pub struct DirPhys {
     pub flags: u64,
     /// The parts of `used`: by snapshots, by children, by reservations.
     pub breakdown: UsedBreakdown,
-    /// ZAP: heads of the clones of this directory's snapshots.
+    /// ZAP of the heads of clones of this directory's snapshots.
     pub clones: Option<ObjectId>,
 }
 
 impl DirPhys {
-    /// Reads the bonus of a directory object. Pools before version 15 may have it without the
-    /// breakdown and the clones; these are then 0 and none.
+    /// Decodes the bonus of a directory object. In pools before version 15 it may lack the breakdown and the
+    /// clones, which are then 0 and `None`.
     ///
     /// # Errors
     /// [`DecodeError::Short`] if fewer bytes are given than the oldest form has.
@@ -138,7 +138,7 @@ impl DirPhys {
         })
     }
 
-    /// Writes the fields into the bonus of a directory object, little-endian; bytes behind them stay.
+    /// Writes the fields into the bonus of a directory object, little-endian; bytes after them are unchanged.
     pub fn encode_into(&self, bytes: &mut Vec<u8>) {
         let parts = &self.breakdown;
         let words = [
@@ -165,7 +165,7 @@ impl DirPhys {
         put_words(bytes, DIR_PHYS_SIZE, 0, &words);
     }
 
-    /// Whether `breakdown` is maintained in this pool and adds up to `used`.
+    /// True if `breakdown` is maintained in this pool and adds up to `used`.
     pub fn has_breakdown(&self) -> bool {
         self.flags & DIR_FLAG_USED_BREAKDOWN != 0
     }
@@ -176,21 +176,21 @@ impl DirPhys {
 pub struct DatasetPhys {
     /// The directory that owns it.
     pub dir: ObjectId,
-    /// The snapshot before; of the first one of a clone, its origin.
+    /// The previous snapshot; for the first snapshot of a clone, its origin.
     pub prev_snap: Option<ObjectId>,
     /// Txg in which the previous snapshot was taken.
     pub prev_snap_txg: Txg,
-    /// The next newer snapshot, or the head; none of a head.
+    /// The next snapshot, or the head; `None` for a head.
     pub next_snap: Option<ObjectId>,
-    /// ZAP: name of a snapshot to its dataset; none of a snapshot.
+    /// ZAP from names of snapshots to their datasets; `None` for a snapshot.
     pub snapshot_names: Option<ObjectId>,
-    /// 0 of a head; of a snapshot, 1 and its clones.
+    /// 0 for a head; for a snapshot, 1 plus the number of its clones.
     pub num_children: u64,
     /// Time of creation in seconds since 1970.
     pub creation_time: u64,
     /// Txg in which the dataset was created.
     pub creation_txg: Txg,
-    /// Blocks of the previous snapshot that are not in this.
+    /// Deadlist: blocks of the previous snapshot that this dataset does not reference.
     pub deadlist: Option<ObjectId>,
     /// Bytes allocated to all blocks that the dataset references.
     pub referenced: u64,
@@ -198,21 +198,21 @@ pub struct DatasetPhys {
     pub compressed: u64,
     /// Bytes that the dataset references before compression.
     pub uncompressed: u64,
-    /// Bytes that nothing else holds.
+    /// Bytes that no other dataset references.
     pub unique: u64,
-    /// 56 bits that are unique among open datasets; may change.
+    /// 56-bit id that is unique among open datasets; it may change.
     pub fsid_guid: u64,
-    /// Random and permanent: what send and receive compare.
+    /// Random permanent guid, which send and receive compare.
     pub guid: u64,
     /// The bits `DS_FLAG_…` of the dataset.
     pub flags: u64,
     /// The pointer to the object set.
     pub bp: BlockPtr,
-    /// ZAP: the clones of this snapshot. Its successor in the same file system is not among them.
+    /// ZAP of the clones of this snapshot, without its successor in the same file system.
     pub next_clones: Option<ObjectId>,
-    /// ZAP of a snapshot's own properties.
+    /// ZAP of a snapshot's local properties.
     pub props: Option<ObjectId>,
-    /// ZAP: hold tag to time.
+    /// ZAP of holds, from tag to time.
     pub userrefs: Option<ObjectId>,
 }
 
@@ -251,7 +251,7 @@ impl DatasetPhys {
         })
     }
 
-    /// Writes the fields into the bonus of a dataset object, little-endian; bytes behind them stay.
+    /// Writes the fields into the bonus of a dataset object, little-endian; bytes after them are unchanged.
     pub fn encode_into(&self, bytes: &mut Vec<u8>) {
         let words = [
             self.dir.0,
@@ -277,38 +277,38 @@ impl DatasetPhys {
         put_words(bytes, DATASET_PHYS_SIZE, 256, &tail);
     }
 
-    /// Is a snapshot, not a head.
+    /// True for a snapshot, false for a head.
     pub fn is_snapshot(&self) -> bool {
         self.num_children != 0
     }
 }
 
-/// Bookmark flag: freed-before-next counts are kept.
+/// Bookmark flag: the freed-before-next sizes are maintained.
 pub const BOOKMARK_FLAG_HAS_FBN: u64 = 1;
-/// Bookmark flag: the snapshot it was made of still exists.
+/// Bookmark flag: the snapshot of the bookmark still exists.
 pub const BOOKMARK_FLAG_SNAPSHOT_EXISTS: u64 = 2;
 
-/// A bookmark, as its ZAP entry holds it.
+/// A bookmark, as stored in its ZAP entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BookmarkPhys {
-    /// Guid of the snapshot it was made of.
+    /// Guid of the snapshot that it was created from.
     pub guid: u64,
     /// Txg in which the bookmarked snapshot was taken.
     pub creation_txg: Txg,
-    /// Creation time of that, seconds since 1970.
+    /// Creation time of that snapshot, in seconds since 1970.
     pub creation_time: u64,
-    /// What only the second form has.
+    /// Further fields of the second form.
     pub v2: Option<BookmarkV2>,
 }
 
-/// The second half of a bookmark of the second form.
+/// Further fields of a bookmark of the second form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BookmarkV2 {
     /// The object of the redaction list, for a redaction bookmark.
     pub redaction: Option<ObjectId>,
     /// The bits `BOOKMARK_FLAG_…` of the bookmark.
     pub flags: u64,
-    /// Of the snapshot, in bytes.
+    /// Bytes that the snapshot references.
     pub referenced: u64,
     /// Bytes after compression that were freed since the bookmark.
     pub compressed: u64,
@@ -316,12 +316,12 @@ pub struct BookmarkV2 {
     pub uncompressed: u64,
     /// Bytes of the snapshot freed before the next snapshot: taken, compressed, uncompressed.
     pub freed_before_next: [u64; 3],
-    /// Identity of the IVs of the snapshot; 0: none.
+    /// Id of the snapshot's IVs; 0: there is none.
     pub ivset_guid: u64,
 }
 
 impl BookmarkPhys {
-    /// From the words of the ZAP entry: 3 (first form) or at least 8; missing ones count as 0.
+    /// Decodes the words of a ZAP entry: 3 (first form) or at least 8; missing words count as 0.
     ///
     /// # Errors
     /// [`DecodeError::Field`] if there are neither 3 nor at least 8 words.
@@ -346,15 +346,15 @@ impl BookmarkPhys {
 /// Bonus of a redaction list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RedactionListPhys {
-    /// Last object that was looked at; all ones when complete.
+    /// Object id of the last object that was visited; all ones if complete.
     pub(crate) last_object: u64,
-    /// Last block of it; all ones when complete.
+    /// Last block of that object; all ones if complete.
     pub(crate) last_block: u64,
-    /// Entries in the object's data, 32 bytes each.
+    /// Number of entries in the object's data, 32 bytes each.
     pub(crate) num_entries: u64,
-    /// Guids of the snapshots that it redacts with respect to; in the spill block if there are many.
+    /// Guids of the redaction snapshots; in the spill block if there are many.
     pub snapshots: Vec<u64>,
-    /// How many there should be.
+    /// Number of redaction snapshots.
     pub(crate) num_snapshots: u64,
 }
 
@@ -374,22 +374,22 @@ impl RedactionListPhys {
     }
 }
 
-/// Bonus of a bpobj: an array of block pointers, and of further bpobjs.
+/// Bonus of a bpobj: a list of block pointers and of further bpobjs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BpobjPhys {
-    /// Pointers in the object's own data.
+    /// Number of pointers in the object's own data.
     pub num_blkptrs: u64,
-    /// Bytes taken by all, those of the sub-objects included.
+    /// Bytes allocated to all listed blocks, sub-objects included.
     pub bytes: u64,
     /// Bytes of the listed blocks after compression.
     pub comp: u64,
     /// Bytes of the listed blocks before compression.
     pub uncomp: u64,
-    /// Object with the numbers of the sub-objects.
+    /// Object id of the array of sub-objects.
     pub subobjs: Option<ObjectId>,
     /// Number of object numbers in `subobjs`.
     pub num_subobjs: u64,
-    /// Of a livelist: entries that stand for a free.
+    /// In a livelist: number of entries that are frees.
     pub num_freed: u64,
 }
 
@@ -413,10 +413,10 @@ impl BpobjPhys {
     }
 }
 
-/// Bonus of a deadlist ZAP: totals of its bpobjs.
+/// Bonus of a deadlist ZAP: sums over its bpobjs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DeadlistPhys {
-    /// Bytes that the listed blocks take on the devices.
+    /// Bytes allocated to the listed blocks.
     pub used: u64,
     /// Bytes of the listed blocks after compression.
     pub comp: u64,
@@ -436,7 +436,7 @@ impl DeadlistPhys {
     }
 }
 
-/// Bonus of a bptree: destroyed datasets whose blocks are being freed.
+/// Bonus of a bptree: the destroyed datasets whose blocks are being freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BptreePhys {
     /// Index of the first entry that is not freed yet.
@@ -470,9 +470,9 @@ impl BptreePhys {
 pub struct BptreeEntry {
     /// The root pointer of the destroyed object set.
     pub bp: BlockPtr,
-    /// Only blocks born after this are freed; all ones: nothing.
+    /// Only blocks born after this txg are freed; all ones: none.
     pub birth: Txg,
-    /// Resume point: object set, object, level, block; zeros when not started.
+    /// Resume position: object set, object, level, block; zeros if not started.
     pub bookmark: [u64; 4],
 }
 
@@ -502,7 +502,7 @@ mod tests {
     fn fields_are_where_the_document_says_in_both_orders() {
         for order in [Endian::Little, Endian::Big] {
             let dir = DirPhys::decode(&numbered(256, order), order).unwrap();
-            // Offset 144 is the nineteenth word.
+            // Offset 144 is word 18.
             assert_eq!((dir.clones, dir.used, dir.breakdown.head), (Some(ObjectId(19)), 6, 14));
             let ds = DatasetPhys::decode(&numbered(320, order), order).unwrap();
             assert_eq!((ds.guid, ds.flags, ds.bp.words()[0]), (15, 16, 17));

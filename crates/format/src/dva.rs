@@ -1,25 +1,25 @@
-//! Data virtual addresses: where a copy of a block is
+//! Data virtual addresses: locations of copies of a block
 //! (docs/on-disk/12-block-pointers.md, section 1.1).
 
 use crate::endian::{bits, with_bits};
 use crate::units::{AllocOffset, Asize, SECTOR_SHIFT, VdevId};
 use std::fmt;
 
-/// One copy of a block: a place on a top-level vdev.
+/// One copy of a block: a location on a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Dva {
     /// The top-level vdev on which the copy lies.
     pub vdev: VdevId,
-    /// First byte in the vdev's allocatable space.
+    /// Offset in the vdev's allocatable space.
     pub offset: AllocOffset,
-    /// Bytes taken there; of a gang block, those of its header and all its pieces.
+    /// Allocated bytes; for a gang block, of its header and all its pieces.
     pub asize: Asize,
-    /// A gang header is there, not the data.
+    /// True if a gang header is stored there, not the data.
     pub gang: bool,
 }
 
 impl Dva {
-    /// From the two words of a pointer; `None` if both are zero or no space is taken.
+    /// Decodes the two words in a pointer. `None`: both are zero, or the size is 0.
     pub fn from_words(place: u64, position: u64) -> Option<Dva> {
         let asize = bits(place, 0, 24);
         (asize != 0).then(|| Dva {

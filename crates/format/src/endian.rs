@@ -1,4 +1,4 @@
-//! Byte order of a block, and reading integers in it without ever indexing past the end.
+//! Byte order of a block, and bounds-checked reading of integers.
 //!
 //! A block's order is bit 63 of the property word of the pointer that leads to it
 //! (docs/on-disk/10-overview.md, section 3).
@@ -8,10 +8,10 @@ use crate::DecodeError;
 /// Byte order of a block's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Endian {
-    /// Least significant byte first: what Cenote writes.
+    /// Least significant byte first; Cenote writes this order.
     #[default]
     Little,
-    /// Most significant byte first: pools made on SPARC and the like.
+    /// Most significant byte first: pools created on SPARC and similar machines.
     Big,
 }
 
@@ -98,7 +98,7 @@ impl Endian {
         Ok(words)
     }
 
-    /// All whole `u64` words of `bytes`; a tail shorter than a word is left out.
+    /// All whole `u64` words of `bytes`; a partial word at the end is ignored.
     pub fn all_words(self, bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
         let (words, _) = bytes.as_chunks::<8>();
         words.iter().map(move |raw| match self {

@@ -1,24 +1,24 @@
-//! Keys of the error log: which blocks could not be read (docs/on-disk/22-mos-dsl.md, section 11).
+//! Keys of the error log: the blocks that could not be read (docs/on-disk/22-mos-dsl.md, section 11).
 //!
-//! Pools without the feature `head_errlog` have one ZAP whose keys name the object set; with it,
-//! one ZAP per head dataset whose keys end in the birth of the block. All numbers are hexadecimal.
+//! Pools without the feature `head_errlog` have one ZAP, whose keys begin with the object set. With the feature
+//! there is one ZAP per head dataset, whose keys end with the birth of the block. All numbers are hexadecimal.
 
 use crate::{BlockId, DecodeError, ObjectId, Txg};
 
 const WHAT: &str = "error log key";
 
-/// A block in a dataset, as error logs and scans name it.
+/// A block of a dataset, as error logs and scans identify it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ErrorKey {
-    /// The object set; `None` in a log by head, where the key of the ZAP states it.
+    /// The object set; `None` in a log by head, where the ZAP belongs to one head.
     pub objset: Option<ObjectId>,
     /// The object in which the error is.
     pub object: ObjectId,
-    /// The level; negative: the object set block itself, or the intent log.
+    /// The level; negative for the object set block itself and for the intent log.
     pub level: i64,
     /// The block number within its level.
     pub block: BlockId,
-    /// Birth of the block; only in a log by head.
+    /// Birth txg of the block; only in a log by head.
     pub birth: Option<Txg>,
 }
 
@@ -53,7 +53,7 @@ impl ErrorKey {
         })
     }
 
-    /// The key in the form that its fields call for.
+    /// The key in the form that matches the fields.
     pub fn to_key(&self) -> String {
         let middle = format!("{:x}:{:x}:{:x}", self.object.0, self.level, self.block.0);
         match (self.objset, self.birth) {

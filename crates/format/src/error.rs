@@ -1,6 +1,6 @@
 //! [`DecodeError`]: the error of every decoder. It names the structure, the field, and the value found.
 
-/// Bytes that are not the structure they should be.
+/// Why bytes cannot be decoded as a structure.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -21,7 +21,7 @@ pub enum DecodeError {
         what: &'static str,
         /// The magic number that was found.
         found: u64,
-        /// The number that belongs there.
+        /// The expected magic number.
         expected: u64,
     },
     /// A field holds a value that the format does not allow.
@@ -34,7 +34,7 @@ pub enum DecodeError {
         /// The value that was found in the field.
         value: u64,
     },
-    /// A field that must be there is absent.
+    /// A required field is absent.
     #[error("{what}: no {field}")]
     Missing {
         /// Name of the structure that was decoded.

@@ -1,26 +1,25 @@
 //! Feature flags: named extensions of the format
 //! (docs/on-disk/16-features.md).
 //!
-//! A pool of version 5000 keeps a reference count for each feature in one of two ZAPs. This module
-//! holds what is known about each of them before a pool is looked at; the counts are read by the
-//! pool.
+//! A pool of version 5000 keeps a reference count for each feature in one of two ZAPs. This module has the
+//! properties of features that do not depend on a pool; `pool` reads the counts.
 //!
 //! # What always holds
 //! - Names and guids in [`FEATURES`] are unique, and every dependency is in the table.
 //! - The order of [`FEATURES`] is the order in which the tools list them.
 
-/// The reading side need not understand it: counted in `features_for_write`.
+/// Software that does not know the feature may read the pool: counted in `features_for_write`.
 const READ_ONLY: u8 = 1;
-/// Needed to read the MOS: repeated in the labels while active.
+/// Needed for reading the MOS: also listed in the labels while active.
 const MOS: u8 = 2;
-/// Its count becomes 1 when it is enabled.
+/// The count becomes 1 when the feature is enabled.
 const ON_ENABLE: u8 = 4;
-/// Counted once for each dataset that carries its guid as a ZAP entry.
+/// Counted once for each dataset whose ZAP contains its guid.
 const DATASET: u8 = 8;
-/// Not enabled by a plain upgrade.
+/// Not enabled by `zpool upgrade POOL`, only by name.
 const NO_UPGRADE: u8 = 16;
 
-/// The first release line that supports a feature, as far as the documentation distinguishes them.
+/// The first release line that supports a feature, as far as the documentation distinguishes release lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Since {
     /// A feature of OpenZFS 2.3 or an earlier release.
@@ -31,22 +30,22 @@ pub enum Since {
     Later,
 }
 
-/// What is known about a feature.
+/// Properties of a feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feature {
-    /// Short name: `feature@NAME` is the pool property.
+    /// Short name; `feature@NAME` is the pool property.
     pub name: &'static str,
-    /// Name in the feature ZAPs.
+    /// Guid: the name in the feature ZAPs.
     pub guid: &'static str,
-    /// Software without it can still read the pool: it is counted in `features_for_write`.
+    /// Software without the feature can read the pool: it is counted in `features_for_write`.
     pub read_only_compatible: bool,
-    /// Needed to read the MOS, so the labels name it too while it is active.
+    /// Needed for reading the MOS: the labels list it too while it is active.
     pub mos: bool,
     /// Enabling the feature makes it active at once.
     pub active_on_enable: bool,
-    /// Counted per dataset; the dataset's ZAP has an entry named by the guid.
+    /// Counted per dataset: the dataset's ZAP has an entry with the guid as its name.
     pub per_dataset: bool,
-    /// A plain upgrade leaves it out.
+    /// Not enabled by `zpool upgrade POOL`, only by name.
     pub no_upgrade: bool,
     /// Names of the features that must be enabled first.
     pub depends: &'static [&'static str],
@@ -57,7 +56,7 @@ pub struct Feature {
 }
 
 impl Feature {
-    /// Cenote can read pools in which it is active.
+    /// True if Cenote can read pools in which the feature is active.
     pub fn is_supported(&self) -> bool {
         self.since < Since::Later
     }

@@ -1,21 +1,21 @@
-//! The domains of a file system's identities: a packed list in an object of its own
+//! FUID domains of a file system's users and groups: a packed list in an object of its own
 //! (docs/on-disk/23-zpl.md, section 4).
 
 use crate::{DecodeError, NvList};
 
-/// Longest table that is read; real ones have a handful of rows.
+/// Maximum size of a table in bytes; real ones have a few rows.
 pub const TABLE_MAX: u64 = 1 << 20;
 
 /// A domain: a Windows security identifier without its last part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Domain {
-    /// What the upper 32 bits of an identity say.
+    /// The value of the upper 32 bits of a FUID in this domain.
     pub index: u64,
     /// Name of the domain, such as `S-1-5-21-…`.
     pub name: String,
 }
 
-/// The rows of a packed table. Rows that lack their index or name are left out.
+/// Decodes the rows of a packed table. Rows without index or name are ignored.
 ///
 /// # Errors
 /// The error of the name-value list.

@@ -1,30 +1,30 @@
-//! The pool's history: a ring of records that never loses the pool's creation
+//! The pool's history: a ring of records that always keeps the records of the pool's creation
 //! (docs/on-disk/22-mos-dsl.md, section 10).
 //!
-//! Positions are logical: they only grow. Below [`HistoryPhys::create_len`] they are the offset in
-//! the object; later records form a ring in the rest of it.
+//! Positions are logical and only increase. Below [`HistoryPhys::create_len`] they are offsets in the object; later
+//! records form a ring in the rest of the object.
 
 use crate::{DecodeError, Endian, NvList};
 use std::ops::Range;
 
 const WHAT: &str = "history";
-/// Bytes of the length before each record.
+/// Size in bytes of the length before each record.
 const LENGTH: usize = 8;
-/// Longest record that is believed; real ones are a few KiB.
+/// Maximum size of a record in bytes; real ones are a few KiB.
 pub const RECORD_MAX: u64 = 16 << 20;
 
 /// Bonus of the history object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HistoryPhys {
-    /// Bytes at the front, the records of the creation, that are never overwritten.
+    /// Size in bytes of the records of the creation, at the start of the object, which are never overwritten.
     pub create_len: u64,
-    /// Bytes of the object that are used before wrapping.
+    /// End of the ring: offset in the object at which writing wraps around.
     pub end_of_ring: u64,
     /// Position of the oldest record that is still there.
     pub begin: u64,
-    /// Position behind the newest record.
+    /// Position after the newest record.
     pub end: u64,
-    /// Number of records that newer ones have overwritten so far.
+    /// Number of records that were overwritten.
     pub records_lost: u64,
 }
 
@@ -53,14 +53,14 @@ impl HistoryPhys {
             .collect()
     }
 
-    /// The logical positions to read, in order: the creation, then what the ring holds.
+    /// The ranges of logical positions to read, in order: the creation, then the ring.
     pub fn stretches(&self) -> [Range<u64>; 2] {
         let begin = self.begin.max(self.create_len);
         [0..self.create_len, begin..self.end.max(begin)]
     }
 
-    /// Where logical positions are in the object. A stretch gives one or two pieces; of a longer range,
-    /// only the first three are given.
+    /// The ranges of the object that correspond to logical positions. A stretch has one or two; for a longer range
+    /// only the first three are returned.
     pub fn pieces(&self, positions: Range<u64>) -> Vec<Range<u64>> {
         let mut pieces = Vec::new();
         let mut at = positions.start;
@@ -81,7 +81,7 @@ impl HistoryPhys {
     }
 }
 
-/// Iterator over the records of a stretch that has been read. Ends after an error.
+/// Iterator over the records of a stretch. Ends after an error.
 #[derive(Debug, Clone)]
 pub struct Records<'a> {
     rest: &'a [u8],
@@ -97,7 +97,7 @@ pub fn whole_records(bytes: &[u8]) -> usize {
     bytes.len() - rest.len()
 }
 
-/// The records in `bytes`, whose first byte starts a record.
+/// The records in `bytes`, which begin at the start of a record.
 pub fn records(bytes: &[u8]) -> Records<'_> {
     Records { rest: bytes }
 }
@@ -112,7 +112,7 @@ impl Iterator for Records<'_> {
         match split_record(self.rest) {
             Ok((record, rest)) => {
                 self.rest = rest;
-                // One record that does not decode does not hide those after it.
+                // A record that cannot be decoded does not hide those after it.
                 Some(NvList::decode(record))
             }
             Err(error) => {
@@ -124,7 +124,7 @@ impl Iterator for Records<'_> {
 }
 
 fn split_record(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
-    // The length is little-endian on every host.
+    // The length is little-endian in every pool.
     let length = Endian::Little.u64(WHAT, bytes, 0)?;
     if length == 0 || length > RECORD_MAX {
         return Err(DecodeError::field(WHAT, "record length", length));
@@ -137,7 +137,7 @@ fn split_record(bytes: &[u8]) -> Result<(&[u8], &[u8]), DecodeError> {
     })
 }
 
-/// A record as it is appended: length and list in native encoding.
+/// Encodes a record for appending: length, then the list in native encoding.
 pub fn encode_record(list: &NvList) -> Vec<u8> {
     let packed = list.encode_native();
     let mut out = (packed.len() as u64).to_le_bytes().to_vec();
@@ -155,7 +155,7 @@ mod tests {
             HistoryPhys { create_len: 100, end_of_ring: 1000, begin: 1500, end: 2300, records_lost: 9 };
         assert_eq!(phys.stretches(), [0..100, 1500..2300]);
         assert_eq!(phys.pieces(0..100), vec![0..100]);
-        // 1500 is 1400 behind the creation: 500 into the second round of 900.
+        // Position 1500 is 1400 after the creation: 500 into the second round of 900.
         assert_eq!(phys.pieces(1500..2300), vec![600..1000, 100..500]);
         for order in [Endian::Little, Endian::Big] {
             assert_eq!(HistoryPhys::decode(&phys.encode(order), order), Ok(phys));
@@ -197,8 +197,7 @@ mod tests {
         assert!(cut.is_err());
         assert_eq!(records(&[0; 64]).count(), 1);
     }
-    /// Three records of a pool of OpenZFS 2.3.2: what `zfs create` asked the kernel, the command, and
-    /// an internal event.
+    /// Three records of a pool of OpenZFS 2.3.2: an ioctl of `zfs create`, the command, and an internal event.
     #[test]
     fn real_records_encode_to_the_same_bytes() {
         let stream = include_bytes!("../testdata/history.bin");

@@ -1,5 +1,5 @@
-//! The numbers that block pointers and dnodes store for checksum and compression algorithms and
-//! object types (docs/on-disk/12-block-pointers.md, section 9).
+//! The numbers stored in block pointers and dnodes for checksum algorithms, compression algorithms and object types
+//! (docs/on-disk/12-block-pointers.md, section 9).
 
 use crate::DecodeError;
 use std::fmt;
@@ -33,17 +33,17 @@ macro_rules! ids {
 }
 
 ids! {
-    /// The id of a checksum algorithm.
+    /// Id of a checksum algorithm.
     ChecksumId, "checksum" {
-        /// Take the parent's; never in a written block.
+        /// Inherited; not in written blocks.
         Inherit = 0 "inherit",
-        /// The default; never in a written block.
+        /// The default algorithm; not in written blocks.
         On = 1 "on",
         /// Blocks have no checksum.
         Off = 2 "off",
-        /// SHA-256 in a label's trailer.
+        /// SHA-256 in the trailer of a label.
         Label = 3 "label",
-        /// SHA-256 in a gang header's trailer.
+        /// SHA-256 in the trailer of a gang header.
         GangHeader = 4 "gang_header",
         /// Fletcher-2 at the end of an old intent-log block.
         Zilog = 5 "zilog",
@@ -51,7 +51,7 @@ ids! {
         Fletcher2 = 6 "fletcher2",
         /// Fletcher-4, the default for data.
         Fletcher4 = 7 "fletcher4",
-        /// SHA-256, as dedup and labels use it.
+        /// SHA-256, also used for labels.
         Sha256 = 8 "sha256",
         /// Fletcher-4 in the header of an intent-log block.
         Zilog2 = 9 "zilog2",
@@ -69,18 +69,18 @@ ids! {
 }
 
 impl ChecksumId {
-    /// Strong enough to stand for the data in deduplication. Decides how the checksum of an
-    /// encrypted block is shortened (docs/on-disk/31-encryption.md, section 4).
+    /// True if the checksum is strong enough for deduplication. This decides how the checksum of an encrypted block
+    /// is shortened (docs/on-disk/31-encryption.md, section 4).
     pub fn is_dedup_strength(self) -> bool {
         matches!(self, ChecksumId::Sha256 | ChecksumId::Sha512 | ChecksumId::Skein | ChecksumId::Blake3)
     }
 
-    /// Whether no checksum is stored.
+    /// True if no checksum is stored.
     pub fn is_none(self) -> bool {
         matches!(self, ChecksumId::Off | ChecksumId::NoParity)
     }
 
-    /// May stand in the pointer of a block of the tree (not of the intent log).
+    /// True if pointers to blocks of the tree, not of the intent log, may have it.
     pub fn is_for_tree(self) -> bool {
         self.is_none()
             || matches!(self, ChecksumId::Fletcher2 | ChecksumId::Fletcher4)
@@ -90,17 +90,17 @@ impl ChecksumId {
 }
 
 ids! {
-    /// The id of a compression algorithm.
+    /// Id of a compression algorithm.
     CompressionId, "compression" {
-        /// Take the parent's; never in a written block.
+        /// Inherited; not in written blocks.
         Inherit = 0 "inherit",
-        /// The default; never in a written block.
+        /// The default algorithm; not in written blocks.
         On = 1 "on",
         /// The block is stored without compression.
         Off = 2 "uncompressed",
         /// LZJB, the default of the first pool versions.
         Lzjb = 3 "lzjb",
-        /// Only blocks of zeros are found.
+        /// Only blocks of zeros are detected.
         Empty = 4 "empty",
         /// zlib level 1.
         Gzip1 = 5 "gzip-1",
@@ -124,12 +124,12 @@ ids! {
         Zle = 14 "zle",
         /// LZ4, the default where feature `lz4_compress` is active.
         Lz4 = 15 "lz4",
-        /// Zstandard; the level stands in the header of the compressed data.
+        /// Zstandard; the level is in the header of the compressed data.
         Zstd = 16 "zstd",
     }
 }
 
-/// How the contents of a block are laid out in words: decides how they are swapped.
+/// Layout of a block's contents in words, which determines how it is byte-swapped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SwapClass {
     /// Bytes, which have no byte order.
@@ -174,7 +174,7 @@ pub struct ObjType(u8);
 struct TypeInfo(&'static str, SwapClass, bool, bool);
 
 use SwapClass as S;
-/// Name as zdb prints it, swap class, metadata, encrypted; by number.
+/// Name as zdb prints it, swap class, metadata, encrypted; indexed by number.
 const TYPES: [TypeInfo; 54] = [
     TypeInfo("unallocated", S::U8, true, false),
     TypeInfo("object directory", S::Zap, true, false),
@@ -303,11 +303,11 @@ type_consts! {
     ACL = 33;
     /// The table of FUID domains, a packed name-value list.
     FUID = 35;
-    /// Datasets that come after a snapshot, but not in line.
+    /// Datasets that follow a snapshot in clones.
     NEXT_CLONES = 37;
     /// Datasets that a scan has still to visit.
     SCAN_QUEUE = 38;
-    /// Space used by user, group, project.
+    /// Space used by users, groups or projects.
     USERGROUP_USED = 39;
     /// Quotas of users, groups or projects, a ZAP.
     USERGROUP_QUOTA = 40;
@@ -319,9 +319,9 @@ type_consts! {
     DDT_STATS = 43;
     /// System attributes that do not fit into a bonus: a spill block.
     SA = 44;
-    /// Where the registry and the layouts are.
+    /// The ZAP of the registry and the layouts of system attributes.
     SA_MASTER_NODE = 45;
-    /// Names and sizes of attributes.
+    /// The registry: names and sizes of system attributes.
     SA_ATTR_REGISTRATION = 46;
     /// The layouts of system attributes, a ZAP.
     SA_ATTR_LAYOUTS = 47;
@@ -331,7 +331,7 @@ type_consts! {
     DEADLIST = 50;
     /// Bonus of a deadlist: its sums.
     DEADLIST_HDR = 51;
-    /// Clones of a DSL directory.
+    /// The clones of a DSL directory.
     DSL_CLONES = 52;
     /// The array of the object numbers of a bpobj's sub-lists.
     BPOBJ_SUBOBJ = 53;
@@ -355,7 +355,7 @@ impl ObjType {
         if known { Ok(ObjType(id)) } else { Err(DecodeError::field("object type", "id", id)) }
     }
 
-    /// The number without a check: for printing what a damaged pointer says.
+    /// The type with this number, without a check; for printing damaged pointers.
     pub fn from_id_unchecked(id: u8) -> ObjType {
         ObjType(id)
     }
@@ -369,17 +369,17 @@ impl ObjType {
         TYPES.get(usize::from(self.0))
     }
 
-    /// Metadata: kept in more copies, always checksummed.
+    /// True for metadata, which has more copies and always a checksum.
     pub fn is_metadata(self) -> bool {
         if self.0 & 0x80 != 0 { self.0 & 0x40 != 0 } else { self.info().is_some_and(|i| i.2) }
     }
 
-    /// Encrypted (not only authenticated) in an encrypted object set.
+    /// True if blocks of this type are encrypted, not only authenticated, in an encrypted object set.
     pub fn is_encrypted(self) -> bool {
         if self.0 & 0x80 != 0 { self.0 & 0x20 != 0 } else { self.info().is_some_and(|i| i.3) }
     }
 
-    /// How the contents are swapped.
+    /// How the contents are byte-swapped.
     pub fn swap_class(self) -> SwapClass {
         if self.0 & 0x80 != 0 {
             CLASSES.get(usize::from(self.0 & 0x1f)).copied().unwrap_or(SwapClass::U8)

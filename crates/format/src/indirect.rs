@@ -1,8 +1,9 @@
-//! Removed vdevs: where their contents went, and when (docs/on-disk/14-vdevs.md, section 6).
+//! Mappings of removed vdevs: where their contents are, and when they were copied (docs/on-disk/14-vdevs.md,
+//! section 6).
 //!
 //! # What always holds
-//! - Entries of a decoded [`Mapping`] ascend, do not overlap, and none leads to the vdev itself;
-//!   whether the vdevs they lead to exist is for the vdev tree to check.
+//! - Entries of a decoded [`Mapping`] are ascending, do not overlap, and do not refer to the removed vdev itself.
+//!   The vdev tree checks whether the target vdevs exist.
 
 use crate::endian::bits;
 use crate::units::SECTOR_SHIFT;
@@ -18,13 +19,13 @@ const WHAT: &str = "indirect mapping";
 /// Bonus of a mapping object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappingPhys {
-    /// One past the last mapped byte.
+    /// Offset after the last mapped byte.
     pub max_offset: u64,
     /// Number of bytes that the mapping covers.
     pub bytes_mapped: u64,
     /// Number of entries of the mapping.
     pub num_entries: u64,
-    /// Object with the obsolete bytes of each entry, a `u32` each, if that is counted.
+    /// Object id of the number of obsolete bytes of each entry, a `u32` each; `None`: not counted.
     pub counts: Option<ObjectId>,
 }
 
@@ -40,12 +41,12 @@ impl MappingPhys {
     }
 }
 
-/// One stretch of a removed vdev that lives elsewhere.
+/// A range of a removed vdev and its new location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappingEntry {
     /// Offset on the removed vdev.
     pub source: AllocOffset,
-    /// Where it is; its size is the length of the stretch.
+    /// The new location; its size is the length of the range.
     pub target: Dva,
 }
 
@@ -71,7 +72,7 @@ impl MappingEntry {
         out
     }
 
-    /// One past its last byte, on the removed vdev.
+    /// Offset after the last byte, on the removed vdev.
     pub(crate) fn end(&self) -> u64 {
         self.source.0.saturating_add(self.target.asize.0)
     }
@@ -115,8 +116,7 @@ impl Mapping {
         &self.entries
     }
 
-    /// Where the bytes `[offset, offset + len)` of the removed vdev are, in order. Fails if some of
-    /// them were not mapped.
+    /// The present locations of the bytes `[offset, offset + len)` of the removed vdev, in order.
     ///
     /// # Errors
     /// [`DecodeError::Field`] with the first offset that no entry maps.
@@ -140,10 +140,10 @@ impl Mapping {
     }
 }
 
-/// A part of a block of a removed vdev, where it is now.
+/// A part of a block of a removed vdev, at its present location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
-    /// The vdev; it may have been removed as well.
+    /// The vdev, which may have been removed as well.
     pub(crate) vdev: VdevId,
     /// First byte of the range.
     pub(crate) offset: AllocOffset,
@@ -154,12 +154,12 @@ pub struct Piece {
 /// When the contents of a removed vdev were copied.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Births {
-    /// One past the last byte, and the txg in which the bytes from the previous end up to it were copied.
+    /// End offset of each range, and the txg in which the range up to it was copied.
     entries: Vec<(AllocOffset, Txg)>,
 }
 
 impl Births {
-    /// Reads all entries; their number is the only word of the bonus.
+    /// Decodes all entries; their number is the only word of the bonus.
     ///
     /// # Errors
     /// [`DecodeError::Short`]; [`DecodeError::Field`] if offsets do not ascend.

@@ -1,22 +1,22 @@
 //! Cache devices: the header and log blocks that let a cache survive a restart
 //! (docs/on-disk/14-vdevs.md, section 12).
 //!
-//! Nothing on a cache device is needed to read a pool. Header and log blocks are in the byte order
-//! of their writer; the magic number states it.
+//! No data on a cache device is needed to read a pool. Header and log blocks are in the byte order of their writer,
+//! which the magic number shows.
 
 use crate::endian::bits;
 use crate::{DecodeError, DeviceOffset, Dva, Endian, Lsize, PoolGuid, Psize, Txg, VdevGuid};
 
 /// Magic number of a device header: "ZFSCACHE".
 pub const HEADER_MAGIC: u64 = 0x5a46_5343_4143_4845;
-/// Marks a log block: "LOGBLKHD".
+/// Magic number of a log block: "LOGBLKHD".
 pub const LOG_BLOCK_MAGIC: u64 = 0x4c4f_4742_4c4b_4844;
-/// Bytes of a header that are decoded; it is followed by zeros up to its trailer.
+/// Number of bytes of a header that are decoded; the rest is zero up to the trailer.
 pub const HEADER_SIZE: usize = 232;
-/// Bytes of an unpacked log block.
+/// Size of a decompressed log block in bytes.
 #[cfg(test)]
 pub(crate) const LOG_BLOCK_SIZE: usize = 64 << 10;
-/// Entries of a log block.
+/// Maximum number of entries of a log block.
 pub(crate) const LOG_ENTRIES: usize = 1022;
 
 const WHAT: &str = "cache device";
@@ -32,16 +32,16 @@ fn order_by_magic(bytes: &[u8], expected: u64) -> Result<Endian, DecodeError> {
     }
 }
 
-/// Where a log block is.
+/// Pointer to a log block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogBlockPtr {
     /// Offset of the log block on the device.
     pub address: DeviceOffset,
     /// Bytes of the cached blocks that it describes.
     pub(crate) payload_asize: u64,
-    /// Where the first of these starts.
+    /// Offset of the first of these on the device.
     pub(crate) payload_start: DeviceOffset,
-    /// Sizes, compression and checksum, packed.
+    /// Sizes, compression and checksum, packed into bit fields.
     pub(crate) prop: u64,
     /// Fletcher-4 of the stored bytes.
     pub(crate) checksum: [u64; 4],
@@ -72,21 +72,21 @@ pub struct CacheHeader {
     pub(crate) vdev_guid: VdevGuid,
     /// Entries per log block; 0: no log, the device is too small.
     pub log_entries: u64,
-    /// Blocks below this place, up to where writing goes on, have been evicted.
+    /// Blocks between the write position and this offset were evicted.
     pub evict: DeviceOffset,
-    /// Bit 0: the device has not been filled once yet.
+    /// Bit 0: the device was not filled completely yet.
     pub flags: u64,
-    /// First byte that is used.
+    /// Offset of the first byte in use.
     pub start: DeviceOffset,
-    /// One past the last byte that is used.
+    /// Offset after the last byte in use.
     pub end: DeviceOffset,
-    /// The newest log block, and the one before it.
+    /// The newest log block and its predecessor.
     pub newest: [LogBlockPtr; 2],
-    /// Bytes taken by log blocks.
+    /// Bytes used by log blocks.
     pub log_asize: u64,
     /// Number of log blocks on the device.
     pub log_count: u64,
-    /// Seconds since 1970 of the last change of the trim state.
+    /// Time of the last change of the trim state, in seconds since 1970.
     pub trim_time: u64,
     /// State of the initial TRIM of the device.
     pub trim_state: u64,
@@ -142,9 +142,9 @@ pub struct CacheEntry {
     pub(crate) dva: Dva,
     /// Physical birth of the cached block.
     pub(crate) birth: Txg,
-    /// Sizes, compression and state, packed.
+    /// Sizes, compression and state, packed into bit fields.
     pub(crate) prop: u64,
-    /// Where it is on the cache device.
+    /// Offset on the cache device.
     pub(crate) address: DeviceOffset,
     /// Compression level of the block.
     pub(crate) complevel: u64,
@@ -172,17 +172,17 @@ impl CacheEntry {
     }
 }
 
-/// A log block: what is cached, and the log block before it.
+/// A log block: descriptions of cached blocks, and a pointer to the previous log block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogBlock {
-    /// The block before, in one of two interleaved chains.
+    /// The previous log block in one of two interleaved chains.
     pub(crate) previous: LogBlockPtr,
     /// The cached blocks that this log block describes.
     pub entries: Vec<CacheEntry>,
 }
 
 impl LogBlock {
-    /// Reads the first `count` entries of an unpacked log block, [`CacheHeader::log_entries`]; those
+    /// Decodes the first `count` entries ([`CacheHeader::log_entries`]) of a decompressed log block. Entries
     /// without an address are left out.
     ///
     /// # Errors

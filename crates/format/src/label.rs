@@ -1,4 +1,4 @@
-//! Where things are on a leaf: four labels, two at each end, and what is inside one
+//! Layout of a leaf: four labels, two at each end, and the parts of a label
 //! (docs/on-disk/11-labels-config.md, sections 1 and 4).
 //!
 //! ```text
@@ -8,9 +8,9 @@
 //!          0     8K        16K                        128K             256K
 //! ```
 //!
-//! `S` is the size of the device rounded down to whole labels. Config, boot environment and each
-//! uberblock slot end in a [`Trailer`]: a SHA-256 that also covers where on the device they are.
-//! Computing it is the business of `codec::checksum`.
+//! `S` is the size of the device rounded down to whole labels. The configuration, the boot environment and each
+//! uberblock slot end with a [`Trailer`]: a SHA-256 that also covers their location on the device.
+//! `codec::checksum` computes it.
 
 use crate::uberblock::UBERBLOCK_SIZE;
 use crate::units::{LABEL_END, LABEL_START};
@@ -20,24 +20,24 @@ use crate::{Ashift, DecodeError, DeviceOffset, Endian};
 pub const LABEL_SIZE: u64 = 0x4_0000;
 /// Number of labels on a leaf: two at the front, two at the end.
 pub const LABELS: usize = 4;
-/// The smallest device that can hold a leaf.
+/// Minimum size of a leaf's device in bytes.
 pub const DEVICE_MIN: u64 = 64 << 20;
-/// The boot area behind the front labels; raidz expansion uses it as scratch space.
+/// Offset of the boot area after the front labels; raidz expansion uses it as scratch space.
 pub const BOOT_AREA_OFFSET: u64 = 2 * LABEL_SIZE;
 
-/// The boot environment in its label.
+/// Offset of the boot environment in its label.
 pub const BOOT_ENV_OFFSET: u64 = 0x2000;
-/// Bytes of the boot environment, trailer included.
+/// Size of the boot environment in bytes, trailer included.
 pub const BOOT_ENV_SIZE: usize = 0x2000;
-/// The configuration in its label.
+/// Offset of the configuration in its label.
 pub const CONFIG_OFFSET: u64 = 0x4000;
-/// Bytes of the configuration, trailer included.
+/// Size of the configuration in bytes, trailer included.
 pub const CONFIG_SIZE: usize = 0x1_c000;
-/// Most bytes of the packed configuration.
+/// Maximum size of the packed configuration in bytes.
 pub const CONFIG_NVLIST_MAX: usize = CONFIG_SIZE - TRAILER_SIZE;
-/// The uberblock ring in its label.
+/// Offset of the uberblock ring in its label.
 pub const RING_OFFSET: u64 = 0x2_0000;
-/// Bytes of the uberblock ring.
+/// Size of the uberblock ring in bytes.
 pub const RING_SIZE: usize = 0x2_0000;
 
 /// Size in bytes of the checksum trailer of an embedded checksum.
@@ -47,7 +47,7 @@ pub(crate) const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
 
 const _: () = assert!(UBERBLOCK_SIZE + TRAILER_SIZE <= 1024);
 
-/// The size that counts: whole labels.
+/// The size of a device rounded down to whole labels, in bytes.
 pub(crate) fn aligned_size(device_size: u64) -> u64 {
     device_size / LABEL_SIZE * LABEL_SIZE
 }
@@ -57,8 +57,8 @@ pub fn usable_size(device_size: u64) -> u64 {
     if device_size < DEVICE_MIN { 0 } else { aligned_size(device_size) - LABEL_START - LABEL_END }
 }
 
-/// Where label `index` (0 to 3) starts. On a device too small for four labels, labels 2 and 3
-/// start at 0: check the size against [`DEVICE_MIN`] first.
+/// Offset of label `index` (0 to 3). On a device that is too small for four labels, labels 2 and 3 start at 0:
+/// compare the size with [`DEVICE_MIN`] first.
 pub fn label_offset(index: usize, device_size: u64) -> DeviceOffset {
     let index = index as u64;
     if index < 2 {
@@ -68,33 +68,33 @@ pub fn label_offset(index: usize, device_size: u64) -> DeviceOffset {
     DeviceOffset(aligned_size(device_size).saturating_sub(from_end))
 }
 
-/// Bytes of an uberblock slot on a leaf of a top-level vdev with this ashift: 1 to 8 KiB.
+/// Size of an uberblock slot in bytes on a leaf of a top-level vdev with this ashift: 1 to 8 KiB.
 pub fn ring_slot_size(ashift: Ashift) -> usize {
     1 << ashift.0.clamp(10, 13)
 }
 
-/// Slots in an uberblock ring.
+/// Number of slots in an uberblock ring.
 pub fn ring_slots(ashift: Ashift) -> usize {
     RING_SIZE / ring_slot_size(ashift)
 }
 
-/// Where uberblock slot `slot` of a label starts.
+/// Offset of uberblock slot `slot` of a label.
 pub fn slot_offset(label: usize, slot: usize, ashift: Ashift, device_size: u64) -> DeviceOffset {
     let in_ring = (slot * ring_slot_size(ashift)) as u64;
     DeviceOffset(label_offset(label, device_size).0 + RING_OFFSET + in_ring)
 }
 
-/// The 40 bytes at the end of a protected range.
+/// The 40 bytes at the end of a protected region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trailer {
     /// The stored checksum, in host order.
     pub(crate) checksum: [u64; 4],
-    /// Byte order in which the range was written.
+    /// Byte order in which the region was written.
     pub(crate) order: Endian,
 }
 
 impl Trailer {
-    /// Reads the trailer at the end of `region`; fails if its magic is in neither order.
+    /// Decodes the trailer at the end of `region`.
     ///
     /// # Errors
     /// [`DecodeError::Short`]; [`DecodeError::Magic`] if the magic number is in neither byte order.
@@ -114,7 +114,7 @@ impl Trailer {
         Ok(Trailer { checksum: order.words(WHAT, region, start + 8)?, order })
     }
 
-    /// The 40 bytes, in the order of the trailer.
+    /// The 40 bytes, in the byte order of the trailer.
     pub fn encode(&self) -> [u8; TRAILER_SIZE] {
         let mut out = [0; TRAILER_SIZE];
         let [a, b, c, d] = self.checksum;
@@ -125,7 +125,7 @@ impl Trailer {
     }
 }
 
-/// What goes into the checksum words of a trailer while its checksum is computed.
+/// The verifier: the checksum words of a trailer while its checksum is computed.
 pub fn verifier(region_start: DeviceOffset) -> [u64; 4] {
     [region_start.0, 0, 0, 0]
 }

@@ -1,8 +1,7 @@
 //! Bytes to types and back: every on-disk structure of a ZFS pool as an ordinary Rust type.
 //!
-//! This crate does no I/O and knows no algorithm heavier than a bit field. A structure is
-//! decoded once, here, with the byte order of the block it came from; nothing above sees raw
-//! bytes, shifts or byte order.
+//! This crate does no I/O, and its heaviest algorithm is a bit field. A structure is decoded once, here, with the
+//! byte order of its block; the layers above do not see raw bytes, shifts or byte order.
 //!
 //! # What always holds
 //! - A decoder returns an error on bad input. It never panics, never loops without a bound and

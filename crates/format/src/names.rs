@@ -1,22 +1,22 @@
-//! Names that stand on disk: the keys of the ZAPs and name-value lists in which other crates look things up.
+//! Names on disk: the keys of ZAPs and name-value lists that other crates look up.
 //!
-//! One module for each kind of object. A key whose last part is a number or an algorithm is made by a
-//! function of the module that decodes what it leads to ([`crate::ddt`], [`crate::brt`]). Names of features
-//! stand in [`crate::feature`], names of properties in [`crate::prop`], names of attributes in [`crate::sa`].
+//! One module for each kind of object. A key that ends with a number or an algorithm is built by a function of the
+//! module that decodes the object it refers to ([`crate::ddt`], [`crate::brt`]). Names of features are in
+//! [`crate::feature`], names of properties in [`crate::prop`], names of attributes in [`crate::sa`].
 //!
 //! # What always holds
-//! - A name is written once, here: code that reads a key and code that writes it use the same constant.
-//! - The documentation of a constant says what its value is. "Object" is an object number of the pool's own
-//!   object set (of the file system, for the master node), stored as one `u64`.
+//! - A name is written once, here: readers and writers of a key use the same constant.
+//! - The documentation of a constant describes its value. "Object" is an object id in the meta object set (for the
+//!   master node, in the set of the file system), stored as one `u64`.
 
 /// The object directory of the pool's own object set: a ZAP (docs/on-disk/22-mos-dsl.md, section 1).
 pub mod directory {
     use crate::ObjectId;
 
-    /// Number of the object directory.
+    /// Object id of the object directory.
     pub const OBJECT: ObjectId = ObjectId(1);
 
-    /// Object: the root of the tree of DSL directories.
+    /// Object: the root directory of the DSL.
     pub const ROOT_DATASET: &str = "root_dataset";
     /// Object: the configuration of the pool, a packed name-value list.
     pub const CONFIG: &str = "config";
@@ -54,7 +54,7 @@ pub mod directory {
     pub const L2CACHE: &str = "l2cache";
     /// 24 words: the current or last scrub or resilver (section 12).
     pub const SCAN: &str = "scan";
-    /// Words of this implementation: how far its scan has come.
+    /// Words: position of a scan by Cenote.
     pub const SCAN_POSITION: &str = "org.cenote:scan";
     /// 9 words: the current or last scrub of the error log.
     pub const ERROR_SCRUB: &str = "error_scrub";
@@ -70,7 +70,7 @@ pub mod directory {
     pub const LOG_SPACEMAP_ZAP: &str = "com.delphix:log_spacemap_zap";
     /// 7 words: the current or last removal of a vdev (14-vdevs.md, section 6).
     pub const REMOVING: &str = "com.delphix:removing";
-    /// Object: a bpobj of remapped blocks that are obsolete.
+    /// Object: a bpobj of remapped blocks that have become obsolete.
     pub const OBSOLETE_BPOBJ: &str = "com.delphix:obsolete_bpobj";
     /// 3 words: the mapping that is being condensed.
     pub const CONDENSING_INDIRECT: &str = "com.delphix:condensing_indirect";
@@ -81,16 +81,16 @@ pub mod directory {
     /// Object: a ZAP of the histograms of dedup tables, by the name of the ZAP of each class
     /// (32-dedup-cloning.md, section 2).
     pub const DDT_STATISTICS: &str = "DDT-statistics";
-    /// Object, with the number of a vdev behind this prefix: its block reference table (32-dedup-cloning.md,
+    /// Object; the prefix is followed by the number of a vdev: its block reference table (32-dedup-cloning.md,
     /// section 3).
     pub const BRT_PREFIX: &str = "com.fudosecurity:brt:vdev:";
 }
 
-/// Names of DSL directories that users do not see (docs/on-disk/22-mos-dsl.md, sections 1.1 and 4).
+/// Names of DSL directories that are hidden from users (docs/on-disk/22-mos-dsl.md, sections 1.1 and 4).
 pub mod hidden {
-    /// Child of the root directory that the pool's own object set is charged to.
+    /// Child of the root directory that is charged for the meta object set.
     pub const MOS: &str = "$MOS";
-    /// Child of the root directory that blocks waiting to be freed are charged to.
+    /// Child of the root directory that is charged for blocks waiting to be freed.
     pub const FREE: &str = "$FREE";
     /// Child of the root directory, and its only snapshot: the empty origin of all other datasets.
     pub const ORIGIN: &str = "$ORIGIN";
@@ -100,11 +100,11 @@ pub mod hidden {
 
 /// The ZAP of a DSL directory (docs/on-disk/22-mos-dsl.md, section 4.3).
 pub mod dir {
-    /// Number: file systems and volumes below.
+    /// Number: file systems and volumes at and below the directory.
     pub const FILESYSTEM_COUNT: &str = "com.joyent:filesystem_count";
-    /// Number: snapshots of the head and of the heads below.
+    /// Number: snapshots of the head and of descendants.
     pub const SNAPSHOT_COUNT: &str = "com.joyent:snapshot_count";
-    /// 2 words, seconds and nanoseconds: when a snapshot was last made or destroyed.
+    /// 2 words, seconds and nanoseconds: time at which a snapshot was last created or destroyed.
     pub const SNAPSHOTS_CHANGED: &str = "com.ixsystems:snapshots_changed";
     /// Object: the livelist of a clone (section 7).
     pub const LIVELIST: &str = "com.delphix:livelist";
@@ -129,25 +129,25 @@ pub mod dataset {
 
     /// Number: guid of the snapshot that the stream is based on.
     pub const RESUME_FROMGUID: &str = "com.delphix:resume_fromguid";
-    /// Number: the object to go on with.
+    /// Number: object at which the receive resumes.
     pub const RESUME_OBJECT: &str = "com.delphix:resume_object";
-    /// Number: the byte of that object to go on with.
+    /// Number: offset in that object at which the receive resumes, in bytes.
     pub const RESUME_OFFSET: &str = "com.delphix:resume_offset";
-    /// Number: bytes of the stream that were received.
+    /// Number: received bytes of the stream.
     pub const RESUME_BYTES: &str = "com.delphix:resume_bytes";
-    /// Number: guid of the snapshot that is received. Datasets that cannot be resumed have no such key.
+    /// Number: guid of the snapshot that is received. Absent in datasets that cannot be resumed.
     pub const RESUME_TOGUID: &str = "com.delphix:resume_toguid";
     /// String: name of the snapshot that is received.
     pub const RESUME_TONAME: &str = "com.delphix:resume_toname";
     /// Words: guids of the snapshots of the redaction bookmark that was sent.
     pub const RESUME_REDACT_BOOK_SNAPS: &str = "com.delphix:resume_redact_book_snaps";
-    /// Present: the stream has large blocks.
+    /// Present if the stream has large blocks.
     pub const RESUME_LARGEBLOCKOK: &str = "com.delphix:resume_largeblockok";
-    /// Present: the stream has data in block pointers.
+    /// Present if the stream has embedded blocks.
     pub const RESUME_EMBEDOK: &str = "com.delphix:resume_embedok";
-    /// Present: the stream has compressed blocks.
+    /// Present if the stream has compressed blocks.
     pub const RESUME_COMPRESSOK: &str = "com.delphix:resume_compressok";
-    /// Present: the stream has encrypted blocks.
+    /// Present if the stream has encrypted blocks.
     pub const RESUME_RAWOK: &str = "com.datto:resume_rawok";
 }
 
@@ -156,9 +156,9 @@ pub mod dataset {
 pub mod key_object {
     /// Number: the crypto suite, as in the property `encryption`.
     pub const SUITE: &str = "DSL_CRYPTO_SUITE";
-    /// Number: identity of the keys.
+    /// Number: random id of the keys.
     pub const GUID: &str = "DSL_CRYPTO_GUID";
-    /// Number: version of the form; absent: 0.
+    /// Number: version of the key object; absent: 0.
     pub const VERSION: &str = "DSL_CRYPTO_VERSION";
     /// Bytes: the IV with which the keys are wrapped.
     pub const IV: &str = "DSL_CRYPTO_IV";
@@ -172,24 +172,23 @@ pub mod key_object {
     pub const ROOT_DIR: &str = "DSL_CRYPTO_ROOT_DDOBJ";
     /// Number: directories that use the keys.
     pub const REFCOUNT: &str = "DSL_CRYPTO_REFCOUNT";
-    /// Number: how the wrapping key is given.
+    /// Number: format of the user's key, as in the property `keyformat`.
     pub const KEYFORMAT: &str = "keyformat";
-    /// Number: salt of a passphrase.
+    /// Number: PBKDF2 salt of a passphrase.
     pub const PBKDF2_SALT: &str = "pbkdf2salt";
-    /// Number: rounds of a passphrase.
+    /// Number: PBKDF2 iterations of a passphrase.
     pub const PBKDF2_ITERS: &str = "pbkdf2iters";
 }
 
-/// A ZAP of properties of datasets: what stands behind the name of a property (docs/on-disk/22-mos-dsl.md,
-/// section 6).
+/// Suffixes of property names in a ZAP of dataset properties (docs/on-disk/22-mos-dsl.md, section 6).
 pub mod prop_suffix {
-    /// A value that came with a stream.
+    /// A received value.
     pub const RECEIVED: &str = "$recvd";
-    /// A received value does not hold: the value is inherited.
+    /// The received value is not in force: the value is inherited.
     pub const INHERIT: &str = "$inherit";
-    /// A number of an index value that older software does not know.
+    /// The number of an index value that older software does not know.
     pub const INDEX_UNKNOWN: &str = "$iuv";
-    /// A whole key, not a suffix. Present: properties were received at some time.
+    /// A whole key, not a suffix. Present if properties were ever received.
     pub const HAS_RECEIVED: &str = "$hasrecvd";
 }
 
@@ -207,9 +206,9 @@ pub mod top_vdev {
     pub const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
     /// Object: for each metaslab the txg before which its space map is complete.
     pub const UNFLUSHED_TXGS: &str = "com.delphix:ms_unflushed_phys_txgs";
-    /// Object: a space map of what was freed since the checkpoint.
+    /// Object: a space map of the space freed since the checkpoint.
     pub const CHECKPOINT_SM: &str = "com.delphix:pool_checkpoint_sm";
-    /// Object: a space map of the parts of a removed vdev that nothing refers to.
+    /// Object: a space map of the obsolete ranges of a removed vdev.
     pub const OBSOLETE_SM: &str = "com.delphix:indirect_obsolete_sm";
     /// Number: 1 if the counts of obsolete parts are exact.
     pub const OBSOLETE_COUNTS_ARE_PRECISE: &str = "com.delphix:obsolete_counts_are_precise";
@@ -254,11 +253,11 @@ pub mod config {
     pub(crate) const TXG: &str = "txg";
     /// Number: guid of the pool.
     pub const POOL_GUID: &str = "pool_guid";
-    /// Number of a known erratum of the pool's format, 0 if none.
+    /// Number of a known erratum of the pool's format; 0: none.
     pub(crate) const ERRATA: &str = "errata";
     /// String: the pool property `comment`.
     pub(crate) const COMMENT: &str = "comment";
-    /// String: names of the feature sets that the pool keeps to.
+    /// String: the pool property `compatibility`, names of feature sets.
     pub(crate) const COMPATIBILITY: &str = "compatibility";
     /// Number: id of the host that last had the pool open.
     pub(crate) const HOSTID: &str = "hostid";
@@ -274,7 +273,7 @@ pub mod config {
     pub(crate) const IS_LOG: &str = "is_log";
     /// Number: guid of the pool from which this one is being split off.
     pub(crate) const SPLIT_GUID: &str = "split_guid";
-    /// Numbers: top-level slots that are holes.
+    /// Numbers: ids of top-level slots that are holes.
     pub(crate) const HOLE_ARRAY: &str = "hole_array";
     /// Number of top-level slots, holes included.
     pub const VDEV_CHILDREN: &str = "vdev_children";
@@ -282,22 +281,22 @@ pub mod config {
     pub const VDEV_TREE: &str = "vdev_tree";
     /// List: a flag for each active feature without which the pool cannot be read.
     pub const FEATURES_FOR_READ: &str = "features_for_read";
-    /// Flag of the whole, in the pool only: all numbers of ZAPs of vdevs are valid.
+    /// Flag of the pool's list, in the MOS only: all object ids of vdev ZAPs are valid.
     pub(crate) const HAS_PER_VDEV_ZAPS: &str = "com.delphix:has_per_vdev_zaps";
 
     // The list of a vdev.
 
-    /// Number: log2 of the bytes of the smallest allocation of a top-level vdev.
+    /// Number: binary logarithm of the sector size of a top-level vdev in bytes.
     pub(crate) const ASHIFT: &str = "ashift";
     /// String: path of the device when it was last seen.
     pub(crate) const PATH: &str = "path";
-    /// String: kind of the vdev ([`crate::config::VdevKind`]).
+    /// String: type of the vdev ([`crate::config::VdevKind`]).
     pub const TYPE: &str = "type";
     /// Number of the vdev among the children of its parent.
     pub const ID: &str = "id";
-    /// Number: 1 if the partition table of the disk is the pool's own.
+    /// Number: 1 if the partition table of the disk belongs to the pool.
     pub(crate) const WHOLE_DISK: &str = "whole_disk";
-    /// Number: 1 if the device was not there when the configuration was written.
+    /// Number: 1 if the device was missing when the configuration was written.
     pub(crate) const NOT_PRESENT: &str = "not_present";
     /// Object: a space map of the txgs that the leaf missed.
     pub(crate) const DTL: &str = "DTL";
@@ -307,9 +306,9 @@ pub mod config {
     pub const CREATE_TXG: &str = "create_txg";
     /// Lists: the vdevs below, in order.
     pub const CHILDREN: &str = "children";
-    /// String: name that the system gave to the device.
+    /// String: device id given by the system.
     pub(crate) const DEVID: &str = "devid";
-    /// String: the place where the device is plugged in.
+    /// String: physical location of the device.
     pub(crate) const PHYS_PATH: &str = "phys_path";
     /// String: path in sysfs of the slot of an enclosure that holds the device.
     pub(crate) const ENC_PATH: &str = "vdev_enc_sysfs_path";
@@ -317,9 +316,9 @@ pub mod config {
     pub(crate) const SPAREID: &str = "spareid";
     /// Number of parity columns of a RAID-Z or dRAID vdev.
     pub(crate) const NPARITY: &str = "nparity";
-    /// Flag: an expansion of the RAID-Z vdev is under way.
+    /// Flag: an expansion of the RAID-Z vdev is in progress.
     pub(crate) const RAIDZ_EXPANDING: &str = "raidz_expanding";
-    /// Numbers: for each finished expansion the birth from which it counts, ascending.
+    /// Numbers: for each finished expansion the first birth txg of blocks with the new width, ascending.
     pub(crate) const RAIDZ_EXPAND_TXGS: &str = "raidz_expand_txgs";
     /// Number of data columns of a dRAID group.
     pub(crate) const DRAID_NDATA: &str = "draid_ndata";
@@ -329,35 +328,35 @@ pub mod config {
     pub(crate) const DRAID_NGROUPS: &str = "draid_ngroups";
     /// Number of children of a dRAID vdev with failure domains, which this implementation does not read.
     pub(crate) const DRAID_NCHILDREN: &str = "draid_nchildren";
-    /// Object: the object numbers of the space maps of a top-level vdev's metaslabs.
+    /// Object: the object ids of the space maps of a top-level vdev's metaslabs.
     pub(crate) const METASLAB_ARRAY: &str = "metaslab_array";
-    /// Number: log2 of the bytes of a metaslab.
+    /// Number: binary logarithm of the size of a metaslab in bytes.
     pub(crate) const METASLAB_SHIFT: &str = "metaslab_shift";
-    /// Number: bytes of a top-level vdev that can be allocated.
+    /// Number: allocatable bytes of a top-level vdev.
     pub(crate) const ASIZE: &str = "asize";
-    /// Number: bytes of the smallest allocation.
+    /// Number: minimum allocation in bytes.
     pub(crate) const MIN_ALLOC: &str = "min_alloc";
-    /// Number: 1 if no new blocks are put on the vdev.
+    /// Number: 1 if no new blocks are allocated on the vdev.
     pub(crate) const NON_ALLOCATING: &str = "non_allocating";
     /// Number: 1 while the vdev is being removed.
     pub const REMOVING: &str = "removing";
-    /// Number: the txg since which the leaf has been resilvering.
+    /// Number: txg since which the leaf is being resilvered.
     pub(crate) const RESILVER_TXG: &str = "resilver_txg";
-    /// Number: the txg since which the vdev has been rebuilding.
+    /// Number: txg since which the vdev is being rebuilt.
     pub(crate) const REBUILD_TXG: &str = "rebuild_txg";
     /// Number: 1 if an administrator took the leaf offline.
     pub const OFFLINE: &str = "offline";
-    /// Number: 1 if the leaf is faulted for good.
+    /// Number: 1 if the leaf is persistently faulted.
     pub(crate) const FAULTED: &str = "faulted";
-    /// Number: 1 if the leaf is degraded for good.
+    /// Number: 1 if the leaf is persistently degraded.
     pub(crate) const DEGRADED: &str = "degraded";
     /// Number: 1 if the device was pulled from the machine.
     pub(crate) const REMOVED: &str = "removed";
-    /// Number: 1 if the spare returns to its list once the original device is resilvered.
+    /// Number: 1 if the spare is detached when the original device is resilvered.
     pub(crate) const UNSPARE: &str = "unspare";
-    /// String: why the leaf is faulted for good.
+    /// String: why the leaf is persistently faulted.
     pub(crate) const AUX_STATE: &str = "aux_state";
-    /// Number: guid of the vdev before a split, while that is under way.
+    /// Number: guid of the vdev before a split, while the split is in progress.
     pub(crate) const ORIG_GUID: &str = "orig_guid";
     /// Object: the ZAP of the root vdev.
     pub(crate) const VDEV_ZAP_ROOT: &str = "com.klarasystems:vdev_zap_root";
@@ -371,7 +370,7 @@ pub mod config {
     pub(crate) const INDIRECT_BIRTHS: &str = "com.delphix:indirect_births";
     /// Number of the vdev that was removed before this one.
     pub(crate) const PREV_INDIRECT_VDEV: &str = "com.delphix:prev_indirect_vdev";
-    /// Flag of a leaf: its resilver waits for the one under way.
+    /// Flag of a leaf: its resilver starts after the running one.
     pub(crate) const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 }
 
@@ -387,44 +386,44 @@ pub mod master_node {
     pub const VERSION: &str = "VERSION";
     /// Object: the root directory of the file system.
     pub const ROOT: &str = "ROOT";
-    /// Object: the set of files that have no name any more and are open, or not freed yet.
+    /// Object: the set of unlinked files that are still open or not freed yet.
     pub const DELETE_QUEUE: &str = "DELETE_QUEUE";
-    /// Object: the ZAP of the tables of attributes ([`super::sa_master`]).
+    /// Object: the ZAP with the tables of system attributes ([`super::sa_master`]).
     pub const SA_ATTRS: &str = "SA_ATTRS";
-    /// Object: the table of domains of foreign users and groups.
+    /// Object: the table of FUID domains.
     pub const FUID: &str = "FUID";
-    /// Number: the form of Unicode in which names are compared.
+    /// Number: the Unicode normalization form in which names are compared.
     pub const NORMALIZATION: &str = "normalization";
     /// Number: 1 if only names in UTF-8 are allowed.
     pub const UTF8ONLY: &str = "utf8only";
-    /// Number: whether case matters in names.
+    /// Number: case sensitivity of names.
     pub const CASESENSITIVITY: &str = "casesensitivity";
 
-    // Limits of owners (23-zpl.md, section 7). Keys of the ZAPs are ids in hex; values are the limits.
+    // Quotas of owners (23-zpl.md, section 7). Keys of the ZAPs are ids in hexadecimal; values are the quotas.
 
-    /// Object: a ZAP of limits of users, in bytes.
+    /// Object: a ZAP of quotas of users, in bytes.
     pub const USER_QUOTA: &str = "userquota@";
-    /// Object: a ZAP of limits of users, in objects.
+    /// Object: a ZAP of quotas of users, in objects.
     pub const USER_OBJECT_QUOTA: &str = "userobjquota@";
-    /// Object: a ZAP of limits of groups, in bytes.
+    /// Object: a ZAP of quotas of groups, in bytes.
     pub const GROUP_QUOTA: &str = "groupquota@";
-    /// Object: a ZAP of limits of groups, in objects.
+    /// Object: a ZAP of quotas of groups, in objects.
     pub const GROUP_OBJECT_QUOTA: &str = "groupobjquota@";
-    /// Object: a ZAP of limits of projects, in bytes.
+    /// Object: a ZAP of quotas of projects, in bytes.
     pub const PROJECT_QUOTA: &str = "projectquota@";
-    /// Object: a ZAP of limits of projects, in objects.
+    /// Object: a ZAP of quotas of projects, in objects.
     pub const PROJECT_OBJECT_QUOTA: &str = "projectobjquota@";
-    /// Number: bytes that a user without a limit of its own may use.
+    /// Number: quota in bytes of users without their own.
     pub const DEFAULT_USER_QUOTA: &str = "defaultuserquota";
-    /// Number: objects that a user without a limit of its own may use.
+    /// Number: quota in objects of users without their own.
     pub const DEFAULT_USER_OBJECT_QUOTA: &str = "defaultuserobjquota";
-    /// Number: bytes that a group without a limit of its own may use.
+    /// Number: quota in bytes of groups without their own.
     pub const DEFAULT_GROUP_QUOTA: &str = "defaultgroupquota";
-    /// Number: objects that a group without a limit of its own may use.
+    /// Number: quota in objects of groups without their own.
     pub const DEFAULT_GROUP_OBJECT_QUOTA: &str = "defaultgroupobjquota";
-    /// Number: bytes that a project without a limit of its own may use.
+    /// Number: quota in bytes of projects without their own.
     pub const DEFAULT_PROJECT_QUOTA: &str = "defaultprojectquota";
-    /// Number: objects that a project without a limit of its own may use.
+    /// Number: quota in objects of projects without their own.
     pub const DEFAULT_PROJECT_OBJECT_QUOTA: &str = "defaultprojectobjquota";
 }
 
@@ -440,12 +439,12 @@ pub mod sa_master {
 pub mod volume {
     use crate::ObjectId;
 
-    /// Number of the object with the data.
+    /// Object id of the data.
     pub const DATA: ObjectId = ObjectId(1);
-    /// Number of the ZAP with the properties.
+    /// Object id of the ZAP with the properties.
     pub const PROPERTIES: ObjectId = ObjectId(2);
 
-    /// Number in that ZAP: bytes of the volume.
+    /// Number in that ZAP: size of the volume in bytes.
     pub const SIZE: &str = "size";
 }
 
@@ -454,7 +453,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
-    /// Two constants of one object with the same text would be two names for one thing.
+    /// Two constants of one object with the same value would be two names for one key.
     #[test]
     fn the_names_of_one_object_differ() {
         let source = include_str!("names.rs");

@@ -1,19 +1,19 @@
-//! Numbers as people read and write them (docs/on-disk/33-cli.md, section 1.1).
+//! Numbers in the form that users read and write (docs/on-disk/33-cli.md, section 1.1).
 //!
-//! `1536` prints as `1.50K`; exact multiples print without decimals; nothing is wider than five
-//! characters up to the largest `u64`.
+//! `1536` prints as `1.50K`; exact multiples print without decimals. The text has at most five characters for any
+//! `u64`.
 
 use std::fmt;
 
 /// Units of 1024, smallest first.
 const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
 
-/// Why a size could not be parsed; the text is what the tools print.
+/// Why a size cannot be parsed; the text is that of the tools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ParseError {
-    /// It does not begin with a number.
+    /// The text does not begin with a number.
     Bad(String),
-    /// The suffix is no unit.
+    /// The suffix is not a unit.
     Suffix(String),
     /// The size exceeds 2^64-1 bytes.
     TooLarge,
@@ -56,7 +56,7 @@ fn scaled(number: u64, unit_below_1024: &str) -> String {
     if number.is_multiple_of(divisor) {
         return format!("{whole}{unit}");
     }
-    // The value is below 1024 units, so that its rounding to a double costs less than a digit.
+    // The value is below 1024 units, so rounding to a double changes less than one digit.
     let value = number as f64 / divisor as f64;
     (0..=2usize)
         .rev()
@@ -65,7 +65,7 @@ fn scaled(number: u64, unit_below_1024: &str) -> String {
         .unwrap_or_else(|| format!("{value:.0}{unit}"))
 }
 
-/// A ratio given in hundredths, with its `x`: `1.00x`.
+/// A ratio given in hundredths, with the suffix `x`: `1.00x`.
 pub fn ratio(hundredths: u64) -> String {
     format!("{}x", exact_ratio(hundredths))
 }
@@ -90,10 +90,10 @@ pub fn nicetime(nanoseconds: u64) -> String {
     format!("{whole}s")
 }
 
-/// Parses a size: digits, perhaps a fraction, perhaps a unit (`B K M G T P E Z`, `KB`, `KiB`, any case).
+/// Parses a size: digits, optionally a fraction, optionally a unit (`B K M G T P E Z`, `KB`, `KiB`, any case).
 ///
 /// # Errors
-/// [`ParseError`] if the text is not a size, or a larger one than 64 bits hold.
+/// [`ParseError`] if the text is not a size, or the size exceeds 64 bits.
 pub fn parse(text: &str) -> Result<u64, ParseError> {
     let bad = || ParseError::Bad(text.into());
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,17 +1,15 @@
 //! Name-value lists: how labels, the MOS configuration, the cache file, SA extended attributes and
 //! control messages store structured data (docs/on-disk/11-labels-config.md, section 2).
 //!
-//! Two encodings exist. XDR is big-endian in 32-bit units and is what pools hold; native is the
-//! memory image of its writer and is what the cache file holds. Both decode to the same
-//! [`NvList`], pairs in stored order.
+//! There are two encodings. XDR is big-endian in 32-bit units and is used in pools; native is the memory image of
+//! its writer and is used in the cache file. Both are decoded to the same [`NvList`], with pairs in stored order.
 //!
 //! # What always holds
-//! - Nesting is at most `DEPTH_MAX` lists deep; counts are checked against the bytes that are
-//!   left before anything is allocated.
-//! - XDR output is byte-exact, the hints of decoded size included: other implementations allocate
-//!   from them.
-//! - Names and strings need not be UTF-8: the bytes of those that are not are kept beside a
-//!   readable form, so that encoding gives them back.
+//! - Nesting is at most `DEPTH_MAX` lists deep; counts are compared with the remaining bytes before memory is
+//!   allocated.
+//! - XDR output is byte-exact, including the hints of decoded size, because other implementations allocate by them.
+//! - Names and strings need not be UTF-8: the bytes of those that are not are kept beside a readable form, so that
+//!   encoding restores them.
 //!
 //! Tests: a real label in `testdata/`, `tests/it/fuzz.rs`.
 
@@ -22,11 +20,11 @@ mod xdr;
 use crate::{DecodeError, Endian};
 use reader::Reader;
 
-/// Deepest nesting that a reader accepts.
+/// Maximum depth of nested lists.
 pub(crate) const DEPTH_MAX: u32 = 20;
-/// Longest name in bytes: native encoding counts it and its NUL in 15 bits.
+/// Maximum length of a name in bytes: native encoding counts it and its NUL in 15 bits.
 pub(crate) const NAME_MAX: usize = 32766;
-/// List flag: no two pairs have one name.
+/// List flag: names of pairs are unique.
 pub(crate) const FLAG_UNIQUE_NAME: u32 = 1;
 
 const WHAT: &str = "nvlist";
@@ -66,7 +64,7 @@ mod id {
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NvValue {
-    /// Present, and that is all: true.
+    /// True by its presence; has no value.
     Boolean,
     /// A single byte.
     Byte(u8),
@@ -84,7 +82,7 @@ pub enum NvValue {
     Uint32(u32),
     /// A signed number of 64 bits.
     Int64(i64),
-    /// Unsigned, 64 bits: nearly every number in a pool.
+    /// An unsigned number of 64 bits, as are nearly all numbers in a pool.
     Uint64(u64),
     /// Nanoseconds of a high-resolution clock.
     Hrtime(i64),
@@ -160,7 +158,7 @@ impl NvValue {
         }
     }
 
-    /// The element count stored on disk: 0 of a bare boolean, 1 of a scalar.
+    /// The element count stored on disk: 0 for a bare boolean, 1 for a scalar.
     pub fn count(&self) -> usize {
         match self {
             NvValue::Boolean => 0,
@@ -180,7 +178,7 @@ impl NvValue {
         }
     }
 
-    /// A string from bytes, readable if they are UTF-8.
+    /// A string value from bytes, which need not be UTF-8.
     pub fn from_bytes(bytes: Vec<u8>) -> NvValue {
         match String::from_utf8(bytes) {
             Ok(text) => NvValue::String(text),
@@ -215,8 +213,8 @@ impl NvValue {
         }
     }
 
-    /// Bytes that the value takes in the memory of the implementation that defined the format,
-    /// before rounding: the size in native encoding, and part of the hint in XDR.
+    /// Size of the value in the memory of the implementation that defined the format, in bytes before rounding: the
+    /// size in native encoding, and part of the hint in XDR.
     fn native_size(&self) -> usize {
         match self {
             NvValue::Boolean => 0,
@@ -261,7 +259,7 @@ impl From<&str> for NvValue {
 #[derive(Debug, Clone, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Pair {
-    /// Readable form; of a name that is not UTF-8, with replacement characters.
+    /// Readable form; has replacement characters if the name is not UTF-8.
     name: String,
     /// The bytes, if they are not UTF-8.
     raw_name: Option<Box<[u8]>>,
@@ -282,7 +280,7 @@ impl Pair {
         self.raw_name.as_deref().unwrap_or(self.name.as_bytes())
     }
 
-    /// Bytes of the whole pair in native encoding: the hint of XDR.
+    /// Size of the pair in native encoding, in bytes, which is the hint in XDR.
     fn native_size(&self) -> usize {
         round_up(16 + self.name_bytes().len() + 1, 8) + round_up(self.value.native_size(), 8)
     }
@@ -293,7 +291,7 @@ impl Pair {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NvList {
     pairs: Vec<Pair>,
-    /// The bits `FLAG_…`, kept as they were stored.
+    /// The bits `FLAG_…`, as stored.
     pub(crate) flags: u32,
 }
 
@@ -309,13 +307,13 @@ impl NvList {
         NvList::default()
     }
 
-    /// Reads a packed list: the four bytes of header, then either encoding in either byte order.
-    /// Bytes after the list are ignored.
+    /// Decodes a packed list: a header of four bytes, then either encoding in either byte order. Bytes after the
+    /// list are ignored.
     ///
     /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Field`] for an unknown encoding, byte order or type;
-    /// [`DecodeError::Invalid`] for a string without an end. No more memory is taken than the bytes can
-    /// fill.
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] for an unknown encoding, byte order or type;
+    /// [`DecodeError::Invalid`] for a string without an end. The memory allocated is bounded by the size of the
+    /// input.
     pub fn decode(bytes: &[u8]) -> Result<NvList, DecodeError> {
         DecodeError::need(WHAT, 4, bytes.len())?;
         let order = match bytes.get(1) {
@@ -371,12 +369,12 @@ impl NvList {
         self.pairs.push(Pair::new(name.as_ref(), value.into()));
     }
 
-    /// Adds all pairs of another list behind its own.
+    /// Appends all pairs of another list.
     pub fn append(&mut self, mut other: NvList) {
         self.pairs.append(&mut other.pairs);
     }
 
-    /// Replaces the value of the pair with this name, where it stands, or adds one at the end.
+    /// Replaces the value of the pair with this name at its position, or appends a pair.
     pub fn set(&mut self, name: impl AsRef<[u8]>, value: impl Into<NvValue>) {
         let name = name.as_ref();
         match self.pairs.iter_mut().rev().find(|p| p.name_bytes() == name) {
@@ -385,7 +383,7 @@ impl NvList {
         }
     }
 
-    /// Takes out every pair with this name; the last one's value.
+    /// Removes every pair with this name. Returns the value of the last one.
     pub fn remove(&mut self, name: impl AsRef<[u8]>) -> Option<NvValue> {
         let name = name.as_ref();
         let found = self.get(name).cloned();
@@ -393,7 +391,7 @@ impl NvList {
         found
     }
 
-    /// The value with this name; the last, should there be several.
+    /// The value with this name; the last one if there are several.
     pub fn get(&self, name: impl AsRef<[u8]>) -> Option<&NvValue> {
         let name = name.as_ref();
         self.pairs.iter().rev().find(|p| p.name_bytes() == name).map(|p| &p.value)
@@ -433,7 +431,7 @@ impl NvList {
         self.get(name).and_then(NvValue::string_bytes)
     }
 
-    /// True if there is a bare boolean or a true one with this name.
+    /// True if there is a bare boolean, or a boolean with the value true, of this name.
     pub(crate) fn flag(&self, name: impl AsRef<[u8]>) -> bool {
         matches!(self.get(name), Some(NvValue::Boolean | NvValue::BooleanValue(true)))
     }

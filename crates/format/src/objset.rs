@@ -1,21 +1,21 @@
-//! Object sets: the block at the root of a dataset, and of the pool
+//! Object sets: the root block of a dataset and of the pool
 //! (docs/on-disk/20-dmu.md, section 1).
 
 use crate::dnode::{Dnode, SLOT_SIZE};
 use crate::{BlockPtr, DecodeError, Endian, ObjectId, Txg};
 
-/// What an object set holds.
+/// Contents of an object set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ObjsetType {
     /// The type is not set yet.
     None,
     /// The meta object set (MOS) of the pool.
     Meta,
-    /// A file system, of the ZPL.
+    /// A file system.
     Zfs,
-    /// A volume: a block device.
+    /// A volume.
     Zvol,
-    /// Something else (tests of other implementations).
+    /// Another type, in tests of other implementations.
     Other,
 }
 
@@ -40,7 +40,7 @@ impl ObjsetType {
 /// The head of a dataset's intent log (docs/on-disk/24-zil.md, section 2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ZilHeader {
-    /// Txg in which the chain was claimed, 0 if it was not.
+    /// Txg in which the chain was claimed; 0: not claimed.
     pub claim_txg: Txg,
     /// Highest sequence number of a record that was replayed.
     pub replay_seq: u64,
@@ -48,19 +48,19 @@ pub struct ZilHeader {
     pub log: BlockPtr,
     /// Highest sequence number of a block that was claimed.
     pub claim_blk_seq: u64,
-    /// 1: replay needed; 2: `claim_lr_seq` is valid.
+    /// Flags. 1: replay is needed; 2: `claim_lr_seq` is valid.
     pub flags: u64,
     /// Highest record number seen at the claim.
     pub claim_lr_seq: u64,
 }
 
-/// User accounting covers every object.
+/// Flag: user accounting covers every object.
 pub const FLAG_USERACCOUNTING_COMPLETE: u64 = 1;
 
-/// The block at the root of an object set, decoded.
+/// The root block of an object set, decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjsetPhys {
-    /// The dnode of the array of all other dnodes.
+    /// The dnode of the object that contains all other dnodes.
     pub meta_dnode: Dnode,
     /// Head of the intent log.
     pub zil: ZilHeader,
@@ -68,13 +68,13 @@ pub struct ObjsetPhys {
     pub kind: ObjsetType,
     /// Flags that tell which accounting objects are complete.
     pub flags: u64,
-    /// Encryption: covers what can be sent.
+    /// MAC over the portable parts, which raw streams contain.
     pub portable_mac: [u8; 32],
-    /// Encryption: covers what is local to the pool.
+    /// MAC over the parts that are local to the pool.
     pub local_mac: [u8; 32],
-    /// Space by user, group, project; absent in old or fresh sets.
+    /// Dnodes of the accounting objects for users, groups and projects; absent in old or new sets.
     pub accounting: [Option<Dnode>; 3],
-    /// Bytes of the block: 1024, 2048 or 4096.
+    /// Size of the block in bytes: 1024, 2048 or 4096.
     pub size: usize,
     /// Byte order of the block.
     pub order: Endian,
@@ -123,7 +123,7 @@ impl ObjsetPhys {
         })
     }
 
-    /// The stored bytes, in the little order.
+    /// The block in little-endian order.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; self.size];
         let mut put = |at: usize, bytes: &[u8]| {
@@ -131,7 +131,7 @@ impl ObjsetPhys {
                 place.copy_from_slice(bytes);
             }
         };
-        // Those that were not changed may still be in the order of a machine that had the pool before.
+        // Unchanged dnodes may still be in big-endian order, if such a machine had the pool before.
         let little = |dnode: &Dnode| Dnode { order: Endian::Little, ..dnode.clone() }.encode();
         put(0, &little(&self.meta_dnode));
         let word = |value: u64| value.to_le_bytes();
@@ -169,7 +169,7 @@ impl ObjsetPhys {
 mod tests {
     use super::*;
 
-    /// Dnodes of a pool from a big-endian machine that have not been changed since.
+    /// Unchanged dnodes of a pool from a big-endian machine.
     #[test]
     fn all_of_it_is_written_in_the_little_order() {
         let order = Endian::Big;

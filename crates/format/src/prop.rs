@@ -1,27 +1,27 @@
-//! Properties of datasets, pools and vdevs: their names, kinds, defaults, values and to what they
-//! apply, as static tables (docs/on-disk/33-cli.md, sections 10 to 12).
+//! Properties of datasets, pools and vdevs as static tables: names, kinds, defaults, values, and the kinds of
+//! objects that they apply to (docs/on-disk/33-cli.md, sections 10 to 12).
 //!
-//! `dsl::prop` takes defaults and inheritance from here, the commands their column headers,
-//! alignment and value names. Nothing here knows how a value is stored in a ZAP or computed.
+//! `dsl::prop` uses defaults and inheritance, the commands use column headers, alignment and value names. How a
+//! value is stored in a ZAP or computed is defined elsewhere.
 //!
 //! # What always holds
 //! - The order of each table is the order in which `get all` prints.
-//! - A name is unique in its table; a lower-cased column header may be used instead of a name.
-//! - An index number has one printed name, the first in the list; other names of the same number
-//!   are accepted when a value is parsed.
+//! - A name is unique in its table. A lower-cased column header may be used instead of a name.
+//! - An index number has one printed name, the first in the list; other names of the same number are accepted by
+//!   parsing.
 
 mod tables;
 
 pub use tables::{DATASET, POOL, VDEV};
 
-/// What a property's value is.
+/// Type of a property's value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A number: a size, a count, a ratio in hundredths, a time.
     Number,
     /// The value is a string.
     Text,
-    /// One of a list of names, stored as a number.
+    /// One of a list of names, which is stored as a number.
     Index,
 }
 
@@ -36,16 +36,16 @@ pub enum Class {
     Inherit,
     /// The property can be set at creation only.
     OneTime,
-    /// Set at creation or by a change of keys, not inherited.
+    /// Can be set at creation or by a change of keys, and is not inherited.
     OneTimeDefault,
 }
 
 /// The value of a property that is set nowhere.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fallback {
-    /// It has none (computed properties).
+    /// No value (computed properties).
     None,
-    /// A number, or the number of an index name.
+    /// A number, or the number of an index value.
     Number(u64),
     /// A string as the default value.
     Text(&'static str),
@@ -69,7 +69,7 @@ pub(crate) const LEAF_OR_TOP: u8 = 32;
 pub struct Prop {
     /// The name as users type it.
     pub name: &'static str,
-    /// Header of its column in `list`.
+    /// Header of its column in `zfs list` and `zpool list`.
     pub column: &'static str,
     /// The type of the value.
     pub kind: Kind,
@@ -77,13 +77,14 @@ pub struct Prop {
     pub class: Class,
     /// The value where the property is set nowhere.
     pub fallback: Fallback,
-    /// To what it applies: a sum of [`FS`], [`SNAP`], [`VOL`], [`MARK`], [`POOL_WIDE`], [`LEAF_OR_TOP`].
+    /// Kinds of objects that it applies to: a sum of [`FS`], [`SNAP`], [`VOL`], [`MARK`], [`POOL_WIDE`],
+    /// [`LEAF_OR_TOP`].
     pub(crate) applies: u8,
     /// The values as usage texts and error messages list them.
     pub values: &'static str,
-    /// Names of an index and the numbers stored for them.
+    /// Names of index values and their stored numbers.
     pub index: &'static [(&'static str, u64)],
-    /// Printed flush right in lists.
+    /// Printed right-aligned in listings.
     pub right_aligned: bool,
     /// Printed by `get all` and in usage texts.
     pub visible: bool,
@@ -97,7 +98,7 @@ pub type PoolProp = Prop;
 pub type VdevProp = Prop;
 
 impl Prop {
-    /// The name printed for a stored number, `None` if this is no index or the number is unknown.
+    /// The printed name of a stored number. `None`: not an index property, or the number is unknown.
     pub fn index_name(&self, number: u64) -> Option<&'static str> {
         self.index.iter().find(|(_, n)| *n == number).map(|(name, _)| *name)
     }
@@ -112,18 +113,18 @@ impl Prop {
         matches!(self.class, Class::Inherit)
     }
 
-    /// It may be set on something that exists.
+    /// True if the property can be set on an existing object.
     pub fn editable(&self) -> bool {
         matches!(self.class, Class::Default | Class::Inherit)
     }
 
-    /// It applies to one of the given kinds of thing.
+    /// True if the property applies to one of the given kinds.
     pub fn applies_to(&self, what: u8) -> bool {
         self.applies & what != 0
     }
 
-    /// Least width of its column: the header; five for sizes and counts; the longest name of an
-    /// index; eight for a pool's health.
+    /// Minimum width of its column: that of the header; five for sizes and counts; the longest name of an index;
+    /// eight for a pool's health.
     pub fn width(&self) -> usize {
         let header = self.column.len();
         match self.kind {
@@ -160,7 +161,7 @@ pub fn vdev(name: &str) -> Option<&'static VdevProp> {
     find(&VDEV, name)
 }
 
-/// Whether this can be the name of a user property: a colon, and only characters that one may have.
+/// True if the name is valid for a user property: it has a colon and only allowed characters.
 pub fn is_user(name: &str) -> bool {
     let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b":-._".contains(&b);
     name.contains(':') && name.len() < 256 && name.bytes().all(legal)

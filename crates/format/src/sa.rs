@@ -1,30 +1,30 @@
-//! System attributes: how the attributes of a file are laid out in its bonus and spill block
+//! System attributes: layout of a file's attributes in its bonus and spill block
 //! (docs/on-disk/23-zpl.md, section 2).
 //!
-//! The registry gives attributes their numbers and sizes, a layout the order in which a buffer holds
-//! them; both are per file system. A [`Layout`] is resolved once into offsets, so that reading an
-//! attribute of a file is a table look-up and a slice.
+//! The registry gives attributes their numbers and sizes; a layout is the order of attributes in a buffer. Both are
+//! per file system. A [`Layout`] is resolved once into offsets, so that reading an attribute of a file is a table
+//! look-up and a slice.
 //!
 //! # What always holds
-//! - Attributes are known by name; numbers are never assumed, except those 16 that the format fixes.
+//! - Attributes are identified by name; numbers are not assumed, except the 16 that the format fixes.
 //! - The magic number of a buffer states its byte order, which may differ from that of its block.
 
 use crate::endian::bits;
 use crate::{DecodeError, Endian};
 
-/// First word of a filled buffer.
+/// Magic number at the start of a filled buffer.
 pub const SA_MAGIC: u32 = 0x002F_505A;
-/// Most attributes in one layout that we accept.
+/// Maximum number of attributes in a layout.
 const MAX_FIELDS: usize = 1024;
 
 macro_rules! attrs {
     ($($(#[$doc:meta])* $variant:ident = $name:literal, $len:literal;)*) => {
-        /// The attributes that file systems use. The order is that of their customary numbers.
+        /// The attributes that file systems use, in the order of their usual numbers.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Attr { $($(#[$doc])* $variant,)* }
 
         impl Attr {
-            /// All, in order of customary number.
+            /// All attributes, in the order of their usual numbers.
             pub const ALL: &'static [Attr] = &[$(Attr::$variant,)*];
 
             /// The name in the registry.
@@ -32,7 +32,7 @@ macro_rules! attrs {
                 match self { $(Attr::$variant => $name,)* }
             }
 
-            /// Its size in bytes, 0 if it varies.
+            /// Size in bytes; 0 if it varies.
             pub fn size(self) -> u16 {
                 match self { $(Attr::$variant => $len,)* }
             }
@@ -52,13 +52,13 @@ attrs! {
     Gen = "ZPL_GEN", 8;
     /// File type and permission bits.
     Mode = "ZPL_MODE", 8;
-    /// Bytes; of a directory, entries + 2.
+    /// Size in bytes; for a directory, its number of entries plus 2.
     Size = "ZPL_SIZE", 8;
-    /// The directory it is in.
+    /// Object id of the directory that contains the file.
     Parent = "ZPL_PARENT", 8;
     /// Number of hard links to the file.
     Links = "ZPL_LINKS", 8;
-    /// Its directory of extended attributes.
+    /// Object id of the directory of extended attributes.
     Xattr = "ZPL_XATTR", 8;
     /// Device number of a device node.
     Rdev = "ZPL_RDEV", 8;
@@ -76,11 +76,11 @@ attrs! {
     DaclCount = "ZPL_DACL_COUNT", 8;
     /// Target of a symbolic link.
     Symlink = "ZPL_SYMLINK", 0;
-    /// State of a virus scanner.
+    /// Stamp of a virus scanner.
     Scanstamp = "ZPL_SCANSTAMP", 32;
     /// The packed entries of the ACL.
     DaclAces = "ZPL_DACL_ACES", 0;
-    /// Extended attributes, a packed list.
+    /// Extended attributes as a packed list.
     Dxattr = "ZPL_DXATTR", 0;
     /// Id of the project that the file is charged to.
     Projid = "ZPL_PROJID", 8;
@@ -88,7 +88,7 @@ attrs! {
     Seq = "ZPL_SEQ", 8;
 }
 
-/// Attributes that have their number even in a registry that does not list them.
+/// Number of attributes whose numbers are fixed even if the registry does not list them.
 const FIXED: u16 = 16;
 
 impl Attr {
@@ -102,7 +102,7 @@ impl Attr {
     }
 }
 
-/// How an attribute's bytes are swapped.
+/// Byte-swap class of an attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SaSwap {
     /// Words of 64 bits, each swapped.
@@ -113,29 +113,29 @@ pub enum SaSwap {
     U16,
     /// Bytes, which have no byte order.
     Bytes,
-    /// ACEs, whose fields are swapped each by its size.
+    /// ACEs, whose fields are swapped by their sizes.
     Acl,
-    /// A class that we do not know.
+    /// An unknown class.
     Unknown(u8),
 }
 
-/// What the registry says of one attribute.
+/// An entry of the registry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Registration {
     /// Name of the attribute, such as `ZPL_SIZE`.
     pub(crate) name: Vec<u8>,
-    /// The attribute, if it is one we know.
+    /// The attribute; `None` if it is unknown.
     pub attr: Option<Attr>,
     /// Number by which layouts name the attribute.
     pub number: u16,
-    /// Its size in bytes, 0 if it varies.
+    /// Size in bytes; 0 if it varies.
     pub len: u16,
     /// How the value is byte-swapped.
     pub swap: SaSwap,
 }
 
 impl Registration {
-    /// From an entry of the registry.
+    /// Decodes an entry of the registry.
     pub fn decode(name: &[u8], value: u64) -> Registration {
         let swap = match bits(value, 16, 8) as u8 {
             0 => SaSwap::U64,
@@ -162,8 +162,8 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// A registry from its entries. Attributes with fixed numbers are added where they are missing;
-    /// of two entries with one number the first counts.
+    /// Makes a registry from its entries. Missing attributes with fixed numbers are added; of two entries with the
+    /// same number the first is used.
     pub fn new(mut entries: Vec<Registration>) -> Registry {
         for (attr, number) in Attr::ALL.iter().zip(0..FIXED) {
             if !entries.iter().any(|entry| entry.attr == Some(*attr)) {
@@ -177,7 +177,7 @@ impl Registry {
         Registry { entries }
     }
 
-    /// The attribute with a number.
+    /// The attribute with this number.
     pub fn get(&self, number: u16) -> Option<&Registration> {
         let found = self.entries.binary_search_by_key(&number, |entry| entry.number).ok()?;
         self.entries.get(found)
@@ -189,14 +189,14 @@ impl Registry {
     }
 }
 
-/// Where a layout puts an attribute.
+/// Location of an attribute in a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Location {
     /// The layout does not contain the attribute.
     Absent,
-    /// No variable attribute is before it: bytes after the header, length.
+    /// At a fixed offset after the header, with this length: no attribute of variable size precedes it.
     Fixed(u32, u16),
-    /// Its index among the layout's attributes.
+    /// At this index among the layout's attributes; its offset depends on variable sizes.
     Walk(u16),
 }
 
@@ -204,7 +204,7 @@ enum Location {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Field {
     number: u16,
-    /// Bytes, 0 if it varies.
+    /// Size in bytes; 0 if it varies.
     len: u16,
 }
 
@@ -215,12 +215,12 @@ pub struct Layout {
     pub number: u16,
     fields: Vec<Field>,
     locations: [Location; Attr::ALL.len()],
-    /// Bytes of the header that it needs.
+    /// Size of the header for this layout, in bytes.
     header_size: usize,
 }
 
 impl Layout {
-    /// The layout without attributes: number 1, and 0 where a header says so.
+    /// The layout without attributes; its number is 1, which headers may also state as 0.
     pub fn empty() -> Layout {
         Layout {
             number: 1,
@@ -233,7 +233,7 @@ impl Layout {
     /// Resolves a layout given as attribute numbers.
     ///
     /// # Errors
-    /// [`DecodeError::Field`] if there are too many attributes, one that is not registered, or one twice.
+    /// [`DecodeError::Field`] if there are too many attributes, or one is not registered or occurs twice.
     pub fn resolve(number: u16, attrs: &[u16], registry: &Registry) -> Result<Layout, DecodeError> {
         const WHAT: &str = "SA layout";
         if attrs.len() > MAX_FIELDS {
@@ -265,7 +265,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Does it hold this attribute?
+    /// True if the layout has this attribute.
     pub fn has(&self, attr: Attr) -> bool {
         self.locations[attr.index()] != Location::Absent
     }
@@ -276,7 +276,7 @@ impl Layout {
     }
 }
 
-/// Bytes of a header for `variable` attributes of variable length.
+/// Size in bytes of a header for `variable` attributes of variable size.
 fn header_size(variable: usize) -> usize {
     8 + (2 * variable.saturating_sub(1)).next_multiple_of(8)
 }
@@ -286,14 +286,14 @@ fn header_size(variable: usize) -> usize {
 pub struct SaHeader {
     /// Byte order of the buffer.
     pub order: Endian,
-    /// Number of its layout; 0 in the buffer reads as 1.
+    /// Number of the layout; 0 in the buffer is read as 1.
     pub layout: u16,
     /// Size of the header in bytes.
     pub size: usize,
 }
 
 impl SaHeader {
-    /// Reads the header; `None` if the buffer was never filled.
+    /// Decodes the header. `None`: the buffer was never filled.
     ///
     /// # Errors
     /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] if the header is larger
@@ -332,13 +332,13 @@ pub struct SaBuffer<'a> {
 }
 
 impl<'a> SaBuffer<'a> {
-    /// Puts the three together; `layout` must be that of `header.layout`.
+    /// Combines the three; `layout` must be the one that `header` names.
     ///
     /// # Errors
     /// [`DecodeError::Field`] if the buffer ends within its header.
     pub fn new(bytes: &'a [u8], header: SaHeader, layout: &'a Layout) -> Result<SaBuffer<'a>, DecodeError> {
-        // A header larger than needed is harmless: its size is stored. A smaller one would make
-        // lengths of data.
+        // A header larger than necessary is valid, because its size is stored. With a smaller one, data would be
+        // read as lengths.
         if header.size < layout.header_size || header.size > bytes.len() {
             return Err(DecodeError::field("SA header", "size", header.size as u64));
         }
@@ -373,7 +373,7 @@ impl<'a> SaBuffer<'a> {
         })
     }
 
-    /// An attribute that is one number.
+    /// The value of a numeric attribute.
     ///
     /// # Errors
     /// As [`SaBuffer::get`].
@@ -384,7 +384,7 @@ impl<'a> SaBuffer<'a> {
         }
     }
 
-    /// All attributes as they lie: number and bytes. Ends at the first that does not fit.
+    /// All attributes in order: number and bytes. Ends at the first that does not fit.
     pub fn iter(&self) -> impl Iterator<Item = (u16, &'a [u8])> + '_ {
         let mut variable = 0;
         let mut at = self.header.size;

@@ -1,8 +1,7 @@
-//! Progress of long-running work, kept as arrays of numbers in the MOS and in vdev ZAPs: scrub and
-//! resilver, error scrub, sequential rebuild, device removal
-//! (docs/on-disk/14-vdevs.md, sections 6 and 9).
+//! Progress of long-running operations, stored as arrays of numbers in the MOS and in vdev ZAPs: scrub and
+//! resilver, error scrub, sequential rebuild, device removal (docs/on-disk/14-vdevs.md, sections 6 and 9).
 //!
-//! Older software wrote shorter arrays: what is missing counts as zero. Longer ones are refused.
+//! Older software wrote shorter arrays: missing words count as zero. Longer arrays are refused.
 
 use crate::{DecodeError, ObjectId, Txg, VdevId};
 
@@ -13,7 +12,7 @@ pub enum ScanFunc {
     None,
     /// Scrub: every copy of every block is checked.
     Scrub,
-    /// Brings devices up to date.
+    /// Resilver: restores missing data on devices.
     Resilver,
     /// Checks the blocks in the error log.
     ErrorScrub,
@@ -24,11 +23,11 @@ pub enum ScanFunc {
 pub enum ScanState {
     /// No scan was ever started.
     None,
-    /// Running, or to be resumed.
+    /// Running, or interrupted and to be resumed.
     Scanning,
-    /// The scan ended by itself.
+    /// The scan has completed.
     Finished,
-    /// The scan was stopped before its end.
+    /// The scan was cancelled.
     Canceled,
     /// An error scrub is running.
     ErrorScrubbing,
@@ -58,7 +57,7 @@ fn state(id: u64) -> Result<ScanState, DecodeError> {
     })
 }
 
-/// The words, filled up with zeros.
+/// The words, extended with zeros.
 fn extend<const N: usize>(what: &'static str, words: &[u64]) -> Result<[u64; N], DecodeError> {
     if words.len() > N {
         return Err(DecodeError::field(what, "length", words.len() as u64));
@@ -75,17 +74,17 @@ fn extend<const N: usize>(what: &'static str, words: &[u64]) -> Result<[u64; N],
 pub struct ScanPhys {
     /// What the scan does: scrub or resilver.
     pub func: ScanFunc,
-    /// Whether the job runs, has finished or was cancelled.
+    /// State of the scan.
     pub state: ScanState,
-    /// ZAP of the datasets still to be visited.
+    /// Object id of the ZAP of datasets that are still to be visited.
     pub queue: ObjectId,
-    /// Blocks born after this txg matter.
+    /// Blocks born after this txg are examined.
     pub min_txg: Txg,
-    /// Blocks born up to this txg matter.
+    /// Blocks born up to this txg are examined.
     pub max_txg: Txg,
-    /// The same for the dataset being visited.
+    /// `min_txg` for the dataset that is being visited.
     pub current_min_txg: Txg,
-    /// The same for the dataset being visited.
+    /// `max_txg` for the dataset that is being visited.
     pub current_max_txg: Txg,
     /// Seconds since 1970 of its start.
     pub start_time: u64,
@@ -95,7 +94,7 @@ pub struct ScanPhys {
     pub to_examine: u64,
     /// Number of bytes that the scan has examined.
     pub examined: u64,
-    /// Number of bytes that the scan leaves out.
+    /// Number of bytes that the scan has skipped.
     pub skipped: u64,
     /// Number of bytes that were repaired or resilvered.
     pub processed: u64,
@@ -103,9 +102,9 @@ pub struct ScanPhys {
     pub errors: u64,
     /// Classes of the dedup tables that are walked first.
     pub ddt_class_max: u64,
-    /// Where the walk of the dedup tables is: class, type, checksum, cursor.
+    /// Position in the dedup tables: class, type, checksum, cursor.
     pub ddt_bookmark: [u64; 4],
-    /// Where the walk is: object set, object, level, block.
+    /// Position of the scan: object set, object, level, block.
     pub bookmark: [u64; 4],
     /// The bits `SCAN_FLAG_…` of the scan.
     pub flags: u64,
@@ -176,7 +175,7 @@ impl ScanPhys {
         ]
     }
 
-    /// Whether the scan is paused by an administrator.
+    /// True if an administrator has paused the scan.
     pub fn is_paused(&self) -> bool {
         self.flags & SCAN_FLAG_PAUSED != 0
     }
@@ -206,7 +205,7 @@ pub struct ErrorScrubPhys {
 }
 
 impl ErrorScrubPhys {
-    /// From the array of nine.
+    /// Decodes the array of nine words.
     ///
     /// # Errors
     /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an unknown function or
@@ -246,47 +245,47 @@ impl ErrorScrubPhys {
 /// State of a sequential rebuild: `org.openzfs:vdev_rebuild` in the ZAP of a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RebuildPhys {
-    /// Whether the rebuild runs, has finished or was cancelled.
+    /// State of the rebuild.
     pub(crate) state: RebuildState,
     /// All data below this offset has been copied.
     pub(crate) last_offset: u64,
-    /// Blocks born after this txg were missing.
+    /// Blocks born after this txg are missing on the device.
     pub(crate) min_txg: Txg,
-    /// Blocks born up to this txg were missing.
+    /// Blocks born up to this txg are missing on the device.
     pub(crate) max_txg: Txg,
     /// Seconds since 1970 of its start.
     pub(crate) start_time: u64,
     /// Seconds since 1970 of its end.
     pub(crate) end_time: u64,
-    /// Time that the rebuild has taken, in milliseconds.
+    /// Duration of the rebuild in milliseconds.
     pub(crate) scan_time_ms: u64,
-    /// Bytes of allocated segments passed.
+    /// Size of the allocated segments that were passed, in bytes.
     pub(crate) bytes_scanned: u64,
     /// Number of bytes that were written as repairs.
     pub(crate) bytes_issued: u64,
     /// Number of bytes that were rebuilt.
     pub(crate) bytes_rebuilt: u64,
-    /// Bytes to do in all.
+    /// Total number of bytes to rebuild.
     pub(crate) bytes_est: u64,
     /// Number of errors that were met.
     pub(crate) errors: u64,
 }
 
-/// How far a rebuild got.
+/// State of a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RebuildState {
     /// No rebuild was ever started.
     None,
-    /// Running, or to be resumed.
+    /// Running, or interrupted and to be resumed.
     Active,
-    /// The rebuild was stopped before its end.
+    /// The rebuild was cancelled.
     Canceled,
-    /// The rebuild ended by itself.
+    /// The rebuild has completed.
     Complete,
 }
 
 impl RebuildPhys {
-    /// From the array of twelve.
+    /// Decodes the array of twelve words.
     ///
     /// # Errors
     /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an unknown state.
@@ -337,11 +336,11 @@ impl RebuildPhys {
 /// State of the newest device removal: `com.delphix:removing` in the MOS directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemovalPhys {
-    /// Whether the removal runs, has finished or was cancelled.
+    /// State of the removal.
     pub state: ScanState,
     /// The top-level vdev that is being removed.
     pub vdev: Option<VdevId>,
-    /// The vdev removed before it: start of the chain through `prev_indirect_vdev`.
+    /// The vdev that was removed before it: start of the chain through `prev_indirect_vdev`.
     pub prev_indirect_vdev: Option<VdevId>,
     /// Seconds since 1970 of its start.
     pub start_time: u64,
@@ -354,7 +353,7 @@ pub struct RemovalPhys {
 }
 
 impl RemovalPhys {
-    /// From the array of seven.
+    /// Decodes the array of seven words.
     ///
     /// # Errors
     /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an unknown state or an
@@ -387,19 +386,19 @@ impl RemovalPhys {
     }
 }
 
-/// A mapping being rewritten without its obsolete parts: `com.delphix:condensing_indirect`.
+/// A mapping that is being rewritten without its obsolete ranges: `com.delphix:condensing_indirect`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CondensingPhys {
     /// The top-level vdev that was removed.
     pub(crate) vdev: VdevId,
-    /// Space map of what was obsolete at the start.
+    /// Object id of the space map of ranges that were obsolete at the start.
     pub(crate) previous_obsolete: ObjectId,
-    /// The object of the mapping that condensing writes.
+    /// Object id of the new mapping.
     pub(crate) next_mapping: ObjectId,
 }
 
 impl CondensingPhys {
-    /// From the array of three.
+    /// Decodes the array of three words.
     ///
     /// # Errors
     /// [`DecodeError::Short`] if words are missing; [`DecodeError::Field`] for an impossible vdev.
@@ -418,7 +417,7 @@ impl CondensingPhys {
     }
 }
 
-/// All ones stand for none.
+/// All ones mean no vdev.
 fn vdev_id(id: u64) -> Result<Option<VdevId>, DecodeError> {
     match id {
         u64::MAX => Ok(None),

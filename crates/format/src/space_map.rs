@@ -1,31 +1,30 @@
-//! Space maps: logs of what was allocated and freed (docs/on-disk/15-space.md, sections 2 and 4).
+//! Space maps: logs of allocations and frees (docs/on-disk/15-space.md, sections 2 and 4).
 //!
-//! The stream of an object is a sequence of 64-bit words; an entry takes one or two of them and
-//! never crosses a data block, so every block can be decoded by itself. Offsets and runs in
-//! entries are in units of `2^shift` bytes from the start of the map; [`MapBounds`] converts them to
-//! byte ranges and refuses what lies outside.
+//! The data of an object is a sequence of 64-bit words; an entry has one or two of them and does not cross a data
+//! block, so every block can be decoded alone. Offsets and runs are in units of `2^shift` bytes from the start of
+//! the map; [`MapBounds`] converts them to byte ranges and refuses those outside of the map.
 //!
 //! # What always holds
 //! - [`Writer`] output decodes to the same ranges, in the same order.
-//! - Replay is the caller's business: here nothing says whether a range was free before.
+//! - The caller replays the entries; this module does not know whether a range was free before.
 
 use crate::endian::{bits, with_bits};
 use crate::{DecodeError, Endian, VdevId};
 
-/// Bytes of the bonus without a histogram.
+/// Size of the bonus without a histogram, in bytes.
 #[cfg(test)]
 pub(crate) const PHYS_SIZE_OLD: usize = 24;
-/// Bytes of the bonus with a histogram.
+/// Size of the bonus with a histogram, in bytes.
 pub const PHYS_SIZE: usize = 320;
 /// Number of buckets in the histogram.
 pub const BUCKETS: usize = 32;
-/// Shift of the log space maps: units of 512 bytes.
+/// Shift of log space maps: their unit is 512 bytes.
 pub const LOG_SHIFT: u32 = 9;
 
 const WHAT: &str = "space map";
-/// Longest run of a one-word entry.
+/// Maximum run of a one-word entry.
 const RUN_MAX: u64 = 1 << 15;
-/// Longest run of a two-word entry.
+/// Maximum run of a two-word entry.
 const RUN_MAX_TWO: u64 = 1 << 36;
 /// First offset that does not fit a one-word entry.
 const OFFSET_END: u64 = 1 << 47;
@@ -35,13 +34,13 @@ const OFFSET_END_TWO: u64 = 1 << 63;
 /// Bonus of a space map object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceMapPhys {
-    /// Number of the object itself; informative.
+    /// Object id of the space map itself; informative.
     pub object: u64,
-    /// Bytes of the entry stream.
+    /// Size of the entries in bytes.
     pub length: u64,
     /// Bytes allocated less bytes freed, over all entries.
     pub allocated: i64,
-    /// Free segments by size, a hint: bucket `i` counts those of `2^(i + shift)` bytes and more.
+    /// Number of free segments by size, as a hint: bucket `i` counts segments of `2^(i + shift)` bytes or more.
     pub histogram: Option<[u64; BUCKETS]>,
 }
 
@@ -70,7 +69,7 @@ impl SpaceMapPhys {
     }
 }
 
-/// What happened to a range.
+/// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MapType {
     /// The range was free and was allocated.
@@ -88,7 +87,7 @@ impl MapType {
 /// One entry of the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Entry {
-    /// Starts what one sync pass appended; with txg 0 it only fills a block.
+    /// Begins the entries of one sync pass; with txg 0 it is padding.
     Debug {
         /// Whether the entries that follow allocate or free.
         action: MapType,
@@ -101,11 +100,11 @@ pub enum Entry {
     Range {
         /// Whether the range was allocated or freed.
         kind: MapType,
-        /// Where it starts, in units from the start of the map.
+        /// Start of the range, in units from the start of the map.
         offset: u64,
-        /// How long it is, in units; at least 1.
+        /// Length of the range in units; at least 1.
         run: u64,
-        /// The vdev; only of two-word entries, and only in log space maps does it mean something.
+        /// The vdev; only in two-word entries, and significant only in log space maps.
         vdev: Option<VdevId>,
     },
 }
@@ -134,7 +133,7 @@ pub struct Entries<'a> {
     at: usize,
 }
 
-/// The entries in `bytes`: one data block, cut at the length of the stream.
+/// The entries in `bytes`: one data block, cut at the end of the entries.
 pub fn entries(bytes: &[u8], order: Endian) -> Entries<'_> {
     Entries { bytes, order, at: 0 }
 }
@@ -192,20 +191,20 @@ impl Iterator for Entries<'_> {
     }
 }
 
-/// A range of bytes (of txgs, in a DTL).
+/// A range of bytes, or of txgs in a DTL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Whether the range was allocated or freed.
     pub kind: MapType,
-    /// First byte, in the space that the map describes.
+    /// First byte, in the space that the map covers.
     pub start: u64,
     /// Length of the range in bytes.
     pub len: u64,
-    /// The vdev, in log space maps.
+    /// The vdev; only in log space maps.
     pub vdev: Option<VdevId>,
 }
 
-/// The range of a vdev that a map describes. Converts entries to ranges.
+/// The range of a vdev that a map covers. Converts entries to byte ranges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MapBounds {
     /// First byte that the space map covers.
@@ -217,12 +216,12 @@ pub struct MapBounds {
 }
 
 impl MapBounds {
-    /// Of a DTL: any txg.
+    /// Bounds of a DTL: any txg.
     pub const DTL: MapBounds = MapBounds { start: 0, size: u64::MAX, shift: 0 };
-    /// Of a log space map: any byte of any vdev.
+    /// Bounds of a log space map: any byte of any vdev.
     pub const LOG: MapBounds = MapBounds { start: 0, size: u64::MAX, shift: LOG_SHIFT };
 
-    /// The range of an entry; `None` for a debug entry. Fails if it leaves the bounds.
+    /// The range of an entry; `None` for a debug entry.
     ///
     /// # Errors
     /// [`DecodeError::Field`] if the range leaves the bounds.
@@ -241,32 +240,32 @@ impl MapBounds {
     }
 }
 
-/// Encodes entries, minding the ends of data blocks.
+/// Encodes entries; no entry crosses the end of a data block.
 #[derive(Debug, Clone)]
 pub struct Writer {
     words: Vec<u64>,
-    /// Words already in the stream before the first of `words`.
+    /// Number of words in the stream before the first of `words`.
     before: u64,
     block_words: u64,
 }
 
 impl Writer {
-    /// Appends to a stream of `length` bytes in an object with blocks of `block_size` bytes.
+    /// Appends to entries of `length` bytes in an object with blocks of `block_size` bytes.
     pub fn new(length: u64, block_size: u64) -> Writer {
         Writer { words: Vec::new(), before: length / 8, block_words: (block_size / 8).max(2) }
     }
 
-    /// Adds the entry that starts a pass.
+    /// Adds the entry that begins a sync pass.
     pub fn debug(&mut self, action: MapType, pass: u16, txg: u64) {
         let word = with_bits(0b10 << 62, 60, 2, action as u64);
         self.words.push(with_bits(with_bits(word, 50, 10, u64::from(pass)), 0, 50, txg));
     }
 
-    /// Adds a range, in as many entries as it takes. With a vdev, or where one word is too narrow,
-    /// entries have two words (feature `spacemap_v2`). Fails if the range ends beyond 2^63 units.
+    /// Adds a range, in as many entries as necessary. With a vdev, or if a value exceeds a one-word entry, entries
+    /// have two words (feature `spacemap_v2`).
     ///
     /// # Errors
-    /// [`DecodeError::Field`] if the range leaves the bounds.
+    /// [`DecodeError::Field`] if the range ends beyond 2^63 units.
     pub fn range(
         &mut self,
         kind: MapType,
@@ -299,7 +298,7 @@ impl Writer {
         self.words.push(with_bits(offset, 63, 1, kind as u64));
     }
 
-    /// Returns the words to append, in this byte order.
+    /// The words to append, in this byte order.
     pub fn finish(self, order: Endian) -> Vec<u8> {
         self.words.into_iter().flat_map(|word| order.put_u64(word)).collect()
     }

@@ -1,9 +1,9 @@
 //! Uberblocks: the root of one synced transaction group, kept in a ring in every label
 //! (docs/on-disk/11-labels-config.md, section 4).
 //!
-//! A slot counts only if its trailer's checksum is right; that is checked before decoding
-//! (`codec::checksum::verify_trailer`). Which of many valid uberblocks is the newest follows from
-//! [`Uberblock::rank`], after those of other pools have been dropped by their guid sum.
+//! A slot is valid only if its trailer's checksum is right, which is verified before decoding
+//! (`codec::checksum::verify_trailer`). [`Uberblock::rank`] determines the newest of many valid uberblocks, after
+//! those of other pools were excluded by their guid sum.
 
 use crate::blkptr::BLKPTR_SIZE;
 use crate::endian::{bits, with_bits};
@@ -12,7 +12,7 @@ use crate::{BlockPtr, DecodeError, Endian, Txg};
 
 /// Magic number of an uberblock.
 pub(crate) const UBERBLOCK_MAGIC: u64 = 0x00ba_b10c;
-/// Marks that the multihost words are there.
+/// Magic number that shows that the multihost words are present.
 pub const MMP_MAGIC: u64 = 0xa11c_ea11;
 /// Number of 64-bit words of an uberblock.
 pub const UBERBLOCK_WORDS: usize = 27;
@@ -22,12 +22,12 @@ pub const UBERBLOCK_SIZE: usize = 8 * UBERBLOCK_WORDS;
 const WHAT: &str = "uberblock";
 const _: () = assert!(UBERBLOCK_WORDS == 5 + BLKPTR_SIZE / 8 + 6);
 
-/// What multihost protection says about the writer.
+/// Multihost protection: parameters of the writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mmp {
-    /// Nanoseconds between writes, averaged; 0: multihost is off.
+    /// Mean interval between writes in nanoseconds; 0: multihost is off.
     pub delay_ns: u64,
-    /// The packed parameters, as stored.
+    /// The parameters as stored, packed into bit fields.
     pub config: u64,
 }
 
@@ -37,7 +37,7 @@ impl Mmp {
         self.delay_ns != 0
     }
 
-    /// Milliseconds between writes to one leaf, if stored.
+    /// Interval between writes to one leaf in milliseconds, if stored.
     pub fn interval_ms(&self) -> Option<u32> {
         (bits(self.config, 0, 1) == 1).then(|| bits(self.config, 8, 24) as u32)
     }
@@ -47,25 +47,25 @@ impl Mmp {
         (bits(self.config, 1, 1) == 1).then(|| bits(self.config, 32, 16) as u16)
     }
 
-    /// Intervals without a successful write after which the writer suspends, if stored; 0: never.
+    /// Number of intervals without a successful write after which the writer suspends, if stored; 0: never.
     pub fn fail_intervals(&self) -> Option<u16> {
         (bits(self.config, 2, 1) == 1).then(|| bits(self.config, 48, 16) as u16)
     }
 }
 
-/// How far a raidz expansion had come.
+/// Progress of a raidz expansion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReflowInfo {
-    /// Bytes of the raidz vdev below which sectors are in their new places.
+    /// Offset in the raidz vdev below which sectors have been moved, in bytes.
     pub offset: u64,
-    /// State of the scratch area, one of `ReflowInfo::…`.
+    /// State of the scratch area: one of the constants of this type.
     pub state: u8,
 }
 
 impl ReflowInfo {
-    /// The scratch area holds the rows below `offset`; their real place may be half written.
+    /// The scratch area has the rows below `offset`, whose final locations may be half written.
     pub const SCRATCH_VALID: u8 = 1;
-    /// The copy has gone beyond the scratch area.
+    /// The expansion has passed the scratch area.
     pub(crate) const SYNCED_BY_REFLOW: u8 = 4;
 
     fn from_word(word: u64) -> Result<ReflowInfo, DecodeError> {
@@ -98,16 +98,16 @@ pub struct Uberblock {
     pub software_version: u64,
     /// Multihost protection; software before 0.7 did not write it.
     pub mmp: Option<Mmp>,
-    /// In the uberblock kept by a checkpoint: its txg; 0 elsewhere.
+    /// Txg of the checkpoint, in the uberblock that a checkpoint keeps; 0 in others.
     pub checkpoint_txg: Txg,
-    /// How far a raidz expansion had come.
+    /// Progress of a raidz expansion.
     pub reflow: ReflowInfo,
     /// Byte order of the writer.
     pub order: Endian,
 }
 
 impl Uberblock {
-    /// Reads the uberblock at the start of `bytes`, in whichever order its magic is.
+    /// Decodes the uberblock at the start of `bytes`, in the byte order of its magic number.
     ///
     /// # Errors
     /// [`DecodeError::Short`], [`DecodeError::Magic`]; otherwise as [`Uberblock::from_words`].
@@ -117,7 +117,7 @@ impl Uberblock {
         Uberblock::from_words(&order.words(WHAT, bytes, 0)?, order)
     }
 
-    /// From the 27 words, as the MOS entry of a checkpoint holds them.
+    /// Decodes the 27 words, as in the MOS entry of a checkpoint.
     ///
     /// # Errors
     /// [`DecodeError::Field`] if the state of an expansion is not possible.
@@ -165,13 +165,13 @@ impl Uberblock {
         out
     }
 
-    /// Orders the uberblocks of one pool; the greatest is the one to use.
+    /// Sort key of the uberblocks of one pool; the greatest is the newest.
     pub fn rank(&self) -> (Txg, u64, u16) {
         let sequence = self.mmp.and_then(|m| m.sequence()).unwrap_or(0);
         (self.txg, self.timestamp, sequence)
     }
 
-    /// The slot of its ring into which it belongs, given the number of slots.
+    /// The slot of the ring in which it is stored, given the number of slots.
     pub fn slot(&self, slots: usize) -> usize {
         let reserved = usize::from(self.mmp.is_some_and(|m| m.is_on()));
         let txg = if self.reflow.state == ReflowInfo::SCRATCH_VALID {

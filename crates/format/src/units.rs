@@ -1,17 +1,17 @@
-//! Units and identities that must not meet: sizes before and after compression, offsets from the
-//! start of a device and of its allocatable part, object and vdev numbers, transaction groups.
+//! Units and ids as types that cannot be mixed: sizes before and after compression, offsets on a device and in its
+//! allocatable space, object and vdev numbers, transaction groups.
 
 use std::fmt;
 
-/// log2 of the unit in which block pointers count.
+/// Binary logarithm of the unit of sizes in block pointers, in bytes.
 pub const SECTOR_SHIFT: u32 = 9;
-/// The unit in which block pointers count.
+/// The unit of sizes in block pointers, in bytes.
 pub const SECTOR: u64 = 1 << SECTOR_SHIFT;
-/// Bytes at the front of each leaf that hold labels 0 and 1 and the boot area.
+/// Size in bytes of the area at the front of each leaf with labels 0 and 1 and the boot area.
 pub const LABEL_START: u64 = 0x40_0000;
-/// Bytes at the end of each leaf that hold labels 2 and 3.
+/// Size in bytes of the area at the end of each leaf with labels 2 and 3.
 pub const LABEL_END: u64 = 0x8_0000;
-/// The largest block: 16 MiB.
+/// Maximum size of a block in bytes: 16 MiB.
 pub const MAX_BLOCK: u64 = 1 << 24;
 
 macro_rules! unit {
@@ -54,27 +54,27 @@ unit!(/// log2 of the allocation sector of a top-level vdev, 9 to 16.
     Ashift(u8));
 
 impl AllocOffset {
-    /// The only place where the front labels are skipped.
+    /// The offset on the device. The front labels are added only here.
     pub fn on_device(self) -> DeviceOffset {
         DeviceOffset(self.0.saturating_add(LABEL_START))
     }
 }
 
 impl Ashift {
-    /// Bytes of one allocation sector.
+    /// Size of an allocation sector in bytes.
     pub fn sector(self) -> u64 {
         1 << self.0
     }
 }
 
 impl ObjectId {
-    /// The user-used accounting object of an object set.
+    /// The accounting object of space by user.
     pub const USER_USED: ObjectId = ObjectId(u64::MAX);
-    /// The accounting object of bytes by group.
+    /// The accounting object of space by group.
     pub const GROUP_USED: ObjectId = ObjectId(u64::MAX - 1);
-    /// The accounting object of bytes by project.
+    /// The accounting object of space by project.
     pub const PROJECT_USED: ObjectId = ObjectId(u64::MAX - 2);
-    /// One past the highest number that an ordinary object can have.
+    /// Exclusive upper bound of the ids of ordinary objects.
     pub const LIMIT: u64 = 1 << 48;
 }
 

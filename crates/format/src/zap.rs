@@ -2,12 +2,11 @@
 //! (docs/on-disk/21-zap.md).
 //!
 //! A ZAP maps names to arrays of integers. This module reads and changes single blocks; `dmu::zap` finds the
-//! blocks, walks the leaves in order and knows about normalized names.
+//! blocks, walks the leaves in order and normalizes names.
 //!
 //! # What always holds
-//! - Nothing here trusts a count, a chunk number or a chain: every walk inside a leaf is bounded by
-//!   the number of its chunks.
-//! - Values and names come out as stored: packed, big-endian; [`MicroEntry`] values are host integers.
+//! - Counts, chunk numbers and chains are not trusted: every walk inside a leaf is bounded by its number of chunks.
+//! - Values and names are returned as stored: packed, big-endian; [`MicroEntry`] values are host integers.
 
 mod write;
 
@@ -29,25 +28,25 @@ pub const FAT_MAGIC: u64 = 0x0002_F52A_B2AB;
 pub const LEAF_TYPE: u64 = 0x8000_0000_0000_0000;
 /// Magic number of a fat ZAP's leaf block.
 pub const LEAF_MAGIC: u32 = 0x02AB_1EAF;
-/// Bytes of a micro ZAP's header and of each of its entries.
+/// Size in bytes of a micro ZAP's header and of each of its entries.
 pub const MICRO_ENTRY_SIZE: usize = 64;
-/// Largest micro ZAP: 1 MiB, with the feature `large_microzap`.
+/// Maximum size of a micro ZAP: 1 MiB, with the feature `large_microzap`.
 pub(crate) const MICRO_MAX: usize = 1 << 20;
-/// Bytes of a leaf's chunk.
+/// Size of a leaf's chunk in bytes.
 pub const CHUNK_SIZE: usize = 24;
-/// Data bytes of an array chunk.
+/// Number of data bytes in an array chunk.
 pub const CHUNK_DATA: usize = 21;
-/// End of a chain of chunks.
+/// Chunk number that ends a chain.
 pub const CHAIN_END: u16 = 0xFFFF;
 
-/// The hash has 48 significant bits, not 28.
+/// Flag: the hash has 48 significant bits, not 28.
 pub const FLAG_HASH64: u64 = 1;
-/// Keys are arrays of `u64`, not names.
+/// Flag: keys are arrays of `u64`, not names.
 pub const FLAG_UINT64_KEY: u64 = 2;
-/// The first word of a key is its hash.
+/// Flag: the first word of a key is its hash.
 pub const FLAG_PRE_HASHED_KEY: u64 = 4;
 
-/// Normalization: letters are compared in upper case.
+/// Bit of the normalization of keys: comparison in upper case.
 pub const NORM_UPPER: u64 = 0x02;
 /// Bit of the normalization of keys: canonical decomposition.
 pub const NORM_CANONICAL: u64 = 0x10;
@@ -75,7 +74,7 @@ const fn crc64_table() -> [u64; 256] {
     table
 }
 
-/// Significant bits of a hash, from the top, for a ZAP with these flags.
+/// Number of significant bits of a hash, from the top, in a ZAP with these flags.
 pub fn hash_bits(flags: u64) -> u32 {
     if flags & FLAG_HASH64 != 0 { 48 } else { 28 }
 }
@@ -88,7 +87,7 @@ fn mask(hash: u64, flags: u64) -> u64 {
     hash & (u64::MAX << (64 - hash_bits(flags)))
 }
 
-/// The hash of a name, already normalized and without its NUL.
+/// The hash of a normalized name without its NUL.
 pub fn hash_name(salt: u64, flags: u64, name: &[u8]) -> u64 {
     mask(crc64(salt, name.iter().copied()), flags)
 }
@@ -105,17 +104,17 @@ pub fn hash_words(salt: u64, flags: u64, key: &[u64]) -> u64 {
 /// The two forms of a ZAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZapForm {
-    /// One block of fixed slots.
+    /// Micro ZAP: one block of fixed slots.
     Micro,
-    /// Header, pointer table and leaves.
+    /// Fat ZAP: header, pointer table and leaves.
     Fat,
 }
 
 impl ZapForm {
-    /// Which form starts with this block 0.
+    /// The form of the ZAP that begins with this block.
     ///
     /// # Errors
-    /// [`DecodeError::Short`] if the block is empty; [`DecodeError::Field`] if no form starts so.
+    /// [`DecodeError::Short`] if the block is empty; [`DecodeError::Field`] if it does not begin a ZAP.
     pub fn of(block: &[u8], order: Endian) -> Result<ZapForm, DecodeError> {
         match order.u64("ZAP", block, 0)? {
             MICRO_MAGIC => Ok(ZapForm::Micro),
@@ -125,12 +124,12 @@ impl ZapForm {
     }
 }
 
-/// A micro ZAP: its only block.
+/// The only block of a micro ZAP.
 #[derive(Debug, Clone, Copy)]
 pub struct MicroZap<'a> {
     block: &'a [u8],
     order: Endian,
-    /// Start value of the hash.
+    /// Salt of the hash.
     pub salt: u64,
     /// How keys are normalized: bits `NORM_…`, 0 if they are not.
     pub normalization: u64,
@@ -141,11 +140,11 @@ pub struct MicroZap<'a> {
 pub struct MicroEntry<'a> {
     /// Slot of the entry in the block; the header is slot 0.
     pub slot: usize,
-    /// The only number of the entry's value.
+    /// Value of the entry.
     pub value: u64,
-    /// Distinguishes entries of equal hash.
+    /// Collision differentiator: distinguishes entries of equal hash.
     pub cd: u32,
-    /// Its name without the NUL, never empty.
+    /// Name without its NUL, not empty.
     pub name: &'a [u8],
 }
 
@@ -153,7 +152,7 @@ impl<'a> MicroZap<'a> {
     /// Decodes the header of the block.
     ///
     /// # Errors
-    /// [`DecodeError::Short`]; [`DecodeError::Field`] if no block has this size.
+    /// [`DecodeError::Short`]; [`DecodeError::Field`] if the size is not possible.
     pub fn decode(block: &'a [u8], order: Endian) -> Result<MicroZap<'a>, DecodeError> {
         const WHAT: &str = "micro ZAP";
         let [magic, salt, normalization] = order.words(WHAT, block, 0)?;
@@ -166,13 +165,13 @@ impl<'a> MicroZap<'a> {
         Ok(MicroZap { block, order, salt, normalization })
     }
 
-    /// Number of slots, used or free.
+    /// Number of slots, used and free.
     pub fn slots(&self) -> usize {
         (self.block.len() / MICRO_ENTRY_SIZE).saturating_sub(1)
     }
 
-    /// The entry of a slot, counted from 1; `None` for free slots and numbers out of range. A name
-    /// without NUL is damage and reads as a free slot.
+    /// The entry of a slot, counted from 1; `None` for a free slot or a number out of range. A name without NUL is
+    /// damage and is treated as a free slot.
     pub fn entry(&self, slot: usize) -> Option<MicroEntry<'a>> {
         let at = slot.checked_mul(MICRO_ENTRY_SIZE).filter(|at| *at > 0)?;
         let raw = self.block.get(at..at.checked_add(MICRO_ENTRY_SIZE)?)?;
@@ -186,7 +185,7 @@ impl<'a> MicroZap<'a> {
         })
     }
 
-    /// The used slots, in the order of the block, which means nothing.
+    /// The used slots, in the order of the block, which is not significant.
     pub fn entries(self) -> impl Iterator<Item = MicroEntry<'a>> {
         (1..=self.slots()).filter_map(move |slot| self.entry(slot))
     }
@@ -195,25 +194,25 @@ impl<'a> MicroZap<'a> {
 /// The header of a fat ZAP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FatHeader {
-    /// log2 of the block size.
+    /// Binary logarithm of the block size in bytes.
     pub block_shift: u32,
-    /// First block of the pointer table; 0 when it is in the header.
+    /// First block of the pointer table; 0 if the table is in the header.
     pub table_block: BlockId,
-    /// Blocks of the pointer table; 0 when it is in the header.
+    /// Number of blocks of the pointer table; 0 if the table is in the header.
     pub table_blocks: u64,
-    /// Bits of hash that index the pointer table.
+    /// Number of hash bits that index the pointer table.
     pub table_shift: u32,
-    /// First block of the larger table that is being made, 0 if none.
+    /// First block of the larger table that is being built; 0: there is none.
     pub next_block: BlockId,
-    /// Blocks already copied to it.
+    /// Number of blocks already copied to it.
     pub blocks_copied: u64,
-    /// The next block never used.
+    /// The first block that was never used.
     pub free_block: BlockId,
-    /// Leaves, as counted by the writer.
+    /// Number of leaves, as counted by the writer.
     pub leaves: u64,
-    /// Entries, as counted by the writer.
+    /// Number of entries, as counted by the writer.
     pub entries: u64,
-    /// Start value of the hash.
+    /// Salt of the hash.
     pub salt: u64,
     /// How keys are normalized: bits `NORM_…`, 0 if they are not.
     pub normalization: u64,
@@ -222,11 +221,10 @@ pub struct FatHeader {
 }
 
 impl FatHeader {
-    /// Reads block 0 and checks that the shape of the pointer table is possible.
+    /// Decodes block 0 and checks the pointer table's parameters.
     ///
     /// # Errors
-    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] names the part of the table
-    /// that is not possible.
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] names the invalid field.
     pub fn decode(block: &[u8], order: Endian) -> Result<FatHeader, DecodeError> {
         const WHAT: &str = "fat ZAP";
         let bad = |field, value: u64| Err(DecodeError::field(WHAT, field, value));
@@ -274,7 +272,7 @@ impl FatHeader {
         })
     }
 
-    /// Entries of the pointer table.
+    /// Number of entries of the pointer table.
     pub fn table_len(&self) -> u64 {
         1 << self.table_shift
     }
@@ -284,7 +282,7 @@ impl FatHeader {
         hash.checked_shr(64 - self.table_shift).unwrap_or(0)
     }
 
-    /// Where an entry of the pointer table is: the block, and the byte in it.
+    /// Position of an entry of the pointer table: the block, and the byte in it.
     pub fn table_slot(&self, index: u64) -> (BlockId, usize) {
         if self.table_blocks == 0 {
             let half = 1_u64 << (self.block_shift - 1);
@@ -295,7 +293,7 @@ impl FatHeader {
         (BlockId(block), (8 * bits(index, 0, per_block)) as usize)
     }
 
-    /// Keys are arrays of `u64`.
+    /// True if keys are arrays of `u64`.
     pub fn has_word_keys(&self) -> bool {
         self.flags & FLAG_UINT64_KEY != 0
     }
@@ -304,21 +302,21 @@ impl FatHeader {
 /// An entry chunk of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeafEntry {
-    /// The chunk it is in.
+    /// Number of its chunk.
     pub chunk: u16,
-    /// Bytes of each integer of the value: 1, 2, 4 or 8.
+    /// Size of each integer of the value in bytes: 1, 2, 4 or 8.
     pub int_size: u8,
-    /// The next entry of the bucket.
+    /// Chunk of the next entry of the bucket.
     pub(crate) next: u16,
     /// First chunk of the name.
     pub name_chunk: u16,
-    /// Bytes of the name with its NUL, or words of the key.
+    /// Length of the name with its NUL in bytes, or of the key in words.
     pub name_len: u16,
     /// First chunk of the value.
     pub value_chunk: u16,
     /// Number of integers in the value.
     pub(crate) value_len: u16,
-    /// Distinguishes entries of equal hash.
+    /// Collision differentiator: distinguishes entries of equal hash.
     pub cd: u32,
     /// The 64-bit hash of the name.
     pub hash: u64,
@@ -336,13 +334,13 @@ impl LeafEntry {
 pub struct Leaf<'a> {
     block: &'a [u8],
     order: Endian,
-    /// The top bits that all its hashes share.
+    /// The top bits that all hashes of the leaf share.
     pub prefix: u64,
-    /// How many bits that are.
+    /// Number of these bits.
     pub prefix_len: u32,
-    /// Entries, as counted by the writer.
+    /// Number of entries, as counted by the writer.
     pub entries: u16,
-    /// Free chunks, as counted by the writer.
+    /// Number of free chunks, as counted by the writer.
     pub free_chunks: u16,
     /// Number of hash buckets in a leaf.
     pub buckets: usize,
@@ -354,8 +352,7 @@ impl<'a> Leaf<'a> {
     /// Reads the header of a leaf.
     ///
     /// # Errors
-    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] names the field that is not
-    /// possible.
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] names the invalid field.
     pub fn decode(block: &'a [u8], order: Endian) -> Result<Leaf<'a>, DecodeError> {
         const WHAT: &str = "ZAP leaf";
         let bad = |field, value: u64| Err(DecodeError::field(WHAT, field, value));
@@ -397,12 +394,12 @@ impl<'a> Leaf<'a> {
         (hash.checked_shr(shift).unwrap_or(0) & (self.buckets as u64 - 1)) as usize
     }
 
-    /// Does this hash belong here?
+    /// True if entries with this hash belong to this leaf.
     pub fn covers(&self, hash: u64) -> bool {
         hash.checked_shr(64 - self.prefix_len).unwrap_or(0) == self.prefix
     }
 
-    /// First entry chunk of a bucket, [`CHAIN_END`] if it is empty.
+    /// Chunk of the first entry of a bucket; [`CHAIN_END`] if it is empty.
     pub fn bucket_head(&self, bucket: usize) -> u16 {
         if bucket >= self.buckets {
             return CHAIN_END;
@@ -421,7 +418,7 @@ impl<'a> Leaf<'a> {
     /// The entry in a chunk.
     ///
     /// # Errors
-    /// [`DecodeError::Field`] if the chunk is no entry, or its sizes or its hash do not fit the leaf.
+    /// [`DecodeError::Field`] if the chunk is not an entry, or its sizes or its hash do not fit the leaf.
     pub(crate) fn entry(&self, chunk: u16) -> Result<LeafEntry, DecodeError> {
         const WHAT: &str = "ZAP entry";
         let raw = self.chunk(chunk)?;
@@ -465,10 +462,10 @@ impl<'a> Leaf<'a> {
         Ok(out)
     }
 
-    /// The same into a buffer, of which nothing is kept.
+    /// Like [`Leaf::array`], into a buffer whose previous contents are discarded.
     fn array_into(&self, chunk: u16, len: usize, out: &mut Vec<u8>) -> Result<(), DecodeError> {
         const WHAT: &str = "ZAP array";
-        // What cannot fit in the leaf is refused before memory is taken for it.
+        // Arrays that cannot fit in the leaf are refused before memory is allocated.
         if len.div_ceil(CHUNK_DATA) > self.chunks {
             return Err(DecodeError::field(WHAT, "length", len as u64));
         }
@@ -490,15 +487,15 @@ impl<'a> Leaf<'a> {
     /// The name of an entry as stored, without its NUL.
     ///
     /// # Errors
-    /// [`DecodeError::Field`] if the chain of chunks breaks off; [`DecodeError::Invalid`] if the name has
-    /// no NUL at its end.
+    /// [`DecodeError::Field`] if the chain of chunks is broken; [`DecodeError::Invalid`] if the name does not end
+    /// with NUL.
     pub fn name(&self, entry: &LeafEntry) -> Result<Vec<u8>, DecodeError> {
         let mut name = Vec::new();
         self.name_into(entry, &mut name)?;
         Ok(name)
     }
 
-    /// The same into a buffer, of which nothing is kept.
+    /// Like [`Leaf::name`], into a buffer whose previous contents are discarded.
     ///
     /// # Errors
     /// As [`Leaf::name`].
@@ -519,7 +516,7 @@ impl<'a> Leaf<'a> {
         if entry.value_len == 0 {
             return Ok(None);
         }
-        // An integer is never longer than what a chunk holds.
+        // An integer is never longer than the data of a chunk.
         let raw = self.chunk(entry.value_chunk)?;
         if raw[0] != 251 {
             return Err(DecodeError::field(WHAT, "chunk kind", raw[0]));
@@ -528,7 +525,7 @@ impl<'a> Leaf<'a> {
         Ok(Some(bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))))
     }
 
-    /// The key of an entry as stored, made of units of `unit` bytes: 1 for names, 8 for words.
+    /// The key of an entry as stored, in units of `unit` bytes: 1 for names, 8 for words.
     ///
     /// # Errors
     /// [`DecodeError::Field`] if the chain of chunks breaks off.
@@ -536,7 +533,7 @@ impl<'a> Leaf<'a> {
         self.array(entry.name_chunk, unit * usize::from(entry.name_len))
     }
 
-    /// The key of an entry of a ZAP with keys of words.
+    /// The key of an entry, if keys are arrays of words.
     ///
     /// # Errors
     /// [`DecodeError::Field`] if the chain of chunks breaks off.
@@ -553,7 +550,7 @@ impl<'a> Leaf<'a> {
         self.array(entry.value_chunk, entry.value_bytes())
     }
 
-    /// Is this the name of the entry? Compares in place, without copying the name.
+    /// True if the entry has this name. Compares in place, without copying the name.
     ///
     /// # Errors
     /// [`DecodeError::Field`] if the chain of chunks breaks off.
@@ -630,7 +627,7 @@ mod tests {
         block[128..136].copy_from_slice(&5_u64.to_be_bytes());
         block[136..140].copy_from_slice(&2_u32.to_be_bytes());
         block[142..146].copy_from_slice(b"name");
-        // A name that fills its field leaves no room for the NUL.
+        // A name that fills its field has no NUL.
         block[192 + 14..256].fill(b'x');
         assert_eq!(ZapForm::of(&block, Endian::Big), Ok(ZapForm::Micro));
         let zap = MicroZap::decode(&block, Endian::Big).unwrap();

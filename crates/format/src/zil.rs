@@ -1,14 +1,13 @@
 //! The intent log: chain structure of its blocks, and its records
 //! (docs/on-disk/24-zil.md, sections 3 and 4). The head of a chain is `objset::ZilHeader`.
 //!
-//! Reading a log takes three steps. [`Chain::decode`] finds the chain structure of a block and which
-//! bytes are records; `codec::checksum::verify_zil` says whether the block is genuine. [`records`]
-//! walks over the records without looking into them, which is all that an encrypted log allows
-//! without its key. [`RawRecord::decode`] then gives the change itself.
+//! Reading a log takes three steps. [`Chain::decode`] decodes the chain structure of a block and finds the bytes of
+//! its records; `codec::checksum::verify_zil` verifies the block. [`records`] iterates over the records without
+//! decoding them, which is all that is possible for an encrypted log without its key. [`RawRecord::decode`] decodes
+//! the change.
 //!
-//! # What always holds
-//! - Names in a decoded record are not empty, hold no NUL and no slash, and are at most
-//!   `NAME_MAX` bytes; ranges end below 2^63; what the counts of a record promise is there.
+//! - Names in a decoded record are not empty, contain no NUL and no slash, and have at most `NAME_MAX` bytes;
+//!   ranges end below 2^63; all parts that the counts of a record announce are present.
 //! - Encoding a decoded record and decoding it again gives the same record.
 
 mod body;
@@ -24,15 +23,15 @@ use std::ops::Range;
 
 /// Bytes of the chain structure.
 pub const CHAIN_SIZE: usize = 184;
-/// Marks the chain structure; the same number marks the trailers of labels.
+/// Magic number of the chain structure, the same as in trailers of labels.
 pub(crate) const CHAIN_MAGIC: u64 = crate::label::TRAILER_MAGIC;
-/// Unit in which blocks of the newer kind are written.
+/// Unit in bytes in which blocks of the newer kind are written.
 pub const WRITE_UNIT: usize = 4096;
 /// Bytes of a record's header.
 pub(crate) const RECORD_HEADER: usize = 32;
-/// Longest name, with the feature `longname`.
+/// Maximum length of a name in bytes, with the feature `longname`.
 pub(crate) const NAME_MAX: usize = 1023;
-/// Bit of a record's type: its names are looked up regardless of case.
+/// Bit of a record's type: names are looked up without regard to case.
 const TX_CI: u64 = 1 << 63;
 
 const WHAT: &str = "intent log";
@@ -40,10 +39,10 @@ const WHAT: &str = "intent log";
 /// The chain structure of a log block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chain {
-    /// The next block: preallocated, perhaps not written.
+    /// Pointer to the next block, which is allocated but may not be written.
     pub next: BlockPtr,
-    /// Bytes used; counted from the start of the block in the newer kind, without the chain
-    /// structure in the older.
+    /// Number of bytes used: in the newer kind from the start of the block, in the older kind without the chain
+    /// structure.
     pub nused: u64,
     /// Checksum of the block, as stored.
     pub checksum: Checksum,
@@ -52,12 +51,12 @@ pub struct Chain {
 }
 
 impl Chain {
-    /// Reads the chain structure of a block, given the checksum algorithm of its pointer, and finds
-    /// the bytes that are records. The checksum is not verified here.
+    /// Decodes the chain structure of a block, given the checksum algorithm of its pointer, and finds the bytes of
+    /// the records. The checksum is not verified here.
     ///
     /// # Errors
-    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] if the algorithm is none of
-    /// a log, or more bytes are used than there are.
+    /// [`DecodeError::Short`], [`DecodeError::Magic`]; [`DecodeError::Field`] if the algorithm is not one for logs,
+    /// or more bytes are used than the block has.
     pub fn decode(block: &[u8], kind: ChecksumId) -> Result<(Chain, Range<usize>), DecodeError> {
         DecodeError::need(WHAT, CHAIN_SIZE, block.len())?;
         let room = block.len() - CHAIN_SIZE;
@@ -102,15 +101,15 @@ impl Chain {
         out
     }
 
-    /// The next pointer carries on the identity of `bp`, the pointer to this block. If not, the block
-    /// does not belong to the chain and its records do not count.
+    /// True if the next pointer continues the identity of `bp`, the pointer to this block. Otherwise the block does
+    /// not belong to the chain and its records are ignored.
     pub fn follows(&self, bp: &BlockPtr) -> bool {
         let [guid0, guid1, objset, seq] = bp.checksum().0;
         self.next.checksum() == Checksum([guid0, guid1, objset, seq.wrapping_add(1)])
     }
 }
 
-/// The number of a log block in its chain, the first being 1.
+/// Sequence number of a log block in its chain, from 1.
 pub fn block_seq(bp: &BlockPtr) -> u64 {
     let [.., seq] = bp.checksum().0;
     seq
@@ -124,7 +123,7 @@ pub fn block_objset(bp: &BlockPtr) -> ObjectId {
 
 macro_rules! kinds {
     ($($(#[$doc:meta])* $var:ident = $n:literal $text:literal $min:literal,)*) => {
-        /// What a record says happened.
+        /// Type of a record.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[repr(u8)]
         pub enum RecordKind { $($(#[$doc])* $var = $n,)* }
@@ -141,10 +140,10 @@ macro_rules! kinds {
                 }
             }
 
-            /// The name that zdb prints.
+            /// The name as zdb prints it.
             pub fn name(self) -> &'static str { match self { $(RecordKind::$var => $text,)* } }
 
-            /// Bytes of its fixed part, header included.
+            /// Size of the fixed part in bytes, header included.
             fn fixed_size(self) -> usize { match self { $(RecordKind::$var => $min,)* } }
         }
     };
@@ -155,49 +154,49 @@ kinds! {
     Create = 1 "TX_CREATE" 104,
     /// TX_MKDIR: a directory was created.
     Mkdir = 2 "TX_MKDIR" 104,
-    /// The directory of a file's extended attributes was made.
+    /// TX_MKXATTR: the directory of a file's extended attributes was created.
     MkXattrDir = 3 "TX_MKXATTR" 104,
-    /// A symbolic link was made.
+    /// TX_SYMLINK: a symbolic link was created.
     Symlink = 4 "TX_SYMLINK" 104,
-    /// A name that is not a directory was removed.
+    /// TX_REMOVE: a directory entry of a file that is not a directory was removed.
     Remove = 5 "TX_REMOVE" 40,
     /// TX_RMDIR: a directory was removed.
     Rmdir = 6 "TX_RMDIR" 40,
-    /// A further name was made.
+    /// TX_LINK: a hard link was created.
     Link = 7 "TX_LINK" 48,
-    /// TX_RENAME: a name was moved.
+    /// TX_RENAME: a file was renamed.
     Rename = 8 "TX_RENAME" 48,
     /// TX_WRITE: data was written to a file or volume.
     Write = 9 "TX_WRITE" 192,
-    /// A range was freed, or the file cut.
+    /// TX_TRUNCATE: a range was freed, or the file was truncated.
     Truncate = 10 "TX_TRUNCATE" 56,
     /// TX_SETATTR: attributes of a file were set.
     SetAttr = 11 "TX_SETATTR" 112,
-    /// An ACL of the old form was set.
+    /// TX_ACL_V0: an ACL of the old form was set.
     AclV0 = 12 "TX_ACL_V0" 48,
     /// TX_ACL: an ACL was set.
     Acl = 13 "TX_ACL_ACL" 80,
-    /// A file was made with an ACL.
+    /// TX_CREATE_ACL: a file was created with an ACL.
     CreateAcl = 14 "TX_CREATE_ACL" 144,
-    /// A file was made with attributes.
+    /// TX_CREATE_ATTR: a file was created with attributes.
     CreateAttr = 15 "TX_CREATE_ATTR" 104,
-    /// A file was made with an ACL and attributes.
+    /// TX_CREATE_ACL_ATTR: a file was created with an ACL and attributes.
     CreateAclAttr = 16 "TX_CREATE_ACL_ATTR" 144,
-    /// A directory was made with an ACL.
+    /// TX_MKDIR_ACL: a directory was created with an ACL.
     MkdirAcl = 17 "TX_MKDIR_ACL" 144,
-    /// A directory was made with attributes.
+    /// TX_MKDIR_ATTR: a directory was created with attributes.
     MkdirAttr = 18 "TX_MKDIR_ATTR" 104,
-    /// A directory was made with an ACL and attributes.
+    /// TX_MKDIR_ACL_ATTR: a directory was created with an ACL and attributes.
     MkdirAclAttr = 19 "TX_MKDIR_ACL_ATTR" 144,
-    /// Data was written that an earlier record has.
+    /// TX_WRITE2: data was written that an earlier record contains.
     Write2 = 20 "TX_WRITE2" 192,
-    /// An extended attribute in the system attributes was set or removed.
+    /// TX_SETSAXATTR: an extended attribute in the system attributes was set or removed.
     SetSaXattr = 21 "TX_SETSAXATTR" 48,
-    /// TX_RENAME_EXCHANGE: two names were exchanged.
+    /// TX_RENAME_EXCHANGE: two files exchanged their names.
     RenameExchange = 22 "TX_RENAME_EXCHANGE" 48,
-    /// A name was moved and left a whiteout behind.
+    /// TX_RENAME_WHITEOUT: a file was renamed and a whiteout was left at the old name.
     RenameWhiteout = 23 "TX_RENAME_WHITEOUT" 112,
-    /// Blocks of another file were cloned.
+    /// TX_CLONE_RANGE: blocks of another file were cloned.
     CloneRange = 24 "TX_CLONE_RANGE" 72,
 }
 
@@ -207,8 +206,8 @@ impl RecordKind {
         self as u64
     }
 
-    /// Concerns one object, whose number is the first field, and may come out of order with changes of
-    /// names.
+    /// True if the record concerns one object, whose id is the first field; such records may be out of order with
+    /// changes of directory entries.
     pub(crate) fn is_per_object(self) -> bool {
         use RecordKind as K;
         matches!(
@@ -225,16 +224,16 @@ impl RecordKind {
     }
 }
 
-/// A record with contents that are not decoded yet.
+/// A record whose contents are not decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawRecord<'a> {
     /// Type number without the flag for case.
     pub txtype: u64,
-    /// Names are to be looked up without case.
+    /// True if names are looked up without regard to case.
     pub case_insensitive: bool,
     /// Txg in which the change was made.
     pub txg: Txg,
-    /// Number of the record in its chain.
+    /// Sequence number of the record in its chain.
     pub seq: u64,
     /// The bytes of the record, its header included.
     pub bytes: &'a [u8],
@@ -277,8 +276,8 @@ impl<'a> RawRecord<'a> {
         kind.and_then(|_| self.order.get_u64(self.bytes, RECORD_HEADER)).map(ObjectId)
     }
 
-    /// The block pointers of a write or clone record, which are in clear even in an encrypted log.
-    /// What a claim needs; zero pointers of immediate writes are left out.
+    /// The block pointers of a write or clone record, which are not encrypted even in an encrypted log. A claim
+    /// needs them. Zero pointers of immediate writes are left out.
     ///
     /// # Errors
     /// [`DecodeError::Short`]; [`DecodeError::Field`] if the record cannot hold that many pointers.
@@ -303,7 +302,7 @@ pub struct Records<'a> {
     order: Endian,
 }
 
-/// The records in the range that [`Chain::decode`] gave, in the writer's byte order.
+/// The records in the range that [`Chain::decode`] returned, in the writer's byte order.
 pub fn records(bytes: &[u8], order: Endian) -> Records<'_> {
     Records { rest: bytes, order }
 }

@@ -1,5 +1,5 @@
-//! Legacy znodes: the 264-byte bonus of files made before system attributes; and what file flags
-//! and directory entries mean in every version (docs/on-disk/23-zpl.md, sections 3 and 8).
+//! Legacy znodes, the 264-byte bonus of files created before system attributes; and file flags and directory
+//! entries of every version (docs/on-disk/23-zpl.md, sections 3 and 8).
 
 use crate::acl::{ACE_EVERYONE, ACE_GROUP, ACE_IDENTIFIER_GROUP, ACE_OWNER, AclVersion};
 use crate::endian::bits;
@@ -7,18 +7,18 @@ use crate::{DecodeError, Endian, ObjectId};
 
 /// Bytes of a legacy znode.
 pub const ZNODE_SIZE: usize = 264;
-/// Bytes for ACEs inside it.
+/// Size in bytes of the area for ACEs in a znode.
 pub const INLINE_ACES: usize = 72;
-/// Where the ACL is, after 22 words.
+/// Offset of the ACL, after 22 words.
 const ACL_AT: usize = 176;
 
 /// Flag: an attribute directory, or a file in one.
 pub const FLAG_XATTR: u64 = 0x1;
-/// Flag: the ACL says no more than the mode.
+/// Flag: the ACL is equivalent to the mode.
 pub const FLAG_ACL_TRIVIAL: u64 = 0x4;
-/// Flag: a directory passes its ACL on.
+/// Flag: new files in the directory inherit its ACL.
 pub const FLAG_ACL_AUTO_INHERIT: u64 = 0x40;
-/// Flag: the ACL denies no user execution.
+/// Flag: the ACL does not deny execution to any user.
 pub const FLAG_NO_EXECS_DENIED: u64 = 0x100;
 /// Flag: a scan stamp follows the legacy znode.
 pub(crate) const FLAG_BONUS_SCANSTAMP: u64 = 0x80;
@@ -60,7 +60,7 @@ pub fn linux_flags(flags: u64) -> u32 {
     LINUX_FLAGS.iter().filter(|(flag, _)| flags & flag != 0).map(|(_, linux)| linux).sum()
 }
 
-/// The flags with those that Linux knows replaced; `None` if one is wanted that has no meaning here.
+/// The flags, with those that Linux knows replaced. `None`: a requested flag is not supported.
 pub fn with_linux_flags(flags: u64, linux: u32) -> Option<u64> {
     let known: u32 = LINUX_FLAGS.iter().map(|(_, linux)| linux).sum();
     let all: u64 = LINUX_FLAGS.iter().map(|(flag, _)| flag).sum();
@@ -68,7 +68,7 @@ pub fn with_linux_flags(flags: u64, linux: u32) -> Option<u64> {
     (linux & !known == 0).then_some(flags & !all | wanted)
 }
 
-/// Flags that programs for DOS attributes see, at the same places of a word.
+/// Flags for DOS attributes, at the same bits as in the tools' word.
 const DOS_FLAGS: u64 = FLAG_READONLY
     | FLAG_HIDDEN
     | FLAG_SYSTEM
@@ -81,13 +81,13 @@ const DOS_FLAGS: u64 = FLAG_READONLY
     | FLAG_OFFLINE
     | FLAG_SPARSE;
 
-/// The flags that programs for DOS attributes see.
+/// The flags for DOS attributes.
 pub fn dos_flags(flags: u64) -> u64 {
     flags & DOS_FLAGS
 }
 
-/// The flags with those replaced that programs for DOS attributes see; `None` if one is wanted that has no
-/// meaning there, or another value for "reparse point", which cannot be changed.
+/// The flags, with those for DOS attributes replaced. `None`: a requested flag is not supported, or the flag
+/// "reparse point", which cannot be changed, differs.
 pub fn with_dos_flags(flags: u64, dos: u64) -> Option<u64> {
     let is_possible = dos & !DOS_FLAGS == 0 && (flags ^ dos) & FLAG_REPARSE == 0;
     is_possible.then_some(flags & !DOS_FLAGS | dos)
@@ -103,7 +103,7 @@ pub struct Time {
 }
 
 impl Time {
-    /// From the two stored words. Nanoseconds that make no sense are cut to the last of the second.
+    /// Decodes the two stored words. Invalid nanoseconds become the last of the second.
     pub fn from_words([secs, nanos]: [u64; 2]) -> Time {
         Time { secs: secs as i64, nanos: nanos.min(999_999_999) as u32 }
     }
@@ -112,27 +112,27 @@ impl Time {
 /// The value of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirentValue {
-    /// The object; `None` if the number is not one a file can have.
+    /// Object id of the file; `None` if it is not valid.
     pub object: Option<ObjectId>,
-    /// `(mode & S_IFMT) >> 12`, 0 if not known.
+    /// `(mode & S_IFMT) >> 12`; 0 if it is not known.
     pub kind: u8,
 }
 
 impl DirentValue {
-    /// From the first word of the value.
+    /// Decodes the first word of the value.
     pub fn decode(value: u64) -> DirentValue {
         let object = bits(value, 0, 48);
         DirentValue { object: (object != 0).then_some(ObjectId(object)), kind: bits(value, 60, 4) as u8 }
     }
 
-    /// The first word of the value, of an entry that leads to `object`.
+    /// Encodes the first word of the value of an entry for `object`.
     pub fn encode(object: ObjectId, kind: u8) -> u64 {
         object.0 | u64::from(kind) << 60
     }
 }
 
-/// Swaps the byte order of a legacy znode in `order`. The rest of the bonus (a link's target, a
-/// scan stamp) is bytes.
+/// Swaps the byte order of a legacy znode in `order`. The rest of the bonus (a symbolic link's target, a scan
+/// stamp) is bytes.
 pub(crate) fn swap_bytes(bonus: &mut [u8], order: Endian) {
     let Some(znode) = bonus.get_mut(..ZNODE_SIZE) else { return };
     let version = order.get_u16(znode, ACL_AT + 12);
@@ -177,15 +177,15 @@ fn swap_each(bytes: &mut [u8], width: usize) {
 /// The ACL inside a legacy znode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LegacyAcl {
-    /// The object with the ACEs when they did not fit; 0 if they are inline.
+    /// Object id of the ACEs if they are not inline; 0 if they are.
     pub external: ObjectId,
-    /// Bytes of ACEs in an external object (version 1), as stored.
+    /// Size of the ACEs in an external object (version 1) in bytes, as stored.
     pub size: u32,
     /// The form in which the ACEs are stored.
     pub version: AclVersion,
     /// Number of ACEs in the ACL.
     pub count: u32,
-    /// Space in the znode for the first ACEs.
+    /// The inline area for the first ACEs.
     pub inline: [u8; INLINE_ACES],
     /// Byte order of the ACEs.
     pub order: Endian,
@@ -201,7 +201,7 @@ impl LegacyAcl {
         let version = AclVersion::from_id(order.u16(WHAT, bytes, 12)?)?;
         let size = order.u32(WHAT, bytes, 8)?;
         let count = match version {
-            // The word that later holds the bytes counted the entries at first.
+            // In version 0 the word of the size has the number of entries.
             AclVersion::V0 => size,
             AclVersion::Fuid => order.u16(WHAT, bytes, 14)?.into(),
         };
@@ -224,7 +224,7 @@ pub struct LegacyZnode {
     pub atime: Time,
     /// Time of the last change of the content.
     pub mtime: Time,
-    /// Last change of any kind.
+    /// Time of the last change of the file or its attributes.
     pub ctime: Time,
     /// Time at which the file was created.
     pub crtime: Time,
@@ -234,13 +234,13 @@ pub struct LegacyZnode {
     pub mode: u64,
     /// Size of the file in bytes.
     pub size: u64,
-    /// The directory it is in.
+    /// Object id of the directory that contains the file.
     pub parent: ObjectId,
     /// Number of hard links to the file.
     pub links: u64,
-    /// Attribute directory, 0 if none.
+    /// Object id of the attribute directory; 0: there is none.
     pub xattr: ObjectId,
-    /// Device number, major in the high half.
+    /// Device number; the major number is in the high half.
     pub rdev: u64,
     /// The bits `FLAG_…` of the file.
     pub flags: u64,
@@ -294,7 +294,7 @@ impl LegacyZnode {
         LegacyAcl::decode(&self.acl, self.order)
     }
 
-    /// The target of a symbolic link that is kept in the bonus; `None`: it is in block 0.
+    /// The target of a symbolic link in the bonus; `None`: it is in block 0.
     pub fn inline_target<'a>(&self, bonus: &'a [u8]) -> Option<&'a [u8]> {
         let stamp = if self.flags & FLAG_BONUS_SCANSTAMP != 0 { 32 } else { 0 };
         let start = ZNODE_SIZE + stamp;
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_turned_znode_reads_the_same() {
-        // ACEs: owner, a user by number, an object's with two guids.
+        // ACEs: for the owner, for a user by id, and for an object type with two GUIDs.
         let mut little: Vec<u8> = (0..320).map(|i| (i * 7) as u8).collect();
         for (at, value) in
             [(12, 1_u16), (14, 2), (16, 0), (18, ACE_OWNER), (24, 0), (26, 0), (40, 5), (42, 0)]

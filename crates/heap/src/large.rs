@@ -18,14 +18,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The largest size in bytes that is left to mimalloc.
+/// Maximum size in bytes that is left to mimalloc.
 const SMALL_MAX: usize = 32 << 10;
-/// The largest size in bytes that this module serves; larger requests go to mimalloc.
+/// Maximum size in bytes that this module serves; larger requests go to mimalloc.
 const LARGE_MAX: usize = 2 << 20;
-/// Size classes between a power of two and the next.
+/// Number of size classes between a power of two and the next.
 const STEPS: usize = 4;
 const CLASSES: usize = STEPS * (LARGE_MAX / SMALL_MAX).ilog2() as usize;
-/// Bytes of address space mapped at once: a multiple of the largest page size of the system.
+/// Size in bytes of a mapping: a multiple of the largest page size of the system.
 const CHUNK: usize = 64 << 20;
 
 /// The header written into a free buffer: the next one on its list.
@@ -35,12 +35,12 @@ struct Link {
 
 /// The free buffers of one size class.
 struct Free {
-    /// Free buffers whose pages are resident, the last freed one first.
+    /// Free buffers with resident pages; the last freed buffer is first.
     warm: *mut Link,
     warm_count: usize,
     /// The smallest `warm_count` since the period began.
     warm_least: usize,
-    /// Free buffers whose pages went back to the system, except the page with the link.
+    /// Free buffers whose pages were given back to the system, except the page with the link.
     cold: *mut Link,
     /// The unused rest of the newest chunk.
     rest: *mut u8,
@@ -64,7 +64,7 @@ impl Free {
     };
 }
 
-/// Which bytes of a buffer taken from the lists are zero.
+/// Which bytes of a buffer from the lists are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Zeros {
     All,

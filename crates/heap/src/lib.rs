@@ -1,12 +1,11 @@
 //! The memory allocator of the programs: mimalloc, tuned to keep freed memory for some seconds, and beside it
 //! `large` for buffers of more than 32 KiB, which all threads share.
 //!
-//! A transaction group allocates and frees objects and records by the hundred thousand: with the system's
-//! allocator a third of the time of writing small files went there. The next transaction group needs the same
-//! memory again: when it went back to the system in between, as with mimalloc's default of one second, a
-//! quarter of the time of many small synchronous writes went to clearing pages. On machines with little
-//! memory it goes back after one second all the same. The library crates do not choose an allocator; that is
-//! up to the program that embeds them.
+//! A transaction group allocates and frees hundreds of thousands of objects and records; with the system's
+//! allocator this took a third of the time of writing small files. The next transaction group needs the same memory
+//! again. When the memory was returned in between, as by mimalloc's default of one second, clearing pages took a
+//! quarter of the time of many small synchronous writes. On machines with little memory it is nevertheless returned
+//! after one second. The library crates do not choose an allocator; the program that embeds them does.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)] // Memory is handed out by address.
@@ -43,8 +42,8 @@ pub fn init(memory: u64) {
     }
 }
 
-/// Starts a thread that gives unused memory back to the system, for programs that run for long and may be
-/// idle. If the thread cannot be started, memory goes back only as other memory is freed.
+/// Starts a thread that returns unused memory to the system, for long-running programs that may be idle. If the
+/// thread cannot be started, memory is returned only when other memory is freed.
 pub fn start_trim_thread() {
     let trim = || loop {
         std::thread::sleep(PURGE_DELAY / 4);

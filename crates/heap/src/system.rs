@@ -1,4 +1,4 @@
-//! Pages from the system, and back to it.
+//! Maps pages of memory and returns them to the system.
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use std::ptr::{self, NonNull};

@@ -1,6 +1,6 @@
-//! What should be in a pool: every dataset and snapshot, with every name and byte.
+//! The expected contents of a pool: every dataset and snapshot, with every name and byte.
 //!
-//! Files are known by the numbers of their objects, which stay what they are in snapshots and clones.
+//! Files are identified by their object numbers, which are the same in snapshots and clones.
 
 use dsl::prop::PropValue;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,46 +10,47 @@ use zpl::FileKind;
 /// A file of any kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct File {
-    /// Tells it from others that had or will have the same object.
+    /// Distinguishes it from other files that have the same object number at other times.
     pub serial: u64,
-    /// What it is.
+    /// Kind: regular file, directory, link, …
     pub kind: FileKind,
-    /// Its bytes, or where it leads.
+    /// Contents; for a symbolic link, its target.
     pub bytes: Vec<u8>,
-    /// Permissions.
+    /// Permission bits.
     pub mode: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Id of the owning group.
     pub gid: u32,
-    /// Project.
+    /// Project id.
     pub project: u32,
-    /// Time of the last change of the content, where it was set explicitly since.
+    /// Modification time in seconds, if it was set explicitly and the content was not changed since.
     pub mtime: Option<i64>,
-    /// Extended attributes, access control lists among them.
+    /// Extended attributes by name, including access control lists.
     pub xattrs: BTreeMap<String, Vec<u8>>,
-    /// It got its bytes in several transactions: a part of them is right, too.
+    /// Whether the contents were written in several transactions, so that a part of them is also right after
+    /// a cut.
     pub in_parts: bool,
 }
 
-/// A file system.
+/// Expected contents of a file system.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
-    /// Paths from the root, each with the number of its object.
+    /// Object number of each path from the root.
     pub names: BTreeMap<String, u64>,
-    /// The files, by number.
+    /// Files by object number.
     pub files: BTreeMap<u64, Rc<File>>,
 }
 
 impl Tree {
-    /// Changes a file.
+    /// Changes a file of the tree; other snapshots that share it keep the old one.
     pub fn change(&mut self, id: u64, change: impl FnOnce(&mut File)) {
         if let Some(file) = self.files.get_mut(&id) {
             change(Rc::make_mut(file));
         }
     }
 
-    /// Takes a name away; the last one takes the file along.
+    /// Removes a name; with the last name, the file as well.
     pub(crate) fn forget_name(&mut self, path: &str) {
         let Some(id) = self.names.remove(path) else { return };
         if !self.names.values().any(|other| *other == id) {
@@ -58,12 +59,12 @@ impl Tree {
     }
 }
 
-/// What is in a dataset.
+/// Contents of a dataset.
 #[derive(Debug, Clone)]
 pub enum Content {
-    /// Files.
+    /// The files of a file system.
     Files(Tree),
-    /// Bytes of a volume.
+    /// The bytes of a volume.
     Volume(Rc<Vec<u8>>),
 }
 
@@ -73,39 +74,39 @@ impl Default for Content {
     }
 }
 
-/// A head.
+/// A head: a file system or volume that is no snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct Head {
-    /// Stays what it is when its name changes.
+    /// Identifies the head even when it is renamed.
     pub serial: u64,
-    /// What is in it.
+    /// Expected files, or bytes of the volume.
     pub content: Content,
-    /// The snapshot that it is a clone of.
+    /// Full name of the snapshot that it is a clone of.
     pub origin: Option<String>,
-    /// Case does not matter in its names.
+    /// Whether names are case-insensitive.
     pub(crate) ignores_case: bool,
-    /// Properties that were set here, as they are stored.
+    /// Local properties, in their stored form.
     pub props: BTreeMap<String, PropValue>,
-    /// Bookmarks, each with the guid, the txg and the time of its snapshot.
+    /// Bookmarks by name: guid, txg and time of the snapshot.
     pub bookmarks: BTreeMap<String, (u64, u64, u64)>,
-    /// Default quotas set here: those of users and groups, of space and of objects.
+    /// Default quotas that were set here, by (user or group, space or objects).
     pub limits: BTreeMap<(bool, bool), u64>,
 }
 
 /// A snapshot.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    /// What is in it.
+    /// Contents when it was taken.
     pub content: Content,
-    /// Later ones have larger numbers.
+    /// Number in the order of creation.
     pub order: u64,
-    /// It goes with its last hold or clone: it may be gone.
+    /// Marked for deferred destruction: it may be gone after its last hold or clone.
     pub is_deferred: bool,
     /// Tags of its holds.
     pub holds: BTreeSet<String>,
 }
 
-/// A pool.
+/// Expected contents of a pool.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     /// Heads by name.
@@ -114,7 +115,7 @@ pub struct Model {
     pub snapshots: BTreeMap<String, Snapshot>,
 }
 
-/// `a/b` of `a/b@c`.
+/// The dataset of a snapshot: `a/b` of `a/b@c`.
 pub fn dataset_of(snapshot: &str) -> &str {
     snapshot.split('@').next().unwrap_or(snapshot)
 }
@@ -132,13 +133,13 @@ impl Model {
         own.into_iter().map(|(_, name)| name.clone()).collect()
     }
 
-    /// Heads below one, itself first.
+    /// A head and all heads below it; the head comes first.
     pub(crate) fn subtree(&self, head: &str) -> Vec<String> {
         let below = format!("{head}/");
         self.heads.keys().filter(|name| *name == head || name.starts_with(&below)).cloned().collect()
     }
 
-    /// A dataset and everything below it has another name.
+    /// Renames a dataset with all datasets and snapshots below it.
     pub fn rename(&mut self, from: &str, to: &str) {
         let renamed = |name: &str| match name.strip_prefix(from) {
             Some(rest) if rest.is_empty() || rest.starts_with(['/', '@']) => format!("{to}{rest}"),
@@ -155,7 +156,7 @@ impl Model {
             std::mem::take(&mut self.snapshots).into_iter().map(|(name, s)| (renamed(&name), s)).collect();
     }
 
-    /// One snapshot has another name.
+    /// Renames one snapshot, given by its full names.
     pub fn rename_snapshot(&mut self, from: &str, to: &str) {
         if let Some(snapshot) = self.snapshots.remove(from) {
             self.snapshots.insert(to.to_owned(), snapshot);
@@ -165,7 +166,7 @@ impl Model {
         }
     }
 
-    /// A clone and its origin's dataset change roles.
+    /// Exchanges the roles of a clone and the dataset of its origin.
     pub fn promote(&mut self, clone: &str) {
         let Some(origin) = self.heads.get(clone).and_then(|head| head.origin.clone()) else { return };
         let Some(until) = self.snapshots.get(&origin).map(|s| s.order) else { return };

@@ -1,4 +1,4 @@
-//! What is done to datasets.
+//! Operations on datasets.
 
 use crate::Failure;
 use crate::content::{Content, Head, Snapshot, dataset_of};
@@ -23,16 +23,16 @@ use std::rc::Rc;
 use zpl::CaseSensitivity;
 use zpl::{NewFilesystem, make_filesystem, make_volume};
 
-/// Most heads and snapshots.
+/// Greatest numbers of heads and of snapshots.
 const HEADS_MAX: usize = 10;
 const SNAPSHOTS_MAX: usize = 25;
-/// How deep heads are below each other.
+/// Greatest depth of heads.
 const DEPTH_MAX: usize = 4;
 
 const COMPRESSIONS: &str = "on off lzjb gzip gzip-1 gzip-9 zle lz4 zstd zstd-1 zstd-7 zstd-19 zstd-fast \
                             zstd-fast-5 zstd-fast-100 zstd-fast-1000";
 const CHECKSUMS: &str = "on fletcher2 fletcher4 sha256 sha512 skein edonr blake3";
-/// Properties that decide how things are written, with values to choose from.
+/// Properties that affect how data are written, with values to choose from.
 const PROPERTIES: [(&str, &str); 17] = [
     ("compression", COMPRESSIONS),
     ("compression", COMPRESSIONS),
@@ -105,7 +105,7 @@ impl World {
         self.model.heads.iter().filter(|(_, head)| is_fs(head)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// A property and a value, as stored, that the pool allows.
+    /// A random property with a value, in stored form, that the pool allows.
     fn property(&mut self, kind: u8, creating: bool) -> Option<(String, PropValue)> {
         let (name, values) = match self.random.below(6) {
             0 if kind == table::FS => ("recordsize", RECORD_SIZES),
@@ -276,7 +276,7 @@ impl World {
             let content = self.model.snapshots[&newest].content.clone();
             if let Some(head) = self.model.heads.get_mut(&name) {
                 head.content = content;
-                // They were kept where the files are.
+                // They were stored with the files.
                 head.limits.clear();
             }
         }
@@ -448,7 +448,7 @@ impl World {
         self.look_for_deferred()
     }
 
-    /// Takes a snapshot of the root, and holds it if it is to stay.
+    /// Takes a snapshot of the root, with a hold if it must stay.
     pub(crate) fn snapshot_and_hold(&mut self, stays: bool) -> Result<(), Failure> {
         let name = format!("{POOL}@{}", self.new_name('s'));
         let names = [name.clone()];
@@ -518,7 +518,7 @@ impl World {
         self.options_changed()
     }
 
-    /// A vdev more, a feature more, or a property of the pool.
+    /// Adds a vdev, enables a feature, or changes a property of the pool.
     fn change_pool(&mut self) -> Result<(), Failure> {
         self.begin();
         match self.random.below(3) {

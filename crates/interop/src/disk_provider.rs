@@ -14,7 +14,7 @@ pub trait DiskProvider {
     /// Provides one more empty disk.
     ///
     /// # Errors
-    /// If there are no more disks, or a file cannot be created.
+    /// There are no more disks, or a file cannot be created.
     fn new_leaf(&mut self) -> Result<LeafSpec, Failure>;
 
     /// The devices that a search for pools finds.

@@ -1,4 +1,4 @@
-//! What is done to files and volumes.
+//! Operations on files and volumes.
 
 use crate::content::{Content, File, Tree};
 use crate::history::Durable;
@@ -20,15 +20,15 @@ use zpl::{FileKind, SpaceKind, ZplError};
 
 /// Most names in a file system.
 pub(crate) const NAMES_MAX: usize = 60;
-/// Files are not written beyond this, but for a few.
+/// Length up to which most files are written, in bytes.
 const FILE_MAX: u64 = 400_000;
 
-/// Bytes that are written in one transaction, with one record of the log, whatever the size of blocks.
+/// Bytes that are written in one transaction and one log record, whatever the block size.
 const ONE_RECORD: u64 = 16 << 10;
-/// Flag of a directory, as Linux has it: what is made in it gets its project.
+/// Flag of a directory in Linux: new files in it get its project.
 const INHERITS_PROJECT: u32 = 0x2000_0000;
 
-/// What may be refused: the rest of the trial goes on.
+/// Whether an error is a permitted refusal, after which the trial continues.
 fn is_refusal(error: &ZplError) -> bool {
     matches!(
         error,
@@ -41,7 +41,7 @@ fn is_refusal(error: &ZplError) -> bool {
     )
 }
 
-/// `None` if it was refused for a reason that there may be.
+/// `None` if the operation was refused for a permitted reason.
 pub(crate) fn allowed<T>(what: &str, result: Result<T, ZplError>) -> Result<Option<T>, Failure> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -50,7 +50,7 @@ pub(crate) fn allowed<T>(what: &str, result: Result<T, ZplError>) -> Result<Opti
     }
 }
 
-/// The file system that is worked on: the engine's, and its model, taken out of the world meanwhile.
+/// The file system that is worked on, and its model, which is taken out of the world meanwhile.
 pub(crate) struct Work {
     pub(crate) name: String,
     pub(crate) fs: Arc<Fs>,
@@ -68,7 +68,8 @@ impl Work {
         self.tree.files[&id].kind
     }
 
-    /// What a list makes of the permissions, and they of it, is tested elsewhere; here it is to stay so.
+    /// Updates the model from the file after a change of its access control list: how lists and permissions
+    /// affect each other is tested elsewhere.
     fn reread_acl(&mut self, id: u64) -> Result<(), Failure> {
         let node = self.fs.node(ObjectId(id))?;
         let lists = node.xattr_values()?.into_iter().filter(|(name, _)| name.starts_with(b"system."));
@@ -83,7 +84,7 @@ impl Work {
         Ok(())
     }
 
-    /// A write failed half-way: whatever it left is what is there now.
+    /// Updates the model from the file after a write that failed half-way.
     pub(crate) fn reread(&mut self, id: u64) -> Result<(), Failure> {
         let size = self.fs.attrs(ObjectId(id))?.size;
         let mut bytes = vec![0; size as usize];
@@ -125,14 +126,14 @@ impl World {
         outcome
     }
 
-    /// Copies the tree into the model of the world, if the history is recorded.
+    /// Copies the tree into the model of the world if the history is recorded.
     pub(crate) fn show(&mut self, work: &Work) {
         if let (Some(_), Some(head)) = (&self.history, self.model.heads.get_mut(&work.name)) {
             head.content = Content::Files(work.tree.clone());
         }
     }
 
-    /// With `sync=always` every change is durable at once.
+    /// Records that every change is durable if the file system has `sync=always`.
     fn settle(&mut self, work: &Work) -> Result<(), Failure> {
         let Some(Open::Files(files)) = self.open.get(&work.name) else { return Ok(()) };
         if files.head().sync_mode() == SyncMode::Always {
@@ -189,7 +190,7 @@ impl World {
         };
         self.counter += 1;
         match self.random.below(8) {
-            // Directories outgrow their small form.
+            // A long name: directories outgrow their small form.
             0 => format!("{dir}/{:080}", self.counter),
             _ => format!("{dir}/f{}", self.counter),
         }
@@ -221,7 +222,7 @@ impl World {
         self.note_file(work, path, made.id, kind, bytes)
     }
 
-    /// A file that was just made is part of the model; what it inherited is what it says.
+    /// Adds a new file to the model, with the attributes that it inherited.
     pub(crate) fn note_file(
         &mut self,
         work: &mut Work,
@@ -287,7 +288,7 @@ impl World {
             file.bytes[offset as usize..end].copy_from_slice(&data);
             (file.mtime, file.in_parts) = (None, len > ONE_RECORD);
         });
-        // As a file that was opened with O_SYNC.
+        // Like a file that was opened with O_SYNC.
         if self.random.one_in(8) { self.fsync(work, id) } else { Ok(()) }
     }
 
@@ -363,7 +364,7 @@ impl World {
             let other = work.tree.names.insert(to, id).unwrap_or_default();
             work.tree.names.insert(from, other);
         } else {
-            // The new name comes first: the last name of a file is never gone in between.
+            // The new name is added first, so that the last name of a file is never missing in between.
             let old = work.tree.names.insert(to, id);
             work.tree.names.remove(&from);
             if let Some(old) = old
@@ -408,7 +409,7 @@ impl World {
         let (uid, gid) = (self.random.below(5) as u32 * 1000, self.random.below(5) as u32 * 1000);
         let projects = work.fs.options().projects && self.random.one_in(2);
         let project = projects.then(|| self.random.below(4) as u32);
-        // That of a directory changes with its names.
+        // The modification time of a directory changes with its names.
         let sets_mtime = work.kind(id) != FileKind::Directory && self.random.one_in(2);
         let mtime = sets_mtime.then(|| self.random.below(1 << 33) as i64);
         let linux_flags = projects.then_some(INHERITS_PROJECT).filter(|_| self.random.one_in(4));
@@ -481,7 +482,7 @@ impl World {
         Ok(())
     }
 
-    /// Blocks of one file become those of another, too.
+    /// Shares blocks of one file with another.
     fn share(&mut self, work: &mut Work) -> Result<(), Failure> {
         if !self.plan.clones_files {
             return Ok(());
@@ -577,7 +578,7 @@ impl World {
         Ok(())
     }
 
-    /// A file that has no name at first, or never.
+    /// Makes a file that has no name, at first or for good.
     fn orphan(&mut self, work: &mut Work) -> Result<(), Failure> {
         self.tell(format!("{} file without a name", work.name));
         let new = NewFile::of(FileKind::Regular, 0o600);
@@ -610,7 +611,7 @@ impl World {
         self.tell(format!("{name} volume {what}: {len} at {offset}"));
         let done = match what {
             0 => {
-                // Only whole blocks go.
+                // Only whole blocks are discarded.
                 let block = volume.block_size();
                 let start = offset.next_multiple_of(block);
                 let end = (offset + len) / block * block;
@@ -628,7 +629,7 @@ impl World {
                 let new = blocks * volume.block_size();
                 bytes.resize(new as usize, 0);
                 let done = volume.set_size(new).and_then(|_| volume.free_beyond());
-                // The log says nothing of sizes.
+                // The log records no volume sizes.
                 self.pool().sync()?;
                 done
             }

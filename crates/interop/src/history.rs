@@ -2,41 +2,40 @@
 //! states from it.
 //!
 //! # What always holds
-//! - A step is announced before anything that it does to a disk, and its outcome is noted before the next
-//!   one.
-//! - Something is called durable only after the call that promised it has returned.
+//! - A step is announced before its first disk operation, and its outcome is recorded before the next step.
+//! - A step is recorded as durable only after the call that promised it has returned.
 
 use crate::content::Model;
 use crate::world::World;
 
-/// What is certain from some moment on.
+/// What is durable from a moment on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durable {
-    /// A step begins; nothing is promised.
+    /// A step begins, without a promise.
     Nothing,
     /// All steps so far are durable.
     Pool,
     /// All changes in this head are durable.
     Head(u64),
-    /// This file of this head, and all names in it.
+    /// This file of this head is durable, and all names in the head.
     File(u64, u64),
 }
 
-/// Something became certain, or began.
+/// A promise, or the beginning of a step.
 #[derive(Debug, Clone, Copy)]
 pub struct Ack {
-    /// Operations of the disks by then.
+    /// Number of disk operations before it.
     pub operations: u64,
     /// The last step that had begun.
     pub step: u64,
-    /// The promise.
+    /// The changes that are durable from now on.
     pub what: Durable,
 }
 
 /// Promises and model versions of a workload.
 #[derive(Debug, Default)]
 pub struct History {
-    /// The number of each step with what should be there after it.
+    /// Step numbers, each with the model after that step.
     pub versions: Vec<(u64, Model)>,
     /// Promises and beginnings of steps, in order.
     pub acks: Vec<Ack>,
@@ -44,14 +43,14 @@ pub struct History {
 }
 
 impl History {
-    /// The number of the step that is under way.
+    /// Number of the present step.
     pub fn step(&self) -> u64 {
         self.step
     }
 }
 
 impl World {
-    /// Starts recording.
+    /// Starts recording the history of this world.
     pub fn remember(&mut self) {
         self.history = Some(History::default());
         self.promise(Durable::Pool);
@@ -70,7 +69,7 @@ impl World {
         history.versions.push((step, self.model.clone()));
     }
 
-    /// A step begins; the model says what should be there before it.
+    /// Begins a step, and records the model before it.
     pub(crate) fn begin(&mut self) {
         self.note_outcome();
         if let Some(history) = &mut self.history {
@@ -79,7 +78,7 @@ impl World {
         self.promise(Durable::Nothing);
     }
 
-    /// What was done so far has become durable.
+    /// Records a promise for all steps so far.
     pub(crate) fn promise(&mut self, what: Durable) {
         let operations = self.disks.operations();
         if let Some(history) = &mut self.history {

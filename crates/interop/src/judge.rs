@@ -1,4 +1,4 @@
-//! The judges: `zdb`, our own look at every block, the sums of the dataset layer, and the model.
+//! The judges: `zdb`, our own check of every block, the sums of the dataset layer, and the model.
 
 use crate::content::{Content, File, Model, Tree};
 use crate::{Failure, sums, wrong};
@@ -14,20 +14,20 @@ use std::sync::Arc;
 use vdev::scan::Search;
 use zpl::{FileKind, Filesystem, Volume};
 
-/// Words in what `zdb` prints that tell of something wrong.
+/// Words in the output of `zdb` that report an error.
 const COMPLAINTS: [&str; 8] =
     ["leak", "mismatch", "error", "corrupt", "can't", "cannot", "assert", "inconsistent"];
-/// What it prints when all is well.
+/// Lines with such words that report no error.
 const FINE: [&str; 6] =
     ["No leaks", "verify nothing leaked", "leaked_space", "errors: 0", "errlog", "error scrub"];
 
-/// Runs `ztest` where it works.
+/// Script that runs `ztest` in an environment in which it works.
 const IN_OWN_DEV: &str = include_str!("ztest.sh");
 
-/// Runs `zdb` over a pool that is not open; `false` if there is none on this machine.
+/// Runs `zdb` over a closed pool; `false` if this machine has no `zdb`.
 ///
 /// # Errors
-/// What it finds.
+/// The output of `zdb`, if it reports an error.
 pub fn zdb(dir: &Path, name: &str, how: &[&str]) -> Result<bool, Failure> {
     let Some(zdb) = testkit::need_tool("zdb") else { return Ok(false) };
     let output = testkit::hurried(zdb).args(["-e", "-p"]).arg(dir).args(how).arg(name).output()?;
@@ -40,7 +40,7 @@ pub fn zdb(dir: &Path, name: &str, how: &[&str]) -> Result<bool, Failure> {
             && COMPLAINTS.iter().any(|word| lower.contains(word))
             && !FINE.iter().any(|fine| line.contains(fine))
     };
-    // Errors, and how far it is.
+    // Errors, and progress.
     let is_progress =
         |line: &&str| line.trim().is_empty() || line.starts_with("loading") || line.contains("completed");
     let errors: Vec<&str> = errors.split(['\n', '\r']).filter(|line| !is_progress(line)).collect();
@@ -61,11 +61,11 @@ pub fn zdb(dir: &Path, name: &str, how: &[&str]) -> Result<bool, Failure> {
     Ok(true)
 }
 
-/// Lets `ztest` of OpenZFS work on a pool that is not open, for so many seconds; it has `zdb` look at it now
-/// and then. Its disks are files in this folder. `false` where it cannot be run.
+/// Runs OpenZFS's `ztest` on a closed pool for so many seconds; `ztest` runs `zdb` on it now and then. The
+/// disks are files in `dir`. `false` if `ztest` cannot run here.
 ///
 /// # Errors
-/// What it says.
+/// The output of `ztest`, if it fails.
 pub fn ztest(dir: &Path, name: &str, seconds: u64) -> Result<bool, Failure> {
     let (Some(ztest), Some(unshare)) = (testkit::need_tool("ztest"), testkit::need_tool("unshare")) else {
         return Ok(false);
@@ -81,7 +81,7 @@ pub fn ztest(dir: &Path, name: &str, seconds: u64) -> Result<bool, Failure> {
         .args(["-E", "-p", name, "-f"])
         .arg(dir)
         .args(["-T", &seconds.to_string(), "-P", &seconds.to_string()])
-        // Few threads and datasets, no expansion of raidz, never killed.
+        // Few threads and datasets, no expansion of raidz, no kills.
         .args(["-t", "4", "-d", "2", "-K", "raidz", "-C", "special=off", "-F", "1", "-k", "0", "-G", "-V"])
         .output()?;
     if output.status.success() {
@@ -93,20 +93,20 @@ pub fn ztest(dir: &Path, name: &str, seconds: u64) -> Result<bool, Failure> {
     wrong(format!("ztest: {}\n{}", output.status, lines[..lines.len().min(40)].join("\n")))
 }
 
-/// Opens a pool that lies in a folder for reading.
+/// Opens a pool whose disks lie in a folder, for reading.
 ///
 /// # Errors
-/// If it cannot be opened.
+/// The pool cannot be opened.
 pub fn open(dir: &Path, name: &str) -> Result<cenote::Pool, Failure> {
     let found = Search::in_paths([dir]).run();
     let which = Which::Name(name.to_owned());
     Ok(cenote::Pool::from(pool::Pool::open(found, &which, &OpenOptions::default())?))
 }
 
-/// Our own look at everything in it.
+/// Our own check of every block of a pool.
 ///
 /// # Errors
-/// What is wrong.
+/// Description of the errors found.
 pub fn verify(pool: &cenote::Pool) -> Result<(), Failure> {
     let report = blocks(pool, Check::Everything, true)?;
     if let Some(bad) = report.damaged.first() {
@@ -134,10 +134,10 @@ pub fn verify(pool: &cenote::Pool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Objects of the meta object set that nothing refers to.
+/// Objects of the meta object set to which no object refers.
 ///
 /// # Errors
-/// If they cannot be listed.
+/// The objects cannot be listed.
 pub fn leaks(pool: &cenote::Pool) -> Result<Vec<String>, Failure> {
     let leaked = leaked_objects(pool)?;
     Ok(leaked.iter().map(|leaked| format!("object {} of type {}", leaked.id, leaked.kind)).collect())
@@ -146,7 +146,7 @@ pub fn leaks(pool: &cenote::Pool) -> Result<Vec<String>, Failure> {
 /// Checks that every object of the meta object set is referenced.
 ///
 /// # Errors
-/// The first that is.
+/// The name of the first object that is not.
 pub fn no_leaks(pool: &cenote::Pool) -> Result<(), Failure> {
     match leaks(pool)?.first() {
         Some(leaked) => wrong(format!("{leaked} is nobody's")),
@@ -154,10 +154,10 @@ pub fn no_leaks(pool: &cenote::Pool) -> Result<(), Failure> {
     }
 }
 
-/// The sums that datasets and directories keep, recomputed.
+/// Recomputes the sums that datasets and directories keep, and compares them.
 ///
 /// # Errors
-/// The first that is wrong.
+/// Description of the first wrong sum.
 pub fn sums(pool: &cenote::Pool) -> Result<(), Failure> {
     let dsl = pool.spa().dsl().clone();
     match catch_unwind(AssertUnwindSafe(|| sums::check(dsl))) {
@@ -170,10 +170,10 @@ pub fn sums(pool: &cenote::Pool) -> Result<(), Failure> {
     }
 }
 
-/// Everything that should be there is there, and nothing else.
+/// Checks that the contents of a pool are exactly those of the model.
 ///
 /// # Errors
-/// The first difference.
+/// Description of the first difference.
 pub fn contents(pool: &cenote::Pool, model: &Model) -> Result<(), Failure> {
     let dsl = pool.spa().dsl();
     let mut found = Vec::new();
@@ -195,10 +195,10 @@ pub fn contents(pool: &cenote::Pool, model: &Model) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Exactly this is in a dataset.
+/// Checks that the contents of a dataset are exactly the expected ones.
 ///
 /// # Errors
-/// The first difference.
+/// Description of the first difference.
 pub fn same_content(dataset: &Dataset, content: &Content) -> Result<(), Failure> {
     let set = dataset.open_objset()?;
     match content {
@@ -212,10 +212,10 @@ pub fn same_content(dataset: &Dataset, content: &Content) -> Result<(), Failure>
     }
 }
 
-/// All names in a file system, each with the number of its object.
+/// All names in a file system, with their object numbers.
 ///
 /// # Errors
-/// If one cannot be read.
+/// A directory or file cannot be read.
 pub fn walk(fs: &Arc<Filesystem>) -> Result<BTreeMap<String, u64>, Failure> {
     let mut found: BTreeMap<String, u64> = BTreeMap::new();
     let mut dirs = vec![(String::new(), fs.node(fs.root())?)];

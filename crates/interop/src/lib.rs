@@ -2,13 +2,14 @@
 //! workloads, are checked by OpenZFS's `zdb`, by our own check of every block, and against a model of their
 //! contents.
 //!
-//! A tool: only its own tests, `crash`, `cargo xtask interop` and `cargo xtask kernel-peer` use it.
+//! This crate is a tool: only its own tests, `crash`, `cargo xtask interop` and `cargo xtask kernel-peer` use
+//! it.
 //!
 //! # What always holds
 //! - A trial is reproduced by its seed, its rounds and its steps.
-//! - An operation that is refused has changed nothing: the model goes on without it.
+//! - A refused operation changes neither the pool nor the model.
 #![forbid(unsafe_code)]
-// The pools are sparse files, and the judges are programs.
+// The disks of the pools are sparse files, and the judges are programs.
 #![allow(clippy::disallowed_types)]
 
 pub mod content;

@@ -14,22 +14,22 @@ use std::sync::Arc;
 use zpl::FileKind;
 use zpl::{Allocate, NewFile, WriteHow};
 
-/// Bytes that are written at once.
+/// Bytes that are written in one call.
 const CHUNK: u64 = 128 << 10;
-/// Chunks of a file that takes room.
+/// Most chunks of a file that occupies space.
 const CHUNKS_MAX: u64 = 16;
-/// Bytes of the blocks that leave pieces between them, and how many make room for each that stays.
+/// Length of the blocks that leave gaps, in bytes, and number of blocks that are freed for each that stays.
 const PIECE: u64 = 8 << 10;
 const PIECES_APART: u64 = 6;
-/// How often the pool is filled with such blocks; by then no free space is large anywhere.
+/// Number of times that the pool is filled with such blocks; afterwards no large range is free.
 const ROUNDS: usize = 4;
-/// Files that go again so that there is room for a snapshot.
+/// Number of files that are removed again to make space for a snapshot.
 const FILES_FOR_SNAPSHOT: usize = 2;
-/// Files that take room at first, at most.
+/// Most files that occupy space before the work begins.
 const FILES_MAX: usize = 200;
 
 impl World {
-    /// Makes the pool what the plan says before the work begins.
+    /// Prepares the free space according to the plan, before the work begins.
     pub(crate) fn prepare(&mut self) -> Result<(), Failure> {
         let rounds = match self.plan.setting {
             Setting::Ordinary | Setting::Clones => return Ok(()),
@@ -43,7 +43,7 @@ impl World {
         for _ in 0..rounds {
             let mut work = self.root_work()?;
             let before: BTreeSet<u64> = work.tree.files.keys().copied().collect();
-            // What waits to be freed comes back with the next txgs.
+            // Space that waits to be freed is available after the next txgs.
             let mut refused = 0;
             while refused < 3 && work.tree.files.len() < before.len() + FILES_MAX {
                 if self.fill_one(&mut work)? {
@@ -62,13 +62,13 @@ impl World {
         if is_in_pieces {
             self.set_record_size(CHUNK)?;
         }
-        // A snapshot needs some room, too.
+        // A snapshot needs some space as well.
         self.empty_root(FILES_FOR_SNAPSHOT)?;
         self.snapshot_and_hold(is_in_pieces)?;
         self.empty_root(usize::MAX)
     }
 
-    /// Removes so many files of the root, the last first.
+    /// Removes up to `most` files of the root, the last ones first.
     fn empty_root(&mut self, most: usize) -> Result<(), Failure> {
         let mut work = self.root_work()?;
         for path in work.tree.names.keys().rev().take(most).cloned().collect::<Vec<_>>() {
@@ -118,7 +118,7 @@ impl World {
         Ok(())
     }
 
-    /// A few files more, until there is no room.
+    /// Writes a few further files, until no space is left.
     pub(crate) fn fill_up(&mut self, work: &mut Work) -> Result<(), Failure> {
         if work.tree.names.len() < NAMES_MAX {
             self.fill_one(work)?;
@@ -126,7 +126,7 @@ impl World {
         Ok(())
     }
 
-    /// A file that takes room. Returns whether there was none.
+    /// Writes a file that occupies space. Returns whether there was no space for it.
     fn fill_one(&mut self, work: &mut Work) -> Result<bool, Failure> {
         self.counter += 1;
         let name = format!("n{}", self.counter);
@@ -135,7 +135,7 @@ impl World {
         let made = work.fs.create(work.fs.root(), name.as_bytes(), &new);
         let Some(made) = allowed("create", made)? else { return Ok(true) };
         self.note_file(work, format!("/{name}"), made.id, FileKind::Regular, Vec::new())?;
-        // What was written of it so far is one of many versions of it.
+        // The part that was written so far is one version of the file.
         self.show(work);
         self.begin();
         for chunk in 0..CHUNKS_MAX {
@@ -152,7 +152,7 @@ impl World {
     }
 }
 
-/// Of the blocks of a file only a few stay.
+/// Frees most blocks of a file.
 fn thin_out(work: &mut Work, id: u64) -> Result<(), Failure> {
     let size = work.tree.files[&id].bytes.len() as u64;
     for start in (0..size).step_by((PIECE * PIECES_APART) as usize) {

@@ -1,6 +1,6 @@
 //! `cargo xtask interop` and the parts of `cargo xtask kernel-peer` that need the engine.
 #![forbid(unsafe_code)]
-// Pools are made in a folder of their own.
+// The disks of the pools are files in a folder of their own.
 #![allow(clippy::disallowed_types)]
 
 use cenote_interop::trial::Trial;

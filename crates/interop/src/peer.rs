@@ -1,8 +1,8 @@
-//! Pools for a kernel with real OpenZFS, and what it has made of them.
+//! Pools for a kernel with OpenZFS, and checks of what that kernel has done with them.
 //!
-//! In a folder for each layout lie the files of a pool and lists of everything that is in it: `ours`, as we
-//! wrote it, and `theirs`, as the kernel left it. A list has a line for each file and volume: dataset or
-//! snapshot, SHA-256, path (`-` for a volume), separated by tabs, sorted.
+//! The folder of a layout has the disks of a pool and lists of its contents: `ours` as we wrote it, and
+//! `theirs` as the kernel left it. A list has a line for each file and volume: dataset or snapshot, SHA-256,
+//! path (`-` for a volume), separated by tabs, sorted.
 //!
 //! # Order
 //! [`make`] -> the kernel imports, scrubs, compares with `ours`, changes, writes `theirs`, exports ->
@@ -19,21 +19,21 @@ use std::sync::Arc;
 use testkit::sha256;
 use zpl::{FileKind, Filesystem, Volume};
 
-/// List of what we wrote.
+/// Name of the list of the contents that we wrote.
 const OURS: &str = "ours";
-/// List of what the kernel has left.
+/// Name of the list of the contents that the kernel left.
 const THEIRS: &str = "theirs";
 
 /// Makes the pool of a layout in a folder.
 ///
 /// # Errors
-/// If it cannot be made, or is wrong in our own eyes.
+/// The pool cannot be made, or our own judges find an error in it.
 pub fn make(dir: &Path, layout: &str, seed: u64, steps: u64) -> Result<(), Failure> {
     std::fs::create_dir_all(dir)?;
     let Some(mut plan) = Plan::of_seed(seed, Some(layout)) else { return wrong("there is no such layout") };
-    // The kernel calls it a warning if some are missing.
+    // With fewer features, the kernel prints a warning.
     plan.features = FeatureSet::Default;
-    // Layouts differ in what is done, too.
+    // So that each layout gets another workload.
     let own = layout.bytes().fold(seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
     let mut world = World::create(plan, own, dir)?;
     world.create_volume(format!("{POOL}/volume"))?;
@@ -49,7 +49,7 @@ pub fn make(dir: &Path, layout: &str, seed: u64, steps: u64) -> Result<(), Failu
     judge::no_leaks(&pool)
 }
 
-/// The names of all layouts in which there is room for what the kernel does.
+/// Names of the layouts with enough space for the kernel's changes.
 pub fn layout_names() -> Vec<&'static str> {
     let has_room = |name: &&str| !name.starts_with("full") && !name.starts_with("pieces");
     layouts().into_iter().map(|(name, _)| name).filter(has_room).collect()
@@ -77,7 +77,7 @@ fn list_tree(name: &str, tree: &Tree, lines: &mut Vec<String>) {
     }
 }
 
-/// What is in a pool, as a list.
+/// The contents of a pool as a list.
 fn list_pool(pool: &cenote::Pool) -> Result<String, Failure> {
     let mut lines = Vec::new();
     for dir in pool.spa().dsl().dirs()? {
@@ -119,10 +119,10 @@ fn list_filesystem(name: &str, fs: &Arc<Filesystem>, lines: &mut Vec<String>) ->
     Ok(())
 }
 
-/// Looks at what the kernel has left, changes it, and lets `zdb` look at that.
+/// Checks the contents that the kernel has left, changes them, and runs `zdb`.
 ///
 /// # Errors
-/// What is wrong.
+/// Description of the first error.
 pub fn check(dir: &Path, seed: u64) -> Result<(), Failure> {
     let theirs = std::fs::read_to_string(dir.join(THEIRS))?;
     let pool = judge::open(dir, POOL)?;
@@ -141,7 +141,8 @@ pub fn check(dir: &Path, seed: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A file more in each file system, a snapshot of everything, and what the kernel has cloned goes.
+/// Writes a further file to each file system, takes a recursive snapshot, and destroys what the kernel has
+/// cloned.
 fn change(dir: &Path, seed: u64) -> Result<(), Failure> {
     let mut world = World::open(dir, seed)?;
     world.touch_everything()?;

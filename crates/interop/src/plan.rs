@@ -1,4 +1,4 @@
-//! What pool a seed stands for: its vdevs, its features, and how much is done in it.
+//! The plan of a pool, from a seed: its vdevs, its features, and the emphasis of the work.
 
 use crate::disk_provider::DiskProvider;
 use format::Ashift;
@@ -6,10 +6,10 @@ use pool::space::Class;
 use pool::{CreateSpec, FeatureSet, Layout, TopSpec};
 use vdev::env::Random;
 
-/// A top-level vdev to be.
+/// A planned top-level vdev.
 #[derive(Debug, Clone, Copy)]
 pub struct Top {
-    /// How it is made of its files.
+    /// Redundancy of its disks.
     pub layout: Layout,
     /// Number of disks of the vdev.
     pub disks: usize,
@@ -27,16 +27,16 @@ impl Top {
     }
 }
 
-/// What the work is bent to.
+/// Emphasis of the work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Setting {
     /// No special setting.
     Ordinary,
-    /// There is hardly any room, and what is freed is filled again.
+    /// The pool is nearly full, and freed space is filled again.
     Full,
-    /// Free space is in small pieces, so that blocks are written in pieces, too.
+    /// Free space is in small pieces, so that gang blocks are written.
     Pieces,
-    /// Clones are made and destroyed, of datasets and of files, and there are default quotas.
+    /// Datasets and files are cloned, and clones destroyed; there are default quotas.
     Clones,
 }
 
@@ -54,21 +54,21 @@ impl Setting {
 /// Plan of a pool.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What it is called in messages.
+    /// Name of the layout, for messages.
     pub title: &'static str,
-    /// What the work is bent to.
+    /// Emphasis of the work.
     pub setting: Setting,
     /// Top-level vdevs.
     pub tops: Vec<Top>,
-    /// log2 of the sector size in bytes.
+    /// Binary logarithm of the sector size in bytes.
     pub ashift: u8,
-    /// Enabled features.
+    /// Features that are enabled at creation.
     pub features: FeatureSet,
-    /// Blocks of files are shared too.
+    /// Whether files share blocks (block cloning).
     pub clones_files: bool,
-    /// A thread writes txgs; then a run is not the same every time.
+    /// Whether a thread writes txgs; a run is then not reproducible.
     pub has_thread: bool,
-    /// Most top-level vdevs, of all classes.
+    /// Greatest number of top-level vdevs, of all classes.
     pub tops_max: usize,
 }
 
@@ -107,7 +107,7 @@ pub fn layouts() -> Vec<(&'static str, Vec<Top>)> {
     ]
 }
 
-/// log2 of the sectors of a layout that is about them.
+/// Binary logarithm of the sector size, for layouts that test a sector size.
 fn own_ashift(layout: &str) -> Option<u8> {
     match layout {
         "sectors-1k" => Some(10),
@@ -117,7 +117,7 @@ fn own_ashift(layout: &str) -> Option<u8> {
     }
 }
 
-/// Sets of features that a pool may have.
+/// A random set of features for a pool.
 fn features(random: &mut Random) -> FeatureSet {
     let named = |names: &[&str]| FeatureSet::Named(names.iter().map(|name| (*name).to_owned()).collect());
     match random.below(10) {
@@ -133,7 +133,8 @@ fn features(random: &mut Random) -> FeatureSet {
 }
 
 impl Plan {
-    /// The pool of a seed. `layout`: this one, whatever the seed says.
+    /// The plan of a seed. `layout`: use this layout instead of the seed's; `None` if there is no such
+    /// layout.
     pub fn of_seed(seed: u64, layout: Option<&str>) -> Option<Plan> {
         let mut random = Random::from_seed(seed);
         let all = layouts();
@@ -163,10 +164,10 @@ impl Plan {
         Some(Plan { title, setting, tops, ashift, features, clones_files, has_thread, tops_max: 4 })
     }
 
-    /// Makes the disks, and says how to make the pool of them.
+    /// Makes the disks, and returns the specification of the pool on them.
     ///
     /// # Errors
-    /// If a disk cannot be made.
+    /// A disk cannot be made.
     pub fn spec(&self, name: &str, disks: &mut dyn DiskProvider) -> Result<CreateSpec, crate::Failure> {
         let mut tops = Vec::new();
         for top in &self.tops {
@@ -199,7 +200,7 @@ impl std::fmt::Display for Plan {
 /// Makes the disks of a top-level vdev.
 ///
 /// # Errors
-/// If one cannot be made.
+/// A disk cannot be made.
 pub(crate) fn new_top(top: Top, ashift: u8, disks: &mut dyn DiskProvider) -> Result<TopSpec, crate::Failure> {
     let leaves = (0..top.disks).map(|_| disks.new_leaf()).collect::<Result<_, _>>()?;
     Ok(TopSpec { layout: top.layout, class: top.class, ashift: Some(Ashift(ashift)), leaves })

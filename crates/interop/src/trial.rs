@@ -21,7 +21,7 @@ pub struct Trial {
     pub steps: u64,
     /// `zdb -bcc` runs after this many rounds; 0: only at the end. `zdb -dddd` runs only at the end.
     pub zdb_every: u64,
-    /// Run `zdb` at all.
+    /// Whether `zdb` checks the pool at all.
     pub asks_zdb: bool,
     /// Seconds for which `ztest` works on the pool at the end; 0: not at all.
     pub ztest_secs: u64,

@@ -1,4 +1,4 @@
-//! A pool with work going on in it, and the model of what should be there.
+//! A pool that is being worked on, and the model of its expected contents.
 
 use crate::content::{Content, Head, Model, Tree};
 use crate::disk_provider::{DiskProvider, FolderDisks};
@@ -25,7 +25,7 @@ use zpl::{HeadFs, HeadVolume, NewFile, NewFilesystem, QuotaOf, WriteHow, make_fi
 
 /// Name of the pool.
 pub const POOL: &str = "judged";
-/// Bytes of disks that are to be full soon.
+/// Size of disks that are to be full soon, in bytes.
 const SMALL_DISK: u64 = 72 << 20;
 
 /// A head that is open for writing.
@@ -45,17 +45,17 @@ impl Open {
     }
 }
 
-/// A pool with work going on in it.
+/// A pool that is being worked on.
 pub struct World {
     /// Plan of the pool.
     pub plan: Plan,
     pub(crate) disks: Box<dyn DiskProvider>,
     name: String,
-    /// `None` while it is not open.
+    /// `None` while the pool is closed.
     pool: Option<Arc<LivePool>>,
     pub(crate) env: Env,
     pub(crate) open: BTreeMap<String, Open>,
-    /// What should be in it.
+    /// Expected contents of the pool.
     pub model: Model,
     pub(crate) random: Random,
     pub(crate) counter: u64,
@@ -72,15 +72,15 @@ impl World {
     /// Opens an existing pool in a directory. Its contents are not modelled.
     ///
     /// # Errors
-    /// If it cannot be opened for writing.
+    /// The pool cannot be opened for writing.
     pub fn open(dir: &Path, seed: u64) -> Result<World, Failure> {
         World::open_named(dir, POOL, seed)
     }
 
-    /// The same, with the name of the pool.
+    /// [`World::open`] for a pool with another name than [`POOL`].
     ///
     /// # Errors
-    /// If it cannot be opened for writing.
+    /// The pool cannot be opened for writing.
     pub fn open_named(dir: &Path, name: &str, seed: u64) -> Result<World, Failure> {
         let Some(plan) = Plan::of_seed(seed, None) else { return wrong("a seed without a plan") };
         let mut world = World {
@@ -102,11 +102,11 @@ impl World {
         Ok(world)
     }
 
-    /// Writes a file into each file system, takes a snapshot of everything, and destroys every other snapshot
-    /// and clone that can be.
+    /// Writes a file into each file system, takes a recursive snapshot, and destroys every other snapshot and
+    /// clone for which that is possible.
     ///
     /// # Errors
-    /// If something fails in a way in which it should not.
+    /// An operation fails for a reason that is not permitted.
     pub fn touch_everything(&mut self) -> Result<(), Failure> {
         let view = self.pool().view()?;
         let (mut heads, mut snapshots) = (Vec::new(), Vec::new());
@@ -140,10 +140,10 @@ impl World {
         Ok(())
     }
 
-    /// Makes a pool in a folder.
+    /// Makes a pool whose disks are files in a folder.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// The pool cannot be made.
     pub fn create(plan: Plan, seed: u64, dir: &Path) -> Result<World, Failure> {
         let disks = match plan.setting {
             Setting::Full | Setting::Pieces => FolderDisks::with_disks_of(dir, SMALL_DISK),
@@ -152,10 +152,10 @@ impl World {
         World::create_on(plan, seed, Box::new(disks))
     }
 
-    /// Makes a pool somewhere.
+    /// Makes a pool on the disks of a provider.
     ///
     /// # Errors
-    /// If it cannot be made.
+    /// The pool cannot be made.
     pub fn create_on(plan: Plan, seed: u64, mut disks: Box<dyn DiskProvider>) -> Result<World, Failure> {
         let env = Env::simulated(seed).0;
         let mut spec = plan.spec(POOL, &mut *disks)?;
@@ -213,7 +213,7 @@ impl World {
         let mut bytes = vec![0; len as usize];
         match self.random.below(5) {
             0 => bytes.fill(self.random.next() as u8),
-            // Half of it can be compressed.
+            // Half of the bytes can be compressed.
             1 | 2 => {
                 let half = bytes.len() / 2;
                 self.random.fill(&mut bytes[..half]);
@@ -223,7 +223,7 @@ impl World {
         bytes
     }
 
-    /// Does something to the datasets; `None` if it was refused for a reason that there may be.
+    /// Runs a task on the datasets; `None` if it was refused for a permitted reason.
     pub(crate) fn attempt<T: Send + 'static>(
         &mut self,
         what: &str,
@@ -247,7 +247,7 @@ impl World {
         }
     }
 
-    /// A head, opened for writing if it is not yet.
+    /// A head, which is opened for writing if necessary.
     pub(crate) fn open_head(&mut self, name: &str) -> Result<&Open, Failure> {
         if !self.open.contains_key(name) {
             let head = self.pool().heads().open_by_name(name)?;
@@ -267,7 +267,7 @@ impl World {
     /// Closes a head, and syncs until it is clean.
     pub(crate) fn close_head(&mut self, name: &str) -> Result<(), Failure> {
         if self.open.remove(name).is_some() {
-            // It is forgotten once it is clean.
+            // A clean head is forgotten.
             self.pool().sync()?;
             self.pool().sync()?;
             self.promise(Durable::Pool);
@@ -285,7 +285,7 @@ impl World {
         Ok(())
     }
 
-    /// Snapshots that wait for their last hold or clone: those that are gone are forgotten.
+    /// Removes snapshots from the model that were marked for deferred destruction and are gone.
     pub(crate) fn look_for_deferred(&mut self) -> Result<(), Failure> {
         let view = self.pool().view()?;
         let mut gone = Vec::new();
@@ -306,15 +306,15 @@ impl World {
         Ok(self.pool().view()?.dsl().dataset(name)?)
     }
 
-    /// Does something, drawn at random.
+    /// Runs a random operation.
     ///
     /// # Errors
-    /// If that fails in a way in which it should not.
+    /// The operation fails for a reason that is not permitted.
     pub fn step(&mut self) -> Result<(), Failure> {
         if self.random.below(100) < 30 { self.change_datasets() } else { self.change_contents() }
     }
 
-    /// Whether the machine is to go away now.
+    /// Draws whether the machine disappears now.
     pub(crate) fn draws_vanishing(&mut self) -> bool {
         self.random.one_in(3)
     }
@@ -323,10 +323,10 @@ impl World {
         self.open.clear();
     }
 
-    /// Lets go of the pool.
+    /// Exports the pool.
     ///
     /// # Errors
-    /// If it cannot be exported.
+    /// The pool cannot be exported.
     pub fn export(&mut self) -> Result<(), Failure> {
         self.tell("export");
         self.close_all();
@@ -336,10 +336,10 @@ impl World {
         }
     }
 
-    /// Lets go of the pool and opens it again.
+    /// Exports the pool and opens it again.
     ///
     /// # Errors
-    /// If one of that fails.
+    /// As [`World::export`] and [`World::import`].
     pub fn reopen(&mut self) -> Result<(), Failure> {
         self.begin();
         self.export()?;
@@ -347,11 +347,11 @@ impl World {
         self.import()
     }
 
-    /// Everything so far becomes durable, through the logs where there are any; then the machine goes away
-    /// without letting go of the pool.
+    /// Makes all steps so far durable, through the logs where there are any; then closes the pool without an
+    /// export, as if the machine disappeared.
     ///
     /// # Errors
-    /// If a log cannot be written.
+    /// A log cannot be written.
     pub fn vanish(&mut self) -> Result<(), Failure> {
         self.tell("vanish");
         let promises_nothing = |open: &Open| open.head().sync_mode() == SyncMode::Disabled;
@@ -370,7 +370,7 @@ impl World {
         let Some(pool) = self.pool.take() else { return Ok(()) };
         let left = Arc::downgrade(&pool);
         drop(pool);
-        // Its thread may still be at work, and holds the devices.
+        // The thread of the pool may still be at work, and holds the devices.
         while left.strong_count() > 0 {
             std::thread::yield_now();
         }
@@ -380,7 +380,7 @@ impl World {
     /// Opens the pool again.
     ///
     /// # Errors
-    /// If it cannot be opened.
+    /// The pool cannot be opened.
     pub fn import(&mut self) -> Result<(), Failure> {
         self.tell("import");
         let found = self.disks.found();
@@ -395,10 +395,10 @@ impl World {
         Ok(())
     }
 
-    /// No quota, reservation or limit holds any more.
+    /// Removes all quotas, reservations and limits.
     ///
     /// # Errors
-    /// If one cannot be lifted.
+    /// One of them cannot be removed.
     pub fn lift_limits(&mut self) -> Result<(), Failure> {
         let heads: Vec<String> = self.model.heads.keys().cloned().collect();
         for head in heads {
@@ -430,10 +430,10 @@ impl World {
         Ok(())
     }
 
-    /// Opens every head: what is in the logs is replayed.
+    /// Opens every head, which replays the logs.
     ///
     /// # Errors
-    /// If one cannot be opened.
+    /// A head cannot be opened.
     pub fn replay(&mut self) -> Result<(), Failure> {
         let heads: Vec<String> = self.model.heads.keys().cloned().collect();
         for head in heads {
@@ -446,7 +446,7 @@ impl World {
 /// Opens every head of an existing pool, which replays the logs.
 ///
 /// # Errors
-/// If one cannot be opened.
+/// A head cannot be opened.
 pub fn open_every_head(pool: &Arc<LivePool>) -> Result<(), Failure> {
     let view = pool.view()?;
     for dir in view.dsl().dirs()? {
@@ -463,7 +463,7 @@ pub fn open_every_head(pool: &Arc<LivePool>) -> Result<(), Failure> {
     Ok(pool.sync().map(drop)?)
 }
 
-/// Reasons for which something may be refused in a pool in which anything may have been done before.
+/// Whether an error is a permitted refusal in a pool with any history.
 fn is_refusal(error: &DslError) -> bool {
     !matches!(
         error,
@@ -482,7 +482,7 @@ fn is_refusal(error: &DslError) -> bool {
     )
 }
 
-/// What goes wrong while a new head is filled.
+/// Converts an error of filling a new head.
 pub(crate) fn fill_error(error: zpl::ZplError) -> DslError {
     DslError::Fill { source: Box::new(error) }
 }

@@ -1,9 +1,9 @@
-//! Adding top-level vdevs to a pool that is open (docs/on-disk/11-labels-config.md, section 4.1).
+//! Adding top-level vdevs to an open pool (docs/on-disk/11-labels-config.md, section 4.1).
 //!
 //! # What always holds
-//! - The new devices have labels without a txg before any label of the pool names them: a crash in between
-//!   leaves the pool as it was.
-//! - Nothing is allocated on a new vdev before it is in the configuration of the same txg.
+//! - The labels of new devices are written with txg 0 before any other label of the pool names those devices:
+//!   a crash in between leaves the pool unchanged.
+//! - No space is allocated on a new vdev before the configuration of the same txg contains it.
 
 use crate::create::init_labels;
 use crate::error::PoolError;
@@ -18,10 +18,12 @@ use format::VdevId;
 use format::nvlist::NvList;
 
 impl LivePool {
-    /// Adds vdevs behind those that the pool has. What their devices held is lost.
+    /// Adds top-level vdevs after the existing ones. Overwrites what their devices held.
     ///
     /// # Errors
-    /// If they make no vdevs, or a feature is missing: nothing was written then. Or if a device fails.
+    /// [`PoolError::BadSpec`] or [`PoolError::BadDevice`] if the specification makes no vdev, or if the
+    /// feature `allocation_classes` is needed and not enabled: the devices are unchanged then. Otherwise the
+    /// error of the device or of the txg that failed.
     pub fn add(&self, tops: Vec<TopSpec>) -> Result<(), PoolError> {
         let needs_classes = |top: &TopSpec| matches!(top.class, Class::Special | Class::Dedup);
         if tops.iter().any(needs_classes) && !self.features.is_enabled("allocation_classes") {
@@ -41,7 +43,7 @@ impl PoolTask<'_> {
                 let node = top.node(&pool.env, txg, &mut next.devices)?;
                 config::push_top(&mut next.config, node);
             }
-            // Nothing is written to the devices unless they make a tree.
+            // Check that the devices form a tree before the first write to them.
             next.now().reconfigured(&next.config.vdev_tree, &next.devices)?;
             init_labels(&next.config, &next.devices, &next.config.vdev_tree.children[first..], &uberblock)?;
             let mut added = Vec::new();

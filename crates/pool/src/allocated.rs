@@ -1,10 +1,10 @@
-//! Allocated extents of a pool: all space maps and their logs are read to the end. Compared with the blocks
-//! that are referenced, they show what leaked and what is in use without being allocated
+//! Allocated extents of a pool, computed from all space maps and their logs. A comparison with the referenced
+//! blocks shows leaked extents and extents that are in use without being allocated
 //! (docs/on-disk/15-space.md).
 //!
 //! # What always holds
-//! - Nothing is allocated or freed twice in the maps, nor in the logs after them: [`Pool::allocated`] fails
-//!   there.
+//! - The space maps and their logs allocate no extent twice and free no extent twice: otherwise
+//!   [`Pool::allocated`] returns an error.
 //! - An extent can be taken once.
 //!
 //! Memory: some tens of bytes for each separate range of free space.
@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vdev::tree::RangeSet;
 
-/// Extents that are allocated in a pool and were not taken yet. Several threads may take them.
+/// Allocated extents of a pool that were not taken yet. Several threads may take extents.
 pub struct Allocated {
     tops: BTreeMap<VdevId, Vec<Metaslab>>,
 }
@@ -82,7 +82,7 @@ impl Pool {
         Ok(Metaslab { start, size, free: Mutex::new(free) })
     }
 
-    /// Changes that the metaslabs' own maps do not have yet.
+    /// Applies the changes of the logs that the metaslabs' own maps do not have yet.
     fn apply_logs(&self, all: &Allocated, spaces: &[VdevSpace]) -> Result<(), PoolError> {
         let tops = spaces.iter().map(|space| (space.vdev, &space.metaslabs[..])).collect();
         self.for_each_logged(&tops, &mut |object, (vdev, _), segment| {
@@ -92,7 +92,7 @@ impl Pool {
         })
     }
 
-    /// Space that was freed since the checkpoint is kept for it, and listed in a map of its own.
+    /// Frees the space that only the checkpoint holds: it is listed in a map of its own.
     fn give_up_checkpoint(&self, all: &Allocated, space: &VdevSpace) -> Result<(), PoolError> {
         let zap = self.tree().top(space.vdev).map(|node| node.zap_top).unwrap_or_default();
         let Some(id) = self.vdev_zap_number(zap, names::top_vdev::CHECKPOINT_SM)? else { return Ok(()) };
@@ -111,7 +111,7 @@ impl Pool {
 }
 
 impl Allocated {
-    /// Takes an extent that is in use. False: it is not allocated, or part of it was taken before.
+    /// Takes an extent that is in use. Returns false if it is not allocated, or part of it was taken before.
     #[must_use]
     pub fn take(&self, extent: &Dva) -> bool {
         let segment = Segment {
@@ -130,7 +130,7 @@ impl Allocated {
         metaslabs.flat_map(|(vdev, metaslab)| metaslab.left().into_iter().map(move |range| (vdev, range)))
     }
 
-    /// The metaslab that all of a range is in.
+    /// The metaslab that contains all of a range.
     fn metaslab_of(&self, vdev: VdevId, segment: &Segment) -> Option<&Metaslab> {
         let metaslabs = self.tops.get(&vdev)?;
         let index = metaslabs.partition_point(|m| m.start <= segment.start).checked_sub(1)?;

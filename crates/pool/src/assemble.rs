@@ -1,11 +1,10 @@
-//! From labels to pools: which devices belong together, and the tree that their labels describe
+//! From labels to pools: the devices of each pool, and the tree that their labels describe
 //! (docs/on-disk/10-overview.md, section 4, steps 1 and 2).
 //!
 //! # What always holds
 //! - Only labels with a valid checksum count; labels of txg 0 belong to no pool yet.
-//! - For every top-level vdev the newest label decides; the newest label of all decides about the
-//!   pool.
-//! - The tree made here is not trusted: it is good for finding the MOS, which has the true one.
+//! - For every top-level vdev the newest label decides; the newest of all labels decides about the pool.
+//! - The tree made here is not trusted: it suffices to find the MOS, which has the true one.
 
 use crate::error::PoolError;
 use format::config::{PoolConfig, PoolState, VdevNode};
@@ -18,7 +17,7 @@ use std::sync::Arc;
 use vdev::Device;
 use vdev::scan::{Found, Leaf};
 
-/// Devices whose labels name the same pool.
+/// The devices whose labels name one pool.
 pub(crate) struct Group<'a> {
     /// Guid of the pool.
     pub(crate) guid: PoolGuid,
@@ -43,7 +42,7 @@ fn newest_label(leaf: &Leaf) -> Option<&PoolConfig> {
     leaf.probe.configs.iter().map(|found| &found.config).max_by_key(|config| config.txg)
 }
 
-/// The newest label of a device that is part of a pool, and neither a spare nor a cache device of one.
+/// The newest label of a device that is part of a pool, but not as a spare or cache device.
 pub(crate) fn label_in_pool(leaf: &Leaf) -> Option<&PoolConfig> {
     newest_label(leaf).filter(|config| !config.is_aux() && config.txg != Txg(0))
 }
@@ -53,8 +52,8 @@ pub(crate) fn names_pool(leaf: &Leaf, pool: PoolGuid) -> bool {
     memberships(leaf).any(|member| member.config.pool_guid == pool)
 }
 
-/// The pools that the labels of a leaf name, each with its newest label. They are several if the power went
-/// off while the pool's guid changed.
+/// The pools that the labels of a leaf name, each with its newest label. There are several if the power
+/// failed while the pool's guid changed.
 fn memberships(leaf: &Leaf) -> impl Iterator<Item = Member<'_>> {
     let newest = label_in_pool(leaf);
     let is_of_leaf = move |config: &&PoolConfig| {
@@ -79,8 +78,8 @@ fn by_pool<'a>(members: impl Iterator<Item = Member<'a>>) -> BTreeMap<PoolGuid, 
     groups
 }
 
-/// Sorts the devices by pool. A leaf whose labels name two pools is of the one with the newer labels if an
-/// uberblock of that is on disk, else of the other.
+/// Groups the devices by pool. A leaf may have labels of two pools: it belongs to the pool of the newer
+/// labels if an uberblock of that pool is on the leaf, otherwise to the other pool.
 pub(crate) fn groups(found: &Found) -> Vec<Group<'_>> {
     let named = by_pool(found.leaves.iter().flat_map(memberships));
     let is_on_disk = |member: &Member<'_>| {
@@ -95,7 +94,7 @@ pub(crate) fn groups(found: &Found) -> Vec<Group<'_>> {
     by_pool(found.leaves.iter().filter_map(member_of)).into_values().collect()
 }
 
-/// The guids of the pools among these devices one of whose labels is asked for.
+/// Guids of the pools for which at least one label on these devices satisfies `is_asked_for`.
 pub fn guids_with(found: &Found, is_asked_for: impl Fn(&PoolConfig) -> bool) -> Vec<PoolGuid> {
     let has = |group: &Group<'_>| group.members.iter().any(|member| is_asked_for(member.config));
     groups(found).iter().filter(|group| has(group)).map(|group| group.guid).collect()
@@ -125,7 +124,7 @@ impl<'a> Group<'a> {
         self.newest().state == PoolState::Destroyed
     }
 
-    /// Devices by the guid in their labels; of two with one guid, the one written last.
+    /// Devices by the guid in their labels; of two with the same guid, the one written last.
     pub(crate) fn devices(&self, aux: &[AuxDevice<'_>]) -> HashMap<VdevGuid, Arc<dyn Device>> {
         let mut devices: HashMap<VdevGuid, (Txg, Arc<dyn Device>)> = HashMap::new();
         let pool = self.members.iter().filter_map(|m| Some((m.config.guid?, m.config.txg, m.leaf)));
@@ -138,7 +137,7 @@ impl<'a> Group<'a> {
         devices.into_iter().map(|(guid, (_, device))| (guid, device)).collect()
     }
 
-    /// The tree that the labels describe, stand-ins for what no label describes included.
+    /// The tree that the labels describe, with placeholders for vdevs without a label.
     pub(crate) fn tree(&self) -> Result<VdevNode, PoolError> {
         let newest = self.newest();
         let mut tops: BTreeMap<u32, &PoolConfig> = BTreeMap::new();
@@ -150,8 +149,8 @@ impl<'a> Group<'a> {
         }
         let known = tops.keys().last().map_or(0, |last| last + 1);
         let slots = newest.vdev_children.unwrap_or(known);
-        // Ids below the count come from labels, so there are no more slots than a DVA can name; but
-        // only as many stand-ins are made as there are vdevs a pool could sensibly have.
+        // Ids come from labels, so there are at most as many slots as a DVA can number; placeholders are made
+        // only for as many vdevs as a real pool could have.
         if slots > MAX_TOPS {
             let cause = format::DecodeError::field("pool config", names::config::VDEV_CHILDREN, slots);
             return Err(PoolError::Labels(cause));
@@ -168,14 +167,14 @@ impl<'a> Group<'a> {
         VdevNode::from_nvlist(&root).map_err(PoolError::Labels)
     }
 
-    /// Whether an uberblock of this pool is on one of the devices that is not older than `since`.
+    /// Whether one of the devices has an uberblock of this pool that is not older than `since`.
     fn is_on_disk(&self, since: Txg) -> bool {
         let Ok(tree) = self.tree() else { return false };
         let sum = tree.guid_sum();
         self.uberblocks().iter().any(|(ub, _)| ub.txg >= since && ub.guid_sum == sum)
     }
 
-    /// The guid of a vdev without a label is unknown; any that is unique will do.
+    /// A unique guid for a vdev without a label, whose own guid is unknown.
     fn missing_guid(&self, id: u32) -> u64 {
         let mixed = self.guid.0.rotate_left(32) ^ (u64::from(id) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed.max(1)
@@ -192,7 +191,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Top-level slots that a pool is believed to have.
+/// Most top-level slots of a real pool.
 const MAX_TOPS: u32 = 1 << 16;
 
 fn stand_in(kind: &str, id: u32, guid: u64) -> NvList {

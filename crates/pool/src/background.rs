@@ -8,13 +8,13 @@ use crate::scrub::SCAN_SUSPEND_PROGRESS;
 use std::time::Duration;
 use vdev::tree::Priority;
 
-/// Pause when no job is under way, before the next look whether one should be.
+/// Pause between checks for new work while no job is active.
 const IDLE: Duration = Duration::from_millis(200);
-/// Pause while nothing can be done.
+/// Pause while the pool is suspended, closing or held.
 const STUCK: Duration = Duration::from_secs(1);
 
 impl LivePool {
-    /// Does what is due, and one slice of each job. Returns how long the thread may rest.
+    /// Does the due work, and one slice of each job. Returns how long the thread may rest.
     pub(crate) fn background_tick(&self) -> Duration {
         if self.jobs.is_closing() || self.suspended().is_some() || self.is_held() {
             return STUCK;
@@ -42,7 +42,7 @@ impl LivePool {
         }
     }
 
-    /// Count of device operations that programs waited for.
+    /// Number of device operations that callers waited for.
     fn foreground(&self) -> u64 {
         let kinds = [Priority::SyncRead, Priority::SyncWrite];
         let of = |stats: &vdev::tree::IoStats| -> u64 {

@@ -1,10 +1,10 @@
-//! The cache file: which pools this machine has open, and where their devices are
+//! The cache file: the pools that this machine has open, and the paths of their devices
 //! (docs/on-disk/11-labels-config.md, section 8).
 //!
 //! # What always holds
-//! - It is a hint: devices are known by their guids, wherever the file says that they are.
+//! - The file is a hint: devices are identified by their guids, whatever paths the file has.
 //! - The file is replaced as a whole. Without pools there is no file.
-//! - Of several processes that change it one after the other does: its folder is locked meanwhile.
+//! - Processes change it one after the other: its folder is locked meanwhile.
 #![allow(clippy::disallowed_types)] // It is no device.
 
 use format::config::{ConfigForm, PoolConfig};
@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Bytes of a cache file that are read at most.
+/// Most bytes of a cache file that are read.
 const SIZE_MAX: u64 = 64 << 20;
 
 /// Why the cache file cannot be used.
@@ -43,14 +43,14 @@ pub enum CacheFileFailure {
     NotACacheFile(DecodeError),
 }
 
-/// A cache file: the list of the pools that are to be opened again.
+/// A cache file: the list of pools that are opened again at the next start.
 #[derive(Debug, Clone)]
 pub struct CacheFile {
     path: PathBuf,
 }
 
 impl CacheFile {
-    /// The file at this path; it need not be there.
+    /// The file at this path, which need not exist.
     pub fn at(path: impl Into<PathBuf>) -> CacheFile {
         CacheFile { path: path.into() }
     }
@@ -78,17 +78,17 @@ impl CacheFile {
         NvList::decode(&bytes).map_err(|error| self.error(CacheFileFailure::NotACacheFile(error)))
     }
 
-    /// The pools that it lists. Configurations that cannot be understood are left out.
+    /// The pools that the file lists. Malformed configurations are skipped.
     ///
     /// # Errors
-    /// [`CacheFileError`] if the file cannot be read, is too large, or holds something else.
+    /// [`CacheFileError`] if the file cannot be read, is too large, or is no cache file.
     pub fn pools(&self) -> Result<Vec<PoolConfig>, CacheFileError> {
         let list = self.read()?;
         let config = |(name, _): (&str, &NvValue)| PoolConfig::from_nvlist(list.list(name)?).ok();
         Ok(list.iter().filter_map(config).collect())
     }
 
-    /// Puts a pool into it, or brings it up to date. An entry of another pool of this name is replaced.
+    /// Adds or updates a pool. An entry of another pool of this name is replaced.
     ///
     /// # Errors
     /// [`CacheFileError`] if the file cannot be read or written.
@@ -100,7 +100,7 @@ impl CacheFile {
         self.write(&list)
     }
 
-    /// Takes a pool out of it. That it is not there, or the file is not, is no error.
+    /// Removes a pool. Does nothing if the file does not exist or lacks the pool.
     ///
     /// # Errors
     /// [`CacheFileError`] if the file cannot be read or written.
@@ -113,7 +113,7 @@ impl CacheFile {
         if remove(&mut list, |_, guid| guid == Some(pool.0)) { self.write(&list) } else { Ok(()) }
     }
 
-    /// No other process changes the file while the returned lock is held.
+    /// Takes the lock under which a process changes the file.
     fn lock(&self) -> Result<File, CacheFileError> {
         let folder = match self.path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() => folder,
@@ -149,7 +149,7 @@ impl CacheFile {
     }
 }
 
-/// Takes entries out, chosen by name and guid. Whether there was one.
+/// Removes entries, chosen by name and guid. Returns whether there were any.
 fn remove(list: &mut NvList, is_it: impl Fn(&str, Option<u64>) -> bool) -> bool {
     let is_it = |name: &str, value: &NvValue| {
         let guid = if let NvValue::List(entry) = value { entry.u64(names::config::POOL_GUID) } else { None };

@@ -1,4 +1,4 @@
-//! The pool's checkpoint: an old uberblock that is kept, with everything it leads to
+//! The pool checkpoint: an old uberblock that is kept together with all blocks that it references
 //! (docs/on-disk/15-space.md, section 5).
 
 use crate::directory::Directory;

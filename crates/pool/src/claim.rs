@@ -2,10 +2,10 @@
 //! (docs/on-disk/24-zil.md, section 6).
 //!
 //! # What always holds
-//! - Whether logs can be read is known before anything is written.
-//! - All claims are in one txg, the first, before anything else is allocated.
-//! - What was claimed is to be replayed by the caller that imports the pool, before the volumes and file
-//!   systems are used: [`LivePool::take_unreplayed`]. This layer knows nothing of files.
+//! - The logs are read and checked before the first write to the pool.
+//! - All claims are in one txg, the first, before any other allocation.
+//! - The caller that imports the pool replays the claimed logs before it uses the volumes and file systems:
+//!   [`LivePool::take_unreplayed`]. This layer does not know the contents of log records.
 
 use crate::error::PoolError;
 use crate::live::{Claim, LivePool};
@@ -22,7 +22,7 @@ use vdev::sync::lock;
 /// The heads that have logs to be claimed.
 ///
 /// # Errors
-/// If a log cannot be read, unless such logs are to be given up.
+/// If a log cannot be read, unless `give_up` allows to drop such logs.
 pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Claim>, PoolError> {
     let mut claims = Vec::new();
     for dir in view.dsl().dirs()? {
@@ -67,8 +67,8 @@ pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
     Ok(claims)
 }
 
-/// The log of a dataset that cannot be changed may stay as it is if all its blocks were allocated in txgs
-/// that are on disk: they are not handed out again, and a later claim finds them as they are.
+/// Whether all blocks of a log were allocated in txgs that are on disk. The log of a dataset that cannot be
+/// changed may then stay unclaimed: its blocks are not reused, and a later claim finds them intact.
 fn is_all_allocated(pool: &LivePool, view: &Pool, dataset: ObjectId, header: &ZilHeader) -> bool {
     let (mut newest, mut points_elsewhere) = (Txg(0), false);
     let walked = log::walk_chain(
@@ -80,7 +80,7 @@ fn is_all_allocated(pool: &LivePool, view: &Pool, dataset: ObjectId, header: &Zi
             true
         },
         &mut |record| {
-            // What records of an encrypted log point to is not known without its key.
+            // Without the key, the blocks that records of an encrypted log reference are unknown.
             points_elsewhere |=
                 [RecordKind::Write as u64, RecordKind::CloneRange as u64].contains(&record.txtype);
             true
@@ -89,7 +89,7 @@ fn is_all_allocated(pool: &LivePool, view: &Pool, dataset: ObjectId, header: &Zi
     walked.is_ok() && newest <= view.txg() && !points_elsewhere
 }
 
-/// Claims the logs; `synced` is the txg that was found on disk. Returns the newest birth of what was claimed.
+/// Claims the logs; `synced` is the txg that was found on disk. Returns the newest birth of a claimed block.
 pub(crate) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim], synced: Txg) -> Result<Txg, PoolError> {
     let mut newest = Txg(0);
     for claim in claims {

@@ -1,4 +1,4 @@
-//! Block reference tables: how much cloned blocks take and save
+//! Block reference tables: the space of cloned blocks, and the space that cloning saves
 //! (docs/on-disk/32-dedup-cloning.md, section 3).
 
 use crate::directory::Directory;

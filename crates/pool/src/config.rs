@@ -1,9 +1,9 @@
-//! The pool's configuration as it is kept and written: in the MOS, in the labels and in the cache file
+//! The pool's configuration as it is stored in the MOS, in the labels and in the cache file
 //! (docs/on-disk/11-labels-config.md, section 3).
 //!
 //! # What always holds
-//! - One [`PoolConfig`], whose tree is the root, gives all of these lists, so they never contradict one
-//!   another.
+//! - All three nvlists are encoded from one [`PoolConfig`], whose vdev tree starts at the root, so they never
+//!   contradict each other.
 
 use crate::error::PoolError;
 use dmu::NewObject;
@@ -13,7 +13,7 @@ use format::names;
 use format::nvlist::NvList;
 use format::{ObjType, PoolGuid, Txg, VdevGuid};
 
-/// Version of pools with feature flags, which is what the software that wrote a pool is called too.
+/// Version of pools with feature flags, also written as the version of the software.
 pub(crate) const VERSION: u64 = 5000;
 /// Bytes of a block of a packed list.
 const BLOCK: u64 = 16 << 10;
@@ -30,13 +30,13 @@ pub struct Host {
 }
 
 impl Host {
-    /// The name as configurations have it.
+    /// The host name as configurations store it.
     pub(crate) fn stored_name(&self) -> Option<String> {
         Some(self.name.clone()).filter(|name| !name.is_empty())
     }
 }
 
-/// The configuration of a new pool, whose vdevs are added later.
+/// The configuration of a new pool. Its vdevs are added later.
 pub(crate) fn new_pool(name: &str, guid: PoolGuid, create_txg: Txg, host: &Host) -> PoolConfig {
     let mut root = VdevNode::new(VdevKind::Root, VdevGuid(guid.0));
     root.create_txg = create_txg;
@@ -65,7 +65,7 @@ pub(crate) fn new_pool(name: &str, guid: PoolGuid, create_txg: Txg, host: &Host)
     }
 }
 
-/// Adds a top-level vdev behind the last.
+/// Appends a top-level vdev.
 pub(crate) fn push_top(config: &mut PoolConfig, mut top: VdevNode) {
     let count = config.vdev_tree.children.len() as u32;
     top.id = count;
@@ -73,7 +73,7 @@ pub(crate) fn push_top(config: &mut PoolConfig, mut top: VdevNode) {
     config.vdev_children = Some(count + 1);
 }
 
-/// The vdev with this guid, for changing it.
+/// The vdev with this guid, mutable.
 pub(crate) fn find_mut(node: &mut VdevNode, guid: VdevGuid) -> Option<&mut VdevNode> {
     if node.guid == guid {
         return Some(node);
@@ -81,7 +81,7 @@ pub(crate) fn find_mut(node: &mut VdevNode, guid: VdevGuid) -> Option<&mut VdevN
     node.children.iter_mut().find_map(|child| find_mut(child, guid))
 }
 
-/// The first label of a device that has just become part of the pool: it tells no txg yet.
+/// The first label of a new device of the pool, with txg 0.
 pub(crate) fn initial_label(config: &PoolConfig, leaf: VdevGuid, create_txg: Txg) -> NvList {
     let mut list = config.label(leaf, Txg(0)).unwrap_or_default();
     list.push(names::config::CREATE_TXG, create_txg.0);
@@ -93,8 +93,8 @@ pub(crate) fn write(m: MosTx<'_>, config: &PoolConfig) -> Result<(), PoolError> 
     write_list(m, names::directory::CONFIG, &config.to_nvlist(ConfigForm::Mos))
 }
 
-/// Writes a packed list into the object that `entry` of the object directory names; makes it if there is
-/// none.
+/// Writes a packed list into the object that `entry` of the object directory names; creates the object if
+/// there is none.
 pub(crate) fn write_list(m: MosTx<'_>, entry: &str, list: &NvList) -> Result<(), PoolError> {
     let object = match m.entry(entry)? {
         Some(id) => m.object_with_bonus(id, ObjType::PACKED_NVLIST_SIZE, "packed list")?,

@@ -1,8 +1,8 @@
-//! Making a pool (docs/on-disk/10-overview.md, section 5.2; docs/on-disk/22-mos-dsl.md, section 1.1).
+//! Pool creation (docs/on-disk/10-overview.md, section 5.2; docs/on-disk/22-mos-dsl.md, section 1.1).
 //!
 //! # Order
-//! everything is checked -> labels without a txg on all devices -> txg 4: the MOS with all that belongs
-//! into it, the root file system, the first uberblock -> the command in the history.
+//! check the specification and the devices -> labels with txg 0 on all devices -> txg 4: the MOS and its
+//! objects, the root file system, the first uberblock -> the command in the history.
 
 use crate::config;
 use crate::config::Host;
@@ -44,7 +44,7 @@ use vdev::label_write;
 use zio::alloc::Allocator;
 use zio::{AllocTx, Zio};
 
-/// Names that pools cannot have, and beginnings of such names.
+/// Prefixes that the names of pools must not have.
 const RESERVED: [&str; 4] = ["mirror", "raidz", "draid", "spare"];
 
 /// Fills the root file system: given its object set and the txg.
@@ -52,11 +52,11 @@ pub type FillRoot = Box<dyn FnMut(&Arc<LiveSet>, &SyncTx) -> Result<(), DslError
 
 /// The root file system of a new pool.
 pub struct RootDataset {
-    /// Its local properties, as they are stored.
+    /// Local properties of the file system, in stored form.
     pub props: Vec<(String, PropValue)>,
-    /// Names in it are compared without case.
+    /// Names in the file system are compared without case.
     pub case_insensitive: bool,
-    /// Fills the new dataset.
+    /// Closure that fills the new root dataset.
     pub fill: FillRoot,
 }
 
@@ -64,21 +64,21 @@ pub struct RootDataset {
 pub struct CreateSpec {
     /// Name of the pool.
     pub name: String,
-    /// Its vdevs, in their order.
+    /// Specifications of its top-level vdevs, in order.
     pub tops: Vec<TopSpec>,
-    /// Features that the pool has from the start.
+    /// Features that are enabled from the start.
     pub features: FeatureSet,
-    /// Its properties, as `zpool set` takes them.
+    /// Properties of the pool, as `zpool set` takes them.
     pub props: Vec<(String, String)>,
-    /// Root file system, and what is put into it.
+    /// The root file system, with its contents.
     pub root: RootDataset,
-    /// The machine that has the pool.
+    /// The machine that creates the pool.
     pub host: Host,
-    /// The command that is written into the history, if there is one.
+    /// The command to be written to the history, if any.
     pub command: Option<Command>,
-    /// Bytes that the block cache may take.
+    /// Size of the block cache in bytes.
     pub cache_bytes: usize,
-    /// How much dirty memory there may be, and how often a txg is written.
+    /// Limits of dirty memory, and of the time between txgs.
     pub limits: Limits,
 }
 
@@ -100,7 +100,7 @@ impl CreateSpec {
     }
 }
 
-/// Whether a pool can have this name.
+/// Checks that a pool can have this name.
 ///
 /// # Errors
 /// [`PoolError::BadSpec`] if not.
@@ -125,10 +125,11 @@ pub fn check_name(name: &str) -> Result<(), PoolError> {
 }
 
 impl LivePool {
-    /// Makes a pool. When it returns, the pool is on its devices; what they held is lost.
+    /// Creates a pool. On return the pool is on its devices; their previous contents are lost.
     ///
     /// # Errors
-    /// If the specification makes no pool (then nothing was written), or a device fails.
+    /// [`PoolError::BadSpec`], [`PoolError::BadDevice`] or [`PoolError::Property`] if the specification makes
+    /// no pool: no device has been written to then. Otherwise the error of the device that failed.
     pub fn create(spec: CreateSpec, env: Env) -> Result<Arc<LivePool>, PoolError> {
         check_name(&spec.name)?;
         let features = wanted_features(&spec)?;
@@ -151,7 +152,7 @@ impl LivePool {
         let space = SpaceBook::new(&mos);
         let new = NewMos { spec: &spec, env: &env, mos: &mos, tx: &tx };
         let (counts, notes) = new.fill(&mut config, &features, &space, &zio)?;
-        // The configuration names objects now.
+        // The configuration has object numbers by now.
         let tree = tree.reconfigured(&config.vdev_tree, &NewDevices::new())?;
         zio.set_tree(Arc::clone(&tree));
         let class = |(vdev, _): (VdevId, &VdevNode)| class_of(spec.tops[vdev.0 as usize].class);
@@ -275,8 +276,8 @@ struct NewMos<'a> {
 }
 
 impl NewMos<'_> {
-    /// Makes everything that belongs into it, but for the root file system. Puts the numbers of objects into
-    /// the configuration.
+    /// Creates the objects of the MOS except the root file system, and puts their object numbers into the
+    /// configuration.
     fn fill(
         &self,
         config: &mut PoolConfig,

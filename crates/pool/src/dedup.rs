@@ -1,5 +1,5 @@
-//! Dedup tables: which there are, how large, and how much they save
-//! (docs/on-disk/32-dedup-cloning.md, section 2).
+//! Dedup tables: a list of them, their sizes, and the space that they save (docs/on-disk/32-dedup-cloning.md,
+//! section 2).
 
 use crate::directory::Directory;
 use crate::error::PoolError;
@@ -32,7 +32,7 @@ pub struct DedupTable {
     pub home: ObjectId,
     /// ZAPs of the entries, by class.
     pub classes: Vec<(DdtClass, ObjectId)>,
-    /// Objects of the logs.
+    /// Objects of the dedup table's logs.
     pub logs: Vec<ObjectId>,
 }
 
@@ -51,7 +51,7 @@ pub fn ratio(stat: &DdtStat) -> u64 {
     }
 }
 
-/// Where a block of a table is: its first copy, and when it was written.
+/// Address of a block of a table: its first copy, and its birth.
 type BlockAddress = (VdevId, AllocOffset, Txg);
 
 /// The blocks of tables that have several copies.
@@ -59,8 +59,8 @@ type BlockAddress = (VdevId, AllocOffset, Txg);
 pub struct DedupCopies(HashMap<BlockAddress, Vec<Dva>>);
 
 impl DedupCopies {
-    /// The pointer with all copies that the table knows of its block. A block of a fast table that was
-    /// written with one copy and then again with two has two, but pointers from before have one address.
+    /// Adds the copies that the table has of a block to its pointer. A block of a fast table that was written
+    /// with one copy and later with two has two copies, but older pointers have one address.
     #[must_use]
     pub fn complete(&self, bp: &BlockPtr) -> BlockPtr {
         let first = bp.dvas().next().filter(|_| bp.is_dedup());
@@ -74,7 +74,7 @@ impl DedupCopies {
 
     fn add(&mut self, words: &[u64; KEY_WORDS], value: &DdtValue) {
         let DdtValue::Flat { phys, .. } = value else { return };
-        // In the place of the third address encrypted blocks have something else.
+        // In pointers of encrypted blocks the third address has another use.
         let most = if DdtKey::from_words(words).is_encrypted() { 2 } else { 3 };
         let pairs = phys.dva_words.chunks_exact(2).take(most);
         let dva = |pair: &[u64]| Dva::from_words(*pair.first()?, *pair.get(1)?);
@@ -85,20 +85,20 @@ impl DedupCopies {
     }
 }
 
-/// A block that has an entry in a table.
+/// The counted references of a block.
 #[derive(Debug, Clone, Copy)]
 struct Counted {
-    /// Part of its key: there may be very many.
+    /// Part of its key, to save memory.
     mark: u64,
     references: u64,
 }
 
-/// The part of a key that tells a block from an earlier one at the same address.
+/// The part of a key that distinguishes a block from an earlier one at the same address.
 fn mark(key: &DdtKey) -> u64 {
     key.checksum.0[0] ^ key.prop.rotate_left(24)
 }
 
-/// How many references the tables count of each block that has an entry.
+/// Number of references that the tables count for each block.
 #[derive(Debug, Default)]
 pub struct DedupCounts {
     blocks: HashMap<BlockAddress, Counted>,
@@ -109,7 +109,8 @@ pub struct DedupCounts {
 }
 
 impl DedupCounts {
-    /// There is an entry of the block that this pointer leads to, and of no other that was in its place.
+    /// Whether the tables have an entry of the block of this pointer, and not of another block at the same
+    /// address.
     #[must_use]
     pub fn has(&self, bp: &BlockPtr) -> bool {
         let first = bp.dvas().next().filter(|_| bp.is_dedup());
@@ -118,14 +119,14 @@ impl DedupCounts {
         counted.is_some_and(|counted| counted.mark == mark(&DdtKey::of(bp)))
     }
 
-    /// A block that a single deduplicated pointer leads to may have no entry: entries of fast tables can be
+    /// Whether a block with a single deduplicated pointer may lack an entry: entries of fast tables can be
     /// pruned.
     #[must_use]
     pub fn may_lack(&self, checksum: ChecksumId) -> bool {
         self.is_fast_enabled && !self.classic.contains(&checksum)
     }
 
-    /// Every block that has an entry: where it is, when it was written, and the references that are counted.
+    /// Every block with an entry: its address, its birth, and its counted references.
     pub fn iter(&self) -> impl Iterator<Item = (VdevId, AllocOffset, Txg, u64)> + '_ {
         self.blocks.iter().map(|((vdev, offset, birth), one)| (*vdev, *offset, *birth, one.references))
     }
@@ -143,7 +144,7 @@ impl DedupCounts {
     }
 }
 
-/// Values in a log that count: the newest of each key, but those before its checkpoint, which are in the
+/// The valid values in a log: the newest of each key, without those before its checkpoint, which are in the
 /// ZAPs.
 fn logged(log: &Object) -> Result<BTreeMap<[u64; KEY_WORDS], DdtValue>, PoolError> {
     let decode = |cause| PoolError::Decode { object: log.id(), cause };
@@ -235,7 +236,7 @@ pub(crate) fn histogram(directory: &Directory) -> Result<DdtHistogram, PoolError
     Ok(sum)
 }
 
-/// Bytes that the tables themselves take.
+/// Allocated bytes of the tables themselves.
 fn table_size(mos: &Arc<ObjSet>, tables: &[DedupTable]) -> Result<u64, PoolError> {
     let mut bytes = 0_u64;
     for table in tables {
@@ -305,7 +306,7 @@ impl Pool {
                     }
                 }
             }
-            // Of two values for one place the one with more copies came later.
+            // Of two values for one place, the one with more copies is the later one.
             for id in &table.logs {
                 logged(&self.mos().object(*id)?)?.iter().for_each(|(words, value)| copies.add(words, value));
             }
@@ -382,7 +383,7 @@ impl Pool {
         Ok((log_header(&log)?, logged(&log)?.len()))
     }
 
-    /// Entries in the ZAP of a class of a table.
+    /// Number of entries in the ZAP of a class of a table.
     ///
     /// # Errors
     /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`], [`PoolError::Dsl`]
@@ -422,7 +423,7 @@ mod tests {
                 let phys = DdtPhys { dva_words: [a, b, c, d, e, f], refcount: 3, birth: Txg(birth) };
                 DdtValue::Flat { phys, class_start: 0 }
             };
-            // What is behind the copies of an encrypted block looks like an address and is none.
+            // The words after the copies of an encrypted block look like an address.
             let secret = [0xb29d_a9ec_71a6_162a, 0x7be0_faa7_121a_3461];
             let last = if encrypted { secret } else { [0, 0] };
             let mut copies = DedupCopies::default();

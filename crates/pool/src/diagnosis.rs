@@ -1,15 +1,14 @@
-//! Taking leaves out of service that keep failing.
+//! Fault diagnosis: taking leaves out of service that keep failing.
 //!
-//! Called at the beginning of every txg. A leaf that had errors of reading or writing since the last time is
-//! probed: if it cannot be read and written any more, or had too many errors in too short a time, it is
-//! *faulted*, which the configuration records (`faulted`, `aux_state`). From then on it is left alone; what
-//! it misses goes to its DTL.
+//! Called at the beginning of every txg. A leaf with new read or write errors is probed: if it can no longer
+//! be read and written, or had too many errors within a short time, it is *faulted*, which the configuration
+//! records (`faulted`, `aux_state`). From then on it is not used; txgs that it misses go to its DTL.
 //!
 //! # What always holds
-//! - A leaf without which something may be unreadable stays in service and is only marked as degraded. Leaves
-//!   that have missed anything do not count as able to stand in for it, nor do those that fail with it.
-//! - Such a fault is a finding of the moment: an import, and `LivePool::resume`, lift it from leaves that
-//!   answer. A fault that an administrator has declared (`external`) stays.
+//! - A leaf that is needed to supply some block stays in service and is only marked as degraded. Leaves that
+//!   have missed writes do not count as a replacement, nor do those that fail at the same time.
+//! - Such a fault is temporary: an import, and `LivePool::resume`, lift it from leaves that answer. A fault
+//!   that an administrator has declared (`external`) stays.
 
 use crate::config;
 use format::VdevGuid;
@@ -22,17 +21,17 @@ use vdev::tree::{VdevState, VdevStatus};
 
 /// Errors within [`WINDOW`] that fault a leaf that still answers.
 pub(crate) const ERRORS_MAX: u64 = 10;
-/// How long errors count together.
+/// Time in which errors of a leaf are counted together.
 const WINDOW: Duration = Duration::from_secs(600);
-/// How the configuration calls it.
+/// Value of `aux_state` for a leaf with too many errors.
 pub(crate) const ERR_EXCEEDED: &str = "err_exceeded";
 
 /// The errors of a leaf.
 #[derive(Debug, Default)]
 struct Errors {
-    /// All that it had when it was last looked at.
+    /// Error count of the leaf when it was last examined.
     seen: u64,
-    /// In the window.
+    /// Errors counted in the current window ([`WINDOW`]).
     recent: u64,
     since: Duration,
 }
@@ -42,10 +41,11 @@ struct Errors {
 pub(crate) struct Diagnosis(HashMap<VdevGuid, Errors>);
 
 impl Diagnosis {
-    /// Notes how many errors a leaf had in all. `None`: no new ones; else how many lately.
+    /// Notes the total number of errors of a leaf. Returns the number of recent ones; `None`: there are no
+    /// new ones.
     pub(crate) fn note(&mut self, leaf: VdevGuid, errors: u64, now: Duration) -> Option<u64> {
         let known = self.0.entry(leaf).or_default();
-        // Cleared meanwhile.
+        // The counters were cleared meanwhile.
         let seen = if known.seen > errors { 0 } else { known.seen };
         let new = errors - seen;
         known.seen = errors;
@@ -59,8 +59,8 @@ impl Diagnosis {
         Some(known.recent)
     }
 
-    /// Errors of a leaf that is out of service: of what was under way when it left. They do not speak against
-    /// it once it is back.
+    /// Ignores the errors of a leaf that is out of service: requests in flight when it left. They must not
+    /// count against it once it is back.
     pub(crate) fn pass_over(&mut self, leaf: VdevGuid, errors: u64) {
         self.0.entry(leaf).or_default().seen = errors;
     }
@@ -72,7 +72,7 @@ impl Diagnosis {
     }
 }
 
-/// Whether everything can be read without these leaves, and without those that have missed something.
+/// Whether every block stays readable without these leaves and without the leaves that have missed writes.
 pub(crate) fn can_do_without(tree: &VdevTree, leaves: &[VdevGuid]) -> bool {
     let mut without = tree.config().clone();
     for guid in tree.leaf_guids() {
@@ -91,7 +91,7 @@ fn is_leaf(node: &VdevNode) -> bool {
     matches!(node.kind, VdevKind::Disk | VdevKind::File)
 }
 
-/// Lifts findings of earlier from leaves that answer now. True: the configuration has changed.
+/// Lifts earlier faults from leaves that answer now. Returns true if the configuration has changed.
 pub(crate) fn lift(tree: &VdevTree, root: &mut VdevNode) -> bool {
     let is_finding = |node: &&VdevNode| is_leaf(node) && node.aux_state.as_deref() == Some(ERR_EXCEEDED);
     let found: Vec<VdevGuid> = root.leaves().filter(is_finding).map(|node| node.guid).collect();

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 /// Object number of the directory.
 pub use format::names::directory::OBJECT;
-/// Bytes of a packed list: configurations of thousands of devices are a few MiB. Decoded it may take ten
-/// times as much.
+/// Largest packed list in bytes: configurations of thousands of devices have a few MiB. Decoded it may take
+/// ten times as much memory.
 const PACKED_MAX: u64 = 16 << 20;
 
 /// The object directory of the MOS.
@@ -54,7 +54,7 @@ impl Directory {
         }
     }
 
-    /// A number that stands in the directory.
+    /// The number in an entry; `None`: there is no such entry.
     ///
     /// # Errors
     /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
@@ -72,7 +72,7 @@ impl Directory {
         Ok(self.number(name)?.filter(|id| *id != 0).map(ObjectId))
     }
 
-    /// An object number that every pool has.
+    /// The object number in an entry that every pool has.
     ///
     /// # Errors
     /// [`PoolError::Directory`] if there is no such entry or it is no number, [`PoolError::Dmu`] if the
@@ -99,7 +99,7 @@ impl Directory {
     }
 }
 
-/// Unpacks the list in an object, whose bonus tells its length.
+/// Decodes the nvlist in an object. The bonus holds its length in bytes.
 pub(crate) fn packed_list(mos: &Arc<ObjSet>, id: ObjectId) -> Result<NvList, PoolError> {
     let object = mos.object(id)?;
     if object.dnode().bonus_type != ObjType::PACKED_NVLIST_SIZE {
@@ -113,8 +113,8 @@ pub(crate) fn packed_list(mos: &Arc<ObjSet>, id: ObjectId) -> Result<NvList, Poo
     NvList::decode(&packed).map_err(PoolError::decode(id))
 }
 
-/// Reads a range of an object that has no holes there, and its byte order. A hole is an error, and so is a
-/// block that came before, so that memory grows only with what is stored.
+/// Reads a range of an object without holes, and its byte order. A hole is an error, and so is a block that
+/// occurs twice, so that memory grows only with the stored bytes.
 pub(crate) fn read_whole(object: &Object, range: Range<u64>) -> Result<(Vec<u8>, Endian), PoolError> {
     let (mut bytes, mut order) = (Vec::new(), object.order());
     let size = object.block_size().max(1);

@@ -1,4 +1,4 @@
-//! Writing down what leaves have missed (docs/on-disk/14-vdevs.md, section 7).
+//! Writing the DTLs of leaves (docs/on-disk/14-vdevs.md, section 7).
 
 use crate::config;
 use crate::error::PoolError;
@@ -9,11 +9,11 @@ use format::space_map::MapType;
 use format::{ObjectId, VdevGuid};
 use vdev::VdevTree;
 
-/// Bytes of a block of such a map.
+/// Bytes of a block of a DTL's space map.
 const BLOCK: u64 = 4 << 10;
 
-/// Writes the dirty time logs that have changed since they were last written. True: the configuration
-/// names a new object.
+/// Writes the DTLs that have changed since they were last written. Returns true if the configuration names a
+/// new object.
 pub(crate) fn write_changed(
     m: MosTx<'_>,
     tree: &VdevTree,

@@ -1,4 +1,4 @@
-//! Why a pool cannot be opened, or something pool-wide cannot be read.
+//! Errors of opening and changing pools.
 
 use crate::missing_vdev::MissingVdev;
 use crate::refusal::{DeviceRefusal, PropertyRefusal, SpecRefusal, WriteRefusal};
@@ -11,20 +11,20 @@ use vdev::tree::VdevError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// None of the devices belongs to such a pool.
+    /// No device belongs to such a pool.
     #[error("no such pool available: {wanted}{}", others(found))]
     NoSuchPool {
-        /// Name or guid that was asked for.
+        /// Requested name or guid.
         wanted: String,
-        /// Names of the pools that were found.
+        /// Names of the pools on the devices.
         found: Vec<String>,
     },
     /// Several pools have the name.
     #[error("more than one pool is named '{name}': {}; open it by guid", list(guids))]
     Ambiguous {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// Their guids.
+        /// Guids of the pools that have this name.
         guids: Vec<PoolGuid>,
     },
     /// The pool was destroyed.
@@ -40,7 +40,7 @@ pub enum PoolError {
     NoUberblock {
         /// Name of the pool.
         name: String,
-        /// The limit that was asked for.
+        /// Newest txg that was allowed, if limited.
         limit: Option<Txg>,
     },
     /// The labels tell of a later state than any uberblock does.
@@ -51,7 +51,7 @@ pub enum PoolError {
     LostUberblocks {
         /// Name of the pool.
         name: String,
-        /// Txg of the labels.
+        /// The newest txg in the labels.
         labels: Txg,
         /// Txg of the newest uberblock.
         newest: Txg,
@@ -67,7 +67,7 @@ pub enum PoolError {
         txg: Txg,
         /// Older txgs whose uberblocks are valid, newest first.
         older: Vec<Txg>,
-        /// Devices that were not found and that may have what could not be read.
+        /// Devices that were not found, and that may have the unreadable data.
         absent: Vec<String>,
         /// The error that led to this.
         #[source]
@@ -76,7 +76,7 @@ pub enum PoolError {
     /// A later uberblock has moved data that an earlier one still looks for in the old place.
     #[error("txg {chosen} cannot be opened: the raidz expansion has moved data up to txg {newest}")]
     Reflowed {
-        /// The txg that was chosen.
+        /// The requested txg.
         chosen: Txg,
         /// The newest txg of the pool.
         newest: Txg,
@@ -86,13 +86,13 @@ pub enum PoolError {
         "the pool is formatted using an unsupported ZFS version ({version}); 1 to 28 and 5000 are supported"
     )]
     Version {
-        /// Version of the format that was found.
+        /// Version of the pool's format.
         version: u64,
     },
     /// Features are in use that Cenote cannot read.
     #[error("the pool uses features that are not supported: {}", features.join(", "))]
     UnsupportedFeatures {
-        /// Their guids.
+        /// Guids of the unsupported features.
         features: Vec<String>,
     },
     /// The configuration names other devices than the uberblock counted.
@@ -100,15 +100,15 @@ pub enum PoolError {
         "the guids of the pool's devices add up to {found:#x}, the uberblock says {expected:#x}: a device is missing"
     )]
     GuidSum {
-        /// Sum over the tree.
+        /// Sum of the guids in the vdev tree, modulo 2^64.
         found: u64,
-        /// Sum in the uberblock.
+        /// Sum of guids that the uberblock holds.
         expected: u64,
     },
     /// The configuration in the pool is that of another pool.
     #[error("the configuration belongs to pool {found}, the labels to pool {expected}")]
     OtherPool {
-        /// Guid in the MOS.
+        /// Guid in the MOS configuration.
         found: PoolGuid,
         /// Guid in the labels.
         expected: PoolGuid,
@@ -144,13 +144,13 @@ pub enum PoolError {
     /// An entry of the object directory is missing or malformed.
     #[error("entry '{entry}' of the object directory is missing or malformed")]
     Directory {
-        /// Name of the entry.
+        /// Name of the entry, as in `format::names::directory`.
         entry: String,
     },
-    /// A structure in the MOS is not what it should be.
+    /// A structure in the MOS is malformed.
     #[error("object {object} of the MOS")]
     Decode {
-        /// Object of the MOS.
+        /// Number of the object in the MOS.
         object: ObjectId,
         /// How the bytes are malformed.
         #[source]
@@ -159,9 +159,9 @@ pub enum PoolError {
     /// A structure in the MOS contradicts itself or another.
     #[error("object {object} of the MOS: {why}")]
     Corrupt {
-        /// Object of the MOS.
+        /// Number of the object in the MOS.
         object: ObjectId,
-        /// The contradiction.
+        /// The contradiction, in words.
         why: &'static str,
     },
     /// The configuration in the labels is not usable.
@@ -173,7 +173,7 @@ pub enum PoolError {
     /// An object of the MOS cannot be read.
     #[error(transparent)]
     Dmu(#[from] DmuError),
-    /// A txg was written, but could not be made the state of the pool.
+    /// A txg was written, but could not be committed.
     #[error("txg {txg}: {step} failed: {why}")]
     Commit {
         /// The txg that was written.
@@ -186,10 +186,10 @@ pub enum PoolError {
     /// A sync task failed after it had changed something. Its txg is not written.
     #[error("a change of the pool failed halfway: {why}")]
     HalfDone {
-        /// Why it failed.
+        /// The error and its causes, in words.
         why: String,
     },
-    /// The pool, or what was wanted of it, cannot be written by Cenote; it may be opened for reading.
+    /// Cenote cannot write the pool, or cannot make the requested change; the pool may be opened for reading.
     #[error("pool '{name}' cannot be opened for writing: {why}")]
     NotWritable {
         /// Name of the pool.
@@ -205,11 +205,11 @@ pub enum PoolError {
     OtherHost {
         /// Name of the pool.
         name: String,
-        /// Name of that machine.
+        /// Name of the other machine.
         host: String,
         /// Host id of that machine.
         hostid: u64,
-        /// It did not export the pool.
+        /// The machine did not export the pool.
         is_active: bool,
     },
     /// Another machine is writing to the pool right now.
@@ -232,7 +232,7 @@ pub enum PoolError {
         /// Why it is refused.
         why: DeviceRefusal,
     },
-    /// Not all devices are online and healthy, as what was asked for needs.
+    /// The operation needs all devices online and healthy.
     #[error("one or more devices are not online and healthy")]
     NotHealthy,
     /// A property cannot be set to this value.
@@ -243,13 +243,13 @@ pub enum PoolError {
         /// Why it is refused.
         why: PropertyRefusal,
     },
-    /// No transaction is possible any more.
+    /// No transaction can begin any more.
     #[error(transparent)]
     Tx(#[from] dmu::TxError),
     /// A block could not be written, freed or claimed.
     #[error(transparent)]
     Zio(#[from] zio::ZioError),
-    /// Space could not be accounted for.
+    /// An error of the space allocator.
     #[error(transparent)]
     Alloc(#[from] zio::alloc::AllocError),
     /// A label could not be written.
@@ -261,15 +261,15 @@ pub enum PoolError {
         #[source]
         cause: vdev::label_write::LabelWriteError,
     },
-    /// Something of the dataset layer.
+    /// An error of the dataset layer.
     #[error(transparent)]
     Dsl(#[from] DslError),
 }
 
-/// A step by which a txg becomes the state of the pool, in their order.
+/// The steps of a commit, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CommitStep {
-    /// Everything that the uberblock leads to is made durable.
+    /// Flush of the data, so that all blocks that the uberblock references are durable.
     Flush,
     /// Labels 0 and 2 are written.
     EvenLabels,
@@ -302,7 +302,7 @@ pub enum CommitFailure {
     Label {
         /// The top-level vdev.
         vdev: VdevId,
-        /// The first error.
+        /// The first error of its devices.
         cause: vdev::label_write::LabelWriteError,
     },
     /// No device of a vdev could be flushed after its label was written.
@@ -311,7 +311,7 @@ pub enum CommitFailure {
         /// The top-level vdev.
         vdev: VdevId,
     },
-    /// No device that counts took the uberblock.
+    /// No device of an existing vdev took the uberblock.
     #[error("no device took the uberblock")]
     NoUberblock,
 }
@@ -324,7 +324,7 @@ fn others(found: &[String]) -> String {
     if found.is_empty() { String::new() } else { format!("; pools found here: {}", found.join(", ")) }
 }
 
-/// Advice about a state that cannot be read: devices that are missing come first.
+/// Advice for a state that cannot be read: first about missing devices.
 fn fallback(absent: &[String], otherwise: &str) -> String {
     if absent.is_empty() {
         return otherwise.to_owned();
@@ -348,7 +348,7 @@ impl PoolError {
     }
 }
 
-/// An error and everything that led to it.
+/// The message of an error, followed by those of all its sources.
 pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -13,13 +13,13 @@ use format::{BlockPtr, Level, ObjectId, Txg};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// The two logs: what was found since the last scrub, and what that scrub found.
+/// The two logs: errors found since the last scrub, and errors found by that scrub.
 const LOGS: [&str; 2] = [names::directory::ERRLOG_LAST, names::directory::ERRLOG_SCRUB];
 
 /// A block in the error log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LoggedError {
-    /// The head dataset that it was found in, or the object set in a log without heads; 0: the MOS.
+    /// Head dataset in which the error was found, or the object set in a log without heads; 0: the MOS.
     pub dataset: ObjectId,
     /// Key of the block in the log.
     pub key: ErrorKey,
@@ -29,7 +29,7 @@ pub struct LoggedError {
 pub(crate) enum Now {
     /// The block, as the dataset has it now.
     Block(BlockPtr),
-    /// Another block, or nothing.
+    /// The dataset now has another block there, or none.
     Gone,
     /// The dataset or a block above it cannot be read.
     Unknown,
@@ -56,19 +56,20 @@ pub(crate) fn block_in(set: &Arc<ObjSet>, entry: &LoggedError, level: u8) -> Now
 }
 
 impl Pool {
-    /// The datasets that have a block of the log: the head that it was found in, its snapshots, their clones,
-    /// those that it is a clone of itself; each head before its snapshots, the oldest of these first, each
-    /// before its clones. Where it cannot be told, a dataset counts as one that has it. At most `left` of
-    /// them are looked at, which is counted down.
+    /// The datasets that have a block of the log: the head in which it was found, its snapshots, their
+    /// clones, and the datasets that it is a clone of. Each head comes before its snapshots, the oldest of
+    /// these first, each before its clones. A dataset counts as having the block if that cannot be
+    /// determined. At most `left` of them are examined, which is counted down.
     ///
-    /// `None`: it cannot be told, as the log does not say when the block was born, or there were too many.
+    /// `None`: unknown, because the log does not have the birth of the block, or there were too many
+    /// datasets.
     pub fn carriers(&self, entry: &LoggedError, left: &mut usize) -> Option<Vec<Dataset>> {
         let birth = entry.key.birth?;
         let level = u8::try_from(entry.key.level).ok()?;
         let head = match self.dsl().dataset_by_object(entry.dataset) {
             Ok(head) => head,
             Err(DslError::Dmu(DmuError::Zio { .. })) => return None,
-            // It was destroyed.
+            // The dataset was destroyed.
             Err(_) => return Some(Vec::new()),
         };
         let mut stack = vec![self.oldest_with(head, birth).ok()?];
@@ -94,7 +95,7 @@ impl Pool {
         Some(found)
     }
 
-    /// The head that a block came to be in, which a head has that may be a clone of a clone.
+    /// The oldest head in the clone chain of a head that has a block of this birth.
     fn oldest_with(&self, mut head: Dataset, birth: Txg) -> Result<Dataset, DslError> {
         let mut seen = HashSet::new();
         while let Some(origin) = head.dir().phys().origin

@@ -1,15 +1,15 @@
 //! Events of the pools of this process: the ring behind `zpool events` (docs/on-disk/33-cli.md, section 17).
 //!
 //! A pool posts through its [`Poster`]; readers use [`EventRing::process`]. The ring is global to the
-//! process, because `zpool events` numbers the events of all pools in one sequence, which a follower reads on
-//! while pools come and go; events of imports are posted before there is a pool. Tests make rings of their
-//! own.
+//! process, because `zpool events` numbers the events of all pools in one sequence, which a follower keeps
+//! reading while pools are imported and exported; events of imports are posted before the pool exists. Tests
+//! create rings of their own.
 //!
 //! # What always holds
-//! - The ring has a maximum length, and posting never waits for readers. A reader that was too slow is told
+//! - The ring has a maximum length, and posting never waits for readers. A reader that was too slow learns
 //!   how many events it has missed.
-//! - Of reports of errors only so many a second are taken from one vdev and kind, the others are counted.
-//! - Posting needs no lock of a pool: any layer may do it at any time.
+//! - The rate of error reports of one vdev and kind is limited; the others are counted.
+//! - Posting needs no lock of a pool: any layer may post at any time.
 //!
 //! Order of locks: none is taken while the ring's own is held.
 
@@ -27,24 +27,24 @@ use vdev::tunable::Tunable;
 
 /// Number of events that are kept while [`ZEVENT_LEN_MAX`] is 0.
 pub const LEN_MAX: usize = 512;
-/// Events that are kept; 0: as many as usual.
+/// Number of events that are kept; 0: the default, [`LEN_MAX`].
 pub static ZEVENT_LEN_MAX: Tunable = Tunable::new("zfs_zevent_len_max", 0, 0, 1 << 20);
-/// Reports of wrong bytes of one vdev that are taken in a second.
+/// Checksum error reports of one vdev that are accepted in a second.
 pub static CHECKSUM_EVENTS_PER_SECOND: Tunable =
     Tunable::new("zfs_checksum_events_per_second", 20, 0, 1 << 20);
-/// The same of all other kinds.
+/// Reports of every other kind of one vdev that are accepted in a second.
 const REPORTS_PER_SECOND: u64 = 20;
-/// Vdevs and kinds of which the pace of reports is known. Beyond that all are forgotten and begin anew.
+/// Most vdevs and kinds whose rates are tracked. Beyond that all rates are reset.
 const PACES_MAX: usize = 4096;
 
 /// An event of a pool or of one of its vdevs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its number: one more than that of the event before, from 1.
+    /// Number of the event, counted from 1.
     pub id: u64,
-    /// Wall-clock time, since 1970.
+    /// Wall-clock time since the Unix epoch.
     pub time: Duration,
-    /// All that is known of it, `class`, `time` and `eid` included.
+    /// Facts about the event, `class`, `time` and `eid` included.
     pub payload: NvList,
 }
 
@@ -65,8 +65,7 @@ impl Event {
 pub struct Batch {
     /// The events, oldest first.
     pub events: Vec<Arc<Event>>,
-    /// How many came between what the reader had and these, and are no longer there, or were not taken
-    /// because there were too many of a kind.
+    /// Number of events missing before these: no longer kept, or not accepted because of the rate limit.
     pub lost: u64,
 }
 
@@ -82,14 +81,14 @@ struct Ring {
     events: VecDeque<Arc<Event>>,
     /// Number of the newest event.
     last: u64,
-    /// Events that were not taken, since a reader was last told.
+    /// Number of refused events since a reader was last told.
     refused: u64,
-    /// Events that were not taken, in all.
+    /// Number of refused events in all.
     dropped: u64,
     paces: HashMap<(VdevGuid, String), Pace>,
 }
 
-/// How many reports came in a second.
+/// Number of reports in a second.
 struct Pace {
     second: u64,
     count: u64,
@@ -111,7 +110,7 @@ impl EventRing {
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        // Whole between any two statements.
+        // Consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -120,7 +119,7 @@ impl EventRing {
         if said == 0 { LEN_MAX } else { said }
     }
 
-    /// Adds an event. `time` and `eid` are put at its end. Returns its number.
+    /// Posts an event. Appends `time` and `eid` to the payload. Returns its number.
     pub fn post(&self, time: Duration, mut payload: NvList) -> u64 {
         let mut ring = self.ring();
         ring.last += 1;
@@ -135,8 +134,8 @@ impl EventRing {
         id
     }
 
-    /// The events after number `id` (0: all), and how many are missing between. Events that were not taken
-    /// are counted for the first reader that asks.
+    /// The events after number `id` (0: all), and the number of missing ones. Refused events are reported to
+    /// the first reader that asks.
     pub fn after(&self, id: u64) -> Batch {
         let mut ring = self.ring();
         let first = ring.events.front().map_or(ring.last + 1, |event| event.id);
@@ -145,7 +144,7 @@ impl EventRing {
         Batch { events: ring.events.iter().filter(|event| event.id > id).cloned().collect(), lost }
     }
 
-    /// Waits until there is an event after number `id`, but no longer than `time`. True: there is one.
+    /// Waits until there is an event after number `id`, at most for `time`. Returns whether there is one.
     pub fn wait_after(&self, id: u64, time: Duration) -> bool {
         let ring = self.ring();
         let waited = self
@@ -154,22 +153,22 @@ impl EventRing {
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Number of the newest event that there ever was.
+    /// Number of the newest event so far.
     pub fn last(&self) -> u64 {
         self.ring().last
     }
 
-    /// How many reports were not taken because there were too many of a kind.
+    /// Number of reports that were refused because of the rate limit.
     pub fn dropped(&self) -> u64 {
         self.ring().dropped
     }
 
-    /// Forgets all events. Returns how many there were.
+    /// Removes all events. Returns their number.
     pub fn clear(&self) -> usize {
         std::mem::take(&mut self.ring().events).len()
     }
 
-    /// Counts a report of this kind about a vdev, and returns whether it is taken.
+    /// Counts a report of this kind about a vdev, and returns whether it is accepted.
     fn admits(&self, vdev: VdevGuid, kind: &str, now: Duration) -> bool {
         let mut ring = self.ring();
         if ring.paces.len() >= PACES_MAX {
@@ -236,17 +235,17 @@ impl Poster {
         self.context.store(context as u64, Ordering::Relaxed);
     }
 
-    /// Something that the system did: `sysevent.fs.zfs.NAME`, with whatever else there is to tell.
+    /// Posts a system event, `sysevent.fs.zfs.NAME`, with additional facts.
     pub fn sysevent(&self, name: &str, extra: NvList) {
         self.post("sysevent", name, 0, extra);
     }
 
-    /// A pool has left: how (0: it is there, 1: exported, 2: destroyed).
+    /// Posts that a pool was closed: 1: exported, 2: destroyed; 0: it is open.
     pub(crate) fn left(&self, name: &str, state: u64) {
         self.post("sysevent", name, state, NvList::new());
     }
 
-    /// Something that the system did with a vdev.
+    /// Posts a system event about a vdev.
     pub(crate) fn vdev_sysevent(&self, name: &str, tree: &VdevTree, vdev: VdevGuid) {
         let status = tree.status();
         let Some(status) = status.find(vdev) else { return };
@@ -255,7 +254,7 @@ impl Poster {
         self.post("sysevent", name, 0, extra);
     }
 
-    /// A vdev has another state: `resource.fs.zfs.statechange`. What it is now, the tree tells.
+    /// Posts a change of a vdev's state: `resource.fs.zfs.statechange`. The tree has the new state.
     pub(crate) fn state_change(&self, tree: &VdevTree, vdev: VdevGuid, before: VdevState) {
         let status = tree.status();
         let Some(status) = status.find(vdev) else { return };
@@ -265,7 +264,7 @@ impl Poster {
         self.post("resource", "statechange", 0, extra);
     }
 
-    /// Posts what is wrong with the vdevs of a pool that is being opened.
+    /// Posts the problems of the vdevs of a pool that is being opened.
     pub(crate) fn opened(&self, tree: &VdevTree) {
         for vdev in tree.status().walk() {
             if let Some(class) = trouble(vdev) {
@@ -298,7 +297,7 @@ impl Poster {
         }
     }
 
-    /// An error: `ereport.fs.zfs.NAME`. Too many of one kind and vdev are not taken.
+    /// Posts an error report, `ereport.fs.zfs.NAME`, subject to the rate limit of its kind and vdev.
     pub fn ereport(&self, name: &str, tree: &VdevTree, vdev: Option<VdevGuid>, extra: NvList) {
         let ring = EventRing::process();
         let now = self.env.clock().wall();
@@ -307,7 +306,7 @@ impl Poster {
         }
         let mut payload = NvList::new();
         payload.push("class", format!("ereport.fs.zfs.{name}"));
-        // Which of the events of one failure belong together: here each stands for itself.
+        // Identifies the events of one failure: here each event has its own.
         payload.push("ena", (now.as_nanos() as u64) << 4 | 1);
         payload.push("detector", self.detector(vdev));
         self.push_pool(&mut payload, 0);
@@ -363,7 +362,7 @@ impl FaultListener for Poster {
     }
 }
 
-/// The number that stands for a state in events.
+/// The number of a state in events.
 pub(crate) fn state_number(state: VdevState) -> u64 {
     match state {
         VdevState::Offline => 2,
@@ -375,7 +374,7 @@ pub(crate) fn state_number(state: VdevState) -> u64 {
     }
 }
 
-/// The report about a vdev that cannot be used, by why.
+/// The name of the report for an unusable vdev, by the cause.
 fn trouble(vdev: &VdevStatus) -> Option<&'static str> {
     if vdev.state != VdevState::Unavail {
         return None;

@@ -1,11 +1,11 @@
-//! Top-level vdevs grow with their devices: `zpool online -e`, and by themselves with `autoexpand=on`
+//! Growth of top-level vdevs with their devices: `zpool online -e`, and automatic with `autoexpand=on`
 //! (docs/on-disk/14-vdevs.md).
 //!
 //! # What always holds
-//! - The size of a device is looked at anew only in syncing context, and all its labels are written in the
-//!   same txg: the two at its end have moved with the end.
-//! - Labels 0 and 1 stay where they are, so a crash leaves the pool as it was: smaller than its devices.
-//! - Nothing is allocated in a new metaslab before the configuration of the same txg covers it.
+//! - The size of a device is read again only in syncing context, and all its labels are written in the same
+//!   txg, because labels 2 and 3 move with the end of the device.
+//! - Labels 0 and 1 stay in place, so a crash leaves the pool unchanged, smaller than its devices.
+//! - No space is allocated in a new metaslab before the configuration of the same txg covers it.
 
 use crate::error::PoolError;
 use crate::live::{LivePool, PoolTask};
@@ -23,23 +23,23 @@ use vdev::tree::{VdevState, VdevStatus};
 /// The label at the very end of a device.
 const LAST_LABEL: usize = 3;
 
-/// Which top-level vdevs take what their devices offer.
+/// The top-level vdevs that grow to the size of their devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grow {
-    /// None; the sizes that they could have are shown (`expandsize`).
+    /// None; only the possible sizes are updated (`expandsize`).
     Nothing,
-    /// The one that this leaf is part of.
+    /// The one that contains this leaf.
     With(VdevGuid),
-    /// All top-level vdevs.
+    /// All top-level vdevs of the pool.
     Everything,
 }
 
 impl LivePool {
-    /// Looks how large devices are now, and lets top-level vdevs grow. Returns the bytes by which the pool
-    /// has grown. Space that is not enough for one more metaslab is left.
+    /// Reads the sizes of devices again, and lets top-level vdevs grow. Returns the bytes by which the pool
+    /// has grown. Space for less than one metaslab stays unused.
     ///
     /// # Errors
-    /// If a label or a txg cannot be written.
+    /// [`PoolError`] if a label or a txg cannot be written.
     pub fn grow(&self, which: Grow) -> Result<u64, PoolError> {
         let which = if self.grows_by_itself() { Grow::Everything } else { which };
         let has_room = || match which {
@@ -52,7 +52,7 @@ impl LivePool {
         self.run_on_pool(move |ctx, pool| pool.grow(ctx, which))
     }
 
-    /// Property `autoexpand`: whether vdevs grow with their devices by themselves.
+    /// Property `autoexpand`: whether vdevs grow with their devices automatically.
     pub(crate) fn grows_by_itself(&self) -> bool {
         self.autoexpand.load(Acquire)
     }
@@ -77,7 +77,7 @@ fn growing_tops(tree: &VdevTree, which: Grow) -> Vec<(VdevId, u64)> {
         Grow::With(leaf) => node.leaves().any(|node| node.guid == leaf),
         Grow::Everything => true,
     };
-    // A device that is not there may be smaller than those that are.
+    // A missing device may be smaller than the others.
     let is_whole = |top: &&VdevStatus| top.state == VdevState::Online;
     let offered = |vdev: VdevId| {
         let top = status.children.iter().find(|top| top.id == vdev.0);
@@ -94,7 +94,7 @@ fn growing_tops(tree: &VdevTree, which: Grow) -> Vec<(VdevId, u64)> {
 impl PoolTask<'_> {
     fn grow(&mut self, ctx: &mut TaskCtx<'_>, which: Grow) -> Result<u64, PoolError> {
         let pool = self.pool;
-        // What a vdev offers is known once the tree has the new sizes of its devices.
+        // The offered size is known once the tree has the new sizes of its devices.
         let has_grown = pool.change_tree(self.state, |next| {
             next.is_resized = renew_sizes(pool.name(), next, &growing_tops(next.now(), which));
             Ok(next.is_resized)
@@ -126,7 +126,7 @@ impl PoolTask<'_> {
     }
 }
 
-/// Reads the sizes of devices anew. Returns whether one has grown, so that its labels are to be written.
+/// Reads the sizes of devices again. Returns whether one has grown, so that its labels must be written.
 /// Devices of the vdevs in `growing` may have grown before they were opened, and then have no label at their
 /// end.
 fn renew_sizes(pool: &str, next: &NextTree<'_>, growing: &[(VdevId, u64)]) -> bool {
@@ -143,7 +143,7 @@ fn renew_sizes(pool: &str, next: &NextTree<'_>, growing: &[(VdevId, u64)]) -> bo
             device.renew_size();
             has_grown = true;
             if let Err(error) = follow_growth(&*device, top.ashift.unwrap_or(Ashift(9))) {
-                // Its first labels are as good as they were.
+                // The first two labels are still valid.
                 tracing::warn!(pool, %error, "labels at the new end of a device");
             }
         }
@@ -151,7 +151,7 @@ fn renew_sizes(pool: &str, next: &NextTree<'_>, growing: &[(VdevId, u64)]) -> bo
     has_grown
 }
 
-/// Bytes of all metaslabs that files can be in.
+/// Bytes of all metaslabs outside of log vdevs.
 fn space(root: &VdevNode) -> u64 {
     let of = |top: &VdevNode| top.metaslabs().checked_shl(top.metaslab_shift).unwrap_or(0);
     root.children.iter().filter(|top| !top.is_log).map(of).fold(0, u64::saturating_add)

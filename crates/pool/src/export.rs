@@ -1,5 +1,4 @@
-//! Letting go of a pool: exporting and destroying it
-//! (docs/on-disk/10-overview.md, section 5.3).
+//! Closing a pool: export and destruction (docs/on-disk/10-overview.md, section 5.3).
 
 use crate::error::PoolError;
 use crate::live::LivePool;
@@ -8,30 +7,30 @@ use format::config::PoolState;
 use std::sync::Arc;
 use vdev::sync::lock;
 
-/// How a pool is left.
+/// State in which a pool is left when it is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leave {
     /// Any machine may open it.
     Exported,
     /// The pool stays in use by this machine, which opens it again later.
     Imported,
-    /// The pool is destroyed. It can be opened only if destroyed pools are asked for.
+    /// The pool is destroyed. It is opened again only on explicit request.
     Destroyed,
 }
 
 impl LivePool {
-    /// Brings everything to disk, writes into all labels that the pool is free, and closes it. Threads that
-    /// still use it get [`TxError::Closed`]. A pool whose writes are still held back is left as it was found.
+    /// Syncs the pool, marks it as exported in all labels, and closes it. Threads that still use it get
+    /// [`TxError::Closed`]. A pool whose writes are still held back is left as it was found.
     ///
     /// # Errors
-    /// If that cannot be written, also of a suspended pool: it is then closed as after a crash, with nothing
-    /// lost that was synced.
+    /// [`PoolError::Tx`] if the last txgs cannot be written, for example because the pool is suspended. The
+    /// pool is then closed as by a crash: it keeps every synced txg.
     pub fn export(self: Arc<Self>, how: Leave) -> Result<(), PoolError> {
         self.give_up();
         // No administrator brings devices back to a pool that is being closed.
         self.unattend();
         let outcome = match how {
-            // Its labels are what they were, because nothing was changed.
+            // The pool is unchanged, so its labels are still right.
             Leave::Exported | Leave::Imported if self.is_held() => Ok(()),
             Leave::Imported => self.jobs.save_all(&self).and_then(|()| self.sync()).map(|_| ()),
             _ => self.jobs.save_all(&self).and_then(|()| self.sync()).and_then(|_| self.write_state(how)),
@@ -60,7 +59,7 @@ impl LivePool {
         })
     }
 
-    /// Lets nothing more happen, and waits for the thread to end.
+    /// Refuses new work, and waits for the pool's threads to end.
     pub(crate) fn close(&self) {
         self.end_outages();
         self.jobs.close();

@@ -1,5 +1,4 @@
-//! The pool's features: which are enabled, which are in use, and which are unknown
-//! (docs/on-disk/16-features.md, sections 1 and 2).
+//! The pool's features: enabled, active and unknown ones (docs/on-disk/16-features.md, sections 1 and 2).
 
 use crate::directory::Directory;
 use crate::error::PoolError;
@@ -8,19 +7,19 @@ use format::feature::{self, FEATURES, Feature};
 use format::names;
 use std::collections::BTreeMap;
 
-/// State of a feature.
+/// State of a feature in one pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FeatureState {
     /// The pool does not have the feature.
     Disabled,
-    /// May be used, but is not.
+    /// The feature may be used, but is not.
     Enabled,
-    /// In use this many times.
+    /// The feature is active, with this reference count.
     Active(u64),
 }
 
 impl FeatureState {
-    /// The word that the tools print.
+    /// The word that the tools print: `disabled`, `enabled`, `active`.
     pub fn name(self) -> &'static str {
         match self {
             FeatureState::Disabled => "disabled",
@@ -33,13 +32,13 @@ impl FeatureState {
 /// A feature that Cenote does not know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnknownFeature {
-    /// Guid of the feature.
+    /// Guid of the feature: `org.openzfs:blake3`.
     pub guid: String,
     /// Description of the feature, as stored in the pool.
     pub description: String,
-    /// How often it is in use.
+    /// Reference count of the feature.
     pub refcount: u64,
-    /// Reading does not need it.
+    /// Whether the pool can be read without support for the feature.
     pub read_only_compatible: bool,
 }
 
@@ -93,12 +92,12 @@ impl Features {
         matches!(self.state_of(name), FeatureState::Active(_))
     }
 
-    /// Is enabled, in use or not.
+    /// Whether the feature is enabled, active or not.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.state_of(name) != FeatureState::Disabled
     }
 
-    /// Txg in which a feature was enabled, if the pool has recorded it.
+    /// Txg in which a feature was enabled; `None`: the pool has not recorded it.
     pub fn enabled_txg(&self, feature: &Feature) -> Option<Txg> {
         self.enabled_txgs.get(feature.guid).map(|txg| Txg(*txg))
     }
@@ -108,7 +107,7 @@ impl Features {
         FEATURES.iter().filter(|f| f.is_supported()).map(|f| (f, self.state(f)))
     }
 
-    /// Guid and count of everything in the pool's ZAPs.
+    /// Reference counts by feature guid, of all features that the pool's ZAPs list.
     pub fn counts(&self) -> &BTreeMap<String, u64> {
         &self.counts
     }
@@ -118,8 +117,8 @@ impl Features {
         &self.unknown
     }
 
-    /// Guids of the unknown features in use: those without which nothing can be read
-    /// (`for_write` false), or nothing can be written.
+    /// Guids of the active features that Cenote does not know: those that prevent reading (`for_write`
+    /// false), or those that prevent writing.
     pub fn unsupported(&self, for_write: bool) -> Vec<String> {
         let wanted = |f: &&UnknownFeature| f.refcount > 0 && f.read_only_compatible == for_write;
         self.unknown.iter().filter(wanted).map(|f| f.guid.clone()).collect()

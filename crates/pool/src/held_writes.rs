@@ -1,9 +1,11 @@
-//! Writes that are held back until something was changed ([`crate::import::writable::ImportOptions::hold`]),
-//! and what becomes of the pool if a device does not take them.
+//! Writes that are held back until the first change of the pool
+//! ([`crate::import::writable::ImportOptions::hold`]), and the handling of a device that fails when they are
+//! released.
 //!
 //! # What always holds
-//! - A leaf that fails then is as one that is gone. It is done without if the others have everything, and its
-//!   DTL names every txg since the pool was opened; else the pool ends as in a crash.
+//! - A leaf that fails on release counts as missing. If the other leaves can supply every block, the pool
+//!   goes on without it, and its DTL names every txg since the pool was opened; otherwise the pool ends as in
+//!   a crash.
 
 use crate::diagnosis;
 use crate::error::PoolError;
@@ -18,7 +20,7 @@ use vdev::device::held::{Hold, Judge};
 #[derive(Debug)]
 struct Leaves {
     pool: Weak<LivePool>,
-    /// The first txg that was held back.
+    /// The first txg whose writes are held back.
     since: Txg,
 }
 
@@ -35,29 +37,31 @@ impl Judge for Leaves {
 }
 
 impl LivePool {
-    /// Answers for the leaves whose writes are held back. Called once, before anything is written.
+    /// Registers the judge that decides which leaves the pool can lose on release. Called once, before the
+    /// first write.
     pub(crate) fn judge(self: &Arc<Self>, hold: &Hold) {
         let since = Txg(self.txgs.synced_txg().0 + 1);
         hold.set_judge(Box::new(Leaves { pool: Arc::downgrade(self), since }));
     }
 
-    /// Something was changed: from now on all that was and will be written goes to the devices, if it was
-    /// held back ([`crate::import::writable::ImportOptions::hold`]). A task that does not fail does this too.
-    /// The caller holds no transaction.
+    /// Releases the writes that are held back ([`crate::import::writable::ImportOptions::hold`]); later
+    /// writes go to the devices directly. A sync task that succeeds does this too. The caller holds no
+    /// transaction.
     ///
     /// # Errors
-    /// If a device fails that cannot be done without: the pool is suspended then.
+    /// [`PoolError::Tx`] if a device fails and the other leaves cannot supply its blocks: the pool is
+    /// suspended then.
     pub fn release(&self) -> Result<(), PoolError> {
         let Some(hold) = self.hold.as_ref().filter(|_| self.is_held()) else { return Ok(()) };
         hold.release().map_err(|error| TxError::Suspended { why: error.to_string() })?;
-        // What the failed leaves have missed is to be on disk before they are relied on again.
+        // The DTLs of the failed leaves must be on disk before the leaves are used again.
         if self.is_open.load(Ordering::Acquire) && !hold.failed().is_empty() {
             self.wait_synced(self.txgs.open_txg())?;
         }
         Ok(())
     }
 
-    /// Nothing that was written since the pool was opened is on its devices.
+    /// Whether all writes since the pool was opened are still held back.
     pub(crate) fn is_held(&self) -> bool {
         self.hold.as_ref().is_some_and(|hold| !hold.is_released())
     }

@@ -1,5 +1,4 @@
-//! Where the contents of removed vdevs are: reads their mappings
-//! (docs/on-disk/14-vdevs.md, section 6).
+//! Reads the mappings of removed vdevs (docs/on-disk/14-vdevs.md, section 6).
 
 use crate::directory::{Directory, read_whole};
 use crate::error::PoolError;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use vdev::VdevTree;
 use vdev::tree::{Birth, IndirectMapping, MapEntry};
 
-/// Bytes of a mapping that are believed: it is kept in memory as long as the pool is open.
+/// Largest mapping in bytes: it is kept in memory as long as the pool is open.
 const MAPPING_MAX: u64 = 4 << 30;
 
 /// Reads the mappings of all removed vdevs into the tree. The newest comes first: its mapping is
@@ -26,13 +25,13 @@ pub(crate) fn load(mos: &Arc<ObjSet>, directory: &Directory, tree: &VdevTree) ->
     }
     let mut next = scan::removal(directory)?.and_then(|r| r.prev_indirect_vdev);
     while let Some(vdev) = next {
-        // A vdev that was met before, or is not removed, ends the chain.
+        // A vdev that occurs twice, or is not removed, ends the chain.
         if !left.remove(&vdev) {
             break;
         }
         next = load_one(mos, tree, vdev)?;
     }
-    // The chain names them all; if it does not, ids descend from newest to oldest as a rule.
+    // The chain has all of them; if it does not, ids usually descend from newest to oldest.
     for vdev in left.into_iter().rev() {
         load_one(mos, tree, vdev)?;
     }

@@ -1,16 +1,15 @@
-//! The moment in which a txg becomes the state of the pool: labels and uberblocks, in the order that
-//! makes a crash at any point harmless (docs/on-disk/10-overview.md, section 6).
+//! The commit of a txg: labels and uberblocks, written in the order that makes a crash at any point harmless
+//! (docs/on-disk/10-overview.md, section 6).
 //!
 //! # What always holds
-//! - Nothing that the uberblock leads to is in a volatile cache when the uberblock is written.
-//! - Until the uberblock is written labels 1 and 3 go with the old one, afterwards labels 0 and 2 go with
+//! - All blocks that the uberblock references are flushed before the uberblock is written.
+//! - Until the uberblock is written, labels 1 and 3 match the old uberblock; afterwards labels 0 and 2 match
 //!   the new one.
-//! - A step is done again once if it fails; if it fails again, the steps after it are not begun before
-//!   devices are back.
+//! - A step that fails is repeated once. If it fails again, the next step waits until devices are back.
 //!
 //! # Order
-//! flush data -> labels 0 and 2 of changed vdevs, flush -> uberblock in all labels, flush -> labels 1
-//! and 3, flush.
+//! flush data -> labels 0 and 2 of changed vdevs, flush -> uberblock in all labels, flush -> labels 1 and 3,
+//! flush.
 
 use crate::error::{CommitFailure, CommitStep, PoolError};
 use format::config::{PoolConfig, VdevKind, VdevNode};
@@ -23,20 +22,20 @@ use vdev::Device;
 use vdev::label_write::{write_configs, write_uberblocks};
 use zio::Zio;
 
-/// Top-level vdevs that get the uberblock of a txg in which no configuration changed.
+/// Number of top-level vdevs that get the uberblock of a txg without a change of the configuration.
 const UBERBLOCK_TOPS: usize = 3;
 
-/// A commit: what is written, and where.
+/// The input of a commit.
 pub(crate) struct Commit<'a> {
     pub(crate) zio: &'a Zio,
-    /// Of the whole pool, as of this txg.
+    /// Configuration of the whole pool, as of this txg.
     pub(crate) config: &'a PoolConfig,
     pub(crate) uberblock: &'a Uberblock,
     /// Top-level vdevs whose labels change.
     pub(crate) dirty: &'a BTreeSet<VdevId>,
-    /// A random number: which vdevs get the uberblock if not all do.
+    /// A random number that selects the vdevs which get the uberblock, if not all do.
     pub(crate) turn: u64,
-    /// Waits until a step that has failed may be tried again; false: never.
+    /// Waits until a failed step may be repeated; returns false if it never may.
     pub(crate) waits: &'a dyn Fn(&PoolError) -> bool,
 }
 
@@ -48,7 +47,7 @@ struct Target {
     ashift: Ashift,
 }
 
-/// Leaves of a top-level vdev whose labels are kept up to date.
+/// The leaves of a top-level vdev whose labels are written.
 pub(crate) fn writable_leaves(top: &VdevNode) -> impl Iterator<Item = &VdevNode> {
     let is_device = |n: &&VdevNode| matches!(n.kind, VdevKind::Disk | VdevKind::File);
     let is_in_service = |n: &&VdevNode| !(n.offline || n.faulted || n.removed);
@@ -56,7 +55,7 @@ pub(crate) fn writable_leaves(top: &VdevNode) -> impl Iterator<Item = &VdevNode>
 }
 
 impl Commit<'_> {
-    /// Does everything. When it returns without an error, the txg is the state of the pool.
+    /// Runs all steps. On success the txg is the state of the pool.
     pub(crate) fn run(&self) -> Result<(), PoolError> {
         self.zio
             .flush_written()
@@ -70,7 +69,7 @@ impl Commit<'_> {
         PoolError::Commit { txg: self.uberblock.txg, step, why }
     }
 
-    /// Does a step, and once more if it fails. If it fails again, the step begins anew once devices are back.
+    /// Runs a step, and repeats it once if it fails. If it fails again, it starts over once devices are back.
     fn twice(&self, step: CommitStep, work: impl Fn() -> Result<(), CommitFailure>) -> Result<(), PoolError> {
         loop {
             let done = work().or_else(|first| {
@@ -132,7 +131,7 @@ impl Commit<'_> {
         }
     }
 
-    /// Takes out of the good ones those whose flush failed.
+    /// Flushes the devices, and clears `is_good` for each one whose flush failed.
     fn flush(&self, targets: &[Target], is_good: &mut [bool]) {
         let guids: Vec<VdevGuid> = targets.iter().map(|target| target.guid).collect();
         for (good, flushed) in is_good.iter_mut().zip(self.zio.tree().flush_leaves(&guids)) {
@@ -140,7 +139,7 @@ impl Commit<'_> {
         }
     }
 
-    /// Some vdevs; if none of them takes it, all.
+    /// Writes the uberblock to some vdevs; if none of them takes it, to all.
     fn write_uberblock(&self) -> Result<(), CommitFailure> {
         let some = self.uberblock_tops();
         self.write_uberblock_to(&some).or_else(|_| self.write_uberblock_to(&all_tops(&self.config.vdev_tree)))
@@ -153,7 +152,7 @@ impl Commit<'_> {
         let mut is_good: Vec<bool> =
             write_uberblocks(&leaves, self.uberblock).into_iter().map(|count| count > 0).collect();
         self.flush(&targets, &mut is_good);
-        // A vdev that this very txg adds is not looked for after a crash.
+        // After a crash, a vdev that this very txg adds is not searched for an uberblock.
         let is_old = |target: &Target| {
             let top = &self.config.vdev_tree.children[target.top.0 as usize];
             top.create_txg < self.uberblock.txg || self.uberblock.txg <= FIRST_TXG
@@ -162,7 +161,7 @@ impl Commit<'_> {
         if written { Ok(()) } else { Err(CommitFailure::NoUberblock) }
     }
 
-    /// All vdevs if a configuration changed, else some: one is enough, and seeking costs time.
+    /// All vdevs if a configuration changed, otherwise some: one is enough, and seeking costs time.
     fn uberblock_tops(&self) -> BTreeSet<VdevId> {
         let concrete: Vec<VdevId> = self
             .config

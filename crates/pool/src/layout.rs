@@ -1,4 +1,4 @@
-//! From what the administrator asks for to vdevs: shapes, sizes, sectors.
+//! From specifications to vdevs: shapes, sizes, sectors.
 
 use crate::config::find_mut;
 use crate::error::PoolError;
@@ -14,17 +14,17 @@ use vdev::env::Env;
 use vdev::tunable::Tunable;
 use vdev::{Device, label};
 
-/// Sectors of a new vdev, as powers of two.
+/// Allowed sector sizes of a new vdev, as powers of two.
 const ASHIFTS: std::ops::RangeInclusive<u8> = 9..=16;
-/// log2 of the largest sector that is chosen because devices like it: small blocks would become expensive.
+/// log2 of the largest sector that is chosen automatically: with larger ones small blocks would waste space.
 pub static MAX_AUTO_ASHIFT: Tunable = Tunable::new("zfs_vdev_max_auto_ashift", 14, 9, 16);
-/// log2 of the smallest that is chosen.
+/// log2 of the smallest sector that is chosen automatically.
 pub static MIN_AUTO_ASHIFT: Tunable = Tunable::new("zfs_vdev_min_auto_ashift", 9, 9, 16);
 /// log2 of the smallest metaslab.
 const METASLAB_SHIFT_MIN: u32 = 24;
-/// log2 of the metaslabs of middling vdevs,
+/// log2 of the metaslab size of ordinary vdevs,
 const METASLAB_SHIFT_USUAL: u32 = 29;
-/// and of the largest that are used before there are more of them.
+/// and the largest for large vdevs, which then get more metaslabs.
 const METASLAB_SHIFT_LARGE: u32 = 34;
 /// A small vdev is divided into at least half as many metaslabs,
 const METASLABS_MIN: u64 = 16;
@@ -36,17 +36,17 @@ const METASLABS_MAX: u64 = 1 << 17;
 /// A device of a new vdev.
 #[derive(Debug, Clone)]
 pub struct LeafSpec {
-    /// Where it is: what the configuration says of it.
+    /// Path of the device, as in the configuration.
     pub path: String,
     /// The device, open for writing.
     pub device: Arc<dyn Device>,
     /// A block device, not a file.
     pub is_disk: bool,
-    /// A partition of a disk whose table is the pool's own.
+    /// The leaf is a partition of a disk whose partition table was written for the pool.
     pub whole_disk: bool,
-    /// A name of the device that the system gave it.
+    /// Device id given by the system (`devid`).
     pub devid: Option<String>,
-    /// The place where the device is plugged in.
+    /// Physical location of the device (`phys_path`).
     pub phys_path: Option<String>,
 }
 
@@ -58,27 +58,27 @@ impl LeafSpec {
     }
 }
 
-/// How a top-level vdev is made of its devices.
+/// Layout of a top-level vdev on its devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
     /// One device, without redundancy.
     Single,
     /// All devices hold the same data.
     Mirror,
-    /// Columns with this many of parity, 1 to 3.
+    /// RAID-Z with this many parity columns, 1 to 3.
     Raidz(u8),
 }
 
 /// Specification of a new top-level vdev.
 #[derive(Debug, Clone)]
 pub struct TopSpec {
-    /// How it is made of its devices.
+    /// Layout on its devices.
     pub layout: Layout,
     /// Class of blocks that the vdev holds.
     pub class: Class,
-    /// log2 of its sector; `None`: what its devices like best.
+    /// log2 of its sector size; `None`: the best for its devices.
     pub ashift: Option<Ashift>,
-    /// Devices of the vdev.
+    /// The devices of the vdev.
     pub leaves: Vec<LeafSpec>,
 }
 
@@ -87,9 +87,9 @@ pub struct TopSpec {
 pub enum FeatureSet {
     /// All that OpenZFS 2.3 knows.
     Default,
-    /// No features (`-d`).
+    /// No features are enabled (`zpool create -d`).
     None,
-    /// These, by their short names, and what they depend on.
+    /// These features by their short names, and their dependencies.
     Named(Vec<String>),
 }
 
@@ -119,7 +119,7 @@ impl TopSpec {
         TopSpec { layout: Layout::Single, class: Class::Normal, ashift: None, leaves: vec![leaf] }
     }
 
-    /// The configuration of the vdev, with new guids; its number is still to be given.
+    /// The configuration of the vdev, with new guids; the caller sets its number.
     pub(crate) fn node(
         &self,
         env: &Env,
@@ -177,7 +177,7 @@ impl TopSpec {
         Ok(Ashift(ashift))
     }
 
-    /// Bytes that can be allocated: the smallest device decides.
+    /// Allocatable bytes of each device: those of the smallest.
     fn asize(&self) -> u64 {
         let smallest = self.leaves.iter().map(|leaf| usable_size(leaf.device.size())).min().unwrap_or(0);
         match self.layout {
@@ -191,8 +191,8 @@ fn log2(bytes: u64) -> u8 {
     bytes.max(512).next_power_of_two().ilog2() as u8
 }
 
-/// log2 of the sectors that a vdev gets on devices with these, logical and physical: what they like best,
-/// unless that is very large.
+/// log2 of the sector size of a vdev on devices with these sector sizes, logical and physical: the best for
+/// them, unless that is very large.
 pub fn best_ashift(sectors: impl IntoIterator<Item = (u64, u64)>) -> u8 {
     let max = MAX_AUTO_ASHIFT.get() as u8;
     let of_one = |(logical, physical): (u64, u64)| {
@@ -203,8 +203,8 @@ pub fn best_ashift(sectors: impl IntoIterator<Item = (u64, u64)>) -> u8 {
 }
 
 impl LeafSpec {
-    /// As a spare or cache device. A spare that is open for reading only is shared: it keeps the label and
-    /// the guid by which other pools know it.
+    /// Configuration of a spare or cache device. A spare that is open for reading only is shared: it keeps
+    /// the label and the guid by which other pools know it.
     pub(crate) fn aux_node(&self, env: &Env) -> Result<VdevNode, PoolError> {
         let mut node = match self.shared_spare() {
             Some(guid) => self.node_of(guid, Txg(0)),
@@ -225,7 +225,7 @@ impl LeafSpec {
         Ok(self.node_of(VdevGuid(env.random()), create_txg))
     }
 
-    /// The guid of a spare of another pool, which has it.
+    /// The guid of a spare that another pool has already.
     pub(crate) fn shared_spare(&self) -> Option<VdevGuid> {
         let probe = self.device.is_read_only().then(|| label::probe(&*self.device))?;
         probe.newest_config().filter(|config| config.state == PoolState::Spare)?.guid
@@ -258,7 +258,7 @@ fn metaslab_shift(asize: u64) -> u32 {
     if asize >> shift <= METASLABS_MAX { shift } else { ceil_log2(asize / METASLABS_MAX) }
 }
 
-/// Notes where a device is now.
+/// Sets the present path of a device.
 pub(crate) fn set_path(root: &mut VdevNode, guid: VdevGuid, path: &str) -> bool {
     match find_mut(root, guid) {
         Some(node) if node.path.as_deref() != Some(path) => {

@@ -1,4 +1,4 @@
-//! Taking leaves out of service and back, and finding those again that did not answer.
+//! Taking leaves offline and online, and retrying leaves that did not answer.
 
 use crate::config;
 use crate::diagnosis;
@@ -17,16 +17,16 @@ use vdev::scan::Found;
 use vdev::sync::lock;
 use vdev::tree::VdevState;
 
-/// How often leaves that did not answer are asked again.
+/// Interval between retries of leaves that did not answer.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 impl LivePool {
-    /// Takes a leaf out of service. False: the others do not have everything.
+    /// Takes a leaf out of service. Returns false if the other leaves cannot supply every block.
     ///
     /// # Errors
     /// [`PoolError::Tx`] if the txg cannot be written.
     pub fn take_offline(&self, leaf: VdevGuid, how: Offline) -> Result<bool, PoolError> {
-        // Nothing that only this leaf has.
+        // Write all changes to disk, so that no data are on this leaf alone.
         self.sync()?;
         let is_out = self.run_on_pool(move |_, task| {
             let pool = task.pool;
@@ -48,8 +48,8 @@ impl LivePool {
         Ok(is_out)
     }
 
-    /// Brings a leaf back into service, with its device as it is now. What it has missed it gets by a
-    /// resilver. Returns its state.
+    /// Brings a leaf back into service, with its present device. A resilver restores the writes that it
+    /// missed. Returns its state.
     ///
     /// # Errors
     /// [`PoolError::Tx`] if the txg cannot be written.
@@ -59,7 +59,7 @@ impl LivePool {
         found: Option<&Found>,
     ) -> Result<Option<VdevState>, PoolError> {
         self.resume_if_suspended(found)?;
-        // A slice that has passed the leaf over ends while that is still to be seen.
+        // Ends a running slice that has skipped the leaf, so that the scan notices it.
         drop(self.jobs.hold());
         lock(&self.out_of_service.out).remove(&(leaf, Offline::Temporarily));
         self.scans.note_back(leaf);
@@ -76,11 +76,11 @@ impl LivePool {
         Ok(self.tree().status().find(leaf).map(|leaf| leaf.state))
     }
 
-    /// Opens devices again that do not answer, by those that were found or at their old places. What `zpool
-    /// reopen` does; with `resilver`, what came back gets what it missed.
+    /// Opens devices again that do not answer, at the paths of `found` or at their old ones, as `zpool
+    /// reopen` does. With `resilver`, returned leaves are resilvered.
     ///
     /// # Errors
-    /// [`PoolError::Vdev`] if no tree can be made of the devices.
+    /// [`PoolError::Vdev`] if the devices form no tree.
     pub fn reopen_devices(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.resume_if_suspended(found)?;
         self.reopen_all(found)?;
@@ -88,12 +88,12 @@ impl LivePool {
         Ok(())
     }
 
-    /// Lets a suspended pool try again what has failed.
+    /// Lets a suspended pool repeat the failed writes.
     fn resume_if_suspended(&self, found: Option<&Found>) -> Result<(), PoolError> {
         if self.suspended().is_some() { self.resume(found) } else { Ok(()) }
     }
 
-    /// Begins a resilver if a leaf in service lacks something and none is under way that brings it.
+    /// Begins a resilver if a leaf in service lacks data and no active scan restores them.
     ///
     /// # Errors
     /// [`PoolError::Tx`] if the txg cannot be written.
@@ -104,8 +104,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// As `zpool clear`: forgets errors, of one vdev and those below it or of all, uses faulted leaves again,
-    /// opens devices again, and lets a suspended pool go on.
+    /// Does what `zpool clear` does: clears errors, of one vdev and those below it or of all, uses faulted
+    /// leaves again, opens devices again, and resumes a suspended pool.
     ///
     /// # Errors
     /// [`TxError::Closed`](dmu::TxError::Closed) if the pool was given up or closed; [`PoolError::Tx`] if the
@@ -150,8 +150,8 @@ impl LivePool {
         self.resilver_if_needed()
     }
 
-    /// Asks leaves again that did not answer, and uses those that do; lets go of devices that are lost; with
-    /// `autoexpand=on`, looks whether devices have grown.
+    /// Retries leaves that did not answer, and uses those that do; closes devices that are lost; with
+    /// `autoexpand=on`, checks whether devices have grown.
     pub(crate) fn look_for_silent(&self) {
         let now = self.env.clock().monotonic();
         {
@@ -194,7 +194,7 @@ impl LivePool {
     }
 }
 
-/// Looks at all leaves, and takes those out of service that should be.
+/// Checks all leaves, and takes failing ones out of service.
 pub(crate) fn diagnose(pool: &LivePool, state: &mut State) {
     let tree = pool.tree();
     if pool.lift_faults.swap(false, Ordering::AcqRel) && diagnosis::lift(&tree, &mut state.config.vdev_tree) {
@@ -219,7 +219,7 @@ pub(crate) fn diagnose(pool: &LivePool, state: &mut State) {
         state.diagnosis.forget(status.guid);
         let was_gone = tree.take_was_gone(status.guid);
         if was_gone && !fails {
-            // It was away and is back. What it has missed is known.
+            // The leaf was gone and is back. Its DTL has the missed writes.
             continue;
         }
         if fails {

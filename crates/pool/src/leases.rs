@@ -1,15 +1,16 @@
-//! Views of the pool that are in use (`LivePool::view`): what they lead to is not overwritten.
+//! Views of the pool that are in use (`LivePool::view`). A view keeps the blocks of its txg from being
+//! overwritten.
 //!
 //! # What always holds
-//! - Blocks that were freed after the txg of a view that is held are not handed out again.
-//! - Views hold back a part of the pool at most ([`SHARE`]), and nothing of one that is nearly full
-//!   ([`SHORT`]): then all of them lapse, and their readers may get errors of blocks that were overwritten,
-//!   and take a new view. Nothing is ever repaired through such a pointer (`zio::heal`). A block without a
-//!   checksum is given out only if the newest state still leads to it (`dmu::Object`): so snapshots are
-//!   readable by views that have lapsed, until they are destroyed.
-//! - A view is held as long as anything that was opened through it.
-//! - Writers do not wait for a view to be dropped: what they hold back is less than what is kept free in any
-//!   case, and counts as free.
+//! - Blocks that were freed after the txg of a held view are not reused.
+//! - Views hold back at most a share ([`SHARE`]) of the pool, and none of a pool that is nearly full
+//!   ([`SHORT`]). Beyond that all views lapse: their readers may get errors for overwritten blocks, and take
+//!   a new view. The repair path never writes through a pointer of a lapsed view (`zio::heal`). A block
+//!   without a checksum is returned only if the newest state still references it (`dmu::Object`), so lapsed
+//!   views can read snapshots until these are destroyed.
+//! - A view is held as long as any object that was opened through it.
+//! - Writers do not wait for views: the space that views hold back is less than the reserved (slop) space,
+//!   and counts as free.
 
 use crate::view::Pool;
 use dmu::{KeyState, ObjSet};
@@ -18,38 +19,38 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock};
 use vdev::sync::lock;
 
-/// The part of the pool that views may hold back.
+/// Divisor of the pool's size for the space that views may hold back.
 pub(crate) const SHARE: u64 = 32;
-/// The part of the pool that is free at least while views hold anything back.
+/// Divisor of the pool's size for the space that must be free while views hold any back.
 pub(crate) const SHORT: u64 = 16;
 
-/// Gives a view of the pool's last txg; `None`: the pool is gone or cannot be read.
+/// Closure that returns a view of the pool's last txg; `None`: the pool is closed or cannot be read.
 type ViewOf = dyn Fn() -> Option<Arc<Pool>> + Send + Sync;
 
 /// The views that are in use.
 #[derive(Default)]
 pub(crate) struct Leases {
     held: Mutex<Held>,
-    /// Gives the newest view.
+    /// Closure that returns the newest view.
     newest: OnceLock<Box<ViewOf>>,
 }
 
 #[derive(Default)]
 struct Held {
-    /// By txg; the number tells views of one txg apart.
+    /// Txg of each view; the number distinguishes views of one txg.
     views: BTreeSet<(Txg, u64)>,
     next: u64,
-    /// Something is not used again because of them.
+    /// Whether views keep freed space from being reused.
     is_holding_back: bool,
 }
 
 impl Leases {
-    /// Says how to get the newest view of the pool. A second call changes nothing.
+    /// Sets the closure that returns the newest view of the pool. A second call has no effect.
     pub(crate) fn set_view(&self, newest: impl Fn() -> Option<Arc<Pool>> + Send + Sync + 'static) {
         let _ = self.newest.set(Box::new(newest));
     }
 
-    /// A view of this txg is held until the lease is dropped.
+    /// Holds a view of this txg until the lease is dropped.
     pub(crate) fn hold(self: &Arc<Self>, txg: Txg) -> Lease {
         let mut held = lock(&self.held);
         held.next += 1;
@@ -58,22 +59,22 @@ impl Leases {
         Lease { leases: Arc::clone(self), view }
     }
 
-    /// The txg of the oldest view; the largest there is if there is none.
+    /// The txg of the oldest view; the largest txg if there is none.
     pub(crate) fn oldest(&self) -> Txg {
         lock(&self.held).views.first().map_or(Txg(u64::MAX), |(txg, _)| *txg)
     }
 
-    /// Notes whether views keep freed space from being used again.
+    /// Sets whether views keep freed space from being reused.
     pub(crate) fn note_holding_back(&self, is_holding_back: bool) {
         lock(&self.held).is_holding_back = is_holding_back;
     }
 
-    /// Lets all views lapse.
+    /// Lets all views lapse: their blocks may be reused.
     pub(crate) fn lapse(&self) {
         lock(&self.held).views.clear();
     }
 
-    /// The object set of a dataset (0: the pool's own) in the newest state that is on disk; `None` if there is none.
+    /// The object set of a dataset (0: the MOS) in the newest state on disk; `None` if there is none.
     fn newest(&self, number: u64) -> Option<Arc<ObjSet>> {
         let view = self.newest.get()?()?;
         if number == 0 {
@@ -83,7 +84,7 @@ impl Leases {
         view.dsl().dataset_by_object(ObjectId(number)).ok()?.objset(KeyState::Locked).ok()
     }
 
-    /// Something that was freed is not used again because of a view, as of the last txg.
+    /// Whether views keep freed space from being reused, as of the last txg.
     pub(crate) fn is_holding_back(&self) -> bool {
         lock(&self.held).is_holding_back
     }

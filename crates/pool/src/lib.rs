@@ -1,4 +1,4 @@
-//! The pool as a whole: which pools there are among some devices, opening one, and what belongs to no
+//! The pool as a whole: finding the pools on some devices, opening one, and the parts that belong to no
 //! dataset: features, properties, space, history, errors, scans, spares.
 //!
 //! Called by `cenote`. [`Pool`] shows one state and only reads; [`LivePool`] is a pool that is open for
@@ -7,7 +7,7 @@
 //! # What always holds
 //! - Opening reads labels, the MOS and a few small objects of it. Space maps, dedup tables and datasets are
 //!   read on demand.
-//! - An open pool shows one state: that of the uberblock it was opened at.
+//! - A [`Pool`] shows one state: that of the uberblock at which it was opened.
 //!
 //! Source: `docs/on-disk/10-overview.md`, `11-labels-config.md`, `15-space.md`, `16-features.md`.
 //!

@@ -1,17 +1,17 @@
 //! A pool that is open for writing.
 //!
-//! [`LivePool`] owns everything that one transaction group after the other is made of: the vdevs, the block
-//! layer, the allocator, the MOS, the open heads and the configuration. Datasets are changed through
-//! [`LivePool::heads`]; everything else by sync tasks ([`LivePool::run`]).
+//! [`LivePool`] owns the state that lasts from one transaction group to the next: the vdevs, the block layer,
+//! the allocator, the MOS, the open heads and the configuration. Datasets are changed through
+//! [`LivePool::heads`], all other state by sync tasks ([`LivePool::run`]).
 //!
 //! # What always holds
-//! - One txg is written at a time, and either whole or not at all: its uberblock is the last thing that is
-//!   written, and only after everything that it leads to is durable.
-//! - A txg that cannot be written suspends the pool (`outage`): until devices are back, or for good if the
-//!   pool is not attended; threads that wait get an error then.
-//! - Reading verbs use [`LivePool::view`], which never sees a txg that is not on disk.
-//! - No thread is needed: without [`LivePool::start`] every caller that must wait for a txg writes it itself,
-//!   so a run with a simulated [`Env`] is the same every time.
+//! - One txg is written at a time, atomically: the uberblock is written last, after all blocks that it
+//!   references are durable.
+//! - A txg that cannot be written suspends the pool (`outage`) until devices are back. A pool that is not
+//!   attended stays suspended for good, and waiting threads get an error.
+//! - Verbs that only read use [`LivePool::view`], which never shows a txg that is not on disk.
+//! - No thread is required: without [`LivePool::start`] every caller that must wait for a txg writes it
+//!   itself, so a run with a simulated [`Env`] is deterministic.
 //!
 //! # Order of locks
 //! `state` (held while a txg is written) -> `heads.exclusive()` -> `tasks`, `published`, `tree_change` ->
@@ -71,12 +71,12 @@ pub struct LivePool {
     /// Present host id of that machine.
     pub(crate) host_id: AtomicU64,
     pub(crate) name: String,
-    /// Holds writes back until something was changed; `None`: they are not held back.
+    /// Holds writes back until the first change; `None`: they are not held back.
     pub(crate) hold: Option<Arc<Hold>>,
-    /// The pool has been opened: changes from now on are requested by its users.
+    /// The pool has been opened: later changes are requested by its users.
     pub(crate) is_open: AtomicBool,
     pub(crate) tasks: Mutex<Vec<Task>>,
-    /// The txg that writes the newest command into the history.
+    /// The txg that writes the newest command to the history.
     pub(crate) recorded: AtomicU64,
     pub(crate) state: Mutex<State>,
     pub(crate) published: RwLock<Arc<Published>>,
@@ -89,41 +89,41 @@ pub struct LivePool {
     pub(crate) runtime: Mutex<Option<Runtime>>,
     pub(crate) mmp: Mmp,
     pub(crate) outages: Arc<Outages>,
-    /// Holders of data of its file systems.
+    /// Holders of file system data outside of the pool.
     pub(crate) outside: Outsides,
-    /// Leaves that were faulted by themselves and answer are to be used again.
+    /// Faults found by diagnosis are to be lifted from leaves that answer.
     pub(crate) lift_faults: AtomicBool,
     /// Property `autoexpand`: vdevs grow with their devices.
     pub(crate) autoexpand: AtomicBool,
     pub(crate) events: Arc<Poster>,
     pub(crate) txg_history: TxgHistory,
-    /// Scrubs and resilvers.
+    /// Scrubs and resilvers of the pool.
     pub(crate) scans: Arc<Scans>,
-    /// Long work that goes on in the background, `scans` included.
+    /// Background jobs, `scans` included.
     pub(crate) jobs: Jobs<LivePool>,
     pub(crate) out_of_service: OutOfService,
 }
 
-/// Spares and cache devices that are there, by guid, with their devices, open for writing; `None`: another
-/// process has the device.
+/// Present spares and cache devices by guid, with their devices open for writing; `None`: another process has
+/// the device.
 pub(crate) type HeldAux = HashMap<VdevGuid, Option<Arc<dyn Device>>>;
 
 /// State that changes from txg to txg. Only the thread that writes a txg has it.
 pub(crate) struct State {
     pub(crate) config: PoolConfig,
-    /// Of the last txg that is on disk.
+    /// Uberblock of the last txg on disk.
     pub(crate) uberblock: Uberblock,
-    /// Top-level vdevs whose labels are to be written.
+    /// Top-level vdevs whose labels are written in the next commit.
     pub(crate) dirty: BTreeSet<VdevId>,
-    /// The configuration in the MOS is to be written.
+    /// The configuration in the MOS must be written.
     pub(crate) is_config_changed: bool,
     /// The next txg flushes all metaslabs.
     pub(crate) flush_all: bool,
-    /// An uberblock is due, whether or not anything changed.
+    /// An uberblock must be written even without changes.
     pub(crate) is_forced: bool,
     /// Logs to be claimed in the next txg.
     pub(crate) claims: Vec<Claim>,
-    /// Newest birth of what was claimed.
+    /// Newest birth of a claimed block.
     pub(crate) claimed: Txg,
     pub(crate) diagnosis: Diagnosis,
     pub(crate) losses: Losses,
@@ -138,7 +138,7 @@ pub(crate) struct Published {
     pub(crate) view: Mutex<Option<Arc<Pool>>>,
 }
 
-/// A head whose intent log is to be claimed.
+/// A head with an intent log to be claimed.
 pub(crate) struct Claim {
     pub(crate) head: Arc<Head>,
     /// The log cannot be read and was given up.
@@ -147,14 +147,14 @@ pub(crate) struct Claim {
 
 /// A task that waits for its txg.
 pub(crate) struct Task {
-    /// The txg that was open when it was submitted: it is done in this one or a later one.
+    /// The txg that was open when the task was submitted: it runs in this one or a later one.
     pub(crate) txg: Txg,
-    /// Of such tasks only one is done in a txg: a second could stumble over what the first has made.
+    /// At most one such task runs in a txg, because a second could conflict with the changes of the first.
     pub(crate) is_alone: bool,
     pub(crate) run: Box<Work>,
 }
 
-/// The work of a task, which delivers its outcome itself. The error says in words that it has failed.
+/// The work of a task, which delivers its result itself. The error is its failure in words.
 pub(crate) type Work = dyn FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<(), String> + Send;
 
 /// Context of a task on the pool itself, besides a [`TaskCtx`].
@@ -163,7 +163,7 @@ pub(crate) struct PoolTask<'a> {
     pub(crate) state: &'a mut State,
 }
 
-/// Parts of which a pool is assembled.
+/// The parts from which a pool is assembled.
 pub(crate) struct Parts {
     pub(crate) name: String,
     pub(crate) hold: Option<Arc<Hold>>,
@@ -252,7 +252,7 @@ impl LivePool {
         pool
     }
 
-    // ---- looking -----------------------------------------------------------------------------
+    // ---- queries -----------------------------------------------------------------------------
 
     /// Name under which the pool is open.
     pub fn name(&self) -> &str {
@@ -309,18 +309,18 @@ impl LivePool {
         &self.env
     }
 
-    /// The machine on which the pool is open, as it was described at that time.
+    /// The machine on which the pool is open, as described when it was opened.
     pub fn host(&self) -> &Host {
         &self.host
     }
 
-    /// Sets the host id of the machine, which may become known or change while the pool is open. It counts
-    /// for what is set from now on.
+    /// Sets the host id of the machine, which may become known or change while the pool is open. It applies
+    /// to later writes.
     pub fn set_host_id(&self, id: u64) {
         self.host_id.store(id, Ordering::Relaxed);
     }
 
-    /// Posts what happens to the pool.
+    /// The poster of the pool's events.
     pub fn events(&self) -> &Arc<Poster> {
         &self.events
     }
@@ -331,23 +331,24 @@ impl LivePool {
         self.txg_history.records(self.env.clock().monotonic(), txg, self.txgs.meter().of(txg))
     }
 
-    /// The datasets whose logs an import has claimed, this one or an earlier one: what they hold was promised
-    /// to be durable, and is to be replayed before the datasets are read. Empty the next time.
+    /// Takes the object numbers of the datasets whose claimed logs are not replayed yet, from this import or
+    /// an earlier one. The caller replays them before it reads the datasets, because their records were
+    /// acknowledged as durable. The next call returns an empty list.
     pub fn take_unreplayed(&self) -> Vec<ObjectId> {
         std::mem::take(&mut *lock(&self.unreplayed))
     }
 
-    /// Registers a holder of data of the pool's file systems, until it is dropped. To be called before it
-    /// holds any; a second call changes nothing.
+    /// Registers a holder of file system data outside of the pool until that holder is dropped. Called before
+    /// the holder takes any data; a second call has no effect.
     pub fn add_outside(&self, keeper: &Arc<dyn Outside>) {
         self.outside.add(keeper);
     }
 
-    /// Takes over what registered holders have of these file systems: all that they had when this was called
-    /// is in the pool when it returns. The caller holds no transaction.
+    /// Makes registered holders write their data of these file systems: on return, all data that they had at
+    /// the call are in the pool. The caller holds no transaction.
     ///
     /// # Errors
-    /// The data that could not be written, in words.
+    /// A message that names the data that could not be written.
     pub fn hand_over<'n>(&self, datasets: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
         self.outside.hand_over(datasets)
     }
@@ -366,25 +367,25 @@ impl LivePool {
         Arc::clone(&self.published.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The pool as of the last txg that is on disk, for reading. Cheap while no new txg was written.
+    /// The pool as of the last txg on disk, for reading. Cheap while no new txg was written.
     ///
-    /// The blocks of the view stay as they are while it is held, up to a part of the pool (`leases`); a view
-    /// that holds back more than that gets errors of blocks that were overwritten ([`dmu::DmuError::TooOld`]
-    /// of those that have no checksum), and is to be taken anew.
+    /// The blocks of the view stay unchanged while it is held, up to a share of the pool (`leases`). Beyond
+    /// that the view lapses: overwritten blocks give errors ([`dmu::DmuError::TooOld`] for those without a
+    /// checksum), and the caller takes a new view.
     ///
     /// # Errors
-    /// If the MOS cannot be read.
+    /// [`PoolError`] if the MOS cannot be read.
     pub fn view(&self) -> Result<Arc<Pool>, PoolError> {
         let published = self.published();
         let mut view = lock(&published.view);
-        // Devices may have come and gone since. Of a pool that is suspended nothing new can be read.
+        // Devices may have changed since. A suspended pool cannot read a newer state.
         let is_new = |view: &Pool| Arc::ptr_eq(view.tree(), &self.tree()) || self.suspended().is_some();
         if let Some(view) = view.as_ref().filter(|view| is_new(view)) {
             return Ok(Arc::clone(view));
         }
         let lease = Arc::new(self.leases.hold(published.uberblock.txg));
         if !Arc::ptr_eq(&published, &self.published()) {
-            // Txgs that have ended since may have let go of blocks: this one is too old to be held.
+            // Txgs that have ended since may have freed blocks for reuse: this view is too old to be held.
             drop(view);
             return self.view();
         }
@@ -398,12 +399,12 @@ impl LivePool {
 
     // ---- changing ----------------------------------------------------------------------------
 
-    /// Does something in syncing context: in the txg that is open now or a later one, after everything that
-    /// was changed before this call. Returns when that txg is on disk. The caller holds no transaction.
+    /// Runs a task in syncing context, in the open txg or a later one, after all changes made before this
+    /// call. Returns when that txg is on disk. The caller holds no transaction.
     ///
     /// # Errors
-    /// The error of the task: nothing has changed then. Or [`PoolError::Tx`] if the txg could not be written,
-    /// also because the task failed after it had changed something: the pool ends as in a crash.
+    /// The error of the task: the pool is unchanged then. [`PoolError::Tx`] if the txg could not be written,
+    /// also because the task failed after its first change: the pool then ends as in a crash.
     pub fn run<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + 'static,
@@ -411,11 +412,11 @@ impl LivePool {
         self.run_as(Caller::Root, task)
     }
 
-    /// As [`LivePool::run`], for a caller: limits on the number of datasets bind callers that cannot change
-    /// them.
+    /// Like [`LivePool::run`], on behalf of a caller: limits on the number of datasets bind callers that
+    /// cannot change them.
     ///
     /// # Errors
-    /// As of [`LivePool::run`].
+    /// Those of [`LivePool::run`].
     pub fn run_as<T: Send + 'static>(
         &self,
         caller: Caller,
@@ -429,7 +430,7 @@ impl LivePool {
         })
     }
 
-    /// As [`LivePool::run`], for a task that changes the pool itself.
+    /// Like [`LivePool::run`], for a task that changes the pool itself.
     pub(crate) fn run_on_pool<T: Send + 'static>(
         &self,
         task: impl FnOnce(&mut TaskCtx<'_>, &mut PoolTask<'_>) -> Result<T, PoolError> + Send + 'static,
@@ -456,13 +457,13 @@ impl LivePool {
             failure.map_or(Ok(()), Err)
         });
         let mut txg = {
-            // The txg is not closed before the task is in the queue.
+            // Keeps the txg open until the task is in the queue.
             let tx = self.txgs.begin_now()?;
             lock(&self.tasks).push(Task { txg: tx.txg(), is_alone, run });
             tx.txg()
         };
         loop {
-            // One that has not begun yet changes nothing then.
+            // A task that has not started is then skipped.
             self.wait_synced(txg).inspect_err(|_| is_wanted.store(false, Ordering::Release))?;
             txg = match &*lock(&outcome) {
                 Some((at, _)) if *at > self.txgs.synced_txg() => *at,
@@ -479,7 +480,7 @@ impl LivePool {
         Ok(result)
     }
 
-    /// Waits until a txg is on disk; writes it if there is no thread that does.
+    /// Waits until a txg is on disk; writes it if there is no sync thread.
     ///
     /// # Errors
     /// [`TxError`] if it never will be: the pool is suspended, has stopped or is closed.
@@ -487,10 +488,10 @@ impl LivePool {
         Ok(self.txgs.wait_synced(txg)?)
     }
 
-    /// Writes everything that was changed before this call to disk. Returns the txg that holds it.
+    /// Writes all changes made before this call to disk. Returns the txg that holds them.
     ///
     /// # Errors
-    /// [`PoolError::Tx`] if it could not be written: the pool is suspended then.
+    /// [`PoolError::Tx`] if the txg could not be written: the pool is suspended then.
     pub fn sync(&self) -> Result<Txg, PoolError> {
         let txg = self.txgs.open_txg();
         self.wait_synced(txg)?;
@@ -498,11 +499,11 @@ impl LivePool {
         Ok(txg)
     }
 
-    /// As [`LivePool::sync`], and writes an uberblock whether or not anything was changed: before a pool is
-    /// closed, this tells whether its devices take writes.
+    /// Like [`LivePool::sync`], and writes an uberblock even without changes: before a pool is closed, this
+    /// shows whether its devices take writes.
     ///
     /// # Errors
-    /// As of [`LivePool::sync`].
+    /// Those of [`LivePool::sync`].
     pub fn sync_all(&self) -> Result<Txg, PoolError> {
         lock(&self.state).is_forced = true;
         self.sync()
@@ -520,7 +521,7 @@ impl LivePool {
     }
 }
 
-/// Answers of the pool for its views.
+/// The open pool's answers to its views.
 struct Status {
     scans: Arc<Scans>,
     outages: Arc<Outages>,
@@ -545,7 +546,7 @@ impl LiveStatus for Status {
 }
 
 impl State {
-    /// All labels and the configuration in the MOS are to be written.
+    /// Marks all labels and the configuration in the MOS to be written.
     pub(crate) fn mark_all(&mut self) {
         self.dirty = labels::all_tops(&self.config.vdev_tree);
         self.is_config_changed = true;

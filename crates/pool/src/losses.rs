@@ -1,16 +1,17 @@
-//! Losses of leaves that no DTL on disk tells of yet, and the txg that writes them down.
+//! Writes that leaves missed and that no DTL on disk records yet, and the decision when to write a txg for
+//! them.
 
-/// Whether leaves have lost something that no DTL on disk tells of.
+/// Whether leaves have missed writes that no DTL on disk records.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
-    /// The last txg had some.
+    /// Leaves missed writes in the last txg.
     had_some: bool,
-    /// They wait until nothing else is to be done.
+    /// The missed writes are recorded once the pool is idle.
     pub(crate) are_waiting: bool,
 }
 
 impl Losses {
-    /// Notes whether a txg had some. True: another txg is to write them down at once.
+    /// Notes whether leaves missed writes in a txg. Returns true if another txg must record them at once.
     pub(crate) fn note(&mut self, has_lost: bool) -> bool {
         let had_some = std::mem::replace(&mut self.had_some, has_lost);
         self.are_waiting = has_lost && had_some;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use vdev::VdevTree;
 use vdev::tree::RangeSet;
 
-/// Tells the tree which txgs each leaf has missed. A log that cannot be read costs nothing but
-/// reads of the leaf that checksums then reject, so it is no error.
+/// Loads the DTLs of all leaves into the tree. A DTL that cannot be read is no error: reads of its leaf are
+/// then verified by checksum alone.
 pub(crate) fn load(mos: &Arc<ObjSet>, tree: &VdevTree) {
     for leaf in tree.config().walk().filter(|node| node.dtl != ObjectId(0)) {
         match txgs(mos, leaf.dtl) {

@@ -1,10 +1,11 @@
-//! Multihost protection: showing other machines that the pool is in use, all the time
+//! Multihost protection: uberblocks that continuously show other machines that the pool is in use
 //! (docs/on-disk/11-labels-config.md, section 6).
 //!
 //! # What always holds
-//! - While the property is on, every uberblock says how often writes are to be expected; the last slot of
-//!   each ring belongs to the writes between txgs.
-//! - If for too long no such write succeeds, the pool is suspended: another machine may have taken it.
+//! - While the property is on, every uberblock has the expected interval of writes; the last slot of each
+//!   ring is for the writes between txgs.
+//! - If no such write succeeds for too long, the pool is suspended, because another machine may have taken
+//!   it.
 
 use format::uberblock::Mmp as MmpWords;
 use format::{Txg, VdevGuid};
@@ -20,36 +21,36 @@ pub static MULTIHOST_INTERVAL: Tunable = Tunable::new("zfs_multihost_interval", 
 /// Intervals without a successful write after which the pool is suspended; 0: it never is.
 pub static MULTIHOST_FAIL_INTERVALS: Tunable =
     Tunable::new("zfs_multihost_fail_intervals", 10, 0, (1 << 16) - 1);
-/// Number of multihost writes that are remembered.
+/// Number of multihost writes that are recorded.
 pub static MULTIHOST_HISTORY: Tunable = Tunable::new("zfs_multihost_history", 0, 0, 1 << 16);
 
-/// A multihost write, or one that was due and could not be begun: a line of the kstat file `multihost`.
+/// A multihost write, or one that was due and could not start: a line of the kstat file `multihost`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MmpRecord {
-    /// Counts the writes since the pool was opened, from 1 on.
+    /// Number of the write since the pool was opened, counted from 1.
     pub id: u64,
     /// Txg of the uberblock that was written.
     pub txg: Txg,
-    /// Seconds since 1970, as the uberblock has them.
+    /// Time of the uberblock, in seconds since 1970.
     pub timestamp: u64,
-    /// Error number; 0: it was written.
+    /// Linux error number; 0: the write succeeded.
     pub error: i32,
-    /// Time that the write took.
+    /// Duration of the write.
     pub duration: Duration,
-    /// The average time between writes that the uberblock tells.
+    /// Average time between writes, as the uberblock has it.
     pub mmp_delay: Duration,
     /// The leaf and its label. `None`: no leaf could be written.
     pub target: Option<MmpTarget>,
 }
 
-/// Where a multihost write went.
+/// Destination of a multihost write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MmpTarget {
     /// Guid of the leaf.
     pub vdev: VdevGuid,
-    /// Which of its four labels.
+    /// Number of the label, 0 to 3.
     pub label: usize,
-    /// Path of the leaf, as its label has it.
+    /// Path of the leaf in the configuration.
     pub path: String,
 }
 
@@ -69,10 +70,9 @@ pub(crate) struct Mmp {
     second: AtomicU64,
     /// Average of the nanoseconds between writes.
     pub(crate) delay: AtomicU64,
-    /// When a write last succeeded, in nanoseconds of the monotonic clock.
+    /// Time of the last successful write, in nanoseconds of the monotonic clock.
     pub(crate) succeeded: AtomicU64,
-    /// The silence that was allowed then, in nanoseconds; 0: any. Making it shorter does not make it pass at
-    /// once.
+    /// The silence allowed at that time, in nanoseconds; 0: any. A shorter limit does not apply to it.
     pub(crate) allowed: AtomicU64,
     history: Mutex<History>,
 }

@@ -1,5 +1,4 @@
-//! The writes of multihost protection between txgs (`mmp`), and what becomes of a pool when they fail for too
-//! long.
+//! The multihost writes between txgs (`mmp`), and the suspension of a pool when they fail for too long.
 
 use crate::error::PoolError;
 use crate::labels;
@@ -15,7 +14,7 @@ use std::time::Duration;
 use vdev::label_write::write_uberblock;
 use vdev::sync::lock;
 
-/// Error numbers of Linux that [`MmpRecord::error`] has.
+/// Linux error numbers in [`MmpRecord::error`].
 const EIO: i32 = 5;
 const ENXIO: i32 = 6;
 
@@ -31,16 +30,16 @@ fn too_late() -> TxError {
 }
 
 impl LivePool {
-    /// How long to wait between two calls of [`LivePool::mmp_write`]; `None`: multihost is off.
+    /// Pause between two calls of [`LivePool::mmp_write`]; `None`: multihost is off.
     pub(crate) fn mmp_pause(&self) -> Option<Duration> {
         let leaves = self.tree().leaf_guids().len().max(1) as u64;
         self.mmp.is_on().then(|| Duration::from_millis((MULTIHOST_INTERVAL.get() / leaves).max(1)))
     }
 
-    /// Writes one leaf, in one label: the pool is alive.
+    /// Writes an uberblock to one label of one leaf, which shows that the pool is in use.
     ///
     /// # Errors
-    /// If no write has succeeded for too long: the pool is suspended then.
+    /// [`PoolError::Tx`] if no write has succeeded for too long: the pool is suspended then.
     pub(crate) fn mmp_write(&self) -> Result<(), PoolError> {
         let config = self.config();
         let mut leaves: Vec<Leaf> = Vec::new();
@@ -67,7 +66,7 @@ impl LivePool {
         self.mmp_check().inspect_err(|_| self.txgs.fail(too_late()))
     }
 
-    /// Asks, before a txg becomes the state of the pool, whether another machine may have taken the pool.
+    /// Checks, before a txg is committed, that no other machine may have taken the pool.
     ///
     /// # Errors
     /// [`TxError::Suspended`] if no write has succeeded for too long.
@@ -84,7 +83,7 @@ impl LivePool {
         self.mmp.records()
     }
 
-    /// Writes an uberblock to a leaf, and remembers how it went. Says whether it is written.
+    /// Writes an uberblock to a leaf, and records the result. Returns whether it was written.
     fn mmp_write_to(&self, leaf: Option<&Leaf>) -> bool {
         let clock = self.env.clock();
         let second = clock.wall().as_secs();

@@ -1,16 +1,15 @@
-//! Opening a pool, step by step
-//! (docs/on-disk/10-overview.md, section 4).
+//! Opening a pool, step by step (docs/on-disk/10-overview.md, section 4).
 //!
 //! # What always holds
-//! - An uberblock counts only if its slot's checksum holds: a torn one does not exist.
-//! - The newest uberblock is the state of the pool. If what it leads to cannot be read, that is an
-//!   error; an older one is tried only if the caller has asked for it.
-//! - Nothing that needs a removed vdev is read before its mapping is known.
-//! - No space map is read: files can be read long before anyone knows how full the pool is.
+//! - An uberblock counts only if the checksum of its slot is right, so a torn uberblock is ignored.
+//! - The newest uberblock is the state of the pool. If its state cannot be read, opening fails; an older
+//!   uberblock is tried only if the caller asked for it.
+//! - No block on a removed vdev is read before the mapping of that vdev is loaded.
+//! - No space map is read: files are readable before the free space is known.
 //!
 //! # Order
-//! labels -> untrusted tree -> uberblock -> MOS -> trusted tree, sum of guids -> MOS again -> salt,
-//! features -> mappings of removed vdevs -> DTLs -> datasets.
+//! labels -> untrusted tree -> uberblock -> MOS -> trusted tree, sum of guids -> MOS again -> salt, features
+//! -> mappings of removed vdevs -> DTLs -> datasets.
 
 use crate::assemble::{Group, Member, aux_devices, groups, label_of};
 use crate::directory::{Directory, packed_list};
@@ -39,7 +38,7 @@ const VERSION_FEATURES: u64 = 5000;
 /// Bytes of cache for reading the MOS before the tree is trusted.
 const BOOT_CACHE: usize = 4 << 20;
 
-/// Which of the pools that were found.
+/// Selection of one of the found pools.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Which {
     /// The one with this name.
@@ -64,24 +63,24 @@ impl Which {
     }
 }
 
-/// How to open a pool.
+/// Options of opening a pool.
 #[derive(Debug, Clone)]
 pub struct OpenOptions {
-    /// Bytes that the block cache may take.
+    /// Size of the block cache in bytes.
     pub cache_bytes: usize,
-    /// Only states up to this txg count (`-T`).
+    /// Newest txg whose state may be opened (`-T`).
     pub max_txg: Option<Txg>,
     /// If the newest state cannot be read, try older ones (`-F`).
     pub recover: bool,
-    /// Open as it was when the checkpoint was taken.
+    /// Open the state of the checkpoint.
     pub checkpoint: bool,
     /// Open even if log devices are missing (`-m`).
     pub allow_missing_logs: bool,
     /// Open even if top-level vdevs with data are missing.
     pub allow_missing_tops: bool,
-    /// Destroyed pools count too (`-D`).
+    /// Include destroyed pools (`-D`).
     pub destroyed: bool,
-    /// Name of the pool while it is open, instead of the name in its labels (`-t`).
+    /// Name of the pool while it is open, in place of the name in its labels (`-t`).
     pub name: Option<String>,
 }
 
@@ -100,7 +99,7 @@ impl Default for OpenOptions {
     }
 }
 
-/// A state of the pool that may be opened.
+/// A state of the pool that could be opened.
 struct State<'a> {
     uberblock: Uberblock,
     label: &'a PoolConfig,
@@ -118,11 +117,11 @@ pub(crate) struct Opened {
 }
 
 impl Pool {
-    /// Opens one of the pools among the devices that were found.
+    /// Opens one of the pools on the found devices.
     ///
     /// # Errors
-    /// If it is not among them, not the only one of its name, cannot be read as of its newest txg
-    /// (unless `opts` allow an older one), misses devices, or uses what Cenote does not know.
+    /// [`PoolError::NoSuchPool`] or [`PoolError::Ambiguous`]; also if its newest state cannot be read (unless
+    /// `opts` allow an older one), devices are missing, or it uses unsupported features.
     pub fn open(
         found: impl Borrow<Found>,
         which: &Which,
@@ -165,8 +164,8 @@ impl Pool {
         }))
     }
 
-    /// A view of a pool that is open for writing, as of an uberblock. `aux`: its spares and cache devices
-    /// that are there.
+    /// A view of a pool that is open for writing, as of an uberblock. `aux`: its present spares and cache
+    /// devices.
     pub(crate) fn of_live(
         name: &str,
         config: &PoolConfig,
@@ -195,7 +194,7 @@ impl Pool {
             features,
             dsl,
             devices,
-            // Not asked: one that is open for writing holds its spares and cache devices.
+            // Not used: a pool that is open for writing holds its spares and cache devices.
             source: Devices::default(),
             lease,
             status: OnceLock::new(),
@@ -225,7 +224,7 @@ pub(crate) fn choose<'a>(
     }
 }
 
-/// Everything that the steps of opening need.
+/// The inputs and options of the opening steps.
 pub(crate) struct Opener<'a> {
     pub(crate) group: &'a Group<'a>,
     pub(crate) devices: HashMap<VdevGuid, Arc<dyn Device>>,
@@ -233,9 +232,9 @@ pub(crate) struct Opener<'a> {
 }
 
 impl Opener<'_> {
-    /// Opens the newest state, or, if that was asked for, the newest that can be opened.
+    /// Opens the newest state or, if the options allow it, the newest that can be opened.
     pub(crate) fn open(&self) -> Result<Opened, PoolError> {
-        // Before anything else is believed: an unknown version may mean anything by it.
+        // Checked first: in an unknown version any other field may have another meaning.
         check_version(self.group.newest().version)?;
         let mut states = self.states()?.into_iter();
         let Some(newest) = states.next() else {
@@ -243,7 +242,7 @@ impl Opener<'_> {
         };
         let cause = match self.open_state(&newest) {
             Ok(opened) => return Ok(opened),
-            // These would be the same at any txg.
+            // These errors would be the same at any txg.
             Err(
                 error @ (PoolError::UnsupportedFeatures { .. }
                 | PoolError::Version { .. }
@@ -297,7 +296,7 @@ impl Opener<'_> {
             }
         }
         match states.first() {
-            // Rows that a reflow has moved since are no longer where this state looks for them.
+            // A reflow has since moved rows that this state expects at their old places.
             Some(first) if first.uberblock.reflow != newest.reflow => {
                 Err(PoolError::Reflowed { chosen: first.uberblock.txg, newest: newest.txg })
             }
@@ -308,13 +307,13 @@ impl Opener<'_> {
         }
     }
 
-    /// The label that was valid at `txg`, of `member` if it has one.
+    /// The label that was valid at `txg`, preferably of `member`.
     fn label_at<'b>(&'b self, txg: Txg, member: Member<'b>) -> Option<&'b PoolConfig> {
         let others = self.group.members.iter().copied();
         std::iter::once(member).chain(others).find_map(|member| label_of(member, txg))
     }
 
-    /// Labels are written before the uberblock of the same txg, and never all at once: if every label is
+    /// The labels are written before the uberblock of the same txg, and never all at once: if every label is
     /// newer than the newest uberblock, later uberblocks were lost.
     fn lost_uberblocks(&self, newest: Txg) -> PoolError {
         let labels = self.group.newest().txg;
@@ -336,7 +335,7 @@ impl Opener<'_> {
         self.open_trusted(&State { uberblock, label: state.label }, config)
     }
 
-    /// From the true configuration on.
+    /// The steps of opening from the true configuration on.
     fn open_trusted(&self, state: &State<'_>, config: PoolConfig) -> Result<Opened, PoolError> {
         // A pool that was split off has its new identity only in its labels until it is opened
         // for writing.
@@ -365,7 +364,7 @@ impl Opener<'_> {
         Ok(Opened { label, config, uberblock, tree, mos, directory, features })
     }
 
-    /// Refuses a pool that misses what it cannot do without.
+    /// Fails if required vdevs are missing.
     pub(crate) fn check_missing(&self, tree: &VdevTree) -> Result<(), PoolError> {
         let status = tree.status();
         let lost = |log: bool| -> Vec<&VdevStatus> {
@@ -383,7 +382,7 @@ impl Opener<'_> {
         Ok(())
     }
 
-    /// The devices that the labels name and that were not found.
+    /// The devices in the labels that were not found.
     fn absent(&self) -> Vec<String> {
         let reflow = format::uberblock::ReflowInfo::default();
         let tree = self.group.tree().ok().and_then(|root| VdevTree::open(&root, &self.devices, reflow).ok());
@@ -392,16 +391,16 @@ impl Opener<'_> {
         status.walk().iter().filter(is_absent).map(|leaf| MissingVdev::of(leaf).to_string()).collect()
     }
 
-    /// The top-level vdevs that the labels show to be missing. Removed ones have no labels either, so
-    /// this alone does not tell that a device is missing.
+    /// The top-level vdevs that are missing according to the labels. Removed ones have no labels either, so
+    /// this alone does not prove that a device is missing.
     fn missing_by_labels(&self, uberblock: &Uberblock) -> Option<PoolError> {
         let tree = VdevTree::open(&self.group.tree().ok()?, &self.devices, uberblock.reflow).ok()?;
-        // A log holds nothing that is needed to read the state itself.
+        // Log devices hold no data that the state itself needs.
         self.check_missing(&tree).err().filter(|error| matches!(error, PoolError::MissingTops { .. }))
     }
 }
 
-/// The state would be readable if all devices were there.
+/// Whether the state would be readable if all devices were present.
 fn is_for_want_of_devices(cause: &PoolError) -> bool {
     let PoolError::Dmu(DmuError::Zio { source: ZioError::Unreadable { faults, .. }, .. }) = cause else {
         return false;
@@ -413,7 +412,7 @@ fn check_version(version: u64) -> Result<(), PoolError> {
     if matches!(version, 1..=28 | VERSION_FEATURES) { Ok(()) } else { Err(PoolError::Version { version }) }
 }
 
-/// Features without which not even the MOS can be read.
+/// Checks the features without which the MOS cannot be read.
 fn check_label_features(label: &PoolConfig) -> Result<(), PoolError> {
     let known = |guid: &&String| feature::by_guid(guid).is_some_and(feature::Feature::is_supported);
     let features: Vec<String> = label.features_for_read.iter().filter(|g| !known(g)).cloned().collect();
@@ -425,7 +424,7 @@ fn check_guid_sum(root: &VdevNode, expected: u64) -> Result<(), PoolError> {
     if found == expected { Ok(()) } else { Err(PoolError::GuidSum { found, expected }) }
 }
 
-/// Reads the configuration in the MOS through a tree that need not be trusted.
+/// Reads the configuration in the MOS through an untrusted tree.
 fn read_config(tree: &Arc<VdevTree>, uberblock: &Uberblock) -> Result<PoolConfig, PoolError> {
     let store = Store::new(Arc::new(Zio::new(tree.clone())), BOOT_CACHE);
     let mos = ObjSet::open(&store, &uberblock.root, 0, KeyState::None)?;

@@ -1,4 +1,4 @@
-//! Which leaves of an open pool are out of service, beyond what its configuration records.
+//! Leaves of an open pool that are out of service without a record in its configuration.
 
 use format::VdevGuid;
 use format::config::VdevNode;
@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 use vdev::sync::lock;
 
-/// How a leaf is taken out of service.
+/// How a leaf is taken offline, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Offline {
     /// Until an administrator brings it back.
@@ -37,12 +37,12 @@ impl Offline {
     }
 }
 
-/// Which leaves are out of service, beyond what the configuration records.
+/// Leaves that are out of service without a record in the configuration.
 #[derive(Debug, Default)]
 pub(crate) struct OutOfService {
     /// Leaves that were taken out of service because they did not answer.
     pub(crate) silent: Mutex<HashSet<VdevGuid>>,
-    /// Monotonic time at which silent leaves were last looked for.
+    /// Monotonic time of the last retry of silent leaves.
     pub(crate) looked: Mutex<Duration>,
     /// Leaves that are out of service until the pool is closed, and how.
     pub(crate) out: Mutex<HashSet<(VdevGuid, Offline)>>,

@@ -1,4 +1,4 @@
-//! Whether nothing can be written to a pool, and why: what `suspend` keeps of it.
+//! The state of a pool that cannot be written, kept for `suspend`.
 
 use crate::status::FailMode;
 use format::VdevGuid;
@@ -18,10 +18,10 @@ pub(crate) struct OutageState {
     /// Why the pool is suspended; `None`: it is not.
     pub(crate) suspended: Option<String>,
     pub(crate) is_given_up: bool,
-    /// Why nothing more is written until it is imported again; `None`: something is, or it was given up on
-    /// demand.
+    /// Why the pool takes no writes until it is imported again. `None`: it takes writes, or it was given up
+    /// on request.
     pub(crate) stopped: Option<String>,
-    /// Devices that were let go of. A reader of an older tree may still hold one, with the lock on it.
+    /// Devices that were closed by the pool. A reader of an older tree may still hold one, with its lock.
     pub(crate) let_go: HashMap<VdevGuid, Weak<dyn Device>>,
     pub(crate) panic: Option<Box<PanicHook>>,
 }
@@ -40,7 +40,7 @@ impl Outages {
         state.suspended.as_ref().or(state.stopped.as_ref()).map(|_| state.mode)
     }
 
-    /// Why nothing more is written, whatever devices come back.
+    /// Why the pool takes no writes even when devices come back. `None`: it may.
     pub(crate) fn stopped(&self) -> Option<String> {
         lock(&self.state).stopped.clone()
     }

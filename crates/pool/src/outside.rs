@@ -1,20 +1,19 @@
-//! Holders of data outside of the pool: for example a kernel with pages that programs have written through
-//! memory maps and that are not written back yet.
+//! Holders of file system data outside of the pool: for example a kernel with dirty pages of memory maps.
 //!
 //! # What always holds
-//! - A snapshot contains everything that programs had written when it was asked for: every verb that takes
-//!   one first asks all registered holders.
+//! - A snapshot contains all data that programs had written when it was requested: every verb that takes a
+//!   snapshot first asks all registered holders to write theirs.
 
 use std::sync::{Arc, Mutex, Weak};
 use vdev::sync::lock;
 
-/// A holder of data of file systems.
+/// A holder of file system data outside of the pool.
 pub trait Outside: Send + Sync {
-    /// Writes everything that it holds of the file system with this full name to the pool. Does nothing for a
-    /// file system that it does not know.
+    /// Writes all data that the holder has of the file system with this full name to the pool. Does nothing
+    /// for a file system that the holder does not know.
     ///
     /// # Errors
-    /// The data that could not be written, in words.
+    /// A message that names the data that could not be written.
     fn hand_over(&self, dataset: &str) -> Result<(), String>;
 }
 
@@ -23,7 +22,7 @@ pub trait Outside: Send + Sync {
 pub(crate) struct Outsides(Mutex<Vec<Weak<dyn Outside>>>);
 
 impl Outsides {
-    /// Registers a holder until it is dropped. A second call changes nothing.
+    /// Registers a holder until it is dropped. A second call has no effect.
     pub(crate) fn add(&self, keeper: &Arc<dyn Outside>) {
         let keeper = Arc::downgrade(keeper);
         let mut all = lock(&self.0);
@@ -31,9 +30,9 @@ impl Outsides {
         all.push(keeper);
     }
 
-    /// Asks every holder for its data of these file systems.
+    /// Makes every holder write its data of these file systems.
     pub(crate) fn hand_over<'n>(&self, datasets: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
-        // Asked without the lock: the answers come as writes.
+        // Called without the lock, because the holders answer with writes.
         let keepers: Vec<Arc<dyn Outside>> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         for dataset in datasets {
             keepers.iter().try_for_each(|keeper| keeper.hand_over(dataset))?;

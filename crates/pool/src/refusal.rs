@@ -1,5 +1,4 @@
-//! Why something that was asked for is refused, with the facts in fields. Each `Display` gives the words that
-//! the commands print.
+//! Reasons of refusals, with the facts in fields. Each `Display` gives the words that the commands print.
 
 use dmu::log::ClaimError;
 use format::nicenum;
@@ -30,22 +29,22 @@ pub enum SpecRefusal {
     NameCharacter {
         /// Name of the pool.
         name: String,
-        /// The first such character.
+        /// The first character that is not allowed.
         character: char,
     },
-    /// The name of the pool is one that commands understand otherwise.
+    /// The name of the pool is a keyword of the commands.
     #[error("cannot create '{name}': name is reserved")]
     NameReserved {
         /// Name of the pool.
         name: String,
     },
-    /// All vdevs are for other purposes than data.
+    /// No vdev is for data.
     #[error("a pool needs a vdev for data")]
     NoDataVdev,
-    /// Special and dedup vdevs are asked for without the feature that allows them.
+    /// Special and dedup vdevs need a feature that is not enabled.
     #[error("special and dedup vdevs need feature 'allocation_classes'")]
     NeedsAllocationClasses,
-    /// A feature is asked for that does not exist.
+    /// A requested feature does not exist.
     #[error("unknown feature '{feature}'")]
     UnknownFeature {
         /// Short name of the feature.
@@ -60,28 +59,28 @@ pub enum SpecRefusal {
     /// There is no RAID-Z with this parity.
     #[error("raidz{parity} does not exist")]
     RaidzParity {
-        /// Columns of parity.
+        /// Number of parity columns.
         parity: u8,
     },
-    /// A log device is to be RAID-Z.
+    /// A log device cannot be RAID-Z.
     #[error("log devices cannot be raidz")]
     RaidzLog,
     /// A RAID-Z vdev has too few devices.
     #[error("invalid vdev specification: raidz{parity} requires at least {} devices", u16::from(*parity) + 1)]
     RaidzCount {
-        /// Columns of parity.
+        /// Number of parity columns.
         parity: u8,
     },
     /// A vdev has too many devices.
     #[error("a vdev has at most {CHILDREN_MAX} devices")]
     TooManyDevices,
-    /// The devices have larger sectors, or none have sectors of this size.
+    /// The devices have larger sectors, or this sector size is not supported.
     #[error("ashift {ashift} is not possible on these devices")]
     Ashift {
         /// log2 of the sector size.
         ashift: u8,
     },
-    /// A spare that is to be removed takes the place of another device.
+    /// A spare to be removed is in use for another device.
     #[error("spare is currently in use")]
     SpareInUse,
 }
@@ -90,16 +89,16 @@ pub enum SpecRefusal {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceRefusal {
-    /// It is smaller than the smallest device of a pool.
+    /// The device is smaller than the smallest device of a pool.
     #[error("device is too small: the minimum is 64M")]
     TooSmall,
-    /// It cannot be written.
+    /// The device cannot be written.
     #[error("the device is read-only")]
     ReadOnly,
-    /// It is a spare of the pool to which it is to be added.
+    /// The device is a spare of this pool already.
     #[error("it is a spare of this pool already")]
     OwnSpare,
-    /// It cannot be opened; [`DeviceError::Busy`]: another process has it.
+    /// The device cannot be opened; [`DeviceError::Busy`]: another process has it.
     #[error("{0}")]
     Open(DeviceError),
 }
@@ -114,30 +113,30 @@ pub enum WriteRefusal {
         /// Version of the format, 1 to 28.
         version: u64,
     },
-    /// Its newest uberblock is of a big-endian machine.
+    /// The newest uberblock is big-endian.
     #[error("it was written by a big-endian machine")]
     BigEndian,
-    /// Features are in use that Cenote does not know.
+    /// Features are active that Cenote does not know.
     #[error("features are in use that are not supported: {}", features.join(", "))]
     UnknownFeatures {
-        /// Guids of the features.
+        /// Guids of the unsupported features.
         features: Vec<String>,
     },
-    /// A feature is in use of which Cenote knows how to read what it makes, and not how to write it.
+    /// A feature is active whose structures Cenote can read but not write.
     #[error("{state}")]
     Unwritten {
         /// Short name of the feature.
         feature: &'static str,
-        /// Meaning of the feature for the pool, in words.
+        /// Consequence of the feature for the pool, in words.
         state: &'static str,
     },
-    /// It has dedup tables, which no feature tells of.
+    /// The pool has dedup tables, which no feature announces.
     #[error("it has dedup tables")]
     DedupTables,
-    /// It is being split.
+    /// The pool is being split.
     #[error("it is being split")]
     Splitting,
-    /// It has a vdev of a kind, or in a state, in which Cenote does not write vdevs.
+    /// The pool has a vdev of a kind or in a state that Cenote does not write.
     #[error("{state}")]
     Vdev {
         /// The state of the pool, in words.
@@ -146,10 +145,10 @@ pub enum WriteRefusal {
     /// A RAID-Z vdev is being expanded.
     #[error("a raidz expansion is under way")]
     Expansion,
-    /// It is protected by multihost activity, which needs a host id.
+    /// The pool has multihost protection, which needs a host id.
     #[error("multihost is on, and this machine has no hostid")]
     NoHostId,
-    /// The intent log of an encrypted dataset is to be claimed.
+    /// The intent log of an encrypted dataset must be claimed.
     #[error("{dataset} is encrypted, and has an intent log")]
     EncryptedLog {
         /// Full name of the dataset.
@@ -160,7 +159,7 @@ pub enum WriteRefusal {
     UnreadableLog {
         /// Full name of the dataset.
         dataset: String,
-        /// Why.
+        /// The error of the first log that cannot be claimed.
         cause: Box<ClaimError>,
     },
     /// An intent log cannot be claimed.
@@ -184,13 +183,13 @@ pub enum PropertyRefusal {
         /// Name of the property.
         name: String,
     },
-    /// The property of a pool tells a fact.
+    /// The property of a pool is read-only.
     #[error("property '{name}' is readonly")]
     ReadOnly {
         /// Name of the property.
         name: String,
     },
-    /// The property of a vdev tells a fact.
+    /// The property of a vdev is read-only.
     #[error("'{name}' is readonly")]
     ReadOnlyOfVdev {
         /// Name of the property.
@@ -220,10 +219,10 @@ pub enum PropertyRefusal {
     /// The comment is too long.
     #[error("comment must not exceed {COMMENT_MAX} characters")]
     CommentLength,
-    /// The comment has other characters than printable ones of ASCII.
+    /// The comment has characters other than printable ASCII.
     #[error("comment may only have printable characters")]
     CommentCharacters,
-    /// The property has a list of values, and this is none of them.
+    /// The value is not in the property's list.
     #[error("'{name}' must be one of '{values}'")]
     NotOneOf {
         /// Name of the property.
@@ -231,13 +230,13 @@ pub enum PropertyRefusal {
         /// The values, as the commands list them.
         values: &'static str,
     },
-    /// The value is no number.
+    /// The value is not a number.
     #[error("bad numeric value '{value}'")]
     NoNumber {
-        /// The value.
+        /// The rejected value.
         value: String,
     },
-    /// The value is no number with or without a suffix.
+    /// The value is not a number with an optional suffix.
     #[error("{0}")]
     Number(nicenum::ParseError),
     /// The property of a pool cannot be set by users.
@@ -246,7 +245,7 @@ pub enum PropertyRefusal {
     /// The property of a vdev cannot be set by this operation.
     #[error("invalid argument for this pool operation")]
     InvalidForOperation,
-    /// The dataset cannot be the one that a machine boots.
+    /// A machine cannot boot from the dataset.
     #[error("operation not supported on this dataset")]
     NotOnDataset,
     /// The vdev has no properties of its own.
@@ -255,7 +254,7 @@ pub enum PropertyRefusal {
     /// The machine has no host id, which multihost needs.
     #[error("multihost requires a non-zero hostid")]
     NeedsHostId,
-    /// The guid is 0, or the pool or one of its vdevs has it.
+    /// The guid is 0, or already that of the pool or of one of its vdevs.
     #[error("the guid is already in use, or no guid")]
     GuidInUse,
 }

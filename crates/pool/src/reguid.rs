@@ -1,9 +1,9 @@
-//! A new guid for a pool: devices that were copied by other means can then be imported beside the original.
+//! A new guid for a pool: copies of its devices can then be imported beside the original.
 //!
 //! # What always holds
 //! - Labels, configuration and the sum of guids in the uberblock change in one txg.
-//! - A device that did not get its label with the others would never be known as one of this pool again: all
-//!   must be online.
+//! - A device that did not get its label with the others would never be recognized as part of this pool
+//!   again: all devices must be online.
 
 use crate::error::PoolError;
 use crate::live::LivePool;
@@ -13,7 +13,7 @@ use vdev::label_write::test_leaf;
 use vdev::tree::VdevState;
 
 impl LivePool {
-    /// Gives the pool this guid, or a new one.
+    /// Changes the guid of the pool to `wanted`, or to a random one.
     ///
     /// # Errors
     /// [`PoolError::Property`] if the pool or one of its vdevs has this guid, or it is 0;
@@ -23,7 +23,7 @@ impl LivePool {
         let new = wanted.unwrap_or_else(random);
         self.run_on_pool(move |ctx, pool| {
             let tree = pool.pool.tree();
-            // A leaf that takes no writes may not have been noticed yet.
+            // A leaf that takes no writes may not have been detected yet.
             let answers = |leaf| tree.device(leaf).is_some_and(|device| test_leaf(&*device).is_ok());
             if tree.status().state != VdevState::Online || !tree.leaf_guids().into_iter().all(answers) {
                 return Err(PoolError::NotHealthy);

@@ -1,9 +1,10 @@
-//! Opening devices of leaves again that do not answer, and letting go of devices that are lost.
+//! Opening devices again for leaves that do not answer, and closing devices that are lost.
 //!
 //! # What always holds
-//! - The configuration stays as it is: only the devices by which leaves are reached change (`tree_change`).
-//! - A device that the others can do without is let go of when its path leads elsewhere or nowhere, when its
-//!   file has no name any more, or when it was cut: what is written there would be lost with the process.
+//! - The configuration stays unchanged: only the devices of leaves change (`tree_change`).
+//! - A device is closed when its path leads to another device or to none, when its file has no name any more,
+//!   or when it was truncated, if the other leaves can supply every block: data written to it would be lost
+//!   with the process.
 
 use crate::diagnosis;
 use crate::error::PoolError;
@@ -21,8 +22,8 @@ use vdev::sync::lock;
 use vdev::{Device, label};
 
 impl LivePool {
-    /// Opens devices again for leaves whose handle no longer works, and lets go of devices that are no longer
-    /// where they were, because what is written there would be lost with the process. Only on request of an
+    /// Opens devices again for leaves whose handle no longer works, and closes devices that are no longer at
+    /// their path, because the next process could not find what is written to them. Only on request of an
     /// administrator: names in `/dev` come and go by themselves.
     pub(crate) fn reopen_all(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.shut_displaced(found)?;
@@ -64,9 +65,9 @@ impl LivePool {
         let (synced, open) = (self.txgs.synced_txg(), self.txgs.open_txg());
         self.swap_devices(|now| {
             for (leaf, newest) in newest {
-                // It may be another one than before, and have less than was written to that. One that was
-                // held until now and has the last txg is the same: its old handle tells what is lost of the
-                // next.
+                // The device may be another one than before, and lack earlier writes. A device that was held
+                // until now and has the last txg is the same: losses of later writes are reported on its old
+                // handle.
                 let is_same = now.device(leaf).is_some() && newest >= synced;
                 if !is_same && diagnosis::can_do_without(now, &[leaf]) {
                     now.note_missed(leaf, newest.0 + 1..open.0 + 1);
@@ -76,8 +77,8 @@ impl LivePool {
         })
     }
 
-    /// The device of a leaf that was let go of, if it is back where it was, and could not be opened because a
-    /// reader still has its old handle.
+    /// The closed device of a leaf, if it is back at its path, but cannot be opened because a reader still
+    /// has its old handle.
     fn still_held(
         &self,
         leaf: VdevGuid,
@@ -90,8 +91,8 @@ impl LivePool {
         (is_back && device.size_now() >= device.size()).then_some(device)
     }
 
-    /// Lets go of devices whose path leads elsewhere or nowhere, and of those that were cut, as far as the
-    /// others have everything.
+    /// Closes devices whose path leads to another device or to none, and devices that were truncated, as long
+    /// as the other leaves can supply every block.
     fn shut_displaced(&self, found: Option<&Found>) -> Result<(), PoolError> {
         let tree = self.tree();
         let is_displaced = |device: &dyn Device| {
@@ -107,9 +108,9 @@ impl LivePool {
         Ok(())
     }
 
-    /// Lets go of files that have no name any more, and of devices that were cut, as far as the others have
-    /// everything. What is written to such a file is gone with the process, so this is done without a
-    /// request.
+    /// Closes files that have no name any more, and devices that were truncated, as long as the other leaves
+    /// can supply every block. Runs without a request, because data written to an unlinked file are lost with
+    /// the process.
     pub(crate) fn shut_lost(&self) -> Result<(), PoolError> {
         let tree = self.tree();
         let is_lost = |device: &dyn Device| device.is_removed() || device.size_now() < device.size();
@@ -118,7 +119,8 @@ impl LivePool {
         self.shut(&lost).map(drop)
     }
 
-    /// Lets go of devices as far as the others have everything. Returns those that stay, and where they were.
+    /// Closes devices as long as the other leaves can supply every block. Returns the leaves whose devices
+    /// stay open, with their paths.
     fn shut(&self, leaves: &[(VdevGuid, Arc<dyn Device>)]) -> Result<Vec<(VdevGuid, PathBuf)>, PoolError> {
         let mut kept = Vec::new();
         if leaves.is_empty() {
@@ -151,7 +153,7 @@ impl LivePool {
     }
 }
 
-/// The newest txg that a device has an uberblock of; what it took until then it has.
+/// The newest txg of an uberblock on a device: the device has all its writes up to that.
 fn newest_txg(device: &dyn Device, guid_sum: u64) -> Txg {
     let uberblocks = label::probe(device).uberblocks;
     let of_pool = uberblocks.iter().filter(|found| found.uberblock.guid_sum == guid_sum);

@@ -1,4 +1,4 @@
-//! Work that the previous user of the pool has left unfinished, done in the first txg after an import
+//! Unfinished work of the pool's previous user, resumed in the first txg after an import
 //! (docs/on-disk/10-overview.md, section 4, step 14; docs/on-disk/22-mos-dsl.md, section 12).
 
 use crate::error::PoolError;
@@ -6,7 +6,7 @@ use crate::scan;
 use dsl::{TaskCtx, destroy, holds};
 use format::scan::ScanPhys;
 
-/// Takes over a scan that was under way, and ends temporary holds. Returns the scan as it goes on.
+/// Adopts an unfinished scan, and releases temporary holds. Returns the scan as it continues.
 pub(crate) fn clear(
     ctx: &mut TaskCtx<'_>,
     scan: Option<ScanPhys>,

@@ -1,4 +1,4 @@
-//! Threads of a pool, and the signal that ends them. What the threads do is in `threads`.
+//! Threads of a pool, and the signal that ends them. Their work is in `threads`.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ pub(crate) struct Runtime {
     pub(crate) stop: Arc<Stop>,
 }
 
-/// Says that the threads should end.
+/// The signal for the threads to end.
 #[derive(Default)]
 pub(crate) struct Stop {
     is_set: Mutex<bool>,
@@ -24,7 +24,7 @@ impl Stop {
         self.changed.notify_all();
     }
 
-    /// Waits for so long, or until it is set. True: it is set.
+    /// Waits for `time`, or until the signal is set. Returns whether it is set.
     pub(crate) fn wait(&self, time: Duration) -> bool {
         let is_set = lock(&self.is_set);
         let waited = self.changed.wait_timeout_while(is_set, time, |is_set| !*is_set);
@@ -33,12 +33,12 @@ impl Stop {
 }
 
 impl Runtime {
-    /// Makes the threads end, and waits for it. The caller has made sure that no txg is waited for.
+    /// Ends the threads, and joins them. The caller ensures that no thread waits for a txg.
     pub(crate) fn join(self) {
         self.stop.set();
         let own = std::thread::current().id();
         for thread in self.threads.into_iter().filter(|thread| thread.thread().id() != own) {
-            // A panic there has suspended the pool and was reported.
+            // Its panic has suspended the pool and was reported.
             let _ = thread.join();
         }
     }

@@ -8,7 +8,7 @@ use format::{BlockId, ObjType, ObjectId};
 use std::sync::Arc;
 use vdev::tree::RangeSet;
 
-/// An open space map.
+/// An open space map object.
 pub struct SpaceMap {
     object: Object,
     phys: SpaceMapPhys,
@@ -32,7 +32,7 @@ impl SpaceMap {
         Ok(SpaceMap { object, phys })
     }
 
-    /// Header of the map.
+    /// The header of the map, as stored in the bonus.
     pub fn phys(&self) -> &SpaceMapPhys {
         &self.phys
     }
@@ -83,7 +83,7 @@ impl SpaceMap {
         })
     }
 
-    /// Applies its entries to what was free before them. Fails if something is allocated or freed twice.
+    /// Applies the entries to the earlier free space. Fails if a range is allocated or freed twice.
     pub(crate) fn replay(&self, bounds: MapBounds, free: &mut RangeSet) -> Result<(), PoolError> {
         let object = self.object.id();
         self.for_each(bounds, &mut |segment| {
@@ -92,7 +92,7 @@ impl SpaceMap {
     }
 }
 
-/// Applies an entry to what was free before it; says why if it cannot be.
+/// Applies an entry to the earlier free space. Fails with the reason if it contradicts that.
 pub(crate) fn apply(segment: &Segment, free: &mut RangeSet) -> Result<(), &'static str> {
     let range = segment.start..segment.start + segment.len;
     let known: u64 = free.overlap(&range).iter().map(|part| part.end - part.start).sum();

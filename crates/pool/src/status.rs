@@ -1,9 +1,9 @@
-//! Facts about a pool that is open for writing that are not on disk.
+//! Facts about a pool open for writing that are not on disk.
 
 use format::scan::ScanPhys;
 use vdev::VdevTree;
 
-/// Property `failmode`: what happens when nothing more can be written.
+/// Property `failmode`: how the pool behaves when writes are impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FailMode {
     /// Writers wait until the devices are back.
@@ -16,7 +16,7 @@ pub enum FailMode {
 }
 
 impl FailMode {
-    /// From the number that is stored.
+    /// Decodes the stored number.
     pub(crate) fn of_number(number: u64) -> FailMode {
         match number {
             1 => FailMode::Continue,
@@ -26,36 +26,36 @@ impl FailMode {
     }
 }
 
-/// Progress of a scan that is under way or paused, beyond what is on disk.
+/// Progress of an active or paused scan, beyond the state on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScanProgress {
-    /// As it will be written.
+    /// The scan as the next save will write it.
     pub phys: ScanPhys,
-    /// Bytes of the blocks that were read, in all.
+    /// Bytes of all blocks that were read.
     pub issued: u64,
-    /// Since when it has been running without a break: seconds since 1970.
+    /// Start of the present run without a break, in seconds since 1970.
     pub pass_start: u64,
-    /// Bytes looked at since `pass_start`.
+    /// Bytes examined since `pass_start`.
     pub pass_examined: u64,
-    /// Bytes read since `pass_start`.
+    /// Bytes that the scan has read since `pass_start`.
     pub pass_issued: u64,
-    /// Since when it is paused; 0: it is not.
+    /// Time when it was paused, in seconds since 1970; 0: it is not paused.
     pub paused_since: u64,
-    /// Seconds that it was paused since `pass_start`.
+    /// Seconds for which it was paused since `pass_start`.
     pub spent_paused: u64,
 }
 
-/// A pool that is open for writing, as its views ask it.
+/// A pool open for writing, as its views query it.
 pub(crate) trait LiveStatus: Send + Sync {
     /// Property `failmode` if the pool is suspended or has stopped.
     fn suspended(&self) -> Option<FailMode>;
 
-    /// Why nothing more is written until the pool is imported again.
+    /// Why the pool takes no writes until it is imported again; `None`: it takes writes.
     fn stopped(&self) -> Option<String>;
 
-    /// The scan that is under way or paused.
+    /// Progress of the active or paused scan.
     fn scan_progress(&self) -> Option<ScanProgress>;
 
-    /// Whether a leaf lacks something that only a resilver brings, as this tree has it.
+    /// Whether a leaf of this tree lacks data that only a resilver restores.
     fn is_resilver_due(&self, tree: &VdevTree) -> bool;
 }

@@ -1,15 +1,15 @@
-//! Suspended pools: what happens when nothing more can be written (property `failmode`).
+//! Suspended pools: the handling of writes that no device takes (property `failmode`).
 //!
-//! The block layer asks here, on the thread that writes a txg, after every other place was tried. While it
-//! waits the pool is *suspended*: with `wait`, threads that change something or wait for a txg wait too; with
-//! `continue` they get an error at once; reading goes on as far as devices answer. [`LivePool::resume`] tries
-//! again what has failed, so that nothing in memory is lost; [`LivePool::give_up`] ends the waiting with an
+//! The block layer asks here, on the thread that writes a txg, after it has tried every other place. While it
+//! waits the pool is *suspended*: with `wait`, threads that change the pool or wait for a txg wait too; with
+//! `continue` they get an error at once; reading continues as far as devices answer. [`LivePool::resume`]
+//! repeats the failed writes, so no change in memory is lost; [`LivePool::give_up`] ends the waiting with an
 //! error. With `panic` the process ends.
 //!
 //! # What always holds
 //! - No thread waits for ever unless the pool is attended ([`LivePool::attend`]) and its threads run. Without
-//!   that a write that fails ends the pool as a crash would, whatever `failmode` says, but `panic`: it is to
-//!   be opened again. So it is with commands that do their work in process.
+//!   that, as in commands that work in process, a failed write ends the pool as a crash would, for every
+//!   `failmode` but `panic`: the pool must be opened again.
 //! - Closing a pool gives it up first.
 //! - Locks: only `state` is held while waiting, which [`LivePool::resume`] and [`LivePool::give_up`] do not
 //!   take.
@@ -28,7 +28,7 @@ use std::sync::{Arc, PoisonError, Weak};
 use vdev::scan::Found;
 use vdev::sync::lock;
 
-/// The pool, as the block layer asks it.
+/// The pool as the block layer queries it.
 struct Asked(Weak<LivePool>);
 
 impl zio::Outage for Asked {
@@ -49,31 +49,31 @@ fn abort(message: &str) {
 }
 
 impl LivePool {
-    /// Lets the block layer ask this pool when a write has failed everywhere.
+    /// Registers this pool with the block layer as the handler of writes that failed everywhere.
     pub(crate) fn attend_outages(self: &Arc<Self>) {
         self.zio.set_outage(Arc::new(Asked(Arc::downgrade(self))));
     }
 
-    /// Says that the pool is attended from now on: the caller calls [`LivePool::resume`] or
-    /// [`LivePool::give_up`] when it is suspended. Needs the threads of [`LivePool::start`].
+    /// Makes the pool attended: the caller promises to call [`LivePool::resume`] or [`LivePool::give_up`]
+    /// when it is suspended. Needs the threads of [`LivePool::start`].
     pub fn attend(&self) {
-        // No txg is being written now.
+        // With the lock, no txg is being written.
         let _state = lock(&self.state);
         lock(&self.outages.state).is_attended = true;
         self.zio.keep_blocks();
     }
 
-    /// Says that the pool is no longer attended: what fails from now on is an error at once.
+    /// Ends attendance: from now on failures are errors at once.
     pub(crate) fn unattend(&self) {
         lock(&self.outages.state).is_attended = false;
     }
 
-    /// Whether waiting for its devices was given up, so that nothing more is written.
+    /// Whether waiting for devices was given up, so that the pool takes no more writes.
     pub fn is_given_up(&self) -> bool {
         lock(&self.outages.state).is_given_up
     }
 
-    /// Notes that nothing more is written, and why. Ends all waiting, and posts an event.
+    /// Records why the pool takes no more writes, ends all waiting, and posts an event.
     pub(crate) fn note_stopped(&self, why: &str) {
         if self.outages.note_last(why) {
             tracing::error!(pool = self.name, why, "nothing more is written to the pool");
@@ -83,7 +83,7 @@ impl LivePool {
         }
     }
 
-    /// Whether nothing more is written until the pool is imported again.
+    /// Whether the pool takes no writes until it is imported again.
     pub fn has_stopped(&self) -> bool {
         self.outages.stopped().is_some()
     }
@@ -98,12 +98,12 @@ impl LivePool {
     }
 
     /// Sets the hook that is called instead of ending the process when `failmode` is `panic`. If the hook
-    /// returns, the pool goes on as one that is not attended.
+    /// returns, the pool continues like one that is not attended.
     pub fn set_panic_hook(&self, hook: impl Fn(&str) + Send + Sync + 'static) {
         lock(&self.outages.state).panic = Some(Box::new(hook));
     }
 
-    /// Waits, on the thread that writes a txg, until what has failed may be tried again. False: never.
+    /// Waits, on the sync thread, until the failed operation may be repeated. Returns false if it never may.
     pub(crate) fn wait_out(&self, why: &str) -> bool {
         let has_thread = lock(&self.runtime).is_some();
         let mut state = lock(&self.outages.state);
@@ -131,14 +131,14 @@ impl LivePool {
         is_back
     }
 
-    /// Clears the errors of all leaves, uses those again that were faulted for theirs and answer, opens those
-    /// again that do not answer, by the devices in `found` or at their old places, and lets a suspended pool
-    /// try again what has failed. Returns when the txg that waited is on disk. What `zpool clear` does.
+    /// Does what `zpool clear` does: clears the errors of all leaves, uses faulted leaves again if they
+    /// answer, opens devices of silent leaves again, at the paths of `found` or at their old ones, and lets a
+    /// suspended pool repeat the failed writes. Returns when the waiting txg is on disk.
     ///
     /// # Errors
-    /// [`TxError::Suspended`] in [`PoolError::Tx`] if something fails again: the pool is suspended again.
-    /// [`TxError::Closed`] if the pool was given up or closed. [`TxError::Interrupted`] if the caller does
-    /// not wait for that txg any longer.
+    /// [`TxError::Suspended`] in [`PoolError::Tx`] if a write fails again: the pool is suspended again.
+    /// [`TxError::Closed`] if the pool was given up or closed. [`TxError::Interrupted`] if the caller was
+    /// interrupted.
     pub fn resume(&self, found: Option<&Found>) -> Result<(), PoolError> {
         self.reopen_all(found)?;
         self.tree().clear_errors();
@@ -165,8 +165,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// Ends a suspended pool: threads that wait get an error, and the pool is as after a crash, with what was
-    /// synced. Does nothing to one that is not suspended.
+    /// Ends a suspended pool: waiting threads get an error, and the pool keeps what was synced, as after a
+    /// crash. Has no effect on a pool that is not suspended.
     pub fn give_up(&self) {
         let mut state = lock(&self.outages.state);
         if let Some(why) = state.suspended.take() {
@@ -176,7 +176,7 @@ impl LivePool {
         }
     }
 
-    /// Lets nothing wait for devices from now on.
+    /// From now on no thread waits for devices: outages fail at once.
     pub(crate) fn end_outages(&self) {
         self.give_up();
         lock(&self.outages.state).is_given_up = true;

@@ -1,17 +1,17 @@
 //! Writing one transaction group (docs/on-disk/10-overview.md, sections 5.1 and 6).
 //!
-//! [`write_txg`] is the description; everything else here is one of its steps.
+//! [`write_txg`] lists the steps; the other functions here implement them.
 //!
 //! # What always holds
-//! - Tasks see every change that was made to datasets in their txg, written and accounted for.
-//! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on
-//!   nothing is compressed, so that soon no block changes its place.
-//! - A txg in which nothing changed writes nothing.
-//! - What a leaf loses when the txg is flushed is in the DTLs of that same txg; what it loses after that,
-//!   when labels are flushed, is written down in a txg of its own. A leaf that loses something of that one,
-//!   too, waits until the next txg, or until nothing else is to be done: txgs do not run back to back for it.
-//! - A task that failed has changed nothing in the MOS; if it has, its txg is not written.
-//! - After an error nothing that the last uberblock leads to was overwritten.
+//! - Sync tasks see every dataset change of their txg, written and accounted for.
+//! - The passes end: from the second on blocks of this txg are overwritten in place, from the sixth on no
+//!   block is compressed, so that soon no block changes its place.
+//! - A txg without changes writes no block.
+//! - Writes that a leaf misses before the flush of the data are in the DTLs of that same txg; writes that it
+//!   misses later, when labels are flushed, are recorded in a txg of their own. A leaf that misses writes of
+//!   that txg too waits for the next txg or until the pool is idle, so txgs do not run back to back for it.
+//! - A task that failed has left the MOS unchanged; otherwise its txg is not written.
+//! - After an error every block that the last uberblock references is intact.
 
 use crate::directory::Directory;
 use crate::error::{CommitFailure, CommitStep, PoolError, with_causes};
@@ -36,15 +36,14 @@ use std::sync::Arc;
 use zio::AllocTx;
 use zio::alloc::AllocClass;
 
-/// Passes after which something must be wrong.
+/// Number of passes that no correct sync exceeds.
 const PASSES_MAX: u32 = 64;
-/// How often a txg is flushed again after a leaf has lost some of it.
+/// Most repeated flushes of a txg after leaves have lost some of its writes.
 const LOSSES_MAX: u32 = 8;
-/// Frees of this pass and later wait for the next txg, on pools without log space maps.
+/// First pass whose frees are deferred to the next txg, in pools without log space maps.
 const DEFER_PASS: u32 = 2;
 
-/// Writes everything that a txg has changed. When it returns without an error, the txg is the state of
-/// the pool.
+/// Writes all changes of a txg. On success the txg is the state of the pool.
 pub(crate) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Result<(), PoolError> {
     leaf_service::diagnose(pool, state);
     let mut sync = TxgSync::new(pool, state, tx);
@@ -75,7 +74,7 @@ pub(crate) fn write_txg(pool: &LivePool, state: &mut State, tx: &SyncTx) -> Resu
     sync.finish()
 }
 
-/// A txg on its way to disk.
+/// The sync of one txg.
 struct TxgSync<'a> {
     pool: &'a LivePool,
     state: &'a mut State,
@@ -108,10 +107,10 @@ impl<'a> TxgSync<'a> {
 
     fn claim_logs(&mut self) -> Result<(), PoolError> {
         let claims = std::mem::take(&mut self.state.claims);
-        // A rewind has found an older txg than the one before this.
+        // After a rewind, the txg found on disk is older than the previous one.
         self.state.claimed = claim::run(self.pool, self.m(), &claims, self.state.uberblock.txg)?;
         if !claims.is_empty() {
-            // The heads are in use until what was claimed is accounted for.
+            // The heads stay in use until the claimed blocks are accounted for.
             self.pool.heads.sync_all(&mut self.ctx)?;
         }
         Ok(())
@@ -123,7 +122,7 @@ impl<'a> TxgSync<'a> {
         Ok(())
     }
 
-    /// Runs what was submitted while the txg was open, and writes the heads that it made or changed.
+    /// Runs the tasks submitted while the txg was open, and writes the heads that they created or changed.
     fn run_tasks(&mut self) -> Result<(), PoolError> {
         let ready = self.pool.take_tasks(self.tx.txg());
         if ready.is_empty() {
@@ -144,20 +143,20 @@ impl<'a> TxgSync<'a> {
         Ok(())
     }
 
-    /// Frees some of the blocks that wait: of destroyed datasets and snapshots.
+    /// Frees some of the waiting blocks, of destroyed datasets and snapshots.
     fn free_waiting_blocks(&mut self) -> Result<(), PoolError> {
         let m = self.m();
         let mut budget = free_lists::Budget::per_txg();
         free_lists::background(m, &self.pool.brt, &mut budget)?;
         if budget.is_spent() {
-            // The rest is freed in the next txg, which begins without waiting for another change.
+            // The rest is freed in the next txg, which starts without waiting for another change.
             self.pool.txgs.kick();
         }
         self.pool.brt.flush(m)?;
         Ok(())
     }
 
-    /// Frees what earlier txgs have left to this one.
+    /// Frees the blocks that earlier txgs have deferred.
     fn free_deferred(&self) -> Result<(), PoolError> {
         let m = self.m();
         let Some(list) = m.entry(names::directory::SYNC_BPLIST)? else { return Ok(()) };
@@ -180,7 +179,7 @@ impl<'a> TxgSync<'a> {
 
     // ---- every pass --------------------------------------------------------------------------
 
-    /// Writes the DTLs and the configuration, as far as they have changed.
+    /// Writes the DTLs and the configuration if they have changed.
     fn write_configuration(&mut self) -> Result<(), PoolError> {
         let m = self.m();
         if self.pool.features.take_label_change() {
@@ -198,8 +197,8 @@ impl<'a> TxgSync<'a> {
         Ok(())
     }
 
-    /// In pass 1 some maps are written anew first: they then hold what was before this txg, and its changes
-    /// come after that.
+    /// Writes space maps. In pass 1 some maps are first condensed: they then have the state before this txg,
+    /// and its changes are appended.
     fn write_space_maps(&mut self) -> Result<(), PoolError> {
         let (m, pool, txg) = (self.m(), self.pool, self.tx.txg());
         let is_first = self.tx.pass() == 1;
@@ -216,7 +215,7 @@ impl<'a> TxgSync<'a> {
         self.pool.mos.is_dirty(self.tx.txg())
     }
 
-    /// Writes the MOS. What it takes is charged to it, which changes it again, but no longer its size.
+    /// Writes the MOS. Its own space is charged to it, which changes it again, but no longer its size.
     fn write_mos(&mut self) -> Result<(), PoolError> {
         let mut tally = Tally::new(&self.pool.zio);
         self.pool.mos.sync(self.tx, &mut tally)?;
@@ -225,8 +224,8 @@ impl<'a> TxgSync<'a> {
         Ok(())
     }
 
-    /// Frees blocks of the MOS, now or in the next txg. Freeing changes space maps; without log space maps
-    /// that could go on and on.
+    /// Frees blocks of the MOS, now or in the next txg. A free changes space maps, so without log space maps
+    /// the passes might not end.
     fn free(&self, blocks: &[BlockPtr]) -> Result<(), PoolError> {
         let m = self.m();
         if self.tx.pass() < DEFER_PASS || m.features.is_active("log_spacemap") {
@@ -249,8 +248,8 @@ impl<'a> TxgSync<'a> {
         Ok(())
     }
 
-    /// Makes durable what was written so far. True: a leaf has lost some of it. That is to be on disk with
-    /// this txg, because after a crash the leaf must not be relied on.
+    /// Flushes the blocks written so far. Returns true if a leaf has lost some of them: its DTL must then be
+    /// in this txg, because the leaf must not be trusted after a crash.
     fn flush_has_lost(&self) -> Result<bool, PoolError> {
         let failed = |cause| PoolError::Commit {
             txg: self.tx.txg(),
@@ -263,7 +262,7 @@ impl<'a> TxgSync<'a> {
 
     // ---- the end -----------------------------------------------------------------------------
 
-    /// Makes the txg the state of the pool.
+    /// Commits the txg.
     fn commit(&mut self) -> Result<(), PoolError> {
         self.pool.mmp_check()?;
         let uberblock = self.uberblock();
@@ -298,7 +297,7 @@ impl<'a> TxgSync<'a> {
         }
     }
 
-    /// Lets space that was freed two txgs ago be used again, and publishes how much room there is.
+    /// Makes space reusable that was freed two txgs ago, and publishes the free space.
     fn finish(&mut self) -> Result<(), PoolError> {
         let txg = self.tx.txg();
         self.pool.jobs.gate().pass(txg);
@@ -316,7 +315,7 @@ impl<'a> TxgSync<'a> {
 }
 
 impl LivePool {
-    /// Makes a thread that waits for a txg write it.
+    /// Makes callers that wait for a txg write it themselves.
     pub(crate) fn sync_inline(self: &Arc<Self>) {
         let pool = Arc::downgrade(self);
         self.txgs.set_inline(Some(Arc::new(move || {
@@ -329,10 +328,10 @@ impl LivePool {
         })));
     }
 
-    /// Writes one txg on this thread: for a pool whose txgs are written by a thread of its caller's.
+    /// Writes one txg on the calling thread: for a pool whose caller has its own sync thread.
     ///
     /// # Errors
-    /// If it could not be written: the pool is suspended then.
+    /// [`PoolError::Tx`] if the txg could not be written: the pool is suspended then.
     pub fn sync_here(&self) -> Result<Txg, PoolError> {
         let mut state = lock(&self.state);
         if let Some(error) = &state.stopped {
@@ -349,18 +348,18 @@ impl LivePool {
         self.finish(&mut state, tx)
     }
 
-    /// Tells the threads that wait for devices if nothing more is written.
+    /// Wakes the threads that wait for devices if the pool takes no more writes.
     pub(crate) fn note_failure(&self) {
         if let Some(TxError::Suspended { why }) = self.txgs.failure() {
             self.note_stopped(&why);
         }
     }
 
-    /// Writes a txg that was closed.
+    /// Writes a closed txg.
     pub(crate) fn finish(&self, state: &mut State, tx: SyncTx) -> Result<Txg, PoolError> {
         let txg = tx.txg();
         let fuse = Fuse(self);
-        // Should it not return, nothing is written on top of what it has left.
+        // If the write panics, no later txg may build on its partial changes.
         state.stopped = Some(Fuse::blown());
         let now = || self.env.clock().monotonic();
         let writing = self.txg_history.begin(txg, self.txgs.meter().of(txg), now(), &self.tree());
@@ -386,7 +385,7 @@ impl LivePool {
         }
     }
 
-    /// There has been nothing to do for a while: what waited for that is done in a txg.
+    /// Writes a txg for the work that waits until the pool is idle. Called after a pause without changes.
     pub(crate) fn when_idle(&self) {
         if std::mem::take(&mut lock(&self.state).losses.are_waiting) {
             self.txgs.kick();
@@ -407,7 +406,7 @@ impl LivePool {
         ready
     }
 
-    /// A txg is on disk: what was freed before may be used again, as far as no view shows it.
+    /// After a txg is on disk: makes earlier frees reusable, as far as no view holds them.
     pub(crate) fn reuse_freed(&self, txg: Txg) {
         let totals = self.allocator.totals(AllocClass::Normal);
         let is_old = |leases: &Leases| leases.oldest().0 < txg.0.saturating_sub(2);
@@ -420,14 +419,14 @@ impl LivePool {
         self.leases.note_holding_back(is_old(&self.leases));
     }
 
-    /// Tells the heads how many bytes can be allocated after this txg.
+    /// Reports the allocatable bytes after this txg to the heads.
     pub(crate) fn announce_free(&self, synced: Txg) {
         let totals = self.allocator.totals(AllocClass::Normal);
         let taken = totals.deflated_allocated.saturating_add(totals.deflated_deferred);
         self.heads.set_free(synced, totals.deflated_size.saturating_sub(taken));
     }
 
-    /// Tells the heads how large the pool is.
+    /// Reports the size of the pool to the heads.
     pub(crate) fn announce_space(&self) -> Result<(), PoolError> {
         let view = self.mos.view();
         let directory = Directory::open(&view)?;
@@ -443,7 +442,7 @@ impl LivePool {
     }
 }
 
-/// Ends all waiting if the thread that writes a txg panics.
+/// Guard that ends all waiting if the sync thread panics.
 pub(crate) struct Fuse<'a>(&'a LivePool);
 
 impl Fuse<'_> {

@@ -1,4 +1,4 @@
-//! The work of the background thread of a pool, step by step.
+//! Unit tests of background work, step by step.
 #![allow(clippy::disallowed_types)] // Files are made and removed here; `vdev` opens them.
 
 use crate::space::Class;
@@ -57,12 +57,12 @@ fn a_write_that_fails_does_not_end_a_scrub_and_what_it_lacks_is_brought_afterwar
     (0..4).for_each(|n| change(&pool, n));
     pool.start_scrub(false).unwrap();
     change(&pool, 9);
-    // It has not taken one of the writes.
+    // The leaf has missed one of the writes.
     let (leaf, newest) = (side(&pool, 1), pool.txgs().synced_txg().0);
     pool.tree().miss(leaf, newest..newest + 1);
     assert!(!pool.tree().dtl(leaf).is_empty());
     assert_eq!(pool.tree().status().find(leaf).unwrap().state, VdevState::Online);
-    // A view tells that something is due.
+    // A view reports that a resilver is due.
     assert!(pool.view().unwrap().is_resilver_due());
     let mut scans = Vec::new();
     for _ in 0..8 {
@@ -92,7 +92,7 @@ fn a_leaf_whose_file_was_removed_or_cut_is_seen_without_being_asked() {
         clock.advance(Duration::from_secs(60));
         pool.background_tick();
         assert_eq!(state(), VdevState::Online);
-        // A file that has another name now is still there after a crash.
+        // A file that was renamed still exists after a crash.
         std::fs::rename(path(1), folder.path().join("moved")).unwrap();
         clock.advance(Duration::from_secs(60));
         pool.background_tick();
@@ -108,7 +108,7 @@ fn a_leaf_whose_file_was_removed_or_cut_is_seen_without_being_asked() {
         assert_eq!(state(), VdevState::Unavail, "cut: {is_cut}");
         change(&pool, 2);
         assert!(!pool.tree().dtl(side(&pool, 1)).is_empty());
-        // The other one is all that is left.
+        // The other file is the only one left.
         std::fs::remove_file(path(0)).unwrap();
         clock.advance(Duration::from_secs(60));
         pool.background_tick();

@@ -1,10 +1,10 @@
-//! The threads of a pool that is open: one writes txgs every few seconds, when much has changed, and on
-//! request; one shows other machines that the pool is in use; one does what is
-//! due in the background (`background`).
+//! The threads of an open pool. The first writes txgs: every few seconds, when many changes have accumulated,
+//! and on request. The second writes multihost uberblocks, which show other machines that the pool is in use.
+//! The third runs background work (`background`).
 //!
 //! # What always holds
-//! - The second thread waits for nothing that the first does: a txg that takes long is not mistaken for a
-//!   machine that has died.
+//! - The second thread never waits for the first: other machines do not mistake a long txg for a dead
+//!   machine.
 
 use crate::live::LivePool;
 use crate::runtime::{Runtime, Stop};
@@ -14,13 +14,13 @@ use std::thread::Builder;
 use std::time::Duration;
 use vdev::sync::lock;
 
-/// How long the threads sleep at most.
+/// Longest sleep of the threads.
 const IDLE: Duration = Duration::from_secs(5);
-/// Interval at which the second thread looks whether multihost is on.
+/// Interval at which the second thread checks whether multihost is on.
 const LOOK: Duration = Duration::from_secs(1);
 
 impl LivePool {
-    /// Starts the threads. A second call does nothing.
+    /// Starts the threads. A second call has no effect.
     pub fn start(self: &Arc<Self>) {
         let mut runtime = lock(&self.runtime);
         if runtime.is_some() {
@@ -43,16 +43,16 @@ impl LivePool {
                 self.txgs.set_inline(None);
                 self.store.start_prefetch();
             }
-            // Then callers write txgs themselves.
+            // Callers write txgs themselves then.
             Err(error) => tracing::warn!(%error, "no thread for writing txgs"),
         }
     }
 }
 
-/// Work of a thread: a panic ends it, and not the process. The panic of a thread that writes a txg is
-/// reported to all that wait for the txg.
+/// Wraps the work of a thread: a panic ends the thread, and not the process. The panic of a sync thread is
+/// reported to all threads that wait for the txg.
 fn alive(work: impl FnOnce()) -> impl FnOnce() {
-    // The hook of panics has told of it.
+    // The panic hook has reported it.
     move || drop(dmu::panics::survive(work))
 }
 
@@ -71,7 +71,7 @@ fn write(txgs: &Arc<Txgs>, pool: &Weak<LivePool>) {
     }
 }
 
-/// Scrubs and resilvers, and looks for devices that have come back.
+/// Runs background work: scrubs, resilvers, retries of devices.
 fn heal(pool: &Weak<LivePool>, stop: &Stop) {
     let mut pause = Duration::ZERO;
     while !stop.wait(pause) {
@@ -82,7 +82,7 @@ fn heal(pool: &Weak<LivePool>, stop: &Stop) {
 
 /// Writes uberblocks between the txgs, while multihost is on.
 fn shine(pool: &Weak<LivePool>, stop: &Stop) {
-    // How long it is may change at any time, and what is written promises others what it is now.
+    // The interval may change at any time, and uberblocks announce the present one.
     let (mut pause, mut waited) = (LOOK, Duration::ZERO);
     while !stop.wait(pause) {
         let Some(pool) = pool.upgrade() else { return };

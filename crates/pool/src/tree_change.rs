@@ -1,17 +1,17 @@
-//! The one place where the tree of vdevs of an open pool changes.
+//! The one place where the vdev tree of an open pool changes.
 //!
-//! Two things can change. The *configuration* (vdevs added, grown, taken out of service) changes in syncing
-//! context only, from that of the moment to the next: [`LivePool::change_tree`]. The *devices* by which
-//! leaves are reached change at any time, because a pool that is suspended waits for exactly that, and leave
-//! the configuration as it is: [`LivePool::swap_devices`].
+//! A change concerns the configuration or the devices. The *configuration* (vdevs added, grown, taken out of
+//! service) changes in syncing context only, from the current one to the next: [`LivePool::change_tree`]. The
+//! *devices* through which leaves are reached change at any time, because a suspended pool waits for exactly
+//! that, and leave the configuration unchanged: [`LivePool::swap_devices`].
 //!
 //! # What always holds
-//! - One change at a time, under one lock: each begins with the tree that the change before it has made, so a
-//!   device that was opened again beside `zpool add` is in use, and the added vdev is there.
-//! - A change of the configuration is whole or has not happened: the tree and the configuration of the next
-//!   label are replaced together, after everything that can fail.
-//! - A closure that runs with the lock held decides by the tree that it is given, and waits for nothing but
-//!   devices.
+//! - One change runs at a time, under one lock. Each starts from the tree that the previous change installed:
+//!   if a device is opened again during `zpool add`, the resulting tree has both the new device and the added
+//!   vdev.
+//! - A change of the configuration is atomic: the tree and the configuration of the next label are replaced
+//!   together, after the last step that can fail.
+//! - A closure that runs with the lock held decides by the tree that it is given, and waits for devices only.
 //!
 //! Tests: `tests/it/live/tree_changes.rs`.
 
@@ -26,14 +26,14 @@ use std::sync::Arc;
 use vdev::VdevTree;
 use vdev::sync::lock;
 
-/// The next configuration of a pool and its new devices, while a change makes them.
+/// The next configuration of a pool and its new devices, under construction by a change.
 pub(crate) struct NextTree<'a> {
     now: &'a VdevTree,
-    /// The configuration of the moment; what the change leaves here is the next.
+    /// The present configuration, which the change turns into the next one.
     pub(crate) config: PoolConfig,
     /// Devices of leaves that the change adds.
     pub(crate) devices: NewDevices,
-    /// Sizes of devices have changed: the tree is built anew even if the configuration stays.
+    /// Sizes of devices have changed: the tree is rebuilt even if the configuration stays the same.
     pub(crate) is_resized: bool,
 }
 
@@ -46,21 +46,21 @@ impl NextTree<'_> {
 
 /// How the devices of leaves change.
 pub(crate) enum DeviceSwap {
-    /// They stay.
+    /// All leaves keep their devices.
     None,
-    /// These leaves are reached by other handles.
+    /// These leaves get other handles.
     Opened(NewDevices),
     /// These leaves have no device any more.
     Closed(Vec<VdevGuid>),
 }
 
 impl LivePool {
-    /// Changes the configuration and the tree of vdevs together. `state` is what only a thread in syncing
-    /// context has. Labels are written if the caller marks them ([`State::mark_all`]).
+    /// Changes the configuration and the vdev tree together. Only a thread in syncing context has `state`.
+    /// Labels are written if the caller marks them ([`State::mark_all`]).
     ///
     /// # Errors
-    /// The error of the closure, or [`PoolError::Vdev`] if the next configuration describes no tree. Nothing
-    /// has changed then.
+    /// The error of the closure, or [`PoolError::Vdev`] if the next configuration describes no tree. The pool
+    /// is unchanged then.
     pub(crate) fn change_tree<T>(
         &self,
         state: &mut State,
@@ -80,8 +80,7 @@ impl LivePool {
         Ok(outcome)
     }
 
-    /// Makes the tree what the configuration says, if something has changed that. Done at the end of every
-    /// txg.
+    /// Rebuilds the tree if the configuration has changed. Called at the end of every txg.
     ///
     /// # Errors
     /// [`PoolError::Vdev`] if the configuration describes no tree.
@@ -90,10 +89,10 @@ impl LivePool {
         if is_current { Ok(()) } else { self.change_tree(state, |_| Ok(())) }
     }
 
-    /// Changes the devices of leaves, at any time. The closure is given the tree in use.
+    /// Changes the devices of leaves, at any time. The closure gets the tree in use.
     ///
     /// # Errors
-    /// [`PoolError::Vdev`] if no tree can be made of the devices.
+    /// [`PoolError::Vdev`] if the devices form no tree.
     pub(crate) fn swap_devices(&self, swap: impl FnOnce(&VdevTree) -> DeviceSwap) -> Result<(), PoolError> {
         let _changing = lock(&self.tree_change);
         let now = self.tree();
@@ -106,11 +105,12 @@ impl LivePool {
         Ok(())
     }
 
-    /// Takes a leaf out of service as `mark` does in the configuration, if the other leaves hold all of its
-    /// data; else returns false. A later request, also in the same txg, sees the leaf out of service.
+    /// Takes a leaf out of service, in the configuration according to `mark`, if the other leaves can supply
+    /// every block; otherwise returns false. A later request, also in the same txg, sees the leaf out of
+    /// service.
     ///
     /// # Errors
-    /// As of [`LivePool::change_tree`].
+    /// Those of [`LivePool::change_tree`].
     pub(crate) fn retire(
         &self,
         state: &mut State,
@@ -126,8 +126,8 @@ impl LivePool {
         })
     }
 
-    /// The configuration with the leaves that are out of service until the pool is closed, which no label
-    /// records.
+    /// The configuration with the leaves marked that are out of service until the pool is closed, which no
+    /// label records.
     fn with_out_of_service<'c>(&self, root: &'c VdevNode) -> Cow<'c, VdevNode> {
         let mut root = Cow::Borrowed(root);
         for (leaf, how) in self.out_of_service.leaves() {
@@ -138,7 +138,7 @@ impl LivePool {
         root
     }
 
-    /// Everything that reads or writes uses the next tree from here on. The caller holds `tree_change`.
+    /// Installs the next tree for all later reads and writes. The caller holds `tree_change`.
     fn install_tree(&self, old: &VdevTree, next: Arc<VdevTree>) {
         self.events.tree_changed(old, &next);
         self.zio.set_tree(Arc::clone(&next));

@@ -8,7 +8,7 @@ use vdev::VdevTree;
 use vdev::sync::lock;
 use vdev::tunable::Tunable;
 
-/// Number of txgs that are remembered.
+/// Number of txgs that are recorded.
 pub static TXG_HISTORY: Tunable = Tunable::new("zfs_txg_history", 100, 0, 1 << 16);
 
 /// A record of a txg.
@@ -16,23 +16,23 @@ pub static TXG_HISTORY: Tunable = Tunable::new("zfs_txg_history", 100, 0, 1 << 1
 pub struct TxgRecord {
     /// Number of the txg.
     pub txg: Txg,
-    /// When it was opened, on the pool's clock.
+    /// Time when it was opened, by the pool's clock.
     pub birth: Duration,
     /// `O`: open, `C`: on disk.
     pub state: char,
-    /// Bytes of memory that it had changed.
+    /// Bytes of dirty memory when it was closed.
     pub dirty: u64,
-    /// Bytes read while it was written.
+    /// Bytes read during its sync.
     pub read_bytes: u64,
-    /// Bytes written to devices while it was written.
+    /// Bytes written to devices during its sync.
     pub written_bytes: u64,
-    /// Read operations.
+    /// Number of read operations.
     pub reads: u64,
-    /// Write operations.
+    /// Number of write operations.
     pub writes: u64,
-    /// How long it was open.
+    /// Time for which it was open.
     pub open: Duration,
-    /// How long it took to write it.
+    /// Duration of its sync.
     pub sync: Duration,
 }
 
@@ -43,7 +43,7 @@ pub(crate) struct TxgHistory(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     last: VecDeque<TxgRecord>,
-    /// When the txg that is open now was opened.
+    /// Time when the open txg was opened.
     opened: Duration,
 }
 
@@ -90,7 +90,7 @@ impl TxgHistory {
         state.last.drain(..over);
     }
 
-    /// The last txgs, oldest first, and the open one, which has so many dirty bytes.
+    /// The last txgs, oldest first, and the open one, which has `dirty` bytes.
     pub(crate) fn records(&self, now: Duration, open: Txg, dirty: u64) -> Vec<TxgRecord> {
         let state = lock(&self.0);
         let mut records: Vec<TxgRecord> = state.last.iter().copied().collect();

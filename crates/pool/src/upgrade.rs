@@ -1,4 +1,4 @@
-//! Enabling features of a pool that exists (docs/on-disk/16-features.md, section 4).
+//! Enabling features of an existing pool (docs/on-disk/16-features.md, section 4).
 
 use crate::error::PoolError;
 use crate::live::LivePool;
@@ -8,11 +8,11 @@ use dsl::{TaskCtx, mos_policy};
 use format::feature::{self, FEATURES, Since};
 use format::names;
 
-/// Directory: the error logs, in a form that depends on a feature.
+/// Entries of the error logs in the object directory; their form depends on a feature.
 const ERROR_LOGS: [&str; 2] = [names::directory::ERRLOG_LAST, names::directory::ERRLOG_SCRUB];
 
 impl LivePool {
-    /// The features that an upgrade would enable: all that OpenZFS 2.3 knows, but for those in use already.
+    /// The features that an upgrade would enable: all of OpenZFS 2.3 that are not enabled yet.
     pub fn upgradable(&self) -> Vec<&'static str> {
         let missing = |f: &&feature::Feature| {
             f.since == Since::V2_3 && !f.no_upgrade && !self.features.is_enabled(f.name)
@@ -20,10 +20,10 @@ impl LivePool {
         FEATURES.iter().filter(missing).map(|f| f.name).collect()
     }
 
-    /// Enables features and what they depend on. Returns those that were not enabled before.
+    /// Enables features and their dependencies. Returns those that were not enabled before.
     ///
     /// # Errors
-    /// [`PoolError::Property`] if one is not known.
+    /// [`PoolError::Property`] if a feature is unknown.
     pub fn enable_features(&self, names: &[&str]) -> Result<Vec<&'static str>, PoolError> {
         let known = |name: &&str| {
             let known = feature::by_name(name).filter(|f| f.is_supported());
@@ -68,7 +68,7 @@ pub(crate) fn enable(ctx: &mut TaskCtx<'_>, wanted: &[&'static str]) -> Result<V
     Ok(enabled)
 }
 
-/// The logs of errors are of another form from now on. What they held, the next scrub finds again.
+/// Drops the error logs, whose form changes. The next scrub finds their errors again.
 fn forget_errors(ctx: &TaskCtx<'_>) -> Result<(), PoolError> {
     let m = ctx.m();
     for name in ERROR_LOGS {

@@ -8,7 +8,7 @@ use vdev::tree::VdevStatus;
 pub(crate) fn leaf_name(path: Option<&str>, whole_disk: bool, guid: VdevGuid) -> String {
     let Some(path) = path else { return guid.to_string() };
     let Some(device) = path.strip_prefix("/dev/") else { return path.to_owned() };
-    // Folders of links by id and the like are left out too.
+    // The folders of links (`disk/by-id/` and others) are removed too.
     let device = device.rsplit('/').next().unwrap_or(device);
     if whole_disk { without_partition(device).to_owned() } else { device.to_owned() }
 }

@@ -1,9 +1,9 @@
-//! Setting properties of vdevs (docs/on-disk/15-space.md, section 7). They stand in the ZAPs of the vdevs: of
-//! the root, of a top-level vdev, or of a leaf below one.
+//! Setting properties of vdevs (docs/on-disk/15-space.md, section 7). They are stored in the ZAPs of the
+//! root, of a top-level vdev, or of a leaf below one.
 //!
 //! # What always holds
-//! - A value is checked before anything is written.
-//! - A comment that was set and emptied is stored as empty; a user property is removed.
+//! - A value is checked before any write.
+//! - A comment that was set and then cleared is stored as empty; a user property is removed.
 
 use crate::config::find_mut;
 use crate::error::PoolError;
@@ -15,22 +15,22 @@ use format::{ObjectId, VdevGuid, nicenum};
 
 /// Longest text, in bytes.
 const TEXT_MAX: usize = 8191;
-/// Number that stands for `none`.
+/// Number that means `none`.
 const NONE: u64 = u64::MAX;
 
-/// A property of a vdev and its new value, checked.
+/// A property of a vdev with a checked value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VdevProp {
-    /// A number, or the number of an index; `u64::MAX`: none.
+    /// A number or index value; `u64::MAX`: none.
     Number(&'static str, u64),
-    /// A property with a text, and the text.
+    /// A native property with a text.
     Text(&'static str, String),
-    /// A property of a user's own; empty: it is removed.
+    /// A user property; an empty text removes it.
     User(String, String),
 }
 
 impl VdevProp {
-    /// From what the user says.
+    /// Parses the name and value that a user gives.
     ///
     /// # Errors
     /// [`PoolError::Property`] if there is no such property, it cannot be set, or not to this value.
@@ -64,7 +64,7 @@ impl VdevProp {
         }
     }
 
-    /// As the history has it: numbers with a sign.
+    /// The value as the history has it: numbers are signed.
     fn text(&self) -> String {
         match self {
             VdevProp::Number(name, number) => format!("{name}={}", number.cast_signed()),
@@ -75,10 +75,10 @@ impl VdevProp {
 }
 
 impl LivePool {
-    /// Sets a property of a vdev; the root has the guid of the pool.
+    /// Sets a property of a vdev. The guid of the root is that of the pool.
     ///
     /// # Errors
-    /// [`PoolError::Property`] if this vdev has none of its own.
+    /// [`PoolError::Property`] if this vdev has no properties of its own.
     pub fn set_vdev_prop(&self, vdev: VdevGuid, prop: VdevProp) -> Result<(), PoolError> {
         self.run_on_pool(move |ctx, pool| {
             let zap = find_mut(&mut pool.state.config.vdev_tree, vdev)

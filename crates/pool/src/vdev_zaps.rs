@@ -1,7 +1,7 @@
-//! The ZAPs that vdevs keep facts about themselves in (docs/on-disk/15-space.md, section 7).
+//! The ZAPs in which vdevs store their own facts (docs/on-disk/15-space.md, section 7).
 //!
 //! # What always holds
-//! - Every ZAP that the configuration names is in the map of all of them, and no other.
+//! - The map of all vdev ZAPs has exactly the ZAPs that the configuration names.
 
 use crate::error::PoolError;
 use crate::space::Class;
@@ -24,7 +24,7 @@ fn create(m: MosTx<'_>) -> Result<ObjectId, PoolError> {
     Ok(zap)
 }
 
-/// Makes the ZAP of the root, if the pool has feature `vdev_zaps_v2` and there is none.
+/// Creates the ZAP of the root, if the pool has feature `vdev_zaps_v2` and there is none.
 pub(crate) fn create_root(m: MosTx<'_>, root: &mut VdevNode) -> Result<(), PoolError> {
     if root.zap_root == ObjectId(0) && m.features.is_enabled("vdev_zaps_v2") {
         root.zap_root = create(m)?;
@@ -33,7 +33,7 @@ pub(crate) fn create_root(m: MosTx<'_>, root: &mut VdevNode) -> Result<(), PoolE
     Ok(())
 }
 
-/// Makes the ZAPs of a new top-level vdev and of its leaves, and says in its own what it is for.
+/// Creates the ZAPs of a new top-level vdev and of its leaves, and stores the class in its own.
 pub(crate) fn create_top(m: MosTx<'_>, top: &mut VdevNode, class: Class) -> Result<(), PoolError> {
     create_missing(m, top)?;
     if class != Class::Normal {
@@ -45,7 +45,7 @@ pub(crate) fn create_top(m: MosTx<'_>, top: &mut VdevNode, class: Class) -> Resu
     Ok(())
 }
 
-/// Makes the ZAPs of a top-level vdev and of its leaves that are missing. True: there were some.
+/// Creates the missing ZAPs of a top-level vdev and of its leaves. Returns whether any were missing.
 pub(crate) fn create_missing(m: MosTx<'_>, top: &mut VdevNode) -> Result<bool, PoolError> {
     let mut is_new = false;
     if top.zap_top == ObjectId(0) && !matches!(top.kind, VdevKind::Hole) {
@@ -68,8 +68,8 @@ fn create_of_leaves(m: MosTx<'_>, node: &mut VdevNode, is_new: &mut bool) -> Res
     Ok(())
 }
 
-/// Frees all vdev ZAPs: software that does not know them has written the configuration, so they say what
-/// is no longer true.
+/// Frees all vdev ZAPs: software that does not know them has written the configuration, so they are out of
+/// date.
 pub(crate) fn free_all(m: MosTx<'_>, root: &mut VdevNode) -> Result<(), PoolError> {
     if let Some(map) = m.entry(names::directory::VDEV_ZAP_MAP)? {
         for entry in m.zap(map)?.entries()? {

@@ -2,8 +2,8 @@
 //! pool that is open for writing (`live`).
 //!
 //! # What always holds
-//! - The state does not change while the view is held. What a pool that is open for writing does at the
-//!   moment is not part of it, and is asked through [`LiveStatus`].
+//! - The state does not change while the view is held. The present state of a pool open for writing is not
+//!   part of it, and is queried through [`LiveStatus`].
 
 use crate::checkpoint;
 use crate::directory::Directory;
@@ -31,16 +31,16 @@ pub struct Pool {
     pub(crate) features: Features,
     pub(crate) dsl: Dsl,
     pub(crate) devices: HashSet<VdevGuid>,
-    /// The source of spares and cache devices that no search has found.
+    /// The source of spares and cache devices that the search did not find.
     pub(crate) source: Devices,
-    /// It shows a pool that is open for writing, which keeps what it leads to meanwhile.
+    /// Keeps the blocks of the state, if the pool is open for writing; `None`: it is not.
     pub(crate) lease: Option<Arc<dyn dmu::Lease>>,
-    /// The pool that is open for writing, for facts that are not on disk.
+    /// The pool open for writing, for facts that are not on disk.
     pub(crate) status: OnceLock<Arc<dyn LiveStatus>>,
 }
 
 impl Pool {
-    /// Name of the pool; the one under which it was opened if that is not the name in its labels.
+    /// Name of the pool: the one under which it was opened, which may differ from that in its labels.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -50,22 +50,22 @@ impl Pool {
         self.label.pool_guid
     }
 
-    /// Version of its format: 5000, or 1 to 28.
+    /// Version of the pool's format: 5000, or 1 to 28.
     pub fn version(&self) -> u64 {
         self.uberblock.version
     }
 
-    /// The txg whose state is shown.
+    /// The txg whose state this view shows.
     pub fn txg(&self) -> Txg {
         self.uberblock.txg
     }
 
-    /// The uberblock that it was opened at.
+    /// The uberblock of this state.
     pub fn uberblock(&self) -> &Uberblock {
         &self.uberblock
     }
 
-    /// The label that goes with the uberblock.
+    /// The label that belongs to the uberblock.
     pub fn label_config(&self) -> &PoolConfig {
         &self.label
     }
@@ -127,32 +127,30 @@ impl Pool {
         self.lease.is_some()
     }
 
-    /// Attaches the pool that is open for writing, which is asked for what is not on disk. A second call
-    /// changes nothing.
+    /// Attaches the open pool, which supplies the status that is not on disk. A second call has no effect.
     pub(crate) fn show(&self, status: Arc<dyn LiveStatus>) {
         let _ = self.status.set(status);
     }
 
-    /// Property `failmode` of a pool that is open for writing here and cannot write at the moment. `None`: it
-    /// can, or it is not open for writing.
+    /// Property `failmode` of a pool that is open for writing here and cannot write at the moment; otherwise
+    /// `None`.
     pub fn suspended(&self) -> Option<FailMode> {
         self.status.get()?.suspended()
     }
 
-    /// Why nothing more is written to the pool whose state this shows, whatever becomes of its devices, until
-    /// it is imported again: a panic of this program, or a txg that could not be written. `None`: it is not
-    /// so.
+    /// Why the viewed pool takes no writes until it is imported again, even when devices come back: a panic
+    /// of this program, or a txg that could not be written. `None`: it takes writes, or may when devices are
+    /// back.
     pub fn stopped(&self) -> Option<String> {
         self.status.get()?.stopped()
     }
 
-    /// Progress of the scan that is under way. `None`: there is none, or the pool is not open for writing
-    /// here.
+    /// Progress of the active scan. `None`: there is none, or the pool is not open for writing here.
     pub fn scan_progress(&self) -> Option<ScanProgress> {
         self.status.get()?.scan_progress()
     }
 
-    /// Whether a device that is back lacks something, so that a resilver is about to begin.
+    /// Whether a returned device lacks data, so that a resilver is about to begin.
     pub fn is_resilver_due(&self) -> bool {
         self.status.get().is_some_and(|status| status.is_resilver_due(&self.tree))
     }
@@ -165,7 +163,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // Nothing is read any more once the pool is closed. A view has the store of the pool that it shows.
+        // A closed pool reads no blocks. A view shares the block store of its pool.
         if self.lease.is_none() {
             self.store().stop_prefetch();
         }

@@ -1,5 +1,5 @@
-//! Small pools that are filled to the brim, emptied and filled again, in each layout; and pools so fragmented
-//! that blocks have to be written in pieces. Never wedged, and `zdb` finds nothing wrong.
+//! Small pools that are filled completely, emptied and filled again, in each layout; and pools so fragmented
+//! that blocks have to be written as gangs. They never deadlock, and `zdb` finds no errors.
 
 #[path = "it/support.rs"]
 #[allow(dead_code)] // other tests use the rest
@@ -21,7 +21,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use support::{Files, judge};
 use vdev::env::{Env, Random};
 
-/// Whether blocks are cut is a parameter of the process: the test that sets it runs alone.
+/// Ganging is a parameter of the process: the test that sets it runs alone.
 static GANGING: RwLock<()> = RwLock::new(());
 
 fn fill_set(set: &Arc<LiveSet>, tx: &SyncTx) -> Result<(), DslError> {
@@ -43,11 +43,11 @@ fn head(pool: &LivePool) -> Arc<Head> {
     pool.heads().open_by_name("tank/a").unwrap()
 }
 
-/// Writes files until there is no room, a few in each txg. Returns them, and their bytes.
+/// Writes files until the pool is full, a few in each txg. Returns them, and their bytes.
 fn fill(pool: &LivePool, random: &mut Random, size: &dyn Fn(&mut Random) -> u64) -> (Vec<ObjectId>, u64) {
     let head = head(pool);
     let (mut files, mut bytes, mut refused) = (Vec::new(), 0, 0);
-    // What waits to be freed comes back with the next txgs.
+    // Space that waits to be freed is available with the next txgs.
     while refused < 4 {
         let len = size(random);
         let tx = match head.begin(Cost::write(len, 128 << 10)) {
@@ -116,7 +116,7 @@ fn a_full_pool_is_emptied_and_filled_again() {
                 first = bytes;
             }
             assert!(bytes * 10 >= first * 8, "{layout:?}: {bytes} bytes, {first} at first");
-            // A snapshot and a clone of everything; if they find no room, there are none.
+            // A snapshot and a clone of each dataset, if there is space for them.
             let names = ["tank/a@s".to_owned()];
             let is_taken = match pool.run(move |ctx| snapshot(ctx, &names, &[]).map(|_| ())) {
                 Ok(()) => true,
@@ -158,7 +158,7 @@ fn a_fragmented_pool_writes_blocks_in_pieces() {
             let object = head(&pool).set.object(*id).unwrap().read();
             object.dnode().blkptrs.iter().any(|bp| bp.kind() == BpKind::Gang)
         };
-        // Of the small files one in six stays, here and there, until no free space is large anywhere.
+        // Of the small files every sixth stays, until no free segment is large.
         let (mut large, mut rounds) = (Vec::new(), 0);
         while !large.iter().any(is_gang) {
             delete(&pool, large.drain(..));

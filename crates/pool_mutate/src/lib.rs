@@ -61,5 +61,5 @@ pub enum MutateError {
     Unsupported(&'static str),
 }
 
-/// The result of a step.
+/// Result of a step of a rewrite.
 pub type Result<T> = std::result::Result<T, MutateError>;

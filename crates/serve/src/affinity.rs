@@ -1,15 +1,15 @@
 //! Processor affinity of threads.
 //!
 //! # What always holds
-//! - Only threads that answer requests of one processor stay on it. What they start would inherit that, and
-//!   is started with [`spawn_anywhere`] instead.
+//! - Only a thread that answers the requests of one processor is bound to that processor. A thread that it
+//!   starts would inherit the binding, so it starts threads with [`spawn_anywhere`].
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-/// The calling thread stays on a processor from now on. One that is not there, or not ours, is left to the
-/// scheduler.
+/// Binds the calling thread to a processor. Leaves the choice to the scheduler if the processor does not
+/// exist or this process may not use it.
 pub(crate) fn stay_at(processor: u16) {
     let mut here = CpuSet::new();
     if usize::from(processor) < CpuSet::MAX_CPU {
@@ -18,10 +18,10 @@ pub(crate) fn stay_at(processor: u16) {
     }
 }
 
-/// Starts a thread that may run wherever the process may.
+/// Starts a thread that may run on every processor that the process may use.
 ///
 /// # Errors
-/// The system has no thread to give.
+/// The system has no more threads.
 pub(crate) fn spawn_anywhere<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -32,7 +32,7 @@ pub(crate) fn spawn_anywhere<T: Send + 'static>(
     })
 }
 
-/// The calling thread goes where the first one of the process may.
+/// Gives the calling thread the processors of the first thread of the process.
 fn leave() {
     if let Ok(all) = sched_getaffinity(Some(rustix::process::getpid())) {
         let _ = sched_setaffinity(None, &all);

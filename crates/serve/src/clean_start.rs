@@ -1,32 +1,33 @@
-//! What a process inherits, put back to what it would have from a service manager: for a daemon that a
-//! command starts.
+//! Cleans the process environment for a daemon that a command starts: the daemon gets what a service manager
+//! would give it.
 //!
 //! # What always holds
-//! - Nothing of the command goes along but the standard streams, which the daemon replaces itself, and
-//!   variables that name places.
-//! - A limit that would end the daemon or cut its files, and that may not be lifted, keeps it from starting.
+//! - The daemon inherits nothing from the command except the standard streams, which the daemon replaces
+//!   itself, and environment variables that name places.
+//! - The daemon is not started under a limit that would end it or cut off its files and that cannot be
+//!   raised.
 
 use nix::libc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Variables of the settings and places that a daemon looks at, beside those that begin with `CENOTE_`. What
-/// a service manager tells is meant for its own service, whose command this is.
+/// Variables for settings and places that a daemon reads, besides those that begin with `CENOTE_`. Variables
+/// by which a service manager talks to a service are not passed on: they are meant for the command's service.
 const VARIABLES: [&str; 7] = ["HOME", "USER", "LOGNAME", "LANG", "TZ", "XDG_RUNTIME_DIR", "XDG_STATE_HOME"];
-/// Those of the command's own.
+/// `CENOTE_` variables that only commands read; a daemon does not get them.
 const COMMANDS: [&str; 5] =
     ["CENOTE_KEYS", "CENOTE_DIRECT", "CENOTE_DEVICES", "CENOTE_NO_START", "CENOTE_SCRIPT_COLUMNS"];
-/// Where programs are looked for.
+/// `PATH` of the daemon.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Open files that root's daemon may have.
+/// Limit of open files for root's daemon.
 const FILES: u64 = 1 << 20;
-/// Where the second kind of control groups is: alone, or beside the first.
+/// Mount points of version 2 control groups: alone, or beside version 1.
 const GROUPS: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-/// The group of root's daemon.
+/// Name of the control group of root's daemon.
 const GROUP: &str = "cenoted";
 
-/// The environment of the daemon.
+/// The environment variables that the daemon gets, out of all variables of the command.
 pub fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsString, OsString)> {
     let is_kept =
         |name: &str| VARIABLES.contains(&name) || (name.starts_with("CENOTE_") && !COMMANDS.contains(&name));
@@ -37,7 +38,7 @@ pub fn environment(all: impl Iterator<Item = (OsString, OsString)>) -> Vec<(OsSt
 /// Cleans this process, which is about to start the daemon and has no other threads.
 ///
 /// # Errors
-/// A limit that cannot be lifted, in words.
+/// A sentence that names a limit which cannot be raised.
 pub fn clean() -> Result<(), String> {
     close_others_on_exec();
     heed_signals();
@@ -47,7 +48,7 @@ pub fn clean() -> Result<(), String> {
     lift_limits()
 }
 
-/// Programs that this process starts have the standard streams only.
+/// Marks all descriptors except the standard streams as close-on-exec.
 #[allow(unsafe_code)]
 fn close_others_on_exec() {
     // SAFETY: the call takes numbers; descriptors stay open in this process, so no owner of one loses it.
@@ -56,20 +57,19 @@ fn close_others_on_exec() {
     }
 }
 
-/// Signals that the command ignored do again what they usually do.
+/// Restores the default action of the signals that the command ignored.
 #[allow(unsafe_code)]
 fn heed_signals() {
     for signal in 1..32 {
         if matches!(signal, libc::SIGKILL | libc::SIGSTOP | libc::SIGPIPE) {
             continue;
         }
-        // SAFETY: no handler is installed, and none is taken away that anything here depends on.
+        // SAFETY: the call installs no handler, and removes none that this process depends on.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
 }
 
-/// Not nicer than others, on any processor, and not the first to be ended when memory is short. What is not
-/// allowed stays as it is.
+/// Resets the priority, the processor affinity and the OOM score. What the system refuses stays as it is.
 #[allow(unsafe_code)]
 fn be_ordinary() {
     const WHO_PROCESS: libc::c_int = 1;
@@ -91,8 +91,8 @@ fn be_ordinary() {
     }
 }
 
-/// Root's daemon has a control group of its own: what ends the group of a command does not end it. Others may
-/// not leave theirs.
+/// Moves root's daemon into a control group of its own, so that ending the command's group does not end the
+/// daemon. Other users may not leave their group.
 fn leave_group() {
     let is_inside = std::fs::read_to_string("/proc/self/cgroup")
         .is_ok_and(|text| text.lines().any(|line| line.starts_with("0::/") && line.len() > "0::/".len()));

@@ -2,9 +2,9 @@
 //! `/proc/spl/kstat`, and `parameters/NAME`.
 //!
 //! # What always holds
-//! - A file is made when it is opened, and stays what it was then for the program that has it open.
-//! - Nothing is cached by the kernel, as anything may have changed.
-//! - Only `parameters/…` can be written, by the owner of the mount; a value that cannot be is `EINVAL`.
+//! - The contents of a file are made when it is opened, and stay the same for the program that has it open.
+//! - The kernel caches nothing, because any value may change at any time.
+//! - Only `parameters/…` can be written, by the owner of the mount; a value that is not allowed is `EINVAL`.
 
 use crate::export::{
     Attr, Caller, DirLine, DirSink, Entry, Kind, Known, ROOT, Seek, SetAttr, SpaceInfo, Stability, Time,
@@ -18,14 +18,14 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Files that may be open at once.
+/// Most files that are open at once.
 const OPEN_MAX: usize = 4096;
-/// Time until they are mounted again after another process has unmounted them.
+/// Time until the files are mounted again after another process has unmounted them.
 const MOUNT_AGAIN: Duration = Duration::from_millis(20);
-/// Bytes of the longest number.
+/// Greatest length of a number in bytes.
 const NUMBER_MAX: usize = 64;
 
-/// Something in the file system.
+/// A directory or file of the file system.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Node {
     Root,
@@ -40,7 +40,7 @@ enum Node {
 
 #[derive(Default)]
 struct State {
-    /// Nodes that were looked up; their numbers are their places plus one.
+    /// Nodes that were looked up; the number of a node is its index plus one.
     nodes: Vec<Node>,
     numbers: HashMap<Node, u64>,
     /// Contents of open files, by handle.
@@ -59,10 +59,10 @@ pub struct ControlFiles {
 pub struct ControlMount(Arc<Mutex<Option<Unmounter>>>);
 
 impl ControlMount {
-    /// Unmounts, for good.
+    /// Unmounts the control files for good.
     ///
     /// # Errors
-    /// If the system refuses that.
+    /// The system refuses to unmount them.
     pub fn unmount(&self) -> std::io::Result<()> {
         let unmounter = lock(&self.0).take();
         unmounter.map_or(Ok(()), |mut unmounter| unmounter.unmount())
@@ -70,7 +70,7 @@ impl ControlMount {
 }
 
 impl ControlFiles {
-    /// The files of a process that keeps these pools open.
+    /// The control files of a process that keeps the pools of `namespace` open.
     #[must_use]
     pub fn new(namespace: &Arc<Namespace>) -> ControlFiles {
         let files = ControlFiles { kstats: Kstats::of(namespace), state: Mutex::default() };
@@ -79,11 +79,11 @@ impl ControlFiles {
         files
     }
 
-    /// Mounts them on a folder, which is made if it is not there. If another process unmounts them, they are
-    /// mounted again: a program that unmounts everything does not mean them.
+    /// Mounts the control files on the folder `at`, which is made if it does not exist. If another process
+    /// unmounts them, they are mounted again: a program that unmounts all file systems does not mean these.
     ///
     /// # Errors
-    /// If the folder or the mount cannot be made.
+    /// The folder or the mount cannot be made.
     pub fn mount(namespace: &Arc<Namespace>, at: &Path) -> Result<ControlMount, fuse::MountError> {
         let refused = |source| fuse::MountError::Refused { at: at.to_path_buf(), source };
         let shared = Arc::new(Mutex::new(None));
@@ -95,7 +95,7 @@ impl ControlFiles {
                 tracing::warn!(%error, "the control files ended with an error");
             }
             std::thread::sleep(MOUNT_AGAIN);
-            // Held, so that they are not mounted again while the mount is ended.
+            // Held so that the files are not mounted again while the mount is ended.
             let mut unmounter = lock(&unmounters);
             let Some(namespace) = namespace.upgrade().filter(|_| unmounter.is_some()) else { return };
             match ControlFiles::mount_once(&namespace, &at).map(fuse::Mounted::split) {
@@ -197,7 +197,7 @@ impl ControlFiles {
             nlink: if is_folder { 2 } else { 1 },
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
-            // As of files in /proc: how much there is, is known when it is read.
+            // As in /proc: the size is known only when the file is read.
             size: 0,
             blocks: 0,
             block_size: 4096,
@@ -234,7 +234,7 @@ impl Service for ControlFiles {
     }
 
     fn set_attr(&self, _: &Caller, node: u64, _: &SetAttr) -> Answer<(Attr, Stability)> {
-        // Writing to a file begins with cutting it off, which changes nothing of a number.
+        // A write to a file begins with truncation, which does not change a number.
         match self.node(node)? {
             Node::Parameter(_) => self.attr(node, None),
             _ => Err(Errno::PERM),
@@ -310,7 +310,7 @@ impl Service for ControlFiles {
     }
 }
 
-/// Decimal, or hexadecimal with `0x`.
+/// Parses a decimal number, or a hexadecimal one with `0x`.
 fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

@@ -1,6 +1,6 @@
-//! Which kernel runs: what it does is known of some versions, and cannot be asked for.
+//! The version of the running kernel, for behaviour that is known of versions and cannot be queried.
 
-/// The version of the kernel that runs: its first two numbers.
+/// The version of the running kernel: its first two numbers.
 pub(crate) fn this_kernel() -> (u32, u32) {
     kernel_version(&rustix::system::uname().release().to_string_lossy())
 }

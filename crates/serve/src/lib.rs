@@ -1,10 +1,10 @@
-//! The server: what offers a pool to other programs.
+//! The server: offers the data of open pools to other programs.
 //!
 //! - [`export`]: the files and snapshots of a dataset, for any protocol.
-//! - [`fuse`]: the adapter to the kernel: FUSE's messages, cache life-times, notifications, transports and
-//!   threads. Errors become numbers of the system there, in one match.
+//! - [`fuse`]: the adapter to the kernel: FUSE's messages, cache lifetimes, notifications, transports and
+//!   threads. One match there translates errors to error numbers.
 //! - [`mounts`]: the table of mounts of a daemon, which implements `admin::Mounts` with FUSE.
-//! - [`control`]: the socket of the daemon.
+//! - [`control`]: the control socket of the daemon.
 //! - [`control_files`]: counters and parameters as a small FUSE file system; [`projects`]: projects of files
 //!   by path.
 //!

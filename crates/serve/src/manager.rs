@@ -1,5 +1,5 @@
-//! What a service manager (systemd) and a daemon say to each other: a socket that it has made already, and
-//! messages about how things stand. See sd_listen_fds(3) and sd_notify(3).
+//! Communication with a service manager (systemd): a listening socket that it has made, and messages about
+//! the state of the daemon. See sd_listen_fds(3) and sd_notify(3).
 
 use rustix::net::{SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use std::ffi::OsStr;
@@ -8,13 +8,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-/// The first descriptor that is handed over.
+/// Number of the first descriptor that a service manager passes.
 const FIRST: i32 = 3;
 
-/// The listening socket that this process was started with. To be asked once, before anything is opened.
+/// The listening socket that this process was started with, if any. Must be called once, before any
+/// descriptor is opened.
 ///
 /// # Errors
-/// There is something, and it is no listening socket.
+/// The process was started with a descriptor that is no listening socket.
 pub fn inherited_socket() -> io::Result<Option<OwnedFd>> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u32>().ok());
     if number("LISTEN_PID") != Some(std::process::id()) || number("LISTEN_FDS").unwrap_or(0) == 0 {
@@ -38,10 +39,10 @@ fn third() -> io::Result<BorrowedFd<'static>> {
     Ok(fd)
 }
 
-/// Tells the service manager, if there is one, something like `READY=1`.
+/// Sends a message such as `READY=1` to the service manager, if there is one.
 ///
 /// # Errors
-/// It does not listen.
+/// The socket of the service manager cannot be written.
 pub fn notify(text: &str) -> io::Result<()> {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
     let address = match name.as_bytes() {
@@ -54,7 +55,8 @@ pub fn notify(text: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Longest interval between two `WATCHDOG=1` that the service manager accepts.
+/// Longest interval between two `WATCHDOG=1` messages that the service manager accepts; `None`: it expects
+/// none.
 pub fn watchdog() -> Option<Duration> {
     let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let is_ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

@@ -1,6 +1,7 @@
-//! The project of a file by its path, as `chattr -p` and `lsattr -p` see it: whatever file system has it is
-//! asked through the kernel, so that what a program may change is decided there. Tests: this module's,
-//! `crates/cli/tests/commands/mounts.rs`.
+//! The project of a file by its path, as `chattr -p` and `lsattr -p` use it. The file system of the file is
+//! asked through the kernel, which decides what a program may change.
+//!
+//! Tests: here, `crates/cli/tests/commands/mounts.rs`.
 #![allow(unsafe_code)] // Two ioctls.
 
 use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -23,10 +24,10 @@ struct Extended {
 
 const GET: rustix::ioctl::Opcode = opcode::read::<Extended>(b'X', 31);
 const SET: rustix::ioctl::Opcode = opcode::write::<Extended>(b'X', 32);
-/// New files in a directory get its project.
+/// Flag: new files in the directory get its project (`FS_XFLAG_PROJINHERIT`).
 const INHERITS: u32 = 0x200;
 
-/// A file or directory that is open to see or change its project.
+/// An open file or directory whose project can be read and changed.
 #[derive(Debug)]
 pub struct Projected {
     file: OwnedFd,
@@ -34,10 +35,10 @@ pub struct Projected {
 }
 
 impl Projected {
-    /// Opens a regular file or a directory. Links are followed.
+    /// Opens a regular file or a directory. Symbolic links are followed.
     ///
     /// # Errors
-    /// Why it cannot be opened; `ENOTTY` or `EOPNOTSUPP`: its file system has no projects.
+    /// The error of opening it; `ENOTTY` or `EOPNOTSUPP` if its file system has no projects.
     pub fn open(path: &Path) -> Result<Projected> {
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(CWD, path, flags, Mode::empty())?;
@@ -46,20 +47,20 @@ impl Projected {
         Ok(Projected { file, now })
     }
 
-    /// Number of the project of the file.
+    /// Project id of the file.
     pub fn project(&self) -> u32 {
         self.now.project
     }
 
-    /// New files in it get its project.
+    /// Whether new files in the directory get its project.
     pub fn inherits(&self) -> bool {
         self.now.flags & INHERITS != 0
     }
 
-    /// Changes what is not `None`.
+    /// Changes the project and the inheritance, where given.
     ///
     /// # Errors
-    /// Why its file system does not.
+    /// The error of the file system.
     pub fn change(&mut self, project: Option<u32>, inherits: Option<bool>) -> Result<()> {
         let mut new = self.now;
         new.project = project.unwrap_or(new.project);

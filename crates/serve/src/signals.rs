@@ -1,62 +1,64 @@
-//! Signals that ask a server to end, as calls in a thread of their own.
+//! Signals that ask a server to end, delivered as calls on a thread of their own.
 //!
-//! Handlers may do next to nothing; so the signals are blocked in all threads, and one waits for them.
+//! Signal handlers may do very little, so the signals are blocked in all threads, and one thread waits for
+//! them.
 
 use std::io;
 
 use nix::sys::signal::{SigSet, Signal};
 
-/// SIGINT, SIGTERM and SIGHUP, kept from ending the process.
+/// SIGINT, SIGTERM and SIGHUP, blocked so that they do not end the process.
 pub struct Terminator {
     signals: SigSet,
-    /// Action of SIGHUP, instead of asking for the end.
+    /// Action for SIGHUP; `None`: SIGHUP asks for the end like the others.
     hangup: Option<Box<dyn FnMut() + Send>>,
 }
 
 impl Terminator {
-    /// Blocks the signals in this thread and in those that it starts from now on. Those that the process
-    /// which started this process wants ignored (`nohup`, the background of a shell) stay ignored.
+    /// Blocks the signals in this thread and in threads that it starts later. Signals that the process was
+    /// started with as ignored (`nohup`, a background job of a shell) stay ignored.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system cannot block the signals.
     pub fn new() -> io::Result<Terminator> {
         let ignored = ignored();
         let mut signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect();
-        // Blocked, they would be waited for all the same.
+        // An ignored signal that is blocked would still be waited for.
         let unwanted: Vec<Signal> = signals.iter().filter(|s| ignored >> (*s as i32 - 1) & 1 != 0).collect();
         unwanted.into_iter().for_each(|signal| signals.remove(signal));
         signals.thread_block()?;
         Ok(Terminator { signals, hangup: None })
     }
 
-    /// Lets those signals end the process that have come until now, as if they were not kept from it. To be
-    /// called by the thread that made this.
+    /// Lets pending signals end the process, as if they had not been blocked. Must be called by the thread
+    /// that made this value.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system cannot change the signal mask.
     pub fn let_through(&self) -> io::Result<()> {
         self.signals.thread_unblock()?;
         Ok(self.signals.thread_block()?)
     }
 
-    /// The signals end the process again. To be called by the thread that made this.
+    /// Unblocks the signals, which then end the process again. Must be called by the thread that made this
+    /// value.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system cannot change the signal mask.
     pub fn release(self) -> io::Result<()> {
         Ok(self.signals.thread_unblock()?)
     }
 
-    /// SIGHUP asks for something else than the end.
+    /// Gives SIGHUP another action than ending the server.
     #[must_use]
     pub fn on_hangup(self, hangup: impl FnMut() + Send + 'static) -> Terminator {
         Terminator { hangup: Some(Box::new(hangup)), ..self }
     }
 
-    /// Starts a thread that calls `asked` for each signal, with how many there were.
+    /// Starts a thread that calls `asked` for each signal, with the number of signals so far.
     ///
     /// # Errors
-    /// There can be no more threads.
+    /// The system has no more threads.
     pub fn watch(mut self, mut asked: impl FnMut(u32) + Send + 'static) -> io::Result<()> {
         let wait = move || {
             let mut times = 0;
@@ -73,7 +75,7 @@ impl Terminator {
     }
 }
 
-/// A bit for each signal that this process ignores, the first for signal 1.
+/// The signals that this process ignores: one bit each, the lowest for signal 1.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

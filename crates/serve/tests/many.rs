@@ -1,4 +1,4 @@
-//! What a mount takes that nobody uses: of this process, which therefore has one test.
+//! Resources of idle mounts. They are counted for the whole process, so this program has one test.
 #![allow(clippy::disallowed_types)] // The test looks at the mounts as any program would.
 
 #[path = "it/common/mod.rs"]
@@ -9,11 +9,11 @@ use cenote_serve::fuse::Transport;
 use common::{Home, options};
 use std::fs;
 
-/// Mounts that are counted.
+/// Number of mounts that are counted.
 const MANY: usize = 48;
-/// Threads that mounts which nobody uses may have, all together.
+/// Most threads of all idle mounts together.
 const THREADS: usize = 8;
-/// Bytes of the pool's cache that a file system may take which nobody uses.
+/// Most bytes of the pool's cache for an idle file system.
 const CACHE: usize = 256 << 10;
 
 fn count(what: &str) -> usize {
@@ -36,7 +36,7 @@ fn a_mount_that_nobody_uses_takes_one_descriptor_and_no_thread() {
     let (more_threads, more_descriptors) =
         (count("task").saturating_sub(threads), count("fd").saturating_sub(descriptors));
     let cache = cached();
-    // All of them answer all the same.
+    // All of them still answer requests.
     for n in 0..=MANY {
         let file = home.path(&format!("{n}/file"));
         fs::write(&file, n.to_string()).unwrap();

@@ -1,4 +1,5 @@
-//! Mounts that get rings while they are used. Threads of this process are counted, so it has one test.
+//! Mounts that get rings while they are used. The test counts the threads of its process, so this program has
+//! one test.
 #![allow(clippy::disallowed_types)] // Tests use files as any program does.
 
 #[path = "it/common/mod.rs"]
@@ -13,11 +14,11 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Programs that use a mount.
+/// Number of programs that use a mount.
 const PROGRAMS: u64 = 4;
-/// How long it may take until a busy mount has rings.
+/// Longest time until a busy mount has rings.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long it is used on then.
+/// Time for which it is used afterwards.
 const AFTER: Duration = Duration::from_secs(3);
 
 fn ring_threads() -> usize {
@@ -30,7 +31,7 @@ fn content(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|at| (seed.wrapping_mul(0x9e37_79b9) >> 7).wrapping_add(at * 7) as u8).collect()
 }
 
-/// Makes, writes, reads and removes files, until told to stop. How many rounds that were.
+/// Makes, writes, reads and removes files until told to stop; returns the number of rounds.
 fn use_files(at: &Path, me: u64, stop: &AtomicBool, slowest: &AtomicU64) -> u64 {
     let mut round = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -49,7 +50,7 @@ fn use_files(at: &Path, me: u64, stop: &AtomicBool, slowest: &AtomicU64) -> u64 
         file.read_exact_at(&mut end, at_end as u64).unwrap();
         assert_eq!(end, bytes[at_end..], "{path:?}");
         drop(file);
-        // As a name that is new to the kernel, and without its pages.
+        // Under a name that is new to the kernel, and without its pages.
         let other = at.join(format!("{me}-{round}-moved"));
         fs::rename(&path, &other).unwrap();
         let mut all = Vec::new();

@@ -17,7 +17,7 @@
 //! - The directory of a failed round is kept, with the devices, the daemon's log and `journal`: every command
 //!   with its time, actor, exit code and output. That of a successful round is removed.
 //! - No more devices are faulty at a time than the layout tolerates.
-// A test kit: it makes files and starts programs.
+// A test tool: it makes files and starts programs.
 #![allow(clippy::disallowed_types)]
 
 mod devices;
@@ -47,7 +47,7 @@ pub struct Plan {
     pub time: Duration,
     /// How long the actors of a round work.
     pub round: Duration,
-    /// Runs this round only.
+    /// Number of the only round to run; `None`: all rounds.
     pub only: Option<u64>,
     /// Path of the `cenote` program.
     pub program: PathBuf,
@@ -60,7 +60,7 @@ pub struct Plan {
 /// The actors of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Actors {
-    /// Number of writers.
+    /// Number of concurrent writers.
     pub writers: u64,
     /// Number of administrators, each of whom runs two or three verbs at once.
     pub administrators: u64,
@@ -75,11 +75,11 @@ pub struct Actors {
 /// Totals of a run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Rounds completed.
+    /// Number of completed rounds.
     pub rounds: u64,
-    /// Calls made by writers.
+    /// Number of calls made by writers.
     pub calls: u64,
-    /// Commands run.
+    /// Number of commands that were run.
     pub commands: u64,
     /// Times that the daemon was killed.
     pub kills: u64,

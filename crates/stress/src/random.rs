@@ -19,7 +19,7 @@ impl Random {
         branch
     }
 
-    /// The next number.
+    /// The next number of the stream, in the full range of `u64`.
     pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;

@@ -53,7 +53,7 @@ const LOG_A_SECOND: u64 = 8 << 10;
 pub struct Plan {
     /// The seed of the users' choices.
     pub seed: u64,
-    /// The duration.
+    /// Duration of the siege; the daemon is killed in its second half.
     pub time: Duration,
     /// Number of mounted file systems of root.
     pub mounts: u64,

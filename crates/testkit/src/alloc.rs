@@ -1,24 +1,25 @@
-//! A counting allocator: how much memory a piece of code held at its worst.
+//! A counting allocator: measures the peak memory use of a piece of code.
 //!
-//! A test program makes it its allocator with
-//! `#[global_allocator] static ALLOCATOR: testkit::alloc::Counting = testkit::alloc::Counting;`
+//! A test program makes it its allocator with `#[global_allocator] static ALLOCATOR: testkit::alloc::Counting
+//! = testkit::alloc::Counting;`
 //!
 //! # What always holds
-//! - What is counted is what was asked for, touched or not: a buffer of zeros that a hostile length
-//!   made huge counts in full, although the system would not have given it pages yet.
-//! - [`thread_peak`] sees its own thread only, so that tests which run side by side do not disturb
-//!   each other. [`process_peak`] sees all threads; one at a time measures.
+//! - Requested bytes are counted, touched or not: a buffer of zeros that a hostile length made huge counts in
+//!   full, although the system would not have provided its pages yet.
+//! - [`thread_peak`] measures its own thread only, so that concurrent tests do not disturb each other.
+//!   [`process_peak`] measures all threads; only one call at a time may measure.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// The allocator of the system, with a count of what is held.
+/// The allocator of the system, with a count of the allocated bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counting;
 
-/// Bytes held, and the most that were: signed, because what one thread frees another may have made.
+/// Bytes that are allocated now, and the most so far. Signed, because a thread may free what another has
+/// allocated.
 #[derive(Clone, Copy)]
 struct Held {
     now: isize,
@@ -26,7 +27,7 @@ struct Held {
 }
 
 thread_local! {
-    // Made at compile time and never dropped, so that the allocator may use it at any time.
+    // Initialized at compile time and never dropped, so the allocator may use it at any time.
     static HELD: Cell<Held> = const { Cell::new(Held { now: 0, most: 0 }) };
 }
 
@@ -58,7 +59,7 @@ fn signed(size: usize) -> isize {
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: what the caller promised us is what `System` asks for.
+        // SAFETY: the caller's promises are those that `System` requires.
         let made = unsafe { System.alloc(layout) };
         if !made.is_null() {
             count(signed(layout.size()));
@@ -67,7 +68,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: what the caller promised us is what `System` asks for.
+        // SAFETY: the caller's promises are those that `System` requires.
         let made = unsafe { System.alloc_zeroed(layout) };
         if !made.is_null() {
             count(signed(layout.size()));
@@ -86,7 +87,7 @@ unsafe impl GlobalAlloc for Counting {
         // caller promised that `size` fits.
         let made = unsafe { System.realloc(at, layout, size) };
         if !made.is_null() {
-            // As if the new one were made before the old one went: that may be what happens.
+            // Counted as if the new block were allocated before the old one is freed, which may be the case.
             count(signed(size));
             count(-signed(layout.size()));
         }
@@ -94,10 +95,10 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Runs `code` and says how many bytes this thread held at the worst, beyond what it held before.
+/// Runs `code`; returns the most bytes that this thread held, beyond those it held before.
 ///
 /// # Panics
-/// When [`Counting`] is not the allocator of this program: the answer would always be nothing.
+/// If [`Counting`] is not the allocator of this program: the result would always be 0.
 pub fn thread_peak<R>(code: impl FnOnce() -> R) -> (R, usize) {
     assert_counting();
     let before = HELD.get();
@@ -108,7 +109,7 @@ pub fn thread_peak<R>(code: impl FnOnce() -> R) -> (R, usize) {
     (result, (after.most - before.now).unsigned_abs())
 }
 
-/// As [`thread_peak`], for all threads together.
+/// [`thread_peak`] for all threads together.
 pub fn process_peak<R>(code: impl FnOnce() -> R) -> (R, usize) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     assert_counting();

@@ -1,4 +1,4 @@
-//! Base64, hexadecimal and SHA-256, as the manifests write bytes.
+//! Base64, hexadecimal and SHA-256, in the forms of the manifests.
 
 use sha2::{Digest, Sha256};
 
@@ -27,7 +27,7 @@ pub fn base64_decode(text: &str) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Lower-case hexadecimal.
+/// Bytes as lower-case hexadecimal.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()

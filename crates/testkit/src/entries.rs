@@ -12,7 +12,7 @@ use crate::bytes::base64_decode;
 use crate::fixture::FixtureError;
 use crate::unpack::decoder;
 
-/// What a directory entry is.
+/// Kind of a directory entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 pub enum EntryKind {
     /// Regular file.
@@ -46,27 +46,27 @@ pub struct Entry {
     /// Path below the dataset's root, in bytes; `.` is the root itself.
     #[serde(deserialize_with = "text_or_b64")]
     pub path: Vec<u8>,
-    /// What it is.
+    /// Kind of the file.
     #[serde(rename = "type")]
     pub kind: EntryKind,
-    /// Permission bits.
+    /// Mode, as `st_mode` without the kind.
     #[serde(deserialize_with = "octal")]
     pub mode: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Id of the owning group.
     pub gid: u32,
-    /// `st_size`.
+    /// Length in bytes (`st_size`).
     pub size: u64,
-    /// `st_nlink`.
+    /// Number of links (`st_nlink`).
     pub nlink: u64,
-    /// `st_ino`, absent where the mount gave a number of its own.
+    /// Inode number (`st_ino`); absent if the mount assigned a number of its own.
     pub ino: Option<u64>,
-    /// Modification time in nanoseconds of the epoch.
+    /// Modification time in nanoseconds since 1970.
     pub mtime_ns: i64,
-    /// Change time in nanoseconds of the epoch.
+    /// Change time in nanoseconds since 1970.
     pub ctime_ns: i64,
-    /// `st_blocks`, of 512 bytes.
+    /// Space on disk in units of 512 bytes (`st_blocks`).
     pub blocks: u64,
     /// SHA-256 of the content, hexadecimal; of the data segments only when [`Entry::hashes_segments`].
     pub sha256: Option<String>,
@@ -82,15 +82,15 @@ pub struct Entry {
     /// Extended attributes, POSIX ACLs as `system.posix_acl_*` among them.
     #[serde(default, deserialize_with = "attributes")]
     pub xattr: BTreeMap<String, Vec<u8>>,
-    /// Project id.
+    /// Project id; absent if the file system has no projects.
     pub projid: Option<u64>,
     /// Inode flags: 0x10 immutable, 0x20 append only, 0x40 no dump, 0x20000000 inherit project.
     pub xflags: Option<u64>,
-    /// Reading must fail with this errno.
+    /// Error number with which reading must fail.
     pub read_errno: Option<i32>,
-    /// Reading the link must fail with this errno.
+    /// Error number with which reading the link must fail.
     pub readlink_errno: Option<i32>,
-    /// Everything else.
+    /// All other fields of the line.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
@@ -109,7 +109,7 @@ impl Entry {
     }
 }
 
-/// The entries of a fixture, read while they are unpacked.
+/// Iterator over the entries of a fixture, which unpacks them while it reads.
 pub struct Entries {
     lines: std::io::Split<Box<dyn BufRead>>,
     name: String,
@@ -129,7 +129,7 @@ impl Iterator for Entries {
     type Item = Entry;
 
     /// # Panics
-    /// On a line that is not an entry: a golden file that lies is no base for a test.
+    /// If a line is not an entry: a golden file with errors is no base for a test.
     fn next(&mut self) -> Option<Entry> {
         loop {
             let line = self.lines.next()?.unwrap_or_else(|error| panic!("entries of {}: {error}", self.name));

@@ -19,61 +19,61 @@ use crate::unpack::{sha256_of_file, sparse_copy, unpack};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FixtureError {
-    /// No folder of that name.
+    /// There is no fixture of that name.
     #[error("no fixture {name} in {root}")]
     Unknown {
-        /// Name asked for.
+        /// The requested name.
         name: String,
-        /// Where fixtures are looked for.
+        /// Folder that was searched.
         root: PathBuf,
     },
-    /// Reading or writing failed.
+    /// A file or folder could not be read or written.
     #[error("{path}")]
     Io {
-        /// The file or folder.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// Cause.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
-    /// `manifest.json` cannot be understood.
+    /// `manifest.json` cannot be decoded.
     #[error("{path}")]
     Manifest {
-        /// The manifest.
+        /// Path of the manifest.
         path: PathBuf,
-        /// Cause.
+        /// Error of the decoder.
         #[source]
         source: serde_json::Error,
     },
-    /// An unpacked image is not what the manifest says.
+    /// An unpacked image differs from its manifest.
     #[error("{path}: {what} {actual}, expected {expected}")]
     Image {
-        /// The image.
+        /// Path of the image.
         path: PathBuf,
-        /// `size` or `sha256`.
+        /// The property that differs: `size` or `sha256`.
         what: &'static str,
-        /// As the manifest says.
+        /// Value in the manifest.
         expected: String,
-        /// As found.
+        /// Value of the image.
         actual: String,
     },
 }
 
-/// The root of the project.
+/// Root folder of the project.
 #[must_use]
 pub fn workspace_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.ancestors().nth(2).unwrap_or(here).to_path_buf()
 }
 
-/// The folder of the packed fixtures.
+/// Folder of the packed fixtures.
 #[must_use]
 pub fn fixtures_root() -> PathBuf {
     workspace_root().join("fixtures/openzfs-2.3.2")
 }
 
-/// Where a fixture is: one of those that [`Fixture::names`] lists, or of the further ones, which
-/// only tests that name them use.
+/// Folder of a fixture: one of those that [`Fixture::names`] lists, or one of the further ones that only
+/// tests use which name them.
 fn source_of(name: &str) -> PathBuf {
     let usual = fixtures_root().join(name);
     if usual.exists() { usual } else { workspace_root().join("fixtures/openzfs-2.3.2-more").join(name) }
@@ -94,10 +94,10 @@ pub struct Fixture {
 }
 
 impl Fixture {
-    /// The fixture of that name, unpacked if it is not yet.
+    /// The fixture of that name, which is unpacked if necessary.
     ///
     /// # Panics
-    /// When it cannot be had; [`Fixture::try_open`] gives the reason as a value.
+    /// If it does not exist or cannot be unpacked; [`Fixture::try_open`] returns the reason.
     #[must_use]
     pub fn open(name: &str) -> Fixture {
         Fixture::try_open(name).unwrap_or_else(|error| {
@@ -107,10 +107,10 @@ impl Fixture {
         })
     }
 
-    /// As [`Fixture::open`].
+    /// The fixture of that name, which is unpacked if necessary.
     ///
     /// # Errors
-    /// When there is no such fixture or it cannot be unpacked.
+    /// [`FixtureError`]: there is no such fixture, or it cannot be unpacked.
     pub fn try_open(name: &str) -> Result<Fixture, FixtureError> {
         let source = source_of(name);
         let path = source.join("manifest.json");
@@ -128,11 +128,11 @@ impl Fixture {
         Ok(fixture)
     }
 
-    /// The same images with another manifest: what is in them when they are opened another way, in a
-    /// folder of that name inside of the fixture's.
+    /// The same images with another manifest, which describes them when they are opened in another way. It is
+    /// in a folder of that name in the fixture's folder.
     ///
     /// # Panics
-    /// When there is no such manifest.
+    /// If there is no such manifest.
     #[must_use]
     pub fn variant(&self, folder: &str) -> Fixture {
         let source = self.source.join(folder);
@@ -145,7 +145,7 @@ impl Fixture {
     /// Names of all fixtures, sorted.
     ///
     /// # Panics
-    /// When the folder of fixtures cannot be listed.
+    /// If the folder of fixtures cannot be listed.
     #[must_use]
     pub fn names() -> Vec<String> {
         let root = fixtures_root();
@@ -159,39 +159,39 @@ impl Fixture {
         names
     }
 
-    /// All fixtures, in the order of their names, each unpacked when its turn comes.
+    /// All fixtures in the order of their names, each unpacked when the iterator reaches it.
     pub fn all() -> impl Iterator<Item = Fixture> {
         Fixture::names().into_iter().map(|name| Fixture::open(&name))
     }
 
-    /// The fixture's name.
+    /// Name of the fixture, such as `single`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.manifest.fixture
     }
 
-    /// The folder with the images, and nothing else: what `-d` of the commands takes. Read only.
+    /// Read-only folder with the images and no other files, for option `-d` of the commands.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The images' paths, in the order of the manifest.
+    /// Paths of the images, in the order of the manifest.
     #[must_use]
     pub fn images(&self) -> Vec<PathBuf> {
         self.manifest.images.iter().map(|image| self.dir.join(&image.name)).collect()
     }
 
-    /// What the other implementation said about the pool.
+    /// The manifest: what the other implementation reported about the pool.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// The files of all its datasets.
+    /// Iterator over the files of all datasets.
     ///
     /// # Panics
-    /// When the list cannot be opened.
+    /// If the list cannot be opened.
     #[must_use]
     pub fn entries(&self) -> Entries {
         Entries::open(&self.source, self.name()).unwrap_or_else(|error| panic!("{}: {error}", self.name()))
@@ -200,27 +200,27 @@ impl Fixture {
     /// The text of a file beside the manifest, such as `state.txt`, `damage.txt` or `zil.txt`.
     ///
     /// # Panics
-    /// When there is none of that name.
+    /// If there is no such file.
     #[must_use]
     pub fn text(&self, file: &str) -> String {
         let path = self.source.join(file);
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     }
 
-    /// A private copy of all images, which a test may change. It goes away when dropped.
+    /// A private copy of all images, which a test may change. It is removed when dropped.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be made.
     #[must_use]
     pub fn scratch(&self) -> Scratch {
         let names: Vec<&str> = self.manifest.images.iter().map(|image| image.name.as_str()).collect();
         self.scratch_of(&names)
     }
 
-    /// A private copy of the images named only: a pool with devices missing.
+    /// A private copy of the named images only: a pool with missing devices.
     ///
     /// # Panics
-    /// When it cannot be made.
+    /// If it cannot be made.
     #[must_use]
     pub fn scratch_of(&self, images: &[&str]) -> Scratch {
         let copy = || -> io::Result<TempDir> {
@@ -236,10 +236,10 @@ impl Fixture {
         Scratch { folder }
     }
 
-    /// Compares each image with its SHA-256 in the manifest: slow, for doubts.
+    /// Compares each image with its SHA-256 in the manifest, which is slow.
     ///
     /// # Errors
-    /// When an image differs or cannot be read.
+    /// [`FixtureError::Image`] if an image differs, [`FixtureError::Io`] if it cannot be read.
     pub fn check_sha256(&self) -> Result<(), FixtureError> {
         for image in &self.manifest.images {
             let path = self.dir.join(&image.name);
@@ -257,7 +257,7 @@ impl Fixture {
         unpacked_root().join(format!("{}.{extension}", self.name()))
     }
 
-    /// What the stamp must say for the unpacked images to be those of this manifest.
+    /// Contents of the stamp for images that were unpacked from this manifest.
     fn fingerprint(&self) -> String {
         let rows = self
             .manifest
@@ -275,7 +275,7 @@ impl Fixture {
         fs::create_dir_all(unpacked_root()).map_err(io)?;
         let lock = File::create(self.beside("lock")).map_err(io)?;
         lock.lock().map_err(io)?;
-        // Another process may have done it while this one waited.
+        // Another process may have unpacked it while this one waited.
         if self.is_unpacked() { Ok(()) } else { self.unpack() }
     }
 
@@ -297,7 +297,7 @@ impl Fixture {
         Ok(())
     }
 
-    /// Unpacks; the lock is held.
+    /// Unpacks the images; the caller holds the lock.
     fn unpack(&self) -> Result<(), FixtureError> {
         let io = |source| FixtureError::Io { path: self.dir.clone(), source };
         let fresh = tempfile::Builder::new().prefix("unpacking-").tempdir_in(unpacked_root()).map_err(io)?;
@@ -317,13 +317,13 @@ impl Fixture {
     }
 }
 
-/// Shared images are not to be written by a test, even by accident.
+/// Makes a shared image read-only, so that no test writes it by accident.
 fn make_read_only(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o444))
 }
 
-/// A temporary directory is private to its owner; the finished one is readable by every user.
+/// Makes a folder readable by all users: a temporary folder is private to its owner.
 fn make_searchable(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
@@ -336,13 +336,13 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// The folder with the images.
+    /// Folder with the images.
     #[must_use]
     pub fn dir(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The path of one image.
+    /// Path of one image.
     #[must_use]
     pub fn image(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)

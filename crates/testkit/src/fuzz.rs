@@ -31,11 +31,11 @@ use bolero::{EngineKind, RunPhase};
 
 use crate::alloc;
 
-/// Longest mutant.
+/// Greatest length of a mutant in bytes.
 const LEN_MAX: usize = 1 << 18;
-/// Of this many inputs, one at least must get deep.
+/// At least one in this many inputs must get past the decoder.
 const DEEP_ONE_IN: u64 = 50;
-/// Values that sizes, counts and offsets are replaced by.
+/// Values with which sizes, counts and offsets are replaced.
 const AWKWARD: [u64; 24] = [
     0,
     1,
@@ -63,7 +63,7 @@ const AWKWARD: [u64; 24] = [
     u64::MAX,
 ];
 
-/// The samples of a fuzz target, and what its inputs may cost.
+/// A fuzz target: its samples, and the memory that its inputs may take.
 #[derive(Debug)]
 pub struct Target {
     name: String,
@@ -74,17 +74,17 @@ pub struct Target {
 }
 
 impl Target {
-    /// The target `name` (that of its test function) of the crate in this folder, with its corpus.
-    /// Unless said otherwise an input may take 64 KiB and sixteen times its own length.
+    /// The target `name` (that of its test function) of the crate in this folder, with its corpus. Unless
+    /// [`Target::bound`] is called, an input may take 64 KiB and sixteen times its own length.
     ///
     /// # Panics
-    /// When its corpus is missing or unreadable.
+    /// If its corpus is missing or unreadable.
     #[must_use]
     pub fn new(crate_folder: &str, name: &str) -> Target {
         let folder = corpus(Path::new(crate_folder), name);
         let listing = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let mut paths: Vec<_> = listing.filter_map(Result::ok).map(|entry| entry.path()).collect();
-        // The order of a folder is that of its disk: a recipe must mean the same everywhere.
+        // Folders list files in any order, but a recipe must mean the same everywhere.
         paths.sort();
         let read = |path: &std::path::PathBuf| {
             fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
@@ -93,27 +93,28 @@ impl Target {
         Target { name: name.to_owned(), samples, base: 64 << 10, per_byte: 16, may_be_shallow: false }
     }
 
-    /// What an input may make the thread hold: `base` bytes, and `per_byte` for each of its own.
+    /// Sets the memory that the thread may hold for an input: `base` bytes, and `per_byte` for each byte of
+    /// the input.
     #[must_use]
     pub fn bound(mut self, base: usize, per_byte: usize) -> Target {
         (self.base, self.per_byte) = (base, per_byte);
         self
     }
 
-    /// For decoders that hardly anything gets past, such as those behind a checksum.
+    /// For decoders that hardly any input gets past, such as those behind a checksum.
     #[must_use]
     pub fn may_be_shallow(mut self) -> Target {
         self.may_be_shallow = true;
         self
     }
 
-    /// The function for bolero to call. `check` gets an input and says whether it got deep, which
-    /// means past the decoder; it panics if something is wrong.
+    /// The function for bolero to call. `check` gets an input and returns whether the input got past the
+    /// decoder; it panics if something is wrong.
     pub fn checked(self, check: impl Fn(&[u8]) -> bool + RefUnwindSafe) -> impl FnMut(&[u8]) + RefUnwindSafe {
         let tally = Tally { target: self, tried: Cell::new(0), deep: Cell::new(0), most: Cell::new(0) };
         let tally = std::panic::AssertUnwindSafe(tally);
         move |given: &[u8]| {
-            // As a whole: the closure then captures the wrapper, which is what makes it unwind safe.
+            // As a whole: the closure then captures the wrapper, which makes it unwind safe.
             let tally = &tally;
             let (is_recipe, has_failed) = bolero::with_context(|context| {
                 let is_recipe = context.engine == EngineKind::Test && context.input.file.is_none();
@@ -133,8 +134,8 @@ impl Target {
     }
 }
 
-/// Where the corpus of a target of a crate is: beside the file of the target, which is a module of the program `it`
-/// or a program of its own.
+/// Folder of the corpus of a target: beside the file of the target, which is a module of the program `it` or
+/// a program of its own.
 #[must_use]
 pub fn corpus(crate_folder: &Path, target: &str) -> PathBuf {
     let below = |folder: &str| crate_folder.join(folder).join("__fuzz__").join(target).join("corpus");
@@ -142,7 +143,7 @@ pub fn corpus(crate_folder: &Path, target: &str) -> PathBuf {
     if own.is_dir() { own } else { below("tests/it") }
 }
 
-/// Writes the input that failed where it can be taken from.
+/// Writes a failed input to a file.
 fn keep(name: &str, input: &[u8]) {
     let path = std::env::temp_dir().join(format!("{name}-{}.input", std::process::id()));
     if fs::write(&path, input).is_ok() {
@@ -154,7 +155,7 @@ fn keep(name: &str, input: &[u8]) {
     }
 }
 
-/// Counts, and complains at the end.
+/// Counts inputs; panics at the end if too few got past the decoder.
 struct Tally {
     target: Target,
     tried: Cell<u64>,
@@ -196,14 +197,14 @@ impl Recipe<'_> {
         usize::from(u16::from_le_bytes([self.byte(), self.byte()]))
     }
 
-    /// A place in `len` bytes: half of them near the start, where headers are.
+    /// An offset in `len` bytes: half of the offsets are near the start, where headers are.
     fn place(&mut self, len: usize) -> usize {
         let word = self.word();
         let near = len.min(64);
         match word % 2 {
             _ if len == 0 => 0,
             0 => word / 2 % near,
-            // Scaled, so that a long input is reached everywhere.
+            // Scaled, so that offsets reach every part of a long input.
             _ if len > 1 << 15 => (word * (len / (1 << 16) + 1) + usize::from(self.byte())) % len,
             _ => word / 2 % len,
         }
@@ -213,7 +214,7 @@ impl Recipe<'_> {
 /// A sample, or random bytes, with the changes of a recipe.
 fn mutant(samples: &[Vec<u8>], recipe: &[u8]) -> Vec<u8> {
     let mut recipe = Recipe(recipe);
-    // One choice more than there are samples stands for random bytes.
+    // One choice beyond the samples stands for random bytes.
     let choice = recipe.word() % (samples.len() + 1);
     let Some(sample) = samples.get(choice) else { return random(&mut recipe) };
     let mut bytes = sample.clone();
@@ -241,7 +242,7 @@ fn random(recipe: &mut Recipe<'_>) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// Writes the low bytes of `value` at `at`, as many as there is room for.
+/// Writes the low bytes of `value` at `at`, as many as fit.
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
     for (to, from) in bytes.iter_mut().skip(at).zip(value) {
         *to = *from;
@@ -266,7 +267,7 @@ fn change(bytes: &mut Vec<u8>, samples: &[Vec<u8>], recipe: &mut Recipe<'_>) {
         }
         9 | 10 => nudge(bytes, at, 1 << (kind / 16 % 4), value),
         11 => {
-            // Something of the same place in another sample.
+            // Bytes from the same offset of another sample.
             let other = &samples[usize::from(value) % samples.len()];
             let piece = other.get(at..).map_or(&[][..], |rest| &rest[..rest.len().min(1 << (kind / 16))]);
             put(bytes, at, piece);
@@ -288,7 +289,7 @@ fn change(bytes: &mut Vec<u8>, samples: &[Vec<u8>], recipe: &mut Recipe<'_>) {
     }
 }
 
-/// Adds a little to the integer of `width` bytes at `at`, in the byte order that `by` says.
+/// Adds a small number to the integer of `width` bytes at `at`, in the byte order that `by` selects.
 fn nudge(bytes: &mut [u8], at: usize, width: usize, by: u8) {
     let Some(field) = bytes.get_mut(at / width * width..).and_then(|rest| rest.get_mut(..width)) else {
         return;

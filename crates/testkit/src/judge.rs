@@ -1,14 +1,14 @@
-//! The other implementation's tools, and how a test says that it must do without one.
+//! The tools of the other implementation, and how a test reports that one is missing.
 
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Folders that hold system tools and are not in everyone's `PATH`.
+/// Folders of system tools that may be missing from `PATH`.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
 
-/// Where a tool is, searched in `PATH` and in the folders of system tools.
+/// Path of a tool, searched in `PATH` and in the folders of system tools.
 #[must_use]
 pub fn tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -16,7 +16,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(|candidate| candidate.is_file())
 }
 
-/// As [`tool`], and says with [`skip`] that the test is left out when there is none.
+/// [`tool`], with a report by [`skip`] that the test is left out if the tool is missing.
 ///
 /// ```no_run
 /// let Some(zdb) = testkit::need_tool("zdb") else { return };
@@ -30,10 +30,10 @@ pub fn need_tool(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// A command of a tool for which time passes twenty times as fast, where `faketime` is there.
+/// A command of a tool for which time passes twenty times as fast, if `faketime` is installed.
 ///
-/// `zdb` ends only when what it has read ahead is old enough to be dropped, and does nothing else for up to
-/// six seconds: half the time of our tests would go there.
+/// `zdb` ends only when its prefetched blocks are old enough to be dropped, and waits idly for up to six
+/// seconds: that would be half the time of the tests.
 pub fn hurried(tool: impl AsRef<Path>) -> Command {
     let Some(faketime) = self::tool("faketime") else { return Command::new(tool.as_ref()) };
     forget_ended_hurries(Path::new("/dev/shm"));
@@ -42,10 +42,10 @@ pub fn hurried(tool: impl AsRef<Path>) -> Command {
     command
 }
 
-/// Removes what a `faketime` that was killed left behind.
+/// Removes files that a killed `faketime` left behind.
 ///
-/// It keeps shared memory under its own process number and does not start when there is some already: a later
-/// one that gets the same number would fail, which happens by chance after some ten thousand processes.
+/// `faketime` keeps shared memory under its own process id, and does not start if such a file exists already.
+/// A later process with the same id would fail, which happens by chance after some ten thousand processes.
 fn forget_ended_hurries(shared_memory: &Path) {
     let Ok(entries) = std::fs::read_dir(shared_memory) else { return };
     for entry in entries.flatten() {
@@ -60,11 +60,11 @@ fn forget_ended_hurries(shared_memory: &Path) {
     }
 }
 
-/// `zdb -bcc` reads every block of an exported pool whose devices are in `dir` and finds nothing wrong; skips
-/// without `zdb`.
+/// Checks that `zdb -bcc` reads every block of an exported pool with devices in `dir` and finds no error;
+/// skips without `zdb`.
 ///
 /// # Panics
-/// If it finds something, with all that it says.
+/// If it finds an error; the message has its output.
 #[track_caller]
 pub fn assert_zdb_clean(dir: &Path, pool: &str) {
     const COMPLAINTS: [&str; 6] = ["leak", "mismatch", "error", "corrupt", "can't", "ERROR"];
@@ -86,7 +86,7 @@ pub fn assert_zdb_clean(dir: &Path, pool: &str) {
     );
 }
 
-/// True when the file (`/dev/fuse`, say) is there; says with [`skip`] that it is not.
+/// Whether a file (such as `/dev/fuse`) exists; reports with [`skip`] if it does not.
 #[must_use]
 pub fn need_file(path: &str) -> bool {
     let there = Path::new(path).exists();
@@ -96,11 +96,11 @@ pub fn need_file(path: &str) -> bool {
     there
 }
 
-/// True for root; says with [`skip`] that the test needs it otherwise.
+/// Whether the user is root; reports with [`skip`] if not.
 #[must_use]
 pub fn need_root() -> bool {
     use std::os::unix::fs::MetadataExt;
-    // The owner of the process's entry in /proc is its user, without a call that needs `unsafe`.
+    // The owner of the process's entry in /proc is its user; a system call for that would need `unsafe`.
     let root = std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     if !root {
         skip("needs root");
@@ -108,23 +108,23 @@ pub fn need_root() -> bool {
     root
 }
 
-/// Says that the running test does not do its job, and why. The test then returns.
+/// Reports that the running test cannot do its job, and why. The test must then return.
 ///
-/// The line goes to standard error and, when `CENOTE_SKIP_LOG` names a file, behind that file's
-/// end, which is how `cargo xtask test` counts: cargo swallows what a passing test prints.
+/// The line goes to standard error and, if `CENOTE_SKIP_LOG` names a file, is appended to that file, from
+/// which `cargo xtask test` counts: cargo hides the output of a test that passes.
 pub fn skip(reason: &str) {
     let line = format!("SKIPPED: {}: {reason}\n", running_test());
     eprint!("{line}");
     if let Some(log) = std::env::var_os("CENOTE_SKIP_LOG") {
         let opened = OpenOptions::new().create(true).append(true).open(&log);
-        // One write of a short line: lines of parallel tests do not mix.
+        // A single write of a short line: lines of concurrent tests do not mix.
         let written = opened.and_then(|mut file| file.write_all(line.as_bytes()));
         assert!(written.is_ok(), "{} cannot be written", Path::new(&log).display());
     }
 }
 
-/// `package/program/test`: cargo runs a test in a thread of its name, in a program of its file's name
-/// and a hash, and names the package in the environment.
+/// `package/program/test`: cargo runs a test in a thread with its name, in a program whose file is named
+/// after the program and a hash, and names the package in the environment.
 fn running_test() -> String {
     let thread = std::thread::current();
     let program = std::env::current_exe().ok();
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn what_a_killed_faketime_left_goes_and_what_is_in_use_stays() {
         let folder = tempfile::tempdir().unwrap();
-        // No process has a number above PID_MAX_LIMIT.
+        // No process id is above PID_MAX_LIMIT.
         let [ended, running] = [u32::MAX, std::process::id()];
         let names = |process: u32| [format!("faketime_shm_{process}"), format!("sem.faketime_sem_{process}")];
         let other = ["faketime_shm_", "sem.other", "faketime_shm_.._x"].map(str::to_owned);

@@ -1,14 +1,14 @@
-//! What the tests of every crate need: the golden pools, their manifests and keys, and the judges.
+//! Common parts of the tests of all crates: the golden pools, their manifests and keys, and the judges.
 //!
-//! A dev-dependency only. It stands beside the house, not in it: it knows no ZFS format, so
-//! that the golden answers never come out of the code that they judge.
+//! It is used as a dev-dependency only. It contains no code for ZFS formats, so that the expected results
+//! never come from the code that they judge.
 //!
 //! # What always holds
-//! - A folder given by [`Fixture::dir`] holds all images of that pool, whole, and nothing else:
-//!   images are unpacked beside it and moved there in one rename. It is shared by all tests and
-//!   read-only; a test that changes images asks for [`Fixture::scratch`].
-//! - What a test cannot do for want of a tool is said with [`skip`], never passed over.
-//! - Unsafe code is in [`alloc`] only: an allocator cannot be written without.
+//! - A folder returned by [`Fixture::dir`] holds all images of that pool, complete, and no other files:
+//!   images are unpacked beside it and moved there in one rename. It is shared by all tests and read-only; a
+//!   test that changes images uses [`Fixture::scratch`].
+//! - A test that cannot do its job because a tool is missing reports that with [`skip`].
+//! - Unsafe code is in [`alloc`] only: an allocator cannot be written without it.
 //!
 //! ```no_run
 //! let pool = testkit::Fixture::open("single");
@@ -17,7 +17,7 @@
 //!     println!("{} {}", entry.ds, entry.path_lossy());
 //! }
 //! ```
-// Images are written and copied here, beside the house, where `vdev` must not be used.
+// Images of tests are written and copied here with `std`, because `vdev` is under test.
 #![allow(clippy::disallowed_types)]
 
 pub mod alloc;

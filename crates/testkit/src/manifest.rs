@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// What the other implementation said about one golden pool.
+/// What the other implementation reported about one golden pool.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Manifest {
     /// Name of the fixture, and of its folder.
     pub fixture: String,
-    /// What is special about it, in one line.
+    /// Purpose of the fixture, in one line.
     pub what: String,
     /// Version of the manifest's own format.
     pub format: u32,
@@ -22,15 +22,15 @@ pub struct Manifest {
     pub commands: Vec<String>,
     /// Name of the pool.
     pub pool: String,
-    /// Release that made it.
+    /// Release of OpenZFS that made it.
     pub zfs_version: String,
-    /// `zpool get -Hp all`.
+    /// Pool properties by name, from `zpool get -Hp all`.
     pub pool_properties: BTreeMap<String, Property>,
     /// Feature name to `disabled`, `enabled` or `active`; empty for pools without features.
     pub features: BTreeMap<String, String>,
     /// File systems, snapshots and volumes.
     pub datasets: Vec<Dataset>,
-    /// What `zdb -bcc` said.
+    /// Result of `zdb -bcc`.
     #[serde(default)]
     pub zdb: ZdbResult,
     /// `disk` when the vdevs are of that type (`wholedisk`); files otherwise.
@@ -40,7 +40,7 @@ pub struct Manifest {
     /// Partitions of each image of a whole-disk pool.
     #[serde(default)]
     pub partitions: BTreeMap<String, Vec<Partition>>,
-    /// Everything else in the file.
+    /// All other fields of the file.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
@@ -51,10 +51,10 @@ pub struct Image {
     /// File name in [`Fixture::dir`](crate::Fixture::dir).
     #[serde(alias = "file")]
     pub name: String,
-    /// Where it starts in the unpacked stream, bytes.
+    /// Offset in the unpacked stream, in bytes.
     #[serde(default)]
     pub offset: u64,
-    /// Length, bytes.
+    /// Length in bytes.
     pub size: u64,
     /// SHA-256 of the raw image, hexadecimal.
     #[serde(default)]
@@ -64,20 +64,20 @@ pub struct Image {
 /// A property's value and source, as the commands print them with `-Hp`.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Property {
-    /// Value, in exact numbers.
+    /// Value, with exact numbers.
     pub value: String,
     /// `default`, `local`, `inherited from …`, `received`, `temporary` or `-`.
     pub source: String,
 }
 
-/// A partition of a whole-disk image. Sectors of 512 bytes; both ends belong to it.
+/// A partition of a whole-disk image, in sectors of 512 bytes. The range includes both ends.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct Partition {
-    /// Number in the table, from 1.
+    /// Number in the partition table, from 1.
     pub number: u32,
-    /// First sector.
+    /// Number of the first sector.
     pub first_sector: u64,
-    /// Last sector.
+    /// Number of the last sector.
     pub last_sector: u64,
 }
 
@@ -93,34 +93,34 @@ pub struct Dataset {
     /// `filesystem`, `snapshot` or `volume`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// `zfs get -Hp all`.
+    /// Properties by name, from `zfs get -Hp all`.
     #[serde(default)]
     pub properties: BTreeMap<String, Property>,
-    /// Lines about it in `entries.jsonl.zst`; absent for volumes and what was not mounted.
+    /// Number of its lines in `entries.jsonl.zst`; absent for volumes and datasets that were not mounted.
     pub entries: Option<u64>,
-    /// Sum of file sizes.
+    /// Sum of the file sizes in bytes.
     pub file_bytes: Option<u64>,
     /// Why it could not be mounted when the manifest was made.
     pub not_mounted: Option<String>,
     /// SHA-256 of a volume's content, hexadecimal.
     pub volume_sha256: Option<String>,
-    /// Size of a volume.
+    /// Size of a volume in bytes.
     pub volume_bytes: Option<u64>,
-    /// Tags of holds.
+    /// Tags of the holds on a snapshot.
     #[serde(default)]
     pub holds: Vec<String>,
-    /// `zfs allow`.
+    /// Output of `zfs allow` for the dataset; absent if there are no permissions.
     pub allow: Option<String>,
-    /// Space by user.
+    /// Space by user (`zfs userspace -Hp`).
     #[serde(default)]
     pub userspace: Vec<SpaceRow>,
-    /// Space by group.
+    /// Space by group (`zfs groupspace -Hp`).
     #[serde(default)]
     pub groupspace: Vec<SpaceRow>,
-    /// Space by project.
+    /// Space by project (`zfs projectspace -Hp`).
     #[serde(default)]
     pub projectspace: Vec<SpaceRow>,
-    /// Everything else.
+    /// All other fields of the dataset.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
@@ -132,45 +132,45 @@ impl Dataset {
         self.properties.get(name).map(|property| property.value.as_str())
     }
 
-    /// True for `a/b@s`.
+    /// Whether it is a snapshot, such as `a/b@s`.
     #[must_use]
     pub fn is_snapshot(&self) -> bool {
         self.name.contains('@')
     }
 }
 
-/// The verdict of `zdb -e -p DIR -bcc POOL` on the images.
+/// Result of `zdb -e -p DIR -bcc POOL` on the images.
 #[derive(Debug, Clone, Deserialize, Default)]
 pub struct ZdbResult {
-    /// The command.
+    /// The command line.
     pub command: String,
-    /// Its exit code.
+    /// Exit code of the command.
     pub exit: i32,
-    /// It found every block accounted for.
+    /// Whether it reported that no block is leaked.
     pub no_leaks: Option<bool>,
-    /// Lines of its output that matter.
+    /// Relevant lines of its output.
     #[serde(default)]
     pub messages: Vec<String>,
-    /// Everything else.
+    /// All other fields of the result.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
 }
 
 impl Manifest {
-    /// The dataset of that full name.
+    /// The dataset with that full name.
     #[must_use]
     pub fn dataset(&self, name: &str) -> Option<&Dataset> {
         self.datasets.iter().find(|dataset| dataset.name == name)
     }
 
-    /// True when the pool was copied while in use.
+    /// Whether the pool was copied while in use.
     #[must_use]
     pub fn is_unclean(&self) -> bool {
         self.state == "unclean"
     }
 
-    /// True when the manifest describes what is there after replay of an intent log, which a
-    /// read-only import does not do.
+    /// Whether the manifest describes the contents after the replay of an intent log, which a read-only
+    /// import does not do.
     #[must_use]
     pub fn is_after_replay(&self) -> bool {
         self.is_unclean() && self.fixture.starts_with("zil")

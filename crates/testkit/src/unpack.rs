@@ -1,4 +1,4 @@
-//! `images.zst` to one sparse file for each vdev.
+//! Unpacks `images.zst` into one sparse file for each vdev.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -9,13 +9,13 @@ use sha2::{Digest, Sha256};
 use crate::bytes::hex;
 use crate::manifest::Image;
 
-/// log2 of the window that the images were packed with.
+/// Binary logarithm of the window with which the images were packed.
 const WINDOW_LOG: u32 = 27;
 
 /// A run of zeros of this length and alignment becomes a hole: the block size of common file systems.
 const HOLE: usize = 4096;
 
-/// Unpacks `file`.
+/// A decoder for the packed stream in `file`.
 pub(crate) fn decoder(file: File) -> io::Result<zstd::stream::read::Decoder<'static, BufReader<File>>> {
     let mut decoder = zstd::stream::read::Decoder::new(file)?;
     decoder.window_log_max(WINDOW_LOG)?;
@@ -55,7 +55,7 @@ pub(crate) fn sparse_copy(from: &mut dyn Read, size: u64, to: &Path) -> io::Resu
     Ok(())
 }
 
-/// Writes the parts of `bytes` that are not zero and leaves the file's position behind them all.
+/// Writes the parts of `bytes` that are not zero, and moves the file's position past all of them.
 fn write_data(file: &mut File, bytes: &[u8]) -> io::Result<()> {
     let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
     for run in bytes.chunks(HOLE).collect::<Vec<_>>().chunk_by(|a, b| is_zero(a) == is_zero(b)) {

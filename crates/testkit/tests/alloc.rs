@@ -1,4 +1,4 @@
-//! The counting allocator, in a program of its own that uses it.
+//! Tests of the counting allocator, in a program of its own that uses it.
 
 use testkit::alloc::{Counting, process_peak, thread_peak};
 
@@ -22,7 +22,7 @@ fn what_was_there_before_does_not_count() {
     let held = std::hint::black_box(vec![0u8; 1 << 20]);
     let ((), peak) = thread_peak(|| drop(std::hint::black_box(vec![0u8; 1000])));
     assert!((1000..2000).contains(&peak), "{peak}");
-    // What is freed inside makes room for as much again.
+    // Memory that is freed inside allows as much again.
     let ((), peak) = thread_peak(|| {
         drop(held);
         drop(std::hint::black_box(vec![0u8; 1 << 20]));

@@ -1,4 +1,4 @@
-//! The golden files are whole: every fixture unpacks, and its lists agree with themselves.
+//! Tests of the golden files: every fixture unpacks, and its lists are consistent.
 
 use std::collections::BTreeMap;
 

@@ -29,7 +29,7 @@ pub struct Env {
 }
 
 impl Env {
-    /// The system's clock and devices, numbers seeded by the system, a worker per processor.
+    /// The system's clock and devices, random numbers seeded by the system, one worker per processor.
     pub fn system() -> Env {
         Env {
             clock: Arc::new(SystemClock { start: std::time::Instant::now() }),
@@ -39,8 +39,8 @@ impl Env {
         }
     }
 
-    /// A clock that stands still until [`ManualClock::advance`], numbers from `seed`, one worker; the
-    /// system's devices, unless [`Env::with_devices`] says otherwise.
+    /// A simulated environment: a clock that stands still until [`ManualClock::advance`], numbers from
+    /// `seed`, one worker; the system's devices, unless [`Env::with_devices`] replaces them.
     pub fn simulated(seed: u64) -> (Env, Arc<ManualClock>) {
         let clock = Arc::new(ManualClock::default());
         let random = Arc::new(Mutex::new(Random::from_seed(seed)));
@@ -60,7 +60,7 @@ impl Env {
         &*self.clock
     }
 
-    /// A random number, zero excluded: what guids are made of.
+    /// A random number other than 0, as guids need it.
     pub fn random(&self) -> u64 {
         let mut random = lock(&self.random);
         loop {

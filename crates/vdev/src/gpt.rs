@@ -1,16 +1,16 @@
 //! Partition tables: finding the partitions of a disk, and partitioning a disk that is given to ZFS as a
 //! whole.
 //!
-//! A small reader of GUID partition tables and of the four primary partitions of an MBR: enough for a
-//! disk image whose partitions the kernel does not show. The primary GPT is used if its checksums
-//! are right, else the backup at the end of the disk; sectors of 512 and 4096 bytes are tried. All
-//! partitions are searched for labels: systems give those of ZFS many types.
+//! A small reader of GUID partition tables and of the four primary partitions of an MBR: enough for a disk
+//! image whose partitions the kernel does not show. The primary GPT is used if its checksums are right,
+//! otherwise the backup at the end of the disk; sectors of 512 and 4096 bytes are tried. All partitions are
+//! searched for labels, because systems give ZFS partitions various types.
 //!
 //! # What always holds
-//! - Nothing of a GPT is believed before both checksums (header, entries) verify. An MBR has none.
+//! - No field of a GPT is used before both checksums (header, entries) are verified. An MBR has none.
 //! - At most 1 MiB of entries is read, however many the header states.
-//! - A partition that is returned lies within the disk; one that begins there and ends beyond it, as in
-//!   an image that was cut off, is returned as far as it goes.
+//! - A returned partition lies within the disk; one that begins there and ends beyond it, as in a truncated
+//!   image, is returned up to the end of the disk.
 
 mod table;
 mod write;
@@ -29,7 +29,7 @@ const ENTRIES_MAX: u64 = 1 << 20;
 /// The partitions of a disk, in the order of the table; `None` if there is no valid table.
 ///
 /// # Errors
-/// If a table could not be read, and there is no other that is valid.
+/// [`DeviceError`] if a table could not be read and no other table is valid.
 pub fn partitions(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceError> {
     let mut failure = None;
     for sector in SECTORS {
@@ -48,8 +48,7 @@ pub fn partitions(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceErr
     }
 }
 
-/// The primary partitions of a master boot record; `None` if there is none, or if it only stands in
-/// front of a GPT.
+/// The primary partitions of a master boot record; `None` if there is none, or if it only protects a GPT.
 fn read_mbr(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceError> {
     let mut block = [0; MBR_SIZE];
     if disk.size() < MBR_SIZE as u64 {
@@ -75,14 +74,14 @@ fn read_mbr(disk: &dyn Device) -> Result<Option<Vec<Partition>>, DeviceError> {
     Ok((!found.is_empty()).then_some(found))
 }
 
-/// `None` if there is nothing of it on the disk.
+/// A partition, cut off at the end of the disk; `None` if no part of it is on the disk.
 fn partition(number: usize, start: u64, end: u64, disk_size: u64) -> Option<Partition> {
     let end = end.min(disk_size);
-    // Not before it is known that the end is behind the start.
+    // The length is computed only if the end is after the start.
     (start > 0 && start < end).then(|| Partition { number, start: DeviceOffset(start), len: end - start })
 }
 
-/// What the header says of the table, checked.
+/// The checked fields of a header.
 struct Header {
     entries_at: u64,
     count: u64,
@@ -112,7 +111,7 @@ fn read_table(disk: &dyn Device, sector: u64, place: u64) -> Result<Option<Vec<P
     Ok(Some(table))
 }
 
-/// `None` unless the header is a valid one for this place on this disk.
+/// Decodes a header; `None` unless it is valid for this place on this disk.
 fn decode_header(block: &[u8], sector: u64, place: u64, disk_size: u64) -> Option<Header> {
     let le = Endian::Little;
     if block.get(..8)? != SIGNATURE {

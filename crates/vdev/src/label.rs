@@ -1,16 +1,14 @@
-//! Reading the four labels of a device: configurations and uberblocks
-//! (docs/on-disk/11-labels-config.md).
+//! Reading the four labels of a device: configurations and uberblocks (docs/on-disk/11-labels-config.md).
 //!
 //! # What always holds
-//! - Nothing is decoded before its checksum was verified: magic numbers alone prove nothing.
-//! - What two labels have in common is hashed once, but each label's own trailer is checked for its place.
+//! - No bytes are decoded before their checksum is verified: a magic number alone proves nothing.
+//! - Contents that two labels share are hashed once, but each label's own trailer is checked for its place.
 //! - Labels are read independently; damage to one never hides another.
 //! - Both byte orders are understood. The configuration itself is always big-endian.
 //!
 //! # Order
-//! Configurations first, because the size of an uberblock slot follows from the ashift that they
-//! record. A label without one takes the ashift of the others; if there is none at all, every slot
-//! size is tried.
+//! Configurations first, because the size of an uberblock slot follows from the ashift in them. A label
+//! without a configuration uses the ashift of the others; if there is none at all, every slot size is tried.
 //!
 //! Tests: `tests/it/labels.rs` (golden pools), `tests/it/fuzz.rs`.
 
@@ -29,7 +27,7 @@ use std::ops::Range;
 /// Ashifts with different slot sizes.
 const SLOT_ASHIFTS: [Ashift; 4] = [Ashift(10), Ashift(11), Ashift(12), Ashift(13)];
 
-/// What is wrong with a label.
+/// Why a label, or a part of it, is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabelProblem {
@@ -47,7 +45,7 @@ pub enum LabelProblem {
         /// The error of the decoder.
         cause: DeviceError,
     },
-    /// There is no trailer: the label was never written or is gone.
+    /// There is no trailer: the label was never written or was overwritten.
     #[error("label {label}: no configuration")]
     Absent {
         /// Number of the label, 0 to 3.
@@ -59,7 +57,7 @@ pub enum LabelProblem {
         /// Number of the label, 0 to 3.
         label: usize,
     },
-    /// The configuration cannot be understood, though its checksum is right.
+    /// The configuration is malformed, though its checksum is right.
     #[error("label {label}: {cause}")]
     Config {
         /// Number of the label, 0 to 3.
@@ -67,7 +65,7 @@ pub enum LabelProblem {
         /// The error of the decoder.
         cause: DecodeError,
     },
-    /// An uberblock cannot be understood, though its checksum is right.
+    /// An uberblock is malformed, though its checksum is right.
     #[error("label {label}, uberblock slot {slot}: {cause}")]
     Uberblock {
         /// Number of the label, 0 to 3.
@@ -79,7 +77,7 @@ pub enum LabelProblem {
     },
 }
 
-/// An uberblock and where it was found.
+/// A valid uberblock and its location.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FoundUberblock {
     /// Number of the label, 0 to 3.
@@ -88,7 +86,7 @@ pub struct FoundUberblock {
     pub slot: usize,
     /// First byte on the device.
     pub offset: DeviceOffset,
-    /// The uberblock, its checksum being right.
+    /// The uberblock, with a verified checksum.
     pub uberblock: Uberblock,
 }
 
@@ -115,7 +113,7 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Whether there is nothing of ZFS on the device.
+    /// Whether the device has no part of a ZFS label.
     pub fn is_empty(&self) -> bool {
         self.configs.is_empty() && self.uberblocks.is_empty()
     }
@@ -131,12 +129,12 @@ impl Probe {
         fitting.rev().max_by_key(|config| config.txg)
     }
 
-    /// The guid of the leaf, by its newest configuration.
+    /// Guid of the leaf, from its newest configuration.
     pub fn guid(&self) -> Option<VdevGuid> {
         self.newest_config()?.guid
     }
 
-    /// The uberblock with the highest rank. Leftovers of an older pool may be among them: compare
+    /// The uberblock with the highest rank. It may be a leftover of an older pool: compare
     /// [`Uberblock::guid_sum`] where that matters.
     pub fn newest_uberblock(&self) -> Option<&FoundUberblock> {
         let synced = self.uberblocks.iter().filter(|found| found.uberblock.txg.0 != 0);
@@ -168,7 +166,7 @@ pub fn probe(device: &dyn Device) -> Probe {
     probe
 }
 
-/// The same without the uberblocks.
+/// Reads the configurations of the four labels, without the uberblocks.
 pub(crate) fn probe_configs(device: &dyn Device) -> Probe {
     let size = device.size();
     let mut probe = Probe { device_size: size, ..Probe::default() };
@@ -186,11 +184,11 @@ pub(crate) fn probe_configs(device: &dyn Device) -> Probe {
     probe
 }
 
-/// Part of a label: that of the label that was looked at before, as that of the next is mostly the same.
+/// A part of the label that was read last: the next label usually has the same contents.
 #[derive(Default)]
 struct Region {
     bytes: Vec<u8>,
-    /// Of parts that were hashed, by first byte and length.
+    /// Sums of the parts hashed so far, by first byte and length.
     sums: HashMap<(usize, usize), BodySum>,
 }
 
@@ -203,7 +201,7 @@ impl Region {
         Ok(Region { bytes, sums: HashMap::new() })
     }
 
-    /// Whether a range of it ends in a trailer with the right checksum for its place.
+    /// Whether a range ends in a trailer with the right checksum for its place.
     fn is_valid(&mut self, range: Range<usize>, at: DeviceOffset, above: &Region) -> bool {
         let Some((body, trailer)) = self.bytes.get(range.clone()).and_then(<[u8]>::split_last_chunk) else {
             return false;
@@ -223,8 +221,8 @@ impl Region {
     }
 }
 
-/// The configuration in one of the front labels of something that is too small for a leaf: what is left
-/// of an image that was cut off.
+/// The configuration in one of the front labels of a device that is too small for a leaf, such as a truncated
+/// image.
 pub(crate) fn front_config(device: &dyn Device) -> Option<PoolConfig> {
     (0..2).find_map(|label| read_config(device, label, &mut Region::default()).ok())
 }
@@ -245,7 +243,7 @@ pub fn looks_like_leaf(device: &dyn Device) -> bool {
     })
 }
 
-/// The configuration in one label, which takes the place of the one above.
+/// Reads the configuration of one label into `above`, which holds that of the previous label.
 fn read_config(device: &dyn Device, label: usize, above: &mut Region) -> Result<PoolConfig, LabelProblem> {
     let at = DeviceOffset(label_offset(label, device.size()).0 + CONFIG_OFFSET);
     let mut region = Region::read(device, label, CONFIG_OFFSET, CONFIG_SIZE)?;
@@ -262,7 +260,7 @@ fn read_config(device: &dyn Device, label: usize, above: &mut Region) -> Result<
     PoolConfig::from_nvlist(&list).map_err(|cause| LabelProblem::Config { label, cause })
 }
 
-/// The valid uberblocks in the ring of one label, which takes the place of the one above.
+/// Reads the valid uberblocks of one label's ring into `above`, which holds that of the previous label.
 fn read_ring(device: &dyn Device, label: usize, ashifts: &[Ashift], above: &mut Region, probe: &mut Probe) {
     let at = label_offset(label, device.size()).0 + RING_OFFSET;
     let mut ring = match Region::read(device, label, RING_OFFSET, RING_SIZE) {
@@ -288,11 +286,11 @@ fn read_ring(device: &dyn Device, label: usize, ashifts: &[Ashift], above: &mut 
     *above = ring;
 }
 
-/// The boot environment in a label: its payload without the trailer, and the order of its writer.
-/// `None` if there is none or its checksum is wrong.
+/// The boot environment in a label: its payload without the trailer, and the byte order of its writer. `None`
+/// if there is none or its checksum is wrong.
 ///
 /// # Errors
-/// If the device cannot be read there.
+/// [`DeviceError`] if the device cannot be read there.
 pub fn boot_env(device: &dyn Device, label: usize) -> Result<Option<(Vec<u8>, Endian)>, DeviceError> {
     let at = DeviceOffset(label_offset(label, device.size()).0 + BOOT_ENV_OFFSET);
     let mut region = vec![0; BOOT_ENV_SIZE];

@@ -1,13 +1,13 @@
-//! Writing the four labels of a device: configurations, uberblocks, new labels, none
+//! Writing the four labels of a device: configurations, uberblocks, labels of new leaves, removal
 //! (docs/on-disk/11-labels-config.md, sections 1 and 4).
 //!
 //! # What always holds
-//! - Each part is written with a trailer that also covers its place, so a part that lands in a wrong place or
-//!   only in part is not valid there.
-//! - The first 8 KiB of a label belong to others (a partition table, a boot loader) and are never touched;
-//!   the boot environment only by [`init`] and [`clear`].
-//! - Only [`init`] and [`clear`] flush. Elsewhere the order of writes and flushes is what keeps the pool
-//!   (docs/on-disk/10-overview.md, section 6), and that is the business of the caller.
+//! - Each part is written with a trailer that also covers its place, so a misdirected or partial write is not
+//!   valid.
+//! - The first 8 KiB of a label are for a partition table or boot loader and are never written; the boot
+//!   environment only by [`init`] and [`clear`].
+//! - Only [`init`] and [`clear`] flush. Otherwise the caller orders writes and flushes so that a crash leaves
+//!   a valid pool (docs/on-disk/10-overview.md, section 6).
 //!
 //! Tests: `tests/it/label_write.rs`.
 
@@ -33,7 +33,7 @@ const IMAGES_MAX: usize = 32;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabelWriteError {
-    /// There is no room for four labels and something between them.
+    /// The device is too small for four labels and data between them.
     #[error("{size} bytes are too few for a leaf")]
     TooSmall {
         /// Bytes of the whole device.
@@ -46,7 +46,7 @@ pub enum LabelWriteError {
         /// Bytes of the packed list.
         len: usize,
     },
-    /// The device did not take a label.
+    /// A label could not be written.
     #[error("label {label}: {cause}")]
     Write {
         /// Number of the label, 0 to 3.
@@ -55,7 +55,7 @@ pub enum LabelWriteError {
         #[source]
         cause: DeviceError,
     },
-    /// The labels were written and may not be durable.
+    /// The labels were written, but could not be flushed and may not be durable.
     #[error("labels: {cause}")]
     Flush {
         /// The error of the device.
@@ -67,13 +67,13 @@ pub enum LabelWriteError {
 /// Writes the configuration into one label (0 to 3).
 ///
 /// # Errors
-/// [`LabelWriteError`]; the label is the old one, the new one, or not valid after a failed write.
+/// [`LabelWriteError`]; the label is then the old one, the new one, or not valid.
 pub fn write_config(device: &dyn Device, label: usize, config: &NvList) -> Result<(), LabelWriteError> {
     write_configs(&[(device, config)], &[label]).pop().unwrap_or(Ok(()))
 }
 
-/// Writes configurations, each to these labels of its device, all devices at once. Outcomes in the order of
-/// the devices, good if all of its labels were written.
+/// Writes configurations, each to the given labels of its device, on all devices at once. Returns the results
+/// in the order of the devices: success if all labels of a device were written.
 pub fn write_configs(
     leaves: &[(&dyn Device, &NvList)],
     labels: &[usize],
@@ -98,11 +98,11 @@ pub fn write_configs(
     outcomes
 }
 
-/// Whether a leaf can still be read and written: reads the boot environment of a label and writes it back as
-/// it is. One label that takes this is enough.
+/// Checks that a leaf can still be read and written: reads the boot environment of a label and writes it back
+/// unchanged. Success on one label is enough.
 ///
 /// # Errors
-/// The last error, if none does.
+/// The last error, if no label succeeds.
 pub fn test_leaf(device: &dyn Device) -> Result<(), DeviceError> {
     let mut outcome = Err(DeviceError::Gone);
     for label in 0..LABELS {
@@ -120,7 +120,7 @@ pub fn test_leaf(device: &dyn Device) -> Result<(), DeviceError> {
 /// top-level vdev; [`Uberblock::slot`] gives the number of the slot.
 ///
 /// # Errors
-/// [`LabelWriteError`]; the slot is the old one, the new one, or not valid after a failed write.
+/// [`LabelWriteError`]; the slot is then the old one, the new one, or not valid.
 pub fn write_uberblock(
     device: &dyn Device,
     label: usize,
@@ -136,7 +136,8 @@ pub fn write_uberblock(
 }
 
 /// Writes an uberblock into its slot of all four labels of all these leaves at once. Gives for each leaf
-/// how many labels took it: one is enough to find it.
+/// Writes an uberblock into its slot in all four labels of all given leaves at once. Returns for each leaf
+/// the number of labels written: one is enough to find the uberblock.
 pub fn write_uberblocks(leaves: &[(&dyn Device, Ashift)], uberblock: &Uberblock) -> Vec<usize> {
     let mut images = Images::default();
     for (leaf, (device, ashift)) in leaves.iter().enumerate() {
@@ -154,16 +155,16 @@ pub fn write_uberblocks(leaves: &[(&dyn Device, Ashift)], uberblock: &Uberblock)
     taken
 }
 
-/// Makes the labels at the end of a device that has grown, but for their configuration, which the pool
-/// writes: boot environment and uberblocks are those of the first label, and overwrite the contents of their
-/// new place. Flushes.
+/// Creates the labels at the end of a device that has grown, except for their configuration, which the pool
+/// writes. Boot environment and uberblocks are copied from the first label, and overwrite the contents of
+/// their new place. Flushes.
 ///
 /// # Errors
 /// [`LabelWriteError`] if the device is too small, or a write or flush fails.
 pub fn follow_growth(device: &dyn Device, ashift: Ashift) -> Result<(), LabelWriteError> {
     check_size(device)?;
     let boot_env = label::boot_env(device, 0).ok().flatten();
-    // What was written in the other byte order is not copied: nothing is better than garbage.
+    // A boot environment in the other byte order is not copied: none is better than a wrong one.
     let boot_env = boot_env.filter(|(_, order)| *order == Endian::Little).map(|(bytes, _)| bytes);
     let known = label::probe(device).uberblocks;
     let mut images = Images::default();
@@ -179,9 +180,9 @@ pub fn follow_growth(device: &dyn Device, ashift: Ashift) -> Result<(), LabelWri
     flush(device)
 }
 
-/// Makes a device a new leaf: writes the configuration, an empty boot environment and a ring that holds
-/// only a template, the `template` uberblock with txg 0, to all four labels, and flushes. What the ring
-/// held before, uberblocks of another pool, is gone.
+/// Makes a device a new leaf: writes the configuration, an empty boot environment and a ring with only a
+/// template, the `template` uberblock with txg 0, to all four labels, and flushes. The uberblocks of an
+/// earlier pool are overwritten.
 ///
 /// # Errors
 /// [`LabelWriteError`] if the configuration does not fit, the device is too small, or a write or flush fails.
@@ -197,8 +198,8 @@ pub fn init(device: &dyn Device, config: &NvList, template: &Uberblock) -> Resul
     flush(device)
 }
 
-/// Makes a device no leaf: overwrites its labels with zeros, and the header of a cache device, and flushes.
-/// Labels without a valid configuration are left alone: something else may be there now.
+/// Removes the labels of a device: overwrites them, and the header of a cache device, with zeros, and
+/// flushes. Labels without a valid configuration are left alone: they may be other data by now.
 ///
 /// # Errors
 /// [`LabelWriteError`]: the first failure; the other labels are cleared nevertheless.
@@ -223,8 +224,8 @@ pub fn clear(device: &dyn Device) -> Result<(), LabelWriteError> {
     flush(device)
 }
 
-/// Bytes of the header of a cache device, where the allocatable space of a leaf would start. It is as
-/// large as the device's smallest allocation: this covers all.
+/// Bytes of the header of a cache device, at the start of the allocatable space. Its size is the smallest
+/// allocation of the device: this covers all.
 const CACHE_HEADER_SIZE: usize = 64 << 10;
 
 fn flush(device: &dyn Device) -> Result<(), LabelWriteError> {
@@ -249,7 +250,7 @@ fn pack(device: &dyn Device, config: &NvList) -> Result<Vec<u8>, LabelWriteError
 /// Protected ranges to be written.
 #[derive(Default)]
 struct Images<'d> {
-    /// What ranges hold before their trailers.
+    /// Contents of the ranges, without their trailers.
     bodies: Vec<Vec<u8>>,
     images: Vec<Image<'d>>,
 }
@@ -260,17 +261,17 @@ struct Image<'d> {
     device: &'d dyn Device,
     label: usize,
     at: DeviceOffset,
-    /// Index in [`Images::bodies`] of what precedes the trailer.
+    /// Index in [`Images::bodies`] of the contents before the trailer.
     body: usize,
     trailer: [u8; TRAILER_SIZE],
 }
 
 const ALL_LABELS: [usize; LABELS] = [0, 1, 2, 3];
-/// Those at the end of a device.
+/// The labels at the end of a device.
 const END_LABELS: [usize; 2] = [2, 3];
 
 impl<'d> Images<'d> {
-    /// A range of `size` bytes at `offset` of these labels: `contents`, zeros, trailer.
+    /// Adds a range of `size` bytes at `offset` of these labels: `contents`, zeros, trailer.
     fn push(
         &mut self,
         leaf: usize,
@@ -323,7 +324,7 @@ impl<'d> Images<'d> {
         self.images.iter().zip(results).collect()
     }
 
-    /// Writes all at once; gives the outcome of each of `leaves` devices.
+    /// Writes all images at once. Returns a result for each of `leaves` devices.
     fn write(&self, leaves: usize) -> Vec<Result<(), LabelWriteError>> {
         let mut outcomes = vec![Ok(()); leaves];
         for (image, result) in self.issue() {

@@ -1,25 +1,25 @@
 //! Devices and redundancy: leaves, their labels, and the tree of mirrors and RAID-Z above them.
 //!
 //! The only crate that opens disks. Above it, `zio` addresses blocks on top-level vdevs and verifies their
-//! bytes; this crate knows which leaves hold a block, and finds its right bytes when some
-//! leaves return wrong bytes, fail or are missing.
+//! bytes; this crate knows which leaves hold a block, and finds its right bytes when some leaves return wrong
+//! bytes, fail or are missing.
 //!
 //! - [`device`]: random access to one leaf's bytes; files, block devices, memory, simulated disks.
-//! - [`source`]: where devices come from, chosen by the caller.
+//! - [`source`]: the source of devices, chosen by the caller.
 //! - [`geometry`]: the layout of a block's columns on the children of its vdev: pure functions of numbers.
 //! - [`label`]: the four labels of a leaf; [`label_write`]: writing them; [`scan`]: finding leaves.
 //! - [`tree`]: the vdevs of a pool, reading and writing their blocks.
 //! - [`tunable`]: parameters that can be changed while a pool is open. They belong to the process.
-//! - [`gpt`]: finding the ZFS partition of a whole disk, and making it.
+//! - [`gpt`]: finding the ZFS partition of a whole disk, and creating it.
 //!
 //! # What always holds
-//! - Bytes from a disk are checked before they are used as numbers; nothing here panics on them.
+//! - Bytes from a disk are checked before they are used as numbers; no such byte causes a panic.
 //! - Memory is bounded by the block size limit of 16 MiB, also for a pointer that claims more.
-//! - No block is called right that the caller's `verify` has not accepted.
+//! - A block counts as right only if the caller's `verify` has accepted it.
 //!
 //! # State of the process
-//! The devices, the clock and the random numbers of a session come from its [`Env`]. Shared by all sessions
-//! of a process are: the parameters ([`tunable`]), idle io_uring instances and idle buffers ([`device`]), and
+//! The devices, the clock and the random numbers of a session come from its [`Env`]. All sessions of a
+//! process share: the parameters ([`tunable`]), idle io_uring instances and idle buffers ([`device`]), and
 //! for each thread the priority under which its requests are counted
 //! ([`PriorityGuard`](tree::PriorityGuard)).
 

@@ -1,16 +1,16 @@
-//! Pseudo-random numbers that repeat with their seed.
+//! Pseudo-random numbers, reproducible from a seed.
 
 /// Pseudo-random numbers (SplitMix64): for tests and identities, not for keys.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence that belongs to a seed: the same in every run.
+    /// The sequence of a seed, the same in every run.
     pub fn from_seed(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// A sequence that the operating system seeds: another in every run.
+    /// A sequence seeded by the operating system, different in every run.
     pub(crate) fn from_system() -> Random {
         use std::hash::{BuildHasher, Hasher};
         // The standard library seeds its hash maps from the system's generator.

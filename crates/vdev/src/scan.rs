@@ -1,15 +1,15 @@
-//! Finding leaves: looking at the labels of files and block devices.
+//! Finding leaves: reading the labels of files and block devices.
 //!
 //! Devices are listed and opened by the source of the search ([`Search::env`]). Leaves inside the partitions
 //! of a whole disk, or of the image of one, are opened as a part of it.
 //!
 //! # What always holds
-//! - Devices are opened for reading only and none is kept open that holds no label. For writing those
-//!   that are needed are opened again ([`Found::lock`], [`Found::open_exclusive`]).
-//! - What a search has read is a hint: others may write to the devices until they are locked. [`Found::lock`]
-//!   reads the labels again under the lock, and nothing that was read before it is kept.
-//! - What is not a leaf is passed over after a few small reads; what is one and damaged, or cannot be
-//!   opened, is listed as a problem.
+//! - Devices are opened for reading only, and a device without a label is closed again. Devices to be written
+//!   are opened a second time ([`Found::lock`], [`Found::open_exclusive`]).
+//! - The results of a search are hints: other processes may write to the devices until they are locked.
+//!   [`Found::lock`] reads the labels again under the lock, and discards earlier results.
+//! - A device that is no leaf is skipped after a few small reads; a leaf that is damaged or cannot be opened
+//!   is listed as a problem.
 //! - The result does not depend on the timing of the threads: leaves are in the order of the search.
 
 use crate::device::file::Access;
@@ -26,12 +26,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Threads that look at devices: most of them wait.
+/// Number of threads that examine devices; they mostly wait.
 const THREADS: usize = 16;
-/// Partitions of a disk that are looked into; a usual table has no room for more.
+/// Most partitions of a disk that are searched; a usual table has no room for more.
 const PARTITIONS_MAX: usize = 128;
 
-/// A device with labels, as a search has found it.
+/// A device with labels, found by a search.
 #[derive(Debug, Clone)]
 pub struct Leaf {
     /// The file or block device.
@@ -40,7 +40,7 @@ pub struct Leaf {
     pub device: Arc<dyn Device>,
     /// The contents of its labels.
     pub probe: Probe,
-    /// The device is a partition inside of `path`, and starts there at this byte; `None`: it is all of it.
+    /// First byte of the partition in `path` that is the device; `None`: the whole of `path` is.
     pub partition: Option<DeviceOffset>,
 }
 
@@ -49,39 +49,38 @@ pub struct Leaf {
 pub struct Found {
     /// Devices with labels, in the order of the search.
     pub leaves: Vec<Leaf>,
-    /// Devices that could not be read, or are damaged, and the reason.
+    /// Devices that could not be read or are damaged, each with the reason.
     pub problems: Vec<(PathBuf, ScanError)>,
-    /// How it was found; `None`: it cannot be searched for again.
+    /// The search that found the leaves; `None`: it cannot be repeated.
     pub(crate) search: Option<Search>,
-    /// The files and disks that are open for writing, by path: a second handle of a disk whose other
-    /// partition is in use would find it busy, because of ourselves.
+    /// Files and disks that are open for writing, by path. A second handle of a disk would be refused as busy
+    /// while another of its partitions is open here.
     pub(crate) opened: HashMap<PathBuf, Arc<dyn Device>>,
 }
 
 impl From<Vec<Leaf>> for Found {
-    /// Leaves that a caller has at hand, without a search.
+    /// Leaves that the caller supplies, without a search.
     fn from(leaves: Vec<Leaf>) -> Found {
         Found { leaves, ..Found::default() }
     }
 }
 
 impl Found {
-    /// The source of the devices: that of the search, or the machine's if there was none.
+    /// The source of the devices: that of the search, or the machine's if there was no search.
     pub fn source(&self) -> Devices {
         self.search.as_ref().map_or_else(Devices::default, |search| search.env.devices().clone())
     }
 
-    /// Opens leaves for writing, alone, and reads their labels again: those that `is_wanted` selects by the
-    /// labels that are known so far. Of several copies of a leaf only that of [`Found::devices_of`] is
-    /// opened, and the others are dropped. Leaves that are open for writing already stay as they are.
+    /// Opens leaves exclusively for writing, and reads their labels again: those that `is_wanted` selects by
+    /// the labels known so far. Of several copies of a leaf only that of [`Found::devices_of`] is opened, and
+    /// the others are dropped. Leaves that are open for writing already stay open.
     ///
-    /// If a label is no longer what it was when the search read it, devices may have come to or gone from
-    /// what they belong to, so the search is made again, until all that is wanted is locked and known as it
-    /// is under the lock.
+    /// If a label has changed since the search read it, devices may have joined or left its pool, so the
+    /// search is repeated until all wanted leaves are locked and their labels unchanged under the lock.
     ///
     /// # Errors
-    /// The path of the first device that cannot be opened, and why; [`DeviceError::Busy`] if it is open
-    /// elsewhere. Nothing stays locked then.
+    /// The path of the first device that cannot be opened, and the reason; [`DeviceError::Busy`] if it is
+    /// open elsewhere. All locks are released then.
     pub fn lock(
         &self,
         is_wanted: impl Fn(&Leaf) -> bool,
@@ -98,7 +97,7 @@ impl Found {
         Ok(found)
     }
 
-    /// Locks the wanted leaves that are known. True: a label was no longer what it was.
+    /// Locks the wanted leaves that are known. Returns true if a label had changed.
     fn lock_known(
         &mut self,
         is_wanted: &impl Fn(&Leaf) -> bool,
@@ -140,7 +139,7 @@ impl Found {
         Ok(is_changed)
     }
 
-    /// Takes over what a later search has found, but for leaves that are open for writing.
+    /// Adopts the results of a later search, except for leaves that are open for writing.
     fn renew(&mut self, again: Found) {
         let is_same = |a: &Leaf, b: &Leaf| a.path == b.path && a.partition == b.partition;
         for leaf in again.leaves {
@@ -161,8 +160,8 @@ impl Found {
         self.devices_of(|_| true)
     }
 
-    /// The same for the leaves that `is_wanted` selects: a copy of a pool that was given another guid has
-    /// leaves with the same ones.
+    /// Like [`Found::devices`], for the leaves that `is_wanted` selects: a copy of a pool with another pool
+    /// guid has leaves with the same guids.
     pub fn devices_of(&self, is_wanted: impl Fn(&Leaf) -> bool) -> HashMap<VdevGuid, Arc<dyn Device>> {
         let leaves = self.by_guid(&is_wanted).into_iter();
         leaves.map(|(guid, leaf)| (guid, Arc::clone(&leaf.device))).collect()
@@ -186,8 +185,8 @@ impl Found {
         best.into_iter().map(|(guid, (leaf, _))| (guid, leaf)).collect()
     }
 
-    /// Opens leaves for writing, alone: those of [`Found::devices_of`] that `is_wanted` selects, by the same
-    /// guids. Several partitions of one disk share it.
+    /// Opens leaves exclusively for writing: those of [`Found::devices_of`] that `is_wanted` selects, by the
+    /// same guids. Several partitions of one disk share its handle.
     pub fn open_exclusive(
         &self,
         is_wanted: impl Fn(&Leaf) -> bool,
@@ -219,12 +218,12 @@ impl Found {
 pub struct Exclusive {
     /// The opened devices by the guids of their leaves, for [`crate::VdevTree::open`].
     pub devices: HashMap<VdevGuid, Arc<dyn Device>>,
-    /// What could not be opened, and why; [`DeviceError::Busy`] if it is open elsewhere.
+    /// Leaves that could not be opened, each with the reason; [`DeviceError::Busy`] if it is open elsewhere.
     pub failures: Vec<(VdevGuid, PathBuf, DeviceError)>,
 }
 
 impl Leaf {
-    /// The place of the leaf on another handle of its disk.
+    /// The part of another handle of its disk that is the leaf.
     fn place_on(&self, disk: Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> {
         match self.partition {
             Some(start) => Ok(Arc::new(PartitionDevice::new(disk, start, self.device.size())?)),
@@ -232,8 +231,8 @@ impl Leaf {
         }
     }
 
-    /// The leaf on another handle of its disk. Fails with [`DeviceError::Gone`] if it is no longer there:
-    /// the path may lead elsewhere by now.
+    /// The leaf on another handle of its disk. Fails with [`DeviceError::Gone`] if it is no longer there,
+    /// because the path leads to another device by now.
     fn on(&self, disk: Arc<dyn Device>) -> Result<Arc<dyn Device>, DeviceError> {
         let device = self.place_on(disk)?;
         let is_same = label::probe_configs(&*device).guid() == self.probe.guid();
@@ -244,17 +243,17 @@ impl Leaf {
 /// A search for devices with labels.
 #[derive(Debug, Clone, Default)]
 pub struct Search {
-    /// Places to list, as [`DeviceSource::list`](crate::source::DeviceSource::list) takes them: of the
-    /// machine's source folders, files and block devices, or, if there are none, all its block devices.
+    /// Places to search, as [`DeviceSource::list`](crate::source::DeviceSource::list) takes them: for the
+    /// machine's source folders, files and block devices; if empty, all its block devices.
     pub paths: Vec<PathBuf>,
-    /// How to read what is found.
+    /// Access mode for reading the devices.
     pub access: Access,
-    /// Its source lists and opens the devices.
+    /// Environment whose source lists and opens the devices.
     pub env: Env,
 }
 
 impl Search {
-    /// A search in these places.
+    /// A search of these places.
     pub fn in_paths(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Search {
         Search { paths: paths.into_iter().map(Into::into).collect(), ..Search::default() }
     }
@@ -271,7 +270,7 @@ impl Search {
         Search { paths: ours.or_else(theirs).unwrap_or_default(), ..Search::default() }
     }
 
-    /// Searches all places. Does not fail: what cannot be read is among the problems.
+    /// Runs the search. Does not fail: devices that cannot be read are among the problems.
     pub fn run(&self) -> Found {
         let mut found = Found { search: Some(self.clone()), ..Found::default() };
         let listing = self.env.devices().list(&self.paths);
@@ -298,7 +297,7 @@ impl Search {
     }
 }
 
-/// Why a device could not be searched, or what is damaged on it.
+/// Why a device could not be searched, or the damage on it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanError {
@@ -310,7 +309,7 @@ pub enum ScanError {
     Label(#[from] LabelProblem),
 }
 
-/// Looks at one candidate: the leaf that it is, or those in its partitions.
+/// Examines one candidate: returns the leaf that it is, or the leaves in its partitions.
 fn look(candidate: &Candidate, access: Access, devices: &Devices) -> Result<Vec<Leaf>, ScanError> {
     let device = match devices.open(&candidate.path, Mode::Read, access) {
         Ok(device) => device,
@@ -349,8 +348,8 @@ fn look_at(
     Ok((!leaf.probe.is_empty()).then_some(leaf))
 }
 
-/// Looks into the partitions of a disk that shows only as a whole. Fails if none holds a leaf and one
-/// could not be looked at.
+/// Examines the partitions of a disk that the kernel shows only as a whole. Fails if none is a leaf and one
+/// could not be read.
 fn look_inside(disk: &Arc<dyn Device>, path: &Path) -> Result<Vec<Leaf>, ScanError> {
     let mut leaves = Vec::new();
     let mut failure = None;
@@ -367,7 +366,7 @@ fn look_inside(disk: &Arc<dyn Device>, path: &Path) -> Result<Vec<Leaf>, ScanErr
     }
 }
 
-/// Failures that are no news when a whole folder is searched: no medium, no permission, no device.
+/// Whether a failure is to be expected when a whole folder is searched: no medium, no permission, no device.
 fn is_ordinary(error: &DeviceError) -> bool {
     use rustix::io::Errno;
     match error {
@@ -380,7 +379,7 @@ fn is_ordinary(error: &DeviceError) -> bool {
     }
 }
 
-/// Drops leaves that were seen twice, as a partition and through the table of its disk.
+/// Drops leaves that were found twice, as a partition and through the table of its disk.
 fn drop_twins(leaves: &mut Vec<Leaf>) {
     let direct: Vec<(Option<VdevGuid>, u64)> = leaves
         .iter()

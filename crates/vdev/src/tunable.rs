@@ -4,9 +4,9 @@
 //!
 //! # What always holds
 //! - A value is within its range.
-//! - A parameter belongs to the process, and all its pools follow it from their next look at it. OpenZFS has
-//!   one value of each for the whole machine, and the tools that set them name no pool; a value for each
-//!   session could not be set by those tools. A look is one relaxed atomic load.
+//! - A parameter belongs to the process, and all its pools read the current value at each use. OpenZFS has
+//!   one value for the whole machine, and the tools that set it name no pool, so they could not set a value
+//!   for each session. A read is one relaxed atomic load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,7 +40,7 @@ impl Tunable {
         self.get() != 0
     }
 
-    /// Sets its value. False, and nothing is changed, if the value is out of range.
+    /// Sets the value. Returns false, and changes nothing, if it is out of range.
     #[must_use]
     pub fn set(&self, value: u64) -> bool {
         let is_possible = (self.min..=self.max).contains(&value);

@@ -1,6 +1,7 @@
-//! How fast space is allocated and freed: `cargo run --release -p cenote-zio --example alloc_speed`.
+//! Measures the speed of allocating and freeing space: `cargo run --release -p cenote-zio --example
+//! alloc_speed`.
 //!
-//! First a vdev that was never written to, then one of which every metaslab is in a million pieces.
+//! First on an empty vdev, then on one whose metaslabs are each fragmented into a million segments.
 
 use cenote_zio::alloc::{AllocClass, Allocator, MetaslabHint, Request, SpaceSource, TopSpace};
 use format::config::VdevNode;

@@ -1,4 +1,5 @@
-//! How long writing takes, on a disk in memory: `cargo run --release -p cenote-zio --example write_speed`.
+//! Measures the speed of writing to a disk in memory: `cargo run --release -p cenote-zio --example
+//! write_speed`.
 
 use cenote_zio::alloc::{AllocClass, Allocator, MetaslabHint, SpaceSource, TopSpace};
 use cenote_zio::{AllocTx, NewBlock, WritePolicy, Zio};

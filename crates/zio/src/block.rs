@@ -1,4 +1,4 @@
-//! A block's contents, shared between everyone who reads it.
+//! The contents of a block, shared by all its readers.
 
 use format::Endian;
 use std::fmt;
@@ -12,27 +12,27 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block of these bytes, whose integers are in `order`.
+    /// A block with these bytes, whose integers are in `order`.
     pub fn new(bytes: Vec<u8>, order: Endian) -> Block {
         Block { bytes: Arc::new(bytes), order }
     }
 
-    /// A block of bytes that somebody else holds too.
+    /// A block whose bytes are shared with other holders.
     pub fn shared(bytes: Arc<Vec<u8>>, order: Endian) -> Block {
         Block { bytes, order }
     }
 
-    /// The bytes, shared.
+    /// The bytes, as another shared reference.
     pub fn share(&self) -> Arc<Vec<u8>> {
         Arc::clone(&self.bytes)
     }
 
-    /// The contents.
+    /// The bytes of the block, `lsize` of them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// The byte order of the contents.
+    /// Byte order of the integers in the contents.
     pub fn order(&self) -> Endian {
         self.order
     }

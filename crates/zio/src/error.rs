@@ -1,4 +1,4 @@
-//! Why a block could not be read, written or freed.
+//! Errors of reading, writing and freeing blocks.
 
 use crate::AllocError;
 use codec::checksum::ChecksumError;
@@ -7,16 +7,16 @@ use codec::crypt::CryptError;
 use format::{BlockPtr, DecodeError};
 use vdev::tree::{Fault, VdevError};
 
-/// What could not be done with a block.
+/// An error of reading, writing or freeing a block.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ZioError {
-    /// The pointer itself is not one that any pool can hold.
+    /// The pointer is malformed.
     #[error("{bp}: not a valid block pointer")]
     BadPointer {
         /// The pointer of the block.
         bp: BlockPtr,
-        /// What is wrong with it.
+        /// How the pointer is malformed.
         #[source]
         source: DecodeError,
     },
@@ -25,9 +25,9 @@ pub enum ZioError {
     Unreadable {
         /// The pointer of the block.
         bp: BlockPtr,
-        /// What each device did wrong.
+        /// The failure of each device.
         faults: Vec<Fault>,
-        /// The last reason the vdevs gave.
+        /// The last error of the vdevs.
         #[source]
         source: VdevError,
     },
@@ -36,7 +36,7 @@ pub enum ZioError {
     Gang {
         /// The pointer of the block.
         bp: BlockPtr,
-        /// What is wrong with the gang.
+        /// The contradiction, in words.
         why: &'static str,
     },
     /// The checksum cannot be computed (a salted one on a pool without a salt).
@@ -44,7 +44,7 @@ pub enum ZioError {
     Checksum {
         /// The pointer of the block.
         bp: BlockPtr,
-        /// The cause.
+        /// Why it cannot be computed.
         #[source]
         source: ChecksumError,
     },
@@ -57,7 +57,7 @@ pub enum ZioError {
         #[source]
         source: DecompressError,
     },
-    /// The stored bytes are right, but the key does not open them, or their MAC is wrong.
+    /// The stored bytes are right, but the key does not decrypt them, or their MAC is wrong.
     #[error("{bp}: authentication failed")]
     Crypt {
         /// The pointer of the block.
@@ -75,10 +75,10 @@ pub enum ZioError {
     /// There is no allocator: the pool is open for reading only.
     #[error("{bp}: the pool is open for reading only")]
     ReadOnly {
-        /// The pointer: of a block to be written, that to what stands there.
+        /// The pointer; for a block to be written, its old pointer.
         bp: BlockPtr,
     },
-    /// No space, not even in pieces; or an extent cannot be freed or claimed.
+    /// There is no space, not even in pieces; or an extent cannot be freed or claimed.
     #[error("{bp}: space")]
     Allocate {
         /// The pointer, without addresses if there was no space for any.
@@ -87,12 +87,12 @@ pub enum ZioError {
         #[source]
         source: AllocError,
     },
-    /// No device took the block, in two places.
+    /// No device took the block, at either of two places.
     #[error("{bp}: no device took it")]
     Unwritable {
         /// The pointer, with the place tried last.
         bp: BlockPtr,
-        /// The last reason the vdevs gave.
+        /// The last error of the vdevs.
         #[source]
         source: VdevError,
     },
@@ -101,7 +101,7 @@ pub enum ZioError {
     Misplaced {
         /// The pointer of the block.
         bp: BlockPtr,
-        /// What is wrong with it.
+        /// Why the address is not in the pool.
         #[source]
         source: VdevError,
     },
@@ -112,7 +112,7 @@ pub enum ZioError {
         #[source]
         source: VdevError,
     },
-    /// The data was left out of the stream that this dataset was received from.
+    /// The data were redacted from the stream that this dataset was received from.
     #[error("{bp}: redacted")]
     Redacted {
         /// The pointer of the block.
@@ -121,7 +121,7 @@ pub enum ZioError {
 }
 
 impl ZioError {
-    /// The pointer that could not be followed or made; a hole if the error is not of one block.
+    /// The pointer of the block; a hole if the error is not of one block.
     pub fn bp(&self) -> &BlockPtr {
         match self {
             ZioError::BadPointer { bp, .. }

@@ -1,10 +1,10 @@
-//! Giving the space of blocks back, taking the space of known blocks, where it is, and what blocks are charged.
+//! Freeing the space of blocks, claiming the space of existing blocks, and the charge of blocks.
 //!
 //! # What always holds
-//! - All extents of a block are known before the first is touched: a gang whose headers cannot be read
-//!   is an error that changes nothing.
-//! - Space of a removed vdev is that to which it was moved; which part of the removed vdev is not needed
-//!   any more is told through [`Zio::take_obsolete`].
+//! - All extents of a block are known before the first is changed: a gang whose headers cannot be read is an
+//!   error without a change.
+//! - For a block on a removed vdev, the space to which it was moved is freed; the range of the removed vdev
+//!   that is no longer needed is reported by [`Zio::take_obsolete`].
 
 use crate::space::{self, Obsolete, Writer};
 use crate::{AllocError, AllocTx, ReadPolicy, Zio, ZioError, gang};
@@ -15,18 +15,17 @@ use std::cell::RefCell;
 use vdev::VdevTree;
 use vdev::tree::{MappingFault, VdevError};
 
-/// Removed vdevs that were moved to removed vdevs.
+/// Most removals that an extent is followed through.
 const REMOVALS_MAX: usize = 32;
 
 impl Zio {
-    /// Gives the space of a block back: that of every copy, of a gang all headers and pieces. Holes and
-    /// data in the pointer have none. The space is not used again before two more txgs are on disk.
-    /// A block that is counted in a table of blocks (dedup, clones) must not come here before its count
-    /// is zero.
+    /// Frees the space of a block: of every copy; for a gang, of all headers and pieces. Holes and embedded
+    /// data have none. The space is not reused before two more txgs are on disk. A block that is counted in a
+    /// table (dedup, clones) must not be passed before its count is zero.
     ///
     /// # Errors
-    /// With nothing given back, if the pointer names a place that is not in the pool, or a gang
-    /// cannot be read. That the space was not in use is [`ZioError::Allocate`].
+    /// [`ZioError`] if the pointer names a place that is not in the pool, or a gang cannot be read: no space
+    /// is freed then. [`ZioError::Allocate`] if the space was not in use.
     pub fn free(&self, bp: &BlockPtr, tx: &dyn AllocTx) -> Result<(), ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
         let extents = self.extents(bp)?;
@@ -39,12 +38,12 @@ impl Zio {
         Ok(())
     }
 
-    /// Takes the space of a block that was written by a txg which never ended, as those of the intent
-    /// log are, so that no other block gets it. If part of it is taken already, that is an error and nothing is held.
+    /// Claims the space of a block that was written by a txg which never ended, such as a block of the intent
+    /// log, so that no other block gets it.
     ///
     /// # Errors
-    /// [`ZioError`] if the pool is read-only, the pointer names a place that is not in the pool, or part of the space
-    /// is taken. Nothing is held then.
+    /// [`ZioError`] if the pool is read-only, the pointer names a place that is not in the pool, or part of
+    /// the space is taken. No space is claimed then.
     pub fn claim(&self, bp: &BlockPtr, tx: &dyn AllocTx) -> Result<(), ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
         let extents = self.extents(bp)?;
@@ -58,10 +57,10 @@ impl Zio {
         claimed.inspect_err(|_| space::give_back(&*writer.space, taken.take(), tx))
     }
 
-    /// Whether all the space of a block is in use, be it by that block or by others. Fails as [`Zio::free`] does.
+    /// Whether all the space of a block is in use, by that block or by others.
     ///
     /// # Errors
-    /// As [`Zio::free`].
+    /// Those of [`Zio::free`].
     pub fn is_allocated(&self, bp: &BlockPtr) -> Result<bool, ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
         match self.each_on_disk(bp, &self.extents(bp)?, &|extent| writer.space.check_allocated(extent)) {
@@ -71,11 +70,11 @@ impl Zio {
         }
     }
 
-    /// Every extent of a block where it is now, of a gang all headers and pieces, of a removed vdev the place
-    /// to which it was moved: what the space maps must have as allocated. Fails as [`Zio::free`] does.
+    /// The present extents of a block, as the space maps must have them: for a gang all headers and pieces;
+    /// for a removed vdev, the place to which it was moved.
     ///
     /// # Errors
-    /// As [`Zio::free`].
+    /// Those of [`Zio::free`].
     pub fn places(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {
         let places = RefCell::new(Vec::new());
         let note = |extent: &Dva| {
@@ -86,7 +85,7 @@ impl Zio {
         Ok(places.into_inner())
     }
 
-    /// What a block is charged, in bytes: the space of all copies, less what its vdevs spend on parity
+    /// Charge of a block in bytes: the space of all copies, deflated by the parity overhead of its vdevs
     /// (docs/on-disk/15-space.md, section 9).
     pub fn dsize(&self, bp: &BlockPtr) -> u64 {
         let tree = self.tree();
@@ -94,12 +93,12 @@ impl Zio {
         bp.dvas().map(charge).fold(0, u64::saturating_add)
     }
 
-    /// The ranges of removed vdevs that were freed since the last call, for their obsolete space maps.
+    /// Takes the ranges of removed vdevs that were freed since the last call, for their obsolete space maps.
     pub fn take_obsolete(&self) -> Vec<Obsolete> {
         self.writer().map(Writer::take_obsolete).unwrap_or_default()
     }
 
-    /// Every extent of a block, checked to be in the pool, and when it was written.
+    /// Every extent of a block, checked to be in the pool, with the txg in which it was written.
     fn extents(&self, bp: &BlockPtr) -> Result<Vec<(Dva, Txg)>, ZioError> {
         let mut extents = Vec::new();
         let mut todo = vec![(*bp, 0)];
@@ -119,13 +118,13 @@ impl Zio {
         }
         let tree = self.tree();
         for (extent, _) in &extents {
-            // The size that counts is that of the extent: the block may be smaller than a sector.
+            // Only the size of the extent matters: the block may be smaller than a sector.
             tree.check(extent, Psize(1)).map_err(|source| ZioError::Misplaced { bp: *bp, source })?;
         }
         Ok(extents)
     }
 
-    /// The extents of the headers alone of a gang block.
+    /// The extents of all headers of a gang block.
     pub(crate) fn headers(&self, bp: &BlockPtr) -> Result<Vec<Dva>, ZioError> {
         let tree = self.tree();
         let size = Psize(gang::HEADER_SIZE as u64);
@@ -139,7 +138,8 @@ impl Zio {
             .collect()
     }
 
-    /// Does something for each extent where it is now; which ranges of removed vdevs that went through.
+    /// Calls a closure for the present place of each extent. Returns the ranges of removed vdevs that were
+    /// passed through.
     fn each_on_disk(
         &self,
         bp: &BlockPtr,
@@ -166,7 +166,7 @@ fn is_removed(tree: &VdevTree, extent: &Dva) -> bool {
     tree.top(extent.vdev).is_some_and(|node| node.kind == VdevKind::Indirect)
 }
 
-/// Where an extent of a removed vdev is now, through any number of removals.
+/// The present place of an extent of a removed vdev, through any number of removals.
 fn resolve(
     tree: &VdevTree,
     extent: &Dva,

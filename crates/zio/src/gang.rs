@@ -11,7 +11,7 @@ use format::blkptr::BLKPTR_SIZE;
 use format::{BlockPtr, ChecksumId, Dva, Endian, ObjType, Psize};
 use vdev::tree::{Extent, Fault, Read, VdevError};
 
-/// Gangs within gangs. OpenZFS splits a block into three at a time down to 512 bytes: 16 MiB needs ten.
+/// Most nested gangs. OpenZFS splits a block into three at a time down to 512 bytes: 16 MiB needs ten.
 const MAX_DEPTH: usize = 16;
 /// Bytes of a classic header.
 pub(crate) const HEADER_SIZE: usize = 512;
@@ -32,7 +32,7 @@ pub(crate) fn read(
     for piece in &pieces {
         data.extend_from_slice(&zio.physical(piece, how, faults, depth + 1)?);
     }
-    // Interior headers carry a checksum too, but the format does not promise that it is kept right.
+    // Interior headers have a checksum too, but the format does not promise that it is updated.
     let whole = depth > 0
         || checksum::verify(bp, &data, zio.salt())
             .map_err(|source| ZioError::Checksum { bp: *bp, source })?;
@@ -95,7 +95,7 @@ fn read_header(
             }
             let at = Extent { vdev: dva.vdev, offset: dva.offset, psize, birth: bp.physical_birth() };
             let Read { data, faults: more } = zio.read_extent(&tree, &at, how, &verify);
-            // A header of the other size is no fault of the device.
+            // A header of the other size is no error of the device.
             if data.is_ok() || size == HEADER_SIZE {
                 faults.extend_from_slice(&more);
                 bad.push((at, more));

@@ -1,13 +1,12 @@
-//! Writing gang blocks: where no free space is large enough, a block is cut into up to three pieces,
-//! those again if need be, and a header of pointers takes its place
-//! (docs/on-disk/12-block-pointers.md, section 7).
+//! Writing gang blocks: if no free segment is large enough, a block is cut into up to three pieces, which may
+//! be cut again, and is replaced by a header of pointers (docs/on-disk/12-block-pointers.md, section 7).
 //!
 //! # What always holds
 //! - Headers are the classic ones of 512 bytes, which every reader accepts.
 //! - A header has at least as many copies as the pieces, so that copy `d` of every piece is counted in
 //!   address `d` of the header.
-//! - Either the whole gang has space, or none is held.
-//! - A gang that takes the place of another of the same size is cut as that one is, and takes no other space.
+//! - Space is allocated for the whole gang, or none is.
+//! - A gang that replaces another of the same size is cut like that one, and uses the same space.
 
 use crate::space::{self, Writer};
 use crate::write::{Quantum, WritePolicy};
@@ -26,28 +25,28 @@ pub(crate) const HEADER_SIZE: usize = 512;
 /// Number of pointers in a header.
 const SLOTS: u64 = 3;
 
-/// For tests: blocks of at least this many bytes may be ganged although there is room for them.
+/// For tests: blocks of at least this many bytes may be ganged although they would fit in one piece.
 pub static FORCE_GANGING: Tunable =
     Tunable::new("metaslab_force_ganging", MAX_BLOCK + 1, HEADER_SIZE as u64 + 1, MAX_BLOCK + 1);
-/// Per cent of those blocks that are ganged.
+/// Percentage of those blocks that are ganged.
 pub static FORCE_GANGING_PCT: Tunable = Tunable::new("metaslab_force_ganging_pct", 3, 0, 100);
 
-/// For tests: refuses some blocks as if there were no room for them in one piece. `draws` counts the blocks that
-/// could be refused.
+/// For tests: refuses some blocks as if they did not fit in one piece. `draws` counts the blocks that could
+/// be refused.
 pub(crate) fn forced(want: &Request, quantum: Quantum, draws: &AtomicU64) -> Option<AllocError> {
     let Request { class, psize, copies, .. } = *want;
     if psize.0 < FORCE_GANGING.get() || psize.0 <= quantum.min {
         return None;
     }
-    // The multiplier of Knuth: neighbours go far apart.
+    // Knuth's multiplier spreads consecutive numbers.
     let drawn = (draws.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) % 100;
     let largest = Psize(psize.0 - 1);
     (drawn < FORCE_GANGING_PCT.get()).then_some(AllocError::NoSpace { class, psize, copies, largest })
 }
 
-/// Something to be written: a header or a piece.
+/// A unit of a gang to be written: a header or a piece.
 pub(crate) struct Unit {
-    /// The places, as extents: what is allocated for it.
+    /// The allocated extents of the unit.
     pub(crate) extents: Vec<Dva>,
     contents: Contents,
 }
@@ -59,7 +58,7 @@ enum Contents {
 }
 
 impl Unit {
-    /// The bytes, of a block with these stored bytes.
+    /// The bytes of the unit, for a block with these stored bytes.
     pub(crate) fn bytes<'a>(&'a self, block: &'a [u8]) -> &'a [u8] {
         match &self.contents {
             Contents::Header(header) => &header[..],
@@ -68,13 +67,13 @@ impl Unit {
     }
 }
 
-/// Allocates and lays out one gang block.
+/// Builder of one gang block: allocates and lays it out.
 pub(crate) struct Builder<'a> {
     zio: &'a Zio,
     writer: &'a Writer,
     policy: &'a WritePolicy,
     quantum: Quantum,
-    /// Vdevs to be taken only if no other has room.
+    /// Vdevs that are used only if no other has enough space.
     avoid: &'a [VdevId],
     tx: &'a dyn AllocTx,
     units: Vec<Unit>,
@@ -92,8 +91,8 @@ impl<'a> Builder<'a> {
         Builder { zio, writer, policy, quantum, avoid, tx, units: Vec::new() }
     }
 
-    /// The pointer to a gang that holds `data`, the stored bytes of the block `bp`, and everything that
-    /// is to be written for it. `whole` is why the block could not be in one piece.
+    /// Builds a gang for `data`, the stored bytes of the block `bp`. Returns its pointer and the units to be
+    /// written. `whole` is the error of allocating the block in one piece.
     pub(crate) fn build(
         mut self,
         bp: &BlockPtr,
@@ -135,7 +134,7 @@ impl<'a> Builder<'a> {
         Ok(bp)
     }
 
-    /// Fills in a header, now that its pieces have their places.
+    /// Fills in a header, now that its pieces have addresses.
     fn complete(&mut self, unit: usize, bp: &BlockPtr, pieces: &[BlockPtr]) -> Result<(), ZioError> {
         let header = header(bp, pieces).map_err(|source| ZioError::Checksum { bp: *bp, source })?;
         if let Some(unit) = self.units.get_mut(unit) {
@@ -144,10 +143,11 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    /// The pointer to a gang that holds `data`, the stored bytes of the block `bp`, in the places of the gang `old`,
-    /// which has the same size, and everything that is to be written for it.
+    /// Builds a gang for `data`, the stored bytes of the block `bp`, in the space of the gang `old` of the
+    /// same size. Returns its pointer and the units to be written.
     ///
-    /// Fails, with nothing changed, if a header of `old` cannot be read, or its pieces are not as this one's are to be.
+    /// Fails, without a change, if a header of `old` cannot be read, or if its pieces have other sizes than
+    /// needed.
     pub(crate) fn rebuild(
         mut self,
         bp: &BlockPtr,
@@ -158,7 +158,7 @@ impl<'a> Builder<'a> {
         Ok((gang, self.units))
     }
 
-    /// A gang for a part of the block in the places of another, which is itself `depth` gangs deep.
+    /// Builds a gang for a part of the block in the space of another, which is itself `depth` gangs deep.
     fn gang_over(
         &mut self,
         bp: &BlockPtr,
@@ -209,7 +209,7 @@ impl<'a> Builder<'a> {
         Ok(pieces)
     }
 
-    /// A pointer to a part of the block, without a place yet.
+    /// A pointer to a part of the block, without addresses yet.
     fn new_piece(&self, bp: &BlockPtr, data: &[u8], range: Range<usize>) -> Result<BlockPtr, ZioError> {
         let bytes = data.get(range).unwrap_or(&[]);
         let id = self.policy.checksum;
@@ -238,13 +238,13 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Whether there may be room for pieces: also if a metaslab that cannot be read was the only one with room
-/// for the whole.
+/// Whether pieces may fit. True also if a metaslab that cannot be read was the only one with enough space for
+/// the whole.
 pub(crate) fn may_fit_in_pieces(whole: &AllocError) -> bool {
     matches!(whole, AllocError::NoSpace { .. } | AllocError::Load { .. })
 }
 
-/// The addresses of a header, with the space of the pieces counted in.
+/// The addresses of a header, with the space of the pieces included in their sizes.
 fn with_pieces(mut places: Vec<Dva>, pieces: &[BlockPtr]) -> Vec<Dva> {
     for piece in pieces {
         for (place, dva) in places.iter_mut().zip(piece.dvas()) {

@@ -1,16 +1,16 @@
-//! Writing good bytes over damaged copies that a read came across.
+//! Repair of damaged copies that a read found, by writing good bytes over them.
 //!
-//! Readers may hold pointers from before the last txgs. Once the block of such a pointer was freed, its
-//! space may hold another block, which looks like damage to whoever reads with the old pointer; and while
-//! another copy is still there, "repair" would destroy the new block. So blocks that were freed since
-//! the pool was opened are remembered, not repaired, and no device is blamed for them.
+//! Readers may hold pointers from before the last txgs. After the block of such a pointer was freed, its
+//! space may hold another block, which looks like damage to a reader with the old pointer. If another copy of
+//! the old block still exists, a "repair" would destroy the new block. So blocks that were freed since the
+//! pool was opened are recorded; they are not repaired, and no device is blamed for them.
 //!
 //! # What always holds
-//! - A block that was freed or overwritten by this process is not repaired by an ordinary read. What is
-//!   forgotten, as millions of blocks were freed since, is made up for: then no block is repaired that is old
-//!   enough to have been freed before that.
-//! - A scrub ([`ReadPolicy::every_copy`]) repairs everything, and brings the block to leaves in service that lack
-//!   it: it must come with pointers in use.
+//! - An ordinary read repairs no block that this process has freed or overwritten. The record is bounded:
+//!   when it drops old entries after millions of frees, no block is repaired that is old enough to have been
+//!   freed before that.
+//! - A scrub ([`ReadPolicy::every_copy`]) repairs every block, and writes it to leaves in service that lack
+//!   it: its pointers must be in use.
 
 use crate::{ReadPolicy, Zio};
 use format::{AllocOffset, Txg, VdevId};
@@ -19,23 +19,23 @@ use std::sync::{Mutex, PoisonError};
 use vdev::VdevTree;
 use vdev::tree::{Extent, Fault, Read};
 
-/// Bits of a filter: 2 MiB of memory, taken when the one before is full.
+/// Bits of a filter: 2 MiB of memory, allocated when the previous one is full.
 const BITS: usize = 1 << 24;
-/// Blocks after which a filter is full: then one block in two hundred is remembered though it was not freed.
+/// Blocks after which a filter is full: then one block in two hundred is reported though it was not freed.
 const FULL: usize = 1 << 20;
-/// Filters that are kept.
+/// Number of filters that are kept.
 const FILTERS: usize = 8;
 
-/// Which blocks were freed lately. May say so of others too, of few.
+/// Record of recently freed blocks. It may also report a few others.
 pub(crate) struct Freed(Mutex<Filters>);
 
 #[derive(Default)]
 struct Filters {
     /// The newest first, each with the last txg that freed one of its blocks.
     filters: VecDeque<(Vec<u64>, Txg)>,
-    /// Blocks in the newest.
+    /// Number of blocks in the newest filter.
     count: usize,
-    /// Frees of this txg and before are not all known.
+    /// Frees of this txg and earlier ones are no longer all recorded.
     forgotten: Txg,
 }
 
@@ -44,7 +44,7 @@ impl Freed {
         Freed(Mutex::default())
     }
 
-    /// A block is freed or overwritten in `txg`.
+    /// Records that a block is freed or overwritten in `txg`.
     pub(crate) fn note(&self, vdev: VdevId, offset: AllocOffset, birth: Txg, txg: Txg) {
         let mut filters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if filters.filters.is_empty() || filters.count >= FULL {
@@ -72,12 +72,12 @@ impl Freed {
                 .into_iter()
                 .all(|bit| filter.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1))
         };
-        // Freed in a txg that is forgotten it can be only if it was born by then.
+        // A free in a txg that is no longer recorded is possible only for a block born by then.
         birth <= filters.forgotten || filters.filters.iter().any(|(filter, _)| has(filter))
     }
 }
 
-/// The bits that stand for a block: where it was, and since when.
+/// The bits of a block in a filter, from its address and birth.
 fn bits(vdev: VdevId, offset: AllocOffset, birth: Txg) -> [usize; 3] {
     let mut hash = offset.0 ^ u64::from(vdev.0) << 48;
     for word in [birth.0, 0x9e37_79b9_7f4a_7c15] {
@@ -88,7 +88,8 @@ fn bits(vdev: VdevId, offset: AllocOffset, birth: Txg) -> [usize; 3] {
 }
 
 impl Zio {
-    /// Reads an extent of a block. What is wrong with one that was freed is no fault of a device: its space may be another's.
+    /// Reads an extent of a block. Wrong bytes of a freed block are no fault of a device, because its space
+    /// may belong to another block.
     pub(crate) fn read_extent(
         &self,
         tree: &VdevTree,
@@ -107,8 +108,7 @@ impl Zio {
         self.writer().is_some_and(|writer| writer.freed.may_have(at.vdev, at.offset, at.birth))
     }
 
-    /// Writes good bytes over the copies that were found bad, if the pool is writable and the block is
-    /// in use.
+    /// Writes good bytes over the copies that were wrong, if the pool is writable and the block is in use.
     pub(crate) fn heal(
         &self,
         tree: &VdevTree,
@@ -118,7 +118,7 @@ impl Zio {
     ) {
         let Some(writer) = self.writer() else { return };
         if how.every_copy {
-            // A failure is remembered where it matters: the leaf keeps the txg in its DTL.
+            // A failure needs no handling here: the leaf keeps the txg in its DTL.
             for (at, _) in bad.iter().filter(|(at, _)| tree.lacks(at.vdev, at.birth)) {
                 let _ = tree.resilver(at, data);
             }

@@ -1,13 +1,13 @@
-//! Blocks of a txg that are kept in memory until a flush has made them durable, to be written again if a device loses
-//! them.
+//! Blocks of a txg that are kept in memory until a flush has made them durable, so that they can be written
+//! again if a device loses them.
 
 use format::{Dva, Txg, VdevId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of blocks that are kept before they are flushed.
+/// Most bytes of blocks that are kept before a flush.
 const KEPT_MAX: usize = 64 << 20;
-/// Bytes of kept blocks that are written again at a time.
+/// Bytes of kept blocks in one batch of rewrites.
 const BATCH: usize = 8 << 20;
 
 /// A block that may not be durable yet.
@@ -17,20 +17,19 @@ pub(crate) struct KeptBlock {
     pub(crate) bytes: Arc<Vec<u8>>,
 }
 
-/// The blocks of a txg that may not be durable yet, by their first place: what is overwritten there counts
-/// no longer.
+/// The blocks of a txg that may not be durable yet, by their first address: an overwritten block is replaced.
 #[derive(Default)]
 pub(crate) struct KeptBlocks {
     blocks: BTreeMap<(VdevId, u64), KeptBlock>,
     bytes: usize,
-    /// No block is missing: they were kept since the last flush.
+    /// Whether all blocks written since the last flush are kept.
     is_complete: bool,
-    /// Devices were gone meanwhile, and with them perhaps what they had in their caches.
+    /// Devices have been gone meanwhile, and may have lost their volatile caches.
     pub(crate) is_suspect: bool,
 }
 
 impl KeptBlocks {
-    /// No blocks, just after a flush. `is_complete`: all that are written from now on are added.
+    /// An empty set, just after a flush. `is_complete`: all blocks that are written from now on are added.
     pub(crate) fn begin(is_complete: bool) -> KeptBlocks {
         KeptBlocks { is_complete, ..KeptBlocks::default() }
     }
@@ -51,7 +50,7 @@ impl KeptBlocks {
         self.bytes >= KEPT_MAX
     }
 
-    /// Parts that are written one after the other.
+    /// Batches that are written one after the other.
     pub(crate) fn batches(&self) -> Vec<Vec<&KeptBlock>> {
         let mut batches = vec![Vec::new()];
         let mut bytes = 0;

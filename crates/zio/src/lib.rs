@@ -1,28 +1,29 @@
 //! Block pointers to bytes, and bytes to block pointers.
 //!
-//! The layer between object sets, which know block pointers, and vdevs, which know places.
-//! Reading a block is: choose a copy, read it, verify its checksum, else the next copy or a
-//! reconstruction; reassemble a gang; decrypt; decompress. The five steps are the five calls in
-//! [`Zio::read`]. Writing is [`Zio::write_many`]: compress, checksum, allocate, issue. It needs an
-//! [`Allocator`]; without one ([`Zio::set_allocator`]) a pool is read-only.
+//! The layer between object sets, which know block pointers, and vdevs, which know addresses. Reading a block
+//! is: choose a copy, read it, verify its checksum, otherwise try the next copy or a reconstruction;
+//! reassemble a gang; decrypt; decompress. These steps are the calls in [`Zio::read`]. Writing is
+//! [`Zio::write_many`]: compress, checksum, allocate, issue. It needs an [`Allocator`]; without one
+//! ([`Zio::set_allocator`]) a pool is read-only.
 //!
 //! # What always holds
-//! - No byte leaves this crate unverified: the checksum in the pointer covers the stored bytes, and
-//!   is checked before anything decrypts or decompresses them.
-//! - Sizes are checked before they are allocated: a block is at most 16 MiB on either side of
-//!   compression, whatever its pointer says.
-//! - A pointer is validated before it is followed, so a hostile pool costs an error, not a panic.
-//! - In a writable pool, what a read found damaged is written again from what was right.
+//! - No byte leaves this crate unverified: the checksum in the pointer covers the stored bytes, and is
+//!   checked before they are decrypted or decompressed.
+//! - Sizes are checked before memory is allocated: a block has at most 16 MiB on either side of compression,
+//!   whatever its pointer says.
+//! - A pointer is validated before it is followed, so a hostile pool causes an error, not a panic.
+//! - In a writable pool, copies that a read found damaged are rewritten from a right one.
 //!
 //! # Layers
-//! `tx`, `block`, `pointer`, `alloc`, `error`, `kept_blocks` -> [`Zio`] itself, that is `read` with `gang`, `heal`
-//! and `space` (what reading and writing share) -> `gang_write` -> `write` -> `outage`, `free`, `log_blocks`.
+//! `tx`, `block`, `pointer`, `alloc`, `error`, `kept_blocks` -> [`Zio`] itself, that is `read` with `gang`,
+//! `heal` and `space` (shared by reading and writing) -> `gang_write` -> `write` -> `outage`, `free`,
+//! `log_blocks`.
 //!
 //! # State of the process
-//! None, but for the parameters [`FORCE_GANGING`] and [`FORCE_GANGING_PCT`] (see `vdev::tunable`), guards of single
-//! threads ([`Insist`]), and the mutators of test builds (`testing`).
+//! None, except for the parameters [`FORCE_GANGING`] and [`FORCE_GANGING_PCT`] (see `vdev::tunable`), guards
+//! of single threads ([`Insist`]), and the mutators of test builds (`testing`).
 //!
-//! Source: `docs/on-disk/12-block-pointers.md`, section 12. Tests: `tests/`.
+//! Source: `docs/on-disk/12-block-pointers.md`, section 12. Tests: `src/tests`, `src/alloc/tests`.
 #![forbid(unsafe_code)]
 
 pub mod alloc;
@@ -58,15 +59,15 @@ pub use space::{Obsolete, Unflushed};
 pub use tx::AllocTx;
 pub use write::{NewBlock, Quantum, WritePolicy};
 
-/// Clock, random numbers, workers and devices of a session; the same for all layers above.
+/// Clock, random numbers, workers and devices of a session; shared by all layers above.
 pub use vdev::Env;
-/// The vdevs of a pool, which tell the space that a block takes.
+/// The vdevs of a pool, which also compute the allocated size of a block.
 pub use vdev::VdevTree;
-/// Locks that outlive a panic.
+/// Locks that ignore poisoning.
 pub use vdev::sync;
 /// A set of ranges of numbers.
 pub use vdev::tree::RangeSet;
-/// The purpose of requests, which the counters of devices tell apart.
+/// Purpose of requests, by which devices count them.
 pub use vdev::tree::{Priority, PriorityGuard};
-/// A parameter that may be changed while the engine runs.
+/// A parameter that can be changed while the engine runs.
 pub use vdev::tunable::Tunable;

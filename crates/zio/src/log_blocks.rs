@@ -1,4 +1,4 @@
-//! Blocks of the intent log: their pointer holds not a checksum but the block's identity, and the
+//! Blocks of the intent log: their pointer holds the block's identity in place of a checksum, and the
 //! checksum is inside the block (docs/on-disk/24-zil.md, section 3).
 
 use crate::space::{self, Unflushed};
@@ -15,14 +15,14 @@ use vdev::tree::{Extent, Priority, PriorityGuard, VdevError, Write};
 
 /// A valid block of an intent log.
 pub struct LogBlock {
-    /// The whole block; what lies beyond the part in use is not covered by the checksum.
+    /// The whole block; the checksum does not cover the bytes after the part in use.
     pub bytes: Vec<u8>,
 }
 
 impl Zio {
-    /// Reads a block of the intent log. `Ok(None)`: what is there is not this block, the ordinary end
-    /// of a chain. With a key, records of an encrypted log are decrypted; without one only their
-    /// headers are readable.
+    /// Reads a block of the intent log. `Ok(None)`: another block is there, as at the ordinary end of a
+    /// chain. With a key, records of an encrypted log are decrypted; without one only their headers are
+    /// readable.
     ///
     /// # Errors
     /// [`ZioError`] if the block is the right one and cannot be decrypted.
@@ -55,9 +55,9 @@ impl Zio {
         Ok(None)
     }
 
-    /// Space for a block of the intent log of `size` bytes, and the pointer to it; nothing is written.
-    /// `identity` are the two guids of the chain, the dataset and the number in the chain. Such a block
-    /// has one copy and is never a gang. `class` is [`AllocClass::Log`], or another one to leave log devices alone.
+    /// Allocates a block of the intent log of `size` bytes, and returns its pointer; no bytes are written.
+    /// `identity` are the two guids of the chain, the dataset and the number in the chain. Such a block has
+    /// one copy and is never a gang. `class` is [`AllocClass::Log`], or another one to avoid log devices.
     ///
     /// # Errors
     /// [`ZioError`] if the pool is read-only, or there is no space.
@@ -82,9 +82,9 @@ impl Zio {
         Ok(pointer::with_dvas(&bp, &dvas, false))
     }
 
-    /// Writes the front of a block of the intent log, whose checksum is already in `bytes`: the part in
-    /// use, in whole units of 4096 bytes. What is behind keeps its old contents, which no reader takes for records.
-    /// Durable after [`Zio::flush_log_blocks`].
+    /// Writes the front of a block of the intent log, whose checksum is already in `bytes`: the part in use,
+    /// in whole units of 4096 bytes. The rest of the block keeps its old contents, which no reader takes for
+    /// records. Durable after [`Zio::flush_log_blocks`].
     ///
     /// # Errors
     /// [`ZioError::Unwritable`] if no device took the block.
@@ -92,10 +92,10 @@ impl Zio {
         self.write_log_blocks(&[(*bp, bytes)])
     }
 
-    /// The same for several blocks at once, in any order.
+    /// Like [`Zio::write_log_block`], for several blocks at once, in any order.
     ///
     /// # Errors
-    /// If one of them could not be written; others may have been.
+    /// [`ZioError::Unwritable`] if one of them could not be written; others may have been.
     pub fn write_log_blocks(&self, blocks: &[(BlockPtr, &[u8])]) -> Result<Unflushed, ZioError> {
         if self.writer().is_none() {
             return Err(ZioError::ReadOnly { bp: blocks.first().map_or(BlockPtr::HOLE, |(bp, _)| *bp) });
@@ -128,14 +128,14 @@ impl Zio {
     /// Makes log blocks durable: flushes the devices of their vdevs and no others.
     ///
     /// # Errors
-    /// If one of them may be lost, also in a flush of another thread.
+    /// [`ZioError::Flush`] if one of them may be lost, also by a flush of another thread.
     pub fn flush_log_blocks(&self, written: &Unflushed) -> Result<(), ZioError> {
         self.flush(written)
     }
 }
 
-/// Where a block is spread over columns, its front is not the front of each column: the whole of it has
-/// to be written, or a reader, which knows only its full size, would look in the wrong places.
+/// If a block is spread over columns, its front is not the front of each column. The whole block must be
+/// written, because a reader knows only its full size and would look for the columns elsewhere.
 fn pad_for_stripes(tree: &VdevTree, dva: &Dva, psize: Psize, bytes: &[u8]) -> Option<Vec<u8>> {
     let is_striped = |node: &VdevNode| matches!(node.kind, VdevKind::Raidz | VdevKind::Draid);
     if bytes.len() as u64 == psize.0 || !tree.top(dva.vdev)?.walk().any(is_striped) {

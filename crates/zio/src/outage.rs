@@ -1,16 +1,15 @@
-//! Writes that no device takes: waiting until devices are back, and doing them again.
+//! Writes that no device takes: waiting until devices are back, and repeating the writes.
 //!
-//! A sync cannot be done again from the beginning: half of its trees have new pointers already. So what
-//! cannot be written waits here, and the caller sees nothing of it but the time that it took. Whether
-//! waiting is of any use, [`Outage`] decides.
+//! A sync cannot be restarted: half of its trees have new pointers already. So failed writes wait here, and
+//! the caller notices only the time. [`Outage`] decides whether to wait.
 //!
 //! # What always holds
-//! - Blocks of a txg are kept until a flush has made them durable, so those that a device has lost with its
-//!   volatile cache are written again: when a flush has failed, and whenever devices were gone, as they may
-//!   have lost power. At most 64 MiB are kept: then there is a flush.
+//! - Blocks of a txg are kept until a flush has made them durable, so blocks that a device lost with its
+//!   volatile cache are written again: after a failed flush, and whenever devices were gone, as they may have
+//!   lost power. At most 64 MiB are kept: a flush follows then.
 //! - Blocks of the intent log are not kept, and their writers do not wait: a commit that fails falls back to
 //!   its txg.
-//! - Only a thread that [`Insist`]s waits when it cannot read: one that writes a txg.
+//! - Only a thread with an [`Insist`] waits when it cannot read: one that writes a txg.
 //!
 //! Tests: `pool`, `tests/it/live/outages.rs`.
 
@@ -24,12 +23,12 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use vdev::tree::{Fault, FaultKind, VdevError};
 
-/// What happens when nothing more can be written.
+/// Decides what happens when writes are impossible.
 pub trait Outage: Send + Sync {
-    /// Whether the devices may be brought back: blocks are worth keeping until they are durable.
+    /// Whether devices may be brought back, so that blocks are worth keeping until they are durable.
     fn is_attended(&self) -> bool;
 
-    /// Returns when what has failed with `why` may be tried again, or with false if it never will.
+    /// Waits until the operation that failed with `why` may be repeated. Returns false if it never will.
     fn wait(&self, why: &dyn Error) -> bool;
 }
 
@@ -59,13 +58,12 @@ impl Drop for Insist {
 }
 
 impl Zio {
-    /// Sets what decides when nothing more can be written; without it that is an error at
-    /// once. A second call changes nothing.
+    /// Sets the handler of failed writes; without one they are errors at once. A second call has no effect.
     pub fn set_outage(&self, outage: Arc<dyn Outage>) {
         let _ = self.outage.set(outage);
     }
 
-    /// From now on blocks are kept. To be called while no txg is being written, and [`Outage::is_attended`].
+    /// Keeps blocks from now on. Called while no txg is being written and if [`Outage::is_attended`].
     pub fn keep_blocks(&self) {
         if let Some(writer) = self.writer() {
             *writer.kept() = KeptBlocks::begin(true);
@@ -77,7 +75,7 @@ impl Zio {
         self.outage.get().is_some_and(|outage| outage.is_attended())
     }
 
-    /// Waits until devices are back. False: they will not be waited for.
+    /// Waits until devices are back. Returns false if waiting was given up.
     pub(crate) fn waits_out(&self, why: &ZioError) -> bool {
         let is_back = self.outage.get().is_some_and(|outage| outage.wait(why));
         if let (true, Some(writer)) = (is_back, self.writer()) {
@@ -86,7 +84,7 @@ impl Zio {
         is_back
     }
 
-    /// The same for what could not be read, if it may be readable later, and this thread insists.
+    /// Like `waits_out`, for a failed read, if the block may be readable later and this thread insists.
     pub(crate) fn waits_to_read(&self, why: &ZioError, faults: &[Fault]) -> bool {
         let is_gone = |fault: &Fault| matches!(fault.kind, FaultKind::Io | FaultKind::Missing);
         INSISTS.get() && faults.iter().any(is_gone) && self.waits_out(why)
@@ -107,7 +105,7 @@ impl Zio {
         Ok(())
     }
 
-    /// Makes everything durable that was written, however often devices have to come back for that.
+    /// Makes all written blocks durable, however often devices have to come back for that.
     pub(crate) fn flush_patiently(&self, writer: &Writer) -> Result<(), ZioError> {
         loop {
             let mut written = Unflushed::default();
@@ -127,7 +125,7 @@ impl Zio {
         }
     }
 
-    /// Writes again what devices that were gone may have lost.
+    /// Writes the blocks again that returned devices may have lost.
     fn renew_suspects(&self, writer: &Writer) -> Result<(), ZioError> {
         let kept = writer.kept();
         if !kept.is_suspect {
@@ -137,7 +135,7 @@ impl Zio {
             return Err(ZioError::Flush { source: VdevError::NoCopies });
         }
         drop(kept);
-        // All of it is written anew: what was lost of the old is no loss.
+        // All kept blocks are written again, so losses of the old writes do not matter.
         let old = writer.take_written();
         self.write_again(writer).inspect_err(|_| writer.note_written(old))?;
         writer.kept().is_suspect = false;

@@ -1,10 +1,10 @@
-//! Making block pointers (docs/on-disk/12-block-pointers.md, sections 1 to 4 and 7).
+//! Construction of block pointers (docs/on-disk/12-block-pointers.md, sections 1 to 4 and 7).
 
 use crate::write::WritePolicy;
 use format::units::SECTOR_SHIFT;
 use format::{BlockPtr, Checksum, ChecksumId, CompressionId, Dva, ObjType, Txg};
 
-/// The bit of the little byte order.
+/// The bit of little-endian byte order.
 const LITTLE: u64 = 1 << 63;
 /// The bit of an embedded pointer.
 const EMBEDDED: u64 = 1 << 39;
@@ -19,7 +19,7 @@ fn sectors(bytes: u64) -> u64 {
     (bytes >> SECTOR_SHIFT).wrapping_sub(1) & 0xffff
 }
 
-/// A pointer to a block that has no place yet.
+/// A pointer to a block, without addresses yet.
 pub(crate) fn normal(
     policy: &WritePolicy,
     lsize: u64,
@@ -35,7 +35,7 @@ pub(crate) fn normal(
     BlockPtr::from_words([0, 0, 0, 0, 0, 0, prop, 0, 0, 0, birth.0, fill, a, b, c, d])
 }
 
-/// A pointer to a piece of a gang block, without a place yet.
+/// A pointer to a piece of a gang block, without addresses yet.
 pub(crate) fn piece(id: ChecksumId, size: u64, checksum: Checksum, birth: Txg) -> BlockPtr {
     let ids = u64::from(CompressionId::Off.id()) << 32 | u64::from(id.id()) << 40;
     let prop = LITTLE | ids | sectors(size) | sectors(size) << 16;
@@ -52,12 +52,12 @@ pub(crate) fn log_block(size: u64, identity: [u64; 4], birth: Txg) -> BlockPtr {
     BlockPtr::from_words([0, 0, 0, 0, 0, 0, prop, 0, 0, 0, birth.0, 0, a, b, c, d])
 }
 
-/// A pointer to nothing that tells since when.
+/// A pointer to a hole, with its birth.
 pub(crate) fn hole(policy: &WritePolicy, lsize: u64, birth: Txg) -> BlockPtr {
     BlockPtr::HOLE.with_word(6, kind(policy) | sectors(lsize)).with_word(10, birth.0)
 }
 
-/// A pointer that has the compressed block in itself. `payload` is at most 112 bytes.
+/// A pointer with the compressed block embedded. `payload` is at most 112 bytes.
 pub(crate) fn embedded(policy: &WritePolicy, lsize: u64, payload: &[u8], birth: Txg) -> BlockPtr {
     const PAYLOAD_WORDS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 15];
     let sizes = (lsize - 1) & 0x1ff_ffff | (payload.len() as u64).wrapping_sub(1) << 25;

@@ -13,21 +13,21 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use vdev::VdevTree;
 use vdev::tree::{BlockRead, Extent, Fault, Read, VdevError};
 
-/// How a block is to be read.
+/// Options of reading a block.
 #[derive(Clone, Copy, Default)]
 pub struct ReadPolicy<'a> {
-    /// The key of an encrypted dataset. Without it, encrypted blocks are [`ZioError::Locked`], except
-    /// that dnode blocks come with their bonus areas still encrypted, and MACs are not checked.
+    /// The key of an encrypted dataset. Without it, encrypted blocks are [`ZioError::Locked`], except that
+    /// dnode blocks are returned with their bonus areas still encrypted, and MACs are not checked.
     pub key: Option<&'a DataKey>,
     /// Read and check every copy, parity included, as a scrub does.
     pub every_copy: bool,
 }
 
-/// A block that was checked, and what its devices did wrong on the way.
+/// Result of checking a block: its bytes, and the faults of its devices.
 pub struct Checked {
-    /// The stored bytes, `psize` of them, or why there are none.
+    /// The stored bytes, `psize` of them, or the error.
     pub data: Result<Vec<u8>, ZioError>,
-    /// Every device that failed or lied, also when the block could be read all the same.
+    /// Every device that failed or returned wrong bytes, also if the block could be read.
     pub faults: Vec<Fault>,
 }
 
@@ -54,33 +54,32 @@ impl Zio {
         }
     }
 
-    /// The vdevs, as they are now.
+    /// The present vdev tree.
     pub fn tree(&self) -> Arc<VdevTree> {
         Arc::clone(&self.tree.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the vdevs, as when one was added: to be called before space is allocated on it. What is
-    /// under way goes on with the vdevs that it began with. Sets the quantum anew, see
-    /// [`Zio::set_quantum`].
+    /// Replaces the vdev tree, for example when a vdev was added; called before space is allocated on it.
+    /// Running operations continue with the old tree. Resets the quantum, see [`Zio::set_quantum`].
     pub fn set_tree(&self, tree: Arc<VdevTree>) {
         self.set_quantum(Quantum::of_tree(&tree));
         *self.tree.write().unwrap_or_else(PoisonError::into_inner) = tree;
     }
 
-    /// Tells in which sizes compressed blocks are to be stored: [`Quantum::of`] the vdevs for ordinary
-    /// blocks. Without this call all vdevs but those of the log are taken for such.
+    /// Sets the sizes in which compressed blocks are stored: [`Quantum::of`] the vdevs for ordinary blocks.
+    /// Without this call, all vdevs except log vdevs count as such.
     pub fn set_quantum(&self, quantum: Quantum) {
         *self.quantum.write().unwrap_or_else(PoisonError::into_inner) = quantum;
     }
 
-    /// In which sizes compressed blocks are stored.
+    /// The sizes in which compressed blocks are stored.
     pub fn quantum(&self) -> Quantum {
         *self.quantum.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the pool writable: from now on blocks can be written, freed and claimed, and what is found
-    /// damaged while reading is repaired. Pointers that are given to a reading [`Zio::check`] of every copy
-    /// must then be in use. A second call changes nothing.
+    /// Makes the pool writable: from now on blocks can be written, freed and claimed, and damage found by
+    /// reads is repaired. Pointers passed to a [`Zio::check`] of every copy must then be in use. A second
+    /// call has no effect.
     pub fn set_allocator(&self, allocator: Arc<Allocator>) {
         self.set_space(allocator);
     }
@@ -94,7 +93,7 @@ impl Zio {
         self.writer.get()
     }
 
-    /// Tells the pool's salt, which is itself read from the pool. A second call changes nothing.
+    /// Sets the pool's salt, which is itself read from the pool. A second call has no effect.
     pub fn set_salt(&self, salt: Salt) {
         let _ = self.salt.set(salt);
     }
@@ -104,7 +103,7 @@ impl Zio {
         self.salt.get()
     }
 
-    /// Tells that feature `dynamic_gang_header` is active: gang headers may be larger than 512 bytes.
+    /// Sets whether the feature `dynamic_gang_header` is active: gang headers may be larger than 512 bytes.
     pub fn set_dynamic_gang_headers(&self, active: bool) {
         self.dynamic_gang.store(active, Ordering::Relaxed);
     }
@@ -113,24 +112,26 @@ impl Zio {
         self.dynamic_gang.load(Ordering::Relaxed)
     }
 
-    /// The contents of a block: verified, decrypted, decompressed. A hole reads as zeros.
+    /// Reads the contents of a block: verified, decrypted, decompressed. A hole reads as zeros.
     ///
     /// # Errors
-    /// [`ZioError`]: the pointer is damaged, no copy or reconstruction is right, or the block cannot be opened.
+    /// [`ZioError`]: the pointer is damaged, no copy or reconstruction is right, or the block cannot be
+    /// decrypted or decompressed.
     pub fn read(&self, bp: &BlockPtr, how: &ReadPolicy<'_>) -> Result<Block, ZioError> {
         self.read_after(bp, how, None)
     }
 
-    /// The contents of blocks, results in the order of `bps`; each block has an error of its own. The first attempts
-    /// at all of them are under way at the same time; a block whose first attempt fails is then read like a single
-    /// one. The batch takes the memory of all its blocks, so the caller bounds it.
+    /// Reads the contents of blocks, results in the order of `bps`; each block has an error of its own. The
+    /// first attempts at all of them run at the same time; a block whose first attempt fails is then read by
+    /// itself. The batch takes the memory of all its blocks, so the caller bounds it.
     pub fn read_many(&self, bps: &[BlockPtr], how: &ReadPolicy<'_>) -> Vec<Result<Block, ZioError>> {
         let mut blocks = Vec::with_capacity(bps.len());
         self.read_each(bps, how, &mut |block| blocks.push(block));
         blocks
     }
 
-    /// As [`Zio::read_many`]; `sink` takes each result, in the order of `bps`, as soon as the block is opened.
+    /// Like [`Zio::read_many`]; `sink` gets each result, in the order of `bps`, as soon as the block is
+    /// decoded.
     pub fn read_each(
         &self,
         bps: &[BlockPtr],
@@ -141,7 +142,7 @@ impl Zio {
         bps.iter().zip(attempts).for_each(|(bp, attempt)| sink(self.read_after(bp, how, attempt)));
     }
 
-    /// Reads a block. `attempt`: what a batch has read of it already.
+    /// Reads a block. `attempt`: the result of a batch for it.
     fn read_after(
         &self,
         bp: &BlockPtr,
@@ -209,7 +210,7 @@ impl Zio {
         Ok(Block::new(plain, bp.byte_order()))
     }
 
-    /// Reads and verifies a block, and tells what every device did wrong.
+    /// Reads and verifies a block, and returns the faults of all devices.
     pub fn check(&self, bp: &BlockPtr, how: &ReadPolicy<'_>) -> Checked {
         let mut faults = Vec::new();
         let data = self.physical(bp, how, &mut faults, 0);
@@ -220,7 +221,7 @@ impl Zio {
     pub fn is_lacking(&self, bp: &BlockPtr) -> bool {
         let (tree, birth) = (self.tree(), bp.physical_birth());
         if bp.kind() == BpKind::Gang {
-            // Its pieces may be anywhere.
+            // The pieces may be on any vdev.
             return tree.tops().any(|(vdev, _)| tree.lacks(vdev, birth));
         }
         bp.dvas().any(|dva| tree.lacks(dva.vdev, birth))
@@ -245,7 +246,7 @@ impl Zio {
         self.normal(bp, how, faults, None)
     }
 
-    /// The stored bytes of a block that is no gang. `attempt`: what a batch has read of it already.
+    /// The stored bytes of a block that is no gang. `attempt`: the result of a batch for it.
     fn normal(
         &self,
         bp: &BlockPtr,
@@ -253,7 +254,7 @@ impl Zio {
         faults: &mut Vec<Fault>,
         mut attempt: Option<Attempt>,
     ) -> Result<Vec<u8>, ZioError> {
-        // An unusable checksum is the same for every copy, so it is found before any is read.
+        // An unusable checksum is the same for every copy, so it is checked before any copy is read.
         checksum::verify(bp, &[], self.salt()).map_err(|source| ZioError::Checksum { bp: *bp, source })?;
         loop {
             let before = faults.len();
@@ -267,7 +268,7 @@ impl Zio {
         }
     }
 
-    /// The stored bytes of a block that is no gang, from the first copy that has them.
+    /// The stored bytes of a block that is no gang, from the first copy with right bytes.
     fn best_copy(
         &self,
         bp: &BlockPtr,
@@ -306,13 +307,13 @@ impl Zio {
     }
 }
 
-/// What a batch has read of a block: the first of its copies that could be asked for.
+/// Result of a batch for a block: that of the first copy that could be read.
 struct Attempt {
     at: Extent,
     read: Read,
 }
 
-/// The place of one copy of a block.
+/// The extent of one copy of a block.
 fn extent_of(bp: &BlockPtr, dva: &Dva) -> Extent {
     Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() }
 }

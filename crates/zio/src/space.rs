@@ -1,4 +1,4 @@
-//! The allocator interface that the write path needs, and what the write path remembers between calls.
+//! The allocator interface that the write path needs, and the state that the write path keeps between calls.
 
 use crate::heal::Freed;
 use crate::kept_blocks::KeptBlocks;
@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use vdev::sync::lock;
 use vdev::tree::Mark;
 
-/// Allocates and frees the space of blocks. [`Allocator`] implements it; tests have others.
+/// Allocates and frees the space of blocks. Implemented by [`Allocator`] and by fakes in tests.
 pub(crate) trait Space: Send + Sync {
     /// Allocates space for `want.copies` copies.
     fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError>;
-    /// The same, on other vdevs than these if possible.
+    /// Like `allocate`, on vdevs other than these if possible.
     fn allocate_elsewhere(
         &self,
         want: &Request,
@@ -23,13 +23,13 @@ pub(crate) trait Space: Send + Sync {
     ) -> Result<Vec<Dva>, AllocError> {
         self.allocate(want, tx)
     }
-    /// The same for many blocks, neighbours being put next to each other.
+    /// Like `allocate`, for many blocks; consecutive blocks are placed next to each other.
     fn allocate_batch(&self, wants: &[Request], tx: &dyn AllocTx) -> Vec<Result<Vec<Dva>, AllocError>> {
         wants.iter().map(|want| self.allocate(want, tx)).collect()
     }
     /// Frees an extent.
     fn free(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError>;
-    /// Allocates the very extent that is named.
+    /// Allocates the named extent.
     fn claim(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError>;
     /// Fails with [`AllocError::NotAllocated`] if part of an extent is free.
     fn check_allocated(&self, extent: &Dva) -> Result<(), AllocError>;
@@ -66,7 +66,7 @@ impl Space for Allocator {
     }
 }
 
-/// A range of a removed vdev that no pointer refers to any more.
+/// A range of a removed vdev without any reference left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Obsolete {
     /// Number of the removed vdev.
@@ -83,20 +83,20 @@ pub struct Obsolete {
 pub struct Unflushed {
     /// The top-level vdevs that were written.
     pub(crate) vdevs: BTreeSet<VdevId>,
-    /// Taken before the first of them.
+    /// Mark taken before the first of the writes.
     pub(crate) since: Option<Mark>,
 }
 
 /// The writing half of a block layer.
 pub(crate) struct Writer {
     pub(crate) space: Arc<dyn Space>,
-    /// Blocks whose space may have been given to another block.
+    /// Blocks that were freed, so that their space may belong to another block.
     pub(crate) freed: Freed,
     /// Blocks of the tree that may still be in a volatile cache.
     written: Mutex<Unflushed>,
     kept: Mutex<KeptBlocks>,
     obsolete: Mutex<Vec<Obsolete>>,
-    /// How many blocks were considered for ganging, for [`crate::gang_write::forced`].
+    /// Number of blocks considered for ganging, for [`crate::gang_write::forced`].
     pub(crate) gang_draws: AtomicU64,
 }
 
@@ -112,12 +112,13 @@ impl Writer {
         }
     }
 
-    /// What to write again if it turns out to be lost.
+    /// The blocks to be written again if they turn out to be lost.
     pub(crate) fn kept(&self) -> MutexGuard<'_, KeptBlocks> {
         lock(&self.kept)
     }
 
-    /// To be called after writes have returned: what is noted earlier could be flushed too early.
+    /// Notes completed writes. Called only after they have returned: a flush might take an earlier note
+    /// before the write is done.
     pub(crate) fn note_written(&self, more: Unflushed) {
         let mut written = lock(&self.written);
         written.vdevs.extend(more.vdevs);
@@ -139,15 +140,15 @@ impl Writer {
     }
 }
 
-/// Gives extents back that were taken a moment ago, after what they were for has failed. That this can
-/// fail too is not the caller's concern: the space is then lost until the next check of the pool.
+/// Frees extents that were just allocated, after their use has failed. If this fails too, the space is lost
+/// until the pool is next checked; the caller need not know.
 pub(crate) fn give_back(space: &dyn Space, extents: impl IntoIterator<Item = Dva>, tx: &dyn AllocTx) {
     for extent in extents {
         let _ = space.free(&extent, tx);
     }
 }
 
-/// A request for space near nothing in particular: blocks of a batch then follow one another.
+/// A request for space without a preferred place: blocks of a batch then follow one another.
 pub(crate) fn request(class: AllocClass, psize: u64, copies: u8) -> Request {
     Request { class, psize: format::Psize(psize), copies, near: None }
 }

@@ -1,8 +1,8 @@
-//! For tests of the layers above: blocks that pass their checksums and are wrong all the same, as
-//! in a pool that was made to do harm.
+//! Test support for the layers above: blocks that pass their checksums but have wrong contents, as in a
+//! malicious pool.
 //!
-//! The mutators are of the process, because the block layer of a pool is made while the pool is being opened, and
-//! only test builds have them (feature `testing`).
+//! The mutators belong to the process, because the block layer of a pool is created while the pool is being
+//! opened. Only test builds have them (feature `testing`).
 
 use crate::Zio;
 use crate::alloc::{AllocClass, Allocator, MetaslabHint, SpaceSource, TopSpace};
@@ -20,12 +20,12 @@ pub use vdev::device::{Device, DeviceError, ReadRequest, WriteRequest};
 use vdev::sync::{read, write};
 use vdev::tree::RangeSet;
 
-/// Changes the contents of a block that was read, given the pointer that led to it.
+/// Callback that changes the contents of a block that was read; gets the block's pointer.
 pub type Mutator = Box<dyn Fn(&BlockPtr, &mut [u8]) + Send + Sync>;
 
 static MUTATOR: RwLock<Option<Mutator>> = RwLock::new(None);
 
-/// From now on every block is changed by `mutator` after it was verified; `None` ends that.
+/// Applies `mutator` to every block after its verification from now on; `None` ends that.
 pub fn set_mutator(mutator: Option<Mutator>) {
     *write(&MUTATOR) = mutator;
 }
@@ -37,22 +37,22 @@ pub(crate) fn mutate(bp: &BlockPtr, mut plain: Vec<u8>) -> Vec<u8> {
     plain
 }
 
-/// What a [`StoredMutator`] is given.
+/// Kind of bytes passed to a [`StoredMutator`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
-    /// The bytes of a block: compressed, encrypted.
+    /// The stored bytes of a block: compressed, encrypted.
     Block,
     /// The header of a gang block.
     GangHeader,
 }
 
-/// Changes bytes as they are on disk, given the pointer that led to them: what a compressed stream, a ciphertext
-/// or a gang header may be in a pool whose checksums are right.
+/// Callback that changes stored bytes; gets the pointer of the block. It simulates hostile compressed
+/// streams, ciphertexts and gang headers with right checksums.
 pub type StoredMutator = Box<dyn Fn(&BlockPtr, Stored, &mut [u8]) + Send + Sync>;
 
 static STORED_MUTATOR: RwLock<Option<StoredMutator>> = RwLock::new(None);
 
-/// From now on the stored bytes of every block are changed by `mutator` after they were verified; `None` ends
+/// Applies `mutator` to the stored bytes of every block after their verification from now on; `None` ends
 /// that.
 pub fn set_stored_mutator(mutator: Option<StoredMutator>) {
     *write(&STORED_MUTATOR) = mutator;
@@ -70,12 +70,12 @@ pub fn memory_pool(bytes: u64) -> Arc<Zio> {
     memory_pool_and_allocator(bytes).0
 }
 
-/// The same, with what knows its free space.
+/// Like [`memory_pool`], and also returns its allocator.
 pub fn memory_pool_and_allocator(bytes: u64) -> (Arc<Zio>, Arc<Allocator>) {
     pool_on(Arc::new(MemoryDevice::new(bytes)))
 }
 
-/// The same, on a device of which no part is in use.
+/// Like [`memory_pool_and_allocator`], on a device that is completely free.
 pub fn pool_on(device: Arc<dyn Device>) -> (Arc<Zio>, Arc<Allocator>) {
     let bytes = device.size();
     let node = |kind: &str, guid: u64| {
@@ -111,7 +111,7 @@ pub fn pool_on(device: Arc<dyn Device>) -> (Arc<Zio>, Arc<Allocator>) {
     (Arc::new(zio), allocator)
 }
 
-/// Metaslabs in which nothing was ever allocated.
+/// A source of metaslabs that are completely free.
 struct AllFree(u32);
 
 impl SpaceSource for AllFree {

@@ -1,4 +1,4 @@
-//! Access checks: pure functions of attributes and credentials, for callers whose kernel does not check
+//! Access checks: pure functions of attributes and credentials, for callers without a kernel that checks
 //! (docs/on-disk/23-zpl.md, section 4: on Linux the mode and the POSIX ACL decide).
 
 use crate::Attrs;
@@ -10,41 +10,41 @@ use format::acl::{PosixEntry, PosixWho};
 pub struct Cred {
     /// Id of the user.
     pub uid: u32,
-    /// Id of the primary group, which new files get.
+    /// Id of the primary group, which new files get by default.
     pub gid: u32,
     /// Ids of further groups.
     pub groups: Vec<u32>,
-    /// Is not bound by permissions: root, or a caller with the capabilities for it.
+    /// Not bound by permissions: root, or a caller with the capabilities for it.
     pub is_privileged: bool,
 }
 
 impl Cred {
-    /// Credentials that permissions do not bind.
+    /// Credentials of root, which permissions do not bind.
     pub fn root() -> Cred {
         Cred { is_privileged: true, ..Cred::default() }
     }
 
-    /// Is it one of the groups?
+    /// Whether `gid` is the primary group or one of the others.
     pub fn is_in(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 
-    /// Does the file belong to the caller?
+    /// Whether the file belongs to the caller.
     pub fn owns(&self, attrs: &Attrs) -> bool {
         attrs.posix_uid() == self.uid && attrs.uid >> 32 == 0
     }
 }
 
-/// What is to be done with a file, as bits: they can be combined.
+/// Requested access to a file: bits that can be combined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Access(u16);
 
 impl Access {
-    /// Read it, or list it.
+    /// Read a file, or list a directory.
     pub const READ: Access = Access(4);
-    /// Write it, or change its entries.
+    /// Write a file, or change the entries of a directory.
     pub const WRITE: Access = Access(2);
-    /// Execute it, or go through it.
+    /// Execute a file, or look up names in a directory.
     pub const EXECUTE: Access = Access(1);
 
     /// Both accesses together.
@@ -53,7 +53,7 @@ impl Access {
     }
 }
 
-/// May a file be accessed? `acl` is its POSIX ACL, if it has one.
+/// Whether a file may be accessed. `acl` is its POSIX ACL, if it has one.
 pub fn may_access(attrs: &Attrs, acl: Option<&[PosixEntry]>, cred: &Cred, access: Access) -> bool {
     let wanted = access.0;
     let is_dir = FileKind::from_mode(attrs.mode) == Some(FileKind::Directory);
@@ -99,15 +99,15 @@ fn allowed_by_acl(attrs: &Attrs, acl: &[PosixEntry], cred: &Cred, wanted: u16) -
     !is_member && wanted & !other == 0
 }
 
-/// May an entry be removed from a directory, or replaced? The directory's own permissions, and the rule of
-/// its sticky bit.
+/// Whether an entry may be removed from a directory or replaced, by the directory's permissions and its
+/// sticky bit.
 pub fn may_remove(dir: &Attrs, acl: Option<&[PosixEntry]>, file: &Attrs, cred: &Cred) -> bool {
     let may_change = may_access(dir, acl, cred, Access::WRITE.and(Access::EXECUTE));
     let is_sticky = dir.mode & 0o1000 != 0;
     may_change && (!is_sticky || cred.is_privileged || cred.owns(file) || cred.owns(dir))
 }
 
-/// May the owner be changed to these ids?
+/// Whether the owner may be changed to these ids.
 pub fn may_chown(attrs: &Attrs, uid: Option<u32>, gid: Option<u32>, cred: &Cred) -> bool {
     if cred.is_privileged {
         return true;
@@ -117,17 +117,18 @@ pub fn may_chown(attrs: &Attrs, uid: Option<u32>, gid: Option<u32>, cred: &Cred)
     cred.owns(attrs) && keeps_user && group_fits
 }
 
-/// May mode, times or flags be changed?
+/// Whether mode, times or flags may be changed.
 pub fn may_change_attrs(attrs: &Attrs, cred: &Cred) -> bool {
     cred.is_privileged || cred.owns(attrs)
 }
 
-/// The mode that a caller gets that asks for `mode`: without setgid if the file's group is not one of theirs.
+/// The mode that a caller gets for a requested `mode`: without setgid if the caller is not in the file's
+/// group.
 pub fn allowed_mode(attrs: &Attrs, mode: u32, cred: &Cred) -> u32 {
     if cred.is_privileged || cred.is_in(attrs.posix_gid()) { mode } else { mode & !0o2000 }
 }
 
-/// The mode after a change of the content or the owner: set-id bits of programs go.
+/// The mode after a change of the content or the owner: without the set-id bits of programs.
 pub fn without_set_ids(mode: u32) -> u32 {
     let is_program = mode & 0o010 != 0;
     mode & !0o4000 & if is_program { !0o2000 } else { !0 }

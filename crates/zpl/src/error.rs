@@ -1,4 +1,4 @@
-//! What can go wrong between a dataset and a file's bytes.
+//! Errors of file systems and volumes.
 
 use crate::node::kind::FileKind;
 use dmu::DmuError;
@@ -12,14 +12,14 @@ pub enum ZplError {
     /// An object could not be read.
     #[error(transparent)]
     Dmu(#[from] DmuError),
-    /// An object was read, but it is not what it should be.
+    /// An object is malformed.
     #[error("dataset {objset}, object {object}")]
     Decode {
-        /// The object set: its dataset's number.
+        /// Number of the object set, which is that of its dataset.
         objset: u64,
-        /// Number of the object.
+        /// Number of the malformed object.
         object: ObjectId,
-        /// Cause of the failure.
+        /// How the bytes are malformed.
         #[source]
         source: DecodeError,
     },
@@ -28,20 +28,20 @@ pub enum ZplError {
     Corrupt {
         /// Number of the object set, which is that of its dataset.
         objset: u64,
-        /// Number of the object.
+        /// Number of the damaged object.
         object: ObjectId,
-        /// Cause of the failure.
+        /// The contradiction, in words.
         why: &'static str,
     },
-    /// The object set does not hold what was asked for.
+    /// The object set does not hold the expected kind of contents.
     #[error("dataset {objset} is not a {expected}")]
     WrongDataset {
         /// Number of the object set, which is that of its dataset.
         objset: u64,
-        /// What it was taken for.
+        /// What was expected: a file system, a volume.
         expected: &'static str,
     },
-    /// A file system of a version that we do not know.
+    /// A file system of an unknown version.
     #[error("dataset {objset} is a file system of version {version}")]
     Version {
         /// Number of the object set, which is that of its dataset.
@@ -49,7 +49,7 @@ pub enum ZplError {
         /// Version of the file system.
         version: u64,
     },
-    /// The object is none that a name can lead to.
+    /// The object is an internal one of the file system, not a file.
     #[error("dataset {objset}, object {object} is not a file")]
     NotAFile {
         /// Number of the object set, which is that of its dataset.
@@ -64,15 +64,15 @@ pub enum ZplError {
         object: ObjectId,
         /// Kind of the file.
         kind: FileKind,
-        /// What it was taken for.
+        /// Kind that was expected.
         expected: &'static str,
     },
-    /// Something is larger than it may be.
+    /// A part of a file is larger than the format allows.
     #[error("file {object}: {what} of {size} bytes")]
     TooLarge {
         /// Object number of the file.
         object: ObjectId,
-        /// Part that is too large.
+        /// The part that is too large.
         what: &'static str,
         /// Size in bytes.
         size: u64,
@@ -89,10 +89,10 @@ pub enum ZplError {
         /// Size of the volume in bytes.
         size: u64,
     },
-    /// No change can begin: no room, a quota, a pool that waits.
+    /// No change can begin: no space, a quota, a suspended pool.
     #[error(transparent)]
     Begin(#[from] BeginError),
-    /// There is a file of this name already.
+    /// A file of this name exists.
     #[error("directory {dir}: the name is taken")]
     Exists {
         /// Object number of the directory.
@@ -104,7 +104,7 @@ pub enum ZplError {
         /// Object number of the directory.
         dir: ObjectId,
     },
-    /// The file does not exist any more.
+    /// The file no longer exists.
     #[error("file {object} is gone")]
     Stale {
         /// Object number of the file.
@@ -116,18 +116,18 @@ pub enum ZplError {
         /// Object number of the directory.
         object: ObjectId,
     },
-    /// A name is longer than names may be.
+    /// A name is longer than allowed.
     #[error("a name of {len} bytes; {max} are allowed")]
     NameTooLong {
-        /// Length or size in bytes.
+        /// Length of the name, in bytes.
         len: usize,
-        /// Longest length that is allowed, in bytes.
+        /// Longest name that is allowed, in bytes.
         max: usize,
     },
-    /// A name that no file can have here: empty, special, not UTF-8 where that is demanded.
+    /// A name that no file can have here: empty, special, or not UTF-8 where UTF-8 is required.
     #[error("not a name of a file")]
     InvalidName,
-    /// Something that was given makes no sense.
+    /// An argument is invalid.
     #[error("{what} is not valid")]
     Invalid {
         /// Argument that is invalid.
@@ -147,7 +147,7 @@ pub enum ZplError {
         /// Object number of the directory.
         object: ObjectId,
     },
-    /// The file's project is not that of a directory which demands it.
+    /// The file's project differs from the project that the directory requires.
     #[error("file {object} is of another project than directory {dir}")]
     OtherProject {
         /// Object number of the file.
@@ -155,7 +155,7 @@ pub enum ZplError {
         /// Object number of the directory.
         dir: ObjectId,
     },
-    /// The file has as many names as it can have.
+    /// The file has the largest number of names already.
     #[error("file {object} has too many names")]
     TooManyLinks {
         /// Object number of the file.
@@ -169,18 +169,18 @@ pub enum ZplError {
         /// Id of the owner.
         id: u64,
     },
-    /// A file would be larger than files can be.
+    /// A file would exceed the largest size of a file.
     #[error("file {object}: a size of {size} bytes")]
     FileTooLarge {
         /// Object number of the file.
         object: ObjectId,
-        /// Size in bytes.
+        /// Requested size in bytes.
         size: u64,
     },
-    /// The attributes of a file would not fit.
+    /// The attributes of a file would not fit into bonus and spill block.
     #[error("attributes of {size} bytes")]
     AttributeTooLarge {
-        /// Length or size in bytes.
+        /// Size of the attributes in bytes.
         size: u64,
     },
     /// The intent log of the dataset cannot be replayed.
@@ -204,34 +204,34 @@ pub enum ZplError {
         /// Object number of the file.
         object: ObjectId,
     },
-    /// The operation is not for this file system, or not for files of this kind.
+    /// The operation does not apply to this file system, or to files of this kind.
     #[error("{what} is not supported")]
     Unsupported {
         /// Operation that is not supported.
         what: &'static str,
     },
-    /// Blocks to be cloned are not on the devices yet: it works after the txg is.
+    /// Blocks to be cloned are not on the devices yet: a retry after their txg succeeds.
     #[error("file {object} was changed and not yet written")]
     NotYetWritten {
         /// Object number of the file.
         object: ObjectId,
     },
-    /// Blocks cannot be shared by these files or ranges: they have to be copied.
+    /// Blocks cannot be shared by these files or ranges: the data must be copied.
     #[error("blocks cannot be cloned: {why}")]
     CannotClone {
-        /// Rule that forbids it.
+        /// The condition that is not met.
         why: &'static str,
     },
 }
 
 impl ZplError {
-    /// A directory takes no more names like this one: too many of equal hash, for example those that differ
-    /// only in the case of letters. OpenZFS calls it a lack of space.
+    /// Whether a directory cannot take this name because it has too many names of equal hash, for example
+    /// names that differ only in case. OpenZFS reports it as a lack of space.
     pub fn is_full_directory(&self) -> bool {
         matches!(self, ZplError::Dmu(DmuError::ZapFull { .. }))
     }
 
-    /// The caller that asked for the change waits for it no longer.
+    /// Whether the change was given up because its caller was interrupted.
     pub fn is_interrupted(&self) -> bool {
         matches!(self, ZplError::Begin(BeginError::Tx(TxError::Interrupted)))
     }

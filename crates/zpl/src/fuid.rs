@@ -1,5 +1,5 @@
-//! Identities: 32 bits of id, and 32 bits that may name a domain
-//! (docs/on-disk/23-zpl.md, sections 3.1 and 4).
+//! FUIDs, the identities of owners: a 32-bit id, and 32 bits that may name a domain (docs/on-disk/23-zpl.md,
+//! sections 3.1 and 4).
 
 use crate::ZplError;
 use dmu::ObjSet;
@@ -7,7 +7,7 @@ use format::ObjectId;
 use format::fuid::{Domain, TABLE_MAX, decode_table};
 use std::sync::Arc;
 
-/// The id shown for an identity of a domain that this host knows nothing of.
+/// The id shown for an identity of a domain that this host does not know: 65534.
 pub const NOBODY: u32 = 65534;
 
 /// The POSIX id in a FUID.
@@ -15,7 +15,7 @@ pub(crate) fn posix_id(fuid: u64) -> u32 {
     if fuid >> 32 == 0 { fuid as u32 } else { NOBODY }
 }
 
-/// The domains of a file system, with their index.
+/// The domain table of a file system, by index.
 #[derive(Debug, Default)]
 pub(crate) struct Domains(Vec<Domain>);
 
@@ -37,7 +37,7 @@ impl Domains {
         decode_table(&packed).map(Domains).map_err(decode)
     }
 
-    /// The domain of an identity; `None` for POSIX ids, and for domains that the table lacks.
+    /// The domain of a FUID; `None` for POSIX ids, and for domains that the table lacks.
     pub(crate) fn of(&self, fuid: u64) -> Option<&str> {
         let index = fuid >> 32;
         let domain = self.0.iter().find(|domain| domain.index == index && index != 0);

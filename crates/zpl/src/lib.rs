@@ -1,24 +1,24 @@
-//! What a dataset's objects mean to people: files and directories, and volumes.
+//! The two consumers of the DMU's objects: file systems and volumes.
 //!
-//! [`Filesystem`] opens an object set of files and gives [`Node`]s by number, name or path; a node has
-//! attributes, content, entries, extended attributes and an ACL. [`Volume`] is the other consumer of objects:
-//! one range of bytes. [`Fs`] is a file system opened for writing: every operation of POSIX by the numbers of
-//! files, as servers of FUSE and NFS need them; [`VolumeWriter`] is a volume opened for writing.
-//! [`make_filesystem`] and [`make_volume`] fill a new dataset; [`replay`] repeats what an intent log says.
-//! Reading goes through [`Filesystem`] and [`Node`], which show the newest state ([`Fs::reader`]). Called by
-//! `cenote`; knows `dmu` and `dsl`, and nothing of pools.
+//! [`Filesystem`] opens an object set of files and finds [`Node`]s by number, name or path; a node has
+//! attributes, content, entries, extended attributes and an ACL. [`Volume`] is a single range of bytes.
+//! [`Fs`] is a file system opened for writing: every operation of POSIX by object number, as servers of FUSE
+//! and NFS need them; [`VolumeWriter`] is a volume opened for writing. [`make_filesystem`] and
+//! [`make_volume`] fill a new dataset; [`replay`] applies the records of an intent log. Reading goes through
+//! [`Filesystem`] and [`Node`], which show the newest state ([`Fs::reader`]). Called by `cenote`; uses `dmu`
+//! and `dsl`, and does not depend on pools.
 //!
 //! # What always holds
-//! - Attributes are decoded once, when a node is opened; layouts are resolved once, when the file
-//!   system is. Nothing is decoded twice on a hot path.
-//! - What a directory or a link says is checked before it is believed: names that no directory can
-//!   hold are left out, sizes are clipped, parents are followed a bounded number of times.
-//! - Each operation of docs/on-disk/23-zpl.md, section 6, is in one transaction; what can fail is checked
-//!   before it begins or before the first change. Only what frees many blocks does so in several, from the
-//!   end, each with its own record, so that no txg has more to free than memory should list.
-//! - Of a change of names that fails, nothing stays: entries are put back (`edits`), attributes come last.
+//! - Attributes are decoded once, when a node is opened; layouts are resolved once, when the file system is
+//!   opened. No hot path decodes twice.
+//! - The contents of a directory or link are checked before use: names that no directory can hold are
+//!   skipped, sizes are clipped, parents are followed a bounded number of times.
+//! - Each operation of docs/on-disk/23-zpl.md, section 6, is in one transaction; its checks run before it
+//!   begins or before the first change. Only an operation that frees many blocks uses several transactions,
+//!   from the end of the file, each with its own record, so that no txg frees more blocks than fit in memory.
+//! - A failed change of names leaves no trace: entries are put back (`edits`), attributes are changed last.
 //! - No thread waits for a lock of long duration while it holds a transaction.
-//! - Attributes in memory and on disk are the same; a file in memory is the only one of its number.
+//! - Attributes in memory and on disk are the same; an object has at most one inode in memory.
 //! - No object is freed while an operation on its content or settings runs, or while a [`Hold`] keeps it.
 //!
 //! # Order of locks
@@ -26,8 +26,8 @@
 //! by number -> transaction -> state of one inode -> locks of `dmu`.
 //!
 //! Source: `docs/on-disk/23-zpl.md`, `24-zil.md` (sections 4 and 7), `25-zvol.md`. Tests: beside the code,
-//! `tests/golden`, `tests/write` (a model of POSIX, crashes and their logs, threads), `tests/hostile`,
-//! `tests/judged` (by `zdb`).
+//! `tests/it/golden`, `tests/it/write` (a model of POSIX, crashes and their logs, threads),
+//! `tests/it/judged.rs` (by `zdb`), `tests/hostile`.
 #![forbid(unsafe_code)]
 
 mod access;

@@ -1,5 +1,5 @@
-//! Files whose system attributes are any bytes: a real pool is open, and the bonus area and the spill
-//! block of one of its files are replaced on their way up.
+//! Fuzz target of system attributes: a real pool is open, and the bonus area and the spill block of one of
+//! its files are replaced by arbitrary bytes when they are read.
 
 use cenote_zpl::Filesystem;
 use format::blkptr::BLKPTR_SIZE;
@@ -17,13 +17,13 @@ use vdev::scan::Search;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A file with a spill block, and where it is.
+/// A file with a spill block, and the location of its bytes.
 struct Victim {
     fs: Arc<Filesystem>,
     id: ObjectId,
-    /// Block of dnodes.
+    /// The block of dnodes.
     block: BlockPtr,
-    /// First byte of its bonus area in that block, and bytes.
+    /// Offset of the bonus area in that block, and its length in bytes.
     bonus_at: usize,
     room: usize,
     spill: BlockPtr,
@@ -61,7 +61,7 @@ fn victim() -> Victim {
     panic!("no file with a spill block in {}", fixture.name());
 }
 
-/// Two bytes for the length of the bonus, the bonus, the spill block.
+/// Input: two bytes for the length of the bonus, the bonus, the spill block.
 #[test]
 fn files() {
     let victim = victim();
@@ -79,10 +79,10 @@ fn files() {
             put(bytes, 0, spilled);
         }
     })));
-    // Blocks of dnodes and the spill block are of 16 KiB and more, each held packed and unpacked.
+    // Dnode blocks and the spill block have 16 KiB and more, each held packed and unpacked.
     let target = Target::new(env!("CARGO_MANIFEST_DIR"), "files").bound(1 << 20, 64);
     let victim = AssertUnwindSafe(victim);
-    // Slower than others: every input goes through the block layer.
+    // Slower than other targets: every input goes through the block layer.
     let seconds = Duration::from_secs(3);
     bolero::check!().with_test_time(seconds).for_each(target.checked(move |bytes| {
         *input.lock().unwrap_or_else(PoisonError::into_inner) = bytes.to_vec();

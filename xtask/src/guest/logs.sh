@@ -1,8 +1,8 @@
-# Runs in the guest: logs.sh. Each pool in /share/out/CASE is imported, which claims its log, mounted, which replays it, and
-# exported. The exit status is the number of pools with which that did not work.
+# Runs in the guest: logs.sh. Imports each pool in /share/out/CASE, which claims its log, mounts it, which replays the
+# log, and exports it. The exit status is the number of pools for which that failed.
 P=crash
 
-# Mounts; nothing is read, so times of access stay.
+# Mounts without reading files, so that access times stay.
 replay() {
     zfs mount $P || { echo "mount failed"; return 1; }
     zpool sync $P

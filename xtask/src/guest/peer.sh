@@ -1,6 +1,6 @@
-# Runs in the guest: peer.sh LAYOUT... For each pool in /share/out/LAYOUT: imports it, demands that nothing is
-# said against it, scrubs, compares everything with the list `ours`, changes it, writes the list `theirs`,
-# exports. The exit status is the number of pools with something wrong.
+# Runs in the guest: peer.sh LAYOUT... For each pool in /share/out/LAYOUT: imports it, checks that its status reports
+# no problem, scrubs it, compares its contents with the list `ours`, changes it, writes the list `theirs`, and exports
+# it. The exit status is the number of pools with an error.
 P=judged
 R=/mnt/kp
 MARK=$(printf '\t')
@@ -10,7 +10,7 @@ files() {
     find . -xdev -path ./.zfs -prune -o -type f -print0 | xargs -0 -r sha256sum | sed -E "s|^([0-9a-f]{64})  (.*)\$|$1$MARK\1$MARK\2|"
 }
 
-# The same for everything in the pool.
+# Lines for all datasets of the pool.
 list() {
     zfs list -H -o name,mountpoint -t filesystem -r $P | while IFS=$MARK read -r ds at; do
         (cd "$at" && files "$ds") || echo "$ds: not mounted"
@@ -38,7 +38,7 @@ healthy() {
         zpool status $P | grep -q "errors: No known data errors"
 }
 
-# Changes of everything that can be changed.
+# Makes changes of every kind.
 change() {
     set -e
     zfs create $P/guest

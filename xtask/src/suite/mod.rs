@@ -1,13 +1,15 @@
-//! `cargo xtask test`: set up, build every test program once, run them beside each other, count.
+//! `cargo xtask test`: installs the judges, builds every test program once, runs them concurrently, and
+//! counts the tests.
 //!
 //! [`programs`] builds and lists the programs, [`schedule`] runs them, and this module counts and reports.
 //!
 //! # What always holds
 //! - The last line of standard output is `N passed, N failed, N skipped`.
-//! - A test that could not do its job is counted as skipped, not as passed, and named with its
-//!   reason: the test harness swallows what a passing test prints, so `testkit::skip` writes to a file too.
-//! - A workspace that does not build has failed, and so has a program that ends badly without a failed test.
-//! - The output of a program is printed whole, when it ends.
+//! - A test that could not do its job counts as skipped, not as passed, and is named with the reason: the
+//!   test harness hides the output of a test that passes, so `testkit::skip` also writes to a file.
+//! - A workspace that does not build counts as failed, and so does a program that fails without a failed
+//!   test.
+//! - The output of a program is printed as a whole, when it ends.
 
 mod programs;
 mod schedule;
@@ -19,10 +21,10 @@ use crate::{Outcome, judges, layers};
 use programs::Program;
 use schedule::Ran;
 
-/// Programs that are named with their times at the end.
+/// Number of programs that are listed with their times at the end.
 const SLOWEST: usize = 20;
 
-/// What the test programs counted.
+/// Numbers of passed, failed and skipped tests.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 struct Count {
     passed: u64,
@@ -31,7 +33,7 @@ struct Count {
 }
 
 impl Count {
-    /// Adds a line `test result: ok. 3 passed; 0 failed; 1 ignored; …`; other lines add nothing.
+    /// Adds a line `test result: ok. 3 passed; 0 failed; 1 ignored; …`; ignores other lines.
     fn add(&mut self, line: &str) {
         let Some(result) = line.strip_prefix("test result: ") else { return };
         let after_verdict = result.split_once(". ").map_or("", |(_, counts)| counts);
@@ -47,7 +49,7 @@ impl Count {
         }
     }
 
-    /// What a program counted; a bad end without a failed test is a failure too.
+    /// The counts of a program. If it fails without a failed test, that counts as one failure.
     fn of(ran: &Ran<'_>) -> Count {
         let mut count = Count::default();
         ran.output.lines().for_each(|line| count.add(line));
@@ -58,7 +60,7 @@ impl Count {
     }
 }
 
-/// `cargo xtask test [CRATE…] [-- ARG…]`.
+/// Runs `cargo xtask test [CRATE…] [-- ARG…]`.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let end = arguments.iter().position(|word| word == "--").unwrap_or(arguments.len());
     let (crates, rest) = arguments.split_at(end);
@@ -72,13 +74,13 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     count_all(&programs::of_workspace(), arguments, failed)
 }
 
-/// All tests, after other steps of which some have failed.
+/// Runs all tests, after other steps of which `failed` have failed.
 pub(crate) fn run_after(failed: &[&str]) -> Outcome {
     judges::set_up();
     count_all(&programs::of_workspace(), &[], failed)
 }
 
-/// Runs what was built, and counts it; what could not be built counts as one failure each.
+/// Runs and counts the programs that were built; each build that failed counts as one failure.
 fn count_all(built: &programs::Built, arguments: &[String], failed_before: &[&str]) -> Outcome {
     let skips = tempfile::NamedTempFile::new().map_err(|error| format!("no temporary file: {error}"))?;
     let mut times: Vec<(Duration, &Program)> = Vec::new();
@@ -114,7 +116,7 @@ fn count_all(built: &programs::Built, arguments: &[String], failed_before: &[&st
     if count.failed == 0 { Ok(()) } else { Err(String::new()) }
 }
 
-/// The programs that took longest, and what all took.
+/// Prints the programs that took longest, and the total time.
 fn report_times(mut times: Vec<(Duration, &Program)>) {
     times.sort_by_key(|(time, _)| std::cmp::Reverse(*time));
     let all: Duration = times.iter().map(|(time, _)| *time).sum();
@@ -124,7 +126,7 @@ fn report_times(mut times: Vec<(Duration, &Program)>) {
     }
 }
 
-/// The tests that said they were skipped, each once, with the first reason given.
+/// The skipped tests, each once, with the first reason given.
 fn skipped(log: &str) -> Vec<(String, String)> {
     let mut seen = BTreeSet::new();
     let rows = log.lines().filter_map(|line| line.strip_prefix("SKIPPED: ")?.split_once(": "));

@@ -1,8 +1,8 @@
-//! Which test programs there are: cargo builds them and says where they lie.
+//! The test programs: cargo builds them and reports their paths.
 //!
-//! Cargo unifies the features of dependencies over the packages of one command. So the tests of one crate are built with
-//! `cenote-cli` named beside it, whose dependencies have every feature: else each crate that is tested alone would have
-//! a build of most of the house of its own.
+//! Cargo unifies the features of dependencies over the packages of one command. So the tests of one crate are
+//! built together with `cenote-cli`, whose dependencies have every feature; otherwise each crate that is
+//! tested alone would need its own build of most of the project.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,33 +15,34 @@ use crate::{cargo, must};
 /// The package whose dependencies have all features.
 const WIDEST: &str = "cenote-cli";
 
-/// Tests of every order of threads need locks of their own: a second build of one crate, of which only this is run.
+/// Tests of every order of threads need special locks: a second build of one crate, of which only these tests
+/// are run.
 const ORDERS: [(&[&str], &[&str]); 2] = [
     (&["-p", "cenote-dmu", "-p", WIDEST, "--features", "cenote-dmu/shuttle", "--test", "shuttle"], &[]),
     (&["-p", "cenote-zpl", "-p", WIDEST, "--features", "cenote-zpl/shuttle", "--lib"], &["every_order"]),
 ];
 
-/// A program of tests.
+/// A test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
-    /// `cenote-dmu`.
+    /// Package, such as `cenote-dmu`.
     pub(super) package: String,
     /// Name of the target: that of the library, or of the file or folder of tests.
     pub(super) target: String,
     /// `lib`, `bin`, `test`, or `doc` for the examples in documentation, which cargo itself runs.
     pub(super) kind: String,
-    /// What is run.
+    /// Path of the program.
     pub(super) path: PathBuf,
-    /// Words that it gets before those of the user.
+    /// Arguments that precede those of the user.
     pub(super) arguments: Vec<String>,
     /// Folder of the package, in which its tests run.
     pub(super) folder: PathBuf,
-    /// Size of the program, in bytes.
+    /// Size of the file in bytes.
     pub(super) size: u64,
 }
 
 impl Program {
-    /// How messages name it.
+    /// Name for messages.
     pub(super) fn label(&self) -> String {
         let Program { package, target, kind, .. } = self;
         match kind.as_str() {
@@ -54,7 +55,7 @@ impl Program {
     }
 }
 
-/// What was built, and what was not.
+/// The programs that were built, and the builds that failed.
 #[derive(Debug, Default)]
 pub(super) struct Built {
     pub(super) programs: Vec<Program>,
@@ -63,7 +64,7 @@ pub(super) struct Built {
 }
 
 impl Built {
-    /// Builds what `cargo test` would run with these words, and appends it with the words that its programs get.
+    /// Builds the programs that `cargo test` would run with these words, and adds them with these arguments.
     fn add(&mut self, words: &[&str], arguments: &[&str]) {
         match build(words) {
             Ok(programs) => self.programs.extend(programs.into_iter().map(|program| Program {
@@ -74,15 +75,15 @@ impl Built {
         }
     }
 
-    /// Builds the examples of these packages, which some tests run: `cargo test` builds them only where it is given no
-    /// targets.
+    /// Builds the examples of these packages, which some tests run: `cargo test` builds examples only if no
+    /// targets are named.
     fn add_examples(&mut self, packages: &[&str]) {
         if let Err(reason) = must(cargo(&["build", "--examples"]).args(packages)) {
             self.failed.push(reason);
         }
     }
 
-    /// The examples in documentation of these packages: cargo builds and runs them.
+    /// Adds the documentation examples of these packages, which cargo itself builds and runs.
     fn add_examples_in_documentation(&mut self, packages: &[&str]) {
         let cargo = cargo(&[]);
         let words = ["test", "--doc", "--no-fail-fast"].iter().chain(packages);
@@ -98,7 +99,7 @@ impl Built {
     }
 }
 
-/// All tests there are.
+/// All tests of the workspace.
 pub(super) fn of_workspace() -> Built {
     let mut built = Built::default();
     built.add(&["--workspace"], &[]);
@@ -109,7 +110,7 @@ pub(super) fn of_workspace() -> Built {
     built
 }
 
-/// The tests of crates that are named as their folders or packages are.
+/// The tests of crates, which are given by folder or package.
 pub(super) fn of_crates(names: &[String]) -> Built {
     let mut built = Built::default();
     let packages = match packages() {
@@ -147,11 +148,12 @@ pub(super) fn of_crates(names: &[String]) -> Built {
 #[derive(Debug)]
 struct Package {
     name: String,
-    /// Name of its folder.
+    /// Name of the package's folder.
     folder: String,
     has_library: bool,
     has_examples: bool,
-    /// `--lib`, `--test`, `it`…: each named, because cargo looks for them in all packages that are named.
+    /// Options `--lib`, `--test`, `it`…: every target is named, because cargo looks for each in all named
+    /// packages.
     targets: Vec<String>,
 }
 
@@ -199,7 +201,7 @@ fn package(value: &Value) -> Option<Package> {
     Some(package)
 }
 
-/// Builds what `cargo test` would run with these words.
+/// Builds the programs that `cargo test` would run with these words.
 fn build(words: &[&str]) -> Result<Vec<Program>, String> {
     let mut command = cargo(&["test", "--no-run", "--message-format", "json-render-diagnostics"]);
     command.args(words).stdout(Stdio::piped());
@@ -216,7 +218,7 @@ fn build(words: &[&str]) -> Result<Vec<Program>, String> {
     Ok(programs.filter(|program| seen.insert(program.path.clone())).collect())
 }
 
-/// The test program that a message of cargo's tells of.
+/// The test program that a message of cargo describes; `None` for other messages.
 fn program(message: &Value) -> Option<Program> {
     if message["reason"] != "compiler-artifact" || message["profile"]["test"] != true {
         return None;
@@ -235,7 +237,8 @@ fn program(message: &Value) -> Option<Program> {
     })
 }
 
-/// The name in `path+file:///…/crates/dmu#cenote-dmu@0.1.0`, or in the form without name, which is that of the folder.
+/// The package name in `path+file:///…/crates/dmu#cenote-dmu@0.1.0`, or in the form without a name, in which
+/// it is that of the folder.
 fn name_of(id: &str, folder: &Path) -> Option<String> {
     let after = id.rsplit_once('#').map_or("", |(_, after)| after);
     match after.split_once('@') {

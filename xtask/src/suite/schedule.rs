@@ -1,9 +1,9 @@
-//! Runs test programs beside each other: the longest first, as many as the processors have room for.
+//! Runs test programs concurrently: the longest first, as many as the machine has processors.
 //!
 //! # What always holds
-//! - Of the programs in [`LANE`] one runs at a time, beside others: they mount, attach loop devices and start daemons,
-//!   and what they look at is the whole machine's.
-//! - A program that runs longer than [`PATIENCE`] is ended, and has failed.
+//! - Of the programs in [`LANE`] one runs at a time, beside others: they mount, attach loop devices and start
+//!   daemons, and check tables of the whole machine.
+//! - A program that runs longer than [`PATIENCE`] is killed, and counts as failed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -17,23 +17,23 @@ use super::programs::Program;
 /// Packages and targets of which one runs at a time.
 const LANE: [(&str, &str); 4] =
     [("cenote-cli", "commands"), ("cenote-serve", "it"), ("cenote-serve", "many"), ("cenote-serve", "rings")];
-/// How long a program may run.
+/// Longest time that a program may run.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
-/// How often programs are looked at.
+/// Interval at which programs are checked.
 const PAUSE: Duration = Duration::from_millis(20);
-/// How long a piece of fuzzing lasts where nothing else is said: `.cargo/config.toml` says it to programs that cargo
-/// starts.
+/// Variable with the duration of a fuzz target, and its default value: `.cargo/config.toml` sets it for
+/// programs that cargo starts.
 const PIECE: (&str, &str) = ("BOLERO_RANDOM_TEST_TIME_MS", "200");
 
 /// A program that has ended.
 #[derive(Debug)]
 pub(super) struct Ran<'p> {
     pub(super) program: &'p Program,
-    /// What it wrote, to standard output and to standard error.
+    /// Its output: standard output, then standard error.
     pub(super) output: String,
     pub(super) time: Duration,
     pub(super) has_succeeded: bool,
-    /// How it ended, in words.
+    /// How it ended, for messages.
     pub(super) end: String,
 }
 
@@ -45,7 +45,7 @@ struct Running<'p> {
     since: Instant,
 }
 
-/// The programs, each as soon as it has ended.
+/// Runs the programs; yields each as soon as it has ended.
 pub(super) fn run<'p>(
     programs: &'p [Program],
     arguments: &[String],
@@ -53,7 +53,7 @@ pub(super) fn run<'p>(
 ) -> impl Iterator<Item = Result<Ran<'p>, String>> {
     let times = Times::load();
     let mut waiting: Vec<&Program> = programs.iter().collect();
-    // The last is started first.
+    // The last one is started first.
     waiting.sort_by(|one, other| times.expected(one).total_cmp(&times.expected(other)));
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let (arguments, skip_log) = (arguments.to_owned(), skip_log.to_owned());
@@ -62,13 +62,13 @@ pub(super) fn run<'p>(
 }
 
 struct Schedule<'p> {
-    /// What is to be run, the longest last.
+    /// Programs that are not started yet, the longest last.
     waiting: Vec<&'p Program>,
     running: Vec<Running<'p>>,
     cores: usize,
-    /// Words of the user for each program.
+    /// Arguments of the user for each program.
     arguments: Vec<String>,
-    /// Where tests note that they were skipped.
+    /// File to which tests report that they were skipped.
     skip_log: PathBuf,
     times: Times,
 }
@@ -94,7 +94,7 @@ impl<'p> Schedule<'p> {
         }
     }
 
-    /// The longest program that may run now.
+    /// The longest program that may be started now.
     fn choose(&mut self) -> Option<&'p Program> {
         let is_lane_taken = self.running.iter().any(|running| is_in_lane(running.program));
         let at = self.waiting.iter().rposition(|program| !(is_lane_taken && is_in_lane(program)))?;
@@ -110,7 +110,7 @@ impl<'p> Schedule<'p> {
             command.arg("--");
         } else {
             command.arg(format!("--test-threads={}", self.cores));
-            // As cargo sets it.
+            // As cargo sets them.
             command.env("CARGO_MANIFEST_DIR", &program.folder).env("CARGO_PKG_NAME", &program.package);
         }
         command.args(&self.arguments).env("CENOTE_SKIP_LOG", &self.skip_log).stdin(Stdio::null());
@@ -122,7 +122,7 @@ impl<'p> Schedule<'p> {
         Ok(Running { program, child, output, since: Instant::now() })
     }
 
-    /// A program that has ended, or has run too long.
+    /// A program that has ended or has run too long; `None`: there is none at present.
     fn ended(&mut self) -> Option<Result<Ran<'p>, String>> {
         for at in 0..self.running.len() {
             let running = &mut self.running[at];
@@ -168,7 +168,7 @@ fn is_in_lane(program: &Program) -> bool {
     LANE.contains(&(program.package.as_str(), program.target.as_str()))
 }
 
-/// How long programs took the last time, in seconds, by label.
+/// Times of the programs in the last run, in seconds, by label.
 struct Times {
     file: PathBuf,
     seconds: HashMap<String, f64>,
@@ -181,7 +181,8 @@ impl Times {
         Times { file, seconds: serde_json::from_slice(&text).unwrap_or_default() }
     }
 
-    /// What is expected, from the last time, else from the size: large programs have much below them to test.
+    /// The expected time: that of the last run, else one from the size, because large programs have more code
+    /// to test.
     fn expected(&self, program: &Program) -> f64 {
         const BYTES_PER_SECOND: f64 = 1e6;
         let guess = || if program.kind == "doc" { 60.0 } else { program.size as f64 / BYTES_PER_SECOND };
@@ -192,7 +193,7 @@ impl Times {
         self.seconds.insert(program.label(), time.as_secs_f64());
     }
 
-    /// Without them the order is worse, and nothing else.
+    /// Stores the times. A failure is ignored: it affects only the order of the next run.
     fn store(&self) {
         if let Ok(text) = serde_json::to_vec(&self.seconds) {
             let _ = std::fs::write(&self.file, text);

@@ -1,4 +1,5 @@
-//! Every test of the installed suite, by its run files: the runner's own catalogue has those of its lists only.
+//! All tests of the installed suite, from its run files: the runner's own catalogue has only the tests of its
+//! lists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,23 +7,24 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-/// The run files that are for this system, and where they are.
+/// Names of the run files for this system.
 const RUN_FILES: [&str; 2] = ["common", "linux"];
 const FOLDER: &str = "/usr/share/zfs/runfiles";
-/// Where the folders of groups are.
+/// Folder of the groups of tests.
 const GROUPS: &str = "tests/functional/";
 
-/// Writes a catalogue of all tests of these groups but those of `known`, and the list of them. Returns where they are.
+/// Writes a catalogue of all tests of these groups except those of `known`, and a list of them. Returns their
+/// paths.
 ///
 /// # Errors
-/// The run files cannot be read, or the folder not be written.
+/// The run files cannot be read, or the folder cannot be written.
 pub(super) fn write_rest(
     groups: &BTreeSet<String>,
     known: &[String],
     suite: &Path,
     place: &Path,
 ) -> Result<(PathBuf, PathBuf), String> {
-    // Some stand in both run files.
+    // Some tests are in both run files.
     let (mut tests, mut seen) = (Vec::new(), BTreeSet::new());
     for name in RUN_FILES {
         let path = Path::new(FOLDER).join(format!("{name}.run"));
@@ -45,14 +47,14 @@ pub(super) fn write_rest(
     Ok((catalog_at, list_at))
 }
 
-/// The tests that a run file names, as the runner wants to know them.
+/// The tests that a run file names, in the form that the runner expects.
 fn of_run_file(text: &str, name: &str, is_script: impl Fn(&str) -> bool) -> Vec<Value> {
     let sections = sections(text);
     let defaults = sections.iter().find(|(name, _)| *name == "DEFAULT").map(|(_, keys)| keys);
     let mut tests = Vec::new();
     for (section, keys) in &sections {
         let Some(list) = keys.get("tests") else { continue };
-        // What follows a colon tells sections of one folder apart.
+        // A suffix after a colon distinguishes sections of the same folder.
         let dir = section.split(':').next().unwrap_or(section);
         let group = dir.strip_prefix(GROUPS).unwrap_or(dir);
         let value = |key: &str| {
@@ -73,7 +75,7 @@ fn of_run_file(text: &str, name: &str, is_script: impl Fn(&str) -> bool) -> Vec<
     tests
 }
 
-/// The sections of a run file with their keys; a value goes on in lines that begin with a space.
+/// The sections of a run file with their keys; lines that begin with a space continue a value.
 fn sections(text: &str) -> Vec<(&str, BTreeMap<&str, String>)> {
     let mut sections: Vec<(&str, BTreeMap<&str, String>)> = Vec::new();
     let mut key = "";
@@ -92,7 +94,7 @@ fn sections(text: &str) -> Vec<(&str, BTreeMap<&str, String>)> {
     sections
 }
 
-/// The words in quotes.
+/// The quoted words of a list.
 fn quoted(list: &str) -> impl Iterator<Item = &str> {
     list.split('\'').skip(1).step_by(2)
 }

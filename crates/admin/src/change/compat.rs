@@ -1,52 +1,52 @@
-//! Sets of features that a pool is limited to: its property `compatibility`
+//! Compatibility sets: the features that the property `compatibility` allows in a pool
 //! (docs/on-disk/16-features.md, section 7).
 
 use format::feature::{FEATURES, Since};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// Where the sets are, the administrator's own first.
+/// Directories of the sets; the administrator's own is first.
 const FOLDERS: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
-/// Largest file.
+/// Maximum size of a set's file in bytes.
 const SIZE_MAX: u64 = 16 << 10;
 
-/// What a pool is limited to.
+/// The features that a pool may enable.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compatibility {
-    /// Nothing.
+    /// All features.
     Off,
-    /// No features at all.
+    /// No features.
     Legacy,
-    /// These, by their short names.
+    /// The features with these short names.
     Features(BTreeSet<String>),
 }
 
-/// A set that could not be used.
+/// Why a compatibility set cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompatError {
-    /// There is no such file, or it is none, or too large.
+    /// A file does not exist, is not a regular file, or is too large.
     #[error("could not read/parse feature file(s): {names} ")]
     Unreadable {
-        /// The names that were given.
+        /// The given value of the property.
         names: String,
     },
-    /// A word of a file is no feature.
+    /// A file contains a word that is not a feature.
     #[error("could not read/parse feature file(s): {names} ({word})")]
     UnknownFeature {
-        /// The names that were given.
+        /// The given value of the property.
         names: String,
-        /// The word.
+        /// The unknown word.
         word: String,
     },
 }
 
 impl Compatibility {
-    /// The value of the property: `off`, `legacy`, or names of files, separated by commas. Features must be
-    /// in all of them.
+    /// Loads the sets of a property value: `off`, `legacy`, or names of files separated by commas. A feature is
+    /// allowed if all files list it.
     ///
     /// # Errors
-    /// If a file cannot be read or understood.
+    /// A file cannot be read, or contains an unknown word.
     pub fn load(value: &str) -> Result<Compatibility, CompatError> {
         Compatibility::load_from(value, &FOLDERS.map(Path::new))
     }
@@ -70,7 +70,7 @@ impl Compatibility {
         common.map(Compatibility::Features).ok_or_else(unreadable)
     }
 
-    /// A feature may be enabled.
+    /// True if the feature, given by its short name, may be enabled.
     pub fn allows(&self, feature: &str) -> bool {
         match self {
             Compatibility::Off => true,
@@ -79,14 +79,14 @@ impl Compatibility {
         }
     }
 
-    /// All features of OpenZFS 2.3 that may be enabled, in the order of the tools.
+    /// The features of OpenZFS 2.3 that may be enabled, in the order of the tools.
     pub fn features(&self) -> Vec<&'static str> {
         let known = FEATURES.iter().filter(|feature| feature.since == Since::V2_3);
         known.map(|feature| feature.name).filter(|name| self.allows(name)).collect()
     }
 }
 
-/// The text of a set; `None` if there is none. No name leads out of the folders.
+/// Contents of a set's file. `None`: there is no such file. A name cannot lead out of the directories.
 fn read(name: &str, folders: &[&Path]) -> Option<String> {
     if name.contains('/') {
         return None;
@@ -100,8 +100,8 @@ fn read(name: &str, folders: &[&Path]) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// The features that a text names. Features that this version does not know are left out where the tools
-/// of OpenZFS know them; any other word is an error.
+/// Parses the words of a file. Features that OpenZFS knows and Cenote does not are skipped; any other unknown word
+/// is an error.
 fn words(text: &str, names: &str) -> Result<BTreeSet<String>, CompatError> {
     let mut words = BTreeSet::new();
     for line in text.lines() {

@@ -1,5 +1,5 @@
-//! Why a verb that changes a pool is refused or fails. The texts are those of the tools of OpenZFS, behind
-//! what the verb says first (`cannot create 'tank': `).
+//! Why a verb that changes a pool is refused or fails. The texts are those of OpenZFS; the command prints what
+//! precedes them (`cannot create 'tank': `).
 
 use super::in_use::InUse;
 use super::pool_name::NameProblem;
@@ -17,115 +17,115 @@ pub enum ChangeError {
     /// There is no pool of this name.
     #[error("no such pool")]
     NoPool,
-    /// Several pools have this name.
+    /// Several pools have this name; a guid is needed.
     #[error("more than one matching pool\nimport by numeric ID instead")]
     Ambiguous,
-    /// A pool of this name is imported already.
+    /// A pool of this name is already imported.
     #[error("pool already exists")]
     Exists,
-    /// A name that no pool can have.
+    /// The name is not valid for a pool.
     #[error(transparent)]
     Name(#[from] NameProblem),
-    /// Vdevs that should not be made so; `force` would make them.
+    /// There are objections to the new vdevs; `force` overrides them.
     #[error("invalid vdev specification\n{}{}", if *forced { FINAL } else { OVERRIDE }, lines.join("\n"))]
     Vdevs {
-        /// `-f` was given: what is left cannot be overridden.
+        /// True if `-f` was given: the objections cannot be overridden.
         forced: bool,
-        /// What is wrong.
+        /// The objections, one message each.
         lines: Vec<String>,
     },
-    /// A device was named twice, or somebody else has it.
+    /// A device is named twice, or another process has it open.
     #[error(
         "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device"
     )]
     DeviceBusy {
-        /// Its path, if it is a block device.
+        /// Path of the device, if it is a block device.
         disk: Option<String>,
     },
-    /// A device is too small for a pool.
+    /// A device is too small for a new pool.
     #[error("one or more devices is less than the minimum size (64M)")]
     TooSmall,
-    /// A device is too small to be added.
+    /// A device is too small to be added to a pool.
     #[error("device is less than the minimum size (64M)")]
     AddTooSmall,
-    /// The new vdevs would have other sectors than those of the pool.
+    /// The sector size of the new vdevs would differ from that of the pool's vdevs.
     #[error("adding devices with different physical sector sizes is not allowed")]
     Ashift,
-    /// A feature that is needed is not enabled.
+    /// The change needs a feature that is not enabled.
     #[error("operation not supported on this type of pool")]
     NeedsFeature,
-    /// The pool was imported for reading only.
+    /// The pool was imported read-only.
     #[error("pool is read-only")]
     ImportedReadOnly,
-    /// The pool can only be read.
+    /// The pool can only be opened for reading.
     #[error("pool is read-only: {why}")]
     ReadOnly {
-        /// Why.
+        /// The reason, as a message.
         why: String,
     },
-    /// Somebody else has the pool open.
+    /// Another process has the pool open.
     #[error("pool is busy: {why}")]
     Busy {
-        /// Which device, and how that showed.
+        /// The device that is locked, and by what it was recognized.
         why: String,
     },
-    /// Somebody uses it, or something of it is mounted.
+    /// The pool is in use, or one of its file systems is mounted.
     #[error("pool is busy")]
     InUse,
-    /// Its devices do not take what is written.
+    /// The pool is suspended: its devices do not accept writes.
     #[error("pool I/O is currently suspended")]
     Suspended,
-    /// Only the administrator may do that.
+    /// The caller is not an administrator.
     #[error("permission denied")]
     Denied,
-    /// There is not enough room for what the root file system reserves.
+    /// There is not enough space for the reservation of the root file system.
     #[error("one or more devices is out of space")]
     NoSpace,
-    /// A property that cannot be set, or not to this value.
+    /// A property, or this value, cannot be set; holds the message.
     #[error("{0}")]
     Property(String),
-    /// OpenZFS has it, this version of Cenote has not.
+    /// OpenZFS supports it and this version of Cenote does not.
     #[error("{what} not supported by this version of Cenote")]
     Unsupported {
-        /// What, with its verb: `dRAID is`.
+        /// The unsupported thing with its verb: `dRAID is`.
         what: String,
     },
-    /// Another machine has not let go of the pool.
+    /// The pool was not exported by another host.
     #[error(
         "pool was previously in use from another system.\nLast accessed by {host} (hostid={hostid:x}) at {accessed}\nThe pool can be imported, use 'zpool import -f' to import the pool."
     )]
     OtherHost {
-        /// That machine's name.
+        /// Name of that host.
         host: String,
-        /// Its number.
+        /// Host id of that host.
         hostid: u64,
-        /// When, in seconds since 1970; the commands put the date in.
+        /// Time of its last write, in seconds since 1970; commands insert the date.
         accessed: u64,
     },
     /// A device cannot be used.
     #[error("cannot open '{path}': {why}")]
     Device {
-        /// Its path.
+        /// Path of the device.
         path: String,
-        /// Why.
+        /// The reason, as a message.
         why: String,
     },
-    /// Devices that are needed are missing.
+    /// Required devices are missing.
     #[error("one or more devices is currently unavailable")]
     Unavailable {
         /// The vdevs that lack them.
         vdevs: Vec<MissingVdev>,
     },
-    /// Log devices are missing; `-m` imports without them.
+    /// Log devices are missing; `-m` imports the pool without them.
     #[error("one or more devices is currently unavailable")]
     MissingLogs {
         /// The log vdevs.
         vdevs: Vec<MissingVdev>,
     },
-    /// Something below failed; the message tells the whole chain.
+    /// A layer below failed; the message contains the whole chain of causes.
     #[error("{}", chain(.0))]
     Failed(Box<Error>),
-    /// Looking for pools failed.
+    /// The search for pools failed.
     #[error(transparent)]
     Admin(#[from] AdminError),
 }
@@ -134,17 +134,17 @@ const OVERRIDE: &str = "use '-f' to override the following errors:\n";
 const FINAL: &str = "the following errors must be manually repaired:\n";
 
 impl ChangeError {
-    /// Vdevs that are refused for these reasons.
+    /// Refuses vdevs with these objections; no objections are no error.
     pub(super) fn vdevs(forced: bool, lines: Vec<String>) -> Result<(), ChangeError> {
         if lines.is_empty() { Ok(()) } else { Err(ChangeError::Vdevs { forced, lines }) }
     }
 
-    /// Devices that are refused because they are used.
+    /// Refuses devices that are in use.
     pub(super) fn in_use(forced: bool, used: &[InUse]) -> Result<(), ChangeError> {
         ChangeError::vdevs(forced, used.iter().map(ToString::to_string).collect())
     }
 
-    /// A device that could not be opened for writing.
+    /// The error of a device that could not be opened for writing.
     pub(super) fn device(path: String, is_disk: bool, error: &DeviceError) -> ChangeError {
         match error {
             DeviceError::Busy { .. } => ChangeError::DeviceBusy { disk: is_disk.then_some(path) },

@@ -1,7 +1,7 @@
-//! Verbs that scrub and resilver, and that take devices out of service and back.
+//! Verbs that scrub and resilver pools, and that take devices offline and online.
 //!
-//! A pool that stays open scrubs by itself once it was told to. One that is opened for this command only does all of it
-//! before the command ends.
+//! A pool that stays open scrubs in the background. In a pool that is open for one command only, the scan is
+//! completed before the command ends.
 
 use super::ChangeError;
 use super::pool_open::{change_even_suspended, change_then};
@@ -14,18 +14,18 @@ use format::names;
 use format::scan::ScanFunc;
 use serde::{Deserialize, Serialize};
 
-/// What `zpool scrub` does.
+/// Variant of `zpool scrub`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Scrub {
-    /// Begins, or goes on.
+    /// Start, or resume a paused scrub.
     Start,
-    /// Looks only at what was written since the last one.
+    /// Scrub only blocks written since the last scrub.
     Newer,
-    /// Looks only at what stands in the error log, at once.
+    /// Scrub only blocks in the error log, immediately.
     Errors,
-    /// Pauses.
+    /// Pause the scrub.
     Pause,
-    /// Stops for good.
+    /// Cancel the scrub.
     Stop,
 }
 
@@ -38,7 +38,7 @@ impl From<ScanRefusal> for ChangeError {
     }
 }
 
-/// A pool that is opened for the command scans all that there is to scan before it is closed.
+/// Runs a verb; in a pool that is open for this command only, then completes all scans.
 fn change<T>(
     search: &Search,
     name: &str,
@@ -48,7 +48,7 @@ fn change<T>(
     change_then(search, name, command, work, scan_now)
 }
 
-/// Does all that there is to scan, in a pool that is open for this command only.
+/// Completes all scans in a pool that is open for this command only.
 pub(super) fn scan_now(pool: &PoolWriter) -> Result<(), ChangeError> {
     if !pool.is_kept_open() {
         pool.live().scan_to_end()?;
@@ -59,7 +59,7 @@ pub(super) fn scan_now(pool: &PoolWriter) -> Result<(), ChangeError> {
 /// `zpool scrub`.
 ///
 /// # Errors
-/// [`ChangeError`], also if something else is under way.
+/// [`ChangeError`], also if another scan is in progress.
 pub(crate) fn scrub_pool(search: &Search, name: &str, what: Scrub, command: &str) -> Result<(), ChangeError> {
     change(search, name, command, |pool| {
         let live = pool.live();
@@ -73,10 +73,10 @@ pub(crate) fn scrub_pool(search: &Search, name: &str, what: Scrub, command: &str
     })
 }
 
-/// `zpool resilver`: begins it anew.
+/// `zpool resilver`: starts a resilver anew.
 ///
 /// # Errors
-/// [`ChangeError`].
+/// [`ChangeError`] if the pool cannot be changed.
 pub(crate) fn resilver_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     change(search, name, command, |pool| {
         if !pool.live().features().is_enabled("resilver_defer") {
@@ -87,10 +87,10 @@ pub(crate) fn resilver_pool(search: &Search, name: &str, command: &str) -> Resul
     })
 }
 
-/// `zpool clear`: of the whole pool or of one vdev.
+/// `zpool clear` of a whole pool or of one vdev.
 ///
 /// # Errors
-/// [`ChangeError`].
+/// [`ChangeError`] if the pool cannot be changed or the vdev does not exist.
 pub(crate) fn clear_pool(
     search: &Search,
     name: &str,
@@ -106,7 +106,7 @@ pub(crate) fn clear_pool(
 /// `zpool offline` of one leaf.
 ///
 /// # Errors
-/// [`ChangeError`], also if the others do not have everything.
+/// [`ChangeError`], also if the remaining devices do not have all data.
 pub(crate) fn offline_vdev(
     search: &Search,
     name: &str,
@@ -123,10 +123,10 @@ pub(crate) fn offline_vdev(
     })
 }
 
-/// `zpool online` of one leaf. Returns its state.
+/// `zpool online` of one leaf. Returns the leaf's new state.
 ///
 /// # Errors
-/// [`ChangeError`].
+/// [`ChangeError`] if the pool cannot be changed or the leaf does not exist.
 pub(crate) fn online_vdev(
     search: &Search,
     name: &str,
@@ -144,10 +144,10 @@ pub(crate) fn online_vdev(
     })
 }
 
-/// `zpool reopen`. `restart`: a scrub that is under way gives way to a resilver of what came back.
+/// `zpool reopen`. `restart`: a running scrub is replaced by a resilver of the devices that came back.
 ///
 /// # Errors
-/// [`ChangeError`].
+/// [`ChangeError`] if the pool cannot be changed.
 pub(crate) fn reopen_pool(
     search: &Search,
     name: &str,
@@ -165,21 +165,21 @@ pub(crate) fn reopen_pool(
     })
 }
 
-/// What a pool is busy with in the background.
+/// Remaining work of a pool's background jobs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activities {
-    /// Bytes that a scrub has still to read.
+    /// Bytes that a scrub has still to read; 0: no scrub is running.
     pub scrub: u64,
-    /// The same of a resilver.
+    /// Bytes that a resilver has still to read; 0: no resilver is running.
     pub resilver: u64,
-    /// Bytes of destroyed datasets that are still to be freed.
+    /// Bytes of destroyed datasets that have still to be freed.
     pub free: u64,
 }
 
-/// What a pool is busy with, as of its last txg.
+/// The remaining work of a pool as of its last txg.
 ///
 /// # Errors
-/// If its own objects cannot be read.
+/// The pool's own objects cannot be read.
 pub(crate) fn activities(pool: &OpenPool) -> Result<Activities, ChangeError> {
     let spa = pool.pool().spa();
     let live = spa.scan_progress();
@@ -190,7 +190,7 @@ pub(crate) fn activities(pool: &OpenPool) -> Result<Activities, ChangeError> {
     });
     let mut all = Activities { free: spa.hidden_space(names::hidden::FREE)?, ..Activities::default() };
     if let Some((phys, issued)) = under_way.filter(|(phys, _)| !phys.is_paused()) {
-        // Something is left until it has ended.
+        // At least 1 until the scan has ended.
         let left = phys.to_examine.saturating_sub(phys.skipped).saturating_sub(issued).max(1);
         match phys.func {
             ScanFunc::Resilver => all.resilver = left,

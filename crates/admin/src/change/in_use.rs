@@ -1,7 +1,7 @@
-//! Whether devices that a command names are used already: by a pool, or by what else is on them.
+//! Determines whether devices that a command names are in use by a pool or have other contents.
 //!
-//! Files are asked for labels only; block devices also for file systems, as the tools of OpenZFS do. That
-//! a device is mounted or otherwise open shows when it is opened for writing, alone.
+//! As in OpenZFS, files are examined for labels only, block devices also for file systems. Whether a device is
+//! mounted or open is found later, when it is opened exclusively.
 
 use super::pool_layout::DeviceUse;
 use super::pool_path::DeviceName;
@@ -16,37 +16,37 @@ use vdev::device::partition::PartitionDevice;
 use vdev::gpt;
 use vdev::label;
 
-/// Partitions that are looked into.
+/// Maximum number of partitions that are examined.
 const PARTITIONS_MAX: usize = 128;
 
-/// By what a device is used.
+/// Use of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Usage {
-    /// A pool that is imported here.
+    /// Vdev of a pool that is imported here.
     Active(String),
-    /// A pool that somebody may have imported elsewhere, or that was not exported.
+    /// Vdev of a pool that was not exported, and may be imported elsewhere.
     PotentiallyActive(String),
-    /// A pool that was exported.
+    /// Vdev of an exported pool.
     Exported(String),
-    /// A hot spare of a pool that is imported here.
+    /// Hot spare of a pool that is imported here.
     Spare(String),
-    /// A cache device of a pool that is imported here.
+    /// Cache device of a pool that is imported here.
     Cache(String),
-    /// A file system or the like.
+    /// A file system or other known contents, by its name.
     Filesystem(&'static str),
 }
 
-/// A device that is used.
+/// A device that is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InUse {
-    /// Its path.
+    /// Path of the device.
     pub path: String,
-    /// By what.
+    /// The pool or contents that use it.
     pub usage: Usage,
 }
 
 impl InUse {
-    /// Not even `-f` may take it.
+    /// True if even `-f` must not take the device.
     pub fn is_final(&self) -> bool {
         matches!(self.usage, Usage::Active(_) | Usage::Spare(_))
     }
@@ -60,19 +60,19 @@ impl fmt::Display for InUse {
             Usage::PotentiallyActive(pool) => write!(f, "{path} is part of potentially active pool '{pool}'"),
             Usage::Exported(pool) => write!(f, "{path} is part of exported pool '{pool}'"),
             Usage::Spare(pool) => write!(f, "{path} is reserved as a hot spare for pool {pool}"),
-            // The words of OpenZFS, which has none for this.
+            // The message of OpenZFS, which has none for this case.
             Usage::Cache(pool) => write!(f, "{path} is part of unknown pool '{pool}'"),
             Usage::Filesystem(kind) => write!(f, "{path} contains a filesystem of type '{kind}'"),
         }
     }
 }
 
-/// What uses a device that is wanted for something. A device that cannot be read is not judged here.
+/// The use of a device that conflicts with `wanted`. Devices that cannot be read are not reported here.
 pub(super) fn usage_of(device: &DeviceName, wanted: DeviceUse, imported: &Imported) -> Option<InUse> {
     let path = device.path.display().to_string();
     let opened: Arc<dyn Device> = Arc::new(FileDevice::open(&device.path, Access::Auto).ok()?);
     let usage = match by_pool(&opened, imported) {
-        // A spare may be shared by pools.
+        // Pools may share a spare.
         Some(Usage::Spare(_)) if wanted == DeviceUse::Spare => None,
         None if device.is_disk => signature::of_device(&*opened).map(Usage::Filesystem),
         usage => usage,
@@ -80,7 +80,7 @@ pub(super) fn usage_of(device: &DeviceName, wanted: DeviceUse, imported: &Import
     usage.map(|usage| InUse { path, usage })
 }
 
-/// The pool that a device, or a partition of it, belongs to.
+/// The pool that a device, or one of its partitions, belongs to.
 fn by_pool(device: &Arc<dyn Device>, imported: &Imported) -> Option<Usage> {
     if let Some(usage) = by_label(&**device, imported) {
         return Some(usage);
@@ -92,7 +92,7 @@ fn by_pool(device: &Arc<dyn Device>, imported: &Imported) -> Option<Usage> {
     })
 }
 
-/// What the labels of a leaf say.
+/// The use that the labels of a leaf describe.
 fn by_label(device: &dyn Device, imported: &Imported) -> Option<Usage> {
     if device.size() < format::label::DEVICE_MIN || !label::looks_like_leaf(device) {
         return None;

@@ -1,9 +1,9 @@
-//! Keeping pools open: what a namespace does with them beside what every verb does.
+//! Keeps pools open in a namespace: imports the listed pools at its start, and leaves or exports them.
 //!
 //! # What always holds
-//! - The labels of a pool that is kept say that this machine has it. So they say after a crash, and after
-//!   [`Namespace::leave_all`]: the same machine then opens it again without being asked, others ask first.
-//! - The cache file, and our own beside it, list what is to be opened again.
+//! - The labels of an open pool say that this host has imported it. They still do after a crash and after
+//!   [`Namespace::leave_all`]: the same host then imports it again automatically, and other hosts refuse it.
+//! - The cache file, and our own file beside it, list the pools that are to be imported again.
 
 use super::pool_open::{find_device_holder, forget, listed_now, note_again, noting, warn_of};
 use super::{ChangeError, cache_path};
@@ -22,18 +22,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use vdev::scan::Found;
 
-/// How long an export waits for verbs that are at work on the pool.
+/// How long an export waits for verbs that use the pool.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a pool is opened that stays open.
+/// Import options of a pool that stays open.
 pub(super) fn options() -> ImportOptions {
     let Budget { cache_bytes, limits } = Budget::to_stay();
     let open = OpenOptions { cache_bytes, ..OpenOptions::default() };
     ImportOptions { open, limits, host: this_host(), ..ImportOptions::default() }
 }
 
-/// Where devices of a listed pool are, by what it says itself, that the file does not name: they were added just before the
-/// power went off.
+/// Paths of a listed pool's devices that the cache file lacks, taken from the pool's own configuration: they were
+/// added just before a power failure.
 fn added_since(pool: &ImportedPool, guid: PoolGuid, found: &Found) -> Vec<PathBuf> {
     let known: Vec<PathBuf> = pool.paths().collect();
     let candidates = ::pool::import::candidates(found);
@@ -43,8 +43,8 @@ fn added_since(pool: &ImportedPool, guid: PoolGuid, found: &Found) -> Vec<PathBu
     paths.filter(|path| !known.contains(path)).collect()
 }
 
-/// The guid of a listed pool, on the devices that the file names: its labels have another where the power went off after
-/// `zpool reguid` and before the file was written. Name and leaves are the same then.
+/// The present guid of a listed pool, from the devices that the cache file names. It differs from the listed one
+/// after a power failure between `zpool reguid` and the update of the file; name and leaves are still the same.
 fn guid_now(pool: &ImportedPool, found: &Found) -> PoolGuid {
     let is_it = |label: &PoolConfig| {
         label.guid.is_some_and(|leaf| pool.has_leaf(leaf))
@@ -54,7 +54,7 @@ fn guid_now(pool: &ImportedPool, found: &Found) -> PoolGuid {
     guids.iter().copied().find(|guid| *guid == pool.guid).or(guids.first().copied()).unwrap_or(pool.guid)
 }
 
-/// Names who has a device that cannot be opened alone.
+/// Adds to the error of a busy device the process that has it open.
 pub(super) fn with_holder(error: ChangeError) -> ChangeError {
     let ChangeError::Busy { why } = &error else { return error };
     let holder = why.split_once(": ").and_then(|(path, _)| find_device_holder(Path::new(path)));
@@ -66,16 +66,16 @@ pub(super) fn with_holder(error: ChangeError) -> ChangeError {
     }
 }
 
-/// Takes a pool out of the namespace: exports or destroys it.
+/// Exports or destroys a pool of the namespace.
 pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> Result<(), ChangeError> {
     let namespace = search.namespace.as_ref().ok_or(ChangeError::NoPool)?;
-    // One that has stopped can be let go of, but nothing can be written that says that it is destroyed.
+    // A pool that was given up can be exported, but it cannot be marked as destroyed, because it accepts no writes.
     let is_stopped =
         |live: &LivePool| live.suspended().is_some() || (how == Leave::Destroyed && live.is_given_up());
     if namespace.live(name).is_some_and(|live| is_stopped(&live)) {
         return Err(ChangeError::Suspended);
     }
-    // Should its devices fail, it is still here for whoever brings them back and says so.
+    // If devices fail here, the pool is still in the namespace, and can be resumed.
     if let Some(live) = namespace.live(name).filter(|live| !live.is_given_up()) {
         live.sync_all()?;
     }
@@ -84,7 +84,7 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
         NotTaken::Busy => ChangeError::InUse,
     })?;
     let caller = search.caller.clone().unwrap_or_else(crate::Caller::this_process);
-    // One that was given up is left as after a crash, with all that was on disk.
+    // A pool that was given up is left as after a crash, with the txgs that are on disk.
     let is_given_up = |live: &LivePool| live.is_given_up();
     if let Kept::Live(live) = taken.entry().kept()
         && !is_given_up(live)
@@ -106,12 +106,12 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
     })
 }
 
-/// Before a pool is unmounted to be exported: one that is suspended cannot be, unless by `force`; it is given up then, so that
-/// nobody waits for its devices any more. Of one that was given up or has stopped all is lost that was not on disk: that, too,
-/// must be wanted.
+/// Call before a pool's file systems are unmounted for its export. A suspended pool is refused unless `force` is
+/// given; it is then given up, so that callers stop waiting for its devices. Changes of such a pool that are not on
+/// disk are lost, so a pool that was given up before needs `force` too.
 ///
 /// # Errors
-/// [`ChangeError::Suspended`], [`ChangeError::Denied`].
+/// [`ChangeError::Suspended`]; [`ChangeError::Denied`] if the caller is not an administrator.
 pub(crate) fn before_close(search: &Search, name: &str, force: bool) -> Result<(), ChangeError> {
     super::check_admin(search)?;
     let live = search.namespace.as_ref().and_then(|namespace| namespace.live(name));
@@ -124,15 +124,16 @@ pub(crate) fn before_close(search: &Search, name: &str, force: bool) -> Result<(
 }
 
 impl Namespace {
-    /// Opens the pools again that a cache file lists, the usual one if none is named, and those that were
-    /// imported without one since the machine was started; but for those that commands have made or imported in their own
-    /// processes, which open them at any time. Returns the names of those that cannot be opened, and why.
+    /// Imports the pools listed in a cache file, by default the usual one, and those imported without a cache file
+    /// since the machine was started. Pools that commands have created or imported in their own processes are
+    /// skipped, because commands may open them at any time. Returns the names of pools that cannot be opened, with
+    /// the errors.
     pub fn import_all(self: &Arc<Self>, cachefile: Option<&Path>) -> Vec<(String, ChangeError)> {
         self.import_listed(cachefile, |_| true)
     }
 
-    /// Opens those of them whose devices are all there, by their names; the others may be waiting for a file system that
-    /// holds these.
+    /// Imports those of the listed pools whose device paths all exist. Devices of the others may be files in a file
+    /// system that is mounted later.
     pub fn import_whole(self: &Arc<Self>) -> Vec<(String, ChangeError)> {
         self.import_listed(None, |pool| pool.paths().all(|path| path.exists()))
     }
@@ -208,17 +209,17 @@ impl Namespace {
         Ok(())
     }
 
-    /// Lets go of all pools, so that the next start opens them again: everything is on disk, and nothing else has
-    /// changed. What is mounted was unmounted before. Returns what could not be written.
+    /// Closes all pools so that the next start imports them again: everything is on disk, and the labels and cache
+    /// files stay unchanged. File systems must have been unmounted before. Returns what could not be written.
     pub fn leave_all(self: &Arc<Self>) -> Vec<(String, ChangeError)> {
         let leave = |name: String| self.leave(&name).err().map(|error| (name, error));
         self.names().into_iter().filter_map(leave).collect()
     }
 
-    /// The same for one pool; nothing happens if there is none of that name.
+    /// Closes one pool so that the next start imports it again. Does nothing if there is no pool of that name.
     ///
     /// # Errors
-    /// What could not be written; the pool is gone from here all the same.
+    /// Changes could not be written; the pool is closed nevertheless.
     pub fn leave(self: &Arc<Self>, name: &str) -> Result<(), ChangeError> {
         let Some(taken) = self.take_whatever(name, PATIENCE) else { return Ok(()) };
         taken.close(|entry| match entry.kept() {
@@ -273,7 +274,7 @@ mod tests {
             self.search.namespace.as_ref().and_then(|all| all.live("tank")).expect("it is kept")
         }
 
-        /// Somebody changes something while no disk is there.
+        /// Starts a change while no disk is present.
         fn suspend(&self, name: &'static str) -> JoinHandle<Result<(), ::pool::PoolError>> {
             self.disks.iter().for_each(|disk| disk.vanish());
             let live = self.live();
@@ -309,7 +310,7 @@ mod tests {
                 let writer = world.suspend(name);
                 let refused = verb(&world.search, leaf);
                 assert!(matches!(refused, Err(ChangeError::Suspended)), "{mode} {name}: {refused:?}");
-                // A writer that is not to wait has been told before the pool goes on.
+                // A writer that must not wait has received its error before the pool is resumed.
                 while mode == "continue" && !writer.is_finished() {
                     std::thread::yield_now();
                 }
@@ -389,7 +390,7 @@ mod tests {
         let writer = world.suspend("org.cenote:lost");
         let destroy = || destroy_pool(&world.search, "tank", "zpool destroy tank");
         assert!(matches!(destroy(), Err(ChangeError::Suspended)));
-        // It was given up, but not let go of.
+        // The pool was given up, but is still in the namespace.
         before_close(&world.search, "tank", true).expect("given up");
         assert!(writer.join().expect("no panic").is_err());
         assert!(matches!(destroy(), Err(ChangeError::Suspended)));

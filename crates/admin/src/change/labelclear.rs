@@ -1,9 +1,9 @@
-//! `zpool labelclear`: making a device one that no pool knows.
+//! Clears the ZFS labels of a device (`zpool labelclear`).
 //!
 //! # What always holds
-//! - A device of a pool that is imported here keeps its labels, whatever it is to the pool and whatever is forced;
-//!   so does one that somebody else has open. A pool that is only listed, because it cannot be opened any more,
-//!   keeps nothing.
+//! - The labels of a device that belongs to a pool imported here are never cleared, whatever its role and even with
+//!   force; nor are those of a device that another process has open. A pool that is listed as imported but cannot
+//!   be opened any more does not protect its devices.
 
 use crate::{Imported, Search, open_pools};
 use format::config::PoolState;
@@ -60,41 +60,41 @@ pub enum LabelClearError {
     /// The device cannot be opened.
     #[error("failed to open {path}: {why}")]
     Open {
-        /// Its path.
+        /// Path of the device.
         path: String,
-        /// Why.
+        /// The reason, as a message.
         why: String,
     },
-    /// It is no device.
+    /// The path is not a device or file.
     #[error("failed to read label from {path}")]
     Read {
-        /// Its path.
+        /// The path as given.
         path: String,
     },
-    /// It belongs to a pool that is imported here, or that somebody has open.
+    /// The device belongs to a pool that is imported here, or another process has it open.
     #[error("{path} is a member ({role}) of pool \"{pool}\"")]
     Member {
-        /// Its path.
+        /// Path of the device.
         path: String,
-        /// What it is to the pool.
+        /// Role of the device in the pool.
         role: Role,
-        /// The pool.
+        /// Name of the pool.
         pool: String,
     },
-    /// It belongs to a pool that is not; `-f` clears it.
+    /// The device belongs to a pool that is not imported here; `-f` clears it.
     #[error("use '-f' to override the following error:\n{path} is a member of {state} pool \"{pool}\"")]
     Foreign {
-        /// Its path.
+        /// Path of the device.
         path: String,
         /// Whether the pool was exported.
         state: LetGo,
-        /// The pool.
+        /// Name of the pool.
         pool: String,
     },
-    /// There are no labels, or they could not be overwritten.
+    /// The device has no labels, or they could not be overwritten.
     #[error("failed to clear label for {path}")]
     Clear {
-        /// Its path.
+        /// Path of the device.
         path: String,
     },
 }
@@ -102,7 +102,7 @@ pub enum LabelClearError {
 /// Overwrites the labels of a device.
 ///
 /// # Errors
-/// [`LabelClearError`]; nothing was written unless the device has failed.
+/// [`LabelClearError`]; the device is unchanged unless it has failed.
 pub(crate) fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<(), LabelClearError> {
     let shown = path.display().to_string();
     let failed = |why: String| LabelClearError::Open { path: shown.clone(), why };
@@ -141,7 +141,7 @@ pub(crate) fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<
     label_write::clear(&*device).map_err(|_| none())
 }
 
-/// A pool that is listed can be opened, too.
+/// True if a listed pool can also be opened.
 fn is_there(search: &Search, pool: &str) -> bool {
     !open_pools(search, &[pool.to_owned()]).0.is_empty()
 }

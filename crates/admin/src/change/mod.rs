@@ -1,10 +1,10 @@
 //! The steps of the verbs that change pools ([`crate::verbs::zpool`]).
 //!
-//! What a verb asks for is checked here as far as that goes without the pool, in the order and with the
-//! words of the tools of OpenZFS; then the layers below are told what to do.
+//! Requests are checked here as far as that is possible without the pool, in the order and with the messages of
+//! OpenZFS. The changes are made by the layers below.
 //!
 //! # What always holds
-//! - Nothing is written before everything that can be checked has been.
+//! - All checks are made before the first write.
 
 mod compat;
 mod error;
@@ -64,12 +64,12 @@ pub use state::{cache_path, state_folder};
 use crate::AdminError;
 use ::pool::CacheFileError;
 
-/// A cache file that could not be used.
+/// Converts the error of a cache file.
 pub(crate) fn cache_error(error: &CacheFileError) -> AdminError {
     AdminError::CacheFile { path: error.path.display().to_string(), why: error.why.to_string() }
 }
 
-/// An error of the system, in the words of the C library.
+/// The message of the C library for an I/O error.
 pub(crate) fn errno_text(error: &std::io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

@@ -1,4 +1,4 @@
-//! `zpool create`.
+//! Creates pools (`zpool create`).
 
 use super::pool_devices::open_devices;
 use super::pool_layout::{LayoutClass, PoolLayout};
@@ -25,38 +25,38 @@ use vdev::Env;
 use zpl::CaseSensitivity;
 use zpl::{NewFilesystem, make_filesystem};
 
-/// The version of file systems that are made.
+/// Version of the file systems that are created.
 const FILESYSTEM_VERSION: u64 = 5;
-/// Properties that need a key.
+/// Properties that need an encrypted dataset.
 const KEY_PROPERTIES: [&str; 3] = ["keyformat", "keylocation", "pbkdf2iters"];
 
-/// A pool to be made.
+/// Description of a new pool.
 #[derive(Debug, Clone)]
 pub struct NewPool {
-    /// Its name.
+    /// Name of the pool, as stored on its devices.
     pub name: String,
-    /// Its vdevs, checked.
+    /// Its vdevs, already checked.
     pub layout: PoolLayout,
-    /// log2 of the sectors of its vdevs; `None`: what their devices like best.
+    /// Binary logarithm of the sector size of its vdevs; `None`: chosen for the devices.
     pub ashift: Option<u8>,
-    /// Short names of its features; what they depend on comes along.
+    /// Short names of the features to enable; their dependencies are added.
     pub features: Vec<String>,
-    /// Its properties that are stored, checked.
+    /// Pool properties to store, already checked.
     pub props: Vec<(String, String)>,
-    /// Properties of its root file system.
+    /// Properties of the root file system.
     pub dataset_props: Vec<(String, String)>,
-    /// The name by which it is known while it is imported, if not its own.
+    /// Temporary name under which it is imported, if it differs from `name`.
     pub temporary: Option<String>,
-    /// What holds while it is imported.
+    /// Settings of its import: alternate root, cache file, temporary name.
     pub settings: ImportSettings,
-    /// What its history says about how it was made; `None`: nothing.
+    /// Command line for its history; `None`: no line is written.
     pub command: Option<String>,
 }
 
-/// Makes a pool.
+/// Creates a pool and imports it.
 ///
 /// # Errors
-/// [`ChangeError`]; what was on the devices is still there unless a device has failed.
+/// [`ChangeError`]; the devices keep their previous contents unless a device has failed.
 pub(crate) fn create_pool(search: &Search, new: &NewPool) -> Result<(), ChangeError> {
     check_admin(search)?;
     let settings = ImportSettings { temporary: new.temporary.is_some(), ..new.settings.clone() };
@@ -64,7 +64,7 @@ pub(crate) fn create_pool(search: &Search, new: &NewPool) -> Result<(), ChangeEr
         let pool = make_pool(new)?;
         return close(pool, new, &settings);
     };
-    // The name is this pool's from now on, however long its devices take.
+    // Reserves the name for as long as the devices take.
     let reserved = namespace.reserve(new.temporary.as_ref().unwrap_or(&new.name));
     let is_taken = || Ok(reserved.is_none());
     let mut pool = build(new, Budget::to_stay(), &is_taken)?.in_name_of(search.caller.as_ref());
@@ -79,21 +79,21 @@ pub(crate) fn create_pool(search: &Search, new: &NewPool) -> Result<(), ChangeEr
     Ok(())
 }
 
-/// Notes that a new pool is imported. If that fails the pool is destroyed again: its command fails, and the
-/// next start would not know it.
+/// Records a new pool as imported. If that fails the pool is destroyed again, because its command fails and the
+/// next start would not import it.
 fn noted(
     pool: PoolWriter,
     config: &PoolConfig,
     settings: &ImportSettings,
 ) -> Result<PoolWriter, ChangeError> {
     let Err(error) = note(config, settings) else { return Ok(pool) };
-    // As far as it goes: what failed is told.
+    // A further error is not reported: the first one is.
     let _ = pool.destroy();
     unnote(config.pool_guid, settings);
     Err(error)
 }
 
-/// Opens a new pool again under another name, which is not written to it.
+/// Reopens a new pool under a temporary name, which is not written to its devices.
 fn reopen(pool: PoolWriter, new: &NewPool, temporary: &str) -> Result<PoolWriter, ChangeError> {
     let guid = pool.guid();
     pool.close()?;
@@ -106,7 +106,7 @@ fn reopen(pool: PoolWriter, new: &NewPool, temporary: &str) -> Result<PoolWriter
     Ok(PoolWriter::import(&found, guid, &options)?)
 }
 
-/// Exports a new pool, and notes that it is imported.
+/// Exports a new pool from this process and records it as imported.
 fn close(pool: PoolWriter, new: &NewPool, settings: &ImportSettings) -> Result<(), ChangeError> {
     let mut config = listed_now(&pool)?;
     if let Some(temporary) = &new.temporary {
@@ -115,13 +115,13 @@ fn close(pool: PoolWriter, new: &NewPool, settings: &ImportSettings) -> Result<(
     Ok(noted(pool, &in_process(config), settings)?.close()?)
 }
 
-/// Makes a pool, and leaves it open. No cache file lists it.
+/// Creates a pool and leaves it open. No cache file lists it.
 pub(crate) fn make_pool(new: &NewPool) -> Result<PoolWriter, ChangeError> {
     let is_taken = || Ok(Imported::load()?.by_name(new.temporary.as_ref().unwrap_or(&new.name)).is_some());
     build(new, Budget::of_command(), &is_taken)
 }
 
-/// The same. `is_taken`: a pool that is imported has its name.
+/// Creates a pool. `is_taken` tells whether an imported pool already has its name.
 fn build(
     new: &NewPool,
     budget: Budget,
@@ -167,7 +167,7 @@ fn of_create(error: PoolError) -> ChangeError {
     }
 }
 
-/// Features, and all that they depend on.
+/// Features and all their dependencies.
 fn with_dependencies(names: &[String]) -> BTreeSet<String> {
     let mut all = BTreeSet::new();
     let mut rest: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -180,19 +180,19 @@ fn with_dependencies(names: &[String]) -> BTreeSet<String> {
     all
 }
 
-/// The largest block of files whose file system says nothing else.
+/// Default `recordsize` of file systems, in bytes.
 const RECORD_SIZE: u64 = 128 << 10;
 
-/// The root file system of a new pool.
+/// Properties of a new pool's root file system.
 struct Root {
     props: Vec<(String, PropValue)>,
     filesystem: NewFilesystem,
-    /// Limits of owners in it.
+    /// Quotas of owners.
     limits: Vec<Setting>,
 }
 
 impl Root {
-    /// Checks its properties.
+    /// Checks the properties.
     fn check(new: &NewPool, features: &BTreeSet<String>) -> Result<Root, ChangeError> {
         let uid = rustix::process::geteuid().as_raw();
         let gid = rustix::process::getegid().as_raw();
@@ -280,7 +280,7 @@ impl Root {
     }
 }
 
-/// The number of `encryption=off`, and of `dedup=off`.
+/// Index value of `encryption=off` and of `dedup=off`.
 const ENCRYPTION_OFF: u64 = 2;
 const DEDUP_OFF: u64 = 2;
 

@@ -1,8 +1,8 @@
-//! New vdevs, from their description to devices that are open for writing.
+//! Opens the devices of new vdevs for writing.
 //!
 //! # Order
-//! are the devices used -> do the vdevs agree -> devices opened, alone -> are they used still -> sizes -> partition
-//! tables of whole disks. Only the last writes anything.
+//! Check whether the devices are in use -> compare the vdevs -> open the devices exclusively -> check their use
+//! again -> check sizes -> write partition tables of whole disks. Only the last step writes.
 
 use super::ChangeError;
 use super::in_use::{InUse, Usage, usage_of};
@@ -23,26 +23,26 @@ use vdev::device::file::{self, Access};
 use vdev::device::partition::PartitionDevice;
 use vdev::{Device, Env, gpt};
 
-/// Which objections do not count.
+/// Objections that are overridden.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allow {
-    /// Devices may be used by a pool that is not imported, or hold a file system.
+    /// Devices may belong to a pool that is not imported, or contain a file system.
     pub in_use: bool,
-    /// Vdevs need not be alike.
+    /// Vdevs may differ in type and redundancy.
     pub mismatch: bool,
-    /// Their sectors need not be those of the pool's vdevs.
+    /// The sector size may differ from that of the pool's vdevs.
     pub ashift: bool,
 }
 
 impl Allow {
-    /// `-f`.
+    /// All objections are overridden (`-f`).
     pub const ALL: Allow = Allow { in_use: true, mismatch: true, ashift: true };
 }
 
-/// Checks new vdevs: for a new pool, or against the vdevs of the pool that they are for.
+/// Checks new vdevs, for a new pool or against the vdevs of an existing one.
 ///
 /// # Errors
-/// [`ChangeError::Vdevs`] with everything that is wrong.
+/// [`ChangeError::Vdevs`] with all objections.
 pub(crate) fn check_layout(
     layout: &PoolLayout,
     pool: Option<&VdevNode>,
@@ -65,20 +65,20 @@ pub(crate) fn check_layout(
     Ok(())
 }
 
-/// A device that is open, and what it is for.
+/// An open device and its use.
 struct Opened<'l> {
     name: &'l DeviceName,
     device: Arc<dyn Device>,
 }
 
-/// New vdevs whose devices are open.
+/// New vdevs with open devices.
 pub(super) struct OpenDevices {
     pub(super) tops: Vec<TopSpec>,
     pub(super) spares: Vec<LeafSpec>,
     pub(super) cache: Vec<LeafSpec>,
 }
 
-/// Opens the devices of new vdevs for writing, alone, and partitions whole disks.
+/// Opens the devices of new vdevs exclusively for writing, and partitions whole disks.
 pub(super) fn open_devices(
     layout: &PoolLayout,
     ashift: Option<u8>,
@@ -95,7 +95,7 @@ pub(super) fn open_devices(
     let spare = |name| open_spare(name, &imported);
     let spares = layout.spares.iter().map(spare).collect::<Result<Vec<_>, _>>()?;
     let cache = layout.cache.iter().map(open).collect::<Result<Vec<_>, _>>()?;
-    // What was looked at before they were locked, somebody may have made a pool of since.
+    // Another command may have created a pool on them before they were locked.
     let imported = Imported::load()?;
     let used = layout.devices().filter_map(|(device, wanted)| usage_of(device, wanted, &imported));
     ChangeError::in_use(true, &used.filter(InUse::is_final).collect::<Vec<_>>())?;
@@ -129,7 +129,7 @@ pub(super) fn open_devices(
     Ok(OpenDevices { tops, spares, cache })
 }
 
-/// Whether two names are of one block device. Nobody else has it then, so it is not told as one that is busy.
+/// True if two names denote the same block device. It has no other owner then, so it is not reported as busy.
 fn has_disk_twice(layout: &PoolLayout) -> bool {
     let disks = layout.devices().filter(|(device, _)| device.is_disk);
     let mut seen = HashSet::new();
@@ -145,7 +145,8 @@ fn open(name: &DeviceName) -> Result<Opened<'_>, ChangeError> {
     }
 }
 
-/// The same for a spare. One that a pool has that is imported is shared: it is opened for reading only, and stays as it is.
+/// Opens a spare. A spare that an imported pool already has is shared: it is opened for reading only and stays
+/// unchanged.
 fn open_spare<'l>(name: &'l DeviceName, imported: &Imported) -> Result<Opened<'l>, ChangeError> {
     let usage = usage_of(name, DeviceUse::Vdev, imported).map(|used| used.usage);
     if !matches!(usage, Some(Usage::Spare(_))) {
@@ -173,7 +174,7 @@ fn leaf_spec(leaf: Opened<'_>, env: &Env) -> Result<LeafSpec, ChangeError> {
         let failed = |why: String| ChangeError::Device { path: shown(&name.path), why };
         let partition =
             gpt::write(&*device, &gpt::Identity::random(env)).map_err(|e| failed(e.to_string()))?;
-        // The kernel may not show the partition as long as somebody has the disk: it is used through it.
+        // The kernel may not show the partition while the disk is open, so it is accessed through the disk.
         let window = PartitionDevice::new(device, partition.start, partition.len);
         spec.device = Arc::new(window.map_err(|e| failed(e.to_string()))?);
         spec.path = shown(&first_partition(&name.path));
@@ -183,7 +184,7 @@ fn leaf_spec(leaf: Opened<'_>, env: &Env) -> Result<LeafSpec, ChangeError> {
     Ok(spec)
 }
 
-/// log2 of the sectors that the devices of a vdev like best.
+/// Binary logarithm of the sector size that suits the devices of a vdev best.
 pub(super) fn best_ashift(top: &super::LayoutTop) -> Result<u8, ChangeError> {
     let mut sectors = Vec::new();
     for leaf in &top.leaves {

@@ -1,46 +1,46 @@
-//! The word of a dRAID vdev, as far as it is needed to say what is wrong with it: none can be made yet.
+//! Parses the word of a dRAID vdev, in order to report its errors. Cenote cannot create dRAID vdevs yet.
 
-/// Why a word makes no dRAID.
+/// Why a word does not describe a dRAID vdev.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DraidError {
-    /// A part that is none of data, children, spares.
+    /// A part that is not a number of data disks, children or spares.
     #[error("invalid dRAID syntax; expected [:<number><c|d|s>] not '{word}'")]
     Syntax {
-        /// The word.
+        /// The word as given.
         word: String,
     },
-    /// More or fewer devices than the word says.
+    /// The number of devices differs from the word's.
     #[error("invalid number of dRAID children; {wanted} required but {given} provided")]
     Children {
-        /// As the word says.
+        /// Number of devices that the word gives.
         wanted: u64,
-        /// As there are.
+        /// Number of devices that are listed.
         given: u64,
     },
-    /// More data than devices.
+    /// More data disks per group than devices.
     #[error(
         "requested number of dRAID data disks per group {data} is too high,\nat most {most} disks are available for data"
     )]
     Data {
-        /// As the word says.
+        /// Data disks per group that the word gives.
         data: u64,
-        /// What is possible.
+        /// Maximum number of data disks per group.
         most: u64,
     },
 }
 
-/// The parity that a word asks for.
+/// The parity that a word gives.
 fn parity(word: &str) -> u64 {
     word.strip_prefix("draid").and_then(|rest| rest.chars().next()?.to_digit(10)).map_or(1, u64::from)
 }
 
-/// How many devices it needs at least.
+/// Minimum number of devices.
 pub(super) fn least(word: &str) -> usize {
     parity(word) as usize + 1
 }
 
-/// Checks the word of a dRAID with so many devices.
+/// Checks the word of a dRAID vdev with `given` devices.
 pub(super) fn check(word: &str, given: usize) -> Result<(), DraidError> {
     let syntax = || DraidError::Syntax { word: word.to_owned() };
     let given = given as u64;
@@ -60,7 +60,7 @@ pub(super) fn check(word: &str, given: usize) -> Result<(), DraidError> {
     }
     let most = given.saturating_sub(spares).saturating_sub(parity);
     match data {
-        // Zero comes out as a huge number of disks in the arithmetic of the original.
+        // OpenZFS's arithmetic turns 0 into a huge number of disks.
         Some(data) if data == 0 || data > most => Err(DraidError::Data { data, most }),
         _ => Ok(()),
     }

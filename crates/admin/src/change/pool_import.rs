@@ -1,7 +1,8 @@
-//! `zpool import` of one pool.
+//! Imports one pool (`zpool import`).
 //!
-//! In process an import is: open for writing (what crashed logs hold is claimed), do what the options ask
-//! for, export, and note that the pool is imported, and how. Where there is a namespace the pool stays open in it.
+//! A command in process opens the pool for writing (which claims the logs of a crash), makes the changes that the
+//! options ask for, exports it, and records it as imported with its settings. With a namespace the pool stays open
+//! there.
 
 use super::pool_open::{in_process, listed, listed_now, note, options, unnote, without_logs};
 use super::{ChangeError, check_pool_name, keep};
@@ -18,49 +19,49 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use vdev::scan::Found;
 
-/// How a pool is to be imported.
+/// Options of an import.
 #[derive(Debug, Clone, Default)]
 pub struct ImportRequest {
-    /// Its name from now on.
+    /// New name of the pool; `None`: its present name.
     pub new_name: Option<String>,
-    /// Even if another machine has not let go of it.
+    /// Import it even if another host has not exported it.
     pub force: bool,
-    /// If its newest state cannot be read, the newest that can.
+    /// If the newest state cannot be read, use the newest readable one (`-F`).
     pub recover: bool,
-    /// Only find out whether that would help.
+    /// Only determine whether `recover` would help (`-n`).
     pub dry: bool,
-    /// Only states up to this txg.
+    /// Use only states up to this txg (`-T`).
     pub max_txg: Option<u64>,
-    /// Even if log devices are missing.
+    /// Import it even if log devices are missing (`-m`).
     pub allow_missing_logs: bool,
-    /// Destroyed pools are meant.
+    /// Import a destroyed pool (`-D`).
     pub destroyed: bool,
-    /// Properties that are stored, checked.
+    /// Pool properties to store, already checked.
     pub props: Vec<(String, String)>,
-    /// Features to be enabled.
+    /// Short names of features to enable.
     pub features: Vec<String>,
-    /// What holds while it is imported. With a temporary name the new one is not written to the pool.
+    /// Settings of the import. With a temporary name, `new_name` is not written to the pool.
     pub settings: ImportSettings,
-    /// What its history says; nothing if empty.
+    /// Command line for its history; empty: no line is written.
     pub command: String,
 }
 
-/// Pools that may be imported, and the devices on which they were found.
+/// Pools that can be imported, and the devices on which they were found.
 #[derive(Default)]
 pub struct Importable {
     found: Found,
     namespace: Option<Arc<Namespace>>,
     caller: Option<Caller>,
-    /// The pools, those left out that are imported already.
+    /// The pools that are not imported yet.
     pub pools: Vec<Candidate>,
-    /// What could not be looked at.
+    /// What could not be examined.
     pub problems: Vec<Problem>,
 }
 
-/// Looks for pools that may be imported; with [`Search::destroyed`] for destroyed ones.
+/// Finds the pools that can be imported; with [`Search::destroyed`], destroyed pools.
 ///
 /// # Errors
-/// If [`Search::cachefile`] is set and cannot be used.
+/// [`AdminError::CacheFile`] if [`Search::cachefile`] is set and cannot be used.
 pub fn importable(search: &Search) -> Result<Importable, AdminError> {
     let found = search.run()?;
     let mut pools = candidates_for(&found, host_id());
@@ -77,7 +78,7 @@ pub fn importable(search: &Search) -> Result<Importable, AdminError> {
 }
 
 impl Importable {
-    /// The pools of this name, or with this guid.
+    /// The pools with this name or guid.
     pub fn matching<'c>(&'c self, wanted: &str) -> Vec<&'c Candidate> {
         let guid: Option<u64> = wanted.parse().ok();
         let is_it = |pool: &&Candidate| match guid {
@@ -90,7 +91,7 @@ impl Importable {
     /// Imports one of the pools.
     ///
     /// # Errors
-    /// [`ChangeError`]; nothing was changed then, unless a device has failed.
+    /// [`ChangeError`]; then the pool is unchanged unless a device has failed.
     pub fn import(&self, pool: &Candidate, request: &ImportRequest) -> Result<(), ChangeError> {
         let name = request.new_name.as_deref().unwrap_or(&pool.name);
         if self.caller.as_ref().is_some_and(|caller| !caller.is_admin()) {
@@ -130,7 +131,8 @@ impl Importable {
             .map_err(|e| self.told(keep::with_holder(e.into()), pool))?
             .in_name_of(self.caller.as_ref());
         let outcome = finish(&writer, request);
-        // Before it can be found under its name: one that cannot be noted would be lost at the next start.
+        // Recorded before it can be found under its name: a pool that is not recorded would be lost at the next
+        // start.
         let noted = outcome.and_then(|()| listed_now(&writer)).and_then(|mut config| {
             name.clone_into(&mut config.name);
             let config = if request.allow_missing_logs { without_logs(config) } else { config };
@@ -150,7 +152,7 @@ impl Importable {
         }
     }
 
-    /// Imports a pool only for reading: nothing is written to its devices.
+    /// Imports a pool for reading only: its devices are not written to.
     fn open_for_reading(
         &self,
         pool: &Candidate,
@@ -175,22 +177,22 @@ impl Importable {
         Ok(Some(cenote::Pool::from(opened)))
     }
 
-    /// As it is noted: a pool that no namespace keeps belongs to commands like this one.
+    /// The configuration to record. A pool that is not kept in a namespace is marked as imported in process.
     fn noted(&self, config: PoolConfig) -> PoolConfig {
         if self.namespace.is_none() { in_process(config) } else { config }
     }
 
-    /// Where leaves were found.
+    /// Paths at which the leaves were found.
     fn paths(&self) -> HashMap<VdevGuid, String> {
         let place = |leaf: &vdev::scan::Leaf| {
-            // A leaf in a partition is found by its disk, and known by its own path.
+            // A leaf in a partition was found through its disk and keeps the path in its configuration.
             let path = leaf.path.to_str().filter(|_| leaf.partition.is_none())?;
             Some((leaf.probe.guid()?, path.to_owned()))
         };
         self.found.leaves.iter().filter_map(place).collect()
     }
 
-    /// Puts into an error what is known of the pool's labels.
+    /// Adds facts from the pool's labels to an error.
     fn told(&self, error: ChangeError, pool: &Candidate) -> ChangeError {
         let of_pool = |leaf: &&vdev::scan::Leaf| {
             leaf.probe.newest_config().is_some_and(|config| config.pool_guid == pool.guid)
@@ -208,7 +210,7 @@ impl Importable {
     }
 }
 
-/// Notes where devices are now, so that they are found there again.
+/// Sets the paths of leaves to where they were found.
 fn relocate(node: &mut VdevNode, paths: &HashMap<VdevGuid, String>) {
     if let Some(path) = paths.get(&node.guid).filter(|_| node.children.is_empty()) {
         node.path = Some(path.clone());
@@ -216,7 +218,7 @@ fn relocate(node: &mut VdevNode, paths: &HashMap<VdevGuid, String>) {
     node.children.iter_mut().for_each(|child| relocate(child, paths));
 }
 
-/// What the options ask for, in the pool that is open.
+/// Makes the changes that the options ask for, in the open pool.
 fn finish(pool: &PoolWriter, request: &ImportRequest) -> Result<(), ChangeError> {
     if !request.props.is_empty() {
         pool.live().set_props(request.props.clone())?;

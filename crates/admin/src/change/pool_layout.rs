@@ -1,18 +1,18 @@
-//! The grammar of vdevs: from the words of a command to the vdevs that they ask for
-//! (docs/on-disk/33-cli.md, section 3).
+//! The vdev grammar: from the words of a command to the vdevs that they describe (docs/on-disk/33-cli.md, section
+//! 3).
 //!
-//! Words are read from left to right and devices are looked up as they come, so that the first thing
-//! that is wrong is the one that is told, as the tools of OpenZFS do.
+//! Words are read from left to right, and each device is looked up when it is read, so that the first error is the
+//! one that OpenZFS reports.
 
 use super::pool_draid::DraidError;
 use super::pool_path::{DeviceName, PathProblem};
 
-/// What a new top-level vdev is for.
+/// Allocation class of a new top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LayoutClass {
     /// Data.
     Normal,
-    /// The intent log.
+    /// Intent log.
     Log,
     /// Metadata and small blocks.
     Special,
@@ -20,87 +20,87 @@ pub enum LayoutClass {
     Dedup,
 }
 
-/// How a new top-level vdev is made of its devices.
+/// Type of a new top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LayoutKind {
-    /// One device.
+    /// A single device.
     Single,
-    /// All devices hold the same.
+    /// Mirror.
     Mirror,
-    /// Devices with this many of parity.
+    /// RAID-Z with this number of parity devices, 1 to 3.
     Raidz(u8),
 }
 
 /// A new top-level vdev.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayoutTop {
-    /// How it is made.
+    /// Type of the vdev.
     pub kind: LayoutKind,
-    /// The word for it, as it was given: empty for a single device.
+    /// The word of the type as given; empty for a single device.
     pub word: String,
-    /// What it is for.
+    /// Allocation class of the vdev.
     pub class: LayoutClass,
-    /// Its devices.
+    /// Devices, in the order of the command.
     pub leaves: Vec<DeviceName>,
 }
 
-/// The vdevs that a command asks for.
+/// The vdevs that a command describes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PoolLayout {
     /// Top-level vdevs, in the order of the command.
     pub tops: Vec<LayoutTop>,
-    /// Hot spares.
+    /// Hot spares, in the order of the command.
     pub spares: Vec<DeviceName>,
-    /// Cache devices.
+    /// Cache devices, in the order of the command.
     pub cache: Vec<DeviceName>,
 }
 
-/// Why words make no vdevs.
+/// Why words do not describe vdevs.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
-    /// A device cannot be used.
+    /// A device cannot be found or used.
     #[error(transparent)]
     Path(#[from] PathProblem),
-    /// A group with too few devices.
+    /// A vdev has too few devices.
     #[error("invalid vdev specification: {word} requires at least {least} device{}", if *is_plural { "s" } else { "" })]
     TooFew {
-        /// Its word.
+        /// Word of the type.
         word: String,
-        /// How many it needs.
+        /// Minimum number of devices.
         least: usize,
-        /// The message says "devices".
+        /// True if the message uses the plural "devices".
         is_plural: bool,
     },
-    /// No vdev at all.
+    /// There are no devices.
     #[error("invalid vdev specification: at least one toplevel vdev must be specified")]
     Nothing,
-    /// A word that may stand once only.
+    /// A word that may occur only once is repeated.
     #[error("invalid vdev specification: '{word}' can be specified only once")]
     Twice {
-        /// The word.
+        /// The repeated word.
         word: &'static str,
     },
-    /// Vdevs of this class cannot be made so.
+    /// Vdevs of this class cannot have this type.
     #[error("invalid vdev specification: unsupported '{class}' device: {word}")]
     ClassKind {
-        /// The class.
+        /// Word of the class.
         class: &'static str,
-        /// The word of the group.
+        /// Word of the type.
         word: String,
     },
-    /// A dRAID that could not be made in any version.
+    /// The word of a dRAID vdev has an error.
     #[error(transparent)]
     Draid(#[from] DraidError),
-    /// A dRAID.
+    /// A valid dRAID vdev, which Cenote cannot create.
     #[error("invalid vdev specification: '{word}' is not supported by this version of Cenote")]
     DraidUnsupported {
-        /// Its word.
+        /// Word of the type.
         word: String,
     },
 }
 
-/// What a word of the command stands for.
+/// Meaning of a word of the command.
 enum Word<'a> {
     Group(LayoutKind),
     Draid,
@@ -118,7 +118,7 @@ fn word(text: &str) -> Word<'_> {
         "raidz3" => Word::Group(LayoutKind::Raidz(3)),
         "log" => Word::Class(LayoutClass::Log, "log"),
         "special" => Word::Class(LayoutClass::Special, "special"),
-        // Messages about dedup vdevs call them special, as the tools of OpenZFS do.
+        // As in OpenZFS, messages about dedup vdevs say "special".
         "dedup" => Word::Class(LayoutClass::Dedup, "special"),
         "spare" => Word::Spare,
         "cache" => Word::Cache,
@@ -136,10 +136,10 @@ fn word(text: &str) -> Word<'_> {
 }
 
 impl PoolLayout {
-    /// Reads the words of a command; `find` looks a device up.
+    /// Parses the words of a command. `find` looks up a device.
     ///
     /// # Errors
-    /// [`LayoutError`] for the first thing that is wrong.
+    /// [`LayoutError`]: the first error in the order of the words.
     pub fn parse(
         words: &[String],
         find: &mut dyn FnMut(&str) -> Result<DeviceName, PathProblem>,
@@ -149,20 +149,20 @@ impl PoolLayout {
         Ok(reader.layout)
     }
 
-    /// All devices with what they are for, in the order of the command's groups.
+    /// All devices with their uses: vdevs, then spares, then cache devices.
     pub fn devices(&self) -> impl Iterator<Item = (&DeviceName, DeviceUse)> {
         let data = self.tops.iter().flat_map(|top| &top.leaves).map(|leaf| (leaf, DeviceUse::Vdev));
         let spares = self.spares.iter().map(|leaf| (leaf, DeviceUse::Spare));
         data.chain(spares).chain(self.cache.iter().map(|leaf| (leaf, DeviceUse::Cache)))
     }
 
-    /// There is a vdev for data.
+    /// True if there is a vdev for data.
     pub fn has_data(&self) -> bool {
         self.tops.iter().any(|top| top.class == LayoutClass::Normal)
     }
 }
 
-/// What a device is wanted for.
+/// Use of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceUse {
     /// Part of a top-level vdev.
@@ -235,7 +235,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// The devices up to the next word of the grammar.
+    /// Reads devices up to the next word of the grammar.
     fn group(&mut self, text: &str, least: usize) -> Result<Vec<DeviceName>, LayoutError> {
         let mut leaves = Vec::new();
         while let Some((next, rest)) = self.rest.split_first() {
@@ -258,7 +258,7 @@ fn once(seen: &mut bool, word: &'static str) -> Result<(), LayoutError> {
 mod tests {
     use super::*;
 
-    /// Every path is a file of 128 MiB, unless it says otherwise.
+    /// Every path is a file of 128 MiB unless the path says otherwise.
     fn parse(words: &str) -> Result<PoolLayout, String> {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let mut find = |name: &str| match name {

@@ -1,29 +1,32 @@
-//! What a pool may be called (docs/on-disk/33-cli.md, section 1.3).
+//! Checks names of pools (docs/on-disk/33-cli.md, section 1.3).
 
-/// Longest name of a dataset, with the zero behind it.
+/// Maximum length of a dataset name in bytes, including the terminating zero.
 const DATASET_NAME_SIZE: usize = 256;
-/// Room that must be left for the hidden snapshot `$ORIGIN@$ORIGIN`, with its separators.
+/// Bytes needed for the hidden snapshot `$ORIGIN@$ORIGIN` and its separators.
 const HIDDEN: usize = 2 + 2 * format::names::hidden::ORIGIN.len();
 
-/// What is wrong with a name.
+/// The rule that a pool's name breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameProblem {
-    /// No room would be left for names in the pool.
+    /// The name leaves no space for names of datasets.
     #[error("name is too long")]
     TooLong,
-    /// A character that names do not have.
+    /// A character that is not allowed in names of pools.
     #[error("invalid character '{0}' in pool name")]
     Character(char),
-    /// It does not begin with a letter.
+    /// The name does not begin with a letter.
     #[error("name must begin with a letter")]
     NoLetter,
-    /// Words of the vdev grammar.
+    /// The name is, or begins with, a word of the vdev grammar.
     #[error("name is reserved")]
     Reserved,
 }
 
-/// Whether a new pool, or a pool that is imported under a new name, may be called so.
+/// Checks the name of a new pool, or the new name of an imported pool.
+///
+/// # Errors
+/// [`NameProblem`]: the rule that the name breaks.
 pub(crate) fn check_pool_name(name: &str) -> Result<(), NameProblem> {
     if name.len() >= DATASET_NAME_SIZE - HIDDEN {
         return Err(NameProblem::TooLong);

@@ -1,10 +1,10 @@
-//! Finding a pool and opening it for change; keeping the cache file.
+//! Finds pools, opens them for change, and maintains the cache files.
 //!
 //! # What always holds
-//! - A pool is imported if the cache file lists it, or our own file beside it, and stays so over any number of
-//!   commands, each of which opens it, does its work and exports it again.
-//! - A pool that was imported for reading only is not opened for change.
-//! - Where there is a namespace it alone counts: its pools are open already, and stay open.
+//! - A pool is imported if the cache file, or our own file beside it, lists it. It stays imported while commands
+//!   open it, make their changes and close it.
+//! - A pool that was imported read-only is not opened for change.
+//! - With a namespace only its pools are used: they are open already, and stay open.
 
 use super::state::{cache_path, prepare_folder};
 use super::{ChangeError, cache_error};
@@ -22,25 +22,25 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use vdev::scan::Found;
 
-/// How a command opens a pool: nothing is written before something has been changed, so a command that is refused
-/// leaves the devices as they were.
+/// Import options of a command. Labels are written only with the first change, so a refused command leaves the
+/// devices unchanged.
 pub(super) fn options() -> ImportOptions {
     let Budget { cache_bytes, limits } = Budget::of_command();
     let open = OpenOptions { cache_bytes, ..OpenOptions::default() };
     ImportOptions { open, limits, host: this_host(), hold: true, ..ImportOptions::default() }
 }
 
-/// Finds the pool of this name as the verbs that read do, and opens it for change. Of several pools of one
-/// name the one that is imported counts.
+/// Finds a pool as the reading verbs do, and opens it for change. If several pools have this name, the imported one
+/// is opened.
 ///
 /// # Errors
-/// [`ChangeError`] if there is none, or it cannot be changed.
+/// [`ChangeError`] if the pool does not exist or cannot be changed.
 pub(crate) fn open_for_change(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
     check_admin(search)?;
     open_writer(search, name)
 }
 
-/// The same for verbs that ask for the caller's permissions themselves.
+/// Opens a pool for verbs that check the caller's permissions themselves.
 pub(crate) fn open_writer(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
     let pool = open_even_suspended(search, name)?;
     if pool.live().suspended().is_some() {
@@ -49,7 +49,7 @@ pub(crate) fn open_writer(search: &Search, name: &str) -> Result<PoolWriter, Cha
     Ok(pool)
 }
 
-/// The same for verbs that may let a suspended pool go on.
+/// Opens a pool, even a suspended one, for verbs that may resume it.
 fn open_even_suspended(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
     let Some(namespace) = &search.namespace else {
         let found = search.run()?;
@@ -63,8 +63,8 @@ fn open_even_suspended(search: &Search, name: &str) -> Result<PoolWriter, Change
     Ok(pool.in_name_of(search.caller.as_ref()))
 }
 
-/// Opens a pool for a verb, does the verb's work, notes the command and closes the pool again. If the work fails,
-/// nothing is noted.
+/// Opens a pool, runs a verb's `work`, writes the command into the history and closes the pool. If the work fails,
+/// no history line is written.
 pub(super) fn change<T>(
     search: &Search,
     name: &str,
@@ -74,7 +74,7 @@ pub(super) fn change<T>(
     change_then(search, name, command, work, |_| Ok(()))
 }
 
-/// The same with something more to do after the command was noted.
+/// Like [`change`], with further work after the command is in the history.
 pub(super) fn change_then<T>(
     search: &Search,
     name: &str,
@@ -85,8 +85,8 @@ pub(super) fn change_then<T>(
     do_and_close(open_for_change(search, name)?, command, work, after)
 }
 
-/// The same for verbs that see to the devices of a pool, which may be suspended for want of them: the work lets it go on, or
-/// fails.
+/// Like [`change`], for verbs on devices: the pool may be suspended because of missing devices, and the work
+/// resumes it or fails.
 pub(super) fn change_even_suspended<T>(
     search: &Search,
     name: &str,
@@ -97,7 +97,7 @@ pub(super) fn change_even_suspended<T>(
     do_and_close(open_even_suspended(search, name)?, command, work, super::healing::scan_now)
 }
 
-/// Writes a command line into the history of a pool; callers without one leave it empty, and nothing is written.
+/// Writes a command line into the history of a pool; an empty line is not written.
 pub(super) fn record(pool: &PoolWriter, command: &str) -> Result<(), ChangeError> {
     if command.is_empty() { Ok(()) } else { Ok(pool.record(command)?) }
 }
@@ -119,15 +119,15 @@ fn do_and_close<T>(
     Ok(done)
 }
 
-/// Pools as a whole are the administrator's.
+/// Checks that the caller is an administrator, which verbs on pools need.
 ///
 /// # Errors
-/// [`ChangeError::Denied`].
+/// [`ChangeError::Denied`] otherwise.
 pub(crate) fn check_admin(search: &Search) -> Result<(), ChangeError> {
     if search.caller.as_ref().is_none_or(Caller::is_admin) { Ok(()) } else { Err(ChangeError::Denied) }
 }
 
-/// Opens a pool among devices that were found. Leaves its history as it is.
+/// Opens a pool among the devices found. Its history is unchanged.
 pub(super) fn open_found(found: &Found, guid: PoolGuid) -> Result<PoolWriter, ChangeError> {
     let mut options = options();
     if let Some(pool) = Imported::load()?.by_guid(guid) {
@@ -140,7 +140,7 @@ pub(super) fn open_found(found: &Found, guid: PoolGuid) -> Result<PoolWriter, Ch
     PoolWriter::import(found, guid, &options).map_err(|error| super::keep::with_holder(error.into()))
 }
 
-/// The pool of this name.
+/// The guid of the pool with this name.
 pub(super) fn find(found: &Found, name: &str) -> Result<PoolGuid, ChangeError> {
     let imported = Imported::load()?;
     let known = labelled(found, &imported);
@@ -157,7 +157,7 @@ pub(super) fn find(found: &Found, name: &str) -> Result<PoolGuid, ChangeError> {
     }
 }
 
-/// The configuration as the cache file has it: spares and cache devices come along, so that they are found.
+/// The configuration as the cache file stores it: with spares and cache devices, so that they are found again.
 pub(super) fn listed(mut config: PoolConfig, view: &::pool::Pool) -> Result<PoolConfig, ChangeError> {
     let [spares, caches] = AUX;
     for (key, list) in [(spares, view.spares()?), (caches, view.cache_devices()?)] {
@@ -170,28 +170,28 @@ pub(super) fn listed(mut config: PoolConfig, view: &::pool::Pool) -> Result<Pool
     Ok(config)
 }
 
-/// The same of a pool that is imported although log devices are missing.
+/// Marks a cache file entry as imported with missing log devices.
 pub(super) fn without_logs(mut config: PoolConfig) -> PoolConfig {
     config.raw.remove(WITHOUT_LOGS);
     config.raw.push(WITHOUT_LOGS, 1_u64);
     config
 }
 
-/// The same of a pool that was made or imported by a command in its own process.
+/// Marks a cache file entry as created or imported by a command in its own process.
 pub(super) fn in_process(mut config: PoolConfig) -> PoolConfig {
     config.raw.remove(IN_PROCESS);
     config.raw.push(IN_PROCESS, 1_u64);
     config
 }
 
-/// The same of a pool that is open for change.
+/// The configuration of a pool that is open for change, as the cache file stores it.
 pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
     listed(pool.live().config(), pool.view()?.spa())
 }
 
-/// Notes that a pool is imported, and how: in the cache file that is to list it, and in our own. `config` has the
-/// name by which the pool is known. Whenever that ends, one of the files has the pool: it is noted where it is to be before
-/// it goes from elsewhere.
+/// Records a pool as imported, with its settings: in the cache file that is to list it, and in our own file.
+/// `config` has the name under which it is imported. The pool is in one of the files at every moment: the new entry
+/// is written before the old one is removed.
 pub(super) fn note(config: &PoolConfig, settings: &ImportSettings) -> Result<(), ChangeError> {
     let usual = CacheFile::at(cache_path());
     if settings.is_listed() {
@@ -208,7 +208,7 @@ pub(super) fn note(config: &PoolConfig, settings: &ImportSettings) -> Result<(),
     Ok(usual.take(config.pool_guid).map_err(|e| cache_error(&e))?)
 }
 
-/// Takes back what [`note`] has noted of a pool before it failed: the pool is not imported, whichever of the files say so.
+/// Removes the entries that a failed [`note`] has written: the pool is not imported, so no file may list it.
 pub(super) fn unnote(guid: PoolGuid, settings: &ImportSettings) {
     let files = [
         Some(CacheFile::at(cache_path())),
@@ -216,15 +216,15 @@ pub(super) fn unnote(guid: PoolGuid, settings: &ImportSettings) {
         Some(CacheFile::at(import_settings::path())),
     ];
     for file in files.into_iter().flatten() {
-        // As far as it goes: what failed is told.
+        // Continues with the other files; the error is logged.
         if let Err(error) = file.take(guid) {
             tracing::warn!(%error, "a pool that was not imported stays in a cache file");
         }
     }
 }
 
-/// Brings what is noted of a pool up to date, if it is imported. That the files cannot be written fails nothing: the pool
-/// is changed already, and what they have of it leads to it all the same.
+/// Updates the entry of an imported pool. An error is only logged: the pool itself has changed already, and its old
+/// entry still leads to it.
 fn refresh(config: &PoolConfig) {
     let refresh = || {
         let _noting = noting();
@@ -235,21 +235,20 @@ fn refresh(config: &PoolConfig) {
     warn_of(refresh());
 }
 
-/// Says in the log that the files are as they were.
+/// Logs that the cache files could not be updated.
 pub(super) fn warn_of(outcome: Result<(), ChangeError>) {
     if let Err(error) = outcome {
         tracing::warn!(%error, "a cache file is not up to date");
     }
 }
 
-/// One command after the other compares what the files say with what it is to say, and changes them. A pool is not waited
-/// for meanwhile.
+/// Serializes the comparing and updating of cache files. The lock is not held while waiting for a pool.
 pub(super) fn noting() -> MutexGuard<'static, ()> {
     static NOTING: Mutex<()> = Mutex::new(());
     NOTING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes a pool that is noted already as it is now, with these settings.
+/// Updates the entry of a listed pool, with these settings.
 pub(super) fn note_again(
     pool: &ImportedPool,
     settings: &ImportSettings,
@@ -267,7 +266,7 @@ pub(super) fn note_again(
     note(&config, settings)
 }
 
-/// A pool is no longer imported.
+/// Removes all entries of a pool that is no longer imported.
 pub(super) fn forget(guid: PoolGuid) -> Result<(), ChangeError> {
     let imported = Imported::load()?;
     let Some(pool) = imported.by_guid(guid) else { return Ok(()) };
@@ -283,7 +282,7 @@ fn broken(path: &Path, error: &std::io::Error) -> ChangeError {
     AdminError::CacheFile { path: path.display().to_string(), why: super::errno_text(error) }.into()
 }
 
-/// Closes a pool that was changed.
+/// Closes a pool after a change and updates its entry.
 pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
     let config = listed_now(&pool);
     pool.close().map_err(|e: Error| ChangeError::from(e))?;
@@ -291,8 +290,8 @@ pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
     Ok(())
 }
 
-/// Who has a device or file open: number and name of the process. `None`: that cannot be seen. Files of others are known
-/// by their paths: asking for more than that could wait for whoever serves them.
+/// The process that has a device or file open: its id and name. `None`: it cannot be determined. Open files are
+/// compared by path only, because examining files of other processes could block on the server of a file system.
 pub(super) fn find_device_holder(path: &Path) -> Option<(u32, String)> {
     let wanted = std::fs::canonicalize(path).ok()?;
     let is_it = |fd: std::fs::DirEntry| std::fs::read_link(fd.path()).is_ok_and(|open| open == wanted);

@@ -1,13 +1,13 @@
-//! From the name of a device on a command line to what is there.
+//! Finds the device that a command names.
 //!
 //! # What always holds
-//! - A name with a slash in front is a path and is kept as it was given, links and all: that is what the
-//!   configuration will say. Any other name is looked up in the folders of devices.
+//! - A name that begins with a slash is a path. It is kept as given, with symbolic links, because the configuration
+//!   stores it. Any other name is searched for in the device directories.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Folders in which a name without a slash in front is looked for, in this order.
+/// Directories in which a name without a leading slash is searched for, in this order.
 const FOLDERS: [&str; 9] = [
     "/dev/disk/by-vdev",
     "/dev/mapper",
@@ -19,73 +19,73 @@ const FOLDERS: [&str; 9] = [
     "/dev/disk/by-path",
     "/dev",
 ];
-/// Where the kernel tells about block devices.
+/// Directory in which the kernel describes block devices.
 const SYS_BLOCK: &str = "/sys/class/block";
-/// Beginnings of names of disks that get partitions. Loop devices get none, as with OpenZFS: the kernel would
-/// not show them.
+/// Prefixes of disks that can have partitions. As in OpenZFS, loop devices are excluded: the kernel would not show
+/// their partitions.
 const PARTITIONABLE: [&str; 8] = ["sd", "hd", "vd", "xvd", "nvme", "mmcblk", "pmem", "nbd"];
 
-/// A device that was named.
+/// A device named by a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceName {
-    /// Its path.
+    /// Path as given, or the path found for a name.
     pub path: PathBuf,
-    /// A block device, not a file.
+    /// True for a block device, false for a file.
     pub is_disk: bool,
-    /// A disk that can have partitions: it gets a partition table.
+    /// True for a disk that can have partitions: it gets a partition table.
     pub is_whole_disk: bool,
-    /// Its bytes, if they are known.
+    /// Size in bytes; 0 if it is not known.
     pub size: u64,
 }
 
 impl DeviceName {
-    /// A file.
+    /// Describes an image file of `size` bytes.
     pub fn file(path: impl Into<PathBuf>, size: u64) -> DeviceName {
         DeviceName { path: path.into(), is_disk: false, is_whole_disk: false, size }
     }
 
-    /// What the messages call it.
+    /// What messages call it.
     pub(super) fn kind_word(&self) -> &'static str {
         if self.is_disk { "disk" } else { "file" }
     }
 }
 
-/// Why a name is no device.
+/// Why a name does not denote a usable device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PathProblem {
-    /// A path that leads nowhere.
+    /// The path does not exist.
     #[error("cannot resolve path '{path}'")]
     Unresolved {
-        /// The path.
+        /// The path as given.
         path: String,
     },
-    /// A name that is in none of the folders.
+    /// The name is in none of the device directories.
     #[error("cannot open '{name}': no such device in /dev\nmust be a full path or shorthand device name")]
     NoDevice {
-        /// The name.
+        /// The name as given.
         name: String,
     },
-    /// A folder, a terminal, …
+    /// Neither a block device nor a regular file.
     #[error("cannot use '{path}': must be a block device or regular file")]
     Type {
-        /// The path.
+        /// The path as given.
         path: String,
     },
-    /// It is there and cannot be looked at.
+    /// The device exists but cannot be examined.
     #[error("cannot open '{path}': {why}")]
     Open {
-        /// The path.
+        /// The path as given.
         path: String,
-        /// Why.
+        /// The reason, as a message.
         why: String,
     },
 }
 
-/// Looks up a device.
+/// Finds a device by path or name.
 ///
 /// # Errors
-/// [`PathProblem`] if there is none of this name.
+/// [`PathProblem`] if the device does not exist, is of another type, or cannot be examined.
 pub(crate) fn find_device(name: &str) -> Result<DeviceName, PathProblem> {
     if name.starts_with('/') {
         return at(PathBuf::from(name), || PathProblem::Unresolved { path: name.to_owned() });
@@ -117,14 +117,14 @@ fn at(path: PathBuf, missing: impl FnOnce() -> PathProblem) -> Result<DeviceName
     Ok(DeviceName { is_whole_disk: is_whole_disk(&real), path, is_disk: true, size })
 }
 
-/// Whether a block device, given by the path that no link hides, is a disk that can have partitions.
+/// True if a block device, given by its path without symbolic links, is a disk that can have partitions.
 fn is_whole_disk(real: &Path) -> bool {
     let Some(name) = real.file_name().and_then(|name| name.to_str()) else { return false };
     let is_known = PARTITIONABLE.iter().any(|prefix| name.starts_with(prefix));
     is_known && !Path::new(SYS_BLOCK).join(name).join("partition").exists()
 }
 
-/// The path of the first partition of a disk.
+/// Path of the first partition of a disk.
 pub(super) fn first_partition(disk: &Path) -> PathBuf {
     let text = disk.as_os_str().to_string_lossy();
     let by_link = ["/by-id/", "/by-path/", "/by-vdev/"].iter().any(|folder| text.contains(folder));

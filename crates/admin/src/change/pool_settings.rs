@@ -1,5 +1,5 @@
-//! Pool properties that a command gives: whether there is such a property, whether it may be set now, and
-//! to this value. The texts are those of the tools of OpenZFS, behind what the verb says first.
+//! Checks pool properties given by a command: whether they exist, can be set at this time, and to this value. The
+//! texts are those of OpenZFS; the command prints what precedes them.
 
 use super::state::cache_path;
 use format::feature::{self, PROPERTY_PREFIX};
@@ -7,17 +7,17 @@ use format::nicenum;
 use format::prop::{self as table, Class, Kind};
 use std::path::Path;
 
-/// Longest comment.
+/// Maximum length of the property `comment` in bytes.
 const COMMENT_MAX: usize = 32;
-/// Sectors that a vdev can be made for, as powers of two.
+/// Sector sizes that a vdev can have, as binary logarithms.
 const ASHIFTS: std::ops::RangeInclusive<u64> = 9..=16;
-/// The version of pools with features.
+/// Version of pools with feature flags.
 const VERSION: u64 = 5000;
 
-/// The value of `-o ashift=`: log2 of a sector size, or 0 for what the devices like best.
+/// Parses the value of `-o ashift=`: the binary logarithm of a sector size, or 0 for a size chosen for the devices.
 ///
 /// # Errors
-/// What is wrong with it, as a message.
+/// A message that says why the value is not valid.
 pub fn parse_ashift(value: &str) -> Result<u8, String> {
     let number = nicenum::parse(value).map_err(|_| "ashift must be a number.".to_owned())?;
     match u8::try_from(number) {
@@ -26,7 +26,7 @@ pub fn parse_ashift(value: &str) -> Result<u8, String> {
     }
 }
 
-/// When a property is given.
+/// The command that sets a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SetWhen {
     /// `zpool create -o`.
@@ -37,33 +37,33 @@ pub(crate) enum SetWhen {
     Set,
 }
 
-/// A property that may be set, by its own name.
+/// A checked property.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PoolSetting {
-    /// Stored with the pool: name and value as [`pool::LivePool::set_props`] takes them.
+    /// A property stored in the pool: name and value as [`pool::LivePool::set_props`] takes them.
     Stored(String, String),
-    /// A feature is enabled.
+    /// Enable the feature with this short name.
     Feature(&'static str),
-    /// A feature stays disabled in a new pool.
+    /// Leave the feature disabled in a new pool.
     NoFeature(&'static str),
-    /// Names of feature sets.
+    /// The property `compatibility`: names of feature sets.
     Compatibility(String),
-    /// The cache file; empty: the usual one.
+    /// The property `cachefile`; empty: the default file.
     CacheFile(String),
-    /// The folder below which everything is mounted.
+    /// The property `altroot`: a directory that is put before every mount point.
     AltRoot(String),
-    /// The pool is only read.
+    /// The property `readonly`: the pool is imported for reading only.
     ReadOnly(bool),
-    /// The name that the pool has while it is imported.
+    /// Temporary name of the pool while it is imported.
     TemporaryName(String),
-    /// The version of the pool's format.
+    /// The property `version`: version of the on-disk format.
     Version(u64),
 }
 
-/// Checks a property against everything that can be known without the pool.
+/// Checks a property as far as that is possible without the pool.
 ///
 /// # Errors
-/// What is wrong.
+/// A message that says why the property cannot be set.
 pub(crate) fn check_pool_setting(name: &str, value: &str, when: SetWhen) -> Result<PoolSetting, String> {
     if let Some(feature) = name.strip_prefix(PROPERTY_PREFIX) {
         return check_feature(name, feature, value, when);
@@ -141,7 +141,7 @@ fn check_feature(name: &str, feature: &str, value: &str, when: SetWhen) -> Resul
 }
 
 fn check_cachefile(value: &str) -> Result<PoolSetting, String> {
-    // The usual one is what there is without the property.
+    // The default file is used when the property is not set.
     if Path::new(value) == cache_path() {
         return Ok(PoolSetting::CacheFile(String::new()));
     }

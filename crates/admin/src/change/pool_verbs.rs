@@ -1,6 +1,6 @@
-//! Verbs on a pool that exists: adding vdevs, setting properties, enabling features, exporting, destroying.
+//! Verbs on an existing pool: add vdevs, set properties, enable features, export, destroy.
 //!
-//! Each opens the pool, does its work, writes the command into the history and closes the pool again.
+//! Each verb opens the pool, makes its change, writes the command into the history and closes the pool.
 
 use super::pool_devices::{Allow, open_devices};
 use super::pool_layout::{LayoutClass, PoolLayout};
@@ -16,20 +16,20 @@ use format::VdevGuid;
 use format::config::VdevNode;
 use vdev::scan::Found;
 
-/// `zpool sync`: brings everything to disk. Everybody may.
+/// `zpool sync`: waits until all changes are on disk. Every user may do this.
 ///
 /// # Errors
-/// If the pool cannot be opened for change.
+/// [`ChangeError`] if the pool cannot be opened for change.
 pub(crate) fn sync_pool(search: &Search, name: &str) -> Result<(), ChangeError> {
     let pool = open_writer(search, name)?;
     pool.sync()?;
     close(pool)
 }
 
-/// `zpool set`: sets properties that are stored with the pool. All or none.
+/// `zpool set`: sets pool properties, all or none.
 ///
 /// # Errors
-/// If one of them cannot be set.
+/// One of the properties cannot be set.
 pub(crate) fn set_pool_props(
     search: &Search,
     name: &str,
@@ -42,10 +42,10 @@ pub(crate) fn set_pool_props(
     })
 }
 
-/// `zpool set` of a vdev. OpenZFS does not note the command, but what it did.
+/// `zpool set` of a vdev. As in OpenZFS, the history gets the change but not the command line.
 ///
 /// # Errors
-/// If it cannot be set.
+/// The property cannot be set.
 pub(crate) fn set_vdev_prop(
     search: &Search,
     name: &str,
@@ -62,7 +62,7 @@ pub(crate) fn set_vdev_prop(
     closed
 }
 
-/// Space is allocated on all vdevs; one whose state would change is refused.
+/// The property `allocating` cannot be changed; setting it to its present value is accepted.
 fn check_allocating(vdev: &Vdev, wanted: bool) -> Result<(), ChangeError> {
     if vdev.space == 0 || vdev.pool_name.is_some() {
         return Err(ChangeError::Property("operation not supported on this type of vdev".to_owned()));
@@ -74,11 +74,11 @@ fn check_allocating(vdev: &Vdev, wanted: bool) -> Result<(), ChangeError> {
     Err(ChangeError::Unsupported { what: "changing 'allocating' is".to_owned() })
 }
 
-/// `zpool upgrade`, `zpool set feature@…=enabled`: enables features and what they depend on. Returns those
+/// `zpool upgrade`, `zpool set feature@…=enabled`: enables features and their dependencies. Returns the features
 /// that were not enabled before.
 ///
 /// # Errors
-/// If one is not known.
+/// A feature is not known.
 pub(crate) fn enable_features(
     search: &Search,
     name: &str,
@@ -88,26 +88,27 @@ pub(crate) fn enable_features(
     change(search, name, command, |pool| Ok(pool.live().enable_features(features)?))
 }
 
-/// The vdevs of a pool that is open, as its configuration has them: for checking what is to be added.
+/// The vdev tree of an open pool's configuration, for checking additional vdevs.
 pub(crate) fn config_tree(pool: &OpenPool) -> &VdevNode {
     &pool.pool().spa().config().vdev_tree
 }
 
-/// What is to be added to a pool.
+/// Vdevs to add to a pool.
 #[derive(Debug, Clone)]
 pub(crate) struct NewVdevs {
-    /// The vdevs, checked.
-    pub(crate) layout: PoolLayout,
-    /// log2 of their sectors; `None`: as the pool's property says, `Some(0)`: as their devices like best.
-    pub(crate) ashift: Option<u8>,
-    /// Which objections do not count.
-    pub(crate) allow: Allow,
+    /// The vdevs, already checked.
+    pub layout: PoolLayout,
+    /// Binary logarithm of their sector size. `None`: the pool's property `ashift`; `Some(0)`: chosen for the
+    /// devices.
+    pub ashift: Option<u8>,
+    /// Objections that are overridden.
+    pub allow: Allow,
 }
 
 /// `zpool add`.
 ///
 /// # Errors
-/// [`ChangeError`]; the pool is as it was.
+/// [`ChangeError`]; the pool is unchanged.
 pub(crate) fn add_vdevs(
     search: &Search,
     name: &str,
@@ -128,7 +129,7 @@ pub(crate) fn add_vdevs(
         let wanted = Some(ashift).filter(|ashift| *ashift != 0);
         check_ashift(pool, new, wanted)?;
         let devices = open_devices(&new.layout, wanted, || ChangeError::AddTooSmall)?;
-        // The new devices' labels go with those of the others.
+        // The labels of the new devices are written together with those of the others.
         live.release()?;
         if !devices.tops.is_empty() {
             live.add(devices.tops)?;
@@ -138,7 +139,7 @@ pub(crate) fn add_vdevs(
     })
 }
 
-/// The pool's property `ashift`; 0: none.
+/// The pool's property `ashift`; 0: not set.
 fn default_ashift(pool: &PoolWriter) -> Result<u8, ChangeError> {
     let view = pool.view()?;
     let value = view.spa().property("ashift").map_err(ChangeError::from)?;
@@ -146,7 +147,7 @@ fn default_ashift(pool: &PoolWriter) -> Result<u8, ChangeError> {
     Ok(u8::try_from(number).unwrap_or(0))
 }
 
-/// New vdevs have the sectors that the pool's have.
+/// Checks that the new vdevs have the sector size of the pool's vdevs.
 fn check_ashift(pool: &PoolWriter, new: &NewVdevs, wanted: Option<u8>) -> Result<(), ChangeError> {
     if new.allow.ashift {
         return Ok(());
@@ -166,11 +167,11 @@ fn check_ashift(pool: &PoolWriter, new: &NewVdevs, wanted: Option<u8>) -> Result
     Ok(())
 }
 
-/// `zpool export`: the pool is no longer imported here, and any machine may have it. What is mounted of it was
-/// unmounted before.
+/// `zpool export`: the pool is not imported here any more, and any host may import it. Its file systems must have
+/// been unmounted before.
 ///
 /// # Errors
-/// If there is no such pool, somebody uses it, or its labels cannot be written.
+/// The pool does not exist or is in use, or its labels cannot be written.
 pub(crate) fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     check_admin(search)?;
     if search.namespace.is_some() {
@@ -187,7 +188,7 @@ pub(crate) fn export_pool(search: &Search, name: &str, command: &str) -> Result<
     forget(config.pool_guid)
 }
 
-/// A pool that was imported for reading, or whose devices are gone, is let go of without being written.
+/// Forgets a pool that was imported read-only, or whose devices are missing, without writing to it.
 fn leave_unwritten(guid: format::PoolGuid, error: ChangeError) -> Result<(), ChangeError> {
     let imported = Imported::load()?;
     match (imported.by_guid(guid), &error) {
@@ -202,11 +203,11 @@ fn leave_unwritten(guid: format::PoolGuid, error: ChangeError) -> Result<(), Cha
     }
 }
 
-/// `zpool destroy`: the labels say that the pool is not wanted any more. What it holds is still there, and
-/// `zpool import -D` brings it back until something else is written.
+/// `zpool destroy`: marks the pool as destroyed in its labels. Its data stays until it is overwritten;
+/// `zpool import -D` restores the pool until then.
 ///
 /// # Errors
-/// If there is no such pool, somebody uses it, or its labels cannot be written.
+/// The pool does not exist or is in use, or its labels cannot be written.
 pub(crate) fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     check_admin(search)?;
     if search.namespace.is_some() {
@@ -216,7 +217,7 @@ pub(crate) fn destroy_pool(search: &Search, name: &str, command: &str) -> Result
     let guid = find(&found, name)?;
     let pool = match open_found(&found, guid) {
         Ok(pool) => pool,
-        // As OpenZFS does: nothing is written, so the pool can be imported again.
+        // As in OpenZFS, the labels are not written, so the pool can be imported again.
         Err(error @ ChangeError::ImportedReadOnly) => return leave_unwritten(guid, error),
         Err(error) => return Err(error),
     };
@@ -226,11 +227,11 @@ pub(crate) fn destroy_pool(search: &Search, name: &str, command: &str) -> Result
     forget(config.pool_guid)
 }
 
-/// `zpool set cachefile=`: lists the pool in another cache file (`none`: in none; empty: in the usual one). It
+/// `zpool set cachefile=`: moves the pool to another cache file (`none`: to none; empty: to the default one). It
 /// stays imported.
 ///
 /// # Errors
-/// If there is no such pool, or a file cannot be written.
+/// The pool does not exist, or a file cannot be written.
 pub(crate) fn set_cachefile(
     search: &Search,
     name: &str,
@@ -262,10 +263,10 @@ pub(crate) fn set_cachefile(
     Ok(())
 }
 
-/// The names of the pools that are imported.
+/// Names of the imported pools.
 ///
 /// # Errors
-/// If the cache file cannot be read.
+/// The cache file cannot be read.
 pub(crate) fn imported_names(search: &Search) -> Result<Vec<String>, ChangeError> {
     if let Some(namespace) = &search.namespace {
         return Ok(namespace.names());
@@ -273,10 +274,10 @@ pub(crate) fn imported_names(search: &Search) -> Result<Vec<String>, ChangeError
     Ok(Imported::load()?.pools.into_iter().map(|pool| pool.name).collect())
 }
 
-/// The names of all pools that verbs on all pools are for: those that are found, destroyed ones left out.
+/// Names of the pools that a verb on all pools applies to: all that are found, except destroyed ones.
 ///
 /// # Errors
-/// If looking for them fails.
+/// The search fails.
 pub(crate) fn found_names(search: &Search) -> Result<Vec<String>, ChangeError> {
     if let Some(namespace) = &search.namespace {
         return Ok(namespace.names());

@@ -1,4 +1,4 @@
-//! `zpool reguid`.
+//! Changes the guid of a pool (`zpool reguid`).
 
 use super::ChangeError;
 use super::pool_open::{listed_now, note_again, noting, open_for_change, record, warn_of};
@@ -6,10 +6,10 @@ use crate::{Imported, Search};
 use cenote::PoolWriter;
 use format::PoolGuid;
 
-/// Gives a pool this guid, or a new one; it stays listed where it was.
+/// Gives a pool the given guid, or a random one. The pool stays in its cache file.
 ///
 /// # Errors
-/// If another pool or a vdev has this guid, or the pool cannot be changed.
+/// Another pool or a vdev has this guid, or the pool cannot be changed.
 pub(crate) fn reguid_pool(
     search: &Search,
     name: &str,
@@ -35,7 +35,8 @@ pub(crate) fn reguid_pool(
     Ok(closed?)
 }
 
-/// Notes a pool by its name, with the guid that it has now: another command may have changed it again.
+/// Updates the entry of a pool, found by its name, with its present guid, which another command may have changed
+/// since.
 fn note_named(pool: &PoolWriter, name: &str) -> Result<(), ChangeError> {
     let _noting = noting();
     let config = listed_now(pool)?;

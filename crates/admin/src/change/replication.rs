@@ -1,22 +1,22 @@
-//! Whether new vdevs survive as many losses as one another and as those that the pool has.
+//! Compares the redundancy of new vdevs with each other and with that of the pool's vdevs.
 //!
-//! Log devices do not count: what they hold is on other devices soon. Neighbours are compared, so a list
-//! of vdevs may give several lines.
+//! Log devices are not compared, because their contents are soon on other devices too. Each vdev is compared with
+//! its predecessor, so a list of vdevs may give several messages.
 
 use super::pool_layout::{LayoutClass, LayoutKind, LayoutTop, PoolLayout};
 use format::config::{VdevKind, VdevNode};
 
-/// Devices of a group may differ by so many bytes: disks that are sold as equal do.
+/// Maximum difference in bytes of the devices in a vdev; disks of the same nominal size differ.
 const FUZZ: u64 = 16 << 20;
 
-/// What of a vdev is compared.
+/// The properties of a vdev that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
-    /// `file`, `disk`, `mirror`, `raidz`, `draid`.
+    /// Type: `file`, `disk`, `mirror`, `raidz` or `draid`.
     kind: &'static str,
-    /// Devices.
+    /// Number of devices.
     width: usize,
-    /// Devices that may be lost.
+    /// Number of devices that may fail.
     redundancy: u64,
 }
 
@@ -41,7 +41,7 @@ impl Shape {
         }
     }
 
-    /// That of a vdev of a pool; `None` if it does not count.
+    /// The shape of a pool's vdev. `None`: it is not compared.
     fn of_node(node: &VdevNode) -> Option<Shape> {
         let width = node.children.len();
         let parity = u64::from(node.nparity);
@@ -53,14 +53,14 @@ impl Shape {
             VdevKind::Mirror => shape("mirror", width, (width as u64).saturating_sub(1)),
             VdevKind::Raidz => shape("raidz", width, parity),
             VdevKind::Draid => shape("draid", width, parity),
-            // One that is being replaced counts as what it is becoming.
+            // A vdev that is being replaced has the shape of its replacement.
             VdevKind::Replacing | VdevKind::Spare => node.children.last().and_then(Shape::of_node),
             _ => None,
         }
     }
 }
 
-/// Two vdevs of one list.
+/// Compares two new vdevs.
 fn between(a: Shape, b: Shape) -> Option<String> {
     let text = if a.is_redundant() && b.is_redundant() && (a.is_parity() || b.is_parity()) {
         if a.redundancy == b.redundancy {
@@ -84,7 +84,7 @@ fn between(a: Shape, b: Shape) -> Option<String> {
     Some(format!("mismatched replication level: {text}"))
 }
 
-/// A raidz and a mirror.
+/// Message for a raidz and a mirror of different redundancy.
 fn unequal(parity: Shape, mirror: Shape) -> String {
     format!(
         "{} and {} vdevs with different redundancy, {} vs. {} ({}-way) are present",
@@ -92,7 +92,7 @@ fn unequal(parity: Shape, mirror: Shape) -> String {
     )
 }
 
-/// The pool and a new vdev.
+/// Compares a vdev of the pool with a new one.
 fn against(pool: Shape, new: Shape) -> Option<String> {
     let (mixed, parity, mirror) = match (pool.kind, new.kind) {
         ("mirror", _) if new.is_parity() => (true, new, pool),
@@ -119,7 +119,7 @@ fn against(pool: Shape, new: Shape) -> Option<String> {
     Some(format!("mismatched replication level: {text}"))
 }
 
-/// What is wrong inside of one group.
+/// Differences between the devices of one vdev.
 fn inside(top: &LayoutTop) -> Vec<String> {
     let word = match top.kind {
         LayoutKind::Single => return Vec::new(),
@@ -132,7 +132,7 @@ fn inside(top: &LayoutTop) -> Vec<String> {
         lines.push(format!("mismatched replication level: {word} contains both files and devices"));
         return lines;
     }
-    // Each is compared with the one before it, as the tools of OpenZFS do.
+    // As in OpenZFS, each device is compared with its predecessor.
     let sizes: Vec<u64> = top.leaves.iter().map(|leaf| leaf.size).filter(|size| *size > 0).collect();
     if sizes.windows(2).any(|pair| pair[0].abs_diff(pair[1]) > FUZZ) {
         lines.push(format!("{word} contains devices of different sizes"));
@@ -140,7 +140,7 @@ fn inside(top: &LayoutTop) -> Vec<String> {
     lines
 }
 
-/// What is wrong with new vdevs, as lines of a message; for a pool that exists, its vdevs come along.
+/// The differences of new vdevs, as lines of a message. `pool`: the vdev tree of an existing pool, to compare with.
 pub(super) fn mismatches(layout: &PoolLayout, pool: Option<&VdevNode>) -> Vec<String> {
     let counted: Vec<&LayoutTop> = layout.tops.iter().filter(|top| top.class != LayoutClass::Log).collect();
     let mut lines = Vec::new();
@@ -154,14 +154,14 @@ pub(super) fn mismatches(layout: &PoolLayout, pool: Option<&VdevNode>) -> Vec<St
         lines.extend(mismatch);
         before = Some(shape);
     }
-    // A list that does not agree with itself is told so, and not compared with the pool.
+    // New vdevs that differ from each other are not compared with the pool.
     if let (Some(pool), Some(new), true) = (pool, before, is_even && lines.is_empty()) {
         lines.extend(of_pool(pool).and_then(|pool| against(pool, new)));
     }
     lines
 }
 
-/// What a pool is like, if its vdevs agree.
+/// The common shape of the pool's vdevs. `None`: they differ.
 fn of_pool(root: &VdevNode) -> Option<Shape> {
     let shapes: Vec<Shape> = root.children.iter().filter_map(Shape::of_node).collect();
     let agree = shapes.windows(2).all(|pair| between(pair[0], pair[1]).is_none());

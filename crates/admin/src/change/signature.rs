@@ -1,12 +1,12 @@
-//! What is on a device that is not ZFS: file systems and the like, known by their magic numbers.
+//! Recognizes contents of a device that are not ZFS, such as file systems, by their magic numbers.
 //!
-//! A new pool destroys it, so the commands ask first. Only what is likely on a disk of today is known, by
-//! the names that other tools of the system give.
+//! A new pool overwrites them, so the commands warn first. Only contents that are common today are known, by the
+//! names that other system tools use.
 
 use format::DeviceOffset;
 use vdev::Device;
 
-/// A magic number.
+/// A magic number and its position.
 struct Magic {
     at: u64,
     bytes: &'static [u8],
@@ -45,7 +45,7 @@ const MAGICS: &[Magic] = &[
 /// The superblock of ext2, ext3 and ext4.
 const EXT: DeviceOffset = DeviceOffset(1024);
 
-/// The name of what is on the device, if it is known. Errors of reading tell nothing.
+/// Name of the device's contents, if they are known. Read errors are ignored.
 pub(super) fn of_device(device: &dyn Device) -> Option<&'static str> {
     if let Some(ext) = ext(device) {
         return Some(ext);
@@ -61,7 +61,7 @@ fn read(device: &dyn Device, at: DeviceOffset, len: usize) -> Option<Vec<u8>> {
     device.read_at(&mut bytes, at).ok().map(|()| bytes)
 }
 
-/// Which of the three a superblock is, by what it needs to be understood.
+/// Which of ext2, ext3 and ext4 a superblock describes, by its feature flags.
 fn ext(device: &dyn Device) -> Option<&'static str> {
     let superblock = read(device, EXT, 256)?;
     let word = |at: usize| superblock.get(at..at + 4)?.first_chunk().copied().map(u32::from_le_bytes);
@@ -69,7 +69,7 @@ fn ext(device: &dyn Device) -> Option<&'static str> {
         return None;
     }
     let (compatible, incompatible, read_only) = (word(92)?, word(96)?, word(100)?);
-    // Everything beyond what ext3 knew: extents, 64 bits, flexible groups, large inodes, …
+    // Features that ext3 does not have: extents, 64 bits, flexible groups, large inodes, …
     let is_ext4 = incompatible & !0x1f != 0 || read_only & !0x7 != 0;
     Some(match (is_ext4, compatible & 4 != 0) {
         (true, _) => "ext4",

@@ -1,7 +1,7 @@
-//! Where this machine remembers which pools are imported: the cache file.
+//! Paths of the cache file and the state directory.
 //!
-//! A pool is imported if a cache file lists it. For root, where no kernel module could import our pools
-//! behind our back, that is OpenZFS's own file; else one in the state folder.
+//! A pool is imported if a cache file lists it. For root on a machine without the ZFS kernel module, which could
+//! otherwise import the pools too, this is OpenZFS's own file; else a file in the state directory.
 
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 
 /// OpenZFS's cache file.
 const SYSTEM_CACHE: &str = "/etc/zfs/zpool.cache";
-/// Exists while the kernel module is loaded.
+/// Exists while the ZFS kernel module is loaded.
 const MODULE: &str = "/sys/module/zfs";
 /// Name of our own cache file.
 const CACHE_NAME: &str = "zpool.cache";
 
-/// The folder with what outlives a command: `CENOTE_STATE`, else `/var/lib/cenote` for root, else
-/// `$XDG_STATE_HOME/cenote`, else `~/.local/state/cenote`: it outlives a reboot.
+/// The state directory, whose files survive a reboot: `CENOTE_STATE`, else `/var/lib/cenote` for root, else
+/// `$XDG_STATE_HOME/cenote`, else `~/.local/state/cenote`.
 pub fn state_folder() -> PathBuf {
     state_folder_of(is_root(), named, home)
 }
 
-/// The same of any user. `named`: variables that are not empty.
+/// The state directory of any user. `named`: environment variables that are not empty.
 fn state_folder_of(
     is_root: bool,
     named: impl Fn(&str) -> Option<PathBuf>,
@@ -36,8 +36,8 @@ fn state_folder_of(
     folder.unwrap_or_else(|| home().join(".local/state")).join("cenote")
 }
 
-/// The folder that belongs to this user: `$HOME` if it does, as it does not after some ways to become another user, else what the
-/// system's list of users says.
+/// Home directory of the user: `$HOME` if the user owns it, else the one in `/etc/passwd`. After some ways to
+/// become another user, `$HOME` still belongs to the previous one.
 fn home() -> PathBuf {
     let uid = rustix::process::getuid().as_raw();
     let is_own = |folder: &PathBuf| std::fs::metadata(folder).is_ok_and(|found| found.uid() == uid);
@@ -49,24 +49,24 @@ fn home() -> PathBuf {
     home_of(&users, uid).or(named).unwrap_or_else(|| "/nonexistent".into())
 }
 
-/// The home of a user in the text of the system's list.
+/// Home directory of a user, from the text of `/etc/passwd`.
 fn home_of(users: &str, uid: u32) -> Option<PathBuf> {
     let mut fields = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
     let user = fields.find(|user| user.get(2).is_some_and(|number| number.parse() == Ok(uid)))?;
     user.get(5).filter(|home| home.starts_with('/')).map(PathBuf::from)
 }
 
-/// The cache file of this machine, or of this user.
+/// The default cache file of this machine, or of this user.
 pub fn cache_path() -> PathBuf {
     let is_own = named("CENOTE_STATE").is_some() || !is_root() || Path::new(MODULE).exists();
     if is_own { state_folder().join(CACHE_NAME) } else { PathBuf::from(SYSTEM_CACHE) }
 }
 
-/// Makes the folder of a cache file, if it is our own. Others must not be able to put a file there that we
-/// would believe.
+/// Creates the directory of a cache file if it is in the state directory. Other users must not be able to put a
+/// file there, because Cenote trusts it.
 ///
 /// # Errors
-/// If it cannot be made, or belongs to somebody else.
+/// The directory cannot be created, or belongs to another user.
 pub(crate) fn prepare_folder(cache: &Path) -> io::Result<()> {
     let Some(folder) = cache.parent() else { return Ok(()) };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;

@@ -1,4 +1,4 @@
-//! Dirty time logs: the txgs that each vdev missed, and what follows for those above
+//! Dirty time logs: the txgs that each leaf has missed, and the outages that follow for its ancestors
 //! (docs/on-disk/14-vdevs.md).
 
 use ::pool::space_map::SpaceMap;
@@ -12,31 +12,31 @@ use vdev::tree::{RangeSet, VdevState, VdevStatus};
 /// The range of all txgs.
 const ALWAYS: Range<u64> = 0..u64::MAX;
 
-/// A vdev and the txgs of which it does not have everything.
+/// A vdev and its dirty time logs.
 #[derive(Debug, Clone)]
 pub struct DirtyTimes {
     /// Guid of the vdev.
     pub guid: VdevGuid,
-    /// Path of a leaf, else the name of the kind of vdev.
+    /// Path of a leaf, else the type of the vdev.
     pub name: String,
-    /// Without it, something of its top-level vdev could not be read.
+    /// True if its top-level vdev needs it: without it some data could not be read.
     pub required: bool,
-    /// The map of the txgs that it missed; 0: none.
+    /// Object id of the space map with the missed txgs; 0: there is none.
     pub map: ObjectId,
-    /// Txgs that it missed, as recorded.
+    /// Missed txgs, as recorded.
     pub missing: RangeSet,
-    /// Txgs of which some part below was missed.
+    /// Txgs that at least one descendant has missed.
     pub partial: RangeSet,
-    /// Txgs that cannot be read from it.
+    /// Txgs whose data cannot be read from the vdev.
     pub outage: RangeSet,
-    /// Children of the vdev.
+    /// Children, in the order of the configuration.
     pub children: Vec<DirtyTimes>,
 }
 
 /// The dirty time logs of all vdevs below the root.
 ///
 /// # Errors
-/// If a space map of missed txgs cannot be read.
+/// A space map of missed txgs cannot be read.
 pub fn dirty_times(pool: &Pool) -> Result<DirtyTimes, Error> {
     let config = &pool.spa().config().vdev_tree;
     let status = pool.spa().tree().status();
@@ -101,7 +101,8 @@ fn read(pool: &Pool, id: ObjectId, missing: &mut RangeSet) -> Result<(), Error> 
     Ok(())
 }
 
-/// What the children's logs mean for a vdev above: more must fail than there is redundancy.
+/// Derives the logs of an inner vdev from those of its children: an outage is where more children fail than its
+/// redundancy allows.
 fn combine(dirty: &mut DirtyTimes, node: &VdevNode) {
     let too_many = match node.nparity {
         0 => dirty.children.len(),
@@ -135,7 +136,8 @@ fn at_least<'a>(n: usize, sets: impl Iterator<Item = &'a RangeSet>) -> RangeSet 
     found
 }
 
-/// A top-level vdev is needed; what is below is, if without it the top-level vdev would have an outage.
+/// Marks what is required: a top-level vdev always, a descendant if its loss would cause an outage of the top-level
+/// vdev.
 fn mark_required(dirty: &mut DirtyTimes, top: &DirtyTimes, node: &VdevNode, is_top: bool) {
     dirty.required = is_top || {
         let mut without = top.clone();
@@ -147,7 +149,7 @@ fn mark_required(dirty: &mut DirtyTimes, top: &DirtyTimes, node: &VdevNode, is_t
     }
 }
 
-/// Recomputes a vdev as if the leaf were gone. An inner vdev is as good as what is below it.
+/// Recomputes a vdev as if the leaf were lost.
 fn lose(dirty: &mut DirtyTimes, node: &VdevNode, leaf: VdevGuid) {
     if dirty.children.is_empty() {
         if dirty.guid == leaf {
@@ -162,7 +164,7 @@ fn lose(dirty: &mut DirtyTimes, node: &VdevNode, leaf: VdevGuid) {
 }
 
 #[cfg(test)]
-// A list of one range is meant as such.
+// A list with one range is intended here.
 #[allow(clippy::single_range_in_vec_init)]
 mod tests {
     use super::*;

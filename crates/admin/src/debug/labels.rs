@@ -1,4 +1,4 @@
-//! The labels of a device, sound or not: what `zdb -l` prints.
+//! The labels of a device, valid or not: the data of `zdb -l`.
 
 use format::config::PoolConfig;
 use format::l2arc::{CacheHeader, HEADER_SIZE};
@@ -14,36 +14,36 @@ use vdev::device::file::{Access, FileDevice};
 use vdev::label::{Probe, probe};
 use vdev::{Device, DeviceError};
 
-/// A slot of the ring of uberblocks.
+/// A slot of an uberblock ring.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RingSlot {
     /// Index of the label, 0 to 3.
     pub label: usize,
     /// Index of the slot in the ring.
     pub slot: usize,
-    /// What is in it, if it can be an uberblock: only an import asks whether its checksum is right.
+    /// Contents of the slot, if it can be decoded as an uberblock; its checksum may be wrong.
     pub uberblock: Option<Uberblock>,
-    /// True if its checksum is right.
+    /// True if the checksum is right.
     pub is_verified: bool,
 }
 
-/// Labels of a device.
+/// The labels of a device.
 #[derive(Debug, Clone)]
 pub struct Labels {
-    /// Everything with a valid checksum.
+    /// The parts with a valid checksum.
     pub probe: Probe,
-    /// All slots of all labels that could be read, by label and slot.
+    /// All slots of all readable labels, by label and slot.
     pub ring: Vec<RingSlot>,
-    /// The header of a cache device.
+    /// Header of a cache device (L2ARC).
     pub cache: Option<CacheHeader>,
-    /// Labels that could be read, whatever is in them.
+    /// Which labels could be read, whatever they contain.
     pub readable: [bool; LABELS],
-    /// Configurations whose checksum is wrong, by label: nothing may rely on them.
+    /// Configurations with a wrong checksum, by label. For display only.
     pub unsound: [Option<PoolConfig>; LABELS],
 }
 
 impl Labels {
-    /// The configuration in a label, sound or not.
+    /// The configuration in a label, whether or not its checksum is right.
     pub fn config(&self, label: usize) -> Option<&PoolConfig> {
         let sound = self.probe.config_of_label(label);
         sound.or_else(|| self.unsound.get(label).and_then(Option::as_ref))
@@ -53,7 +53,7 @@ impl Labels {
 /// The labels, uberblocks and cache header of a device or image file.
 ///
 /// # Errors
-/// If the device cannot be opened or read.
+/// The device cannot be opened or read.
 pub fn labels(path: &Path) -> Result<Labels, DeviceError> {
     let device = FileDevice::open(path, Access::Auto)?;
     let probe = probe(&device);
@@ -89,7 +89,7 @@ pub fn labels(path: &Path) -> Result<Labels, DeviceError> {
     Ok(labels)
 }
 
-/// The configuration in a label, without a check of its checksum.
+/// Decodes the configuration in a label without verifying its checksum.
 fn unsound_config(device: &dyn Device, label: usize) -> Option<PoolConfig> {
     let mut packed = vec![0; CONFIG_NVLIST_MAX];
     let at = DeviceOffset(label_offset(label, device.size()).0 + CONFIG_OFFSET);

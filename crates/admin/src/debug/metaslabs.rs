@@ -1,4 +1,4 @@
-//! Allocation on disk: metaslabs with their space maps, log space maps, and the mappings of removed vdevs
+//! Structures of space allocation: metaslabs with their space maps, log space maps, and mappings of removed vdevs
 //! (docs/on-disk/15-space.md).
 
 use ::pool::space::{Class, EMBEDDED_LOG_METASLABS};
@@ -12,16 +12,16 @@ use format::{Endian, ObjectId, Txg, VdevId};
 use std::collections::BTreeMap;
 use vdev::tree::{Birth, MapEntry, RangeSet};
 
-/// A metaslab and its space map as stored, the logs left out.
+/// A metaslab with its space map as stored, without the changes in log space maps.
 #[derive(Debug, Clone, Copy)]
 pub struct StoredMetaslab {
-    /// Offset of its first byte in the vdev.
+    /// Offset of its first byte in the vdev's allocatable space.
     pub start: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Object and header of its map; absent while nothing was ever allocated there.
+    /// Object and header of its space map; `None`: no space was ever allocated there.
     pub map: Option<(ObjectId, SpaceMapPhys)>,
-    /// Changes from this txg on are in the logs; 0: never flushed.
+    /// Txg from which changes are only in the log space maps; 0: never flushed.
     pub unflushed_txg: Txg,
     /// True if it is reserved for the intent log.
     pub is_embedded_log: bool,
@@ -36,44 +36,44 @@ impl StoredMetaslab {
     }
 }
 
-/// Mapping of a removed vdev to the present locations of its data.
+/// Mapping of a removed vdev: where its data is now.
 #[derive(Debug, Clone)]
 pub struct RemovedVdev {
-    /// Object id of the births.
+    /// Object id of the births table.
     pub births_object: ObjectId,
-    /// Txgs in which blocks up to each offset were copied.
+    /// Births table: for each range of offsets, the txg in which it was copied.
     pub births: Vec<Birth>,
     /// Object id of the mapping.
     pub mapping_object: ObjectId,
-    /// Header of the mapping.
+    /// Header of the mapping object.
     pub mapping: MappingPhys,
-    /// Entries, each with its number of obsolete bytes; `None`: they are not counted.
+    /// Mapping entries, each with its number of obsolete bytes; `None`: obsolete bytes are not counted.
     pub entries: Vec<(MapEntry, Option<u32>)>,
     /// Object id and header of the space map of ranges that became obsolete since the counts were written.
     pub obsolete: Option<(ObjectId, SpaceMapPhys)>,
 }
 
-/// Space of a top-level vdev.
+/// Metaslabs of a top-level vdev.
 #[derive(Debug, Clone)]
 pub struct VdevMetaslabs {
-    /// Id of the vdev.
+    /// Id of the top-level vdev.
     pub vdev: VdevId,
-    /// Allocation class.
+    /// Allocation class of the vdev.
     pub class: Class,
-    /// Fragmentation in percent; `None`: not known, or nothing can be free there.
+    /// Fragmentation in percent; `None`: it is not known, or the vdev has no allocatable space.
     pub fragmentation: Option<u64>,
-    /// Object id of the list of txgs up to which each space map is complete.
+    /// Object id of the table with the unflushed txg of each metaslab.
     pub unflushed_object: Option<ObjectId>,
-    /// Metaslabs; empty for a removed vdev.
+    /// Metaslabs in the order of their offsets; empty for a removed vdev.
     pub metaslabs: Vec<StoredMetaslab>,
-    /// Mapping of a removed vdev.
+    /// Mapping, if the vdev was removed.
     pub removed: Option<RemovedVdev>,
 }
 
 /// All top-level vdevs; a hole has no metaslabs. Reads the header of every space map.
 ///
 /// # Errors
-/// If one of these objects cannot be read.
+/// One of these objects cannot be read.
 pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
     let spa = pool.spa();
     let spaces = spa.vdev_spaces()?;
@@ -120,12 +120,12 @@ pub fn metaslabs(pool: &Pool) -> Result<Vec<VdevMetaslabs>, Error> {
 /// Free ranges of each metaslab by its own space map, by vdev, without the logs. Reads all space maps.
 ///
 /// # Errors
-/// If a space map cannot be read.
+/// A space map cannot be read.
 pub fn free_space(pool: &Pool) -> Result<BTreeMap<VdevId, Vec<RangeSet>>, Error> {
     Ok(pool.spa().mapped_free_space()?)
 }
 
-/// Marks the emptiest metaslab of a vdev with many: an open pool reserves it for the intent log.
+/// Marks the emptiest metaslab of a vdev with many metaslabs: an open pool reserves it for the intent log.
 fn set_aside(metaslabs: &mut [StoredMetaslab]) {
     if metaslabs.len() as u64 > EMBEDDED_LOG_METASLABS
         && let Some(emptiest) = metaslabs.iter_mut().min_by_key(|m| m.allocated())
@@ -137,7 +137,7 @@ fn set_aside(metaslabs: &mut [StoredMetaslab]) {
 /// Object ids and headers of the space maps of ranges that only the checkpoint holds, by vdev.
 ///
 /// # Errors
-/// If one of these objects cannot be read.
+/// One of these objects cannot be read.
 pub fn checkpoint_maps(pool: &Pool) -> Result<Vec<(VdevId, ObjectId, SpaceMapPhys)>, Error> {
     let mut maps = Vec::new();
     for (vdev, node) in pool.spa().tree().tops().filter(|(_, node)| node.zap_top != ObjectId(0)) {
@@ -197,22 +197,22 @@ fn obsolete_counts(pool: &Pool, id: ObjectId, entries: usize) -> Result<Vec<u32>
 /// A log space map, and how many of its entries are still valid.
 #[derive(Debug, Clone, Copy)]
 pub struct LogMap {
-    /// Txg whose changes it holds.
+    /// Txg of the changes.
     pub txg: Txg,
-    /// Object id.
+    /// Object id of the log space map.
     pub object: ObjectId,
     /// Header of the space map.
     pub phys: SpaceMapPhys,
-    /// Number of entries.
+    /// Number of entries in the log.
     pub entries: u64,
-    /// Number of entries that the space map of their metaslab does not contain yet.
+    /// Number of entries that are not yet in the space map of their metaslab.
     pub valid: u64,
 }
 
 /// The log space maps, oldest first. Reads all their entries.
 ///
 /// # Errors
-/// If one of them cannot be read.
+/// A log space map cannot be read.
 pub fn log_maps(pool: &Pool, vdevs: &[VdevMetaslabs]) -> Result<Vec<LogMap>, Error> {
     let mut all = Vec::new();
     for (txg, object) in pool.spa().log_space_maps()? {

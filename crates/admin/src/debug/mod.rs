@@ -1,10 +1,10 @@
 //! The structures of a pool as they are stored: the data behind `zdb`.
 //!
-//! Labels, space maps, mappings of removed vdevs, dirty time logs, block trees of objects, raw bytes; and the
-//! types of the engine that a debugger walks through by itself, re-exported. None of this is part of the
-//! interface that the library `cenote` keeps stable; what it promises of this kind is [`cenote::inspect`].
+//! They are labels, space maps, mappings of removed vdevs, dirty time logs, block trees of objects, and raw bytes.
+//! Types of the engine that a debugger needs are re-exported. None of this is part of the stable interface of the
+//! library `cenote`; its stable interface of this kind is [`cenote::inspect`].
 //!
-//! Everything here reads only. Layouts: docs/on-disk. Tests: `crates/cli/tests`, against what `zdb` prints.
+//! All functions only read. Layouts: docs/on-disk. Tests: `crates/cli/tests`, against the output of `zdb`.
 
 mod dtl;
 mod labels;

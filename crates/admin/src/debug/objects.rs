@@ -1,4 +1,4 @@
-//! The blocks of one object, and the ranges that they cover.
+//! The blocks of an object and the ranges that they cover.
 
 use dmu::{DmuError, Object};
 use format::dnode::{SLOT_SIZE, SLOTS_PER_BLOCK};
@@ -6,27 +6,26 @@ use format::{BlockPtr, BpKind, Level, ObjectId, Txg};
 use std::collections::BTreeMap;
 use zio::ZioError;
 
-/// A range of an object that is made of blocks, not of holes. Bytes; of the object of dnodes, where
-/// dnodes are in use.
+/// A range of an object without holes, in bytes. In the object of dnodes, a range in which dnodes are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Offset of the first byte.
     pub start: u64,
-    /// One past the last byte.
+    /// Offset after the last byte.
     pub end: u64,
 }
 
 /// The ranges of `object` that are not holes, in order.
 ///
 /// # Errors
-/// If an indirect block cannot be read.
+/// An indirect block cannot be read.
 pub fn segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
     if object.id() == ObjectId(0) {
         return dnode_segments(object);
     }
     let size = object.block_size();
     if !size.is_power_of_two() {
-        // Such an object has one block, which is data even where nothing is stored.
+        // Such an object has one block, which counts as data even if it is a hole.
         return Ok(vec![Segment { start: 0, end: size }]);
     }
     let mut found = Vec::new();
@@ -42,11 +41,11 @@ pub fn segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
     Ok(found)
 }
 
-/// Dnodes of one block: first slot and number of slots, ascending.
+/// The dnodes of one block: first slot and number of slots of each, ascending.
 type Slots = Vec<(usize, usize)>;
 
-/// Where dnodes are in use, as the real zdb finds it: it looks for the next block that is not full by
-/// the number of its dnodes, and gives up where such a block, of large dnodes, has no free slot.
+/// The ranges with dnodes in use, as OpenZFS's zdb determines them: it searches for the next block that is not full
+/// by its count of dnodes, and stops if that block, filled with large dnodes, has no free slot.
 fn dnode_segments(object: &Object) -> Result<Vec<Segment>, DmuError> {
     let mut blocks: BTreeMap<u64, Slots> = BTreeMap::new();
     let mut next = ObjectId(1);
@@ -82,7 +81,7 @@ fn next_used(blocks: &BTreeMap<u64, Slots>, from: (u64, usize)) -> Option<(u64, 
     })
 }
 
-/// The next free slot, or the block in which the search for one ends.
+/// The next free slot; as an error, the block in which the search ends without one.
 fn next_free(blocks: &BTreeMap<u64, Slots>, from: (u64, usize)) -> Result<(u64, usize), u64> {
     let free_in = |block: u64, first: usize| {
         let mut at = first;
@@ -101,9 +100,8 @@ fn next_free(blocks: &BTreeMap<u64, Slots>, from: (u64, usize)) -> Result<(u64, 
     free_in(block, 0).map(|slot| (block, slot)).ok_or(block)
 }
 
-/// Calls `visit` with level, number and pointer of each block of `object`, and of each hole that
-/// replaced a block, parents first. Returns what could not be read on the way. The spill block is not
-/// among them.
+/// Calls `visit` with level, block number and pointer of each block of `object`, and of each hole with a birth txg,
+/// parents first. The spill block is not included. Returns the errors of blocks that could not be read.
 pub fn each_block(object: &Object, visit: &mut dyn FnMut(u8, u64, &BlockPtr)) -> Vec<DmuError> {
     let dnode = object.dnode();
     let mut each = Each { object, visit, unreadable: Vec::new() };
@@ -120,7 +118,7 @@ struct Each<'a> {
 }
 
 impl Each<'_> {
-    /// `level` falls with every call, so that the depth is that of the object at most.
+    /// `level` decreases with every call, so the depth of recursion is bounded by the height of the object's tree.
     fn pointer(&mut self, level: u8, blkid: u64, bp: &BlockPtr) {
         if bp.logical_birth() == Txg(0) {
             return;

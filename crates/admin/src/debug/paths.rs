@@ -1,36 +1,36 @@
-//! Paths of many files of one file system, with a cache of the directories that were read.
+//! Finds the paths of many files of one file system; caches the directories that it has read.
 //!
 //! # What always holds
-//! - At most [`NAMES_MAX`] names are kept, beyond those of the directory that was read last.
+//! - At most [`NAMES_MAX`] names are cached, not counting those of the last directory read.
 
 use format::ObjectId;
 use std::collections::HashMap;
 use std::sync::Arc;
 use zpl::{Filesystem, Node, ZplError};
 
-/// Upper bound of the cached names.
+/// Maximum number of cached names.
 const NAMES_MAX: usize = 1 << 20;
 
 /// Finds paths by object ids.
 pub struct Paths {
     fs: Arc<Filesystem>,
-    /// Names of the entries, by directory.
+    /// Names by object id, for each directory.
     known: HashMap<ObjectId, HashMap<ObjectId, Vec<u8>>>,
     names: usize,
 }
 
 impl Paths {
-    /// An empty cache for this file system.
+    /// Creates an empty cache for this file system.
     pub fn new(fs: Arc<Filesystem>) -> Paths {
         Paths { fs, known: HashMap::new(), names: 0 }
     }
 
-    /// File system of the paths.
+    /// The file system of the paths.
     pub fn filesystem(&self) -> &Arc<Filesystem> {
         &self.fs
     }
 
-    /// The path of a file, as [`Filesystem::path_of`].
+    /// The path of a file, as returned by [`Filesystem::path_of`].
     ///
     /// # Errors
     /// As [`Filesystem::path_of`].

@@ -1,4 +1,4 @@
-//! Bytes of a pool by vdev and offset, without a block pointer: the data behind `zdb -R`.
+//! Reads bytes of a pool by vdev and offset, without a block pointer: the data of `zdb -R`.
 
 use cenote::{Error, Pool};
 use codec::compress::{ZstdHeader, decompress, decompress_some, zle_ends};
@@ -11,15 +11,15 @@ use format::{
 use vdev::tree::Extent;
 use zio::ReadPolicy;
 
-/// Largest size of a block in bytes.
+/// Maximum size of a block in bytes.
 const BLOCK_MAX: usize = 16 << 20;
 const SECTOR: usize = 512;
 
-/// Reads `size` bytes at `offset` of a top-level vdev, or of a device below it (`path`: numbers of children,
-/// from the top-level vdev down).
+/// Reads `size` bytes at `offset` of a top-level vdev, or of its descendant at `path`: indexes of children, from
+/// the top-level vdev down.
 ///
 /// # Errors
-/// In words, why they could not be read.
+/// A message that says why the bytes could not be read.
 pub fn raw_bytes(
     pool: &Pool,
     vdev: u32,
@@ -42,7 +42,7 @@ pub fn raw_bytes(
     Ok(bytes)
 }
 
-/// What a vdev is, or the path of its device, and its guid.
+/// Type, or device path, and guid of a vdev. `None`: there is no such vdev.
 pub fn raw_vdev(pool: &Pool, vdev: u32, path: &[usize]) -> Option<(String, u64)> {
     let root = pool.spa().tree().status();
     let mut node = root.children.iter().find(|top| top.id == vdev)?;
@@ -53,13 +53,12 @@ pub fn raw_vdev(pool: &Pool, vdev: u32, path: &[usize]) -> Option<(String, u64)>
     Some((path.unwrap_or_else(|| node.kind.name().to_owned()), node.guid.0))
 }
 
-/// The block of which `image` is the compressed form, by whatever algorithm fits. Bytes behind the image do
-/// no harm.
+/// Decompresses `image` by trying each algorithm. Bytes after the end of the compressed data are ignored.
 ///
-/// With `lsize` it has that size. Without, lz4, gzip and zstd tell how large it is. Streams of lzjb have no
-/// end: of these as many bytes as the image has are taken, so that who knows only the size of the block can
-/// name that. Zle comes last, since nearly everything is a stream of it: the smallest block is taken that is
-/// larger than the image.
+/// With `lsize` the block has that size. Otherwise the streams of lz4, gzip and zstd give the size. An lzjb stream
+/// has no end mark: the block gets as many bytes as `image` has, so a caller that knows the block's size passes
+/// that many bytes. Zle is tried last, because almost any data is a valid zle stream; the smallest possible block
+/// larger than the image is returned.
 pub fn decompress_any(
     image: &[u8],
     lsize: Option<usize>,
@@ -78,7 +77,7 @@ pub fn decompress_any(
     }
 }
 
-/// In the order in which they are tried.
+/// The algorithms, in the order in which they are tried.
 const ALGORITHMS: [CompressionId; 5] =
     [CompressionId::Lz4, CompressionId::Lzjb, CompressionId::Gzip1, CompressionId::Zstd, CompressionId::Zle];
 
@@ -88,7 +87,7 @@ fn exactly(id: CompressionId, image: &[u8], lsize: usize) -> Option<Vec<u8>> {
     Some(block)
 }
 
-/// The block, of the size that its stream tells.
+/// The block, with the size that its stream gives.
 fn as_it_tells(id: CompressionId, image: &[u8]) -> Option<Vec<u8>> {
     let mut block = vec![0; BLOCK_MAX];
     let size = decompress_some(id, image, &mut block).ok()?;
@@ -102,18 +101,17 @@ fn smallest_zle(image: &[u8]) -> Option<(CompressionId, Vec<u8>)> {
     Some((CompressionId::Zle, exactly(CompressionId::Zle, image, lsize)?))
 }
 
-/// The block that is in a pointer itself; `None`: it is not an embedded one, or its payload is no such block.
+/// The block embedded in a block pointer. `None`: the pointer is not embedded, or its payload is not a valid block.
 pub fn embedded_block(bp: &BlockPtr) -> Option<Vec<u8>> {
     let payload = bp.embedded_payload()?;
     let lsize = usize::try_from(bp.lsize().0).ok().filter(|lsize| *lsize <= BLOCK_MAX)?;
     exactly(bp.compression().ok()?, &payload, lsize)
 }
 
-/// What stands in front of the zstd frame of a block; `None` of blocks that are compressed in another way, or
-/// encrypted.
+/// The header before the zstd frame of a block. `None`: the block is encrypted or is not compressed with zstd.
 ///
 /// # Errors
-/// The block could not be read.
+/// The block cannot be read.
 pub fn zstd_header(object: &Object, bp: &BlockPtr) -> Result<Option<ZstdHeader>, Error> {
     if bp.compression() != Ok(CompressionId::Zstd) || bp.protection() == Protection::Encrypted {
         return Ok(None);
@@ -134,7 +132,7 @@ pub fn zstd_header(object: &Object, bp: &BlockPtr) -> Result<Option<ZstdHeader>,
     Ok(ZstdHeader::decode(&stored))
 }
 
-/// All checksums of these bytes, by the names of the algorithms.
+/// The checksums of these bytes by every algorithm, with the algorithms' names.
 pub fn checksums(pool: &Pool, bytes: &[u8]) -> Vec<(String, Checksum)> {
     let all = [
         ChecksumId::Fletcher2,
@@ -155,7 +153,7 @@ mod tests {
     use super::*;
     use codec::compress::compress;
 
-    /// Text that every algorithm makes smaller, and zeros for zle.
+    /// Data that every algorithm compresses: text, then zeros for zle.
     fn block() -> Vec<u8> {
         let mut block: Vec<u8> = b"sixteen letters ".iter().copied().cycle().take(3 * SECTOR).collect();
         block.resize(12 * SECTOR, 0);
@@ -183,7 +181,7 @@ mod tests {
         for id in [CompressionId::Lz4, CompressionId::Gzip1, CompressionId::Zstd] {
             assert_eq!(decompress_any(&image(id), None, false), Some((id, block())), "{id}");
         }
-        // A stream of lzjb does not: as much as the image has, of which it is the beginning.
+        // An lzjb stream gives no size: the result is as large as the image and is the beginning of the block.
         let found = decompress_any(&image(CompressionId::Lzjb), None, false).expect("a block");
         assert_eq!(found, (CompressionId::Lzjb, block()[..SECTOR].to_vec()));
         // The smallest block of whole sectors, larger than the image, that ends where a run does: eight of

@@ -1,4 +1,4 @@
-//! Bookmarks.
+//! Creates bookmarks.
 
 use super::operation::{self, Operation};
 use super::{EditError, permit, run};
@@ -6,10 +6,10 @@ use cenote::PoolWriter;
 use dsl::DslError;
 use dsl::bookmark::Bookmark;
 
-/// Makes a bookmark of a snapshot or of another bookmark.
+/// Creates a bookmark of a snapshot or of another bookmark.
 ///
 /// # Errors
-/// Why it cannot be made.
+/// The source does not exist, the name is not valid or exists, or the caller lacks the permission.
 pub fn bookmark(pool: &PoolWriter, source: &str, name: &str) -> Result<(), EditError> {
     permit::ask(pool, name, &["bookmark"])?;
     let (operation, input) = (Operation::begin("bookmark"), operation::pair(name, source));

@@ -1,4 +1,4 @@
-//! Making file systems and volumes, cloning snapshots, promoting clones.
+//! Creates file systems and volumes, and clones snapshots.
 
 use super::names::{self, NameError};
 use super::operation::{self, Operation};
@@ -21,38 +21,41 @@ use serde::{Deserialize, Serialize};
 use zpl::{CaseSensitivity, ZplError};
 use zpl::{NewFilesystem, make_filesystem, make_volume};
 
-/// What kind of dataset is to be made.
+/// Kind of a new dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NewKind {
     /// A file system.
     Filesystem,
     /// A volume.
     Volume {
-        /// Its size in bytes; rounded up to whole blocks.
+        /// Size in bytes; rounded up to whole blocks.
         size: u64,
-        /// It reserves nothing.
+        /// True if it reserves no space.
         sparse: bool,
     },
 }
 
-/// A dataset that is to be made.
+/// Description of a new file system or volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewDataset {
-    /// Its full name.
+    /// Full name of the dataset.
     pub name: String,
-    /// A file system or a volume.
+    /// File system or volume.
     pub kind: NewKind,
-    /// Properties, as they were given.
+    /// Properties as given: name and value.
     pub props: Vec<(String, String)>,
 }
 
 impl NewDataset {
-    /// A file system without properties of its own.
+    /// Describes a file system without properties.
     pub fn filesystem(name: &str) -> NewDataset {
         NewDataset { name: name.to_owned(), kind: NewKind::Filesystem, props: Vec::new() }
     }
 
-    /// Bytes of a block of a volume: what was asked for, or what is usual.
+    /// Block size of a volume in bytes: the given one or the default.
+    ///
+    /// # Errors
+    /// [`EditError::Value`] if the given block size is not valid.
     pub fn block_size(&self) -> Result<u64, EditError> {
         match self.props.iter().find(|(name, _)| name == "volblocksize" || name == "volblock") {
             Some((_, text)) => Ok(dsl::prop::change::parse_number(text)?),
@@ -60,7 +63,10 @@ impl NewDataset {
         }
     }
 
-    /// Size of the volume in whole blocks; 0 of a file system.
+    /// Size of the volume in bytes, rounded up to whole blocks; 0 for a file system.
+    ///
+    /// # Errors
+    /// [`EditError::Value`] if the size or the block size is not valid.
     pub fn volume_size(&self) -> Result<u64, EditError> {
         let NewKind::Volume { size, .. } = self.kind else { return Ok(0) };
         let block = self.block_size()?.max(1);
@@ -68,7 +74,10 @@ impl NewDataset {
         size.ok_or_else(|| ValueError::VolumeTooLarge.into())
     }
 
-    /// Bytes that a volume which is not sparse reserves, unless something else was asked for.
+    /// Bytes that a volume reserves if it is not sparse and the properties do not say otherwise.
+    ///
+    /// # Errors
+    /// [`EditError::Value`] if the size or the block size is not valid.
     pub fn reservation(&self, pool: &LivePool) -> Result<Option<u64>, EditError> {
         let given = |name: &str| self.props.iter().any(|(given, _)| given == name);
         match self.kind {
@@ -80,13 +89,16 @@ impl NewDataset {
         }
     }
 
-    /// Checks its properties, as far as that goes without making it.
+    /// Checks the properties as far as that is possible without creating the dataset.
+    ///
+    /// # Errors
+    /// [`EditError::Value`] for the first property that cannot be set.
     pub fn settings(&self, pool: &LivePool) -> Result<Vec<Setting>, EditError> {
         let is_volume = self.kind != NewKind::Filesystem;
         let subject = Subject {
             kind: if is_volume { table::VOL } else { table::FS },
             creating: true,
-            // Rounded up here.
+            // The size is rounded up by the caller.
             block_size: 1,
             version: 0,
         };
@@ -114,7 +126,7 @@ fn index(settings: &[Setting], wanted: &str) -> Option<u64> {
     })
 }
 
-/// Checks that there is a place for a new head: a file system above it, and nothing of its name.
+/// Checks that a dataset can be created under this name: its parent is a file system, and the name is free.
 fn check_place(pool: &Pool, name: &str) -> Result<(), EditError> {
     names::check_new(name)?;
     let (above, _) = name.rsplit_once('/').ok_or(NameError::PoolOnly)?;
@@ -136,10 +148,10 @@ fn check_place(pool: &Pool, name: &str) -> Result<(), EditError> {
     }
 }
 
-/// Makes the file systems above a name that do not exist yet. Returns their names.
+/// Creates the missing ancestors of a name as file systems. Returns their names.
 ///
 /// # Errors
-/// If one of them is a volume, or cannot be made.
+/// An ancestor is a volume, or cannot be created.
 pub fn create_ancestors(pool: &PoolWriter, name: &str) -> Result<Vec<String>, EditError> {
     names::check_new(name)?;
     let mut made = Vec::new();
@@ -159,14 +171,14 @@ pub fn create_ancestors(pool: &PoolWriter, name: &str) -> Result<Vec<String>, Ed
     Ok(made)
 }
 
-/// What is made, worked out.
+/// The parameters of the creation task.
 struct Work {
     name: String,
-    /// Who makes it.
+    /// Uid of the creator, who owns the root directory.
     creator: u32,
-    /// Properties that are stored with the new head,
+    /// Properties to store with the new head.
     props: Vec<(String, PropValue)>,
-    /// and those that count something when they are set.
+    /// Properties that begin to count something when they are set.
     counted: Vec<(String, PropValue)>,
     contents: Contents,
 }
@@ -177,10 +189,10 @@ enum Contents {
     Volume { size: u64, block_size: u64 },
 }
 
-/// Makes a file system or volume.
+/// Creates a file system or volume.
 ///
 /// # Errors
-/// Why it cannot be made; nothing has changed then.
+/// Why it cannot be created; then the pool is unchanged.
 pub fn create(pool: &PoolWriter, new: &NewDataset) -> Result<(), EditError> {
     let live = pool.live();
     check_place(&view(pool)?, &new.name)?;
@@ -198,7 +210,7 @@ pub fn create(pool: &PoolWriter, new: &NewDataset) -> Result<(), EditError> {
     }
     check_footprint(live, &props)?;
     let (operation, input) = (Operation::begin("create"), input(new, &props)?);
-    // These are kept in the contents.
+    // These properties are stored in the contents of the dataset.
     props.retain(|(name, _)| {
         !matches!(
             name.as_str(),
@@ -217,7 +229,7 @@ pub fn create(pool: &PoolWriter, new: &NewDataset) -> Result<(), EditError> {
     Ok(())
 }
 
-/// What making a dataset is given.
+/// The input of the operation, for the pool's history.
 fn input(new: &NewDataset, props: &[(String, PropValue)]) -> Result<NvList, EditError> {
     let (kind, mut given) = match new.kind {
         NewKind::Filesystem => (ObjsetType::Zfs, NvList::new()),
@@ -231,7 +243,7 @@ fn input(new: &NewDataset, props: &[(String, PropValue)]) -> Result<NvList, Edit
     Ok(input)
 }
 
-/// Quotas and reservations that cannot be kept are told as a lack of space while a dataset is being made.
+/// During creation, quotas and reservations that cannot be met are reported as a lack of space.
 fn no_room(error: EditError) -> EditError {
     match error {
         EditError::Refused(DslError::BadLimit { .. }) => EditError::NoSpace,
@@ -239,12 +251,12 @@ fn no_room(error: EditError) -> EditError {
     }
 }
 
-/// A quota below what an empty file system takes is refused: it could not even be made.
+/// Refuses a quota that is too small for an empty file system.
 fn check_footprint(pool: &LivePool, props: &[(String, PropValue)]) -> Result<(), EditError> {
     let tree = pool.tree();
     let sector =
         tree.tops().filter_map(|(vdev, _)| tree.ashift(vdev)).map(|a| 1_u64 << a.0).min().unwrap_or(512);
-    // 24 blocks, copies counted, of a sector or a kilobyte.
+    // 24 blocks, counting copies, of one sector or 1 KiB each.
     let footprint = 24 * sector.max(1 << 10);
     let too_small = |(name, value): &(String, PropValue)| {
         matches!(name.as_str(), "quota" | "refquota")
@@ -301,7 +313,7 @@ fn make(ctx: &mut TaskCtx<'_>, work: &Work) -> Result<(), DslError> {
     set_counted(ctx, &work.name, &work.counted)
 }
 
-/// The contents of a new head could not be made.
+/// Error for contents that could not be created.
 fn not_filled(error: ZplError) -> DslError {
     match error {
         ZplError::Dmu(error) => error.into(),
@@ -309,31 +321,31 @@ fn not_filled(error: ZplError) -> DslError {
     }
 }
 
-/// What could be in the way of [`set_counted`]. Before anything is made.
+/// Checks whether [`set_counted`] can succeed, before any change.
 fn check_counted(ctx: &TaskCtx<'_>, counted: &[(String, PropValue)]) -> Result<(), DslError> {
     counted.iter().try_for_each(|(prop, value)| prop::change::check_counts(ctx, prop, value))
 }
 
-/// Limits on the number of datasets below begin to count when they are set.
+/// Sets limits on the number of descendants, which begin to count them.
 fn set_counted(ctx: &mut TaskCtx<'_>, name: &str, counted: &[(String, PropValue)]) -> Result<(), DslError> {
     counted.iter().try_for_each(|(prop, value)| prop::change::set(ctx, name, prop, value))
 }
 
-/// A clone that is to be made.
+/// Description of a new clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloneSpec {
-    /// The snapshot.
+    /// Full name of the origin snapshot.
     pub origin: String,
     /// Full name of the clone.
     pub name: String,
-    /// Properties, as they were given.
+    /// Properties as given: name and value.
     pub props: Vec<(String, String)>,
 }
 
 /// Clones a snapshot.
 ///
 /// # Errors
-/// Why it cannot be cloned; nothing has changed then.
+/// Why it cannot be cloned; then the pool is unchanged.
 pub fn clone(pool: &PoolWriter, spec: &CloneSpec) -> Result<(), EditError> {
     let pool_view = view(pool)?;
     let origin = pool_view.dataset(&spec.origin)?;
@@ -355,7 +367,7 @@ pub fn clone(pool: &PoolWriter, spec: &CloneSpec) -> Result<(), EditError> {
     permit::ask_new(pool, &spec.name, &needed.iter().map(String::as_str).collect::<Vec<_>>())?;
     let (mut props, limits) = for_new(&settings);
     if settings.contains(&Setting::AutoReservation) {
-        // The clone is as large as the volume that it comes from.
+        // A clone of a volume has the size of its origin.
         let volume = origin.volume()?;
         let auto = AutoReservation::new(&pool.live().tree(), volume.block_size());
         props.push(("refreservation".into(), PropValue::Number(auto.of(volume.size()))));

@@ -1,4 +1,4 @@
-//! Permissions of users who are not the administrator.
+//! Delegated permissions of users other than the administrator.
 
 use super::{EditError, permit, run};
 use crate::{Owner, identity};
@@ -6,14 +6,14 @@ use cenote::{Pool, PoolWriter};
 use dsl::delegation;
 use dsl::delegation::{Allow, Scope, Who};
 
-/// Whom permissions are given to, and where they hold.
+/// A grant: who gets which permissions, and where they are in force.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
-    /// Whom.
+    /// The users, groups and other grantees.
     pub who: Vec<Who>,
-    /// Where; sets and what is given at creation hold nowhere by themselves.
+    /// Where the permissions are in force. Empty for permission sets and create-time permissions.
     pub scopes: Vec<Scope>,
-    /// Permissions, and with `@` in front sets of them. To be taken back: none means all.
+    /// Permissions, and names of permission sets with `@`. When permissions are revoked, an empty list means all.
     pub permissions: Vec<String>,
 }
 
@@ -27,12 +27,12 @@ impl Grant {
     }
 }
 
-/// The permissions that hold at a dataset: its own first, then those of the datasets above, nearest first.
-/// Datasets without any are left out.
+/// The permissions in force at a dataset: its own, then those of its ancestors, nearest first. Datasets without
+/// permissions are left out.
 ///
 /// # Errors
 /// [`EditError::NoDataset`].
-pub fn allowed(pool: &Pool, name: &str) -> Result<Vec<(String, Vec<Allow>)>, EditError> {
+pub(crate) fn allowed(pool: &Pool, name: &str) -> Result<Vec<(String, Vec<Allow>)>, EditError> {
     let dir = pool.dsl().dir(name)?;
     let mut all = Vec::new();
     for at in dir.ancestry() {
@@ -44,10 +44,10 @@ pub fn allowed(pool: &Pool, name: &str) -> Result<Vec<(String, Vec<Allow>)>, Edi
     Ok(all)
 }
 
-/// Gives permissions at a dataset.
+/// Grants permissions at a dataset.
 ///
 /// # Errors
-/// [`EditError::Refused`] if one of them does not exist.
+/// [`EditError::Refused`] if a permission does not exist; [`EditError::Denied`].
 pub fn allow(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditError> {
     ask(pool, name, grant)?;
     let (name, grant) = (name.to_owned(), grant.clone());
@@ -68,15 +68,15 @@ pub fn allow(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditErr
     })
 }
 
-/// Takes permissions back at a dataset and, with `below`, at all below it.
+/// Revokes permissions at a dataset and, with `below`, at its descendants.
 ///
 /// # Errors
-/// [`EditError::NoDataset`].
+/// [`EditError::NoDataset`] if the dataset does not exist; [`EditError::Denied`].
 pub fn unallow(pool: &PoolWriter, name: &str, grant: &Grant, below: bool) -> Result<(), EditError> {
     permit::ask(pool, name, &["allow"])?;
     let own = Who::User(pool.caller().uid.into());
     if !pool.caller().is_admin() && grant.who.iter().any(|who| *who != own) {
-        // Others only give back what they have.
+        // Other users can only revoke their own permissions.
         return Err(EditError::Denied);
     }
     let (name, grant) = (name.to_owned(), grant.clone());
@@ -106,8 +106,8 @@ pub fn unallow(pool: &PoolWriter, name: &str, grant: &Grant, below: bool) -> Res
     })
 }
 
-/// Who gives permissions has them himself. Nobody has a set: what it says may become more later, so only the
-/// administrator gives one.
+/// Checks that the caller has the permissions to grant. Only the administrator may grant a permission set, because
+/// it may be extended later.
 fn ask(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditError> {
     let mut needed = vec!["allow"];
     needed.extend(grant.permissions.iter().map(String::as_str));
@@ -120,7 +120,7 @@ fn note(ctx: &mut dsl::TaskCtx<'_>, what: &str, dir: &dsl::Dir, text: String) ->
     Ok(())
 }
 
-/// The number of a user or group, who is given by name or by number.
+/// Id of a user or group given by name or by id.
 pub fn owner_id(owner: Owner, name: &str) -> Option<u64> {
     identity::parse(owner, name).and_then(|(domain, id)| domain.is_none().then_some(id))
 }

@@ -1,4 +1,4 @@
-//! What hangs on a dataset: children, snapshots, clones; and which snapshots a range names.
+//! Dependents of a dataset (children, snapshots, clones), and snapshots named by ranges.
 
 use super::EditError;
 use cenote::Pool;
@@ -6,25 +6,24 @@ use dsl::{DslError, dir::Dir};
 use format::{ObjectId, Txg};
 use std::collections::HashSet;
 
-/// Clones of clones and children of children that are followed.
+/// Maximum depth of nested clones and children that are followed.
 const DEPTH_MAX: usize = 1024;
 
-/// What must go before a dataset can be destroyed, in the order of destruction.
+/// The datasets that must be destroyed before a dataset can be, in the order of destruction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dependents {
-    /// Below it: its children and their snapshots, its own snapshots; clones of those as far as they lie
-    /// below it too.
+    /// Its children and their snapshots, its own snapshots, and those clones that are below it as well.
     pub below: Vec<String>,
-    /// Clones elsewhere, and what hangs on them.
+    /// Clones that are elsewhere, and their dependents.
     pub clones: Vec<String>,
-    /// Both, in the order of destruction.
+    /// All of these, in the order of destruction.
     pub all: Vec<String>,
 }
 
-/// What hangs on a file system, volume or snapshot.
+/// The dependents of a file system, volume or snapshot.
 ///
 /// # Errors
-/// [`EditError::NoDataset`].
+/// [`EditError::NoDataset`] if the dataset does not exist.
 pub fn dependents(pool: &Pool, name: &str) -> Result<Dependents, EditError> {
     let mut walk =
         Walk { found: Dependents::default(), seen: HashSet::new(), entered: HashSet::new(), target: name };
@@ -40,7 +39,7 @@ pub fn dependents(pool: &Pool, name: &str) -> Result<Dependents, EditError> {
 struct Walk<'a> {
     found: Dependents,
     seen: HashSet<String>,
-    /// Directories whose dependents are looked for or found: a file system can be below its own clone.
+    /// Directories that were visited: a file system can be below its own clone.
     entered: HashSet<ObjectId>,
     target: &'a str,
 }
@@ -70,7 +69,7 @@ impl Walk<'_> {
 
     fn clones(&mut self, snapshot: &dsl::Dataset, depth: usize) -> Result<(), EditError> {
         for clone in snapshot.clones()? {
-            // It may be on its way out already, being a child as well.
+            // A clone that is also a child may be listed already.
             if !self.seen.contains(clone.name()) && clone.name() != self.target {
                 self.below(clone.dir(), depth + 1)?;
                 self.add(clone.name());
@@ -91,22 +90,25 @@ impl Walk<'_> {
     }
 }
 
-/// One item of a list of snapshots: a name, or a range of them, both ends included.
+/// An item of a list of snapshots: one name, or an inclusive range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SnapshotRange {
-    /// One snapshot.
+    /// The snapshot of this name.
     One(String),
-    /// From one to another; without an end, from the oldest or to the newest.
+    /// A range; without a start it begins at the oldest snapshot, without an end it ends at the newest.
     Range(Option<String>, Option<String>),
 }
 
-/// A list of snapshots that cannot be taken apart.
+/// A list of snapshots with a syntax error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("could not find any snapshots to destroy; check snapshot names.")]
 pub struct RangeError;
 
 impl SnapshotRange {
-    /// Takes `a,b%c,%d` apart.
+    /// Parses a list such as `a,b%c,%d`.
+    ///
+    /// # Errors
+    /// [`RangeError`] if the syntax is not valid.
     pub fn parse_list(text: &str) -> Result<Vec<SnapshotRange>, RangeError> {
         let mut items = Vec::new();
         for item in text.split(',').filter(|item| !item.is_empty()) {
@@ -120,8 +122,8 @@ impl SnapshotRange {
         if items.is_empty() { Err(RangeError) } else { Ok(items) }
     }
 
-    /// Picks from the names of a dataset's snapshots, oldest first. A range whose ends are missing or in the
-    /// wrong order picks nothing.
+    /// Selects from the names of a dataset's snapshots, which are given oldest first. A range whose ends do not
+    /// exist or are in the wrong order selects none.
     pub fn pick<'n>(&self, names: &'n [String]) -> &'n [String] {
         let at = |wanted: &String| names.iter().position(|name| name == wanted);
         let (from, to) = match self {
@@ -137,11 +139,11 @@ impl SnapshotRange {
     }
 }
 
-/// The snapshots of a dataset, and with `below` of all below it, that a list names: full names, in the order
-/// in which they were made, dataset by dataset.
+/// The snapshots that a list selects from a dataset and, with `below`, from its descendants: full names, by
+/// dataset, in the order of creation.
 ///
 /// # Errors
-/// [`EditError::NoDataset`].
+/// [`EditError::NoDataset`] if the dataset does not exist.
 pub fn select_snapshots(
     pool: &Pool,
     dataset: &str,
@@ -164,7 +166,7 @@ pub fn select_snapshots(
 /// Bytes that are freed if these snapshots are destroyed together.
 ///
 /// # Errors
-/// If they cannot be read.
+/// The snapshots cannot be read.
 pub fn reclaimed(pool: &Pool, snapshots: &[String]) -> Result<u64, EditError> {
     let wanted: HashSet<&str> = snapshots.iter().map(String::as_str).collect();
     let mut datasets: Vec<&str> = snapshots.iter().filter_map(|s| Some(s.split_once('@')?.0)).collect();
@@ -172,7 +174,7 @@ pub fn reclaimed(pool: &Pool, snapshots: &[String]) -> Result<u64, EditError> {
     let mut bytes = 0_u64;
     for name in datasets {
         let Some(head) = pool.dsl().dir(name)?.head()? else { continue };
-        // What was born after the last snapshot that stays, and died before the next that stays.
+        // Freed are the blocks born after the previous remaining snapshot and killed before the next remaining one.
         let mut kept = origin_txg(&head)?;
         let mut is_open = false;
         for link in head.snapshots()?.iter().chain([&head]) {

@@ -1,12 +1,12 @@
-//! File systems and volumes below a dataset.
+//! Lists the descendants of a dataset.
 
 use super::EditError;
 use cenote::Pool;
 
-/// Names of a dataset and of all below it, parents first.
+/// Names of a dataset and its descendants, parents first.
 ///
 /// # Errors
-/// [`EditError::NoDataset`].
+/// [`EditError::NoDataset`] if the dataset does not exist.
 pub fn with_descendants(pool: &Pool, name: &str) -> Result<Vec<String>, EditError> {
     let mut names = Vec::new();
     let mut stack = vec![pool.dsl().dir(name)?];

@@ -1,14 +1,13 @@
-//! Verbs that change datasets: making, destroying, snapshotting, cloning, renaming them, and their
-//! properties, holds, bookmarks and permissions.
+//! Verbs that change datasets: create, destroy, snapshot, clone and rename them, and change their properties,
+//! holds, bookmarks and permissions.
 //!
-//! Names and values are checked here with the words of OpenZFS ([`names`], [`values`]); the changes
-//! themselves are tasks of `dsl`, run in syncing context. Nothing is printed: what a command says
-//! around a refusal (`cannot create 'p/a': …`) is its own affair, what comes behind it is the text of
-//! an [`EditError`].
+//! Names and values are checked here, with the messages of OpenZFS ([`names`], [`values`]); the changes themselves
+//! are sync tasks of `dsl`. Nothing is printed: an [`EditError`] has the text after the colon, and the command adds
+//! what precedes it (`cannot create 'p/a': …`).
 //!
 //! # What always holds
-//! - A verb on one target is done as a whole or not at all.
-//! - Everything that can be refused is refused before the first change.
+//! - A verb on one target is done completely or not at all.
+//! - A verb makes all its checks before its first change.
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 5).
 
@@ -21,7 +20,6 @@ pub mod names;
 mod open;
 pub(crate) mod operation;
 pub(crate) mod permit;
-mod project;
 mod set;
 mod upgrade;
 pub mod values;
@@ -29,15 +27,16 @@ mod volume;
 
 pub use bookmark::bookmark;
 pub use create::{CloneSpec, NewDataset, NewKind, clone, create, create_ancestors};
-pub use delegate::{Grant, allow, allowed, owner_id, unallow};
+pub(crate) use delegate::allowed;
+pub use delegate::{Grant, allow, owner_id, unallow};
 pub use dependents::{Dependents, RangeError, SnapshotRange, dependents, reclaimed, select_snapshots};
 pub use descendants::with_descendants;
-pub use dsl::delegation::{Allow as Permit, Scope, Who};
+pub use dsl::delegation::{Scope, Who};
 pub use open::{has_special, open_pool};
-pub use permit::may;
-pub use project::{ProjectChange, ProjectNode, Reach, change_project, projects};
+pub(crate) use permit::may;
 pub use set::{kind_of, set, subject};
-pub use upgrade::{FilesystemVersion, filesystem_versions};
+pub use upgrade::FilesystemVersion;
+pub(crate) use upgrade::filesystem_versions;
 pub use volume::{AutoReservation, DEFAULT_VOLUME_BLOCK};
 
 use super::change::ChangeError;
@@ -50,119 +49,119 @@ use names::NameError;
 use std::sync::Arc;
 use values::ValueError;
 
-/// Tries of a task that had to wait for the next txg.
+/// Maximum number of attempts of a task that has to wait for the next txg.
 const AGAIN_MAX: usize = 16;
 
 /// Why a verb is refused or has failed. The texts are those of OpenZFS.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EditError {
-    /// A name that cannot be.
+    /// The name is not valid.
     #[error(transparent)]
     Name(#[from] NameError),
-    /// A property that cannot be set, or not to this value.
+    /// The property, or this value, cannot be set.
     #[error(transparent)]
     Value(#[from] ValueError),
-    /// There is no such pool.
+    /// The pool does not exist.
     #[error("no such pool '{pool}'")]
     NoPool {
-        /// Its name.
+        /// Name of the pool.
         pool: String,
     },
-    /// There is no such dataset.
+    /// The dataset does not exist.
     #[error("dataset does not exist")]
     NoDataset {
-        /// Its name.
+        /// Full name of the dataset.
         name: String,
     },
-    /// There is a dataset of this name.
+    /// The dataset exists already.
     #[error("dataset already exists")]
     Exists {
-        /// Its name.
+        /// Full name of the dataset.
         name: String,
     },
-    /// The dataset above a new one is missing.
+    /// The parent of a new dataset does not exist.
     #[error("parent does not exist")]
     NoParent {
-        /// The new name.
+        /// Full name of the new dataset.
         name: String,
     },
-    /// The dataset above a new one is a volume.
+    /// The parent of a new dataset is a volume.
     #[error("parent is not a filesystem")]
     ParentNotFilesystem {
-        /// The new name.
+        /// Full name of the new dataset.
         name: String,
     },
     /// The dataset is of another kind than the verb needs.
     #[error("operation not applicable to datasets of this type")]
     WrongKind {
-        /// Its name.
+        /// Full name of the dataset.
         name: String,
     },
-    /// The property is none of this kind of dataset.
+    /// The property does not apply to this kind of dataset.
     #[error("property doesn't apply to datasets of this type")]
     NotApplicable,
-    /// Nobody may do that.
+    /// The caller lacks a permission.
     #[error("permission denied")]
     Denied,
-    /// Nobody but the administrator may do anything: the pool's property `delegation` is off.
+    /// The pool's property `delegation` is off: only the administrator has permissions.
     #[error("delegated administration is disabled on pool")]
     DelegationOff,
-    /// Somebody uses the dataset.
+    /// The dataset is in use.
     #[error("dataset is busy")]
     Busy {
-        /// Its name.
+        /// Full name of the dataset.
         name: String,
     },
-    /// There is no room, or not as much as is to be reserved.
+    /// There is not enough space, or not enough to reserve.
     #[error("out of space")]
     NoSpace,
-    /// What programs have written to a mount of it could not be taken along.
+    /// Unwritten data of the dataset's mount could not be written to the pool.
     #[error("what programs have written could not be written back: {why}")]
     NotHandedOver {
-        /// Why.
+        /// The reason, as a message.
         why: String,
     },
-    /// This version does not do it.
+    /// This version of Cenote does not support the request.
     #[error("{what} is not supported by this version of Cenote")]
     Unsupported {
-        /// What was asked for.
+        /// The unsupported request.
         what: &'static str,
     },
-    /// Another refusal of the dataset layer; its text is without the name that the command has told.
+    /// Another error of the dataset layer. Its text omits the dataset's name, which the command prints.
     #[error("{}", refusal(.0))]
     Refused(DslError),
     /// The pool cannot be opened for change.
     #[error(transparent)]
     Open(ChangeError),
-    /// Something below failed.
+    /// A layer below failed.
     #[error("{}", super::chain(.0))]
     Failed(Error),
 }
 
 impl EditError {
-    /// The pool is there and can be read, but not changed.
+    /// True if the pool can be read but not changed.
     pub fn is_read_only(&self) -> bool {
         matches!(self, EditError::Open(ChangeError::ImportedReadOnly | ChangeError::ReadOnly { .. }))
     }
 }
 
-/// The refusal is about a snapshot that is held.
+/// True if the error is about a snapshot with holds.
 pub fn is_held(error: &DslError) -> bool {
     matches!(error, DslError::Held { .. })
 }
 
-/// The refusal is about a name that cannot be given.
+/// True if the error is about an invalid name.
 pub fn is_bad_name(error: &DslError) -> bool {
     matches!(error, DslError::BadName { .. })
 }
 
-/// The refusal is about a permission that does not exist.
+/// True if the error is about a permission that does not exist.
 pub fn is_bad_permission(error: &DslError) -> bool {
     matches!(error, DslError::BadPermission { .. })
 }
 
-/// The dataset that a refusal is about.
+/// Name of the dataset that an error is about.
 pub fn about(error: &DslError) -> Option<&str> {
     match error {
         DslError::Held { name } | DslError::HasClones { name, .. } | DslError::Busy { name } => Some(name),
@@ -170,7 +169,7 @@ pub fn about(error: &DslError) -> Option<&str> {
     }
 }
 
-/// The part of an error's text that follows the name of its dataset.
+/// The part of an error's text after the name of its dataset.
 fn refusal(error: &DslError) -> String {
     match error {
         DslError::BadName { why, .. }
@@ -199,7 +198,7 @@ impl From<DslError> for EditError {
             DslError::NoParent { name } => EditError::NoParent { name },
             DslError::ParentNotFilesystem { name } => EditError::ParentNotFilesystem { name },
             DslError::Busy { name } | DslError::Again { name } => EditError::Busy { name },
-            // A limit on the number of datasets is told like one on their size.
+            // A limit on the number of datasets is reported like a limit on space.
             DslError::Space { .. } | DslError::Quota { .. } | DslError::CountLimit { .. } => {
                 EditError::NoSpace
             }
@@ -247,18 +246,18 @@ impl From<PropError> for EditError {
     }
 }
 
-/// The datasets of the last txg that is on disk.
+/// The datasets as of the last txg on disk.
 pub(crate) fn view(pool: &PoolWriter) -> Result<Pool, EditError> {
     Ok(pool.view()?)
 }
 
-/// In whose name a verb runs, as far as limits on the number of datasets care.
+/// The user on whose behalf a verb runs, for limits on the number of datasets.
 fn caller(pool: &PoolWriter) -> Caller {
     let caller = pool.caller();
     if caller.is_admin() { Caller::Root } else { Caller::User(caller.delegate()) }
 }
 
-/// Runs a task in syncing context; one that cannot be done in a txg is tried again in the next.
+/// Runs a sync task. A task that cannot be done in this txg is tried again in the next.
 pub(crate) fn run<T: Send + 'static>(
     pool: &PoolWriter,
     task: impl Fn(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + Sync + 'static,
@@ -274,7 +273,7 @@ pub(crate) fn run<T: Send + 'static>(
     Ok(pool.run_as(caller, move |ctx| task(ctx))?)
 }
 
-/// The name of the pool that a dataset's name begins with.
+/// Name of the pool of a dataset: the first part of the dataset's name.
 pub fn pool_of(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or_default()
 }

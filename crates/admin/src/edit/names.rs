@@ -1,57 +1,56 @@
-//! Names that a user gives, checked before anything is looked up
-//! (docs/on-disk/33-cli.md, section 1.3).
+//! Checks the syntax of names given by a user (docs/on-disk/33-cli.md, section 1.3).
 
 use dsl::name::{NAME_LIMIT, NESTING_MAX};
 
-/// What is wrong with a name.
+/// The rule that a name breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
-    /// 256 bytes or more.
+    /// The name has 256 bytes or more.
     #[error("name is too long")]
     TooLong,
-    /// A slash before the pool.
+    /// A slash precedes the name of the pool.
     #[error("leading slash in name")]
     LeadingSlash,
-    /// Nothing between two delimiters.
+    /// A component is empty.
     #[error("empty component or misplaced '@' or '#' delimiter in name")]
     EmptyComponent,
-    /// A slash where the name should end.
+    /// The name ends with a slash.
     #[error("trailing slash in name")]
     TrailingSlash,
-    /// A character that names do not have.
+    /// A character that is not allowed in names.
     #[error("invalid character {0} in name")]
     Character(char),
-    /// More than one of `@` and `#`.
+    /// There is more than one `@` or `#`.
     #[error("multiple '@' and/or '#' delimiters in name")]
     Delimiters,
-    /// A component `.`.
+    /// A component is `.`.
     #[error("self reference, '.' is found in name")]
     SelfReference,
-    /// A component `..`.
+    /// A component is `..`.
     #[error("parent reference, '..' is found in name")]
     ParentReference,
-    /// A snapshot where something else is wanted.
+    /// A snapshot is given where another kind is needed.
     #[error("snapshot delimiter '@' is not expected here")]
     Snapshot,
-    /// A bookmark where something else is wanted.
+    /// A bookmark is given where another kind is needed.
     #[error("bookmark delimiter '#' is not expected here")]
     Bookmark,
-    /// No snapshot where one is wanted.
+    /// A snapshot is needed.
     #[error("missing '@' delimiter in snapshot name")]
     NoSnapshot,
-    /// No bookmark where one is wanted.
+    /// A bookmark is needed.
     #[error("missing '#' delimiter in bookmark name")]
     NoBookmark,
-    /// A pool where a dataset below it is wanted.
+    /// The name of a pool is given where a dataset below it is needed.
     #[error("missing dataset name")]
     PoolOnly,
-    /// Too many levels.
+    /// There are too many components.
     #[error("maximum name nesting depth exceeded")]
     Depth,
 }
 
-/// What a name should be of.
+/// Kind of dataset that a name must denote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// A file system or volume.
@@ -60,11 +59,14 @@ pub enum Form {
     Snapshot,
     /// A bookmark.
     Bookmark,
-    /// Any of these.
+    /// Any of these kinds.
     Any,
 }
 
-/// Checks a full name.
+/// Checks the syntax of a full name.
+///
+/// # Errors
+/// [`NameError`]: the first rule that the name breaks.
 pub fn check(name: &str, form: Form) -> Result<(), NameError> {
     match form {
         Form::Head if name.contains('@') => return Err(NameError::Snapshot),
@@ -112,7 +114,10 @@ fn component(text: &str) -> Result<(), NameError> {
     }
 }
 
-/// Checks the name of a file system or volume that is to be made.
+/// Checks the name of a new file system or volume.
+///
+/// # Errors
+/// [`NameError`]: the first rule that the name breaks.
 pub fn check_new(name: &str) -> Result<(), NameError> {
     check(name, Form::Head)?;
     if !name.contains('/') {

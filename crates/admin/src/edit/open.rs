@@ -1,4 +1,4 @@
-//! Opening pools for the verbs that change datasets.
+//! Opens pools for the verbs that change datasets.
 
 use super::{EditError, pool_of};
 use crate::Search;
@@ -6,11 +6,11 @@ use crate::change::{self, ChangeError};
 use ::pool::space::Class;
 use cenote::{Pool, PoolWriter};
 
-/// Finds the pool that a dataset's name begins with, and opens it for change. Everybody may: each verb asks for the
-/// permissions of the caller.
+/// Opens the pool of a dataset for change. Every caller may do this: each verb checks the caller's permissions
+/// itself.
 ///
 /// # Errors
-/// [`EditError::NoPool`]; [`EditError::Open`] if it can only be read or somebody else has it.
+/// [`EditError::NoPool`]; [`EditError::Open`] if the pool is read-only or another process has it open.
 pub fn open_pool(search: &Search, dataset: &str) -> Result<PoolWriter, EditError> {
     let pool = pool_of(dataset);
     change::open_writer(search, pool).map_err(|error| match error {
@@ -19,7 +19,7 @@ pub fn open_pool(search: &Search, dataset: &str) -> Result<PoolWriter, EditError
     })
 }
 
-/// Whether a pool has vdevs for metadata and small blocks.
+/// True if the pool has special vdevs (metadata and small blocks).
 pub fn has_special(pool: &Pool) -> bool {
     let spa = pool.spa();
     pool.spa().tree().tops().any(|(vdev, _)| spa.class_of(vdev).is_ok_and(|class| class == Class::Special))

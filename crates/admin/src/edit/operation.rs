@@ -1,9 +1,9 @@
-//! What verbs leave in the pool's history beside the notes of what changed: the operation as a whole with what it was
-//! given, as OpenZFS keeps it of those of its requests that say what they are given
-//! (docs/on-disk/22-mos-dsl.md, section 10). `zpool history -i` calls them ioctls.
+//! Records operations in the pool's history with their input, in addition to the entries of each change, as OpenZFS
+//! does for requests that carry an nvlist (docs/on-disk/22-mos-dsl.md, section 10). `zpool history -i` shows them
+//! as ioctls.
 //!
 //! # What always holds
-//! - Only what has succeeded is recorded, before the command that asked for it.
+//! - Only successful operations are recorded, before the command line of the command that asked for them.
 
 use super::EditError;
 use cenote::{PoolWriter, history_command};
@@ -11,11 +11,11 @@ use dsl::prop::PropValue;
 use format::nvlist::{NvList, NvValue};
 use std::time::Instant;
 
-/// Bytes of input that are kept: a command about thousands of snapshots must not push everything older out of the
-/// history.
+/// Maximum size of recorded input in bytes, so that a command with thousands of snapshots does not push older
+/// entries out of the history.
 const INPUT_MAX: usize = 64 << 10;
 
-/// An operation that is under way.
+/// An operation in progress.
 pub(crate) struct Operation {
     name: &'static str,
     begun: Instant,
@@ -26,12 +26,12 @@ impl Operation {
         Operation { name, begun: Instant::now() }
     }
 
-    /// It has succeeded.
+    /// Records the operation as successful.
     pub(crate) fn done(self, pool: &PoolWriter, input: NvList) -> Result<(), EditError> {
         self.done_with(pool, input, None)
     }
 
-    /// The same for one that gives something.
+    /// Records the operation as successful, with its output.
     pub(crate) fn done_with(
         self,
         pool: &PoolWriter,
@@ -46,21 +46,21 @@ impl Operation {
     }
 }
 
-/// Names without values.
+/// An nvlist of names without values.
 pub(crate) fn names<'n>(names: impl IntoIterator<Item = &'n String>) -> NvList {
     let mut list = NvList::new();
     names.into_iter().for_each(|name| list.push(name, NvValue::Boolean));
     list
 }
 
-/// One pair.
+/// An nvlist with one pair.
 pub(crate) fn pair(name: &str, value: impl Into<NvValue>) -> NvList {
     let mut list = NvList::new();
     list.push(name, value);
     list
 }
 
-/// Properties with their values as they are stored.
+/// An nvlist of properties with their stored values.
 pub(crate) fn properties<'p>(props: impl IntoIterator<Item = &'p (String, PropValue)>) -> NvList {
     let mut list = NvList::new();
     for (name, value) in props {

@@ -1,10 +1,11 @@
-//! Who may do what: what `zfs allow` has granted, asked for by the verbs
-//! (docs/on-disk/33-cli.md, section 8; the table of what each verb needs is there).
+//! Permission checks: what `zfs allow` has granted to the caller of a verb (docs/on-disk/33-cli.md, section 8, has
+//! the table of the permissions that each verb needs).
 //!
 //! # What always holds
-//! - The administrator may do everything.
-//! - Others may do what was granted to them, one of their groups or everyone: at the dataset for itself, or at
-//!   one above for those below; and nothing while the pool's property `delegation` is off.
+//! - The administrator has every permission.
+//! - Other users have the permissions granted to them, to one of their groups, or to everyone: at the dataset
+//!   itself for the dataset, or at an ancestor for its descendants. They have none while the pool's property
+//!   `delegation` is off.
 
 use super::EditError;
 use super::values::Setting;
@@ -12,16 +13,16 @@ use crate::{Caller, Owner, Search};
 use cenote::{Pool, PoolWriter};
 use dsl::delegation::Granted;
 
-/// What the caller of some verb may do in a pool.
+/// The permissions of a verb's caller in a pool.
 pub(crate) struct Permit<'p> {
     view: Pool,
     caller: &'p Caller,
 }
 
-/// Of somebody who has to ask; `None`: the caller may do everything.
+/// The permissions of a caller that needs them. `None`: the caller is an administrator.
 ///
 /// # Errors
-/// If the pool cannot be read.
+/// The pool cannot be read.
 pub(crate) fn of(pool: &PoolWriter) -> Result<Option<Permit<'_>>, EditError> {
     let caller = pool.caller();
     if caller.is_admin() {
@@ -30,7 +31,7 @@ pub(crate) fn of(pool: &PoolWriter) -> Result<Option<Permit<'_>>, EditError> {
     Ok(Some(Permit { view: super::view(pool)?, caller }))
 }
 
-/// Asks for permissions at one dataset, or at the dataset of a snapshot or bookmark.
+/// Checks permissions at a dataset, or at the dataset of a snapshot or bookmark.
 ///
 /// # Errors
 /// [`EditError::Denied`] if one is missing; [`EditError::NoDataset`].
@@ -41,22 +42,22 @@ pub(crate) fn ask(pool: &PoolWriter, name: &str, permissions: &[&str]) -> Result
     }
 }
 
-/// Asks for permissions of the one in whose name verbs run that only read.
+/// Checks permissions of the caller of a verb that only reads.
 ///
 /// # Errors
 /// [`EditError::Denied`] if one is missing; [`EditError::NoDataset`].
-pub fn may(search: &Search, pool: &Pool, name: &str, permissions: &[&str]) -> Result<(), EditError> {
+pub(crate) fn may(search: &Search, pool: &Pool, name: &str, permissions: &[&str]) -> Result<(), EditError> {
     match search.caller.as_ref().filter(|caller| !caller.is_admin()) {
         Some(caller) => Permit { view: pool.clone(), caller }.ask(name, permissions),
         None => Ok(()),
     }
 }
 
-/// Asks for permissions to make a dataset of this name, and to give it these properties. What is granted to whoever
-/// makes a dataset counts for the latter.
+/// Checks permissions to create a dataset of this name with these properties. For the properties, permissions
+/// granted to the creator of a dataset count too.
 ///
 /// # Errors
-/// As of [`ask`].
+/// As [`ask`].
 pub(crate) fn ask_new(pool: &PoolWriter, name: &str, settings: &[&str]) -> Result<(), EditError> {
     let Some(permit) = of(pool)? else { return Ok(()) };
     let above = name.rsplit_once('/').map_or(name, |(above, _)| above);
@@ -66,7 +67,7 @@ pub(crate) fn ask_new(pool: &PoolWriter, name: &str, settings: &[&str]) -> Resul
 }
 
 impl Permit<'_> {
-    /// See [`ask`].
+    /// Checks permissions at a dataset; see the function [`ask`].
     pub(crate) fn ask(&self, name: &str, permissions: &[&str]) -> Result<(), EditError> {
         let granted = self.granted(name, false)?;
         if permissions.iter().all(|permission| granted.has(permission)) {
@@ -76,7 +77,7 @@ impl Permit<'_> {
         }
     }
 
-    /// What is granted at a dataset; or, `below`, at a new one directly below it.
+    /// The permissions granted at a dataset; with `below`, those at a new child of it.
     fn granted(&self, name: &str, below: bool) -> Result<Granted, EditError> {
         let delegation = self.view.spa().property("delegation")?.flatten();
         if delegation.and_then(|value| value.raw.number()) == Some(0) {
@@ -87,7 +88,7 @@ impl Permit<'_> {
     }
 }
 
-/// The permission that setting a property takes.
+/// The permission needed to set a property.
 pub(crate) fn to_set(prop: &str) -> String {
     if format::prop::is_user(prop) {
         return "userprop".to_owned();
@@ -98,7 +99,7 @@ pub(crate) fn to_set(prop: &str) -> String {
     format::prop::dataset(prop).map_or(prop, |known| known.name).to_owned()
 }
 
-/// The same of a property with its value.
+/// The permission needed for a property and its value.
 pub(crate) fn for_setting(setting: &Setting) -> String {
     match setting {
         Setting::Property { name, .. } => to_set(name),

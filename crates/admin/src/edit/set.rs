@@ -1,4 +1,4 @@
-//! Setting properties of datasets that exist.
+//! Sets properties of existing datasets.
 
 use super::values::{Setting, Subject};
 use super::volume::AutoReservation;
@@ -14,7 +14,10 @@ use std::collections::BTreeMap;
 use zpl::SpaceKind;
 use zpl::{HeadFs, HeadVolume, QuotaOf, options_of};
 
-/// What the table of properties calls the kind of a dataset.
+/// The kind of a dataset as a bit of the property table.
+///
+/// # Errors
+/// [`EditError`] if the dataset cannot be read.
 pub fn kind_of(dataset: &Dataset) -> Result<u8, EditError> {
     Ok(match dataset.kind()? {
         DatasetKind::Filesystem => table::FS,
@@ -23,7 +26,10 @@ pub fn kind_of(dataset: &Dataset) -> Result<u8, EditError> {
     })
 }
 
-/// What properties of this dataset are checked against.
+/// The facts of a dataset that its properties are checked against.
+///
+/// # Errors
+/// [`EditError`] if the dataset cannot be read.
 pub fn subject(dataset: &Dataset) -> Result<Subject, EditError> {
     let kind = kind_of(dataset)?;
     let number = |name| -> Result<u64, EditError> {
@@ -38,7 +44,7 @@ pub fn subject(dataset: &Dataset) -> Result<Subject, EditError> {
 /// Sets properties of a dataset.
 ///
 /// # Errors
-/// Why one of them cannot be set; those before it are set then, as `zfs set` does it.
+/// Why one of them cannot be set. As with `zfs set`, those before it may have been set.
 pub fn set(pool: &PoolWriter, name: &str, settings: &[Setting]) -> Result<(), EditError> {
     let needed: Vec<String> = settings.iter().map(permit::for_setting).collect();
     permit::ask(pool, name, &needed.iter().map(String::as_str).collect::<Vec<_>>())?;
@@ -60,14 +66,14 @@ pub fn set(pool: &PoolWriter, name: &str, settings: &[Setting]) -> Result<(), Ed
     Ok(())
 }
 
-/// A limit of an owner.
+/// Quota of an owner: kind, id, whether it counts objects, and limit.
 pub(super) type OwnerLimit = (Owner, u64, bool, u64);
 
-/// What is to be done, sorted by how it is done.
+/// The changes, grouped by how they are made.
 #[derive(Default)]
 struct Plan {
     props: Vec<(String, PropValue)>,
-    /// New size of a volume, and the old one.
+    /// New and old size of a volume in bytes.
     size: Option<(u64, u64)>,
     version: Option<u64>,
     limits: Vec<OwnerLimit>,
@@ -94,7 +100,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// What a volume reserves follows its size, if it was what the old size takes.
+    /// Adapts the reservation of a volume to its new size, if the reservation matches the old size.
     fn reserve(&mut self, pool: &LivePool, dataset: &Dataset, is_auto: bool) -> Result<(), EditError> {
         let auto = auto_reservation(pool, dataset)?;
         let old_size = dataset.volume()?.size();
@@ -110,12 +116,12 @@ impl Plan {
     }
 }
 
-/// What decides how much a volume reserves.
+/// The parameters of a volume's reservation.
 pub(super) fn auto_reservation(pool: &LivePool, dataset: &Dataset) -> Result<AutoReservation, EditError> {
     Ok(AutoReservation::new(&pool.tree(), subject(dataset)?.block_size))
 }
 
-/// Stores properties. Returns why some of them were refused, if others are set: what was done is then kept.
+/// Stores properties. If some are refused and others set, returns the first refusal; the others stay set.
 fn store(
     ctx: &mut TaskCtx<'_>,
     name: &str,
@@ -135,8 +141,8 @@ fn store(
     Ok(None)
 }
 
-/// Limits that depend on each other may come in any order: what is refused is tried again after the rest, as
-/// long as that helps. Returns why some were refused for good; that is an error if nothing was set.
+/// Sets properties in any order: refused ones are tried again after the others, because limits may depend on each
+/// other. Returns the first final refusal; it is an error if no property was set.
 fn set_all(
     ctx: &mut TaskCtx<'_>,
     name: &str,
@@ -169,7 +175,7 @@ fn resize(pool: &PoolWriter, dataset: &Dataset, size: u64) -> Result<(), EditErr
     Ok(())
 }
 
-/// Sets limits of owners in a file system.
+/// Sets quotas of owners in a file system.
 pub(super) fn set_limits(
     pool: &PoolWriter,
     dataset: &Dataset,
@@ -193,7 +199,7 @@ pub(super) fn set_limits(
     Ok(())
 }
 
-/// Properties of a dataset that is being made: those that are stored with it, and the rest.
+/// Splits the properties of a new dataset: those stored with it, and the quotas of owners.
 pub(super) fn for_new(settings: &[Setting]) -> (Vec<(String, PropValue)>, Vec<OwnerLimit>) {
     let mut props = BTreeMap::new();
     let mut limits = Vec::new();
@@ -203,7 +209,7 @@ pub(super) fn for_new(settings: &[Setting]) -> (Vec<(String, PropValue)>, Vec<Ow
                 props.insert(name.clone(), value.clone());
             }
             Setting::OwnerLimit { owner, id, objects, limit } => limits.push((*owner, *id, *objects, *limit)),
-            // New file systems have the newest version; sizes and reservations are the maker's.
+            // New file systems have the newest version; the caller handles sizes and reservations.
             Setting::Version(_) | Setting::VolumeSize(_) | Setting::AutoReservation => {}
         }
     }

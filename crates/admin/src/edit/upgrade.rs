@@ -1,4 +1,4 @@
-//! Versions of file systems.
+//! File system versions: listing and upgrading.
 
 use super::EditError;
 use super::values::VERSION;
@@ -6,14 +6,15 @@ use super::{run, view};
 use cenote::{DatasetKind, Pool, PoolWriter};
 use dsl::Cost;
 use dsl::prop as stored;
+use serde::{Deserialize, Serialize};
 use zpl::upgrade_filesystem;
 
 /// A file system and its version.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FilesystemVersion {
-    /// Full name.
+    /// Full name of the file system.
     pub name: String,
-    /// 1 to 5.
+    /// Its version, 1 to 5.
     pub version: u64,
 }
 
@@ -21,7 +22,7 @@ pub struct FilesystemVersion {
 ///
 /// # Errors
 /// [`EditError::NoDataset`].
-pub fn filesystem_versions(
+pub(crate) fn filesystem_versions(
     pool: &Pool,
     name: &str,
     below: bool,
@@ -42,10 +43,10 @@ pub fn filesystem_versions(
     Ok(found)
 }
 
-/// Raises the version of a file system to the newest. Its files stay as they are until they are changed.
+/// Raises the version of a file system to the newest. Its files keep their format until they are changed.
 ///
 /// # Errors
-/// [`EditError::Unsupported`] if it is to have another version than it has or the newest.
+/// [`EditError::Unsupported`] if `version` is neither the newest nor the present version.
 pub(super) fn upgrade(pool: &PoolWriter, name: &str, version: u64) -> Result<(), EditError> {
     let pool_view = view(pool)?;
     let found = filesystem_versions(&pool_view, name, false)?;

@@ -1,5 +1,5 @@
-//! Properties that a user sets: from `name=value` to what is done with it
-//! (docs/on-disk/33-cli.md, section 7).
+//! Properties given by a user: from `name=value` to the change that it asks for (docs/on-disk/33-cli.md, section
+//! 7).
 
 use crate::{Owner, identity};
 use dsl::prop;
@@ -8,153 +8,162 @@ use dsl::prop::change::PropError;
 use format::nicenum::nicenum;
 use format::prop::{self as table, Class};
 
-/// Largest block, as messages tell it.
+/// The largest block size, as messages show it.
 const BLOCK_MAX_TEXT: &str = "16M";
-/// Bytes of a volume, one more than allowed: offsets into devices have a sign.
+/// Exclusive upper bound of a volume's size in bytes: offsets into devices are signed.
 pub(super) const VOLUME_LIMIT: u64 = 1 << 63;
 /// Version of the file systems that are made.
-pub(super) const VERSION: u64 = 5;
+pub(crate) const VERSION: u64 = 5;
 
 /// Why a property cannot be set to a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ValueError {
-    /// What holds for the property everywhere.
+    /// The value breaks a rule of the property itself.
     #[error(transparent)]
     Prop(#[from] PropError),
-    /// Snapshots have only user properties to set.
+    /// Only user properties can be set on snapshots.
     #[error("this property can not be modified for snapshots")]
     OfSnapshot,
-    /// A computed property, one of those that exist per owner or snapshot.
+    /// The property is computed: one that exists for each owner or snapshot.
     #[error("'{name}' is readonly")]
     ReadOnly {
-        /// Its name.
+        /// Name of the property.
         name: String,
     },
-    /// Limits of owners are for file systems; the last number is no project's.
+    /// Quotas of owners apply to file systems only; the last project id is not valid.
     #[error("invalid property value")]
     NoOwners,
-    /// There is no such user or group.
+    /// There is no user or group of this name.
     #[error("'{name}' has an invalid user/group name")]
     Owner {
-        /// The property.
+        /// Name of the property.
         name: String,
     },
-    /// `special_small_blocks` must be a block size or 0.
+    /// The value of `special_small_blocks` is neither a block size nor 0.
     #[error("invalid '{name}={value}' property: must be zero or a power of 2 from 512B to {BLOCK_MAX_TEXT}")]
     SmallBlocks {
-        /// The property.
+        /// Name of the property.
         name: &'static str,
-        /// What was given, in bytes.
+        /// The given value in bytes.
         value: u64,
     },
-    /// A volume of no bytes.
+    /// The new size of a volume is 0.
     #[error("'volsize' cannot be zero")]
     VolumeZero,
-    /// The same, while the volume is being made.
+    /// The size of a volume that is created is 0.
     #[error("volume size cannot be zero")]
     NewVolumeZero,
-    /// A device cannot have so many bytes.
+    /// The size of the volume exceeds the maximum.
     #[error("volume size is too large")]
     VolumeTooLarge,
-    /// A volume consists of whole blocks.
+    /// The size of the volume is not a multiple of its block size.
     #[error("'volsize' must be a multiple of volume block size ({})", nicenum(*block))]
     VolumeBlocks {
-        /// Bytes of a block.
+        /// Block size in bytes.
         block: u64,
     },
-    /// Only what volumes reserve can be computed.
+    /// `auto` is valid only for `refreservation` of volumes.
     #[error("'{name}=auto' only allowed on volumes")]
     AutoReservation {
-        /// The property.
+        /// Name of the property.
         name: &'static str,
     },
-    /// File systems keep or raise their version.
+    /// The version of a file system cannot be lowered.
     #[error("Can not downgrade; already at version {version}")]
     Downgrade {
-        /// The version that it has.
+        /// Its present version.
         version: u64,
     },
-    /// Names are normalized only in UTF-8.
+    /// Normalization needs `utf8only=on`.
     #[error("'utf8only' must be set 'on' if normalization chosen")]
     Normalization,
-    /// There are no such labels on this system.
+    /// This system does not support `mlslabel`.
     #[error("mlslabels are unsupported")]
     Mlslabel,
-    /// Properties of keys are for encrypted datasets.
+    /// Properties of encryption keys need an encrypted dataset.
     #[error("Encryption must be turned on to set encryption properties.")]
     NotEncrypted,
-    /// The same, of what can be set later.
+    /// `keylocation` can be changed only on encrypted datasets.
     #[error("keylocation must be 'none' for unencrypted datasets")]
     KeyLocation,
-    /// This version does not do it.
+    /// This version of Cenote does not support the value.
     #[error("'{name}={value}' is not supported by this version of Cenote")]
     Unsupported {
-        /// The property.
+        /// Name of the property.
         name: &'static str,
-        /// The value.
+        /// The rejected value.
         value: String,
     },
 }
 
-/// What a property is to be set on.
+/// The dataset that a property is checked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject {
-    /// `format::prop::FS`, `VOL` or `SNAP`.
+    /// Kind of the dataset: `format::prop::FS`, `VOL` or `SNAP`.
     pub kind: u8,
-    /// It is being made.
+    /// The dataset is being created.
     pub creating: bool,
-    /// Bytes of a block of a volume.
+    /// Block size of a volume in bytes.
     pub block_size: u64,
-    /// Version of a file system that exists.
+    /// Version of an existing file system.
     pub version: u64,
 }
 
-/// What is to be done for `name=value`.
+/// The change that `name=value` asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Setting {
     /// Store a property.
     Property {
-        /// Its own name.
+        /// Full name of the property.
         name: String,
-        /// Its value.
+        /// The value to store.
         value: PropValue,
     },
-    /// Reserve what the volume can take at most.
+    /// Reserve the maximum space that the volume can use.
     AutoReservation,
     /// Change the size of a volume, in bytes.
     VolumeSize(u64),
     /// Raise the version of a file system.
     Version(u64),
-    /// Limit an owner's space or objects.
+    /// Set a quota of an owner.
     OwnerLimit {
-        /// Users, groups or projects.
+        /// Kind of the owner.
         owner: Owner,
-        /// Their number.
+        /// User, group or project id.
         id: u64,
-        /// Objects instead of bytes.
+        /// The quota counts objects; otherwise bytes.
         objects: bool,
-        /// The limit; 0: none.
+        /// The quota in bytes or objects; 0: no limit.
         limit: u64,
     },
 }
 
-/// A number with an optional unit, as `-V` and `-b` take it.
+/// Parses a number with an optional unit, as the options `-V` and `-b` take it.
+///
+/// # Errors
+/// [`PropError`] if the text is not such a number.
 pub fn parse_number(text: &str) -> Result<u64, PropError> {
     prop::change::parse_number(text)
 }
 
-/// Checks name and value of a user property.
+/// Checks the name and value of a user property.
+///
+/// # Errors
+/// [`ValueError::Prop`] if the name or the value is not valid.
 pub fn check_user(name: &str, value: &str) -> Result<(), ValueError> {
     Ok(prop::change::validate_user(name, value)?)
 }
 
-/// Splits `name=value`; `None` if there is no `=`.
+/// Splits `name=value`. `None`: there is no `=`.
 pub fn split(text: &str) -> Option<(&str, &str)> {
     text.split_once('=')
 }
 
-/// Checks `name=value` for a dataset of a pool; `is_enabled` tells which features that has.
+/// Parses and checks `name=value` for a dataset. `is_enabled` tells whether the pool has a feature enabled.
+///
+/// # Errors
+/// [`ValueError`] if the property does not exist, cannot be set on this dataset, or not to this value.
 pub fn resolve(
     name: &str,
     text: &str,
@@ -191,7 +200,7 @@ fn property(name: &str, value: PropValue) -> Setting {
     Setting::Property { name: name.to_owned(), value }
 }
 
-/// The feature without which files have no projects.
+/// The feature that files with project ids need.
 const PROJECTS: &str = "project_quota";
 
 fn owner_limit(
@@ -213,7 +222,7 @@ fn owner_limit(
     if kind == Owner::Project && !is_enabled(PROJECTS) {
         return Err(PropError::NeedsFeature { name: "projectquota", feature: PROJECTS }.into());
     }
-    // An owner of another domain would need a place in the file system's table of domains.
+    // An owner of a Windows domain would need an entry in the file system's table of domains.
     let (None, id) =
         identity::parse(kind, owner).ok_or_else(|| ValueError::Owner { name: name.to_owned() })?
     else {
@@ -229,7 +238,7 @@ fn owner_limit(
     Ok(Setting::OwnerLimit { owner: kind, id, objects: prefix.contains("obj"), limit })
 }
 
-/// What only some values of some properties are refused for.
+/// Checks that only some properties need.
 fn special(name: &'static str, text: &str, value: &PropValue, subject: &Subject) -> Result<(), ValueError> {
     let unsupported = || Err(ValueError::Unsupported { name, value: text.to_owned() });
     match (name, value) {
@@ -247,13 +256,13 @@ fn special(name: &'static str, text: &str, value: &PropValue, subject: &Subject)
         ("refreservation", PropValue::Number(u64::MAX)) if text == "auto" && subject.kind != table::VOL => {
             Err(ValueError::AutoReservation { name })
         }
-        // Refused with these words rather than with those of a pool without the feature.
+        // Has this message, not that of a pool without the feature.
         ("version", PropValue::Number(n)) if subject.creating && *n != VERSION => unsupported(),
         _ => Ok(()),
     }
 }
 
-/// Properties that are kept in the contents of the dataset.
+/// Properties that are stored elsewhere than in the property ZAP.
 fn elsewhere(
     name: &'static str,
     value: &PropValue,
@@ -275,32 +284,32 @@ fn elsewhere(
     }
 }
 
-/// Why `zfs inherit` refuses a property whatever the dataset.
+/// Why `zfs inherit` refuses a property, whatever the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InheritError {
-    /// There is none of this name: bad usage.
+    /// There is no property of this name; the command prints its usage.
     #[error("invalid property '{name}'")]
     Unknown {
-        /// The name.
+        /// The given name.
         name: String,
     },
-    /// It is computed, or fixed at creation.
+    /// The property is computed or fixed at creation.
     #[error("{name} property is read-only")]
     ReadOnly {
-        /// The property.
+        /// Name of the property.
         name: &'static str,
     },
-    /// Nothing of it comes with a stream.
+    /// The property cannot have a received value.
     #[error("'{name}' property cannot be reverted to a received value")]
     NotReceived {
-        /// The property.
+        /// Name of the property.
         name: &'static str,
     },
-    /// It is not inherited.
+    /// The property is not inherited.
     #[error("'{name}' property cannot be inherited{}", hints(name))]
     NotInherited {
-        /// The property.
+        /// Name of the property.
         name: &'static str,
     },
 }
@@ -314,7 +323,10 @@ fn hints(name: &str) -> String {
     }
 }
 
-/// The name of a property that can be inherited or, with `received`, go back to what a stream brought.
+/// Full name of a property that can be inherited or, with `received`, reverted to its received value.
+///
+/// # Errors
+/// [`InheritError`] if there is no such property.
 pub fn inheritable(name: &str, received: bool) -> Result<String, InheritError> {
     let Some(prop) = table::dataset(name) else {
         return match table::is_user(name) {

@@ -1,32 +1,31 @@
-//! What a volume reserves so that it never runs out of space
-//! (docs/on-disk/25-zvol.md, section 5).
+//! Computes the reservation that guarantees a volume never runs out of space (docs/on-disk/25-zvol.md, section 5).
 
 use format::{Psize, Txg, VdevId};
 use vdev::VdevTree;
 
-/// Block size of volumes made without telling one.
+/// Default block size of volumes in bytes.
 pub const DEFAULT_VOLUME_BLOCK: u64 = 16 << 10;
-/// Bytes of a block of metadata, at most.
+/// Maximum size of a metadata block in bytes.
 const METADATA_BLOCK: u64 = 128 << 10;
-/// Pointers in it.
+/// Number of block pointers in an indirect block.
 const POINTERS: u64 = 1024;
-/// Blocks of metadata that every volume has.
+/// Number of metadata blocks that every volume has.
 const METADATA_BLOCKS: u64 = 7;
-/// Sectors are of so many bytes where sizes are deflated.
+/// Binary logarithm of the unit of deflated sizes, in bytes.
 const SECTOR_SHIFT: u32 = 9;
 
-/// What decides how much a volume of a size takes.
+/// The parameters that determine a volume's reservation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AutoReservation {
-    /// Bytes of a block.
+    /// Block size of the volume in bytes.
     pub block_size: u64,
-    /// Of each vdev with parity: bytes that a block takes there, and sectors that a block of 128 KiB takes,
-    /// by which sizes are deflated.
+    /// For each vdev with parity: bytes that a block allocates, and sectors that a block of 128 KiB allocates. The
+    /// latter gives the ratio by which sizes are deflated.
     pub parity: Vec<(u64, u64)>,
 }
 
 impl AutoReservation {
-    /// For volumes on these vdevs.
+    /// The parameters for volumes on these vdevs.
     pub fn new(tree: &VdevTree, block_size: u64) -> AutoReservation {
         let taken = |vdev: VdevId| {
             let asize = |bytes| tree.psize_to_asize(vdev, Psize(bytes), Txg(u64::MAX)).map_or(bytes, |a| a.0);
@@ -45,7 +44,7 @@ impl AutoReservation {
             level = level.div_ceil(POINTERS);
             metadata = metadata.saturating_add(level);
         }
-        // Metadata is there twice. More copies of data are not counted, as OpenZFS does it.
+        // Metadata has two copies. As in OpenZFS, additional copies of data are not counted.
         let metadata = metadata.saturating_mul(METADATA_BLOCK).saturating_mul(2);
         let deflated = |(taken, ratio): &(u64, u64)| {
             let sectors = blocks.saturating_mul(*taken).checked_div(*ratio).unwrap_or(0);

@@ -1,14 +1,15 @@
-//! What is unmounted before datasets change, and mounted again after.
+//! Unmounts file systems before a change of datasets, and mounts them again after it.
 
 use super::{
     MountAction, MountOptions, MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount,
     unmount_words,
 };
 use crate::Suspended;
+use crate::edit::{self, EditError};
 use std::collections::HashMap;
 use std::path::PathBuf;
 
-/// Properties that decide how a mount is.
+/// Properties that affect mount options.
 const OF_MOUNTS: [&str; 11] = [
     "readonly",
     "exec",
@@ -23,27 +24,28 @@ const OF_MOUNTS: [&str; 11] = [
     "recordsize",
 ];
 
-/// What was unmounted, and is to be mounted again when the change is made or has failed.
+/// The mounts that were ended before a change. They are made again after the change, whether or not it succeeded.
 #[derive(Debug, Default)]
 #[must_use]
 pub struct Pending {
     moved: Vec<Moved>,
-    /// Where the change begins.
+    /// Name of the dataset that the change begins with.
     root: String,
-    /// What mounts by itself is mounted, whether it was or not.
+    /// After the change, file systems that mount automatically are mounted even if they were not mounted before.
     mounts_all: bool,
-    /// The properties that are set, of those that mounts have to follow.
+    /// The changed properties that affect mount options.
     follows: Vec<String>,
-    /// What the kernel remembers of `.zfs` is old.
+    /// The kernel's cached listings of `.zfs` have to be invalidated.
     shows: bool,
 }
 
-/// A dataset that is let go of while its contents are replaced; when this is dropped it is served again.
+/// A dataset that is released while its contents are replaced. When the value is dropped, it is served again.
 #[must_use]
 pub struct Replacing<'m>(Option<Box<dyn Suspended + 'm>>);
 
 impl Replacing<'_> {
-    /// The contents were replaced, or may have been. Without this they are what they were.
+    /// Declares that the contents were, or may have been, replaced. Without this call the mount keeps its previous
+    /// contents.
     pub fn replaced(&mut self) {
         self.0.iter_mut().for_each(|suspended| suspended.replaced());
     }
@@ -52,7 +54,7 @@ impl Replacing<'_> {
 #[derive(Debug)]
 pub(super) struct Moved {
     place: Place,
-    /// Where it was, oldest first, each with its position among all mounts.
+    /// Its mounts, oldest first, each with its position in the list of all mounts.
     was: Vec<(usize, Mounted)>,
 }
 
@@ -63,7 +65,7 @@ impl Moved {
 }
 
 impl Mounting {
-    /// A file system and those below it that have their mount points from it, it first.
+    /// A file system, then its descendants that inherit the mount point from it.
     pub(super) fn inheriting(&self, dataset: &str) -> Result<Vec<Place>, MountRefusal> {
         let all = self.places_below(dataset)?;
         let mut stops: Vec<String> = Vec::new();
@@ -79,7 +81,8 @@ impl Mounting {
         Ok(found)
     }
 
-    /// Unmounts those of these that are mounted, the newest first. If one stays, the others are mounted again.
+    /// Unmounts those of `places` that are mounted, newest first. If one cannot be unmounted, the others are
+    /// mounted again.
     pub(super) fn take_down(&self, places: &[Place], how: Unmount) -> Result<Vec<Moved>, MountRefusal> {
         let mounts = self.list();
         let wanted: HashMap<&str, usize> =
@@ -91,7 +94,7 @@ impl Mounting {
             let Some(moved_one) = which(mount).and_then(|index| moved.get_mut(index)) else { continue };
             moved_one.was.insert(0, (age, mount.clone()));
             if let Err(refusal) = self.end(mount, how) {
-                // That one stays.
+                // This mount was not ended.
                 moved_one.was.remove(0);
                 self.put_back_as_was(&moved);
                 return Err(refusal);
@@ -104,20 +107,20 @@ impl Mounting {
         let mut was: Vec<&(usize, Mounted)> = moved.iter().flat_map(|moved| &moved.was).collect();
         was.sort_by_key(|(age, _)| *age);
         for (_, was) in was {
-            // The verb tells why it failed; of what stays unmounted for that, the listing tells.
+            // The verb returns its own error; a listing shows what is not mounted.
             let _ = self.mount_as_was(was);
         }
     }
 
     // ---- properties --------------------------------------------------------------------------
 
-    /// Before properties of a dataset are set or inherited: `off` says that `canmount` becomes `off`.
+    /// Call before properties of a dataset are set or inherited. `off`: `canmount` becomes `off`.
     ///
     /// # Errors
-    /// What would have to be unmounted and cannot be; nothing has changed then.
+    /// The mount that cannot be ended, or whose data cannot be written; then the mounts are unchanged.
     pub fn before_set(&self, dataset: &str, props: &[&str], off: bool) -> Result<Pending, MountRefusal> {
         let mut pending = Pending { root: dataset.to_owned(), ..Pending::default() };
-        // Of snapshots and volumes nothing is mounted by its properties.
+        // Properties do not mount snapshots and volumes.
         if self.place(dataset).is_err() {
             return Ok(pending);
         }
@@ -125,11 +128,11 @@ impl Mounting {
             pending.mounts_all = true;
             pending.moved = self.take_down(&self.inheriting(dataset)?, Unmount::Normal)?;
         } else if props.contains(&"canmount") && off {
-            // What is mounted below its mount point has to step aside.
+            // File systems that inherit the mount point have to be unmounted too.
             pending.moved = self.take_down(&self.inheriting(dataset)?, Unmount::Normal)?;
         }
         if props.contains(&"readonly") {
-            // What programs have written before still counts.
+            // Data that programs have already written must reach the pool.
             for place in self.places_below(dataset)? {
                 let failed = |error| MountRefusal::open(dataset, unmount_words(&error));
                 if self.mounted(&place.dataset).is_some() {
@@ -143,15 +146,15 @@ impl Mounting {
         Ok(pending)
     }
 
-    /// After that: mounts what was unmounted, where it belongs now; `is_set`: some of them were. Returns what is not mounted,
-    /// and why.
+    /// Call after the change of [`Mounting::before_set`]: makes the mounts again where they belong now. `is_set`:
+    /// at least one property was set. Returns what could not be mounted.
     pub fn after_set(&self, pending: Pending, is_set: bool) -> Vec<MountRefusal> {
         let Pending { moved, root, mounts_all, follows, shows } = pending;
         let mounts_all = mounts_all && is_set;
         let mut refusals = Vec::new();
         for moved in moved {
             let put = self.put_again(&moved, &moved.place.dataset, mounts_all);
-            // What was not mounted before, nobody has asked to mount: it may stay so.
+            // The user did not ask for mounts that were not there before, so their failures are not reported.
             refusals.extend(put.err().filter(|_| moved.was_mounted()));
         }
         if is_set && !follows.is_empty() {
@@ -164,7 +167,7 @@ impl Mounting {
         refusals
     }
 
-    /// Mounts something again under its new name and in its new place.
+    /// Mounts a file system again, under its new name and at its new mount point.
     fn put_again(&self, moved: &Moved, name: &str, mounts_all: bool) -> Result<(), MountRefusal> {
         let place = self.place(name)?;
         let is_moved = place.point != moved.place.point;
@@ -176,19 +179,19 @@ impl Mounting {
             return Ok(());
         }
         if place.point == MountPoint::Legacy && !is_moved {
-            // It was mounted by hand: there again.
+            // It was mounted by hand: mount it in the same places.
             return self.put_beside(&moved.was, name, &place);
         }
         if place.can_mount == super::CanMount::Off || place.is_inconsistent {
             return Ok(());
         }
-        // Where it was by its properties it may be no longer; where somebody has put it by hand it is again.
+        // The place that its properties gave may have changed; places chosen by hand stay.
         let by_hand = moved.was.iter().filter(|(_, was)| was.options.by_hand).cloned().collect::<Vec<_>>();
         self.put(&place, &place.options)?;
         self.put_beside(&by_hand, name, &place)
     }
 
-    /// Mounts something under its name of now in places where it was.
+    /// Mounts a file system, under its present name, in the places where it was.
     fn put_beside(&self, was: &[(usize, Mounted)], name: &str, place: &Place) -> Result<(), MountRefusal> {
         for (_, was) in was {
             let was = Mounted { dataset: name.to_owned(), ..was.clone() };
@@ -201,16 +204,17 @@ impl Mounting {
         Ok(())
     }
 
-    /// Mounts of a dataset and those below it become what these properties say now; what a command has set for a mount alone
-    /// stays, where they say nothing of it. What the kernel was told when it mounted needs a new mount: one that is in use stays
-    /// as it is, and is right the next time.
+    /// Applies changed properties to the mounts of a dataset and its descendants. Options that a command has set
+    /// for a mount stay, unless one of these properties sets them. Options that the kernel takes only at mount time
+    /// need a new mount; a mount that is in use keeps its options until it is mounted the next time.
     fn follow_properties(&self, dataset: &str, props: &[String]) -> Vec<MountRefusal> {
         let mut refusals = Vec::new();
         let all = self.list();
         for place in self.places_below(dataset).unwrap_or_default() {
             let Some(mut mount) = self.mounted(&place.dataset) else { continue };
             let options = followed(&mount.options, &place.options, props);
-            // One that is in several places would be away from all of them meanwhile.
+            // A dataset in several places is not mounted anew, because it would be absent from all of them
+            // meanwhile.
             let is_alone = all.iter().filter(|other| other.dataset == place.dataset).count() == 1;
             if is_alone
                 && self.mounts.wants_new_mount(&place.dataset)
@@ -225,7 +229,7 @@ impl Mounting {
                 continue;
             }
             match self.mounts.remount(&place.dataset, &options) {
-                // Programs that are writing get errors from now on; the table of mounts shows it later.
+                // Programs that write get errors from now on; the table of mounts shows the change later.
                 Ok(()) | Err(super::MountError::Busy { .. } | super::MountError::NotMounted) => {}
                 Err(error) => refusals.push(super::mount_words(&place, &error)),
             }
@@ -235,10 +239,10 @@ impl Mounting {
 
     // ---- names -------------------------------------------------------------------------------
 
-    /// Before a dataset is renamed, with all below it. With `stay` (`-u`) nothing is unmounted.
+    /// Call before a dataset is renamed with its descendants. With `stay` (`-u`) no file system is unmounted.
     ///
     /// # Errors
-    /// What would have to be unmounted and cannot be; nothing has changed then.
+    /// The file system that cannot be unmounted; then the mounts are unchanged.
     pub fn before_rename(&self, from: &str, stay: bool, how: Unmount) -> Result<Pending, MountRefusal> {
         let mut pending = Pending { root: from.to_owned(), ..Pending::default() };
         if !stay && self.place(from).is_ok() {
@@ -247,13 +251,36 @@ impl Mounting {
         Ok(pending)
     }
 
-    /// After that: `to` is its name now, the old one if it was not renamed.
+    /// Calls `rename`, which gives a dataset and those below it new names, and lets their mounts follow, while no mount
+    /// of the pool begins or ends.
+    ///
+    /// # Errors
+    /// Those of `rename`; [`EditError::Busy`] if the caller no longer waits for mounts that are beginning or ending.
+    pub fn rename(
+        &self,
+        from: &str,
+        to: &str,
+        rename: impl FnOnce() -> Result<(), EditError>,
+    ) -> Result<(), EditError> {
+        let (mut rename, mut renamed) = (Some(rename), None);
+        let called = self.mounts.while_renaming(edit::pool_of(from), &mut || {
+            let done = rename.take().map(|rename| rename());
+            if let Some(Ok(())) = done {
+                self.mounts.renamed(from, to);
+                self.namespace.remounted().renamed(from, to);
+            }
+            renamed = done;
+        });
+        match (called, renamed) {
+            (Ok(()), Some(done)) => done,
+            _ => Err(EditError::Busy { name: from.to_owned() }),
+        }
+    }
+
+    /// Call after [`Mounting::before_rename`]. `to` is the dataset's present name: the old one if the rename
+    /// failed.
     pub fn after_rename(&self, pending: Pending, to: &str) -> Vec<MountRefusal> {
         let Pending { moved, root, .. } = pending;
-        if root != to {
-            self.mounts.renamed(&root, to);
-            self.namespace.remounted().renamed(&root, to);
-        }
         let mut refusals = Vec::new();
         for moved in moved {
             let rest = moved.place.dataset.strip_prefix(&root).unwrap_or_default();
@@ -264,10 +291,10 @@ impl Mounting {
 
     // ---- going -------------------------------------------------------------------------------
 
-    /// Before datasets are destroyed, in this order; names of snapshots are passed over.
+    /// Call before datasets are destroyed, in this order. Names of snapshots are ignored. Returns the mount points.
     ///
     /// # Errors
-    /// What cannot be unmounted; what was unmounted before it stays so.
+    /// The file system that cannot be unmounted; those unmounted before it stay unmounted.
     pub fn before_destroy(&self, datasets: &[String], how: Unmount) -> Result<Vec<PathBuf>, MountRefusal> {
         let mut folders = Vec::new();
         for dataset in datasets.iter().filter(|name| !name.contains(['@', '#'])) {
@@ -282,15 +309,15 @@ impl Mounting {
         Ok(folders)
     }
 
-    /// After that: removes the folders that were made for them.
+    /// Call after datasets were destroyed: removes the directories that were created as their mount points.
     pub fn after_destroy(&self, folders: &[PathBuf]) {
         folders.iter().for_each(|at| self.mounts.remove_folder(at));
     }
 
-    /// Before a pool is exported or destroyed: nothing of it is mounted when this returns.
+    /// Call before a pool is exported or destroyed. When this returns, no file system of the pool is mounted.
     ///
     /// # Errors
-    /// What cannot be unmounted; what was unmounted is mounted again.
+    /// The file system that cannot be unmounted; those unmounted before it are mounted again.
     pub fn before_export(&self, pool: &str, how: Unmount) -> Result<Pending, MountRefusal> {
         let mut places = self.places_below(pool).unwrap_or_default();
         let is_here = |mount: &Mounted| super::super::edit::pool_of(&mount.dataset) == pool;
@@ -303,7 +330,7 @@ impl Mounting {
             }
         }
         places.sort_by(|a, b| a.point.path().cmp(&b.point.path()));
-        // Those that were mounted by hand may lie anywhere: they go by where they are.
+        // Mounts by hand may be at any place; they are sorted by their present place.
         let order = |place: &Place| self.mounted(&place.dataset).map(|mount| mount.at);
         places.sort_by_cached_key(order);
         places.dedup_by(|a, b| a.dataset == b.dataset);
@@ -311,7 +338,8 @@ impl Mounting {
         Ok(Pending { moved, root: pool.to_owned(), ..Pending::default() })
     }
 
-    /// After that. `done`: the pool has gone, and the folders that were made for its mounts go; else they are mounted again.
+    /// Call after [`Mounting::before_export`]. `done`: the pool is gone, so directories created as mount points are
+    /// removed; otherwise its file systems are mounted again.
     pub fn after_export(&self, pending: &Pending, done: bool) {
         if !done {
             return self.put_back_as_was(&pending.moved);
@@ -323,18 +351,19 @@ impl Mounting {
         }
     }
 
-    /// After a pool was imported or made: mounts what mounts by itself. Returns what is not, and why.
+    /// Call after a pool was imported or created: mounts the file systems that mount automatically. Returns what
+    /// could not be mounted.
     pub fn after_import(&self, pool: &str, options: &[String]) -> Vec<MountRefusal> {
         self.mount_all(Some(pool), &MountRequest { overlay: false, options: options.to_vec() })
     }
 
     // ---- contents ----------------------------------------------------------------------------
 
-    /// Before the contents of a dataset are replaced: it is let go of, and who looks at it waits until what this
-    /// returns is dropped, whether they were replaced or not. It is for the caller to have checked before that they will be.
+    /// Call before the contents of a dataset are replaced: releases the dataset. Requests to its mount wait until
+    /// the returned value is dropped. The caller must have checked that the replacement can succeed.
     ///
     /// # Errors
-    /// What could not be written; then nothing is let go of.
+    /// Data of the mount could not be written; then the dataset is not released.
     pub fn before_replace(&self, dataset: &str) -> Result<Replacing<'_>, MountRefusal> {
         self.mounts.suspend(dataset).map(Replacing).map_err(|error| MountRefusal {
             action: MountAction::Unmount,
@@ -343,7 +372,7 @@ impl Mounting {
         })
     }
 
-    /// After snapshots with these names were made, destroyed or renamed.
+    /// Call after snapshots with these names were created, destroyed or renamed.
     pub fn after_snapshots<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
         let mut datasets: Vec<&str> =
             names.into_iter().filter_map(|name| name.split_once('@')).map(|(dataset, _)| dataset).collect();
@@ -352,7 +381,7 @@ impl Mounting {
         datasets.into_iter().for_each(|dataset| self.mounts.snapshots_changed(dataset));
     }
 
-    /// Where a path is: the mounted file system that has it, by the longest mount point above it.
+    /// The mounted file system that contains a path: the one with the longest mount point above it.
     pub fn holding(&self, path: &std::path::Path) -> Option<Mounted> {
         let path = path.canonicalize().ok()?;
         let mounts = self.list().into_iter().rev().filter(|mount| path.starts_with(&mount.at));
@@ -360,7 +389,7 @@ impl Mounting {
     }
 }
 
-/// The options of a mount after these properties have changed to what `set` says.
+/// The options of a mount after these properties have changed to the values in `set`.
 fn followed(mount: &MountOptions, set: &MountOptions, props: &[String]) -> MountOptions {
     let mut options = mount.clone();
     for prop in props {

@@ -1,5 +1,4 @@
-//! The keys that encrypted file systems need to be mounted
-//! (docs/on-disk/31-encryption.md, sections 2, 12).
+//! Keys that encrypted file systems need to be mounted (docs/on-disk/31-encryption.md, sections 2, 12).
 
 use super::{MountRefusal, Mounting, failed};
 use cenote::Error;
@@ -10,19 +9,19 @@ use dsl::prop::{self, PropValue};
 /// A key that is not loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WantedKey {
-    /// The encryption root.
+    /// Full name of the encryption root.
     pub root: String,
-    /// How it is written.
+    /// Value of the property `keyformat`.
     pub format: KeyFormat,
-    /// Where it is: the property `keylocation`.
+    /// Value of the property `keylocation`.
     pub location: KeyLocation,
 }
 
 impl Mounting {
-    /// The key that a file system lacks; `None`: it lacks none.
+    /// The key that a file system lacks. `None`: it is not encrypted, or its key is loaded.
     ///
     /// # Errors
-    /// There is none of this name, or what is known of its key is damaged.
+    /// The file system does not exist, or the stored key is damaged.
     pub fn wanted_key(&self, dataset: &str) -> Result<Option<WantedKey>, MountRefusal> {
         let (view, _) = self.view(dataset)?;
         let find = || -> Result<Option<WantedKey>, Error> {
@@ -48,12 +47,13 @@ impl Mounting {
         find().map_err(|error| failed(dataset, &error))
     }
 
-    /// The keys that what mounts by itself lacks, below a dataset or in all pools, each once.
+    /// The keys missing for file systems that mount automatically, below a dataset or in all pools. Each key is
+    /// listed once.
     pub fn wanted_keys(&self, below: Option<&str>) -> Vec<WantedKey> {
         let (places, _) = self.unmounted(below);
         let mut wanted: Vec<WantedKey> = Vec::new();
         let locked = places.iter().filter(|place| place.is_locked);
-        // What cannot be looked at is told when it is mounted.
+        // Errors are reported later, when the file system is mounted.
         for key in locked.filter_map(|place| self.wanted_key(&place.dataset).ok().flatten()) {
             if !wanted.contains(&key) {
                 wanted.push(key);
@@ -62,11 +62,11 @@ impl Mounting {
         wanted
     }
 
-    /// Loads the key of an encryption root, for as long as its pool is imported. `material` is what stands at the
-    /// key's location.
+    /// Loads the key of an encryption root until its pool is exported. `material` is the contents of the key's
+    /// location.
     ///
     /// # Errors
-    /// The material has the wrong form, or is not the key.
+    /// The material has the wrong format, or is not the key.
     pub fn load_key(&self, root: &str, material: &[u8]) -> Result<(), Error> {
         let (view, _) = self.view(root).map_err(|_| dsl::DslError::NotFound { name: root.to_owned() })?;
         view.load_key(root, material)

@@ -1,16 +1,16 @@
-//! Verbs about mounts: which file system is mounted where, in which order, and what has to be unmounted and mounted
-//! again around a change of datasets.
+//! Verbs on mounts: which file system is mounted where and in which order, and what is unmounted and mounted again
+//! when datasets change.
 //!
-//! The means are the [`Mounts`] of the [`Namespace`]; without them ([`Mounting::of`] gives `None`) nothing is mounted,
-//! and no verb asks. [`place`] reads the properties, `change` goes around changes.
+//! The [`Mounts`] of the [`Namespace`] make the mounts. If the process has none, [`Mounting::of`] returns `None`
+//! and file systems are not mounted. [`place`] reads the properties; `change` handles changes of datasets.
 //!
 //! # What always holds
-//! - File systems above are mounted before those below. What was mounted last is unmounted first.
-//! - A mount hides no other one of ours: what is mounted below steps aside, and is mounted again in it. When it is unmounted,
-//!   what is in it for that reason returns to where it was (`remounted`).
-//! - A verb that fails half-way mounts again what it has unmounted.
-//! - What a mount was told for itself alone (`zfs mount -o`) holds until it is unmounted or a property of it that
-//!   concerns mounts is set.
+//! - File systems are mounted parents first, and unmounted in the reverse order of mounting.
+//! - A mount does not hide other mounts of Cenote: mounts below its mount point are moved inside the new file
+//!   system. When it is unmounted, they return to their previous places (`remounted`).
+//! - A verb that fails restores the mounts that it has ended.
+//! - Options set for one mount (`zfs mount -o`) are in force until it is unmounted, or until a property that sets
+//!   such an option is changed.
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7); fixtures/cli-transcripts; the tools' behaviour.
 
@@ -34,14 +34,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What was to be done to a mount.
+/// Operation that was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MountAction {
-    /// A file system is mounted.
+    /// Mount a file system.
     Mount,
-    /// A file system is unmounted.
+    /// Unmount a file system.
     Unmount,
-    /// A dataset or path is looked up.
+    /// Look up a dataset or path.
     Open,
 }
 
@@ -55,23 +55,23 @@ impl fmt::Display for MountAction {
     }
 }
 
-/// Why something is not mounted or unmounted, in the words of OpenZFS.
+/// Why a file system was not mounted or unmounted, in the words of OpenZFS.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("cannot {action} '{what}': {why}")]
 pub struct MountRefusal {
-    /// What was to be done.
+    /// The refused operation.
     pub action: MountAction,
-    /// A dataset or a path.
+    /// The dataset or path.
     pub what: String,
-    /// Why, and perhaps lines of advice.
+    /// The reason; further lines may give advice.
     pub why: String,
 }
 
-/// Why an encrypted file system is not mounted.
+/// Reason for an encrypted file system without its key.
 const LOCKED: &str = "encryption key not loaded";
 
 impl MountRefusal {
-    /// The key of the file system is missing, and nothing else is known to be in the way.
+    /// True if the missing key is the reason.
     pub fn is_locked(&self) -> bool {
         self.action == MountAction::Mount && self.why == LOCKED
     }
@@ -89,20 +89,20 @@ impl MountRefusal {
     }
 }
 
-/// What a command says beside the properties.
+/// Mount options that a command gives in addition to the properties.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct MountRequest {
-    /// `-O`.
+    /// `-O`: mount on a directory that is not empty.
     pub overlay: bool,
-    /// `-o`: words in order.
+    /// The words of `-o`, in order.
     pub options: Vec<String>,
 }
 
-/// The mounts of a namespace, and what is known of its pools.
+/// The mounts of a namespace and its pools.
 pub struct Mounting {
     namespace: Arc<Namespace>,
     mounts: Arc<dyn Mounts>,
-    /// The caller may mount and unmount: as with OpenZFS on Linux only the administrator may.
+    /// The caller may mount and unmount. As with OpenZFS on Linux, only the administrator may.
     may_mount: bool,
 }
 
@@ -117,13 +117,13 @@ fn failed(name: &str, error: &Error) -> MountRefusal {
     }
 }
 
-/// The words for an error of the system.
+/// The message for an I/O error.
 fn errno_words(error: &io::Error) -> String {
     super::change::errno_text(error)
 }
 
 impl Mounting {
-    /// The mounts that verbs with this search are about; `None`: none.
+    /// The mounts of the process that this search belongs to; `None`: the process has no mounts.
     pub fn of(search: &Search) -> Option<Mounting> {
         let namespace = search.namespace.as_ref()?;
         let mounts = namespace.mounts()?;
@@ -131,27 +131,27 @@ impl Mounting {
         Some(Mounting { namespace: Arc::clone(namespace), mounts: Arc::clone(mounts), may_mount })
     }
 
-    /// The caller may mount and unmount.
+    /// True if the caller may mount and unmount.
     pub fn may_mount(&self) -> bool {
         self.may_mount
     }
 
-    /// What is mounted, oldest first.
+    /// All mounts, oldest first.
     pub fn list(&self) -> Vec<Mounted> {
         self.mounts.list()
     }
 
-    /// The means.
+    /// The interface that makes the mounts.
     pub fn mounts(&self) -> &Arc<dyn Mounts> {
         &self.mounts
     }
 
-    /// The mount of a dataset.
+    /// The mount of a dataset, with its first place.
     pub fn mounted(&self, dataset: &str) -> Option<Mounted> {
         self.mounts.mounted(dataset)
     }
 
-    /// The pool of a dataset for reading, and how it was imported.
+    /// The pool of a dataset, open for reading, and its import settings.
     fn view(&self, dataset: &str) -> Result<(Pool, Arc<ImportSettings>), MountRefusal> {
         let (entry, _) =
             self.namespace.entry(super::edit::pool_of(dataset)).ok_or_else(|| missing(dataset))?;
@@ -164,8 +164,8 @@ impl Mounting {
         Ok((pool, entry.settings()))
     }
 
-    /// A user's file system with a mount point of its own is mounted elsewhere, as only root mounts where properties say: where.
-    /// `None`: nowhere, or where it says, below an alternate root too.
+    /// The directory at which a file system of an ordinary user is mounted instead of its mount point, because only
+    /// root mounts at the places that properties name. `None`: it is not mounted, or is mounted at its mount point.
     pub fn elsewhere(&self, dataset: &str) -> Option<PathBuf> {
         let (entry, _) = self.namespace.entry(super::edit::pool_of(dataset))?;
         if rustix::process::geteuid().is_root() || entry.settings().altroot.is_some() {
@@ -174,19 +174,19 @@ impl Mounting {
         self.mounted(dataset).map(|mounted| mounted.at)
     }
 
-    /// Others than the administrator mount nothing.
+    /// Refuses callers that are not administrators.
     fn ask(&self, dataset: &str) -> Result<(), MountRefusal> {
         if self.may_mount { Ok(()) } else { Err(MountRefusal::mount(dataset, "Insufficient privileges")) }
     }
 
-    /// Has a file system mounted by the means. What is mounted below would be hidden, and could not be unmounted any more:
-    /// it steps aside, and is mounted again in the file system.
+    /// Mounts a file system. Mounts below its mount point would be hidden and could not be unmounted any more; they
+    /// are moved inside it.
     fn mount_on(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
         self.namespace.remounted().placed(dataset, at);
         self.mount_over(dataset, at, options)
     }
 
-    /// The same of one that only returns to its place.
+    /// Like [`Mounting::mount_on`], for a mount that is restored to its place.
     fn mount_over(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
         let below = self.mounts.below(at);
         self.step_aside(&below)?;
@@ -198,11 +198,11 @@ impl Mounting {
         done.and(self.mount_all_there_again(&below))
     }
 
-    /// Unmounts these, which are in order of age. If one cannot be, they are all where they were.
+    /// Unmounts these mounts, which are in the order of their age. If one fails, all are restored.
     fn step_aside(&self, mounts: &[Mounted]) -> Result<(), MountError> {
         for (index, mount) in mounts.iter().enumerate().rev() {
             if let Err(error) = self.mounts.unmount_from(&mount.dataset, &mount.at, Unmount::Normal) {
-                // What was in the way is the reason to tell.
+                // The first error is the one to report.
                 let _ = self.mount_all_there_again(mounts.get(index + 1..).unwrap_or_default());
                 let why = format!("'{}' is mounted below: {}", mount.dataset, unmount_words(&error));
                 return Err(MountError::Refused { why });
@@ -211,7 +211,7 @@ impl Mounting {
         Ok(())
     }
 
-    /// Mounts these where they were; the first error.
+    /// Restores these mounts; returns the first error.
     fn mount_all_there_again(&self, mounts: &[Mounted]) -> Result<(), MountError> {
         let mut outcome = Ok(());
         for mount in mounts {
@@ -226,7 +226,7 @@ impl Mounting {
         self.mount_as_was(mount).map_err(|error| told(error.to_string()))
     }
 
-    /// Mounts something where it was, beside other places of the same dataset.
+    /// Restores a mount, also if the dataset is mounted in other places.
     fn mount_as_was(&self, was: &Mounted) -> Result<(), MountError> {
         match self.mounts.mounted(&was.dataset) {
             Some(_) => self.mounts.mount_beside(&was.dataset, &was.at, &was.options),
@@ -236,28 +236,30 @@ impl Mounting {
 
     fn mount_alone(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
         if let Some((head, _)) = dataset.split_once('@') {
+            let _user = self.namespace.entry(super::edit::pool_of(head));
             let (view, _) = self.view(head).map_err(|refusal| MountError::Refused { why: refusal.why })?;
             return self.mounts.mount_view(&view, dataset, at, options);
         }
         let pool = super::edit::pool_of(dataset);
-        let Some((entry, _)) = self.namespace.entry(pool) else { return Err(MountError::NotMounted) };
+        // A use of the pool until the file system is in the table of mounts: an export waits, and looks there again.
+        let Some((entry, _user)) = self.namespace.entry(pool) else { return Err(MountError::NotMounted) };
         match entry.kept() {
             Kept::Live(live) => self.mounts.mount(live, dataset, at, options),
             Kept::Shown(pool, _) => self.mounts.mount_view(pool, dataset, at, options),
         }
     }
 
-    /// Where a file system belongs, by its properties.
+    /// Mount point and mount options of a file system.
     ///
     /// # Errors
-    /// There is none of this name.
+    /// The file system does not exist or cannot be read.
     pub fn place(&self, dataset: &str) -> Result<Place, MountRefusal> {
         names::check(dataset, Form::Head).map_err(|error| MountRefusal::open(dataset, error.to_string()))?;
         let (view, settings) = self.view(dataset)?;
         place::of(&view, &settings, dataset)
     }
 
-    /// Where a file system and all below it belong, those above first.
+    /// The places of a file system and its descendants, parents first.
     fn places_below(&self, dataset: &str) -> Result<Vec<Place>, MountRefusal> {
         let (view, settings) = self.view(dataset)?;
         place::below(&view, &settings, dataset)
@@ -268,7 +270,7 @@ impl Mounting {
     /// `zfs mount FILESYSTEM`.
     ///
     /// # Errors
-    /// Why it is not mounted.
+    /// Why the file system is not mounted.
     pub fn mount(&self, dataset: &str, request: &MountRequest) -> Result<(), MountRefusal> {
         let place = self.place(dataset)?;
         let refused = |why: &str| Err(MountRefusal::mount(dataset, why));
@@ -297,10 +299,11 @@ impl Mounting {
         self.put(&place, &parsed.options)
     }
 
-    /// `mount -t fuse.cenote`: on a directory of the caller's choice, whatever the mount point says.
+    /// `mount -t fuse.cenote`: mounts on a directory of the caller's choice, whatever the property `mountpoint`
+    /// says.
     ///
     /// # Errors
-    /// Why it is not mounted.
+    /// Why the file system is not mounted.
     pub fn mount_at(&self, dataset: &str, at: &Path, options: &[String]) -> Result<(), MountRefusal> {
         if let Some((head, _)) = dataset.split_once('@') {
             return self.mount_snapshot(dataset, head, at, options);
@@ -335,8 +338,8 @@ impl Mounting {
         mounted.map_err(|error| mount_words(&Place { point: MountPoint::At(at.to_owned()), ..place }, &error))
     }
 
-    /// Mounts what was mounted by hand when the daemon before this one ended, of the pools that are there. What cannot be is
-    /// not tried again: it is told of, and why.
+    /// Makes again the mounts by hand that the previous daemon had, for pools that are imported. A mount that fails
+    /// is not tried again; it is returned with the reason.
     pub fn mount_by_hand_again(&self) -> Vec<MountRefusal> {
         let (mounted, pools) = (self.list(), self.namespace.names());
         let mut refusals = Vec::new();
@@ -355,12 +358,12 @@ impl Mounting {
         refusals
     }
 
-    /// The daemon ends: what was mounted by hand is to be there again when the next one begins.
+    /// Announces that the daemon ends: mounts by hand are recorded for the next daemon.
     pub fn leaving(&self) {
         self.mounts.leaving();
     }
 
-    /// The same of a snapshot, which can only be read.
+    /// Mounts a snapshot, read-only, at a directory of the caller's choice.
     fn mount_snapshot(
         &self,
         name: &str,
@@ -387,8 +390,8 @@ impl Mounting {
         self.mounts.mount_view(&view, name, at, &options).map_err(|error| mount_words(&place, &error))
     }
 
-    /// Those of these snapshots that somebody uses: they are mounted, or a program stands in them or has a file of
-    /// theirs open, through `.zfs`.
+    /// Those of these snapshots that are in use: they are mounted, or a program has its working directory or an
+    /// open file in them through `.zfs`.
     pub fn snapshots_in_use<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
         let mounts = self.list();
         let mut known: Option<(&str, Vec<String>)> = None;
@@ -404,13 +407,14 @@ impl Mounting {
         names.iter().map(String::as_str).filter(|name| in_use(name)).collect()
     }
 
-    /// Mounts what can be mounted by itself: below a dataset, or of all pools. What lacks its key is passed over, as
-    /// OpenZFS does. Returns what else was not mounted, and why.
+    /// Mounts the file systems that mount automatically, below a dataset or in all pools. As in OpenZFS, those
+    /// without their keys are skipped. Returns the other failures.
     pub fn mount_all(&self, below: Option<&str>, request: &MountRequest) -> Vec<MountRefusal> {
         self.mount_all_telling(below, request, &mut |_, _| {})
     }
 
-    /// The same; before each mount, `tell` hears which it is, from 1, and of how many.
+    /// Like [`Mounting::mount_all`]. `tell` is called before each mount with its number, from 1, and the number of
+    /// mounts.
     pub fn mount_all_telling(
         &self,
         below: Option<&str>,
@@ -432,7 +436,7 @@ impl Mounting {
         refusals
     }
 
-    /// File systems of a pool that were to be mounted by themselves, could not be, and still are not; and why.
+    /// File systems of a pool that failed to mount automatically and are still not mounted, with the reasons.
     pub fn not_mounted(&self, pool: &str) -> Vec<(String, String)> {
         let known = self.namespace.not_mounted().clone();
         let of_pool = known.into_iter().filter(|(dataset, _)| super::edit::pool_of(dataset) == pool);
@@ -447,7 +451,8 @@ impl Mounting {
         of_pool.filter(is_still).collect()
     }
 
-    /// What mounts by itself and is not mounted, in the order in which it can be; and what could not be looked at.
+    /// File systems that mount automatically and are not mounted, in mount order; and those that could not be
+    /// examined.
     fn unmounted(&self, below: Option<&str>) -> (Vec<Place>, Vec<MountRefusal>) {
         let roots = match below {
             Some(dataset) => vec![dataset.to_owned()],
@@ -466,10 +471,10 @@ impl Mounting {
         (places, refusals)
     }
 
-    /// Mounts a file system that was just made, if it mounts by itself.
+    /// Mounts a new file system, if it mounts automatically.
     ///
     /// # Errors
-    /// Why it is not mounted.
+    /// Why the file system is not mounted.
     pub fn mount_new(&self, dataset: &str) -> Result<(), MountRefusal> {
         let place = self.place(dataset)?;
         if place.mounts_by_itself() && self.mounted(dataset).is_none() {
@@ -495,10 +500,10 @@ impl Mounting {
 
     // ---- unmounting --------------------------------------------------------------------------
 
-    /// `zfs unmount FILESYSTEM`, with those below it, wherever they are; legacy mounts stay.
+    /// `zfs unmount FILESYSTEM`: unmounts a file system and its descendants from all places, except legacy mounts.
     ///
     /// # Errors
-    /// Why it is not unmounted.
+    /// Why a file system is not unmounted.
     pub fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountRefusal> {
         let place = self.place(dataset)?;
         if place.point == MountPoint::Legacy {
@@ -516,7 +521,7 @@ impl Mounting {
     /// `zfs unmount PATH`.
     ///
     /// # Errors
-    /// Why it is not unmounted.
+    /// Why the file system is not unmounted.
     pub fn unmount_path(&self, path: &Path, how: Unmount) -> Result<(), MountRefusal> {
         let shown = path.display().to_string();
         let at = path.canonicalize().map_err(|error| {
@@ -527,7 +532,7 @@ impl Mounting {
         let mounts = self.list();
         if let Some(mount) = mounts.iter().rev().find(|mount| mount.at == at) {
             let is_beside = mounts.iter().any(|other| other.dataset == mount.dataset && other.at != at);
-            // One of several places is as a mount that others have nothing to do with.
+            // One of several places is independent of the others.
             return if is_beside { self.end(mount, how) } else { self.unmount(&mount.dataset.clone(), how) };
         }
         let is_below = mounts.iter().any(|mount| at.starts_with(&mount.at));
@@ -535,12 +540,12 @@ impl Mounting {
         Err(MountRefusal::unmount(shown, why))
     }
 
-    /// Unmounts everything, or everything of a pool; unless `by_hand`, what is mounted by hand stays: legacy mounts and those
-    /// with `canmount=noauto`. Returns what was not, and why.
+    /// Unmounts all file systems, or those of one pool. Unless `by_hand`, mounts by hand stay: legacy mounts and
+    /// those with `canmount=noauto`. Returns the failures.
     pub fn unmount_all(&self, pool: Option<&str>, by_hand: bool, how: Unmount) -> Vec<MountRefusal> {
         let is_meant = |mount: &Mounted| pool.is_none_or(|pool| super::edit::pool_of(&mount.dataset) == pool);
         let mut refusals = Vec::new();
-        // What was mounted later may lie in, or on, what was mounted before; never the other way round.
+        // A later mount may be inside an earlier one; the reverse is impossible.
         for mount in self.list().into_iter().rev().filter(is_meant) {
             let is_by_hand =
                 |place: Place| place.point == MountPoint::Legacy || place.can_mount == CanMount::NoAuto;
@@ -551,7 +556,7 @@ impl Mounting {
         refusals
     }
 
-    /// Ends a mount in one of its places.
+    /// Ends one place of a mount.
     fn end(&self, mount: &Mounted, how: Unmount) -> Result<(), MountRefusal> {
         let places = std::slice::from_ref(mount);
         self.end_by(places, how, || self.mounts.unmount_from(&mount.dataset, &mount.at, how))
@@ -564,7 +569,7 @@ impl Mounting {
         self.end_by(&places, how, || self.mounts.unmount(dataset, how))
     }
 
-    /// Ends a mount in these places. What is inside them only because they were mounted over it returns to where it was.
+    /// Ends a mount in these places. Mounts that were moved inside it return to their previous places.
     fn end_by(
         &self,
         places: &[Mounted],
@@ -579,12 +584,12 @@ impl Mounting {
         let inside = self.remounted_in(places);
         let aside = match self.step_aside(&inside) {
             Ok(()) => inside,
-            // It disappears with what it has mounted in it, whoever uses that.
+            // A lazy unmount takes the mounts inside along, even if they are in use.
             Err(_) if how == Unmount::Lazy => Vec::new(),
             Err(error) => return refused(error.to_string()),
         };
         let ended = match end() {
-            // Somebody else was faster.
+            // Another caller has already unmounted it.
             Ok(()) | Err(MountError::NotMounted) => Ok(()),
             Err(error) => refused(unmount_words(&error)),
         };
@@ -597,7 +602,7 @@ impl Mounting {
         ended
     }
 
-    /// What is inside one of these mounts only because they were mounted over its place, oldest first.
+    /// Mounts that were moved inside one of these mounts, oldest first.
     fn remounted_in(&self, places: &[Mounted]) -> Vec<Mounted> {
         let mut mounts = self.list();
         let noted = self.namespace.remounted();
@@ -622,7 +627,7 @@ fn mount_words(place: &Place, error: &MountError) -> MountRefusal {
     }
 }
 
-/// Why something is not unmounted; what keeps it stands on lines of its own.
+/// Why a file system is not unmounted; each user of it is on a line of its own.
 fn unmount_words(error: &MountError) -> String {
     let mut words = error.to_string();
     if let MountError::Busy { by, also_at } = error {

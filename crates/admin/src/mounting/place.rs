@@ -1,4 +1,4 @@
-//! Where a file system belongs and how it is mounted: its properties, and the words of `-o`.
+//! Mount point and mount options of a file system, from its properties and the words of `-o`.
 
 use super::{MountRefusal, MountRequest, failed};
 use crate::{AccessTimes, ImportSettings, MountOptions};
@@ -8,19 +8,19 @@ use dsl::prop::{self, PropValue, Source};
 use dsl::{Dataset, Dir};
 use std::path::{Path, PathBuf};
 
-/// Property `mountpoint`.
+/// Value of the property `mountpoint`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountPoint {
-    /// Nowhere.
+    /// `none`: not mounted.
     None,
-    /// Whoever mounts it by `mount(8)` says where.
+    /// `legacy`: mounted by `mount(8)` at a place that the user chooses.
     Legacy,
-    /// Here; the alternate root is part of it.
+    /// Mounted at this path, which includes the alternate root.
     At(PathBuf),
 }
 
 impl MountPoint {
-    /// The folder, if there is one.
+    /// The path, if the property names one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             MountPoint::At(path) => Some(path),
@@ -29,44 +29,44 @@ impl MountPoint {
     }
 }
 
-/// Property `canmount`.
+/// Value of the property `canmount`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CanMount {
-    /// Never.
+    /// `off`: cannot be mounted.
     Off,
-    /// When somebody asks for it by name, and with all others.
+    /// `on`: mounted by name, and with all others.
     On,
-    /// Only when somebody asks for it by name.
+    /// `noauto`: mounted only by name.
     NoAuto,
 }
 
-/// A file system and where it belongs.
+/// A file system with its mount point and mount options.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its name.
+    /// Full name of the file system.
     pub dataset: String,
-    /// Where.
+    /// Mount point, from its property `mountpoint`.
     pub point: MountPoint,
-    /// The mount point is set on the file system itself.
+    /// The mount point is set on the file system itself, not inherited.
     pub is_own: bool,
-    /// Whether it may be mounted.
+    /// Value of its property `canmount`.
     pub can_mount: CanMount,
-    /// How, by its properties.
+    /// Mount options from its properties.
     pub options: MountOptions,
-    /// It is being received: there is nothing whole in it.
+    /// An interrupted receive has left it incomplete.
     pub is_inconsistent: bool,
-    /// It is encrypted, and its key is not loaded.
+    /// It is encrypted and its key is not loaded.
     pub is_locked: bool,
 }
 
 impl Place {
-    /// It is mounted with all others.
+    /// True if it is mounted together with all others.
     pub fn mounts_by_itself(&self) -> bool {
         self.can_mount == CanMount::On && self.point.path().is_some() && !self.is_inconsistent
     }
 }
 
-/// Where a file system belongs.
+/// The place of a file system.
 pub(super) fn of(pool: &Pool, settings: &ImportSettings, name: &str) -> Result<Place, MountRefusal> {
     let refused = |error: dsl::DslError| failed(name, &error.into());
     let dataset = pool.dsl().dataset(name).map_err(refused)?;
@@ -76,7 +76,7 @@ pub(super) fn of(pool: &Pool, settings: &ImportSettings, name: &str) -> Result<P
     read(&dataset, settings).map_err(refused)
 }
 
-/// Where the file systems from this one on down belong, those above first.
+/// The places of a file system and its descendants, parents first.
 pub(super) fn below(pool: &Pool, settings: &ImportSettings, name: &str) -> Result<Vec<Place>, MountRefusal> {
     let refused = |error: dsl::DslError| failed(name, &error.into());
     let mut found = Vec::new();
@@ -91,7 +91,7 @@ pub(super) fn below(pool: &Pool, settings: &ImportSettings, name: &str) -> Resul
 }
 
 fn add(dir: &Dir, settings: &ImportSettings, found: &mut Vec<Place>) -> Result<(), dsl::DslError> {
-    // Directories of the pool's own have no head.
+    // Hidden directories of the pool have no head.
     let Some(head) = dir.head()? else { return Ok(()) };
     if !head.is_volume()? {
         found.push(read(&head, settings)?);
@@ -124,7 +124,8 @@ fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<Place, dsl::DslE
         xattrs: number("xattr")? != 0,
         atime,
         overlay: number("overlay")? != 0,
-        // A user's are in a folder that nobody else can enter, unless they are below an alternate root.
+        // Mounts of ordinary users are in a directory that other users cannot enter, unless there is an alternate
+        // root.
         allow_other: is_root || settings.altroot.is_none() && may_let_others_in(),
         temporary: Vec::new(),
         by_hand: false,
@@ -140,8 +141,8 @@ fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<Place, dsl::DslE
     Ok(Place { dataset, point, is_own, can_mount, options, is_inconsistent, is_locked })
 }
 
-/// A mount point below the alternate root. A user's pools are mounted below a folder of the user's in any case: a
-/// pool that came from elsewhere does not choose where.
+/// A mount point below the alternate root. Pools of an ordinary user are always mounted below a directory of the
+/// user, so that a pool from elsewhere cannot choose its place.
 fn rooted(stored: &str, settings: &ImportSettings) -> PathBuf {
     if let Some(path) = settings.mountpoint(stored) {
         return PathBuf::from(path);
@@ -154,30 +155,30 @@ fn rooted(stored: &str, settings: &ImportSettings) -> PathBuf {
     if may_let_others_in() { base.join(below) } else { base.join(flat(below)) }
 }
 
-/// Users may make mounts that others can enter, root among them.
+/// True if mounts of ordinary users may be accessible to others, including root.
 fn may_let_others_in() -> bool {
     let settings = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
     settings.lines().any(|line| line.trim() == "user_allow_other")
 }
 
-/// One name for a path: `fusermount3` runs as root, which a mount that is its user's alone does not let in, so none
-/// can be made below another.
+/// A single directory name for a path. `fusermount3` runs as root and cannot enter a mount that only its user may
+/// access, so a mount cannot be made below another one.
 fn flat(path: &str) -> String {
     path.trim_end_matches('/').replace('%', "%25").replace('+', "%2B").replace('/', "+")
 }
 
-/// What the words of `-o` make of a mount.
+/// Result of parsing the words of `-o`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Parsed {
-    /// How it is mounted.
+    /// Mount options.
     pub(super) options: MountOptions,
-    /// It is mounted already, and changes.
+    /// The word `remount`: options of an existing mount are changed.
     pub(super) remount: bool,
-    /// It was `zfs mount` that called (`zfsutil`).
+    /// The word `zfsutil`: `zfs mount` has called.
     pub(super) by_tool: bool,
 }
 
-/// Takes the words of `-o`; `None`: one of them is unknown.
+/// Parses the words of `-o`. `None`: one of them is unknown.
 pub(super) fn parse_options(place: &Place, request: &MountRequest) -> Option<Parsed> {
     let mut parsed = Parsed { options: place.options.clone(), remount: false, by_tool: false };
     parsed.options.overlay |= request.overlay;
@@ -188,7 +189,7 @@ pub(super) fn parse_options(place: &Place, request: &MountRequest) -> Option<Par
             return None;
         }
     }
-    // What the properties say anyway is not temporary.
+    // A value that the properties already have is not temporary.
     let before = &place.options;
     let now = parsed.options.clone();
     let differs = |name: &str| match name {
@@ -204,7 +205,7 @@ pub(super) fn parse_options(place: &Place, request: &MountRequest) -> Option<Par
     Some(parsed)
 }
 
-/// The word of `-o` that says this of a mount for itself alone.
+/// The word of `-o` that gives a property this value for one mount.
 pub(super) fn word(name: &str, value: &str) -> Option<&'static str> {
     Some(match (name, value == "on") {
         ("readonly", true) => "ro",

@@ -1,21 +1,21 @@
-//! Mounts that were mounted again inside a file system that was mounted over their place.
+//! Records mounts that were moved into a file system because it was mounted over their mount points.
 //!
-//! A mount is not hidden by a later one above it (`Mounting::mount_on`): it is unmounted, and mounted again
-//! in the new file system. Nobody asked for it to be there, so it does not keep that file system from being unmounted, as it
-//! would not if it were hidden: it returns to where it was before.
+//! A mount is not hidden by a later one above it (`Mounting::mount_on`): it is unmounted, and mounted again inside
+//! the new file system. Such mounts do not keep the new file system from being unmounted, because no user asked for
+//! them to be there: they return to their previous places.
 //!
 //! # What always holds
-//! - Only mounts that were moved in this way are noted. One that somebody mounts there later, by any verb, keeps the file
-//!   system above it busy.
+//! - Only mounts that were moved in this way are recorded. A mount that a verb makes later inside the file system
+//!   keeps that file system busy.
 
 use super::Mounted;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A dataset and one of its places.
+/// A dataset and one of its mount points.
 type Spot = (String, PathBuf);
 
-/// By the mount above: the mounts that were mounted again inside it.
+/// The mounts that were moved inside, by the mount that contains them.
 #[derive(Debug, Default)]
 pub(crate) struct Remounted(BTreeMap<Spot, BTreeSet<Spot>>);
 
@@ -24,14 +24,15 @@ fn spot(mount: &Mounted) -> Spot {
 }
 
 impl Remounted {
-    /// `inside` were mounted again in `above`, which was just mounted.
+    /// Records that `inside` were moved into `above`, which was just mounted.
     pub(super) fn note(&mut self, above: &Mounted, inside: &[Mounted]) {
         if !inside.is_empty() {
             self.0.insert(spot(above), inside.iter().map(spot).collect());
         }
     }
 
-    /// A verb mounts a dataset there: nothing is inside it yet, and it is where it is on purpose.
+    /// Records that a verb has mounted a dataset there: it is not a moved mount, and no moved mounts are inside it
+    /// yet.
     pub(super) fn placed(&mut self, dataset: &str, at: &Path) {
         let placed = (dataset.to_owned(), at.to_owned());
         self.0.remove(&placed);
@@ -41,12 +42,12 @@ impl Remounted {
         });
     }
 
-    /// Whether `inside` was mounted again in `above`, and not by anybody since.
+    /// True if `inside` was moved into `above` and was not mounted by a verb since.
     pub(super) fn is_inside(&self, inside: &Mounted, above: &Mounted) -> bool {
         self.0.get(&spot(above)).is_some_and(|noted| noted.contains(&spot(inside)))
     }
 
-    /// A dataset has another name, with all below it.
+    /// Updates the names of a renamed dataset and its descendants.
     pub(super) fn renamed(&mut self, from: &str, to: &str) {
         let named = |(dataset, at): &Spot| -> Spot {
             let rest =

@@ -1,18 +1,19 @@
-//! Verbs: one module each, readable alone. A verb is a request (what is asked for), an answer (what was done), a
-//! refusal (why nothing, or not all, was done), the right that it needs, and `run`, which checks, orders and does it.
+//! Verbs: one module each, which can be read alone. A verb is a request (what is asked for), an answer (what was
+//! done), a refusal (why not all was done), the right that it needs, and `run`, which checks the request and does
+//! it.
 //!
-//! Commands, the daemon, `.zfs`, tests, and programs that embed the library are callers: they turn arguments into a
-//! request and an answer into text, and check, order or undo nothing themselves. Requests, answers and refusals are
-//! plain data that serde carries over a socket.
+//! Commands, the daemon, `.zfs`, tests and programs that embed the library are callers. They turn arguments into a
+//! request and an answer into text; they do not check, order or undo anything themselves. Requests, answers and
+//! refusals are plain data that serde can carry over a socket.
 //!
 //! # What always holds
-//! - A verb is run by [`Session::run`], which asks for its right.
-//! - Everything that can be refused is refused before the first change.
-//! - A verb looks after the mounts that its change concerns, where the process has mounts.
+//! - [`Session::run`] runs every verb, and checks its right first.
+//! - A verb makes all its checks before its first change.
+//! - A verb mounts and unmounts the file systems that its change concerns, if the process has mounts.
 //!
 //! Source: docs/on-disk/33-cli.md. Tests: `crates/admin/tests`, `crates/cli/tests`.
 
-/// Makes [`Denied`] into a verb's refusal, by the variant that holds it.
+/// Implements the conversion from [`Denied`] to a verb's refusal with the named variant.
 macro_rules! from_denied {
     ($refusal:ty, $variant:path) => {
         impl From<$crate::verbs::Denied> for $refusal {
@@ -23,6 +24,7 @@ macro_rules! from_denied {
     };
 }
 
+pub mod by_name;
 mod reason;
 mod right;
 mod warning;
@@ -38,21 +40,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ops::ControlFlow;
 
-/// A verb's request; see the module.
+/// The request of a verb; see the module.
 pub trait Verb: Serialize + DeserializeOwned {
-    /// The command and subcommand that users type: `zfs snapshot`.
+    /// Command and subcommand as users type them: `zfs snapshot`.
     const NAME: &'static str;
-    /// Who may run it.
+    /// The right that a caller needs.
     const RIGHT: Right;
-    /// What was done.
+    /// What was done, as plain data.
     type Answer: Serialize + DeserializeOwned;
-    /// Why it was not done, or not wholly.
+    /// Why not all was done.
     type Refusal: Refused;
 
-    /// Does it. Called by [`Session::run`] only.
+    /// Checks the request and does it. Only [`Session::run`] calls this.
     ///
     /// # Errors
-    /// The refusal; what had been done by then stands in it.
+    /// The refusal. If a part was done, the refusal says which.
     fn run(&self, session: &mut Session<'_>) -> Result<Self::Answer, Self::Refusal>;
 }
 
@@ -76,11 +78,11 @@ pub trait Streamed: Verb {
 /// A verb's refusal: an enum whose variants hold the facts. `Display` gives what the command says, in the words of
 /// OpenZFS.
 pub trait Refused: Serialize + DeserializeOwned + std::fmt::Display + From<Denied> {
-    /// The reason behind it, for callers that answer all verbs alike.
+    /// The underlying reason, for callers that treat all verbs alike.
     fn reason(&self) -> Reason;
 }
 
-/// A value as it is after it was carried to another process and back.
+/// Serializes and deserializes a value, as another process receives it.
 #[cfg(test)]
 pub(crate) fn carried<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(value: &T) -> T {
     let carried = serde_json::from_str(&serde_json::to_string(value).expect("data")).expect("data");

@@ -1,7 +1,7 @@
-//! Reasons: why a layer below refused something, as data that crosses processes.
+//! Reasons: errors of the layers below as data that can leave the process.
 //!
-//! The engine's errors keep their own types. Where a verb gives one to its caller, it becomes a [`Reason`]: a stable
-//! code to branch on, the names that it is about, and the message in the words of OpenZFS.
+//! The engine's errors keep their own types. A verb returns them to its caller as a [`Reason`]: a stable code to
+//! branch on, the names that it concerns, and the message in the words of OpenZFS.
 
 use super::Denied;
 use crate::AdminError;
@@ -14,25 +14,25 @@ use dsl::DslError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why something was refused or failed.
+/// Why a request was refused or failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reason {
-    /// What kind of reason it is.
+    /// Kind of the reason.
     pub code: Code,
-    /// Full names of the datasets or pools that it is about; none where the message says all.
+    /// Full names of the datasets or pools that it concerns; empty if the message is complete without them.
     pub about: Vec<String>,
-    /// The message, in the words of OpenZFS, without the name that the caller has said already.
+    /// The message in the words of OpenZFS, without the name that the caller prints before it.
     pub message: String,
 }
 
-/// Kinds of reasons.
+/// Kind of a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Code {
-    /// A name that no dataset or pool can have.
+    /// The name is not valid for a dataset or pool.
     Name,
-    /// A property that cannot be set, or not to this value.
+    /// The property or its value cannot be set.
     Value,
     /// There is no pool of this name.
     NoPool,
@@ -62,32 +62,32 @@ pub enum Code {
     HasChildren,
     /// Space, a quota or a limit is used up.
     NoSpace,
-    /// The pool can be read, not changed.
+    /// The pool is open for reading only.
     ReadOnly,
-    /// The pool does not take writes at present.
+    /// The pool is suspended and does not accept writes at present.
     Suspended,
-    /// The permission to be granted does not exist.
+    /// The permission to be granted is not known.
     BadPermission,
-    /// What programs have written to a mount could not be brought into the pool.
+    /// Unwritten data of a mount could not be written to the pool.
     NotWrittenBack,
     /// A file system could not be mounted or unmounted.
     Mount,
-    /// This version of Cenote does not do it.
+    /// This version of Cenote does not support it.
     Unsupported,
-    /// Another refusal; its message says which.
+    /// Another refusal; the message describes it.
     Refused,
-    /// A layer below failed: damage, a device, the system.
+    /// A layer below failed: damaged data, a device, the operating system.
     Failed,
 }
 
-/// A verb on several targets that stopped half-way.
+/// A verb on several targets that stopped before the last one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stopped {
-    /// Full names of the targets that were done, in order.
+    /// Full names of the finished targets, in order.
     pub done: Vec<String>,
-    /// Full names of the rest, the one that failed first.
+    /// Full names of the other targets; the one that failed is first.
     pub left: Vec<String>,
-    /// Why it stopped.
+    /// Why the first target in `left` failed.
     pub reason: Reason,
 }
 
@@ -98,17 +98,16 @@ impl fmt::Display for Reason {
 }
 
 impl Reason {
-    /// A reason that is about no further name.
+    /// A reason with no names.
     pub fn new(code: Code, message: impl fmt::Display) -> Reason {
         Reason { code, about: Vec::new(), message: message.to_string() }
     }
 
-    /// The line of a command that cannot open what `name` names. A pool that does not exist is told as a missing
-    /// dataset.
+    /// The message of a command that cannot open `name`. A missing pool is reported as a missing dataset.
     pub fn cannot_open(&self, name: &str) -> String {
-        match self.is_missing() {
-            true => format!("cannot open '{name}': dataset does not exist"),
-            false => format!("cannot open '{name}': {}", self.message),
+        match self.code {
+            Code::NoPool => format!("cannot open '{name}': dataset does not exist"),
+            _ => format!("cannot open '{name}': {}", self.message),
         }
     }
 
@@ -117,20 +116,15 @@ impl Reason {
         self.code == Code::ReadOnly
     }
 
-    /// True if the caller lacks a permission, or permissions are off in the pool: such a caller learns no names.
+    /// True if the caller lacks a permission, or delegation is off. Such a caller must not learn which names exist.
     pub fn is_denied(&self) -> bool {
         matches!(self.code, Code::Denied | Code::DelegationOff)
     }
 
-    /// True if the caller has named what cannot be, or does not exist: some commands then tell how they are used. A pool
-    /// that cannot be changed is no such matter.
+    /// True if the request names something that is not valid or does not exist; some commands then print their
+    /// usage. A read-only pool is not such a case.
     pub fn is_usage(&self) -> bool {
         matches!(self.code, Code::Name | Code::NoPool | Code::NoDataset | Code::WrongKind)
-    }
-
-    /// True if the pool or dataset does not exist.
-    pub fn is_missing(&self) -> bool {
-        matches!(self.code, Code::NoPool | Code::NoDataset)
     }
 }
 
@@ -161,7 +155,7 @@ impl From<EditError> for Reason {
     }
 }
 
-/// Code and names of a refusal of the dataset layer.
+/// Code and names of an error of the dataset layer.
 fn of_dsl(refusal: DslError) -> (Code, Vec<String>) {
     match refusal {
         DslError::Held { name } => (Code::Held, vec![name]),

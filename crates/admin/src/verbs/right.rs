@@ -1,55 +1,97 @@
-//! Rights: who may run a verb. They are data beside the verbs; this module collects them in one table.
+//! Rights: who may run a verb. They are data beside the verbs; this module collects them in one table, with what runs
+//! each verb by its name.
 //!
 //! # What always holds
-//! - A subcommand that is not in the table is the administrator's.
+//! - A subcommand that is not in the table needs the administrator.
 
-use super::{Verb, zfs, zpool};
+use super::by_name::{self, Runner};
+use super::{Reason, Refused, Verb, zfs, zpool};
+use serde::{Deserialize, Serialize};
 
-/// Who may run a verb.
+/// The right that a caller of a verb needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Right {
     /// Every user: the verb only reads pools.
     Anyone,
-    /// Users to whom `zfs allow` has granted these permissions; the verb asks for them at each dataset.
+    /// Users to whom `zfs allow` has granted these permissions; the verb checks them at each dataset.
     Delegated(&'static [&'static str]),
-    /// Root, and the user of this process.
+    /// Root, or the user of this process.
     Administrator,
 }
 
 /// The caller does not have the right that a verb needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[error("permission denied")]
 pub struct Denied;
 
+/// For verbs that refuse nothing else.
+impl Refused for Denied {
+    fn reason(&self) -> Reason {
+        (*self).into()
+    }
+}
+
 /// The right of a subcommand, by the words that users type (`zfs snapshot`).
 pub fn right_of(command: &str) -> Option<Right> {
-    RIGHTS.iter().find(|(name, _)| *name == command).map(|(_, right)| *right)
+    VERBS.iter().find(|row| row.name == command).map(|row| row.right)
 }
 
-/// Name and right of a verb.
-const fn row<V: Verb>() -> (&'static str, Right) {
-    (V::NAME, V::RIGHT)
+/// A verb or reading command.
+pub(super) struct Row {
+    /// The words that users type.
+    pub(super) name: &'static str,
+    pub(super) right: Right,
+    /// Runs the verb with a request in JSON; `None`: a command without a verb, or another name of one.
+    pub(super) run: Option<Runner>,
 }
 
-/// The rights of all verbs and reading commands, by the words that users type.
-const RIGHTS: &[(&str, Right)] = &[
+/// The row of a verb. A subcommand whose operands say whether it changes or lists (`zfs allow`, `zfs mount`,
+/// `zfs upgrade`) has the row of the verb that changes; the verb that lists has a name of its own (`zfs allowed`).
+const fn row<V: Verb>() -> Row {
+    Row { name: V::NAME, right: V::RIGHT, run: Some(by_name::run_as::<V>) }
+}
+
+/// The row of another subcommand that runs a verb.
+const fn also<V: Verb>(name: &'static str) -> Row {
+    Row { name, right: V::RIGHT, run: None }
+}
+
+/// The row of a command that has no verb.
+const fn command(name: &'static str, right: Right) -> Row {
+    Row { name, right, run: None }
+}
+
+/// All verbs and reading commands, by the words that users type.
+pub(super) const VERBS: &[Row] = &[
     row::<zfs::allow::Request>(),
+    row::<zfs::allowed::Request>(),
     row::<zfs::bookmark::Request>(),
     row::<zfs::clone::Request>(),
     row::<zfs::create::Request>(),
     row::<zfs::destroy::Request>(),
+    row::<zfs::diff::Request>(),
+    row::<zfs::get::Request>(),
     row::<zfs::hold::Request>(),
+    row::<zfs::holds::Request>(),
     row::<zfs::inherit::Request>(),
+    row::<zfs::list::Request>(),
     row::<zfs::mount::Request>(),
+    row::<zfs::mounted::Request>(),
+    row::<zfs::outdated::Request>(),
+    row::<zfs::project::Request>(),
     row::<zfs::promote::Request>(),
     row::<zfs::release::Request>(),
     row::<zfs::rename::Request>(),
     row::<zfs::rollback::Request>(),
     row::<zfs::set::Request>(),
     row::<zfs::snapshot::Request>(),
+    row::<zfs::space::Request>(),
+    also::<zfs::space::Request>("zfs groupspace"),
+    also::<zfs::space::Request>("zfs projectspace"),
     row::<zfs::unallow::Request>(),
     row::<zfs::unmount::Request>(),
     row::<zfs::upgrade::Request>(),
+    row::<zfs::wait::Request>(),
     row::<zpool::add::Request>(),
     row::<zpool::clear::Request>(),
     row::<zpool::create::Request>(),
@@ -75,16 +117,8 @@ const RIGHTS: &[(&str, Right)] = &[
     row::<zpool::upgrade::Request>(),
     row::<zpool::wait::Request>(),
     // Commands that only read and have no verb.
-    ("zfs diff", Right::Delegated(&["diff"])),
-    ("zfs get", Right::Anyone),
-    ("zfs groupspace", Right::Anyone),
-    ("zfs holds", Right::Anyone),
-    ("zfs list", Right::Anyone),
-    ("zfs projectspace", Right::Anyone),
-    ("zfs userspace", Right::Anyone),
-    ("zfs version", Right::Anyone),
-    ("zfs wait", Right::Anyone),
-    ("zpool version", Right::Anyone),
+    command("zfs version", Right::Anyone),
+    command("zpool version", Right::Anyone),
 ];
 
 #[cfg(test)]

@@ -1,37 +1,37 @@
-//! Warnings: what a user should know of a request that is done all the same.
+//! Warnings: messages about a request that is carried out nevertheless.
 
 use serde::{Deserialize, Serialize};
 
-/// A warning of a verb. `Display` gives what the command says.
+/// A warning of a verb. `Display` gives the message of the command.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Warning {
-    /// A feature is enabled that the pool's `compatibility` leaves out.
+    /// An enabled feature is not in the pool's `compatibility` sets.
     #[error("Warning: feature \"{feature}\" enabled but is not in specified 'compatibility' feature set.")]
     FeatureOutsideSet {
         /// Short name of the feature.
         feature: String,
     },
-    /// A device or pool cannot be looked at.
+    /// A device or pool could not be examined.
     #[error("{message}")]
     Problem {
-        /// The line that says which, and why.
+        /// The message, with the name and the reason.
         message: String,
     },
-    /// The pool has no devices for the small blocks that a property sends there.
+    /// A property sends small blocks to special devices, and the pool has none.
     #[error("special_small_blocks: property requires a special device in the pool")]
     NoSpecialDevice,
-    /// Blocks of a volume are so small that they cost space.
+    /// The block size of a volume is so small that space is wasted.
     #[error(
         "Warning: volblocksize ({block_size}) is less than the default minimum block size ({recommended}).\nTo reduce wasted space a volblocksize of {recommended} is recommended."
     )]
     SmallVolumeBlock {
-        /// Bytes of a block.
+        /// The block size in bytes.
         block_size: u64,
-        /// Bytes of a block that costs no space.
+        /// The smallest block size, in bytes, that wastes no space.
         recommended: u64,
     },
-    /// The new `compatibility` of a pool leaves out features that the pool has.
+    /// The new `compatibility` of a pool does not include features that are already enabled.
     #[error(
         "Warning: one or more features already enabled on pool '{pool}'\nare not present in this compatibility set."
     )]

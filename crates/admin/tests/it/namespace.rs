@@ -3,8 +3,9 @@
 use cenote::{OpenOptions, Pool, PoolWriter};
 use cenote_admin::PoolVerbs;
 use cenote_admin::change::{ChangeError, ImportRequest, importable};
-use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Permit, Scope, Who};
-use cenote_admin::verbs::zfs::{destroy, hold};
+use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Scope, Who};
+use cenote_admin::verbs::zfs::allow::Holder;
+use cenote_admin::verbs::zfs::{allowed, destroy, hold};
 use cenote_admin::verbs::zpool;
 use cenote_admin::verbs::{Code, Reason, Refused, Verb};
 use cenote_admin::{Caller, ImportSettings, Imported, Namespace, Search, Session, open_pools, settle};
@@ -16,13 +17,13 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 
-/// Says that a test runs in a process of its own, with a state folder of its own.
+/// Environment variable that tells a test that it runs in a process of its own, with its own state directory.
 const INNER: &str = "CENOTE_TEST_INNER";
 const MIB: u64 = 1 << 20;
-/// A user who is not the administrator.
+/// User id of a user who is not an administrator.
 const JOE: u32 = 54321;
 
-/// Runs a test in a process of its own: where the cache file is, the environment tells.
+/// Runs a test in a process of its own, because the environment determines the place of the cache file.
 fn alone(name: &str, body: impl FnOnce(&Place)) {
     if std::env::var_os(INNER).is_some() {
         let folder = std::env::var_os("CENOTE_STATE").expect("set below");
@@ -40,7 +41,7 @@ fn alone(name: &str, body: impl FnOnce(&Place)) {
     assert!(run.status.success(), "{text}");
 }
 
-/// A folder for devices and the cache file.
+/// A directory for devices and the cache file.
 struct Place {
     folder: std::path::PathBuf,
 }
@@ -53,7 +54,7 @@ impl Place {
         path.to_str().expect("plain names").to_owned()
     }
 
-    /// The verbs of a new namespace.
+    /// A search with a new namespace.
     fn search(&self) -> Search {
         Search {
             paths: vec![self.folder.clone()],
@@ -62,7 +63,7 @@ impl Place {
         }
     }
 
-    /// A pool `p` in a new namespace.
+    /// A search with a new namespace that has a pool `p`.
     fn pool(&self) -> Search {
         let search = self.search();
         run(&search, &self.describe("p")).expect("a pool");
@@ -141,7 +142,7 @@ fn writer(search: &Search) -> PoolWriter {
     edit::open_pool(search, "p").expect("it is open")
 }
 
-/// Destroys a dataset with all that depends on it.
+/// Destroys a dataset with its dependents.
 fn destroy(search: &Search, name: &str) -> Result<destroy::Answer, destroy::Refusal> {
     let request = destroy::Request { recursive: true, clones: true, ..destroy::Request::of(name) };
     Session::over(&writer(search)).run(&request)
@@ -215,7 +216,7 @@ fn an_export_lets_who_is_at_work_look_again() {
                 while !asked.load(Ordering::Relaxed) {
                     std::thread::yield_now();
                 }
-                // As verbs do that look at mounts and properties on their way.
+                // Views the pool as verbs do that read mounts and properties.
                 for i in 0..20 {
                     assert_eq!(datasets(&search).len(), 1 + i);
                     pool.create_filesystem(&format!("p/d{i}"), &[]).expect("made");
@@ -272,7 +273,7 @@ fn logs_of_many_datasets_are_replayed_with_few_txgs() {
             make(&search, name).expect("made");
             let file = writer(&search).filesystem(name).expect("open").create(b"/log").expect("made");
             file.append(b"acknowledged").expect("written");
-            // The first record of a log may wait for a txg, with which it is on disk in any case.
+            // The first record of a log may wait for a txg, which puts it on disk in any case.
             file.sync().expect("durable");
         }
         sync(&search, "p").expect("synced");
@@ -353,7 +354,7 @@ fn readers_see_whole_states_while_metadata_is_rewritten() {
                         let (pools, problems) = open_pools(&search, &["p".to_owned()]);
                         assert!(problems.is_empty(), "{problems:?}");
                         let pool = pools[0].pool();
-                        // Long enough for many txgs: the view stays whole.
+                        // Longer than many txgs: the view stays consistent.
                         for _ in 0..5 {
                             let all = pool.datasets().expect("a view that is held can be read");
                             assert!(all.len() >= 21, "{}", all.len());
@@ -439,7 +440,7 @@ fn verbs_of_many_threads_on_one_pool() {
                 });
             }
         });
-        // Of each worker three pairs with a snapshot.
+        // For each worker, three pairs of a dataset and a snapshot.
         assert_eq!(datasets(&search).len(), 1 + 4 * 3 * 3);
         export(&search, "p").expect("exported");
         place.judge("p");
@@ -481,7 +482,7 @@ fn others_do_what_they_are_allowed_to() {
             assert_eq!((refused.code, refused.message.as_str()), (Code::Denied, "permission denied"));
         }
 
-        // Here only, below only, to a group, to everyone, through sets.
+        // Grants for the dataset only, for descendants only, to a group, to everyone, and through sets.
         grant(&search, "p/a", Who::User(JOE.into()), &[Scope::Local], &["snapshot"]);
         let snapshot = |name: &str| writer(&joe).snapshot(&[name]);
         snapshot("p/a@1").expect("allowed here");
@@ -495,7 +496,7 @@ fn others_do_what_they_are_allowed_to() {
         Session::over(&writer(&joe)).run(&request).expect("a set in a set");
         denied_by_right(snapshot("p/c@1"));
 
-        // Properties by name; what makers get.
+        // Grants for single properties, and create-time permissions.
         let set = |name: &str, prop: &str, value: &str| writer(&joe).set(name, &[(prop, value)]);
         denied_by_right(set("p/c", "compression", "lz4"));
         grant(&search, "p", Who::Everyone, &[Scope::Local, Scope::Descendent], &["compression", "userprop"]);
@@ -515,7 +516,7 @@ fn others_do_what_they_are_allowed_to() {
         let refused = destroy(&joe, "p/c").expect_err("not his");
         assert_eq!(refused.reason().code, Code::Denied);
 
-        // Who may grant hands on what he has.
+        // A user with the permission `allow` grants the permissions that he has.
         let mine = |permission: &str| {
             let who = vec![Who::User(1)];
             let grant = Grant { who, scopes: vec![Scope::Local], permissions: vec![permission.to_owned()] };
@@ -528,7 +529,7 @@ fn others_do_what_they_are_allowed_to() {
         denied(&mine("@ops"));
         denied(&mine("@nosuch"));
 
-        // A set that is granted here means what is said of it here, and below.
+        // A set granted here has the definitions in force here, and those of descendants below.
         grant(&search, "p", Who::Set("@set".into()), &[Scope::NotApplicable], &["reservation"]);
         grant(&search, "p/c", Who::Set("@set".into()), &[Scope::NotApplicable], &["checksum"]);
         let anywhere = [Scope::Local, Scope::Descendent];
@@ -544,9 +545,9 @@ fn others_do_what_they_are_allowed_to() {
         let unmasked = Grant { who, scopes: vec![Scope::NotApplicable], permissions: vec![] };
         edit::unallow(&writer(&search), "p/c", &unmasked, false).expect("taken back");
         assert_eq!((may("p"), may("p/c"), may("p/c/d")), ([true, false], [true, false], [true, false]));
-        let allowed: Vec<(String, Vec<Permit>)> =
-            edit::allowed(&writer(&search).view().expect("a view"), "p/a").expect("read");
-        assert!(allowed[0].1.iter().any(|allow| allow.who == Who::User(1)));
+        let request = allowed::Request { dataset: "p/a".into() };
+        let allowed = Session::over(&writer(&search)).run(&request).expect("read").datasets;
+        assert!(allowed[0].permits.iter().any(|permit| permit.holder == Holder::User(1)));
 
         set_pool(&search, "delegation", "off").expect("set");
         let refusal = snapshot("p/a@2").expect_err("delegation is off");
@@ -559,7 +560,7 @@ fn the_history_names_the_caller() {
     alone("the_history_names_the_caller", |place| {
         let search = place.pool();
         writer(&by(&search, JOE)).record("zfs snapshot p@x").expect("written");
-        // The line comes to disk with the txg after that of its command.
+        // The line is on disk with the txg after that of its command.
         settle(&search, &["p".to_owned()]);
         let (pools, _) = open_pools(&search, &["p".to_owned()]);
         let history = pools[0].pool().spa().history().expect("readable");
@@ -575,14 +576,14 @@ fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
         run(&in_process, &place.describe("p")).expect("a pool");
         let is_listed = || Imported::load().expect("readable").by_name("p").is_some();
         assert!(is_listed());
-        // A verb in process leaves it what it is.
+        // A verb in process does not change the mark.
         sync(&in_process, "p").expect("written");
         set_pool(&in_process, "comment", "ours").expect("set");
         let daemon = place.search();
         assert!(namespace(&daemon).import_all(None).is_empty());
         assert!(names(&daemon).is_empty() && is_listed());
         set_pool(&in_process, "comment", "still").expect("not busy");
-        // Told to, it takes the pool, and then always.
+        // A daemon that is told to import the pool takes it, then and at every later start.
         import(&daemon, "p", &ImportRequest::default()).expect("nobody has it");
         assert_eq!(names(&daemon), ["p"]);
         assert!(namespace(&daemon).leave_all().is_empty());
@@ -591,7 +592,7 @@ fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
         assert_eq!(names(&daemon), ["p"]);
         export(&daemon, "p").expect("nobody uses it");
         assert!(!is_listed());
-        // So it is with one that is imported without a daemon.
+        // The same holds for a pool that is imported without a daemon.
         import(&in_process, "p", &ImportRequest::default()).expect("nobody has it");
         let daemon = place.search();
         assert!(namespace(&daemon).import_all(None).is_empty());

@@ -1,14 +1,12 @@
-//! Two verbs at once, each of which has looked before the other changed anything: at most one of them is refused what
-//! the other made impossible, the pool goes on, and its sums are right.
+//! Runs two verbs concurrently whose checks both precede the other's change: at most one of them is refused because
+//! of the other, the pool stays usable, and its space accounting is right.
 
 use std::sync::{Arc, Barrier};
 
 use cenote::PoolWriter;
 use cenote::inspect::{Check, blocks, leaked_objects};
 use cenote_admin::edit::{self, Grant, NewDataset, Scope, Who};
-use cenote_admin::verbs::zfs::{
-    WhyNot, destroy, hold, inherit, promote, release, rename, rollback, snapshot,
-};
+use cenote_admin::verbs::zfs::{destroy, hold, inherit, promote, release, rename, rollback, snapshot};
 use cenote_admin::verbs::{Code, Reason, Refused, Verb as Request};
 use cenote_admin::{PoolVerbs, Session};
 use pool::LivePool;
@@ -36,7 +34,7 @@ fn rollback(pool: &PoolWriter, snapshot: String) -> Outcome {
     run(pool, &rollback::Request { destroy_newer: true, destroy_clones: true, ..request })
 }
 
-/// Destroys a dataset with all that depends on it.
+/// Destroys a dataset with its dependents.
 fn destroy(pool: &PoolWriter, name: &str) -> Outcome {
     let request = destroy::Request::of(name);
     run(pool, &destroy::Request { recursive: !name.contains('@'), clones: true, ..request })
@@ -51,12 +49,12 @@ fn clone(pool: &PoolWriter, origin: &str, name: &str) -> Outcome {
     Ok(edit::clone(pool, &edit::CloneSpec { origin, name, props: Vec::new() })?)
 }
 
-/// Holds a snapshot and those of the same name below.
+/// Holds a snapshot and the snapshots of the same name below.
 fn hold(pool: &PoolWriter, snapshot: String, recursive: bool, tag: &str) -> Outcome {
     run(pool, &hold::Request { snapshots: vec![snapshot], tag: tag.to_owned(), recursive })
 }
 
-/// Releases a hold on a snapshot and those of the same name below.
+/// Releases a hold on a snapshot and on the snapshots of the same name below.
 fn release(pool: &PoolWriter, snapshot: String, tag: &str) -> Outcome {
     run(pool, &release::Request { snapshots: vec![snapshot], tag: tag.to_owned(), recursive: true })
 }
@@ -65,7 +63,7 @@ fn grant() -> Grant {
     Grant { who: vec![Who::User(7)], scopes: vec![Scope::Local], permissions: vec!["snapshot".to_owned()] }
 }
 
-/// What is done to `TOP/a`, which has a child `k`, snapshots `s` and `t` of both, and a clone `TOP/c` of `a@s`.
+/// The verbs on `TOP/a`, which has a child `k`, snapshots `s` and `t` of both, and a clone `TOP/c` of `a@s`.
 const VERBS: [(&str, Verb); 33] = [
     ("rollback over t", |pool, top| rollback(pool, format!("{top}/a@s"))),
     ("rollback", |pool, top| rollback(pool, format!("{top}/a@t"))),
@@ -140,17 +138,17 @@ fn make(pool: &PoolWriter, top: &str) -> Outcome {
 fn dispose(pool: &PoolWriter, top: &str) {
     let holds = [("s", "tag"), ("n", "tag"), ("t", "other"), ("n", "other")];
     for (snapshot, tag) in holds {
-        // Where none is held, that is said.
+        // A refusal because there is no hold is expected.
         let _ = release(pool, format!("{top}@{snapshot}"), tag);
     }
-    // A clone that was promoted and moved below what is its clone now could only go with it.
+    // A clone that was promoted and then moved below its own clone can only be destroyed together with it.
     for below in ["a", "b"] {
         let _ = run(pool, &promote::Request { dataset: format!("{top}/{below}") });
     }
     destroy(pool, top).expect("all of it goes");
 }
 
-/// Refusals are about datasets; anything else is a defect.
+/// A refusal concerns a dataset; any other error is a defect.
 fn check(what: &str, outcome: &Outcome) {
     if let Err(reason) = outcome
         && matches!(
@@ -187,7 +185,7 @@ fn new_pool() -> PoolWriter {
     PoolWriter::of(live)
 }
 
-/// What was seen before a rollback is a wish by the time it is done.
+/// A snapshot that appears after the checks of a rollback makes the rollback fail.
 #[test]
 fn a_snapshot_that_comes_before_a_rollback_stops_it() {
     let pool = new_pool();
@@ -201,20 +199,20 @@ fn a_snapshot_that_comes_before_a_rollback_stops_it() {
     assert!(matches!(refused, rollback::Refusal::Stopped { .. }), "{refused:?}");
     assert_eq!(refused.reason().code, Code::Refused);
     assert!(pool.view().expect("readable").dataset("p/r/a@t").is_ok(), "nothing was destroyed");
-    // What is asked for twice is done once.
+    // A name that is given twice is created once.
     let names = ["p/r/a@s".to_owned(), "p/r/a@s".to_owned()];
     let (snapshots, tag) = (names.to_vec(), "tag".to_owned());
     run(&pool, &hold::Request { snapshots, tag, recursive: false }).expect("held");
     let (snapshots, tag) = (names.to_vec(), "tag".to_owned());
     run(&pool, &release::Request { snapshots, tag, recursive: false }).expect("released");
-    // A name that cannot be is found out before anything is made for it.
+    // An invalid name is found before anything is created for it.
     edit::bookmark(&pool, "p/r/a@s", &format!("p/r/c#{}", "x".repeat(300))).expect_err("too long");
     pool.sync().expect("the pool goes on");
     pool.close().expect("closed");
 }
 
-/// A snapshot that waits for its last hold, and that somebody copies from, keeps the hold. It was told as done where
-/// others lost theirs.
+/// A hold stays on a snapshot that has a deferred destroy pending and that is being copied from; the release is
+/// reported as refused.
 #[test]
 fn a_hold_that_cannot_go_yet_is_told() {
     let pool = new_pool();
@@ -230,7 +228,7 @@ fn a_hold_that_cannot_go_yet_is_told() {
     let used = pool.live().heads().hold_snapshot(id, &root).expect("there");
     let request = release::Request { snapshots: vec![names[0].clone()], tag: "tag".into(), recursive: true };
     let refused = Session::over(&pool).run(&request).expect_err("one is used");
-    let WhyNot::Blame { snapshot, reason } = refused.why else { panic!("{refused:?}") };
+    let release::Refusal::Blame { snapshot, reason, .. } = refused else { panic!("{refused:?}") };
     assert!(snapshot == names[0] && reason.code == Code::Busy, "{reason:?}");
     drop(used);
     release(&pool, names[0].clone(), "tag").expect("released");
@@ -238,7 +236,7 @@ fn a_hold_that_cannot_go_yet_is_told() {
     pool.close().expect("closed");
 }
 
-/// `CENOTE_ROUNDS`: how many pairs.
+/// `CENOTE_ROUNDS`: number of pairs.
 #[test]
 fn two_verbs_at_once() {
     let rounds = std::env::var("CENOTE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(80);

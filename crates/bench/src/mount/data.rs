@@ -1,4 +1,4 @@
-//! Workloads of bytes: streams, databases, what must be durable.
+//! Workloads on data: streams, databases, durable writes.
 
 use super::ground::warm_memory;
 use super::keeper::Purpose;
@@ -15,25 +15,25 @@ use vdev::env::Random;
 
 const PAGE: usize = 8 << 10;
 const CALL: usize = 1 << 20;
-/// O_DIRECT wants memory at such addresses.
+/// Alignment of buffers for O_DIRECT, in bytes.
 const ALIGNMENT: usize = 4096;
 /// Number of threads that write with O_DSYNC.
 const WRITERS: u64 = 10;
-/// Bytes that one log writer appends at a time.
+/// Size of a record that a log writer appends, in bytes.
 const LOG_RECORD: usize = 4096;
-/// Bytes that are appended before an fdatasync.
+/// Number of bytes appended before each fdatasync.
 const APPENDED: usize = 512;
 
 /// Amount of work.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Extent {
-    /// Bytes of a file that is streamed, and of a database.
+    /// Size of a streamed file and of a database in bytes.
     pub(super) bytes: u64,
-    /// How long a workload of random places runs.
+    /// Duration of a workload with random offsets in seconds.
     pub(super) seconds: u64,
 }
 
-/// Bytes at an address that direct I/O takes.
+/// A buffer with the alignment that direct I/O needs.
 struct Aligned {
     bytes: Vec<u8>,
     start: usize,
@@ -62,7 +62,7 @@ fn write_all(file: &OwnedFd, data: &[u8], offset: u64) -> Result<(), Failure> {
     if done == data.len() { Ok(()) } else { Err("a short write".into()) }
 }
 
-/// A file of noise, written in large calls and durable.
+/// Creates a durable file of random bytes, written in large calls.
 fn fill(path: &Path, bytes: u64) -> Result<(), Failure> {
     let file = open(path, OFlags::CREATE | OFlags::WRONLY)?;
     let data = noise(CALL * 8, 3);
@@ -74,7 +74,7 @@ fn fill(path: &Path, bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `dd`: one file, or the bare device, from its beginning on: written and read cold, in calls of 1 MiB.
+/// `dd`: writes a file or the bare device sequentially in calls of 1 MiB, and reads it cold.
 pub(super) fn stream(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Files);
     let is_file = site.kind != System::Disk;
@@ -101,7 +101,7 @@ pub(super) fn stream(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -
     Ok(())
 }
 
-/// What a thread does with random pages of a file.
+/// A thread's operations on random pages of a file.
 #[derive(Clone, Copy)]
 struct Job {
     name: &'static str,
@@ -113,14 +113,14 @@ struct Job {
 #[derive(Clone, Copy)]
 enum Writes {
     Random,
-    /// The same, each thread in a file of its own: the kernel lets one thread at a time make a FUSE file
-    /// durable.
+    /// The same, with a file for each thread: the kernel makes changes of one FUSE file durable in one thread at a
+    /// time.
     Own,
     Append,
 }
 
-/// Runs jobs side by side for some seconds, with files that are open before. What each did, and how long each
-/// operation took.
+/// Runs jobs in parallel for some seconds, on files that were opened before. Returns the latencies of each job's
+/// operations.
 fn run_jobs(path: &Path, jobs: &[Job], extent: Extent) -> Result<Vec<Vec<Duration>>, Failure> {
     let times: Vec<Mutex<Vec<Duration>>> = jobs.iter().map(|_| Mutex::default()).collect();
     let mut workers = Vec::new();
@@ -191,8 +191,8 @@ fn run_job(
     Ok(times)
 }
 
-/// 8 KiB pages of a database, around the cache: read by 32 threads, written durably by 10, and both with a
-/// log.
+/// Direct I/O on 8 KiB pages of a database: reads by 32 threads, durable writes by 10 threads, and both together
+/// with a log.
 pub(super) fn database(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Database);
     let path = site.dir().join("table");
@@ -225,7 +225,7 @@ pub(super) fn database(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>)
     Ok(())
 }
 
-/// The processors and bytes of jobs that run together are counted with the first.
+/// CPU time and device use of jobs that run together are counted with the first.
 fn measure(
     site: &mut Site<'_>,
     path: &Path,
@@ -249,7 +249,7 @@ fn measure(
     Ok(())
 }
 
-/// Appends a little and makes it durable, again and again.
+/// Repeatedly appends a small record and makes it durable.
 pub(super) fn fdatasync(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Files);
     let path = site.dir().join("journal");

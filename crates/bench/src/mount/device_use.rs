@@ -12,7 +12,7 @@ pub(super) struct DeviceUse {
     pub(super) read: u64,
     /// Bytes written.
     pub(super) written: u64,
-    /// Number of read requests, where it is known.
+    /// Number of read requests, if it is known.
     pub(super) reads: Option<u64>,
 }
 
@@ -37,7 +37,7 @@ impl DeviceUse {
         Some(DeviceUse { read: value("read_bytes:")?, written: value("write_bytes:")?, reads: None })
     }
 
-    /// The difference to an earlier total.
+    /// The difference from an earlier total.
     pub(super) fn since(self, before: DeviceUse) -> DeviceUse {
         let reads = self.reads.zip(before.reads).map(|(now, before)| now.saturating_sub(before));
         let (read, written) =

@@ -1,4 +1,4 @@
-//! Workloads of names and small files.
+//! Workloads on names and small files.
 
 use super::keeper::Purpose;
 use super::meter::{Meter, Row};
@@ -11,16 +11,16 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Files in a leaf, folders in a folder, bytes of a file.
+/// Number of files in a leaf directory, of directories in a directory, and size of a file in bytes.
 const LEAF: u64 = 30;
 const FOLDERS: u64 = 10;
 const FILE: usize = 512;
-/// Files of the second workload in a folder.
+/// Number of files in a directory of the second workload.
 const FOLDER: u64 = 100;
-/// Names in a folder, where names alone are measured.
+/// Number of names in a directory of the workload on names.
 const NAMES: u64 = 1000;
 
-/// The tree: made, walked cold and warm, opened and closed, asked for attributes, renamed, removed.
+/// Tree of small files: create, walk cold and warm, open and close, get attributes, rename, remove.
 pub(super) fn tree(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Files);
     let top = site.dir().join("tree");
@@ -80,11 +80,10 @@ pub(super) fn tree(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Resu
     Ok(())
 }
 
-/// What is done to one name.
+/// An operation on one name.
 type Step<'a> = &'a dyn Fn(&Path) -> std::io::Result<()>;
 
-/// Names alone: empty files in folders of a thousand, made, opened and closed, asked for attributes, renamed,
-/// removed.
+/// Empty files in directories of a thousand: create, open and close, get attributes, rename, remove.
 pub(super) fn names(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Files);
     let top = site.dir().join("names");
@@ -116,12 +115,12 @@ pub(super) fn names(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Res
     Ok(())
 }
 
-/// The folders that lead to a leaf: the digits of its number.
+/// The directories that lead to a leaf: the digits of its number.
 fn leaf_path(leaf: u64) -> PathBuf {
     (0..4).rev().map(|digit| format!("d{}", leaf / FOLDERS.pow(digit) % FOLDERS)).collect()
 }
 
-/// Reads every file below a folder; how many there were.
+/// Reads every file below a directory. Returns their number.
 fn walk(top: &Path) -> Result<u64, Failure> {
     let mut buffer = [0; 4096];
     let (mut count, mut folders) = (0, vec![top.to_path_buf()]);
@@ -140,7 +139,7 @@ fn walk(top: &Path) -> Result<u64, Failure> {
     Ok(count)
 }
 
-/// Many files of 4 and 8 KB: made, copied, removed.
+/// Many files of 4 and 8 KB: create, copy, remove.
 pub(super) fn small(site: &mut Site<'_>, files: u64, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Files);
     for size in [4, 8] {

@@ -1,19 +1,19 @@
-//! What our mounts are meant to reach, each goal held against what was measured in the same run.
+//! Goals for Cenote's mounts, each compared with measurements of the same run.
 
 use super::meter::Row;
 
-/// Microseconds of processors that a name may cost more than on an empty file system.
+/// Allowed CPU time per operation on a name beyond that of an empty file system, in microseconds.
 const ABOVE_FLOOR_US: f64 = 15.0;
-/// Both transports: ours, and its floor.
+/// Both transports: Cenote, and the empty file system as its lower bound.
 const OURS: [(&str, &str); 2] = [("cenote", "floor"), ("cenote-uring", "floor-uring")];
 
-/// A goal held against a measurement.
+/// A goal and the measurement that it is compared with.
 #[derive(Debug)]
 pub(super) struct Verdict {
-    /// What is asked for, of which of ours.
+    /// Description of the goal, with the system that it is for.
     pub(super) goal: String,
     pub(super) got: f64,
-    /// What is asked for, in the same unit.
+    /// The goal's value, in the unit of the measurement.
     pub(super) limit: f64,
     pub(super) unit: &'static str,
     pub(super) is_met: bool,
@@ -27,7 +27,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// Rows by what was done and by system; goals whose measurements are missing are left out.
+/// Rows by operation and system; goals without measurements are skipped.
 struct Judge<'r> {
     rows: &'r [Row],
     verdicts: Vec<Verdict>,
@@ -58,7 +58,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Names: processors beside the floor, and time beside the others.
+    /// Operations on names: CPU time compared with the empty file system, and time compared with other systems.
     fn names(&mut self, ours: &str, floor: &str) {
         for what in
             ["names create", "names rename", "names unlink", "tree create", "tree rename", "tree unlink"]
@@ -90,7 +90,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Files copied, and bytes.
+    /// Copies of files, and data.
     fn data(&mut self, ours: &str, floor: &str) {
         for what in ["4 KB cp -r", "8 KB cp -r"] {
             for rival in ["btrfs", "xfs"] {
@@ -120,7 +120,7 @@ impl Judge<'_> {
     }
 }
 
-/// Every goal that the rows can tell about.
+/// All goals for which there are rows.
 pub(super) fn judge(rows: &[Row]) -> Vec<Verdict> {
     let mut judge = Judge { rows, verdicts: Vec::new() };
     for (ours, floor) in OURS {

@@ -1,4 +1,4 @@
-//! What all measurements share: one image, every byte of it written before, and the loop device over it.
+//! The common ground of all measurements: an image, completely written before, and its loop device.
 
 use super::tools::{Tools, run};
 use crate::Failure;
@@ -6,15 +6,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The switch of FUSE over io_uring.
+/// The kernel parameter for FUSE over io_uring.
 pub(super) const URING: &str = "/sys/module/fuse/parameters/enable_uring";
-/// The file that keeps the state of the switch before the run, and that of the image.
+/// Names of the files that store the parameter's previous value, and the image.
 pub(super) const URING_BEFORE: &str = "enable_uring";
 pub(super) const IMAGE: &str = "image";
 
-/// Has the machine's memory at hand, so many bytes or half of what is free: a virtual machine gets what it
-/// has not used for some seconds from its host, page by page, and the system that is measured first would pay
-/// for it.
+/// Touches this many bytes of memory, or half of the free memory: a virtual machine gets unused memory back from
+/// its host page by page, which would slow the first measured system.
 pub(super) fn warm_memory(bytes: u64) -> Result<(), Failure> {
     let info = rustix::system::sysinfo();
     let free = info.freeram as u64 * u64::from(info.mem_unit) / 2;
@@ -23,7 +22,7 @@ pub(super) fn warm_memory(bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The folder of a run with its image, and the loop device.
+/// The directory of a run with its image, and the loop device.
 pub(super) struct Ground {
     dir: PathBuf,
     device: PathBuf,
@@ -31,8 +30,8 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    /// Makes an image of so many bytes in `dir`, filled so that the file system below has nothing to allocate
-    /// later. The loop device over it keeps no cache of its own.
+    /// Creates an image of this size in `dir`, filled so that the file system below need not allocate later. Its
+    /// loop device has no cache of its own.
     pub(super) fn new(dir: PathBuf, bytes: u64, tools: Tools) -> Result<Ground, Failure> {
         let image = dir.join(IMAGE);
         let mut file = std::fs::File::create(&image)?;
@@ -50,7 +49,7 @@ impl Ground {
         &self.dir
     }
 
-    /// Where file systems are mounted.
+    /// Directory where file systems are mounted.
     pub(super) fn mount_point(&self) -> PathBuf {
         self.dir.join("mnt")
     }
@@ -67,15 +66,14 @@ impl Ground {
         &self.tools
     }
 
-    /// What one system left must not be found by the next, nor stand in the cache.
+    /// Removes the traces of a system from device and cache, so that the next does not find them.
     pub(super) fn wipe(&self) -> Result<(), Failure> {
         run(Command::new("wipefs").args(["--all", "--quiet"]).arg(&self.device))?;
         rustix::fs::sync();
         drop_caches()
     }
 
-    /// Does something that mounts, while the kernel offers io_uring or does not. What is mounted keeps its
-    /// transport.
+    /// Runs an action that mounts while the kernel offers io_uring or does not. A mount keeps its transport.
     pub(super) fn with_uring<T>(
         &self,
         on: bool,
@@ -97,7 +95,7 @@ impl Drop for Ground {
     }
 }
 
-/// The kernel forgets what it has read and what names lead to.
+/// Makes the kernel drop cached data and names.
 pub(super) fn drop_caches() -> Result<(), Failure> {
     Ok(std::fs::write("/proc/sys/vm/drop_caches", "3")?)
 }

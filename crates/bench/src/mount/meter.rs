@@ -1,18 +1,18 @@
-//! What a workload took: time, processors, bytes of the device.
+//! Cost of a workload: time, CPU time, device use.
 
 use super::device_use::DeviceUse;
 use super::site::Site;
 use std::time::{Duration, Instant};
 
-/// Ticks of `/proc/PID/stat` in a second; Linux has had this number on every machine for decades.
+/// Ticks of `/proc/PID/stat` per second, which is constant on Linux.
 const TICKS: u64 = 100;
 /// Processor time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Cpu {
-    /// Of this process and what it starts.
+    /// Of this process and its children.
     pub(super) client: Duration,
     pub(super) server: Duration,
-    /// Of everything on this machine, the kernel's own threads included.
+    /// Of the whole machine, including threads of the kernel.
     pub(super) machine: Duration,
 }
 
@@ -39,11 +39,11 @@ pub(super) struct Row {
     /// Number of operations.
     pub(super) count: u64,
     pub(super) wall: Duration,
-    /// `None`: counted with another row.
+    /// CPU time; `None`: it is counted with another row.
     pub(super) cpu: Option<Cpu>,
-    /// `None`: there is no device, or its work is counted with another row.
+    /// Device use; `None`: there is no device, or it is counted with another row.
     pub(super) device: Option<DeviceUse>,
-    /// Time of one operation, in the middle and of the slowest hundredth.
+    /// Median and 99th percentile of the latency of an operation.
     pub(super) latency: Option<(Duration, Duration)>,
 }
 
@@ -83,7 +83,7 @@ impl Usage {
     }
 }
 
-/// Two neighbouring fields of `/proc/PID/stat`, counted from behind the name: own time (11), that of children
+/// The sum of two adjacent fields of `/proc/PID/stat`, counted after the name: own time (11), that of children
 /// (13).
 fn ticks(pid: &str, field: usize) -> Duration {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -93,8 +93,8 @@ fn ticks(pid: &str, field: usize) -> Duration {
     Duration::from_millis(sum * 1000 / TICKS)
 }
 
-/// Time that all processors were busy, of `/proc/stat`: everything but idle and waiting for disks, and
-/// nothing twice.
+/// Busy time of all processors, from `/proc/stat`: all fields except idle and waiting for disks, without double
+/// counting.
 fn busy(text: &str) -> Duration {
     let fields = text.lines().next().unwrap_or_default().split_whitespace().skip(1);
     let all: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
@@ -102,7 +102,7 @@ fn busy(text: &str) -> Duration {
     Duration::from_millis(sum * 1000 / TICKS)
 }
 
-/// Most memory that a process has ever had, in bytes.
+/// Maximum resident memory of a process, in bytes.
 pub(super) fn memory_peak(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -110,12 +110,12 @@ pub(super) fn memory_peak(pid: u32) -> Option<u64> {
 }
 
 impl Row {
-    /// Microseconds per operation.
+    /// Time per operation in microseconds.
     pub(super) fn each(&self, time: Duration) -> f64 {
         time.as_secs_f64() * 1e6 / self.count.max(1) as f64
     }
 
-    /// Microseconds of processors for each operation, client and server.
+    /// CPU time per operation in microseconds, client and server.
     pub(super) fn cpu_each(&self) -> Option<f64> {
         self.cpu.map(|cpu| self.each(cpu.client + cpu.server))
     }
@@ -126,7 +126,7 @@ impl Row {
     }
 }
 
-/// The middle and the slowest hundredth of some times.
+/// Median and 99th percentile of some times.
 pub(super) fn percentiles(mut times: Vec<Duration>) -> Option<(Duration, Duration)> {
     times.sort_unstable();
     let at = |part: usize| times.get(times.len() * part / 100).copied();

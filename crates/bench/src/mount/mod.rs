@@ -1,12 +1,12 @@
-//! `cargo xtask bench mount`: file systems as programs see them, side by side in one run.
+//! `cargo xtask bench mount`: compares file systems as programs see them, in one run.
 //!
-//! The floors are file systems of nothing on both transports of FUSE: what they cost, a real one cannot
-//! avoid. Times of processors are of the client (this process and what it starts) and of the server, if there
-//! is one; what the kernel does on threads of its own is only in those of the whole machine, which mean
-//! something on a quiet one.
+//! Empty file systems on both transports of FUSE give the lower bounds: a real file system cannot avoid their cost.
+//! CPU time is that of the client (this process and its children) and of the server, if there is one. Work on the
+//! kernel's own threads is only in the CPU time of the whole machine, which is meaningful if the machine is idle
+//! otherwise.
 //!
-//! [`watch`] sees to it that nothing stays behind; [`ground`] is what all stand on; [`keeper`] makes and
-//! mounts each; [`files`], [`data`] and [`programs`] are the workloads; [`goals`] judges.
+//! [`watch`] removes what a run leaves; [`ground`] is the common image and loop device; [`keeper`] creates and
+//! mounts each file system; [`files`], [`data`] and [`programs`] are the workloads; [`goals`] evaluates.
 
 mod data;
 mod device_use;
@@ -87,13 +87,13 @@ pub(crate) struct Choices {
 struct Sizes {
     /// Size of the image in bytes.
     image: u64,
-    /// Files of the tree, and names.
+    /// Number of files in the tree, and of names.
     tree: u64,
-    /// Files of 4 and of 8 KB.
+    /// Number of files of 4 KB, and of 8 KB.
     small: u64,
     extent: Extent,
     bonnie: programs::BonnieSize,
-    /// How long a workload may take on a server that may hang.
+    /// Time limit of a workload on a server that may hang.
     patience: Duration,
 }
 
@@ -133,14 +133,14 @@ impl Choices {
         }
     }
 
-    /// On what, and how much: kept with the results.
+    /// Description of the machine and the sizes, stored with the results.
     fn conditions(&self) -> Value {
         let read = |path| std::fs::read_to_string(path).map(|text| text.trim().to_owned()).ok();
         let sizes = self.sizes();
         json!({
             "kernel": read("/proc/sys/kernel/osrelease"),
             "processors": std::thread::available_parallelism().map(usize::from).ok(),
-            // What else was going on: ours alone is about 1 to 3.
+            // Load of the machine; this program alone causes about 1 to 3.
             "load_at_end": read("/proc/loadavg"),
             "quick": self.quick,
             "tree_files": sizes.tree,
@@ -150,7 +150,7 @@ impl Choices {
         })
     }
 
-    /// Writes down what is known so far. The text of the tables and goals.
+    /// Stores the results so far. Returns the text of the tables and goals.
     fn keep(&self, results: &Results) -> Result<String, Failure> {
         let verdicts = goals::judge(&results.rows);
         let text = table::text(results, &verdicts);
@@ -162,7 +162,7 @@ impl Choices {
     }
 }
 
-/// Measures and prints. As root: devices are attached and file systems mounted.
+/// Measures and prints. Needs root, to attach devices and mount file systems.
 pub(crate) fn run(dir: &Path, choices: &Choices) -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
         return Err("this mounts file systems: only root can do that".into());
@@ -197,7 +197,7 @@ fn fail(results: &mut Results, what: String) {
     results.failures.push(what);
 }
 
-/// One system after another workload; what fails is told, and the others go on.
+/// Runs one workload after another on a system; a failure is reported, and the next workload runs.
 fn measure(site: &mut Site<'_>, choices: &Choices, sizes: &Sizes, results: &mut Results) {
     let loads =
         choices.workloads().into_iter().filter(|load| site.kind != System::Disk || *load == Workload::Dd);

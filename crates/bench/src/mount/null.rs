@@ -1,5 +1,5 @@
-//! A file system of nothing: names and attributes in memory, contents that are zeros. What remains when it is
-//! mounted is the price of FUSE itself, with the same caching that a real one is allowed.
+//! An empty file system: names and attributes are in memory, contents are zeros. Its cost is that of FUSE itself,
+//! with the same caching as a real file system.
 
 use crate::Failure;
 use rustix::io::Errno;
@@ -15,12 +15,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use vdev::sync::lock;
 
 const ROOT: u64 = 1;
-/// Positions of `.` and `..`.
+/// Number of positions used by `.` and `..`.
 const DOTS: u64 = 2;
 
 struct Node {
     attr: Attr,
-    /// Of a directory: its entries by position, and positions by name.
+    /// Entries of a directory by position, and positions by name.
     entries: BTreeMap<u64, (Vec<u8>, u64)>,
     places: HashMap<Vec<u8>, u64>,
     target: Vec<u8>,
@@ -305,7 +305,7 @@ impl Service for Null {
     }
 }
 
-/// Serves it on a directory until it is unmounted.
+/// Serves the file system on a directory until it is unmounted.
 pub(crate) fn serve(at: &Path) -> Result<(), Failure> {
     let service: Arc<dyn Service> = Arc::new(Null::new());
     let options = MountOptions { source: "null".to_owned(), writable: true, ..MountOptions::default() };

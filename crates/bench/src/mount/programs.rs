@@ -1,4 +1,4 @@
-//! Programs of others that measure: fio and bonnie++.
+//! External programs that measure: fio and bonnie++.
 
 use super::data::Extent;
 use super::keeper::Purpose;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// `fio`: 4 KiB at random places of four files, read and written.
+/// `fio`: reads and writes 4 KiB at random offsets of four files.
 pub(super) fn fio(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Files);
     for (what, rw) in [("fio 4 KiB random reads", "randread"), ("fio 4 KiB random writes", "randwrite")] {
@@ -45,19 +45,19 @@ pub(super) fn fio(site: &mut Site<'_>, extent: Extent, rows: &mut Vec<Row>) -> R
 /// Amount of work of bonnie++.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BonnieSize {
-    /// Bytes of its file, in MiB.
+    /// Size of its file in MiB.
     pub(super) mib: u64,
     /// Number of files, in units of 1024.
     pub(super) files: u64,
 }
 
-/// `bonnie++`: rates as it prints them, in its own units; processors and the device for all of it.
+/// `bonnie++`: rates as it prints them, in its own units; CPU time and device use for the whole run.
 pub(super) fn bonnie(site: &mut Site<'_>, size: BonnieSize, rows: &mut Vec<Row>) -> Result<(), Failure> {
     site.prepare(Purpose::Files);
     let meter = Meter::start(site);
     let mut command = Command::new("bonnie++");
-    // It believes what it is told about memory, and refuses a file smaller than twice that.
-    // -f: not character by character, which would measure the C library.
+    // It takes the size of memory from its options, and refuses a file smaller than twice that. -f skips single
+    // characters, which would measure the C library.
     command.args([
         "-q",
         "-f",
@@ -79,10 +79,11 @@ pub(super) fn bonnie(site: &mut Site<'_>, size: BonnieSize, rows: &mut Vec<Row>)
     Ok(())
 }
 
-/// How the line of commas begins whose fields are known.
+/// Beginning of the comma-separated line whose fields are known.
 const BONNIE_FORMAT: &str = "1.98,";
 
-/// The rates in its line of commas, with their names. What went too fast to be told is not there.
+/// The rates in its comma-separated line, with their names. Rates of operations that were too fast to measure are
+/// missing.
 fn bonnie_rates(text: &str) -> Option<Vec<(String, u64)>> {
     const FIELDS: [(usize, &str); 10] = [
         (11, "bonnie++ write, KiB"),

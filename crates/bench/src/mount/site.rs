@@ -1,4 +1,4 @@
-//! The systems that are compared, each made anew and taken down again.
+//! The compared systems, each created for a run and then removed.
 
 use super::device_use::DeviceUse;
 use super::ground::{Ground, drop_caches};
@@ -48,7 +48,7 @@ impl System {
 }
 
 impl Ground {
-    /// Makes a file system and mounts it.
+    /// Creates a file system and mounts it.
     pub(super) fn open(&self, kind: System) -> Result<Site<'_>, Failure> {
         self.wipe()?;
         let kernel = |kind, mkfs: &[&str], options| Kernel::make(self, kind, mkfs, options);
@@ -56,7 +56,7 @@ impl Ground {
             System::Disk => Box::new(Disk::new(self)),
             System::Ext4 => Box::new(kernel("ext4", &["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], "")?),
             System::Xfs => Box::new(kernel("xfs", &["mkfs.xfs", "-q", "-f", "-K"], "")?),
-            // Without the option it gives back blocks of the image, which the others then find missing.
+            // Without this option mkfs discards blocks of the image, which the other systems then lack.
             System::Btrfs => Box::new(kernel("btrfs", &["mkfs.btrfs", "-q", "-f", "-K"], ",nodiscard")?),
             System::ZfsFuse => Box::new(ZfsFuse::make(self)?),
             System::Floor => Box::new(Floor::make(self, false)?),
@@ -78,12 +78,12 @@ pub(super) struct Site<'g> {
 }
 
 impl Site<'_> {
-    /// The folder to work in; of the bare device, the device.
+    /// The directory to work in; for the bare device, the device.
     pub(super) fn dir(&self) -> PathBuf {
         self.keeper.folder(self.purpose)
     }
 
-    /// The folders for all purposes.
+    /// The directories for all purposes.
     pub(super) fn folders(&self) -> [PathBuf; 2] {
         [Purpose::Files, Purpose::Database].map(|purpose| self.keeper.folder(purpose))
     }
@@ -100,21 +100,21 @@ impl Site<'_> {
         self.ground.tools()
     }
 
-    /// The folder is for this from now on.
+    /// Selects the directory for this purpose.
     pub(super) fn prepare(&mut self, purpose: Purpose) {
         self.purpose = purpose;
     }
 
-    /// What was done here is on disk.
+    /// Makes all changes durable.
     pub(super) fn sync(&self) -> Result<(), Failure> {
         self.keeper.sync(&self.dir())
     }
 
-    /// Takes away what a workload that failed has left, so that the next has room.
+    /// Removes what a failed workload has left, so that the next one has space.
     pub(super) fn clear(&mut self) {
         for purpose in [Purpose::Files, Purpose::Database] {
             self.prepare(purpose);
-            // What cannot be removed is a mount, or stays.
+            // An entry that cannot be removed is a mount, or stays.
             for entry in std::fs::read_dir(self.dir()).into_iter().flatten().flatten() {
                 let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
                 let path = entry.path();
@@ -123,7 +123,8 @@ impl Site<'_> {
         }
     }
 
-    /// Everything is on disk, and nothing in memory: neither here nor in the kernel. What has no disk stays.
+    /// Makes all data durable and empties the caches of the system and the kernel. A system without a disk is not
+    /// changed.
     pub(super) fn cool(&mut self) -> Result<(), Failure> {
         rustix::fs::sync();
         if self.keeper.is_lasting() {

@@ -1,4 +1,4 @@
-//! Results for people and for programs.
+//! Writes results as text and as JSON.
 
 use super::device_use::DeviceUse;
 use super::goals::Verdict;
@@ -7,31 +7,31 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::Duration;
 
-/// All that a run found out.
+/// All results of a run.
 #[derive(Default)]
 pub(super) struct Results {
     pub(super) rows: Vec<Row>,
-    /// Systems with the most memory that their servers had, in bytes.
+    /// Maximum memory of the servers in bytes, by system.
     pub(super) memory: Vec<(&'static str, u64)>,
-    /// What could not be measured, and why.
+    /// Failed measurements, with the reasons.
     pub(super) failures: Vec<String>,
 }
 
-/// Microseconds.
+/// The time in microseconds.
 fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// KiB that a device moved for each operation.
+/// KiB that a device transferred per operation.
 fn kib(row: &Row, of: impl Fn(&DeviceUse) -> u64) -> Option<f64> {
     Some(of(row.device.as_ref()?) as f64 / 1024.0 / row.count.max(1) as f64)
 }
 
-/// One measurement, as soon as it is made.
+/// The text of one measurement.
 pub(super) fn line(row: &Row) -> String {
     let mut text =
         format!("{:<13}{:<32}{:>9.0}/s {:>8.1} us", row.system, row.what, row.rate(), row.each(row.wall));
-    // Writing to a string cannot fail.
+    // Writing to a string does not fail.
     if let Some(cpu) = row.cpu {
         let [client, server] = [cpu.client, cpu.server].map(|time| row.each(time));
         let _ = write!(text, "  CPU {client:>7.1} + {server:>7.1}");
@@ -45,10 +45,10 @@ pub(super) fn line(row: &Row) -> String {
     text
 }
 
-/// What a cell of a table shows.
+/// Text of a cell of a table.
 type Cell = fn(&Row) -> Option<String>;
 
-/// The tables, each a line a workload and a column a system.
+/// The tables, with a line per workload and a column per system.
 const TABLES: [(&str, Cell); 6] = [
     ("operations a second", |row| Some(format!("{:.0}", row.rate()))),
     ("CPU microseconds for each, client and server", |row| Some(format!("{:.1}", row.cpu_each()?))),
@@ -63,7 +63,7 @@ const TABLES: [(&str, Cell); 6] = [
     }),
 ];
 
-/// Everything, for people.
+/// All results as text.
 pub(super) fn text(results: &Results, verdicts: &[Verdict]) -> String {
     let mut text = String::new();
     for (title, cell) in TABLES {
@@ -95,7 +95,7 @@ pub(super) fn text(results: &Results, verdicts: &[Verdict]) -> String {
     text
 }
 
-/// One table; what has nothing to show in it is left out.
+/// One table, without empty lines and columns.
 fn table(rows: &[Row], cell: Cell) -> String {
     let (mut systems, mut loads): (Vec<&str>, Vec<&str>) = Default::default();
     let shown: Vec<(&Row, String)> = rows.iter().filter_map(|row| Some((row, cell(row)?))).collect();
@@ -121,7 +121,7 @@ fn table(rows: &[Row], cell: Cell) -> String {
     text
 }
 
-/// Everything, for programs.
+/// All results as JSON.
 pub(super) fn json(results: &Results, verdicts: &[Verdict], conditions: &Value) -> Value {
     let row = |row: &Row| {
         json!({
@@ -176,7 +176,7 @@ mod tests {
             .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
             .collect();
         assert_eq!(words, ["ext4 cenote", "a 5 -", "b 6 7"]);
-        // No times of processors, no table of them.
+        // Without CPU times there is no table of them.
         assert_eq!(table(&rows, TABLES[1].1).trim(), "");
     }
 }

@@ -1,4 +1,4 @@
-//! Programs of others that are measured, or measure.
+//! External programs that are measured, or that measure.
 
 use crate::Failure;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::{Command, Stdio};
 
 /// Paths of the programs.
 pub(super) struct Tools {
-    /// The cenote program.
+    /// Path of the cenote program.
     pub(super) cenote: PathBuf,
     pub(super) zfs_fuse: Option<ZfsFuse>,
     pub(super) fio: bool,
     pub(super) bonnie: bool,
 }
 
-/// Debian's package zfs-fuse, unpacked into a folder: installed it would take the place of OpenZFS's tools.
+/// Debian's package zfs-fuse, unpacked in a directory; if installed, it would replace OpenZFS's tools.
 #[derive(Clone)]
 pub(super) struct ZfsFuse(PathBuf);
 
@@ -27,7 +27,7 @@ impl ZfsFuse {
         self.with_libraries(Command::new(self.0.join("sbin/zfs-fuse")))
     }
 
-    /// A command that asks the server.
+    /// A command that talks to the server.
     pub(super) fn command(&self, program: &str) -> Command {
         self.with_libraries(limited(&self.0.join("sbin").join(program)))
     }
@@ -39,20 +39,20 @@ impl ZfsFuse {
     }
 }
 
-/// A program that is killed when it takes minutes: what asks a server that hangs.
+/// A program that is killed after some minutes, for requests to a server that may hang.
 pub(super) fn limited(program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "300"]).arg(program);
     command
 }
 
-/// Whether a program can be found.
+/// True if a program can be found.
 pub(super) fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
-/// Runs a program; what it prints.
+/// Runs a program. Returns its output.
 pub(super) fn run(command: &mut Command) -> Result<String, Failure> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;

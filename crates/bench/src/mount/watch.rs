@@ -1,9 +1,9 @@
-//! Whatever way a run ends, nothing of it stays: no mount, no loop device, no process, no switch turned.
+//! Cleans up after a run, however it ends: mounts, loop devices, processes, and the changed kernel parameter.
 //!
-//! Three processes: the first makes a folder and holds a pipe; the second, a [`cleaner`] in a process group
-//! of its own, waits for the end of the pipe; the third, marked by [`MARK`] in its environment as all that it
-//! starts, does the work. An interrupt, or a signal that cannot be caught, ends the first and with it the
-//! pipe.
+//! There are three processes. The first creates a directory and holds a pipe. The second, a [`cleaner`] in a
+//! process group of its own, waits for the end of the pipe. The third does the work; it and its children have
+//! [`MARK`] in their environment. An interrupt, or a signal that cannot be caught, ends the first process and
+//! thereby closes the pipe.
 
 use super::ground::{IMAGE, URING, URING_BEFORE};
 use super::tools::run;
@@ -13,17 +13,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Names the folder of the run, in the environment of all its processes.
+/// Environment variable of all processes of a run: its directory.
 const MARK: &str = "CENOTE_BENCH_FOLDER";
-/// How long processes may take to be gone, and mounts to be free.
+/// Time limit for processes to end, and for mounts to become free.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The folder of this run, if this is the process that works.
+/// The directory of this run, if this is the working process.
 pub(super) fn folder() -> Option<PathBuf> {
     std::env::var_os(MARK).map(PathBuf::from)
 }
 
-/// Runs this program again as the one that works, in a folder below `dir`, and cleans up behind it.
+/// Runs this program again as the working process, in a directory below `dir`, and cleans up after it.
 pub(super) fn work_below(dir: &Path) -> Result<(), Failure> {
     let folder = tempfile::Builder::new().prefix("bench-mount").tempdir_in(dir)?.keep().canonicalize()?;
     if let Ok(before) = std::fs::read_to_string(URING) {
@@ -43,7 +43,7 @@ pub(super) fn work_below(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Waits until the first process is gone, and takes away what is left.
+/// Waits until the first process has ended, and removes what is left.
 pub(crate) fn cleaner(folder: &Path) -> Result<(), Failure> {
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
     end_processes(folder);
@@ -66,7 +66,7 @@ pub(crate) fn cleaner(folder: &Path) -> Result<(), Failure> {
     let image = folder.join(IMAGE);
     for line in run(Command::new("losetup").arg("--associated").arg(&image))?.lines() {
         if let Some((device, _)) = line.split_once(':') {
-            // A device that is still in use goes with its last user.
+            // A device that is still in use is detached by its last user.
             let _ = run(Command::new("losetup").args(["--detach", device]));
         }
     }
@@ -74,7 +74,7 @@ pub(crate) fn cleaner(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Ends what carries the mark of this folder, and waits until it is gone.
+/// Ends the processes with the mark of this directory, and waits for their end.
 fn end_processes(folder: &Path) {
     let start = Instant::now();
     loop {
@@ -89,7 +89,7 @@ fn end_processes(folder: &Path) {
     }
 }
 
-/// Processes with the mark of this folder in their environment; zombies have no environment.
+/// Processes with the mark of this directory in their environment; zombies have no environment.
 fn marked(folder: &Path) -> Vec<rustix::process::Pid> {
     let mark = format!("{MARK}={}", folder.display());
     let Ok(all) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -101,8 +101,7 @@ fn marked(folder: &Path) -> Vec<rustix::process::Pid> {
     pids.filter(has_mark).filter_map(rustix::process::Pid::from_raw).collect()
 }
 
-/// Where something is mounted below a folder, innermost and latest first, of a table as in
-/// `/proc/self/mounts`.
+/// Mount points below a directory, innermost and latest first, from a table like `/proc/self/mounts`.
 fn mounts_below(folder: &Path, table: &str) -> Vec<PathBuf> {
     let places = table.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);
     let mut below: Vec<PathBuf> = places.filter(|at| at.starts_with(folder)).collect();
@@ -126,7 +125,7 @@ mod tests {
     fn processes_of_a_run_are_known_by_their_environment() {
         let folder = Path::new("/no/such/folder");
         let mut child = Command::new("sleep").arg("60").env(MARK, folder).spawn().expect("sleep");
-        // The mark is there as soon as the new program runs.
+        // The mark is visible as soon as the new program runs.
         let start = Instant::now();
         while marked(folder).is_empty() && start.elapsed() < PATIENCE {
             std::thread::yield_now();

@@ -1,5 +1,5 @@
-//! Aborts a FUSE connection whose server hangs: waiting processes get errors, and the next system is
-//! measured.
+//! Aborts a FUSE connection whose server hangs, so that waiting processes get errors and the run continues with the
+//! next system.
 
 use rustix::fs::{minor, stat};
 use std::path::PathBuf;
@@ -7,14 +7,14 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Watches until it is dropped.
+/// A watchdog, which ends when it is dropped.
 pub(super) struct Watchdog {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Watchdog {
-    /// Aborts the FUSE connections of mounted folders after some time.
+    /// Aborts the FUSE connections of mounted directories after `patience`.
     pub(super) fn over(folders: &[PathBuf], patience: Duration) -> Watchdog {
         let connection = |at: &PathBuf| {
             let number = minor(stat(at).ok()?.st_dev);

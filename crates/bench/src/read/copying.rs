@@ -1,4 +1,4 @@
-//! One large file out of a cold pool.
+//! Copies a large file out of a cold pool.
 
 use super::{Choices, best, cool, cpu_note, one_file, ours, timed};
 use crate::Failure;

@@ -1,4 +1,4 @@
-//! A million files listed with everything that `ls -lR` shows.
+//! Lists a million files with everything that `ls -lR` shows.
 
 use super::{Choices, best, ours, timed};
 use crate::Failure;
@@ -9,7 +9,7 @@ use std::path::Path;
 use zpl::FileKind;
 use zpl::NewFile;
 
-/// Seconds that a million may take.
+/// Goal for a million files, in seconds.
 const SECONDS: f64 = 10.0;
 
 pub(super) fn run(dir: &Path, choices: &Choices, report: &mut Report) -> Result<(), Failure> {
@@ -34,7 +34,7 @@ pub(super) fn run(dir: &Path, choices: &Choices, report: &mut Report) -> Result<
     }
     let made = bench.close()?;
     let mut us = None;
-    // The first one is to warm the system's cache; the others open the pool anew all the same.
+    // The first run warms the system's cache; each run opens the pool anew.
     for _ in 0..=choices.rounds {
         let mut list = ours(choices, "ls", made.path());
         us = best(us, timed(list.args(["-lR", &format!("{NAME}:/")]))?);

@@ -1,10 +1,9 @@
-//! `cargo xtask bench read`: pools read through the library and the commands, each beside a program that does
-//! the same or reads as much from the same file.
+//! `cargo xtask bench read`: reads pools through the library and the commands, each compared with a program that
+//! does the same or reads as much from the same file.
 //!
 //! # What always holds
-//! - Both sides run in turn, [`Choices::rounds`] times; the best run of each counts, which is the least
-//!   disturbed.
-//! - Where it says cold, what the system and we keep of the files was dropped before each run.
+//! - Both sides run in turn, [`Choices::rounds`] times; the best run of each, which is the least disturbed, counts.
+//! - For cold measurements the caches of the system and of Cenote are dropped before each run.
 
 mod copying;
 mod listing;
@@ -86,7 +85,7 @@ pub(crate) fn run(dir: &Path, choices: &Choices) -> Result<(), Failure> {
     report.keep(&choices.out)
 }
 
-/// Drops what the system keeps of the files in a folder.
+/// Drops the system's cache of the files in a directory.
 fn cool(folder: &Path) -> Result<(), Failure> {
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
@@ -99,9 +98,9 @@ fn cool(folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A pool that is little more than one file of so many bytes that do not compress.
+/// A pool with one file of this many incompressible bytes.
 fn one_file(dir: &Path, name: &str, bytes: u64, record_size: u64) -> Result<TempDir, Failure> {
-    // What a pool keeps free for itself, and what leads to the blocks.
+    // Allowance for reserved space and indirect blocks.
     let size = bytes + bytes / 8 + (512 << 20);
     let (layout, cache_bytes) = (Layout::Single, 512 << 20);
     let wanted = Wanted { disks: 1, size, layout, record_size, cache_bytes, prefill: size };
@@ -120,7 +119,7 @@ fn best(before: Option<Cost>, now: Cost) -> Option<Cost> {
     Some(before.filter(|before| before.wall <= now.wall).unwrap_or(now))
 }
 
-/// Runs a program to its end without looking at what it prints.
+/// Runs a program to its end and ignores its output.
 fn timed(command: &mut Command) -> Result<Cost, Failure> {
     let cpu = children_cpu();
     let meter = Meter::start();
@@ -135,7 +134,7 @@ fn timed(command: &mut Command) -> Result<Cost, Failure> {
     Ok(Cost { wall, cpu: children_cpu().saturating_sub(cpu) })
 }
 
-/// CPU time of all children waited for so far: fields `cutime` and `cstime` of /proc/self/stat, in ticks.
+/// CPU time of all child processes that have ended: fields `cutime` and `cstime` of /proc/self/stat, in ticks.
 fn children_cpu() -> Duration {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
@@ -144,7 +143,7 @@ fn children_cpu() -> Duration {
     Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))
 }
 
-/// Our command, in its own process, with pools from a folder.
+/// A command of Cenote in its own process, with pools from a directory.
 fn ours(choices: &Choices, verb: &str, folder: &Path) -> Command {
     let mut command = Command::new(&choices.program);
     command.env("CENOTE_DIRECT", "1").arg(verb).arg("-d").arg(folder);

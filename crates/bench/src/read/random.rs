@@ -1,4 +1,4 @@
-//! 8 KiB at random places, by very many threads at the same time.
+//! Reads 8 KiB at random offsets with very many threads.
 
 use super::{Choices, cool, one_file};
 use crate::Failure;
@@ -15,7 +15,7 @@ use vdev::tree::Op;
 const RECORD: u64 = 8 << 10;
 const THREADS: u64 = 200;
 
-/// What a run of ours did.
+/// Results of a run with Cenote.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ran {
     reads_a_second: f64,
@@ -48,7 +48,7 @@ pub(super) fn run(dir: &Path, choices: &Choices, report: &mut Report) -> Result<
     Ok(())
 }
 
-/// Reads for so long through the library, with a cache far smaller than the file.
+/// Reads for this time through the library, with a cache far smaller than the file.
 fn read(folder: &Path, bytes: u64, time: Duration) -> Result<Ran, Failure> {
     let cache = (bytes / 32).max(64 << 20);
     let options = OpenOptions::new().search(folder).direct(true).cache_bytes(usize::try_from(cache)?);
@@ -74,7 +74,7 @@ fn read(folder: &Path, bytes: u64, time: Duration) -> Result<Ran, Failure> {
         || pool.spa().tree().io_stats().values().map(|leaf| leaf.stats.ops[Op::Read as usize]).sum::<u64>();
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS).map(|seed| scope.spawn(move || work(seed))).collect();
-        // The pointers to the blocks are read first: they are few, and stay.
+        // Indirect blocks are read first: they are few, and stay in the cache.
         std::thread::sleep(time / 4);
         let (reads, devices, meter, begun) =
             (count.load(Ordering::Relaxed), device_reads(), crate::cost::Meter::start(), Instant::now());
@@ -93,7 +93,7 @@ fn read(folder: &Path, bytes: u64, time: Duration) -> Result<Ran, Failure> {
     })
 }
 
-/// The same number of threads on the raw file; `None`: fio is not here.
+/// The same number of threads on the raw file. `None`: fio is not installed.
 fn fio(image: &Path, time: Duration) -> Result<Option<f64>, Failure> {
     let mut command = Command::new("fio");
     command.args(["--name=raw", "--rw=randread", "--bs=8k", "--direct=1", "--ioengine=psync", "--thread"]);

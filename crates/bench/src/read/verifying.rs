@@ -1,4 +1,4 @@
-//! Every block of a pool read and checked.
+//! Reads and checks every block of a pool.
 
 use super::{Choices, best, cool, cpu_note, ours, timed};
 use crate::Failure;
@@ -45,7 +45,8 @@ pub(super) fn run(dir: &Path, choices: &Choices, report: &mut Report) -> Result<
     Ok(())
 }
 
-/// Half in files of 8 KiB, half in one of records of 128 KiB; half of each block compresses.
+/// Half of the data is in files of 8 KiB, half in a file with records of 128 KiB; half of each block is
+/// compressible.
 fn make(dir: &Path, bytes: u64) -> Result<TempDir, Failure> {
     let wanted = Wanted {
         disks: 1,

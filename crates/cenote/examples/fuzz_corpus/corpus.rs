@@ -1,24 +1,24 @@
-//! Samples by target, and the files they become.
+//! Samples by fuzz target, and their files.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// Longest sample.
+/// Maximum length of a sample in bytes.
 const LEN_MAX: usize = (16 << 10) + 16;
-/// Longest sample of a target of whole ZAPs: header and leaf of the usual size.
+/// Maximum length of a sample of a whole ZAP in bytes: a header and a leaf of the usual size.
 const ZAP_LEN_MAX: usize = 33 << 10;
-/// Samples of a target.
+/// Maximum number of samples of a target.
 const FILES_MAX: usize = 32;
-/// Bytes of all samples of a target.
+/// Maximum size of all samples of a target in bytes.
 const BYTES_MAX: usize = 120 << 10;
 
-/// Samples: by crate and target, then by what is special about them.
+/// Samples by crate and target, then by their special property.
 #[derive(Default)]
 pub(crate) struct Corpus(BTreeMap<(&'static str, &'static str), BTreeMap<String, Vec<u8>>>);
 
 impl Corpus {
-    /// Adds a real sample. Of those with the same specialty the shortest is kept.
+    /// Adds a sample from a golden pool. Of samples with the same special property the shortest is kept.
     pub(crate) fn add(&mut self, folder: &'static str, target: &'static str, special: &str, bytes: Vec<u8>) {
         self.insert(folder, target, format!("real-{special}"), bytes);
     }
@@ -44,7 +44,7 @@ impl Corpus {
         }
     }
 
-    /// Writes the files, in place of those of an earlier run.
+    /// Writes the files, and removes those of an earlier run.
     pub(crate) fn write(&self) {
         let mut total = 0;
         for ((folder, target), samples) in &self.0 {
@@ -75,7 +75,7 @@ fn empty(path: &Path) {
     }
 }
 
-/// Every hand-made sample, and real ones, spread over what there is; none twice.
+/// All hand-made samples, and a selection of the real ones, without duplicates.
 fn choose(samples: &BTreeMap<String, Vec<u8>>) -> Vec<(&String, &Vec<u8>)> {
     let mut chosen: Vec<(&String, &Vec<u8>)> = Vec::new();
     let mut bytes = 0;

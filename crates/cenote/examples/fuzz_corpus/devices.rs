@@ -1,4 +1,4 @@
-//! What is on devices outside of the pool's blocks: labels, partition tables.
+//! Samples from devices outside of the pool's blocks: labels and partition tables.
 
 use crate::corpus::Corpus;
 use format::DeviceOffset;
@@ -13,7 +13,7 @@ fn read(device: &dyn Device, at: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Without the zeros behind it.
+/// The bytes without trailing zeros.
 pub(crate) fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
     while bytes.last() == Some(&0) {
         bytes.pop();
@@ -42,7 +42,7 @@ pub(crate) fn collect(fixture: &Fixture, corpus: &mut Corpus) {
         let Some(newest) = probe.newest_uberblock() else { continue };
         let uberblock = read(&device, newest.offset.0, 1024);
         corpus.add("format", "uberblocks", &special, uberblock.clone());
-        // Label 0, a slot, the length of the configuration, both.
+        // Number of the label, uberblock slot, length of the configuration, then both.
         let mut label = vec![0, newest.slot as u8];
         label.extend((config.len() as u16).to_le_bytes());
         label.extend(&config);

@@ -1,4 +1,4 @@
-//! Samples that no golden pool has: old formats, odd sizes, texts that people type.
+//! Hand-made samples: old formats, odd sizes, and texts that users type.
 
 use crate::corpus::Corpus;
 use crate::objects::little;
@@ -102,7 +102,7 @@ fn lists(corpus: &mut Corpus) {
         corpus.make("format", "lists", &format!("{name}-xdr"), list.encode_xdr());
         corpus.make("format", "lists", &format!("{name}-native"), list.encode_native());
         let mut big = list.encode_native();
-        // As on a big-endian machine, header only: what is behind it then hardly fits.
+        // The header as on a big-endian machine; the rest does not match it.
         big[1] = 0;
         corpus.make("format", "lists", &format!("{name}-other-order"), big);
     }
@@ -197,7 +197,7 @@ fn space(corpus: &mut Corpus) {
         let mut writer = Writer::new(0, 4096);
         writer.debug(MapType::Alloc, 1, 77);
         for n in 0..40 {
-            // Long and far ranges take two words.
+            // Long and distant ranges need two words.
             let run = if n % 5 == 0 { 1 << 20 } else { 7 };
             let vdev = (n % 3 == 0).then_some(VdevId(2));
             let kind = if n % 2 == 0 { MapType::Alloc } else { MapType::Free };
@@ -329,7 +329,7 @@ fn texts(corpus: &mut Corpus) {
     );
 }
 
-/// Fat ZAPs with blocks of 512 bytes: dense, where those of real pools are mostly free chunks.
+/// Fat ZAPs with blocks of 512 bytes. They are dense, while those of real pools are mostly free chunks.
 fn zaps(corpus: &mut Corpus) {
     for (big, name, order) in ORDERS {
         let blocks = crate::tiny_zap::fat(order);
@@ -342,7 +342,7 @@ fn zaps(corpus: &mut Corpus) {
     }
 }
 
-/// Numbers of layouts, as target `geometry` reads them.
+/// Layout numbers, as the target `geometry` reads them.
 fn geometry(corpus: &mut Corpus) {
     let shape = |kind: u8, children: u8, parity: u8, ashift: u8, offset: u64, psize: u32| {
         let mut sample = vec![kind, children, parity, ashift];

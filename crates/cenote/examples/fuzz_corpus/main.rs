@@ -1,14 +1,14 @@
-//! Makes the corpora of the fuzz targets anew: small real structures out of the golden pools, and
-//! hand-made ones that no golden pool has. See `fuzz/README.md`.
+//! Generates the corpora of the fuzz targets: small structures from the golden pools, and hand-made ones that no
+//! golden pool has. See `fuzz/README.md`.
 //!
 //! `cargo run -p cenote --example fuzz_corpus`
 //!
 //! # What always holds
-//! - Only files whose names begin with `real-` and `made-` are removed and written; what was found
-//!   by fuzzing stays.
+//! - Only files whose names begin with `real-` and `made-` are removed and written; inputs found by fuzzing are
+//!   kept.
 //! - The same pools give the same files.
 
-// Corpora are plain files of the source tree, no devices.
+// Corpora are ordinary files of the source tree, not devices.
 #![allow(clippy::disallowed_types)]
 
 mod corpus;
@@ -21,7 +21,7 @@ use cenote::{OpenOptions, Pool};
 use corpus::Corpus;
 use testkit::{Fixture, keys};
 
-/// Pools with something special each, and small enough.
+/// Small pools, each with a special property.
 const FIXTURES: [&str; 33] = [
     "single",
     "snapshots",
@@ -65,7 +65,7 @@ fn main() {
         devices::collect(&fixture, &mut corpus);
         collect_pool(&fixture, &mut corpus);
     }
-    // A large directory has the leaves that small pools lack.
+    // A large directory has fat ZAP leaves, which small pools lack.
     collect_pool(&Fixture::open("manyfiles"), &mut corpus);
     made::collect(&mut corpus);
     corpus.write();
@@ -79,7 +79,7 @@ fn collect_pool(fixture: &Fixture, corpus: &mut Corpus) {
     };
     for dataset in &fixture.manifest().datasets {
         if let Some(material) = dataset.property("keyformat").and_then(keys::material) {
-            // Of datasets that share a key the first has loaded it.
+            // The first of several datasets with one key has loaded it.
             let _ = pool.load_key(&dataset.name, &material);
         }
     }

@@ -1,7 +1,7 @@
-//! What is in the blocks and dnodes of an object set.
+//! Samples from blocks and dnodes of object sets.
 //!
-//! Samples of structures whose byte order is not in them begin with a byte that tells it: 0, little,
-//! as everything in the golden pools is. [`both_orders`] adds a big-endian twin.
+//! Samples of structures that do not contain their byte order begin with a byte for it: 0, little-endian, as in the
+//! golden pools. [`both_orders`] adds a big-endian copy.
 
 use crate::corpus::Corpus;
 use dmu::zap::{Zap, ZapKey};
@@ -16,11 +16,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use zio::ReadPolicy;
 
-/// Blocks that are looked at of each object.
+/// Maximum number of blocks of each object that are sampled.
 const BLOCKS_MAX: u64 = 40;
-/// Blocks that are looked at of each intent log.
+/// Maximum number of blocks of each intent log that are sampled.
 const LOG_BLOCKS_MAX: usize = 1000;
-/// Objects that are looked at of each object set.
+/// Maximum number of objects of each object set that are sampled.
 const OBJECTS_MAX: usize = 600;
 
 /// A sample in the byte order of the golden pools.
@@ -28,7 +28,7 @@ pub(crate) fn little(bytes: &[u8]) -> Vec<u8> {
     [&[0], bytes].concat()
 }
 
-/// Structures of `u64` words only: also as a big-endian machine would have written them.
+/// Adds a structure made of `u64` words, also as a big-endian machine would have written it.
 fn both_orders(corpus: &mut Corpus, target: &'static str, special: &str, bytes: &[u8]) {
     corpus.add("format", target, special, little(bytes));
     let mut swapped = vec![1];
@@ -98,7 +98,7 @@ fn collect_dnode(object: &Object, corpus: &mut Corpus) {
     both_orders(corpus, "block_pointers", &format!("{}-{}", dnode.obj_type, dnode.blkptrs.len()), &pointers);
 }
 
-/// The attributes of each layout, as their places in [`Attr::ALL`], by number of layout.
+/// The attributes of each layout, as indexes in [`Attr::ALL`], by layout number.
 fn layouts_of(objset: &Arc<ObjSet>) -> HashMap<u16, Vec<u8>> {
     let (mut names, mut layouts) = (HashMap::new(), HashMap::new());
     for (kind, is_registry) in [(ObjType::SA_ATTR_REGISTRATION, true), (ObjType::SA_ATTR_LAYOUTS, false)] {
@@ -202,7 +202,7 @@ fn collect_attributes(special: &str, buffer: &[u8], layouts: &HashMap<u16, Vec<u
     }
 }
 
-/// The registry that target `attributes` uses: every attribute by its place in [`Attr::ALL`].
+/// The registry that the target `attributes` uses: every attribute by its index in [`Attr::ALL`].
 fn made_registry() -> format::sa::Registry {
     let entry = |(number, attr): (usize, &Attr)| {
         let value = number as u64 | u64::from(attr.size()) << 24;
@@ -255,7 +255,7 @@ fn collect_blocks(fixture: &str, object: &Object, corpus: &mut Corpus) {
     }
 }
 
-/// Objects that only their users can tell apart: what decodes as one thing is a sample of it.
+/// Objects whose type does not tell their structure: a block that decodes as a structure is a sample of it.
 fn collect_words(fixture: &str, object: &Object, bytes: &[u8], corpus: &mut Corpus) {
     let order = Endian::Little;
     if LogHeader::decode(object.bonus(), order).is_ok() {
@@ -302,7 +302,7 @@ fn collect_zap(fixture: &str, object: &Object, corpus: &mut Corpus) {
     collect_whole_zap(object, &zap, corpus);
     for entry in zap.entries().flatten().take(300) {
         let value = &entry.value[..];
-        // Values come out big-endian.
+        // Values are big-endian.
         match (&entry.key, entry.int_size) {
             (ZapKey::Words(_), 1) if object.dnode().obj_type == ObjType::DDT_ZAP => {
                 corpus.add("format", "dedup_values", &format!("{fixture}-{}", value.len()), little(value));
@@ -316,7 +316,7 @@ fn collect_zap(fixture: &str, object: &Object, corpus: &mut Corpus) {
     }
 }
 
-/// log2 of the block size, then the blocks.
+/// Adds a whole ZAP: the binary logarithm of the block size, then the blocks.
 fn collect_whole_zap(object: &Object, zap: &Zap, corpus: &mut Corpus) {
     let size = zap.block_size();
     let mut sample = vec![0, size.trailing_zeros() as u8];

@@ -1,4 +1,4 @@
-//! ZAPs made by hand, with blocks as small as they may be.
+//! Hand-made ZAPs with blocks of the minimum size.
 
 use format::Endian;
 use format::zap::{
@@ -33,7 +33,7 @@ impl Pen {
     }
 }
 
-/// A micro ZAP of five names.
+/// A micro ZAP with five names.
 pub(crate) fn micro(order: Endian) -> Vec<u8> {
     let mut pen = Pen::new(order);
     pen.u64(0, MICRO_MAGIC);
@@ -46,7 +46,7 @@ pub(crate) fn micro(order: Endian) -> Vec<u8> {
     pen.bytes
 }
 
-/// A header, two leaves, and a pointer table in the header.
+/// A fat ZAP with a header, two leaves, and the pointer table in the header.
 pub(crate) fn fat(order: Endian) -> Vec<u8> {
     let mut header = Pen::new(order);
     let words = [FAT_TYPE, FAT_MAGIC, 0, 0, 5, 0, 0, 3, 2, 6, SALT, 0, 0];

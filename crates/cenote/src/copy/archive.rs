@@ -13,7 +13,8 @@ use super::tar::{BadRange, Body, Piece, TarWriter, push_bad, read_in_blocks};
 use super::walk::{Children, Flow, Position, Trouble, Visitor, walk};
 use super::{Observer, Problem, Summary};
 
-/// Files with less data than this are read before their header is written; larger ones are read twice.
+/// Files with at most this many bytes of data are read into memory before their header is written; larger ones are
+/// read twice.
 const BUFFER_MAX: u64 = 32 << 20;
 
 /// Writes an archive.
@@ -22,7 +23,7 @@ pub struct Archiver<'a, W: Write> {
     damaged: Damaged,
     observer: &'a mut dyn Observer,
     summary: Summary,
-    /// Names in the archive of files with several names.
+    /// Files with several names: the name in the archive, and the number of names left.
     links: HashMap<(u64, u64), (Vec<u8>, u64)>,
     /// The error that ended the archive.
     broken: Option<io::Error>,
@@ -111,8 +112,8 @@ impl<'a, W: Write> Archiver<'a, W> {
         Ok(())
     }
 
-    /// A regular file. A member cannot be taken back once it was begun, so that a file is read
-    /// whole before its header is written; only one to be zero-filled is read as it is written.
+    /// Adds a regular file. A member cannot be removed once it has begun, so a file is read completely before its
+    /// header is written, unless lost ranges are to be zero-filled.
     fn regular(&mut self, display_path: &[u8], name: &[u8], meta: &Meta, node: &Node) -> io::Result<bool> {
         let segments = known_segments(node);
         let data: u64 = segments.iter().map(|segment| segment.len).sum();
@@ -122,7 +123,7 @@ impl<'a, W: Write> Archiver<'a, W> {
             let (buffer, bad) = Buffer::read(node, &segments, data <= BUFFER_MAX);
             if bad.is_empty() {
                 let content: &dyn Content = if data <= BUFFER_MAX { &buffer } else { node };
-                // A range that was readable before and is not now becomes zeros, and is reported.
+                // A range that becomes unreadable after the first reading is filled with zeros and reported.
                 self.tar.member(name, meta, &Body::Data { content, segments: &segments })?
             } else {
                 self.problem(display_path, Problem::Damaged { ranges: bad, left_out: true });
@@ -138,13 +139,13 @@ impl<'a, W: Write> Archiver<'a, W> {
     }
 }
 
-/// The data of a small file, read.
+/// Data of a small file in memory.
 struct Buffer<'a> {
     size: u64,
     segments: &'a [Segment],
-    /// The segments, one after the other.
+    /// The segments, concatenated.
     bytes: Vec<u8>,
-    /// Where each segment begins in `bytes`.
+    /// Offset of each segment in `bytes`.
     starts: Vec<usize>,
 }
 
@@ -205,7 +206,7 @@ struct Visit<'v, 'a, W: Write> {
 impl<W: Write> Visit<'_, '_, W> {
     fn member_name(&self, at: Position<'_>) -> Vec<u8> {
         match super::join(self.name, at.path) {
-            // The root itself.
+            // The root of the file system.
             name if name.is_empty() => b".".to_vec(),
             name => name,
         }

@@ -21,11 +21,11 @@ pub struct Extractor<'a> {
     links: Links,
 }
 
-/// Files with several names that were copied under one of them: where, and how many names are left.
+/// Files with several names: where the first name was written, and the number of names left.
 #[derive(Default)]
 struct Links(HashMap<(u64, u64), FirstName>);
 
-/// Path from the target's top, and names that are still to come.
+/// Path from the root of the target, and the number of names that follow.
 type FirstName = (Vec<Vec<u8>>, u64);
 
 impl<'a> Extractor<'a> {
@@ -34,7 +34,7 @@ impl<'a> Extractor<'a> {
         Extractor { tree, damaged, observer, summary: Summary::default(), links: Links::default() }
     }
 
-    /// Counts so far.
+    /// Counts of the copies so far.
     #[must_use]
     pub fn summary(&self) -> &Summary {
         &self.summary
@@ -190,7 +190,7 @@ impl<'a> Extractor<'a> {
     }
 }
 
-/// One walk.
+/// A walk through one tree.
 struct Visit<'v, 'a> {
     to: &'v mut Extractor<'a>,
     /// Name of the start in the target.
@@ -228,7 +228,8 @@ impl Visitor for Visit<'_, '_> {
         match left {
             Ok(lost) => self.to.lost(&display_path, lost),
             Err(error) => {
-                // The way back up is lost: going on would put files into wrong places.
+                // The target's parent directory cannot be reached any more: continuing would write files to wrong
+                // places.
                 self.to.problem(&display_path, error);
                 return Flow::Stop;
             }

@@ -1,18 +1,18 @@
 //! Writes files into a directory of the host, and never outside it.
 //!
 //! # What always holds
-//! - Folders are opened one component at a time, beneath the target and through no symbolic link
-//!   (`openat2` with `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`; plain `O_NOFOLLOW` on a kernel without it).
-//! - A file appears under its name when it is whole, with its attributes: it is written without a name, or,
-//!   where there is no such thing, beside it under a temporary one. What was there under that name before is
-//!   replaced, never followed.
-//! - A set-id bit is kept only on a file that got its owner: otherwise it would give away the
-//!   rights of someone else.
-//! - A folder is closed to others while it is being filled, and gets its mode and times at the end.
+//! - Directories are opened one component at a time, below the target and through no symbolic link (`openat2` with
+//!   `RESOLVE_BENEATH` and `RESOLVE_NO_SYMLINKS`; `O_NOFOLLOW` on kernels without it).
+//! - A file appears under its name when it is complete, with its attributes: it is written as an unnamed file
+//!   (`O_TMPFILE`) or, if that is not supported, under a temporary name. An existing file of that name is replaced,
+//!   never followed.
+//! - Set-id bits are kept only on a file that has got its owner; otherwise they would grant the rights of another
+//!   user.
+//! - A directory is inaccessible to other users while it is filled, and gets its mode and times at the end.
 //!
 //! # Order of attributes
-//! Owner (the kernel drops set-id bits and capabilities then), mode, extended attributes and ACLs
-//! (an ACL's mask is the mode's group bits), times.
+//! Owner (the kernel then clears set-id bits and capabilities), mode, extended attributes and ACLs (an ACL's mask
+//! is the group class of the mode), times.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -27,22 +27,22 @@ use super::host_text;
 use super::meta::{Content, Kind, Meta, Segment, Stamp};
 use super::tar::{BadRange, Piece, push_bad, read_in_blocks};
 
-/// Folders held open along the present path; those further up are opened again when needed.
+/// Maximum number of open directories along the current path; those above are reopened when needed.
 const OPEN_MAX: usize = 128;
 
 /// An attribute that could not be kept in a copy on the host.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
-    /// Owner and group: only root can set them.
+    /// Owner and group, which only root can set.
     Owner,
-    /// An extended attribute, by name, and the system's reason.
+    /// An extended attribute: its name, and the system's message.
     Xattr(Vec<u8>, String),
-    /// An NFSv4 ACL: Linux has none.
+    /// An NFSv4 ACL, which Linux does not support.
     Acl,
-    /// The permission bits, and the system's reason.
+    /// Permission bits, with the system's message.
     Mode(String),
-    /// The times, and the system's reason.
+    /// Times, with the system's message.
     Times(String),
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Outcome {
     pub(crate) lost: Vec<Lost>,
     /// Ranges that could not be read; zeros in the copy if it was kept.
     pub(crate) bad: Vec<BadRange>,
-    /// True if the file was left out because of them.
+    /// True if the file was left out because of unreadable ranges.
     pub(crate) left_out: bool,
 }
 
@@ -70,7 +70,7 @@ pub enum Damaged {
 #[derive(Debug)]
 struct Level {
     name: Vec<u8>,
-    /// Closed when the path is deep.
+    /// `None`: closed, because the path is deep.
     dir: Option<OwnedFd>,
 }
 
@@ -84,20 +84,21 @@ pub struct HostTree {
 }
 
 impl HostTree {
-    /// Fills the directory at `target`, which the caller trusts. With `set_owner`, files get their owners.
+    /// Opens the directory at `target`, which the caller trusts, to be filled. With `set_owner`, files get their
+    /// owners.
     ///
     /// # Errors
-    /// If the directory cannot be opened.
+    /// The directory cannot be opened.
     pub fn open(target: &Path, set_owner: bool) -> io::Result<HostTree> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = fs::open(target, flags, Mode::empty())?;
         Ok(HostTree { root, path: Vec::new(), set_owner, temporary: 0 })
     }
 
-    /// Goes into the folder `name`, made if it is not there.
+    /// Enters the directory `name`, which is created if it does not exist.
     ///
     /// # Errors
-    /// It cannot be made, or is there and is no folder.
+    /// The directory cannot be created, or a file of another kind has the name.
     pub(crate) fn enter(&mut self, name: &[u8]) -> io::Result<()> {
         check_name(name)?;
         let here = self.here()?;
@@ -114,17 +115,17 @@ impl HostTree {
         Ok(())
     }
 
-    /// Gives the target itself attributes.
+    /// Sets attributes of the target itself.
     pub(crate) fn attributes_of_top(&self, meta: &Meta) -> Vec<Lost> {
         let mut lost = Vec::new();
         self.attributes(self.root.as_fd(), meta, &mut lost);
         lost
     }
 
-    /// Leaves the present folder, giving it its attributes.
+    /// Leaves the current directory and sets its attributes.
     ///
     /// # Errors
-    /// The folder above cannot be opened again.
+    /// The parent directory cannot be opened again.
     pub(crate) fn leave(&mut self, meta: &Meta) -> io::Result<Vec<Lost>> {
         let mut lost = Vec::new();
         if let Some(Level { dir: Some(dir), .. }) = self.path.last() {
@@ -138,7 +139,7 @@ impl HostTree {
     /// Writes a regular file.
     ///
     /// # Errors
-    /// Writing failed: nothing is left behind.
+    /// The file could not be written; then it does not exist.
     pub(crate) fn file(
         &mut self,
         name: &[u8],
@@ -174,10 +175,10 @@ impl HostTree {
         Ok(outcome)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The link cannot be created.
     pub(crate) fn symlink(&mut self, name: &[u8], meta: &Meta, target: &[u8]) -> io::Result<Vec<Lost>> {
         check_name(name)?;
         let temporary = self.temporary_name();
@@ -203,10 +204,10 @@ impl HostTree {
         Ok(lost)
     }
 
-    /// Makes a device, pipe or socket.
+    /// Creates a device, pipe or socket.
     ///
     /// # Errors
-    /// It cannot be made: devices need root.
+    /// The file cannot be created; devices need root.
     pub(crate) fn special(&mut self, name: &[u8], meta: &Meta) -> io::Result<Vec<Lost>> {
         check_name(name)?;
         let kind = match meta.kind {
@@ -226,7 +227,7 @@ impl HostTree {
         let here = self.here()?;
         fs::mknodat(here, &temporary, kind, Mode::RUSR | Mode::WUSR, device)?;
         let guard = Temporary { dir: here, name: &temporary };
-        // A handle that opens nothing: a device's driver and a pipe's other end must not notice.
+        // `O_PATH` does not open the device's driver or the other end of a pipe.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let handle = fs::openat(here, &temporary, flags, Mode::empty())?;
         let mut lost = Vec::new();
@@ -235,10 +236,10 @@ impl HostTree {
         Ok(lost)
     }
 
-    /// Makes `name` one more name of the file at `existing`, a path from the target's top.
+    /// Creates a hard link `name` to the file at `existing`, a path from the root of the target.
     ///
     /// # Errors
-    /// The file is not there any more, or the host cannot link.
+    /// The file does not exist any more, or the host cannot create hard links.
     pub(crate) fn hard_link(&mut self, name: &[u8], existing: &[Vec<u8>]) -> io::Result<()> {
         check_name(name)?;
         let (old, dirs) = existing.split_last().ok_or(io::ErrorKind::InvalidInput)?;
@@ -249,14 +250,14 @@ impl HostTree {
         let here = self.here()?;
         fs::linkat(from, old.as_slice(), here, &temporary, AtFlags::empty())?;
         let guard = Temporary { dir: here, name: &temporary };
-        // Renaming over a name of the same file does nothing and leaves the temporary name:
-        // the guard's removal is skipped only when it is gone.
+        // A rename onto another name of the same file has no effect and leaves the temporary name: the guard
+        // removes it unless it is gone.
         fs::renameat(here, &temporary, here, name)?;
         drop(guard);
         Ok(())
     }
 
-    /// The folders from the target's top to here.
+    /// The components from the root of the target to the current directory.
     pub(crate) fn path(&self) -> impl Iterator<Item = &[u8]> {
         self.path.iter().map(|level| level.name.as_slice())
     }
@@ -279,7 +280,7 @@ impl HostTree {
         Ok(())
     }
 
-    /// Opens folder after folder from the top; `None`: the top itself.
+    /// Opens directory after directory from the root of the target; `None`: the root itself.
     fn walk<'a>(&self, dirs: impl Iterator<Item = &'a [u8]>) -> io::Result<Option<OwnedFd>> {
         let mut at: Option<OwnedFd> = None;
         for name in dirs {
@@ -294,7 +295,7 @@ impl HostTree {
         format!(".cenote.{}.{}", rustix::process::getpid().as_raw_nonzero(), self.temporary).into_bytes()
     }
 
-    /// Owner, mode, extended attributes and times of an open file or folder.
+    /// Sets owner, mode, extended attributes and times of an open file or directory.
     fn attributes(&self, file: BorrowedFd<'_>, meta: &Meta, lost: &mut Vec<Lost>) {
         let owned = self.chown(lost, meta, |uid, gid| fs::fchown(file, uid, gid));
         note_mode(fs::fchmod(file, mode(meta, owned)), lost);
@@ -309,7 +310,7 @@ impl HostTree {
         }
     }
 
-    /// The same through a handle that only names the file.
+    /// Sets the same attributes through an `O_PATH` handle.
     fn attributes_by_path(&self, handle: BorrowedFd<'_>, meta: &Meta, lost: &mut Vec<Lost>) {
         let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
         let owned = self.chown(lost, meta, |uid, gid| fs::chownat(handle, "", uid, gid, AtFlags::EMPTY_PATH));
@@ -325,7 +326,7 @@ impl HostTree {
         }
     }
 
-    /// True if the file has its owner now.
+    /// Sets the owner. True if the file has it now.
     fn chown(
         &self,
         lost: &mut Vec<Lost>,
@@ -341,10 +342,10 @@ impl HostTree {
     }
 }
 
-/// Where the open files of this process have paths.
+/// Directory with a path for each open file of this process.
 const DESCRIPTORS: &str = "/proc/self/fd";
 
-/// A temporary name that goes away unless it [becomes](Temporary::becomes) the real one.
+/// A temporary name that is removed unless it [becomes](Temporary::becomes) the final one.
 struct Temporary<'a> {
     dir: BorrowedFd<'a>,
     name: &'a [u8],
@@ -360,28 +361,28 @@ impl Temporary<'_> {
 
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
-        // Best effort, on the way out with an error that matters more.
+        // An error here is ignored, because the caller returns an earlier one.
         let _ = fs::unlinkat(self.dir, self.name, AtFlags::empty());
     }
 }
 
-/// A file that nothing is left of if this process is killed before it has a name. `None`: there is no such
-/// thing here.
+/// Opens an unnamed file, which disappears if this process ends before it has a name. `None`: this is not supported
+/// here.
 fn open_nameless(dir: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
-    // It gets its name by its number there.
+    // The file gets its name through its path there.
     if fs::access(DESCRIPTORS, fs::Access::EXISTS).is_err() {
         return Ok(None);
     }
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     match fs::openat(dir, ".", flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(Some(file)),
-        // File systems that have none, and kernels that know nothing of it.
+        // Not supported by the file system or the kernel.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT | Errno::NOSYS) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Gives a file without a name this one, which is taken from whatever has it.
+/// Gives an unnamed file this name, and replaces an existing file of that name.
 fn give_name(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8], temporary: &[u8]) -> io::Result<()> {
     let path = format!("{DESCRIPTORS}/{}", file.as_raw_fd());
     let link = |name: &[u8]| fs::linkat(fs::CWD, &path, dir, name, AtFlags::SYMLINK_FOLLOW);
@@ -394,7 +395,7 @@ fn give_name(file: BorrowedFd<'_>, dir: BorrowedFd<'_>, name: &[u8], temporary: 
     }
 }
 
-/// A name from a pool that is no name must not become a path of the host.
+/// Refuses a name from a pool that is not a single path component.
 fn check_name(name: &[u8]) -> io::Result<()> {
     let bad = name.is_empty() || name == b"." || name == b".." || name.iter().any(|&b| b == b'/' || b == 0);
     if bad { Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file name")) } else { Ok(()) }
@@ -404,13 +405,13 @@ fn open_dir(above: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     match fs::openat2(above, name, flags, Mode::empty(), resolve) {
-        // An old kernel, or a sandbox that does not know the call. One component and no links: the same.
+        // The kernel or sandbox does not have the call. For one component and without links the effect is the same.
         Err(Errno::NOSYS | Errno::PERM) => Ok(fs::openat(above, name, flags, Mode::empty())?),
         other => Ok(other?),
     }
 }
 
-/// A device that is named as the target is written, not replaced.
+/// Refuses a target that is a device, which would be written to, not replaced.
 fn refuse_device(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     let Ok(stat) = fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) else { return Ok(()) };
     match FileType::from_raw_mode(stat.st_mode) {
@@ -456,7 +457,7 @@ fn write_all_at(file: BorrowedFd<'_>, mut bytes: &[u8], mut offset: u64) -> io::
 }
 
 fn owner(meta: &Meta) -> (Option<Uid>, Option<Gid>) {
-    // The id that means "unchanged" is no valid owner.
+    // The id that means "unchanged" is not a valid owner.
     let real = |id: u32| (id != u32::MAX).then_some(id);
     (real(meta.uid).map(Uid::from_raw), real(meta.gid).map(Gid::from_raw))
 }
@@ -530,7 +531,7 @@ mod tests {
         tree.hard_link(b"g", &[b"d".to_vec(), b"f".to_vec()]).unwrap();
         assert_eq!(tree.leave(&meta(Kind::Directory)).unwrap(), []);
         let path = dir.path().join("d/f");
-        // Before reading, which moves the time of access.
+        // Before reading, which changes the access time.
         let stat = std::fs::metadata(&path).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), data);
         assert!(stat.blocks() * 512 <= 64 << 10, "holes are kept");
@@ -545,7 +546,7 @@ mod tests {
         assert_eq!(names.len(), 2, "no temporary names are left: {names:?}");
     }
 
-    /// Looks at the folder in the middle of a copy.
+    /// Examines the directory during a copy.
     struct Watching<'a> {
         content: Bytes,
         folder: &'a Path,
@@ -587,7 +588,7 @@ mod tests {
             let content = Watching { content, folder: dir.path(), seen: std::sync::Mutex::default() };
             let map = segments(&content.content).unwrap();
             tree.file(b"f", &meta(Kind::Regular), &content, &map, Damaged::LeaveOut).unwrap();
-            // The second one replaces the first, which is there until then.
+            // The second file replaces the first, which exists until then.
             assert!(content.seen.lock().unwrap().iter().all(|names| *names == usize::from(byte == 2)));
             assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), vec![byte; 1000]);
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -661,7 +662,7 @@ mod tests {
         assert!(stat.file_type().is_fifo());
         assert_eq!((stat.mode() & 0o7777, stat.mtime_nsec()), (0o640, 123_456_789));
         if rustix::process::geteuid().is_root() {
-            // In a container the system may refuse devices all the same.
+            // In a container the system may refuse devices even to root.
             if tree.special(b"null", &Meta { kind: Kind::CharDevice, ..plain }).is_ok() {
                 let stat = std::fs::symlink_metadata(dir.path().join("null")).unwrap();
                 assert_eq!((fs::major(stat.rdev()), fs::minor(stat.rdev())), (1, 3));

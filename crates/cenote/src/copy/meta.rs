@@ -32,7 +32,7 @@ pub(crate) struct Meta {
     pub(crate) aces: Vec<Ace>,
 }
 
-/// Data and holes of a file or volume.
+/// Content of a file or volume: data and holes.
 pub trait Content {
     /// Size in bytes.
     fn size(&self) -> u64;
@@ -40,19 +40,19 @@ pub trait Content {
     /// Reads all of `buf` from `offset`; the range lies below [`Content::size`].
     ///
     /// # Errors
-    /// If a block cannot be read, with the error of the layer below inside.
+    /// A block cannot be read; contains the error of the layer below.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
 
-    /// First byte of data at or after `offset`; `None`: only a hole up to the end.
+    /// Offset of the first byte of data at or after `offset`; `None`: only a hole follows.
     ///
     /// # Errors
-    /// If an indirect block cannot be read.
+    /// An indirect block cannot be read.
     fn next_data(&self, offset: u64) -> io::Result<Option<u64>>;
 
-    /// First byte of a hole at or after `offset`; the end counts as one.
+    /// Offset of the first byte of a hole at or after `offset`; the end counts as a hole.
     ///
     /// # Errors
-    /// If an indirect block cannot be read.
+    /// An indirect block cannot be read.
     fn next_hole(&self, offset: u64) -> io::Result<u64>;
 
     /// Block size in bytes: reads of whole blocks read each block once.
@@ -68,10 +68,10 @@ pub struct Segment {
     pub len: u64,
 }
 
-/// Upper bound of separate ranges: beyond it, small holes are written as zeros.
+/// Maximum number of separate ranges; beyond it, small holes are stored as zeros.
 const SEGMENTS_MAX: usize = 1 << 20;
 
-/// The ranges with data, in order and apart from each other; everything else is zeros.
+/// The ranges with data, in order and not adjacent; the other bytes are zeros.
 ///
 /// # Errors
 /// As [`Content::next_data`].
@@ -98,7 +98,8 @@ pub(crate) fn segments(content: &dyn Content) -> io::Result<Vec<Segment>> {
     Ok(found)
 }
 
-/// Joins ranges over small holes until a quarter of the bound is left. Returns the least hole kept.
+/// Joins ranges over small holes until a quarter of the maximum is left. Returns the size of the smallest remaining
+/// hole.
 fn widen(found: &mut Vec<Segment>, mut hole_min: u64) -> u64 {
     while found.len() > SEGMENTS_MAX / 4 {
         hole_min = hole_min.saturating_mul(2);
@@ -117,11 +118,11 @@ fn widen(found: &mut Vec<Segment>, mut hole_min: u64) -> u64 {
 pub(crate) mod tests {
     use super::*;
 
-    /// Bytes in memory; runs of zeros of at least `block` are its holes.
+    /// Content in memory; runs of zeros of at least `block` bytes are holes.
     pub(crate) struct Bytes {
         pub(crate) data: Vec<u8>,
         pub(crate) block: usize,
-        /// Reading this byte fails.
+        /// Offset of a byte that cannot be read.
         pub(crate) bad: Option<u64>,
     }
 

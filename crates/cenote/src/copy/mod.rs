@@ -1,8 +1,8 @@
 //! Copies files between pools, directories of the host and tar archives.
 //!
-//! [`walk`] goes through a tree of a file system; [`Extractor`] and [`Archiver`] write what it
-//! meets with [`HostTree`] and [`TarWriter`]. [`import`] copies into a pool. Nothing here prints: an
-//! [`Observer`] is called for each file, each problem and each attribute that could not be kept.
+//! [`walk`] visits a tree of a file system; [`Extractor`] and [`Archiver`] write its files with [`HostTree`] and
+//! [`TarWriter`]. [`import`] copies into a pool. Nothing is printed: an [`Observer`] is called for each file, each
+//! problem and each attribute that could not be kept.
 //!
 //! # What always holds
 //! - A file that cannot be read completely is left out or, on request, filled with zeros. Either way the lost
@@ -80,7 +80,7 @@ pub enum Problem {
     /// The copy could not be written into the pool.
     #[error(transparent)]
     Target(#[from] ZplError),
-    /// A file of another kind has the name.
+    /// The name belongs to a file of another kind.
     #[error("a {kind} is in the way")]
     InTheWay {
         /// Kind of that file.
@@ -128,7 +128,7 @@ impl Problem {
     /// True if the content was copied and only attributes were lost.
     #[must_use]
     pub fn is_minor(&self) -> bool {
-        // An owner cannot be kept by most users; extended attributes and ACLs are content.
+        // Most users cannot set owners, so that is minor; extended attributes and ACLs are content.
         !matches!(self, Problem::Lost(Lost::Xattr(..) | Lost::Acl))
             && matches!(self, Problem::Lost(_) | Problem::NotLinked(_) | Problem::Socket)
     }
@@ -169,7 +169,7 @@ fn join(above: &[u8], below: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The system's words, without the number that Rust adds.
+/// The system's message, without the error number that Rust adds.
 pub(crate) fn host_text(error: &io::Error) -> String {
     let text = error.to_string();
     match text.find(" (os error") {

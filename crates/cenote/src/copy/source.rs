@@ -10,12 +10,12 @@ use crate::{Dataset, DatasetKind, Error, Pool};
 use super::meta::{Content, Meta, Segment, segments};
 use super::walk::{AnyError, Child};
 
-/// Wraps a layer's error so that its text and its sources stay.
+/// Converts a layer's error and keeps it with its sources.
 pub(crate) fn to_io(error: ZplError) -> io::Error {
     io::Error::other(error)
 }
 
-/// Attributes of a node without the extended ones and the ACL.
+/// Attributes of a node, without extended attributes and ACL.
 fn meta(node: &Node) -> Meta {
     let attrs = node.attrs();
     Meta {
@@ -111,7 +111,7 @@ fn whole(content: &dyn Content) -> Vec<Segment> {
     }
 }
 
-/// The file systems right below a dataset, in the order of their names. A snapshot has none.
+/// The child file systems of a dataset, sorted by name. A snapshot has none.
 ///
 /// # Errors
 /// [`Error::Dsl`] if the list or one of the datasets cannot be read.

@@ -1,16 +1,15 @@
 //! Writes tar archives in the pax format (POSIX.1-2001), as GNU tar, libarchive and Python read them.
 //!
-//! A member is an ustar header. What does not fit there, or does not fit exactly, goes into a pax header
-//! before it: long names, sizes above 8 GiB, ids above 2^21, times with nanoseconds, extended attributes as
+//! A member is an ustar header and its data. What the header cannot hold exactly goes into a pax header before
+//! it: long names, sizes above 8 GiB, ids above 2^21, times with nanoseconds, extended attributes as
 //! `SCHILY.xattr.NAME`, POSIX ACLs also as `SCHILY.acl.access` and `SCHILY.acl.default`, NFSv4 ACLs as
 //! `SCHILY.acl.ace`. Files with holes are stored in GNU's sparse format 1.0: a map of the data at the front,
 //! then the data.
 //!
 //! # What always holds
-//! - Each member's header says how many bytes follow, and that many follow. If reading the
-//!   file fails, zeros follow, and the ranges are returned.
-//! - Names are those of the pool, byte for byte; a name that is no UTF-8 is marked with
-//!   `hdrcharset=BINARY`.
+//! - Exactly as many bytes follow a header as it announces. If reading the file fails, zeros are written and the
+//!   ranges are returned.
+//! - Names are those of the pool, byte for byte; a name that is not UTF-8 is marked with `hdrcharset=BINARY`.
 
 use std::io::{self, Write};
 
@@ -19,26 +18,26 @@ use format::acl::{Ace, POSIX_ACCESS, POSIX_DEFAULT, PosixEntry, PosixWho, Who, d
 use super::meta::{Content, Kind, Meta, Segment, Stamp};
 
 const BLOCK: usize = 512;
-/// Archives end on a multiple of this, as tapes want it.
+/// Archives are padded to a multiple of this record size.
 const RECORD: u64 = 20 * 512;
-/// Largest number in eleven octal digits.
+/// Largest number of eleven octal digits.
 const OCTAL_MAX: u64 = 0o77_777_777_777;
-/// Largest number in seven octal digits.
+/// Largest number of seven octal digits.
 const ID_MAX: u32 = 0o7_777_777;
-/// Bytes read from a file at a time, when its blocks are smaller.
+/// Minimum number of bytes that are read from a file at a time.
 const CHUNK_MIN: u64 = 1 << 20;
 
 /// Data of a member.
 pub(crate) enum Body<'a> {
-    /// None: everything but regular files.
+    /// No data: all types except regular files.
     None,
-    /// An earlier member of that name is the same file.
+    /// A hard link to the earlier member with this name.
     HardLink(&'a [u8]),
-    /// A symbolic link to this.
+    /// A symbolic link with this target.
     Target(&'a [u8]),
-    /// A regular file whose data are in these ranges; everything else of it is zeros.
+    /// A regular file with data in these ranges; the other bytes are zeros.
     Data {
-        /// Where the bytes come from.
+        /// Source of the data.
         content: &'a dyn Content,
         /// Ranges with data.
         segments: &'a [Segment],
@@ -65,16 +64,16 @@ pub struct TarWriter<W: Write> {
 }
 
 impl<W: Write> TarWriter<W> {
-    /// An archive written to `out`; with `sparse`, holes are stored as holes.
+    /// Creates an archive in `out`; with `sparse`, holes are stored as holes.
     pub fn new(out: W, sparse: bool) -> TarWriter<W> {
         TarWriter { out, written: 0, sparse }
     }
 
-    /// Adds a member. `name` has no leading slash; a directory's needs none at the end.
-    /// Returns the ranges that could not be read.
+    /// Adds a member. `name` has no leading slash; the name of a directory needs no trailing one. Returns the
+    /// ranges that could not be read.
     ///
     /// # Errors
-    /// Writing to the archive failed: it is of no use any more.
+    /// Writing to the archive failed; the archive is incomplete.
     pub(crate) fn member(&mut self, name: &[u8], meta: &Meta, body: &Body<'_>) -> io::Result<Vec<BadRange>> {
         let Body::Data { content, segments } = body else {
             self.headers(name, meta, body, 0, &[])?;
@@ -106,7 +105,7 @@ impl<W: Write> TarWriter<W> {
     /// Ends the archive and gives the output back.
     ///
     /// # Errors
-    /// Writing failed.
+    /// Writing to the archive failed.
     pub(crate) fn finish(mut self) -> io::Result<W> {
         self.zeros(2 * BLOCK as u64)?;
         let rest = self.written.next_multiple_of(RECORD) - self.written;
@@ -239,7 +238,7 @@ impl<W: Write> TarWriter<W> {
     }
 }
 
-/// Adds a range, joined to the one before it if they touch: a file may be lost in millions of blocks.
+/// Adds a range, and joins it to the previous one if they are adjacent: millions of blocks of a file may be lost.
 pub(crate) fn push_bad(bad: &mut Vec<BadRange>, range: BadRange) {
     match bad.last_mut() {
         Some(last) if last.offset + last.len == range.offset => last.len += range.len,
@@ -271,7 +270,7 @@ pub fn read_in_blocks(
     let mut buf = vec![0u8; chunk.min(segment.len) as usize];
     let mut at = segment.offset;
     while at < end {
-        // Up to the next multiple of the chunk, so that pieces begin with a block.
+        // Up to the next multiple of the chunk size, so that pieces begin at a block.
         let len = (chunk - at % chunk).min(end - at);
         let whole = &mut buf[..len as usize];
         if content.read_at(at, whole).is_ok() {
@@ -326,14 +325,14 @@ impl Ustar<'_> {
         text(345, self.prefix);
         let sum: u64 = out.iter().map(|&byte| u64::from(byte)).sum();
         out[148..156].copy_from_slice(&octal::<8>(sum));
-        // The checksum's field ends in NUL and space, for readers of the first tar.
+        // The checksum field ends with NUL and space, as early tar programs expect.
         out[148..154].copy_from_slice(format!("{sum:06o}").as_bytes());
         out[154..156].copy_from_slice(b"\0 ");
         out
     }
 }
 
-/// Octal digits filling all but the last byte, which is NUL.
+/// Octal digits in all bytes but the last, which is NUL.
 fn octal<const N: usize>(value: u64) -> [u8; N] {
     let mut out = [0u8; N];
     let mut rest = value;
@@ -356,7 +355,7 @@ fn type_flag(kind: Kind, body: &Body<'_>) -> u8 {
     }
 }
 
-/// Prefix and name as the ustar header can hold them; `None`: the name needs a pax record.
+/// Prefix and name for the ustar header. `None`: the name needs a pax record.
 fn split_name(name: &[u8]) -> Option<(&[u8], &[u8])> {
     if !name.is_ascii() {
         return None;
@@ -364,7 +363,7 @@ fn split_name(name: &[u8]) -> Option<(&[u8], &[u8])> {
     if name.len() <= 100 {
         return Some((&[], name));
     }
-    // The slash between the two is not stored; a directory's own last slash cannot be it.
+    // The separating slash is not stored; a directory's trailing slash cannot be the separator.
     let cut = (1..name.len() - 1).find(|&i| name[i] == b'/' && name.len() - i - 1 <= 100)?;
     (cut <= 155).then(|| (&name[..cut], &name[cut + 1..]))
 }
@@ -374,7 +373,7 @@ fn base_name(name: &[u8]) -> &[u8] {
     name.rsplit(|&byte| byte == b'/').next().unwrap_or(name)
 }
 
-/// Cut so that the whole fits a header's name field.
+/// Shortens a name to the size of the header's field.
 fn pax_name(name: &[u8]) -> Vec<u8> {
     let base = base_name(name);
     [b"./PaxHeaders/", &base[..base.len().min(86)]].concat()
@@ -386,8 +385,8 @@ fn sparse_name(name: &[u8]) -> Vec<u8> {
     [dir, b"GNUSparseFile.0/", base].concat()
 }
 
-/// The map at the front of a sparse member: count, then offset and length of each range, one
-/// number a line, filled to a whole block. A file that ends in a hole ends in an empty range.
+/// The map at the front of a sparse member: count, then offset and length of each range, one number a line, padded
+/// to a whole block. A file that ends with a hole has an empty range at the end.
 fn sparse_map(size: u64, segments: &[Segment]) -> Vec<u8> {
     let end = segments.last().map_or(0, |last| last.offset + last.len);
     let closing = (end < size).then_some(Segment { offset: size, len: 0 });
@@ -414,7 +413,7 @@ fn record(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     out.push(b'\n');
 }
 
-/// Decimal seconds, without trailing zeros. A time before 1970 has its fraction counted backwards.
+/// Decimal seconds without trailing zeros. The fraction of a time before 1970 counts backwards.
 fn decimal(time: Stamp) -> String {
     let (sign, secs, nanos) = match (time.secs < 0, time.nanos) {
         (true, 0) => ("-", time.secs.unsigned_abs(), 0),
@@ -438,7 +437,7 @@ fn xattr_records(pax: &mut Vec<u8>, xattrs: &[(Vec<u8>, Vec<u8>)]) {
         if let Some((key, text)) = key.zip(acl_text(value)) {
             record(pax, key, text.as_bytes());
         }
-        // A key ends at its first `=`: GNU tar writes that character, and the escape, as %XX.
+        // A key ends at its first `=`: GNU tar writes that character, and the escape character, as %XX.
         let mut key = b"SCHILY.xattr.".to_vec();
         for &byte in name {
             match byte {
@@ -469,7 +468,7 @@ fn acl_text(value: &[u8]) -> Option<String> {
     Some(entries.iter().map(line).collect::<Vec<_>>().join(","))
 }
 
-/// An NFSv4 ACL as text: who, rights, inheritance, kind and, for named users and groups, the id.
+/// An NFSv4 ACL as text: kind of subject, rights, inheritance, type and, for named users and groups, the id.
 #[must_use]
 pub fn ace_text(aces: &[Ace]) -> String {
     // Bits of docs/on-disk/23-zpl.md, section 4, in the order of the letters.
@@ -491,7 +490,7 @@ pub fn ace_text(aces: &[Ace]) -> String {
     ];
     const INHERITANCE: [(u16, char); 5] = [(1, 'f'), (2, 'd'), (8, 'i'), (4, 'n'), (0x80, 'I')];
     let line = |ace: &Ace| {
-        // Ids of foreign domains have no number that another system would know.
+        // Ids of Windows domains have no number on other systems.
         let id = |id: u64| u32::try_from(id).map_or_else(|_| "nobody".to_owned(), |id| id.to_string());
         let (who, named) = match ace.who {
             Who::Owner => ("owner@".to_owned(), None),
@@ -606,7 +605,7 @@ mod tests {
         assert_eq!(text, wanted);
     }
 
-    /// An archive with one of everything, and what the host's tar makes of it.
+    /// An archive with every kind of member, and its listing by the host's tar.
     fn sample(sparse: bool) -> Vec<u8> {
         let mut tar = TarWriter::new(Vec::new(), sparse);
         let mut add =

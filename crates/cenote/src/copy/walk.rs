@@ -1,20 +1,20 @@
 //! Walks a directory tree of a pool, which may be damaged or hostile. The walk always ends.
 //!
 //! # What always holds
-//! - A directory is entered once. A second entry that leads to it, or an entry in a directory that is not its
-//!   parent, is reported as damage.
+//! - A directory is entered once. A second entry for it, or an entry in a directory that is not its parent, is
+//!   reported as damage.
 //! - Entries with impossible names, which `zpl` leaves out, are counted and reported as damage.
-//! - Memory is bounded by the depth of the tree, a batch of entries for each level, and about one bit
-//!   for each object of the file system.
+//! - Memory is bounded by the depth of the tree, a batch of entries for each level, and about one bit for each
+//!   object of the file system.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use zpl::{DirEntries, DirEntry, Filesystem, Node, ZplError};
 
-/// Entries read from a directory at a time.
+/// Number of entries that are read from a directory at a time.
 const BATCH: usize = 512;
-/// Deepest level that is entered. Linux itself takes paths of 4096 bytes; tools made deeper trees than that.
+/// Maximum depth of the tree. Linux limits paths to 4096 bytes, but programs can create deeper trees.
 const DEPTH_MAX: usize = 16 << 10;
 
 /// Position of a walk: the entry that is visited.
@@ -101,10 +101,10 @@ struct Frame {
     batch: VecDeque<DirEntry>,
     /// `None`: all entries were read.
     unread: Option<DirEntries>,
-    /// Entries read, and whether an error was reported for the others.
+    /// Number of entries read; true if an error was reported for the others.
     seen: u64,
     failed: bool,
-    /// Datasets to show here, and their names, which hide entries.
+    /// Child datasets to visit here; their names hide entries.
     children: VecDeque<Child>,
     hidden: HashSet<Vec<u8>>,
 }
@@ -118,12 +118,12 @@ struct Walk<'a> {
     entered: Entered,
 }
 
-/// Directories that were entered, by object set and object: a bit for each, in pages.
+/// Directories that were entered, by object set and object id: one bit each, in pages.
 #[derive(Default)]
 struct Entered(HashMap<(u64, u64), Box<[u64; 64]>>);
 
 impl Entered {
-    /// False: it was there already.
+    /// Returns false if the directory was already in the set.
     fn insert(&mut self, objset: u64, object: u64) -> bool {
         let page = self.0.entry((objset, object >> 12)).or_insert_with(|| Box::new([0; 64]));
         let Some(word) = page.get_mut((object >> 6 & 63) as usize) else { return false };
@@ -134,7 +134,7 @@ impl Entered {
     }
 }
 
-/// The visitor has ended the walk.
+/// The visitor ended the walk.
 struct Stopped;
 
 /// Walks the tree at `start`, a node of `fs`. With `children`, child datasets of `dataset` are walked as
@@ -193,7 +193,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let is_root = node.id() == fs.root();
-        // Here rather than with the entry, for the start and the roots of datasets have none.
+        // Recorded here, not with the entry, because the start and the roots of datasets have no entry.
         self.entered.insert(fs.objset().number(), node.id().0);
         let children = match self.children {
             Some(children) if is_root => children(dataset),
@@ -228,7 +228,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// One entry, or the end of a directory.
+    /// Visits one entry, or ends a directory.
     fn step(&mut self) -> Result<(), Stopped> {
         let Some(frame) = self.stack.last_mut() else { return Ok(()) };
         if let Some(child) = frame.children.pop_front() {
@@ -249,7 +249,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Appends a component; returns the length to go back to.
+    /// Appends a component to the path. Returns the previous length.
     fn push(&mut self, name: &[u8]) -> usize {
         let before = self.path.len();
         if before > 0 {
@@ -315,7 +315,7 @@ impl Walk<'_> {
 }
 
 impl Frame {
-    /// Reads the next batch of entries, up to the first error, behind which the next call goes on.
+    /// Reads the next batch of entries, up to the first error; the next call continues after it.
     fn fill(&mut self) -> Option<Trouble> {
         let entries = self.unread.as_mut()?;
         while self.batch.len() < BATCH {
@@ -337,7 +337,7 @@ impl Frame {
         None
     }
 
-    /// Reports entries that the directory counts and did not yield, unless they were reported before.
+    /// Reports entries that the directory counts but did not return, unless they were reported before.
     fn damaged_entries(&self) -> Option<Trouble> {
         let all = self.node.entry_count().unwrap_or(self.seen);
         let missing = all.saturating_sub(self.seen);

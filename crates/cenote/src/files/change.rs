@@ -21,7 +21,7 @@ pub struct Changed {
     pub failures: u64,
 }
 
-/// Files of one job, with their paths.
+/// Files of one job: object id and path of each.
 type Batch = Vec<(ObjectId, Vec<u8>)>;
 
 impl FilesystemWriter {
@@ -71,7 +71,7 @@ impl FilesystemWriter {
                     }
                 };
                 if let Some(cursor) = next {
-                    // After the directories just found: memory is bounded by the depth of the tree.
+                    // Below the directories found last, so that memory is bounded by the depth of the tree.
                     stack.insert(below, (dir, path, cursor));
                 }
                 if !batch.is_empty() {
@@ -108,7 +108,7 @@ impl FilesystemWriter {
         for entry in entries {
             let path = join(path, &entry.name);
             if matches!(entry.kind_hint, Some(FileKind::Directory) | None) {
-                // Directories that contain themselves end here.
+                // Ends directories that contain themselves.
                 if path.len() > DEPTH_MAX * 8 {
                     return Err(ZplError::NotPermitted { object: entry.id, why: "the tree is too deep" });
                 }

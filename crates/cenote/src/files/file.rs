@@ -38,7 +38,7 @@ impl FileWriter {
         self.attrs().size
     }
 
-    /// Is there nothing in it?
+    /// True if the length is 0.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -51,7 +51,7 @@ impl FileWriter {
         self.hold.node().map_err(self.fs.at(&self.path))
     }
 
-    /// Reads from `offset` on, at most up to the end; returns how many bytes.
+    /// Reads from `offset` on, at most up to the end. Returns the number of bytes.
     ///
     /// # Errors
     /// [`Error::Path`] if a block cannot be read.
@@ -59,7 +59,7 @@ impl FileWriter {
         self.fs.fs().read(self.id(), offset, buf).map_err(self.fs.at(&self.path))
     }
 
-    /// Writes all of `data` at `offset`, beyond the end too: a hole is in between then.
+    /// Writes all of `data` at `offset`. An `offset` beyond the end leaves a hole.
     ///
     /// # Errors
     /// [`Error::Path`] if there is no space or a quota is reached. Bytes written until then stay.
@@ -67,7 +67,7 @@ impl FileWriter {
         self.put(offset, data, false).map(|_| ())
     }
 
-    /// Writes all of `data` at the end, wherever that is by now. Returns the offset.
+    /// Writes all of `data` at the end of the file. Returns its offset.
     ///
     /// # Errors
     /// As [`FileWriter::write_at`].
@@ -119,8 +119,8 @@ impl FileWriter {
     /// Copies `len` bytes from offset `from` of `source` to offset `to` of this file by sharing their blocks.
     ///
     /// # Errors
-    /// [`zpl::ZplError::CannotClone`] if the ranges are not of whole blocks of one size,
-    /// [`zpl::ZplError::NotYetWritten`] before the next sync.
+    /// [`zpl::ZplError::CannotClone`] if the ranges are not whole blocks of equal size;
+    /// [`zpl::ZplError::NotYetWritten`] if the data is not on disk yet.
     pub fn clone_range(&self, source: &FileWriter, from: u64, to: u64, len: u64) -> Result<(), Error> {
         let mut done = 0;
         while done < len {

@@ -38,7 +38,7 @@ impl<T: Finish> std::ops::Deref for Last<T> {
 
 impl<T: Finish> Drop for Last<T> {
     fn drop(&mut self) {
-        // A loop rather than drops in drops: trees may be deeper than stacks.
+        // A loop, because nested drops would overflow the stack in a deep tree.
         let mut next = self.0.take();
         while let Some(dir) = next.and_then(Arc::into_inner) {
             dir.finish();

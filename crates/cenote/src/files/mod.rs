@@ -1,4 +1,4 @@
-//! Changing the files of a pool, by path.
+//! Reading and changing the files of a pool, by path.
 //!
 //! [`FilesystemWriter`] is a file system open for writing, with the operations of `std::fs` and those of ZFS;
 //! [`FileWriter`] is one of its files; [`VolumeFile`] is a volume. Each call is one or a few operations of
@@ -46,7 +46,7 @@ use zpl::{Filesystem, Node};
 
 use crate::{Error, PoolWriter};
 
-/// Transactions that freeing removed files may take when a file system is opened.
+/// Number of transactions that may be spent on freeing removed files when a file system is opened.
 const DRAIN_STEPS: usize = 64;
 
 impl PoolWriter {
@@ -68,7 +68,7 @@ impl PoolWriter {
     }
 }
 
-/// Intent logs that are replayed together, in the same txgs.
+/// Number of intent logs that are replayed together, in the same txgs.
 const LOGS_AT_ONCE: usize = 256;
 
 /// Replays the intent logs that an import has claimed. A log that cannot be replayed stays until its dataset
@@ -129,7 +129,7 @@ pub(crate) fn check_writable(dataset: &dsl::Dataset, name: &str) -> Result<(), E
 struct Opens {
     /// Refuse a read-only file system.
     writes: bool,
-    /// Free files that have lost their last name before the file system was last closed.
+    /// Free files that were unlinked but not freed when the file system was last closed.
     drains: bool,
 }
 
@@ -138,15 +138,15 @@ impl FilesystemWriter {
     /// first.
     ///
     /// # Errors
-    /// [`Error::NotAFilesystem`]; [`Error::Dsl`] if there is none or it cannot be changed: a snapshot, a
-    /// read-only or an encrypted file system.
+    /// [`Error::NotAFilesystem`]; [`Error::Dsl`] if it does not exist or cannot be changed: it is a snapshot,
+    /// read-only, or encrypted.
     pub fn open(pool: &Arc<LivePool>, name: &str) -> Result<FilesystemWriter, Error> {
         let opens = Opens { writes: true, drains: true };
         FilesystemWriter::open_as(pool, &pool.view()?.dsl().dataset(name)?, opens)
     }
 
-    /// Like [`FilesystemWriter::open`], and accepts a file system with the property `readonly`, which refuses
-    /// changes as long as the property is on.
+    /// Like [`FilesystemWriter::open`], and accepts a file system with `readonly=on`, which refuses changes as long
+    /// as the property is on.
     ///
     /// # Errors
     /// As [`FilesystemWriter::open`].
@@ -258,7 +258,7 @@ impl FilesystemWriter {
         self.file_writer(path, id)
     }
 
-    /// Makes an empty file, or empties the one that is there.
+    /// Creates an empty file, or truncates the existing one.
     ///
     /// # Errors
     /// [`Error::Path`] if the file cannot be created, or the path is not a regular file.
@@ -285,7 +285,7 @@ impl FilesystemWriter {
         self.file_writer(path, made.id)
     }
 
-    /// Makes a file with this content, or replaces that of the one that is there.
+    /// Creates a file with this content, or replaces the content of the existing one.
     ///
     /// # Errors
     /// As [`FilesystemWriter::create`] and [`FileWriter::write_at`].
@@ -314,7 +314,7 @@ impl FilesystemWriter {
         FileWriter::new(self, path, id)
     }
 
-    /// Makes a file of any kind; its owner is that of this writer.
+    /// Creates a file of any kind, which belongs to the owner of this writer.
     pub(crate) fn make(&self, path: &[u8], at: &Found, new: &NewFile<'_>) -> Result<Made, Error> {
         let new = NewFile { uid: self.uid, gid: self.gid, ..*new };
         let made = self.fs().create(at.dir, &at.name, &new).map_err(self.at(path))?;
@@ -322,7 +322,7 @@ impl FilesystemWriter {
         Ok(made)
     }
 
-    /// As [`FilesystemWriter::make`], where nothing may be there.
+    /// Like [`FilesystemWriter::make`]; the name must not exist.
     fn make_new(&self, path: &[u8], new: &NewFile<'_>) -> Result<Made, Error> {
         let at = self.find(path, false)?;
         if at.id.is_some() {
@@ -341,7 +341,7 @@ impl FilesystemWriter {
         Ok(self.make_new(path, &NewFile::of(FileKind::Directory, mode))?.id)
     }
 
-    /// Makes a directory, and those above it that are missing. One that is there is left as it is.
+    /// Creates a directory and its missing parents. An existing directory is left unchanged.
     ///
     /// # Errors
     /// [`Error::Path`] if a component exists and is not a directory, or a directory cannot be created.
@@ -363,7 +363,7 @@ impl FilesystemWriter {
         Err(self.at(path)(ZplError::Exists { dir: id }))
     }
 
-    /// Makes a symbolic link to `target`, which need not exist.
+    /// Creates a symbolic link to `target`, which need not exist.
     ///
     /// # Errors
     /// [`Error::Path`] if the name exists or the file cannot be created.
@@ -372,7 +372,7 @@ impl FilesystemWriter {
         Ok(self.make_new(path, &new)?.id)
     }
 
-    /// Makes a device, a pipe or a socket.
+    /// Creates a device file, a pipe or a socket.
     ///
     /// # Errors
     /// [`Error::Path`] if the name exists or the file cannot be created.
@@ -386,7 +386,8 @@ impl FilesystemWriter {
         Ok(self.make_new(path, &NewFile { rdev, ..NewFile::of(kind, mode) })?.id)
     }
 
-    /// Makes a further name for a file. A symbolic link is not followed, it gets the name itself.
+    /// Creates a hard link to a file. If `existing` is a symbolic link, the new name is a link to the symbolic link
+    /// itself.
     ///
     /// # Errors
     /// [`Error::Path`] if the name exists or the file is a directory.
@@ -397,16 +398,16 @@ impl FilesystemWriter {
         self.changed(id)
     }
 
-    /// Moves a name, and with it what it leads to. What has the new name loses it.
+    /// Renames a file or directory. The file or directory that has the new name is replaced.
     ///
     /// # Errors
-    /// There is no such name; a directory would replace a file, a file a directory, or something a
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if a directory would replace a file, a file a directory, or either a
     /// directory that is not empty.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), Error> {
         self.rename_with(from, to, RenameHow::Replace)
     }
 
-    /// As [`FilesystemWriter::rename`], with a choice of what happens to the names.
+    /// Like [`FilesystemWriter::rename`], with conditions on the names.
     ///
     /// # Errors
     /// As [`FilesystemWriter::rename`]; [`Error::Path`] if a condition of `how` is not met.
@@ -418,7 +419,7 @@ impl FilesystemWriter {
         self.changed(id)
     }
 
-    /// Removes a name of anything but a directory.
+    /// Removes a name of a file that is not a directory.
     ///
     /// # Errors
     /// [`Error::NoSuchPath`]; [`Error::Path`] if it is a directory.
@@ -440,15 +441,15 @@ impl FilesystemWriter {
 
     // ---- attributes --------------------------------------------------------------------------
 
-    /// The attributes of a file; of a symbolic link, its own.
+    /// The attributes of a file; a symbolic link is not followed.
     ///
     /// # Errors
-    /// [`Error::NoSuchPath`].
+    /// [`Error::NoSuchPath`]; [`Error::Path`] if the attributes cannot be read.
     pub fn attrs(&self, path: &[u8]) -> Result<Attrs, Error> {
         self.fs().attrs(self.resolve_link(path)?).map_err(self.at(path))
     }
 
-    /// A file for reading: entries, target, extended attributes, ACL.
+    /// A file, opened for reading: entries, target, extended attributes, ACL.
     ///
     /// # Errors
     /// [`Error::Zpl`] if no file has this object id.
@@ -456,7 +457,7 @@ impl FilesystemWriter {
         Ok(self.fs().node(id)?)
     }
 
-    /// Changes attributes, all at once; of a symbolic link, its own.
+    /// Changes several attributes in one transaction; a symbolic link is not followed.
     ///
     /// # Errors
     /// [`Error::NoSuchPath`]; [`Error::Path`] if flags of the file or a quota forbid the change.
@@ -467,7 +468,8 @@ impl FilesystemWriter {
         Ok(attrs)
     }
 
-    /// The value of an extended attribute; names are as Linux has them (`user.colour`).
+    /// The value of an extended attribute; names include the namespace, as in Linux (`user.colour`). `None`: the
+    /// file does not have it.
     ///
     /// # Errors
     /// [`Error::NoSuchPath`]; [`Error::Path`] if it cannot be read.
@@ -497,23 +499,23 @@ impl FilesystemWriter {
         self.changed(id)
     }
 
-    /// Sets the POSIX ACL of a file, or with `default` that which files made in a directory inherit. The
-    /// entries are in the order of Linux: owner, users, group, groups, mask, others.
+    /// Sets the POSIX ACL of a file or, with `default`, the ACL that new files in a directory inherit. The entries
+    /// are in the order of Linux: owner, users, group, groups, mask, others.
     ///
     /// # Errors
-    /// The dataset has no POSIX ACLs (`acltype=posix`), or the entries make none.
+    /// [`Error::Path`] if the dataset has no POSIX ACLs (`acltype=posix`), or the entries do not form an ACL.
     pub fn set_acl(&self, path: &[u8], acl: &[PosixEntry], default: bool) -> Result<(), Error> {
         let name = if default { POSIX_DEFAULT } else { POSIX_ACCESS };
         self.set_xattr(path, name.as_ref(), &encode_posix(acl), XattrHow::Either)
     }
 
-    /// Makes `to` a copy of the file `from` that shares its blocks. Both are in file systems of this pool.
+    /// Creates `to` as a copy of the file `from` that shares its blocks. Both file systems are in this pool.
     ///
     /// # Errors
-    /// [`ZplError::CannotClone`] if the blocks cannot be shared: they have to be copied then.
+    /// [`ZplError::CannotClone`], inside [`Error::Path`], if the blocks cannot be shared and have to be copied.
     pub fn clone_file(&self, source: &FilesystemWriter, from: &[u8], to: &[u8]) -> Result<(), Error> {
         let original = source.open_file(from)?;
-        // Blocks that are only in memory have no place yet that could be shared.
+        // Blocks that are not on disk yet cannot be shared.
         self.sync()?;
         let copy = self.create(to)?;
         copy.clone_range(&original, 0, 0, original.len())

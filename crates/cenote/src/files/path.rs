@@ -6,7 +6,7 @@ use zpl::{FileKind, ZplError};
 use super::FilesystemWriter;
 use crate::Error;
 
-/// Symbolic links that are followed in one path, as in Linux.
+/// Maximum number of symbolic links in one path, as in Linux.
 const LINKS_MAX: usize = 40;
 
 /// Result of [`FilesystemWriter::find`].
@@ -14,7 +14,7 @@ const LINKS_MAX: usize = 40;
 pub struct Found {
     /// Directory of the last component; for the root, the root itself.
     pub dir: ObjectId,
-    /// Last component, after links were followed. Empty for the root.
+    /// Last component, after symbolic links were followed. Empty for the root.
     pub name: Vec<u8>,
     /// Object id of the file; `None` if it does not exist.
     pub id: Option<ObjectId>,
@@ -49,8 +49,8 @@ impl FilesystemWriter {
     /// a symbolic link, it is followed if `follow` is true.
     ///
     /// # Errors
-    /// [`Error::NoSuchPath`] if a directory on the way is missing; [`Error::Path`] with
-    /// [`ZplError::WrongKind`] if it is something else, or there are too many links.
+    /// [`Error::NoSuchPath`] if a directory on the way is missing; [`Error::Path`] with [`ZplError::WrongKind`] if
+    /// it is not a directory; [`Error::TooManyLinks`].
     pub fn find(&self, path: &[u8], follow: bool) -> Result<Found, Error> {
         let fs = self.fs();
         let components = |path: &[u8]| -> Vec<Vec<u8>> {
@@ -68,7 +68,7 @@ impl FilesystemWriter {
                 continue;
             }
             let Some(id) = fs.lookup(dir, &name).map_err(self.at(path))? else {
-                // `new/.` would be in it.
+                // `new/.` would be inside a directory that does not exist.
                 if todo.is_empty() && !path.ends_with(b"/.") {
                     let path = joined(above.iter().map(|(name, _)| name.as_slice()).chain([&name[..]]));
                     return Ok(Found { dir, name, id: None, path });

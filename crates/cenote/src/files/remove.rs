@@ -20,9 +20,9 @@ use crate::Error;
 use crate::worker_pool::{Queue, with_workers};
 use vdev::sync::lock;
 
-/// Entries read from a directory at a time and removed by one job.
+/// Number of entries that are read from a directory together and removed by one job.
 pub(super) const BATCH: usize = 256;
-/// Deepest level of directories that is entered.
+/// Maximum depth of directories.
 pub(super) const DEPTH_MAX: usize = 16 << 10;
 
 /// Observer of an operation on a directory tree.
@@ -109,7 +109,7 @@ impl Dir {
     }
 }
 
-/// Names to be removed from a directory.
+/// Names to remove from a directory.
 struct Batch {
     dir: DirRef,
     names: Vec<Vec<u8>>,
@@ -139,8 +139,8 @@ struct Level {
 }
 
 impl FilesystemWriter {
-    /// Removes the file at `path`, or the directory with everything in it, with several threads. Entries that
-    /// cannot be removed stay, with the directories above them, and are reported to `observer`.
+    /// Removes the file at `path`, or the directory and its contents, with several threads. Entries that cannot be
+    /// removed stay, with the directories above them, and are reported to `observer`.
     ///
     /// # Errors
     /// [`Error::NoSuchPath`]; [`Error::Path`] if `path` is the root of the file system.
@@ -220,7 +220,7 @@ fn walk(top: DirRef, queue: &Queue<'_, Batch>, tell: &mut dyn FnMut() -> bool) {
             Ok(names) => {
                 queue.push(Batch { dir: here, names });
                 if tell() {
-                    // What is not empty stays without a word.
+                    // Directories that are not empty stay and are not reported.
                     stack.iter().for_each(|level| level.dir.is_kept.store(true, Ordering::Relaxed));
                     return;
                 }
@@ -235,14 +235,14 @@ fn walk(top: DirRef, queue: &Queue<'_, Batch>, tell: &mut dyn FnMut() -> bool) {
 
 /// The names of files in the next batch of a directory; its directories are left in the level.
 fn read_batch(dir: &Dir, level: &mut Level) -> Result<Vec<Vec<u8>>, ZplError> {
-    // The cursor is a place among hashes: it stays right while entries before it are removed.
+    // The cursor is a position in the order of hashes: it stays valid while earlier entries are removed.
     let fs = &dir.shared.fs;
     let entries = fs.read_dir(dir.id, level.cursor, BATCH)?;
     level.is_read = entries.len() < BATCH;
     let mut names = Vec::new();
     for entry in entries {
         level.cursor = entry.cursor;
-        // What the entry says is not to be believed where it matters: a directory is never unlinked.
+        // The type in the entry may be wrong: a directory must never be unlinked.
         let is_dir = match entry.kind_hint {
             Some(FileKind::Directory) | None => {
                 let attrs = fs.attrs(entry.id);

@@ -1,5 +1,4 @@
-//! Operations by the numbers of files, for servers: the types of [`FilesystemWriter::fs`], and sharing of
-//! blocks.
+//! Operations by object id, for servers: the types of [`FilesystemWriter::fs`], and block cloning.
 
 use super::FilesystemWriter;
 use vdev::tunable::Tunable;
@@ -13,11 +12,11 @@ pub static BCLONE_ENABLED: Tunable = Tunable::new("zfs_bclone_enabled", 1, 0, 1)
 pub static BCLONE_WAIT_DIRTY: Tunable = Tunable::new("zfs_bclone_wait_dirty", 1, 0, 1);
 
 impl FilesystemWriter {
-    /// Shares blocks of a file of `source`, which is in the same pool, with one of this file system: see
+    /// Shares blocks of a file of `source`, in the same pool, with a file of this file system: see
     /// [`zpl::Fs::clone_range`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`zpl::Fs::clone_range`].
     pub fn clone_range(
         &self,
         source: &FilesystemWriter,

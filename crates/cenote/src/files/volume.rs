@@ -21,8 +21,8 @@ impl VolumeFile {
     /// Opens the volume with this full name. If the pool was not exported, the intent log is replayed first.
     ///
     /// # Errors
-    /// [`Error::NotAVolume`]; [`Error::Dsl`] if there is none or it cannot be changed: a snapshot, a
-    /// read-only or an encrypted volume.
+    /// [`Error::NotAVolume`]; [`Error::Dsl`] if it does not exist or cannot be changed: it is a snapshot,
+    /// read-only, or encrypted.
     pub fn open(pool: &Arc<LivePool>, name: &str) -> Result<VolumeFile, Error> {
         let dataset = pool.view()?.dsl().dataset(name)?;
         if !dataset.is_volume()? {
@@ -73,14 +73,14 @@ impl VolumeFile {
     /// Writes all of `data` at `offset`.
     ///
     /// # Errors
-    /// [`Error::Path`] if the range is not inside the volume: nothing is written then. Or there is no room in
-    /// the pool.
+    /// [`Error::Path`] if the range is not inside the volume, in which case nothing is written, or if the pool is
+    /// full.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.head.volume.write_at(offset, data).map_err(|source| self.at(source))?;
         self.changed()
     }
 
-    /// Makes a range read as zeros; whole blocks of it take no space any more.
+    /// Zeros a range and frees its whole blocks.
     ///
     /// # Errors
     /// As [`VolumeFile::write_at`].
@@ -89,7 +89,7 @@ impl VolumeFile {
         self.changed()
     }
 
-    /// Gives up the whole blocks in a range.
+    /// Frees the whole blocks in a range, which then read as zeros.
     ///
     /// # Errors
     /// [`Error::Path`] if the range is not inside the volume.
@@ -98,16 +98,16 @@ impl VolumeFile {
         self.changed()
     }
 
-    /// Changes its size: what is beyond is gone. Durable when this returns.
+    /// Changes the size of the volume; bytes beyond it are lost. The change is durable when this returns.
     ///
     /// # Errors
-    /// [`Error::Path`] if the size is 0 or no multiple of the block size, or the pool cannot be written any
+    /// [`Error::Path`] if the size is 0 or not a multiple of the block size, or the pool cannot be written any
     /// more.
     pub fn set_size(&self, size: u64) -> Result<(), Error> {
         self.head.resize(size).map_err(|source| self.at(source))
     }
 
-    /// Every write so far is durable when this returns.
+    /// Makes all writes to this volume durable.
     ///
     /// # Errors
     /// [`Error::Pool`] if the pool cannot be written any more.
@@ -115,7 +115,7 @@ impl VolumeFile {
         Ok(self.head.flush().map_err(pool::PoolError::from)?)
     }
 
-    /// Everything that was changed in the pool so far is on disk when this returns.
+    /// Writes all changes of the pool to disk. Returns the transaction group that contains them.
     ///
     /// # Errors
     /// [`Error::Pool`] if the pool cannot be written any more.

@@ -1,4 +1,4 @@
-//! Counting what uses each feature, to compare with the counts that the pool keeps
+//! Counts the uses of each feature, for comparison with the counts that the pool keeps
 //! (docs/on-disk/16-features.md, section 6).
 
 use crate::{Error, Pool};
@@ -6,28 +6,28 @@ use format::config::{VdevKind, VdevNode};
 use format::feature;
 use std::collections::BTreeMap;
 
-/// How often a feature is used, by two accounts.
+/// Uses of a feature, as found and as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FeatureCount {
     /// Short name of the feature.
     pub name: &'static str,
-    /// What was found in use.
+    /// Number of uses found.
     pub counted: u64,
-    /// The count that the pool keeps.
+    /// Number of uses that the pool has recorded.
     pub recorded: u64,
 }
 
-/// Features whose users are counted although they are not datasets.
+/// Features that are counted although their uses are not datasets.
 const OTHERS: [&str; 4] = ["redaction_bookmarks", "bookmark_written", "livelist", "redaction_list_spill"];
 /// Features of removed vdevs, counted separately, also if they are not enabled.
 const REMOVAL: [(&str, &str); 2] =
     [("device_removal", "device_removal"), ("obsolete_counts", "indirect_refcount")];
 
-/// Counts the users of the features that datasets, bookmarks, clones and removed vdevs use. Features
-/// that the pool has not enabled are left out.
+/// Counts the uses of features by datasets, bookmarks, clones and removed vdevs. Features that are not enabled in
+/// the pool are left out.
 ///
 /// # Errors
-/// If a dataset or one of its objects cannot be read.
+/// A dataset or one of its objects cannot be read.
 pub fn census(pool: &Pool) -> Result<Vec<FeatureCount>, Error> {
     let mut counted: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut add = |name| *counted.entry(name).or_default() += 1;
@@ -61,10 +61,10 @@ pub fn census(pool: &Pool) -> Result<Vec<FeatureCount>, Error> {
     Ok(wanted.filter_map(count).collect())
 }
 
-/// Counts the users of the features of removed vdevs.
+/// Counts the uses of the features of removed vdevs.
 ///
 /// # Errors
-/// If the configuration of a removed vdev cannot be read.
+/// The configuration of a removed vdev cannot be read.
 pub fn removal_census(pool: &Pool) -> Result<Vec<FeatureCount>, Error> {
     let counted = [count_removed(&pool.spa().config().vdev_tree), super::leaks::obsolete_counts(pool)?];
     let count = |((feature, name), counted): ((&str, &'static str), u64)| {

@@ -1,9 +1,9 @@
-//! Objects of the pool's own set that nothing refers to, and counts of space maps and of what removed
-//! vdevs keep, to compare with those of features.
+//! Finds unreferenced objects of the meta object set, and counts space maps and structures of removed vdevs, for
+//! comparison with feature counts.
 //!
 //! # What always holds
-//! - An entry of the object directory that is not known here counts as a reference: what a newer
-//!   release keeps there is not called a leak.
+//! - Any unknown entry of the object directory counts as a reference, so that objects of newer releases are not
+//!   reported as leaks.
 //! - Every object is marked once, so loops in a damaged pool end.
 //!
 //! Source: `docs/on-disk/22-mos-dsl.md`, `15-space.md`, `16-features.md` section 6.
@@ -21,24 +21,24 @@ use format::space_map::PHYS_SIZE;
 use format::{ObjType, ObjectId};
 use std::collections::HashSet;
 
-/// Entries of the object directory that are numbers, not objects.
+/// Entries of the object directory that are numbers, not object ids.
 const NUMBERS: [&str; 3] =
     [names::directory::DEFLATE, names::directory::CREATION_VERSION, names::directory::LAST_SCRUBBED_TXG];
-/// Entries that are lists of block pointers.
+/// Entries of the object directory that are lists of block pointers.
 const BPOBJS: [&str; 3] =
     [names::directory::FREE_BPOBJ, names::directory::SYNC_BPLIST, names::directory::OBSOLETE_BPOBJ];
-/// Entries that are ZAPs of objects.
+/// Entries of the object directory that are ZAPs of object ids.
 const OBJECT_ZAPS: [&str; 3] =
     [names::directory::LOG_SPACEMAP_ZAP, names::directory::ERRLOG_LAST, names::directory::ERRLOG_SCRUB];
-/// Vdev ZAP: entries that are objects.
+/// Entries of a vdev ZAP that are object ids.
 const VDEV_OBJECTS: [&str; 3] =
     [names::top_vdev::UNFLUSHED_TXGS, names::top_vdev::CHECKPOINT_SM, names::top_vdev::OBSOLETE_SM];
-/// Directory ZAP: entries that are objects.
+/// Entries of a directory ZAP that are object ids.
 const DIR_OBJECTS: [&str; 1] = [names::dir::CRYPTO_KEY_OBJ];
-/// Levels of directories, and of lists within lists.
+/// Maximum depth of directories and of nested lists.
 const DEPTH_MAX: usize = 256;
 
-/// An object that nothing refers to.
+/// An object without references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeakedObject {
     /// Object id in the meta object set.
@@ -47,10 +47,10 @@ pub struct LeakedObject {
     pub kind: ObjType,
 }
 
-/// The objects of the meta object set that nothing refers to.
+/// The objects of the meta object set without references.
 ///
 /// # Errors
-/// If an object that may hold references cannot be read.
+/// An object that may contain references cannot be read.
 pub fn leaked_objects(pool: &Pool) -> Result<Vec<LeakedObject>, Error> {
     let mut marks = Marks { pool, seen: HashSet::new(), dirs: HashSet::new() };
     marks.directory()?;
@@ -73,12 +73,12 @@ pub fn leaked_objects(pool: &Pool) -> Result<Vec<LeakedObject>, Error> {
 struct Marks<'a> {
     pool: &'a Pool,
     seen: HashSet<ObjectId>,
-    /// Directories already walked, against loops.
+    /// Directories already walked, so that loops end.
     dirs: HashSet<ObjectId>,
 }
 
 impl Marks<'_> {
-    /// Marks an object as referenced. True the first time.
+    /// Marks an object as referenced. Returns true the first time.
     fn mark(&mut self, id: ObjectId) -> bool {
         id != ObjectId(0) && self.seen.insert(id)
     }
@@ -91,7 +91,7 @@ impl Marks<'_> {
         Ok(Some(Zap::open(&self.pool.mos().object(id)?)?))
     }
 
-    /// A ZAP and the objects that its entries name.
+    /// Marks a ZAP and the objects that its entries name.
     fn zap_of_objects(&mut self, id: ObjectId) -> Result<(), Error> {
         let Some(zap) = self.zap(id)? else { return Ok(()) };
         for entry in zap.entries() {
@@ -204,7 +204,7 @@ impl Marks<'_> {
                 self.mark(ObjectId(id));
             }
         }
-        // Depth and number of children were bounded when the configuration was read.
+        // Depth and number of children were bounded when the configuration was decoded.
         node.children.iter().try_for_each(|child| self.vdev(child))
     }
 
@@ -277,8 +277,8 @@ fn top_zap_number(pool: &Pool, node: &VdevNode, name: &str) -> Result<Option<u64
     Ok(Zap::open(&pool.mos().object(node.zap_top)?)?.lookup_u64(name.as_bytes())?)
 }
 
-/// What removed vdevs keep, counted as feature `obsolete_counts` counts it: of each, the flag that its
-/// counts are precise, the counts, and the map of what is obsolete; and the lists of remapped blocks.
+/// Number of structures of removed vdevs, as the feature `obsolete_counts` counts them: for each vdev the flag for
+/// precise counts, the counts, and the map of obsolete ranges; and the lists of remapped blocks.
 pub(super) fn obsolete_counts(pool: &Pool) -> Result<u64, Error> {
     let mut count = 0;
     for node in &pool.spa().config().vdev_tree.children {
@@ -302,11 +302,11 @@ pub(super) fn obsolete_counts(pool: &Pool) -> Result<u64, Error> {
     Ok(count)
 }
 
-/// Number of space maps with a histogram: as the feature counts them, and as found. `None`: the pool has not
-/// enabled the feature.
+/// Number of space maps with a histogram, as recorded by the feature and as found. `None`: the pool has not enabled
+/// the feature.
 ///
 /// # Errors
-/// If a space map cannot be read.
+/// A space map cannot be read.
 pub fn space_map_counts(pool: &Pool) -> Result<Option<(u64, u64)>, Error> {
     let Some(feature) = format::feature::by_name("spacemap_histogram") else { return Ok(None) };
     let Some(recorded) = pool.spa().features().counts().get(feature.guid).copied() else { return Ok(None) };

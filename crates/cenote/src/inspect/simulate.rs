@@ -1,17 +1,19 @@
-//! What deduplication would save if everything were written with it: a table is made in memory.
+//! Simulates deduplication: builds the dedup table in memory that the pool would have if all data were
+//! deduplicated.
 //!
 //! # What always holds
-//! - Only blocks that could be in a dedup table are counted: data at level 0 with bytes of its own on disk.
-//!   Pieces of metadata, indirect blocks, embedded blocks and holes are not.
-//! - Blocks without a checksum could be anything, and are left out.
-//! - A block that has copies here and none there counts with the mean of what it takes.
-//! - Two blocks are one where checksum, sizes, compression and encryption are equal, whatever dataset they
-//!   are in; of snapshots only what their predecessors do not have is met.
+//! - Only blocks that could be in a dedup table are counted: data blocks of level 0 that are stored on disk.
+//!   Metadata, indirect blocks, embedded blocks and holes are not counted.
+//! - Blocks without a checksum are left out, because their contents cannot be compared.
+//! - A block whose references have different numbers of copies counts with the mean allocated size.
+//! - Two blocks are equal if checksum, sizes, compression and encryption are equal, in any dataset. Blocks that a
+//!   snapshot shares with its predecessor are counted once.
 //!
-//! Memory: some hundred bytes for each different block.
+//! Memory: some hundred bytes per distinct block.
 
+use super::{Problem, Subject};
 use crate::block_walk::{self, BlockChecker, Walk};
-use crate::error::chain;
+use crate::error::Cause;
 use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 use dmu::DmuError;
@@ -21,18 +23,19 @@ use format::dnode::Dnode;
 use format::names;
 use format::{BlockPtr, ChecksumId, Level};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Histogram of the dedup table that deduplication of the whole pool would make, and the errors of object
 /// sets that could not be read.
 ///
 /// # Errors
 /// If the directory of the meta object set cannot be read.
-pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<String>), Error> {
+pub fn simulated_dedup(pool: &Pool) -> Result<(DdtHistogram, Vec<Problem>), Error> {
     let plan = Plan::new(pool.spa(), &[]);
     let (walks, mut problems) = super::blocks::walks_of(&plan);
     let is_deflated =
         pool.spa().directory().words(names::directory::DEFLATE)?.first().is_some_and(|word| *word != 0);
-    // One thread has one table: a block that several met would be in each of theirs.
+    // Each thread has its own table, so a single thread is needed to count a block in one table.
     let tables = block_walk::run(&Simulation { pool, is_deflated }, &walks, 1);
     let mut histogram = DdtHistogram::default();
     for Table { entries, unreadable } in tables {
@@ -60,16 +63,16 @@ fn stat(key: &DdtKey, refcount: u64, taken: u64) -> DdtStat {
     }
 }
 
-/// References to each block and the bytes that they take together now, and what could not be read.
+/// Number of references and allocated bytes of each block, and errors.
 #[derive(Default)]
 struct Table {
     entries: HashMap<DdtKey, (u64, u64)>,
-    unreadable: Vec<String>,
+    unreadable: Vec<Problem>,
 }
 
 struct Simulation<'a> {
     pool: &'a Pool,
-    /// Blocks are charged what they take without parity.
+    /// Allocated sizes are deflated: counted without parity.
     is_deflated: bool,
 }
 
@@ -99,7 +102,7 @@ impl BlockChecker for Simulation<'_> {
 
     fn check(&self, _: &mut Table, (): ()) {}
 
-    fn unreadable(&self, found: &mut Table, _: &Walk, at: &Bookmark, _: &BlockPtr, error: &DmuError) {
-        found.unreadable.push(format!("{at}: {}", chain(error)));
+    fn unreadable(&self, found: &mut Table, _: &Walk, at: &Bookmark, _: &BlockPtr, error: Arc<DmuError>) {
+        found.unreadable.push(Problem { subject: Subject::Block(*at), cause: Cause::Object(error) });
     }
 }

@@ -11,34 +11,34 @@ use format::{AllocOffset, BlockPtr, BpKind, ObjType, Txg, VdevGuid, VdevId};
 use vdev::tree::{Fault, FaultKind};
 use zio::{ReadPolicy, Zio, ZioError};
 
-use super::plan::Plan;
+use super::plan::{Plan, Set};
 use super::{DeviceReport, HITS_MAX, Options, Progress, Watcher};
 use crate::Pool;
 use crate::block_walk::{self, BlockChecker, Walk};
-use crate::error::chain;
+use crate::error::Cause;
 use vdev::sync::lock;
 
-/// Shared blocks remembered, so that they are read once. At 40 bytes each.
+/// Maximum number of shared blocks that are remembered, so that they are read once; 40 bytes each.
 const SHARED_MAX: usize = 1 << 20;
 /// Blocks between two reports of progress by a thread.
 const REPORT_EVERY: u64 = 64;
 
-/// A damaged block and where it was met.
+/// A damaged block and the object set in which it was found.
 pub(super) struct Hit {
     /// Index of the object set in the plan.
     pub(super) set: usize,
     pub(super) at: Bookmark,
     pub(super) bp: BlockPtr,
     pub(super) object: Option<ObjectShape>,
-    pub(super) cause: String,
+    pub(super) cause: Cause,
 }
 
-/// What names need to know of an object whose dnode was at hand.
+/// Properties of an object that finding names needs, from its dnode.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ObjectShape {
     pub(super) kind: ObjType,
     pub(super) block_size: u64,
-    /// log2 of the pointers in one of its indirect blocks.
+    /// Binary logarithm of the number of pointers in an indirect block.
     pub(super) fan_out: u32,
 }
 
@@ -67,7 +67,7 @@ pub(super) struct Found {
     pub(super) cut_short: bool,
 }
 
-/// A block to be checked.
+/// A block to check.
 struct Job {
     set: usize,
     at: Bookmark,
@@ -75,7 +75,7 @@ struct Job {
     object: Option<ObjectShape>,
 }
 
-/// Where a block is: enough to know it again.
+/// Location and birth of a block, which identify it.
 type Location = (VdevId, AllocOffset, Txg);
 
 struct Checker<'a> {
@@ -92,7 +92,7 @@ struct Checker<'a> {
     hits: Mutex<(Vec<Hit>, u64)>,
     devices: Mutex<HashMap<VdevGuid, DeviceReport>>,
     /// Shared blocks checked: `None` good, otherwise why not.
-    shared: Mutex<HashMap<Location, Option<Arc<str>>>>,
+    shared: Mutex<HashMap<Location, Option<Cause>>>,
 }
 
 pub(super) fn run(pool: &Pool, plan: &Plan, options: &Options, watcher: &dyn Watcher) -> Found {
@@ -143,7 +143,7 @@ impl Checker<'_> {
         let location = location_if_shared(&job.bp);
         if let Some(known) = location.and_then(|location| lock(&self.shared).get(&location).cloned()) {
             if let Some(cause) = known {
-                self.hit(job, cause.to_string());
+                self.hit(job, cause);
             }
             return;
         }
@@ -153,7 +153,7 @@ impl Checker<'_> {
             if shared.len() >= SHARED_MAX {
                 shared.clear();
             }
-            shared.insert(location, cause.as_deref().map(Arc::from));
+            shared.insert(location, cause.clone());
         }
         self.count(job, cause.is_some());
         if let Some(cause) = cause {
@@ -162,14 +162,14 @@ impl Checker<'_> {
     }
 
     /// Reads a block by the options of the run. Returns the reason if it cannot be read.
-    fn read(&self, job: &Job) -> Option<String> {
-        let objset = self.plan.sets.get(job.set).and_then(|set| set.objset.as_ref().ok());
+    fn read(&self, job: &Job) -> Option<Cause> {
+        let objset = self.plan.sets.get(job.set).and_then(Set::objset);
         let key = objset.and_then(|objset| objset.key().key());
         let policy = ReadPolicy { key, every_copy: self.options.every_copy };
         let checked = self.zio.check(&job.bp, &policy);
         if !checked.faults.is_empty() {
             self.faults(&checked.faults);
-            // A missing device is reported once, as a device, not with every block.
+            // A missing device is reported once, as a device, not for every block.
             let lied = checked.faults.iter().any(|fault| fault.kind != FaultKind::Missing);
             if lied && checked.data.is_ok() {
                 self.degraded.fetch_add(1, Ordering::Relaxed);
@@ -179,13 +179,13 @@ impl Checker<'_> {
             }
         }
         let opened = match (checked.data, key) {
-            // What the key opens is only known to be right when it was opened.
+            // The MAC is verified when the block is decrypted.
             (Ok(data), Some(_)) => self.zio.open(&job.bp, data, key).map(|_| ()),
             (data, _) => data.map(|_| ()),
         };
         match opened {
             Ok(()) | Err(ZioError::Redacted { .. }) => None,
-            Err(error) => Some(chain(&error)),
+            Err(error) => Some(error.into()),
         }
     }
 
@@ -215,7 +215,7 @@ impl Checker<'_> {
         }
     }
 
-    fn hit(&self, job: &Job, cause: String) {
+    fn hit(&self, job: &Job, cause: Cause) {
         self.damaged.fetch_add(1, Ordering::Relaxed);
         if let Some(counts) = self.counts.get(job.set) {
             counts.damaged.fetch_add(1, Ordering::Relaxed);
@@ -229,7 +229,7 @@ impl Checker<'_> {
     }
 }
 
-/// Blocks that more than one pointer of one tree may lead to: deduplicated and cloned ones.
+/// Identifies a block that several pointers of one tree may share: a deduplicated or cloned block.
 fn location_if_shared(bp: &BlockPtr) -> Option<Location> {
     if bp.is_embedded() || (!bp.is_dedup() && bp.physical_birth() == bp.logical_birth()) {
         return None;
@@ -252,19 +252,19 @@ impl BlockChecker for Checker<'_> {
         Some(Job { set: walk.set, at: *at, bp: *bp, object: dnode.map(ObjectShape::of) })
     }
 
-    /// Checks one block, whatever it takes.
+    /// Checks one block by the options of the run.
     fn check(&self, (): &mut (), job: Job) {
         self.check_once(&job);
     }
 
-    fn unreadable(&self, (): &mut (), walk: &Walk, at: &Bookmark, bp: &BlockPtr, error: &DmuError) {
+    fn unreadable(&self, (): &mut (), walk: &Walk, at: &Bookmark, bp: &BlockPtr, error: Arc<DmuError>) {
         // A block without a good copy is told by whoever checks it. What remains here are right
         // bytes that make no sense.
-        if matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. }) {
+        if matches!(*error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. }) {
             return;
         }
         let object = (at.object.0 == 0).then(|| ObjectShape::of(&walk.objset.phys().meta_dnode));
-        self.hit(&Job { set: walk.set, at: *at, bp: *bp, object }, chain(error));
+        self.hit(&Job { set: walk.set, at: *at, bp: *bp, object }, Cause::Object(error));
     }
 
     fn is_stopped(&self) -> bool {

@@ -1,9 +1,9 @@
-//! Reads and checks every block of a pool, and says which files are damaged.
+//! Reads and checks every block of a pool, and names the damaged files.
 //!
-//! The pool's own objects, then every file system, volume and snapshot, oldest first. Blocks are
-//! shared between snapshots and clones: a subtree that is not newer than the snapshot before is
-//! in that snapshot too and was checked there, so each block is read once. Blocks shared by
-//! deduplication or cloning are remembered, as far as memory is set aside for it.
+//! The order is: the pool's own objects, then every file system, volume and snapshot, oldest first. Snapshots and
+//! clones share blocks: a subtree that is not newer than the previous snapshot also belongs to that snapshot and
+//! was checked there, so each block is read once. Blocks shared by deduplication or cloning are remembered up to a
+//! limit.
 //!
 //! # What always holds
 //! - Memory is bounded: a queue of pointers, one block per thread and level of a tree, and lists of damage
@@ -11,11 +11,11 @@
 //! - A block counts as checked when each of its copies was read and compared with its checksum, parity
 //!   included (with [`Options::every_copy`]), and its MAC where the dataset's key is loaded.
 //! - Damage is reported for every snapshot and clone that holds the block, not only where it was met.
-//! - Whatever could not be checked is in the report, and [`Report::is_whole`] is then false.
+//! - What could not be checked is in the report, and [`Report::is_whole`] is then false.
 //!
 //! # Order
-//! `plan` lists the object sets -> threads walk them and check blocks (`block_walk`, `check`) -> `names`
-//! finds the files of the damaged blocks.
+//! `plan` lists the object sets -> threads walk them and check blocks (`block_walk`, `check`) -> `names` finds the
+//! files of the damaged blocks.
 
 mod check;
 mod names;
@@ -27,9 +27,10 @@ use format::VdevGuid;
 use vdev::tree::FaultKind;
 
 use crate::Pool;
-use crate::inspect::{Check, Space, blocks};
+use crate::error::Cause;
+use crate::inspect::{Check, Problem, Space, Subject, blocks};
 
-/// Damaged blocks that the report lists at most; all are counted.
+/// Maximum number of damaged blocks in the report; all are counted.
 pub(crate) const HITS_MAX: usize = 100_000;
 
 /// Name of the meta object set in the report.
@@ -44,8 +45,8 @@ pub struct Options {
     pub every_copy: bool,
     /// Only these datasets, by full name, and the pool's own objects; empty: all.
     pub only: Vec<String>,
-    /// If all blocks could be read, compare their locations with the space maps. This walks the trees once
-    /// more, and takes some tens of bytes of memory per separate range of free space and per shared block.
+    /// If all blocks could be read, compare their locations with the space maps. This walks the trees a second
+    /// time, and needs some tens of bytes of memory per separate range of free space and per shared block.
     pub space: bool,
 }
 
@@ -89,7 +90,7 @@ impl Watcher for () {
 pub struct Report {
     /// One per object set, in the order of the walk; the first is the pool's own.
     pub datasets: Vec<DatasetReport>,
-    /// Damage by file.
+    /// Damaged files and objects, with their lost ranges.
     pub damage: Vec<Damage>,
     /// Number of damaged blocks beyond the list.
     pub damage_untold: u64,
@@ -99,7 +100,7 @@ pub struct Report {
     pub totals: Progress,
     /// Comparison of the blocks with the space maps, or the error that prevented it. `None`: not asked for,
     /// or some blocks could not be read.
-    pub space: Option<Result<Space, String>>,
+    pub space: Option<Result<Space, Problem>>,
     /// True if the watcher ended the run.
     pub cut_short: bool,
 }
@@ -156,7 +157,7 @@ pub struct DatasetReport {
     /// Verification of the MACs.
     pub encryption: Encryption,
     /// The error that prevented the check.
-    pub failed: Option<String>,
+    pub failed: Option<Cause>,
 }
 
 /// Part of a dataset that is damaged.
@@ -164,29 +165,29 @@ pub struct DatasetReport {
 pub enum Place {
     /// A file, by its path from the root of the file system.
     File(Vec<u8>),
-    /// An object of a file system without a name that could be found.
+    /// An object of a file system whose name was not found; holds the object id.
     Object(u64),
     /// The data of a volume.
     Volume,
-    /// An object of the file system or the pool itself, with its type.
+    /// An object of the file system or pool that is not a file: its object id and type.
     Internal(u64, String),
-    /// All objects in this range of object ids: their dnodes are lost.
+    /// All objects in this range of object ids, because their dnodes are lost.
     Objects(Range<u64>),
 }
 
 /// Damage of one file or object.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Damage {
     /// Full name of the dataset or snapshot.
     pub dataset: String,
     /// The damaged part of it.
     pub place: Place,
-    /// Byte ranges that are lost, in order; empty if everything is.
+    /// Lost byte ranges, in order; empty if the whole object is lost.
     pub ranges: Vec<Range<u64>>,
     /// True if attributes are lost, with or without data.
     pub attributes: bool,
-    /// Text of the error of the first damaged block.
-    pub cause: String,
+    /// The error of the first damaged block.
+    pub cause: Cause,
 }
 
 /// Errors of one device.
@@ -202,7 +203,7 @@ pub struct DeviceReport {
     pub checksum: u64,
     /// Number of reads that were not tried because the device is missing.
     pub missing: u64,
-    /// State of the device in one word, as `zpool status` prints it.
+    /// State of the device, as `zpool status` prints it.
     pub state: String,
 }
 
@@ -229,13 +230,15 @@ pub fn verify(pool: &Pool, options: &Options, watcher: &dyn Watcher) -> Report {
     let found = check::run(pool, &plan, options, watcher);
     let mut report = names::report(pool, &plan, found);
     if options.space && options.only.is_empty() && report.is_whole() {
-        report.space = Some(compare_space(pool));
+        report.space = compare_space(pool);
     }
     report
 }
 
-fn compare_space(pool: &Pool) -> Result<Space, String> {
-    let report = blocks(pool, Check::Nothing, true).map_err(|error| crate::error::chain(&error))?;
-    let unknown = || report.problems.first().cloned().unwrap_or_default();
-    report.space.ok_or_else(unknown)
+/// A count that has met no problem has compared.
+fn compare_space(pool: &Pool) -> Option<Result<Space, Problem>> {
+    match blocks(pool, Check::Nothing, true) {
+        Ok(report) => report.space.map(Ok).or_else(|| report.problems.into_iter().next().map(Err)),
+        Err(error) => Some(Err(Problem { subject: Subject::Pool, cause: error.into() })),
+    }
 }

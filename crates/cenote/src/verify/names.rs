@@ -1,8 +1,7 @@
-//! From damaged blocks to the files that they belong to.
+//! Finds the files that damaged blocks belong to.
 //!
-//! A block met in a snapshot is also in the snapshots, clones and heads after it until something
-//! replaced it: each is asked, and the search ends where the block is no longer found, because a
-//! block that was let go never comes back.
+//! A block of a snapshot also belongs to later snapshots, clones and heads until it is replaced. The search
+//! continues in each later set and ends where the block is not found, because a freed block never returns.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,24 +18,26 @@ use super::check::{Found, Hit, ObjectShape};
 use super::plan::Plan;
 use super::{Damage, DatasetReport, DeviceReport, HITS_MAX, Place, Report};
 use crate::Pool;
+use crate::error::Cause;
 
 /// The object of a volume's data (docs/on-disk/25-zvol.md, section 1).
 const VOLUME_DATA: ObjectId = ObjectId(1);
-/// Directories searched for the names of files whose dnodes are lost, in one dataset.
+/// Maximum number of directories of a dataset that are searched for names of files whose dnodes are lost.
 const SEARCH_MAX: usize = 1 << 20;
 
 pub(super) fn report(pool: &Pool, plan: &Plan, found: Found) -> Report {
-    let datasets = plan.sets.iter().zip(&found.counts).filter(|(set, _)| !set.empty).map(|(set, counts)| {
-        DatasetReport {
-            name: set.name.clone(),
-            blocks: counts.blocks.load(std::sync::atomic::Ordering::Relaxed),
-            bytes: counts.bytes.load(std::sync::atomic::Ordering::Relaxed),
-            damaged: counts.damaged.load(std::sync::atomic::Ordering::Relaxed),
-            degraded: counts.degraded.load(std::sync::atomic::Ordering::Relaxed),
-            encryption: set.encryption,
-            failed: set.objset.as_ref().err().cloned(),
-        }
-    });
+    let datasets =
+        plan.sets.iter().zip(&found.counts).filter(|(set, _)| set.objset.is_some()).map(|(set, counts)| {
+            DatasetReport {
+                name: set.name.clone(),
+                blocks: counts.blocks.load(std::sync::atomic::Ordering::Relaxed),
+                bytes: counts.bytes.load(std::sync::atomic::Ordering::Relaxed),
+                damaged: counts.damaged.load(std::sync::atomic::Ordering::Relaxed),
+                degraded: counts.degraded.load(std::sync::atomic::Ordering::Relaxed),
+                encryption: set.encryption,
+                failed: set.failed().cloned(),
+            }
+        });
     let mut namer = Namer { plan, sets: HashMap::new(), damage: Vec::new(), index: HashMap::new() };
     for hit in &found.hits {
         namer.everywhere(hit);
@@ -55,7 +56,7 @@ pub(super) fn report(pool: &Pool, plan: &Plan, found: Found) -> Report {
     }
 }
 
-/// Adds paths and states, and devices that are missing although no block asked for them.
+/// Adds paths and states to the errors of devices, and adds missing devices that no block needed.
 fn devices(pool: &Pool, mut found: HashMap<VdevGuid, DeviceReport>) -> Vec<DeviceReport> {
     let mut all = Vec::new();
     for vdev in pool.vdevs().status().walk() {
@@ -84,7 +85,7 @@ fn state_word(state: VdevState) -> &'static str {
     }
 }
 
-/// Joins ranges that touch.
+/// Joins adjacent ranges.
 fn merge(ranges: &mut Vec<Range<u64>>) {
     ranges.sort_by_key(|range| (range.start, range.end));
     ranges.dedup_by(|next, last| {
@@ -96,25 +97,25 @@ fn merge(ranges: &mut Vec<Range<u64>>) {
     });
 }
 
-/// What is known of an object set while names are looked for.
+/// An object set during the search for names.
 struct SetState {
     filesystem: Option<Arc<Filesystem>>,
     /// Names found so far.
     paths: HashMap<ObjectId, Place>,
     /// Objects whose dnodes are lost, and why.
-    lost: Vec<(Range<u64>, String)>,
+    lost: Vec<(Range<u64>, Cause)>,
 }
 
 struct Namer<'a> {
     plan: &'a Plan,
     sets: HashMap<usize, SetState>,
     damage: Vec<Damage>,
-    /// Where in `damage` a place is.
+    /// Index in `damage` of each place.
     index: HashMap<(usize, Place), usize>,
 }
 
 impl Namer<'_> {
-    /// Reports a hit in the set where it was met and in all later ones that still hold the block.
+    /// Reports a damaged block in the set where it was found, and in later sets that contain it.
     fn everywhere(&mut self, hit: &Hit) {
         let mut todo = vec![hit.set];
         let mut seen = std::collections::HashSet::new();
@@ -131,10 +132,10 @@ impl Namer<'_> {
     }
 
     fn objset(&self, set: usize) -> Option<&Arc<ObjSet>> {
-        self.plan.sets.get(set)?.objset.as_ref().ok()
+        self.plan.sets.get(set)?.objset()
     }
 
-    /// The set leads to the same block from the same place.
+    /// True if the set has the same block at the same place.
     fn holds(&self, set: usize, hit: &Hit) -> bool {
         let Some(objset) = self.objset(set) else { return false };
         pointer(objset, &hit.at).is_some_and(|bp| bp.words() == hit.bp.words())
@@ -175,14 +176,14 @@ impl Namer<'_> {
         self.add(set, place, range, is_attributes, &hit.cause);
     }
 
-    fn add(&mut self, set: usize, place: Place, range: Option<Range<u64>>, attributes: bool, cause: &str) {
+    fn add(&mut self, set: usize, place: Place, range: Option<Range<u64>>, attributes: bool, cause: &Cause) {
         let key = (set, place);
         let at = match self.index.get(&key) {
             Some(&at) => at,
             None if self.damage.len() >= HITS_MAX => return,
             None => {
                 let dataset = self.plan.sets.get(set).map(|set| set.name.clone()).unwrap_or_default();
-                let (place, cause) = (key.1.clone(), cause.to_owned());
+                let (place, cause) = (key.1.clone(), cause.clone());
                 self.damage.push(Damage { dataset, place, ranges: Vec::new(), attributes: false, cause });
                 self.index.insert(key, self.damage.len() - 1);
                 self.damage.len() - 1
@@ -194,7 +195,7 @@ impl Namer<'_> {
         }
     }
 
-    /// No further than the file's end, which is known when its dnode is.
+    /// Cuts a range at the end of the file, which is known if the dnode is.
     fn clipped(&mut self, set: usize, object: ObjectId, range: Range<u64>) -> Range<u64> {
         let fs = self.state(set).filesystem.clone();
         let size = fs.and_then(|fs| fs.node(object).ok()).map(|node| node.attrs().size);
@@ -229,7 +230,7 @@ impl Namer<'_> {
         }
     }
 
-    /// Files whose dnodes are lost still have names in their directories.
+    /// Finds names of files whose dnodes are lost, in their directories.
     fn lost_dnodes(&mut self) {
         let sets: Vec<usize> = self.sets.keys().copied().collect();
         for set in sets {
@@ -250,7 +251,7 @@ impl Namer<'_> {
     }
 }
 
-/// The pointer at a bookmark, if the tree there can be followed.
+/// The pointer at a bookmark. `None`: it cannot be reached.
 fn pointer(objset: &Arc<ObjSet>, at: &Bookmark) -> Option<BlockPtr> {
     if at.level < 0 {
         return Some(*objset.root());
@@ -272,7 +273,7 @@ fn has_bytes(place: &Place) -> bool {
     matches!(place, Place::File(_) | Place::Object(_) | Place::Volume)
 }
 
-/// Blocks of level 0 below a bookmark.
+/// Range of level-0 blocks below a bookmark.
 fn leaf_blocks(at: &Bookmark, fan_out: u32) -> Range<u64> {
     let shift = u32::try_from(at.level).unwrap_or(0).saturating_mul(fan_out);
     let scale = |blkid: u64| match 1_u64.checked_shl(shift) {
@@ -288,7 +289,7 @@ fn byte_range(at: &Bookmark, shape: ObjectShape) -> Range<u64> {
     blocks.start.saturating_mul(shape.block_size)..blocks.end.saturating_mul(shape.block_size)
 }
 
-/// Numbers of the objects in a damaged part of the array of dnodes.
+/// Range of object ids in a damaged part of the object of dnodes.
 fn dnode_range(at: &Bookmark, shape: Option<ObjectShape>) -> Range<u64> {
     let (block_size, fan_out) = shape.map_or((16 << 10, 10), |shape| (shape.block_size, shape.fan_out));
     let per_block = (block_size / format::dnode::SLOT_SIZE as u64).max(1);
@@ -297,7 +298,7 @@ fn dnode_range(at: &Bookmark, shape: Option<ObjectShape>) -> Range<u64> {
 }
 
 /// Names in all readable directories that lead to lost objects, each with the cause of the loss.
-fn search(fs: &Arc<Filesystem>, lost: &[(Range<u64>, String)]) -> Vec<(Vec<u8>, String)> {
+fn search(fs: &Arc<Filesystem>, lost: &[(Range<u64>, Cause)]) -> Vec<(Vec<u8>, Cause)> {
     let mut named = Vec::new();
     let mut visited = std::collections::HashSet::from([fs.root()]);
     let mut todo: Vec<(Node, Vec<u8>)> =

@@ -1,4 +1,4 @@
-//! Which object sets there are, and from when on their blocks are their own.
+//! Plans a run: lists the object sets, and the txg after which each has blocks of its own.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,26 +10,37 @@ use pool::Pool;
 
 use super::{Encryption, POOL_OBJECTS};
 use crate::block_walk::Walk;
-use crate::error::chain;
+use crate::error::Cause;
 
 /// An object set to walk.
 pub(crate) struct Set {
     pub(crate) name: String,
-    /// The dataset's object; 0 for the pool's own.
+    /// Object id of the dataset; 0 for the meta object set.
     pub(crate) id: u64,
-    /// Blocks up to this txg belong to the snapshot before.
+    /// Blocks born up to this txg belong to the previous snapshot.
     pub(crate) newer_than: Txg,
-    /// The snapshot before, the origin for the first of a clone.
+    /// The previous snapshot; for the first set of a clone, the origin.
     pub(crate) previous: Option<ObjectId>,
-    pub(crate) objset: Result<Arc<ObjSet>, String>,
+    /// `None`: never written, so there is nothing to do.
+    pub(crate) objset: Option<Result<Arc<ObjSet>, Cause>>,
     pub(crate) encryption: Encryption,
-    /// Never written: nothing to do.
-    pub(crate) empty: bool,
+}
+
+impl Set {
+    /// The object set, if it was written and could be opened.
+    pub(crate) fn objset(&self) -> Option<&Arc<ObjSet>> {
+        self.objset.as_ref()?.as_ref().ok()
+    }
+
+    /// Why it could not be opened.
+    pub(crate) fn failed(&self) -> Option<&Cause> {
+        self.objset.as_ref()?.as_ref().err()
+    }
 }
 
 pub(crate) struct Plan {
     pub(crate) sets: Vec<Set>,
-    /// By the object of a snapshot: the sets that come right after it.
+    /// The sets that directly follow a snapshot, by the snapshot's object id.
     pub(crate) after: HashMap<ObjectId, Vec<usize>>,
 }
 
@@ -38,7 +49,7 @@ impl Plan {
         let mut lister = Lister { sets: vec![pool_objects(pool)], seen: HashSet::new(), only };
         match pool.dsl().root() {
             Ok(root) => lister.dir(&root),
-            Err(error) => lister.failed(pool.name(), &error),
+            Err(error) => lister.failed(pool.name(), error),
         }
         let mut after: HashMap<ObjectId, Vec<usize>> = HashMap::new();
         for (index, set) in lister.sets.iter().enumerate() {
@@ -49,10 +60,10 @@ impl Plan {
         Plan { sets: lister.sets, after }
     }
 
-    /// The walks through those sets that could be opened, by their places in the plan.
+    /// The walks of the sets that could be opened, by index in the plan.
     pub(crate) fn walks(&self) -> Vec<Walk> {
         let walk = |(set, of): (usize, &Set)| {
-            let objset = of.objset.as_ref().ok()?;
+            let objset = of.objset()?;
             Some(Walk { set, objset: Arc::clone(objset), newer_than: of.newer_than })
         };
         self.sets.iter().enumerate().filter_map(walk).collect()
@@ -65,15 +76,14 @@ fn pool_objects(pool: &Arc<Pool>) -> Set {
         id: 0,
         newer_than: Txg(0),
         previous: None,
-        objset: Ok(Arc::clone(pool.mos())),
+        objset: Some(Ok(Arc::clone(pool.mos()))),
         encryption: Encryption::None,
-        empty: false,
     }
 }
 
 struct Lister<'a> {
     sets: Vec<Set>,
-    /// Directories listed: a damaged pool may have loops.
+    /// Directories that were listed, so that loops of a damaged pool end.
     seen: HashSet<ObjectId>,
     only: &'a [String],
 }
@@ -87,32 +97,32 @@ impl Lister<'_> {
             match dir.head() {
                 Ok(Some(head)) => self.head(&head),
                 Ok(None) => {}
-                Err(error) => self.failed(dir.name(), &error),
+                Err(error) => self.failed(dir.name(), error),
             }
         }
         for children in [dir.children(), dir.hidden_children()] {
             match children {
                 Ok(children) => children.iter().for_each(|child| self.dir(child)),
-                Err(error) => self.failed(dir.name(), &error),
+                Err(error) => self.failed(dir.name(), error),
             }
         }
     }
 
-    /// The snapshots of a head, then the head itself.
+    /// Adds the snapshots of a head, then the head itself.
     fn head(&mut self, head: &Dataset) {
         match head.snapshots() {
             Ok(snapshots) => snapshots.iter().for_each(|snapshot| self.dataset(snapshot)),
-            Err(error) => self.failed(head.name(), &error),
+            Err(error) => self.failed(head.name(), error),
         }
         self.dataset(head);
     }
 
     fn dataset(&mut self, dataset: &Dataset) {
         let phys = dataset.phys();
-        let (objset, encryption, empty) = match open(dataset) {
-            Ok((objset, encryption)) => (Ok(objset), encryption, false),
-            Err(DslError::Dmu(DmuError::Empty { .. })) => (Err(String::new()), Encryption::None, true),
-            Err(error) => (Err(chain(&error)), Encryption::None, false),
+        let (objset, encryption) = match open(dataset) {
+            Ok((objset, encryption)) => (Some(Ok(objset)), encryption),
+            Err(DslError::Dmu(DmuError::Empty { .. })) => (None, Encryption::None),
+            Err(error) => (Some(Err(error.into())), Encryption::None),
         };
         self.sets.push(Set {
             name: dataset.name().to_owned(),
@@ -121,24 +131,22 @@ impl Lister<'_> {
             previous: phys.prev_snap,
             objset,
             encryption,
-            empty,
         });
     }
 
-    fn failed(&mut self, name: &str, error: &DslError) {
+    fn failed(&mut self, name: &str, error: DslError) {
         self.sets.push(Set {
             name: name.to_owned(),
             id: 0,
             newer_than: Txg(0),
             previous: None,
-            objset: Err(chain(error)),
+            objset: Some(Err(error.into())),
             encryption: Encryption::None,
-            empty: false,
         });
     }
 }
 
-/// With its key if that is loaded, else without.
+/// Opens an object set, with its key if that is loaded.
 fn open(dataset: &Dataset) -> Result<(Arc<ObjSet>, Encryption), DslError> {
     if !dataset.is_encrypted()? {
         return Ok((dataset.objset(KeyState::None)?, Encryption::None));

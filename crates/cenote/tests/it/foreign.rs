@@ -1,10 +1,9 @@
-//! Pools that were not made for these tests: the images that come with OpenZFS's own tests (package
-//! `zfs-test`: versions 1 to 15, some from SPARC), what `ztest` leaves when it is killed, and golden
-//! pools that were copied badly, cut off or moved.
+//! Pools that were not made for these tests: the images of OpenZFS's own tests (package `zfs-test`: versions 1 to
+//! 15, some from SPARC), pools of a killed `ztest`, and golden pools that were copied badly, truncated or moved.
 //!
-//! Numbers of the images are those of `zdb -bcc` of OpenZFS 2.3.2.
+//! The expected numbers for images are those of `zdb -bcc` of OpenZFS 2.3.2.
 
-// The images under test are made and damaged here, as host files.
+// The images under test are host files that are created and damaged here.
 #![allow(clippy::disallowed_types)]
 
 use cenote::inspect::{Check, blocks};
@@ -22,13 +21,14 @@ use tempfile::TempDir;
 use testkit::{Fixture, Scratch, need_file, need_tool};
 use vdev::tree::VdevState;
 
-/// Where `zfs-test` puts its images.
+/// Directory of the images of `zfs-test`.
 const IMAGES: &str = "/usr/share/zfs/zfs-tests/tests/functional/cli_root";
 
-/// Where `zfs-test` has more: folders of its tests.
+/// Directory of further tests of `zfs-test`.
 const FUNCTIONAL: &str = "/usr/share/zfs/zfs-tests/tests/functional";
 
-/// Unpacks images of `zfs-test` into a new folder; `None`, and said so, where they are not installed.
+/// Unpacks images of `zfs-test` into a new directory. `None`: they are not installed; the test is reported as
+/// skipped.
 fn unpacked(images: &[&str]) -> Option<TempDir> {
     let bunzip2 = need_tool("bunzip2")?;
     let folder = TempDir::new().expect("a folder");
@@ -49,7 +49,7 @@ fn unpacked(images: &[&str]) -> Option<TempDir> {
     Some(folder)
 }
 
-/// Unpacks one image from a folder of tests, with a command that writes it to its output.
+/// Unpacks one image of a test's directory with a command that writes it to standard output.
 fn unpacked_from(packed: &str, command: &[&str]) -> Option<TempDir> {
     let path = format!("{FUNCTIONAL}/{packed}");
     let (program, options) = command.split_first()?;
@@ -65,7 +65,7 @@ fn unpacked_from(packed: &str, command: &[&str]) -> Option<TempDir> {
     Some(folder)
 }
 
-/// Most of an image is zeros, which need no room.
+/// Writes a sparse file: most of an image is zeros.
 fn write_sparse(from: &mut dyn Read, path: &Path) {
     let mut file = File::create(path).expect("an image");
     let mut piece = vec![0; 1 << 16];
@@ -87,7 +87,7 @@ fn open(name: &str, folder: &Path) -> Result<Pool, Error> {
     Pool::open(name, &OpenOptions::new().search(folder))
 }
 
-/// Reads all files by their names; how many there are, the root included.
+/// Reads all files by name. Returns their number, including the root.
 fn count_files(dataset: &Dataset) -> usize {
     let fs = dataset.filesystem().expect("a file system");
     let mut todo = vec![fs.node(fs.root()).expect("the root")];
@@ -108,7 +108,8 @@ fn count_files(dataset: &Dataset) -> usize {
     count
 }
 
-/// Every copy of every block is good, and the blocks found are what is allocated: this many bytes.
+/// Checks that every copy of every block is good, and that the blocks found are the allocated ones: this many
+/// bytes.
 fn check_blocks(pool: &Pool, allocated: u64) -> Report {
     let report = verify(pool, &Options::default(), &());
     assert!(report.is_whole(), "{}: {report:?}", pool.name());
@@ -118,7 +119,7 @@ fn check_blocks(pool: &Pool, allocated: u64) -> Report {
     report
 }
 
-/// Version, bytes allocated, and files of the only dataset.
+/// Checks version, allocated bytes, and number of files of the only dataset.
 fn check_image(pool: &str, images: &[&str], version: u64, allocated: u64, files: usize) {
     let Some(folder) = unpacked(images) else { return };
     let pool = open(pool, folder.path()).expect("opens");
@@ -180,7 +181,7 @@ fn layouts_of_versions_one_to_three() {
     }
 }
 
-/// Devices of old pools may go missing, too.
+/// Old pools without as many disks as their redundancy allows.
 #[test]
 fn old_pools_without_disks() {
     for (layout, spare, allocated) in
@@ -200,7 +201,7 @@ fn old_pools_without_disks() {
     }
 }
 
-/// One side of the mirror is smaller than any leaf can be.
+/// One side of the mirror is smaller than the minimum size of a leaf.
 #[test]
 fn a_mirror_with_a_cut_side_is_degraded() {
     let Some(folder) = unpacked(&["zfs-broken-mirror1", "zfs-broken-mirror2"]) else { return };
@@ -221,7 +222,7 @@ fn a_version_of_the_future_is_named_and_refused() {
     }
 }
 
-/// Keys of the first version of encryption; snapshots received without their initialisation vectors.
+/// Keys of the first version of encryption; received snapshots that lack initialization vectors.
 #[test]
 fn encryption_of_early_releases() {
     let Some(folder) = unpacked(&["cryptv0", "missing_ivset"]) else { return };
@@ -257,7 +258,7 @@ fn a_pool_that_was_not_exported() {
     check_image("unclean_export", &["unclean_export"], 5000, 107_008, 1);
 }
 
-/// Pools that moved from SPARC and from i386, with what `zpool history` must say of them.
+/// Pools that moved from SPARC and from i386, with the expected output of `zpool history`.
 #[test]
 fn pools_that_moved_between_machines() {
     for (image, pool, allocated, files) in [
@@ -278,7 +279,7 @@ fn pools_that_moved_between_machines() {
         let Some((machine, _)) = image.split_once(".migrated") else { continue };
         let original = fs::read_to_string(format!("{FUNCTIONAL}/history/{machine}.orig_history.txt"));
         let original = original.expect("the commands");
-        // A line each: date and command. The image was exported after they were written down.
+        // Each line has date and command. The image was exported after the lines were written.
         let lines: Vec<&str> = original.lines().filter_map(|line| Some(line.split_once(' ')?.1)).collect();
         let lines: Vec<&str> = lines.into_iter().filter(|line| line.starts_with('z')).collect();
         assert!(!lines.is_empty() && commands.len() > lines.len(), "{commands:?}");
@@ -286,7 +287,7 @@ fn pools_that_moved_between_machines() {
     }
 }
 
-/// The same compressor, zstd, on little-endian Linux and big-endian FreeBSD, in one pool.
+/// zstd data written by little-endian Linux and by big-endian FreeBSD, in one pool.
 #[test]
 fn zstd_of_both_byte_orders() {
     let Some(folder) = unpacked_from("compression/testpool_zstd.tar.gz", &["tar", "-xzOf"]) else {
@@ -301,15 +302,14 @@ fn zstd_of_both_byte_orders() {
         assert_eq!(node.read_at(0, &mut content).expect("content"), content.len());
         content
     };
-    // A program each, of its machine.
+    // One program for each machine.
     let (little, big) = (file("testpool_zstd/x86_64"), file("testpool_zstd/ppc64_fbsd"));
     assert_eq!((&little[..6], &big[..6]), (&b"\x7fELF\x02\x01"[..], &b"\x7fELF\x02\x02"[..]));
     let count: usize = pool.datasets().expect("datasets").iter().map(count_files).sum();
     assert_eq!(count, 7);
 }
 
-/// A file system that was received raw has space accounting that cannot be authenticated: its files can be
-/// read.
+/// The space accounting of a raw received file system cannot be authenticated: its files can be read.
 #[test]
 fn encrypted_without_authenticated_accounting() {
     let Some(folder) = unpacked_from("userquota/13709_reproducer.bz2", &["bunzip2", "-kc"]) else { return };
@@ -325,7 +325,7 @@ fn encrypted_without_authenticated_accounting() {
     }
 }
 
-/// Every packed image that the package has is opened by a test here, or is none of a pool.
+/// Every packed image of the package is opened by a test here, or is not a pool.
 #[test]
 fn no_image_is_left_out() {
     let Some(find) = need_tool("find") else { return };
@@ -351,7 +351,7 @@ fn no_image_is_left_out() {
     for path in listing.lines() {
         let name = path.rsplit('/').next().unwrap_or(path);
         let stem = name.split(".dat.").next().unwrap_or(name).trim_end_matches(".Z");
-        // Numbers of versions and of disks are put behind names in the tables above.
+        // In the tables above, numbers of versions and of disks follow the names.
         let stem = match stem.strip_prefix("zfs-pool-") {
             Some(rest) if rest.starts_with('v') && rest[1..].parse::<u32>().is_ok() => "zfs-pool-v",
             Some(rest) => rest.strip_suffix(['1', '2', '3']).unwrap_or(rest),
@@ -361,7 +361,7 @@ fn no_image_is_left_out() {
     }
 }
 
-/// All images in one folder: each pool is found among the others.
+/// With all images in one directory, each pool is found.
 #[test]
 fn several_pools_in_one_folder() {
     let images =
@@ -377,7 +377,7 @@ fn several_pools_in_one_folder() {
     }
 }
 
-// Golden pools treated badly.
+// Golden pools with damage.
 
 fn refused(name: &str, folder: &Path) -> Error {
     match open(name, folder) {
@@ -426,8 +426,8 @@ fn any_one_label_is_enough() {
     }
 }
 
-/// The labels still tell of the newest txg, its uberblock is gone: the state before is not shown as if
-/// it were the newest.
+/// The labels name the newest txg, but its uberblock is missing: the previous state is not shown as if it were the
+/// newest.
 #[test]
 fn an_older_state_is_not_shown_silently() {
     let fixture = Fixture::open("mirror");
@@ -464,7 +464,7 @@ fn a_cut_image_says_so() {
     cut(&scratch.image("d0.img"), 40 << 20);
     let error = refused("t_single", scratch.dir()).to_string();
     assert!(error.contains("d0.img") && error.contains("its end is missing"), "{error}");
-    // A larger one may lack nothing but its end, too.
+    // A larger pool may also lack only its end.
     let fixture = Fixture::open("big-labels");
     let scratch = fixture.scratch();
     let largest = images(&scratch)
@@ -476,7 +476,7 @@ fn a_cut_image_says_so() {
     assert!(error.contains("too small, it has 69206016 bytes"), "{error}");
 }
 
-/// Half of a mirror is enough, whatever became of the other half.
+/// Half of a mirror is sufficient, whatever the other half contains.
 #[test]
 fn a_mirror_with_a_spoilt_side() {
     let fixture = Fixture::open("mirror");
@@ -520,7 +520,7 @@ fn links_copies_and_junk_do_not_matter() {
     }
 }
 
-/// Gives the pool of an image another guid, as far as its labels go.
+/// Changes the guid of the pool in the labels of an image.
 fn change_guid(image: &Path, guid: u64) {
     let file = fs::OpenOptions::new().read(true).write(true).open(image).expect("an image");
     for label in 0..LABELS {
@@ -572,13 +572,13 @@ fn missing_top_level_devices_are_named() {
     }
 }
 
-// What ztest leaves.
+// Pools left by ztest.
 
-/// Runs ztest for some seconds in a new folder and kills it there.
+/// Runs ztest for some seconds in a new directory and kills it.
 fn killed_ztest(seconds: u64, options: &[&str]) -> Option<TempDir> {
     let ztest = need_tool("ztest")?;
     let folder = TempDir::new().expect("a folder");
-    // `timeout` ends the processes that ztest starts with it.
+    // `timeout` also ends the processes that ztest starts.
     let status = Command::new("timeout")
         .args(["-s", "KILL", &seconds.to_string()])
         .arg(ztest)
@@ -594,14 +594,14 @@ fn killed_ztest(seconds: u64, options: &[&str]) -> Option<TempDir> {
     Some(folder)
 }
 
-/// What `zdb` counts.
+/// The counts of `zdb`.
 struct Counted {
     blocks: u64,
     bytes: u64,
     no_leaks: bool,
 }
 
-/// `zdb` finds that all blocks are good; how many, and whether their sum is what is allocated.
+/// Runs `zdb`, which must find all blocks good. Returns their number, and whether their sum is the allocated space.
 fn zdb_counts(folder: &Path) -> Option<Counted> {
     let zdb = need_tool("zdb")?;
     let output =
@@ -624,8 +624,8 @@ fn zdb_counts(folder: &Path) -> Option<Counted> {
     })
 }
 
-/// What is left of a pool under random load, at no particular moment: every block of it, and again
-/// without as many devices as it can spare.
+/// A pool under random load, killed at an arbitrary moment: every block is checked, then again with as many missing
+/// devices as the redundancy allows.
 #[test]
 fn pools_of_a_killed_ztest() {
     let Some(folder) = killed_ztest(

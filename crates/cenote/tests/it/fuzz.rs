@@ -1,4 +1,4 @@
-//! What people type as a target: split or refused, never a panic.
+//! Parses any text as a target: no panic, and the parts form the text again.
 
 use cenote::Target;
 use std::ffi::OsStr;
@@ -11,7 +11,7 @@ fn targets() {
         let Some(target) = Target::parse(OsStr::from_bytes(bytes)) else { return false };
         assert!(!target.dataset.is_empty() && target.dataset.starts_with(target.pool()));
         assert!(target.path.as_ref().is_none_or(|path| path.starts_with(b"/")));
-        // What it was taken apart from can be put together again.
+        // The parts form the text again.
         let whole = match &target.path {
             Some(path) => [target.dataset.as_bytes(), b":", path].concat(),
             None => target.dataset.clone().into_bytes(),

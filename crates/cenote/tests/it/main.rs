@@ -1,5 +1,5 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it. What changes blocks
-//! for the whole process is in `copy_hostile`.
+//! Tests of the crate through its public interface, in one program, because each test program links all crates
+//! below. Tests that set a mutator of blocks, which is global to the process, are in `copy_hostile`.
 
 mod foreign;
 mod fuzz;
@@ -7,6 +7,6 @@ mod golden;
 
 use testkit::alloc::Counting;
 
-/// The fuzz targets measure what an input makes them hold.
+/// The fuzz targets measure the memory that an input allocates.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;

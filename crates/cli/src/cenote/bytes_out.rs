@@ -1,5 +1,4 @@
-//! The bytes of files and volumes, one after the other, to wherever bytes can go: `cenote cat`, and `cenote cp` onto
-//! a device.
+//! Writes the bytes of files and volumes, one after the other: `cenote cat`, and `cenote cp` onto a device.
 
 use std::io::{self, Write};
 use std::os::fd::BorrowedFd;
@@ -10,15 +9,15 @@ use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, ftruncate, seek
 use super::{Failure, term};
 use crate::console::RawOut;
 
-/// Somewhere that bytes can be written, and may be left out.
+/// An output in which zero bytes may be left out as holes.
 pub(super) trait Sink: Write {
-    /// Its descriptor, if it is this process's.
+    /// The descriptor of the output, if it belongs to this process.
     fn own(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Has somebody else leave out so many zero bytes, or write them.
+    /// Has the client leave out `len` zero bytes, or write them.
     ///
     /// # Errors
-    /// There is nobody else, or he is gone.
+    /// The output belongs to this process, or the client is gone.
     fn hole(&self, len: u64) -> io::Result<()>;
 }
 
@@ -32,11 +31,11 @@ impl Sink for RawOut {
     }
 }
 
-/// Where bytes go: a stream, a device, or a file that can have holes.
+/// The target of the bytes: a stream, a device, or a file that can have holes.
 pub(super) struct Output<W> {
     out: W,
     can_seek: bool,
-    /// The end was reached by skipping.
+    /// The last bytes were left out: the length of the file must be set at the end.
     ends_in_hole: bool,
 }
 
@@ -46,7 +45,7 @@ impl<W: Sink> Output<W> {
         Output { out, can_seek, ends_in_hole: false }
     }
 
-    /// Writes one file. True if something of it could not be read.
+    /// Writes one file. Returns whether a part of it could not be read.
     pub(super) fn content(
         &mut self,
         content: &dyn Content,
@@ -113,7 +112,7 @@ impl<W: Sink> Output<W> {
     }
 }
 
-/// Whether bytes behind the position of a descriptor may be left out: nothing is there that would show through.
+/// Whether bytes after the position of a descriptor may be left out: it is a regular file with no data there.
 pub(crate) fn can_have_holes(out: BorrowedFd<'_>) -> bool {
     let is_file = |stat: &rustix::fs::Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let appends = fcntl_getfl(out).is_ok_and(|flags| flags.contains(OFlags::APPEND));
@@ -125,7 +124,7 @@ pub(crate) fn can_have_holes(out: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Makes a file as long as its position says.
+/// Sets the length of a file to its position.
 pub(crate) fn end_in_hole(out: BorrowedFd<'_>) -> io::Result<()> {
     let end = seek(out, SeekFrom::Current(0))?;
     Ok(ftruncate(out, end)?)

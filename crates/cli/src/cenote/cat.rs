@@ -1,4 +1,4 @@
-//! `cenote cat`: the bytes of files and volumes to standard output.
+//! `cenote cat`: writes the bytes of files and volumes to standard output.
 
 use std::ffi::OsString;
 

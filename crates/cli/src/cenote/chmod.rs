@@ -117,7 +117,7 @@ impl How {
     }
 }
 
-/// Numbers of `OWNER[:GROUP]`.
+/// User and group ids of `OWNER[:GROUP]`.
 fn owners(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
     let (user, group) = match text.split_once(':') {
         Some((user, group)) => (user, Some(group)),
@@ -135,7 +135,7 @@ fn owners(text: &str) -> Result<(Option<u32>, Option<u32>), String> {
         number.map(Some).ok_or_else(|| format!("invalid {what}: '{text}'"))
     };
     if group == Some("") && !user.is_empty() {
-        // `name:` is with the group that the user logs in with.
+        // `name:` means the login group of the user.
         let group = login_group(user).ok_or_else(|| format!("invalid spec: '{text}'"))?;
         return Ok((number(Owner::User, user, "user")?, Some(group)));
     }

@@ -1,4 +1,4 @@
-//! What `cp` and `tar` have in common: how problems and progress are told.
+//! Messages and progress of `cp` and `tar`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,13 +14,13 @@ pub(super) struct Teller {
     verbose: bool,
     bar: ProgressBar,
     files: u64,
-    /// Attributes that the host does not take: how often, and where first.
+    /// Attributes that the host does not store: how often, and the first file, for each kind.
     lost: HashMap<String, (u64, String)>,
 }
 
 impl Teller {
     pub(super) fn new(verbose: bool) -> Teller {
-        // Hidden by itself where standard error is no terminal.
+        // The bar hides itself if standard error is no terminal.
         let bar = ProgressBar::with_draw_target(None, console::progress_target());
         let style = ProgressStyle::with_template("{spinner} {msg} {bytes}, {bytes_per_sec}, {elapsed}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
@@ -34,7 +34,7 @@ impl Teller {
         self.bar.suspend(|| term::complain(text));
     }
 
-    /// Tells what was only counted, and ends the progress bar.
+    /// Prints the problems that were only counted, and ends the progress bar.
     pub(super) fn finish(&mut self, summary: &Summary) {
         self.bar.finish_and_clear();
         let mut lost: Vec<_> = self.lost.drain().collect();
@@ -53,7 +53,7 @@ impl Teller {
     }
 }
 
-/// The kind of a loss, the same for all files that suffer it.
+/// The kind of a loss, which is the same for all files with this loss.
 fn kind_of(lost: &Lost) -> String {
     match lost {
         Lost::Owner => "owner not kept: only root can give files away".to_owned(),
@@ -64,7 +64,7 @@ fn kind_of(lost: &Lost) -> String {
         Lost::Acl => "NFSv4 ACLs not kept: Linux has none; `cenote tar` keeps them".to_owned(),
         Lost::Mode(why) => format!("permissions not kept: {why}"),
         Lost::Times(why) => format!("times not kept: {why}"),
-        // Kinds of later versions of the library.
+        // Kinds that later versions of the library may add.
         _ => "something of it not kept".to_owned(),
     }
 }

@@ -1,4 +1,5 @@
-//! `cenote cp`: files, trees and volumes to a folder of this machine, or into a pool ([`super::cp_into`]).
+//! `cenote cp`: copies files, trees and volumes to a folder of this machine, or into a pool
+//! ([`super::cp_into`]).
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
@@ -63,10 +64,10 @@ pub(super) struct Args {
     pub(super) paths: Vec<OsString>,
 }
 
-/// Where copies go: into a folder under their own names, or to one name in a folder.
+/// The target of copies: a folder, in which they keep their names, or one name in a folder.
 struct Destination {
     folder: PathBuf,
-    /// The name to take instead of the source's.
+    /// The name of the copy; `None`: the name of the source.
     name: Option<Vec<u8>>,
 }
 
@@ -118,7 +119,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(code(failed || summary.failures > 0))
 }
 
-/// A device of this machine, by its own name or through links: the user named it, no pool did.
+/// Whether a path names a device of this machine, possibly through links: the user named it, not a pool.
 fn is_device(path: &Path) -> bool {
     let stat = rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
     matches!(stat, Ok(FileType::CharacterDevice | FileType::BlockDevice))
@@ -128,7 +129,7 @@ fn is_device(path: &Path) -> bool {
 struct Device(OwnedFd);
 
 impl Device {
-    /// A disk that somebody else uses, a mount among them, is refused by the system.
+    /// Opens a device. The system refuses a disk that is in use, for example mounted.
     fn open(path: &Path) -> io::Result<Device> {
         let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
         let is_disk = FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode) == FileType::BlockDevice;
@@ -154,14 +155,14 @@ impl Write for Device {
 
     fn flush(&mut self) -> io::Result<()> {
         match rustix::fs::fsync(&self.0) {
-            // Not every device has anything to keep.
+            // Not every device stores data.
             Err(Errno::INVAL | Errno::NOTSUP) => Ok(()),
             done => Ok(done?),
         }
     }
 }
 
-/// The bytes of one file or volume, onto a device.
+/// Copies the bytes of one file or volume onto a device.
 fn onto_device(args: &Args, session: &Session<'_>, source: &OsStr, to: &OsStr) -> Outcome {
     let found = session.find(source, false)?;
     let shown = term::escape(source.as_bytes());

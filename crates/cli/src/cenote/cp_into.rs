@@ -1,4 +1,4 @@
-//! `cenote cp` into a pool: from this machine, from the same pool or another.
+//! `cenote cp` into a pool: from this machine, from the same pool or from another one.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,21 +17,22 @@ use super::open::{Found, FoundFile};
 use super::writing::{Place, Writable, Writing, cannot};
 use super::{Failure, Outcome, code, term};
 
-/// It has the form of a path in a pool.
+/// Whether a text has the form of a path in a pool.
 fn names_pool(text: &OsStr) -> bool {
     let bytes = text.as_bytes();
     let is_path = bytes.starts_with(b"/") || bytes.starts_with(b"./") || bytes.starts_with(b"../");
     !is_path && Target::parse(text).is_some_and(|target| target.path.is_some())
 }
 
-/// It can only be a file of this machine, or is one.
+/// Whether a text can only name a file of this machine, or names an existing one.
 fn is_of_host(text: &OsStr) -> bool {
     let is_path = [&b"/"[..], b"./", b"../"].iter().any(|start| text.as_bytes().starts_with(start));
     is_path || (!names_pool(text) && Path::new(text).symlink_metadata().is_ok())
 }
 
-/// Does the destination name something in a pool? It does if it has that form; if all sources are of this
-/// machine, for which there is `cp`; and if it cannot be of this machine because its folder does not exist.
+/// Whether the destination names something in a pool. It does if it has that form. Unless it begins like a
+/// path of this machine, it also does if its folder does not exist here, or if all sources are files of this
+/// machine (`cp` serves copies within the machine).
 pub(super) fn is_into_pool(to: &OsStr, sources: &[std::ffi::OsString]) -> bool {
     let path = Path::new(to);
     let looks_like_host = [&b"/"[..], b"./", b"../"].iter().any(|start| to.as_bytes().starts_with(start));
@@ -39,12 +40,12 @@ pub(super) fn is_into_pool(to: &OsStr, sources: &[std::ffi::OsString]) -> bool {
     names_pool(to) || (!looks_like_host && (!has_folder || sources.iter().all(|source| is_of_host(source))))
 }
 
-/// Where copies go: into a directory under their own names, or to one name in a directory.
+/// The target of copies: a directory, in which they keep their names, or one name in a directory.
 struct Destination {
     dir: ObjectId,
-    /// The name to take instead of the source's.
+    /// The name of the copy; `None`: the name of the source.
     name: Option<Vec<u8>>,
-    /// It ends in a slash: only a directory can have the name.
+    /// The destination ends in a slash: the name must be that of a directory.
     is_for_dir: bool,
     shown: String,
 }
@@ -63,7 +64,7 @@ impl Destination {
         let path = place.path.strip_suffix(b"/").filter(|path| !path.is_empty()).unwrap_or(&place.path);
         let at = place.fs.find(path, true).map_err(failure)?;
         if at.name.is_empty() {
-            // The root, as a name: its contents are meant.
+            // The root is named: its contents are the target.
             return Ok(Destination { dir: at.dir, name: None, is_for_dir: false, shown });
         }
         if at.id.is_none() && place.fs.resolve_link(path).is_ok() {
@@ -109,7 +110,7 @@ fn into_files(args: &Args, pools: &Writing<'_>, to: &Place, sources: &[std::ffi:
                 importer.finish();
                 failure.tell()?;
             }
-            // What one source made, the next may replace.
+            // A later source may replace what an earlier one made.
             importer.finish();
         }
         Ok::<_, Failure>(())
@@ -180,7 +181,7 @@ impl Copy<'_> {
         Ok(())
     }
 
-    /// A directory copied below itself would never end.
+    /// Checks that a directory is not copied below itself, which would never end.
     fn check_not_into_itself(&self, file: &FoundFile, shown: &str) -> Result<(), Failure> {
         if file.dataset.name() != self.fs.name() || !file.node.is_dir() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `cenote find`: paths of files with certain attributes.
+//! `cenote find`: prints the paths of files with certain attributes.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -57,7 +57,7 @@ pub(super) struct Args {
 const ONE_DASH: [&str; 9] =
     ["-name", "-path", "-type", "-size", "-inum", "-uid", "-gid", "-maxdepth", "-print0"];
 
-/// Puts the second dash before the options of `find` that are written with one.
+/// Adds the second dash to options of `find` that are written with one.
 pub(super) fn with_long_options(mut args: Vec<OsString>) -> Vec<OsString> {
     if args.get(1).is_some_and(|verb| verb == "find") {
         for arg in args.iter_mut().skip(2) {
@@ -86,7 +86,7 @@ fn parse_kinds(text: &str) -> Result<Kinds, String> {
     text.chars().filter(|&c| c != ',').map(kind).collect::<Result<_, _>>().map(Kinds)
 }
 
-/// A size to compare with, in units.
+/// A size to compare with, in a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Size {
     order: std::cmp::Ordering,
@@ -125,7 +125,7 @@ struct Finder<'a> {
     out: BufWriter<RawOut>,
     to_terminal: bool,
     shown: &'a [u8],
-    /// Path of the start in its file system.
+    /// Path of the starting directory in its file system.
     start: &'a [u8],
     failed: bool,
     broken: Option<std::io::Error>,

@@ -1,9 +1,9 @@
-//! Shell patterns on bytes: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a character meant as it is.
+//! Shell patterns on bytes: `*`, `?`, `[a-z]`, `[!a-z]`, and `\` before a literal character.
 
-/// Does the whole of `text` match? Takes time in proportion to both lengths multiplied.
+/// Whether the pattern matches the whole of `text`. Takes time in proportion to the product of both lengths.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let (mut p, mut t) = (0, 0);
-    // Where to go back to: behind the last star, and how much of the text it has eaten so far.
+    // Position to return to: after the last star, and the number of bytes that the star has matched so far.
     let mut star: Option<(usize, usize)> = None;
     loop {
         if pattern.get(p) == Some(&b'*') {
@@ -23,8 +23,8 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Where the pattern goes on behind its element at `p`, and whether that matches the byte. `None`:
-/// the pattern is at its end.
+/// The position after the pattern's element at `p`, and whether that element matches the byte. `None`: the
+/// pattern ends at `p`.
 fn one(pattern: &[u8], p: usize, byte: u8) -> Option<(usize, bool)> {
     match *pattern.get(p)? {
         b'?' => Some((p + 1, true)),
@@ -37,7 +37,7 @@ fn one(pattern: &[u8], p: usize, byte: u8) -> Option<(usize, bool)> {
     }
 }
 
-/// A set in brackets; `None` when it is not closed, and so no set.
+/// [`one`] for a set in brackets; `None` if the bracket is not closed.
 fn set(pattern: &[u8], p: usize, byte: u8) -> Option<(usize, bool)> {
     let mut at = p + 1;
     let negated = matches!(pattern.get(at), Some(b'!' | b'^'));

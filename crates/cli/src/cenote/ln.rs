@@ -66,7 +66,7 @@ fn make(
         let text = format!("failed to create hard link '{shown}': Invalid cross-device link");
         return Err(Failure::Message(text));
     }
-    // Nothing is removed before the target of a hard link is known to be there.
+    // The old file is removed only after the target of a hard link was found.
     let id =
         existing.as_ref().map(|place| place.fs.resolve_link(&place.path)).transpose().map_err(failure)?;
     if args.force {

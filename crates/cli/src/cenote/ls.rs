@@ -1,4 +1,4 @@
-//! `cenote ls`: names in directories.
+//! `cenote ls`: lists directories.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -57,11 +57,11 @@ pub(super) struct Args {
     targets: Vec<OsString>,
 }
 
-/// One line to be.
+/// A file to be listed on one line.
 struct Line {
     name: Vec<u8>,
     inode: u64,
-    /// `None`: not needed for a short line.
+    /// `None`: a short line needs no attributes.
     node: Option<Node>,
 }
 
@@ -70,7 +70,7 @@ struct Lister<'a> {
     out: BufWriter<RawOut>,
     to_terminal: bool,
     failed: bool,
-    /// Something was written, so the next directory begins with an empty line.
+    /// Output was written already, so the next directory begins with an empty line.
     begun: bool,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 impl Lister<'_> {
     fn complain(&mut self, text: &str) -> std::io::Result<()> {
-        // In order with what was listed, where both go to one place.
+        // Keeps errors and listed lines in order if both go to the same place.
         self.out.flush()?;
         term::complain(text);
         self.failed = true;
@@ -116,7 +116,7 @@ impl Lister<'_> {
         self.directory(&file.node, &file.shown, titled)
     }
 
-    /// Lists a directory, and with `-R` what is below it, deepest last, without recursion.
+    /// Lists a directory, and with `-R` the directories below it, in depth-first order, without recursion.
     fn directory(&mut self, start: &Node, shown: &[u8], titled: bool) -> Result<(), Failure> {
         let mut todo = vec![(start.clone(), shown.to_vec())];
         // A damaged pool can have directories that contain themselves.
@@ -153,7 +153,7 @@ impl Lister<'_> {
         Ok(())
     }
 
-    /// The lines of a directory, in the order to show.
+    /// The lines of a directory, in the order of the output.
     fn read(&mut self, dir: &Node, shown: &[u8]) -> Result<Vec<Line>, Failure> {
         let args = self.args;
         let fs = dir.filesystem();
@@ -256,7 +256,7 @@ impl Lister<'_> {
     }
 }
 
-/// Has more rights than the mode tells.
+/// Whether a file has an ACL beyond its mode.
 fn has_acl(node: &Node) -> bool {
     let posix = |name: &Vec<u8>| name.starts_with(b"system.posix_acl_");
     node.xattrs().is_ok_and(|names| names.iter().any(posix)) || node.acl().is_ok_and(|acl| !acl.is_trivial)

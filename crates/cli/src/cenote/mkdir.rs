@@ -1,4 +1,4 @@
-//! `cenote mkdir`: directories.
+//! `cenote mkdir`: makes directories.
 
 use std::ffi::{OsStr, OsString};
 
@@ -47,7 +47,7 @@ fn make(args: &Args, pools: &Writing<'_>, target: &OsStr, usual: u32, mode: u32)
         return Ok(());
     }
     let is_there = place.fs.resolve(path).is_ok();
-    // Whoever made them must be able to go on in them.
+    // The user that made the directories must be able to use them.
     place.fs.create_dir_all(path, usual | 0o300).map_err(failure)?;
     if !is_there {
         let new = NewAttrs { mode: Some(mode), ..NewAttrs::default() };

@@ -1,8 +1,8 @@
-//! `cenote`: files of a pool without mounting it, checking of pools, and mounting.
+//! `cenote`: work on files of a pool without mounting it, checks of pools, and private mounts.
 //!
-//! Every verb works on `POOL/dataset[@snapshot]:/path` and opens the pool in this process: read-only,
-//! or for writing where the verb changes something ([`writing`]). What cannot be read or written is told on
-//! standard error and makes the exit code 1, whatever else succeeded.
+//! Every verb works on `POOL/dataset[@snapshot]:/path` and opens the pool in this process: read-only, or for
+//! writing if the verb changes something ([`writing`]). A file that cannot be read or written is reported on
+//! standard error and makes the exit code 1, even if others succeed.
 
 mod bytes_out;
 pub(crate) use bytes_out::{can_have_holes, end_in_hole};
@@ -27,6 +27,7 @@ mod tar;
 mod tar_extract;
 pub(crate) mod term;
 mod truncate;
+mod verb;
 mod verify;
 mod writing;
 
@@ -88,18 +89,20 @@ enum Verb {
     Daemon(crate::daemon::Args),
     Kstat(observe::KstatArgs),
     Metrics(observe::MetricsArgs),
+    #[command(name = "verb")]
+    Named(verb::Args),
     Completions(crate::completions::Args),
     #[command(hide = true)]
     Complete(crate::completions::CompleteArgs),
 }
 
-/// Whether this is one of the verbs.
+/// Whether a word is one of the verbs.
 pub(crate) fn is_verb(word: &str) -> bool {
     use clap::CommandFactory;
     word == "help" || Cli::command().get_subcommands().any(|verb| verb.get_name() == word)
 }
 
-/// The pool that `cenote mount` is to mount from; `None` if it says on which devices that is, or makes no sense.
+/// The pool that `cenote mount` mounts from; `None` if the arguments name its devices, or are wrong.
 pub(crate) fn pool_to_mount(args: &[OsString]) -> Option<String> {
     let words = std::iter::once(OsString::from("cenote")).chain(args.iter().cloned());
     match Cli::try_parse_from(words).ok()?.verb {
@@ -108,17 +111,16 @@ pub(crate) fn pool_to_mount(args: &[OsString]) -> Option<String> {
     }
 }
 
-/// Why a verb ends at once. Everything that concerns one file of several is told and passed over
-/// instead.
+/// Why a verb ends early. A problem with one of several files is reported instead, and the verb continues.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// To be said.
+    /// A message that is still to be printed.
     Message(String),
-    /// All has been said.
+    /// The messages have been printed.
     Silent,
-    /// Nobody reads our output any more.
+    /// Standard output is closed: its reader is gone.
     NoReader,
-    /// A signal asked for the end, and nothing was left half done.
+    /// A signal has asked for the end; no file is left half written.
     Interrupted,
 }
 
@@ -132,7 +134,7 @@ impl<E: std::error::Error + 'static> From<E> for Failure {
     }
 }
 
-/// A verb's exit code, or why there was no sense in going on.
+/// The exit code of a verb, or the reason why it ended early.
 type Outcome = Result<u8, Failure>;
 
 /// Exit code of a verb that met `problems`.
@@ -141,7 +143,7 @@ fn code(has_problems: bool) -> u8 {
 }
 
 impl Failure {
-    /// Says what there is to say. Output that nobody reads is no reason to go on.
+    /// Prints the message, if there is one. An error if the verb must end because its output has no reader.
     fn tell(self) -> Result<(), Failure> {
         match self {
             Failure::Message(text) => text.lines().for_each(complain),
@@ -152,7 +154,7 @@ impl Failure {
     }
 }
 
-/// Runs `cenote` with these arguments, the first of which is its name.
+/// Runs `cenote` with these arguments, of which the first is the name of the command.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
     let args = find::with_long_options(args.collect());
     let cli = match Cli::try_parse_from(args) {
@@ -164,7 +166,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
             return code;
         }
     };
-    // Others may ask for what is written nowhere but to their own standard output, and read from no file.
+    // Other users may run only the verb that writes to standard output alone and reads no files.
     if !rights::is_administrator() && !matches!(cli.verb, Verb::Metrics(_)) {
         complain("permission denied");
         return 1;
@@ -189,13 +191,14 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Verb::Tour(args) => Ok(crate::tour::run(&args)),
         Verb::Kstat(args) => observe::kstat(&args),
         Verb::Metrics(args) => observe::metrics(&args),
+        Verb::Named(args) => verb::run(&args),
         Verb::Daemon(args) => Ok(crate::daemon::run(&args)),
         Verb::Completions(args) => Ok(crate::completions::run(&args)),
         Verb::Complete(args) => Ok(crate::completions::complete(&args)),
     };
     match outcome {
         Ok(code) => code,
-        // What a process ended by SIGPIPE leaves behind.
+        // The exit code of a process that SIGPIPE ended.
         Err(Failure::NoReader) => 141,
         Err(Failure::Interrupted) => {
             complain("interrupted: what was done until then is on disk");
@@ -208,12 +211,12 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
     }
 }
 
-/// Says what clap has to say, in colors where somebody looks at it.
+/// Prints a message of clap, in colors if it goes to a terminal.
 fn print_clap(error: &clap::Error) {
     let stream = if error.use_stderr() { Stream::Err } else { Stream::Out };
     let is_plain = console::env("NO_COLOR").is_some_and(|value| !value.is_empty());
     let text = error.render();
     let text = if stream.is_terminal() && !is_plain { text.ansi().to_string() } else { text.to_string() };
-    // Nobody is left to tell when that fails.
+    // A failure cannot be reported anywhere.
     let _ = console::write(stream, text.as_bytes());
 }

@@ -1,31 +1,31 @@
-//! Modes as people write them: `750`, `u+x,go-w`, `a=rX`.
+//! Modes in the notations of `chmod`: `750`, `u+x,go-w`, `a=rX`.
 
 /// A change of permissions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ModeChange {
-    /// These permissions. A directory keeps set-id bits that are not named by five digits.
+    /// Sets all permissions. A directory keeps set-id bits, unless five digits are given.
     Octal { bits: u32, clears_set_ids: bool },
-    /// One after the other.
+    /// Clauses, applied in order.
     Symbolic(Vec<Clause>),
 }
 
-/// `WHO` and one `OP PERMISSIONS`.
+/// A clause: `WHO` and one `OP PERMISSIONS`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Clause {
-    /// Bits of the classes: 0o4700, 0o2070, 0o1007; 0 for all that the umask lets through.
+    /// Masks of the classes: 0o4700, 0o2070, 0o1007; 0 for all bits that the umask allows.
     who: u32,
     op: char,
-    /// Bits for all three classes, to be masked by `who`.
+    /// Permission bits for all three classes, to be masked by `who`.
     bits: u32,
-    /// `X`: execute, if it is a directory or somebody may execute it.
+    /// `X`: execute, if the file is a directory or has execute permission for some class.
     conditional: bool,
-    /// `u`, `g` or `o`: the permissions that this class has.
+    /// `u`, `g` or `o`: copies the permissions of that class.
     copy: Option<u32>,
 }
 
 const SET_IDS: u32 = 0o6000;
 
-/// Parses a mode.
+/// Parses a mode; `None` if it is malformed.
 pub(super) fn parse(text: &str) -> Option<ModeChange> {
     let is_octal = !text.is_empty() && text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
     if is_octal {
@@ -107,7 +107,7 @@ impl Clause {
             bits = from << 6 | from << 3 | from;
         }
         let (who, allowed) = if self.who == 0 { (0o7777, 0o7777 & !umask) } else { (self.who, self.who) };
-        // Of `s` only what belongs to the classes that are named; `t` goes with others, or all.
+        // `s` counts for the named classes only; `t` counts for others or all.
         let bits = bits & allowed;
         match self.op {
             '+' => mode | bits,

@@ -1,5 +1,5 @@
 //! `cenote mount`: a FUSE mount served by this process.
-// A private mount is served by a process of its own.
+// A private mount is always served by a process of its own, not by the daemon.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 use std::ffi::OsString;
@@ -59,7 +59,7 @@ pub(super) struct Args {
 }
 
 impl Args {
-    /// The pool, if it is not said where its devices are.
+    /// The pool, unless the arguments name its devices.
     pub(super) fn pool(&self) -> Option<String> {
         if self.source.names_devices() {
             return None;
@@ -68,14 +68,14 @@ impl Args {
     }
 }
 
-/// What the background process says when it is mounted.
+/// What the background process writes when the file system is mounted.
 const READY: &[u8] = b"mounted\n";
 
 pub(super) fn run(args: &Args) -> Outcome {
     if args.background && !args.detached {
         return in_background();
     }
-    // Before any thread is started, so that all of them leave the signals to one.
+    // Before any thread is started, so that all threads leave the signals to one.
     let terminator = Terminator::new()?;
     if args.read_write { run_writable(args, terminator) } else { run_read_only(args, terminator) }
 }
@@ -116,7 +116,7 @@ fn run_writable(args: &Args, terminator: Terminator) -> Outcome {
     done
 }
 
-/// The target, which must be a file system as a whole.
+/// The target, which must be a whole file system.
 fn whole(args: &Args) -> Result<Target, Failure> {
     let target = parse(&args.target)?;
     if target.path.as_ref().is_some_and(|path| path != b"/") {
@@ -133,7 +133,7 @@ fn options(args: &Args, name: &str) -> MountOptions {
         allow_other: args.allow_other,
         threads: args.threads,
         exec: true,
-        // There are no others that would want rings.
+        // No other mount of this process needs rings.
         transport: Transport::Ring,
         ..MountOptions::default()
     }
@@ -151,7 +151,7 @@ fn serve_until_end(mounted: Mounted, terminator: Terminator) -> Outcome {
     heap::start_trim_thread();
     let at = term::escape(mounted.at().as_os_str().as_bytes());
     let (mut unmounter, waiter) = mounted.split();
-    // The first signal unmounts; files still open are served on. The second ends the process.
+    // The first signal unmounts; open files are served further. The second ends the process.
     terminator.watch(move |times| {
         if times > 1 {
             std::process::exit(1);
@@ -164,8 +164,8 @@ fn serve_until_end(mounted: Mounted, terminator: Terminator) -> Outcome {
     Ok(code(false))
 }
 
-/// Starts this command again as a child that serves, and waits until it says that it is mounted. The
-/// child keeps the terminal until then: it may have to ask for a key.
+/// Starts this command again as a child that serves the mount, and waits until it reports that it is mounted.
+/// The child keeps the terminal until then, because it may have to ask for a key.
 fn in_background() -> Outcome {
     let mut child = crate::this_program()?;
     child.args(std::env::args_os().skip(1)).arg("--detached").stdout(Stdio::piped());
@@ -177,12 +177,12 @@ fn in_background() -> Outcome {
     if said == READY {
         return Ok(0);
     }
-    // It has said why.
+    // The child has printed the reason.
     let status = child.wait()?;
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1).max(1))
 }
 
-/// In the child: says that it is mounted, and leaves the session and files of whoever started it.
+/// In the child: reports the mount, and leaves the session and the streams of the parent.
 fn let_go() -> io::Result<()> {
     use rustix::fs::{Mode, OFlags, open};
     io::stdout().write_all(READY)?;

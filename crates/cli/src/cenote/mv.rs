@@ -1,4 +1,4 @@
-//! `cenote mv`: other names, other places.
+//! `cenote mv`: renames and moves files.
 
 use std::ffi::{OsStr, OsString};
 
@@ -56,13 +56,13 @@ pub(super) fn is_dir(place: &Place) -> bool {
     attrs.is_ok_and(|attrs| FileKind::from_mode(attrs.mode) == Some(FileKind::Directory))
 }
 
-/// Several things cannot go there.
+/// The error for several sources and a destination that is no directory.
 pub(super) fn not_a_folder(place: &Place) -> Failure {
     let why = place.fs.resolve(&place.path).err().map_or("Not a directory".to_owned(), |error| why(&error));
     Failure::Message(format!("target '{}': {why}", place.shown))
 }
 
-/// `folder/name`.
+/// The path of a name in a folder: `folder/name`.
 pub(super) fn inside(folder: &[u8], name: &[u8]) -> Vec<u8> {
     let folder = folder.strip_suffix(b"/").unwrap_or(folder);
     [folder, b"/", name].concat()
@@ -121,7 +121,7 @@ fn move_one(args: &Args, pools: &Writing<'_>, from: &OsStr, to: &Destination) ->
                 return Err(Failure::Message(same));
             }
             if !is_dir {
-                // A rename would leave both names of one file.
+                // A rename of one link to another link of the same file would leave both.
                 return from.fs.remove(&source.path).map_err(failure);
             }
         }
@@ -162,10 +162,10 @@ fn copy_and_remove(
         return Err(Failure::Message(format!("'{}' was not removed", from.shown)));
     }
     if pools.stop().is_cancelled() {
-        // Perhaps not everything was copied.
+        // The copy may be incomplete.
         return Err(Failure::Interrupted);
     }
-    // Nothing goes before its copy is safe.
+    // The source is removed only after its copy is on disk.
     to.fs.sync()?;
     drop(file);
     let mut teller = TreeTeller::new("remove", &from.fs, pools.stop());

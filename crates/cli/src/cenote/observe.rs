@@ -45,7 +45,7 @@ pub(super) fn metrics(_: &MetricsArgs) -> Outcome {
     Ok(0)
 }
 
-/// Writes a file as a whole: whoever reads it at that moment sees the old one or the new one.
+/// Replaces a file in one step: a concurrent reader sees the old or the new contents.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let told = |error: std::io::Error| Failure::Message(format!("{}: {error}", path.display()));
     let folder = path.parent().unwrap_or(path);

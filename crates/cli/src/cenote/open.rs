@@ -1,4 +1,4 @@
-//! From the arguments to open pools, datasets and files.
+//! Opens the pools, datasets and files that arguments name.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,7 +15,7 @@ use super::{Failure, term};
 use crate::console;
 use crate::keys::{self, ATTEMPTS, prompt};
 
-/// Links followed in one path, as in Linux.
+/// Most symbolic links that are followed in one path, as in Linux.
 const LINKS_MAX: usize = 40;
 
 /// Options of all verbs: where the pool is, and how it is opened.
@@ -48,18 +48,19 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Nothing is said about how the pool is opened, or where it is: one that is open already will do.
+    /// Whether no option says where the pool is or how it is opened: then a pool that is open already is
+    /// used.
     fn is_plain(&self) -> bool {
         let is_as_of_now = self.txg.is_none() && !self.checkpoint && !self.recover;
         self.devices.is_empty() && is_as_of_now && !self.destroyed && !self.missing
     }
 
-    /// It is said where the devices are.
+    /// Whether an option names the devices.
     pub(super) fn names_devices(&self) -> bool {
         !self.devices.is_empty()
     }
 
-    /// What only makes sense for reading was not asked for.
+    /// Checks that no option was given that makes sense for reading only.
     pub(super) fn check_writable(&self) -> Result<(), Failure> {
         let given = [
             ("--txg", self.txg.is_some()),
@@ -77,7 +78,7 @@ impl Source {
     }
 }
 
-/// `128M` and the like.
+/// Parses a size such as `128M`.
 pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B') {
@@ -92,7 +93,7 @@ pub(super) fn parse_bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| "too large".to_owned())
 }
 
-/// Opened pools, by the name they were asked for.
+/// The pools that this command has opened, by the name that was used for them.
 pub(super) struct Session<'a> {
     source: &'a Source,
     /// Image files are read past the system's cache.
@@ -100,7 +101,7 @@ pub(super) struct Session<'a> {
     pools: RefCell<HashMap<String, Pool>>,
 }
 
-/// What a target leads to.
+/// The object that a target names.
 pub(super) enum Found {
     /// A file of a file system.
     File(Box<FoundFile>),
@@ -112,7 +113,7 @@ impl Found {
     /// The bytes of a regular file or a volume.
     ///
     /// # Errors
-    /// It is something without bytes: what it is.
+    /// It is a file without contents; the error names its kind.
     pub(super) fn content(&self) -> Result<&dyn Content, String> {
         match self {
             Found::Volume(_, volume) => Ok(volume),
@@ -125,14 +126,15 @@ impl Found {
     }
 }
 
-/// A file, and where it is.
+/// A file, and its place.
 pub(super) struct FoundFile {
     pub(super) dataset: Dataset,
     pub(super) fs: Arc<Filesystem>,
     pub(super) node: Node,
-    /// The path from the root, without slashes at its ends and links resolved on the way.
+    /// The path from the root, without slashes at its ends and with links resolved, except for the last
+    /// component.
     pub(super) path: Vec<u8>,
-    /// What to call it: as the user did, with `:/` behind a dataset alone.
+    /// The name for messages: as the user wrote it, with `:/` after a dataset alone.
     pub(super) shown: Vec<u8>,
 }
 
@@ -141,7 +143,8 @@ impl<'a> Session<'a> {
         Session { source, direct: false, pools: RefCell::default() }
     }
 
-    /// For verbs that read much of a pool once: nothing of it pushes out what the system's cache has.
+    /// A session for verbs that read much of a pool once: their reads displace no data from the system's
+    /// cache.
     pub(super) fn past_the_cache(source: &'a Source) -> Session<'a> {
         Session { direct: true, ..Session::new(source) }
     }
@@ -164,7 +167,7 @@ impl<'a> Session<'a> {
         devices.into_iter().fold(options, OpenOptions::search)
     }
 
-    /// A pool that this process keeps open, as it is now.
+    /// A view of the present state of a pool that this process keeps open.
     fn seen(&self, writer: &PoolWriter) -> Result<Pool, Failure> {
         let console = console::current();
         if let Some(mounts) = console.as_ref().and_then(|console| console.namespace.mounts()) {
@@ -174,7 +177,7 @@ impl<'a> Session<'a> {
         Ok(writer.view()?)
     }
 
-    /// Opens the pool of that name or guid for writing, unless it was imported for reading only.
+    /// Opens the pool with this name or guid for writing, unless it was imported read-only.
     pub(super) fn open_rw(&self, name: &str) -> Result<PoolWriter, Failure> {
         if let Some((namespace, search)) = self.kept(name)? {
             let known = namespace.get(name).map(|pool| pool.in_name_of(search.caller.as_ref()));
@@ -195,8 +198,9 @@ impl<'a> Session<'a> {
         Pool::open_rw(name, &self.options()).map_err(|error| self.cannot_open(name, &error))
     }
 
-    /// The pools that this process keeps open, if that of this name is among them and is wanted as it is. What is
-    /// in a pool the owners of its files decide: all of it is for the administrator alone.
+    /// The pools that this process keeps open, if the named one is among them and no option changes how it is
+    /// opened. The whole contents of a pool are for the administrator only: for other users, file permissions
+    /// decide.
     fn kept(&self, name: &str) -> Result<Option<(Arc<Namespace>, Search)>, Failure> {
         let search = crate::search::from_env();
         if search.caller.as_ref().is_some_and(|caller| !caller.is_admin()) {
@@ -208,19 +212,19 @@ impl<'a> Session<'a> {
         Ok(namespace.map(|namespace| (namespace, search)))
     }
 
-    /// From now on the pool that is called so is this one.
+    /// Uses `pool` for this name from now on.
     pub(super) fn adopt(&self, called: &str, pool: Pool) {
         self.pools.borrow_mut().insert(called.to_owned(), pool);
     }
 
-    /// The pool of that name or guid.
+    /// The pool with this name or guid.
     pub(super) fn pool(&self, name: &str) -> Result<Pool, Failure> {
         if let Some(pool) = self.pools.borrow().get(name) {
             return Ok(pool.clone());
         }
         let pool = match self.kept(name)? {
             Some((namespace, search)) => {
-                // What was written through mounts and by other commands is part of it.
+                // Data that were written through mounts and by other commands are part of the view.
                 if let Some(pool) = namespace.get(name).filter(|pool| pool.live().suspended().is_none()) {
                     let _ = self.seen(&pool)?;
                 }
@@ -296,7 +300,7 @@ impl<'a> Session<'a> {
         Err(Failure::Message(format!("no key for '{root}'")))
     }
 
-    /// Runs `open`, and once more after asking for the key that it lacks.
+    /// Calls `open`, and again after asking for a key if one is missing.
     fn unlocked<T>(
         &self,
         dataset: &Dataset,
@@ -324,15 +328,15 @@ impl<'a> Session<'a> {
         Ok(pool.dataset(&name)?)
     }
 
-    /// As [`Session::dataset`], and asks for its key if that is needed.
+    /// [`Session::dataset`], which asks for the key of the dataset if necessary.
     pub(super) fn unlocked_dataset(&self, target: &Target) -> Result<Dataset, Failure> {
         let dataset = self.dataset(target)?;
         self.unlocked(&dataset, Dataset::filesystem)?;
         Ok(dataset)
     }
 
-    /// Opens what a target names. The last component is followed if it is a link and `follow` says so,
-    /// or if the path ends in a slash; links on the way always are, within the file system.
+    /// Opens the object that a target names. A link as the last component is followed if `follow` is set or
+    /// the path ends in a slash; other links on the path always are, within the file system.
     pub(super) fn find(&self, text: &OsStr, follow: bool) -> Result<Found, Failure> {
         let target = parse(text)?;
         let dataset = self.dataset(&target)?;
@@ -360,7 +364,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// As [`Session::find`], for verbs that have no use for volumes.
+    /// [`Session::find`] for verbs that do not work on volumes.
     pub(super) fn find_file(&self, text: &OsStr, follow: bool) -> Result<FoundFile, Failure> {
         match self.find(text, follow)? {
             Found::File(file) => Ok(*file),
@@ -372,7 +376,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Splits a target or says what is wrong with it.
+/// Parses a target; the error says what is wrong with it.
 pub(super) fn parse(text: &OsStr) -> Result<Target, Failure> {
     Target::parse(text).ok_or_else(|| {
         let text = term::escape(text.as_bytes());
@@ -380,7 +384,8 @@ pub(super) fn parse(text: &OsStr) -> Result<Target, Failure> {
     })
 }
 
-/// The name with the pool's own name in place of what it was called, which may be its guid.
+/// The name of a dataset with the pool's real name in place of the one that was used for it, which may be a
+/// guid.
 fn with_real_pool(dataset: &str, called: &str, pool: &Pool) -> String {
     match dataset.strip_prefix(called) {
         Some(rest) => format!("{}{rest}", pool.name()),
@@ -399,7 +404,7 @@ fn devices_of_environment() -> Vec<PathBuf> {
     all
 }
 
-/// `DATASET=FILE`. Names of datasets have no equals signs.
+/// Splits `DATASET=FILE`. Names of datasets contain no equals sign.
 fn split_key(key: &OsStr) -> Result<(String, OsString), Failure> {
     let bytes = key.as_bytes();
     let at = bytes.iter().position(|&byte| byte == b'=');
@@ -437,8 +442,8 @@ impl<E: Into<Error>> From<E> for Unresolved {
     }
 }
 
-/// Walks a path as the system would in a root of its own: `..` at the top stays there, and an
-/// absolute link starts again from the file system's root.
+/// Resolves a path as the system does within a root directory: `..` at the root stays there, and an absolute
+/// link starts again from the root of the file system.
 fn resolve(fs: &Arc<Filesystem>, path: &[u8], follow: bool) -> Result<Resolved, Unresolved> {
     let root = fs.node(fs.root())?;
     let mut at: Vec<(Vec<u8>, Node)> = Vec::new();

@@ -1,4 +1,4 @@
-//! `cenote rm`: files and trees.
+//! `cenote rm`: removes files and trees.
 
 use std::ffi::{OsStr, OsString};
 

@@ -1,4 +1,4 @@
-//! `cenote stat`: everything known of a file.
+//! `cenote stat`: shows all attributes of a file.
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -62,7 +62,7 @@ fn show_volume(out: &mut impl Write, dataset: &Dataset, volume: &Volume) -> std:
     writeln!(out, " Space: {} bytes", volume.object().dnode().used_bytes())
 }
 
-/// True if something could not be read.
+/// Prints one file. Returns whether a part could not be read.
 fn show(out: &mut impl Write, file: &FoundFile) -> std::io::Result<bool> {
     let (node, attrs) = (&file.node, file.node.attrs());
     let mut failed = false;
@@ -128,7 +128,7 @@ fn shortened(value: &[u8]) -> String {
     format!("{}{more}", escape(value.get(..SHOWN).unwrap_or(value)))
 }
 
-/// An ACL that only repeats the mode is not worth lines.
+/// Prints the ACL of a file, unless it only repeats the mode.
 fn show_acl(out: &mut impl Write, file: &FoundFile, node: &Node) -> std::io::Result<bool> {
     match node.acl() {
         Ok(acl) if acl.is_trivial => Ok(false),

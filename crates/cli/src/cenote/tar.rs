@@ -1,4 +1,5 @@
-//! `cenote tar`: files and trees as an archive, and archives into pools ([`super::tar_extract`]).
+//! `cenote tar`: writes files and trees as an archive, and extracts archives into pools
+//! ([`super::tar_extract`]).
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
@@ -66,7 +67,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let output = output(args)?;
     let session = Session::new(&args.source);
-    // Opened before anything is written: a wrong name must not leave half an archive.
+    // All targets are opened before the archive is begun, so that a wrong name does not leave half an
+    // archive.
     let found: Vec<_> =
         args.targets.iter().map(|target| session.find_file(target, false)).collect::<Result<_, _>>()?;
     let damaged = if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut };

@@ -1,4 +1,4 @@
-//! `cenote tar -x`: archives into pools.
+//! `cenote tar -x`: extracts archives into pools.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read};
@@ -15,14 +15,14 @@ use super::writing::{Place, Writing, cannot, why};
 use super::{Failure, Outcome, code, term};
 use crate::console::{self, Input};
 
-/// How often one that waits for the archive looks whether it is to end.
+/// Interval at which a thread that waits for the archive checks for cancellation.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// Bytes read at a time.
 const BUFFER: usize = 1 << 20;
-/// What a file compressed by zstd begins with.
+/// Magic of a file that zstd has compressed.
 const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 
-/// Members that were asked for.
+/// The members that the command line names.
 struct Members<'m> {
     names: Vec<&'m [u8]>,
     found: Vec<std::cell::Cell<bool>>,
@@ -35,7 +35,7 @@ impl<'m> Members<'m> {
         Members { names, found }
     }
 
-    /// All, if none was named; else those, and what is below them.
+    /// Whether a member is extracted: all if none was named, else the named ones and members below them.
     fn is_wanted(&self, member: &[u8]) -> bool {
         let member = trimmed(member);
         let mut is_wanted = self.names.is_empty();
@@ -117,7 +117,7 @@ fn extract(
     Ok(code(failed))
 }
 
-/// Standard input, whose end comes when work is to end: whoever writes there may be in no hurry.
+/// Standard input that ends when the command is cancelled: its writer may never end it.
 struct Stoppable {
     input: Input,
     stop: CancelFlag,
@@ -136,7 +136,7 @@ impl Read for Stoppable {
     }
 }
 
-/// The archive, decompressed if it was compressed by zstd.
+/// The archive, decompressed if zstd has compressed it.
 #[allow(clippy::disallowed_types)] // The archive is a file of the user's, no device.
 fn input(args: &Args, stop: &CancelFlag) -> Result<Box<dyn Read>, Failure> {
     let name = args.file.as_deref().filter(|name| *name != "-");

@@ -1,17 +1,17 @@
-//! What is written for people: names as they can be shown, times, sizes, messages.
+//! Output for people: names as they can be shown, times, sizes, messages.
 
 use std::fmt::Write as _;
 use std::io;
 
 use crate::console::Stream;
 
-/// A name as bytes for an output. On a terminal, bytes that would steer it, or are no text, are
-/// written as escapes; into a file or pipe a name goes as it is.
+/// The bytes of a name for an output. On a terminal, control characters and bytes that are no text are
+/// written as escapes; in a file or pipe the name is unchanged.
 pub(super) fn name(bytes: &[u8], to_terminal: bool) -> Vec<u8> {
     if to_terminal { escape(bytes).into_bytes() } else { bytes.to_vec() }
 }
 
-/// Control characters and bytes that are no UTF-8 as `\n`, `\x1b` and the like.
+/// Writes control characters and bytes that are no UTF-8 as `\n`, `\x1b` and the like.
 pub(super) fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -34,13 +34,13 @@ pub(super) fn escape(bytes: &[u8]) -> String {
     out
 }
 
-/// Control characters, and the marks that turn the direction of text around.
+/// Whether a character is a control character or changes the direction of text.
 fn is_steering(c: char) -> bool {
     c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Writes `cenote: TEXT` to standard error. What comes from a pool is escaped there even when that
-/// is a file: messages are read by people sooner or later.
+/// Writes `cenote: TEXT` to standard error. Text from a pool is escaped there even if standard error is a
+/// file: people read messages sooner or later.
 pub(super) fn complain(text: impl std::fmt::Display) {
     tell(format_args!("cenote: {text}"));
 }
@@ -50,7 +50,7 @@ pub(super) fn tell(text: impl std::fmt::Display) {
     say_error_line!("{text}");
 }
 
-/// Without the number that Rust adds to the words of the system.
+/// Removes the error number that Rust appends to messages of the system.
 fn words(mut text: String) -> String {
     if let Some(at) = text.find(" (os error ").filter(|_| text.ends_with(')')) {
         text.truncate(at);
@@ -58,31 +58,31 @@ fn words(mut text: String) -> String {
     text
 }
 
-/// The system's words for an error.
+/// The system's message for an error.
 pub(crate) fn io_words(error: &io::Error) -> String {
     words(error.to_string())
 }
 
-/// An error and its causes in one line, in the system's words.
+/// An error and its causes in one line, in the system's messages.
 pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
     cenote::error::chain_with(error, |error| words(error.to_string()))
 }
 
-/// Standard output is a terminal.
+/// Whether standard output is a terminal.
 pub(super) fn out_is_terminal() -> bool {
     Stream::Out.is_terminal()
 }
 
-/// Seconds since 1970 as `2026-11-20 10:57:01`, in UTC: a pool does not say where it was used.
+/// Seconds since 1970 as `2026-11-20 10:57:01`, in UTC: a pool does not record a time zone.
 pub(super) fn date(secs: i64) -> String {
     let (days, second) = (secs.div_euclid(86_400), secs.rem_euclid(86_400));
     let (year, month, day) = civil(days);
     format!("{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}", second / 3600, second / 60 % 60, second % 60)
 }
 
-/// Year, month and day of a day counted from 1970-01-01, by the Gregorian calendar.
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
 fn civil(days: i64) -> (i64, i64, i64) {
-    // Counted from a first of March, so that the leap day is the last of its year.
+    // Years are counted from March 1, so that the leap day is the last day of its year.
     let days = days.saturating_add(719_468);
     let era = days.div_euclid(146_097);
     let of_era = days.rem_euclid(146_097);
@@ -94,7 +94,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// `drwxr-sr-t` of a mode.
+/// A mode as `drwxr-sr-t`.
 pub(super) fn mode(mode: u32) -> String {
     let kind = match mode & 0o170_000 {
         0o010_000 => 'p',

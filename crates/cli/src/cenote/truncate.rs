@@ -49,7 +49,7 @@ pub(super) struct TouchArgs {
     targets: Vec<OsString>,
 }
 
-/// A size, perhaps in terms of that of a file.
+/// A size, absolute or relative to the present size of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NewSize {
     how: char,
@@ -62,7 +62,7 @@ impl NewSize {
             how @ ('+' | '-' | '<' | '>' | '/' | '%') => (how, text.get(1..)?),
             _ => ('=', text),
         };
-        // KB is 1000 bytes, K and KiB are 1024.
+        // KB is 1000 bytes; K and KiB are 1024.
         let decimal = digits.strip_suffix('B').and_then(|digits| {
             let power = "KMGTPE".find(digits.chars().last()?)? as u32 + 1;
             let count: u64 = digits.get(..digits.len() - 1)?.parse().ok()?;

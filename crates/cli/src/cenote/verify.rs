@@ -1,4 +1,4 @@
-//! `cenote verify`: every block of a pool, read and checked.
+//! `cenote verify`: reads and checks every block of a pool.
 
 use std::ffi::OsString;
 use std::io::{self, BufWriter, Write};
@@ -58,10 +58,10 @@ pub(super) struct Args {
     targets: Vec<OsString>,
 }
 
-/// Exit code when there is no answer.
+/// Exit code if the check could not be completed.
 const NO_ANSWER: u8 = 2;
 
-/// Moves the bar, and looks whether the client of a daemon is still there: from threads that have no console.
+/// Advances the progress bar and checks that the client still waits, from threads that have no console.
 struct Bar(ProgressBar, Option<Arc<Console>>);
 
 impl Watcher for Bar {
@@ -105,7 +105,7 @@ fn checked(args: &Args) -> Outcome {
         options.threads = threads.clamp(1, 1024);
     }
     for target in targets.iter().filter(|target| target.dataset != target.pool()) {
-        // A snapshot is checked with its file system.
+        // A snapshot is checked together with its file system.
         options.only.push(session.dataset(target)?.dsl().dir().name().to_owned());
     }
     let total = if options.only.is_empty() { expected_bytes(&pool) } else { None };
@@ -215,7 +215,7 @@ fn tell_dataset(out: &mut impl Write, dataset: &DatasetReport) -> io::Result<()>
     )
 }
 
-/// What was not verified for want of keys must not pass for verified.
+/// Reports datasets that were not fully verified because their keys are missing.
 fn tell_encryption(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let of = |wanted| report.datasets.iter().filter(move |dataset| dataset.encryption == wanted);
     let verified = of(Encryption::Verified).count();

@@ -1,4 +1,4 @@
-//! What the verbs that change files have in common: pools open for writing, words for errors.
+//! Common parts of the verbs that change files: pools that are open for writing, and messages for errors.
 
 use admin::served::ServedFilesystem;
 use std::cell::RefCell;
@@ -22,14 +22,14 @@ use crate::console;
 /// Exit code of a command that a signal has ended.
 pub(super) const INTERRUPTED: u8 = 130;
 
-/// Pools that a command changes. They are opened when they are first named, and closed at the end.
+/// The pools that a command changes. A pool is opened when it is first named, and closed at the end.
 pub(super) struct Writing<'a> {
     session: Session<'a>,
     filesystems: RefCell<HashMap<String, FilesystemWriter>>,
     pools: RefCell<HashMap<String, PoolWriter>>,
-    /// A signal asked for the end.
+    /// Set when a signal asks for the end.
     stop: CancelFlag,
-    /// A pool is open: the end takes more than ending.
+    /// A pool is open, so it has to be closed before the process ends.
     is_open: Arc<AtomicBool>,
 }
 
@@ -37,11 +37,11 @@ pub(super) struct Writing<'a> {
 pub(super) struct Place {
     pub(super) fs: FilesystemWriter,
     pub(super) path: Vec<u8>,
-    /// As the user wrote it.
+    /// The target as the user wrote it.
     pub(super) shown: String,
 }
 
-/// Something that can be written.
+/// An object that can be written.
 pub(super) enum Writable {
     Files(Place),
     Volume(VolumeFile),
@@ -53,7 +53,7 @@ impl<'a> Writing<'a> {
         let (stop, is_open) = (CancelFlag::default(), Arc::new(AtomicBool::new(false)));
         let (asked, has_pool) = (stop.clone(), Arc::clone(&is_open));
         let is_own_process = console::current().is_none();
-        // Before any other thread is there, which could get the signals.
+        // Before any other thread exists that could receive the signals.
         console::on_cancel(move |times| {
             if is_own_process && (times > 1 || !has_pool.load(Ordering::Relaxed)) {
                 console::exit(INTERRUPTED);
@@ -64,12 +64,12 @@ impl<'a> Writing<'a> {
         Ok(Writing { session: Session::new(source), filesystems, pools, stop, is_open })
     }
 
-    /// Asked for when the command is to end before it is done.
+    /// The cancellation flag: set when the command is to end early.
     pub(super) fn stop(&self) -> &CancelFlag {
         &self.stop
     }
 
-    /// Opens what a target names, and its pool, for writing.
+    /// Opens the object that a target names, and its pool, for writing.
     pub(super) fn open(&self, text: &OsStr) -> Result<Writable, Failure> {
         let target = parse(text)?;
         let shown = term::escape(text.as_bytes());
@@ -90,7 +90,7 @@ impl<'a> Writing<'a> {
         match pool.filesystem(&name) {
             Ok(fs) => {
                 if !pool.is_kept_open() {
-                    // The command ends with a sync, and nobody else has the pool.
+                    // The command ends with a sync, and no other process has the pool open.
                     fs.stop_logging();
                 }
                 let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
@@ -109,7 +109,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// As [`Writing::open`], for verbs that have no use for volumes.
+    /// [`Writing::open`] for verbs that do not work on volumes.
     pub(super) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
         match self.open(text)? {
             Writable::Files(place) => Ok(place),
@@ -117,7 +117,7 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Something of a pool to be read: of one that is open for writing, in its newest state.
+    /// Opens an object for reading; in a pool that is open for writing, in its newest state.
     pub(super) fn source(&self, text: &OsStr) -> Result<Found, Failure> {
         match self.session.find(text, false)? {
             Found::File(file) => {
@@ -130,18 +130,18 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// Is there a pool of that name that can be read?
+    /// Whether the target's dataset exists and its pool can be read.
     pub(super) fn has_dataset(&self, text: &OsStr) -> bool {
         parse(text).and_then(|target| self.session.dataset(&target).map(|_| ())).is_ok()
     }
 
-    /// Returns the real name of the dataset.
+    /// Opens the pool of a target for writing, and returns the real name of the dataset.
     fn open_pool(&self, target: &Target) -> Result<String, Failure> {
         let called = target.pool();
         if !self.pools.borrow().contains_key(called) {
             let writer = self.session.open_rw(called)?;
             self.is_open.store(true, Ordering::Relaxed);
-            // What is read from it, too, is read through this.
+            // Reads from this pool use the open pool, too.
             self.session.adopt(called, writer.view()?);
             self.pools.borrow_mut().insert(called.to_owned(), writer);
         }
@@ -151,7 +151,7 @@ impl<'a> Writing<'a> {
         Ok(format!("{name}{rest}"))
     }
 
-    /// Writes everything and closes the pools.
+    /// Writes all changes and closes the pools.
     fn close(self) -> Result<(), Failure> {
         let Writing { session, filesystems, pools, .. } = self;
         for (_, fs) in filesystems.into_inner() {
@@ -171,8 +171,8 @@ impl<'a> Writing<'a> {
         Ok(())
     }
 
-    /// Does something for each of several arguments, and closes the pools. What fails is told, and does not
-    /// keep the others from being done.
+    /// Calls `work` for each of several arguments, and closes the pools. An argument that fails is reported,
+    /// and the others are processed.
     pub(super) fn each<T: AsRef<OsStr>>(
         self,
         all: &[T],
@@ -190,12 +190,12 @@ impl<'a> Writing<'a> {
                 }
             }
         }
-        // What it has open of the pools.
+        // Releases the pools that the work has open.
         drop(work);
         self.end(outcome)
     }
 
-    /// Closes the pools, whatever the outcome of the work was; that of the command.
+    /// Closes the pools, whatever the outcome of the work was; returns the outcome of the command.
     pub(super) fn end(self, outcome: Outcome) -> Outcome {
         let stop = self.stop.clone();
         let closed = self.close();
@@ -209,20 +209,20 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Where the daemon that runs this has mounted a file system.
+/// Mount point of a file system that this daemon has mounted.
 fn mount_of(dataset: &str) -> Option<PathBuf> {
     let console = console::current()?;
     let mounted = console.namespace.mounts()?.list().into_iter().find(|mount| mount.dataset == dataset);
     mounted.map(|mount| mount.at)
 }
 
-/// `cannot WHAT: WHY`.
+/// The message `cannot WHAT: WHY`.
 pub(super) fn cannot(what: impl std::fmt::Display, error: &Error) -> Failure {
     Failure::Message(format!("cannot {what}: {}", why(error)))
 }
 
-/// The reason in an error, in the words of the system where it has some. The path is left to whoever
-/// says what was tried.
+/// The reason in an error, in the system's message if there is one. It does not name the path; the caller
+/// does.
 pub(super) fn why(error: &Error) -> String {
     match error {
         Error::Path { source, .. } | Error::Zpl(source) => zpl_words(source),
@@ -232,7 +232,7 @@ pub(super) fn why(error: &Error) -> String {
     }
 }
 
-/// The system's words for what files can suffer.
+/// The system's message for an error of a file.
 pub(super) fn zpl_words(error: &ZplError) -> String {
     let words = match error {
         ZplError::NotFound { .. } | ZplError::Stale { .. } => "No such file or directory",
@@ -251,12 +251,12 @@ pub(super) fn zpl_words(error: &ZplError) -> String {
     words.to_owned()
 }
 
-/// Tells problems in a tree, and shows how far the work is.
+/// Reports problems in a tree, and shows progress.
 pub(super) struct TreeTeller {
     bar: ProgressBar,
-    /// `remove` and the like.
+    /// Verb for the messages: `remove` and the like.
     what: &'static str,
-    /// What stands before a path.
+    /// Text before a path in messages.
     dataset: String,
     stop: CancelFlag,
     pub(super) failures: u64,

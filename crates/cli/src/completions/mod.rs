@@ -1,12 +1,13 @@
-//! `cenote completions SHELL`: what a shell needs to complete command lines of `zpool`, `zfs`, `zdb`, `fsstat`,
-//! `cenote` and `cenoted`.
+//! `cenote completions SHELL`: scripts with which shells complete command lines of `zpool`, `zfs`, `zdb`,
+//! `fsstat`, `cenote` and `cenoted`.
 //!
-//! The scripts for the shells are small: they ask `cenote complete`, which knows the usage tables, the tables of
-//! properties, and the names of what is imported.
+//! The scripts are small: they call `cenote complete`, which uses the usage texts, the tables of properties,
+//! and the names of imported pools and datasets.
 //!
 //! # What always holds
-//! - Completing starts no daemon and says nothing on standard error.
-//! - What a usage text names is what is offered: a new subcommand or option is completed as soon as it is in there.
+//! - Completion starts no daemon and writes nothing to standard error.
+//! - Subcommands and options come from the usage texts: a new one is completed as soon as its usage text
+//!   names it.
 
 mod operands;
 mod shells;
@@ -32,18 +33,18 @@ pub(crate) struct CompleteArgs {
     words: Vec<String>,
 }
 
-/// Prints the script of a shell; the exit code.
+/// Prints the script for a shell; returns the exit code.
 pub(crate) fn run(args: &Args) -> u8 {
     Out::new().print(shells::script(args.shell));
     0
 }
 
-/// Prints candidates, one a line; the exit code.
+/// Prints candidates, one a line; returns the exit code.
 pub(crate) fn complete(args: &CompleteArgs) -> u8 {
     let Some((command, words)) = args.words.split_first() else { return 0 };
     let mut text = String::new();
     for candidate in candidates(command, words) {
-        // A name that would be more than one word, or more than a name, is not offered.
+        // Names with control characters are not offered: the shell could not take them as one word.
         if !candidate.is_empty() && !candidate.chars().any(char::is_control) {
             text.push_str(&candidate);
             text.push('\n');
@@ -53,7 +54,7 @@ pub(crate) fn complete(args: &CompleteArgs) -> u8 {
     0
 }
 
-/// What could be the last of `words`, which stand behind the name of a command.
+/// Candidates for the last of `words`, the arguments of a command.
 fn candidates(command: &str, words: &[String]) -> Vec<String> {
     let Some((current, before)) = words.split_last() else { return Vec::new() };
     let name = command.rsplit('/').next().unwrap_or(command);
@@ -83,7 +84,7 @@ fn of_tool(tool: Tool, before: &[String], current: &str) -> Vec<String> {
     };
     let Some(subcommand) = tool.subcommand(word) else { return Vec::new() };
     let usage = tool.of(subcommand);
-    // What follows the lines of the subcommand itself is the same for all.
+    // Text after the lines of the subcommand itself is common to all.
     let usage = usage.split("\n\n").next().unwrap_or_default();
     if current.starts_with('-') {
         return operands::options(usage);

@@ -1,34 +1,34 @@
-//! What is expected where, read from usage texts, and the names that exist.
+//! The operands that each subcommand expects, from usage texts, and the existing names.
 
 use crate::usage::Tool;
 use format::prop::{self, Prop};
 use std::process::Stdio;
 
-/// Tells commands not to start a daemon: where none runs, there is nothing to complete.
+/// Variable that keeps commands from starting a daemon: without one there are no names to complete.
 const NO_START: &str = "CENOTE_NO_START";
-/// Letters of options without a table.
+/// Option letters of `zdb`, which has no usage table.
 pub(super) const ZDB: &str = "AbBcCdDeEFGhiIkKlLmMoOpPqrRsStTuUvVxXyYZ";
-/// The same.
+/// Option letters of `fsstat`.
 pub(super) const FSSTAT: &str = "afinPTv";
 
-/// A kind of thing that a word can name.
+/// A kind of operand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
     Pools,
-    /// File systems and volumes.
+    /// Names of file systems and volumes.
     Datasets,
     Filesystems,
     Snapshots,
     Bookmarks,
-    /// Datasets, snapshots and bookmarks.
+    /// Names of datasets, snapshots and bookmarks.
     Everything,
     Mountpoints,
-    /// Vdevs of all pools.
+    /// Names of the vdevs of all pools.
     Devices,
-    /// A property, or several.
+    /// Names of dataset properties, separated by commas.
     DatasetProperties,
     PoolProperties,
-    /// A property and its new value.
+    /// A dataset property and its new value.
     SetDataset,
     SetPool,
     Types,
@@ -55,7 +55,7 @@ pub(super) fn options(usage: &str) -> Vec<String> {
     found
 }
 
-/// Whether an option takes a value: a usage names it behind the letter.
+/// Whether an option takes a value: then the usage text has a name after its letter.
 fn takes_value(option: &str, usage: &str) -> bool {
     let words: Vec<&str> = usage.split_whitespace().collect();
     words.windows(2).any(|pair| {
@@ -64,7 +64,7 @@ fn takes_value(option: &str, usage: &str) -> bool {
     })
 }
 
-/// Operands among the words before the one to be completed.
+/// Number of operands among the words before the one to be completed.
 pub(super) fn operands_before(before: &[String], usage: &str) -> usize {
     let mut count = 0;
     let mut words = before.iter();
@@ -80,7 +80,7 @@ pub(super) fn operands_before(before: &[String], usage: &str) -> usize {
     count
 }
 
-/// What the value of an option is; `None` if it takes none that could be completed.
+/// Kind of the value of an option; `None` if it takes none that can be completed.
 pub(super) fn value_of(tool: Tool, subcommand: &str, option: &str, usage: &str) -> Option<What> {
     if !takes_value(option, usage) {
         return None;
@@ -103,7 +103,7 @@ pub(super) fn value_of(tool: Tool, subcommand: &str, option: &str, usage: &str) 
     })
 }
 
-/// What an operand may be, by its place.
+/// Kinds of the operand at an index.
 pub(super) fn expected(tool: Tool, subcommand: &str, index: usize, usage: &str) -> Vec<What> {
     let is_first = index == 0;
     match (tool, subcommand) {
@@ -114,7 +114,7 @@ pub(super) fn expected(tool: Tool, subcommand: &str, index: usize, usage: &str) 
         (Tool::Zfs, "get" | "list") => return vec![What::Everything],
         (Tool::Zfs, "hold" | "release") if is_first => return Vec::new(),
         (Tool::Zfs, "hold" | "release" | "holds" | "rollback") => return vec![What::Snapshots],
-        // What is made has no name yet.
+        // A new object has no name yet.
         (Tool::Zpool, "create" | "import" | "labelclear") => return Vec::new(),
         (Tool::Zpool, _) if is_first => return vec![What::Pools],
         (Tool::Zpool, _) if usage.contains("device") || usage.contains("vdev") => return vec![What::Devices],
@@ -141,7 +141,7 @@ pub(super) fn expected(tool: Tool, subcommand: &str, index: usize, usage: &str) 
     what
 }
 
-/// The words that `what` stands for; `current` is what there is of the word.
+/// Candidates of a kind; `current` is the beginning of the word.
 pub(super) fn list(what: What, current: &str) -> Vec<String> {
     match what {
         What::DatasetProperties => several(current, &shown(&prop::DATASET)),
@@ -158,13 +158,13 @@ fn shown(table: &'static [Prop]) -> Vec<&'static str> {
     table.iter().filter(|prop| prop.visible).map(|prop| prop.name).collect()
 }
 
-/// Completes the last of several words between commas.
+/// Completes the last of several words that are separated by commas.
 fn several(current: &str, words: &[&str]) -> Vec<String> {
     let head = current.rfind(',').and_then(|comma| current.get(..=comma)).unwrap_or_default();
     words.iter().map(|word| format!("{head}{word}")).collect()
 }
 
-/// `name=`, or behind it the values that the table knows.
+/// Completes `name=`, or the known values after it.
 fn assignments(current: &str, table: &'static [Prop]) -> Vec<String> {
     let Some((name, _)) = current.split_once('=') else {
         let editable = table.iter().filter(|prop| prop.visible && prop.editable());
@@ -174,7 +174,7 @@ fn assignments(current: &str, table: &'static [Prop]) -> Vec<String> {
     known.flat_map(|prop| prop.index).map(|(word, _)| format!("{name}={word}")).collect()
 }
 
-/// The names of what is imported here.
+/// Names of the imported objects of a kind.
 pub(super) fn names(what: What) -> Vec<String> {
     let zfs = |types: &str| ask(&["zfs", "list", "-H", "-o", "name", "-t", types]);
     match what {
@@ -198,7 +198,7 @@ pub(super) fn names(what: What) -> Vec<String> {
     }
 }
 
-/// The lines that one of our own commands prints.
+/// The lines that one of the commands of this program prints.
 fn ask(words: &[&str]) -> Vec<String> {
     let Ok(mut command) = crate::this_program() else { return Vec::new() };
     command.args(words).stdin(Stdio::null()).stderr(Stdio::null()).env(NO_START, "1");

@@ -1,4 +1,4 @@
-//! The scripts for the shells.
+//! The completion scripts of the shells.
 
 /// A shell that can complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -11,7 +11,7 @@ pub(super) enum Shell {
     Fish,
 }
 
-/// What it is to read.
+/// The completion script for a shell.
 pub(super) fn script(shell: Shell) -> &'static str {
     match shell {
         Shell::Bash => BASH,
@@ -20,8 +20,8 @@ pub(super) fn script(shell: Shell) -> &'static str {
     }
 }
 
-/// bash takes `@`, `=`, `:` and `#` for ends of words: so the word is taken from the line itself, and what bash thinks
-/// of as earlier words is cut off the answers.
+/// bash ends words at `@`, `=`, `:` and `#`. So the script takes the word from the line itself, and removes
+/// from the candidates the part that bash counts as earlier words.
 const BASH: &str = r#"# bash completion for zpool, zfs, zdb, fsstat, cenote and cenoted: written by `cenote completions bash`.
 # Source it, or save it as /usr/share/bash-completion/completions/cenote (and link zpool, zfs, zdb, fsstat, cenoted to it).
 _cenote() {

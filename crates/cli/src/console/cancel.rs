@@ -1,5 +1,5 @@
-//! The end of a command that somebody asks for: by a signal, or, where a daemon runs it, by its client, or by whoever
-//! ends the daemon.
+//! Cancellation of a command: by a signal, or, if a daemon runs it, by its client or by the end of the
+//! daemon.
 
 use super::{LOOK_EVERY, current};
 use serve::Terminator;
@@ -8,10 +8,10 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Called with how often the end has been asked for.
+/// Called with the number of cancellations so far.
 type Watcher = Box<dyn FnMut(u32) + Send>;
 
-/// Whether a command is to end.
+/// The cancellation state of a command.
 #[derive(Default)]
 pub(crate) struct Cancel {
     state: Mutex<State>,
@@ -20,11 +20,11 @@ pub(crate) struct Cancel {
 
 #[derive(Default)]
 struct State {
-    /// How often its client has asked for that.
+    /// Number of cancellations by the client.
     times: u32,
-    /// The daemon ends. Who reads the output is still there.
+    /// The daemon is ending; the reader of the output is still there.
     is_last: bool,
-    /// It has been told so, and may have left something undone.
+    /// The command has noticed the end of the daemon, and may be incomplete.
     is_cut: bool,
     watchers: Vec<Watcher>,
 }
@@ -36,12 +36,12 @@ impl State {
 }
 
 impl Cancel {
-    /// The client asks for the end, once more.
+    /// Counts a cancellation by the client.
     pub(crate) fn ask(&self) {
         self.tell(|state| state.times = state.times.saturating_add(1));
     }
 
-    /// The daemon ends: what takes long is to end, all else goes on.
+    /// Notes that the daemon is ending: long work is cancelled, other work continues.
     pub(crate) fn end(&self) {
         self.tell(|state| state.is_last = true);
     }
@@ -56,20 +56,20 @@ impl Cancel {
         self.changed.notify_all();
     }
 
-    /// The end of the daemon has cut it short.
+    /// Whether the end of the daemon has cut the command short.
     pub(crate) fn is_cut(&self) -> bool {
         let state = self.state();
         state.times == 0 && state.is_last && state.is_cut
     }
 
-    /// Whether it is to go on. One that asks ends if not.
+    /// Whether the command is to continue. A caller that gets `false` ends the command.
     pub(crate) fn is_wanted(&self) -> bool {
         let mut state = self.state();
         state.is_cut |= !state.is_wanted();
         state.is_wanted()
     }
 
-    /// How often the client has asked for the end.
+    /// Number of cancellations by the client.
     pub(crate) fn times(&self) -> u32 {
         self.state().times
     }
@@ -83,7 +83,7 @@ impl Cancel {
         state.watchers.push(watcher);
     }
 
-    /// Waits that long; false if the end has been asked for.
+    /// Waits for a time; `false` if the command was cancelled.
     fn wait(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         let mut state = self.state();
@@ -98,7 +98,7 @@ impl Cancel {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Whole between any two statements.
+        // The data is consistent between any two statements.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,25 +109,25 @@ impl fmt::Debug for Cancel {
     }
 }
 
-/// The client of this thread's command wants it to end, or is gone, or the daemon ends. A command of its own process is ended by
-/// signals instead.
+/// Whether the command of this thread was cancelled: its client cancels or is gone, or the daemon ends. A
+/// command in a process of its own is ended by signals instead.
 pub(crate) fn is_cancelled() -> bool {
     current().is_some_and(|console| !console.cancel.is_wanted())
 }
 
-/// Waits that long, between two samples for example; false if the command is to end instead.
+/// Waits for a time, for example between two samples; `false` if the command was cancelled.
 pub(crate) fn sleep(time: Duration) -> bool {
     match current() {
         Some(console) => {
             let end = Instant::now() + time;
             loop {
-                // What cannot be written is told to whoever writes next.
+                // The next write returns the error.
                 let _ = console.send_ready();
                 let left = end.saturating_duration_since(Instant::now());
                 if !console.cancel.wait(left.min(LOOK_EVERY)) {
                     return false;
                 }
-                // One whose reader has gone away is told when it writes: soon.
+                // A command whose reader is gone learns that from its next write, which must come soon.
                 if left <= LOOK_EVERY || console.has_no_reader() {
                     return true;
                 }
@@ -140,11 +140,11 @@ pub(crate) fn sleep(time: Duration) -> bool {
     }
 }
 
-/// Has `asked` called when the end of a command is asked for, by signals (which end the process no more) or by
-/// the client, with how often that has happened. To be called before a command starts threads.
+/// Has `asked` called with the number of cancellations, by signals (which no longer end the process) or by
+/// the client. Must be called before a command starts threads.
 ///
 /// # Errors
-/// There can be no more threads.
+/// The system has no more threads.
 pub(crate) fn on_cancel(asked: impl FnMut(u32) + Send + 'static) -> io::Result<()> {
     match current() {
         Some(console) => {
@@ -155,8 +155,8 @@ pub(crate) fn on_cancel(asked: impl FnMut(u32) + Send + 'static) -> io::Result<(
     }
 }
 
-/// Ends the command if its client does not want it any more. For long work that holds nothing half done, and may write
-/// nothing for long: what its client has not taken of its output goes there meanwhile.
+/// Ends the command if it was cancelled. For long work that can stop at this point and may write nothing for
+/// a long time; also sends output that the client has not taken yet.
 pub(crate) fn end_if_cancelled() {
     if let Some(console) = current() {
         let _ = console.send_ready();

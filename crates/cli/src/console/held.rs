@@ -1,11 +1,12 @@
-//! Output that a client has not taken yet. A command that a daemon runs uses pools while it writes, and who reads its
-//! output may take hours: so what the client does not take at once waits here, and the command goes on.
+//! Output that a client has not taken yet. A command that a daemon runs uses pools while it writes, and its
+//! reader may take hours. So output that the client does not take at once is held here, and the command
+//! continues.
 //!
 //! # What always holds
-//! - Everything is sent in the order in which the command wrote it, to whichever stream, and in whole frames.
-//! - It has bounds, for a command and for all together, and others than for trusted users for all others. Beyond them a
-//!   command waits for its reader.
-//! - One that waits for its reader has pools in use: when one of them is wanted, it ends.
+//! - Output is sent in the order in which the command wrote it, over both streams, and in whole frames.
+//! - Held output is bounded, for each command and for all together, with separate bounds for trusted users
+//!   and others. Beyond a bound a command waits for its reader.
+//! - A command that waits for its reader while it uses pools ends when another command wants one of them.
 
 use super::{Console, LOOK_EVERY, Stream};
 use serve::control::{DATA_MAX, Link, Piece, piece};
@@ -15,25 +16,25 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Most bytes of a command, and of all commands.
+/// Most held bytes of a command and of all commands, for trusted users.
 const TRUSTED: Bounds = Bounds { command: 8 << 20, all: 64 << 20 };
-/// The same, of commands of users who are neither root nor the daemon's own.
+/// The bounds for users who are neither root nor the daemon's own.
 const OTHERS: Bounds = Bounds { command: 1 << 20, all: 32 << 20 };
-/// How long one whose client wants the end waits for the client to take the rest of a frame.
+/// Longest time for which a cancelled command waits for its client to take the rest of a frame.
 const REST: Duration = Duration::from_secs(5);
 
-/// Most bytes that one which has given way says about it.
+/// Most bytes of messages from a command that gave way to another one.
 const LAST_WORDS: usize = 64 << 10;
 
-/// How often pools were wanted that were in use.
+/// Number of times that a command wanted a pool in use.
 static WANTED: AtomicU64 = AtomicU64::new(0);
 
-/// Commands that wait for their readers, and have pools in use, end.
+/// Ends the commands that wait for their readers while they use pools.
 pub(crate) fn give_way() {
     WANTED.fetch_add(1, Ordering::AcqRel);
 }
 
-/// Bytes of all commands: of trusted users, and of others.
+/// Held bytes of all commands: of trusted users, and of others.
 static ALL: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
 
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +43,7 @@ struct Bounds {
     all: usize,
 }
 
-/// What waits for a client.
+/// Output that a client has not taken yet.
 #[derive(Debug)]
 pub(crate) struct Held {
     waiting: Mutex<Waiting>,
@@ -52,17 +53,17 @@ pub(crate) struct Held {
 #[derive(Debug)]
 struct Waiting {
     frames: VecDeque<Vec<u8>>,
-    /// What of the first is sent.
+    /// Bytes of the first frame that were sent.
     sent: usize,
-    /// All that waits.
+    /// Held bytes of this command.
     bytes: usize,
-    /// It has ended because its pool was wanted; and how much it may still say.
+    /// The command ends because its pool was wanted: bytes of messages that it may still write.
     last_words: Option<usize>,
     all: &'static AtomicUsize,
 }
 
 impl Held {
-    /// Nothing yet, of a user who is trusted or not.
+    /// An empty queue, for a trusted user or another.
     pub(crate) fn new(is_trusted: bool) -> Held {
         let (bounds, all) = if is_trusted { (TRUSTED, &ALL[0]) } else { (OTHERS, &ALL[1]) };
         Held {
@@ -78,13 +79,13 @@ impl Held {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        // Whole between any two statements.
+        // The data is consistent between any two statements.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Console {
-    /// Writes all of it, now or later.
+    /// Writes all of `bytes`: sends them now, or holds them.
     pub(super) fn write(&self, stream: Stream, bytes: &[u8]) -> io::Result<()> {
         let kind = stream.piece();
         if stream == Stream::Out && self.held.waiting().last_words.is_some() {
@@ -96,12 +97,12 @@ impl Console {
         bytes.chunks(DATA_MAX).try_for_each(|part| self.queue(piece(kind, part)))
     }
 
-    /// Has the client leave out so many zero bytes of standard output.
+    /// Has the client leave out `bytes` zero bytes of standard output.
     pub(super) fn hole(&self, bytes: u64) -> io::Result<()> {
         self.queue(piece(Piece::Hole, &bytes.to_le_bytes()))
     }
 
-    /// Sends a frame, now or later.
+    /// Sends a frame now, or holds it.
     pub(super) fn queue(&self, frame: Vec<u8>) -> io::Result<()> {
         self.check_wanted()?;
         let mut waiting = self.held.waiting();
@@ -123,18 +124,18 @@ impl Console {
         Ok(())
     }
 
-    /// Nobody reads standard output any more.
+    /// Whether standard output has no reader any more.
     pub(super) fn has_no_reader(&self) -> bool {
         self.link.closed(Piece::Out as u8) == Some(rustix::io::Errno::PIPE.raw_os_error())
     }
 
-    /// Sends what waits and can be sent at once.
+    /// Sends as much held output as the client takes at once.
     pub(crate) fn send_ready(&self) -> io::Result<()> {
         self.held.waiting().send(&self.link)
     }
 
-    /// Sends all that waits, however long its reader takes, unless the command is to end. Then only whole frames have
-    /// been sent.
+    /// Sends all held output, however long the reader takes, unless the command is cancelled. In either case
+    /// only whole frames were sent.
     pub(crate) fn send_all(&self) -> io::Result<()> {
         let mut waiting = self.held.waiting();
         while waiting.bytes > 0 {
@@ -143,7 +144,7 @@ impl Console {
         Ok(())
     }
 
-    /// Waits until the client takes something, and sends it.
+    /// Waits until the client takes bytes, and sends them.
     fn wait(&self, waiting: &mut Waiting) -> io::Result<()> {
         if let Err(error) = self.check_wanted() {
             waiting.end(&self.link);
@@ -168,7 +169,7 @@ impl Waiting {
         self.bytes > 0 && (self.bytes > bounds.command || self.all.load(Ordering::Relaxed) > bounds.all)
     }
 
-    /// Sends as much as can be sent at once.
+    /// Sends as many bytes as the client takes at once.
     fn send(&mut self, link: &Link) -> io::Result<()> {
         while let Some(frame) = self.frames.front() {
             let sent = link.send(&frame[self.sent..])?;
@@ -185,7 +186,7 @@ impl Waiting {
         Ok(())
     }
 
-    /// Forgets all but the rest of a frame that has begun, and sends that.
+    /// Drops all held output except the rest of a frame whose beginning was sent, and sends that.
     fn end(&mut self, link: &Link) {
         let has_begun = self.sent > 0;
         let rest = self.frames.pop_front().filter(|_| has_begun);

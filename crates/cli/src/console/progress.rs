@@ -1,14 +1,14 @@
-//! Where progress is drawn: standard error, if it is a terminal.
+//! Where progress bars are drawn: on standard error, if it is a terminal.
 
 use super::{Console, Stream, current};
 use indicatif::{ProgressDrawTarget, TermLike};
 use std::io;
 use std::sync::Arc;
 
-/// Times a second that progress is drawn.
+/// Greatest number of redraws per second.
 const HZ: u8 = 5;
 
-/// For an `indicatif` bar; hidden where standard error is no terminal.
+/// Draw target for an `indicatif` bar; hidden if standard error is no terminal.
 pub(crate) fn progress_target() -> ProgressDrawTarget {
     match current() {
         None => ProgressDrawTarget::stderr_with_hz(HZ),
@@ -19,12 +19,12 @@ pub(crate) fn progress_target() -> ProgressDrawTarget {
     }
 }
 
-/// A client's terminal.
+/// The terminal of a client.
 #[derive(Debug)]
 struct Screen(Arc<Console>);
 
 impl Screen {
-    /// Columns and lines.
+    /// Columns and lines of the terminal.
     fn size(&self) -> (u16, u16) {
         self.0.screen.size.filter(|size| size.0 > 0).unwrap_or((80, 24))
     }
@@ -33,7 +33,7 @@ impl Screen {
         self.0.write(Stream::Err, text.as_bytes())
     }
 
-    /// One of the sequences that move the cursor, `n` times.
+    /// Writes a sequence that moves the cursor by `n`.
     fn go(&self, n: usize, letter: char) -> io::Result<()> {
         if n == 0 { Ok(()) } else { self.send(&format!("\x1b[{n}{letter}")) }
     }

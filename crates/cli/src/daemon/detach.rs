@@ -1,15 +1,15 @@
-//! A daemon that goes on when whoever started it has ended.
+//! Starts a daemon in the background, where it survives the process that started it.
 
 use super::{DaemonError, RUNNING};
 use serve::clean_start;
 use std::io::{self, Read, Write};
 use std::process::Stdio;
 
-/// What the background process says when it can be asked.
+/// What the background process writes when it accepts requests.
 const READY: &[u8] = b"ready\n";
 
-/// Starts this program again as a child that serves, and waits until it says that it does. This process ends
-/// then: the child belongs to nobody.
+/// Starts this program again as a child that serves, and waits until the child reports that it does. This
+/// process then ends, and the child has no parent to wait for it.
 pub(super) fn start(unless_running: bool) -> Result<u8, DaemonError> {
     clean_start::clean().map_err(DaemonError::Limited)?;
     let mut child = crate::this_program()?;
@@ -24,19 +24,19 @@ pub(super) fn start(unless_running: bool) -> Result<u8, DaemonError> {
     if said == READY {
         return Ok(0);
     }
-    // It has said why.
+    // The child has printed the reason.
     let code = child.wait()?.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.filter(|code| *code == RUNNING).unwrap_or(1))
 }
 
-/// In the child: says that it can be asked, and leaves the session and files of whoever started it.
+/// In the child: reports that it accepts requests, and leaves the session and the streams of the parent.
 pub(super) fn ready() -> io::Result<()> {
     use rustix::fs::{Mode, OFlags, open};
-    // It may lead its session already.
+    // The child may already be the leader of its session.
     let _ = rustix::process::setsid();
     rustix::process::chdir("/")?;
     let mut stdout = io::stdout();
-    // Whoever waited may be gone.
+    // The waiting process may be gone.
     let _ = stdout.write_all(READY).and_then(|()| stdout.flush());
     let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     rustix::stdio::dup2_stdin(&null)?;

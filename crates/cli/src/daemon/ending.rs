@@ -1,9 +1,10 @@
-//! How the pools of a daemon are let go of.
+//! Closes the pools of a daemon at its end.
 //!
 //! # What always holds
-//! - No pool waits for another, but those whose devices are files of the other's mounts: they are closed first.
-//! - A pool that is suspended is given up; one whose devices answer nothing is left behind after some minutes. The
-//!   next start finds both as after a crash.
+//! - No pool waits for another, except for pools whose devices are files on the other's mounts: those are
+//!   closed first.
+//! - A suspended pool is given up; a pool whose devices do not respond is left behind after some minutes. The
+//!   next start treats both like pools after a crash.
 //!
 //! Tests: `cli/tests/commands/daemon.rs`.
 
@@ -15,27 +16,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
 
-/// How long all pools may take together.
+/// Time for closing all pools.
 const CLOSING: Duration = Duration::from_secs(120);
-/// How long the end of a daemon takes at most, with its requests.
+/// Longest time that the end of a daemon takes, requests included.
 pub(super) const ALL: Duration = Duration::from_secs(CLOSING.as_secs() + FORCING.as_secs() + 20);
-/// How long those may take whose users have not gone.
+/// Time for unmounting by force the mounts that programs still use.
 const FORCING: Duration = Duration::from_secs(40);
-/// How often one looks whether a pool is suspended.
+/// Interval at which pools are checked for suspension.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// What has become of a pool.
+/// Outcome of closing a pool.
 enum Outcome {
     Closed,
-    /// Somebody uses its mounts.
+    /// A program uses its mounts.
     Busy,
 }
 
-/// Unmounts everything and closes the pools.
+/// Unmounts all file systems and closes the pools.
 pub(super) fn close_all(namespace: &Arc<Namespace>) {
     let mut left: BTreeSet<String> = namespace.names().into_iter().collect();
     let until = Instant::now() + CLOSING;
-    // Each round may free the files and folders that another pool waits for.
+    // Each round may free files and folders that another pool waits for.
     loop {
         let rest = round(namespace, &left, until, Unmount::Normal);
         let is_progress = rest.len() < left.len();
@@ -50,7 +51,7 @@ pub(super) fn close_all(namespace: &Arc<Namespace>) {
     }
 }
 
-/// Closes these pools at the same time; those that are not closed.
+/// Closes these pools concurrently; returns those that could not be closed.
 fn round(
     namespace: &Arc<Namespace>,
     pools: &BTreeSet<String>,
@@ -81,7 +82,7 @@ fn round(
     left
 }
 
-/// Unmounts what a pool has mounted, and closes it.
+/// Unmounts the file systems of a pool, and closes it.
 fn close(namespace: &Arc<Namespace>, pool: &str, how: Unmount) -> Outcome {
     if let Some(mounting) = mounting(namespace) {
         let refused = mounting.unmount_all(Some(pool), true, how);
@@ -101,8 +102,8 @@ fn close(namespace: &Arc<Namespace>, pool: &str, how: Unmount) -> Outcome {
     Outcome::Closed
 }
 
-/// Gives up whichever pool is suspended, now or later, until this is dropped: nobody will see to its devices any
-/// more, and whoever waits for them holds up the end.
+/// Gives up every pool that is or becomes suspended, until this value is dropped: the devices will not be
+/// repaired now, and threads that wait for them delay the end.
 pub(super) struct GivingUp(Arc<AtomicBool>);
 
 impl GivingUp {

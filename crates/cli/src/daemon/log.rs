@@ -1,8 +1,9 @@
-//! The log of a daemon: lines of fields, on standard error, which is a terminal, the journal or a file.
+//! The log of a daemon: lines of fields on standard error, which is a terminal, the journal or a file.
 //!
 //! # What always holds
-//! - A line has a bound, and so has the file: when it is full it is put aside, and the one put aside before is gone.
-//! - The file is known by its name only while it is opened: whoever moves it away and sends SIGHUP gets a new one.
+//! - The length of a line is bounded, and so is that of the file: a full file is renamed, and replaces the
+//!   one that was renamed before.
+//! - The name of the file is used only to open it: after the file is moved away, SIGHUP opens a new one.
 
 use super::DaemonError;
 use super::places::log_path;
@@ -12,21 +13,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use tracing::level_filters::LevelFilter;
 
-/// A log longer than this is put aside.
+/// Length from which on a log file is renamed, in bytes.
 const KEEP_BYTES: u64 = 16 << 20;
-/// Most bytes of a line, which may be that of a panic with all that led to it.
+/// Longest line in bytes; long enough for a panic with its backtrace.
 const LINE_MAX: usize = 64 << 10;
 
-/// Whether standard error is the log file, and how long that is.
+/// Whether standard error is the log file, and the length of the file.
 static IS_FILE: AtomicBool = AtomicBool::new(false);
 static LENGTH: AtomicU64 = AtomicU64::new(0);
 /// Held while the file is replaced.
 static REPLACING: Mutex<()> = Mutex::new(());
 
-/// Begins the log. `CENOTE_LOG` says how much it tells: off, error, warn, info (as usual), debug, trace.
+/// Starts the log. `CENOTE_LOG` sets its level: off, error, warn, info (the default), debug, trace.
 ///
 /// # Errors
-/// [`DaemonError::LogLevel`].
+/// [`DaemonError::LogLevel`] if `CENOTE_LOG` has another value.
 pub(super) fn begin() -> Result<(), DaemonError> {
     let level = match std::env::var("CENOTE_LOG").unwrap_or_default() {
         text if text.is_empty() => LevelFilter::INFO,
@@ -38,7 +39,7 @@ pub(super) fn begin() -> Result<(), DaemonError> {
         .with_ansi(std::io::stderr().is_terminal())
         .with_target(false)
         .with_thread_names(true);
-    // The journal knows the time.
+    // The journal adds the time itself.
     let done = if std::env::var_os("JOURNAL_STREAM").is_some() {
         log.without_time().try_init()
     } else {
@@ -48,7 +49,7 @@ pub(super) fn begin() -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// Standard error, a line at a time.
+/// Writes to standard error, one line at a time.
 struct Lines;
 
 impl Write for Lines {
@@ -64,12 +65,13 @@ impl Write for Lines {
         if LENGTH.fetch_add(length, Ordering::Relaxed) + length > KEEP_BYTES
             && IS_FILE.load(Ordering::Relaxed)
         {
-            // One that cannot be replaced goes on, and is tried again after as much.
+            // A file that cannot be replaced is used further; the next attempt comes after as many bytes
+            // again.
             if replace(KEEP_BYTES).is_err() {
                 LENGTH.store(0, Ordering::Relaxed);
             }
         }
-        // What was left out is done with.
+        // Bytes that were cut off count as written.
         Ok(line.len())
     }
 
@@ -78,17 +80,17 @@ impl Write for Lines {
     }
 }
 
-/// From now on standard error is the log file.
+/// Makes the log file standard error.
 ///
 /// # Errors
-/// It cannot be written.
+/// [`DaemonError::Folder`] if the file cannot be opened.
 pub(super) fn to_file() -> Result<(), DaemonError> {
     replace(KEEP_BYTES).map_err(|source| DaemonError::Folder { path: log_path(), source })?;
     IS_FILE.store(true, Ordering::Relaxed);
     Ok(())
 }
 
-/// Opens the log file again, where it is the log.
+/// Opens the log file again, if the log goes to it.
 pub(super) fn reopen() {
     if IS_FILE.load(Ordering::Relaxed) {
         match replace(KEEP_BYTES) {
@@ -98,7 +100,7 @@ pub(super) fn reopen() {
     }
 }
 
-/// Opens the log file as standard error; one that is longer than `most` is put aside before.
+/// Opens the log file as standard error; renames a file that is longer than `most` bytes before.
 fn replace(most: u64) -> io::Result<()> {
     let _replacing = REPLACING.lock().unwrap_or_else(PoisonError::into_inner);
     let path = log_path();

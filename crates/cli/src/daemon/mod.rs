@@ -1,19 +1,23 @@
-//! `cenoted`: the process that keeps pools open and serves their mounts. Commands ask it over a socket
+//! `cenoted`: the process that keeps pools open and serves their mounts. Commands reach it over a socket
 //! ([`serve::control`]) and run here, each on a thread of its own, with the client's console.
 //!
 //! # Order
-//! Start: state folder locked -> socket -> pools of the cache file imported (of a daemon that has died: when the kernel has
-//! let go of their devices) -> its mounts detached -> file systems mounted -> requests. End (SIGTERM, SIGINT, `cenote daemon --stop`): no more requests, those that run are
-//! cancelled -> everything unmounted -> pools closed, still listed in the cache file -> the next start has them again.
+//! Start: state folder locked -> socket made -> pools of the cache file imported (after a daemon that died:
+//! once the kernel has released their devices) -> mounts of the dead daemon detached -> file systems mounted
+//! -> requests.
+//!
+//! End (SIGTERM, SIGINT, `cenote daemon --stop`): no further requests, running ones cancelled -> all file
+//! systems unmounted -> pools closed, but still listed in the cache file, so that the next start imports them
+//! again.
 //!
 //! # What always holds
-//! - One daemon has a state folder: the lock on a file there says which, and goes with the process.
-//! - A pool is whole after an end at any moment; a panic outside of requests ends the process.
-//! - Missing devices and mounts that fail are told in the log and keep no daemon from starting.
+//! - At most one daemon has a state folder: it holds the lock on a file there, which ends with the process.
+//! - A pool is consistent if the daemon ends at any moment; a panic outside of requests ends the process.
+//! - Missing devices and failed mounts are logged and do not keep a daemon from starting.
 //!
 //! Tests: `cli/tests/commands/daemon.rs`.
 
-// Here is the process whose streams and environment these are.
+// The streams and the environment of the process are used here.
 #![allow(clippy::disallowed_methods)]
 
 mod detach;
@@ -38,12 +42,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long the end waits for requests that run.
+/// Longest wait for running requests at the end.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the kernel may take to let go of the devices of a daemon that has died.
+/// Longest wait for the kernel to release the devices of a daemon that died.
 const DYING: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Exit code when a daemon runs already: there is no need for this one.
+/// Exit code if a daemon runs already and this one is not needed.
 pub(crate) const RUNNING: u8 = 3;
 
 /// Keep pools open, mount their file systems, and run what the commands ask for
@@ -74,63 +78,63 @@ pub(crate) struct Args {
     status: bool,
 }
 
-/// Why there is no daemon.
+/// Why a daemon cannot start, or cannot be reached.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DaemonError {
-    /// Another one has the state folder.
+    /// Another daemon has the state folder.
     #[error("cenoted is already running{} with the state folder {}", process(*.pid), .state.display())]
     Running {
-        /// Its process.
+        /// Process id of that daemon, if known.
         pid: Option<u32>,
-        /// The folder.
+        /// Path of the state folder.
         state: PathBuf,
     },
-    /// One with another state folder answers at the socket.
+    /// A daemon with another state folder listens on the socket.
     #[error("another cenoted answers at {}", .socket.display())]
     Answers {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
     },
     /// A folder or file cannot be used.
     #[error("{}: {source}", .path.display())]
     Folder {
-        /// Which.
+        /// Path of the folder or file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// The socket cannot be made.
     #[error("cannot listen at {}: {source}", .socket.display())]
     Listen {
-        /// Which.
+        /// Path of the socket.
         socket: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// It may run, and cannot be asked.
+    /// A daemon may run, but its socket cannot be used.
     #[error("cannot connect to cenoted at {}: {source}", .socket.display())]
     Connect {
-        /// The socket.
+        /// Path of the socket.
         socket: PathBuf,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
-    /// `CENOTE_LOG` is none of its words.
+    /// `CENOTE_LOG` has an unknown value.
     #[error("CENOTE_LOG is '{text}': it must be off, error, warn, info, debug or trace")]
     LogLevel {
-        /// What it is.
+        /// The value.
         text: String,
     },
-    /// `CENOTE_PARAMETERS` sets what there is not.
+    /// `CENOTE_PARAMETERS` names an unknown parameter, or a value that it cannot have.
     #[error("CENOTE_PARAMETERS: {why}")]
     Parameters {
-        /// What is wrong.
+        /// What is wrong with it.
         why: String,
     },
-    /// What started it has limits that it would have too.
+    /// The starting process has limits under which a daemon cannot work.
     #[error("{0}")]
     Limited(String),
-    /// The system refuses something else.
+    /// Another error of the system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -139,7 +143,7 @@ fn process(pid: Option<u32>) -> String {
     pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
-/// Runs the verb; its exit code.
+/// Runs the verb `daemon`; returns its exit code.
 pub(crate) fn run(args: &Args) -> u8 {
     let socket = places::own_socket(|name| std::env::var_os(name));
     let done = match () {
@@ -159,9 +163,9 @@ pub(crate) fn run(args: &Args) -> u8 {
     }
 }
 
-/// A daemon, from its start to its end.
+/// Runs a daemon from its start to its end.
 fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
-    // Before any thread is started, so that all of them leave the signals to one.
+    // Before any thread is started, so that all threads leave the signals to one.
     let terminator = Terminator::new()?;
     // A hangup of a terminal ends what runs there.
     let terminator = if io::stderr().is_terminal() { terminator } else { terminator.on_hangup(log::reopen) };
@@ -189,7 +193,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         Some(inherited) => Listener::of(inherited),
         None => listen(socket)?,
     };
-    // Somebody else may put another one there.
+    // Another process may replace the socket file.
     let made = is_ours.then(|| places::identity(socket)).flatten();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "cenoted starts");
     release::start();
@@ -219,7 +223,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     }
     tell_manager("STOPPING=1");
     if made.is_some() && made == places::identity(socket) {
-        // From now on clients see that nobody is there; the next daemon replaces it anyway.
+        // Clients now find no daemon. The next daemon would replace the file in any case.
         let _ = std::fs::remove_file(socket);
     }
     drop(listener);
@@ -234,8 +238,8 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     Ok(u8::from(served.is_err()))
 }
 
-/// Ends a daemon that a command has started: the service manager's socket stands in the place of its own, so that nobody
-/// can ask it any more.
+/// Ends a daemon that a command has started: the service manager's socket has replaced that daemon's socket,
+/// so that no client can reach it any more.
 fn take_over(pid: u32, state: &Path) -> Result<places::Lock, DaemonError> {
     let running = |pid| DaemonError::Running { pid, state: state.to_path_buf() };
     let process = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
@@ -255,7 +259,8 @@ fn take_over(pid: u32, state: &Path) -> Result<places::Lock, DaemonError> {
     }
 }
 
-/// As many descriptors as the system lets us have: clients bring five each, mounts and devices have theirs.
+/// Raises the limit of descriptors as far as possible: each client takes five, and mounts and devices take
+/// theirs.
 fn take_descriptors() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -266,7 +271,7 @@ fn take_descriptors() {
 }
 
 fn listen(socket: &Path) -> Result<Listener, DaemonError> {
-    // The lock says that no daemon of this state folder is alive: this would be somebody else's.
+    // The lock shows that no daemon of this state folder runs: the listener would be a daemon of another one.
     if std::os::unix::net::UnixStream::connect(socket).is_ok() {
         return Err(DaemonError::Answers { socket: socket.to_owned() });
     }
@@ -274,8 +279,8 @@ fn listen(socket: &Path) -> Result<Listener, DaemonError> {
     Listener::bind(socket, mode).map_err(|source| DaemonError::Listen { socket: socket.to_owned(), source })
 }
 
-/// Everything as it was when the last daemon ended: pools imported, file systems mounted. `has_died`: it has not ended in
-/// order.
+/// Restores the state at the end of the last daemon: imports its pools and mounts its file systems.
+/// `has_died`: that daemon did not end in order.
 fn bring_back(has_died: bool) -> Arc<Namespace> {
     let record = places::mount_record();
     let table: Arc<dyn Mounts> =
@@ -284,7 +289,7 @@ fn bring_back(has_died: bool) -> Arc<Namespace> {
     namespace.when_wanted(console::give_way);
     let until = Instant::now() + if has_died { DYING } else { Duration::ZERO };
     import(&namespace, until, &Namespace::import_whole);
-    // Not before: what is below these places could be written to until they are mounted again.
+    // Not earlier: programs could write below these mount points until the file systems are mounted again.
     match record.detach_dead() {
         Ok(dead) => {
             for at in dead {
@@ -294,10 +299,11 @@ fn bring_back(has_died: bool) -> Arc<Namespace> {
         Err(error) => tracing::error!(%error, "the record of mounts"),
     }
     let mut refused = mount_all(&namespace);
-    // A pool may be in files of another one's mounts, and is not to be opened without those that are not there yet.
+    // A pool may lie in files of another pool's file systems, and must not be imported without devices that
+    // are still missing.
     loop {
         let known = namespace.names().len();
-        // Those that fail all the same are told of when all are tried.
+        // Errors of pools that still fail are reported after all were tried.
         drop(namespace.import_whole());
         if namespace.names().len() == known {
             break;
@@ -321,11 +327,12 @@ fn bring_back(has_died: bool) -> Arc<Namespace> {
     namespace
 }
 
-/// Pools that cannot be imported, and why.
+/// Pools that cannot be imported, and the errors.
 type Failed = Vec<(String, ChangeError)>;
 
-/// Imports pools that were. The lock of a daemon that was killed is free before the kernel has let go of everything else
-/// that it had: while devices are held by others, they are waited for. Those that fail, and why.
+/// Imports the pools of the last daemon. The lock of a killed daemon is free before the kernel has released
+/// everything else that it held, so devices that are still in use are waited for. Returns the pools that
+/// fail, with the errors.
 fn import(namespace: &Arc<Namespace>, until: Instant, import: &dyn Fn(&Arc<Namespace>) -> Failed) -> Failed {
     let mut is_waiting = false;
     loop {
@@ -340,7 +347,7 @@ fn import(namespace: &Arc<Namespace>, until: Instant, import: &dyn Fn(&Arc<Names
     }
 }
 
-/// Mounts what is to be mounted and is not; what could not be.
+/// Mounts all file systems that should be mounted; returns those that could not be.
 fn mount_all(namespace: &Arc<Namespace>) -> Vec<MountRefusal> {
     let Some(mounting) = mounting(namespace) else { return Vec::new() };
     let mut refused = mounting.mount_all(None, &MountRequest::default());
@@ -348,7 +355,7 @@ fn mount_all(namespace: &Arc<Namespace>) -> Vec<MountRefusal> {
     refused
 }
 
-/// Counters and parameters as files.
+/// Mounts the control files (counters and parameters).
 fn mount_control_files(namespace: &Arc<Namespace>) -> Option<ControlMount> {
     let at = places::control_folder(|name| std::env::var_os(name))?;
     if let Err(error) = places::mount_record().note(&at) {
@@ -367,7 +374,7 @@ fn mounting(namespace: &Arc<Namespace>) -> Option<Mounting> {
     Mounting::of(&Search { namespace: Some(Arc::clone(namespace)), ..Search::default() })
 }
 
-/// No more requests; what is mounted is unmounted; the pools are closed.
+/// Ends requests, unmounts all file systems, and closes the pools.
 fn end(server: &Server, namespace: &Arc<Namespace>) {
     let _giving_up = ending::GivingUp::begin(namespace);
     let left = server.wait(PATIENCE);
@@ -380,12 +387,12 @@ fn end(server: &Server, namespace: &Arc<Namespace>) {
     ending::close_all(namespace);
 }
 
-/// Tells the service manager that we are alive, as often as it wants to know.
+/// Sends the service manager its watchdog messages, as often as it expects them.
 fn watch(namespace: &Arc<Namespace>) {
     let Some(interval) = manager::watchdog() else { return };
     let namespace = Arc::clone(namespace);
     let tell = move || loop {
-        // One that hangs here does not tell.
+        // A lock that hangs keeps this thread from sending the next message.
         let _ = namespace.names();
         tell_manager("WATCHDOG=1");
         std::thread::sleep(interval / 3);
@@ -401,9 +408,9 @@ fn tell_manager(text: &str) {
     }
 }
 
-/// A panic of a request is told to who asked, and one that leaves a pool in doubt stops that pool (`panics`). Any other
-/// ends the process: whoever waits for a thread that has died would wait for good, and a pool is whole after an end at
-/// any moment.
+/// Makes panics outside of requests end the process. A panic of a request is reported to its client, and one
+/// that leaves a pool in doubt stops that pool (`panics`). After any other panic, threads could wait for the
+/// dead one for ever, and a pool is consistent after an end at any moment.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(move |info| {
         let thread = std::thread::current();
@@ -415,7 +422,7 @@ fn end_on_panic() {
     }));
 }
 
-/// Ends the daemon that runs, and waits until it has ended.
+/// Ends the running daemon, and waits until it has ended.
 fn stop(socket: &Path) -> Result<u8, DaemonError> {
     let Some(connection) = open(socket)? else {
         say_error_line!("cenoted is not running");
@@ -437,14 +444,14 @@ fn stop(socket: &Path) -> Result<u8, DaemonError> {
             return Ok(1);
         }
     }
-    // When the process is gone, so is its lock: another one can start at once.
+    // The lock ends with the process, so another daemon can start at once.
     while pid > 0 && is_alive(pid) {
         std::thread::sleep(Duration::from_millis(20));
     }
     Ok(0)
 }
 
-/// A connection; `None`: nobody is there.
+/// Connects to a daemon; `None`: none listens.
 fn open(socket: &Path) -> Result<Option<Connection>, DaemonError> {
     match Connection::open(socket) {
         Ok(connection) => Ok(Some(connection)),
@@ -453,10 +460,10 @@ fn open(socket: &Path) -> Result<Option<Connection>, DaemonError> {
     }
 }
 
-/// One that has ended and that nobody has asked about yet is not alive.
+/// Whether a process runs. A zombie, which has ended but was not waited for, does not.
 fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name before the state may hold anything.
+    // The process name before the state may contain any character.
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 

@@ -1,4 +1,4 @@
-//! Where a daemon is, and where its files are.
+//! The paths of a daemon's socket and files.
 
 use super::DaemonError;
 use admin::change::state_folder;
@@ -12,23 +12,25 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Root's socket.
+/// Socket of root's daemon.
 const SYSTEM_SOCKET: &str = "/run/cenote/socket";
-/// Names in the state folder.
+/// Names of files in the state folder.
 const LOCK_NAME: &str = "cenoted.lock";
 const LOG_NAME: &str = "cenoted.log";
 const RECORD_NAME: &str = "mounts";
-/// Beside the socket: counters and parameters.
+/// Name, beside the socket, of the mount point of the control files.
 const CONTROL_NAME: &str = "control";
 
-/// The socket of this user's daemon: `CENOTE_SOCKET`, else `/run/cenote/socket` for root, else `cenote/socket` below
-/// `$XDG_RUNTIME_DIR` or `/run/user/UID`, whichever is there and this user's, else `run/socket` in the state folder:
-/// never where somebody else could have made it first. `env`: how variables are known here.
+/// The socket of this user's daemon: `CENOTE_SOCKET`; else `/run/cenote/socket` for root; else
+/// `cenote/socket` below `$XDG_RUNTIME_DIR` or `/run/user/UID`, whichever exists and belongs to this user;
+/// else `run/socket` in the state folder. Never a path at which another user could make a socket first. `env`
+/// returns the value of a variable.
 pub(crate) fn own_socket(env: impl Fn(&str) -> Option<OsString>) -> PathBuf {
     socket_of(rustix::process::getuid(), env, Path::new("/run/user"), state_folder)
 }
 
-/// The same of any user. `users`: where the folders of users are that end with their sessions.
+/// [`own_socket`] for any user. `users`: parent folder of the users' runtime folders, which end with their
+/// sessions.
 fn socket_of(
     uid: Uid,
     env: impl Fn(&str) -> Option<OsString>,
@@ -54,19 +56,20 @@ fn socket_of(
     }
 }
 
-/// Root's socket, for users who have no daemon of their own and name none.
+/// Socket of root's daemon, for users without a daemon of their own; `None` if the environment names another
+/// socket.
 pub(crate) fn system_socket(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let is_named = env("CENOTE_SOCKET").is_some_and(|value| !value.is_empty());
     let is_root = rustix::process::getuid().is_root();
     (!is_named && !is_root).then(|| SYSTEM_SOCKET.into())
 }
 
-/// Tells what is at a place from everything else.
+/// Device and inode number of the file at a path.
 pub(super) fn identity(place: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(place).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Whether a listening socket is the one at this place.
+/// Whether a listening socket is the one at this path.
 pub(super) fn is_at(listening: &OwnedFd, place: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
     let address = rustix::net::getsockname(listening).ok();
@@ -75,8 +78,8 @@ pub(super) fn is_at(listening: &OwnedFd, place: &Path) -> bool {
         == Some(true)
 }
 
-/// Where counters and parameters are mounted: `CENOTE_KSTAT`, empty for nowhere; else beside the socket, of a daemon
-/// whose socket and state are at their usual places.
+/// Where the control files are mounted: `CENOTE_KSTAT` (empty: not mounted); else beside the socket, if
+/// socket and state of the daemon are at their usual places.
 pub(super) fn control_folder(env: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(at) = env("CENOTE_KSTAT") {
         return (!at.is_empty()).then(|| at.into());
@@ -88,12 +91,12 @@ pub(super) fn control_folder(env: impl Fn(&str) -> Option<OsString>) -> Option<P
     Some(own_socket(env).with_file_name(CONTROL_NAME))
 }
 
-/// Where a daemon in the background writes its log.
+/// Path of the log file of a daemon in the background.
 pub(crate) fn log_path() -> PathBuf {
     state_folder().join(LOG_NAME)
 }
 
-/// Where mounts are written down.
+/// The record of mounts in the state folder.
 pub(super) fn mount_record() -> Record {
     Record::new(state_folder().join(RECORD_NAME))
 }
@@ -101,9 +104,9 @@ pub(super) fn mount_record() -> Record {
 /// Makes the folders of the socket and of the state.
 ///
 /// # Errors
-/// [`DaemonError::Folder`]: they cannot be made, or somebody else could put things there.
+/// [`DaemonError::Folder`] if a folder cannot be made, or another user could make files in it.
 pub(super) fn prepare(socket: &Path) -> Result<(), DaemonError> {
-    // Everybody may ask root's daemon, nobody else's.
+    // Every user may reach root's daemon, but no other user's.
     let mode = if rustix::process::getuid().is_root() { 0o755 } else { 0o700 };
     if let Some(folder) = socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         own_folder(folder, mode)?;
@@ -116,12 +119,12 @@ pub(super) fn prepare(socket: &Path) -> Result<(), DaemonError> {
     own_folder(&state_folder(), 0o700)
 }
 
-/// Makes a folder, if it is not there; it must belong to us or to root.
+/// Makes a folder if it does not exist; it must belong to this user or to root.
 fn own_folder(folder: &Path, mode: u32) -> Result<(), DaemonError> {
     let failed = |source| DaemonError::Folder { path: folder.to_owned(), source };
     let denied = |why: String| failed(io::Error::new(io::ErrorKind::PermissionDenied, why));
     std::fs::DirBuilder::new().recursive(true).mode(mode).create(folder).map_err(failed)?;
-    // A link that somebody else has put there belongs to them.
+    // A link that another user has put there belongs to that user.
     let found = std::fs::metadata(folder).map_err(failed)?;
     for owner in [std::fs::symlink_metadata(folder).map_err(failed)?.uid(), found.uid()] {
         if owner != rustix::process::geteuid().as_raw() && owner != 0 {
@@ -134,11 +137,11 @@ fn own_folder(folder: &Path, mode: u32) -> Result<(), DaemonError> {
     Ok(())
 }
 
-/// How long a daemon that was killed is waited for, while threads of it end one after the other.
+/// Longest wait for a daemon that was killed, while its threads end one after the other.
 const DYING: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// A process that was killed and is still there: a thread of it has not ended.
+/// Whether a process was killed but still exists, because one of its threads has not ended.
 pub(super) fn is_dying(pid: u32) -> bool {
     const KILL: u64 = 1 << 8;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -151,8 +154,8 @@ pub(super) fn is_dying(pid: u32) -> bool {
         || is_killed("ShdPnd:")
 }
 
-/// That this process is the one that has the state folder. Held until it ends, however it ends. While it is held, and
-/// after an end that was not in order, the file names the process.
+/// The lock of the state folder. Held until the process ends, in whatever way. While it is held, and after an
+/// end that was not in order, the file names the process.
 #[derive(Debug)]
 pub(super) struct Lock {
     file: OwnedFd,
@@ -160,8 +163,11 @@ pub(super) struct Lock {
 }
 
 impl Lock {
+    /// Takes the lock.
+    ///
     /// # Errors
-    /// [`DaemonError::Running`] if somebody has it.
+    /// [`DaemonError::Running`] if another daemon holds it, [`DaemonError::Folder`] if the file cannot be
+    /// used.
     pub(super) fn take() -> Result<Lock, DaemonError> {
         let path = state_folder().join(LOCK_NAME);
         let failed = |e: rustix::io::Errno| DaemonError::Folder { path: path.clone(), source: e.into() };
@@ -179,7 +185,7 @@ impl Lock {
             if !pid.is_some_and(is_dying) || begun.elapsed() > DYING {
                 return Err(DaemonError::Running { pid, state: state_folder() });
             }
-            // Where that cannot be done, time may do it.
+            // If connections cannot be aborted, the daemon may still end in time.
             let _ = mount_record().end_connections(|| pid.is_some_and(is_dying));
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -189,7 +195,7 @@ impl Lock {
         Ok(Lock { file, before_has_died })
     }
 
-    /// The daemon before this one has not ended in order. The kernel may still be letting go of what it had.
+    /// Whether the last daemon did not end in order. The kernel may still be releasing what it held.
     pub(super) fn before_has_died(&self) -> bool {
         self.before_has_died
     }
@@ -197,7 +203,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // At worst the next daemon waits for nothing.
+        // At worst the next daemon waits without need.
         let _ = rustix::fs::ftruncate(&self.file, 0);
     }
 }
@@ -216,7 +222,7 @@ mod tests {
         let (which, ended) =
             (WaitId::Pid(Pid::from_child(&child)), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
         waitid(which, ended).expect("a child");
-        // It has ended, and its parent has not been told.
+        // The child has ended, but its parent has not waited for it.
         assert!(is_dying(child.id()));
         child.wait().expect("it ends");
         assert!(!is_dying(child.id()));
@@ -237,7 +243,7 @@ mod tests {
     fn a_user_has_the_socket_where_nobody_else_can_make_it_first() {
         use std::os::unix::fs::PermissionsExt;
         let own = rustix::process::getuid();
-        // Root makes folders for somebody else.
+        // Root makes folders for another user.
         let uid = if own.is_root() { Uid::from_raw(4711) } else { own };
         let folder = tempfile::tempdir().expect("a folder");
         let made = |name: &str, mode: u32| {
@@ -257,7 +263,7 @@ mod tests {
         std::os::unix::fs::symlink(&runtime, &link).expect("made");
         let state = Path::new("/home/a/state/run/socket");
         assert_eq!(found(uid, Some(&runtime)), runtime.join("cenote/socket"));
-        // Not there, open to others, a link, somebody else's, and everybody's.
+        // Missing, open to other users, a link, another user's, and writable by all.
         for bad in [None, Some(&*folder.path().join("none")), Some(&open), Some(&link)] {
             assert_eq!(found(uid, bad), state, "{bad:?}");
         }
@@ -269,7 +275,7 @@ mod tests {
             assert_eq!(found(uid, bad), usual.join("cenote/socket"), "{bad:?}");
         }
         assert_eq!(found(uid, Some(&runtime)), runtime.join("cenote/socket"));
-        // Root's is where everybody looks for it, whatever some environment says.
+        // Root's socket has a fixed place, whatever the environment says.
         assert_eq!(found(Uid::ROOT, Some(&runtime)), Path::new(SYSTEM_SOCKET));
     }
 

@@ -1,12 +1,14 @@
-//! A process beside the daemon that ends the connections of its mounts when it was killed.
+//! A process beside the daemon that aborts the connections of the daemon's mounts when the daemon was killed.
 //!
-//! A thread of the daemon may wait in the kernel for a mount of the daemon's own: mount points lie in mounts, and pages are
-//! written back before a snapshot. When all others were killed nobody answers it, and nothing kills it; and as
-//! long as it is there the daemon keeps its connections, with everybody who waits for an answer, its lock and its socket.
+//! A thread of the daemon may wait in the kernel for a mount of the daemon's own: mount points lie in mounts,
+//! and pages are written back before a snapshot. After all other threads were killed, no thread answers it,
+//! and no signal ends it. While it exists, the daemon keeps its connections (with all programs that wait for
+//! replies), its lock and its socket.
 //!
 //! # What always holds
-//! - The process is told by the kernel when the first thread of the daemon has ended, and looks itself whether it was before.
-//! - It ends connections only while that daemon is dying, and goes with it.
+//! - The kernel signals this process when the first thread of the daemon ends; the process itself checks
+//!   whether that had happened before.
+//! - It aborts connections only while that daemon is dying, and ends with it.
 
 use super::places::{is_dying, mount_record};
 use nix::sys::signal::{SigSet, Signal};
@@ -15,7 +17,7 @@ use std::time::Duration;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// Starts it. To be called by the first thread.
+/// Starts the process. Must be called by the first thread of the daemon.
 pub(super) fn start() {
     let start = || {
         let mut command = crate::this_program()?;
@@ -27,7 +29,7 @@ pub(super) fn start() {
     }
 }
 
-/// Does its work for the daemon with this number, whose child it is.
+/// Works for the daemon with this process id, which is the parent.
 pub(super) fn run(daemon: u32) -> u8 {
     let told = [Signal::SIGUSR1, Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
     let told: SigSet = told.into_iter().collect();
@@ -38,7 +40,7 @@ pub(super) fn run(daemon: u32) -> u8 {
     }
     while parent() == Some(daemon) {
         if is_dying(daemon) {
-            // Where it cannot be done, time may do it.
+            // If connections cannot be aborted, the daemon may still end in time.
             let _ = mount_record().end_connections(|| is_dying(daemon));
             std::thread::sleep(LOOK_AGAIN);
         } else if told.wait().is_err() {

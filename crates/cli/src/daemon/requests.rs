@@ -1,4 +1,4 @@
-//! What clients ask for, run as it would be in their own process.
+//! Runs the requests of clients as they would run in their own processes.
 
 use super::policy;
 use crate::console::{Cancel, Console, Exit, Held};
@@ -16,9 +16,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Exit code of a command that is ended by a bug of ours.
+/// Exit code of a command that a panic has ended.
 const BUG: u8 = 70;
-/// Exit code of a command whose reader has gone away: that of a process that a closed pipe ended.
+/// Exit code of a command whose reader is gone: that of a process that SIGPIPE ended.
 const NO_READER: u8 = 141;
 
 /// Runs requests on the pools of a namespace.
@@ -27,7 +27,7 @@ pub(super) struct Requests {
     server: OnceLock<Weak<Server>>,
 }
 
-/// How file systems are served.
+/// Settings for the mounts of the daemon.
 pub(super) fn table_settings() -> TableSettings {
     TableSettings::default()
 }
@@ -37,12 +37,12 @@ impl Requests {
         Requests { namespace, server: OnceLock::new() }
     }
 
-    /// A client that may ends this server.
+    /// Lets clients with the right to it end `server`.
     pub(super) fn stops(&self, server: &Arc<Server>) {
         let _ = self.server.set(Arc::downgrade(server));
     }
 
-    /// The client's console.
+    /// Makes the console of a client.
     fn console(
         &self,
         request: Request,
@@ -103,7 +103,7 @@ impl Handler for Requests {
     fn run(&self, request: Request, call: Call) -> u8 {
         let (uid, pid, program) = (call.peer.uid, call.peer.pid, request.program.clone());
         tracing::debug!(uid, pid, program, args = ?request.args, "request");
-        // Others name no paths: nothing is opened for them.
+        // Other users name no paths: no file is opened for them.
         let is_trusted = policy::is_trusted(&call.peer);
         let (folder, umask) =
             if is_trusted { (Path::new(&request.folder), request.umask) } else { (Path::new("/"), 0o022) };
@@ -126,12 +126,12 @@ impl Handler for Requests {
         let code = ran.unwrap_or_else(|why| match why.downcast_ref::<Exit>() {
             Some(Exit(code)) => *code,
             None => {
-                // The log has it from the hook.
+                // The panic hook has logged it.
                 console.enter(|| say_error_line!("{program}: internal error; the log of cenoted has more"));
                 BUG
             }
         });
-        // Whatever it used is free again; its reader may take as long as it likes.
+        // All that the command used is released; its reader may take any time.
         drop(place);
         let code = match console.cancel.is_cut() {
             true => {
@@ -164,13 +164,15 @@ impl Handler for Requests {
     }
 }
 
-/// The working folder and umask of a request.
+/// The working folder and the file mode creation mask of a request.
 enum Place {
-    /// This thread has them. Threads that it starts have these too, and some stay, with the pool that it opens: at
-    /// the end all leave the folder, which could not be unmounted otherwise.
+    /// The calling thread has the client's folder and mask. Threads that it starts inherit them, and some of
+    /// these threads live as long as the pool that they belong to. So at the end all threads leave the
+    /// folder; it could not be unmounted otherwise.
     Own,
-    /// The system lets no thread have a folder of its own, as in containers where `unshare` is forbidden, or not this
-    /// one, as those that a user keeps from root: this is the client's, and why.
+    /// The thread cannot have the client's folder: the system lets no thread have one of its own (containers
+    /// in which `unshare` is forbidden), or root cannot enter this one. Holds the client's folder and the
+    /// reason.
     Elsewhere(PathBuf, String),
 }
 
@@ -184,22 +186,22 @@ impl Place {
             }
             Err(error) => return Err(error.into()),
         }
-        // Of this thread alone, from now on.
+        // From here on, the folder is that of this thread alone.
         let place = Place::Own;
         if let Err(error) = rustix::process::chdir(folder) {
-            // Most commands have no use for it.
+            // Most commands do not use the folder.
             return Ok(Place::Elsewhere(folder.to_owned(), io::Error::from(error).to_string()));
         }
         rustix::process::umask(Mode::from_raw_mode(umask));
         Ok(place)
     }
 
-    /// The arguments of a command that does not run in the client's folder.
+    /// The arguments of a command that does not run in the client's folder, with absolute paths.
     fn whole_paths(&self, program: &str, args: Vec<OsString>) -> io::Result<Vec<OsString>> {
         let Place::Elsewhere(folder, why) = self else { return Ok(args) };
         let is_copy = program == "cenote"
             && args.first().is_some_and(|verb| ["cp", "tar"].iter().any(|known| verb == known));
-        // Elsewhere a word without a slash is a name of ZFS.
+        // For other programs a word without a slash is a name in a pool.
         let is_unclear = |arg: &OsString| {
             let bytes = arg.as_bytes();
             is_copy && !bytes.starts_with(b"-") && !bytes.starts_with(b"/") && !bytes.contains(&b':')
@@ -218,7 +220,7 @@ impl Place {
     }
 }
 
-/// It can only be a path, and begins at the working folder.
+/// Whether an argument can only be a path that is relative to the working folder.
 fn names_here(arg: &OsStr) -> bool {
     let bytes = arg.as_bytes();
     matches!(bytes, b"." | b"..") || bytes.starts_with(b"./") || bytes.starts_with(b"../")
@@ -227,19 +229,19 @@ fn names_here(arg: &OsStr) -> bool {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Place::Own = self {
-            // The root is always there.
+            // The root always exists.
             let _ = rustix::process::chdir("/");
             rustix::process::umask(Mode::from_raw_mode(0o022));
         }
     }
 }
 
-/// Whether a `cenote` verb is about all pools that are imported.
+/// Whether a `cenote` verb is about all pools that are imported, or may be about any of them.
 fn is_about_all(args: &[OsString]) -> bool {
-    args.first().is_some_and(|verb| verb == "kstat" || verb == "metrics")
+    args.first().is_some_and(|verb| ["kstat", "metrics", "verb"].iter().any(|known| verb == known))
 }
 
-/// Whether a `cenote` verb is about one of these pools, and not about devices that it names itself.
+/// Whether a `cenote` verb concerns one of these pools, and names no devices itself.
 fn names_a_pool(args: &[OsString], pools: &[String]) -> bool {
     let is_device_option =
         |text: &str| text == "-d" || text.starts_with("-d/") || text.starts_with("--device");

@@ -1,27 +1,28 @@
-//! The columns of each kind of report.
+//! The columns of each layout of `fsstat`.
 
 use crate::values::ABSENT;
 use crate::zpool::nice;
 use admin::{FileOp, FileOps};
 
-/// Which operations are shown.
+/// The operations that are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// Something of everything.
+    /// The default: some columns of each group.
     General,
-    /// `-a`: attributes.
+    /// `-a`: operations on attributes.
     Attributes,
-    /// `-f`: every operation, one below the other.
+    /// `-f`: every operation, one a line.
     Full,
-    /// `-i`: data.
+    /// `-i`: reads and writes.
     Io,
-    /// `-n`: names.
+    /// `-n`: operations on names.
     Naming,
-    /// `-v`: memory.
+    /// `-v`: memory mappings.
     Memory,
 }
 
-/// Width of a column, its heading in two lines, what it counts. Nothing: it cannot be known here.
+/// Width of a column, its heading in two lines, and the operations that it counts; empty if they cannot be
+/// known here.
 type Column = (usize, [&'static str; 2], &'static [FileOp]);
 
 const CREATIONS: &[FileOp] = &[FileOp::Create, FileOp::MakeDir, FileOp::Symlink];
@@ -78,7 +79,7 @@ const MEMORY: &[Column] = &[
     (5, ["", "pagio"], &[]),
 ];
 
-/// Every operation, and its bytes where it has some.
+/// Every operation: its name, its counter, and the counter of its bytes if it has one.
 const FULL: &[(&str, FileOp, Option<FileOp>)] = &[
     ("open", FileOp::Open, None),
     ("close", FileOp::Close, None),
@@ -107,7 +108,7 @@ const FULL: &[(&str, FileOp, Option<FileOp>)] = &[
 ];
 
 impl Layout {
-    /// What an option asks for.
+    /// The layout that an option letter selects.
     pub(super) fn of(letter: char) -> Option<Layout> {
         Some(match letter {
             'a' => Layout::Attributes,
@@ -151,7 +152,7 @@ impl Layout {
         first + &row(1)
     }
 
-    /// What was counted for one mount or type.
+    /// The line with the counts of one mount or type.
     pub(super) fn line(self, ops: &FileOps, name: &str, exact: bool) -> String {
         if self == Layout::Full {
             return full(ops, name, exact);

@@ -1,4 +1,4 @@
-//! Asking for a key at the terminal: here, or, in a daemon, by the client at its own.
+//! Asks for a key at the terminal: of this process, or, in a daemon, of the client.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,16 +8,16 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 
 use crate::console::{self, Stream};
 
-/// Longest line taken.
+/// Longest line that is accepted, in bytes.
 const LINE_MAX: usize = 4096;
-/// What the keys Ctrl-C and Ctrl-D send.
+/// Characters of Ctrl-C and Ctrl-D.
 const CANCEL: u8 = 3;
 const END: u8 = 4;
 
-/// The terminal that has no echo now, and how it was before.
+/// The terminal whose echo is off, and its previous settings.
 static QUIET: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
 
-/// The terminal is as it was before the user was asked. For whoever ends this process meanwhile.
+/// Restores the settings of the terminal. For code that ends this process while the user is being asked.
 pub(crate) fn put_right() {
     let quiet = QUIET.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some((terminal, before)) = quiet {
@@ -25,7 +25,7 @@ pub(crate) fn put_right() {
     }
 }
 
-/// The terminal without echo, put right again when dropped.
+/// Switches the echo of the terminal off until dropped.
 struct Quiet;
 
 impl Quiet {
@@ -34,7 +34,7 @@ impl Quiet {
         let mut slot = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
         *slot = Some((terminal.try_clone()?, before.clone()));
         let mut quiet = before.clone();
-        // Without signals: one that ended us here would leave the terminal without echo.
+        // Without signals: a signal that ended the process now would leave the terminal without echo.
         quiet.local_modes.remove(LocalModes::ECHO | LocalModes::ISIG);
         quiet.local_modes.insert(LocalModes::ICANON | LocalModes::ECHONL);
         tcsetattr(terminal, OptionalActions::Flush, &quiet)?;
@@ -49,7 +49,7 @@ impl Drop for Quiet {
     }
 }
 
-/// There is a terminal to ask at.
+/// Whether there is a terminal at which to ask.
 pub(crate) fn is_possible() -> bool {
     match console::current() {
         Some(console) => console.screen.can_ask,
@@ -57,10 +57,10 @@ pub(crate) fn is_possible() -> bool {
     }
 }
 
-/// Asks for a line that is not shown. `None`: the user does not want to.
+/// Asks for a line that is not shown. `None`: the user gives no answer.
 ///
 /// # Errors
-/// There is no terminal, or it fails.
+/// There is no terminal, or it cannot be used.
 pub(crate) fn secret(question: &str) -> io::Result<Option<Vec<u8>>> {
     if let Some(console) = console::current() {
         return console.ask(question);
@@ -84,7 +84,7 @@ pub(crate) fn secret(question: &str) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(line).filter(|line| !line.is_empty()))
 }
 
-/// The terminal that the user of this process sits at.
+/// The controlling terminal of this process.
 fn terminal() -> io::Result<OwnedFd> {
     use rustix::fs::{Mode, OFlags, open};
     Ok(open("/dev/tty", OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())?)

@@ -1,13 +1,13 @@
-//! A pool that heals: bytes go bad under it, a disk is away and comes back.
+//! The third part of the tour: a pool that heals after bytes were overwritten, and after a disk was away.
 
 use super::Place::Daemon;
 use super::{Tour, Wrong, create, print, say};
 
-/// Bytes of a disk.
+/// Size of a disk in bytes.
 const DISK: u64 = 256 << 20;
 
 impl Tour {
-    /// The third part.
+    /// Runs the third part.
     pub(super) fn heal_a_pool(&self) -> Result<(), Wrong> {
         let names = ["red", "green", "blue"];
         for name in names {

@@ -1,13 +1,14 @@
-//! The story of a pool in use: `testpool`, its projects, another disk, snapshots and clones, what it does.
+//! The second part of the tour, a pool in use: `testpool`, its projects, a further disk, snapshots and
+//! clones, statistics.
 
 use super::Place::Daemon;
 use super::{Tour, Wrong, create, mounted_at, say};
 
-/// Bytes of a disk.
+/// Size of a disk in bytes.
 const DISK: u64 = 256 << 20;
 
 impl Tour {
-    /// The second part.
+    /// Runs the second part.
     pub(super) fn use_a_pool(&self) -> Result<(), Wrong> {
         let (one, two) = (self.word("c0t3d0"), self.word("c0t4d0"));
         let (mountpoint, export) = (self.word("mnt/testpool"), self.word("mnt/export/myprojects"));
@@ -61,7 +62,7 @@ impl Tour {
         }
     }
 
-    /// A snapshot, what changed since, a clone; then they go again.
+    /// Takes a snapshot, shows the changes since, makes a clone, and destroys both.
     fn snapshots(&self, is_mounted: bool, export: &str) -> Result<(), Wrong> {
         let snapshot = "testpool/myprojects/project1@snap";
         say("A snapshot keeps what is then thrown away, and a clone goes on from there:")?;
@@ -91,7 +92,7 @@ impl Tour {
         self.show(Daemon, &["zfs", "destroy", "testpool/myprojects/clone_p1"])
     }
 
-    /// The archive that went in is what is in this file.
+    /// Checks that an archive has the contents that went into this file.
     fn same(&self, path: &str) -> Result<(), Wrong> {
         match std::fs::read(path)? == std::fs::read(self.at("whole.tar"))? {
             true => Ok(()),
@@ -99,7 +100,7 @@ impl Tour {
         }
     }
 
-    /// What the pool does, and what its file systems are asked for.
+    /// Shows the statistics of the pool and of its file systems.
     fn counters(&self, is_mounted: bool, export: &str) -> Result<(), Wrong> {
         say("What it does:")?;
         self.show(Daemon, &["zpool", "iostat", "-v", "testpool"])?;

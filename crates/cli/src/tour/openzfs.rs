@@ -1,20 +1,21 @@
-//! A pool that OpenZFS made, read in process: whole, and without a disk.
+//! The first part of the tour: a pool that OpenZFS made, read in this process, first whole and then without a
+//! disk.
 
 use super::{Place, Tour, Wrong, create, print, say};
 use serde::Deserialize;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
 
-/// The images of the example, one after the other; see `fixtures/openzfs-2.3.2/README.md`.
+/// The images of the example, one after the other, packed; see `fixtures/openzfs-2.3.2/README.md`.
 const IMAGES: &[u8] = include_bytes!("../../../../fixtures/openzfs-2.3.2/raidz1/images.zst");
 const MANIFEST: &str = include_str!("../../../../fixtures/openzfs-2.3.2/raidz1/manifest.json");
-/// The images were packed with a window of 128 MiB.
+/// Binary logarithm of the window with which the images were packed: 128 MiB.
 const WINDOW_LOG: u32 = 27;
-/// Unit in which holes of the images are found again.
+/// Bytes of the blocks of zeros that are restored as holes.
 const CHUNK: usize = 64 << 10;
-/// Lines of a long listing that are shown.
+/// Most lines of a long listing that are shown.
 const LISTING_LINES: usize = 12;
-/// Characters of a line of it that are shown.
+/// Most characters of a line of a listing that are shown.
 const LINE_WIDTH: usize = 100;
 
 #[derive(Deserialize)]
@@ -30,7 +31,7 @@ struct Image {
 }
 
 impl Tour {
-    /// The first part.
+    /// Runs the first part.
     pub(super) fn read_a_pool(&self) -> Result<(), Wrong> {
         let manifest: Manifest =
             serde_json::from_str(MANIFEST).map_err(|error| Wrong::Step(error.to_string()))?;
@@ -89,7 +90,7 @@ impl Tour {
     }
 }
 
-/// The beginning of a long listing.
+/// Prints the beginning of a long listing.
 fn print_some(listing: &str) -> Result<(), Wrong> {
     let mut lines = listing.lines();
     let shown: String = lines.by_ref().take(LISTING_LINES).map(cut).collect();
@@ -102,7 +103,7 @@ fn cut(line: &str) -> String {
     line.chars().take(LINE_WIDTH).chain(['\n']).collect()
 }
 
-/// Writes the images, with holes where they are zeros.
+/// Writes the images to files, with holes for blocks of zeros.
 fn unpack(images: &[Image], folder: &Path) -> Result<(), Wrong> {
     let mut packed = zstd::Decoder::new(IMAGES)?;
     packed.window_log_max(WINDOW_LOG)?;

@@ -11,9 +11,9 @@ use format::nicenum::nicenum;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Object types that have a row of their own: those with a number below this.
+/// Number of object types with a row of their own: types below this one.
 const TYPES: u8 = 54;
-/// The last row of histograms of blocks by sectors.
+/// Index of the last row of histograms by number of sectors.
 const SECTORS_MAX: u64 = 257;
 
 /// Counts and prints the blocks of the pool.
@@ -106,7 +106,7 @@ fn print_leaks(space: &Space, out: &mut dyn Write) -> io::Result<Verdict> {
     Ok(Verdict::Inconsistent)
 }
 
-/// A share in percent; of nothing, what C prints.
+/// A share in percent; for a total of 0, the text that C prints.
 fn percent(part: u64, whole: u64) -> String {
     match (part, whole) {
         (0, 0) => "-nan".to_owned(),
@@ -162,7 +162,7 @@ fn print_totals(pool: &Pool, tally: &Tally, options: &Options, out: &mut dyn Wri
     Ok(())
 }
 
-/// Blocks by sectors; all of more than 128 KiB are in the last row.
+/// Number of blocks by number of sectors; all blocks of more than 128 KiB are in the last row.
 fn sector_rows(counts: &BTreeMap<u64, u64>) -> Vec<u64> {
     let mut capped = BTreeMap::new();
     for (sectors, n) in counts {
@@ -183,8 +183,7 @@ fn rows(counts: &BTreeMap<u64, u64>) -> Vec<u64> {
     rows
 }
 
-/// What is allocated of each class, as the space maps alone say: the logs of what they do not have
-/// yet are left out.
+/// Prints the allocated space of each class, from the space maps alone: their logs are not included.
 fn print_classes(
     pool: &Pool,
     vdevs: &[VdevMetaslabs],
@@ -214,7 +213,7 @@ fn print_classes(
     writeln!(out, "\t{:<16} {used:>14}     used: {:>5}%", "Embedded log class", percent(used, size))
 }
 
-/// Bytes of removed vdevs: while leaks are looked for, the real tool counts them as if they were there.
+/// Bytes of removed vdevs: in a leak check the real tool counts them as present.
 fn removed_size(pool: &Pool, vdevs: &[VdevMetaslabs], class: Class) -> u64 {
     let removed = vdevs.iter().filter(|v| v.class == class && v.removed.is_some());
     let nodes = removed.filter_map(|v| pool.spa().tree().top(v.vdev));
@@ -233,7 +232,7 @@ fn print_types(tally: &Tally, detail: usize, out: &mut dyn Write) -> io::Result<
     });
     let more = [
         ("deferred free".to_owned(), Some(BlockUse::DeferredFree)),
-        // No release writes such blocks any more.
+        // Current releases write no such blocks.
         ("dedup ditto".to_owned(), None),
         ("other".to_owned(), Some(BlockUse::Other)),
     ];
@@ -248,7 +247,7 @@ fn print_types(tally: &Tally, detail: usize, out: &mut dyn Write) -> io::Result<
         let is_stored = levels.iter().any(|(_, counts)| counts.asize > 0);
         for (level, counts) in levels {
             by_level.entry(level).or_default().merge(counts);
-            // What takes no space at all has no row, and is not added up either.
+            // Rows of types without any space are neither printed nor added up.
             if is_stored
                 && (level > 0 || used.is_some_and(BlockUse::is_metadata))
                 && used != Some(BlockUse::Other)
@@ -263,7 +262,7 @@ fn print_types(tally: &Tally, detail: usize, out: &mut dyn Write) -> io::Result<
         }
     }
     print_row(&total, &total, "Total", detail, out)?;
-    // No more than this is said of metadata, whatever the detail.
+    // Metadata get one row, whatever the detail.
     print_row(&metadata, &total, "Metadata Total", 0, out)
 }
 

@@ -4,7 +4,7 @@ use format::blkptr::Protection;
 use format::{BlockPtr, BpKind, Dva, Endian, Level};
 use std::fmt;
 
-/// The long form: every address and property.
+/// The long form, with all addresses and properties.
 pub(super) struct Long<'a>(pub(super) &'a BlockPtr);
 
 impl fmt::Display for Long<'_> {
@@ -59,11 +59,11 @@ impl Long<'_> {
     }
 }
 
-/// The short form of lists of blocks: only the first address unless `all` is set.
+/// The short form for lists of blocks, with only the first address unless `all` is set.
 pub(super) struct Short<'a> {
     pub(super) bp: &'a BlockPtr,
     pub(super) all: bool,
-    /// The entry of a livelist says that the block was freed.
+    /// Whether the entry of a livelist says that the block was freed.
     pub(super) freed: bool,
 }
 

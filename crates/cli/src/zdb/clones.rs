@@ -6,7 +6,7 @@ use admin::debug::{CloneTable, Zap, ZapKey, extra_references};
 use cenote::{Error, Pool};
 use std::io::{self, Write};
 
-/// Prints the tables: with more `-T` each, a histogram of the references, and the entries.
+/// Prints the tables; with more `-T`, a histogram of the references of each, and the entries.
 pub(super) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     if !pool.spa().features().is_enabled("block_cloning") {
         writeln!(out, "BRT: unsupported on this pool")?;
@@ -24,7 +24,7 @@ pub(super) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::
     let sum = |of: fn(&CloneTable) -> u64| tables.iter().map(of).fold(0, u64::saturating_add);
     let (used, saved) = (sum(|table| table.phys.used), sum(|table| table.phys.saved));
     let ratio = if used == 0 { 1.0 } else { (used as f64 + saved as f64) / used as f64 };
-    // Cut off, not rounded.
+    // Truncated, not rounded.
     let ratio = (ratio * 100.0).floor() / 100.0;
     let [used, saved] = [used, saved].map(|bytes| options.number(bytes));
     writeln!(out, "BRT: used {used}; saved {saved}; ratio {ratio:.2}x")?;
@@ -54,7 +54,8 @@ fn unreadable(error: &Error) -> io::Result<Verdict> {
     Ok(Verdict::Unreadable)
 }
 
-/// The entries of a table, or how many have how many references. The inner error is of reading.
+/// Prints the entries of a table, or how many have how many references. The inner error is from reading the
+/// table.
 fn print_entries(
     pool: &Pool,
     table: &CloneTable,

@@ -1,4 +1,4 @@
-//! What objects hold, as `zdb -dddd` prints it: ZAPs, packed lists, lists of block pointers.
+//! Contents of objects, as `zdb -dddd` prints them: ZAPs, packed lists, lists of block pointers.
 
 use super::nvprint::Indented;
 use super::object::View;
@@ -11,10 +11,10 @@ use format::nvlist::NvList;
 use format::{BlockId, ObjType, ObjectId};
 use std::io::{self, Write};
 
-/// Longest packed list that is read: a pool's configuration is some kilobytes.
+/// Longest packed list that is read, in bytes: the configuration of a pool takes some kilobytes.
 const NVLIST_MAX: u64 = 16 << 20;
 
-/// Prints what `object` holds.
+/// Prints the contents of `object`.
 pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Result<()> {
     match object.dnode().obj_type {
         ObjType::PACKED_NVLIST => print_nvlist(out, object),
@@ -26,8 +26,8 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
         kind if kind.id() & 0x80 != 0 && kind.swap_class() == SwapClass::U64 && view.detail > 5 => {
             print_numbers_of(out, object)
         }
-        // The real tool has nothing to say of types that describe themselves, other than ZAPs and
-        // arrays of 64-bit numbers.
+        // The real tool prints no contents for types that describe themselves, except for ZAPs and arrays of
+        // 64-bit numbers.
         kind if kind.id() & 0x80 != 0 && kind.swap_class() != SwapClass::U64 => {
             writeln!(out, "\tUNKNOWN OBJECT TYPE")
         }
@@ -43,10 +43,10 @@ fn print_bpobj(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Res
     }
 }
 
-/// Numbers that are printed of one object: 128 MiB of them.
+/// Most numbers that are printed of one object: 128 MiB.
 const NUMBERS_MAX: u64 = 16 << 20;
 
-/// An array of 64-bit numbers, in hex, four in a line.
+/// Prints an object that is an array of 64-bit numbers, in hexadecimal, four a line.
 fn print_numbers_of(out: &mut dyn Write, object: &Object) -> io::Result<()> {
     let mut left = (object.logical_end() / 8).min(NUMBERS_MAX);
     let mut array = Array { count: 0 };
@@ -68,20 +68,20 @@ fn print_numbers_of(out: &mut dyn Write, object: &Object) -> io::Result<()> {
     writeln!(out, "]")
 }
 
-/// A bonus that is an array of 64-bit numbers.
+/// Prints a bonus that is an array of 64-bit numbers.
 pub(super) fn print_numbers_in(out: &mut dyn Write, object: &Object) -> io::Result<()> {
     let mut array = Array { count: 0 };
     for word in object.order().all_words(object.bonus()) {
         array.print(out, word)?;
     }
-    // The room of a bonus comes in pieces of 64 bytes.
+    // The length of a bonus buffer is a multiple of 64 bytes.
     while !array.count.is_multiple_of(8) {
         array.print(out, 0)?;
     }
     writeln!(out, "]")
 }
 
-/// An array while it is printed.
+/// State of printing an array.
 struct Array {
     count: u64,
 }
@@ -168,7 +168,7 @@ fn print_zap_stats(out: &mut dyn Write, stats: &ZapStats) -> io::Result<()> {
     Ok(())
 }
 
-/// Rows from the first to the last that is not zero, each with a bar of at most forty stars.
+/// Prints the rows from the first to the last that is not zero, each with a bar of at most forty stars.
 pub(super) fn print_histogram(out: &mut dyn Write, rows: &[u64]) -> io::Result<()> {
     const WIDTH: u64 = 40;
     let Some(first) = rows.iter().position(|n| *n > 0) else { return Ok(()) };
@@ -184,7 +184,7 @@ pub(super) fn print_histogram(out: &mut dyn Write, rows: &[u64]) -> io::Result<(
 fn print_entry(out: &mut dyn Write, object: &Object, entry: &ZapEntry) -> io::Result<()> {
     let name = match &entry.key {
         ZapKey::Name(name) => name,
-        // Decimal between the marks of a hexadecimal number: so the real tool does it.
+        // Decimal digits in the form of a hexadecimal number, as the real tool prints them.
         ZapKey::Words(words) => {
             write!(out, "\t\t0x{:010}x = ", words.first().copied().unwrap_or(0))?;
             return print_numbers(out, entry);
@@ -208,7 +208,7 @@ fn print_entry(out: &mut dyn Write, object: &Object, entry: &ZapEntry) -> io::Re
     }
 }
 
-/// Text as such, other bytes in hex, numbers with a space behind each.
+/// Prints a value: text as text, other bytes in hexadecimal, numbers with a space after each.
 fn print_value(out: &mut dyn Write, entry: &ZapEntry) -> io::Result<()> {
     if entry.int_size != 1 {
         return print_numbers(out, entry);
@@ -224,7 +224,7 @@ fn print_value(out: &mut dyn Write, entry: &ZapEntry) -> io::Result<()> {
     }
 }
 
-/// Numbers, those of 64 bits signed, each with a space behind it.
+/// Prints numbers, 64-bit ones as signed, with a space after each.
 fn print_numbers(out: &mut dyn Write, entry: &ZapEntry) -> io::Result<()> {
     for n in entry.u64s() {
         match entry.int_size {

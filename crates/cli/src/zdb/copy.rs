@@ -1,8 +1,8 @@
-//! `zdb -r`: the bytes of a file of a pool, copied into a file outside.
+//! `zdb -r`: copies the bytes of a file of a pool into a file outside.
 //!
 //! # What always holds
-//! - Only the destination that was named is written; it is made, or emptied, only when the file was found.
-//! - Holes of the file are holes of the copy: what is written is never more than what is stored.
+//! - Only the named destination is written; it is made, or emptied, only after the file was found.
+//! - Holes of the file are holes of the copy: no more bytes are written than are stored.
 
 use super::chain;
 use admin::debug::{Object, segments};
@@ -12,7 +12,7 @@ use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Copies the file at `path` of a dataset. The exit code is an error number where the destination is at fault.
+/// Copies the file at `path` of a dataset. The exit code is an error number if the destination is at fault.
 #[allow(clippy::disallowed_types)] // The copy is a file of the user's, no device.
 pub(super) fn copy(
     pool: &Pool,
@@ -31,7 +31,7 @@ pub(super) fn copy(
     writeln!(out, "Object {id} is {size} bytes")?;
     let written = std::fs::File::create(Path::new(target)).and_then(|mut file| {
         copy_blocks(&object, size, &mut file)?;
-        // A hole at the end, too, belongs to the size.
+        // A hole at the end is part of the size as well.
         file.set_len(size)
     });
     match written {
@@ -48,7 +48,7 @@ fn lookup_failed(dataset: &str, path: &str, why: &str) -> ExitCode {
     super::Verdict::Failed.into()
 }
 
-/// The object at a path, which is relative to the root of the dataset, and its size as programs see it.
+/// The object at a path, relative to the root of the dataset, and the size of the file.
 fn find(pool: &Pool, dataset: &str, path: &str) -> Result<Option<(Object, u64)>, Error> {
     if path.starts_with('/') {
         return Ok(None);
@@ -58,7 +58,7 @@ fn find(pool: &Pool, dataset: &str, path: &str) -> Result<Option<(Object, u64)>,
     Ok(Some((node.object().clone(), node.attrs().size)))
 }
 
-/// Writes what is stored of the first `size` bytes of an object to its place.
+/// Writes the stored blocks of the first `size` bytes of an object to their places.
 fn copy_blocks(object: &Object, size: u64, to: &mut (impl Write + Seek)) -> io::Result<()> {
     let block_size = object.block_size().max(1);
     for segment in segments(object).map_err(|error| io::Error::other(chain(&error)))? {

@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// A dataset, or the pool's own objects, ready to be printed.
+/// A dataset or the meta object set, with what is needed to print it.
 struct Subject<'a> {
     pool: &'a Pool,
     name: String,
@@ -30,7 +30,7 @@ impl<'a> Subject<'a> {
             pool,
             name: "mos".to_owned(),
             id: 0,
-            // The first txg of every pool; the pool's own objects have no record of theirs.
+            // The first txg of every pool; the meta object set has no record of its creation.
             created: 4,
             used: pool.spa().hidden_space(names::hidden::MOS).unwrap_or(0),
             objset: Arc::clone(pool.spa().mos()),
@@ -51,7 +51,7 @@ impl<'a> Subject<'a> {
         })
     }
 
-    /// The dataset of this name, or `pool/N`: the one in object N. With `by_number` that is all that it can be.
+    /// The dataset with this name, or for `pool/N` the one in object N. With `by_number`, only the latter.
     fn named(pool: &'a Pool, name: &str, by_number: bool) -> Result<Subject<'a>, cenote::Error> {
         let number = name.split_once('/').and_then(|(_, rest)| parse_number(rest));
         let dataset = match pool.dataset(name) {
@@ -80,7 +80,7 @@ fn kind(objset: &ObjSet) -> &'static str {
     }
 }
 
-/// Prints all datasets, then compares the counts of the features with what they use.
+/// Prints all datasets, then compares the counts of the features with the objects that use them.
 pub(super) fn print_all(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     let mut verdict = print_subject(&Subject::mos(pool), &[], options, out)?;
     if options.detail('d') > 2 {
@@ -117,7 +117,7 @@ pub(super) fn print_all(pool: &Pool, options: &Options, out: &mut dyn Write) -> 
     Ok(verdict)
 }
 
-/// Objects of the pool's own that nothing refers to.
+/// Prints objects of the meta object set that no object refers to.
 fn print_leaks(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
     let leaked = match leaked_objects(pool) {
         Ok(leaked) => leaked,
@@ -132,8 +132,8 @@ fn print_leaks(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
     Ok(if leaked.is_empty() { Verdict::Clean } else { Verdict::Inconsistent })
 }
 
-/// The order of the real tool: what is below a dataset, its snapshots, itself; children and snapshots
-/// as their ZAPs have them.
+/// Sorts datasets as the real tool does: the datasets below one, its snapshots, then the dataset itself;
+/// children and snapshots in the order of their ZAPs.
 fn children_first(pool: &Pool, datasets: Vec<Dataset>) -> Vec<Dataset> {
     let mut ranks = std::collections::HashMap::new();
     let mut next = 0_usize;
@@ -149,7 +149,7 @@ fn children_first(pool: &Pool, datasets: Vec<Dataset>) -> Vec<Dataset> {
     datasets
 }
 
-/// Deeper than names can nest.
+/// Deeper than names of datasets can nest.
 const DEPTH_MAX: usize = 256;
 
 fn rank_dir(dir: &admin::debug::Dir, rank: &mut dyn FnMut(String), depth: usize) {
@@ -191,7 +191,7 @@ fn print_census(
     Ok(verdict)
 }
 
-/// Prints one dataset (`mos`: the pool's own objects), or the objects of it that are named.
+/// Prints one dataset (`mos`: the meta object set), or the named objects of it.
 pub(super) fn print_one(
     pool: &Pool,
     name: Option<&str>,
@@ -225,18 +225,18 @@ pub(super) fn print_one(
     print_subject(&subject, &wanted, options, out)
 }
 
-/// This names all of the pool: `pool/0`, unless a dataset has that name.
+/// Whether a name means the whole pool: `pool/0`, unless a dataset has that name.
 pub(super) fn is_whole_pool(pool: &Pool, name: &str, by_number: bool) -> bool {
     let number = name.split_once('/').and_then(|(_, rest)| parse_number(rest));
     number == Some(0) && (by_number || pool.dataset(name).is_err())
 }
 
-/// What stands behind the name of a pool is the number of an object set, or nothing.
+/// Whether the text after the name of a pool is the number of an object set, or empty.
 pub(super) fn is_number(below: &str) -> bool {
     below.strip_prefix('/').is_none_or(|text| parse_number(text).is_some())
 }
 
-/// A number as C reads it: decimal, octal behind `0`, hexadecimal behind `0x`; maybe negative.
+/// Parses a number as C does: decimal, octal after `0`, hexadecimal after `0x`, possibly negative.
 fn parse_number(text: &str) -> Option<u64> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
     let value = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
@@ -247,12 +247,12 @@ fn parse_number(text: &str) -> Option<u64> {
     Some(if negative { value.wrapping_neg() } else { value })
 }
 
-/// Objects to print: `N`, or `FIRST:LAST[:FLAGS]`.
+/// The objects to print: `N`, or `FIRST:LAST[:FLAGS]`.
 struct Range {
     first: u64,
     last: u64,
     is_single: bool,
-    /// Which of `d f m z` are wanted; all if none is named.
+    /// The wanted or unwanted kinds among `d f m z`; all kinds if empty.
     kinds: Vec<(char, bool)>,
 }
 
@@ -292,7 +292,7 @@ impl Range {
         Ok(Range { first, last, is_single: false, kinds })
     }
 
-    /// Everything but what is printed before the objects.
+    /// All objects, and none of the parts that precede them.
     fn all() -> Range {
         Range { first: 1, last: u64::MAX, is_single: false, kinds: Vec::new() }
     }
@@ -302,15 +302,15 @@ impl Range {
             ObjType::DIRECTORY => 'd',
             ObjType::PLAIN_FILE => 'f',
             ObjType::SPACE_MAP => 'm',
-            // Those of a purpose of their own have other names.
+            // ZAPs with a type of their own have other names.
             kind if super::object::type_name(kind).contains("zap") => 'z',
             _ => 'A',
         };
-        // The last flag that says something of this kind decides.
+        // The last flag for this kind decides.
         let said = self.kinds.iter().rev().find(|(flag, _)| *flag == letter || *flag == 'A');
         match said {
             Some((_, wanted)) => *wanted,
-            // With only negations, the rest is wanted.
+            // If all flags are negations, other kinds are wanted.
             None => self.kinds.iter().all(|(_, wanted)| !wanted),
         }
     }
@@ -389,8 +389,8 @@ fn print_subject(
     Ok(verdict)
 }
 
-/// What compresses the data of a dataset, as the real tool names it: it opens no properties of
-/// snapshots, and knows no names of levels but those of zstd.
+/// Compression of the data of a dataset, as the real tool names it: it opens no properties of snapshots, and
+/// knows only the levels of zstd by name.
 fn compression(subject: &Subject<'_>) -> String {
     const INHERIT: &str = "inherit";
     let Some(dataset) = &subject.dataset else { return "on".to_owned() };
@@ -454,7 +454,7 @@ fn print_range(
             Err(error) => {
                 eprintln!("zdb: {}", chain(&error));
                 verdict = Verdict::Unreadable;
-                // Past the block of dnodes that cannot be read.
+                // Continues after the block of dnodes that cannot be read.
                 let per_block = (objset.phys().meta_dnode.data_block_size() / SLOT_SIZE as u64).max(1);
                 next = ObjectId((next.0 / per_block + 1).saturating_mul(per_block));
                 if next.0 > objset.phys().meta_dnode.maxblkid.0.saturating_add(1).saturating_mul(per_block) {

@@ -11,22 +11,22 @@ use format::names;
 use format::{BlockId, BlockPtr, ObjectId, Txg};
 use std::io::{self, Write};
 
-/// Levels of lists within lists that are printed.
+/// Most levels of nested lists that are printed.
 const DEPTH_MAX: usize = 16;
-/// Word of a stored pointer whose lowest bit marks a free in a livelist.
+/// Index of the word of a stored pointer whose lowest bit marks a free in a livelist.
 const FILL_WORD: usize = 11;
-/// Bytes of the bonus of a list that keeps totals of compressed bytes, and of one that counts frees.
+/// Bonus lengths, in bytes, of a list with totals of compressed bytes, and of one that counts frees.
 const HAS_COMP: usize = 32;
 const HAS_FREED: usize = 56;
 
-/// Lists of blocks of the pool as a whole that wait to be freed: name in the object directory, and title.
+/// Lists of blocks of the whole pool that wait to be freed: name in the object directory, and title.
 const POOL_LISTS: [(&str, &str); 3] = [
     (names::directory::SYNC_BPLIST, "Deferred frees"),
     (names::directory::FREE_BPOBJ, "Pool snapshot frees"),
     (names::directory::OBSOLETE_BPOBJ, "Pool obsolete blocks"),
 ];
 
-/// Prints the lists of the pool as a whole.
+/// Prints the lists of the whole pool.
 pub(super) fn print_pool(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     for (name, title) in POOL_LISTS {
         let id = match pool.spa().directory().object(name) {
@@ -45,7 +45,7 @@ pub(super) fn print_pool(pool: &Pool, options: &Options, out: &mut dyn Write) ->
     Ok(())
 }
 
-/// Prints the deadlists of the hidden dataset that every file system descends from.
+/// Prints the deadlists of `$ORIGIN`, the hidden dataset from which every file system descends.
 pub(super) fn print_origin(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let datasets = || -> Result<Vec<DslDataset>, DslError> {
         let Some(dir) = pool.dsl().root()?.child(names::hidden::ORIGIN)? else { return Ok(Vec::new()) };
@@ -67,8 +67,8 @@ pub(super) fn print_origin(pool: &Pool, options: &Options, out: &mut dyn Write) 
     }
 }
 
-/// Prints what a dataset has let go and, of a clone, what it has written: totals; with four `d` the
-/// lists; with five their blocks; with fewer than three only that there are blocks that a removal moved.
+/// Prints the deadlist of a dataset and, for a clone, its livelist: totals; with four `d` the lists, with
+/// five their blocks, and with fewer than three only whether there are blocks that a removal has moved.
 pub(super) fn print(
     dataset: &Dataset,
     options: &Options,
@@ -175,7 +175,7 @@ fn print_bucket(
     }
 }
 
-/// A list of block pointers: totals, and with five `d` the pointers.
+/// Prints a list of block pointers: totals, and with five `d` the pointers.
 pub(super) fn print_bpobj(
     bpobj: &Bpobj,
     options: &Options,
@@ -217,16 +217,16 @@ pub(super) fn print_bpobj(
     writeln!(out)
 }
 
-/// How pointers are listed.
+/// Format of a list of pointers.
 #[derive(Clone, Copy)]
 pub(super) struct Pointers {
-    /// The last first.
+    /// Whether the last pointer comes first.
     pub(super) backwards: bool,
-    /// All addresses of each.
+    /// Whether all addresses of a pointer are printed.
     pub(super) all: bool,
 }
 
-/// The first `count` pointers in an object, one a line.
+/// Prints the first `count` pointers in an object, one a line.
 pub(super) fn print_pointers(
     object: &Object,
     count: u64,

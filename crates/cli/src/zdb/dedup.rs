@@ -1,4 +1,4 @@
-//! Dedup tables: `zdb -D`, and the one that there would be if everything were deduplicated, `zdb -S`.
+//! Dedup tables: `zdb -D`, and the simulated table for a pool in which all data were deduplicated: `zdb -S`.
 
 use super::bp::Long;
 use super::{Options, Verdict, chain};
@@ -12,23 +12,23 @@ use format::ddt::{log_name, zap_name};
 use format::{BlockPtr, ChecksumId, ObjType, ObjectId};
 use std::io::{self, Write};
 
-/// A ZAP of a table: the entries of one class.
+/// A ZAP of a table, with the entries of one class.
 struct Entries {
     class: DdtClass,
     zap: ObjectId,
-    /// Bytes on disk.
+    /// Space on disk in bytes.
     taken: u64,
-    /// Bytes in memory.
+    /// Space in memory in bytes.
     size: u64,
     count: u64,
     histogram: DdtHistogram,
 }
 
-/// A table, as far as it is printed without its entries.
+/// A dedup table, without its entries.
 struct Table {
     table: DedupTable,
     entries: Vec<Entries>,
-    /// The logs, each with the number of its keys that count.
+    /// The logs, each with the number of its valid keys.
     logs: Vec<(ObjectId, LogHeader, usize)>,
 }
 
@@ -42,7 +42,7 @@ fn tables(pool: &Pool) -> Result<Vec<Table>, Error> {
             let dnode = object.dnode();
             let blocks = dnode.blkptrs.iter().map(BlockPtr::fill).fold(0, u64::saturating_add);
             let histogram = pool.spa().dedup_class_histogram(table.checksum, class)?;
-            // The real tool says nothing of a class without entries.
+            // The real tool prints nothing for a class without entries.
             if count > 0 {
                 let size = blocks.saturating_mul(dnode.data_block_size());
                 entries.push(Entries { class, zap, taken: dnode.used_bytes(), size, count, histogram });
@@ -58,7 +58,7 @@ fn tables(pool: &Pool) -> Result<Vec<Table>, Error> {
     Ok(tables)
 }
 
-/// Prints the dedup tables: with more `-D` their histogram, that of each, and the entries.
+/// Prints the dedup tables; with more `-D`, a histogram of all and of each table, and the entries.
 pub(super) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     let detail = options.detail('D');
     let unreadable = |error: &dyn std::error::Error| {
@@ -102,7 +102,7 @@ fn print_table(table: &Table, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "DDT-{checksum}: version={version} [{kind}]; flags={flags}; rootobj={home}")
 }
 
-/// Flags as a number, and by their names if there are any.
+/// Flags as a number, and by their names if any are set.
 fn flag_names(flags: u64, names: &[(u64, &str)]) -> String {
     let set: Vec<&str> = names.iter().filter(|(bit, _)| flags & bit != 0).map(|(_, name)| *name).collect();
     match set.is_empty() {
@@ -124,7 +124,7 @@ fn print_log(
     writeln!(out, "{name}: flags={flags}; obj={id}; len={length}; txg={txg}; entries={count}")
 }
 
-/// What there is to say of a class of a table. The inner error is of reading.
+/// Prints a class of a table. The inner error is from reading the class.
 fn print_entries(
     pool: &Pool,
     checksum: ChecksumId,
@@ -155,7 +155,8 @@ fn print_entries(
     Ok(read.map_err(Error::from))
 }
 
-/// One line for each kind of block that the entry before this position of the ZAP has: of a classic table, for each number of copies.
+/// Prints one line for each variant of the block in the entry before this position of the ZAP. In a classic
+/// table, there is a variant for each number of copies.
 fn print_entry(
     checksum: ChecksumId,
     index: u64,
@@ -192,7 +193,7 @@ fn print_histogram(histogram: &DdtHistogram, with_total: bool, out: &mut dyn Wri
     out.write_all(table.as_bytes())
 }
 
-/// Prints what deduplication would save.
+/// Prints what deduplication would save in this pool.
 pub(super) fn print_simulated(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
     let (histogram, problems) = match simulated_dedup(pool) {
         Ok(found) => found,
@@ -215,7 +216,7 @@ pub(super) fn print_simulated(pool: &Pool, out: &mut dyn Write) -> io::Result<Ve
     Ok(if problems.is_empty() { Verdict::Clean } else { Verdict::Unreadable })
 }
 
-/// How much dedup and compression save, and copies cost.
+/// Prints the ratios of deduplication, compression and copies.
 fn print_ratios(total: &DdtStat, out: &mut dyn Write) -> io::Result<()> {
     let ratio = |a: u64, b: u64| if b == 0 { 1.0 } else { a as f64 / b as f64 };
     let dedup = ratio(total.ref_dsize, total.dsize);

@@ -1,11 +1,11 @@
-//! Dirty time logs: which txgs each vdev has missed.
+//! Dirty time logs: the txgs that each vdev has missed.
 
 use super::{Options, chain, metaslabs};
 use admin::debug::{DirtyTimes, dirty_times};
 use cenote::Pool;
 use std::io::{self, Write};
 
-/// Prints the logs of all vdevs, those below another indented.
+/// Prints the dirty time logs of all vdevs, with children indented.
 pub(super) fn print(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     match dirty_times(pool) {
         Ok(root) => {

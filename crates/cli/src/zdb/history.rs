@@ -1,5 +1,5 @@
-//! The pool's history: `zdb -h`. Commands, the kernel's own events, and the ioctls with their
-//! arguments (docs/on-disk/22-mos-dsl.md, section 10).
+//! The history of a pool: `zdb -h`. Commands, internal events, and the ioctls with their arguments
+//! (docs/on-disk/22-mos-dsl.md, section 10).
 
 use super::nvprint::Indented;
 use super::{Verdict, chain};
@@ -8,7 +8,7 @@ use cenote::Pool;
 use format::nvlist::{NvList, NvValue};
 use std::io::{self, Write};
 
-/// Prints all records, oldest first; with more than one `-h` also each as it is stored.
+/// Prints all records, oldest first; with more than one `-h`, each also in its stored form.
 pub(super) fn print(pool: &Pool, detail: usize, out: &mut dyn Write) -> io::Result<Verdict> {
     let mut records = match pool.spa().history() {
         Ok(records) => records.into_iter().peekable(),
@@ -43,7 +43,7 @@ fn print_record(record: &NvList, out: &mut dyn Write) -> io::Result<()> {
         return writeln!(out, "{when} {command}");
     }
     if let Some(event) = record.u64("history internal event") {
-        // Pools before version 5000 number their events; the numbers are all that the format says.
+        // Pools before version 5000 number their events; the format describes only the numbers.
         let txg = record.u64("history txg").unwrap_or(0);
         let text = record.str("history internal str").unwrap_or("");
         return writeln!(out, "{when} [internal event {event} txg:{txg}] {text}");

@@ -1,13 +1,13 @@
-//! What was read from each device so far, and how full the vdevs are: `zdb -s`.
+//! Reads from each device so far, and the space of the vdevs: `zdb -s`.
 
 use super::{Options, Verdict, chain};
 use admin::debug::{Class, VdevSpace, VdevStatus};
 use cenote::Pool;
 use std::io::{self, Write};
 
-/// The first column ends here, where the name is not longer.
+/// Width of the first column, unless a name is longer.
 const NAME_WIDTH: i64 = 25;
-/// The columns of space, which only the pool and its top-level vdevs have.
+/// Width of the columns of space, which only the pool and its top-level vdevs have.
 const SPACE_WIDTH: i64 = 12;
 
 /// Used and free bytes.
@@ -62,11 +62,11 @@ fn print_vdev(
         None => vdev.kind.name().to_owned(),
     };
     print_row(&name, indent, suffix, space, &Sums::of(vdev), options, out)?;
-    // As deep as the configuration, whose depth is limited where it is read.
+    // The recursion is as deep as the configuration, whose depth is limited where it is decoded.
     vdev.children.iter().try_for_each(|child| print_vdev(child, indent + 2, "", None, options, out))
 }
 
-/// Operations, bytes and errors of a vdev: of all leaves below it.
+/// Operations, bytes and errors of a vdev: the sums over its leaves.
 #[derive(Default)]
 struct Sums([u64; 7]);
 
@@ -100,7 +100,7 @@ fn print_row(
 ) -> io::Result<()> {
     let width = NAME_WIDTH + if space.is_some() { 0 } else { SPACE_WIDTH };
     let taken = i64::try_from(indent + name.len()).unwrap_or(i64::MAX);
-    // A name that is too long moves what follows by as much as it is too long.
+    // A name that is too long shifts the following columns by its excess length.
     let pad = usize::try_from(width.saturating_sub(taken).unsigned_abs()).unwrap_or(0);
     match taken > width {
         true => write!(out, "{:indent$}{name}{suffix:>pad$}", "")?,

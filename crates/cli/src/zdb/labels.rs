@@ -1,5 +1,5 @@
-//! The labels of devices: `zdb -l`, with `-u` also the uberblocks. Repeating `l` adds how full the
-//! label is, then prints labels that say the same one by one; `-uuu` prints every slot of every ring.
+//! The labels of devices: `zdb -l`, with `-u` also the uberblocks. More `l` also print how full the label is,
+//! then equal labels one by one; `-uuu` prints every slot of every ring.
 
 use super::nvprint::{Indented, Stats};
 use super::{Options, Verdict, uberblock};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const LABELS: usize = 4;
 const RULE: &str = "------------------------------------";
 
-/// Prints the labels of a device. None valid: exit code 2; some not valid: 1.
+/// Prints the labels of a device. Exit code 2 if none is valid, 1 if some are not.
 pub(super) fn print(options: &Options, device: &str, out: &mut dyn Write) -> io::Result<Verdict> {
     let Some(path) = find(device) else {
         writeln!(out, "failed to find device {device}, try specifying absolute path instead")?;
@@ -47,7 +47,7 @@ pub(super) fn print(options: &Options, device: &str, out: &mut dyn Write) -> io:
     })
 }
 
-/// A name without a folder is one in `/dev`, unless there is such a file here.
+/// The path of a device: a name without a folder is one in `/dev`, unless there is such a file here.
 fn find(device: &str) -> Option<PathBuf> {
     let path = Path::new(device);
     if path.is_absolute() || path.exists() {
@@ -57,7 +57,7 @@ fn find(device: &str) -> Option<PathBuf> {
     folders.iter().map(|folder| Path::new(folder).join(device)).find(|path| path.exists())
 }
 
-/// The words of the system for why a file cannot be opened.
+/// The system's message for a file that cannot be opened; `None` if it can.
 fn error_text(path: &Path) -> Option<String> {
     let error = std::fs::metadata(path).err()?;
     Some(match error.kind() {
@@ -67,7 +67,7 @@ fn error_text(path: &Path) -> Option<String> {
     })
 }
 
-/// Prints what is new in one label; true if it has a configuration.
+/// Prints the parts of a label that differ from earlier ones; returns whether it has a configuration.
 fn print_label(
     found: &Labels,
     label: usize,
@@ -105,10 +105,10 @@ fn print_label(
     Ok(config.is_some())
 }
 
-/// The heading of a label, printed before the first thing that it has.
+/// The heading of a label, printed before its first part.
 struct Head {
     label: usize,
-    /// Its checksum is right, and it can be read.
+    /// Whether the checksum of the label is right and its contents can be decoded.
     is_sound: bool,
     printed: bool,
 }
@@ -127,7 +127,7 @@ fn numbers(labels: &[usize]) -> String {
     labels.iter().map(|label| format!("{label} ")).collect()
 }
 
-/// Prints an uberblock, once for all labels that have it in the same slot.
+/// Prints an uberblock once for all labels that have it in the same slot.
 fn print_slot(
     found: &Labels,
     slot: &RingSlot,
@@ -159,7 +159,7 @@ fn print_slot(
     Ok(())
 }
 
-/// A number that differs between different uberblocks.
+/// A hash that distinguishes uberblocks.
 fn identity(ub: &Uberblock) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();
@@ -188,6 +188,6 @@ fn print_cache(header: &CacheHeader, out: &mut dyn Write) -> io::Result<()> {
     if header.newest.iter().all(|newest| newest.address.0 == 0) {
         return writeln!(out, "No log blocks to read\n");
     }
-    // They list what was cached, which nothing needs that reads the pool itself.
+    // They list cached blocks; a reader of the pool itself does not need them.
     writeln!(out, "{} log blocks, not read\n", header.log_count)
 }

@@ -1,7 +1,7 @@
-//! Livelists of destroyed clones, whose blocks wait to be freed: `zdb -y` checks that they can be.
+//! Livelists of destroyed clones, whose blocks wait to be freed: `zdb -y` checks that they can be freed.
 //!
 //! # What always holds
-//! - What is wrong is told, and is no failure: the pool may be right and its list wrong.
+//! - A wrong list is reported, and is no failure: the pool may be right.
 
 use super::{Verdict, chain};
 use admin::debug::{Deadlist, Zap};
@@ -11,7 +11,7 @@ use format::{BlockPtr, Dva, ObjectId};
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-/// Checks the lists by themselves, then that their blocks and all space maps agree.
+/// Checks the lists by themselves, then whether their blocks agree with all space maps.
 pub(super) fn verify(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
     writeln!(out, "Verifying deleted livelist entries")?;
     let mut strange = Vec::new();
@@ -33,7 +33,7 @@ fn print_strange(strange: &mut Vec<String>, out: &mut dyn Write) -> io::Result<(
     strange.drain(..).try_for_each(|line| writeln!(out, "\t{line}"))
 }
 
-/// The blocks that are to be freed: those of the lists that were allocated and not freed since.
+/// The blocks that are to be freed: those that the lists record as allocated and not freed since.
 fn waiting(pool: &Pool, strange: &mut Vec<String>) -> Result<Vec<BlockPtr>, Error> {
     let Some((_, lists)) = pool.spa().directory().zap(names::directory::DELETED_CLONES)? else {
         return Ok(Vec::new());
@@ -56,7 +56,7 @@ fn waiting(pool: &Pool, strange: &mut Vec<String>) -> Result<Vec<BlockPtr>, Erro
     Ok(waiting)
 }
 
-/// As many lines are enough.
+/// Most lines about wrong lists.
 const STRANGE_MAX: usize = 10_000;
 
 fn note(strange: &mut Vec<String>, line: String) {
@@ -70,8 +70,8 @@ fn numbers(lists: &Zap) -> Result<Vec<ObjectId>, Error> {
     Ok(entries.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().map(ObjectId).collect())
 }
 
-/// Reads all space maps, and looks for what is to be freed among what is allocated. Maps that contradict themselves
-/// are an error.
+/// Reads all space maps, and checks that the blocks to be freed are allocated. Space maps that contradict
+/// themselves are an error.
 fn compare(pool: &Pool, waiting: &[BlockPtr], strange: &mut Vec<String>) -> Result<(), Error> {
     let allocated = pool.spa().allocated()?;
     for dva in waiting.iter().flat_map(BlockPtr::dvas) {

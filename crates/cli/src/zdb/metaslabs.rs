@@ -1,5 +1,5 @@
-//! Metaslabs, their space maps, the logs of what these do not have yet, and the mappings of removed
-//! vdevs: `zdb -m`, and what `-ddd` prints before the datasets.
+//! Metaslabs, their space maps, the logs of changes that the maps do not contain yet, and the mappings of
+//! removed vdevs: `zdb -m`, and the part of `-ddd` before the datasets.
 
 use super::contents::print_histogram;
 use super::{Options, Verdict, chain};
@@ -13,13 +13,13 @@ use format::{ObjectId, VdevId};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// How a vdev that is not named is printed: entries of one word have none.
+/// Number that is printed for an entry without a vdev: entries of one word name none.
 const NO_VDEV: u64 = 1 << 24;
-/// Free segments shorter than this have no place in the order of sizes, and are not counted among the segments.
+/// Shortest free segment, in bytes, that is part of the order of sizes and counted among the segments.
 const COUNTED_FROM: u64 = 16 << 10;
 const RULE: &str = "\t---------------   -------------------   ---------------   ------------";
 
-/// Prints the space of all vdevs; `filter`: of one vdev, and of some of its metaslabs.
+/// Prints the space of all vdevs, or with `filter` of one vdev or some of its metaslabs.
 pub(super) fn print(
     pool: &Pool,
     options: &Options,
@@ -43,15 +43,15 @@ pub(super) fn print(
     }
 }
 
-/// What is to be printed.
+/// The data to be printed.
 struct Seen<'a> {
     pool: &'a Pool,
     options: &'a Options,
     vdevs: Vec<VdevMetaslabs>,
     logs: Vec<LogMap>,
-    /// What is free in each metaslab; empty if nobody asks.
+    /// Free ranges of each metaslab; empty if they are not printed.
     free: BTreeMap<VdevId, Vec<RangeSet>>,
-    /// Of the pool.
+    /// Fragmentation of the pool in percent.
     fragmentation: Option<u64>,
 }
 
@@ -94,7 +94,8 @@ impl Seen<'_> {
         writeln!(out, "{valid:<8} valid entries out of {entries:<8} - total\n")
     }
 
-    /// Free segments by size, of the vdevs for data, with two `M` also of special ones, and of the pool.
+    /// Prints free segments by size: of the vdevs for data, with two `M` also of special vdevs, and of the
+    /// pool.
     fn print_groups(&self, out: &mut dyn Write) -> io::Result<()> {
         let percent = |value: Option<u64>| value.map_or("  -".to_owned(), |value| format!("{value:>3}%"));
         let mut all = Vec::new();
@@ -119,7 +120,7 @@ impl Seen<'_> {
         print_histogram(out, &all)
     }
 
-    /// Free segments of a vdev, as the maps of its metaslabs have recorded them.
+    /// Free segments of a vdev by size, as the maps of its metaslabs have recorded them.
     fn histogram(&self, vdev: &VdevMetaslabs) -> Vec<u64> {
         let shift = ashift(self.pool, vdev.vdev);
         let mut rows = Vec::new();
@@ -158,7 +159,8 @@ impl Seen<'_> {
     }
 }
 
-/// What is free by the map of a metaslab. The real tool calls this its state in memory, but replays no logs, either.
+/// Prints the free ranges of a metaslab according to its map. The real tool calls this the state in memory,
+/// but it does not replay logs either.
 fn print_free(free: &RangeSet, size: u64, options: &Options, out: &mut dyn Write) -> io::Result<()> {
     let lengths = || free.iter().map(|range| range.end - range.start);
     let (count, max) = (lengths().filter(|len| *len >= COUNTED_FROM).count(), lengths().max().unwrap_or(0));
@@ -175,7 +177,7 @@ fn print_free(free: &RangeSet, size: u64, options: &Options, out: &mut dyn Write
     print_histogram(out, &rows)
 }
 
-/// The histogram of a map, from segments of one byte on.
+/// The histogram of a map, with rows from segments of one byte on.
 fn stored_rows(histogram: &[u64], shift: u32) -> Vec<u64> {
     let mut rows = vec![0; shift as usize];
     rows.extend(histogram.iter().take(BUCKETS));
@@ -222,7 +224,7 @@ fn print_metaslab(
     print_map(pool, options, (*id, phys), (metaslab.start, shift), out)
 }
 
-/// The header of a space map and, with six `d`, its entries.
+/// Prints the header of a space map and, with six `d`, its entries.
 fn print_map(
     pool: &Pool,
     options: &Options,
@@ -254,7 +256,7 @@ fn print_map(
     }
 }
 
-/// What was freed since the checkpoint and is kept for it, by vdev.
+/// Prints, by vdev, the blocks that were freed since the checkpoint and are kept for it.
 pub(super) fn print_checkpoint(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     let maps = match checkpoint_maps(pool) {
         Ok(maps) => maps,
@@ -273,7 +275,7 @@ fn ashift(pool: &Pool, vdev: VdevId) -> u32 {
     pool.spa().tree().ashift(vdev).map_or(9, |ashift| u32::from(ashift.0))
 }
 
-/// A map of txgs.
+/// Prints a space map with its title.
 pub(super) fn print_map_of(
     pool: &Pool,
     options: &Options,
@@ -338,7 +340,7 @@ fn print_removed(
         writeln!(out)?;
         if let Some((id, phys)) = &removed.obsolete {
             writeln!(out, "obsolete space map object {id}:")?;
-            // Its ranges are in bytes.
+            // The ranges of this map are in bytes.
             print_map(pool, options, (*id, phys), (0, 0), out)?;
             writeln!(out)?;
         }

@@ -1,12 +1,12 @@
-//! `zdb`: what a pool is made of, for people who look inside.
+//! `zdb`: prints the structures of a pool.
 //!
-//! The pool is opened read-only, in process, whether or not `-e` is given: there is no other way
-//! here. Content and, nearly everywhere, layout are those of OpenZFS's `zdb`.
+//! The pool is opened read-only in this process, whether or not `-e` is given. Content and, nearly
+//! everywhere, layout are those of OpenZFS's `zdb`.
 //!
 //! # What always holds
-//! - Exit 0: all is well; 1: bad usage, or the pool cannot be opened; 2: leaked space, a wrong
-//!   feature count, or no valid label; 3: unreadable blocks.
-// Zdb always runs in a process of its own.
+//! - Exit codes: 0 no problems; 1 wrong usage, or the pool cannot be opened; 2 leaked space, a wrong feature
+//!   count, or no valid label; 3 unreadable blocks.
+// Zdb always runs in a process of its own, not in the daemon.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 mod blocks;
@@ -119,12 +119,12 @@ Usage:\tzdb [-bcCdDehikLmMNPsSTuvZ] [-e [-p <path> ...]] [-t <txg>] [-K <key>]
 \t-Z --zstd-headers            with block pointers: size, version and level of zstd
 ";
 
-/// Options that say what is wanted.
+/// Options that select what is printed.
 const ASKING: &str = "bcCdDEGhilmMOrRsSTuy";
-/// What is printed if none of them is given.
+/// The options that count as given if none is.
 const EVERYTHING: &str = "bcCdDhimMsTu";
 
-/// How often each option was given, and the values.
+/// The number of times that each option was given, and the values of options.
 #[derive(Default)]
 pub(crate) struct Options {
     counts: std::collections::BTreeMap<char, usize>,
@@ -142,17 +142,17 @@ impl Options {
         self.count(letter) > 0
     }
 
-    /// How much is wanted of what this letter stands for: `-v` is one more of each.
+    /// The level of detail for an option letter: each `-v` adds one.
     fn detail(&self, letter: char) -> usize {
         self.count(letter) + self.count('v')
     }
 
-    /// The most that is wanted of any of these.
+    /// The greatest level of detail of these letters.
     fn detail_of(&self, letters: &[char]) -> usize {
         letters.iter().map(|letter| self.detail(*letter)).max().unwrap_or(0)
     }
 
-    /// Without a word of what is wanted: nearly everything, each with one more of its letter.
+    /// If no option selects what is printed, selects nearly everything, each with one level more.
     fn complete(&mut self) {
         if !self.is_default() {
             return;
@@ -162,18 +162,18 @@ impl Options {
         self.counts.remove(&'v');
     }
 
-    /// Nothing was asked for in particular.
+    /// Whether no option selects what is printed.
     fn is_default(&self) -> bool {
         !ASKING.chars().any(|c| self.has(c))
     }
 
-    /// A number as people read it, or with `-P` as it is.
+    /// A number with a unit, or a plain number with `-P`.
     fn number(&self, n: u64) -> String {
         if self.has('P') { n.to_string() } else { nicenum(n) }
     }
 }
 
-/// What a run found, worst first.
+/// Result of a run, in order of severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Verdict {
     Clean,
@@ -188,13 +188,13 @@ impl From<Verdict> for ExitCode {
     }
 }
 
-/// Behind the name of a pool that is seen as it was when its checkpoint was taken.
+/// Suffix of the name of a pool that is opened as of its checkpoint.
 const CHECKPOINTED: &str = "_CHECKPOINTED_UNIVERSE";
 
-/// As much of an object as there is to say without its blocks.
+/// Level of detail at which an object is printed in full, without its blocks.
 const FULL: usize = 4;
 
-/// Runs `zdb` with these arguments, the command's name left out.
+/// Runs `zdb` with these arguments, without the name of the command.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let (options, operands) = match parse(args) {
         Ok(parsed) => parsed,
@@ -232,11 +232,11 @@ fn parse(args: Vec<OsString>) -> Result<(Options, Vec<String>), String> {
                 let parsed = txg.to_str().and_then(|t| t.parse().ok());
                 options.txg = Some(parsed.ok_or("zdb: incorrect txg specified\n")?);
             }
-            // Its object is printed in full.
+            // The object at the path is printed in full.
             ('O', _) => drop(options.counts.insert('d', FULL)),
             ('A' | 'e' | 'F' | 'G' | 'I' | 'o' | 'U' | 'V' | 'X' | 'Y' | 'x', _) => {}
             ('b' | 'c' | 'C' | 'd' | 'h' | 'i' | 'k' | 'l' | 'L' | 'm' | 'M' | 'P', _) => {}
-            // The same, of a number.
+            // As `-d`, with a name that is a number.
             ('N', _) => *options.counts.entry('d').or_default() += 1,
             ('D' | 'E' | 'q' | 'r' | 'R' | 's' | 'S' | 'T' | 'u' | 'v' | 'y' | 'Z', _) => {}
             (other, _) => {
@@ -273,7 +273,7 @@ fn run(options: &Options, operands: &[String], out: &mut dyn Write) -> io::Resul
         println!("Supply a numeric objset ID with -N");
         return Ok(Verdict::Failed.into());
     }
-    // A pool as of its checkpoint has a name of its own, so that nobody takes it for the pool as it is.
+    // A pool as of its checkpoint has another name, to distinguish it from the present pool.
     let seen_as = if options.has('k') { format!("{name}{CHECKPOINTED}") } else { name.to_owned() };
     let target = &format!("{seen_as}{below}");
     let pool = match open(name, &seen_as, options) {
@@ -349,8 +349,8 @@ fn open(name: &str, seen_as: &str, options: &Options) -> Result<Pool, cenote::Er
     Pool::open(name, &how)
 }
 
-/// The search paths of the environment, as for every other command. Where there are none, the devices that the cache
-/// file names for a pool that is imported; else all of the machine.
+/// Where devices are looked for: the search paths of the environment, as for all other commands; else the
+/// devices that the cache file names for an imported pool; else all devices of the machine.
 fn default_places(name: &str, is_exported: bool) -> Vec<std::path::PathBuf> {
     let named = admin::Search::from_env().paths;
     if !named.is_empty() || is_exported {
@@ -434,7 +434,8 @@ fn metaslabs_of(
     }
 }
 
-/// Compares the count of space maps with histograms; says something only if it is wrong.
+/// Compares the count of space maps with histograms to the feature's count; prints a line only if they
+/// differ.
 fn print_space_map_counts(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdict> {
     match space_map_counts(pool) {
         Ok(Some((expected, actual))) if expected != actual => {
@@ -449,7 +450,8 @@ fn print_space_map_counts(pool: &Pool, out: &mut dyn Write) -> io::Result<Verdic
     }
 }
 
-/// The uberblock that a checkpoint keeps, if there is one, and with four `m` what was freed since.
+/// Prints the uberblock that a checkpoint keeps, if there is one, and with four `m` the blocks that were
+/// freed since.
 fn print_checkpoint(pool: &Pool, options: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     match pool.spa().checkpoint() {
         Ok(Some(uberblock)) => {

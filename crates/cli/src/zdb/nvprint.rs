@@ -3,7 +3,7 @@
 use format::nvlist::{NvList, NvValue};
 use std::fmt::{self, Display, Write};
 
-/// `list`, each line indented by `indent` spaces.
+/// Prints `list`, each line indented by `indent` spaces.
 pub(crate) struct Indented<'a> {
     pub(crate) list: &'a NvList,
     pub(crate) indent: usize,
@@ -61,7 +61,7 @@ fn elements<T: fmt::Display>(
     Ok(())
 }
 
-/// The text of a scalar; `None` for one that says all by being there.
+/// The text of a scalar; `None` for a pair that is true by being present.
 fn scalar_text(value: &NvValue) -> Option<String> {
     let mut text = String::new();
     let written = match value {
@@ -82,14 +82,14 @@ fn scalar_text(value: &NvValue) -> Option<String> {
     written.ok().map(|()| text)
 }
 
-/// How full the part of a label is that holds the configuration, and what fills it.
+/// Statistics of the configuration in a label: how full its part of the label is, and of what.
 pub(super) struct Stats<'a>(pub(super) &'a NvList);
 
-/// Bytes of the part of a label that holds the configuration.
+/// Length of the part of a label that holds the configuration, in bytes.
 const ROOM: usize = format::label::CONFIG_NVLIST_MAX;
-/// Bytes of a list beyond its pairs: version and flags, and the end.
+/// Bytes of a list besides its pairs: version, flags and the end.
 const LIST: usize = 16;
-/// Bytes before the first list: the encoding.
+/// Bytes before the first list, which describe the encoding.
 const HEADER: usize = 4;
 
 /// Number of pairs of a kind, and their bytes.
@@ -101,7 +101,7 @@ struct Sums {
     strings: Sum,
     booleans: Sum,
     lists: Sum,
-    /// Bytes of each leaf that is a child.
+    /// Bytes of each child that is a leaf.
     leaves: Vec<usize>,
 }
 
@@ -141,7 +141,7 @@ impl Sums {
     }
 }
 
-/// Bytes of the pairs of a list.
+/// Bytes of all pairs of a list.
 fn pairs(list: &NvList) -> usize {
     let mut sums = Sums::default();
     sums.add(list);

@@ -1,4 +1,4 @@
-//! One object as `zdb -d` prints it: the table line, then, with more `-d`, what it holds.
+//! One object as `zdb -d` prints it: its line in the table, then, with more `-d`, its contents.
 
 use super::bp::{Long, Short};
 use super::{Options, bonus, chain, contents, znode};
@@ -14,18 +14,19 @@ use std::io::{self, Write};
 /// The heading of the object table.
 const HEADER: &str = "\n    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type";
 
-/// How the objects of one object set are printed.
+/// Settings for printing the objects of one object set.
 pub(super) struct View<'a> {
     pub(super) options: &'a Options,
-    /// Number of `-d`.
+    /// Number of `-d` options.
     pub(super) detail: usize,
-    /// Paths in the file system, if it is one and can be read.
+    /// Finds paths in the file system; `None` if the dataset is no file system or cannot be read.
     pub(super) paths: Option<RefCell<Paths>>,
-    /// How data is compressed where the object does not say.
+    /// Compression of objects that name none themselves.
     pub(super) compression: String,
-    /// Files without a path.
+    /// Number of files without a path.
     pub(super) leaked: Cell<u64>,
-    /// The heading was not printed yet. With the contents of objects in between, each line has its own.
+    /// Whether the heading is still to be printed. If contents of objects come in between, each line gets a
+    /// heading.
     pub(super) header: Cell<bool>,
 }
 
@@ -50,7 +51,7 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
         dnode.nlevels,
         view.number(dnode.indirect_size()),
         view.number(dnode.data_block_size()),
-        // In sectors, to the nearest: what a RAID-Z takes is deflated, so it is a fraction of one.
+        // Rounded to sectors: the space in a RAID-Z is deflated, so it may be a fraction of a sector.
         view.number((dnode.used_bytes().saturating_add(256) >> 9) << 9),
         view.number((dnode.slots() * SLOT_SIZE) as u64),
         view.number(dnode.maxblkid.0.saturating_add(1).saturating_mul(dnode.data_block_size())),
@@ -85,8 +86,8 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
     Ok(())
 }
 
-/// The type and, with six `d`, also what the object set makes of checksum and compression where the
-/// object says nothing.
+/// The type and, with six `d`, the checksum and compression that the object set uses for an object that names
+/// none itself.
 fn type_text(object: &Object, view: &View<'_>) -> String {
     let dnode = object.dnode();
     let mut text = type_name(dnode.obj_type);
@@ -106,7 +107,8 @@ fn type_text(object: &Object, view: &View<'_>) -> String {
     text
 }
 
-/// Types that describe themselves are named by how their contents are swapped.
+/// Name of a type. Types that describe themselves are named by the way in which their contents are
+/// byte-swapped.
 pub(super) fn type_name(kind: ObjType) -> String {
     if kind.id() & 0x80 == 0 {
         return kind.to_string();
@@ -114,7 +116,7 @@ pub(super) fn type_name(kind: ObjType) -> String {
     kind.swap_class().to_string()
 }
 
-/// Allocated blocks (of the object of dnodes: allocated dnodes) in hundredths of all there could be.
+/// Share of allocated blocks (in the object of dnodes: of allocated dnodes), in percent.
 fn percent_full(object: &Object) -> f64 {
     let dnode = object.dnode();
     let fill: u64 = dnode.blkptrs.iter().map(BlockPtr::fill).fold(0, u64::saturating_add);
@@ -175,7 +177,7 @@ fn print_blocks(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Re
     writeln!(out)
 }
 
-/// With `-Z`: what stands in front of the zstd frame of a block; nothing of other blocks.
+/// With `-Z`: the header before the zstd frame of a block; empty for other blocks.
 fn zstd(object: &Object, bp: &BlockPtr, view: &View<'_>) -> String {
     if !view.options.has('Z') {
         return String::new();

@@ -1,4 +1,4 @@
-//! Bytes by their place, `zdb -R`, and those in a block pointer itself, `zdb -E`.
+//! Bytes by their place in a vdev, `zdb -R`, and in a block pointer itself, `zdb -E`.
 
 use super::{Options, Verdict, bp};
 use admin::debug::{checksums, decompress_any, embedded_block, raw_bytes, raw_vdev};
@@ -10,11 +10,11 @@ use std::io::{self, Write};
 /// Most bytes read at once.
 const SIZE_MAX: u64 = 16 << 20;
 const SECTOR: u64 = 512;
-/// Nearly everything is a stream of zle.
+/// Warning for zle: nearly all bytes are a valid zle stream.
 const ZLE_CHOSEN: &str = "ZLE decompression was selected. If you suspect the results are wrong,
 try avoiding ZLE by setting and exporting ZDB_NO_ZLE=\"true\"";
 
-/// `vdev[.child…]:offset:[lsize/]psize[:flags]`, numbers in hexadecimal.
+/// A place: `vdev[.child…]:offset:[lsize/]psize[:flags]`, with numbers in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Place {
     vdev: u32,
@@ -23,7 +23,7 @@ struct Place {
     lsize: u64,
     psize: u64,
     flags: String,
-    /// Behind flag `b`: where in the block the pointer is.
+    /// Offset of a pointer in the block, which follows flag `b`.
     pointer: usize,
 }
 
@@ -37,7 +37,7 @@ impl Place {
         let vdev = numbers.next().and_then(Result::ok).ok_or_else(|| bad("invalid vdev"))?;
         let path = numbers.map(|number| number.map(|n| n as usize)).collect::<Result<_, _>>();
         let path = path.map_err(|_| bad("invalid vdev"))?;
-        // As block pointers are printed: `20000L/1400P`.
+        // The notation of sizes in printed block pointers: `20000L/1400P`.
         let size = |text: &str| hexadecimal(text.strip_suffix(['L', 'P']).unwrap_or(text));
         let (lsize, psize) = sizes.split_once('/').unwrap_or((sizes, sizes));
         let (Some(lsize), Some(psize)) = (size(lsize), size(psize)) else {
@@ -62,7 +62,8 @@ impl Place {
     }
 }
 
-/// The flags, and the number behind `b`, which is that of a pointer: a letter that cannot belong to one is a flag.
+/// Splits flags and the offset that follows `b`. A letter that is no hexadecimal digit of the offset is a
+/// flag.
 fn split_flags(text: &str) -> Result<(String, usize), String> {
     let mut flags = String::new();
     let mut pointer = 0;
@@ -87,7 +88,7 @@ fn split_flags(text: &str) -> Result<(String, usize), String> {
     Ok((flags, pointer))
 }
 
-/// Prints what is at a place.
+/// Prints the bytes at a place.
 pub(super) fn print(pool: &Pool, text: &str, _: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
     let place = match Place::parse(text) {
         Ok(place) => place,
@@ -113,7 +114,7 @@ pub(super) fn print(pool: &Pool, text: &str, _: &Options, out: &mut dyn Write) -
     let mut is_doubtful = false;
     let block = if place.has('d') {
         let allow_zle = std::env::var_os("ZDB_NO_ZLE").is_none();
-        // One size is that of the image or of the block; who reads it does not know which.
+        // A single size may be the logical or the physical one.
         let lsize = (place.lsize != place.psize).then_some(place.lsize as usize);
         match decompress_any(&image, lsize, allow_zle) {
             Some((id, block)) => {
@@ -128,7 +129,7 @@ pub(super) fn print(pool: &Pool, text: &str, _: &Options, out: &mut dyn Write) -
     } else {
         image.clone()
     };
-    // Of what goes to a program byte by byte, nothing stands in front.
+    // Raw output goes to programs, so no warning precedes it.
     if is_doubtful && !place.has('r') {
         writeln!(out, "\n{ZLE_CHOSEN}")?;
     }
@@ -153,7 +154,7 @@ pub(super) fn print(pool: &Pool, text: &str, _: &Options, out: &mut dyn Write) -
     Ok(Verdict::Clean)
 }
 
-/// Prints the block in a pointer, which is given as its words in hexadecimal, colons between them.
+/// Prints the data in an embedded block pointer, which is given as words in hexadecimal, separated by colons.
 pub(super) fn print_embedded(text: &str, out: &mut dyn Write) -> io::Result<Verdict> {
     let words: Option<Vec<u64>> = text.split(':').map(hexadecimal).collect();
     let Some(words) = words.and_then(|words| <[u64; BLKPTR_SIZE / 8]>::try_from(words).ok()) else {
@@ -183,7 +184,8 @@ fn pointers(block: &[u8], count: usize, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Sixteen bytes a line, as two numbers and as text; with `swap` the bytes of each number the other way round.
+/// Prints sixteen bytes a line, as two numbers and as text; with `swap`, the bytes of each number in reverse
+/// order.
 fn dump(title: &str, block: &[u8], swap: bool, out: &mut dyn Write) -> io::Result<()> {
     let header = if swap { "7 6 5 4 3 2 1 0   f e d c b a 9 8" } else { "0 1 2 3 4 5 6 7   8 9 a b c d e f" };
     writeln!(out, "\n{title}\n          {header}  0123456789abcdef")?;

@@ -1,20 +1,20 @@
 //! Names and values from a pool as text.
 //!
 //! # What always holds
-//! - Names go out byte for byte, as the real tool prints them; on a terminal, [`Visible`] shows their
-//!   control characters instead of sending them.
+//! - Names are printed byte for byte, as the real tool does; on a terminal, [`Visible`] makes their control
+//!   characters visible.
 
 use std::fmt;
 use std::io::{self, Write};
 
-/// Writes a name between two texts.
+/// Writes a name between a head and a tail.
 pub(super) fn put(out: &mut dyn Write, head: fmt::Arguments<'_>, name: &[u8], tail: &str) -> io::Result<()> {
     out.write_fmt(head)?;
     out.write_all(name)?;
     out.write_all(tail.as_bytes())
 }
 
-/// A value: as it is if it is text, else every byte in octal.
+/// A value: unchanged if it is text, else every byte in octal.
 pub(super) struct Octal<'a>(pub(super) &'a [u8]);
 
 impl fmt::Display for Octal<'_> {
@@ -30,7 +30,7 @@ fn is_printable(byte: &u8) -> bool {
     matches!(byte, b' '..=b'~')
 }
 
-/// Passes text on to a terminal, control characters other than tabs and line ends as `\ooo`.
+/// Writes text to a terminal, with control characters other than tabs and line ends as `\ooo`.
 pub(super) struct Visible<W>(pub(super) W);
 
 impl<W: Write> Write for Visible<W> {

@@ -1,9 +1,9 @@
-//! Intent logs: `zdb -i`. One `i` prints the head of each log, two its records, three what they
-//! say, four the blocks of the chain and the pointers in records, five pointers in full and the
-//! first bytes of what was written, six everything.
+//! Intent logs: `zdb -i`. One `i` prints the header of each log, two the records, three their fields, four
+//! the blocks of the chain and the pointers in records, five full pointers and the first bytes of written
+//! data, six all of the data.
 //!
 //! # What always holds
-//! - A log is only listed: nothing is replayed, and a chain ends where the last valid block does.
+//! - A log is only listed, not replayed, and a chain ends with its last valid block.
 
 use super::bp::Long;
 use super::text::put;
@@ -15,27 +15,27 @@ use format::{BlockPtr, Txg};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Bytes of written data that are shown unless everything is wanted.
+/// Bytes of written data that are printed with fewer than six `i`.
 const DATA_SHOWN: usize = 20;
 
-/// Names of the attributes in the mask of a record, in the numbering of the real tool. Linux writes
-/// other numbers (its `ATTR_…`), so that a change of size, 8, is shown as one of the group: the line
-/// is kept as people know it, and the mask itself is printed raw.
+/// Names of the attributes in the mask of a record, in the numbering of the real tool. Linux stores other
+/// numbers (its `ATTR_…`), so a change of size, 8, is printed as one of the group: the output stays as users
+/// know it, and the raw mask is printed as well.
 const ATTRIBUTES: [(u64, &str); 6] =
     [(0x2, "MODE"), (0x4, "UID"), (0x8, "GID"), (0x80, "SIZE"), (0x100, "ATIME"), (0x200, "MTIME")];
 
-/// What is known while a log is printed.
+/// State of printing a log.
 struct Log<'a> {
     objset: &'a ObjSet,
-    /// Blocks of later txgs than this are not in the space maps: an import would claim them.
+    /// Last txg of the pool. Blocks of later txgs are not in the space maps: an import would claim them.
     last_txg: Txg,
     detail: usize,
-    /// Records of each kind.
+    /// Number of records of each kind.
     counts: BTreeMap<RecordKind, u64>,
     text: Vec<u8>,
 }
 
-/// Prints the log of a head; nothing if it has none.
+/// Prints the log of a head, if it has one.
 pub(super) fn print(
     objset: &ObjSet,
     last_txg: Txg,
@@ -65,7 +65,7 @@ pub(super) fn print(
     });
     written?;
     if let Ok(Some(end)) = &walked {
-        // Allocated for what comes next, but nothing came.
+        // Allocated for the next records, which were never written.
         log.block_head(end);
     }
     log.totals();
@@ -193,7 +193,8 @@ impl Log<'_> {
         }
     }
 
-    /// Where the data of a write of `length` bytes is, and its first bytes. A block can hold more than was written.
+    /// Prints where the data of a write of `length` bytes is, and its first bytes. The block may be longer
+    /// than the write.
     fn written(&mut self, bp: &BlockPtr, data: Option<&[u8]>, length: u64) -> io::Result<()> {
         if self.detail < 4 {
             return Ok(());
@@ -234,8 +235,7 @@ impl Log<'_> {
         Ok(())
     }
 
-    /// How many records of each kind there were; with enough detail also of kinds of which there
-    /// were none.
+    /// Prints the number of records of each kind; with enough detail, also kinds without records.
     fn totals(&mut self) {
         if self.detail > 3 {
             self.text.push(b'\n');
@@ -266,7 +266,7 @@ fn renamed(text: &mut Vec<u8>, r: &format::zil::Rename) -> io::Result<()> {
 
 fn created(text: &mut Vec<u8>, c: &Create) -> io::Result<()> {
     match c.what {
-        // The directory of extended attributes has no name.
+        // A directory of extended attributes has no name.
         CreateKind::XattrDir => {}
         CreateKind::Symlink => {
             put(text, format_args!("\t\t\t"), &c.name, " -> ")?;

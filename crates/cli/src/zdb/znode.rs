@@ -19,7 +19,7 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
         Err(error) => return writeln!(out, "\t\t{error}"),
     };
     let attrs = node.attrs();
-    // Finding it means reading directories, which is too slow for a whole pool.
+    // Finding the path requires reading directories, which is too slow for a whole pool.
     if view.detail > 4 {
         print_path(out, object, &mut paths, view)?;
     }
@@ -42,7 +42,7 @@ pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io
     if attrs.flags & FLAG_PROJID != 0 {
         writeln!(out, "\tprojid\t{}", attrs.projid)?;
     }
-    // The fixed layout of old file systems has every attribute, also where it says nothing.
+    // In the fixed layout of old file systems every attribute is present, even without a value.
     let is_legacy = object.dnode().bonus_type == ObjType::ZNODE;
     if is_legacy || attrs.xattr_dir.is_some() {
         writeln!(out, "\txattr\t{}", attrs.xattr_dir.map_or(0, |id| id.0))?;

@@ -7,10 +7,11 @@ use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::usage::Tool;
-use admin::edit::{self, Permit, Scope, Who};
+use admin::edit;
 use admin::verbs::zfs::allow::{self, Grants, Holder, Refusal};
-use admin::verbs::zfs::unallow;
-use admin::{Owner, owner_names};
+use admin::verbs::zfs::allowed::{self, Permissions, Place};
+use admin::verbs::zfs::{NotOpened, unallow};
+use admin::{Owner, Session, owner_names};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
@@ -191,12 +192,13 @@ pub(super) fn run(verb: Verb, args: &[OsString], out: &Out) -> Outcome {
     };
     in_session(verb.name(), args, |session| {
         if options.is_question() {
-            let all = match allow::allowed(session, &options.dataset) {
-                Ok(all) => all,
-                Err(refusal) => return refused(&refusal),
+            return match allowed(session, &options) {
+                Ok(answer) => {
+                    out.print(&answer.datasets.iter().map(told).collect::<String>());
+                    Ok(0)
+                }
+                Err(stop) => stop,
             };
-            out.print(&all.iter().map(|(name, permits)| told(name, permits)).collect::<String>());
-            return Ok(0);
         }
         let dataset = options.dataset.clone();
         let outcome = options.grant().map(|grant| match verb {
@@ -205,46 +207,55 @@ pub(super) fn run(verb: Verb, args: &[OsString], out: &Out) -> Outcome {
         });
         match outcome {
             Ok(Ok(())) => Ok(0),
-            Ok(Err(refusal)) => refused(&refusal),
+            Ok(Err(Refusal::Open(closed))) => refused(&closed),
+            Ok(Err(refusal)) => Err(Stop::failed(refusal)),
             // A dataset that is not there is told first.
-            Err(bad) => match allow::allowed(session, &options.dataset) {
+            Err(bad) => match allowed(session, &options) {
                 Ok(_) => wrong(bad),
-                Err(refusal) => refused(&refusal),
+                Err(stop) => stop,
             },
         }
     })
 }
 
-/// What is said of a refusal, and the exit code.
-fn refused(refusal: &Refusal) -> Outcome {
-    let Refusal::Open { dataset, .. } = refusal else { return Err(Stop::failed(refusal)) };
-    complain(&refusal.to_string());
-    complain(&format!("Failed to open dataset: {dataset}"));
+/// The permissions at the dataset, or how the command ends.
+fn allowed(session: &mut Session<'_>, options: &Options) -> Result<allowed::Answer, Outcome> {
+    session.run(&allowed::Request { dataset: options.dataset.clone() }).map_err(|refusal| match refusal {
+        allowed::Refusal::Open(closed) => refused(&closed),
+        denied @ allowed::Refusal::Denied(_) => Err(Stop::failed(denied)),
+    })
+}
+
+/// What is said of a dataset that cannot be opened, and the exit code.
+fn refused(closed: &NotOpened) -> Outcome {
+    complain(&closed.to_string());
+    complain(&format!("Failed to open dataset: {}", closed.name));
     Ok(MINUS_ONE)
 }
 
 /// The permissions of one dataset.
-fn told(name: &str, permits: &[Permit]) -> String {
+fn told(all: &Permissions) -> String {
+    let Permissions { dataset: name, permits } = all;
     let head = format!("---- Permissions on {name} ");
     let mut text = format!("{head:-<HEADING$}\n");
     let section = |title: &str, lines: Vec<String>| match lines.is_empty() {
         true => String::new(),
         false => lines.iter().fold(format!("{title}\n"), |text, line| format!("{text}\t{line}\n")),
     };
-    let plain = |wanted: fn(&Who) -> bool| -> Vec<String> {
-        let of = permits.iter().filter(|p| wanted(&p.who));
-        of.map(|p| match &p.who {
-            Who::Set(name) => format!("{name} {}", p.permissions.join(",")),
+    let plain = |wanted: fn(&Holder) -> bool| -> Vec<String> {
+        let of = permits.iter().filter(|p| wanted(&p.holder));
+        of.map(|p| match &p.holder {
+            Holder::Set(name) => format!("{name} {}", p.permissions.join(",")),
             _ => p.permissions.join(","),
         })
         .collect()
     };
-    text += &section("Permission sets:", plain(|who| matches!(who, Who::Set(_))));
-    text += &section("Create time permissions:", plain(|who| *who == Who::CreateTime));
-    let holders: BTreeSet<&Who> =
-        permits.iter().map(|p| &p.who).filter(|w| !matches!(w, Who::Set(_) | Who::CreateTime)).collect();
-    let of = |who: &Who, scope: Scope| -> BTreeSet<String> {
-        let own = permits.iter().filter(|p| p.who == *who && p.scope == scope);
+    text += &section("Permission sets:", plain(|who| matches!(who, Holder::Set(_))));
+    text += &section("Create time permissions:", plain(|who| *who == Holder::Creator));
+    let is_listed = |who: &&Holder| !matches!(who, Holder::Set(_) | Holder::Creator);
+    let holders: BTreeSet<&Holder> = permits.iter().map(|p| &p.holder).filter(is_listed).collect();
+    let of = |who: &Holder, place: Place| -> BTreeSet<String> {
+        let own = permits.iter().filter(|p| p.holder == *who && p.place == place);
         own.flat_map(|p| p.permissions.iter().cloned()).collect()
     };
     for (title, is_local, is_descendent) in [
@@ -253,7 +264,7 @@ fn told(name: &str, permits: &[Permit]) -> String {
         ("Local+Descendent permissions:", true, true),
     ] {
         let lines = holders.iter().filter_map(|who| {
-            let (local, descendent) = (of(who, Scope::Local), of(who, Scope::Descendent));
+            let (local, descendent) = (of(who, Place::Local), of(who, Place::Descendent));
             let has =
                 |p: &&String| local.contains(*p) == is_local && descendent.contains(*p) == is_descendent;
             let list: Vec<&str> = local.union(&descendent).filter(has).map(String::as_str).collect();
@@ -264,10 +275,10 @@ fn told(name: &str, permits: &[Permit]) -> String {
     text
 }
 
-fn holder(who: &Who) -> String {
+fn holder(who: &Holder) -> String {
     let (word, owner, id) = match who {
-        Who::User(id) => ("user", Owner::User, *id),
-        Who::Group(id) => ("group", Owner::Group, *id),
+        Holder::User(id) => ("user", Owner::User, *id),
+        Holder::Group(id) => ("group", Owner::Group, *id),
         _ => return "everyone".into(),
     };
     match owner_names(owner).get(&id) {
@@ -279,6 +290,7 @@ fn holder(who: &Who) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use admin::verbs::zfs::allowed::Permit;
 
     fn parse(verb: Verb, words: &str) -> Result<Options, Wrong> {
         let args = words.split(' ').filter(|w| !w.is_empty()).map(OsString::from).collect();
@@ -315,21 +327,21 @@ mod tests {
 
     #[test]
     fn permissions_are_told_by_where_they_hold() {
-        let permit = |who: Who, scope, list: &[&str]| Permit {
-            who,
-            scope,
+        let permit = |holder: Holder, place, list: &[&str]| Permit {
+            holder,
+            place,
             permissions: list.iter().map(|p| (*p).to_owned()).collect(),
         };
-        let permits = [
-            permit(Who::Set("@set".into()), Scope::NotApplicable, &["create", "mount"]),
-            permit(Who::CreateTime, Scope::NotApplicable, &["destroy"]),
-            permit(Who::User(4_000_000), Scope::Local, &["compression", "create"]),
-            permit(Who::User(4_000_000), Scope::Descendent, &["create", "quota"]),
-            permit(Who::Everyone, Scope::Local, &["hold"]),
-            permit(Who::Everyone, Scope::Descendent, &["hold"]),
+        let permits = vec![
+            permit(Holder::Set("@set".into()), Place::Nowhere, &["create", "mount"]),
+            permit(Holder::Creator, Place::Nowhere, &["destroy"]),
+            permit(Holder::User(4_000_000), Place::Local, &["compression", "create"]),
+            permit(Holder::User(4_000_000), Place::Descendent, &["create", "quota"]),
+            permit(Holder::Everyone, Place::Local, &["hold"]),
+            permit(Holder::Everyone, Place::Descendent, &["hold"]),
         ];
         assert_eq!(
-            told("tank/fs", &permits),
+            told(&Permissions { dataset: "tank/fs".into(), permits }),
             "---- Permissions on tank/fs ------------------------------------------\n\
              Permission sets:\n\t@set create,mount\nCreate time permissions:\n\tdestroy\n\
              Local permissions:\n\tuser (unknown: 4000000) compression\n\

@@ -40,8 +40,7 @@ fn full_names(operands: &[String]) -> Result<(String, String), Stop> {
 /// What is said of a refusal: a source that is not there is a matter of usage.
 fn refused(refusal: &Refusal) -> Stop {
     match refusal {
-        Refusal::NoSource { .. } => Stop::usage(refusal.to_string()),
-        Refusal::Open { reason, .. } if reason.is_usage() => Stop::usage(refusal.to_string()),
+        Refusal::Open(closed) if closed.reason.is_usage() => Stop::usage(refusal.to_string()),
         _ => Stop::failed(refusal),
     }
 }

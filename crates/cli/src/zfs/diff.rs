@@ -1,17 +1,12 @@
-//! `zfs diff`.
-//!
-//! The state of a file system that is in use is that of the last txg: one is written first, so that what was done
-//! before the command is in it.
+//! `zfs diff`: changes are printed as they are found.
 
-use super::{complain, open_message};
+use super::session::tell_warnings;
+use super::{CHUNK, reading};
 use crate::colour::{self, Colour};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use admin::debug::FileKind;
-use admin::diff::{Change, What, diff};
-use admin::edit::{self, EditError};
-use admin::{self, AdminError, OpenPool, Search};
+use admin::verbs::zfs::diff::{Change, FileKind, Request, What};
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::ops::ControlFlow;
@@ -31,9 +26,6 @@ struct Shown {
     terminal: bool,
 }
 
-/// Output is gathered up to this size.
-const CHUNK: usize = 64 << 10;
-
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     let mut walk = Getopt::new(args, "FHth", &[]);
     let mut shown = Shown { terminal: out.cell("\u{1b}") != "\u{1b}", ..Shown::default() };
@@ -52,56 +44,22 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         [from, to] => (from, Some(to.as_str())),
         _ => return Err(Stop::usage("too many arguments")),
     };
-    let Some((dataset, _)) = from.split_once('@') else {
-        return Err(Stop::failed(format!(
-            "Badly formed snapshot name {from}: missing '@' delimiter in snapshot name"
-        )));
+    let request = Request { from: from.clone(), to: to.map(str::to_owned) };
+    let is_painted = colour::are_wanted(out);
+    let print = |text: Vec<u8>| {
+        out.print_bytes(&if is_painted { colour::paint(&text, of_change) } else { text });
     };
-    let full = match to {
-        // A short name is a snapshot of the same file system.
-        Some(short) if short.starts_with('@') => format!("{dataset}{short}"),
-        Some(to) => to.to_owned(),
-        None => dataset.to_owned(),
-    };
-    let search = crate::search::from_env();
-    let pool_name = dataset.split('/').next().unwrap_or_default().to_owned();
-    up_to_date(&search, &pool_name)?;
-    let (pools, problems) = admin::open_pools(&search, std::slice::from_ref(&pool_name));
-    if let Some(problem) = problems.iter().find(|problem| !problem.is_missing_pool()) {
-        complain(&problem.to_string());
-    }
-    let missing = || Stop::failed(format!("cannot open '{from}': dataset does not exist"));
-    let pool = pools.first().ok_or_else(missing)?;
-    let needed = |error: EditError| match error {
-        EditError::Denied if to.is_none() => Stop::failed(
-            "The diff delegated permission is needed in order\n\
-             to create a just-in-time snapshot for diffing\n\
-             : unable to generate diffs",
-        ),
-        EditError::NoDataset { .. } => missing(),
-        error => Stop::failed(format!("unable to generate diffs: {error}")),
-    };
-    edit::may(&search, pool.pool(), dataset, &["diff"]).map_err(needed)?;
-    // What is only in the other dataset is shown too.
-    let other = full.split('@').next().unwrap_or_default();
-    if other != dataset {
-        let refused = |error: EditError| match error {
-            EditError::NoDataset { .. } => {
-                Stop::failed(format!("cannot open '{full}': dataset does not exist"))
-            }
-            error => Stop::failed(format!("unable to generate diffs: {error}")),
-        };
-        edit::may(&search, pool.pool(), other, &["diff"]).map_err(refused)?;
-    }
-    between(pool, from, &full, shown, out)
-}
-
-/// Brings a pool that is in use to the state of now.
-fn up_to_date(search: &Search, pool: &str) -> Result<(), Stop> {
-    match search.namespace.as_ref().and_then(|namespace| namespace.get(pool)) {
-        Some(writer) => writer.sync().map(drop).map_err(Stop::failed),
-        None => Ok(()),
-    }
+    let (mut session, mut text) = (reading(), Vec::new());
+    let outcome = session.each(&request, &mut |change| {
+        line(&change, shown, &mut text);
+        if text.len() >= CHUNK {
+            print(std::mem::take(&mut text));
+        }
+        ControlFlow::Continue(())
+    });
+    tell_warnings(&mut session);
+    print(text);
+    outcome.map(|()| 0).map_err(Stop::failed)
 }
 
 /// The colour of a line, by its sign, which is its first column, or its second behind a time.
@@ -116,52 +74,8 @@ fn of_change(line: &[u8]) -> Option<Colour> {
     })
 }
 
-fn between(pool: &OpenPool, from: &str, to: &str, shown: Shown, out: &Out) -> Outcome {
-    let pools = std::slice::from_ref(pool);
-    for name in [from, to] {
-        if let Err(error) = admin::find(pools, name) {
-            return Err(Stop::failed(open_message(name, &error)));
-        }
-    }
-    let open = |name: &str| pool.pool().dataset(name).map_err(Stop::failed);
-    let (old, new) = (open(from)?, open(to)?);
-    let prefix = prefix(pools, to)?;
-    let is_painted = colour::are_wanted(out);
-    let print = |text: Vec<u8>| {
-        out.print_bytes(&if is_painted { colour::paint(&text, of_change) } else { text });
-    };
-    let mut text: Vec<u8> = Vec::new();
-    let outcome = diff(&old, &new, &mut |change| {
-        line(&change, prefix.as_bytes(), shown, &mut text);
-        if text.len() >= CHUNK {
-            print(std::mem::take(&mut text));
-        }
-        ControlFlow::Continue(())
-    });
-    print(text);
-    match outcome {
-        Ok(()) => Ok(0),
-        Err(AdminError::NotEarlier { .. }) => {
-            Err(Stop::failed("Unable to obtain diffs: \n   Not an earlier snapshot from the same fs"))
-        }
-        Err(error) => Err(Stop::failed(format!("Unable to obtain diffs: \n   {error}"))),
-    }
-}
-
-/// Where the file system is, for its files: its mount point, or its name where it has none.
-fn prefix(pools: &[OpenPool], to: &str) -> Result<String, Stop> {
-    let head = to.split('@').next().unwrap_or(to);
-    let entry = admin::find(pools, head).map_err(|error| Stop::failed(open_message(head, &error)))?;
-    let mountpoint = entry.property("mountpoint").map_err(Stop::failed)?;
-    let text = mountpoint.as_ref().and_then(|property| property.value.text()).unwrap_or_default();
-    Ok(match text.starts_with('/') {
-        true => text.trim_end_matches('/').to_owned(),
-        false => format!("/{head}"),
-    })
-}
-
 /// One change, as a line.
-fn line(change: &Change, prefix: &[u8], shown: Shown, text: &mut Vec<u8>) {
+fn line(change: &Change, shown: Shown, text: &mut Vec<u8>) {
     if shown.times {
         let _ = write!(text, "{:10}.{:09}\t", change.ctime.secs, change.ctime.nanos);
     }
@@ -175,15 +89,11 @@ fn line(change: &Change, prefix: &[u8], shown: Shown, text: &mut Vec<u8>) {
     if shown.kinds {
         text.extend([kind(change.kind), b'\t']);
     }
-    let path = |path: &[u8], text: &mut Vec<u8>| {
-        name(prefix, shown, text);
-        name(path, shown, text);
-    };
     if let What::Renamed { from } = &change.what {
-        path(from, text);
+        name(from, shown, text);
         text.extend(if shown.scripted { &b"\t"[..] } else { b" -> " });
     }
-    path(&change.path, text);
+    name(&change.path, shown, text);
     if let What::Modified { links } = change.what
         && links != 0
     {
@@ -219,16 +129,16 @@ fn kind(kind: FileKind) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use admin::diff::Time;
+    use admin::verbs::zfs::diff::Time;
 
     fn change(what: What) -> Change {
         let ctime = Time { secs: 12, nanos: 5 };
-        Change { what, kind: FileKind::Regular, ctime, path: "/a b\\ü".as_bytes().to_vec() }
+        Change { what, kind: FileKind::Regular, ctime, path: "/t/a b\\ü".as_bytes().to_vec() }
     }
 
     fn shown(what: What, shown: Shown) -> String {
         let mut text = Vec::new();
-        line(&change(what), b"/t", shown, &mut text);
+        line(&change(what), shown, &mut text);
         String::from_utf8(text).expect("text")
     }
 
@@ -239,7 +149,7 @@ mod tests {
         let raw = Shown { raw: true, kinds: true, times: true, ..plain };
         assert_eq!(shown(What::Removed, raw), "        12.000000005\t-\tF\t/t/a b\\ü\n");
         assert_eq!(shown(What::Modified { links: -1 }, Shown { raw: true, ..plain }), "M\t/t/a b\\ü\t(-1)\n");
-        let moved = || What::Renamed { from: b"/o".to_vec() };
+        let moved = || What::Renamed { from: b"/t/o".to_vec() };
         assert_eq!(shown(moved(), Shown { raw: true, ..plain }), "R\t/t/o -> /t/a b\\ü\n");
         let scripted = Shown { raw: true, scripted: true, ..plain };
         assert_eq!(shown(moved(), scripted), "R\t/t/o\t/t/a b\\ü\n");

@@ -1,14 +1,15 @@
 //! `zfs get`.
 
-use super::list::property;
-use super::{ALL_KINDS, Common, JSON_LONG, Selection, json_entry, known_property, select};
+use super::{Common, JSON_LONG, json_dataset, known_property, reading, tell_unopened};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
 use crate::zpool::get_fields;
-use admin::{Entry, Property, Source};
+use admin::verbs::zfs::DatasetRow;
+use admin::verbs::zfs::get::{Request, Wanted};
+use admin::{Property, Source};
 use format::prop::{self, Prop};
 use serde_json::{Map, Value as Json};
 use std::ffi::OsString;
@@ -45,28 +46,21 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if operands.is_empty() {
         return Err(Stop::usage("missing property argument"));
     }
-    let list = Wanted::parse(&operands.remove(0))?;
-    let given = options.common.kinds.is_some();
-    let kinds = options.common.kinds.take().unwrap_or(ALL_KINDS.to_vec());
-    let mut selected = select(&Selection {
-        operands: &operands,
-        kinds: &kinds,
-        depth: options.common.depth,
-        kinds_given: given,
-        listsnapshots: false,
-        bookmarks: true,
-    })?;
-    super::sort(&mut selected.entries);
+    let properties = wanted(&operands.remove(0))?;
+    let request = Request { selection: options.common.selection(&operands), properties };
+    let answer = reading().run(&request).map_err(Stop::failed)?;
+    let code = tell_unopened(&answer.unopened);
+    let rows = &answer.datasets;
     if options.common.json {
-        out.print(&json(&options, &list, &selected.entries)?);
-    } else if selected.entries.is_empty() {
-        if selected.code == 0 && operands.is_empty() && !options.common.scripted {
+        out.print(&json(&options, rows));
+    } else if rows.is_empty() {
+        if code == 0 && operands.is_empty() && !options.common.scripted {
             say_error_line!("no datasets available");
         }
     } else {
-        out.print(&text(&options, &list, &selected.entries, out)?);
+        out.print(&text(&options, rows, out));
     }
-    Ok(selected.code)
+    Ok(code)
 }
 
 /// The columns that `-o` names: at most as many as there are.
@@ -86,41 +80,13 @@ fn sources(list: &str) -> Result<Vec<&'static str>, Stop> {
 }
 
 /// The properties asked for.
-struct Wanted {
-    /// `all`.
-    all: bool,
-    /// Their names, if not.
-    names: Vec<String>,
-}
-
-impl Wanted {
-    fn parse(list: &str) -> Result<Wanted, Stop> {
-        if list == "all" {
-            return Ok(Wanted { all: true, names: Vec::new() });
-        }
-        let bad = |name: &str| Stop::usage(format!("bad property list: invalid property '{name}'"));
-        let names = list.split(',').map(|n| known_property(n).ok_or_else(|| bad(n)));
-        Ok(Wanted { all: false, names: names.collect::<Result<_, _>>()? })
+fn wanted(list: &str) -> Result<Wanted, Stop> {
+    if list == "all" {
+        return Ok(Wanted::All);
     }
-
-    /// Name and value of each for one dataset; with `all` only those that it has.
-    fn of(&self, entry: &Entry) -> Result<Vec<(String, Property)>, Stop> {
-        let mut found = Vec::new();
-        if !self.all {
-            for name in &self.names {
-                found.push((name.clone(), property(entry, name)?));
-            }
-            return Ok(found);
-        }
-        let failed = |e| Stop::failed(format!("{}: {e}", entry.name()));
-        for p in prop::DATASET.iter().filter(|p| p.visible && p.name != "name") {
-            if let Some(property) = entry.property(p.name).map_err(failed)? {
-                found.push((p.name.to_owned(), property));
-            }
-        }
-        found.extend(entry.user_properties().map_err(failed)?);
-        Ok(found)
-    }
+    let bad = |name: &str| Stop::usage(format!("bad property list: invalid property '{name}'"));
+    let names = list.split(',').map(|name| known_property(name).ok_or_else(|| bad(name)));
+    Ok(Wanted::Named(names.collect::<Result<_, _>>()?))
 }
 
 fn source_word(source: &Source) -> &'static str {
@@ -134,34 +100,34 @@ fn source_word(source: &Source) -> &'static str {
     }
 }
 
-fn text(options: &Options, list: &Wanted, entries: &[Entry], out: &Out) -> Result<String, Stop> {
+fn text(options: &Options, datasets: &[DatasetRow], out: &Out) -> String {
     let mut widths = Widths::default();
     let mut rows = Vec::new();
-    for entry in entries {
-        for (name, property) in list.of(entry)? {
+    for dataset in datasets {
+        for (name, property) in &dataset.properties {
             // Widths are those of all properties as people read them, shown or not: so the tool does.
-            widths.fit(&name, &values::dataset(&name, &property.value, false), &property, out);
+            widths.fit(name, &values::dataset(name, &property.value, false), property, out);
             if !options.sources.contains(&source_word(&property.source)) {
                 continue;
             }
             let cell = |field: &&str| match *field {
-                "name" => entry.name().to_owned(),
+                "name" => dataset.name.clone(),
                 "property" => name.clone(),
-                "value" => values::dataset(&name, &property.value, options.common.exact),
+                "value" => values::dataset(name, &property.value, options.common.exact),
                 "source" => values::source(&property.source),
                 _ => match &property.received {
-                    Some(value) => values::dataset(&name, value, options.common.exact),
+                    Some(value) => values::dataset(name, value, options.common.exact),
                     None => values::ABSENT.to_owned(),
                 },
             };
             rows.push(options.fields.iter().map(cell).collect::<Vec<String>>());
         }
     }
-    let names = entries.iter().filter(|e| e.name().contains('/')).map(|e| e.name().chars().count());
+    let names = datasets.iter().filter(|row| row.name.contains('/')).map(|row| row.name.chars().count());
     widths.source = widths.source.max(names.max().map_or(0, |width| width + INHERITED));
-    widths.name = entries.iter().map(|e| e.name().chars().count()).max().unwrap_or(0);
+    widths.name = datasets.iter().map(|row| row.name.chars().count()).max().unwrap_or(0);
     let columns: Vec<Column> = options.fields.iter().map(|f| widths.column(f)).collect();
-    Ok(lines(out, &columns, &rows, options.common.scripted))
+    lines(out, &columns, &rows, options.common.scripted)
 }
 
 /// Like `table::whole`, but values do not widen their column: `-p` may exceed it.
@@ -216,19 +182,19 @@ impl Widths {
     }
 }
 
-fn json(options: &Options, list: &Wanted, entries: &[Entry]) -> Result<String, Stop> {
+fn json(options: &Options, datasets: &[DatasetRow]) -> String {
     let mut all = Map::new();
-    for entry in entries {
-        let mut map = json_entry(entry, options.common.int);
+    for row in datasets {
+        let mut map = json_dataset(row, options.common.int);
         let mut properties = Map::new();
-        for (name, property) in list.of(entry)? {
+        for (name, property) in &row.properties {
             if options.sources.contains(&source_word(&property.source)) {
-                let text = values::dataset(&name, &property.value, options.common.exact);
-                properties.insert(name, values::json(&text, &property, options.common.int));
+                let text = values::dataset(name, &property.value, options.common.exact);
+                properties.insert(name.clone(), values::json(&text, property, options.common.int));
             }
         }
         map.insert("properties".into(), Json::Object(properties));
-        all.insert(entry.name().to_owned(), Json::Object(map));
+        all.insert(row.name.clone(), Json::Object(map));
     }
-    Ok(crate::zpool::json_answer("zfs get", "datasets", all))
+    crate::zpool::json_answer("zfs get", "datasets", all)
 }

@@ -1,12 +1,13 @@
 //! `zfs holds`.
 
-use super::{complain, open_message};
+use super::{reading, tell_unopened};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::time;
-use admin::{self, Hold, Kind, OpenPool, Walk};
+use admin::Hold;
+use admin::verbs::zfs::holds::Request;
 use std::ffi::OsString;
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
@@ -23,61 +24,14 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if operands.is_empty() {
         return Err(Stop::usage(""));
     }
-    let pools = operands.iter().map(|o| o.split(['/', '@', '#']).next().unwrap_or_default().to_owned());
-    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &pools.collect::<Vec<_>>());
-    let mut code = 0;
-    for problem in problems.iter().filter(|p| !p.is_missing_pool()) {
-        complain(&problem.to_string());
-        code = 1;
-    }
-    let mut holds = Vec::new();
-    let mut width = 0;
-    for operand in &operands {
-        let Some((dataset, snapshot)) = operand.split_once('@') else {
-            complain(&format!("'{operand}' is not a snapshot"));
-            code = 1;
-            continue;
-        };
-        match of(&pools, dataset, snapshot, recursive, &mut width) {
-            Ok(found) => holds.extend(found),
-            Err(message) => {
-                complain(&message);
-                code = 1;
-            }
-        }
-    }
-    if holds.is_empty() && width == 0 {
+    let answer = reading().run(&Request { snapshots: operands, recursive }).map_err(Stop::failed)?;
+    let code = tell_unopened(&answer.unopened);
+    if answer.snapshots.is_empty() {
         say_error_line!("no datasets available");
     }
-    out.print(&text(&holds, width, scripted, exact, out));
+    let width = answer.snapshots.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+    out.print(&text(&answer.holds, width, scripted, exact, out));
     Ok(code)
-}
-
-/// The holds of a snapshot, with `recursive` of those of the same name below. `width` becomes that of the
-/// longest name looked at.
-fn of(
-    pools: &[OpenPool],
-    dataset: &str,
-    snapshot: &str,
-    recursive: bool,
-    width: &mut usize,
-) -> Result<Vec<Hold>, String> {
-    let name = format!("{dataset}@{snapshot}");
-    let entry = admin::find(pools, &name).map_err(|e| open_message(&name, &e))?;
-    let mut entries = vec![entry];
-    if let (true, Some(pool)) =
-        (recursive, pools.iter().find(|p| dataset.split('/').next() == Some(p.name())))
-    {
-        let all = admin::walk(pool, dataset, &Walk { kinds: vec![Kind::Snapshot], depth: None });
-        entries = all.map_err(|e| open_message(&name, &e))?;
-        entries.retain(|e| e.name().split_once('@').is_some_and(|(_, s)| s == snapshot));
-    }
-    let mut holds = Vec::new();
-    for entry in entries {
-        *width = (*width).max(entry.name().chars().count());
-        holds.extend(entry.holds().map_err(|e| open_message(entry.name(), &e))?);
-    }
-    Ok(holds)
 }
 
 fn text(holds: &[Hold], width: usize, scripted: bool, exact: bool, out: &Out) -> String {

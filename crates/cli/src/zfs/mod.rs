@@ -1,5 +1,5 @@
-//! `zfs`: what its listing verbs have in common: which datasets, in which order. What the changing ones
-//! have in common is in [`session`].
+//! `zfs`: one module a subcommand, which makes a request of its arguments and text or JSON of the answer. What the
+//! commands that list have in common is here; what those that change pools have in common is in [`session`].
 
 mod allow;
 mod bookmark;
@@ -30,10 +30,12 @@ use crate::out::Out;
 use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::usage::Tool;
-use admin::{self, AdminError, Entry, Kind, OpenPool, Walk};
+use admin::verbs::zfs::{DatasetRow, Depth, Operand, Selection, Unopened};
+use admin::{Kind, Session};
 use format::prop;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;
+use std::path::Path;
 
 /// Runs a subcommand, given by its canonical name.
 pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
@@ -68,22 +70,14 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
     }
 }
 
+/// Bytes of output that are gathered where a verb gives one item after the other.
+const CHUNK: usize = 64 << 10;
+
 /// `--json-int`.
 const JSON_INT: char = '\u{1}';
 
 /// Long options of `list` and `get`.
 const JSON_LONG: &[Long] = &[Long::flag("json", 'j'), Long::flag("json-int", JSON_INT)];
-
-/// How far below its operands a listing goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Depth {
-    /// The operands themselves.
-    Own,
-    /// So many levels.
-    Levels(u64),
-    /// All the way.
-    All,
-}
 
 /// The value of `-d`.
 fn depth(value: Option<OsString>) -> Result<Depth, Stop> {
@@ -115,20 +109,6 @@ fn kinds(value: Option<OsString>) -> Result<Vec<Kind>, Stop> {
 }
 
 const ALL_KINDS: [Kind; 4] = [Kind::Filesystem, Kind::Volume, Kind::Snapshot, Kind::Bookmark];
-
-/// What a listing is about.
-struct Selection<'a> {
-    operands: &'a [String],
-    kinds: &'a [Kind],
-    depth: Depth,
-    /// `-t` was given.
-    kinds_given: bool,
-    /// Snapshots are listed too where the pool's `listsnapshots` says so.
-    listsnapshots: bool,
-    /// It is `get`: bookmarks may be named without `-t`, and snapshots of an operand that is itself wanted are
-    /// not.
-    bookmarks: bool,
-}
 
 /// The options that `list` and `get` share.
 struct Common {
@@ -168,49 +148,12 @@ impl Common {
         self.exact |= self.int;
         Ok(())
     }
-}
 
-/// The pools and datasets of a listing, and the exit code so far. The pools keep the datasets open.
-struct Selected {
-    entries: Vec<Entry>,
-    code: u8,
-    _pools: Vec<OpenPool>,
-}
-
-/// Opens what is needed and collects the datasets. What is wrong is said on standard error.
-fn select(selection: &Selection<'_>) -> Result<Selected, Stop> {
-    let mut names: Vec<String> = Vec::new();
-    for operand in selection.operands.iter().filter(|o| !is_path(o)) {
-        let pool = operand.split(['/', '@', '#']).next().unwrap_or_default().to_owned();
-        if !names.contains(&pool) {
-            names.push(pool);
-        }
+    /// The datasets that these options and operands select.
+    fn selection(&self, operands: &[String]) -> Selection {
+        let operands = operands.iter().map(|text| operand(text)).collect();
+        Selection { operands, kinds: self.kinds.clone(), depth: self.depth }
     }
-    let by_path = selection.operands.iter().any(|o| is_path(o));
-    let (pools, problems) = admin::open_pools(&crate::search::from_env(), if by_path { &[] } else { &names });
-    let mut selected = Selected { entries: Vec::new(), code: 0, _pools: Vec::new() };
-    for problem in problems {
-        // A pool that is not there is told dataset by dataset, as `zfs` does.
-        if !problem.is_missing_pool() {
-            complain(&problem.to_string());
-            selected.code = 1;
-        }
-    }
-    if selection.operands.is_empty() {
-        for pool in &pools {
-            let depth = match selection.depth {
-                Depth::Levels(levels) => Some(levels),
-                Depth::Own | Depth::All => None,
-            };
-            let walk = Walk { kinds: pool_kinds(selection, pool)?, depth };
-            collect(admin::walk(pool, pool.name(), &walk), &mut selected)?;
-        }
-    }
-    for operand in selection.operands {
-        one(selection, operand, &pools, &mut selected)?;
-    }
-    selected._pools = pools;
-    Ok(selected)
 }
 
 fn complain(message: &str) {
@@ -227,140 +170,20 @@ fn is_path(operand: &str) -> bool {
 }
 
 /// What an operand names: a dataset, or a path in one. Paths of others than the administrator are not looked up.
-fn find(pools: &[OpenPool], operand: &str) -> Result<Entry, AdminError> {
-    if !is_path(operand) || rights::is_administrator() {
-        return admin::find(pools, operand);
-    }
-    admin::find_by_text(pools, &rights::path(std::path::Path::new(operand)))
+fn operand(text: &str) -> Operand {
+    let path = is_path(text).then(|| rights::path(Path::new(text)));
+    Operand { text: text.to_owned(), path }
 }
 
-fn pool_kinds(selection: &Selection<'_>, pool: &OpenPool) -> Result<Vec<Kind>, Stop> {
-    let mut kinds = selection.kinds.to_vec();
-    if selection.listsnapshots && !selection.kinds_given {
-        let set = admin::pool_property(pool, "listsnapshots").map_err(Stop::failed)?;
-        if set.and_then(|p| p.value.number()) == Some(1) {
-            kinds.push(Kind::Snapshot);
-        }
-    }
-    Ok(kinds)
+/// Tells what a verb could not open; the exit code.
+fn tell_unopened(unopened: &[Unopened]) -> u8 {
+    unopened.iter().for_each(|one| complain(&one.to_string()));
+    u8::from(!unopened.is_empty())
 }
 
-/// One operand and what lies below it.
-fn one(
-    selection: &Selection<'_>,
-    operand: &str,
-    pools: &[OpenPool],
-    selected: &mut Selected,
-) -> Result<(), Stop> {
-    let entry = match unexpected(selection, operand) {
-        Some(why) => Err(format!("cannot open '{operand}': {why}")),
-        None => find(pools, operand).map_err(|e| find_message(pools, operand, &e)),
-    };
-    let entry = match entry {
-        Ok(entry) => entry,
-        Err(message) => {
-            complain(&message);
-            selected.code = 1;
-            return Ok(());
-        }
-    };
-    let pool = pools.iter().find(|p| p.name() == entry.pool_name());
-    let Some(pool) = pool else { return Ok(()) };
-    let mut kinds = pool_kinds(selection, pool)?;
-    let below = matches!(entry.kind(), Kind::Filesystem | Kind::Volume);
-    let levels = match selection.depth {
-        Depth::All => None,
-        Depth::Levels(levels) => Some(levels),
-        // Snapshots and bookmarks that were asked for are those of the operand.
-        Depth::Own
-            if below
-                && wants_points(selection)
-                && !(selection.bookmarks && kinds.contains(&entry.kind())) =>
-        {
-            kinds.retain(|k| matches!(k, Kind::Snapshot | Kind::Bookmark) || *k == entry.kind());
-            let walk = Walk { kinds, depth: Some(0) };
-            return collect(admin::points(pool, &entry, &walk), selected);
-        }
-        Depth::Own => Some(0),
-    };
-    if !below || levels == Some(0) {
-        let fits = kinds.contains(&entry.kind()) || !selection.kinds_given;
-        if fits {
-            selected.entries.push(entry);
-        } else if !below || selection.depth == Depth::Own {
-            complain(&format!("cannot open '{operand}': operation not applicable to datasets of this type"));
-            selected.code = 1;
-        }
-        return Ok(());
-    }
-    let walk = Walk { kinds, depth: levels };
-    collect(admin::walk(pool, entry.name(), &walk), selected)
-}
-
-fn wants_points(selection: &Selection<'_>) -> bool {
-    selection.kinds_given && selection.kinds.iter().any(|k| matches!(k, Kind::Snapshot | Kind::Bookmark))
-}
-
-fn collect(found: Result<Vec<Entry>, AdminError>, selected: &mut Selected) -> Result<(), Stop> {
-    selected.entries.extend(found.map_err(Stop::failed)?);
-    Ok(())
-}
-
-/// What a name has in it that can be no name of the kinds that were asked for.
-fn unexpected(selection: &Selection<'_>, operand: &str) -> Option<&'static str> {
-    let wants = |kind| selection.kinds.contains(&kind);
-    if is_path(operand) {
-        return None;
-    }
-    if operand.contains('#') && !(wants(Kind::Bookmark) && (selection.kinds_given || selection.bookmarks)) {
-        return Some("bookmark delimiter '#' is not expected here");
-    }
-    let is_refused = operand.contains('@') && selection.kinds_given && !wants(Kind::Snapshot);
-    is_refused.then_some("snapshot delimiter '@' is not expected here")
-}
-
-/// What is said of an operand that is not found.
-fn find_message(pools: &[OpenPool], operand: &str, error: &AdminError) -> String {
-    let has_base = |(base, _): (&str, &str)| admin::find(pools, base).is_ok();
-    match error {
-        AdminError::NotInPool { .. }
-            if rights::is_administrator()
-                && std::path::Path::new(operand).try_exists().is_ok_and(|found| found) =>
-        {
-            format!("'{operand}': not a ZFS filesystem")
-        }
-        AdminError::NotInPool { .. } => format!("cannot open '{operand}': No such file or directory"),
-        // A missing bookmark is told apart from a missing dataset.
-        AdminError::NoDataset { .. } if operand.split_once('#').is_some_and(has_base) => {
-            format!("cannot open '{operand}': no such pool or dataset")
-        }
-        other => open_message(operand, other),
-    }
-}
-
-/// `cannot open 'x': …`.
-fn open_message(name: &str, error: &AdminError) -> String {
-    match error {
-        AdminError::NoDataset { .. } | AdminError::NoPool { .. } => {
-            format!("cannot open '{name}': dataset does not exist")
-        }
-        other => format!("cannot open '{name}': {other}"),
-    }
-}
-
-/// Place of a dataset in a listing: by name, snapshots behind their dataset and in the order in which they
-/// were made.
-fn place(entry: &Entry) -> (String, bool, u64, String) {
-    match entry.name().split_once('@') {
-        Some((base, snapshot)) => (base.to_owned(), true, entry.create_txg(), snapshot.to_owned()),
-        None => (entry.name().to_owned(), false, 0, String::new()),
-    }
-}
-
-/// Sorts a listing; what several operands have selected is listed once.
-fn sort(entries: &mut Vec<Entry>) {
-    entries.sort_by_cached_key(place);
-    entries.dedup_by(|a, b| a.name() == b.name());
+/// A session for verbs that change no pool: those that read, and those about mounts. It writes no history line.
+fn reading() -> Session<'static> {
+    Session::new(crate::search::from_env())
 }
 
 /// A property of the table, of a user, or one that exists per owner or per snapshot.
@@ -376,13 +199,13 @@ fn known_property(name: &str) -> Option<String> {
 }
 
 /// A dataset object without its properties.
-fn json_entry(entry: &Entry, int: bool) -> Map<String, Json> {
+fn json_dataset(row: &DatasetRow, int: bool) -> Map<String, Json> {
     let mut map = Map::new();
-    map.insert("name".into(), json!(entry.name()));
-    map.insert("type".into(), json!(entry.kind().word().to_uppercase()));
-    map.insert("pool".into(), json!(entry.pool_name()));
-    map.insert("createtxg".into(), crate::values::number(entry.create_txg(), int, |n| n.to_string()));
-    if let Some((dataset, snapshot)) = entry.name().split_once('@') {
+    map.insert("name".into(), json!(row.name));
+    map.insert("type".into(), json!(row.kind.word().to_uppercase()));
+    map.insert("pool".into(), json!(row.pool));
+    map.insert("createtxg".into(), crate::values::number(row.create_txg, int, |n| n.to_string()));
+    if let Some((dataset, snapshot)) = row.name.split_once('@') {
         map.insert("dataset".into(), json!(dataset));
         map.insert("snapshot_name".into(), json!(snapshot));
     }

@@ -1,14 +1,13 @@
 //! `zfs mount` and `zfs unmount`.
 
-use super::complain_all;
+use super::{complain_all, reading};
 use crate::getopt::{Getopt, Long};
 use crate::keys;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use admin::Session;
 use admin::mounting::Mounting;
 use admin::verbs::zfs::mount::{Refusal, Request, Target};
-use admin::verbs::zfs::unmount;
+use admin::verbs::zfs::{mounted, unmount};
 use serde_json::{Map, json};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,11 +16,6 @@ use std::time::{Duration, Instant};
 /// The mounts that commands are about; without a daemon nothing can be mounted.
 pub(crate) fn mounting() -> Option<Mounting> {
     Mounting::of(&crate::search::from_env())
-}
-
-/// A session without a line in the history: mounts change no pool.
-fn session() -> Session<'static> {
-    Session::new(crate::search::from_env())
 }
 
 #[derive(Default)]
@@ -86,14 +80,14 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
         ([_, ..], true, _) => Err(Stop::usage("too many arguments")),
         ([], false, true) => Err(Stop::usage("missing dataset argument")),
         ([], false, false) => {
-            list(&options, out);
+            list(&options, out)?;
             Ok(0)
         }
         (names, false, true) => {
             for name in names {
                 let request = Request { check_only: true, ..Request::of(Target::Below(name.clone())) };
                 // The real tool adds its usage here.
-                session().run(&request).map_err(|refusal| match refusal {
+                reading().run(&request).map_err(|refusal| match refusal {
                     Refusal::Mount(refusal) => Stop::usage(refusal.to_string()),
                     other => Stop::failed(other),
                 })?;
@@ -115,11 +109,11 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
 /// Mounts one where it belongs. Its key is loaded once nothing else is in the way.
 fn mount_one(name: &str, options: &Options) -> Outcome {
     let request = Request { check_only: false, ..options.request(Target::One(name.to_owned())) };
-    let done = match (session().run(&request), mounting()) {
+    let done = match (reading().run(&request), mounting()) {
         (Err(refusal), Some(mounting)) if refusal.is_locked() && options.load_keys => {
             let wanted = mounting.wanted_key(name).map_err(Stop::failed)?;
             match keys::load(&mounting, wanted.as_slice()) {
-                0 => session().run(&request),
+                0 => reading().run(&request),
                 code => return Ok(code),
             }
         }
@@ -138,7 +132,7 @@ fn mount_all(target: Target, options: &Options, out: &Out) -> Outcome {
         Some(mounting) => keys::load(&mounting, &mounting.wanted_keys(below)),
         None => 0,
     };
-    let mut session = session();
+    let mut session = reading();
     if options.verbose && out.is_terminal() {
         session.on_progress(Box::new(show_progress()));
     }
@@ -169,11 +163,11 @@ fn show_progress() -> impl FnMut(usize, usize) {
 /// For `mount(8)`: a file system, or the root of the pool that a device belongs to.
 fn mount_at(source: &str, directory: PathBuf, options: &Options) -> Outcome {
     let request = options.request(Target::At { source: source.to_owned(), directory });
-    session().run(&request).map(|_| 0).map_err(Stop::failed)
+    reading().run(&request).map(|_| 0).map_err(Stop::failed)
 }
 
-fn list(options: &Options, out: &Out) {
-    let mounts = mounting().map(|mounting| mounting.list()).unwrap_or_default();
+fn list(options: &Options, out: &Out) -> Result<(), Stop> {
+    let mounts = reading().run(&mounted::Request {}).map_err(Stop::failed)?.mounts;
     if options.json {
         let mut all = Map::new();
         for mount in mounts {
@@ -181,12 +175,14 @@ fn list(options: &Options, out: &Out) {
             let object = json!({"filesystem": mount.dataset, "mountpoint": at});
             all.insert(mount.dataset, object);
         }
-        return out.print(&crate::zpool::json_answer("zfs mount", "datasets", all));
+        out.print(&crate::zpool::json_answer("zfs mount", "datasets", all));
+        return Ok(());
     }
     for mount in mounts {
         let at = mount.at.to_string_lossy().into_owned();
         out.print(&format!("{:<30}  {}\n", mount.dataset, out.cell(&at)));
     }
+    Ok(())
 }
 
 /// Runs `zfs unmount`.
@@ -206,7 +202,7 @@ pub(super) fn unmount(args: Vec<OsString>) -> Outcome {
         ([one], false) => unmount::Request::Dataset(one.clone()),
         _ => return Err(Stop::usage("too many arguments")),
     };
-    let answer = session().run(&request).map_err(Stop::failed)?;
+    let answer = reading().run(&request).map_err(Stop::failed)?;
     complain_all(&answer.still_mounted);
     Ok(u8::from(!answer.still_mounted.is_empty()))
 }

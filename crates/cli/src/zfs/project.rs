@@ -3,18 +3,17 @@
 
 mod files;
 
-use super::complain;
 use super::properties::MINUS_ONE;
 use super::session::in_session;
+use super::{CHUNK, complain};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use admin::Session;
-use admin::edit::{self, EditError, ProjectChange, ProjectNode, Reach};
-use admin::verbs::Reason;
+use admin::verbs::zfs::project::{Action, Reach, Refusal, Request};
 use cenote::Target;
-use cenote::files::FilesystemWriter;
 use std::ffi::OsString;
+use std::ops::ControlFlow;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Do {
@@ -90,6 +89,15 @@ impl Options {
         self.operands.iter().all(|operand| files::is_path(operand))
     }
 
+    /// What is done with the files.
+    fn action(&self) -> Action {
+        match self.what {
+            Do::List | Do::Check => Action::Look,
+            Do::Set => Action::Set { id: self.id, inherit: self.inherit },
+            Do::Clear => Action::Clear { keep: self.keep },
+        }
+    }
+
     fn reach(&self) -> Reach {
         match (self.own, self.below, self.what) {
             (true, ..) => Reach::Own,
@@ -139,49 +147,25 @@ fn one(session: &mut Session<'_>, options: &Options, operand: &OsString, out: &O
     let shown = operand.to_string_lossy().into_owned();
     let missing = || format!("failed to stat {shown}: No such file or directory");
     let target = Target::parse(operand).ok_or_else(missing)?;
-    let (dataset, path) = (target.dataset.as_str(), target.path.clone().ok_or_else(missing)?);
-    let closed = |error: EditError| Reason::from(error).cannot_open(dataset);
-    let pool = session.writer(dataset).map_err(closed)?;
-    if matches!(options.what, Do::List | Do::Check) {
-        let view = session.view(dataset).map_err(closed)?;
-        let files = view.dataset(dataset).and_then(|d| d.filesystem()).map_err(|e| closed(e.into()))?;
-        let nodes = edit::projects(files.filesystem(), dataset, &path, options.reach())
-            .map_err(|e| format!("{shown}: {e}"))?;
-        out.print(&told(options, dataset, &nodes));
-        return Ok(());
-    }
-    let fs = FilesystemWriter::open(pool.live(), dataset).map_err(|e| closed(e.into()))?;
-    let mut nodes =
-        edit::projects(fs.reader(), dataset, &path, options.reach()).map_err(|e| format!("{shown}: {e}"))?;
-    let first = nodes.first().map_or(0, |node| node.project);
-    nodes.dedup_by_key(|node| node.object);
-    for node in &nodes {
-        edit::change_project(&fs, node, &change_of(options, first))
-            .map_err(|e| format!("{dataset}:{}: {e}", String::from_utf8_lossy(&node.path)))?;
-    }
-    fs.sync().map_err(|e| closed(e.into()))?;
-    Ok(())
-}
-
-/// What is changed of each file; `first` is the project of the operand itself.
-fn change_of(options: &Options, first: u64) -> ProjectChange {
-    match options.what {
-        Do::Clear => ProjectChange { project: (!options.keep).then_some(0), inherits: Some(false) },
-        _ => ProjectChange {
-            // A tree that hands its project down is all of one project.
-            project: options.id.or_else(|| u32::try_from(first).ok().filter(|_| options.inherit)),
-            inherits: options.inherit.then_some(true),
-        },
-    }
-}
-
-fn told(options: &Options, dataset: &str, nodes: &[ProjectNode]) -> String {
-    let expected = options.id.map(u64::from).or_else(|| nodes.first().map(|node| node.project)).unwrap_or(0);
-    let line = |node: &ProjectNode| {
-        let path = format!("{dataset}:{}", String::from_utf8_lossy(&node.path));
-        told_line(options, &path, node.project, node.inherits, expected)
-    };
-    nodes.iter().map(line).collect()
+    let (dataset, path) = (target.dataset, target.path.ok_or_else(missing)?);
+    let request = Request { dataset, path, reach: options.reach(), action: options.action() };
+    let (mut first, mut text) = (None, String::new());
+    let outcome = session.each(&request, &mut |file| {
+        if request.action == Action::Look {
+            let expected = options.id.map_or_else(|| *first.get_or_insert(file.project), u64::from);
+            let path = format!("{}:{}", request.dataset, String::from_utf8_lossy(&file.path));
+            text += &told_line(options, &path, file.project, file.inherits, expected);
+            if text.len() >= CHUNK {
+                out.print(&std::mem::take(&mut text));
+            }
+        }
+        ControlFlow::Continue(())
+    });
+    out.print(&text);
+    outcome.map_err(|refusal| match refusal {
+        Refusal::Unreadable { reason, .. } => format!("{shown}: {reason}"),
+        other => other.to_string(),
+    })
 }
 
 /// What is told of a file: nothing, if it is checked and as it should be.
@@ -208,7 +192,6 @@ fn told_line(options: &Options, path: &str, project: u64, inherits: bool, expect
 #[cfg(test)]
 mod tests {
     use super::*;
-    use format::ObjectId;
 
     #[test]
     fn what_does_not_go_together() {
@@ -228,21 +211,19 @@ mod tests {
 
     #[test]
     fn lists_and_checks() {
-        let node = |path: &str, project, inherits| ProjectNode {
-            object: ObjectId(7),
-            path: path.into(),
-            project,
-            inherits,
+        let told = |options: &Options, expected| {
+            let files = [("p/a:/d", 5, true), ("p/a:/d/f", 0, false)];
+            let line = |(path, project, inherits)| told_line(options, path, project, inherits, expected);
+            files.into_iter().map(line).collect::<String>()
         };
-        let nodes = [node("/d", 5, true), node("/d/f", 0, false)];
         let list = Options::default();
-        assert_eq!(told(&list, "p/a", &nodes), "    5 P p/a:/d\n    0 - p/a:/d/f\n");
+        assert_eq!(told(&list, 5), "    5 P p/a:/d\n    0 - p/a:/d/f\n");
         let check = Options { what: Do::Check, ..Options::default() };
         assert_eq!(
-            told(&check, "p/a", &nodes),
+            told(&check, 5),
             "p/a:/d/f - project ID is not set properly (0/5)\np/a:/d/f - project inherit flag is not set\n"
         );
         let check = Options { what: Do::Check, nul: true, id: Some(6), ..Options::default() };
-        assert_eq!(told(&check, "p/a", &nodes), "p/a:/d\0p/a:/d/f\0");
+        assert_eq!(told(&check, 6), "p/a:/d\0p/a:/d/f\0");
     }
 }

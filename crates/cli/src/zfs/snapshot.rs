@@ -34,8 +34,12 @@ fn tell(refusal: &Refusal) -> Outcome {
     let wanted = match refusal {
         // There is nothing to say but how the command is used.
         Refusal::NotASnapshot { .. } => return Err(Stop::usage("")),
-        Refusal::Open { reason, .. } => {
-            return Err(if reason.is_usage() { Stop::usage(refusal.to_string()) } else { refused(refusal) });
+        Refusal::Open(closed) => {
+            return Err(if closed.reason.is_usage() {
+                Stop::usage(refusal.to_string())
+            } else {
+                refused(refusal)
+            });
         }
         Refusal::Denied(_) | Refusal::Property(_) | Refusal::Name { .. } => return Err(refused(refusal)),
         Refusal::SameDataset { wanted }

@@ -1,13 +1,14 @@
 //! `zfs upgrade`.
 
-use super::complain;
 use super::session::in_session;
+use super::{complain, reading};
 use crate::getopt::{BadOption, Getopt};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use admin::Session;
-use admin::edit::{self, FilesystemVersion};
-use admin::verbs::zfs::upgrade;
+use admin::edit::FilesystemVersion;
+use admin::verbs::zfs::outdated;
+use admin::verbs::zfs::upgrade::{self, Target};
 use std::ffi::OsString;
 
 /// The newest version.
@@ -94,17 +95,10 @@ fn versions() -> String {
 
 /// Lists what could be upgraded.
 fn old_ones(out: &Out) -> Outcome {
-    let (pools, problems) = admin::open_pools(&crate::search::from_env(), &[]);
-    for problem in &problems {
-        complain(&problem.to_string());
-    }
-    let mut old = Vec::new();
-    for pool in &pools {
-        let found = edit::filesystem_versions(pool.pool(), pool.name(), true).map_err(Stop::failed)?;
-        old.extend(found.into_iter().filter(|fs| fs.version < NEWEST));
-    }
-    out.print(&old_text(&old));
-    Ok(u8::from(!problems.is_empty()))
+    let answer = reading().run(&outdated::Request {}).map_err(Stop::failed)?;
+    answer.problems.iter().for_each(|problem| complain(&problem.to_string()));
+    out.print(&old_text(&answer.filesystems));
+    Ok(u8::from(!answer.problems.is_empty()))
 }
 
 fn old_text(old: &[FilesystemVersion]) -> String {
@@ -122,34 +116,20 @@ fn old_text(old: &[FilesystemVersion]) -> String {
     text
 }
 
-fn upgrade(session: &mut Session<'_>, options: &Options, operands: Vec<String>, out: &Out) -> Outcome {
-    let mut roots = operands;
-    if options.all {
-        let (pools, _) = admin::open_pools(&crate::search::from_env(), &[]);
-        roots = pools.iter().map(|pool| pool.name().to_owned()).collect();
-    }
-    let (recursive, version) = (options.below || options.all, options.version.unwrap_or(NEWEST));
-    let (mut upgraded, mut already, mut code) = (0, 0, 0);
-    for filesystem in roots {
-        match session.run(&upgrade::Request { filesystem, recursive, version }) {
-            Ok(answer) => {
-                answer.refused.iter().for_each(|refused| complain(&refused.to_string()));
-                code |= u8::from(!answer.refused.is_empty());
-                upgraded += answer.upgraded.len();
-                already += answer.already.len();
-            }
-            Err(refusal) => {
-                complain(&refusal.to_string());
-                code = 1;
-            }
-        }
-    }
-    let mut text = format!("{upgraded} filesystems upgraded\n");
-    if already > 0 {
-        text += &format!("{already} filesystems already at this version\n");
+fn upgrade(session: &mut Session<'_>, options: &Options, filesystems: Vec<String>, out: &Out) -> Outcome {
+    let target = match options.all {
+        true => Target::All,
+        false => Target::Named { filesystems, recursive: options.below },
+    };
+    let request = upgrade::Request { target, version: options.version.unwrap_or(NEWEST) };
+    let answer = session.run(&request).map_err(Stop::failed)?;
+    answer.refused.iter().for_each(|refused| complain(&refused.to_string()));
+    let mut text = format!("{} filesystems upgraded\n", answer.upgraded.len());
+    if !answer.already.is_empty() {
+        text += &format!("{} filesystems already at this version\n", answer.already.len());
     }
     out.print(&text);
-    Ok(code)
+    Ok(u8::from(!answer.refused.is_empty()))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! `zfs wait`.
 
-use super::open_message;
+use super::reading;
 use crate::console;
 use crate::getopt::Getopt;
 use crate::stop::{Outcome, Stop};
-use admin::{self, AdminError};
+use admin::verbs::Code;
+use admin::verbs::zfs::wait::{Answer, Refusal, Request};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -30,14 +31,14 @@ pub(super) fn run(args: Vec<OsString>) -> Outcome {
         [name] => name,
         _ => return Err(Stop::usage("too many arguments")),
     };
-    let search = crate::search::from_env();
+    let (mut session, request) = (reading(), Request { filesystem: name.clone() });
     let mut is_first = true;
     loop {
-        match admin::files_to_free(&search, name) {
+        match session.run(&request) {
             // It went while we waited.
-            Err(AdminError::NoDataset { .. }) if !is_first => return Ok(0),
-            Err(error) => return Err(Stop::failed(open_message(name, &error))),
-            Ok(left) if left == 0 || !waits => return Ok(0),
+            Err(Refusal::Open(closed)) if closed.reason.code == Code::NoDataset && !is_first => return Ok(0),
+            Err(refusal) => return Err(Stop::failed(refusal)),
+            Ok(Answer { files_to_free }) if files_to_free == 0 || !waits => return Ok(0),
             Ok(_) => {}
         }
         is_first = false;

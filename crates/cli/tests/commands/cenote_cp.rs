@@ -1,6 +1,6 @@
-//! `cenote cp` over the golden pools: what lies on the host afterwards is what the manifest says.
+//! `cenote cp` on the golden pools: the copies on the host have the contents of the manifest.
 //!
-//! As root everything is compared, owners and devices too; as a user those are left out.
+//! As root all attributes are compared; as another user, owners and devices are left out.
 #![allow(clippy::disallowed_types)] // The tests look at files of the host.
 
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ fn compare(path: &Path, entry: &Entry) {
             if let Some(hash) = &entry.sha256 {
                 assert_eq!(&content_hash(path, entry), hash, "{what}");
             }
-            // Holes are holes here too, whatever the block size of the host.
+            // Holes are holes in the copy as well, whatever the block size of the host.
             let data: u64 = entry.segs.as_ref().map_or(entry.size, |segs| segs.iter().map(|seg| seg.1).sum());
             let most = data + (64 << 10) * (1 + entry.segs.as_ref().map_or(0, Vec::len) as u64);
             assert!(stat.blocks() * 512 <= most, "{what}: {} blocks for {data} bytes", stat.blocks());
@@ -74,8 +74,8 @@ fn compare(path: &Path, entry: &Entry) {
     }
 }
 
-/// Copies a file system and compares all of it. The temporary folder may be of a kind that cannot
-/// take large attributes or long names: those are told by the command, and left out here.
+/// Copies a file system and compares all of it. The file system of the temporary folder may not support large
+/// attributes or long names: the command reports those, and they are left out here.
 fn check(name: &str, dataset: &str) {
     let fixture = Fixture::open(name);
     let entries = by_dataset(&fixture).remove(dataset).expect("the dataset");
@@ -200,13 +200,13 @@ fn one_file_under_another_name_and_links_as_links() {
     compare(&file, of(b"README.txt"));
     compare(&to.path().join("link-short"), of(b"link-short"));
     compare(&to.path().join("f0"), of(b"a/f0"));
-    // Again, over what is there now; through the link to nothing would be wrong.
+    // Once more, over the existing copy; through the dangling link would be wrong.
     good(cenote(fixture.dir(), "cp").arg("t_single/fs:/a/f1").arg(to.path().join("link-short")));
     compare(&to.path().join("link-short"), of(b"a/f1"));
     assert_eq!(walk(to.path()), 3);
 }
 
-/// A device that the user names takes the bytes, and keeps being a device.
+/// The bytes of a file are written to a device that the user names, which stays a device.
 #[test]
 fn onto_a_device() {
     use std::os::unix::fs::FileTypeExt;

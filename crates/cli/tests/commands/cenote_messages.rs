@@ -1,4 +1,4 @@
-//! `cenote`: listings, searches, and what is said when something is not there.
+//! `cenote`: listings, searches, and messages about missing objects.
 #![allow(clippy::disallowed_types)] // The tests write key files.
 
 use std::collections::BTreeSet;

@@ -1,5 +1,5 @@
-//! `cenote mount` over golden pools: what the kernel shows of them is what the manifest says.
-// A test is no command that runs for a client.
+//! `cenote mount` on golden pools: the mount shows the contents of the manifest.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 #![allow(clippy::disallowed_types)] // The tests look at the mount as any program would.
 
@@ -19,7 +19,7 @@ struct Mount {
 }
 
 impl Mount {
-    /// `None`: it cannot be done here, which has been said.
+    /// `None`: no mount is possible here, which was reported.
     fn new(fixture: &Fixture, words: &[&str]) -> Option<Mount> {
         if !testkit::need_file("/dev/fuse") {
             return None;
@@ -51,7 +51,7 @@ impl Mount {
         self.at.path()
     }
 
-    /// Interrupts the server; its exit code.
+    /// Interrupts the server; returns its exit code.
     fn end(mut self) -> Option<i32> {
         let mut child = self.child.take()?;
         let pid = rustix::process::Pid::from_child(&child);
@@ -113,7 +113,7 @@ fn compare_content(path: &Path, entry: &Entry) {
     assert_eq!(Some(sha256(&data)), entry.sha256, "{what}");
 }
 
-/// `slot`: what the upper 16 bits of inode numbers are expected to be; `None`: not 0.
+/// `slot`: the expected upper 16 bits of inode numbers; `None`: not 0.
 fn compare(root: &Path, entry: &Entry, slot: Option<u64>) {
     let path = below(root, &entry.path);
     let what = format!("{} {}", entry.ds, entry.path_lossy());
@@ -148,7 +148,7 @@ fn compare(root: &Path, entry: &Entry, slot: Option<u64>) {
     }
 }
 
-/// Names below a directory, counted; also that each entry's kind is told right without a `stat`.
+/// Number of names below a directory; also checks that the kind of each entry is right without `stat`.
 fn count(dir: &Path) -> usize {
     let mut found = 0;
     for entry in fs::read_dir(dir).expect("a directory") {
@@ -254,7 +254,7 @@ fn child_file_systems_are_in_directories_of_their_names() {
         let Some(name) = dataset.strip_prefix("t_snapshots/").filter(|name| !name.contains('@')) else {
             continue;
         };
-        // A directory on which a child is mounted is hidden by it.
+        // A directory is hidden if a child file system is mounted on it.
         let is_hidden = |entry: &Entry| all.contains_key(&format!("{dataset}/{}", entry.path_lossy()));
         for entry in entries.iter().filter(|entry| !is_hidden(entry)) {
             compare(&mount.path().join(name), entry, None);

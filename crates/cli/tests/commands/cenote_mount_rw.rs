@@ -1,5 +1,5 @@
-//! `cenote mount --read-write`: a pool used as any program uses a file system, then judged.
-// A test is no command that runs for a client.
+//! `cenote mount --read-write`: programs use a pool, which is then judged.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 #![allow(clippy::disallowed_types)] // The tests use the mount as any program would.
 
@@ -20,7 +20,7 @@ struct Home {
 }
 
 impl Home {
-    /// `None`: it cannot be done here, which has been said.
+    /// `None`: no mount is possible here, which was reported.
     fn new(properties: &[&str]) -> Option<Home> {
         if !testkit::need_file("/dev/fuse") {
             return None;
@@ -79,7 +79,7 @@ impl Home {
         Some(self)
     }
 
-    /// The server is told to end, and closes the pool.
+    /// Ends the server by a signal; it closes the pool.
     fn unmounted(mut self) -> Home {
         let mut server = self.server.take().unwrap();
         let pid = rustix::process::Pid::from_child(&server);
@@ -88,7 +88,7 @@ impl Home {
         self
     }
 
-    /// The server is gone from one moment to the next.
+    /// Kills the server.
     fn killed(mut self) -> Home {
         let mut server = self.server.take().unwrap();
         server.kill().unwrap();
@@ -100,7 +100,7 @@ impl Home {
         self
     }
 
-    /// `zdb` finds nothing wrong in the pool, nor do we.
+    /// Checks that neither `zdb` nor our own check finds an error in the pool.
     fn judged(self) {
         self.good(&["verify", "p"]);
         testkit::assert_zdb_clean(&self.dir.path().join("images"), "p");
@@ -207,7 +207,7 @@ fn bytes_holes_and_files_without_names() {
     (0..10).for_each(|_| one.write_all(b"1").and_then(|()| two.write_all(b"2")).unwrap());
     assert_eq!(fs::read(at("log")).unwrap(), b"12".repeat(10));
 
-    // A file is there until its last descriptor is closed.
+    // A file exists until its last descriptor is closed.
     fs::write(at("going"), "still here").unwrap();
     let mut open = fs::File::open(at("going")).unwrap();
     fs::remove_file(at("going")).unwrap();
@@ -224,7 +224,7 @@ fn bytes_holes_and_files_without_names() {
 
     let flags = OFlags::TMPFILE.bits().cast_signed();
     let nameless = fs::OpenOptions::new().write(true).read(true).custom_flags(flags).open(home.at());
-    // Kernels before 6.1 cannot ask for one.
+    // Kernels before 6.1 do not support files without a name.
     if let Ok(mut nameless) = nameless {
         nameless.write_all(b"named later").unwrap();
         let by_number =

@@ -1,5 +1,5 @@
-//! `cenote tar` over the golden pools: an archive read back holds every file, attribute and byte of
-//! the manifest. The reader here is small and knows only what POSIX and GNU say of the format.
+//! `cenote tar` on the golden pools: the archive has every file, attribute and byte of the manifest. The
+//! reader in this file is small and implements only the POSIX and GNU formats.
 #![allow(clippy::disallowed_types)] // The tests write and read files of the host.
 
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ fn records(mut bytes: &[u8]) -> BTreeMap<String, Vec<u8>> {
     all
 }
 
-/// Splits an archive into members, checking checksums and padding on the way.
+/// Splits an archive into members; checks checksums and padding.
 fn members(mut archive: &[u8]) -> Vec<Member> {
     let mut all = Vec::new();
     let mut pax: BTreeMap<String, Vec<u8>> = BTreeMap::new();
@@ -139,7 +139,7 @@ fn member(header: &[u8], pax: &BTreeMap<String, Vec<u8>>, data: &[u8]) -> Member
 }
 
 impl Member {
-    /// As the manifest hashes: huge files by their data, others whole.
+    /// Checksum in the form of the manifest: of the data segments for huge files, else of the whole file.
     fn sha256(&self, of_segments: bool) -> String {
         if of_segments {
             return sha256(&self.data);
@@ -217,7 +217,7 @@ fn check(name: &str) {
     }
 }
 
-/// Names of one file are links to the first of them, and to nothing else.
+/// Checks that further names of a file are links to its first name.
 fn assert_linked(entries: &[Entry], members: &BTreeMap<Vec<u8>, &Member>) {
     let inode: BTreeMap<&[u8], u64> =
         entries.iter().filter_map(|entry| Some((entry.path.as_slice(), entry.ino?))).collect();

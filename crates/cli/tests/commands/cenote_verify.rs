@@ -1,5 +1,5 @@
-//! `cenote verify` over the golden pools: clean ones are clean, damaged ones are told by file and
-//! device, exactly.
+//! `cenote verify` on the golden pools: clean pools are reported as clean, and damage is reported exactly, by
+//! file and device.
 #![allow(clippy::disallowed_types)] // The tests damage copies of images.
 
 use std::collections::BTreeSet;
@@ -10,14 +10,14 @@ use std::path::Path;
 use crate::cenote_support::{cenote, good, keys, run};
 use testkit::Fixture;
 
-/// Exit code and report.
+/// Runs `cenote verify`; returns exit code and report.
 fn verify(devices: &Path, words: &[&str]) -> (i32, String) {
     let (code, out, err) = run(cenote(devices, "verify").args(words));
     assert_eq!(err, "");
     (code, String::from_utf8(out).expect("text"))
 }
 
-/// Pools in which something is wrong with a device.
+/// Pools with a faulty device.
 const IMPAIRED: [&str; 8] = [
     "degraded",
     "heal-mirror",
@@ -106,7 +106,7 @@ fn encrypted_without_and_with_keys() {
     );
 }
 
-/// Overwrites the place on a single disk where some bytes of a file are stored uncompressed.
+/// Overwrites the range of a disk in which some bytes of a file are stored uncompressed.
 fn overwrite(image: &Path, needle: &[u8]) -> usize {
     let bytes = std::fs::read(image).expect("an image");
     let file = OpenOptions::new().write(true).open(image).expect("a copy");
@@ -125,7 +125,7 @@ fn overwrite(image: &Path, needle: &[u8]) -> usize {
 fn lost_blocks_that_touch_are_one_range() {
     let fixture = Fixture::open("lost-block");
     let scratch = fixture.scratch();
-    // The victim's first block, too: it is stored as it is (compression is off there).
+    // The victim's first block as well, which is stored uncompressed.
     let (_, victim, _) = run(cenote(fixture.dir(), "cat").args(["--partial", "t_lost_block/marked:/victim"]));
     assert_eq!(overwrite(&scratch.image("d0.img"), &victim[4096..4096 + 64]), 1);
     let (code, report) = verify(scratch.dir(), &["t_lost_block"]);
@@ -135,7 +135,7 @@ fn lost_blocks_that_touch_are_one_range() {
 
 #[test]
 fn a_block_lost_in_snapshots_and_clones_is_told_for_each() {
-    // Does not compress, so that its bytes can be found on the disk.
+    // A file that does not compress, so that its bytes can be found on the disk.
     const FILE: &str = "rand-131073";
     let fixture = Fixture::open("snapshots");
     let scratch = fixture.scratch();
@@ -177,7 +177,7 @@ fn next(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// Spoils some of the sectors in use between the labels.
+/// Damages some of the used sectors between the labels.
 fn spoil(image: &Path, seed: u64, times: usize) {
     const LABELS: usize = 4 << 20;
     let bytes = std::fs::read(image).expect("an image");
@@ -192,7 +192,7 @@ fn spoil(image: &Path, seed: u64, times: usize) {
     }
 }
 
-/// `DATASET:/PATH` of the lines that tell damaged data.
+/// Targets `DATASET:/PATH` in the lines that report damaged data.
 fn told(text: &str, before: &str, behind: &str) -> BTreeSet<String> {
     let lines = text.lines().filter_map(|line| line.strip_prefix(before));
     lines.filter_map(|line| line.split_once(behind).map(|(path, _)| path.to_owned())).collect()
@@ -207,7 +207,7 @@ fn verify_tells_the_files_that_cannot_be_copied_and_no_others() {
         spoil(&scratch.image(&fixture.manifest().images[0].name), seed, 12);
         let (code, report) = verify(scratch.dir(), &["t_single"]);
         assert!(matches!(code, 0 | 1), "seed {seed}: {report}");
-        // Where dnodes are lost, there is more to tell than contents of files.
+        // If dnodes are lost, more than contents of files is reported.
         let whole_objects = report.contains(": objects ") || report.contains("attributes");
         let by_verify = told(&report, "  ", " bytes ");
         let mut by_copy = BTreeSet::new();

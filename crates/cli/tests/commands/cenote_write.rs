@@ -1,5 +1,5 @@
-//! The verbs that change files of a pool: what they do, what they say, and what is left after a kill.
-// A test is no command that runs for a client.
+//! The verbs that change files of a pool: their effects, their messages, and the state after a kill.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 #![allow(clippy::disallowed_types)] // it makes files
 
@@ -39,14 +39,14 @@ impl Pool {
         command
     }
 
-    /// Runs a verb that must end well and say nothing; its output.
+    /// Runs a verb that must succeed without messages; returns its output.
     fn good(&self, args: &[&str]) -> String {
         let (code, out, err) = run(&mut self.command(args));
         assert_eq!((code, err.as_str()), (0, ""), "{args:?}");
         String::from_utf8(out).expect("text")
     }
 
-    /// Runs a verb that must fail; what it says.
+    /// Runs a verb that must fail; returns its message.
     fn bad(&self, args: &[&str]) -> String {
         let (code, _, err) = run(&mut self.command(args));
         assert_eq!(code, 1, "{args:?}: {err}");
@@ -93,7 +93,7 @@ fn names() {
     assert!(pool.bad(&["rm", "-r", "p:/"]).contains("root of the file system"));
     assert!(pool.bad(&["rm", "-r", "p:/a/.."]).starts_with("refusing to remove '.' or '..' directory"));
     pool.good(&["rm", "-f", "p:/none"]);
-    // What can be done is done, whatever else cannot.
+    // Other targets are processed although one fails.
     assert!(pool.bad(&["rm", "-r", "p:/none", "p:/a/b"]).contains("p:/none"));
     assert_eq!(pool.good(&["ls", "p:/a"]), "f\nl\n");
     pool.good(&["rm", "-r", "p:/a"]);
@@ -128,7 +128,7 @@ fn what_cannot_be_changed() {
     assert_eq!(code, 2);
 }
 
-/// A small tree with one of everything.
+/// Makes a small tree with a file of every kind.
 fn tree(folder: &Path) {
     std::fs::create_dir_all(folder.join("d/e")).expect("folders");
     std::fs::write(folder.join("d/f"), vec![7; 200_000]).expect("a file");
@@ -142,8 +142,7 @@ fn tree(folder: &Path) {
     }
 }
 
-/// Everything that the host's tar sees.
-/// What is not the same in two trees: contents, and the lines of long listings.
+/// Differences between two trees: in contents, and in the lines of long listings.
 fn differences(one: &Path, two: &Path) -> String {
     let script = "diff -rq \"$1\" \"$2\" | head; for d in \"$1\" \"$2\"; do (cd \"$d\" && find . -printf '%p %m %u %g %s %T@ %y\\n' | sort > \"$d.list\"); done; diff \"$1.list\" \"$2.list\" | head -20";
     let output = Command::new("sh").args(["-c", script, "sh"]).arg(one).arg(two).output().expect("sh runs");
@@ -154,7 +153,7 @@ fn archive(folder: &Path) -> Vec<u8> {
     archive_without(folder, &[])
 }
 
-/// An archive without files of these names.
+/// An archive without the files of these names.
 fn archive_without(folder: &Path, names: &[&str]) -> Vec<u8> {
     let mut tar = Command::new("tar");
     tar.args(names.iter().map(|name| format!("--exclude={name}")));
@@ -186,7 +185,7 @@ fn in_and_out_again() {
     assert!(
         tar.stdin(std::fs::File::open(pool.path("t.tar")).expect("there")).status().expect("runs").success()
     );
-    // And into a second time, over what is there.
+    // A second time, over the existing copy.
     pool.good(&["cp", "-r", "from/.", "p:/one"]);
     let wanted = archive(&from);
     for name in ["one", "two", "three"] {
@@ -246,7 +245,7 @@ fn images_into_volumes() {
     pool.judge();
 }
 
-/// What coreutils do with the same arguments.
+/// Results are those of coreutils with the same arguments.
 #[test]
 fn slashes_dots_and_links_at_the_end() {
     let pool = Pool::new();
@@ -269,7 +268,7 @@ fn slashes_dots_and_links_at_the_end() {
     assert_eq!(pool.bad(&["cp", "f", "p:/dangling"]), "not writing through dangling symlink 'p:/dangling'");
     assert_eq!(pool.bad(&["mv", "p:/f", "p:/f"]), "'p:/f' and 'p:/f' are the same file");
     assert_eq!(pool.good(&["ls", "p:/"]), "d\ndangling\ne\nf\ng\nlink\n");
-    // Two names of one file: the old one goes.
+    // Two names of one file: the old name is removed.
     pool.good(&["ln", "p:/f", "p:/d/same"]);
     pool.good(&["mv", "p:/f", "p:/d/same"]);
     assert_eq!(pool.good(&["ls", "p:/d"]), "same\n");
@@ -277,7 +276,7 @@ fn slashes_dots_and_links_at_the_end() {
     assert!(pool.good(&["stat", "p:/group"]).contains("2707"));
 }
 
-/// Ended by a signal, a verb closes the pool, and no file is there in part.
+/// A verb that a signal ends closes the pool, and leaves no partial file.
 #[test]
 fn ended_in_the_middle() {
     let pool = Pool::new();
@@ -290,11 +289,11 @@ fn ended_in_the_middle() {
     let end = |args: &[&str], pause| {
         let mut command = pool.command(args);
         let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
-        // Its end would end it.
+        // Closing its standard input would end it.
         let _input = child.stdin.take();
         let mut said = child.stderr.take().expect("its messages");
         if args.contains(&"-v") {
-            // The first file that it names: it is at work.
+            // It is at work once it names the first file.
             said.read_exact(&mut [0]).expect("a name");
         }
         std::thread::sleep(std::time::Duration::from_millis(pause));
@@ -303,7 +302,7 @@ fn ended_in_the_middle() {
         said.read_to_end(&mut Vec::new()).expect("messages");
         child.wait().expect("it ends").code()
     };
-    // Whichever came first, the signal or the end.
+    // The signal may come before or after the end.
     let code = end(&["cp", "-r", "-v", "from", "p:/"], 10);
     assert!(matches!(code, Some(0 | 130)), "{code:?}");
     let code = end(&["cp", "-v", "big", "p:/"], 10);
@@ -342,7 +341,7 @@ fn killed_in_the_middle() {
     std::fs::create_dir(pool.path("to")).expect("a folder");
     pool.good(&["cp", "-r", "p:/from", "to"]);
     let back = pool.path("to/from");
-    // A copy that is killed may leave the file that it was writing, under a name of its own.
+    // A killed copy may leave the file that it was writing, under a temporary name.
     let left = [".cenote.*"];
     assert!(archive(&from) == archive_without(&back, &left), "{}", differences(&from, &back));
     pool.good(&["rm", "-r", "p:/from"]);

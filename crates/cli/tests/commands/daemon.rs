@@ -1,7 +1,7 @@
-//! A daemon, its clients, and what happens when either of them misbehaves or dies.
-// A test is no command that runs for a client.
+//! A daemon and its clients, and their behaviour when either of them misbehaves or dies.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
-// Tests make and break files as they like.
+// Tests use `std` to make and damage files.
 #![allow(clippy::disallowed_types, missing_docs)]
 
 use crate::daemon_support::folder::Folder;
@@ -14,8 +14,8 @@ use std::process::{Child, Command, Stdio};
 /// Size of an image.
 const IMAGE: u64 = 256 << 20;
 
-/// A folder with a state folder, a socket and images of its own. Commands there have their own daemon, which is
-/// started by the first that needs it and ended at the end.
+/// A folder with its own state folder, socket and images. Its commands have their own daemon, which the first
+/// command that needs it starts, and which is ended at the end.
 struct World {
     folder: tempfile::TempDir,
 }
@@ -40,12 +40,12 @@ impl World {
         self.path("run/socket")
     }
 
-    /// A pool whose file systems are mounted nowhere.
+    /// Makes a pool whose file systems are not mounted.
     fn create(&self) {
         self.good("zpool create -O mountpoint=none tank ~/a");
     }
 
-    /// The process of the daemon that runs.
+    /// Process id of the running daemon.
     fn pid(&self) -> rustix::process::Pid {
         let text = self.good("daemon --status");
         let pid = text.split("process ").nth(1).and_then(|rest| rest.split(',').next());
@@ -56,13 +56,13 @@ impl World {
     fn kill(&self) {
         let pid = self.pid();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("killed");
-        // Its threads end one after the other; until the last has, the kernel takes connections for it.
+        // The threads end one after the other; until the last one has ended, the kernel accepts connections.
         while std::os::unix::net::UnixStream::connect(self.socket()).is_ok() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
     }
 
-    /// A command that goes on until it is stopped, and has written its first line.
+    /// Starts a command that runs until it is stopped; returns after its first line.
     fn going(&self, words: &str) -> Child {
         let mut child = self.command(words);
         child.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -73,8 +73,9 @@ impl World {
     }
 }
 
-/// By a process of its own: a descriptor of this one that writes a program would go to what other tests start
-/// meanwhile, and a program that is written cannot be run.
+/// Copies the program in a separate process: a descriptor of this process that is open for writing would be
+/// inherited by programs that other tests start meanwhile, and a program that is open for writing cannot be
+/// run.
 fn copy_program(to: &Path) {
     let done = Command::new("cp").arg(env!("CARGO_BIN_EXE_cenote")).arg(to).status();
     assert!(done.expect("cp starts").success());
@@ -91,12 +92,12 @@ fn ended(child: Child) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-/// Somebody can be somebody else here.
+/// Whether commands can be run as another user here.
 fn need_setpriv() -> bool {
     testkit::need_root() && testkit::need_file("/usr/bin/setpriv")
 }
 
-/// File systems can be mounted here, by root.
+/// Whether file systems can be mounted here, by root.
 fn need_mounts() -> bool {
     testkit::need_root() && testkit::need_file("/dev/fuse")
 }
@@ -120,7 +121,7 @@ fn the_first_command_starts_it_and_all_find_the_same_pools() {
     world.good("zpool destroy tank");
 }
 
-/// Where each name is a file of its own, no link to `cenote`.
+/// Each command name is a file of its own, and not a link to `cenote`.
 #[test]
 fn a_copy_by_another_name_starts_it() {
     let world = World::new();
@@ -143,7 +144,7 @@ fn it_ends_when_asked_and_has_the_pools_again() {
     assert!(!world.socket().exists());
     assert_eq!(world.run("daemon --status").err, "cenoted is not running\n");
     assert_eq!(world.good("zfs list -H -o name"), "tank\ntank/a\n");
-    // Signals end it in the same way.
+    // Signals end the daemon in the same way.
     let pid = world.pid();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("told");
     while Path::new(&format!("/proc/{}", pid.as_raw_nonzero())).exists() && world.socket().exists() {
@@ -179,14 +180,14 @@ fn mounts_come_back_after_a_kill() {
     world.kill();
     assert!(std::fs::read(&file).is_err(), "nobody serves it");
     drop(written);
-    // Another daemon leaves it alone: who writes here must not write below it.
+    // Another daemon leaves the mount alone: programs that write here must not write to the directory below.
     let other = World::new();
     other.create();
     other.good("daemon --stop");
     assert!(std::fs::write(at.join("astray"), b"x").is_err(), "what is below the mount is not seen");
     world.good("zpool list");
     assert_eq!(std::fs::read(&file).expect("served again"), b"kept");
-    // As it is now, not as of the last transaction group.
+    // Listings show the present state, not that of the last transaction group.
     std::fs::write(at.join("new"), b"x").expect("written");
     assert!(world.good("ls tank:/").contains("new"));
     let ran = world.run("mkdir tank:/dir");
@@ -247,7 +248,7 @@ fn a_daemon_that_is_still_dying_is_waited_for() {
     let (world, other) = (World::new(), World::new());
     world.create();
     world.kill();
-    // As the kernel does for a while, somebody else has the device.
+    // Another process holds the device, as the kernel does for a while.
     let disk = world.path("a");
     other.good(&format!("zpool import -f -d {} tank", disk.display()));
     let listing = world.command("zpool list -H -o name").stdout(Stdio::piped()).spawn().expect("it starts");
@@ -281,7 +282,7 @@ fn a_pool_that_has_another_guid_comes_back() {
     let guid = world.good("zpool get -H -o value guid tank");
     world.kill();
     assert_eq!(world.good("zpool get -H -o value guid tank"), guid, "the file has it now");
-    // Several commands give it guids: the last to note it notes what it is.
+    // Several commands change guids: the last one to record them records the present ones.
     for _ in 0..5 {
         std::thread::scope(|scope| {
             for _ in 0..3 {
@@ -312,7 +313,7 @@ fn a_pool_comes_back_with_devices_that_its_file_does_not_name_yet() {
         assert_eq!(world.good("zpool list -H -o name,health"), "tank\tONLINE\n", "{}", world.log());
         assert_ne!(std::fs::read(&noted).expect("noted"), before, "the file is mended");
     }
-    // A file that cannot be written: the pool is changed, and comes back.
+    // The cache file cannot be written: the pool is changed and is imported again.
     std::fs::create_dir(world.path("state/zpool.cache.new")).expect("made");
     world.good("zpool reguid tank");
     world.kill();
@@ -327,7 +328,7 @@ fn a_pool_that_two_files_list_is_one() {
     let before = std::fs::read(&noted).expect("noted");
     world.good("zpool set cachefile=~/other tank");
     assert!(!noted.exists());
-    // As if the daemon had been killed while it noted that.
+    // As if the daemon had been killed while it recorded that.
     std::fs::write(&noted, &before).expect("written");
     world.kill();
     assert_eq!(world.good("zpool list -H -o name,health"), "tank\tONLINE\n", "{}", world.log());
@@ -397,16 +398,16 @@ fn bad_messages_end_their_connection_only() {
         let length = u32::try_from(word.len()).expect("short").to_le_bytes();
         refused(&[&b"CntC"[..], &length, word].concat())
     };
-    // As an earlier program asks.
+    // A request of an earlier version of the program.
     let request =
         br#"{"request":{"version":2,"program":"zpool","args":[],"env":[],"umask":0,"terminal":false}}"#;
     assert!(word(request).contains("version 2 of the protocol is not spoken here"));
-    // Numbers that were to become words took thirty times their bytes.
+    // Once, numbers that were decoded as words took thirty times their bytes.
     assert!(
         word(format!(r#"{{"request":{{"args":[[{}0]]}}}}"#, "0,".repeat(40_000)).as_bytes())
             .contains("at most")
     );
-    // One that says nothing holds nobody.
+    // A silent client blocks no other.
     let _silent = UnixStream::connect(world.socket()).expect("it listens");
     assert_eq!(world.good("zpool list -H -o name"), "tank\n");
 }
@@ -445,7 +446,7 @@ fn a_signal_to_the_client_ends_the_command() {
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("told");
     assert_eq!(ended(child).0, Some(130));
-    // One that is killed leaves nothing that would keep the pool in use.
+    // A killed client leaves no command that keeps the pool busy.
     let mut child = world.going("zpool iostat tank 1");
     child.kill().expect("killed");
     child.wait().expect("ended");
@@ -472,7 +473,7 @@ fn a_command_that_goes_on_is_told_when_the_daemon_ends() {
     assert_eq!((code, text.as_str()), (Some(1), "cenoted ends: the command was not waited for\n"));
 }
 
-/// What one that reads takes long is not cut off, and one that is new asks the next daemon.
+/// A command that reads for long is not cut off, and a new one is run by the next daemon.
 #[test]
 fn commands_that_meet_the_end_of_a_daemon_are_answered() {
     let world = World::new();
@@ -492,7 +493,7 @@ fn commands_that_meet_the_end_of_a_daemon_are_answered() {
     });
 }
 
-/// One that never answers would hold a thread that nothing ends.
+/// A descriptor that is never answered would block a thread for good.
 #[test]
 fn the_daemon_has_no_descriptor_of_a_client() {
     let world = World::new();
@@ -520,7 +521,7 @@ fn input_and_holes_go_through_the_connection() {
     std::os::unix::fs::FileExt::write_all_at(&file, b"in the middle", 32 << 20).expect("written");
     world.good("cp sparse tank:/sparse");
     let archive = world.command("tar tank:/sparse").output().expect("it starts").stdout;
-    // Into a pipe they are zeros, into a file they take no space.
+    // In a pipe they are zeros, in a file they take no space.
     let piped = world.command("cat tank:/sparse").output().expect("it starts");
     assert!(piped.status.success() && piped.stdout.len() == 64 << 20);
     let out = std::fs::File::create(world.path("copy")).expect("made");
@@ -546,7 +547,7 @@ fn a_client_says_nothing_to_the_socket_of_somebody_else() {
     }
     let world = World::new();
     std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o1777)).expect("set");
-    // Whoever made the folder first.
+    // Another user may have made the folder first.
     std::fs::create_dir(world.path("run")).expect("made");
     let listener = UnixListener::bind(world.socket()).expect("a socket");
     listener.set_nonblocking(true).expect("set");
@@ -554,14 +555,14 @@ fn a_client_says_nothing_to_the_socket_of_somebody_else() {
     let ran = world.run("zpool list");
     assert!(ran.code == Some(1) && ran.err.contains("belongs to user 65534"), "{ran:?}");
     assert!(listener.accept().is_err(), "it is not even connected to");
-    // A link to a folder that is all right.
+    // A link to a folder that would be accepted.
     std::fs::rename(world.path("run"), world.path("real")).expect("moved");
     chown(world.path("real"), Some(0), Some(0)).expect("set");
     std::os::unix::fs::symlink(world.path("real"), world.path("run")).expect("made");
     let ran = world.run("zpool list");
     assert!(ran.code == Some(1) && ran.err.contains("is no folder"), "{ran:?}");
     std::fs::remove_file(world.path("run")).expect("removed");
-    // One who listens in a folder where everybody may.
+    // A process that listens in a folder that every user may write to.
     let program = world.path("cenote");
     copy_program(&program);
     let as_user = |words: &str| {
@@ -579,7 +580,7 @@ fn a_client_says_nothing_to_the_socket_of_somebody_else() {
     assert!(as_user("daemon --stop").status.success());
 }
 
-/// The capability to be less nice.
+/// The capability to lower the nice value.
 const SYS_NICE: u32 = 23;
 
 #[test]
@@ -615,7 +616,7 @@ fn a_daemon_that_a_command_starts_has_nothing_of_the_command() {
         let nice = stat.rsplit_once(") ").expect("a name").1.split(' ').nth(16).expect("there").to_owned();
         assert_eq!(nice, "0");
     }
-    // A signal that the command ignored does what it should: the log begins again where it was moved away.
+    // A signal that the command ignored has its effect: after the log was moved away, a new one begins.
     std::fs::rename(world.path("state/cenoted.log"), world.path("state/moved")).expect("moved");
     let pid = rustix::process::Pid::from_raw(pid.get()).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("told");
@@ -625,15 +626,15 @@ fn a_daemon_that_a_command_starts_has_nothing_of_the_command() {
     world.good("zpool list");
 }
 
-/// A control group of the second kind, in which a command runs that starts a daemon.
+/// A version 2 control group in which a command runs that starts a daemon.
 struct ControlGroup {
-    /// Where such groups are on this machine.
+    /// Mount point of version 2 control groups.
     all: PathBuf,
     own: PathBuf,
 }
 
 impl ControlGroup {
-    /// `None`: there are none here, which has been said.
+    /// `None`: there are none here, which was reported.
     fn new() -> Option<ControlGroup> {
         let places = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(PathBuf::from);
         let Some(all) = places.into_iter().find(|all| all.join("cgroup.controllers").exists()) else {
@@ -655,7 +656,8 @@ impl Drop for ControlGroup {
     }
 }
 
-/// What ends the group of the command, as the end of a session or of a container's task does, does not end the daemon.
+/// Ending the control group of the command, as the end of a session or of a container does, does not end the
+/// daemon.
 #[test]
 fn a_daemon_that_a_command_starts_leaves_the_control_group_of_the_command() {
     if !testkit::need_root() {
@@ -664,7 +666,7 @@ fn a_daemon_that_a_command_starts_leaves_the_control_group_of_the_command() {
     let Some(unshare) = testkit::need_tool("unshare") else { return };
     let Some(group) = ControlGroup::new() else { return };
     let world = World::new();
-    // Where the other kind is beside it, it is seen where it usually is.
+    // If the other version is mounted beside it, it appears at its usual place.
     let script =
         "mount --bind \"$1\" /sys/fs/cgroup && echo $$ >\"/sys/fs/cgroup/$2/cgroup.procs\" || exit 99
         exec \"$0\" zpool list -H";
@@ -689,7 +691,7 @@ fn a_daemon_that_a_command_starts_leaves_the_control_group_of_the_command() {
 fn a_command_that_has_not_begun_is_asked_for_again() {
     let world = World::new();
     std::fs::create_dir(world.path("run")).expect("made");
-    // One that dies when it is asked, and one that is about to end.
+    // A daemon that dies when it gets the request, and one that is about to end.
     for last_words in [&b""[..], b"CntC\x08\0\0\0\"ending\""] {
         let listener = UnixListener::bind(world.socket()).expect("a socket");
         let child = world.command("zpool list -H").stderr(Stdio::piped()).spawn().expect("it starts");
@@ -701,7 +703,7 @@ fn a_command_that_has_not_begun_is_asked_for_again() {
         assert_eq!(ended(child), (Some(0), String::new()), "{}", world.log());
         world.good("daemon --stop");
     }
-    // What has begun is not begun again.
+    // A command that has begun is not started again.
     let listener = UnixListener::bind(world.socket()).expect("a socket");
     let child = world.command("zpool list -H").stderr(Stdio::piped()).spawn().expect("it starts");
     let (mut stream, _) = listener.accept().expect("asked");
@@ -720,7 +722,7 @@ fn a_reader_that_goes_away_ends_the_command() {
     assert_eq!(ended(child).0, Some(141));
 }
 
-/// A pipe that takes one page.
+/// A pipe with space for one page.
 fn small_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).expect("small");
@@ -745,7 +747,7 @@ fn a_listing_that_nobody_reads_holds_no_pool() {
     reader.read_to_string(&mut rest).expect("text");
     assert_eq!(ended(child).0, Some(0));
     assert_eq!(listing.len(), 1 + rest.len());
-    // One whose reader goes away instead.
+    // A command whose reader closes the pipe instead.
     world.good("zpool import -d . tank");
     let (mut reader, writer) = small_pipe();
     let child = world.command("zfs get -rHp all tank").stdout(writer).spawn().expect("it starts");
@@ -762,7 +764,7 @@ fn a_pool_that_is_imported_is_mounted_by_zfs_mount() {
     assert!(ran.code == Some(1) && ran.err.contains("pool 'tank' is imported: 'zfs mount'"), "{ran:?}");
 }
 
-/// A small file system in memory.
+/// A small tmpfs.
 struct SmallFolder(PathBuf);
 
 impl SmallFolder {
@@ -795,7 +797,7 @@ fn a_pool_that_cannot_be_noted_is_not_there() {
     assert_eq!(world.good("zpool list -H -o name"), "tank\n");
     drop(fill);
     std::fs::remove_file(state.0.join("fill")).expect("removed");
-    // Nothing of it is left that would be in the way.
+    // It leaves no state that would be in the way.
     world.good("zpool create -O mountpoint=none more ~/b");
     world.good("daemon --stop");
     assert_eq!(world.good("zpool list -H -o name"), "more\ntank\n");
@@ -817,7 +819,7 @@ fn a_suspended_pool_holds_up_neither_the_end_nor_others() {
     let mut noise = vec![0u8; 32 << 20];
     std::fs::File::open("/dev/urandom").expect("there").read_exact(&mut noise).expect("read");
     std::fs::write(world.path("noise"), noise).expect("written");
-    // It waits for space on its device, and would for good.
+    // It waits for space on its device, which never comes.
     let mut child = world.command("cp noise full:/noise");
     let child = child.stderr(Stdio::piped()).spawn().expect("it starts");
     while !world.log().contains("the pool is suspended") {
@@ -836,7 +838,7 @@ fn a_suspended_pool_holds_up_neither_the_end_nor_others() {
     world.good("daemon --stop");
 }
 
-/// A process that waits for an answer of a file system.
+/// Waits until a process waits for a reply of a FUSE file system.
 fn waits_for_fuse(child: &Child) {
     let place = format!("/proc/{}/wchan", child.id());
     while !std::fs::read_to_string(&place).expect("it is there").contains("request_wait_answer") {
@@ -844,10 +846,10 @@ fn waits_for_fuse(child: &Child) {
     }
 }
 
-/// What is killed is gone within a second, on a machine that has nothing else to do.
+/// A killed process is gone within a second on an idle machine.
 const SOON: std::time::Duration = std::time::Duration::from_secs(5);
 
-/// Waits for a minute.
+/// Waits up to a minute for the end of a process.
 fn has_ended(child: &mut Child) -> bool {
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while child.try_wait().expect("a child").is_none() {
@@ -887,7 +889,7 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
     for set in [0, sets - 1] {
         for signal in [Signal::KILL, Signal::TERM, Signal::INT] {
             let mut shell = Command::new("/bin/sh");
-            // One that heeds the signal itself gets an error, and goes on.
+            // A program that handles the signal gets an error, and continues.
             let script = if signal == Signal::INT { "trap : INT; : >\"$0\" || exit 7" } else { ": >\"$0\"" };
             shell.args(["-c", script]).arg(world.path(&format!("m/{set}/new"))).stderr(Stdio::null());
             let mut shell = shell.spawn().expect("it starts");
@@ -896,8 +898,8 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
             assert!(has_ended(&mut shell), "{set}: {signal:?}");
         }
     }
-    // What waits behind another that waits for the pool: for a range of a file. Around the cache: of pages that are being
-    // written the kernel holds others up itself, which no signal ends.
+    // Requests that wait behind another one that waits for the pool, for a range of a file. Past the cache:
+    // for pages that are being written, the kernel itself delays requests, which no signal ends.
     let old = world.path("m/0/old").display().to_string();
     let direct = |words: &[&str], flag: &str| {
         let mut dd = Command::new("dd");
@@ -943,7 +945,7 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
         let _ = kill_process(Pid::from_child(child), Signal::INT);
         assert!(has_ended(child));
     }
-    // With room for it the pool goes on, without what was not waited for.
+    // With free space the pool continues, without the changes that no caller waits for any more.
     let grown = Command::new("mount").args(["-o", "remount,size=400M"]).arg(&small.0).status();
     assert!(grown.expect("mount starts").success());
     world.good("zpool clear full");
@@ -963,7 +965,7 @@ fn whatever_waits_for_a_suspended_pool_can_be_ended() {
 fn a_command_whose_output_is_not_read_gives_way_when_its_pool_is_wanted() {
     let world = World::new();
     world.create();
-    // More than is kept for a reader.
+    // More than is held for a reader.
     let file = std::fs::File::create(world.path("long")).expect("made");
     file.set_len(20 << 20).expect("sparse");
     drop(file);
@@ -1004,7 +1006,7 @@ fn a_full_log_is_put_aside() {
     assert!((1..line * 4).contains(&length(world.path("state/cenoted.log"))), "a new one is written");
 }
 
-/// Of root, and of somebody else.
+/// Connections of root and of another user.
 #[test]
 fn idle_connections_leave_room_for_others_where_descriptors_are_few() {
     use std::os::unix::fs::PermissionsExt;
@@ -1027,7 +1029,7 @@ fn idle_connections_leave_room_for_others_where_descriptors_are_few() {
     let connect = |socket: PathBuf| -> Vec<UnixStream> {
         (0..300).map(|_| UnixStream::connect(&socket).expect("taken")).collect()
     };
-    // Those that have asked for nothing have given way, as many as have more than a quarter of all descriptors.
+    // Connections without a request have made way, as many as take more than a quarter of all descriptors.
     let count_open = |connections: &[UnixStream]| {
         let is_open = |mut connection: &UnixStream| {
             connection.set_nonblocking(true).expect("set");
@@ -1041,7 +1043,7 @@ fn idle_connections_leave_room_for_others_where_descriptors_are_few() {
     if testkit::need_root() {
         use rustix::thread::{Uid, set_thread_res_uid};
         let (nobody, socket) = (Uid::from_raw(65534), world.socket());
-        // Of this thread alone.
+        // For this thread alone.
         let other = std::thread::spawn(move || {
             set_thread_res_uid(nobody, nobody, nobody).expect("done");
             connect(socket)
@@ -1071,7 +1073,7 @@ fn memory_that_is_refused_loses_nothing_that_was_synced() {
     let file = std::fs::File::create(world.path("more")).expect("made");
     file.set_len(64 << 20).expect("sparse");
     drop(file);
-    // Done, or refused with a reason.
+    // It succeeded, or was refused with a reason.
     let ran = world.run("cp more tank:/more");
     assert!(ran.code == Some(0) || !ran.err.is_empty(), "{ran:?}");
     // By this daemon or the next.
@@ -1133,7 +1135,7 @@ fn a_pool_in_a_file_of_another_pool_is_closed_first() {
     std::fs::write(world.path("inner/file"), b"kept").expect("written");
     world.good("daemon --stop");
     assert!(!world.log().contains("ERROR"), "{}", world.log());
-    // They come back in the order in which they need each other, also after an end without notice.
+    // They are imported in the order in which they depend on each other, also after a crash.
     for _ in 0..2 {
         assert_eq!(world.good("zpool list -H -o name,health"), "inner\tONLINE\nouter\tONLINE\n");
         assert_eq!(std::fs::read(world.path("inner/file")).expect("served"), b"kept", "{}", world.log());
@@ -1156,12 +1158,12 @@ fn streams_and_the_working_folder_are_the_clients() {
     let file = std::fs::File::create(world.path("out")).expect("made");
     assert!(world.command("zpool list -H -o name").stdout(file).status().expect("it starts").success());
     assert_eq!(std::fs::read_to_string(world.path("out")).expect("written"), "tank\n");
-    // The daemon does not stay there.
+    // The daemon does not keep that working folder.
     let at = std::fs::read_link(format!("/proc/{}/cwd", world.pid().as_raw_nonzero())).expect("a folder");
     assert_eq!(at, Path::new("/"));
 }
 
-/// The terminal is the client's.
+/// The terminal is that of the client.
 #[test]
 fn colours_are_shown_at_a_terminal_to_who_asks_for_them() {
     let Some(script) = testkit::need_tool("script") else { return };
@@ -1183,7 +1185,7 @@ fn colours_are_shown_at_a_terminal_to_who_asks_for_them() {
     let painted = status("ZFS_COLOR", "1");
     assert!(painted.contains("\x1b[33m state: DEGRADED\x1b[0m\n"), "{painted}");
     assert_eq!(painted.replace("\x1b[33m", "").replace("\x1b[0m", ""), plain);
-    // What is no terminal shows none.
+    // Without a terminal there are no colours.
     let piped = world.command("zpool status tank").env("ZFS_COLOR", "1").env("TERM", "xterm").output();
     assert_eq!(String::from_utf8_lossy(&piped.expect("it starts").stdout), plain);
 }
@@ -1202,7 +1204,8 @@ fn files_of_an_imported_pool_are_changed_in_the_daemon() {
     assert_eq!(world.good("zpool list -H -o health tank"), "ONLINE\n");
 }
 
-/// A world with a pool whose program everybody may run; `None`: nobody here can be somebody else.
+/// A world with a pool, whose program every user may run; `None`: commands cannot be run as another user
+/// here.
 fn world_for_others() -> Option<World> {
     use std::os::unix::fs::PermissionsExt;
     if !need_setpriv() {
@@ -1210,13 +1213,13 @@ fn world_for_others() -> Option<World> {
     }
     let world = World::new();
     world.create();
-    // Test programs are not always where everybody may go.
+    // Other users may not be able to enter the folder of test programs.
     copy_program(&world.path("cenote"));
     std::fs::set_permissions(world.folder.path(), std::fs::Permissions::from_mode(0o755)).expect("set");
     Some(world)
 }
 
-/// A command of somebody who is nobody, for the daemon of that world.
+/// A command that user `nobody` runs, for the daemon of that world.
 fn as_nobody(world: &World, words: &str) -> Command {
     let mut command = Command::new("/usr/bin/setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(world.path("cenote"));
@@ -1250,7 +1253,7 @@ fn other_users_see_and_do_not_change() {
     }
     let (code, _, text) = nobody("zfs create tank/a");
     assert!(code == Some(1) && text.contains("permission denied"), "{text}");
-    // Scripts run as who asks, in the process of who asks.
+    // Scripts run as the calling user, in the client's process.
     for words in ["zpool status -c who tank", "zpool iostat -c who tank"] {
         let (code, text, errors) = nobody(words);
         assert!(code == Some(0) && text.contains("u65534"), "{words}: {text}{errors}");
@@ -1258,7 +1261,7 @@ fn other_users_see_and_do_not_change() {
     assert_eq!(nobody("zpool status -c ../who tank").0, Some(1));
     assert_eq!(nobody("zpool status -c none tank").2, "'none' is not in the search path of scripts\n");
     assert_eq!(nobody("daemon --stop").2, "cenoted: permission denied\n");
-    // While they run nobody waits for what they say.
+    // While they run, no thread of the daemon waits for their output.
     std::fs::write(scripts.join("who"), "#!/bin/sh\necho n=$(ls -l /proc/$PPID/fd | grep -c socket)\n")
         .expect("written");
     let (_, text, _) = nobody("zpool status -c who tank");
@@ -1279,7 +1282,7 @@ fn rights_do_not_depend_on_how_a_command_is_written() {
     let denied = (Some(1), "cannot clear events: permission denied\n".to_owned());
     assert_eq!(nobody("zpool events -c"), denied);
     assert_eq!(nobody("zpool events -cc"), denied);
-    // Whether somebody else's files are there is not told.
+    // Whether files of another user exist is not revealed.
     std::fs::create_dir(world.path("secret")).expect("made");
     std::fs::write(world.path("secret/there"), "x").expect("written");
     std::fs::set_permissions(world.path("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o700))
@@ -1292,7 +1295,7 @@ fn rights_do_not_depend_on_how_a_command_is_written() {
         assert_eq!(said("there"), said("nothere"), "{verb}");
         assert_eq!(said("there").0, Some(1), "{verb}");
     }
-    // Both sides of a comparison are to be seen.
+    // The user must have access to both sides of a comparison.
     for name in ["one", "two"] {
         world.good(&format!("zfs create -o mountpoint=none tank/{name}"));
     }
@@ -1350,7 +1353,7 @@ fn limits_bind_users_who_may_not_change_them_as_by_openzfs() {
     grant("snapshot_limit", "tank/w");
     may("zfs snapshot tank/w@x");
 
-    // A promotion adds snapshots only below what both do not lie below.
+    // A promotion adds snapshots only below the nearest directory above both.
     world.good("zfs set snapshot_limit=2 tank/w");
     world.good("zfs unallow -u 65534 snapshot_limit tank/w");
     world.good("zfs create tank/w/b");
@@ -1369,7 +1372,7 @@ fn limits_bind_users_who_may_not_change_them_as_by_openzfs() {
     assert_eq!(counts("tank/new"), "0 0", "while the feature is active everything new counts");
 }
 
-/// What is refused to somebody is refused before anything is done for it.
+/// A request of another user is refused before any preparation.
 #[test]
 fn what_others_may_not_do_leaves_mounts_as_they_are() {
     let Some(world) = world_for_others() else { return };
@@ -1390,6 +1393,13 @@ fn what_others_may_not_do_leaves_mounts_as_they_are() {
         assert!(String::from_utf8_lossy(&denied.stderr).ends_with("permission denied\n"), "{denied:?}");
         assert_eq!(line(), before, "{words}");
     }
+    world.good("zpool set delegation=off tank");
+    for words in ["set readonly=off setuid=on tank/fs", "inherit readonly tank/fs"] {
+        let denied = as_nobody(&world, &format!("zfs {words}")).output().expect("it starts");
+        let text = String::from_utf8_lossy(&denied.stderr);
+        assert!(text.ends_with("delegated administration is disabled on pool\n"), "{words}: {text}");
+        assert_eq!(line(), before, "{words}");
+    }
     // Root's own that is not done, and one about something else.
     assert_ne!(world.run("zfs set atime=off quota=1 tank/fs").code, Some(0));
     world.good("zfs set recordsize=16k tank/fs");
@@ -1397,6 +1407,90 @@ fn what_others_may_not_do_leaves_mounts_as_they_are() {
         line().map(|words| words.replace(",noatime", "")),
         before.map(|words| words.replace(",noatime", ""))
     );
+}
+
+/// A permission counts where it was granted, for all that a command changes, and comes before holds and users.
+#[test]
+fn permissions_are_asked_for_at_each_dataset_that_changes() {
+    let Some(world) = world_for_others() else { return };
+    let denied = |words: &str, text: &str| {
+        let output = as_nobody(&world, words).output().expect("it starts");
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!((output.status.code(), said.as_str()), (Some(1), text), "{words}");
+    };
+    for name in ["a", "a/b", "origin"] {
+        world.good(&format!("zfs create -o mountpoint=none -o compression=gzip tank/{name}"));
+    }
+    world.good("zfs allow -l -u 65534 compression,rollback,promote tank/a");
+    denied(
+        "zfs inherit -r compression tank/a",
+        "cannot inherit compression for 'tank/a': permission denied\n",
+    );
+    assert_eq!(world.good("zfs get -H -o value compression tank/a/b"), "gzip\n");
+
+    world.good("zfs snapshot tank/a@1");
+    world.good("zfs snapshot tank/a@2");
+    world.good("zfs bookmark tank/a@2 tank/a#mark");
+    world.good("zfs destroy tank/a@2");
+    denied("zfs rollback -r tank/a@1", "cannot rollback 'tank/a': permission denied\n");
+    assert_eq!(world.good("zfs list -H -o name -t bookmark"), "tank/a#mark\n");
+
+    world.good("zfs hold kept tank/a@1");
+    denied("zfs destroy tank/a@1", "cannot destroy snapshots: permission denied\n");
+
+    world.good("zfs snapshot tank/origin@1");
+    world.good("zfs clone -o mountpoint=none tank/origin@1 tank/clone");
+    for name in ["tank/origin", "tank/clone"] {
+        world.good(&format!("zfs allow -l -u 65534 promote {name}"));
+    }
+    denied("zfs promote tank/clone", "cannot promote 'tank/clone': permission denied\n");
+
+    // Nothing to set is no change, and no line in the history.
+    let before = world.good("zpool history tank");
+    let nothing = as_nobody(&world, "zfs set tank").output().expect("it starts");
+    let text = String::from_utf8_lossy(&nothing.stderr);
+    assert!(
+        nothing.status.code() == Some(2) && text.starts_with("missing property=value argument(s)\n"),
+        "{text}"
+    );
+    assert_eq!(world.good("zpool history tank"), before);
+
+    // What a request of another user names is bounded.
+    let many = vec!["tank"; 2000].join(" ");
+    let refused = as_nobody(&world, &format!("zfs get -r all {many}")).output().expect("it starts");
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains("at most 1024 are allowed"), "{text}");
+}
+
+/// A verb by its name, with a request and an answer in JSON, through the daemon's socket.
+#[test]
+fn verbs_are_called_by_name() {
+    let Some(world) = world_for_others() else { return };
+    let call = |name: &str, request: &str| {
+        let mut command = world.command("verb");
+        let output = command.args([name, request]).output().expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, text) = call("zfs create", r#"{"name":"tank/a"}"#);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with(r#"{"answer":"#) && text.ends_with("\"warnings\":[]}\n"), "{text}");
+    let (code, text) = call("zfs snapshot", r#"{"names":["tank/a@1"]}"#);
+    assert_eq!(
+        (code, text.as_str()),
+        (Some(0), "{\"answer\":{\"snapshots\":[\"tank/a@1\"]},\"warnings\":[]}\n")
+    );
+    let (code, text) = call("zfs snapshot", r#"{"names":["tank/a@1"]}"#);
+    assert_eq!(code, Some(1));
+    for fact in [r#""refusal":{"Exists":{"taken":["tank/a@1"],"wanted":1}}"#, r#""code":"exists""#] {
+        assert!(text.contains(fact), "{text}");
+    }
+    assert_eq!(call("zfs destroy", r#"{"name":"tank/a","dryrun":true}"#), (Some(2), String::new()));
+    assert_eq!(call("zfs nosuch", "{}"), (Some(2), String::new()));
+    assert_eq!(world.good("zfs list -H -o name -t all"), "tank\ntank/a\ntank/a@1\n");
+    assert!(world.good("zpool history tank").contains("cenote verb 'zfs snapshot'"));
+    assert!(world.good("verb").lines().any(|line| line == "zpool scrub"));
+    let other = as_nobody(&world, "verb").output().expect("it starts");
+    assert_eq!(other.status.code(), Some(1));
 }
 
 #[test]
@@ -1411,7 +1505,7 @@ fn a_rollback_that_is_refused_loses_nothing_that_programs_write_meanwhile() {
         world.good(&format!("zfs snapshot tank/fs@{name}"));
     }
     world.good("zfs hold kept tank/fs@new");
-    // Open, and without a name: gone if its file system was let go of.
+    // The file is open and has no name: it would be lost if its file system were closed.
     let path = world.path("fs/file");
     let file = std::fs::File::options().read(true).write(true).create_new(true).open(&path).expect("made");
     std::fs::remove_file(path).expect("removed");
@@ -1512,7 +1606,7 @@ fn a_user_makes_mounts_and_destroys_a_pool() {
     assert_eq!(shell(&format!("rm {at}/file")).0, Some(0));
     good("zfs rollback mine/a@s");
     assert_eq!(shell(&format!("cmp /etc/hostname {at}/file")), (Some(0), String::new()));
-    // It is that user's alone, and root's only to end.
+    // The daemon serves that user only, and only root may end it besides.
     let other = run(65533, &program, "zpool list");
     assert!(other.0 == Some(1) && other.1.contains("cannot connect to cenoted"), "{other:?}");
     assert_ne!(run(65533, Path::new("/usr/bin/env"), &format!("cat {at}/file")).0, Some(0));

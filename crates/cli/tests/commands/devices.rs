@@ -1,8 +1,8 @@
-//! What a daemon makes of devices that take no writes for a while, whose files go, change or come back, and
-//! of those that others want.
-// A test is no command that runs for a client.
+//! A daemon with devices that accept no writes for a while, whose files are removed, changed or returned, and
+//! that other programs want.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
-// Tests make and break files as they like.
+// Tests use `std` to make and damage files.
 #![allow(clippy::disallowed_types, missing_docs)]
 
 use crate::daemon_support::Ran;
@@ -34,7 +34,7 @@ impl World {
         World { folder: tempfile::tempdir().expect("a folder"), loops: Vec::new() }
     }
 
-    /// With this many loop devices. `None`: there are none here, which has been said.
+    /// Makes a world with this many loop devices. `None`: there are none here, which was reported.
     fn with_loops(count: usize) -> Option<World> {
         if !testkit::need_root() || !testkit::need_file("/dev/loop-control") {
             return None;
@@ -59,7 +59,7 @@ impl World {
         path
     }
 
-    /// A file of the folder, of this many MiB that nothing compresses, and what is in it.
+    /// Makes a file of this many MiB that does not compress; returns its contents.
     fn noise(&self, name: &str, mib: usize) -> Vec<u8> {
         let mut noise = vec![0; mib << 20];
         fs::File::open("/dev/urandom").expect("there").read_exact(&mut noise).expect("read");
@@ -67,14 +67,14 @@ impl World {
         noise
     }
 
-    /// As [`World::good`], where a pool that does not go on would hold it up for good.
+    /// [`World::good`] with a time limit, because a suspended pool would delay the command for good.
     fn good_in_time(&self, words: &str) {
         let mut child = self.command(words);
         let mut child = child.stdout(Stdio::null()).spawn().expect("it starts");
         assert_eq!(self.code_in_time(&mut child, words), Some(0), "{words}\n{}", self.log());
     }
 
-    /// How a process ends, which is killed if it does not.
+    /// Exit code of a process, which is killed after a time limit.
     fn code_in_time(&self, child: &mut Child, what: &str) -> Option<i32> {
         let begun = Instant::now();
         loop {
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// The content of a file of the pool, which is mounted nowhere.
+    /// Contents of a file of the pool, which is not mounted.
     fn content(&self, name: &str) -> Vec<u8> {
         let ran = self.command(&format!("cat tank:/{name}")).output().expect("it starts");
         assert!(ran.status.success(), "{name}: {}", String::from_utf8_lossy(&ran.stderr));
@@ -120,14 +120,14 @@ impl Drop for World {
     }
 }
 
-/// From now on the devices take writes, or take none.
+/// Makes the devices accept writes, or refuse them.
 fn set_writable(world: &World, how: &str) {
     let done = Command::new("blockdev").arg(how).args(&world.loops).status();
     assert!(done.expect("blockdev starts").success());
 }
 
-/// All devices take no writes while a program writes and makes that durable, then they do again. Gives how
-/// the program ended, and what it was to write.
+/// Makes all devices refuse writes while a program writes and syncs, then accept them again. Returns how the
+/// program ended, and the data that it was to write.
 fn outage(layout: &str, failmode: &str) -> Option<(World, Option<i32>, Vec<u8>)> {
     if !testkit::need_file("/dev/fuse") || testkit::need_tool("blockdev").is_none() {
         return None;
@@ -147,20 +147,20 @@ fn outage(layout: &str, failmode: &str) -> Option<(World, Option<i32>, Vec<u8>)>
     if failmode == "wait" {
         assert!(writer.try_wait().expect("a child").is_none(), "nothing is durable that it could be told of");
     } else {
-        // As long as there is nothing to wait for.
+        // With failmode=continue the writer gets an error and does not wait.
         assert_eq!(world.code_in_time(&mut writer, "the writer"), Some(1), "it is told");
     }
     set_writable(&world, "--setrw");
     world.good_in_time("zpool clear tank");
     assert_eq!(world.good("zpool list -H -o health tank"), "ONLINE\n");
     let code = world.code_in_time(&mut writer, "the writer");
-    // The same file, and another.
+    // The same file, and another one.
     kept.write_all(b" and more").and_then(|()| kept.sync_all()).expect("durable");
     fs::write(world.path("m/later"), "later").expect("written");
     Some((world, code, noise))
 }
 
-/// The pool has what it should, also on its devices.
+/// Checks that the pool has its expected contents, also after an import.
 fn is_whole_after_an_import(world: &World) {
     world.good("zpool wait -t resilver tank");
     world.good("zpool export tank");
@@ -191,13 +191,13 @@ fn a_writer_that_does_not_wait_is_told_and_all_goes_on_when_devices_take_writes_
     for layout in ["mirror", ""] {
         let Some((world, ..)) = outage(layout, "continue") else { return };
         is_whole_after_an_import(&world);
-        // What failed is done again.
+        // The failed operation is repeated.
         fs::copy(world.path("noise"), world.path("m/new")).expect("copied");
         world.good("zpool export tank");
     }
 }
 
-/// What `zpool reopen` sees, these see too.
+/// `zpool online` and `clear` notice the same changes as `zpool reopen`.
 #[test]
 fn online_and_clear_see_that_the_file_of_a_running_leaf_is_gone_cut_or_another() {
     let world = World::new();
@@ -237,7 +237,7 @@ fn online_and_clear_see_that_the_file_of_a_running_leaf_is_gone_cut_or_another()
             let status = world.good("zpool status tank");
             assert!(status.contains(" state: ONLINE\n  scan: resilvered "), "{what}: {status}");
             world.good("zpool export tank");
-            // It has everything, alone.
+            // This device alone has all data.
             fs::rename(world.path("a"), world.path("put aside")).expect("moved");
             world.good("zpool import -d ~/b tank");
             for (name, noise) in ["x", "y", "z"].iter().zip(&noises) {
@@ -248,14 +248,14 @@ fn online_and_clear_see_that_the_file_of_a_running_leaf_is_gone_cut_or_another()
     }
 }
 
-/// With a scrub that was paused as well as without one, which would not make way.
+/// With and without a paused scrub, which would not make way.
 #[test]
 fn a_resilver_that_is_due_after_an_import_is_shown_at_once_and_waited_for() {
     for is_scrubbed in [true, false] {
         let world = World::new();
         ["a", "b"].iter().for_each(|name| drop(world.image(name)));
         let noises = ["x", "y"].map(|name| world.noise(name, 4));
-        // A daemon whose scans stand.
+        // A daemon whose scans do not advance.
         let standing = |words: &str| {
             let mut command = world.command(words);
             let ran: Ran = command
@@ -282,7 +282,7 @@ fn a_resilver_that_is_due_after_an_import_is_shown_at_once_and_waited_for() {
         let status = world.good("zpool status tank");
         assert!(status.contains("\n  scan: resilver in progress since "), "{status}");
         world.good("daemon --stop");
-        // And one whose scans do not, by whose first command it is waited for.
+        // A daemon whose scans advance; its first command waits for the resilver.
         world.good("zpool wait -t resilver tank");
         let status = world.good("zpool status tank");
         assert!(status.contains(" state: ONLINE\n  scan: resilvered "), "{status}");
@@ -295,7 +295,7 @@ fn a_resilver_that_is_due_after_an_import_is_shown_at_once_and_waited_for() {
     }
 }
 
-/// As `mkfs` asks whether anybody has a device.
+/// Whether a device is in use, as `mkfs` checks it.
 fn is_had(device: &Path) -> bool {
     match rustix::fs::open(device, OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
         Ok(_) => false,
@@ -321,7 +321,7 @@ fn spares_and_cache_devices_of_an_imported_pool_are_for_nobody_else() {
         if is_imported {
             world.good("zpool export tank");
             assert!(!is_had(&spare) && !is_had(&cache), "they are free");
-            // The others are found where they were.
+            // The other devices are found at their old paths.
             world.good(&format!("zpool import -d {} tank", disk.display()));
         }
         for device in [&spare, &cache] {
@@ -329,7 +329,7 @@ fn spares_and_cache_devices_of_an_imported_pool_are_for_nobody_else() {
             assert!(is_had(device), "{is_imported}: {}", device.display());
             let ran = world.run(&words);
             assert!(ran.code == Some(1) && ran.err.contains(device.to_str().expect("text")), "{ran:?}");
-            // Another daemon, and none.
+            // With another daemon, and without one.
             for is_direct in [false, true] {
                 let mut command = other.command(&words);
                 if is_direct {

@@ -1,13 +1,13 @@
-//! The listing commands on the golden pools, against what OpenZFS 2.3.2 printed for each of them.
+//! The listing commands on the golden pools, compared with the output of OpenZFS 2.3.2 for each of them.
 //!
-//! Images lie in other folders here, so the first column has another width; all else is compared as it
-//! was printed. Every difference that is there on purpose is named with its reason.
+//! Images are in other folders here, so the first column has another width; everything else is compared
+//! unchanged. Every intended difference is named with its reason.
 
 use crate::common;
 use std::collections::BTreeMap;
 use testkit::Fixture;
 
-/// What a command printed in `state.txt`.
+/// Output of a command in `state.txt`.
 fn section(text: &str, command: &str) -> Option<String> {
     let start = text.find(&format!("$ {command} "))?;
     let body = &text[start..];
@@ -15,8 +15,8 @@ fn section(text: &str, command: &str) -> Option<String> {
     Some(body[..body.find("\n$ ").unwrap_or(body.len())].to_owned())
 }
 
-/// The text with the first column of its table, which paths of images widen, cut to its contents; all
-/// else as it is. The first column ends `back` characters before the header `second`.
+/// The text with the first column of its table cut to its contents, because its width depends on the paths of
+/// images. The first column ends `back` characters before the header `second`.
 fn unpadded(text: &str, second: &str, back: usize) -> String {
     let mut width = None;
     let mut lines = Vec::new();
@@ -35,11 +35,11 @@ fn unpadded(text: &str, second: &str, back: usize) -> String {
     lines.join("\n")
 }
 
-/// The same with the images where they are now.
+/// [`unpadded`] with the present paths of the images.
 fn moved(fixture: &Fixture, text: &str) -> String {
     let made_in = fixture.manifest().extra.get("created_in").and_then(|v| v.as_str()).expect("a folder");
     let here = format!("{}/", fixture.dir().display());
-    // Of a device that is missing, the path in the configuration is all there is.
+    // For a missing device, only the path in the configuration is known.
     text.replace(&format!("{made_in}/"), &here).replace(&format!("was {here}"), &format!("was {made_in}/"))
 }
 
@@ -69,19 +69,19 @@ fn finish(wrong: &[String]) {
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Images whose contents changed when OpenZFS imported them, before it printed.
+/// Whether the import by OpenZFS changed the images before it printed the listings.
 fn is_changed_by_import(fixture: &Fixture) -> bool {
     // Unclean pools were rolled forward, logs replayed, expansions resumed.
     fixture.manifest().is_unclean()
 }
 
-/// The images are as they were damaged; `state.txt` was printed after a scrub.
+/// Whether `state.txt` was printed after a scrub, while the images are the damaged ones.
 fn is_printed_after_scrub(fixture: &Fixture) -> bool {
     let scrubbed = ["heal-", "labels-", "lost-block", "missing-disk", "silent-disk", "uberblock-torn"];
     scrubbed.iter().any(|name| fixture.name().starts_with(name))
 }
 
-/// The labels name devices (`/dev/vdb1`) that are images here.
+/// Whether the labels name devices (`/dev/vdb1`), which are images here.
 fn is_whole_disk(fixture: &Fixture) -> bool {
     fixture.name() == "wholedisk"
 }
@@ -90,7 +90,7 @@ fn is_whole_disk(fixture: &Fixture) -> bool {
 fn status_as_printed_by_openzfs() {
     let mut wrong = Vec::new();
     for fixture in Fixture::all().filter(|f| !is_whole_disk(f)) {
-        // In silent-disk the import itself came upon bad blocks, that this command did not read.
+        // In silent-disk, the import read bad blocks that this command does not read.
         if is_changed_by_import(&fixture) || fixture.name() == "silent-disk" {
             continue;
         }
@@ -120,8 +120,8 @@ fn dedup_tables_as_printed_by_openzfs() {
     finish(&wrong);
 }
 
-/// A line of `zpool list -v` with a question mark for what the import before it was printed has changed:
-/// allocated and free space, fragmentation, used part.
+/// A line of `zpool list -v` with question marks for values that the import before it was printed has
+/// changed: allocated and free space, fragmentation, used share.
 fn masked(text: &str) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -149,7 +149,7 @@ fn pools_as_listed_by_openzfs() {
         let text = section(&fixture.text("state.txt"), "zpool list -vP").expect("there");
         let mut found = run(&fixture, &["zpool", "list", "-vP", &fixture.manifest().pool]);
         let mut text = text;
-        // What a cache device holds is not counted: nothing here reads it.
+        // Cenote does not use cache devices, so their allocated space differs.
         for text in [&mut text, &mut found] {
             let lines = text.lines().filter(|line| !line.contains("/c0.img"));
             *text = lines.collect::<Vec<_>>().join("\n");
@@ -170,21 +170,22 @@ fn datasets_as_listed_by_openzfs() {
         let columns = "name,type,used,referenced,written,compressratio,origin";
         let pool = fixture.manifest().pool.clone();
         let found = run(&fixture, &["zfs", "list", "-r", "-t", "all", "-o", columns, &pool]);
-        // The pool's own objects, charged to its root, changed with the import before this was printed.
+        // The space of the meta object set, charged to the root, changed with the import before this was
+        // printed.
         let root = format!("{pool} ");
         let without = |text: &str| -> String {
             text.lines().filter(|line| !line.starts_with(&root)).collect::<Vec<_>>().join("\n")
         };
         let (text, found) = (without(&text), without(&found));
-        // Names are the same here, so the layout is, too.
+        // Names are the same here, and so is the layout.
         assert_eq!(text.trim_end(), found.trim_end(), "{}", fixture.name());
     }
 }
 
-/// Value and source by name, of one thing, from `get -Hp`.
+/// Value and source by name, of one object, from `get -Hp`.
 type Properties = BTreeMap<String, (String, String)>;
 
-/// Dataset properties that may differ, and why.
+/// The reason why a dataset property may differ; `None`: it may not.
 fn dataset_exception(_: &Fixture, name: &str, property: &str) -> Option<&'static str> {
     let is_root = !name.contains(['/', '@']);
     match property {
@@ -245,7 +246,7 @@ fn compare(
     }
 }
 
-/// Pool properties that may differ, and why.
+/// The reason why a pool property may differ; `None`: it may not.
 fn pool_exception(_: &Fixture, _: &str, property: &str) -> Option<&'static str> {
     match property {
         "readonly" => Some("opened read-only here"),
@@ -257,12 +258,12 @@ fn pool_exception(_: &Fixture, _: &str, property: &str) -> Option<&'static str> 
     }
 }
 
-/// What `get -Hp` says of one property of one thing.
+/// Value of one property of one object from `get -Hp`.
 fn number(fixture: &Fixture, words: &[&str]) -> i128 {
     run(fixture, &[words, &["-Hpo", "value"]].concat()).trim().parse().expect("a number")
 }
 
-/// Room and use may have shifted with the import before the manifest was made, but only together.
+/// Free and used space may have changed with the import before the manifest was made, but their sum has not.
 #[test]
 fn room_is_what_the_root_leaves() {
     for fixture in Fixture::all().filter(|f| !is_changed_by_import(f)) {
@@ -272,7 +273,8 @@ fn room_is_what_the_root_leaves() {
             |name: &str| -> i128 { root.property(name).and_then(|v| v.parse().ok()).expect("a number") };
         let ours = |name: &str| number(&fixture, &["zfs", "get", name, &manifest.pool]);
         let shift = ours("available") + ours("used") - theirs("available") - theirs("used");
-        // Before log space maps, blocks freed late in a txg wait one txg: a few when it was counted.
+        // Without log space maps, blocks freed late in a txg wait one txg: there were a few when the manifest
+        // was made.
         let waiting =
             if manifest.features.get("log_spacemap").is_none_or(|s| s != "active") { 1 << 18 } else { 0 };
         assert!(shift.abs() <= waiting, "{}: {shift}", fixture.name());
@@ -348,7 +350,7 @@ fn holds_are_listed() {
     }
 }
 
-/// `zpool import` of a folder, with the paths cut out.
+/// Output of `zpool import` for a folder, without paths.
 fn import_list(dir: &std::path::Path) -> (String, i32) {
     let ran = common::run("/dev/null".as_ref(), &["zpool", "import", "-d", dir.to_str().expect("a path")]);
     (format!("{}{}", ran.err, ran.out).replace(&format!("{}/", dir.display()), ""), ran.code)
@@ -396,7 +398,7 @@ fn a_pool_that_cannot_be_opened_is_an_error_beside_those_that_can() {
 #[test]
 fn two_pools_of_one_name_are_told_apart_by_guid() {
     let pool = Fixture::open("single");
-    // The same guid in two places is one pool; only its devices are found twice.
+    // The same guid in two places is one pool; its devices are found twice.
     let copy = pool.scratch();
     let devices = format!("{}\n{}", pool.dir().display(), copy.dir().display());
     let ran = common::run(devices.as_ref(), &["zpool", "list", "-Ho", "name,health"]);

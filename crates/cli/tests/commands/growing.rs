@@ -1,7 +1,7 @@
 //! Pools that grow with their devices: `zpool online -e`, `autoexpand=on`, `zpool reopen`.
-// A test is no command that runs for a client.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
-// Tests make and break files as they like.
+// Tests use `std` to make and damage files.
 #![allow(clippy::disallowed_types, missing_docs)]
 
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const SMALL: u64 = 256 << 20;
 const LARGE: u64 = 512 << 20;
-/// Longer than anything here takes on a machine that does much else.
+/// Longer than any step takes, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder with images, and a daemon of its own.
@@ -56,7 +56,7 @@ impl World {
         text.trim().parse().unwrap_or(0)
     }
 
-    /// Exports the pool; OpenZFS's own tool reads all of it.
+    /// Exports the pool, and checks it with OpenZFS's `zdb`.
     fn judge(&self) {
         self.good("zpool export tank");
         testkit::assert_zdb_clean(self.folder.path(), "tank");
@@ -86,7 +86,7 @@ fn online_e_takes_what_a_file_has_grown_by() {
     let history = world.good("zpool history -i tank");
     let line = format!("vdev online pool 'tank' size: {}(+{})", size + LARGE - SMALL, LARGE - SMALL);
     assert!(history.contains(&line), "{history}");
-    // More than there was room for before.
+    // More than the free space before.
     world.good("zfs create -V 300m tank/v");
     world.good("zfs destroy tank/v");
     world.judge();

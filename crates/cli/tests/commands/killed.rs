@@ -1,5 +1,5 @@
-//! What is left of a daemon that was killed while a thread of it waited for a mount of its own.
-// Tests make and break files as they like.
+//! The end of a daemon that was killed while one of its threads waited for a mount of its own.
+// Tests use `std` to make and damage files.
 #![allow(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types, missing_docs)]
 
 use rustix::fs::{Mode, OFlags, open};
@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// In the environment of the process that is killed: where it mounts something.
+/// Environment variable of the process that is killed: the mount point.
 const PLACE: &str = "CENOTE_TEST_PLACE";
-/// Held by the daemon of a state folder, whose process it names.
+/// Lock file of a state folder; the daemon that holds it writes its process id there.
 const LOCK: &str = "cenoted.lock";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server that never answers, and asks itself; as a daemon does that was killed at the wrong moment. It runs in a process of its
-/// own.
+/// A FUSE server that makes a request to its own mount and never answers it, like a daemon that was killed at
+/// the wrong moment. It runs in a process of its own.
 #[test]
 fn server() {
     let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else { return };
@@ -35,7 +35,7 @@ fn server() {
     std::fs::write(state.join("mounts"), format!("@{number} {}\0", place.display())).unwrap();
     let mut request = vec![0; 1 << 20];
     rustix::io::read(&device, &mut request[..]).unwrap();
-    // The greeting: version 7.31, and what one write may have.
+    // The reply to INIT: version 7.31, and the greatest length of a write.
     let mut greeting = [80_u32.to_le_bytes(), [0; 4]].concat();
     greeting.extend(&request[8..16]);
     [7_u32, 31, 0, 0, 0, 4096].iter().for_each(|word| greeting.extend(word.to_le_bytes()));
@@ -45,7 +45,7 @@ fn server() {
     daemon.args(["daemon", "--release", &std::process::id().to_string()]).env("CENOTE_STATE", state);
     let mut beside = daemon.stdin(Stdio::null()).spawn().unwrap();
     std::thread::spawn(move || rustix::fs::statfs(&place));
-    // What was read is waited for, whatever comes.
+    // Reads the request, and never answers it.
     rustix::io::read(&device, &mut request[..]).unwrap();
     println!("\nready {}", beside.id());
     beside.wait().unwrap();
@@ -57,7 +57,7 @@ fn device_number(place: &Path) -> Option<String> {
     line.split(' ').nth(2).map(str::to_owned)
 }
 
-/// A process has ended: all of its threads.
+/// Whether all threads of a process end within a time limit.
 fn has_ended(child: &mut Child, limit: Duration) -> bool {
     let begun = Instant::now();
     while begun.elapsed() < limit {
@@ -69,11 +69,11 @@ fn has_ended(child: &mut Child, limit: Duration) -> bool {
     false
 }
 
-/// What runs for one test.
+/// The processes of one test.
 struct Served {
     folder: tempfile::TempDir,
     server: Child,
-    /// The process beside it.
+    /// The process beside the daemon.
     beside: Pid,
 }
 
@@ -98,11 +98,11 @@ impl Served {
         place_in(&self.folder).with_file_name("state")
     }
 
-    /// Whether the server, which was killed, ends.
+    /// Whether the killed server ends.
     fn dies(&mut self) -> bool {
         let has_died = has_ended(&mut self.server, PATIENCE);
         if !has_died {
-            // Nothing else would end it.
+            // Otherwise it would never end.
             serve::mounts::Record::new(self.state().join("mounts")).end_connections(|| true).unwrap();
             self.server.wait().unwrap();
         }
@@ -112,7 +112,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        // Where the next daemon did not do so.
+        // If the next daemon did not do so.
         let _ = rustix::mount::unmount(place_in(&self.folder), rustix::mount::UnmountFlags::DETACH);
     }
 }
@@ -128,7 +128,7 @@ fn a_daemon_that_waits_for_its_own_mount_dies_all_the_same() {
     assert!(served.dies(), "a thread of it waited for an answer");
 }
 
-/// As the kill of a whole control group does.
+/// The whole control group is killed.
 #[test]
 fn one_that_is_killed_with_the_process_beside_it_dies_when_the_next_begins() {
     let Some(mut served) = Served::new() else { return };

@@ -1,5 +1,5 @@
-//! Tests of the commands, in one program: a program of tests links all that is below it.
-//! `fuzz` stands beside it, for it takes modules of the commands, which expect to be at the root.
+//! Tests of the commands, in one program: each test program links all crates below it. `fuzz` is a program of
+//! its own, because it includes modules of the commands that expect to be at the root of the crate.
 
 mod cenote_cp;
 mod cenote_messages;
@@ -32,7 +32,7 @@ mod zpool_change;
 mod zpool_session;
 mod zpool_support;
 
-/// Runs in a process of its own, which a writer of `stress` begins by this name.
+/// Runs in a process of its own: a writer of `stress` starts it by this name.
 #[test]
 fn map_writer() {
     cenote_stress::map_writer();

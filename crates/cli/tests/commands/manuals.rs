@@ -1,5 +1,5 @@
-//! The manual pages are whole: a macro where text was meant ends a list, or a page, in the middle.
-// A test is no command that runs for a client.
+//! The manual pages are complete: a macro in the place of text would end a list, or a page, too early.
+// The tests need no documentation.
 #![allow(missing_docs)]
 
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// What a tool says of all pages, with these arguments before each.
+/// Output of a tool for all pages, with these arguments before each page.
 fn said(tool: &Path, arguments: &[&str]) -> String {
     let of = |page: &PathBuf| {
         let output = Command::new(tool).args(arguments).arg(page).output().expect("it starts");
@@ -29,10 +29,10 @@ fn mandoc_warns_of_nothing_in_manual_pages() {
     assert_eq!(said(&mandoc, &["-T", "lint", "-W", "warning"]), "");
 }
 
-/// What most `man` programs use; it understands some lines otherwise than `mandoc`.
+/// Most `man` programs use groff; it treats some lines differently from `mandoc`.
 #[test]
 fn groff_warns_of_nothing_in_manual_pages() {
     let Some(groff) = testkit::need_tool("groff") else { return };
-    // -z: no page is printed, only warnings.
+    // -z: prints only warnings.
     assert_eq!(said(&groff, &["-mandoc", "-Tutf8", "-ww", "-z"]), "");
 }

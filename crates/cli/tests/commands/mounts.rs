@@ -1,6 +1,6 @@
-//! Mounts through a daemon, as people use them: what the commands say, and what is where. The answers are those of
-//! OpenZFS 2.3.2 in the same situation.
-// A test is no command that runs for a client.
+//! Mounts through a daemon as users see them: messages of the commands, and the mounted file systems. The
+//! expected results are those of OpenZFS 2.3.2 in the same situation.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 // Tests use files as any program does.
 #![allow(clippy::disallowed_types, missing_docs)]
@@ -14,14 +14,15 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// A folder with a state folder, a socket, an image and an alternate root of its own. Commands there have their own
-/// daemon, which is started by the first that needs it and ended at the end.
+/// A folder with its own state folder, socket, image and alternate root. Its commands have their own daemon,
+/// which the first command that needs it starts, and which is ended at the end.
 struct World {
     folder: tempfile::TempDir,
 }
 
 impl World {
-    /// With a pool `tank`, imported below `~/alt`. `None`: nothing can be mounted here, which has been said.
+    /// A world with a pool `tank`, imported below `~/alt`. `None`: mounting is not possible here, which was
+    /// reported.
     fn new() -> Option<World> {
         if !testkit::need_file("/dev/fuse") {
             return None;
@@ -49,12 +50,12 @@ impl World {
         self.run_with(words, "")
     }
 
-    /// With this on standard input.
+    /// Runs a command with this standard input.
     fn run_with(&self, words: &str, input: &str) -> Ran {
         let mut command = cenote(&self.folder(), "socket", words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.current_dir("/").spawn().expect("it starts");
-        // It may end without reading.
+        // The command may end without reading it.
         let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
         let Ran { out, err, code } = child.wait_with_output().expect("it ends").into();
         let folder = self.folder();
@@ -73,7 +74,7 @@ impl World {
         assert_eq!((ran.code, ran.err.as_str()), (Some(code), message), "{words}");
     }
 
-    /// What is mounted where, without what is the same everywhere.
+    /// The mounts of the pool, without fields that are the same for all.
     fn mounts(&self) -> Vec<String> {
         let list = self.good("zfs mount");
         let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ").replace("~/alt", "");
@@ -98,7 +99,7 @@ fn file_systems_are_where_their_properties_say() {
     world.good("zfs set mountpoint=/x/y tank/a");
     assert_eq!(world.mounts(), ["tank /tank", "tank/a /x/y", "tank/a/b /x/y/b"]);
     assert_eq!(fs::read_to_string(world.path("alt/x/y/b/file")).expect("read"), "text");
-    // The folder was made for the mount, and goes with it.
+    // The folder was made for the mount, and is removed with it.
     assert!(!world.path("alt/tank/a").exists());
     world.good("zfs set -u mountpoint=/z tank/a");
     assert_eq!(world.mounts()[1], "tank/a /x/y");
@@ -120,7 +121,8 @@ fn file_systems_are_where_their_properties_say() {
     world.good("zfs mount -a");
     world.good("zfs mount tank/c");
     world.bad("zfs mount tank/c", 1, "cannot mount 'tank/c': filesystem already mounted\n");
-    // What is never mounted by itself does not go with all others either, and keeps what it lies in.
+    // `zfs unmount -a` leaves mounts alone that are never mounted automatically, and the mounts that contain
+    // them.
     let ran = world.run("zfs unmount -a");
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.starts_with("cannot unmount '~/alt/tank': pool or dataset is busy\n"), "{}", ran.err);
@@ -190,7 +192,7 @@ fn a_mount_is_told_things_that_hold_for_it_alone() {
         world.good("zfs get -H -o value,source readonly,exec tank/a"),
         "off\tdefault\noff\ttemporary\n"
     );
-    // What is set holds from then on, and all else as before.
+    // A remount applies the changed property and keeps all other options.
     world.good("zfs set readonly=on tank");
     assert_eq!(world.good("zfs get -H -o value,source exec tank/a"), "off\ttemporary\n");
     assert!(fs::write(world.path("alt/tank/a/file"), "").is_err());
@@ -209,7 +211,7 @@ fn a_mount_is_told_things_that_hold_for_it_alone() {
     fs::write(world.path("alt/tank/a/file"), "").expect("written");
 }
 
-/// By a user who may rename the folder above it, and may do nothing with the file system.
+/// The user that moves the folder may rename the folder above it, but has no rights to the file system.
 #[test]
 fn a_mount_whose_folder_was_moved_is_found_where_it_is() {
     let Some(world) = World::new() else { return };
@@ -303,7 +305,7 @@ fn what_the_kernel_hears_when_it_mounts_follows_properties() {
     fs::create_dir(at.join("d")).expect("made");
     fs::write(at.join("file"), "text").expect("written");
     world.good("zfs set acltype=posix tank/a");
-    // Owner all, group nothing, group 1 reads and writes, mask the same, others nothing.
+    // Owner all, group nothing, group 1 read and write, mask the same, others nothing.
     let entries: [(u16, u16, u32); 5] =
         [(1, 7, u32::MAX), (4, 0, u32::MAX), (8, 6, 1), (0x10, 6, u32::MAX), (0x20, 0, u32::MAX)];
     let mut acl = 2_u32.to_le_bytes().to_vec();
@@ -331,7 +333,7 @@ fn what_is_mounted_below_steps_aside() {
     world.good("zfs create -p tank/a/b");
     world.good("zfs set canmount=off tank/a");
     assert_eq!(world.mounts(), ["tank /tank", "tank/a/b /tank/a/b"]);
-    // What is not mounted may be given a place where it cannot be.
+    // A dataset that is not mounted may get a mount point at which it cannot be mounted.
     fs::create_dir_all(world.path("alt/full/inner")).expect("made");
     world.good("zfs create -u -o overlay=off tank/n");
     world.good("zfs set mountpoint=/full tank/n");
@@ -382,7 +384,7 @@ fn a_pool_without_project_quotas_has_no_projects() {
 /// docs/on-disk/15-space.md, "`used` before and after an export".
 #[test]
 fn what_is_used_before_an_export_is_used_after_it_but_for_the_pools_own() {
-    // A space map of a metaslab in three copies, and more metaslabs than this pool has.
+    // A space map of a metaslab in three copies, for more metaslabs than this pool has.
     const OWN: u64 = 16 * (12 << 10);
     let Some(world) = World::new() else { return };
     world.good("zfs create -o compression=off tank/a");
@@ -406,7 +408,7 @@ fn what_is_used_before_an_export_is_used_after_it_but_for_the_pools_own() {
     assert!(before[0].abs_diff(after[0]) <= OWN, "{before:?} {after:?}");
 }
 
-/// A pool of OpenZFS's, read only: keys come from standard input or from files, as their locations say.
+/// A read-only pool of OpenZFS: keys come from standard input or from files, as `keylocation` says.
 #[test]
 fn keys_are_loaded_for_what_is_to_be_mounted() {
     let Some(world) = World::new() else { return };
@@ -439,13 +441,13 @@ fn keys_are_loaded_for_what_is_to_be_mounted() {
         }
     }
     assert!(files > 0, "nothing was compared");
-    // The key is there until the pool goes.
+    // The key stays loaded until the pool is exported.
     world.good("zfs unmount t_encryption/aes-128-gcm");
     world.good("zfs mount -l t_encryption/aes-128-gcm");
     let ran = world.run("zfs mount -l t_encryption/raw");
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.err.starts_with("Key load error: Failed to open key material file: /"), "{ran:?}");
-    // What has no key is passed over; what has none because it was not given is told.
+    // Datasets without an available key are skipped; those whose key was not given are reported.
     world.good("zpool export t_encryption");
     assert_eq!(world.mounts(), ["tank /tank"]);
     let ran = world.run(&format!("{import} t_encryption"));
@@ -476,7 +478,7 @@ fn what_somebody_else_unmounted_is_mounted_again_at_once() {
         umount(&[]);
         world.good("zfs mount tank/a");
     }
-    // Somebody goes on with what is out of sight.
+    // A program continues to use a hidden mount.
     let open = fs::OpenOptions::new().read(true).write(true).open(at.join("file")).expect("opened");
     umount(&["-l"]);
     assert_eq!(world.mounts(), ["tank /tank"]);
@@ -507,7 +509,7 @@ fn what_is_below_goes_too_wherever_it_is_mounted() {
     assert!(mounts[2].starts_with("tank/a/b/c/legacy ") && mounts.len() == 3, "{mounts:?}");
 }
 
-/// A child that was mounted before its parent would be below it, out of reach.
+/// A child that was mounted before its parent would be hidden by it.
 #[test]
 fn what_is_mounted_before_its_parent_is_not_hidden_by_it() {
     let Some(world) = World::new() else { return };
@@ -519,7 +521,7 @@ fn what_is_mounted_before_its_parent_is_not_hidden_by_it() {
     assert_eq!(fs::read_to_string(world.path("alt/tank/a/n/file")).expect("it is seen"), "text");
     world.good("zfs unmount tank/a/n");
     world.good("zfs mount tank/a/n");
-    // What programs use does not step aside.
+    // A mount in use is not moved aside.
     world.good("zfs unmount tank/a");
     world.good("zfs mount tank/a/n");
     let open = fs::File::open(world.path("alt/tank/a/n/file")).expect("opened");
@@ -530,7 +532,8 @@ fn what_is_mounted_before_its_parent_is_not_hidden_by_it() {
     world.good("zfs mount tank/a");
     world.good("zfs rename tank/a tank/b");
     assert_eq!(world.mounts(), ["tank /tank", "tank/b /tank/b", "tank/b/n /tank/b/n"]);
-    // By another hand it can be hidden all the same: who does that is named, and what is newest goes first.
+    // Another program can still hide it: the error names the upper mount, and the newest mount is unmounted
+    // first.
     let at = world.path("alt/tank/b");
     let mount = |words: &[&str]| {
         assert!(Command::new(words[0]).args(&words[1..]).arg(&at).status().expect("runs").success())
@@ -575,7 +578,7 @@ fn a_pool_with_a_child_that_was_mounted_before_its_parent_is_exported_by_force()
     }
 }
 
-/// With OpenZFS what was mounted first is hidden, and is seen again when the other is unmounted.
+/// In OpenZFS, the first mount is hidden, and appears again when the other is unmounted.
 #[test]
 fn what_was_mounted_over_is_there_again_after_unmounting() {
     let Some(world) = World::new() else { return };
@@ -594,14 +597,14 @@ fn what_was_mounted_over_is_there_again_after_unmounting() {
         world.good("zfs mount tank/high");
         is_there(&[root, high, low]);
     }
-    // In use it does not step aside, and nothing is changed.
+    // A mount in use is not moved aside, and the table does not change.
     let open = fs::File::open(world.path("alt/x/low/file")).expect("opened");
     let ran = world.run("zfs unmount -f tank/high");
     let said = "cannot unmount '~/alt/x': 'tank/low' is mounted below: pool or dataset is busy\nin use by: ";
     assert!(ran.code == Some(1) && ran.err.starts_with(said), "{ran:?}");
     drop(open);
     is_there(&[root, high, low]);
-    // Nor does anything when the file system above stays, because it is itself in use.
+    // Nor is it moved aside if the file system above cannot be unmounted because it is itself in use.
     let open = fs::File::create(world.path("alt/x/own")).expect("made");
     let ran = world.run("zfs unmount tank/high");
     assert!(
@@ -612,7 +615,7 @@ fn what_was_mounted_over_is_there_again_after_unmounting() {
     world.good("zfs rename -u tank/high tank/upper");
     world.good("zfs destroy tank/upper");
     is_there(&[root, low]);
-    // What somebody mounts in another file system on purpose keeps it busy.
+    // A file system that a user mounts in another one on purpose keeps that one busy.
     world.good("zfs create -o mountpoint=/x tank/high");
     world.good("zfs unmount tank/low");
     world.good("zfs mount tank/low");
@@ -638,7 +641,7 @@ fn a_file_system_is_mounted_in_one_that_has_reached_its_quota() {
     assert!(fs::create_dir(world.path("alt/tank/a/dir")).is_err());
 }
 
-/// As OpenZFS does it, both places show one file system; a daemon that follows has both again.
+/// As in OpenZFS, both places show one file system; the next daemon mounts it in both again.
 #[test]
 fn a_file_system_in_a_second_place() {
     let Some(world) = World::new() else { return };
@@ -674,7 +677,7 @@ fn a_file_system_in_a_second_place() {
         line.split(' ').nth(3).expect("options").split(',').any(|word| word == "noexec")
     };
     assert!(is_noexec());
-    // In order, and as it is killed.
+    // With an end in order, and with a kill.
     world.good("daemon --stop");
     assert_eq!(list(), with("tank/a ~/second"));
     assert!(is_noexec());
@@ -683,7 +686,7 @@ fn a_file_system_in_a_second_place() {
     assert!(Command::new("kill").args(["-9", pid]).status().expect("it runs").success());
     assert_eq!(list(), with("tank/a ~/second"));
     assert_eq!(fs::read_to_string(world.path("second/file")).expect("read"), "text");
-    // One goes alone, by its path; under a new name the other stays where it is.
+    // One place is unmounted alone, by its path; after a rename of the dataset, the other place stays.
     world.good("zfs mount --on ~/third -o zfsutil tank/a");
     world.good("zfs unmount ~/second");
     assert_eq!(list(), with("tank/a ~/third"));
@@ -719,7 +722,7 @@ fn what_could_not_be_mounted_is_in_the_status() {
     assert_eq!(world.good("zpool status -x"), "all pools are healthy\n");
 }
 
-/// Root removes and mounts nothing where a link of a user leads.
+/// Root removes and mounts nothing at the target of a user's link.
 #[test]
 fn links_of_users_lead_root_nowhere() {
     let Some(world) = World::new() else { return };
@@ -733,10 +736,10 @@ fn links_of_users_lead_root_nowhere() {
     let said = "failed to create mountpoint: ~/alt/tank/u/c is a symbolic link of user 65534\n";
     world.bad("zfs mount tank/u/c", 1, &format!("cannot mount '~/alt/tank/u/c': {said}"));
     world.bad("zfs mount tank/u/c/d", 1, &format!("cannot mount '~/alt/tank/u/c/d': {said}"));
-    // What is not mounted moves, and its folder would go.
+    // A dataset that is not mounted is renamed, and its folder would be removed.
     world.good("zfs rename tank/u/c tank/u/e");
     assert!(world.path("victim/d").is_dir(), "an empty folder that somebody else had");
-    // Nor is a folder removed that was not made for a mount.
+    // A folder that was not made for a mount is not removed.
     fs::create_dir(world.path("alt/tank/u/own")).expect("made");
     world.good("zfs create tank/u/own");
     world.good("zfs destroy tank/u/own");
@@ -744,7 +747,7 @@ fn links_of_users_lead_root_nowhere() {
     world.good("zfs create tank/u/made");
     world.good("zfs destroy tank/u/made");
     assert!(!world.path("alt/tank/u/made").exists());
-    // A link of root's is the administrator's will.
+    // A link of root's is followed.
     fs::create_dir(world.path("elsewhere")).expect("made");
     std::os::unix::fs::symlink(world.path("elsewhere"), world.path("alt/tank/u/e")).expect("linked");
     world.good("zfs mount tank/u/e/d");
@@ -774,7 +777,7 @@ fn snapshots_by_hand_and_in_use() {
     world.good("zpool export tank");
     assert_eq!(fs::read_dir(&at).expect("listed").count(), 0);
     world.good("zpool import -d ~/disk -R ~/alt tank");
-    // Who stands in it.
+    // A process with its working directory there.
     let inside = world.path("alt/tank/a/.zfs/snapshot/s");
     let mut child = Command::new("sleep").arg("1000").current_dir(&inside).spawn().expect("it starts");
     world.good("zfs snapshot tank/a@t");
@@ -782,7 +785,7 @@ fn snapshots_by_hand_and_in_use() {
     world.bad("zfs destroy tank/a@s", 1, busy);
     child.kill().expect("it ends");
     child.wait().expect("it has ended");
-    // Who reads it.
+    // A process that reads a file there.
     let open = fs::File::open(inside.join("file")).expect("opened");
     world.bad("zfs destroy tank/a@s", 1, busy);
     drop(open);

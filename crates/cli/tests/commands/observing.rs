@@ -1,14 +1,14 @@
-//! What a daemon tells of its pools: `zpool iostat`, `zpool events`, `fsstat`, kstat files and metrics.
-// A test is no command that runs for a client.
+//! What a daemon reports of its pools: `zpool iostat`, `zpool events`, `fsstat`, kstat files and metrics.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
-// Tests make and break files as they like.
+// Tests use `std` to make and damage files.
 #![allow(clippy::disallowed_types, missing_docs)]
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Size of an image.
+/// Length of an image in bytes.
 const IMAGE: u64 = 256 << 20;
 
 /// A folder with images, and a daemon of its own.
@@ -63,7 +63,7 @@ impl Drop for World {
     }
 }
 
-/// Fuse mounts can be made here.
+/// Whether FUSE mounts can be made here.
 fn can_mount() -> bool {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok()
         && rustix::process::geteuid().is_root()
@@ -82,7 +82,7 @@ fn iostat_counts_what_happens_between_two_samples() {
     );
     let rates: Vec<&str> = lines[3].split_whitespace().collect();
     assert_ne!(rates[4], "0", "making a pool writes: {out}");
-    // Nothing happens in the second interval of a pool that is left alone.
+    // An idle pool has no operations in the second interval.
     let out = world.good("zpool iostat -Hp -y tank 1 1");
     assert_eq!(out.split('\t').count(), 7, "{out}");
     let out = world.good("zpool iostat -wHp tank");
@@ -140,7 +140,7 @@ fn events_go_on_over_pools_and_can_be_followed() {
     );
 }
 
-/// Whoever knows nothing of the pool finds the devices held that hold its data.
+/// A process without knowledge of the pool finds that the devices with its data are held.
 #[test]
 fn labels_of_a_pool_that_a_daemon_has_open_are_not_cleared() {
     let world = World::new();
@@ -154,7 +154,7 @@ fn labels_of_a_pool_that_a_daemon_has_open_are_not_cleared() {
     let before = sums();
     for name in ["a", "b", "l", "c", "s", "x"] {
         for stranger in [false, true] {
-            // Labels of cache devices and spares do not name a pool, and nothing is on them yet.
+            // Labels of cache devices and spares name no pool, and these devices have no data yet.
             if stranger && ["c", "s", "x"].contains(&name) {
                 continue;
             }
@@ -170,7 +170,7 @@ fn labels_of_a_pool_that_a_daemon_has_open_are_not_cleared() {
     assert!(before == sums(), "labels have changed");
 }
 
-/// The part of a label that a pool at rest does not write: the names of its devices.
+/// The part of a label that an idle pool does not write: the names of its devices.
 fn label(path: &std::path::Path) -> Vec<u8> {
     let mut file = std::fs::File::open(path).expect("there");
     let mut bytes = vec![0; 128 << 10];

@@ -1,7 +1,7 @@
-//! What `packaging/install.sh` installs.
-// A test is no command that runs for a client.
+//! The files that `packaging/install.sh` installs.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
-// Tests make and break files as they like.
+// Tests use `std` to make and damage files.
 #![allow(clippy::disallowed_types, missing_docs)]
 
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn every_name_is_there_and_works() {
     assert!(unit.expect("there").contains("ExecStart=/usr/sbin/cenoted\n"));
 }
 
-/// Debuggers find the symbols by what `.gnu_debuglink` names, below `/usr/lib/debug`.
+/// Debuggers find the symbols below `/usr/lib/debug` by the name in `.gnu_debuglink`.
 #[test]
 fn debug_symbols_are_beside_the_program() {
     let Some(readelf) = testkit::need_tool("readelf") else { return };
@@ -75,14 +75,14 @@ fn systemd_takes_the_units() {
         return;
     }
     let root = install(&[], "/usr");
-    // Programs of the system that units name are looked for in the same root.
+    // System programs that units name are looked up in the same root.
     std::fs::create_dir_all(root.path().join("bin")).unwrap();
     std::fs::copy("/bin/kill", root.path().join("bin/kill")).unwrap();
     let output = Command::new("systemd-analyze")
         .arg("verify")
         .arg(format!("--root={}", root.path().display()))
         .args(["cenoted.service", "cenoted.socket"])
-        // It looks for the manual pages that the units name.
+        // The manual pages that the units name are looked up here.
         .env("MANPATH", root.path().join("usr/share/man"))
         .output()
         .expect("it starts");

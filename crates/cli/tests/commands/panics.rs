@@ -1,7 +1,7 @@
-//! What a daemon does after a panic in a request: as a test provokes it through a mount, or by a command.
-// A test is no command that runs for a client.
+//! A daemon after a panic in a request, which a test provokes through a mount or by a command.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
-// Tests make and break files as they like.
+// Tests use `std` to make and damage files.
 #![allow(clippy::disallowed_types, missing_docs)]
 
 use crate::daemon_support::{Ran, cenote};
@@ -76,7 +76,7 @@ fn a_panic_in_one_request_ends_that_request_and_in_a_change_its_pool() {
     fs::write(world.path("one/kept"), "kept").expect("written");
     world.good("zpool sync one");
 
-    // Nothing was being changed: nothing is in doubt.
+    // The request changed nothing, so the pool is not in doubt.
     let failed = fs::metadata(world.path("one/panic-in-a-request")).expect_err("it panics");
     assert_eq!(failed.raw_os_error(), Some(5), "{failed}");
     assert!(world.log().contains("a test wants this panic"), "{}", world.log());
@@ -85,7 +85,7 @@ fn a_panic_in_one_request_ends_that_request_and_in_a_change_its_pool() {
     assert_eq!(world.good("zpool list -H -o name,health"), "one\tONLINE\ntwo\tONLINE\n");
     assert_eq!(world.good("zpool status -x"), "all pools are healthy\n");
 
-    // A change is half done: its txg is not written, and none after it.
+    // A change is half done: its txg is not written, and no later one either.
     let failed = fs::write(world.path("one/panic-in-a-change"), "x").expect_err("it panics");
     assert_eq!(failed.raw_os_error(), Some(5), "{failed}");
     let begun = Instant::now();
@@ -111,18 +111,18 @@ fn a_panic_in_one_request_ends_that_request_and_in_a_change_its_pool() {
         let ran = world.run(words);
         assert!(ran.code == Some(code) && ran.err.contains("suspended"), "{words}: {ran:?}");
     }
-    // What is on disk is read, what is to be changed is refused, and nobody waits.
+    // Data on disk can be read, changes are refused, and no caller waits.
     assert_eq!(fs::read_to_string(world.path("one/kept")).expect("readable"), "kept");
     let refused = fs::write(world.path("one/more"), "x").expect_err("nothing is written");
     assert_eq!(refused.raw_os_error(), Some(5), "{refused}");
 
-    // Others go on, in the same process.
+    // Other pools continue, in the same process.
     fs::write(world.path("two/file"), "two").expect("written");
     world.good("zfs create two/x");
     world.good("zpool sync two");
     assert_eq!(world.good("daemon --status"), daemon);
 
-    // It can be let go of by force, and is as it was on disk.
+    // The pool can be exported by force, and has the state on disk.
     world.good("zpool export -f one");
     world.good("zpool import -d ~ one");
     assert_eq!(fs::read_to_string(world.path("one/after")).expect("there"), "after");
@@ -133,7 +133,7 @@ fn a_panic_in_one_request_ends_that_request_and_in_a_change_its_pool() {
     fs::write(world.path("one/again"), "again").expect("written");
     assert_eq!(world.good("zpool list -H -o health one"), "ONLINE\n");
 
-    // And the daemon ends in order with a pool that has stopped.
+    // The daemon ends in order with a stopped pool.
     fs::write(world.path("one/panic-in-a-change"), "x").expect_err("it panics");
     world.good("daemon --stop");
     assert!(world.log().contains("cenoted has ended"), "{}", world.log());
@@ -159,12 +159,12 @@ fn a_panic_in_a_command_ends_that_command_and_in_a_change_its_pool() {
         assert!(ran.code == Some(70) && is_told, "{words}: {ran:?}");
         assert!(world.log().contains("a test wants this panic"), "{}", world.log());
     };
-    // Nothing was being changed: nothing is in doubt.
+    // The command changed nothing, so the pool is not in doubt.
     failed("zfs list panic-in-a-request");
     world.good("mkdir one/own:/after");
     assert_eq!(world.good("zpool status -x"), "all pools are healthy\n");
 
-    // A change is half done. Who asks for something else meanwhile is answered.
+    // A change is half done. Other commands are served meanwhile.
     let mut going = cenote(&world.folder(), "socket", "zpool iostat two 1");
     let mut going =
         going.current_dir("/").stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("it starts");

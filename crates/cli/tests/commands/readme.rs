@@ -1,5 +1,5 @@
-//! The commands of README.md do what it says, in its order, on a machine whose folders are made as it supposes.
-// A test is no command that runs for a client.
+//! Runs the commands of README.md in their order, on a machine with the folders that README.md assumes.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 #![allow(missing_docs)]
 
@@ -7,7 +7,8 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::Command;
 
-/// The blocks of commands: lines that begin with four spaces. Those of `cargo` build and measure.
+/// The blocks of commands: lines that begin with four spaces, except `cargo` commands, which build and
+/// measure.
 fn blocks(text: &str) -> Vec<Vec<&str>> {
     let mut blocks: Vec<Vec<&str>> = vec![Vec::new()];
     let mut is_fenced = false;
@@ -22,8 +23,9 @@ fn blocks(text: &str) -> Vec<Vec<&str>> {
     blocks
 }
 
-/// Makes a root folder of its own in memory, with the system's folders in it and what README supposes, and runs the
-/// script there. Nothing is left of it, nor of processes, when the first process of its namespace has ended.
+/// Script that makes its own root folder in memory, with the system's folders and those that README.md
+/// assumes, and runs the commands there. All files and processes are gone when the first process of its
+/// namespace has ended.
 const ROOM: &str = r#"
 root=$1 program=$2 script=$3
 mount -t tmpfs none "$root"
@@ -52,7 +54,7 @@ exec chroot "$root" /usr/bin/env -i HOME=/tmp PATH=/program:/usr/sbin:/usr/bin:/
     CENOTE_STATE=/tmp/state CENOTE_SOCKET=/tmp/socket bash -euo pipefail -x /script
 "#;
 
-/// Where mounts that serve themselves in the background end some moments after `umount`.
+/// Waits for mounts that serve themselves in the background: they end some moments after `umount`.
 const UNTIL_ENDED: &str = "while pgrep -f 'cenote mount' >/dev/null; do sleep 0.05; done\n";
 
 fn script() -> String {

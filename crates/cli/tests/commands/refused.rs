@@ -1,9 +1,9 @@
-//! A command that is refused leaves the devices of its pool as they were.
+//! A refused command leaves the devices of its pool unchanged.
 
 use crate::zpool_support::{World, sums};
 use std::time::SystemTime;
 
-/// Refused by what is wrong with the words, by what the pool says, and by what only shows in the middle of it.
+/// Commands that are refused because of wrong usage, because of the state of the pool, or half-way.
 const REFUSED: [&str; 58] = [
     "zpool set nosuch=1 tank",
     "zpool set size=1 tank",
@@ -65,7 +65,7 @@ const REFUSED: [&str; 58] = [
     "zfs bookmark tank/a@nosuch tank/a#b",
 ];
 
-/// When each device was last written.
+/// Time of the last write to each device.
 fn written(world: &World) -> Vec<SystemTime> {
     let time =
         |i: u32| std::fs::metadata(world.images().join(format!("f{i}"))).and_then(|meta| meta.modified());

@@ -1,11 +1,11 @@
-//! Short pieces of `cargo xtask stress` and `cargo xtask siege`.
+//! Short runs of `cargo xtask stress` and `cargo xtask siege`.
 #![allow(missing_docs)]
 
 use cenote_stress::{Actors, Plan, run, siege};
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-/// One round: what more seconds would find, `cargo xtask stress` does.
+/// One round; `cargo xtask stress` makes longer runs.
 fn one_round(seed: u64, actors: Actors) {
     if !testkit::need_root() || !testkit::need_file("/dev/fuse") {
         return;
@@ -21,7 +21,7 @@ fn one_round(seed: u64, actors: Actors) {
         actors,
     };
     if let Err(failure) = run(&plan) {
-        // What is needed to understand it stays.
+        // The folder of a failed round is kept.
         let kept = folder.keep();
         panic!("{failure}\n({})", kept.display());
     }

@@ -1,4 +1,4 @@
-//! The tour of the README, as a newcomer runs it, and as one who has seen enough ends it.
+//! The tour of the README, complete and ended early.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -26,7 +26,7 @@ fn the_tour_runs_to_its_end() {
     }
 }
 
-/// The tour with its scratch folder in this folder; it has just printed the first line that begins so.
+/// Starts the tour with its scratch folder in this folder; returns after the first line with this beginning.
 fn tour_until(line: &str, folder: &Path) -> (Child, impl BufRead) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
     command.arg("tour").env("TMPDIR", folder).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -40,7 +40,7 @@ fn tour_until(line: &str, folder: &Path) -> (Child, impl BufRead) {
     (child, output)
 }
 
-/// Its exit code and messages, when it has ended; it has left nothing behind.
+/// Exit code and messages of a tour that has ended; checks that it left nothing behind.
 fn ended(child: Child, folder: &Path) -> (Option<i32>, String) {
     let output = child.wait_with_output().expect("it ends");
     let left: Vec<_> =
@@ -65,7 +65,7 @@ fn an_interrupted_tour_leaves_nothing_behind() {
     let (child, mut output) = tour_until("$ zfs create testpool/myprojects/project1", folder.path());
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("told");
-    // What it still says is taken, so that it need not wait for a reader.
+    // The remaining output is read, so that the tour does not wait for a reader.
     std::io::copy(&mut output, &mut std::io::sink()).expect("read");
     let (code, messages) = ended(child, folder.path());
     assert!(code == Some(130) && !messages.contains("tour"), "{code:?} {messages}");

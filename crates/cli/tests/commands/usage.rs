@@ -1,5 +1,5 @@
-//! Wrong usage and usage texts: the same messages, on the same stream, and the same exit codes as
-//! OpenZFS 2.3.2 printed (fixtures/cli-transcripts, parts 11 and 12).
+//! Wrong usage and usage texts: the same messages, on the same stream, with the same exit codes as OpenZFS
+//! 2.3.2 printed (fixtures/cli-transcripts, parts 11 and 12).
 
 use crate::common;
 
@@ -25,7 +25,7 @@ fn cases(transcript: &str) -> Vec<Case> {
     cases
 }
 
-/// The verbs that are there.
+/// Whether the verb is implemented.
 fn is_ours(words: &[String]) -> bool {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     matches!(
@@ -39,12 +39,12 @@ fn is_ours(words: &[String]) -> bool {
     )
 }
 
-/// What differs, and why.
+/// Whether the output differs on purpose.
 fn is_different_on_purpose(command: &str) -> bool {
     [
-        // A folder that is not there is an error here, never "no pools".
+        // A missing folder is an error here, never "no pools".
         "zpool import -d /nonexistent",
-        // Needs the pool of the transcript: it is imported there, and has a volume.
+        // Needs the pool of the transcript, which is imported there and has a volume.
         "zpool import tank",
         "zfs userspace tank/vol",
     ]

@@ -1,13 +1,13 @@
-//! Our `zdb` beside the real one on the same images: what both print must be equal, line by line, and so must the
-//! exit code.
+//! Compares our `zdb` with the real one on the same images: output and exit code must be equal, line by line.
 //!
-//! What is left out is named here, with the reason: [`is_senseless`] whole runs in which the real one crashes, does not
-//! end or finds less than there is; [`is_own`] lines that it makes up or reads from the wrong place.
+//! Exceptions are named with their reasons: [`is_senseless`] for whole runs in which the real one crashes,
+//! does not end or finds less than there is; [`is_own`] for lines that it makes up or reads from the wrong
+//! place.
 //!
-//! In every run of the tests: block counts, all checksums and leaks of every golden pool, and of some pools the options
-//! that show what is special about them. All options of all pools and of their labels, some 2500 runs in six minutes:
-//! `CENOTE_ZDB_MATRIX=all cargo test -p cenote-cli --test commands zdb -- --nocapture`.
-// A test is no command that runs for a client.
+//! Every run of the tests compares block counts, all checksums and leaks of every golden pool, and for some
+//! pools the options that show their special features. All options for all pools and their labels, some 2500
+//! runs in six minutes: `CENOTE_ZDB_MATRIX=all cargo test -p cenote-cli --test commands zdb -- --nocapture`.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 use std::path::Path;
@@ -15,49 +15,49 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use testkit::Fixture;
 
-/// Asks for everything.
+/// Variable that requests all options for all pools.
 const ALL: &str = "CENOTE_ZDB_MATRIX";
-/// Runs at a time. The real one mostly sleeps.
+/// Number of concurrent runs. The real one sleeps most of the time.
 const THREADS: usize = 4;
 
-/// Every option that is equal, for those who ask for everything.
+/// All options with equal output, for runs with [`ALL`].
 const OPTIONS: &str = "-b -bb -bbb -bbbb -bL -c -cc -bcc -bbccL -d -dd -ddd -dddd -ddddd -dddddd -m -mm -mmm -mmmm -M -MM -S -i -ii -iii -iiii -h -hh -u -C -D -DD -DDD -DDDD -DDDDD -T -TT -TTT -TTTT -y";
-/// The same of a pool as it was when its checkpoint was taken.
+/// The same, for a pool as of its checkpoint.
 const CHECKPOINTED: &str =
     "-kb -kbcc -kbbbb -kd -kdd -kdddd -kddddd -km -kmm -kmmmm -kMM -ki -kh -kS -ku -kC";
-/// What is looked at in every run, beside `-bcc` of all.
+/// The options that every test run compares, besides `-bcc` for all pools.
 const CHOSEN: &[(&str, &str)] = &[
     ("single", "-u -C -d -i -b -c -h -hh -D -y"),
     ("snapshots", "-dd -dddd -S"),
-    // Logs of space maps, with what is kept for the checkpoint; and the pool as of the checkpoint.
+    // Logs of space maps, with blocks that are kept for the checkpoint; and the pool as of the checkpoint.
     ("checkpoint", "-bbbb -d -mmmm -MM -kbcc -kdd -kmmmm -ku -kS"),
-    // Mappings of removed vdevs, and the list of what was remapped.
+    // Mappings of removed vdevs, and the list of remapped blocks.
     ("removed-vdev", "-bb -d -mmmm -MM"),
     ("removed-mirror", "-mmm -M"),
     ("holevdev", "-m -MM"),
     ("classes", "-bb -mmm -M -MM"),
     ("dedupmix", "-bbb -MM -S -DD -DDDD"),
-    // Tables whose ZAPs hash their keys again, and such that do not; none of unique blocks.
+    // Tables whose ZAPs hash their keys again, and tables whose ZAPs do not; without unique blocks.
     ("dedup-legacy", "-b -M -S -D -DDD -DDDDD"),
     ("dedup-fast", "-b -S"),
-    // Blocks without checksums, and blocks that have more copies in one place than in another.
+    // Blocks without checksums, and blocks with more copies in one place than in another.
     ("checksum", "-S"),
     ("cloned", "-b -S -T -TT -TTT -TTTT"),
     ("zil-slog", "-TTT -TTTT"),
     ("removed-split", "-mmmm"),
-    // Blocks in pieces, some in one copy only; those of more than 128 KiB are in the last row of histograms.
+    // Gang blocks, some with one copy only; those of more than 128 KiB are in the last row of histograms.
     ("gang", "-bbbb -M"),
     ("raidz-expanded", "-bbb -mmm"),
     ("draid1", "-mmmm"),
     // Large sectors: fragmentation of segments of up to 128 MiB.
     ("ashift16", "-mmm -M"),
-    // No histograms, and names of sizes below 1 KiB; nothing to deduplicate.
+    // No histograms, and names of sizes below 1 KiB; no data to deduplicate.
     ("legacy", "-mmm -M -S"),
     ("version1", "-m -M -T"),
     ("fileflags", "-S"),
     // Names that the real one reads from the wrong place; data of a write that is shorter than its block.
     ("zil-raidz", "-iiii -dddddd"),
-    // A block that is told as damaged, with its pointer.
+    // A block that is reported as damaged, with its pointer.
     ("lost-block", "-bbccL"),
 ];
 
@@ -75,7 +75,7 @@ fn ours() -> Command {
     command
 }
 
-/// Runs of the real one that are not to be compared.
+/// Whether a run of the real one cannot be compared.
 fn is_senseless(fixture: &str, options: &str) -> bool {
     let objects = options.matches('d').count();
     match fixture {
@@ -83,9 +83,9 @@ fn is_senseless(fixture: &str, options: &str) -> bool {
         "wholedisk" => true,
         // It does not end.
         "redacted" => objects > 0 || options.contains('i'),
-        // It stops with an assertion, at a file system that was half received.
+        // It stops with an assertion, at a partially received file system.
         "partial-receive" => objects > 3,
-        // It finds no data in an encrypted or otherwise large file behind a hole of 1 TiB.
+        // It finds no data in an encrypted or otherwise large file after a hole of 1 TiB.
         "encryption" | "rawrecv" | "gang" => objects > 4,
         // It takes minutes.
         "bigdir" | "manyfiles" => objects > 4,
@@ -94,12 +94,12 @@ fn is_senseless(fixture: &str, options: &str) -> bool {
     }
 }
 
-/// Lines that are the real one's own.
+/// Whether a line is specific to the real one.
 fn is_own(fixture: &str, options: &str, real: &str) -> bool {
     match fixture {
-        // It looks for the names of this record where other renames have them.
+        // It reads the names of this record at the offsets of other rename records.
         "zil-raidz" => real.trim() == "src - tgt",
-        // To see the checkpoint it goes back to it in memory, which makes a txg and a time of its own.
+        // For the checkpoint, it rewinds to it in memory, which makes a txg and a time of its own.
         "checkpoint" if options.contains('k') => {
             ["\ttxg = ", "\ttimestamp = ", "\tcheckpoint_txg = "].iter().any(|name| real.starts_with(name))
         }
@@ -107,7 +107,7 @@ fn is_own(fixture: &str, options: &str, real: &str) -> bool {
     }
 }
 
-/// What differs first; empty: nothing.
+/// The first difference; empty if there is none.
 fn difference(fixture: &str, options: &str, ours: &Said, real: &Said) -> String {
     if ours.1 != real.1 {
         return format!("{fixture} {options}: exit code {:?}, the real one's is {:?}\n", ours.1, real.1);
@@ -121,7 +121,7 @@ fn difference(fixture: &str, options: &str, ours: &Said, real: &Said) -> String 
     if a == b { String::new() } else { format!("{fixture} {options}: {a} lines, the real one has {b}\n") }
 }
 
-/// Runs both with these options on these pools.
+/// Compares both programs with these options on these pools.
 fn compare(runs: &[(&str, &str)]) {
     let Some(judge) = testkit::need_tool("zdb") else { return };
     let next = AtomicUsize::new(0);
@@ -137,7 +137,7 @@ fn compare(runs: &[(&str, &str)]) {
             let ours = said(&mut ours(), options, &operands);
             let mut real = said(&mut testkit::hurried(&judge), options, &operands);
             if ours.1 != real.1 && real.1 == Some(1) {
-                // It has races: once in 2200 runs it ended so where it never did again.
+                // It has races: once in 2200 runs it ended in this way, and never again for the same run.
                 real = said(&mut testkit::hurried(&judge), options, &operands);
             }
             wrong += &difference(name, options, &ours, &real);
@@ -151,7 +151,7 @@ fn compare(runs: &[(&str, &str)]) {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
-/// Runs both with these options on this pool and what stands behind its name; output and exit codes are to be equal.
+/// Compares both programs with these options and operands on this pool.
 fn compare_operands(name: &str, runs: &[(&str, &[&str])]) {
     let Some(judge) = testkit::need_tool("zdb") else { return };
     let fixture = Fixture::open(name);
@@ -193,8 +193,9 @@ fn zstd_headers() {
     );
 }
 
-/// Places of blocks of the pool, one for each compression: block and image, image alone, and where what is found is
-/// of another kind. For images of zle alone the real one tries for seconds. A block of lzjb of which one size is named is told apart in [`one_size_of_a_block_is_enough`].
+/// Places of blocks of the pool, one for each compression: block and image, image alone, and a place with
+/// other contents. The real one tries for seconds on a zle image alone. For an lzjb block with one given size
+/// see [`one_size_of_a_block_is_enough`].
 #[test]
 fn compression_is_guessed() {
     let places = [
@@ -214,7 +215,8 @@ fn compression_is_guessed() {
     compare_operands("compression", &runs);
 }
 
-/// What the real one guesses from one size is larger than that, so it never finds a block of which the size is named.
+/// The sizes that the real one tries are larger than the given one, so it never finds a block whose size is
+/// given.
 #[test]
 fn one_size_of_a_block_is_enough() {
     let fixture = Fixture::open("compression");
@@ -235,12 +237,12 @@ fn one_size_of_a_block_is_enough() {
         assert_eq!((code, block.len()), (Some(0), 0x20000), "{both}");
         assert_eq!(read(one), (Some(0), block), "{one}");
     }
-    // Text of a block of zle that compressed to nothing less.
+    // Text of a zle block that did not compress.
     assert_eq!(read("0:1b5400:20000:dr").0, Some(1));
 }
 
-/// Without an option. What is left out: the configuration as an import would find it, which is that of the labels, and
-/// counts of reads.
+/// Without an option. Not compared: the configuration as an import would find it, which is that of the
+/// labels, and counts of reads.
 #[test]
 fn nearly_everything() {
     let Some(judge) = testkit::need_tool("zdb") else { return };
@@ -261,7 +263,7 @@ fn nearly_everything() {
     }
 }
 
-/// The copy, what was said, and the exit code.
+/// The copy, the messages, and the exit code.
 fn copied(command: &mut Command, fixture: &Fixture, from: &[&str; 2], to: &Path) -> (Said, Option<Vec<u8>>) {
     let dir = fixture.dir().to_str().expect("a path");
     let target = format!("{}{}", fixture.manifest().pool, from[0]);
@@ -288,7 +290,7 @@ fn files_are_copied_out_of_a_pool() {
     {
         let to = folder.path().join(i.to_string());
         let real = copied(&mut testkit::hurried(&judge), &fixture, from, &to);
-        // A file that is there is written over, and is as long as its source then.
+        // An existing file is overwritten, and then has the length of its source.
         if real.1.is_some() {
             std::fs::write(&to, vec![0xff; 2 << 20]).expect("written");
         }
@@ -299,7 +301,7 @@ fn files_are_copied_out_of_a_pool() {
     // The real one fails with EINVAL.
     let to = folder.path().join("empty");
     assert_eq!(copied(&mut ours(), &fixture, &["/off128K", "empty"], &to).1, Some(Vec::new()));
-    // A folder: EISDIR. Below a folder that is not there: ENOENT.
+    // A folder: EISDIR. Below a missing folder: ENOENT.
     for (to, code) in [(folder.path().to_path_buf(), 21), (folder.path().join("no/copy"), 2)] {
         let from = &["/off128K", "text-513"];
         let (real, _) = copied(&mut testkit::hurried(&judge), &fixture, from, &to);
@@ -351,13 +353,14 @@ fn the_block_in_a_pointer() {
     let ours_said = said(&mut ours(), "-E", &[gzip]);
     assert_eq!((ours_said.0.len(), ours_said.1), (512, Some(0)));
     assert_eq!(ours_said, said(&mut testkit::hurried(&judge), "-E", &[gzip]));
-    // Too few words; no words; no embedded block, at which the real one stops with an assertion; one that is damaged.
+    // Too few words; no words; no embedded block, at which the real one stops with an assertion; a damaged
+    // one.
     for bad in ["1:2:3", "t_embedded", "1:2:3:4:5:6:7:8:9:a:b:c:d:e:f:10", &gzip.replace("9c78:", "9c79:")] {
         assert_eq!(said(&mut ours(), "-E", &[bad]), (String::new(), Some(1)), "{bad}");
     }
 }
 
-/// All golden pools, those of the second collection, too.
+/// All golden pools, including the second collection.
 fn names() -> Vec<String> {
     let more = testkit::workspace_root().join("fixtures/openzfs-2.3.2-more");
     let listing = std::fs::read_dir(more).expect("the second collection");
@@ -391,8 +394,8 @@ fn everything_else_of_chosen_pools() {
     compare(&runs);
 }
 
-/// Labels have nothing to do with the pool as a whole: every image is looked at by itself. With a second `l` the real
-/// one counts arrays of numbers in a way of its own; such labels are left out.
+/// Compares the labels of every image by itself. With a second `l` the real one counts arrays of numbers
+/// differently; such labels are left out.
 fn compare_labels(fixture: &Fixture, options: &[&str]) -> String {
     let Some(judge) = testkit::need_tool("zdb") else { return String::new() };
     let mut wrong = String::new();
@@ -411,7 +414,7 @@ fn compare_labels(fixture: &Fixture, options: &[&str]) -> String {
 fn labels() {
     let all: &[&str] = &["-l", "-lu", "-luuu", "-lq"];
     let wrong: String = match std::env::var_os(ALL) {
-        // Uberblocks of uberblock-torn make it read from an address that is none.
+        // Uberblocks of uberblock-torn make it read from an invalid address.
         Some(_) => {
             let sound = names().into_iter().filter(|name| name != "uberblock-torn");
             sound.map(|name| compare_labels(&Fixture::open(&name), all)).collect()

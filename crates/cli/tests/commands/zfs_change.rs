@@ -1,6 +1,6 @@
-//! `zfs` verbs that change datasets, against what OpenZFS printed for the same commands, and their pools
-//! against `zdb`.
-// A test is no command that runs for a client.
+//! `zfs` verbs that change datasets, compared with the output of OpenZFS for the same commands; `zdb` checks
+//! the pools.
+// Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ struct World {
     folder: tempfile::TempDir,
 }
 
-/// Size of an image.
+/// Length of an image in bytes.
 const IMAGE: u64 = 512 << 20;
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
         self.folder.path().join("bin")
     }
 
-    /// Runs a line of a shell; what it printed, both ways as they came, and its exit code.
+    /// Runs a line of a shell; returns its output, both streams mixed, and its exit code.
     fn run(&self, line: &str) -> (String, i32) {
         let path = std::env::var("PATH").unwrap_or_default();
         let Output { status, stdout, .. } = Command::new("/bin/sh")
@@ -55,7 +55,7 @@ impl World {
         (String::from_utf8_lossy(&stdout).into_owned(), status.code().unwrap_or(-1))
     }
 
-    /// Runs a line that must work; what it printed.
+    /// Runs a line that must succeed; returns its output.
     fn good(&self, line: &str) -> String {
         let (text, code) = self.run(line);
         assert_eq!(code, 0, "{line}: {text}");
@@ -72,7 +72,7 @@ impl World {
         self.numbers(line).first().copied().expect("a number")
     }
 
-    /// `zdb` finds nothing wrong with a pool: blocks, space, and what it says of the datasets.
+    /// Checks that `zdb` finds no error in a pool: blocks, space, and datasets.
     fn judge(&self, pool: &str) {
         let Some(zdb) = testkit::need_tool("zdb") else { return };
         let said = |options: &str| {
@@ -98,7 +98,7 @@ impl World {
         }
     }
 
-    /// What `zfs list -o space` says adds up, dataset by dataset.
+    /// Checks that the sums of `zfs list -o space` are right for each dataset.
     fn check_space(&self, pool: &str) {
         let text = self.good(&format!("zfs list -Hpr -o space {pool}"));
         let rows: Vec<(&str, Vec<u64>)> = text
@@ -140,13 +140,13 @@ fn noise(path: &Path, len: usize) {
     std::fs::write(path, (0..len).map(|_| next()).collect::<Vec<u8>>()).expect("written");
 }
 
-/// Usage texts have tests of their own.
+/// Removes usage texts, which have tests of their own.
 fn without_usage(text: &str) -> String {
     let mut shown = String::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if line == "usage:" {
-            // The last line of a text, or of the list of properties.
+            // The last line of a usage text, or of the list of properties.
             lines.find(|line| line.ends_with("topic>]") || line.contains("SMB SID"));
             shown += "<usage>\n";
         } else if line.starts_with("Usage: \t") {
@@ -160,7 +160,7 @@ fn without_usage(text: &str) -> String {
     shown
 }
 
-/// Gives the commands of a transcript, and compares what they print; cleans up, and looks at the pools.
+/// Runs the commands of a transcript, and compares their output; then cleans up, and checks the pools.
 fn replay(transcript: &str, cleanup: &[&str]) {
     let world = World::new();
     let mut lines = transcript.lines().filter(|line| !line.starts_with("# "));
@@ -175,7 +175,7 @@ fn replay(transcript: &str, cleanup: &[&str]) {
         let code = loop {
             let line = lines.next().expect("an exit code");
             match line.rsplit_once("[exit ") {
-                // What had no newline at its end stands before the code.
+                // Output without a newline at its end precedes the exit code.
                 Some((rest, code)) => {
                     expected += rest;
                     break code.trim_end_matches(']').parse::<i32>().expect("a code");
@@ -211,20 +211,20 @@ fn holds_destroying_rolling_back_and_renaming_as_openzfs() {
 
 #[test]
 fn clones_bookmarks_promoting_and_permissions_as_openzfs() {
-    // zdb calls all lists of permissions leaked.
+    // zdb reports all lists of permissions as leaked.
     let cleanup = ["zfs unallow -c tank/v1", "zfs unallow -u root,1000 tank/v1", "zfs unallow -g 0 tank/v1"];
     replay(include_str!("transcripts/zfs-clones.txt"), &cleanup);
 }
 
 #[test]
 fn limits_volume_sizes_and_columns_as_openzfs() {
-    // zdb calls all lists of permissions leaked.
+    // zdb reports all lists of permissions as leaked.
     replay(include_str!("transcripts/zfs-limits.txt"), &["zfs unallow root tank/a"]);
 }
 
 #[test]
 fn listing_inheriting_and_limits_below_as_openzfs() {
-    // What a reservation sets aside belongs to no child; zdb calls all lists of permissions leaked.
+    // Space of a reservation counts for no child; zdb reports all lists of permissions as leaked.
     let cleanup = ["zfs destroy -r tank/a/r", "zfs unallow -g root tank/a"];
     replay(include_str!("transcripts/zfs-listing.txt"), &cleanup);
 }
@@ -234,7 +234,7 @@ fn listings_are_sorted_as_by_openzfs() {
     replay(include_str!("transcripts/zfs-sorting.txt"), &[]);
 }
 
-/// What no device can have is refused before anything is made.
+/// A size that no device can have is refused before the volume is made.
 #[test]
 fn volumes_of_half_of_everything() {
     let world = World::new();
@@ -247,7 +247,7 @@ fn volumes_of_half_of_everything() {
     world.judge("tank");
 }
 
-/// Files change between snapshots; what is said to be reclaimed is, and a rollback brings files back.
+/// Files change between snapshots; the space is reclaimed as announced, and a rollback restores files.
 #[test]
 fn contents_space_and_going_back() {
     let world = World::new();
@@ -328,7 +328,7 @@ fn projects_limits_and_volumes() {
     world.judge("tank");
 }
 
-/// The history has the command lines of what was done, and of nothing else.
+/// The history has the command lines of successful changes, and no others.
 #[test]
 fn history_has_what_was_done() {
     let world = World::new();
@@ -346,7 +346,8 @@ fn history_has_what_was_done() {
     assert!(all.contains("] snapshot tank/a@s ("), "{all}");
 }
 
-/// What `zpool history -i` has of the operations of the last commands: names and input, as OpenZFS shows them.
+/// The records of `zpool history -i` for the operations of the last commands: names and input, as OpenZFS
+/// shows them.
 #[test]
 fn operations_are_in_the_internal_history_as_by_openzfs() {
     let world = World::new();
@@ -437,7 +438,7 @@ fn operations_are_in_the_internal_history_as_by_openzfs() {
     world.judge("tank");
 }
 
-/// From when it is set on a dataset to the end of the last one it was ever set on.
+/// From the time when it is set on a dataset until the last dataset on which it was set is destroyed.
 #[test]
 fn compression_with_zstd_is_a_feature_in_use_as_by_openzfs() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! `zpool` verbs that change pools, against what OpenZFS printed for the same commands, and their pools against
-//! `zdb`.
+//! `zpool` verbs that change pools, compared with the output of OpenZFS for the same commands; `zdb` checks
+//! the pools.
 
 use crate::zpool_support::{World, replay, squeezed, sums};
 
@@ -43,7 +43,7 @@ fn what_fails_half_way_is_told_as_by_openzfs() {
     replay(include_str!("transcripts/several.txt"));
 }
 
-/// They stand where `zdb` finds them, and the pool is sound with them.
+/// The properties are stored where `zdb` finds them, and the pool is consistent.
 #[test]
 fn properties_of_vdevs_are_stored_as_by_openzfs() {
     let world = World::new();
@@ -89,7 +89,7 @@ fn pools_of_every_layout_are_sound() {
         ("-d ", "/img/d/f0"),
         ("-O compression=zstd-5 -O casesensitivity=insensitive -o autoexpand=on ", "/img/d/f0"),
     ];
-    // zdb takes its time, most of it waiting.
+    // zdb takes long, and waits most of the time.
     std::thread::scope(|scope| {
         for part in layouts.chunks(3) {
             scope.spawn(move || part.iter().for_each(|(options, vdevs)| check_layout(options, vdevs)));
@@ -209,7 +209,7 @@ fn labels_of_an_imported_pool_are_not_cleared() {
     let (text, _) = world.run("zpool labelclear -f /dev/null");
     assert_eq!(text, "failed to read label from /dev/null\n");
     world.judge("tank");
-    // A pool that nobody can open any more holds nothing back.
+    // A pool that can no longer be opened blocks no command.
     for lost in ["f0", "f1"] {
         std::fs::remove_file(world.images().join(lost)).expect("there");
     }

@@ -1,4 +1,4 @@
-//! What an import was told holds for every command after it: an alternate root, a temporary name, reading only,
+//! The options of an import hold for every later command: an alternate root, a temporary name, read-only,
 //! another cache file.
 
 use crate::zpool_support::{World, replay, sums};

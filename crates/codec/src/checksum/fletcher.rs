@@ -1,10 +1,10 @@
 //! Fletcher-2 and Fletcher-4 (docs/on-disk/13-checksums-compression.md, sections 1.1 and 1.2).
 //!
-//! Both are chains of running sums. One chain adds once per cycle; here the words are dealt out to
-//! lanes with a chain each, and the lanes are put together at the end. A word that is the t-th from
-//! the end of its lane `i` of `k` stands `s = k*t - i` from the end of the whole, and weighs
-//! `s`, `s(s+1)/2`, `s(s+1)(s+2)/6` in the higher sums; written in the lanes' own weights, which are
-//! the same polynomials of `t`, this gives the constants below. All sums are modulo 2^64.
+//! Both are chains of running sums. One chain would allow one addition per cycle, so the words are distributed over
+//! lanes with a chain each, and the lanes are joined at the end. The word that is t-th from the end of lane `i` of
+//! `k` is `s = k*t - i`-th from the end of all words, and has the weights `s`, `s(s+1)/2`, `s(s+1)(s+2)/6` in the
+//! higher sums. Expressed by the lanes' own weights, which are the same polynomials of `t`, this gives the
+//! constants below. All sums are modulo 2^64.
 
 use super::fletcher_lanes::{LANES2, LANES4, Lanes4};
 use crate::simd;
@@ -20,7 +20,7 @@ const fn choose3(n: u64) -> u64 {
     n * n.saturating_sub(1) * n.saturating_sub(2) / 6
 }
 
-/// The sums of the whole from those of the lanes.
+/// Joins the sums of the lanes.
 fn join4(lanes: &Lanes4) -> [u64; 4] {
     const K: u64 = LANES4 as u64;
     let [la, lb, lc, ld] = lanes;
@@ -47,8 +47,8 @@ fn join4(lanes: &Lanes4) -> [u64; 4] {
     sums
 }
 
-/// Fletcher-4 of `data`, whose 32-bit words are in `order`. A tail shorter than a word is left out;
-/// callers see to it that there is none.
+/// Fletcher-4 of `data`, whose 32-bit words are in `order`. Trailing bytes that are not a whole word are ignored;
+/// callers pass whole words.
 pub(crate) fn fletcher4(data: &[u8], order: Endian) -> [u64; 4] {
     let (words, _) = data.as_chunks::<4>();
     let (groups, tail) = words.as_chunks::<LANES4>();
@@ -70,8 +70,8 @@ pub(crate) fn fletcher4(data: &[u8], order: Endian) -> [u64; 4] {
     [a, b, c, d]
 }
 
-/// Fletcher-2 of `data`, whose 64-bit words are in `order`. A tail shorter than two words is left out;
-/// callers see to it that there is none.
+/// Fletcher-2 of `data`, whose 64-bit words are in `order`. Trailing bytes that are not a pair of words are
+/// ignored; callers pass whole pairs.
 pub(crate) fn fletcher2(data: &[u8], order: Endian) -> [u64; 4] {
     const K: u64 = (LANES2 / 2) as u64;
     let (words, _) = data.as_chunks::<8>();

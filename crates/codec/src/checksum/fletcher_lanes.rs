@@ -1,9 +1,9 @@
-//! The inner loops of Fletcher-2 and Fletcher-4: sums in independent lanes, which `simd` compiles for several
-//! instruction sets and `fletcher` puts together.
+//! The inner loops of Fletcher-2 and Fletcher-4: sums in independent lanes. `simd` compiles them for several
+//! instruction sets; `fletcher` joins the lanes.
 
 /// Number of interleaved chains of Fletcher-4.
 pub(crate) const LANES4: usize = 16;
-/// Chains of Fletcher-2: half of them for even words, half for odd ones.
+/// Number of interleaved chains of Fletcher-2: half for even words, half for odd words.
 pub(crate) const LANES2: usize = 16;
 
 /// The four sums of each chain.

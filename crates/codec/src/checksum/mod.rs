@@ -5,7 +5,7 @@
 //!
 //! # What always holds
 //! - Verification runs on the bytes as they are on disk, before decryption and decompression.
-//! - A salted checksum without the salt is an error, never computed with a salt of zeros.
+//! - A salted checksum is not computed without the salt; that is an error.
 //! - Of a protected block (crypt bit, not an object set) only the first two words are a checksum; the
 //!   other two are a MAC, which `crypt` checks.
 
@@ -37,11 +37,11 @@ impl fmt::Debug for Salt {
     }
 }
 
-/// Why a checksum cannot be computed. A checksum that differs is not an error of this kind.
+/// Why a checksum cannot be computed. A mismatch is not an error of this kind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChecksumError {
-    /// The pointer names no algorithm, or one that is not for blocks of the tree.
+    /// The block pointer has an unknown algorithm, or one that is not for blocks of the tree.
     #[error("checksum algorithm {id} is not one of a block")]
     Algorithm {
         /// The algorithm's number in the block pointer.
@@ -63,19 +63,19 @@ pub enum ChecksumError {
         /// Bytes of a word of the algorithm; the data must be a multiple of it.
         word: usize,
     },
-    /// A region is too short to have the trailer at its end.
+    /// The data is shorter than the trailer.
     #[error("{len} bytes cannot hold a checksum trailer of {TRAILER_SIZE}")]
     NoRoom {
         /// Number of bytes of the data.
         len: usize,
     },
-    /// The pointer has no address, so that its gang header has no identity.
+    /// The block pointer has no address, so its gang header has no verifier.
     #[error("a block pointer without an address")]
     NoAddress,
 }
 
-/// The checksum of `data`: the four words for a block pointer, before they are shortened for a
-/// protected block. `order` is the byte order of the block. Of `off` and `noparity`: zeros.
+/// The checksum of `data`: the four words for a block pointer, before shortening for a protected block. `order` is
+/// the byte order of the block. For `off` and `noparity`: zeros.
 ///
 /// # Errors
 /// If the algorithm is not one that a block can have, needs a salt that is not given, or does not take data
@@ -115,7 +115,7 @@ pub fn compute(
     }))
 }
 
-/// Whether `data`, the bytes of the block on disk, has the checksum that its pointer states.
+/// True if `data`, the bytes of the block on disk, matches the checksum in its block pointer.
 ///
 /// True for `off` and `noparity`, and for pointers that have no checksum (holes, embedded data).
 /// A log block is verified with its chain header; of a gang block `data` is the reassembled block.
@@ -141,12 +141,12 @@ pub fn verify(bp: &BlockPtr, data: &[u8], salt: Option<&Salt>) -> Result<bool, C
     Ok(actual == bp.checksum())
 }
 
-/// The checksum words of the pointer share their place with a MAC.
+/// True if the checksum words of the pointer also contain a MAC.
 pub fn is_shortened(bp: &BlockPtr) -> bool {
     bp.uses_crypt() && bp.obj_type() != ObjType::OBJSET
 }
 
-/// The two words that a protected block keeps of its checksum: weak algorithms are folded first.
+/// The two checksum words of a protected block; checksums of weak algorithms are folded first.
 pub fn shorten(id: ChecksumId, full: Checksum) -> [u64; 2] {
     let [a, b, c, d] = full.0;
     if id.is_dedup_strength() { [a, b] } else { [a ^ c, b ^ d] }

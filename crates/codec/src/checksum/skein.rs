@@ -8,7 +8,7 @@ const PARITY: u64 = 0x1BD1_1BDA_A9FC_1A22;
 const FIRST: u64 = 1 << 62;
 const FINAL: u64 = 1 << 63;
 
-/// What a chain of blocks is for: bits 56 to 61 of the second tweak word.
+/// Type of a chain of blocks: bits 56 to 61 of the second tweak word.
 #[derive(Clone, Copy)]
 enum Purpose {
     Key = 0,
@@ -105,7 +105,7 @@ fn compress(chain: &[u64; WORDS], block: &[u8; BLOCK], tweak: [u64; 2]) -> [u64;
             v[$b] = v[$b].rotate_left($r) ^ v[$a];
         };
     }
-    // The permutation of the words is done by naming: after four rounds it is the identity.
+    // The permutation of the words is expressed by their names: after four rounds it is the identity.
     macro_rules! four_rounds {
         ($at:literal) => {
             mix!(0, 1, ROTATE[$at][0]);

@@ -1,21 +1,21 @@
-//! Checksums inside what they cover: labels, uberblocks, gang headers
+//! Embedded checksums, which are stored inside the range that they cover: labels, uberblocks, gang headers
 //! (docs/on-disk/11-labels-config.md, section 1.1; 12-block-pointers.md, section 7).
 //!
-//! The last 40 bytes of the region are a magic number and four words. The checksum is taken with a
-//! *verifier* in the place of the four words: where the region should be, so that a region that was
-//! written to the wrong place is found.
+//! The last 40 bytes of the region are a magic number and four words. The checksum is computed with a *verifier* in
+//! place of the four words. The verifier identifies the region's location, so a region written to the wrong place
+//! is detected.
 
 use super::{ChecksumError, is_shortened, sha256, shorten, words};
 use aws_lc_rs::digest;
 use format::{BlockPtr, Checksum, ChecksumId, Endian};
 
-/// Starts every checksum that is stored inside what it covers.
+/// Magic number of every embedded checksum.
 pub const TRAILER_MAGIC: u64 = 0x0210_DA7A_B10C_7A11;
-/// Bytes of magic number and checksum.
+/// Size of magic number and checksum in bytes.
 pub const TRAILER_SIZE: usize = 40;
 
-/// The byte order of a region if its trailer is right, otherwise `None`. The verifier of a label
-/// part is its byte offset on the device and three zeros.
+/// Verifies the trailer of a region. Returns the region's byte order; `None`: the trailer is wrong. The verifier of
+/// a part of a label is its byte offset on the device and three zeros.
 ///
 /// # Errors
 /// If the region is too short for a trailer.
@@ -24,7 +24,7 @@ pub fn verify_trailer(region: &[u8], verifier: [u64; 4]) -> Result<Option<Endian
     Ok(check(body, trailer, verifier).filter(|found| found.stored == found.actual).map(|found| found.order))
 }
 
-/// Writes the trailer at the end of `region`, in the little order.
+/// Writes the trailer at the end of `region`, in little-endian order.
 ///
 /// # Errors
 /// If the region is too short for a trailer.
@@ -34,27 +34,27 @@ pub fn write_trailer(region: &mut [u8], verifier: [u64; 4]) -> Result<(), Checks
     Ok(())
 }
 
-/// What is hashed of a region before its trailer. The labels of a device hold the same in four places, which
-/// differ by their verifiers only: this is their common part.
+/// The hash of a region up to its trailer. The four labels of a device have the same contents and differ only in
+/// their verifiers: this is the common part of their checksums.
 #[derive(Clone)]
 pub struct BodySum(digest::Context);
 
 impl BodySum {
-    /// Of the region without its trailer.
+    /// Hashes a region without its trailer.
     pub fn new(body: &[u8]) -> BodySum {
         let mut context = digest::Context::new(&digest::SHA256);
         context.update(body);
         BodySum(context)
     }
 
-    /// As [`verify_trailer`], for this body and its trailer.
+    /// Verifies a trailer for this body, as [`verify_trailer`] does.
     pub fn verify(&self, trailer: &[u8; TRAILER_SIZE], verifier: [u64; 4]) -> Option<Endian> {
         let order = order_of(trailer, 0)?;
         let stored = order.words("checksum trailer", trailer, 8).ok()?;
         (self.with(order, verifier) == stored).then_some(order)
     }
 
-    /// The trailer for this body, in the little order.
+    /// The trailer for this body, in little-endian order.
     pub fn trailer(&self, verifier: [u64; 4]) -> [u8; TRAILER_SIZE] {
         substituted(Endian::Little, self.with(Endian::Little, verifier))
     }
@@ -75,8 +75,8 @@ pub fn gang_verifier(bp: &BlockPtr) -> Result<[u64; 4], ChecksumError> {
     Ok([first.vdev.0.into(), first.offset.0, bp.physical_birth().0, 0])
 }
 
-/// The byte order of the gang header of `bp` when its trailer is right, `None` when it is not.
-/// `header` is the whole header, 512 bytes or more; all its copies have the same trailer.
+/// Verifies the gang header of `bp`. Returns its byte order; `None`: the trailer is wrong. `header` is the whole
+/// header, 512 bytes or more; all its copies have the same trailer.
 ///
 /// # Errors
 /// If the pointer has no address, or the header is too short for a trailer.
@@ -88,7 +88,7 @@ pub fn verify_gang_header(header: &[u8], bp: &BlockPtr) -> Result<Option<Endian>
         .map(|found| found.order))
 }
 
-/// Writes the trailer of the gang header of `bp`, in the little order.
+/// Writes the trailer of the gang header of `bp`, in little-endian order.
 ///
 /// # Errors
 /// If the pointer has no address, or the header is too short for a trailer.
@@ -98,8 +98,8 @@ pub fn write_gang_header(header: &mut [u8], bp: &BlockPtr) -> Result<(), Checksu
     Ok(())
 }
 
-/// What is stored for the checksum `actual`: the header of a protected block has it shortened and
-/// folded, independently of the block's own algorithm.
+/// The words to store for the checksum `actual`: in the gang header of a protected block it is folded and
+/// shortened, independently of the block's own algorithm.
 fn gang_words(bp: &BlockPtr, actual: [u64; 4]) -> [u64; 4] {
     if is_shortened(bp) {
         let [a, b] = shorten(ChecksumId::GangHeader, Checksum(actual));
@@ -125,12 +125,12 @@ fn check(body: &[u8], trailer: &[u8; TRAILER_SIZE], verifier: [u64; 4]) -> Optio
     Some(Found { order, stored, actual: sha256(&[body, &substituted(order, verifier)]) })
 }
 
-/// The byte order in which the magic number at byte `at` was written.
+/// The byte order of the magic number at byte `at`.
 pub(super) fn order_of(bytes: &[u8], at: usize) -> Option<Endian> {
     [Endian::Little, Endian::Big].into_iter().find(|order| order.get_u64(bytes, at) == Some(TRAILER_MAGIC))
 }
 
-/// The trailer as it is when the checksum is taken.
+/// The trailer with the verifier, for which the checksum is computed.
 pub(super) fn substituted(order: Endian, words: [u64; 4]) -> [u8; TRAILER_SIZE] {
     let [a, b, c, d] = words;
     let mut out = [0; TRAILER_SIZE];

@@ -1,23 +1,23 @@
 //! Checksums of intent-log blocks (docs/on-disk/24-zil.md, section 3.1).
 //!
-//! The checksum words of a log block's *pointer* are not a checksum but the identity of the block in
-//! its chain; they are the verifier of the checksum inside the block. So an old block that happens to
-//! lie where the chain ends is not taken for the next one.
+//! The checksum words of a log block's *pointer* are not a checksum but the identity of the block in its chain;
+//! they are the verifier of the checksum inside the block. Therefore an old block at the end of the chain is not
+//! taken for the next block.
 
 use super::trailer::{TRAILER_SIZE, order_of, substituted};
 use super::{fletcher, is_shortened, mac_words, shorten};
 use format::{BlockPtr, Checksum, ChecksumId, Endian};
 
-/// Bytes of the chain structure: padding, next pointer, used bytes, checksum.
+/// Size of the chain structure in bytes: padding, next pointer, used bytes, checksum.
 pub(crate) const CHAIN_SIZE: usize = 184;
-/// Where `nused` stands in the chain structure.
+/// Offset of `nused` in the chain structure.
 const NUSED: usize = 136;
-/// Where the checksum stands in the chain structure.
+/// Offset of the checksum in the chain structure.
 const EMBEDDED: usize = 144;
-/// Blocks with the structure in front are written in units of this.
+/// Unit in bytes in which blocks with the structure in front are written.
 const WRITE_UNIT: usize = 4096;
 
-/// Where things are in a log block.
+/// Layout of a log block.
 struct Layout {
     /// Start of the chain structure.
     chain: usize,
@@ -27,12 +27,12 @@ struct Layout {
     nused: usize,
 }
 
-/// The byte order of a log block and its `nused`, when the block belongs to its pointer and is whole;
-/// `None` otherwise, which is how a chain ends.
+/// Verifies a log block. Returns its byte order and `nused`. `None`: the block is incomplete or does not belong to
+/// its pointer, which is how a chain ends.
 ///
-/// `nused` is as stored: with the chain structure in front (zilog2) it counts from the start of the
-/// block, else it counts the records only. It is within the block. That the next pointer continues
-/// the chain is for the caller to check.
+/// `nused` is as stored, and within the block: with the chain structure in front (zilog2) it counts from the start
+/// of the block, otherwise it counts the records only. The caller must check that the next pointer continues the
+/// chain.
 pub fn verify_zil(bp: &BlockPtr, block: &[u8]) -> Option<(Endian, usize)> {
     let id = bp.checksum_kind().ok()?;
     let chain = chain_start(id, block.len())?;
@@ -49,9 +49,9 @@ pub fn verify_zil(bp: &BlockPtr, block: &[u8]) -> Option<(Endian, usize)> {
     right.then_some((order, layout.nused))
 }
 
-/// Writes magic number and checksum of a log block with complete contents, `nused` included, in
-/// the little order; `mac` is that of an encrypted block. False when the block cannot be one: `nused`
-/// beyond its end, another checksum id.
+/// Writes magic number and checksum of a log block with complete contents, `nused` included, in little-endian
+/// order; `mac` is that of an encrypted block. False if the block is not valid: `nused` exceeds it, or the pointer
+/// has another checksum id.
 pub fn write_zil(bp: &BlockPtr, block: &mut [u8], mac: Option<&[u8; 16]>) -> bool {
     let order = Endian::Little;
     let sealed = bp.checksum_kind().ok().and_then(|id| {

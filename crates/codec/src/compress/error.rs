@@ -1,18 +1,18 @@
-//! Why an image cannot be decompressed.
+//! Errors of decompression.
 
 use format::CompressionId;
 
-/// Why an image is not the block that it should be.
+/// Why an image cannot be decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecompressError {
-    /// The pointer names an algorithm that never stands in a written block.
+    /// The block pointer has an algorithm that no written block has.
     #[error("blocks are not stored with compression {id}")]
     Algorithm {
         /// The compression algorithm of the image.
         id: CompressionId,
     },
-    /// The image ends, or says that it ends, before the block is complete.
+    /// The image, or the length in it, ends before the block is complete.
     #[error("{id}: the image of {have} bytes ends too early")]
     Truncated {
         /// The compression algorithm of the image.
@@ -20,21 +20,21 @@ pub enum DecompressError {
         /// Bytes of the compressed image.
         have: usize,
     },
-    /// The stream breaks the rules of the algorithm at some place.
+    /// The stream violates the rules of the algorithm.
     #[error("{id}: invalid stream")]
     Corrupt {
         /// The compression algorithm of the image.
         id: CompressionId,
     },
-    /// The stream is whole but is not of the block's size.
+    /// The stream is complete but does not have the block's size.
     #[error("{id}: the block is not of {expected} bytes")]
     Size {
         /// The compression algorithm of the image.
         id: CompressionId,
-        /// The logical size that the pointer states.
+        /// Logical size in the block pointer, in bytes.
         expected: usize,
     },
-    /// No memory for the scratch space of the algorithm.
+    /// Memory for the algorithm's scratch space cannot be allocated.
     #[error("{id}: out of memory")]
     Memory {
         /// The compression algorithm of the image.

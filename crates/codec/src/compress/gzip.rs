@@ -5,12 +5,11 @@ use format::CompressionId;
 use std::cell::RefCell;
 use zlib_rs::{Deflate, DeflateFlush, Inflate, InflateFlush, Status};
 
-/// log2 of the window: the largest, as readers have no other way to know it than the stream.
+/// Binary logarithm of the window size: the maximum, because only the stream tells readers the size.
 const WINDOW_BITS: u8 = 15;
 
 thread_local! {
-    /// The decoder's tables and window are worth keeping: they take longer to set up than a small
-    /// block takes to decode.
+    /// The decoder's tables and window, reused because setting them up takes longer than decoding a small block.
     static INFLATE: RefCell<Inflate> = RefCell::new(Inflate::new(true, WINDOW_BITS));
 }
 
@@ -22,7 +21,7 @@ pub(super) fn decompress(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Resul
         match status {
             Ok(Status::StreamEnd) if complete => Ok(()),
             Ok(Status::StreamEnd) => Err(DecompressError::Size { id, expected: dst.len() }),
-            // The output is full, or the input is used up, before the stream's end.
+            // The output is full, or the input is used up, before the end of the stream.
             Ok(_) if complete => Err(DecompressError::Size { id, expected: dst.len() }),
             Ok(_) => Err(DecompressError::Truncated { id, have: src.len() }),
             Err(_) => Err(DecompressError::Corrupt { id }),
@@ -30,7 +29,7 @@ pub(super) fn decompress(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Resul
     })
 }
 
-/// The bytes of a stream of unknown size, which has room in `dst`.
+/// Decompresses a stream of unknown size, which must fit into `dst`. Returns the size.
 pub(super) fn decompress_some(
     id: CompressionId,
     src: &[u8],

@@ -1,4 +1,4 @@
-//! LZ4 blocks with a big-endian length in front
+//! LZ4 blocks, preceded by a big-endian length
 //! (docs/on-disk/13-checksums-compression.md, section 2.5).
 
 use super::error::DecompressError;
@@ -8,15 +8,15 @@ use std::cell::RefCell;
 
 const ID: CompressionId = CompressionId::Lz4;
 const HEADER: usize = 4;
-/// What is so many times larger than its compressed form is long runs: indirect blocks and space maps that
-/// are mostly empty. The library copies those a byte at a time; [`expand`] doubles them.
+/// Compression ratio from which [`expand`] is used. Such data has long runs: indirect blocks and space maps that
+/// are mostly empty. The library copies runs byte by byte; [`expand`] doubles the copied length.
 const RUNS_RATIO: usize = 24;
-/// Shortest match; its length is stored less this.
+/// Minimum length of a match; lengths are stored less this.
 const MATCH_MIN: usize = 4;
-/// The encoder wants room for the worst case. A thread keeps that of usual blocks: a sync compresses
-/// thousands of them, and a buffer for each would be memory fresh from the system.
+/// Maximum size of the scratch buffer that a thread keeps, in bytes. The encoder needs space for the worst case; a
+/// sync compresses thousands of blocks, and a new buffer for each would be newly mapped memory.
 const SCRATCH_MAX: usize = 256 << 10;
-/// Results are filled up to what devices take at once: that needs no other buffer.
+/// Results are padded to the write unit of devices, so that padding needs no further buffer.
 const FILLED_TO: usize = 4096;
 
 thread_local! {
@@ -40,7 +40,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressErr
     }
 }
 
-/// The bytes of a stream of unknown size, which has room in `dst`.
+/// Decompresses a stream of unknown size, which must fit into `dst`. Returns the size.
 pub(super) fn decompress_some(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
     let short = DecompressError::Truncated { id: ID, have: src.len() };
     let (header, rest) = src.split_first_chunk::<HEADER>().ok_or(short)?;
@@ -62,7 +62,7 @@ pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     })
 }
 
-/// Compresses by way of `scratch`, which has room for the worst case: a limit is a matter of the format.
+/// Compresses through `scratch`, which has space for the worst case. `limit` is a rule of the format.
 fn compress_in(scratch: &mut [u8], src: &[u8], limit: usize) -> Option<Vec<u8>> {
     let len = block::compress_into(src, scratch).ok()?;
     if HEADER + len > limit {
@@ -74,7 +74,7 @@ fn compress_in(scratch: &mut [u8], src: &[u8], limit: usize) -> Option<Vec<u8>> 
     Some(image)
 }
 
-/// Decodes a stream that fills `dst` exactly; `None` if it does not, or is no stream.
+/// Decodes a stream that fills `dst` exactly. `None`: it does not, or is not valid.
 fn expand(stream: &[u8], dst: &mut [u8]) -> Option<()> {
     let mut rest = stream;
     let mut at = 0_usize;
@@ -97,7 +97,7 @@ fn expand(stream: &[u8], dst: &mut [u8]) -> Option<()> {
         if offset == 0 || offset > at {
             return None;
         }
-        // What is there repeats: each copy doubles how much of it can be copied.
+        // The match repeats itself: each copy doubles the length that can be copied at once.
         let from = at - offset;
         while at < end {
             let part = (at - from).min(end - at);
@@ -107,7 +107,7 @@ fn expand(stream: &[u8], dst: &mut [u8]) -> Option<()> {
     }
 }
 
-/// A length, given its first four bits: 15 means that bytes follow.
+/// A length, given its first four bits; 15 means that more bytes follow.
 fn length(bits: usize, rest: &mut &[u8]) -> Option<usize> {
     let mut length = bits;
     if bits == 15 {
@@ -149,7 +149,7 @@ mod tests {
             assert_eq!(expand(&stream, &mut ours), Some(()));
             assert_eq!(block::decompress_into(&stream, &mut theirs).ok(), Some(plain.len()));
             assert!(ours == plain && theirs == plain);
-            // Shorter and longer than it is, and cut off: an error, never a panic.
+            // Outputs that are longer and shorter than the data, and truncated streams: an error, never a panic.
             assert_eq!(expand(&stream, &mut vec![0; plain.len() + 1]), None);
             assert_eq!(expand(&stream[..stream.len() - 1], &mut ours), None);
             let mut broken = stream.clone();

@@ -1,7 +1,7 @@
 //! LZJB (docs/on-disk/13-checksums-compression.md, section 2.2).
 //!
-//! A control byte, then eight items, one for each of its bits from the lowest: a literal byte, or two
-//! bytes that name a length and a distance back.
+//! A control byte precedes eight items, one for each of its bits from the lowest: a literal byte, or two bytes with
+//! the length and distance of a match.
 
 use super::error::DecompressError;
 use format::CompressionId;
@@ -12,7 +12,7 @@ const MATCH_MAX: usize = 66;
 /// A distance has ten bits.
 const DISTANCE_MASK: usize = 0x3ff;
 const HASH_SIZE: usize = 1024;
-/// A control byte and eight matches: the most that a group takes.
+/// Maximum size of a group in bytes: a control byte and eight matches.
 const GROUP_MAX: usize = 17;
 
 pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
@@ -42,7 +42,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressErr
     Ok(())
 }
 
-/// Repeats what stands `distance` before `at`, cut at the end of the block; the new position.
+/// Copies the match at `distance` before `at`, cut at the end of the block. Returns the new position.
 fn copy_back(dst: &mut [u8], at: usize, distance: usize, len: usize) -> Option<usize> {
     if distance == 0 {
         return None;
@@ -50,7 +50,7 @@ fn copy_back(dst: &mut [u8], at: usize, distance: usize, len: usize) -> Option<u
     let from = at.checked_sub(distance)?;
     let end = dst.len().min(at + len);
     if distance >= len {
-        // Source and target do not overlap: one copy.
+        // Source and target do not overlap: one copy is sufficient.
         dst.copy_within(from..from + (end - at), at);
     } else {
         let window = dst.get_mut(from..end)?;
@@ -61,7 +61,7 @@ fn copy_back(dst: &mut [u8], at: usize, distance: usize, len: usize) -> Option<u
     Some(end)
 }
 
-/// The same choices as the reference encoder, so that equal data stored by both deduplicates.
+/// Makes the same choices as the reference encoder, so that equal data written by both deduplicates.
 pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(limit.min(src.len()));
     let mut seen = [0u16; HASH_SIZE];
@@ -95,9 +95,9 @@ pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Distance and length of the match at `at`; remembers `at` for later ones.
+/// Distance and length of the match at `at`; records `at` for later matches.
 fn find(src: &[u8], at: usize, seen: &mut [u16; HASH_SIZE]) -> Option<(usize, usize)> {
-    // Nothing starts so late that a match could run over the end.
+    // A match must not extend beyond the end of the input.
     if at > src.len().checked_sub(MATCH_MAX)? {
         return None;
     }

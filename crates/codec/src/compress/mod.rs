@@ -1,14 +1,14 @@
 //! Compression of blocks (docs/on-disk/13-checksums-compression.md, section 2).
 //!
-//! An *image* is what stands on disk or in an embedded pointer: the compressor's output with the
+//! An *image* is the stored form of a block, on disk or in an embedded pointer: the compressor's output with the
 //! framing of the format (a length for lz4 and zstd) and, on disk, zeros up to the block's physical size.
 //!
 //! # What always holds
-//! - Decompression gives exactly the block's logical size or an error. It reads no byte beyond the
-//!   image and writes none beyond the output; what the output holds after an error is unspecified.
+//! - Decompression gives exactly the block's logical size or an error. It does not read beyond the image or write
+//!   beyond the output; the contents of the output after an error are unspecified.
 //! - Memory used beyond the output is a constant per algorithm and thread: zstd decodes straight into
 //!   the output, so that no window is allocated for any window size of a frame.
-//! - Bytes after the end of a stream are padding and ignored, in every algorithm that knows its end.
+//! - Bytes after the end of a stream are padding and are ignored, for every algorithm whose streams have an end.
 
 mod error;
 mod gzip;
@@ -56,10 +56,10 @@ pub fn decompress(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Result<(), D
     }
 }
 
-/// Decompresses the image `src` of a block of unknown size, which has room in `dst`; the block's size.
+/// Decompresses the image `src` of a block of unknown size, which must fit into `dst`. Returns the block's size.
 ///
 /// # Errors
-/// As [`decompress`]; streams of lzjb and zle do not tell where they end, see [`zle_ends`].
+/// As [`decompress`]. Not for lzjb and zle, whose streams have no end; see [`zle_ends`].
 pub fn decompress_some(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
     match id {
         CompressionId::Lz4 => lz4::decompress_some(src, dst),
@@ -71,16 +71,15 @@ pub fn decompress_some(id: CompressionId, src: &[u8], dst: &mut [u8]) -> Result<
     }
 }
 
-/// Where the runs of a zle image end, which are the sizes that its block can have.
+/// Ends of the runs in a zle image: the possible sizes of its block.
 pub fn zle_ends(src: &[u8]) -> impl Iterator<Item = usize> + '_ {
     zle::ends(src)
 }
 
-/// Compresses `src` to an image of at most `limit` bytes; `None` when it does not fit, or when `id`
-/// compresses nothing.
+/// Compresses `src` to an image of at most `limit` bytes. `None`: it does not fit, or `id` does not compress.
 ///
-/// `level` counts only for zstd, in zstd's own numbers: 1 to 19, negative for the fast ones, 0 for the
-/// default. Any other value is taken as the nearest one that the format can name.
+/// `level` is used only for zstd, in zstd's own numbers: 1 to 19, negative for the fast levels, 0 for the default.
+/// Any other value is replaced by the nearest one that the format can store.
 pub fn compress(id: CompressionId, level: i32, src: &[u8], limit: usize) -> Option<Vec<u8>> {
     match id {
         CompressionId::Lzjb => lzjb::compress(src, limit),
@@ -100,7 +99,7 @@ pub fn compress(id: CompressionId, level: i32, src: &[u8], limit: usize) -> Opti
     }
 }
 
-/// Every byte is zero: such a block becomes a hole.
+/// True if every byte is zero: such a block is stored as a hole.
 pub fn is_zero(data: &[u8]) -> bool {
     let (chunks, tail) = data.as_chunks::<64>();
     chunks.iter().all(|chunk| chunk.iter().fold(0, |acc, byte| acc | byte) == 0)

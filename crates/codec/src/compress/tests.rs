@@ -106,7 +106,7 @@ fn all() -> impl Iterator<Item = CompressionId> {
     (3..=16).filter_map(|id| CompressionId::from_id(id).ok()).filter(|id| *id != CompressionId::Empty)
 }
 
-/// Blocks of every kind of content: zeros, text, noise, long and short repeats.
+/// Blocks with all kinds of content: zeros, text, noise, long and short repeats.
 fn samples() -> Vec<Vec<u8>> {
     let mut x = 0x1234_5678_9abc_def1u64;
     let mut noise = |len: usize| -> Vec<u8> {
@@ -149,7 +149,7 @@ fn the_encoders_of_our_own_write_the_images_of_real_pools() {
             let mut block = vec![0; lsize];
             decompress(id, &padded(&image), &mut block).unwrap();
             let mut ours = compress(id, 0, &block, lsize).unwrap();
-            // The spec's images have lost their trailing zeros, padding or not.
+            // The images of the specification have no trailing zeros, whether or not these were padding.
             assert!(ours.len() >= image.len());
             ours.truncate(ours.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1));
             assert_eq!(ours, image, "{id}");
@@ -192,7 +192,7 @@ fn a_limit_is_kept() {
 fn another_size_is_an_error() {
     for (id, image, lsize, _) in images() {
         let image = padded(&image);
-        // lzjb does not know its end, and zle only by runs: shorter is what they are asked for.
+        // Streams of lzjb have no end, and those of zle end at any run: a shorter output is valid.
         if !matches!(id, CompressionId::Lzjb | CompressionId::Zle) {
             assert!(decompress(id, &image, &mut vec![0; lsize - 1]).is_err(), "{id}");
             assert!(decompress(id, &image, &mut vec![0; 2 * lsize]).is_err(), "{id}");

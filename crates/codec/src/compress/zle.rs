@@ -1,6 +1,6 @@
 //! ZLE: runs of zeros (docs/on-disk/13-checksums-compression.md, section 2.3).
 //!
-//! A length byte below 64 is followed by that many literal bytes and one more; any other stands for
+//! A length byte below 64 is followed by that many literal bytes and one more; any other length byte is a run of
 //! zeros.
 
 use super::error::DecompressError;
@@ -32,7 +32,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressErr
     Ok(())
 }
 
-/// Where the runs of a stream end: the sizes that its block can have.
+/// Ends of the runs in a stream: the possible sizes of its block.
 pub(super) fn ends(src: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let (mut src, mut at) = (src, 0_usize);
     std::iter::from_fn(move || {
@@ -71,8 +71,7 @@ pub(super) fn compress(src: &[u8], limit: usize) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Bytes to store as they are. A single zero between others does not end a run of literals: a run of
-/// its own would cost as much.
+/// Number of literal bytes. A single zero between other bytes does not end the literals: a run would be as long.
 fn literals(src: &[u8]) -> usize {
     let run = src.get(..src.len().min(LITERALS)).unwrap_or(src);
     let pairs = run.iter().zip(src.iter().skip(1).map(Some).chain([None]));

@@ -1,22 +1,21 @@
-//! Zstandard frames without magic number, behind a header of two big-endian words
+//! Zstandard frames without magic number, preceded by a header of two big-endian words
 //! (docs/on-disk/13-checksums-compression.md, section 2.6).
-//!
-//! Only the first word matters for decoding. The second holds level and library version of the writer;
-//! old big-endian writers mixed up its parts, which is why it is not looked at.
+//! Only the first word is needed for decoding. The second has level and library version of the writer. Old
+//! big-endian writers confused its parts, so it is ignored.
 
 use super::error::DecompressError;
 use format::CompressionId;
 use std::cell::RefCell;
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, FrameFormat, ResetDirective};
 
-/// Bytes of the header in front of the frame: its size, the version and the level.
+/// Size in bytes of the header before the frame: frame size, version and level.
 pub(crate) const ZSTD_HEADER: usize = 8;
 const ID: CompressionId = CompressionId::Zstd;
-/// The level that `compression=zstd` stands for.
+/// The level of `compression=zstd`.
 const DEFAULT_LEVEL: i32 = 3;
-/// The largest window that a frame may ask for: 128 MiB. Nothing is allocated for it.
+/// Binary logarithm of the largest window: 128 MiB. No memory is allocated for it.
 const WINDOW_LOG_MAX: u32 = 27;
-/// The fast levels that have a name, with the byte that stands for each.
+/// The fast levels that have names, with the byte stored for each.
 const FAST: [(i32, u8); 20] = [
     (-1, 103),
     (-2, 104),
@@ -46,8 +45,8 @@ thread_local! {
     static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
 }
 
-/// The byte that stands for a level in block headers and properties, and the level that it stands for:
-/// the nearest one, as not all fast levels have a number.
+/// The byte stored for a level in block headers and properties, and the level that the byte means: the nearest one,
+/// because not all fast levels have a byte.
 pub(crate) fn level_to_byte(level: i32) -> (i32, u8) {
     match level {
         0 => (DEFAULT_LEVEL, DEFAULT_LEVEL as u8),
@@ -56,7 +55,7 @@ pub(crate) fn level_to_byte(level: i32) -> (i32, u8) {
     }
 }
 
-/// The level that a byte stands for; 0 and 255 are the default.
+/// The level that a stored byte means; 0 and 255 are the default.
 pub fn level_from_byte(byte: u8) -> Option<i32> {
     match byte {
         0 | 255 => Some(DEFAULT_LEVEL),
@@ -65,20 +64,20 @@ pub fn level_from_byte(byte: u8) -> Option<i32> {
     }
 }
 
-/// What stands in front of a frame.
+/// The header before a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ZstdHeader {
-    /// Bytes of the frame behind the header.
+    /// Size of the frame in bytes.
     pub size: u32,
-    /// The library that made it: 10405 is 1.4.5.
+    /// Version of the library that wrote the frame: 10405 is 1.4.5.
     pub version: u32,
-    /// The level, as its byte has it ([`level_from_byte`]).
+    /// The stored byte of the level ([`level_from_byte`]).
     pub level: u8,
 }
 
 impl ZstdHeader {
-    /// Reads the header of an image. The second word has either order; its byte of zeros states which, as the
-    /// version has one (docs/on-disk/13-checksums-compression.md, section 2.6).
+    /// Decodes the header of an image. The second word may have either byte order; the zero byte of the version
+    /// shows which (docs/on-disk/13-checksums-compression.md, section 2.6). `None`: the image is too short.
     pub fn decode(image: &[u8]) -> Option<ZstdHeader> {
         let (size, rest) = image.split_first_chunk::<4>()?;
         let word = u32::from_be_bytes(*rest.first_chunk::<4>()?);
@@ -101,7 +100,7 @@ pub(super) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressErr
     }
 }
 
-/// The bytes of a frame of unknown size, which has room in `dst`.
+/// Decompresses a frame of unknown size, which must fit into `dst`. Returns the size.
 pub(super) fn decompress_some(src: &[u8], dst: &mut [u8]) -> Result<usize, DecompressError> {
     let short = DecompressError::Truncated { id: ID, have: src.len() };
     let (header, rest) = src.split_first_chunk::<ZSTD_HEADER>().ok_or(short)?;
@@ -113,11 +112,11 @@ pub(super) fn decompress_some(src: &[u8], dst: &mut [u8]) -> Result<usize, Decom
             Some(decoder) => decoder,
             None => slot.insert(decoder().ok_or(DecompressError::Memory { id: ID })?),
         };
-        // One call for the whole frame: the output is the window.
+        // One call for the whole frame, so that the output serves as the window.
         match decoder.decompress(dst, frame) {
             Ok(written) => Ok(written),
             Err(_) => {
-                // A failed frame leaves the session in the middle.
+                // After an error the decoder is in an undefined state.
                 *slot = None;
                 Err(DecompressError::Corrupt { id: ID })
             }

@@ -1,10 +1,10 @@
-//! Authenticated encryption in both modes: GCM of the crypto library, and the CCM of this crate.
+//! Authenticated encryption: GCM of the crypto library, and the CCM of this crate.
 
 use super::ccm::Ccm;
 use super::{CryptError, IV_LEN, MAC_LEN, Suite};
 use aws_lc_rs::aead::{AES_128_GCM, AES_192_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 
-/// A key ready for use.
+/// A key prepared for encryption and decryption.
 pub(super) struct Aead {
     suite: Suite,
     mode: Mode,
@@ -16,7 +16,7 @@ enum Mode {
 }
 
 impl Aead {
-    /// `key` has the suite's length: callers cut it from longer slots.
+    /// `key` has the suite's length; callers cut it from longer fields.
     pub(super) fn new(suite: Suite, key: &[u8]) -> Aead {
         let gcm = |algorithm| {
             let key = UnboundKey::new(algorithm, key).expect("callers pass keys of the suite's length");
@@ -31,7 +31,7 @@ impl Aead {
         Aead { suite, mode }
     }
 
-    /// Decrypts `data` in place; wipes it when the tag is wrong.
+    /// Decrypts `data` in place; wipes it if the tag is wrong.
     pub(super) fn open(
         &self,
         iv: &[u8; IV_LEN],
@@ -56,7 +56,7 @@ impl Aead {
         opened
     }
 
-    /// Encrypts `data` in place and gives its tag.
+    /// Encrypts `data` in place. Returns the tag.
     pub(super) fn seal(
         &self,
         iv: &[u8; IV_LEN],
@@ -77,7 +77,7 @@ impl Aead {
         }
     }
 
-    /// CCM with a nonce of 12 bytes counts bytes with three.
+    /// CCM with a nonce of 12 bytes has a 3-byte length field.
     fn check_len(&self, len: usize) -> Result<(), CryptError> {
         match self.mode {
             Mode::Ccm(_) if len > Ccm::LEN_MAX => Err(CryptError::TooLong { suite: self.suite, len }),

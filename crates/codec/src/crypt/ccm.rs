@@ -1,8 +1,8 @@
 //! CCM (RFC 3610) with nonces of 12 bytes and tags of 16.
 //!
-//! The whole message goes through the cipher in one closure, so that the check for the processor's AES
-//! instructions is made once and the loops are compiled with them. The key stream is made for many
-//! blocks at a time; the chain of the MAC can only take one after the other and sets the pace.
+//! The whole message is processed in one closure, so that the check for the processor's AES instructions is made
+//! once and the loops are compiled with them. The key stream is generated for many blocks at a time; the MAC must
+//! process blocks in sequence and limits the speed.
 
 use super::{IV_LEN, MAC_LEN};
 use aes::cipher::common::array::Array;
@@ -13,10 +13,10 @@ use aes::cipher::{
 use aes::{Aes128, Aes192, Aes256};
 
 const BLOCK: usize = 16;
-/// Bytes of the length and of the counter: what the nonce leaves of a block.
+/// Size in bytes of the length and of the counter: what the nonce leaves of a block.
 const LENGTH_BYTES: usize = BLOCK - 1 - IV_LEN;
 
-/// A key ready for use.
+/// A key prepared for encryption and decryption.
 pub(super) enum Ccm {
     Aes128(Aes128),
     Aes192(Aes192),
@@ -24,7 +24,7 @@ pub(super) enum Ccm {
 }
 
 impl Ccm {
-    /// Most bytes of a message.
+    /// Maximum size of a message in bytes.
     pub(super) const LEN_MAX: usize = (1 << (8 * LENGTH_BYTES)) - 1;
 
     /// `key` has 16, 24 or 32 bytes.
@@ -37,12 +37,12 @@ impl Ccm {
         }
     }
 
-    /// Encrypts `data`, at most [`Ccm::LEN_MAX`] bytes, and gives the tag.
+    /// Encrypts `data`, at most [`Ccm::LEN_MAX`] bytes, in place. Returns the tag.
     pub(super) fn seal(&self, iv: &[u8; IV_LEN], aad: &[u8], data: &mut [u8]) -> [u8; MAC_LEN] {
         self.run(iv, aad, data, false)
     }
 
-    /// Decrypts `data`, at most [`Ccm::LEN_MAX`] bytes, and gives the tag that it should have.
+    /// Decrypts `data`, at most [`Ccm::LEN_MAX`] bytes, in place. Returns the expected tag.
     pub(super) fn open(&self, iv: &[u8; IV_LEN], aad: &[u8], data: &mut [u8]) -> [u8; MAC_LEN] {
         self.run(iv, aad, data, true)
     }
@@ -140,17 +140,17 @@ fn xor(chunk: &mut [u8], stream: &[Block]) {
     }
 }
 
-/// The CBC chain; its last block is the MAC.
+/// The CBC chain, whose last block is the MAC.
 struct Chain<'a, B> {
     backend: &'a B,
     state: Block,
 }
 
 impl<B: BlockCipherEncBackend<BlockSize = U16>> Chain<'_, B> {
-    /// Whole blocks, then less than one that counts as continued with zeros.
+    /// Adds whole blocks, then a partial block that is padded with zeros.
     #[inline(always)]
     fn absorb(&mut self, blocks: &[[u8; BLOCK]], tail: &[u8]) {
-        // The chain is what limits the speed: its state is to stay in a register.
+        // The chain limits the speed: its state must stay in a register.
         let mut state = self.state;
         for block in blocks {
             state = self.step(state, block);
@@ -179,7 +179,7 @@ impl<B: BlockCipherEncBackend<BlockSize = U16>> Chain<'_, B> {
         self.absorb(blocks, tail);
     }
 
-    /// The length in its short or long form, and the data right after it.
+    /// Adds the length in its short or long form, directly followed by the data.
     #[inline(always)]
     fn absorb_aad(&mut self, aad: &[u8]) {
         let mut first = [0; BLOCK];

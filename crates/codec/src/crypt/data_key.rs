@@ -1,4 +1,4 @@
-//! The keys of a dataset in clear, and the keys derived from them.
+//! The unwrapped keys of a dataset, and the keys derived from them.
 //!
 //! # Locks
 //! One per shard of the cache, held for a look-up or an insertion, never while deriving a key.
@@ -10,10 +10,10 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use zeroize::Zeroizing;
 
-/// Shards of the cache, chosen by the salt.
+/// Number of shards of the cache; the salt selects the shard.
 const SHARDS: usize = 8;
-/// Keys in a shard. Ordinary blocks share one salt per load of the key, so few are alive; only
-/// deduplicated blocks have one each, and those cost a derivation each.
+/// Number of keys in a shard. Blocks written since a key was loaded share one salt, so few keys are in use; only
+/// deduplicated blocks have a salt each, and each of those needs a derivation.
 const SHARD_KEYS: usize = 8;
 
 type Shard = RwLock<Vec<([u8; SALT_LEN], Arc<Aead>)>>;
@@ -26,13 +26,13 @@ pub struct DataKey {
     master: Zeroizing<[u8; KEY_LEN]>,
     hmac_bytes: Zeroizing<[u8; HMAC_KEY_LEN]>,
     hmac: hmac::Key,
-    /// Keyed with what HKDF extracts from the master key.
+    /// HMAC key from HKDF's extraction step over the master key.
     derive: hmac::Key,
     cache: [Shard; SHARDS],
 }
 
 impl DataKey {
-    /// From keys in clear: `master` has the suite's length, `hmac` 64 bytes.
+    /// Makes a data key from unwrapped keys: `master` has the suite's length, `hmac` 64 bytes.
     ///
     /// # Errors
     /// [`CryptError`] if a key has the wrong length.
@@ -73,12 +73,12 @@ impl DataKey {
         self.suite
     }
 
-    /// Identity of the master key.
+    /// Random id of the master key.
     pub(crate) fn guid(&self) -> u64 {
         self.guid
     }
 
-    /// Version of the key object: decides the form of what is authenticated.
+    /// Version of the key object: determines the form of authenticated data.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -91,8 +91,7 @@ impl DataKey {
         &self.hmac_bytes
     }
 
-    /// Decrypts `data` in place. When the tag is wrong, `data` is wiped and the error is
-    /// [`CryptError::Authentication`].
+    /// Decrypts `data` in place; wipes it if the tag is wrong.
     ///
     /// # Errors
     /// [`CryptError::Authentication`] if the tag is wrong.
@@ -107,8 +106,8 @@ impl DataKey {
         self.block_key(salt).open(iv, mac, aad, data)
     }
 
-    /// Encrypts `data` in place and gives the tag. Salt and IV together must not have been used with
-    /// this key for other data.
+    /// Encrypts `data` in place. Returns the tag. The pair of salt and IV must not have been used with this key for
+    /// other data.
     ///
     /// # Errors
     /// [`CryptError`] if the data is longer than the mode allows.
@@ -122,7 +121,7 @@ impl DataKey {
         self.block_key(salt).seal(iv, aad, data)
     }
 
-    /// HMAC-SHA512 of `parts`, one after the other.
+    /// HMAC-SHA512 of the concatenated `parts`.
     pub(crate) fn hmac(&self, parts: &[&[u8]]) -> [u8; 64] {
         let mut context = hmac::Context::with_key(&self.hmac);
         for part in parts {
@@ -152,7 +151,7 @@ impl DataKey {
         key
     }
 
-    /// The one step of HKDF's expansion that is ever needed.
+    /// The only step of HKDF's expansion that is needed.
     fn derive(&self, salt: &[u8; SALT_LEN]) -> Aead {
         let mut context = hmac::Context::with_key(&self.derive);
         context.update(salt);

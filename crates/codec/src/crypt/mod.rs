@@ -1,11 +1,11 @@
 //! Native encryption: keys and what they protect (docs/on-disk/31-encryption.md, sections 1 to 9).
 //!
-//! From the user to a block: key material makes a [`WrappingKey`], which unwraps the [`KeyObject`] of a
-//! dataset to a [`DataKey`], from which a key per salt is derived; [`block`] knows what of each kind of
-//! block is encrypted, authenticated, or both.
+//! Key material makes a [`WrappingKey`], which unwraps the [`KeyObject`] of a dataset to a [`DataKey`], from which
+//! a key per salt is derived. [`block`] determines which parts of each kind of block are encrypted or
+//! authenticated.
 //!
 //! # What always holds
-//! - Nothing decrypted is given out unless its tag was right; on failure the buffer is wiped.
+//! - Decrypted data is returned only if its tag is right; otherwise the buffer is wiped.
 //! - Tags and MACs are compared in constant time.
 //! - Keys are wiped when dropped and have no printable form.
 //! - The work that a key object may ask for is bounded (`ITERATIONS_MAX`).
@@ -23,35 +23,35 @@ use std::fmt;
 use std::num::NonZeroU32;
 use zeroize::{Zeroize, ZeroizeOnDrop, Zeroizing};
 
-/// Bytes of a wrapping key, and of the slot of a master key.
+/// Size in bytes of a wrapping key, and of the master key's field.
 pub(crate) const KEY_LEN: usize = 32;
-/// Bytes of the key of all HMACs.
+/// Size in bytes of the HMAC key.
 pub(crate) const HMAC_KEY_LEN: usize = 64;
-/// Bytes of a nonce (an initialization vector).
+/// Size in bytes of a nonce (initialization vector).
 pub(crate) const IV_LEN: usize = 12;
-/// Bytes of an AEAD's tag.
+/// Size in bytes of an AEAD tag.
 pub(crate) const MAC_LEN: usize = 16;
-/// Bytes that choose a block key.
+/// Size in bytes of the salt that selects a block key.
 pub(crate) const SALT_LEN: usize = 8;
 /// The newest version of a key object.
 pub(crate) const KEY_VERSION: u64 = 1;
-/// Most rounds of a passphrase that are computed: some tens of seconds. The default is 350 000.
+/// Maximum number of PBKDF2 iterations: some tens of seconds. The default is 350 000.
 pub(crate) const ITERATIONS_MAX: u64 = 100_000_000;
 
-/// Why something cannot be decrypted or authenticated.
+/// Why data cannot be decrypted or authenticated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CryptError {
     /// A tag or MAC is wrong: another key, or damaged data.
     #[error("authentication failed")]
     Authentication,
-    /// Passphrases are stretched with at least one round, and not with absurdly many.
+    /// The number of PBKDF2 iterations is 0 or exceeds the limit.
     #[error("{iterations} rounds of PBKDF2 are not between 1 and {ITERATIONS_MAX}")]
     Iterations {
-        /// The rounds that the key object states.
+        /// Number of iterations in the key object.
         iterations: u64,
     },
-    /// The key object is of a version that is not known.
+    /// The version of the key object is not supported.
     #[error("key object of version {version}")]
     KeyVersion {
         /// The version that was found.
@@ -60,17 +60,17 @@ pub enum CryptError {
     /// The block pointer has no salt, IV and MAC.
     #[error("the block pointer is not of an encrypted block")]
     NotEncrypted,
-    /// The parts of a block of dnodes, an object set or a log block contradict each other.
+    /// The parts of a dnode block, object set or log block contradict each other.
     #[error("{what}: {why} at byte {at}")]
     Structure {
-        /// Name of the structure that does not hold together.
+        /// Name of the inconsistent structure.
         what: &'static str,
-        /// What is wrong with it.
+        /// The inconsistency, one fixed text for each rule.
         why: &'static str,
-        /// First byte of it in the block.
+        /// Offset of the structure in the block, in bytes.
         at: usize,
     },
-    /// More bytes than the mode can encrypt at once.
+    /// The data exceeds what the mode can encrypt at once.
     #[error("{len} bytes are too many for one block of {suite}")]
     TooLong {
         /// The suite that the key is for.
@@ -108,7 +108,7 @@ impl Suite {
         Suite::Aes256Gcm,
     ];
 
-    /// The suite with this number; `None` for those that stand for no encryption, and for unknown ones.
+    /// The suite with this number. `None`: the number means no encryption, or is unknown.
     pub fn from_id(id: u64) -> Option<Suite> {
         Suite::ALL.into_iter().find(|suite| suite.id() == id)
     }
@@ -118,7 +118,7 @@ impl Suite {
         self as u64
     }
 
-    /// Bytes of a key of the suite.
+    /// Key length in bytes.
     pub fn key_len(self) -> usize {
         match self {
             Suite::Aes128Ccm | Suite::Aes128Gcm => 16,
@@ -139,7 +139,7 @@ impl Suite {
         }
     }
 
-    /// The suite of the same mode that keys are wrapped with: always of 256 bits.
+    /// The suite with the same mode for wrapping keys, which always has 256 bits.
     fn wrapping(self) -> Suite {
         match self {
             Suite::Aes128Ccm | Suite::Aes192Ccm | Suite::Aes256Ccm => Suite::Aes256Ccm,
@@ -154,21 +154,20 @@ impl fmt::Display for Suite {
     }
 }
 
-/// The key that the user's key material makes; never on disk.
+/// The key made from the user's key material; it is never stored on disk.
 #[derive(Clone, Zeroize, ZeroizeOnDrop)]
 pub struct WrappingKey([u8; KEY_LEN]);
 
 impl WrappingKey {
-    /// A raw key, or a hex key after decoding.
+    /// Makes a wrapping key from a raw key or a decoded hex key.
     pub fn new(key: [u8; KEY_LEN]) -> WrappingKey {
         WrappingKey(key)
     }
 
-    /// Stretches a passphrase (without its newline) with PBKDF2-HMAC-SHA1. Fails when `iterations` is 0
-    /// or beyond `ITERATIONS_MAX`.
+    /// Stretches a passphrase (without its newline) with PBKDF2-HMAC-SHA1.
     ///
     /// # Errors
-    /// [`CryptError`] if `iterations` is 0 or beyond `ITERATIONS_MAX`.
+    /// [`CryptError::Iterations`] if `iterations` is 0 or exceeds `ITERATIONS_MAX`.
     pub fn from_passphrase(passphrase: &[u8], salt: u64, iterations: u64) -> Result<WrappingKey, CryptError> {
         let rounds = Some(iterations)
             .filter(|n| *n <= ITERATIONS_MAX)
@@ -186,27 +185,27 @@ impl fmt::Debug for WrappingKey {
     }
 }
 
-/// The wrapped keys of a dataset, as its key object in the MOS has them.
+/// The wrapped keys of a dataset, from its key object in the MOS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyObject {
     /// Cipher, key length and mode of operation.
     pub suite: Suite,
-    /// Identity of the master key.
+    /// Random id of the master key.
     pub guid: u64,
-    /// Version of the object: 1, or 0 of pools made before the format was final.
+    /// Version of the key object: 1, or 0 in pools created before the format was final.
     pub version: u64,
-    /// Nonce with which the keys were wrapped.
+    /// Nonce with which the keys are wrapped.
     pub iv: [u8; IV_LEN],
     /// Authentication tag of the wrapped keys.
     pub mac: [u8; MAC_LEN],
-    /// The master key; only as many bytes as the suite's keys have count.
+    /// The wrapped master key; only as many bytes as the suite's keys have are significant.
     pub master: [u8; KEY_LEN],
-    /// The key of all HMACs.
+    /// The wrapped HMAC key.
     pub hmac: [u8; HMAC_KEY_LEN],
 }
 
 impl KeyObject {
-    /// The keys in clear. A wrong wrapping key gives [`CryptError::Authentication`].
+    /// Unwraps the keys.
     ///
     /// # Errors
     /// [`CryptError::Authentication`] if the wrapping key is wrong.
@@ -248,7 +247,7 @@ impl KeyObject {
         Ok(object)
     }
 
-    /// What is authenticated besides the keys.
+    /// The authenticated data besides the keys.
     fn aad(&self) -> Result<Vec<u8>, CryptError> {
         let words: &[u64] = match self.version {
             0 => &[self.guid],
@@ -259,7 +258,7 @@ impl KeyObject {
     }
 }
 
-/// SHA-512 of `parts`, one after the other.
+/// SHA-512 of the concatenated `parts`.
 pub(crate) fn sha512(parts: &[&[u8]]) -> [u8; 64] {
     let mut context = aws_lc_rs::digest::Context::new(&aws_lc_rs::digest::SHA512);
     for part in parts {
@@ -268,7 +267,7 @@ pub(crate) fn sha512(parts: &[&[u8]]) -> [u8; 64] {
     to_array(context.finish().as_ref())
 }
 
-/// The 64 bytes of a SHA-512 or of its HMAC.
+/// The 64 bytes of a SHA-512 digest or HMAC.
 fn to_array(digest: &[u8]) -> [u8; 64] {
     let mut out = [0; 64];
     for (to, from) in out.iter_mut().zip(digest) {
@@ -277,7 +276,7 @@ fn to_array(digest: &[u8]) -> [u8; 64] {
     out
 }
 
-/// Compares MACs without telling by the time where they differ.
+/// Compares MACs in constant time.
 fn check_mac(actual: &[u8], stored: &[u8]) -> Result<(), CryptError> {
     aws_lc_rs::constant_time::verify_slices_are_equal(actual, stored).map_err(|_| CryptError::Authentication)
 }

@@ -1,4 +1,4 @@
-//! Vectors: the one of docs/on-disk/31-encryption.md, section 15, and those of the algorithms.
+//! Test vectors of docs/on-disk/31-encryption.md, section 15, and of the algorithms.
 
 use super::*;
 
@@ -49,8 +49,8 @@ fn absurd_rounds_are_refused() {
     }
 }
 
-/// Test cases 4, 10 and 16 of the submission of GCM to NIST. CCM with our lengths of nonce and tag has
-/// no public vector; the key object above and the golden pools stand for it.
+/// Test cases 4, 10 and 16 of the submission of GCM to NIST. There is no public vector for CCM with these lengths
+/// of nonce and tag; the key object above and the golden pools test it.
 #[test]
 fn gcm_vectors() {
     let plain = "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b39";

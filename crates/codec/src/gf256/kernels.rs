@@ -1,18 +1,18 @@
-//! The loop of RAID-Z arithmetic, for any kind of vector.
+//! The loop of RAID-Z arithmetic, generic over the type of vector.
 //!
-//! A strip of two vectors of all columns is taken at a time: the sums stay in registers while the
-//! columns stream by, and so does the solution for lost columns. Nothing is read twice.
+//! The loop processes all columns in strips of two vectors: the sums, and the solution for lost columns, stay in
+//! registers while the columns are read. No byte is read twice.
 
 /// Largest number of parity columns.
 pub(crate) const PARITY_MAX: usize = 3;
 
 /// The polynomial x^8 + x^4 + x^3 + x^2 + 1 without its highest term.
 pub(crate) const POLYNOMIAL: u8 = 0x1d;
-/// Why loads and stores do not fail: kernels only pass whole vectors.
+/// Message of an impossible error: kernels only pass whole vectors.
 pub(crate) const WHOLE_VECTOR: &str = "kernels pass whole vectors";
-/// Vectors that are worked on at a time.
+/// Number of vectors in a strip.
 const VECTORS: usize = 2;
-/// Most bytes of a strip.
+/// Maximum size of a strip in bytes.
 const STRIP_MAX: usize = VECTORS * 64;
 
 /// Doubles each element of the field.
@@ -21,7 +21,7 @@ pub(crate) const fn double(x: u8) -> u8 {
     (x << 1) ^ (if x & 0x80 != 0 { POLYNOMIAL } else { 0 })
 }
 
-/// Several elements, worked on at once.
+/// A vector of field elements, processed together.
 pub(crate) trait Vector: Copy {
     /// Proof that the processor has the instructions of the vector.
     type Proof: Copy;
@@ -31,9 +31,9 @@ pub(crate) trait Vector: Copy {
     const BYTES: usize;
 
     fn zero(proof: Self::Proof) -> Self;
-    /// From the first bytes of `from`, which has enough.
+    /// Loads the first bytes of `from`, which has enough.
     fn load(proof: Self::Proof, from: &[u8]) -> Self;
-    /// To the first bytes of `to`, which has enough.
+    /// Stores to the first bytes of `to`, which has enough.
     fn store(self, to: &mut [u8]);
     fn add(self, other: Self) -> Self;
     fn double(self) -> Self;
@@ -45,38 +45,37 @@ pub(crate) trait Vector: Copy {
     fn times(self, factor: Self::Factor) -> Self;
 }
 
-/// The computation that a kernel is to make.
+/// The computation of a kernel.
 pub(crate) struct Job<'a, 'b> {
-    /// The data columns in order, an empty one for each that is lost.
+    /// The data columns in order; an empty slice for each lost one.
     pub(crate) data: &'a [&'a [u8]],
-    /// Bytes of the longest column.
+    /// Length of the longest column in bytes.
     pub(crate) len: usize,
-    /// Which rows (P, Q, R) are used, as bits: those that are wanted, or those that lost columns are
-    /// found with.
+    /// The rows (P, Q, R) in use, as bits: those to compute, or those from which lost columns are reconstructed.
     pub(crate) rows: u8,
-    /// What the sums of the used rows become.
+    /// Use of the sums of the rows.
     pub(crate) goal: Goal<'a, 'b>,
 }
 
-/// What the sums of the rows become.
+/// Use of the sums of the rows.
 pub(crate) enum Goal<'a, 'b> {
-    /// They are the parity: one column per row used, in their order.
+    /// They are stored as parity: one column per row in use, in order.
     Parity(&'a mut [&'b mut [u8]]),
-    /// Added to the parity of the same rows, they are what the lost columns contribute.
+    /// Added to the parity of the same rows, they give the contribution of the lost columns.
     Lost {
-        /// The parity columns of the rows used, in their order.
+        /// Parity columns of the rows in use, in order.
         parity: &'a [&'a [u8]],
-        /// The lost columns as combinations of the rows used.
+        /// Matrix that gives the lost columns as combinations of the rows in use.
         inverse: [[u8; PARITY_MAX]; PARITY_MAX],
-        /// The lost columns, to be filled.
+        /// The lost columns, which are filled in.
         lost: &'a mut [&'b mut [u8]],
     },
 }
 
-/// The sums of the used rows for one strip; the others are zero.
+/// The sums of the rows in use for one strip; the others are zero.
 type Sums<V> = [[V; VECTORS]; PARITY_MAX];
 
-/// Computes all columns of the job.
+/// Runs the job for all columns.
 #[inline(always)]
 pub(crate) fn run<V: Vector>(proof: V::Proof, job: &mut Job<'_, '_>) {
     match job.rows {
@@ -145,7 +144,7 @@ fn sums<V: Vector, const ROWS: u8>(proof: V::Proof, data: &[&[u8]], at: usize) -
     sums
 }
 
-/// The sums of the used rows, moved to the front.
+/// The sums of the rows in use, moved to the front.
 #[inline(always)]
 fn used<V: Vector, const ROWS: u8>(sums: Sums<V>) -> Sums<V> {
     let [p, q, r] = sums;
@@ -158,7 +157,7 @@ fn used<V: Vector, const ROWS: u8>(sums: Sums<V>) -> Sums<V> {
     }
 }
 
-/// A lost column from what all lost columns contribute to the used rows.
+/// A lost column, from the contributions of all lost columns to the rows in use.
 #[inline(always)]
 fn combine<V: Vector, const ROWS: u8>(
     proof: V::Proof,
@@ -174,7 +173,7 @@ fn combine<V: Vector, const ROWS: u8>(
     out
 }
 
-/// The strip of `column` at `at`, zeros where the column has ended.
+/// The strip of `column` at `at`, padded with zeros after the end of the column.
 #[inline(always)]
 fn load<V: Vector>(proof: V::Proof, column: &[u8], at: usize) -> [V; VECTORS] {
     let strip = VECTORS * V::BYTES;
@@ -194,7 +193,7 @@ fn load<V: Vector>(proof: V::Proof, column: &[u8], at: usize) -> [V; VECTORS] {
     }
 }
 
-/// Writes a strip, as much of it as the column has.
+/// Writes a strip, up to the end of the column.
 #[inline(always)]
 fn store<V: Vector>([first, second]: [V; VECTORS], column: &mut [u8], at: usize) {
     let strip = VECTORS * V::BYTES;

@@ -2,15 +2,15 @@
 //! (docs/on-disk/14-vdevs.md, section 3).
 //!
 //! With data columns `D[0]` to `D[N-1]`, bytewise: `P` is their sum, `Q` the sum of `2^(N-1-i) D[i]`, `R` of
-//! `4^(N-1-i) D[i]`. Columns are given as they are read: those shorter than the parity count as
-//! continued with zeros.
+//! `4^(N-1-i) D[i]`. Columns shorter than the parity count as padded with zeros.
 //!
 //! # What always holds
-//! - Any set of missing columns, data and parity, not larger than the parity is reconstructed: each
-//!   square part of the three rows of factors has an inverse as long as there are at most 255 columns.
-//! - Reconstruction reads only the columns that are not missing, each once.
+//! - Any set of missing columns, data and parity, is reconstructed if it is not larger than the number of parity
+//!   columns: each square submatrix of the three rows of factors has an inverse if there are at most 255 data
+//!   columns.
+//! - Reconstruction reads only the columns that are present, each once.
 //!
-//! The loop is in `kernels`, the vectors that it works with in `simd::gf`.
+//! The loop is in `kernels`, its vector types in `simd::gf`.
 
 pub(crate) mod kernels;
 
@@ -18,14 +18,14 @@ use crate::simd;
 pub(crate) use kernels::PARITY_MAX;
 use kernels::{Goal, Job};
 
-/// Most data columns: powers of the generator repeat after 255.
+/// Maximum number of data columns: powers of the generator repeat after 255.
 pub(crate) const DATA_MAX: usize = 255;
 
-/// Columns that no RAID-Z map has.
+/// Why columns cannot be a RAID-Z map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParityError {
-    /// Not one to three parity columns and one to 255 data columns.
+    /// There are not 1 to 3 parity columns and 1 to 255 data columns.
     #[error("{data} data and {parity} parity columns")]
     Shape {
         /// Number of data columns that were given.
@@ -40,10 +40,10 @@ pub enum ParityError {
         column: usize,
         /// Number of bytes of the column.
         len: usize,
-        /// Bytes of the first parity column.
+        /// Length of the first parity column in bytes.
         parity: usize,
     },
-    /// More columns are missing than there is parity, or one that does not exist, or one twice.
+    /// More columns are missing than there is parity, or an index is out of range or repeated.
     #[error("{missing} missing columns cannot be reconstructed from {parity} parity columns")]
     Missing {
         /// Number of columns that are missing.
@@ -66,11 +66,11 @@ pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), ParityEr
     Ok(())
 }
 
-/// Fills in the `missing` ones of `columns`: first the `nparity` parity columns, then the data, as in a
-/// RAID-Z map. What missing columns hold before is ignored; each has its full length.
+/// Reconstructs the `missing` columns of `columns`: first the `nparity` parity columns, then the data, as in a
+/// RAID-Z map. Each missing column has its full length; its contents are ignored.
 ///
 /// # Errors
-/// [`ParityError`] if more columns are missing than there is parity, or the columns do not fit together.
+/// [`ParityError`] if more columns are missing than there is parity, or the lengths of columns are not consistent.
 pub fn reconstruct(columns: &mut [&mut [u8]], nparity: usize, missing: &[usize]) -> Result<(), ParityError> {
     check_shape(columns.len().saturating_sub(nparity), nparity)?;
     check_lengths(columns.iter().map(|column| column.len()), nparity)?;
@@ -115,7 +115,7 @@ fn first_rows(count: usize) -> u8 {
     (0..count).fold(0, |bits, row| bits | 1 << row)
 }
 
-/// Reconstructs the `lost` data columns from the parity `rows`, one for each.
+/// Reconstructs the `lost` data columns from as many parity `rows`.
 fn solve(parity: &[&mut [u8]], data: &mut [&mut [u8]], rows: &[usize], lost: &[usize]) {
     let count = data.len();
     let mut factors = [[0; PARITY_MAX]; PARITY_MAX];
@@ -143,7 +143,7 @@ fn solve(parity: &[&mut [u8]], data: &mut [&mut [u8]], rows: &[usize], lost: &[u
     });
 }
 
-/// Computes the missing parity columns, all data being there.
+/// Computes the missing parity columns from complete data columns.
 fn recompute(parity: &mut [&mut [u8]], data: &[&mut [u8]], is_missing: &dyn Fn(usize) -> bool) {
     let len = parity.first().map_or(0, |column| column.len());
     let rows = (0..parity.len()).filter(|row| is_missing(*row)).fold(0, |bits, row| bits | 1 << row);
@@ -160,7 +160,7 @@ fn recompute(parity: &mut [&mut [u8]], data: &[&mut [u8]], is_missing: &dyn Fn(u
     simd::gf::run(&mut Job { data: &data, len, rows, goal: Goal::Parity(&mut targets) });
 }
 
-/// `(2^row)^exponent`: the factor of the data column with that many columns after it.
+/// `(2^row)^exponent`: the factor of the data column that is followed by `exponent` others.
 fn power(row: usize, exponent: usize) -> u8 {
     EXP[(row * exponent) % 255]
 }
@@ -178,7 +178,7 @@ const EXP: [u8; 255] = {
     table
 };
 
-/// Exponents of the elements; of zero there is none.
+/// Logarithms of the elements; zero has none.
 const LOG: [u8; 256] = {
     let mut table = [0; 256];
     let mut i = 0;

@@ -1,4 +1,4 @@
-//! Against the definition, byte by byte, for every set of missing columns.
+//! Compares with the definition, byte by byte, for every set of missing columns.
 
 use super::*;
 

@@ -1,8 +1,8 @@
-//! Vectors of elements of the field of 256 elements.
+//! Vectors of elements of the field of 256 elements (GF(256)).
 //!
 //! # What always holds
-//! - A vector can only be made from a proof, and a proof is only given when the processor has the
-//!   features that the vector's methods use. This is what makes the methods safe.
+//! - A vector can be created only from a proof, and a proof only if the processor has the features that the
+//!   vector's methods use. Therefore the methods are safe.
 
 use crate::gf256::kernels::{self, Job, POLYNOMIAL, Vector, double};
 
@@ -48,7 +48,7 @@ pub(crate) fn run_each(job: &mut Job<'_, '_>, mut check: impl FnMut(&str, &mut J
     }
 }
 
-/// Bytes in an array: for processors without a kind of their own; vectorises for most.
+/// An array of bytes: for processors without a vector type of their own; compilers vectorize it for most.
 #[derive(Clone, Copy)]
 struct Portable([u8; 32]);
 
@@ -112,13 +112,13 @@ mod x86 {
     use super::{Job, POLYNOMIAL, Vector, kernels};
     use std::arch::x86_64::*;
 
-    /// Multiplication by a constant as a matrix of bits, the way GFNI wants it: the byte for the lowest
-    /// bit of the result comes last.
+    /// Multiplication by a constant as a matrix of bits, in the layout of GFNI: the byte for the lowest bit of the
+    /// result is last.
     const fn matrix(factor: u8) -> i64 {
         let mut out = 0u64;
         let mut bit = 0;
         while bit < 8 {
-            // What bit `column` of the operand adds to bit `bit` of the product.
+            // Contribution of bit `column` of the operand to bit `bit` of the product.
             let mut row = 0u64;
             let mut column = 0;
             let mut power = factor;
@@ -133,7 +133,7 @@ mod x86 {
         out as i64
     }
 
-    /// Products of a factor with the low and the high half of a byte.
+    /// Products of a factor with the low and the high four bits of a byte.
     fn nibble_tables(factor: u8) -> [[u8; 16]; 2] {
         let product = |x: u8| {
             let mut power = factor;
@@ -158,7 +158,7 @@ mod x86 {
             #[derive(Clone, Copy)]
             pub(super) struct $name($register);
 
-            /// The processor has the features of the vector of this name.
+            /// Proof that the processor has the features of the vector type of this name.
             #[derive(Clone, Copy)]
             pub(super) struct $proof(());
 
@@ -211,7 +211,7 @@ mod x86 {
     }
 
     vectors! {
-        /// 64 bytes, multiplied by matrices.
+        /// 64 bytes, multiplied by GFNI matrices.
         Gfni512, ProofGfni512, run_gfni512, __m512i, 64,
         ["avx512f", "avx512bw", "avx512vl", "avx2", "gfni"], "avx512f,avx512bw,avx512vl,avx2,gfni",
         zero: _mm512_setzero_si512, load: _mm512_loadu_si512, store: _mm512_storeu_si512, xor: _mm512_xor_si512,
@@ -244,7 +244,7 @@ mod x86 {
     }
 
     vectors! {
-        /// 32 bytes, multiplied by matrices.
+        /// 32 bytes, multiplied by GFNI matrices.
         Gfni256, ProofGfni256, run_gfni256, __m256i, 32,
         ["avx2", "gfni"], "avx2,gfni",
         zero: _mm256_setzero_si256, load: _mm256_loadu_si256, store: _mm256_storeu_si256, xor: _mm256_xor_si256,
@@ -277,7 +277,7 @@ mod x86 {
     }
 
     vectors! {
-        /// 32 bytes, multiplied by tables of 16 products that are looked up by shuffles.
+        /// 32 bytes, multiplied through tables of 16 products, which a shuffle instruction looks up.
         Avx2, ProofAvx2, run_avx2, __m256i, 32,
         ["avx2"], "avx2",
         zero: _mm256_setzero_si256, load: _mm256_loadu_si256, store: _mm256_storeu_si256, xor: _mm256_xor_si256,

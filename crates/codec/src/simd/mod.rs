@@ -1,12 +1,11 @@
-//! The same loop for several instruction sets.
+//! Compiles the same loop for several instruction sets.
 //!
-//! A kernel is ordinary safe Rust, `#[inline(always)]`. The sums of `checksum::fletcher_lanes` vectorise as
-//! they are; those of `gf256` would not stay in registers, so they are written with the vector types of
-//! [`gf`]. Here each kernel is compiled again with wider vectors enabled, and the widest that the
-//! processor has is called.
+//! A kernel is ordinary safe Rust with `#[inline(always)]`. The sums of `checksum::fletcher_lanes` vectorize as
+//! they are; those of `gf256` would not stay in registers, so they use the vector types of [`gf`]. Each kernel is
+//! compiled with wider vectors enabled, and the widest version that the processor supports is called.
 //!
 //! # What always holds
-//! - A version is called only after the processor was found to have all features it was compiled for.
+//! - A version is called only if the processor has all features that it was compiled for.
 //! - All versions are the same code, so they give the same result.
 
 pub(crate) mod gf;
@@ -52,18 +51,18 @@ fn has_avx2() -> bool {
 }
 
 versions! {
-    /// Sums of whole groups of words in the little order.
+    /// Sums of whole groups of little-endian words.
     fletcher4_little(groups: &[[[u8; 4]; fletcher::LANES4]]) -> fletcher::Lanes4 = fletcher::lanes4::<false>
 }
 versions! {
-    /// Sums of whole groups of words in the big order.
+    /// Sums of whole groups of big-endian words.
     fletcher4_big(groups: &[[[u8; 4]; fletcher::LANES4]]) -> fletcher::Lanes4 = fletcher::lanes4::<true>
 }
 versions! {
-    /// Sums of whole groups of words in the little order.
+    /// Sums of whole groups of little-endian words.
     fletcher2_little(groups: &[[[u8; 8]; fletcher::LANES2]]) -> fletcher::Lanes2 = fletcher::lanes2::<false>
 }
 versions! {
-    /// Sums of whole groups of words in the big order.
+    /// Sums of whole groups of big-endian words.
     fletcher2_big(groups: &[[[u8; 8]; fletcher::LANES2]]) -> fletcher::Lanes2 = fletcher::lanes2::<true>
 }

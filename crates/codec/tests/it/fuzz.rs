@@ -1,9 +1,7 @@
-//! Hostile bytes: an error or the right data, never a panic, and no more memory than the output and a
-//! constant.
+//! Hostile input: an error or the right data, never a panic, and no more memory than the output and a constant.
 //!
-//! Images start from those of real pools in `tests/__fuzz__`. What is behind a checksum or a MAC, where
-//! no changed byte gets through, starts from input made valid here, of the sizes of real blocks, and
-//! is then changed.
+//! Images begin with those of real pools in `tests/__fuzz__`. Changed bytes would not pass a checksum or a MAC, so
+//! inputs with one are made valid here, with the sizes of real blocks, and changed after that.
 
 use bolero::{ValueGenerator, produce};
 use cenote_codec::checksum::{
@@ -17,14 +15,14 @@ use format::{BlockPtr, ChecksumId, CompressionId, Endian};
 use testkit::alloc::thread_peak;
 use testkit::fuzz::Target;
 
-/// What an algorithm may need beyond its output. Zstandard's tables come from C and are not seen here; it
-/// decodes straight into the output and has no window of its own.
+/// Maximum memory of an algorithm beyond its output, in bytes. Zstandard's tables are allocated by C code and not
+/// counted here; it decodes into the output and has no window of its own.
 const SCRATCH_MAX: usize = 128 << 10;
 
-/// Changes of single bytes, at places taken modulo the length.
+/// Changes of single bytes; positions are taken modulo the length.
 type Changes = Vec<(u16, u8)>;
 
-/// Random bytes, up to `max` of them. Without a range of its own, a vector gets 64 at most.
+/// Random bytes, at most `max`. Without a range, a vector would get at most 64.
 fn bytes(max: usize) -> impl ValueGenerator<Output = Vec<u8>> {
     produce::<Vec<u8>>().with().len(0..=max)
 }
@@ -34,7 +32,7 @@ fn words() -> impl ValueGenerator<Output = Vec<u8>> {
     bytes(128)
 }
 
-/// Decompresses and checks what that takes.
+/// Decompresses, and checks the memory used.
 fn decompress_within_bounds(id: CompressionId, image: &[u8], block: &mut [u8]) -> bool {
     let (result, peak) = thread_peak(|| decompress(id, image, block));
     assert!(peak <= SCRATCH_MAX, "{id}: {peak} bytes");
@@ -54,7 +52,7 @@ fn any_compression(id: u8) -> CompressionId {
     CompressionId::from_id(id % 17).expect("ids are dense")
 }
 
-/// A pointer with these words, made to be of a block that has a checksum and is encrypted or not.
+/// A block pointer with these words, changed to have a checksum and the given encryption.
 fn pointer(words: &[u8]) -> BlockPtr {
     let mut raw = [0; 128];
     for (to, from) in raw.iter_mut().zip(words) {
@@ -69,7 +67,7 @@ fn key(suite: u8) -> DataKey {
         .expect("lengths")
 }
 
-/// One byte for the algorithm, two for the size of the block in units of 16 bytes, then the image.
+/// Input: one byte for the algorithm, two for the size of the block in units of 16 bytes, then the image.
 #[test]
 fn decompress_any_bytes() {
     let target = Target::new(env!("CARGO_MANIFEST_DIR"), "decompress_any_bytes");
@@ -169,7 +167,7 @@ fn log_blocks() {
 
 #[test]
 fn blocks_of_dnodes() {
-    // 32 slots of 16 KiB: the first bytes of each decide how the block is taken apart.
+    // 32 slots of 16 KiB: the first bytes of each determine the structure of the block.
     let input = (bytes(512), words(), produce::<u8>(), produce::<bool>(), produce::<Changes>());
     bolero::check!().with_generator(input).for_each(|(cores, words, suite, is_big, changes)| {
         let key = key(*suite);

@@ -1,7 +1,7 @@
-//! Every block of pools made by another implementation: checksums, decompression, decryption, MACs.
+//! Verifies every block of pools made by OpenZFS: checksums, decompression, decryption, MACs.
 //!
-//! A minimal reader of pools with one disk, only for this: no redundancy, no gang blocks, no names.
-//! (The two gzip levels and the suite that no fixture has are covered by vectors in unit tests.)
+//! Contains a minimal reader of pools with one disk: no redundancy, no gang blocks, no names. Unit tests have
+//! vectors for the two gzip levels and the suite that no fixture covers.
 
 use cenote_codec::checksum::{self, Salt, verify_trailer, verify_zil};
 use cenote_codec::compress::decompress;
@@ -18,11 +18,11 @@ use std::path::Path;
 use std::process::Command;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/openzfs-2.3.2");
-/// Images that a package of the other implementation's tests installs.
+/// Directory of images that OpenZFS's test package installs.
 const INSTALLED: &str = "/usr/share/zfs/zfs-tests/tests/functional/cli_root/zpool_import/blockfiles";
 const PASSPHRASE: &[u8] = b"correct horse battery staple";
 
-/// What was met, so that a test can say that it tested something.
+/// What was found, so that a test can show that it was tested.
 #[derive(Default, Debug)]
 struct Seen {
     blocks: usize,
@@ -86,7 +86,7 @@ impl Pool {
         &self.image[at..at + len as usize]
     }
 
-    /// The block in clear, everything about it checked; `None`: a hole.
+    /// The block, verified, decrypted and decompressed. `None`: a hole.
     fn read(&mut self, bp: &BlockPtr, key: Option<&DataKey>) -> Option<Vec<u8>> {
         let mut plain = vec![0; bp.lsize().0 as usize];
         match bp.kind() {
@@ -142,7 +142,7 @@ impl Pool {
         opened.unwrap_or_else(|e| panic!("{bp}: {e}"));
     }
 
-    /// Reads the tree below a pointer; the data of level 0 goes to `out` unless it is too long.
+    /// Reads the tree below a pointer; the data of level 0 is added to `out` unless it is too long.
     fn walk(
         &mut self,
         bp: &BlockPtr,
@@ -184,7 +184,7 @@ impl Pool {
         data
     }
 
-    /// All objects of an object set, by number, with their data.
+    /// All objects of an object set with their data, by object id.
     fn objset(&mut self, root: &BlockPtr) -> (ObjsetPhys, BTreeMap<usize, Object>) {
         // The root of an encrypted set is only authenticated, by MACs inside it.
         let clear = root.with_prop_bits(61, 1, 0);
@@ -232,7 +232,7 @@ impl Pool {
         objects
     }
 
-    /// Follows the intent log as far as its blocks are right.
+    /// Follows the intent log as far as its blocks are valid.
     fn log(&mut self, phys: &ObjsetPhys, key: Option<&DataKey>) {
         let mut bp = phys.zil.log;
         while bp.kind() == BpKind::Normal {
@@ -248,7 +248,7 @@ impl Pool {
     }
 }
 
-/// The entries of a ZAP as lists of integers.
+/// The entries of a ZAP, as arrays of integers.
 fn zap(object: &Object) -> BTreeMap<String, Vec<u8>> {
     let (block_size, order) = (object.dnode.data_block_size() as usize, object.dnode.order);
     let mut out = BTreeMap::new();
@@ -297,10 +297,10 @@ fn key_object(entries: &BTreeMap<String, Vec<u8>>, passphrase: &[u8]) -> Option<
     Some(object.unwrap_key(&wrapping).expect("the right key"))
 }
 
-/// Reads and checks everything that the pool's last uberblock leads to.
+/// Reads and verifies everything reachable from the pool's last uberblock.
 fn check_pool(image: Vec<u8>, passphrase: &[u8]) -> Seen {
     let (mut pool, uberblock) = Pool::open(image);
-    // The salt is in the MOS, which never uses it for its directory; salted MOS blocks come after.
+    // The salt is in the MOS. The MOS directory has no salted checksum; other MOS blocks may have one.
     let root_objset = pool.read(&uberblock.root, None).expect("MOS");
     let phys = ObjsetPhys::decode(&root_objset, uberblock.root.byte_order()).expect("MOS");
     let first_dnodes = pool.first_block(&phys.meta_dnode);
@@ -374,7 +374,7 @@ fn zil_encrypted() {
     assert!(seen.log_blocks > 10, "{seen:?}");
 }
 
-/// An image of the test suite of the other implementation, when it is installed.
+/// An image of OpenZFS's test package. `None`: the package is not installed.
 fn installed(name: &str) -> Option<Vec<u8>> {
     let path = Path::new(INSTALLED).join(name);
     if !path.exists() {

@@ -1,12 +1,13 @@
-//! Opens the pool that a cut has left, as the next user of the pool does, and reads everything in it.
+//! Opens the pool that a power cut has left, as its next user does, and reads all of its contents.
 //!
-//! # In which order
-//! Import, which claims the logs -> perhaps txgs in which no dataset is opened, and an export, after which
-//! the space is looked at; or others are written to, and files of theirs go again; or a dataset is destroyed,
-//! with its log; or the power goes off once more -> every dataset is opened, which replays its log ->
-//! everything is read -> the pool is exported, and space maps, blocks and counts of references are compared.
+//! # Order
+//! Import, which claims the logs -> one of `Before`, or none: txgs in which no dataset is opened, and an
+//! export, after which the space is checked; writes to the other dataset, of which some files are removed
+//! again; the end of a dataset with its log; or a second power cut -> every dataset is opened, which replays
+//! its log -> all contents are read -> the pool is exported, and space maps, blocks and counts of references
+//! are compared.
 //!
-//! What is wrong in a log is told only where it has not done damage: that says more.
+//! An error in a log is reported only if it did no damage: the damage says more.
 
 use super::Failure;
 use super::history::History;
@@ -31,54 +32,54 @@ use vdev::env::Random;
 use zpl::{FileKind, Filesystem};
 use zpl::{FsOptions, HeadFs, NewFile, WriteHow};
 
-/// Files that are written while a log waits.
+/// Number of files that are written while a log waits.
 const EXTRA_FILES: usize = 16;
 
 /// A file found in the pool.
 #[derive(Debug)]
 pub struct FoundFile {
-    /// Kind of the file.
+    /// Kind: regular file, directory or symbolic link.
     pub kind: FileKind,
-    /// Permission bits.
+    /// Permission bits, as in `st_mode` without the kind.
     pub mode: u32,
     /// Content; for a symbolic link, its target.
     pub bytes: Vec<u8>,
 }
 
-/// What is in a work directory.
+/// Contents of a work directory.
 #[derive(Debug, Default)]
 pub struct FoundDir {
-    /// Names and what they lead to.
+    /// Object id of each name in the directory.
     pub names: BTreeMap<String, ObjectId>,
-    /// Files by object id.
+    /// Kind, mode and contents of each file, by object id.
     pub files: BTreeMap<ObjectId, FoundFile>,
 }
 
 /// Contents of the whole pool.
 #[derive(Debug, Default)]
 pub struct State {
-    /// Homes, but for those of a dataset that was destroyed.
+    /// Work directories, except those of a dataset that was destroyed.
     pub(crate) work_dirs: BTreeMap<usize, FoundDir>,
-    /// Snapshots that are there, and the work directories in them.
+    /// Existing snapshots, and the work directories in each.
     pub snapshots: BTreeMap<usize, BTreeMap<usize, FoundDir>>,
-    /// Files that were copied out of snapshots.
+    /// Contents of the files that were copied out of snapshots, by name.
     pub copies: BTreeMap<String, Vec<u8>>,
-    /// The second dataset was destroyed after the import, with its snapshots.
+    /// Whether the second dataset was destroyed after the import, with its snapshots.
     pub(crate) is_second_gone: bool,
 }
 
-/// What is done between the import and opening the datasets.
+/// What happens between the import and opening the datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
-    /// Nothing.
+    /// The datasets are opened at once.
     Nothing,
-    /// Some txgs without a mount; then the pool is exported, and imported again.
+    /// Some txgs without an open dataset; then the pool is exported, and imported again.
     NoMount,
-    /// One dataset is opened and written to; the other is not.
+    /// One dataset is opened and written to, the other is not.
     OtherDataset,
-    /// The second dataset is destroyed, and its log is never replayed.
+    /// The second dataset is destroyed without a replay of its log.
     Destroyed,
-    /// The power goes off again.
+    /// The power is cut a second time.
     SecondCut,
 }
 
@@ -105,8 +106,8 @@ fn open(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<Arc<HeadFs>, F
     Ok(HeadFs::open(&head, options, &env(seed))?)
 }
 
-/// Opens what is on these disks and reads everything. Returns what was found, or why it could not be read,
-/// and what was read of the disks for that.
+/// Opens the pool on these disks and reads its contents. Returns the contents, or why they could not be read,
+/// and the ranges of the disks that were read.
 pub(crate) fn examine(
     history: &History,
     mut disks: Disks,
@@ -124,7 +125,7 @@ fn look(history: &History, disks: &mut Disks, reads: &mut Reads, seed: u64) -> R
     logs.map(|()| state)
 }
 
-/// The same from the import on.
+/// [`examine`] from the import on.
 fn look_on(
     history: &History,
     disks: &mut Disks,
@@ -197,8 +198,8 @@ fn look_on(
     Ok(state)
 }
 
-/// No log holds a clone that is on disk: an import of the pool would count its references once more, to
-/// blocks that may be free.
+/// Checks that no log holds a clone that is on disk: an import of the pool would count its references again,
+/// to blocks that may be free.
 fn check_logs(pool: &Arc<LivePool>) -> Result<(), Failure> {
     for dataset in DATASETS {
         let set = &pool.heads().open_by_name(dataset)?.set;
@@ -221,8 +222,8 @@ fn check_logs(pool: &Arc<LivePool>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes to one dataset while the log of the other waits to be replayed: files of many sizes, of which half
-/// go again, so that what was free when the log was claimed is allocated in other pieces.
+/// Writes to one dataset while the log of the other waits to be replayed: files of many sizes, half of which
+/// are removed, so that space that was free when the log was claimed is allocated in other pieces.
 fn write_elsewhere(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<(), Failure> {
     let fs = open(pool, dataset, seed)?;
     let mut random = Random::from_seed(seed);
@@ -250,7 +251,7 @@ fn write_elsewhere(pool: &Arc<LivePool>, dataset: &str, seed: u64) -> Result<(),
     Ok(())
 }
 
-/// Destroys the second dataset and its snapshots, without ever opening it.
+/// Destroys the second dataset and its snapshots without opening it.
 fn destroy_second(pool: &Arc<LivePool>, history: &History) -> Result<(), Failure> {
     let of_second = history.snapshots.iter().filter(|snapshot| snapshot.dataset == 1);
     let names: Vec<String> = of_second.map(|snapshot| format!("{}@{}", DATASETS[1], snapshot.name)).collect();

@@ -1,16 +1,16 @@
-//! What threads did beside each other, and what may be found of it after a cut.
+//! What concurrent threads did, and the states that may be found after a cut.
 //!
-//! Each thread works in directories of its own, its work directories, so that what is in a work directory is one sequence of
-//! versions whatever the others do. What binds them are promises: an fsync makes all names of its dataset
-//! durable, a txg everything.
+//! Each thread works in directories of its own, its work directories, so the contents of a work directory are
+//! one sequence of versions, whatever other threads do. Promises connect them: an fsync makes all names of
+//! its dataset durable, a txg all contents.
 //!
-//! # What may be found
-//! - The names of a work directory are one version, from the last that was promised to the last that was begun.
-//! - A file is made of its versions in that range: its size is that of one, and each byte is of one that is
-//!   so long. Zeros are of a version that has zeros there, and not of one that ends before.
-//! - Where a rename is found, every file of its dataset is not older than the rename.
-//! - A snapshot that was promised is there; its work directories are between what had been done when it was asked for
-//!   and what had been begun when it was there.
+//! # Permitted states
+//! - The names of a work directory are one version, from the last promised one to the last one begun.
+//! - A file consists of its versions in that range: its size is that of one of them, and each byte is from a
+//!   version of that length. Zeros are from a version with zeros there, not from one that ends before.
+//! - If a rename is found, every file of its dataset is at least as new as the rename.
+//! - A promised snapshot exists; its work directories are between the steps that had ended when it was
+//!   requested and those that had begun when it existed.
 
 use super::found::{FoundDir, FoundFile, State};
 use crate::model::{Entry, FileId, FileState, Model, Version, possible};
@@ -24,27 +24,28 @@ const SECTOR: usize = 512;
 pub(crate) struct WorkDir {
     /// Index of its dataset in `DATASETS`.
     pub dataset: usize,
-    /// Its name, in the root of the dataset.
+    /// Name of the directory in the root of the dataset.
     pub dir: String,
-    /// Model of its contents.
+    /// Expected contents, with their history.
     pub model: Model,
     /// The last step that has ended.
     pub done: u64,
-    /// Steps that rename, and which steps of all work directories of the dataset had ended before.
+    /// Steps with a rename, and for each the last ended steps of all work directories of the dataset before
+    /// it.
     pub renames: Vec<(u64, Steps)>,
 }
 
-/// A step of each work directory; 0: none.
+/// A step for each work directory; 0: none.
 pub type Steps = Vec<u64>;
 
-/// What is durable from some moment on.
+/// What is durable from a moment on.
 #[derive(Debug, Clone, Default)]
 pub struct Promise {
     /// Durable step of the names, by work directory.
     pub names: Steps,
     /// Durable step of all files, by work directory.
     pub files: Steps,
-    /// One file: its work directory, itself, and the step.
+    /// A single durable file: index of its work directory, its id, and the step.
     pub file: Option<(usize, FileId, u64)>,
 }
 
@@ -53,60 +54,59 @@ pub struct Promise {
 pub struct Snapshot {
     /// Index of the dataset in `DATASETS`.
     pub dataset: usize,
-    /// Its name, behind the `@`.
+    /// Its name, after the `@`.
     pub name: String,
-    /// What had ended when it was asked for.
+    /// Last ended steps when the snapshot was requested.
     pub from: Steps,
-    /// What had begun when it was there; empty before.
+    /// Last begun steps when the snapshot existed; empty before that.
     pub until: Steps,
 }
 
 /// A file that was copied out of a snapshot.
 #[derive(Debug)]
 pub struct Copied {
-    /// Name of the file.
+    /// Name of the copy in the directory of copies.
     pub name: String,
-    /// Expected content.
+    /// Contents in the snapshot it was copied from.
     pub bytes: Vec<u8>,
 }
 
-/// Something that changes what may be found.
+/// An event that changes the permitted states.
 #[derive(Debug)]
 pub enum What {
     /// A step of a work directory may have begun.
     Begun(usize, u64),
-    /// A promise was made: something is durable.
+    /// The call that made the promise has returned.
     Promised(Promise),
-    /// A snapshot may be there.
+    /// The snapshot with this index may exist from now on.
     Taking(usize),
-    /// The snapshot exists.
+    /// The snapshot with this index exists.
     Taken(usize),
-    /// The snapshot may be gone.
+    /// The snapshot may be destroyed.
     Destroying(usize),
-    /// The snapshot is gone.
+    /// The snapshot with this index no longer exists.
     Destroyed(usize),
     /// A copied file is durable.
     Copied(usize),
 }
 
-/// How often threads met in the ways that lose data where something is wrong.
+/// How often threads met in the ways in which data was lost before a defect was fixed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Coverage {
-    /// Fsyncs in a dataset with a fresh clone whose txg was open, was being written, and was the last on
-    /// disk.
+    /// Fsyncs in a dataset with a new clone whose txg was open, being written, or the last on disk.
     pub beside_clones: [u64; 3],
-    /// Clones that were made, and those refused because the txg of their blocks was not on disk, while a txg
-    /// was written.
+    /// Clones that were made, and clones that were refused because the txg of their blocks was not on disk,
+    /// while a txg was being written.
     pub cloned_while_synced: [u64; 2],
-    /// Snapshots that a thread tried to destroy while they were copied.
+    /// Attempts to destroy a snapshot while it was being copied.
     pub copied_and_destroyed: u64,
-    /// Fsyncs of a file while a large write to another one of its dataset was not durable, and had been cut
-    /// or written over since.
+    /// Fsyncs of a file after a large write to another file of its dataset, which was not durable and had
+    /// been truncated or overwritten since.
     pub beside_cuts: u64,
 }
 
 impl Coverage {
-    /// Adds that of another run.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Coverage) {
         self.beside_clones.iter_mut().zip(other.beside_clones).for_each(|(sum, one)| *sum += one);
         self.cloned_while_synced.iter_mut().zip(other.cloned_while_synced).for_each(|(sum, one)| *sum += one);
@@ -115,35 +115,35 @@ impl Coverage {
     }
 }
 
-/// Record of everything that the threads did.
+/// Record of all that the threads did.
 #[derive(Debug, Default)]
 pub struct History {
     /// Directories in which they worked, with their models.
     pub(crate) work_dirs: Vec<WorkDir>,
-    /// What was known when: with the number of operations of the disks by then.
+    /// Events, each with the number of disk operations before it.
     pub events: Vec<(u64, What)>,
     /// Snapshots that were taken.
     pub snapshots: Vec<Snapshot>,
     /// Files that were copied from snapshots.
     pub copies: Vec<Copied>,
-    /// Interleavings that occurred.
+    /// Counts of the critical interleavings that occurred.
     pub coverage: Coverage,
-    /// All operations in words, and the operations of the disks by then.
+    /// Descriptions of all operations, each with the number of disk operations before it.
     pub operation_log: Vec<(u64, String)>,
 }
 
 impl History {
-    /// The last steps that have ended.
+    /// The last ended step of each work directory.
     pub fn done(&self) -> Steps {
         self.work_dirs.iter().map(|work_dir| work_dir.done).collect()
     }
 
-    /// The last steps that have begun.
+    /// The last begun step of each work directory.
     pub fn begun(&self) -> Steps {
         self.work_dirs.iter().map(|work_dir| work_dir.model.step()).collect()
     }
 
-    /// The last steps that have ended, of work directories in one dataset.
+    /// The last ended step of each work directory of one dataset; 0 for others.
     pub(crate) fn done_in(&self, dataset: usize) -> Steps {
         self.work_dirs
             .iter()
@@ -152,14 +152,14 @@ impl History {
     }
 }
 
-/// A snapshot, as far as a moment knows.
+/// State of a snapshot at a moment.
 #[derive(Debug, Clone, Copy, Default)]
 struct Life {
     may_be: bool,
     must_be: bool,
 }
 
-/// What is certain at a moment.
+/// The certain and the possible at a moment.
 #[derive(Debug)]
 pub struct Moment {
     next: usize,
@@ -186,12 +186,12 @@ impl Moment {
         }
     }
 
-    /// Number of events so far: the moment is the same while this is.
+    /// Number of events so far; equal numbers mean equal moments.
     pub fn number(&self) -> usize {
         self.next
     }
 
-    /// Goes on to the moment of this operation of the disks.
+    /// Advances to the moment of this disk operation.
     pub fn advance(&mut self, history: &History, operation: u64) {
         while let Some((_, what)) = history.events.get(self.next).filter(|(ops, _)| *ops <= operation) {
             self.next += 1;
@@ -219,7 +219,7 @@ impl Moment {
         }
     }
 
-    /// Whether this may be found now.
+    /// Checks that a state is permitted at this moment.
     ///
     /// # Errors
     /// Description of the first deviation.
@@ -275,7 +275,8 @@ struct Span<'a> {
 }
 
 impl Span<'_> {
-    /// Whether this is one of them. `durable`: the step that a file is not older than.
+    /// Checks that a directory is one of these versions. `durable` returns the step that a file must be at
+    /// least as new as.
     fn check(&self, found: &FoundDir, durable: &dyn Fn(FileId) -> u64) -> Result<(), String> {
         let model = &self.history.work_dirs[self.work_dir].model;
         let mut reasons = Vec::new();
@@ -341,7 +342,7 @@ fn check_file(found: &FoundFile, versions: &[&Version<FileState>]) -> Result<(),
         let is_whole = |version: &&Version<FileState>| {
             version.state.bytes.get(at..at + sector.len()).is_some_and(|known| known == sector)
         };
-        // The records of two writes may meet within a sector.
+        // Records of two writes may meet within a sector.
         let is_known = |(n, byte): (usize, &u8)| {
             versions.iter().any(|version| version.state.bytes.get(at + n) == Some(byte))
         };
@@ -353,19 +354,19 @@ fn check_file(found: &FoundFile, versions: &[&Version<FileState>]) -> Result<(),
     Ok(())
 }
 
-/// What was done around an operation of the disks, in words.
+/// Describes the operations around a disk operation.
 pub(crate) fn told_until(history: &History, operation: u64, lines: usize) -> String {
     let end = history.operation_log.iter().take_while(|(ops, _)| *ops <= operation).count();
     let of = &history.operation_log[end.saturating_sub(lines)..end];
     of.iter().map(|(ops, text)| format!("  {ops}: {text}")).collect::<Vec<_>>().join("\n")
 }
 
-/// A work directory that is empty.
+/// An empty work directory.
 pub(crate) fn empty_home(dataset: usize, dir: &str) -> WorkDir {
     WorkDir { dataset, dir: dir.to_owned(), model: Model::new(), done: 0, renames: Vec::new() }
 }
 
-/// A file of so many bytes.
+/// A file with these bytes.
 pub(crate) fn file_state(bytes: Vec<u8>) -> FileState {
     FileState { bytes, mode: 0o644, xattrs: BTreeMap::new() }
 }

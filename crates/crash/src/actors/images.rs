@@ -1,14 +1,14 @@
-//! What is on the disks after a cut, and which cuts leave the same as far as anybody looks.
+//! The contents of the disks after a cut, and the cuts whose contents a check cannot tell apart.
 //!
-//! Most writes of a txg change nothing that can be seen until its uberblock is written: what an import reads
-//! after a cut before and after such a write is the same. So everything that is read while an image is
-//! checked is noted ([`Reads`]), and an image that has the same bytes in all these places gives the same
-//! result: it is not imported again.
+//! Most writes of a txg have no visible effect until its uberblock is written: an import after a cut before
+//! and one after such a write read the same. So all ranges that the check of an image reads are recorded
+//! ([`Reads`]), and another image with the same bytes in all these ranges gives the same result: it is not
+//! imported again.
 //!
 //! # What always holds
-//! - Two images count as the same only if the writes that touch the noted places are the same, in the same
+//! - Two images count as equal only if the writes that touch the recorded ranges are the same, in the same
 //!   order and with the same sectors kept.
-//! - What the check itself has written before it reads it is not noted.
+//! - Ranges that the check itself wrote before it read them are not recorded.
 
 use crate::disks::Disks;
 use std::collections::BTreeMap;
@@ -39,12 +39,12 @@ impl Ranges {
         self.0.insert(start, end);
     }
 
-    /// Whether a range touches one of them.
+    /// Whether a range touches one of these.
     fn meets(&self, range: &Range<u64>) -> bool {
         self.0.range(..range.end).next_back().is_some_and(|(_, last)| *last > range.start)
     }
 
-    /// Calls `each` with the parts of a range that are in none.
+    /// Calls `each` with the parts of a range that are in none of these.
     fn gaps(&self, range: Range<u64>, mut each: impl FnMut(Range<u64>)) {
         let mut at = range.start;
         let before = self.0.range(..=at).next_back().map(|(_, last)| *last);
@@ -64,14 +64,14 @@ impl Ranges {
     }
 }
 
-/// What was read of a disk, and what was written to it meanwhile.
+/// Ranges of a disk that were read, and ranges that were written meanwhile.
 #[derive(Debug, Default)]
 struct Seen {
     read: Ranges,
     written: Ranges,
 }
 
-/// A disk that notes what is read.
+/// A disk that records which ranges are read.
 #[derive(Debug)]
 struct NotingDisk {
     disk: Arc<SimDisk>,
@@ -116,11 +116,11 @@ impl Device for NotingDisk {
     }
 }
 
-/// Disks whose reads are noted.
+/// Disks whose reads are recorded.
 pub struct Reads(Vec<Arc<NotingDisk>>);
 
 impl Reads {
-    /// Notes the reads of these disks from now on: of what is shown in their place.
+    /// Replaces the devices of these disks by ones that record reads.
     pub fn of(disks: &mut Disks) -> Reads {
         let note =
             |disk: &Arc<SimDisk>| Arc::new(NotingDisk { disk: Arc::clone(disk), seen: Mutex::default() });
@@ -129,7 +129,7 @@ impl Reads {
         Reads(all)
     }
 
-    /// Goes on with disks that have what was written to these.
+    /// Continues with disks that have the data that was written to these.
     pub fn go_on(&self, disks: &mut Disks) -> Reads {
         let reads = Reads::of(disks);
         for (disk, before) in reads.0.iter().zip(&self.0) {
@@ -139,20 +139,20 @@ impl Reads {
         reads
     }
 
-    /// What was read so far, by disk.
+    /// The ranges that were read so far, by disk.
     pub fn ranges(&self) -> Vec<Ranges> {
         self.0.iter().map(|disk| disk.lock().read.clone()).collect()
     }
 }
 
-/// Which sectors of a write are there: all, or by their bits.
+/// Which sectors of a write are present: all, or those in a bit set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Kept {
     Whole,
     Sectors(Vec<bool>),
 }
 
-/// A write that is not durable yet.
+/// A write that is not flushed yet.
 #[derive(Debug, Clone)]
 struct Unflushed {
     number: usize,
@@ -160,7 +160,7 @@ struct Unflushed {
     data: Arc<[u8]>,
 }
 
-/// The disks as they are while what was recorded is done again, one operation after the other.
+/// The disks while the recorded operations are repeated one after the other.
 pub struct Replay {
     /// Disks with all flushed writes.
     disks: Disks,
@@ -169,14 +169,14 @@ pub struct Replay {
     next: usize,
 }
 
-/// An image, by what makes it different from what is durable.
+/// An image, as the difference from the flushed writes.
 pub struct Image {
-    /// By disk, in order: the number of the write, where, and what of it is there.
+    /// By disk, in order: the write, and the part of it that is present.
     kept: Vec<Vec<(Unflushed, Kept)>>,
 }
 
 impl Replay {
-    /// From empty disks, with what was done at first.
+    /// Starts with empty disks and repeats the operations of `base`.
     pub fn new(count: usize, seed: u64, base: &[(usize, Op)]) -> Replay {
         let disks = Disks::new(count, seed);
         base.iter().for_each(|(disk, op)| disks.apply(*disk, op));
@@ -184,8 +184,8 @@ impl Replay {
         Replay { disks, unflushed: vec![Vec::new(); count], next: 0 }
     }
 
-    /// The next operation as far as it gets when the power goes off meanwhile: a write is in the cache of its
-    /// disk.
+    /// Applies the next operation as far as it gets if the power goes off meanwhile: a write is in the cache
+    /// of its disk.
     pub fn begin(&mut self, disk: usize, op: &Op) {
         if let (OpKind::Write, Some(data)) = (op.kind, &op.data) {
             let data = Arc::from(data.as_slice());
@@ -194,12 +194,13 @@ impl Replay {
         self.next += 1;
     }
 
-    /// The rest of it. `settled` is told what is durable from now on: disk, number and bytes.
+    /// Completes the operation. Calls `settled` with what becomes durable: disk, number of the write, and
+    /// range of bytes.
     pub fn finish(&mut self, disk: usize, op: &Op, mut settled: impl FnMut(usize, usize, Range<u64>)) {
         if op.kind == OpKind::Write {
             return;
         }
-        // A discard comes behind the writes before it.
+        // A discard follows the earlier writes.
         for write in self.unflushed[disk].drain(..) {
             self.disks.write(disk, write.at, &write.data);
             settled(disk, write.number, write.at..write.at + write.data.len() as u64);
@@ -211,7 +212,7 @@ impl Replay {
         }
     }
 
-    /// What a cut leaves now.
+    /// The image that a cut leaves now.
     pub fn image(&self, fate: Fate, seed: u64) -> Image {
         let mut random = Random::from_seed(seed);
         let mut kept = Vec::with_capacity(self.unflushed.len());
@@ -233,7 +234,7 @@ impl Replay {
         Image { kept }
     }
 
-    /// The disks as they are found with this image.
+    /// The disks with the contents of this image.
     pub fn disks(&self, image: &Image, seed: u64) -> Disks {
         let after = self.disks.after_cut(Fate::Lost, seed);
         for (disk, writes) in image.kept.iter().enumerate() {
@@ -255,7 +256,7 @@ impl Replay {
     }
 }
 
-/// Half of the writes are there whole, a quarter in part, a quarter not at all.
+/// Keeps half of the writes whole, a quarter in part, and a quarter not at all.
 fn settle(random: &mut Random, len: u64) -> Option<Kept> {
     match random.below(4) {
         0 | 1 => Some(Kept::Whole),
@@ -271,7 +272,7 @@ fn settle(random: &mut Random, len: u64) -> Option<Kept> {
     }
 }
 
-/// The writes to some places, in order, as one number for each disk.
+/// For each disk, a hash of the writes to the recorded ranges, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Trace(Vec<u64>);
 
@@ -284,10 +285,10 @@ impl Trace {
     }
 }
 
-/// What was found on an image, and how to know that another is the same.
+/// The result for an image, with what is needed to recognize an equal one.
 pub struct Known<T> {
     reads: Vec<Ranges>,
-    /// Of what is durable now.
+    /// Trace of the durable writes.
     durable: Trace,
     /// Trace of the whole image.
     whole: Trace,
@@ -296,7 +297,7 @@ pub struct Known<T> {
 }
 
 impl<T> Known<T> {
-    /// What was found on this image, after these places were read, as of now.
+    /// The result for this image, whose check has read these ranges.
     pub fn new(image: &Image, reads: Vec<Ranges>, found: T) -> Known<T> {
         let durable = Trace(vec![0; reads.len()]);
         let mut known = Known { reads, whole: durable.clone(), durable, found };
@@ -317,14 +318,14 @@ impl<T> Known<T> {
         trace
     }
 
-    /// Something is durable from now on.
+    /// Notes that a write becomes durable.
     pub fn settled(&mut self, disk: usize, number: usize, range: &Range<u64>) {
         if self.reads[disk].meets(range) {
             self.durable.note(disk, number, &Kept::Whole);
         }
     }
 
-    /// Whether this image is the same.
+    /// Whether an image is equal to this one in the recorded ranges.
     pub(crate) fn is_like(&self, image: &Image) -> bool {
         self.trace(image) == self.whole
     }

@@ -1,36 +1,41 @@
-//! Several threads on one pool, and the power cut at every operation of what they did.
+//! Several threads on one pool, and a power cut at every operation of their workload.
 //!
-//! [`work`] runs the threads once, in an order that a seed decides (`scheduler`), and keeps what they did
-//! ([`history`]) and what was done to the disks. Then the power is cut at each of these operations, with
-//! several fates of what was not flushed each time; what is found ([`found`]) must be what may be found. Cuts
-//! that leave the same as far as anybody looks are looked at once ([`images`]).
+//! [`work`] runs the threads once, in an order that a seed decides (`scheduler`), and records what they did
+//! ([`history`]) and the operations of the disks. Then the power is cut at each of these operations, several
+//! times with different fates of unflushed writes; the state that is found ([`found`]) must be permitted. Of
+//! cuts that leave images which a check cannot tell apart, one is checked ([`images`]).
 //!
 //! # What always holds
-//! - A run is reproduced by its layout, its seed and its number of steps, but for the moments in which a
-//!   woken thread runs beside another: a run that finds something may have to be repeated.
+//! - A run is reproduced by its layout, its seed and its number of steps, except for the moments in which a
+//!   woken thread runs beside another: a run with a failure may have to be repeated.
 //!
-//! # What it finds
-//! Each of these defects was brought back by taking back its mend, and was found again by `cargo xtask crash
-//! --layout threads:single --steps 90 --seed SEED`. As a run depends a little on the machine, the cut is
-//! another each time; seeds were tried from 1 on, on a machine with more to do than it could.
-//! `tests/it/taken_back.rs` has the seeds that found them most often.
+//! # Defects that it finds
+//! Each of these defects was reintroduced by reverting its fix, and was found again by `cargo xtask crash
+//! --layout threads:single --steps 90 --seed SEED`. As a run depends a little on the machine, the cut differs
+//! each time; seeds were tried from 1 on, on an overloaded machine. `tests/it/taken_back.rs` has the seeds
+//! that found them most often.
 //!
-//! | Defect | Mend | Seeds that found it | What was found, for example |
-//! | --- | --- | --- | --- |
-//! | A copy out of a snapshot shares blocks that are freed meanwhile | f988a46: `Heads::hold_snapshot`, `Brt::note_source`, `TaskCtx::check_unused` | 2 7 of 2, 4, 6, 7, 9 | seed 2, cut 731: 603136 bytes are allocated, 607232 were found, part of two blocks |
-//! | A clone is logged with pointers whose txg has no uberblock yet | 362c82b: `Tx::is_on_disk` in `Fs::clone_blocks` | 2 4 of 1 to 6; 8, 10 | seed 8, cut 259: what an fsync of the clone had promised is missing |
-//! | The claim of a log ignores the txg of a record | ac5a7f3 and 2041ed2: `is_needed`, `Unclaim`, `IntentLog::begin_writing` | 3 5 of 2, 3, 5 | seed 3, cut 658: the log of crash/b, claimed in txg 15, has a clone of txg 14 |
-//! | Zeros that nobody wrote | 7938dac: `LogData` | 4 of 1 to 12; with 60 steps 4 and 10 of 12 | seed 4, cut 285: bytes of no version, zeros among them |
+//! - A copy out of a snapshot shares blocks that are freed meanwhile. Fix: f988a46 (`Heads::hold_snapshot`,
+//!   `Brt::note_source`, `TaskCtx::check_unused`). Found with seeds 2 and 7 of 2, 4, 6, 7, 9; seed 2, cut
+//!   731: 603136 bytes are allocated, 607232 were found, part of two blocks.
+//! - A clone is logged with pointers whose txg has no uberblock yet. Fix: 362c82b (`Tx::is_on_disk` in
+//!   `Fs::clone_blocks`). Found with seeds 2 and 4 of 1 to 6; 8 and 10; seed 8, cut 259: what an fsync of the
+//!   clone had promised is missing.
+//! - The claim of a log ignores the txg of a record. Fix: ac5a7f3 and 2041ed2 (`is_needed`, `Unclaim`,
+//!   `IntentLog::begin_writing`). Found with seeds 3 and 5 of 2, 3, 5; seed 3, cut 658: the log of crash/b,
+//!   claimed in txg 15, has a clone of txg 14.
+//! - Zeros that no program wrote. Fix: 7938dac (`LogData`). Found with seed 4 of 1 to 12, and with 60 steps
+//!   with seeds 4 and 10 of 12; seed 4, cut 285: bytes of no version, zeros among them.
 //!
-//! The third is found by what stands in the log: the space that it would free is used again by blocks of
-//! other sizes too seldom on a pool with as much room as this one. How often threads met in such ways is
-//! counted in [`history::Coverage`].
+//! The third defect is found by the contents of the log: on a pool with as much free space as this one,
+//! blocks of other sizes reuse the space that it would free too rarely. [`history::Coverage`] counts how
+//! often threads met in these ways.
 //!
-//! # How long it takes
-//! With all mends 432,192 cuts (28,263 images) of 90 steps on `threads:single`, `single+log` and `mirror+log`
-//! found nothing in 26 minutes, on two processors with a load of 14: 0.97 million cuts an hour. Another
-//! 705,330 on `threads:raidz1`, `mirror` and `raidz2` (71,249 images; seeds from 1000 on, 90 steps), by one
-//! process in 25 minutes, found nothing either.
+//! # Duration
+//! With all fixes, 432,192 cuts (28,263 images) of 90 steps on `threads:single`, `single+log` and
+//! `mirror+log` found nothing in 26 minutes, on two processors with a load of 14: 0.97 million cuts an hour.
+//! Another 705,330 on `threads:raidz1`, `mirror` and `raidz2` (71,249 images; seeds from 1000 on, 90 steps),
+//! by one process in 25 minutes, found nothing either.
 
 pub mod found;
 pub mod history;
@@ -50,24 +55,24 @@ use std::collections::VecDeque;
 use vdev::device::sim::Fate;
 use work::ActorsRun;
 
-/// What becomes of writes that were not flushed: each of these at every operation.
+/// The fates of unflushed writes; each is tried at every operation.
 const FATES: [Fate; 6] = [Fate::Kept, Fate::Lost, Fate::InOrder, Fate::Random, Fate::Random, Fate::Random];
 /// Number of checked images that are kept for comparison.
 const KNOWN_MAX: usize = 24;
 /// Operations before a failure that are printed.
 const LOGGED_OPERATIONS: usize = 60;
 
-/// An image that was looked at.
+/// An image that was checked.
 struct Looked {
     state: State,
-    /// The moment at which it was found right.
+    /// Number of the moment at which its state was permitted.
     right_at: usize,
 }
 
-/// Runs threads and cuts what they did.
+/// Runs threads, and cuts the power at every operation.
 ///
 /// # Errors
-/// The first cut after which something is wrong.
+/// [`Broken`](crate::Broken): the first cut after which the state is not permitted.
 pub fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cuts, Box<Broken>> {
     let broken = |cut, why| Box::new(Broken { series, cut, why });
     let run = work::run(layout, series.seed, series.steps).map_err(|why| broken(None, why))?;

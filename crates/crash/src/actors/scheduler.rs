@@ -74,7 +74,7 @@ struct Seat {
 struct State {
     seats: Vec<Seat>,
     current: usize,
-    /// Scheduler that were passed on: a thread that would pass on an earlier one is too late.
+    /// Number of times that the turn was passed on: a thread that would pass on an earlier turn is too late.
     passed: u64,
     random: Random,
     span: u64,
@@ -86,7 +86,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     state: Mutex<State>,
-    /// Held while a turn is passed on. Before `state`.
+    /// Held while a turn is passed on. Locked before `state`.
     passing: Mutex<()>,
 }
 
@@ -188,7 +188,7 @@ impl Scheduler {
         lock(&self.state)
     }
 
-    /// The calling thread takes scheduler, while `work` is called.
+    /// Calls `work` while the calling thread takes part in the scheduler.
     pub(crate) fn enter<T>(self: &Arc<Scheduler>, seat: usize, work: impl FnOnce() -> T) -> T {
         {
             let mut state = self.lock();
@@ -268,7 +268,7 @@ impl Scheduler {
     /// Runs all threads to their end. They must have been started.
     ///
     /// # Errors
-    /// If all threads wait for each other.
+    /// All threads wait for each other.
     pub(crate) fn conduct(&self) -> Result<(), Failure> {
         while self.lock().seats.iter().any(|seat| seat.at == ThreadState::Absent) {
             thread::sleep(CHECK_INTERVAL);
@@ -289,7 +289,7 @@ impl Scheduler {
                 asleep_since = None;
                 continue;
             }
-            // It sleeps: somebody else's turn. `pass_on` checks again.
+            // The thread sleeps: another one gets the turn. `pass_on` checks again.
             self.settle();
             let is_stopped = |seat: &Seat| matches!(seat.at, ThreadState::Yielded { .. });
             let can_go_on = self.lock().seats.iter().any(is_stopped);

@@ -1,4 +1,4 @@
-//! Snapshots of the datasets: taken and destroyed by sync tasks, and noted in the history.
+//! Snapshots of the datasets: taken and destroyed by sync tasks, and recorded in the history.
 
 use super::Failure;
 use super::history::{Snapshot, What};
@@ -30,7 +30,7 @@ pub(super) fn take_snapshot(world: &World, dataset: usize, name: &str) -> Result
     Ok(())
 }
 
-/// Existing snapshots that no thread destroys.
+/// Existing snapshots that no thread is destroying.
 pub(super) fn snapshots(world: &World) -> Vec<(usize, usize, String)> {
     let history = world.history();
     let gone = |i: usize| {
@@ -69,7 +69,7 @@ pub(super) fn destroy_snapshot(world: &World, random: &mut Random) -> Result<(),
             let mut history = world.history();
             world.note(&mut history, What::Destroyed(index));
         }
-        // It is being copied, and stays.
+        // The snapshot is being copied, and stays.
         Err(pool::PoolError::Dsl(DslError::Busy { .. })) => {
             world.tell(format!("{full} is in use"));
             let mut history = world.history();

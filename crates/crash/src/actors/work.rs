@@ -1,8 +1,7 @@
-//! Threads that work on one pool beside each other: three on files of two datasets, one that copies out of
-//! snapshots, and one that writes txgs.
+//! The threads of a run: three work on files of two datasets, one copies files out of snapshots, and one
+//! writes txgs.
 //!
-//! What each does follows from its seed; in which order their operations on the disks come follows from
-//! `super::scheduler`.
+//! The seed decides what each thread does; `super::scheduler` decides the order of their disk operations.
 
 use super::history::{Copied, History, Promise, What};
 use super::scheduler::{self, Scheduler};
@@ -21,16 +20,16 @@ use vdev::device::sim::Op;
 use vdev::env::Random;
 use zpl::{Filesystem, Node};
 
-/// How often that thread lets the others go first before each of its steps.
+/// How often the copying thread yields to the others before each of its steps.
 const COPIER_WAITS: u64 = 3;
-/// Most steps of the thread that copies, for so many of a worker: it ends with the workers.
+/// Most steps of the copying thread for this many steps of a worker; it ends with the workers.
 const COPIER_STEPS: u64 = 3;
 
-/// What was done to the disks, and what may be found.
+/// A completed run: disk operations and history.
 pub struct ActorsRun {
-    /// How many disks there are.
+    /// Number of disks of the pool, log devices included.
     pub disks: usize,
-    /// Operations before the threads began.
+    /// Disk operations before the threads began.
     pub base: Vec<(usize, Op)>,
     /// Disk operations of the workload.
     pub ops: Vec<(usize, Op)>,
@@ -38,11 +37,11 @@ pub struct ActorsRun {
     pub history: History,
 }
 
-/// Runs the threads, each for about so many steps.
+/// Runs the threads, each for about `steps` steps.
 ///
 /// # Errors
-/// If anything fails: on disks without faults nothing does. If threads wait for each other, they are left
-/// behind.
+/// An operation fails, which on disks without faults is a defect; or the threads wait for each other, in
+/// which case they are left behind.
 pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> {
     let (world, base) = new_world(layout, seed)?;
     let world = Arc::new(world);
@@ -62,7 +61,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> 
                     _ => write_txgs(&world, &scheduler),
                 };
                 if outcome.is_err() {
-                    // No other thread waits for it.
+                    // No other thread waits for the syncing one.
                     world.pool.txgs().fail(dmu::TxError::Closed);
                 }
                 outcome
@@ -76,7 +75,7 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> 
     let mut outcome = Ok(());
     for thread in threads {
         let done = thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        // The first failure ends the others, with errors that say less.
+        // The first failure ends the other threads with errors that say less.
         outcome = match (outcome, done) {
             (Ok(()), Err(error)) => Err(error),
             (Err(first), Err(error)) if first.to_string().contains("closed") => Err(error),
@@ -128,11 +127,11 @@ impl Observer for Heard {
     }
 }
 
-/// Copies files out of snapshots, which share their blocks, while others destroy these.
+/// Copies files out of snapshots, which shares their blocks, while other threads destroy the snapshots.
 fn copy_out(world: &World, seed: u64, steps: u64) -> Result<(), Failure> {
     let mut random = Random::from_seed(seed ^ 0xc0);
     for step in 0..steps {
-        // The others make what is copied, and change it.
+        // The other threads make and change the files to be copied.
         (0..COPIER_WAITS).for_each(|_| scheduler::yield_to_all());
         if world.workers.load(Ordering::Relaxed) == 0 {
             break;
@@ -156,7 +155,7 @@ fn copy_one(world: &World, random: &mut Random, step: u64) -> Result<(), Failure
     let Some((index, _, name)) = chosen else { return Ok(()) };
     let from = format!("{}@{name}", DATASETS[0]);
     let view = world.pool.view()?;
-    // Another thread may have destroyed it since it was chosen.
+    // Another thread may have destroyed the snapshot since it was chosen.
     let Ok(dataset) = view.dsl().dataset(&from) else { return Ok(()) };
     let source = Filesystem::open(dataset.open_objset()?)?;
     let mut files: Vec<Node> = Vec::new();
@@ -177,11 +176,11 @@ fn copy_one(world: &World, random: &mut Random, step: u64) -> Result<(), Failure
         let top = importer.top(copies, b"")?;
         let mut done = Vec::new();
         for (i, node) in files.iter().enumerate() {
-            // Much may happen to a snapshot while it is copied.
+            // Lets the other threads work on the snapshot while it is copied.
             scheduler::yield_to_all();
             let name = format!("c{step}-{i}");
             let mut bytes = vec![0; node.attrs().size as usize];
-            // What a view that is too old leads to may be gone.
+            // Blocks that an outdated view refers to may be reused.
             if node.read_at(0, &mut bytes).is_err() {
                 continue;
             }

@@ -23,9 +23,9 @@ const NAMES_MIN: usize = 4;
 const NAMES_MAX: usize = 9;
 /// Largest size of a file in bytes.
 const FILE_MAX: u64 = 90_000;
-/// Clones that a thread remembers.
+/// Most clones that a thread remembers.
 const CLONES: usize = 3;
-/// Bytes of a write that counts as large.
+/// Least length of a large write, in bytes.
 const LARGE: u64 = 8 << 10;
 
 /// A thread that works on files.
@@ -38,12 +38,13 @@ struct Worker<'w> {
     recent: Vec<(usize, FileId)>,
     /// The last clones, the newest last.
     clones: Vec<FreshClone>,
-    /// Files with a large write of this txg that no fsync has asked for, and whether they were changed since.
+    /// Files with a large write of the present txg that no fsync has made durable, and whether they were
+    /// changed since.
     large: Vec<(usize, FileId, Txg, bool)>,
     counter: u64,
 }
 
-/// A clone that was made not long ago.
+/// A clone that was made recently.
 #[derive(Clone)]
 struct FreshClone {
     source: Named,
@@ -101,7 +102,7 @@ impl Worker<'_> {
         self.work_dirs[self.random.below(self.work_dirs.len() as u64) as usize]
     }
 
-    /// A file: often one that was used lately.
+    /// Picks a file, often one that was used recently.
     fn pick(&mut self) -> Option<Named> {
         let work_dir = self.pick_home();
         let all: Vec<Named> = self
@@ -128,8 +129,8 @@ impl Worker<'_> {
         self.world.tell(format!("thread {}: {text}", self.seat));
     }
 
-    /// One change of a work directory: `act` makes it, then `change` makes it in the model. Returns what `act` does;
-    /// `None`: it could not be done.
+    /// Makes one change of a work directory: calls `act`, then changes the model with `change`. Returns the
+    /// result of `act`; `None`: the change was not possible.
     fn change<T>(
         &mut self,
         work_dir: usize,
@@ -166,7 +167,7 @@ impl Worker<'_> {
         if is_copied && self.random.one_in(3) {
             return destroy_snapshot(self.world, &mut self.random);
         }
-        // What changes now has blocks that only the snapshot has.
+        // A change now affects blocks that only the snapshot holds.
         if is_copied && self.random.one_in(2) {
             return if self.random.one_in(2) { self.write() } else { self.truncate() };
         }
@@ -177,8 +178,8 @@ impl Worker<'_> {
             self.create(work_dir)?;
             return self.write();
         }
-        // What is committed now may be on disk before anybody asks for it: the log holds records of both
-        // kinds. And blocks that have pointers already belong to no file after a cut.
+        // A clone that is committed now may be on disk before an fsync asks for it: then the log holds
+        // records of both kinds. Also, blocks that already have pointers belong to no file after a cut.
         if self.world.is_syncing.load(Ordering::Relaxed) && self.random.one_in(2) {
             return match self.random.below(5) {
                 0 | 1 if !is_full => self.share(work_dir),
@@ -210,7 +211,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The content of a file is about to change.
+    /// Notes that the content of a file is about to change.
     fn changed(&mut self, file: &Named) {
         let of_file =
             self.large.iter_mut().filter(|(work_dir, id, ..)| (*work_dir, *id) == (file.work_dir, file.id));
@@ -225,7 +226,7 @@ impl Worker<'_> {
     fn noise(&mut self, len: u64) -> Vec<u8> {
         let mut bytes = vec![0; len as usize];
         match self.random.below(4) {
-            // Zeros mark no writer; some blocks can be compressed.
+            // Zeros identify no writer; blocks of one byte value can be compressed.
             0 => bytes.fill(self.random.next() as u8 | 1),
             _ => self.random.fill(&mut bytes),
         }
@@ -297,7 +298,7 @@ impl Worker<'_> {
             },
         )?;
         if len > LARGE && self.random.one_in(4) {
-            // As programs do that write anew what must not be lost: what was written is in order from now on.
+            // As programs replace important files: the write must be durable in order before the rename.
             scheduler::pause();
             self.rename_file(&file)?;
         }
@@ -351,7 +352,7 @@ impl Worker<'_> {
         .map(drop)
     }
 
-    /// A new name, or that of another file of the same work directory.
+    /// Renames a file to a new name or to that of another file of the same work directory.
     fn rename(&mut self) -> Result<(), Failure> {
         match self.pick() {
             Some(file) => self.rename_file(&file),
@@ -427,7 +428,8 @@ impl Worker<'_> {
         .map(drop)
     }
 
-    /// A new file that shares the blocks of another, perhaps of another dataset. Sometimes both go at once.
+    /// Makes a file that shares the blocks of another, perhaps of another dataset. Sometimes removes both at
+    /// once.
     fn share(&mut self, work_dir: usize) -> Result<(), Failure> {
         let Some(source) = self.pick() else { return Ok(()) };
         let Some(target) = self.create(work_dir)? else { return Ok(()) };
@@ -470,7 +472,8 @@ impl Worker<'_> {
                     self.remove_file(&file)?;
                 }
             }
-            // With this txg on disk, the blocks are free while the records still say that they were shared.
+            // Once this txg is on disk, the blocks are free while the records still say that they were
+            // shared.
             scheduler::wake_idle();
         } else if self.world.is_syncing.load(Ordering::Relaxed) || self.random.one_in(2) {
             scheduler::pause();
@@ -503,8 +506,8 @@ impl Worker<'_> {
         }
     }
 
-    /// A clone becomes durable, whatever state its txg is in; if it has gone, another file of its dataset,
-    /// with which its record may go. Sometimes its blocks are freed right after.
+    /// Makes a clone durable, whatever the state of its txg; if the clone was removed, another file of its
+    /// dataset, with which its record may be written. Sometimes frees its blocks right after.
     fn fsync_clone(&mut self) -> Result<(), Failure> {
         let Some(clone) = self.clones.get(self.random.below(self.clones.len() as u64) as usize).cloned()
         else {
@@ -529,7 +532,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Notes what an fsync of this file meets.
+    /// Counts in the coverage what an fsync of this file meets.
     fn cover(&mut self, file: &Named) {
         let txgs = self.world.pool.txgs();
         let (open, synced) = (txgs.open_txg(), txgs.synced_txg());
@@ -572,7 +575,7 @@ impl Worker<'_> {
         sync_dataset(self.world, dataset)
     }
 
-    /// What is read now is what was written.
+    /// Checks that a file reads as it was written.
     fn look(&mut self) -> Result<(), Failure> {
         let Some(file) = self.pick() else { return Ok(()) };
         let known = self.state(&file);

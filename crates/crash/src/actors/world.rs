@@ -1,4 +1,4 @@
-//! The pool that the threads work on, and the record of what they do.
+//! The pool that the threads work on, and the record of their operations.
 
 use super::Failure;
 use super::history::{History, Promise, Steps, What, empty_home};
@@ -18,12 +18,12 @@ use zpl::{FileKind, FsOptions, HeadFs, NewFile, NewFilesystem, make_filesystem};
 
 /// Names of the datasets.
 pub(super) const DATASETS: [&str; 2] = [POOL, "crash/b"];
-/// Directory of the second dataset with what was copied out of snapshots.
+/// Directory of the second dataset for files that were copied out of snapshots.
 pub(super) const COPIES: &str = "copies";
 /// Work directories: index of the dataset, name, index of the thread.
 pub(super) const WORK_DIRS: [(usize, &str, usize); 5] =
     [(0, "h0", 0), (0, "h1", 1), (1, "h2", 2), (0, "h3", 2), (1, "h4", 0)];
-/// Threads that work on files.
+/// Number of threads that work on files.
 pub(super) const WORKERS: usize = 3;
 
 /// State shared by all threads.
@@ -31,14 +31,14 @@ pub(super) struct World {
     pub(super) disks: Disks,
     pub(super) pool: Arc<LivePool>,
     pub(super) fs: Vec<Arc<HeadFs>>,
-    /// Object ids of the directories of the work directories.
+    /// Object ids of the work directories.
     pub(super) dirs: Vec<ObjectId>,
     pub(super) history: Mutex<History>,
-    /// The snapshot that is being copied.
+    /// Index of the snapshot that is being copied.
     pub(super) copied: Mutex<Option<usize>>,
-    /// A txg is being written.
+    /// Whether a txg is being written.
     pub(super) is_syncing: AtomicBool,
-    /// Workers that have not ended.
+    /// Number of workers that have not ended.
     pub(super) workers: AtomicUsize,
 }
 
@@ -60,7 +60,7 @@ impl World {
         self.history().operation_log.push((operations, text));
     }
 
-    /// Everything that has ended is durable when `act` has returned.
+    /// Calls `act`, after which all ended steps are durable, and records that promise.
     pub(super) fn promise(
         &self,
         promise: Promise,
@@ -106,7 +106,7 @@ pub(super) fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize,
         fs.sync()?;
     }
     pool.sync()?;
-    // From here on a thread of ours writes the txgs.
+    // From here on, a thread of the run writes the txgs.
     pool.txgs().set_inline(None);
     let base = disks.take_record();
     let work_dirs = WORK_DIRS.iter().map(|(dataset, name, _)| empty_home(*dataset, name)).collect();
@@ -133,7 +133,7 @@ pub(super) fn sync_dataset(world: &World, dataset: usize) -> Result<(), Failure>
     world.promise(promise, || Ok(world.fs[dataset].sync()?))
 }
 
-/// Runs a task, again in the next txg where it cannot be done in this one.
+/// Runs a sync task; tries again in the next txg if it cannot be done in this one.
 pub(super) fn run_task<F>(world: &World, task: impl Fn() -> F) -> Result<(), pool::PoolError>
 where
     F: FnOnce(&mut TaskCtx<'_>) -> Result<(), DslError> + Send + 'static,

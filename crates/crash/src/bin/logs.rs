@@ -1,5 +1,5 @@
-//! The parts of `cargo xtask kernel-peer --logs` that need the engine: leaves logs behind, and compares what
-//! a kernel with OpenZFS has made of them with what we make of them.
+//! The parts of `cargo xtask kernel-peer --logs` that need the engine: makes pools with logs, and compares
+//! the result of their replay by an OpenZFS kernel with that of our own replay.
 #![forbid(unsafe_code)]
 
 use cenote_crash::logs::{Case, check, make};

@@ -1,4 +1,4 @@
-//! A sample of cuts, for every layout. `cargo xtask crash` makes as many as one likes.
+//! A sample of cuts for every layout. `cargo xtask crash` makes as many as wanted.
 #![allow(missing_docs)]
 
 use cenote_crash::disks::Layout;
@@ -52,12 +52,12 @@ fn raidz2_with_log() {
     sample("raidz2+log", 60, 31);
 }
 
-/// Everything that can be done to a pool, one seed for each layout.
+/// All operations on a pool, one seed for each layout.
 #[test]
 fn everything_on_every_layout() {
     for (seed, subject) in (1..).zip(Subject::all()) {
         let Subject::World(layout) = subject else { continue };
-        // There is much to look at where there is no room.
+        // Pools with little free space take longer to check.
         let one_in = match layout.split('-').next() {
             Some("full" | "pieces") => 1201,
             _ => 61,
@@ -79,7 +79,7 @@ fn disks_that_only_say_that_they_flush_are_found_out() {
     }
 }
 
-/// Disks are taken away and brought back, scrubbed and resilvered.
+/// Disks are removed, returned, scrubbed and resilvered.
 #[test]
 fn scans_go_on_after_a_cut() {
     for (layout, seed) in [("scan:mirror", 1), ("scan:raidz2", 2)] {

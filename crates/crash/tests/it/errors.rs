@@ -1,5 +1,5 @@
-//! Data that cannot be read: the log of errors, the events, scrubs of errors, and scrubs of logs that wait to
-//! be replayed.
+//! Data that cannot be read: the error log, events, scrubs of errors, and scrubs of logs that wait to be
+//! replayed.
 #![allow(missing_docs)]
 
 use crate::support::create;
@@ -24,14 +24,14 @@ fn import(disks: &Disks) -> Arc<LivePool> {
 
 fn write(fs: &HeadFs, name: &[u8]) -> ObjectId {
     let made = fs.fs.create(fs.fs.root(), name, &NewFile::of(FileKind::Regular, 0o644)).expect("made");
-    // Bytes that no compression makes small.
+    // Bytes that no compression makes smaller.
     let mut bytes = vec![0; 8192];
     vdev::env::Random::from_seed(name.len() as u64).fill(&mut bytes);
     fs.fs.write(made.id, 0, &bytes, &WriteHow::default()).expect("written");
     made.id
 }
 
-/// Bits of all copies of a block, or of those on one disk, become others.
+/// Flips bits in all copies of a block, or in those on one disk.
 fn flip(disks: &Disks, bp: &BlockPtr, only: Option<usize>) {
     for dva in bp.dvas() {
         for (_, disk) in disks.disks().iter().enumerate().filter(|(i, _)| only.is_none_or(|only| only == *i))
@@ -51,7 +51,7 @@ fn data_events() -> usize {
     all.iter().filter(|event| event.class() == "ereport.fs.zfs.data").count()
 }
 
-/// A program meets wrong bytes; later they are right again.
+/// A program reads wrong bytes; later they are right again.
 #[test]
 fn what_a_program_could_not_read_is_logged_until_it_is_right_again() {
     let disks = Disks::new(1, 3);
@@ -78,7 +78,7 @@ fn what_a_program_could_not_read_is_logged_until_it_is_right_again() {
     pool.settle(Duration::from_secs(1));
     assert_eq!(errors(&pool), [(file, 0)]);
     assert_eq!(data_events(), 1);
-    // It is still wrong.
+    // The block is still wrong.
     pool.scrub_errors().expect("scrubbed");
     let told = |pool: &LivePool| pool.view().expect("a view").error_scrub().expect("readable").expect("one");
     assert_eq!((told(&pool).examined, told(&pool).errors), (1, 1));
@@ -94,7 +94,7 @@ fn what_a_program_could_not_read_is_logged_until_it_is_right_again() {
     cenote_crash::check::check_space(&disks).expect("nothing leaks");
 }
 
-/// A crash has left a log, which was claimed and nobody has replayed yet.
+/// A crash has left a log, which was claimed and not replayed yet.
 #[test]
 fn a_scrub_repairs_the_blocks_of_a_claimed_log() {
     let disks = Disks::new(2, 5);
@@ -126,7 +126,7 @@ fn a_scrub_repairs_the_blocks_of_a_claimed_log() {
     assert_eq!(fs.fs.lookup(fs.fs.root(), b"second").expect("readable"), Some(file));
 }
 
-/// A command is in the history of the same txg as what is synced next.
+/// A command is recorded in the history in the txg of the next sync.
 #[test]
 fn a_command_costs_no_txg_of_its_own() {
     let disks = Disks::new(1, 6);

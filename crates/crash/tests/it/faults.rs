@@ -1,4 +1,4 @@
-//! Disks that rot, lie and die while they are written to.
+//! Disks with faults while they are written.
 #![allow(missing_docs)]
 
 use crate::support;
@@ -51,7 +51,7 @@ fn raidz3() {
     sample("raidz3");
 }
 
-/// Disks that are bad in different ways.
+/// Disks with different faults at the same time.
 #[test]
 fn two_at_once() {
     for (i, first) in Fault::ALL.into_iter().enumerate() {
@@ -75,7 +75,7 @@ fn beyond_redundancy_there_are_errors_and_no_wrong_bytes() {
     }
 }
 
-/// With threads: disks vanish and come back while somebody writes and reads.
+/// With threads: disks vanish and return during writes and reads.
 #[test]
 fn disks_come_back_under_load() {
     for (name, seed) in [("mirror", 1), ("raidz2", 2)] {
@@ -99,19 +99,19 @@ fn flipped_bits_are_right_again_after_a_scrub() {
     }
 }
 
-/// What fails.
+/// The operation that fails.
 #[derive(Debug, Clone, Copy)]
 enum Failing {
     /// One write.
     Write,
     /// One flush.
     Flush,
-    /// Everything, until the disk is back.
+    /// All operations, until the disk is back.
     Disk,
 }
 
-/// The n-th operation fails while two files are made durable; then they are asked for again and again.
-/// Whatever fsync says yes to is there after a cut.
+/// The n-th operation fails while two files are made durable; then their fsync is repeated. Every file whose
+/// fsync succeeded is there after a cut.
 #[test]
 fn an_fsync_that_is_repeated_after_a_failure_says_yes_only_to_what_is_durable() {
     let mut refused = 0;
@@ -123,8 +123,8 @@ fn an_fsync_that_is_repeated_after_a_failure_says_yes_only_to_what_is_durable() 
     assert!(refused > 20, "{refused}");
 }
 
-/// The same where others have what the disk loses: a log device, for which the txg stands in, a side of a
-/// mirror, a column of a raidz. Nothing is refused.
+/// As above, but the lost data is redundant: a log device, which the txg replaces, a side of a mirror, a
+/// column of a raidz. No fsync fails.
 #[test]
 fn an_fsync_is_durable_though_a_disk_fails_that_can_be_spared() {
     for (layout, disk) in [("single+log", 1), ("mirror", 0), ("mirror+log", 2), ("raidz1", 1)] {
@@ -136,7 +136,7 @@ fn an_fsync_is_durable_though_a_disk_fails_that_can_be_spared() {
     }
 }
 
-/// Returns how often fsync failed.
+/// Returns the number of fsyncs that failed.
 fn repeat_fsync(shape: &str, failed: usize, failing: Failing, n: u64) -> u64 {
     let disks = Disks::new(layout(shape).disks(), n);
     let (_pool, fs) = support::create(&disks, shape);

@@ -1,4 +1,4 @@
-//! What random cuts have found, each on its own.
+//! Defects that random cuts have found, each with a test of its own.
 #![allow(missing_docs)]
 
 use crate::support::create;
@@ -17,7 +17,7 @@ use vdev::env::Env;
 use zpl::{Allocate, Fs, FsOptions, HeadFs, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
 use zpl::{Attrs, FileKind};
 
-/// The power goes off: nothing is left that was not flushed. The pool is opened again.
+/// Cuts the power: unflushed writes are lost. Opens the pool again.
 fn cut(disks: &Disks) -> (Arc<LivePool>, Arc<HeadFs>) {
     let after = disks.after_cut(Fate::Lost, 1);
     let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
@@ -27,7 +27,8 @@ fn cut(disks: &Disks) -> (Arc<LivePool>, Arc<HeadFs>) {
     (pool, fs)
 }
 
-/// The value is in a file of its own, and the log kept what it told of that apart from its owner.
+/// The value was stored in a file of its own, and the log kept the records of that file apart from those of
+/// its owner.
 #[test]
 fn large_attributes_are_durable_with_their_file() {
     let disks = Disks::new(1, 7);
@@ -41,8 +42,8 @@ fn large_attributes_are_durable_with_their_file() {
     assert!(found == [(b"user.large".to_vec(), value)], "{:?}", found.first().map(|(_, v)| v.len()));
 }
 
-/// No record can make the file, and the log knew nothing of that when another file was made durable: it ended
-/// where a later record named it.
+/// No log record can make such a file, and the log had no record of it when another file was made durable: it
+/// ended where a later record named the file.
 #[test]
 fn what_follows_the_name_of_a_nameless_file_is_durable() {
     let disks = Disks::new(1, 8);
@@ -60,8 +61,7 @@ fn what_follows_the_name_of_a_nameless_file_is_durable() {
     assert_eq!(found(b"other"), Some(other.id));
 }
 
-/// The log told of directories only when somebody asked for them, and of files that inherit from them at
-/// once.
+/// The log recorded directories only on their own fsync, but files that inherit from them at once.
 #[test]
 fn what_a_durable_file_inherited_it_still_has() {
     let disks = Disks::new(1, 9);
@@ -79,8 +79,8 @@ fn what_a_durable_file_inherited_it_still_has() {
     assert_eq!(after.map(|a| (a.mode, a.gid)), before.map(|a| (a.mode, a.gid)));
 }
 
-/// Other writers give a number out again while the txg that freed it is being written: the log makes a file
-/// where there is still one that waits to be freed. What followed that record was lost.
+/// Other implementations reuse an object number while the txg that freed it is being written: the log makes a
+/// file where there is still one that waits to be freed. All later records were lost.
 #[test]
 fn a_log_may_use_the_number_of_a_file_without_a_name() {
     let disks = Disks::new(1, 11);
@@ -122,8 +122,8 @@ fn a_log_may_use_the_number_of_a_file_without_a_name() {
     assert_eq!((found(b"new"), found(b"other")), (Some(old.id), Some(other.id)));
 }
 
-/// The data of a large write was read again when its record was written, after the file had been cut: zeros.
-/// And after it had been overwritten by a larger write: a part of that.
+/// The data of a large write was read again when its record was written, after the file had been truncated:
+/// zeros. Or after it had been overwritten by a larger write: a part of that.
 #[test]
 fn what_is_replayed_of_a_large_write_is_what_was_written() {
     let disks = Disks::new(1, 12);
@@ -140,7 +140,7 @@ fn what_is_replayed_of_a_large_write_is_what_was_written() {
     fs.fsync(moved).expect("durable");
     write(cut_off, 90_000, 2);
     write(overwritten, 90_000, 2);
-    // A rename makes sure that what was written before is not behind it.
+    // A rename makes sure that earlier writes are logged before it.
     fs.fs.rename(root, b"old", root, b"renamed", RenameHow::Replace).expect("moved");
     fs.fs.truncate(cut_off, 0, false).expect("cut");
     write(overwritten, 150_000, 3);
@@ -156,8 +156,8 @@ fn what_is_replayed_of_a_large_write_is_what_was_written() {
     }
 }
 
-/// All attributes are after a replay what they were, times to the nanosecond: but for the last change of
-/// attributes, for which no record has a place. They had the time of the replay.
+/// A replay restores all attributes, times to the nanosecond, except the time of the last change of
+/// attributes, which no record holds. Before, they had the time of the replay.
 #[test]
 fn attributes_are_replayed_as_they_were() {
     let disks = Disks::new(1, 13);

@@ -1,9 +1,9 @@
-//! Logs that are left for replay, as `cargo xtask kernel-peer --logs` gives them to OpenZFS.
+//! Logs that wait to be replayed, as `cargo xtask kernel-peer --logs` gives them to OpenZFS.
 #![allow(missing_docs)]
 
 use cenote_crash::logs::{Case, check, make};
 
-/// What the kernel is given can be replayed by us, and gives the same each time.
+/// Our own replay of these logs works, and gives the same result each time.
 #[test]
 fn logs_for_others_are_replayed_here() {
     let folder = tempfile::tempdir().expect("a folder");

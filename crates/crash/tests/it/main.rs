@@ -1,5 +1,5 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
-//! What sets a parameter of the process is in `pieces`.
+//! Tests of the crate from outside, in one program: each test program links all crates below it. Tests that
+//! set a parameter of the process are in `pieces`.
 
 mod cuts;
 mod errors;

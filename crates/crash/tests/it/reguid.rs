@@ -1,4 +1,4 @@
-//! The power goes off while a pool gets another guid.
+//! Power cuts while the guid of a pool is being changed.
 #![allow(missing_docs)]
 
 use crate::support::create;
@@ -18,7 +18,8 @@ fn import(disks: &Disks) -> Arc<LivePool> {
     LivePool::import(&disks.found(), &Which::Name(POOL.to_owned()), &options, env(2)).expect("imported")
 }
 
-/// Wherever that happens, the pool has one of both guids, all of its devices, and can be changed on.
+/// At whichever operation the cut comes, the pool has the old or the new guid, all of its devices, and can be
+/// changed.
 #[test]
 fn a_pool_whose_guid_was_being_changed_has_all_its_devices_after_a_power_cut() {
     for name in ["mirror", "raidz1"] {
@@ -59,7 +60,7 @@ fn a_pool_whose_guid_was_being_changed_has_all_its_devices_after_a_power_cut() {
     }
 }
 
-/// A leaf that did not get its new label would never be known as one of this pool again.
+/// A leaf without its new label would never be recognized as one of this pool again.
 #[test]
 fn a_pool_keeps_its_guid_while_a_leaf_takes_no_writes_that_nothing_has_noticed() {
     let disks = Disks::new(2, 12);

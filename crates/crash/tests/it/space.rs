@@ -1,5 +1,5 @@
-//! What the comparison of blocks with space maps and block reference tables must tell, on pools that were
-//! spoilt.
+//! Errors that the comparison of blocks with space maps and block reference tables must report, on damaged
+//! pools.
 #![allow(missing_docs)]
 
 use crate::support::create;
@@ -32,7 +32,7 @@ fn pointer(fs: &HeadFs, file: ObjectId) -> BlockPtr {
     object.read().block_ptr(Level(0), BlockId(0)).expect("there")
 }
 
-/// Long enough that what was freed may be used again.
+/// Writes txgs until freed blocks may be reused.
 fn settle(pool: &Arc<LivePool>, fs: &HeadFs) {
     for i in 0..4 {
         write(fs, &format!("settle {i} {:?}", pool.txgs().open_txg()), 1);
@@ -100,7 +100,7 @@ fn a_reference_too_many_is_told_and_right_counts_are_not() {
     }
 }
 
-/// Both have a count of references, which hid that they are two blocks.
+/// Both owners count as references, which hid that they are two blocks.
 #[test]
 fn a_cloned_block_that_is_owned_twice_is_told() {
     let disks = Disks::new(1, 5);

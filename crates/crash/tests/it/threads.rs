@@ -1,5 +1,5 @@
-//! A sample of cuts through what several threads did at once. `cargo xtask crash --layout threads:LAYOUT`
-//! makes as many as one likes.
+//! A sample of cuts through runs of several threads. `cargo xtask crash --layout threads:LAYOUT` makes as
+//! many as wanted.
 #![allow(missing_docs)]
 
 use cenote_crash::{Cuts, Series, cut_everywhere};

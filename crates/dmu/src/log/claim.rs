@@ -1,5 +1,4 @@
-//! Claiming the logs that a crash left, and giving up logs
-//! (docs/on-disk/24-zil.md, sections 6 and 8).
+//! Claiming the logs that a crash left, and freeing logs (docs/on-disk/24-zil.md, sections 6 and 8).
 
 use super::walk::{Step, walk_blocks};
 use crate::{LiveSet, SyncTx};
@@ -20,45 +19,45 @@ pub(crate) const CLAIM_LR_SEQ_VALID: u64 = 2;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// A device that holds a part of it fails or is missing.
+    /// A device that holds a part of the log fails or is missing.
     #[error("the intent log of dataset {dataset} cannot be read")]
     Unreadable {
-        /// The dataset.
+        /// Object number of the dataset.
         dataset: u64,
-        /// Why.
+        /// The error of reading it.
         #[source]
         source: ZioError,
     },
-    /// Its head is nonsense.
+    /// The head of the log is not a valid pointer.
     #[error("the intent log of dataset {dataset} begins with {bp}")]
     BadHead {
-        /// The dataset.
+        /// Object number of the dataset.
         dataset: u64,
-        /// The pointer.
+        /// The pointer in the head.
         bp: BlockPtr,
     },
 }
 
-/// What was found in a log.
+/// Contents of a log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Claimed {
-    /// Pointers of blocks met, the unwritten one at the end included.
+    /// Number of block pointers, including that of the unwritten block at the end.
     pub blocks: u64,
-    /// Records met.
+    /// Number of records.
     pub records: u64,
-    /// Highest number of a block.
+    /// Highest sequence number of a block.
     pub block_seq: u64,
-    /// Highest number of a record.
+    /// Highest sequence number of a record.
     pub record_seq: u64,
-    /// Newest birth of anything claimed: the pool must sync up to it before it is used.
+    /// Newest birth of a claimed block: the pool must sync up to it before it is used.
     pub newest: Txg,
 }
 
-/// What a walk does with a block pointer or a record; `false` ends it.
+/// Callback for a block pointer; `false` ends the walk.
 type OnBlock<'a> = &'a mut dyn FnMut(&BlockPtr) -> bool;
 type OnRecord<'a> = &'a mut dyn FnMut(&RawRecord<'_>) -> bool;
 
-/// Where a log that was claimed ends. Beyond that nothing is allocated for it.
+/// End of a claimed log. Beyond it no block is allocated for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     block: u64,
@@ -66,7 +65,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Of a log that was not claimed: none.
+    /// The limits of a log; none if it was not claimed.
     pub fn of(header: &ZilHeader) -> Limits {
         let is_claimed = header.claim_txg != Txg(0);
         let limit = |is_valid: bool, seq: u64| if is_claimed && is_valid { seq } else { u64::MAX };
@@ -79,17 +78,18 @@ impl Limits {
         block_seq(bp) <= self.block
     }
 
-    /// Whether a record of the chain is.
+    /// Whether a record of the chain is part of the log.
     pub fn has_record(&self, record: &RawRecord<'_>) -> bool {
         record.seq <= self.record
     }
 }
 
-/// Walks the chain that `header` leads to, within what was claimed if it was. Of an encrypted log, only headers and
-/// pointers of records are readable.
+/// Walks the chain of `header`, within the claimed part if it was claimed. Of an encrypted log, only headers
+/// and pointers of records are readable.
 ///
 /// # Errors
-/// [`ClaimError::Unreadable`] if a device fails. That a block is not there, or is not the chain's, is the ordinary end.
+/// [`ClaimError::Unreadable`] if a device fails. A missing block, or one of another chain, is the ordinary
+/// end.
 pub fn walk_chain(
     zio: &Zio,
     dataset: u64,
@@ -101,10 +101,10 @@ pub fn walk_chain(
     walk_within(zio, None, header, on_block, on_record).map_err(failed)
 }
 
-/// Walks the log of a set as [`walk_chain`] does. Records are decrypted with the key of the set.
+/// Walks the log of a set like [`walk_chain`]. Records are decrypted with the key of the set.
 ///
 /// # Errors
-/// As of [`walk_chain`]; or if a block cannot be decrypted.
+/// Those of [`walk_chain`]; or if a block cannot be decrypted.
 pub(crate) fn walk_log(
     set: &LiveSet,
     header: &ZilHeader,
@@ -161,10 +161,10 @@ fn check_head(set: &LiveSet, header: &ZilHeader) -> Result<(), ClaimError> {
     if is_sane { Ok(()) } else { Err(ClaimError::BadHead { dataset: set.number(), bp }) }
 }
 
-/// Looks whether the log of a set can be claimed, changing nothing.
+/// Checks that the log of a set can be claimed, without a change.
 ///
 /// # Errors
-/// [`ClaimError`] if its head is nonsense, or a device that holds a part of it fails.
+/// [`ClaimError`] if its head is not valid, or a device that holds a part of it fails.
 pub fn check(set: &Arc<LiveSet>) -> Result<Claimed, ClaimError> {
     let header = set.zil_header();
     check_head(set, &header)?;
@@ -172,38 +172,38 @@ pub fn check(set: &Arc<LiveSet>) -> Result<Claimed, ClaimError> {
     walk_log(set, &header, &mut |_| true, &mut |record| is_readable(zio, record))
 }
 
-/// The data that a record points to is there.
+/// Whether the data that a record references can be read.
 fn is_readable(zio: &Zio, record: &RawRecord<'_>) -> bool {
     let Ok(Body::Write { bp, .. }) = record.decode().map(|record| record.body) else { return true };
     bp.is_hole() || bp.is_embedded() || zio.read_physical(&bp, &ReadPolicy::default()).is_ok()
 }
 
-/// How a reference that a claimed log held to a cloned block goes.
+/// How the reference of a claimed log to a cloned block is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unclaim {
-    /// As that of a file: the block is freed with the last.
+    /// Like that of a file: the block is freed with the last reference.
     Pointer,
-    /// The count is one less, if there is one, and nothing is freed: the record was on disk when the log was claimed, so
-    /// the block may have been free, and may be somebody else's by now.
+    /// The count is decremented, if there is one, and the block is never freed: the record was on disk when
+    /// the log was claimed, so the block may have been free, and may belong to another file by now.
     CountOnly,
 }
 
-/// The record says what is not on disk in a pool whose first txg after the crash is `first`.
+/// Whether the change of a record is not on disk, in a pool whose first txg after the crash is `first`.
 pub(crate) fn is_needed(record: &RawRecord<'_>, first: Txg) -> bool {
     record.txg >= first
 }
 
-/// The pointers of a clone that take space.
+/// The allocated pointers of a clone.
 fn counted(pointers: &[BlockPtr]) -> impl Iterator<Item = &BlockPtr> + Clone {
     pointers.iter().filter(|bp| !bp.is_hole() && !bp.is_embedded())
 }
 
-/// Claims the log of a set: what it holds is allocated from here on. In the first transaction that is written after an
-/// import, before anything else allocates; `first` is the txg after the one that was found on disk. `clone` is told of
-/// cloned blocks, and adds a reference to each, which lasts until the log is freed.
+/// Claims the log of a set: allocates its blocks. Called in the first txg after an import, before any other
+/// allocation; `first` is the txg after the one that was found on disk. `clone` is called for each cloned
+/// block, and adds a reference that lasts until the log is freed.
 ///
 /// # Errors
-/// [`ClaimError`] if its head is nonsense, or a device that holds a part of it fails.
+/// [`ClaimError`] if its head is not valid, or a device that holds a part of it fails.
 pub fn claim(
     set: &Arc<LiveSet>,
     first: Txg,
@@ -234,14 +234,14 @@ pub fn claim(
                 is_there
             }
             Ok(Body::CloneRange(range)) if !is_needed(record, first) => {
-                // Only counted, whatever has become of the blocks: OpenZFS counts them, too, and drops them when it frees
-                // a log that we have claimed.
+                // Counted whatever has become of the blocks, as OpenZFS does: it also drops these counts when
+                // it frees a log that Cenote has claimed.
                 counted(&range.pointers).filter(|bp| bp.physical_birth() < first).for_each(&mut *clone);
                 true
             }
             Ok(Body::CloneRange(range)) => {
                 let pointers = counted(&range.pointers);
-                // A reference to free space would be one to whatever comes there.
+                // A reference to free space would become one to the next block there.
                 let is_there = pointers.clone().all(|bp| {
                     bp.physical_birth() < first && zio.is_allocated(bp).is_ok_and(|is_allocated| is_allocated)
                 });
@@ -270,8 +270,8 @@ pub fn claim(
     Ok(found)
 }
 
-/// Frees the log that the header of a set leads to, replayed or not, and clears the header. `clone` is
-/// told of cloned blocks, and drops the reference that the claim added.
+/// Frees the log in the header of a set, replayed or not, and clears the header. `clone` is called for each
+/// cloned block, and drops the reference that the claim added.
 ///
 /// # Errors
 /// [`ClaimError::Unreadable`] if a device that holds a part of it fails.
@@ -287,7 +287,7 @@ pub fn destroy(
     Ok(())
 }
 
-/// Frees the blocks of the log; the header stays as it is.
+/// Frees the blocks of the log, without changing the header.
 pub(crate) fn free_chain(
     set: &Arc<LiveSet>,
     tx: &dyn zio::AllocTx,
@@ -327,7 +327,7 @@ pub(crate) fn free_chain(
             true
         },
     )?;
-    // Without a claim only what is known to be allocated is freed: the block that the head points to.
+    // Without a claim only the block in the head is known to be allocated, so only that is freed.
     if !is_claimed {
         blocks.truncate(1);
     }
@@ -336,7 +336,7 @@ pub(crate) fn free_chain(
         if seen.insert(bp.dvas().next().map(format::Dva::to_words))
             && let Err(error) = zio.free(bp, tx)
         {
-            // A file system that could not be opened again for that would be worse.
+            // Lost space is better than a file system that can never be opened again.
             super::tracing_free_failed(bp, &error);
         }
     }

@@ -1,28 +1,29 @@
-//! The intent log of a dataset: changes that were promised to be durable before their txg is on disk
+//! The intent log of a dataset: changes that were acknowledged as durable before their txg is on disk
 //! (docs/on-disk/24-zil.md).
 //!
-//! `zpl` and volumes [push](IntentLog::push) what they change, in the transaction that changes it, and
-//! [commit](IntentLog::commit) when somebody asked for durability. `dsl` calls [`IntentLog::sync`]
-//! before it writes a set, `pool` [`check`]s and [`claim`]s the logs at import, and [`replay`] applies
-//! what is left of them.
+//! `zpl` and volumes [push](IntentLog::push) their changes, in the transaction that makes them, and
+//! [commit](IntentLog::commit) when a caller requests durability. `dsl` calls [`IntentLog::sync`] before it
+//! writes a set, `pool` [`check`]s and [`claim`]s the logs at import, and [`replay`] applies the remaining
+//! records.
 //!
 //! # What always holds
-//! - When `commit` returns, everything that was pushed for the object before, and every change of names
-//!   before, is on a device whose cache was flushed after the write: in the log, or in a txg.
-//! - A commit that failed stays failed. What it took out of the queue and could not make durable is *owed*
-//!   (`Writer::owed`): until the newest txg of it is on disk, no commit returns without an error, whoever asks and
-//!   for whatever, and nothing is written behind the gap.
-//! - A record says what happened, not what is there when it is written: it keeps its data ([`LogData`]), and nothing
-//!   is read for it. What later changes do to the same bytes is said by their records alone.
-//! - A record needs nothing that a crash takes away: the blocks that it points to were born in txgs that are on disk
-//!   when it is pushed (`Tx::is_on_disk`), and nothing frees them before its own txg is.
-//! - A record whose txg is on disk says nothing any more. It may stand in the chain all the same, beside newer ones; replay
-//!   passes over it. No clone does in a chain of ours, as its record is only written while its txg is open. In those of
-//!   others it is claimed and let go of as they do, by counting ([`Unclaim`]): whoever claims a chain need not be the one
-//!   who frees it.
-//! - A block of the log is written while a transaction of the txg that allocated its successor is
-//!   held. So whatever a txg's space maps call allocated can be reached from the head of the chain.
-//! - The head points to the oldest block that holds a record of a txg that is not on disk, or earlier.
+//! - When `commit` returns, every earlier push for the object, and every earlier change of names, is on a
+//!   device whose cache was flushed after the write: in the log, or in a txg.
+//! - A commit that failed stays failed. The records that it took from the queue and could not make durable
+//!   are *owed* (`Writer::owed`): until the newest txg of them is on disk, every commit of any object waits
+//!   for that txg or returns an error, and no block is written after the gap.
+//! - A record describes the change as it happened, not the state when it is written: it keeps its data
+//!   ([`LogData`]), and no block is read for it. Later changes of the same bytes are described by their own
+//!   records.
+//! - A record depends on no block that a crash removes: the blocks that it references were born in txgs that
+//!   are on disk when it is pushed (`Tx::is_on_disk`), and are not freed before its own txg is on disk.
+//! - A record whose txg is on disk is obsolete. It may still be in the chain, beside newer ones; a replay
+//!   skips it. Our chains have no obsolete clones, as a clone is logged only while its txg is open. Those in
+//!   chains of other implementations are claimed and freed by counting, as they do ([`Unclaim`]), because the
+//!   system that claims a chain need not be the one that frees it.
+//! - A block of the log is written while a transaction of the txg that allocated its successor is held. So
+//!   every log block that is allocated in a txg's space maps is reachable from the head of the chain.
+//! - The head points to the oldest block with a record of a txg that is not on disk, or to an earlier one.
 //!
 //! # Order of locks
 //! writer (one committer at a time) -> [`Tx`] -> chain -> pending records.
@@ -54,43 +55,44 @@ pub struct IntentLog {
     set: Arc<LiveSet>,
     txgs: Arc<Txgs>,
     enabled: AtomicBool,
-    /// Changes of this txg and before may not have been recorded.
+    /// Changes of this txg and earlier may not have been recorded.
     recorded_after: AtomicU64,
     avoids_log_devices: AtomicBool,
     queue: Mutex<Queue>,
     /// Ordered records up to this one are durable.
     done: AtomicU64,
     progress: Mutex<Progress>,
-    /// Of the committer at work.
+    /// State of the active committer.
     writer: Mutex<Writer>,
     chain: Mutex<ChainState>,
-    /// Records replayed in a txg, by its lowest bit: the highest number, plus one.
+    /// Highest number, plus one, of a record replayed in a txg, by the txg's lowest bit.
     replayed: [AtomicU64; 2],
-    /// A chain that an import found is being replayed: the head must stay as it is.
+    /// A chain that an import found is being replayed: the head must not change.
     in_replay: AtomicBool,
 }
 
-/// Where the blocks of a log go.
+/// Where the blocks of a log are allocated (property `logbias`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogBias {
-    /// To log devices, if the pool has any.
+    /// On log devices, if the pool has any.
     #[default]
     Latency,
-    /// To where data goes: log devices are left to others.
+    /// In the class of data blocks: log devices are left to other datasets.
     Throughput,
 }
 
-/// Who commits.
+/// The active committer and the waiting ones.
 #[derive(Debug, Default)]
 struct Progress {
-    /// Somebody writes.
+    /// Whether a thread is writing.
     is_written: bool,
-    /// Who waits, and for which record.
+    /// The waiting threads, each with its record.
     waiters: Vec<(u64, Thread)>,
 }
 
 impl Progress {
-    /// The calling thread parks until the record is durable, or somebody else must write. It may wake early.
+    /// Registers the calling thread, which then parks until the record is durable, or until it must write
+    /// itself. It may wake early.
     fn wait_for(&mut self, target: u64) {
         let me = thread::current();
         if !self.waiters.iter().any(|(_, thread)| thread.id() == me.id()) {
@@ -98,8 +100,9 @@ impl Progress {
         }
     }
 
-    /// Whom to wake when records up to `done` are durable: one of the rest, to write next, before all who are
-    /// served. The others sleep on: they would only fight for the lock.
+    /// Ends the turn of a committer. Returns the threads to wake when records up to `done` are durable: first
+    /// one of the others, to write next, then all that are served. The remaining threads keep sleeping,
+    /// because they would only compete for the lock.
     fn finish(&mut self, done: u64) -> Vec<Thread> {
         let (served, rest): (Vec<_>, Vec<_>) =
             self.waiters.drain(..).partition(|(target, _)| *target <= done);
@@ -110,19 +113,21 @@ impl Progress {
     }
 }
 
-/// What the committer at work knows.
+/// State of the active committer.
 #[derive(Debug, Default)]
 struct Writer {
     /// Number of the last record.
     seq: u64,
-    /// Bytes of the last commits: the next block is made as large as the largest.
+    /// Bytes of the last commits: the next block has the size of the largest.
     recent: [usize; 8],
     at: usize,
-    /// Nothing is durable before this txg is on disk: records up to it were taken, and may be lost.
+    /// Records up to this txg were taken from the queue and may be lost: no commit succeeds before it is on
+    /// disk.
     owed: Txg,
 }
 
-/// The calling thread is the one that writes. When it has, however it ended, others are woken.
+/// Guard of the thread whose turn it is to write. When it is dropped, however the turn ended, other threads
+/// are woken.
 struct Turn<'a>(&'a IntentLog);
 
 impl Drop for Turn<'_> {
@@ -137,7 +142,7 @@ impl Drop for Turn<'_> {
 }
 
 impl IntentLog {
-    /// The log of a set that has just been opened for writing.
+    /// The log of a set that was just opened for writing.
     pub fn new(set: &Arc<LiveSet>, txgs: &Arc<Txgs>) -> Arc<IntentLog> {
         Arc::new(IntentLog {
             set: Arc::clone(set),
@@ -155,20 +160,20 @@ impl IntentLog {
         })
     }
 
-    /// With `false` nothing is recorded and commits return at once (property `sync=disabled`). Once enabled again,
-    /// commits wait for the txgs of changes that were not recorded.
+    /// Sets whether changes are recorded. With `false` commits return at once (property `sync=disabled`).
+    /// After enabling, commits wait for the txgs of changes that were not recorded.
     pub fn set_enabled(&self, enabled: bool) {
         if !self.enabled.swap(enabled, Ordering::SeqCst) && enabled {
             self.recorded_after.store(self.txgs.open_txg().0, Ordering::SeqCst);
         }
     }
 
-    /// Where the blocks of the log go from now on (property `logbias`).
+    /// Sets where new blocks of the log are allocated (property `logbias`).
     pub fn set_bias(&self, bias: LogBias) {
         self.avoids_log_devices.store(bias == LogBias::Throughput, Ordering::Relaxed);
     }
 
-    /// Whether anything is recorded.
+    /// Whether changes are recorded.
     pub fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Relaxed)
     }
@@ -177,7 +182,7 @@ impl IntentLog {
         lock(&self.queue)
     }
 
-    /// Remembers a change made in `tx`, until it is committed or its txg is on disk.
+    /// Records a change made in `tx`, and keeps it until it is committed or its txg is on disk.
     pub fn push(&self, tx: &Tx, body: Pending) {
         if self.enabled.load(Ordering::Relaxed) {
             self.txgs.meter().add(tx.txg(), body.memory());
@@ -185,28 +190,28 @@ impl IntentLog {
         }
     }
 
-    /// What was pushed for an object on its own keeps its place before what is pushed next: the object is
-    /// being renamed, and whoever renames a new file over an old one relies on that.
+    /// Makes earlier records of an object precede all later records, because the object is being renamed:
+    /// programs that rename a new file over an old one rely on that.
     pub fn order(&self, object: ObjectId) {
         self.queue().order(Some(object));
     }
 
-    /// The same of all objects.
+    /// Like [`IntentLog::order`], for all objects.
     pub fn order_all(&self) {
         self.queue().order(None);
     }
 
-    /// The object is gone; what was pushed for it on its own need not be written.
+    /// Drops the pending records of an object alone, which was freed.
     pub fn forget(&self, object: ObjectId) {
         self.queue().forget(object);
     }
 
-    /// Makes durable what was pushed for `object`, or for all objects, and every change of names. Must be
+    /// Makes all pushed changes of `object`, or of all objects, durable, and every change of names. Must be
     /// called without a transaction.
     ///
     /// # Errors
-    /// If neither the log nor the txg could be written: the pool is suspended. It is an error again for everybody until
-    /// that txg is on disk.
+    /// [`TxError`] if neither the log nor the txg could be written: the pool is suspended. All commits then
+    /// fail until that txg is on disk.
     pub fn commit(&self, object: Option<ObjectId>) -> Result<(), TxError> {
         if !self.enabled.load(Ordering::Relaxed) {
             return Ok(());
@@ -219,7 +224,8 @@ impl IntentLog {
             }
             if !progress.is_written {
                 progress.is_written = true;
-                // Who woke early may still be on the list, and must not be woken instead of somebody who waits.
+                // A thread that woke early may still be registered, and must not be woken in place of one
+                // that waits.
                 let me = thread::current().id();
                 progress.waiters.retain(|(_, thread)| thread.id() != me);
                 break;
@@ -238,7 +244,7 @@ impl IntentLog {
                 return Err(TxError::Interrupted);
             }
         }
-        // Whoever came while the last one wrote is served by this one too.
+        // Records that came while the last committer wrote are included in this commit.
         let turn = Turn(self);
         let outcome = self.write_pending();
         if let Ok(taken) = outcome {
@@ -248,7 +254,7 @@ impl IntentLog {
         outcome.map(drop)
     }
 
-    /// The calling thread waits no longer. If it was woken to write next, another one is.
+    /// Unregisters the calling thread. If it was woken to write next, another one is woken.
     fn leave(&self) {
         let mut progress = lock(&self.progress);
         let me = thread::current().id();
@@ -260,34 +266,34 @@ impl IntentLog {
         }
     }
 
-    /// Makes everything durable that is ordered. Returns how many records have ever been ordered.
+    /// Makes all ordered records durable. Returns the number of records that were ever ordered.
     fn write_pending(&self) -> Result<u64, TxError> {
         let mut writer = lock(&self.writer);
-        // What is recorded may build on what is not.
+        // Recorded changes may depend on unrecorded ones.
         let unrecorded = Txg(self.recorded_after.load(Ordering::SeqCst));
         self.txgs.wait_synced(unrecorded.max(writer.owed))?;
         let synced = self.txgs.synced_txg();
         let (batch, taken) = self.queue().take(synced);
         let Some(newest) = batch.iter().map(|record| record.txg).max() else { return Ok(taken) };
-        // They are in no list any more, whatever happens from here on.
+        // From here on the records are in no list.
         writer.owed = newest;
         let is_beyond_records = batch.iter().any(|record| matches!(record.body, Pending::Txg { .. }));
         if is_beyond_records || self.write(&mut writer, batch).is_err() {
-            // The txgs themselves are as good a promise.
+            // A txg on disk is as durable as the log.
             self.txgs.wait_synced(writer.owed)?;
         }
         writer.owed = Txg(0);
         Ok(taken)
     }
 
-    /// For [`replay`]: this record's change belongs to the txg of `tx`.
+    /// For [`replay`]: notes that the change of this record belongs to the txg of `tx`.
     fn note_replayed(&self, seq: u64, tx: &Tx) {
         self.replayed[(tx.txg().0 & 1) as usize].fetch_max(seq, Ordering::AcqRel);
         self.set.mark_root(tx.txg());
     }
 
-    /// In syncing context, before the set is written: frees the blocks that are no longer needed and puts
-    /// the head of the chain into the set.
+    /// In syncing context, before the set is written: frees the blocks that are no longer needed and stores
+    /// the head of the chain in the set.
     pub fn sync(&self, tx: &SyncTx) {
         if tx.pass() > 1 {
             return;
@@ -304,7 +310,7 @@ impl IntentLog {
         if !self.in_replay.load(Ordering::Acquire) {
             for bp in chain.trim(tx.txg()) {
                 if let Err(error) = self.set.store().zio().free(&bp, tx) {
-                    // The space is lost, the log is not.
+                    // The space is lost, but not the log.
                     tracing_free_failed(&bp, &error);
                 }
             }
@@ -318,14 +324,14 @@ impl IntentLog {
         }
     }
 
-    /// After the txg is on disk: its records are not needed any more.
+    /// Called after the txg is on disk: drops its records.
     pub fn synced(&self, txg: Txg) {
         let dropped = self.queue().synced(txg);
         drop(dropped);
     }
 
-    /// Waits until every record is in a txg on disk, and frees the chain with the sync of a later one: before a
-    /// dataset is destroyed, rolled back or exported. Nothing may be pushed meanwhile.
+    /// Waits until every record is in a txg on disk, and frees the chain with the sync of a later one: called
+    /// before a dataset is destroyed, rolled back or exported. No change may be pushed meanwhile.
     pub fn close(&self, tx: &SyncTx) {
         let mut chain = lock(&self.chain);
         for bp in chain.abandon() {

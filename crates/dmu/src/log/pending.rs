@@ -1,7 +1,7 @@
-//! Changes that are in memory only, in the order in which they would be logged.
+//! Changes that are only in memory, in the order in which they would be logged.
 //!
-//! Changes of names are ordered at once. Changes of one object wait in a list of their own until
-//! somebody asks for that object, is about to rename it, or asks for everything.
+//! Changes of names are ordered at once. Changes of one object wait in a list of their own until a commit of
+//! that object, a rename of it, or a commit of all objects.
 
 use crate::LiveObject;
 use format::zil::{Body, LogTime, SetAttr, mask};
@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Writes of at most this many bytes are copied, even where they are whole blocks: a buffer that is shared is copied as
-/// soon as its block changes again, which small blocks do often.
+/// Largest write that is copied even if it covers whole blocks: a shared buffer is copied when its block
+/// changes again, which happens often to small blocks.
 const COPIED_MAX: usize = 8 << 10;
 
-/// The data of a write, as it was written: what happens to the object later does not change it.
+/// The data of a write, as written: later changes of the object do not affect it.
 ///
-/// Blocks that were written whole are shared with the object, which copies them when they change again; of other blocks
-/// the part that was written is copied. So a record never holds more memory than was written.
+/// Blocks that were written whole are shared with the object, which copies them when they change again; of
+/// other blocks the written part is copied. So a record never holds more memory than was written.
 #[derive(Debug, Clone, Default)]
 pub struct LogData {
     parts: Vec<Part>,
@@ -40,13 +40,13 @@ impl Part {
 }
 
 impl LogData {
-    /// A copy.
+    /// A copy of `data`.
     pub fn copied(data: &[u8]) -> LogData {
         LogData { parts: vec![Part::Copied(data.to_vec())] }
     }
 
-    /// What the caller has just written to `object` at `offset`, in a transaction that it still holds, and while nobody
-    /// else changes that range.
+    /// The data that the caller has just written to `object` at `offset`, in a transaction that it still
+    /// holds, while no other thread changes that range.
     pub fn written(object: &LiveObject, offset: u64, data: &[u8]) -> LogData {
         if data.len() <= COPIED_MAX {
             return LogData::copied(data);
@@ -67,22 +67,22 @@ impl LogData {
         LogData { parts }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> u64 {
         self.parts.iter().map(|part| part.bytes().len() as u64).sum()
     }
 
-    /// Nothing was written.
+    /// Whether the write had no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A copy of all of it.
+    /// A copy of all data.
     pub fn to_vec(&self) -> Vec<u8> {
         self.slice(0..self.len())
     }
 
-    /// Bytes of memory that only it takes, as long as the object has not changed the blocks that they share.
+    /// Bytes of memory that it alone holds, as long as the object has not changed the shared blocks.
     fn memory(&self) -> u64 {
         let of_part = |part: &Part| match part {
             Part::Copied(bytes) => bytes.len(),
@@ -109,32 +109,32 @@ impl LogData {
 /// A change to be logged.
 #[derive(Debug, Clone)]
 pub enum Pending {
-    /// Anything but a write.
+    /// A change other than a write.
     Body(Body),
-    /// No record can tell what changed: whoever wants this durable waits for the txg.
+    /// A change that no record can describe: a commit waits for its txg.
     Txg {
-        /// The object that changed.
+        /// Number of the changed object.
         object: ObjectId,
     },
-    /// Data was written.
+    /// A write of data.
     Write {
-        /// The file; 1 in a volume.
+        /// Number of the file's object; 1 in a volume.
         object: ObjectId,
-        /// First byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// The data.
+        /// The written data.
         data: LogData,
-        /// The time of the last change of the content, if the write has set it: it gets a record of its own, behind
-        /// the last of several writes.
+        /// The mtime that the write has set, if any. It gets a record of its own, after the last of several
+        /// writes.
         mtime: Option<LogTime>,
     },
 }
 
-/// Bytes of memory that a record takes besides its data.
+/// Bytes of memory of a record without its data.
 const RECORD_COST: u64 = 256;
 
 impl Pending {
-    /// Bytes of memory that it takes.
+    /// Bytes of memory of the change.
     pub(crate) fn memory(&self) -> u64 {
         let data = match self {
             Pending::Write { data, .. } => data.memory() as usize,
@@ -146,12 +146,12 @@ impl Pending {
         RECORD_COST + data as u64
     }
 
-    /// It is about blocks of others.
+    /// Whether it is a clone, which references blocks of other files.
     pub(crate) fn is_clone(&self) -> bool {
         matches!(self, Pending::Body(Body::CloneRange(_)))
     }
 
-    /// The record of the time of a write, unless `next` has one of a later write to the same file.
+    /// The record of a write's mtime, unless `next` is a later write of the same file with one.
     pub(crate) fn time_of_write(&self, next: Option<&Pending>) -> Option<Body> {
         let Pending::Write { object, mtime: Some(mtime), .. } = self else { return None };
         if matches!(next, Some(Pending::Write { object: same, mtime: Some(_), .. }) if same == object) {
@@ -172,7 +172,7 @@ impl Pending {
         })))
     }
 
-    /// The object that the change is of, if it is of one.
+    /// The object of the change, if it concerns one alone.
     fn object(&self) -> Option<ObjectId> {
         match self {
             Pending::Write { object, .. } | Pending::Txg { object } => Some(*object),
@@ -191,7 +191,7 @@ impl Pending {
     }
 }
 
-/// A change and its txg.
+/// A change, with its txg.
 #[derive(Debug, Clone)]
 pub(crate) struct Itx {
     pub(crate) txg: Txg,
@@ -209,7 +209,7 @@ pub(crate) struct OfTxg {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     txgs: BTreeMap<Txg, OfTxg>,
-    /// Records that were ever ordered.
+    /// Number of records that were ever ordered.
     ordered: u64,
 }
 
@@ -219,7 +219,7 @@ impl Queue {
         match body.object() {
             Some(object) => match of_txg.own.entry(object) {
                 Entry::Occupied(mut list) => list.get_mut().push(Itx { txg, body }),
-                // Most files are written once: no room for more.
+                // Most files are written once: reserve no more room.
                 Entry::Vacant(place) => _ = place.insert(vec![Itx { txg, body }]),
             },
             None => {
@@ -229,7 +229,7 @@ impl Queue {
         }
     }
 
-    /// Orders the changes of an object, or of all. Returns how many records have ever been ordered.
+    /// Orders the changes of an object, or of all. Returns the number of records that were ever ordered.
     pub(crate) fn order(&mut self, object: Option<ObjectId>) -> u64 {
         for of_txg in self.txgs.values_mut() {
             let moved: Vec<Vec<Itx>> = match object {
@@ -250,7 +250,8 @@ impl Queue {
         }
     }
 
-    /// Takes what is ordered and newer than `synced`, and says how many records have ever been ordered.
+    /// Takes the ordered changes newer than `synced`. Also returns the number of records that were ever
+    /// ordered.
     pub(crate) fn take(&mut self, synced: Txg) -> (Vec<Itx>, u64) {
         let mut all = Vec::new();
         for (txg, of_txg) in &mut self.txgs {
@@ -262,7 +263,7 @@ impl Queue {
         (all, self.ordered)
     }
 
-    /// The txg is on disk. The result is what is no longer needed, to be dropped where no lock is held.
+    /// Notes that the txg is on disk. Returns the obsolete changes, to be dropped without a lock.
     pub(crate) fn synced(&mut self, txg: Txg) -> BTreeMap<Txg, OfTxg> {
         let newer = self.txgs.split_off(&Txg(txg.0 + 1));
         std::mem::replace(&mut self.txgs, newer)

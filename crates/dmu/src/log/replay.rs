@@ -1,4 +1,4 @@
-//! Replaying a claimed log (docs/on-disk/24-zil.md, section 7).
+//! Replay of a claimed log (docs/on-disk/24-zil.md, section 7).
 
 use super::claim::{REPLAY_NEEDED, Unclaim, is_needed, walk_log};
 use super::{ClaimError, IntentLog};
@@ -12,7 +12,7 @@ use format::{BlockPtr, Txg};
 use std::fmt::Display;
 use zio::{ReadPolicy, ZioError};
 
-/// Why a replay did not begin. What goes wrong with single records is in [`Replayed`].
+/// Why a replay did not begin. Failures of single records are in [`Replayed`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
@@ -24,35 +24,35 @@ pub enum ReplayError {
     Tx(#[from] TxError),
 }
 
-/// What a replay did.
+/// Result of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Records whose change was made.
+    /// Number of applied records.
     pub applied: u64,
-    /// Records that were on disk already, or concerned an object that is gone.
+    /// Number of records that were on disk already, or concerned an object that was freed.
     pub skipped: u64,
-    /// The record that could not be applied, and why: what followed it is lost.
+    /// Number of the record that could not be applied, and the reason: later records are lost.
     pub stopped: Option<(u64, String)>,
 }
 
 impl IntentLog {
-    /// There is a log that an earlier opening of the pool has left.
+    /// Whether there is a log from an earlier opening of the pool.
     fn is_left(&self) -> bool {
         self.set.zil_header() != format::objset::ZilHeader::default() && lock(&self.chain).is_foreign()
     }
 
-    /// Whether an import has claimed records in it that were not replayed yet.
+    /// Whether the log has claimed records that were not replayed yet.
     pub fn awaits_replay(&self) -> bool {
         let header = self.set.zil_header();
         header.flags & REPLAY_NEEDED != 0 && header.claim_txg != Txg(0) && lock(&self.chain).is_foreign()
     }
 }
 
-/// Does again what a log says that an import has claimed, and gives it up: [`apply_log`] and [`give_up`], with a txg after
-/// each that had something to do.
+/// Replays a claimed log and frees it: [`apply_log`] and [`give_up`], each followed by a txg if it made
+/// changes.
 ///
 /// # Errors
-/// If the log cannot be read, or the pool is suspended.
+/// [`ReplayError`] if the log cannot be read, or the pool is suspended.
 pub fn replay<E: Display>(
     log: &IntentLog,
     sync: &mut dyn FnMut() -> Result<(), TxError>,
@@ -61,7 +61,7 @@ pub fn replay<E: Display>(
 ) -> Result<Replayed, ReplayError> {
     let done = apply_log(log, sync, apply)?;
     if done.applied > 0 {
-        // The records are not needed any more only when what they say is on disk.
+        // The records are obsolete only when their changes are on disk.
         sync()?;
     }
     give_up(log, unclaim)?;
@@ -71,13 +71,13 @@ pub fn replay<E: Display>(
     Ok(done)
 }
 
-/// Applies the records of the log that an import claimed. `apply` makes the change of one record in the transaction given;
-/// its second argument is the data of a write that only has a pointer in the record. It is tried again once after a sync.
-/// `sync` brings everything that was changed so far to disk. When that has been done once more, the log is to be given up
-/// ([`give_up`]), and what that changed is to be brought to disk as well: of many logs at once, if there are many.
+/// Applies the records of a claimed log. `apply` makes the change of one record in the given transaction; its
+/// second argument is the data of a write that only has a pointer in the record. If it fails, it is called
+/// again after a sync. `sync` brings all changes so far to disk. The caller then syncs once more, frees the
+/// log ([`give_up`]), and syncs again; several logs can share these syncs.
 ///
 /// # Errors
-/// If the log cannot be read, or the pool is suspended.
+/// [`ReplayError`] if the log cannot be read, or the pool is suspended.
 pub fn apply_log<E: Display>(
     log: &IntentLog,
     sync: &mut dyn FnMut() -> Result<(), TxError>,
@@ -90,7 +90,7 @@ pub fn apply_log<E: Display>(
         return Ok(done);
     }
     if log.in_replay.swap(true, Ordering::AcqRel) {
-        // An earlier replay ended on the way. How far it came is in the header with the txg of its last record.
+        // An earlier replay was cut short. Its progress is in the header, with the txg of its last record.
         sync()?;
         header = set.zil_header();
     }
@@ -137,10 +137,10 @@ pub fn apply_log<E: Display>(
     }
 }
 
-/// Makes the change of a record.
+/// Callback that makes the change of a record.
 pub type Apply<'a, E> = &'a mut dyn FnMut(&Record, Option<&[u8]>, &Tx) -> Result<(), E>;
 
-/// Applies one record, twice if need be. The reason why it could not be applied.
+/// Applies one record, twice if necessary. Returns the reason if it could not be applied.
 fn apply_one<E: Display>(
     log: &IntentLog,
     record: &Record,
@@ -161,7 +161,7 @@ fn apply_one<E: Display>(
     };
     match attempt()? {
         None => Ok(None),
-        // Names and numbers freed in this txg can be had again after it is on disk.
+        // Names and numbers freed in this txg are available again after it is on disk.
         Some(_) => {
             sync()?;
             attempt()
@@ -169,7 +169,7 @@ fn apply_one<E: Display>(
     }
 }
 
-/// The data of a write whose record only points to it.
+/// The data of a write whose record references a block.
 fn indirect_data(log: &IntentLog, record: &Record) -> Result<Option<Vec<u8>>, ZioError> {
     match &record.body {
         Body::Write { bp, data: None, length, .. } if bp.is_hole() => {
@@ -185,12 +185,12 @@ fn indirect_data(log: &IntentLog, record: &Record) -> Result<Option<Vec<u8>>, Zi
     }
 }
 
-/// Gives up a log whose records were replayed, and what they say is on disk: frees the chain; the head is cleared with the same
-/// txg. `unclaim` is told of each cloned block that the claim has added a reference to, whether its record was applied,
-/// skipped or never reached: with the txg of the transaction that goes.
+/// Frees a log whose records were replayed, with their changes on disk: frees the chain, and clears the head
+/// with the same txg. `unclaim` is called for each cloned block to which the claim has added a reference,
+/// whether its record was applied, skipped or never reached, with the transaction that drops it.
 ///
 /// # Errors
-/// If the log cannot be read, or the pool is suspended.
+/// [`ReplayError`] if the log cannot be read, or the pool is suspended.
 pub fn give_up(log: &IntentLog, unclaim: &mut dyn FnMut(&BlockPtr, Unclaim, &Tx)) -> Result<(), ReplayError> {
     use zio::AllocTx;
     if !log.is_left() {

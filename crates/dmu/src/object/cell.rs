@@ -1,4 +1,4 @@
-//! The state of one object in memory: its image as of the last sync, and what has changed since.
+//! The state of one object in memory: its image as of the last sync, and its later changes.
 
 use crate::prefetch::Streams;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
@@ -9,7 +9,7 @@ use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
 use std::collections::BTreeMap;
 use zio::RangeSet;
 
-/// Everything of a dnode but its pointers and counters, in its newest state.
+/// The fields of a dnode other than pointers and counters, in their newest state.
 #[derive(Debug, Clone)]
 pub(crate) struct Header {
     pub(crate) obj_type: ObjType,
@@ -22,9 +22,9 @@ pub(crate) struct Header {
     pub(crate) extra_slots: u8,
     pub(crate) datablkszsec: u16,
     pub(crate) maxblkid: u64,
-    /// The valid bytes.
+    /// The valid bytes of the bonus.
     pub(crate) bonus: Vec<u8>,
-    /// The object has a spill block.
+    /// Whether the object has a spill block.
     pub(crate) has_spill: bool,
     pub(crate) core: [u8; CORE_SIZE],
 }
@@ -52,7 +52,7 @@ impl Header {
         u64::from(self.datablkszsec) << SECTOR_SHIFT
     }
 
-    /// Bytes that the bonus may take, with or without a spill pointer.
+    /// Bytes that the bonus may have, with or without a spill pointer.
     pub(crate) fn bonus_capacity(&self, with_spill: bool) -> usize {
         let size = SLOT_SIZE * (usize::from(self.extra_slots) + 1);
         size - CORE_SIZE - 128 * usize::from(self.nblkptr) - if with_spill { 128 } else { 0 }
@@ -95,39 +95,39 @@ pub(crate) struct TreeTop {
 /// A changed data block.
 #[derive(Debug, Clone)]
 pub(crate) enum Leaf {
-    /// New contents.
+    /// New contents in memory.
     Data(Arc<Vec<u8>>),
-    /// Contents that are on the devices already, or a hole. Boxed: a map has room for several leaves in each of
-    /// its nodes, and most objects have one block.
+    /// Contents that are on the devices already, or a hole. Boxed: a map has room for several leaves in each
+    /// of its nodes, and most objects have one block.
     Pointer(Box<BlockPtr>),
 }
 
 /// Bytes of memory that a pointer in an overlay takes.
 pub(crate) const POINTER_COST: u64 = 192;
 
-/// What happened to the spill block.
+/// The change of the spill block.
 #[derive(Debug, Clone, Default)]
 pub(crate) enum Spill {
-    /// Nothing.
+    /// It is unchanged.
     #[default]
     Keep,
-    /// It is gone.
+    /// It was removed.
     Drop,
-    /// New contents.
+    /// It has new contents.
     Data(Arc<Vec<u8>>),
 }
 
-/// The changes of one txg to one object.
+/// The changes of one object in one txg.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Overlay {
-    /// New contents by block; they win over `freed`.
+    /// New contents by block; they take precedence over `freed`.
     pub(crate) blocks: BTreeMap<u64, Leaf>,
-    /// Blocks that were freed; `u64::MAX` as the end means all that there are.
+    /// Blocks that were freed; an end of `u64::MAX` means all existing ones.
     pub(crate) freed: RangeSet,
     pub(crate) spill: Spill,
-    /// The object was freed.
+    /// Whether the object was freed.
     pub(crate) is_freed: bool,
-    /// Pointers that were put into the object and overwritten again before they were part of its tree.
+    /// Pointers that were put into the object and overwritten before they were part of its tree.
     pub(crate) displaced: Vec<BlockPtr>,
 }
 
@@ -142,13 +142,13 @@ impl Overlay {
         blocks.sum::<u64>() + spill
     }
 
-    /// Replaces what is known of a block. Returns the bytes of the buffer that is no longer held.
+    /// Replaces the contents of a block. Returns the bytes of the buffer that is no longer held.
     pub(crate) fn insert(&mut self, blkid: u64, leaf: Leaf) -> u64 {
         let old = self.blocks.insert(blkid, leaf);
         self.forget(old)
     }
 
-    /// Forgets what is known of a block. Returns the bytes of the buffer that is no longer held.
+    /// Removes the contents of a block. Returns the bytes of the buffer that is no longer held.
     pub(crate) fn remove(&mut self, blkid: u64) -> u64 {
         let old = self.blocks.remove(&blkid);
         self.forget(old)
@@ -156,7 +156,7 @@ impl Overlay {
 
     fn forget(&mut self, leaf: Option<Leaf>) -> u64 {
         match leaf {
-            // What a record of the intent log shares stays until that goes.
+            // A buffer shared with a log record stays until that is dropped.
             Some(Leaf::Data(bytes)) if Arc::strong_count(&bytes) > 1 => 0,
             Some(Leaf::Data(bytes)) => bytes.len() as u64,
             Some(Leaf::Pointer(bp)) => {
@@ -174,16 +174,16 @@ impl Overlay {
     }
 }
 
-/// An overlay that is being written, with the header as it was when its txg closed.
+/// An overlay that is being written, with the header at the end of its txg.
 #[derive(Debug, Clone)]
 pub(crate) struct Frozen {
     pub(crate) header: Header,
     pub(crate) overlay: Arc<Overlay>,
-    /// The object existed at the end of its txg.
+    /// Whether the object existed at the end of its txg.
     pub(crate) exists: bool,
 }
 
-/// What an overlay knows of a block.
+/// The contents of a block according to the overlays.
 pub(crate) enum Known {
     Data(Arc<Vec<u8>>),
     Pointer(BlockPtr),
@@ -193,27 +193,27 @@ pub(crate) enum Known {
 
 #[derive(Debug)]
 pub(crate) struct Inner {
-    /// As on disk; `None`: it is not.
+    /// The dnode on disk; `None`: the object is not on disk.
     pub(crate) synced: Option<Arc<Dnode>>,
-    /// The newest state.
+    /// The newest header.
     pub(crate) header: Header,
-    /// The object exists in its newest state.
+    /// Whether the object exists in its newest state.
     pub(crate) exists: bool,
     /// Changes of `open_txg`, if `dirty`.
     pub(crate) open: Overlay,
     pub(crate) open_txg: Txg,
     pub(crate) dirty: bool,
-    /// Changes of the txg before, until they are on disk.
+    /// Changes of the previous txg, until they are on disk.
     pub(crate) syncing: Option<Frozen>,
-    /// Counts what may change the answer to a look-up: for caches above.
+    /// Counts changes that may affect a look-up, for caches above.
     pub(crate) version: u64,
-    /// A reading handle's dnode, made when asked for, dropped when the header changes.
+    /// The dnode of reading handles, built on demand and dropped when the header changes.
     pub(crate) image: Option<Arc<Dnode>>,
 }
 
 impl Inner {
-    /// Makes room for changes of `txg`: what an earlier txg left goes to `syncing`. True if the object was
-    /// clean in `txg` so far, and must be put on the list of dirty objects.
+    /// Prepares for changes of `txg`: moves the changes of an earlier txg to `syncing`. Returns true if the
+    /// object was clean in `txg` so far, and must be added to the list of dirty objects.
     pub(crate) fn touch(&mut self, txg: Txg) -> bool {
         self.version += 1;
         self.image = None;
@@ -229,7 +229,7 @@ impl Inner {
         true
     }
 
-    /// Hands the open overlay over to the sync.
+    /// Passes the open overlay to the sync.
     pub(crate) fn freeze(&mut self) {
         assert!(self.syncing.is_none(), "two txgs of one object are syncing");
         let overlay = Arc::new(std::mem::take(&mut self.open));
@@ -237,7 +237,7 @@ impl Inner {
         self.dirty = false;
     }
 
-    /// What the overlays know about a block.
+    /// The contents of a block according to the overlays.
     pub(crate) fn known(&self, blkid: u64) -> Known {
         let overlays = [Some(&self.open), self.syncing.as_ref().map(|frozen| &*frozen.overlay)];
         for overlay in overlays.into_iter().flatten() {
@@ -268,7 +268,7 @@ impl Inner {
                 );
                 let used = synced.as_ref().map_or(0, |dnode| dnode.used_bytes());
                 let old_spill = synced.as_ref().and_then(|dnode| dnode.spill);
-                // Whether there is one; its contents are asked of the object, not of this pointer.
+                // Only its presence matters; the object supplies the contents.
                 let spill = self.header.has_spill.then(|| old_spill.unwrap_or(BlockPtr::HOLE));
                 Arc::new(self.header.dnode(top, used, spill))
             }
@@ -277,7 +277,7 @@ impl Inner {
         image
     }
 
-    /// The spill block in its newest state: known contents, or the pointer to them.
+    /// The spill block in its newest state: contents in memory, or the pointer.
     pub(crate) fn spill(&self) -> Known {
         let overlays = [Some(&self.open), self.syncing.as_ref().map(|frozen| &*frozen.overlay)];
         for overlay in overlays.into_iter().flatten() {
@@ -299,14 +299,14 @@ impl Inner {
 pub(crate) struct Cell {
     pub(crate) id: ObjectId,
     inner: Mutex<Inner>,
-    /// If it is a ZAP: the lock of its writers, and the index of a small one.
+    /// State of a ZAP: the lock of its writers, and the index of a micro ZAP.
     pub(crate) zap: ZapState,
     /// Streams of reads that are followed, for read-ahead.
     pub(crate) streams: Mutex<Streams>,
 }
 
 impl Cell {
-    /// An object as it is on disk.
+    /// The cell of an object on disk.
     pub(crate) fn on_disk(id: ObjectId, dnode: Dnode) -> Arc<Cell> {
         let header = Header::of(&dnode);
         Arc::new(Cell {
@@ -317,7 +317,7 @@ impl Cell {
         })
     }
 
-    /// A new object.
+    /// The cell of a new object.
     pub(crate) fn new(id: ObjectId, header: Header) -> Arc<Cell> {
         Arc::new(Cell {
             id,
@@ -347,20 +347,20 @@ impl Inner {
         }
     }
 
-    /// Data of it is only in memory.
+    /// Whether some data are only in memory.
     pub(crate) fn is_unwritten(&self) -> bool {
         let is_changed = |overlay: &Overlay| !overlay.blocks.is_empty() || !overlay.freed.is_empty();
         (self.dirty && is_changed(&self.open))
             || self.syncing.as_ref().is_some_and(|frozen| is_changed(&frozen.overlay))
     }
 
-    /// Blocks that are newer than on disk; one that is newer in two txgs counts twice.
+    /// Number of blocks that are newer than on disk; one that is newer in two txgs counts twice.
     pub(crate) fn dirty_blocks(&self) -> u64 {
         let syncing = self.syncing.as_ref().map_or(0, |frozen| frozen.overlay.blocks.len());
         (self.open.blocks.len() + syncing) as u64
     }
 
-    /// Nothing is lost if it is forgotten.
+    /// Whether the cell can be dropped without losing a change.
     pub(crate) fn is_clean(&self) -> bool {
         !self.dirty && self.syncing.is_none()
     }

@@ -1,13 +1,13 @@
-//! The block tree of one object as it is on disk: from the dnode to level-0 pointers, and the blocks behind them.
+//! The block tree of one object on disk: from the dnode to level-0 pointers, and the blocks behind them.
 //!
-//! [`Object`](crate::Object) reads through the tree of its dnode, [`LiveObject`](crate::LiveObject) through that of its
-//! last sync where its overlays know nothing. Blocks of a range are read in batches: the walk yields the pointers, the
-//! store reads what it does not have with one request to the block layer.
+//! [`Object`](crate::Object) reads through the tree of its dnode, [`LiveObject`](crate::LiveObject) through
+//! that of its last sync if its overlays do not have the block. Blocks of a range are read in batches: the
+//! walk yields the pointers, the store reads the uncached blocks with one request to the block layer.
 //!
 //! # What always holds
 //! - A walk holds one indirect block at a time, and levels fall, so it ends.
-//! - A block without a checksum, of a state that may be too old, is given out only if that state still stands after it
-//!   was read.
+//! - A block without a checksum, of a state that may be too old, is returned only if that state is still
+//!   valid after the read.
 
 use crate::set_blocks::{Lease, SetBlocks, TreeShape};
 use crate::store::{BATCH_BLOCKS, BATCH_BYTES};
@@ -19,10 +19,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use zio::Block;
 
-/// The outcome of reading a data block: `None` for a hole.
+/// Result of reading a data block: `None` for a hole.
 pub(crate) type BlockResult = Result<Option<Block>, DmuError>;
 
-/// The block tree of an object as a dnode says. Cloning is cheap.
+/// The block tree of an object, as described by a dnode. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct DiskTree {
     set: Arc<SetBlocks>,
@@ -32,9 +32,9 @@ pub(crate) struct DiskTree {
 
 /// Level-0 pointers of a range of blocks, in order.
 pub(crate) struct Leaves {
-    /// Holes included.
+    /// The pointers, holes included.
     pub(crate) pointers: Vec<BlockPtr>,
-    /// Why there are fewer pointers than blocks: the next one could not be read.
+    /// The error of reading the next pointer, if there are fewer pointers than blocks.
     pub(crate) error: Option<DmuError>,
 }
 
@@ -66,7 +66,7 @@ impl DiskTree {
         self.set.read(&self.shape(), bp, level)
     }
 
-    /// The pointer at an index of an indirect block; a hole behind the last one that was written.
+    /// The pointer at an index of an indirect block; a hole after the last one that was written.
     fn child(&self, block: &Block, index: u64) -> Result<BlockPtr, DmuError> {
         let start = usize::try_from(index).unwrap_or(usize::MAX).saturating_mul(BLKPTR_SIZE);
         match block.bytes().get(start..).filter(|bytes| !bytes.is_empty()) {
@@ -76,7 +76,7 @@ impl DiskTree {
         }
     }
 
-    /// The pointer to block `blkid` of `level`, a hole if nothing is there. Costs a cached look-up per level.
+    /// The pointer to block `blkid` of `level`; a hole if there is none. Costs a cached look-up per level.
     ///
     /// # Errors
     /// [`DmuError`] if an indirect block above it is damaged or cannot be read.
@@ -100,7 +100,7 @@ impl DiskTree {
     /// The pointer to a data block; `None` for a hole, and beyond the highest block number.
     ///
     /// # Errors
-    /// As of [`DiskTree::pointer`].
+    /// Those of [`DiskTree::pointer`].
     pub(crate) fn leaf(&self, blkid: BlockId) -> Result<Option<BlockPtr>, DmuError> {
         if blkid > self.dnode.maxblkid {
             return Ok(None);
@@ -157,20 +157,20 @@ impl DiskTree {
         }
     }
 
-    /// Whether a pointer is what its place at the bottom of the tree demands.
+    /// Whether a pointer is valid at level 0 of the tree.
     pub(crate) fn is_leaf(&self, bp: &BlockPtr) -> bool {
         self.set.check_pointer(&self.shape(), bp, Level(0)).is_ok()
     }
 
-    /// The data block that a pointer of this tree leads to.
+    /// The data block of a pointer of this tree.
     ///
     /// # Errors
-    /// [`DmuError`] if the pointer does not fit its place, or the block cannot be read.
+    /// [`DmuError`] if the pointer does not match its place, or the block cannot be read.
     pub(crate) fn data(&self, bp: &BlockPtr) -> Result<Block, DmuError> {
         self.read(bp, Level(0))
     }
 
-    /// Data blocks that pointers of this tree lead to, read in one batch; results in the order of `bps`, `None` for
+    /// The data blocks of pointers of this tree, read in one batch; results in the order of `bps`, `None` for
     /// holes.
     pub(crate) fn data_many(&self, bps: &[BlockPtr]) -> Vec<BlockResult> {
         let shape = self.shape();
@@ -194,8 +194,7 @@ impl DiskTree {
         results.into_iter().map_while(next).collect()
     }
 
-    /// Data blocks in order, read in batches where nothing speaks against it. Ends behind the first error of the walk
-    /// to them.
+    /// Data blocks in order, read in batches if possible. Ends after the first error of the walk to them.
     pub(crate) fn blocks(&self, blocks: Range<u64>) -> Vec<BlockResult> {
         let Leaves { pointers, error } = self.leaves(blocks.clone());
         let is_doubtful = |bp: &BlockPtr| !bp.is_hole() && self.set.doubt(bp).is_some();
@@ -209,8 +208,8 @@ impl DiskTree {
         results
     }
 
-    /// A data block without a checksum, of a state that may be too old: what the devices gave is the block only if that
-    /// still stood there afterwards.
+    /// A data block without a checksum, of a state that may be too old: the bytes are accepted only if the
+    /// state was still valid after the read.
     fn leased(&self, bp: &BlockPtr, blkid: BlockId, lease: &dyn Lease) -> Result<Block, DmuError> {
         self.set.check_pointer(&self.shape(), bp, Level(0))?;
         let number = self.set.number;
@@ -220,7 +219,8 @@ impl DiskTree {
         read.ok_or(DmuError::TooOld { objset: number, object: self.id })
     }
 
-    /// Brings data blocks into the cache before they are asked for. What goes wrong is told to the reader that asks.
+    /// Reads data blocks into the cache ahead of their requests. Errors are left to the reader that requests
+    /// them.
     pub(crate) fn read_ahead(&self, blocks: &[u64]) {
         let (shape, set) = (self.shape(), &self.set);
         let mut pointers = self.leaves(blocks.iter().copied()).pointers;
@@ -229,7 +229,7 @@ impl DiskTree {
         set.store.read_ahead(&pointers, set.key(), &stands);
     }
 
-    /// The spill block that the dnode points to.
+    /// The spill block of the dnode.
     ///
     /// # Errors
     /// [`DmuError`] if its pointer or the block is damaged or cannot be read.
@@ -242,8 +242,8 @@ impl DiskTree {
         read.map(Some).map_err(|source| self.set.zio_error(self.id, source))
     }
 
-    /// The first block from `from` on that holds data, or (`data` is false) that is a hole; `None` if there is none up
-    /// to the highest block number.
+    /// The first block at or after `from` that holds data, or (`data` is false) that is a hole; `None` if
+    /// there is none up to the highest block number.
     ///
     /// # Errors
     /// [`DmuError`] if an indirect block is damaged or cannot be read, or the tree repeats itself.
@@ -261,7 +261,7 @@ impl DiskTree {
         Ok(None)
     }
 
-    /// The same below the pointer `index` of `level`. Levels fall, so that this ends.
+    /// Searches below the pointer `index` of `level`. Levels fall, so that this ends.
     fn search_below(
         &self,
         search: &mut Search,
@@ -271,7 +271,7 @@ impl DiskTree {
     ) -> Result<Option<u64>, DmuError> {
         let epbs = self.dnode.epbs();
         let span = 1_u64.checked_shl(epbs * u32::from(level.0));
-        // What no block number reaches is beyond the end of every object.
+        // Beyond the range of block numbers is beyond the end of every object.
         let Some(first) = span.map_or((index == 0).then_some(0), |span| index.checked_mul(span)) else {
             return Ok(None);
         };
@@ -307,17 +307,18 @@ impl DiskTree {
 
 /// A search for data or for holes.
 struct Search {
-    /// Data is wanted; else holes.
+    /// Search for data; otherwise for holes.
     data: bool,
     from: u64,
     guard: LoopGuard,
 }
 
-/// Fills `buf` with the bytes from `offset` on of an object with data blocks of `size` bytes; holes are zeros. `read`
-/// reads blocks, in order, and ends early behind an error. `short` makes the error for a block of fewer bytes.
+/// Fills `buf` with the bytes from `offset` on of an object with data blocks of `size` bytes; holes are
+/// zeros. `read` reads blocks, in order, and ends early after an error. `short` makes the error for a block
+/// of fewer bytes.
 ///
 /// # Errors
-/// That of the first block that `read` cannot give.
+/// The error of the first block that `read` cannot supply.
 pub(crate) fn read_range(
     size: u64,
     offset: u64,

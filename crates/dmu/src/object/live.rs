@@ -1,4 +1,4 @@
-//! A writable object: reading its newest state, and changing it.
+//! Writable objects: reading their newest state, and changing them.
 
 use crate::object::cell::{Cell, Inner, Known, Leaf, Overlay, POINTER_COST, Spill};
 use crate::object::disk_tree::{BlockResult, DiskTree, read_range};
@@ -13,33 +13,33 @@ use std::ops::Range;
 use std::sync::Arc;
 use zio::{AllocTx, Block};
 
-/// How often a read is repeated because the object was written meanwhile, and what the reader held is gone.
+/// Repetitions of a read whose object was written meanwhile, so that the reader's pointers are gone.
 const RETRIES: usize = 4;
-/// Most bytes by which the only block of an object is larger in memory than it is, so that it can grow in its place.
+/// Most spare bytes in the buffer of an object's only block, so that it can grow in place.
 const SPARE_MAX: usize = 16 << 10;
 
-/// What an object takes on the devices.
+/// Space of an object on the devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
     /// Bytes of its blocks, as of the last sync.
     pub used: u64,
-    /// Slots of 512 bytes of its dnode.
+    /// Size of the dnode, in slots of 512 bytes.
     pub slots: u8,
     /// Bytes of a data block.
     pub block_size: u64,
-    /// Data of it is only in memory: what it takes is not known yet.
+    /// Some data are only in memory: their space is not known yet.
     pub is_unwritten: bool,
-    /// Blocks that were changed since, before compression: about so many bytes will be written.
+    /// Bytes of blocks that were changed since, before compression: about so many will be written.
     pub dirty: u64,
 }
 
-/// Where the newest contents of a block are.
+/// Location of the newest contents of a block.
 enum Found {
     /// In memory; `None`: it is a hole.
     Block(Option<Block>),
     /// On the devices.
     At(BlockPtr),
-    /// Where the block is has to be asked again.
+    /// Unknown: the location must be queried again.
     Unsure,
 }
 
@@ -49,7 +49,7 @@ impl Found {
     }
 }
 
-/// A writable object. Cloning is cheap; all handles show and change one object.
+/// A writable object. Cheap to clone; all handles show and change one object.
 #[derive(Clone)]
 pub struct LiveObject {
     set: Arc<LiveSet>,
@@ -61,17 +61,17 @@ impl LiveObject {
         LiveObject { set, cell }
     }
 
-    /// Its number.
+    /// Number of the object.
     pub fn id(&self) -> ObjectId {
         self.cell.id
     }
 
-    /// The set that it is in.
+    /// The object set that contains the object.
     pub fn set(&self) -> &Arc<LiveSet> {
         &self.set
     }
 
-    /// A reading handle: header and bonus as they are now, blocks as they are when they are read.
+    /// A reading handle: header and bonus as of now, blocks as of their reads.
     pub fn read(&self) -> Object {
         self.read_through(self.set.view())
     }
@@ -81,7 +81,7 @@ impl LiveObject {
         Object::of_live(view, image, self)
     }
 
-    /// Type of its data.
+    /// Type of the object's data.
     pub fn obj_type(&self) -> ObjType {
         self.cell.lock().header.obj_type
     }
@@ -91,27 +91,27 @@ impl LiveObject {
         self.cell.lock().header.block_size()
     }
 
-    /// The highest block number; 0 also of an empty object.
+    /// The highest block number; 0 also for an empty object.
     pub fn max_block(&self) -> BlockId {
         BlockId(self.cell.lock().header.maxblkid)
     }
 
-    /// Slots of 512 bytes that its dnode takes.
+    /// Size of the dnode, in slots of 512 bytes.
     pub fn slots(&self) -> u8 {
         self.cell.lock().header.extra_slots + 1
     }
 
-    /// Its bonus.
+    /// A copy of the bonus.
     pub fn bonus(&self) -> Vec<u8> {
         self.cell.lock().header.bonus.clone()
     }
 
-    /// Looks at its bonus.
+    /// Calls `look` with the bonus.
     pub fn with_bonus<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
         look(&self.cell.lock().header.bonus)
     }
 
-    /// Bytes that its bonus may take, with or without a spill block beside it.
+    /// Bytes that the bonus may have, with or without a spill block beside it.
     pub fn bonus_capacity(&self, with_spill: bool) -> usize {
         self.cell.lock().header.bonus_capacity(with_spill)
     }
@@ -120,17 +120,17 @@ impl LiveObject {
         &self.cell.zap
     }
 
-    /// Data of it is only in memory: what it takes on the devices is not known yet.
+    /// Whether some data are only in memory, so that their space is not known yet.
     pub fn is_unwritten(&self) -> bool {
         self.cell.lock().is_unwritten()
     }
 
-    /// It has a spill block.
+    /// Whether the object has a spill block.
     pub fn has_spill(&self) -> bool {
         self.cell.lock().header.has_spill
     }
 
-    /// What it takes, in one look.
+    /// The space of the object, read at one moment.
     pub fn taken(&self) -> Taken {
         let inner = self.cell.lock();
         Taken {
@@ -142,12 +142,12 @@ impl LiveObject {
         }
     }
 
-    /// A number that changes whenever the object does: for caches of what was decoded from it.
+    /// A number that changes with every change of the object: for caches of decoded contents.
     pub fn version(&self) -> u64 {
         self.cell.lock().version
     }
 
-    /// Changes what `change` changes, in the txg of `tx`.
+    /// Applies `change` in the txg of `tx`.
     fn change<R>(&self, tx: &dyn AllocTx, change: impl FnOnce(&mut Inner) -> R) -> R {
         let mut inner = self.cell.lock();
         let is_first = inner.touch(tx.txg());
@@ -157,7 +157,7 @@ impl LiveObject {
         result
     }
 
-    /// Makes the next sync write its dnode although nothing of it changed.
+    /// Makes the next sync write the dnode even without a change.
     pub fn mark_dirty(&self, tx: &dyn AllocTx) {
         self.change(tx, |_| ());
     }
@@ -190,12 +190,12 @@ impl LiveObject {
         self.change(tx, |inner| inner.header.obj_type = obj_type);
     }
 
-    /// The object shows up in accounting with these dnode flags set as well.
+    /// Sets additional dnode flags, for accounting.
     pub fn set_flags(&self, flags: u8, tx: &dyn AllocTx) {
         self.change(tx, |inner| inner.header.flags |= flags);
     }
 
-    /// The spill block.
+    /// The spill block; `None`: there is none.
     pub fn spill(&self) -> Result<Option<Block>, DmuError> {
         let (known, synced) = {
             let inner = self.cell.lock();
@@ -218,7 +218,7 @@ impl LiveObject {
         self.set.meter.add(tx.txg(), added as u64);
     }
 
-    /// The tree as of the last sync.
+    /// The block tree as of the last sync.
     fn tree(&self, dnode: Arc<Dnode>) -> DiskTree {
         DiskTree::new(Arc::clone(self.set.blocks()), self.id(), dnode)
     }
@@ -229,7 +229,7 @@ impl LiveObject {
     /// [`DmuError`] if the block, or one above it, is damaged or cannot be read.
     pub fn block(&self, blkid: BlockId) -> Result<Option<Block>, DmuError> {
         let mut last = None;
-        // What was read without a checksum that could tell whether it is that, and the pointer that led to it.
+        // Contents that were read without a checksum, and the pointer that led to them.
         let mut unproved: Option<(BlockPtr, Block)> = None;
         for _ in 0..RETRIES {
             let (known, synced) = {
@@ -247,7 +247,7 @@ impl LiveObject {
             };
             let read = match found {
                 Ok(None) => return Ok(None),
-                // It stands there now, and stood there before it was read.
+                // The pointer is in the tree now, and was before the read.
                 Ok(Some((_, bp))) if unproved.as_ref().is_some_and(|(read, _)| *read == bp) => {
                     return Ok(unproved.map(|(_, block)| block));
                 }
@@ -256,7 +256,7 @@ impl LiveObject {
                 Err(error) => Err(error),
             };
             match read {
-                // Two txgs later the place may be another block's: ask where the block is now.
+                // Two txgs later the space may belong to another block: look up the pointer again.
                 Ok(read) if !self.is_proved(&read.0) && self.is_written_since(synced.as_ref()) => {
                     unproved = Some(read);
                 }
@@ -283,14 +283,14 @@ impl LiveObject {
         self.set.blocks().is_proved(bp)
     }
 
-    /// The block of a pointer that an overlay has.
+    /// The block of a pointer in an overlay.
     fn read_pointer(&self, bp: &BlockPtr) -> Result<Block, DmuError> {
         let blocks = self.set.blocks();
         blocks.store.read(bp, blocks.key()).map_err(|source| blocks.zio_error(self.id(), source))
     }
 
-    /// Data blocks in their newest state, in order, up to the first that cannot be read. What is on disk is read in one
-    /// batch; a block that was written meanwhile is read again by itself.
+    /// Data blocks in their newest state, in order, up to the first that cannot be read. Blocks on disk are
+    /// read in one batch; a block that was written meanwhile is read again by itself.
     fn blocks(&self, blocks: Range<u64>) -> Vec<BlockResult> {
         if let Some(only) = blocks.clone().next().filter(|only| only + 1 == blocks.end) {
             return vec![self.block(BlockId(only))];
@@ -325,7 +325,8 @@ impl LiveObject {
         results
     }
 
-    /// Where the newest contents of blocks are: in the overlays, or behind the pointers of the tree on disk.
+    /// The locations of the newest contents of blocks: in the overlays, or by the pointers of the tree on
+    /// disk.
     fn find(&self, blocks: Range<u64>, known: Vec<Known>, synced: Option<Arc<Dnode>>) -> Vec<Found> {
         let tree = synced.map(|dnode| self.tree(dnode));
         let is_unknown = |known: &Known| matches!(known, Known::Unknown);
@@ -341,13 +342,13 @@ impl LiveObject {
             (Known::Data(bytes), _) => Found::Block(Some(Block::shared(bytes, Endian::Little))),
             (Known::Pointer(bp), _) if !bp.is_hole() => Found::At(bp),
             (Known::Pointer(_) | Known::Hole, _) | (Known::Unknown, None) => Found::Block(None),
-            // One whose pointer could not be read is asked for again, by itself.
+            // A block whose pointer could not be read is looked up again, by itself.
             (Known::Unknown, Some(leaves)) => leaves.next().map_or(Found::Unsure, check),
         };
         known.into_iter().map(find).collect()
     }
 
-    /// Brings blocks into the cache, unless they are in memory.
+    /// Reads blocks into the cache, unless they are in memory.
     pub fn read_ahead(&self, blocks: &[u64]) {
         let (known, synced) = {
             let inner = self.cell.lock();
@@ -371,8 +372,8 @@ impl LiveObject {
         }
     }
 
-    /// Fills `buf` with the bytes from `offset` on; holes and what lies beyond the end are zeros. Blocks are read many
-    /// at once, and reads in order are followed by read-ahead.
+    /// Fills `buf` with the bytes from `offset` on; holes and bytes beyond the end are zeros. Blocks are read
+    /// many at once, and sequential reads are followed by read-ahead.
     ///
     /// # Errors
     /// [`DmuError`] of the first block that is damaged or cannot be read.
@@ -396,7 +397,7 @@ impl LiveObject {
         DmuError::Shape { objset: self.set.number(), object: self.id(), why }
     }
 
-    /// The first block from `from` on that holds data, or is a hole.
+    /// The first block at or after `from` that holds data, or is a hole.
     pub(crate) fn next_block(&self, from: u64, data: bool) -> Result<Option<u64>, DmuError> {
         let mut at = from;
         loop {
@@ -412,7 +413,7 @@ impl LiveObject {
                 None if data => None,
                 None => Some(at),
             };
-            // Up to the first block that the overlays know of, the tree on disk is right.
+            // Up to the first block in an overlay, the tree on disk is right.
             let limit = candidate.as_ref().map_or(max + 1, |(blkid, ..)| *blkid);
             match on_disk {
                 Some(found) if found < limit => return Ok(Some(found)),
@@ -434,8 +435,8 @@ impl LiveObject {
         }
     }
 
-    /// The buffer of a block whose newest contents are in memory only. Whoever changes the block from now on changes a
-    /// copy, as long as somebody holds this.
+    /// The buffer of a block whose newest contents are in memory only. As long as it is held, later changes
+    /// of the block are made in a copy.
     pub(crate) fn buffer(&self, blkid: BlockId) -> Option<Arc<Vec<u8>>> {
         match self.cell.lock().known(blkid.0) {
             Known::Data(bytes) => Some(bytes),
@@ -443,7 +444,7 @@ impl LiveObject {
         }
     }
 
-    /// Replaces a block, whole.
+    /// Replaces a whole block.
     pub fn put_block(&self, blkid: BlockId, bytes: Vec<u8>, tx: &dyn AllocTx) -> Result<(), DmuError> {
         if bytes.len() as u64 != self.block_size() {
             return Err(self.shape("a block of another size than the object's"));
@@ -457,14 +458,14 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Changes bytes of a block: of its newest contents, or of zeros.
+    /// Changes bytes of a block, based on its newest contents or zeros.
     pub fn change_block<R>(
         &self,
         blkid: BlockId,
         tx: &dyn AllocTx,
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R, DmuError> {
-        // What is not in memory is read before the lock is taken, and again if it changed meanwhile.
+        // Contents on disk are read before the lock is taken, and again if they changed meanwhile.
         let mut loaded: Option<(u64, Option<Block>)> = None;
         let mut change = Some(change);
         loop {
@@ -504,7 +505,7 @@ impl LiveObject {
                 let bytes = base.unwrap_or_else(|| Arc::new(vec![0; size]));
                 inner.open.insert(blkid.0, Leaf::Data(bytes));
             } else {
-                // The clone would make the next line copy what nobody else holds.
+                // With the second reference, the next line would copy the buffer unnecessarily.
                 drop(base);
             }
             let Some(Leaf::Data(bytes)) = inner.open.blocks.get_mut(&blkid.0) else {
@@ -550,7 +551,7 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Puts a block that is on the devices already at this place, or a hole.
+    /// Assigns a block that is on the devices already, or a hole.
     pub fn assign_block(&self, blkid: BlockId, bp: BlockPtr, tx: &dyn AllocTx) {
         let dropped = self.change(tx, |inner| {
             inner.header.maxblkid = inner.header.maxblkid.max(blkid.0);
@@ -560,8 +561,8 @@ impl LiveObject {
         self.set.meter.sub(tx.txg(), dropped);
     }
 
-    /// The pointer to a data block, if its contents are on the devices in their newest state; `None` while
-    /// they are only in memory.
+    /// The pointer to a data block, if its newest contents are on the devices; `None` while they are only in
+    /// memory.
     pub fn pointer_on_disk(&self, blkid: BlockId) -> Result<Option<BlockPtr>, DmuError> {
         let (known, synced) = {
             let inner = self.cell.lock();
@@ -576,10 +577,10 @@ impl LiveObject {
         }
     }
 
-    /// Changes the size of the only block, keeping what it holds as far as it fits.
+    /// Changes the size of the only block, keeping as much of its contents as fits.
     ///
     /// # Errors
-    /// If there are more blocks, or the size is not a multiple of 512 up to 16 MiB.
+    /// [`DmuError::Shape`] if there are more blocks, or the size is not a multiple of 512 up to 16 MiB.
     pub fn set_block_size(&self, size: u64, tx: &dyn AllocTx) -> Result<(), DmuError> {
         if size == 0 || size > MAX_BLOCK || !size.is_multiple_of(SECTOR) {
             return Err(self.shape("no such block size"));
@@ -611,7 +612,7 @@ impl LiveObject {
                     bytes.resize(size as usize, 0);
                     size - inner.open.insert(0, Leaf::Data(Arc::new(bytes))).min(size)
                 }
-                // A hole of the old size must not be read as one of the new.
+                // A hole of the old size must not be read as one of the new size.
                 None => {
                     inner.open.remove(0);
                     inner.open.freed.insert(0..1);
@@ -625,8 +626,9 @@ impl LiveObject {
         }
     }
 
-    /// Changes the size of the only block where the txg has changed it already: a block that grows in many steps is not
-    /// copied at each. False if that was not so, or the object is no longer of this version.
+    /// Changes the size of the only block in place if the txg has changed it already, so that a block that
+    /// grows in many steps is not copied each time. Returns false if it was not changed, or the object is no
+    /// longer of this version.
     fn resize_in_place(&self, version: u64, size: u64, tx: &dyn AllocTx) -> bool {
         let mut inner = self.cell.lock();
         let is_of_txg = inner.dirty && inner.open_txg == tx.txg() && inner.version == version;
@@ -651,8 +653,8 @@ impl LiveObject {
         true
     }
 
-    /// Frees a range of bytes: whole blocks become holes, the edges zeros. A length of `u64::MAX` means
-    /// everything from `offset` on; the highest block number falls then.
+    /// Frees a range of bytes: whole blocks become holes, the edges zeros. A length of `u64::MAX` means all
+    /// bytes from `offset` on; the highest block number falls then.
     pub fn free_range(&self, offset: u64, len: u64, tx: &dyn AllocTx) -> Result<(), DmuError> {
         let (size, max) = {
             let inner = self.cell.lock();
@@ -688,7 +690,7 @@ impl LiveObject {
         Ok(())
     }
 
-    /// Zeros within one block, unless it is a hole.
+    /// Zeros bytes within one block, unless it is a hole.
     fn zero(&self, from: u64, to: u64, tx: &dyn AllocTx) -> Result<(), DmuError> {
         let size = self.block_size();
         let blkid = BlockId(from / size);
@@ -699,7 +701,7 @@ impl LiveObject {
         self.change_block(blkid, tx, |bytes| bytes[start..end].fill(0))
     }
 
-    /// Frees the object. Returns the slots that it took.
+    /// Frees the object. Returns the number of its dnode slots.
     pub(crate) fn free_all(&self, tx: &dyn AllocTx) -> u64 {
         let (dropped, blocks, slots) = self.change(tx, |inner| {
             let dropped = inner.open.dirty_bytes();
@@ -722,7 +724,7 @@ impl LiveObject {
 }
 
 impl Overlay {
-    /// Forgets the new contents of these blocks. Returns the bytes that they took.
+    /// Drops the new contents of these blocks. Returns the bytes that they took.
     fn drop_blocks(&mut self, range: std::ops::Range<u64>) -> u64 {
         let ids: Vec<u64> = self.blocks.range(range).map(|(blkid, _)| *blkid).collect();
         let mut dropped = 0;
@@ -733,7 +735,7 @@ impl Overlay {
     }
 }
 
-/// The bytes of a block with its integers in the little order, which is how all blocks are written; `None` if
+/// The bytes of a block with its integers in little-endian order, in which all blocks are written; `None` if
 /// they are big-endian and not plain integers.
 fn in_little_order(block: &Block, class: SwapClass) -> Option<Arc<Vec<u8>>> {
     let width = match (block.order(), class) {
@@ -748,8 +750,8 @@ fn in_little_order(block: &Block, class: SwapClass) -> Option<Arc<Vec<u8>>> {
     Some(Arc::new(bytes))
 }
 
-/// The first block from `at` on that an overlay knows, whether it holds data, and up to which block that
-/// is so without a look.
+/// The first block at or after `at` in an overlay, whether it holds data, and the block up to which that is
+/// known.
 fn next_known(inner: &Inner, at: u64) -> Option<(u64, bool, u64)> {
     let overlays = [Some(&inner.open), inner.syncing.as_ref().map(|frozen| &*frozen.overlay)];
     let overlays = || overlays.into_iter().flatten();
@@ -767,7 +769,7 @@ fn next_known(inner: &Inner, at: u64) -> Option<(u64, bool, u64)> {
     if is_data || next_block(next) == Some(next) {
         return Some((next, is_data, next + 1));
     }
-    // Holes from here to the end of what was freed, or to the next block that was written since.
+    // A hole up to the end of the freed range, or to the next block that was written since.
     let run = overlays().flat_map(|overlay| overlay.freed.iter().find(|range| range.contains(&next)));
     let end = run.map(|range| range.end).min().unwrap_or(next + 1);
     Some((next, false, next_block(next + 1).map_or(end, |block| end.min(block))))
@@ -792,7 +794,7 @@ mod tests {
 
     type Before = Box<dyn FnOnce() + Send>;
 
-    /// Does something before it reads next, and gives that place to somebody else.
+    /// A device that runs a callback before its next read, and gives the space to another block.
     #[derive(Default)]
     struct Slow(Mutex<Option<Before>>);
 

@@ -20,14 +20,14 @@ use std::collections::HashSet;
 use std::ops::Range;
 use zio::Block;
 
-/// An object of an object set. Cloning is cheap.
+/// An object of an object set. Cheap to clone.
 #[derive(Clone)]
 pub struct Object {
     objset: Arc<ObjSet>,
     tree: DiskTree,
-    /// Streams of reads that are followed, for read-ahead; shared by all clones.
+    /// Streams of reads that are followed for read-ahead; shared by all clones.
     streams: Arc<Mutex<Streams>>,
-    /// The writable object that this shows in its newest state.
+    /// The writable object whose newest state this shows; `None`: it shows the state on disk.
     live: Option<LiveObject>,
 }
 
@@ -37,38 +37,38 @@ impl Object {
         Object { objset, tree, streams: Arc::default(), live: None }
     }
 
-    /// A reading handle of a writable object: `dnode` as it is now, blocks as they are when asked for.
+    /// A reading handle of a writable object: `dnode` as of now, blocks as of their reads.
     pub(crate) fn of_live(objset: Arc<ObjSet>, dnode: Arc<Dnode>, live: &LiveObject) -> Object {
         Object { live: Some(live.clone()), ..Object::new(objset, live.id(), dnode) }
     }
 
-    /// The writable object that this shows, if it shows one.
+    /// The writable object whose newest state this shows; `None`: it shows the state on disk.
     pub fn live(&self) -> Option<&LiveObject> {
         self.live.as_ref()
     }
 
-    /// Its number.
+    /// Number of the object.
     pub fn id(&self) -> ObjectId {
         self.tree.id()
     }
 
-    /// Its dnode.
+    /// The dnode of the object.
     pub fn dnode(&self) -> &Dnode {
         self.tree.dnode()
     }
 
-    /// The object set it belongs to.
+    /// The object set that contains the object.
     pub fn objset(&self) -> &Arc<ObjSet> {
         &self.objset
     }
 
-    /// The byte order of its dnode and bonus.
+    /// Byte order of the dnode and the bonus.
     pub fn order(&self) -> Endian {
         self.dnode().order
     }
 
-    /// The valid bytes of its bonus; none if the bonus is encrypted and the key is not loaded, because
-    /// what is there then is ciphertext.
+    /// The valid bytes of the bonus; empty if the bonus is encrypted and the key is not loaded, because only
+    /// ciphertext is available then.
     pub fn bonus(&self) -> &[u8] {
         if self.objset.is_locked() && self.dnode().bonus_type.is_encrypted() {
             &[]
@@ -82,7 +82,7 @@ impl Object {
         self.dnode().data_block_size()
     }
 
-    /// One past the last byte that the tree can hold: blocks up to the highest number.
+    /// End of the last block that the tree can hold, in bytes.
     pub fn logical_end(&self) -> u64 {
         self.dnode().maxblkid.0.saturating_add(1).saturating_mul(self.block_size())
     }
@@ -92,8 +92,8 @@ impl Object {
         self.tree.corrupt(why)
     }
 
-    /// The pointer to block `blkid` of `level` in the tree on disk, a hole if nothing is there. Costs a cached look-up
-    /// per level.
+    /// The pointer to block `blkid` of `level` in the tree on disk; a hole if there is none. Costs a cached
+    /// look-up per level.
     ///
     /// # Errors
     /// [`DmuError`] if an indirect block above it is damaged or cannot be read.
@@ -137,8 +137,8 @@ impl Object {
         }
     }
 
-    /// Fills `buf` with the bytes from `offset` on; holes and what lies beyond the end are zeros. Blocks are read many
-    /// at once, and reads in order are followed by read-ahead.
+    /// Fills `buf` with the bytes from `offset` on; holes and bytes beyond the end are zeros. Blocks are read
+    /// many at once, and sequential reads are followed by read-ahead.
     ///
     /// # Errors
     /// [`DmuError`] of the first block that is damaged or cannot be read.
@@ -156,9 +156,9 @@ impl Object {
         read_range(size, offset, buf, &|blocks| self.blocks(blocks), &|| self.corrupt("a short block"))
     }
 
-    /// As [`Object::read_at`], of an object that is an array of numbers of `width` bytes, a power of two: all of them
-    /// in the little order, whichever order their blocks have, each its own. `offset` and length are multiples
-    /// of the width.
+    /// Like [`Object::read_at`], for an object that is an array of numbers of `width` bytes, a power of two:
+    /// all are returned in little-endian order, whatever the byte order of each block. `offset` and length
+    /// are multiples of the width.
     pub fn read_numbers(&self, offset: u64, width: usize, buf: &mut [u8]) -> Result<(), DmuError> {
         let size = self.block_size();
         let mut rest = buf;
@@ -187,10 +187,10 @@ impl Object {
     }
 
     /// The first offset at or after `offset` that is in a hole; [`Object::logical_end`] or `offset`,
-    /// whichever is greater, if no hole comes before.
+    /// whichever is greater, if there is no hole before.
     ///
     /// # Errors
-    /// As of [`Object::next_data`].
+    /// Those of [`Object::next_data`].
     pub fn next_hole(&self, offset: u64) -> Result<u64, DmuError> {
         let size = self.block_size();
         let found = self.next_block(offset / size, false)?;
@@ -204,18 +204,18 @@ impl Object {
         }
     }
 
-    /// Its blocks one after the other from `first` on: how lists and logs are read.
+    /// The blocks in order, starting with `first`: for reading lists and logs.
     pub fn blocks_from(&self, first: BlockId) -> Blocks {
         Blocks { object: self.clone(), next: first, seen: HashSet::new() }
     }
 }
 
-/// The blocks of a list or log in order. Such objects are of the pool itself, where no two pointers lead to
-/// one block: a list that a hostile pool made longer than what it has stored is found out.
+/// Iterator over the blocks of a list or log. Such objects belong to the pool itself, where no block has two
+/// pointers: a list that a hostile pool made longer than its stored blocks is detected.
 pub struct Blocks {
     object: Object,
     next: BlockId,
-    /// First addresses of the blocks and indirect blocks met.
+    /// First addresses of the blocks and indirect blocks that were met.
     seen: HashSet<[u64; 2]>,
 }
 

@@ -1,4 +1,5 @@
-//! Reading ranges and reading ahead: how many requests reach the device, and what becomes of damage.
+//! Tests of reading ranges and reading ahead: the number of requests to the device, and the handling of
+//! damage.
 
 use crate::testing::NoLedger;
 use crate::{KeyState, Limits, LiveSet, NewObject, ObjSet, Object, SetPolicy, Store, Txgs, Witness};
@@ -22,9 +23,9 @@ mod vdev_requests {
     #[derive(Debug)]
     pub(super) struct Counting {
         memory: MemoryDevice,
-        /// Sizes and places of what each call has read.
+        /// Offsets and sizes of the reads of each call.
         calls: Mutex<Vec<Vec<(u64, u64)>>>,
-        /// How long a call takes.
+        /// Duration of a call.
         delay: Duration,
     }
 
@@ -33,13 +34,13 @@ mod vdev_requests {
     }
 
     impl Counting {
-        /// Takes the calls of block reads since the last time: how many blocks each has read.
+        /// Takes the number of blocks of each call of block reads since the last time.
         pub(super) fn take(&self) -> Vec<usize> {
             let calls = std::mem::take(&mut *self.calls.lock().unwrap());
             calls.iter().map(Vec::len).collect()
         }
 
-        /// Takes the same: each place that was read.
+        /// Takes the offsets of all reads since the last time.
         pub(super) fn take_places(&self) -> Vec<u64> {
             let calls = std::mem::take(&mut *self.calls.lock().unwrap());
             calls.concat().into_iter().filter(|(len, _)| *len == BLOCK).map(|(_, at)| at).collect()
@@ -78,7 +79,7 @@ mod vdev_requests {
     }
 }
 
-/// A set with one object, on disk, and nothing of it in any cache.
+/// A set with one object on disk, with empty caches.
 struct World {
     device: Arc<Counting>,
     zio: Arc<Zio>,
@@ -145,7 +146,7 @@ impl World {
     }
 }
 
-/// What a witness was told.
+/// A witness that records its calls.
 #[derive(Default)]
 struct Told(Mutex<Vec<u64>>);
 
@@ -211,7 +212,7 @@ fn a_snapshot_is_read_ahead_in_batches() {
         store.start_prefetch();
         let (_txgs, head) = world.head(&store);
         let object = if is_head { head.read() } else { world.snapshot(&store) };
-        // All that leads to the data is in the cache from here on.
+        // From here on all blocks above the data are cached.
         object.block_ptr(Level(0), BlockId(0)).expect("readable");
         world.device.take();
         let mut buf = vec![0; BLOCK as usize];

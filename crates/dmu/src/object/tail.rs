@@ -1,7 +1,7 @@
-//! The last blocks of a range: how much of an object can be freed in one txg.
+//! The last blocks of a range: the part of an object that can be freed in one txg.
 //!
-//! What a sync frees is listed in memory, so whoever frees much does it in steps, from the end. Holes are
-//! passed over as the tree shows them, not one by one.
+//! The blocks that a sync frees are listed in memory, so a large range is freed in steps, from the end. Holes
+//! are skipped as the tree shows them, not one by one.
 //!
 //! Tests: below, against a bitmap.
 
@@ -11,23 +11,22 @@ use crate::object::live::LiveObject;
 use std::ops::Range;
 use zio::AllocTx;
 
-/// Blocks that are counted at once.
+/// Number of blocks that are counted at once.
 const STRETCH: u64 = 1024;
-/// Blocks that freeing a stretch takes beside its own: those of the tree above it.
+/// Blocks of the tree above a stretch that freeing it also changes.
 const ABOVE: u64 = 8;
 
-/// Where the last blocks of a range begin.
+/// The start of the last blocks of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tail {
-    /// Offset in bytes: the beginning of a block, or that of the range if there is nothing more before.
+    /// Offset in bytes: the start of a block, or that of the range if no data are before it.
     pub start: u64,
-    /// Blocks between it and the end, those of the tree included. Not exact.
+    /// Number of blocks from there to the end, those of the tree included. Approximate.
     pub blocks: u64,
 }
 
 impl LiveObject {
-    /// Where the last blocks of a range of bytes begin: at least one of them, if there is any, and about `max`
-    /// at most.
+    /// Finds the last blocks of a range of bytes: at least one, if there is any, and about `max` at most.
     pub fn tail(&self, range: &Range<u64>, max: u64) -> Result<Tail, DmuError> {
         let size = self.block_size();
         let first = range.start / size;
@@ -44,7 +43,7 @@ impl LiveObject {
         Ok(Tail { start: range.start, blocks })
     }
 
-    /// So many blocks were freed: until that is written, their pointers count as dirty memory.
+    /// Notes that so many blocks were freed: until that is written, their pointers count as dirty memory.
     pub fn note_freed(&self, blocks: u64, tx: &dyn AllocTx) {
         self.set().meter.add(tx.txg(), blocks.saturating_mul(POINTER_COST));
     }
@@ -53,7 +52,7 @@ impl LiveObject {
         Ok(self.next_block(range.start, true)?.filter(|block| *block < range.end))
     }
 
-    /// The last block of these that is no hole. Looks twice as far back each time, then halves.
+    /// The last of these blocks that is no hole. Looks twice as far back each time, then bisects.
     fn last_data(&self, first: u64, end: u64) -> Result<Option<u64>, DmuError> {
         let (mut end, mut width) = (end, 1_u64);
         let mut last = loop {

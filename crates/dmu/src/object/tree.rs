@@ -1,8 +1,8 @@
-//! Changing a block tree: from the old top and changed leaves to a new top
-//! (docs/on-disk/20-dmu.md, section 3).
+//! Changing a block tree: from the old top and changed leaves to a new top (docs/on-disk/20-dmu.md, section
+//! 3).
 //!
-//! Nothing on disk is changed: indirect blocks on the way are copied into memory, changed there, and
-//! written elsewhere from the bottom up. What the change made and unmade is collected.
+//! The blocks on disk stay unchanged: indirect blocks on the way are copied into memory, changed there, and
+//! written elsewhere from the bottom up. Born and killed blocks are collected.
 
 use crate::DmuError;
 use crate::object::cell::{Header, Leaf, TreeTop};
@@ -22,15 +22,15 @@ pub(crate) struct TreeEdit {
     top: TreeTop,
     /// Indirect blocks that were changed and not written yet, by level and number.
     loaded: BTreeMap<(u8, u64), Vec<u8>>,
-    /// Blocks that nothing refers to any more.
+    /// Killed blocks, which have no reference left.
     killed: Vec<BlockPtr>,
-    /// Blocks that are new; some of them may be among the killed again.
+    /// New blocks; some of them may be killed again.
     born: Vec<BlockPtr>,
     /// Bytes of space gained or lost.
     pub(crate) used: i64,
 }
 
-/// Most objects have one block: a list of pointers begins with room for one.
+/// Appends to a list with room for one pointer, because most objects have one block.
 fn push(list: &mut Vec<BlockPtr>, bp: BlockPtr) {
     if list.is_empty() {
         list.reserve_exact(1);
@@ -58,7 +58,7 @@ impl TreeEdit {
         self.shape.indirect_size as usize
     }
 
-    /// Tells the ledger of every block: first those that are new.
+    /// Reports every block to the ledger: first the born ones.
     pub(crate) fn tell(&self, ledger: &mut dyn Ledger) {
         self.born.iter().for_each(|bp| ledger.born(bp));
         self.killed.iter().for_each(|bp| ledger.killed(bp));
@@ -69,7 +69,7 @@ impl TreeEdit {
         self.loaded.len() * self.indirect_size()
     }
 
-    /// A new pointer took the place of an old one.
+    /// Accounts for a new pointer in place of an old one.
     pub(crate) fn replaced(&mut self, set: &LiveSet, old: &BlockPtr, new: &BlockPtr) {
         if old == new || is_same_place(old, new) {
             return;
@@ -109,7 +109,7 @@ impl TreeEdit {
         self.top = TreeTop { nlevels, blkptrs: vec![BlockPtr::HOLE; pointers as usize] };
     }
 
-    /// Where the pointer to a block stands: the indirect block above it, or the dnode.
+    /// Location of the pointer to a block: the indirect block above it; `None`: the dnode.
     fn above(&self, level: u8, blkid: u64) -> Option<(u8, u64)> {
         (level + 1 < self.top.nlevels).then(|| (level + 1, shift(blkid, self.epbs)))
     }
@@ -118,8 +118,7 @@ impl TreeEdit {
         (blkid & ((1 << self.epbs) - 1)) as usize
     }
 
-    /// The pointer to a block, in the state of the change so far. Brings the indirect blocks above it into
-    /// memory.
+    /// The pointer to a block, as of the changes so far. Loads the indirect blocks above it.
     pub(crate) fn pointer(&mut self, set: &LiveSet, level: u8, blkid: u64) -> Result<BlockPtr, DmuError> {
         let Some(above) = self.above(level, blkid) else {
             return Ok(self.top.blkptrs.get(blkid as usize).copied().unwrap_or(BlockPtr::HOLE));
@@ -129,7 +128,7 @@ impl TreeEdit {
         Ok(self.loaded.get(&above).map_or(BlockPtr::HOLE, |block| get(block, index)))
     }
 
-    /// Brings an indirect block into memory. If it is a hole, its children become holes of the same birth.
+    /// Loads an indirect block. If it is a hole, its children become holes of the same birth.
     fn load(&mut self, set: &LiveSet, at: (u8, u64)) -> Result<(), DmuError> {
         if self.loaded.contains_key(&at) {
             return Ok(());
@@ -138,7 +137,7 @@ impl TreeEdit {
         let block = if bp.is_hole() {
             let mut block = vec![0; self.indirect_size()];
             if bp.logical_birth().0 != 0 {
-                // What was punched here must not look as if it never was, once one child is written.
+                // A punched range must keep its birth when one of its children is written.
                 let size = if at.0 == 1 { self.shape.data_size } else { self.indirect_size() as u64 };
                 let child = child_hole(&bp, at.0 - 1, size);
                 for i in 0..1 << self.epbs {
@@ -153,7 +152,7 @@ impl TreeEdit {
         Ok(())
     }
 
-    /// Puts a pointer in its place, and accounts for the one that stood there.
+    /// Stores a pointer in its place, and accounts for the replaced one.
     pub(crate) fn place(
         &mut self,
         set: &LiveSet,
@@ -183,7 +182,7 @@ impl TreeEdit {
         }
     }
 
-    /// Makes holes of the data blocks in `range`; those in `but` are about to be written anyway.
+    /// Makes the data blocks in `range` holes, except those in `but`, which are about to be written.
     pub(crate) fn free(
         &mut self,
         set: &LiveSet,
@@ -244,7 +243,7 @@ impl TreeEdit {
         Ok(())
     }
 
-    /// Everything of the tree goes, indirect blocks too.
+    /// Frees all blocks of the tree, indirect blocks included.
     pub(crate) fn free_all(&mut self, set: &LiveSet) -> Result<(), DmuError> {
         let level = self.top.nlevels - 1;
         for bp in std::mem::take(&mut self.top.blkptrs) {
@@ -273,7 +272,7 @@ impl TreeEdit {
         Ok(())
     }
 
-    /// The changed indirect blocks of a level whose number is below `limit`: taken out to be written.
+    /// Takes the changed indirect blocks of a level with numbers below `limit`, to be written.
     pub(crate) fn take_level(&mut self, level: u8, limit: u64) -> Vec<(u64, Vec<u8>)> {
         let keys: Vec<(u8, u64)> =
             self.loaded.range((level, 0)..(level, limit)).map(|(key, _)| *key).collect();
@@ -291,7 +290,7 @@ pub(crate) fn fill_of(block: &[u8]) -> (u64, bool) {
     let mut fill = 0;
     let mut is_empty = true;
     for bytes in block.chunks_exact(BLKPTR_SIZE) {
-        // Most of a sparse block is zeros: its two words of address and its property word tell.
+        // Most of a sparse block is zeros: two words of the address and the property word show that.
         let Ok(bp) = BlockPtr::decode(bytes, Endian::Little) else { continue };
         if !bp.is_hole() {
             is_empty = false;
@@ -316,7 +315,7 @@ fn put(block: &mut [u8], index: usize, bp: &BlockPtr) {
     }
 }
 
-/// An indirect block in the little order and at its full size, its pointer checked.
+/// Reads an indirect block after checking its pointer, in little-endian order and at its full size.
 fn read_indirect(set: &LiveSet, shape: &TreeShape, bp: &BlockPtr, level: u8) -> Result<Vec<u8>, DmuError> {
     let size = shape.indirect_size as usize;
     let block = set.blocks().read(shape, bp, Level(level))?;
@@ -331,7 +330,7 @@ fn read_indirect(set: &LiveSet, shape: &TreeShape, bp: &BlockPtr, level: u8) -> 
     Ok(bytes)
 }
 
-/// The hole that a freed block leaves: it remembers when.
+/// The hole that a freed block leaves, with its birth.
 pub(crate) fn hole_for(set: &LiveSet, old: &BlockPtr, birth: u64) -> BlockPtr {
     if !set.policy().hole_birth {
         return BlockPtr::HOLE;
@@ -341,7 +340,7 @@ pub(crate) fn hole_for(set: &LiveSet, old: &BlockPtr, birth: u64) -> BlockPtr {
     BlockPtr::HOLE.with_word(6, prop).with_word(10, birth)
 }
 
-/// What a child of an indirect block that is a hole with a birth is itself.
+/// The child of an indirect block that is a hole with a birth.
 fn child_hole(parent: &BlockPtr, level: u8, size: u64) -> BlockPtr {
     let prop = (size / 512).saturating_sub(1) & 0xffff
         | u64::from(parent.obj_type().id()) << 48
@@ -349,7 +348,7 @@ fn child_hole(parent: &BlockPtr, level: u8, size: u64) -> BlockPtr {
     BlockPtr::HOLE.with_word(6, prop).with_word(10, parent.logical_birth().0)
 }
 
-/// The block was written again where it was, in the same txg.
+/// Whether the block was rewritten in place, in the same txg.
 pub(crate) fn is_same_place(old: &BlockPtr, new: &BlockPtr) -> bool {
     matches!(old.kind(), BpKind::Normal | BpKind::Gang)
         && new.kind() == old.kind()

@@ -1,8 +1,7 @@
-//! Space and objects of users, groups and projects
-//! (docs/on-disk/20-dmu.md, section 8).
+//! Space and objects of users, groups and projects (docs/on-disk/20-dmu.md, section 8).
 //!
-//! A sync compares each changed dnode with what it was, sums the differences by owner, and adds them
-//! to the three accounting objects once.
+//! A sync compares each changed dnode with its old state, sums the differences by owner, and adds them to the
+//! three accounting objects once.
 
 use crate::DmuError;
 use crate::objset::live::LiveSet;
@@ -12,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zio::AllocTx;
 
-/// Who an object belongs to.
+/// The owners of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Owner {
     user: u64,
@@ -24,8 +23,8 @@ const SA_MAGIC: u32 = 0x002F_505A;
 /// Flag of a file that has a project id.
 const HAS_PROJECT: u64 = 1 << 47;
 
-/// Reads the owner from a bonus: system attributes begin with those that are needed here, always in the
-/// same order, so that their layout need not be known.
+/// Reads the owners from a bonus: system attributes begin with those needed here, always in the same order,
+/// so their layout need not be known.
 pub(crate) fn owner_of(bonus_type: ObjType, bonus: &[u8]) -> Option<Owner> {
     let word = |at: usize, is_big: bool| -> Option<u64> {
         let bytes = bonus.get(at..at + 8)?.try_into().ok()?;
@@ -54,10 +53,10 @@ pub(crate) fn owner_of(bonus_type: ObjType, bonus: &[u8]) -> Option<Owner> {
     }
 }
 
-/// Differences by owner id: bytes and objects.
+/// Differences in bytes and objects, by owner id.
 type Deltas = BTreeMap<u64, (i64, i64)>;
 
-/// The differences that a sync makes.
+/// The differences of a sync.
 #[derive(Debug, Default)]
 pub(crate) struct Accounting {
     users: Deltas,
@@ -66,7 +65,7 @@ pub(crate) struct Accounting {
 }
 
 impl Accounting {
-    /// A dnode changed from `old` to `new`; `None`: there was, or is, none.
+    /// Notes the change of a dnode from `old` to `new`; `None`: it did not or does not exist.
     pub(crate) fn note(&mut self, old: Option<&Dnode>, new: Option<&Dnode>) {
         for (dnode, sign) in [(old, -1), (new, 1)] {
             let Some(dnode) = dnode else { continue };

@@ -1,4 +1,4 @@
-//! A writable object set.
+//! Writable object sets.
 
 use crate::object::cell::{Cell, Header};
 use crate::object::disk_tree::DiskTree;
@@ -18,8 +18,8 @@ use zio::AllocTx;
 const SHARDS: usize = 16;
 /// Clean objects that a shard keeps in memory.
 const SHARD_KEEPS: usize = 512;
-/// Bytes of memory that a changed object takes besides its blocks: its dnode as it was, is, and is being written,
-/// its attributes as often, and the maps of what has changed. Measured with files of 512 bytes.
+/// Bytes of memory of a changed object besides its blocks: its dnode in the old, present and syncing state,
+/// its attributes as often, and the maps of changes. Measured with files of 512 bytes.
 const OBJECT_COST: u64 = 3 << 10;
 /// Bytes of the root block of a new set.
 const OBJSET_SIZE: usize = 4096;
@@ -30,20 +30,20 @@ const DATASET_META_LEVELS: u8 = 6;
 /// Smallest and largest indirect blocks, as powers of two.
 const INDIRECT_SHIFTS: std::ops::RangeInclusive<u8> = 12..=17;
 
-/// What a new object is like.
+/// Description of a new object.
 #[derive(Debug, Clone)]
 pub struct NewObject {
-    /// Type of its data.
+    /// Type of the object's data.
     pub obj_type: ObjType,
     /// Bytes of a data block, a multiple of 512; 0: 512.
     pub block_size: u64,
     /// log2 of an indirect block; 0: 17.
     pub indirect_shift: u8,
-    /// Type of its bonus.
+    /// Type of the bonus.
     pub bonus_type: ObjType,
-    /// Its bonus.
+    /// Contents of the bonus.
     pub bonus: Vec<u8>,
-    /// Slots of 512 bytes that its dnode takes, 1 to 32.
+    /// Size of the dnode, 1 to 32 slots of 512 bytes.
     pub slots: u8,
     /// Checksum id of its blocks; 0: that of the set.
     pub checksum: u8,
@@ -52,7 +52,7 @@ pub struct NewObject {
 }
 
 impl NewObject {
-    /// An object of this type without a bonus, with blocks of 512 bytes that grow where that is possible.
+    /// An object of this type without a bonus, with blocks of 512 bytes that grow if possible.
     pub fn of(obj_type: ObjType) -> NewObject {
         NewObject {
             obj_type,
@@ -66,13 +66,13 @@ impl NewObject {
         }
     }
 
-    /// The same with a bonus.
+    /// Sets the bonus.
     pub fn with_bonus(mut self, bonus_type: ObjType, bonus: Vec<u8>) -> NewObject {
         (self.bonus_type, self.bonus) = (bonus_type, bonus);
         self
     }
 
-    /// The same with another block size.
+    /// Sets the block size.
     pub fn with_block_size(mut self, bytes: u64) -> NewObject {
         self.block_size = bytes;
         self
@@ -107,16 +107,16 @@ impl NewObject {
     }
 }
 
-/// The root of the set as it is on disk.
+/// The root of the set on disk.
 #[derive(Clone)]
 pub(crate) struct Root {
     pub(crate) bp: BlockPtr,
     pub(crate) phys: ObjsetPhys,
-    /// The dnode of the array of dnodes, shared with whoever reads through it.
+    /// The meta-dnode, shared with its readers.
     pub(crate) meta: Arc<Dnode>,
 }
 
-/// A writable object set: objects are made, changed and freed in transactions, and written by
+/// A writable object set: objects are created, changed and freed in transactions, and written by
 /// [`LiveSet::sync`].
 pub struct LiveSet {
     /// Reads blocks as they are on disk.
@@ -125,19 +125,19 @@ pub struct LiveSet {
     kind: ObjsetType,
     policy: RwLock<Arc<SetPolicy>>,
     root: RwLock<Arc<Root>>,
-    /// Counts new roots: what was read of an older one may be out of date.
+    /// Number of roots so far: data of an older root may be out of date.
     generation: AtomicU64,
     table: [Mutex<HashMap<u64, Arc<Cell>>>; SHARDS],
-    /// Objects that are not on disk yet, in order.
+    /// Numbers of objects that are not on disk yet, in order.
     fresh: Mutex<BTreeSet<u64>>,
     numbers: Mutex<Numbers>,
-    /// Objects changed in a txg, by its lowest bit.
+    /// Objects changed in a txg, indexed by its lowest bit.
     dirty: [Mutex<Vec<Arc<Cell>>>; 2],
-    /// The last txg that changed something; by the lowest bit of the txg.
+    /// The last txg with changes, indexed by its lowest bit.
     dirty_txg: [AtomicU64; 2],
-    /// The last of them, whether or not it is on disk.
+    /// The newest of them, whether or not it is on disk.
     newest: AtomicU64,
-    /// Counts changes of objects.
+    /// Number of changes of objects.
     changes: AtomicU64,
     zil: Mutex<ZilHeader>,
     flags: AtomicU64,
@@ -145,7 +145,7 @@ pub struct LiveSet {
 }
 
 impl LiveSet {
-    /// A set that is not on disk yet; the next sync of the txg of `tx` brings it there, empty or not.
+    /// Creates a set in memory; the next sync of the txg of `tx` writes it, even if it is empty.
     pub fn create(
         store: &Arc<Store>,
         meter: &Arc<DirtyMeter>,
@@ -175,10 +175,10 @@ impl LiveSet {
         set
     }
 
-    /// The set with this root, for writing. `key` opens its blocks.
+    /// Opens the set with this root for writing. `key` decrypts its blocks.
     ///
     /// # Errors
-    /// [`DmuError::Empty`] if the set was never written; otherwise why its root block cannot be read.
+    /// [`DmuError::Empty`] if the set was never written; otherwise the error of reading its root block.
     pub fn open(
         store: &Arc<Store>,
         meter: &Arc<DirtyMeter>,
@@ -220,32 +220,32 @@ impl LiveSet {
         })
     }
 
-    /// The dataset's object in the MOS; 0 for the MOS.
+    /// Number of the dataset's object in the MOS; 0 for the MOS.
     pub fn number(&self) -> u64 {
         self.blocks.number
     }
 
-    /// What its blocks are read with.
+    /// The source of its blocks.
     pub(crate) fn blocks(&self) -> &Arc<SetBlocks> {
         &self.blocks
     }
 
-    /// What it holds.
+    /// Kind of the set's contents.
     pub fn kind(&self) -> ObjsetType {
         self.kind
     }
 
-    /// Where its blocks are.
+    /// The store of its blocks.
     pub fn store(&self) -> &Arc<Store> {
         &self.blocks.store
     }
 
-    /// How its blocks are written.
+    /// The write policy of its blocks.
     pub fn policy(&self) -> Arc<SetPolicy> {
         Arc::clone(&read(&self.policy))
     }
 
-    /// Changes how its blocks are written, from the next sync on.
+    /// Sets the write policy, effective from the next sync.
     pub fn set_policy(&self, policy: SetPolicy) {
         *write(&self.policy) = Arc::new(policy);
     }
@@ -255,7 +255,7 @@ impl LiveSet {
         self.root().bp
     }
 
-    /// Objects on disk as of the last sync.
+    /// Number of objects on disk as of the last sync.
     pub fn object_count(&self) -> u64 {
         self.root().bp.fill()
     }
@@ -269,12 +269,12 @@ impl LiveSet {
         self.generation.fetch_add(1, Ordering::Release);
     }
 
-    /// The header of its intent log, in its newest state.
+    /// The header of the intent log, in its newest state.
     pub fn zil_header(&self) -> ZilHeader {
         *lock(&self.zil)
     }
 
-    /// Changes the header of its intent log.
+    /// Sets the header of the intent log.
     pub fn set_zil_header(&self, header: ZilHeader, tx: &dyn AllocTx) {
         *lock(&self.zil) = header;
         self.mark_root(tx.txg());
@@ -285,7 +285,7 @@ impl LiveSet {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Changes the flags.
+    /// Sets the flags of the object set.
     pub fn set_flags(&self, flags: u64, tx: &dyn AllocTx) {
         self.flags.store(flags, Ordering::Relaxed);
         self.mark_root(tx.txg());
@@ -298,23 +298,23 @@ impl LiveSet {
         self.meter.add(txg, 0);
     }
 
-    /// The last txg that changed something since it was opened; 0: none has. It may be on disk.
+    /// The last txg with changes since the set was opened; 0: none. It may be on disk.
     pub fn newest_change(&self) -> Txg {
         Txg(self.newest.load(Ordering::Acquire))
     }
 
-    /// Whether a sync of this txg has something to write.
+    /// Whether a sync of this txg has changes to write.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         self.dirty_txg[(txg.0 & 1) as usize].load(Ordering::Acquire) == txg.0
     }
 
-    /// How often something of its objects was changed since it was opened: tells whether there was a change
-    /// between two moments.
+    /// Number of changes of its objects since the set was opened: tells whether there was a change between
+    /// two moments.
     pub fn change_count(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// The object was changed in `txg`, for the first time or again.
+    /// Notes a change of an object in `txg`, the first or a later one.
     pub(crate) fn note_change(&self, cell: &Arc<Cell>, txg: Txg, is_first: bool) {
         self.changes.fetch_add(1, Ordering::Relaxed);
         if !is_first {
@@ -325,7 +325,7 @@ impl LiveSet {
         self.meter.add(txg, OBJECT_COST);
     }
 
-    /// What a sync of `txg` has to write: takes the list.
+    /// Takes the list of objects that a sync of `txg` has to write.
     pub(crate) fn take_dirty(&self, txg: Txg) -> Vec<Arc<Cell>> {
         std::mem::take(&mut *lock(&self.dirty[(txg.0 & 1) as usize]))
     }
@@ -339,7 +339,7 @@ impl LiveSet {
         );
     }
 
-    /// A reading handle that sees the newest state.
+    /// A reading handle that shows the newest state.
     pub fn view(self: &Arc<Self>) -> Arc<ObjSet> {
         let mut cached = lock(&self.view);
         if let Some(view) = cached.upgrade() {
@@ -356,10 +356,10 @@ impl LiveSet {
         lock(&self.table[(id / 4) as usize % SHARDS])
     }
 
-    /// The object with this number.
+    /// Opens the object with this number.
     ///
     /// # Errors
-    /// [`DmuError::NoObject`] if there is none in the newest state.
+    /// [`DmuError::NoObject`] if it does not exist in the newest state.
     pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<LiveObject, DmuError> {
         let cell = self.cell(id)?;
         if !cell.lock().exists {
@@ -380,7 +380,7 @@ impl LiveSet {
             let generation = self.generation.load(Ordering::Acquire);
             let dnode = self.read_dnode(id)?.ok_or_else(|| self.no_object(id))?;
             let mut shard = self.shard(id.0);
-            // Otherwise somebody may have changed, written and forgotten it since.
+            // Otherwise another thread may have changed, written and dropped it since.
             if self.generation.load(Ordering::Acquire) == generation {
                 let cell = shard.entry(id.0).or_insert_with(|| Cell::on_disk(id, dnode));
                 return Ok(Arc::clone(cell));
@@ -388,7 +388,7 @@ impl LiveSet {
         }
     }
 
-    /// The dnode as it is on disk.
+    /// Reads the dnode on disk.
     fn read_dnode(&self, id: ObjectId) -> Result<Option<Dnode>, DmuError> {
         let root = self.root();
         if let Some(dnode) = root.phys.accounting_dnode(id) {
@@ -405,7 +405,7 @@ impl LiveSet {
         let decoded = Dnode::decode(bytes, block.order());
         let dnode =
             decoded.map_err(|source| DmuError::Decode { objset: self.number(), object: id, source })?;
-        // What is kept of it, and changed, and written, is in the little order.
+        // The state in memory, and all that is written, is little-endian.
         let foreign = DmuError::ForeignOrder { objset: self.number(), object: id };
         dnode.map(|dnode| dnode.into_little().ok_or(foreign)).transpose()
     }
@@ -415,18 +415,18 @@ impl LiveSet {
         tree.block(BlockId(block)).inspect_err(|error| self.store().tell(error, BlockId(block)))
     }
 
-    /// Makes an object. Its number is not that of an object freed in a txg that is not on disk yet.
+    /// Creates an object. Its number is not that of an object freed in a txg that is not on disk yet.
     pub fn allocate(self: &Arc<Self>, new: &NewObject, tx: &dyn AllocTx) -> Result<LiveObject, DmuError> {
         let slots = u64::from(new.slots.clamp(1, SLOTS_PER_BLOCK as u8));
         let id = lock(&self.numbers).take(slots, tx.txg(), &mut |block| self.used_slots(block))?;
         Ok(self.add(id, new, tx))
     }
 
-    /// Makes the object with this very number.
+    /// Creates the object with this number.
     ///
     /// # Errors
-    /// [`DmuError::ObjectExists`] if the number, or one of the slots behind it, is in use or was freed in a
-    /// txg that is not on disk yet.
+    /// [`DmuError::ObjectExists`] if the number, or one of its further slots, is in use or was freed in a txg
+    /// that is not on disk yet.
     pub fn claim(
         self: &Arc<Self>,
         id: ObjectId,
@@ -443,7 +443,7 @@ impl LiveSet {
         Ok(self.add(id, new, tx))
     }
 
-    /// One of the three objects that count the space of users, groups and projects; made if it is not there.
+    /// One of the three accounting objects of users, groups and projects; created if it is missing.
     pub(crate) fn accounting_object(
         self: &Arc<Self>,
         id: ObjectId,
@@ -469,7 +469,7 @@ impl LiveSet {
         LiveObject::new(Arc::clone(self), cell)
     }
 
-    /// The slots of a block of dnodes that are in use on disk.
+    /// The slots of a block of dnodes that are in use on disk, as a bit set.
     fn used_slots(&self, block: u64) -> Result<u32, DmuError> {
         let root = self.root();
         if block > root.meta.maxblkid.0 {
@@ -514,7 +514,7 @@ impl LiveSet {
         }
     }
 
-    /// After a sync: numbers that came and went, and objects that nobody uses are forgotten.
+    /// Called after a sync: updates the free numbers, and drops objects without users.
     pub(crate) fn synced(&self, txg: Txg, done: &[ObjectId]) {
         lock(&self.numbers).synced(txg);
         {

@@ -1,4 +1,4 @@
-//! An open object set: from the pointer in a dataset to objects by number.
+//! Open object sets: from the pointer in a dataset to objects by number.
 
 pub(crate) mod accounting;
 pub(crate) mod live;
@@ -15,23 +15,23 @@ use format::dnode::{Dnode, SLOT_SIZE};
 use format::objset::{ObjsetPhys, ObjsetType};
 use format::{BlockId, BlockPtr, Level, ObjectId};
 
-/// An open object set.
+/// An object set that is open for reading.
 pub struct ObjSet {
     blocks: Arc<SetBlocks>,
     root: BlockPtr,
     phys: ObjsetPhys,
     /// Blocks of dnodes that [`ObjSet::next_object`] has met.
     met: Mutex<Memory>,
-    /// The writable set that this shows in its newest state.
+    /// The writable set whose newest state this shows; `None`: it shows the state on disk.
     live: Option<Arc<LiveSet>>,
 }
 
 impl ObjSet {
-    /// Opens the object set at `root`; `number` is the dataset's object in the pool's own set (0 for
-    /// that set itself), used to say where something is wrong. With a key, its MACs are verified.
+    /// Opens the object set at `root`; `number` is that of the dataset's object in the MOS (0 for the MOS
+    /// itself), used in errors. With a key, its MACs are verified.
     ///
     /// # Errors
-    /// [`DmuError::Empty`] if it was never written; otherwise why its block cannot be read.
+    /// [`DmuError::Empty`] if it was never written; otherwise the error of reading its root block.
     pub fn open(
         store: &Arc<Store>,
         root: &BlockPtr,
@@ -41,10 +41,11 @@ impl ObjSet {
         ObjSet::open_leased(store, None, root, number, key)
     }
 
-    /// The same of a pool that others change: `lease` keeps what `root` leads to, while it can.
+    /// Opens an object set of a pool that others change: `lease` holds the blocks of `root`, as long as it
+    /// can.
     ///
     /// # Errors
-    /// As of [`ObjSet::open`].
+    /// Those of [`ObjSet::open`].
     pub fn open_leased(
         store: &Arc<Store>,
         lease: Option<Arc<dyn Lease>>,
@@ -57,10 +58,10 @@ impl ObjSet {
         Ok(ObjSet::of_blocks(Arc::new(blocks), *root, phys, None))
     }
 
-    /// Another object set of the same state of the same pool.
+    /// Opens another object set of the same state of the same pool.
     ///
     /// # Errors
-    /// As of [`ObjSet::open`].
+    /// Those of [`ObjSet::open`].
     pub fn open_other(&self, root: &BlockPtr, number: u64, key: KeyState) -> Result<Arc<ObjSet>, DmuError> {
         ObjSet::open_leased(self.store(), self.blocks.lease.clone(), root, number, key)
     }
@@ -75,13 +76,13 @@ impl ObjSet {
         Arc::new(ObjSet { blocks, root, phys, met: Mutex::default(), live })
     }
 
-    /// What its blocks are read with.
+    /// The source of its blocks.
     pub(crate) fn blocks(&self) -> &Arc<SetBlocks> {
         &self.blocks
     }
 
-    /// Whether the tree of an object on disk leads to `bp` from its data block `blkid`. False also if that cannot be
-    /// read.
+    /// Whether the tree of an object on disk references `bp` as its data block `blkid`. Returns false also if
+    /// that cannot be read.
     pub fn leads_to(self: &Arc<Self>, object: ObjectId, blkid: BlockId, bp: &BlockPtr) -> bool {
         self.object(object).is_ok_and(|object| {
             object.dnode().maxblkid >= blkid
@@ -89,27 +90,27 @@ impl ObjSet {
         })
     }
 
-    /// The writable set that this shows, if it shows one.
+    /// The writable set whose newest state this shows; `None`: it shows the state on disk.
     pub fn live(&self) -> Option<&Arc<LiveSet>> {
         self.live.as_ref()
     }
 
-    /// The root block.
+    /// The decoded root block.
     pub fn phys(&self) -> &ObjsetPhys {
         &self.phys
     }
 
-    /// What it holds.
+    /// Kind of the set's contents.
     pub fn kind(&self) -> ObjsetType {
         self.phys.kind
     }
 
-    /// The dataset's object in the pool's own set; 0 for that set.
+    /// Number of the dataset's object in the MOS; 0 for the MOS.
     pub fn number(&self) -> u64 {
         self.blocks.number
     }
 
-    /// Where its blocks come from.
+    /// The store of its blocks.
     pub fn store(&self) -> &Arc<Store> {
         &self.blocks.store
     }
@@ -124,17 +125,17 @@ impl ObjSet {
         &self.blocks.key
     }
 
-    /// Is encrypted, and cannot be read beyond what is only authenticated.
+    /// Whether the set is encrypted and its key not loaded: only authenticated data can be read.
     pub fn is_locked(&self) -> bool {
         matches!(self.key(), KeyState::Locked)
     }
 
-    /// The object whose data are the dnodes.
+    /// The object of the dnode array.
     pub fn meta_object(self: &Arc<Self>) -> Object {
         Object::new(Arc::clone(self), ObjectId(0), Arc::new(self.phys.meta_dnode.clone()))
     }
 
-    /// The object with this number.
+    /// Opens the object with this number.
     ///
     /// # Errors
     /// [`DmuError::NoObject`] if the number is free, inside a larger dnode, or out of range.
@@ -161,8 +162,8 @@ impl ObjSet {
         Err(none)
     }
 
-    /// The first object with a number of at least `from`, in order of numbers. Fails where
-    /// the tree of the dnodes repeats itself: such a walk would not end.
+    /// The first object with a number of at least `from`, in order of numbers. Fails if the tree of the
+    /// dnodes repeats itself: such a walk would not end.
     pub fn next_object(self: &Arc<Self>, from: ObjectId) -> Result<Option<Object>, DmuError> {
         if let Some(live) = &self.live {
             return Ok(live.next_object(from)?.map(|object| object.read_through(Arc::clone(self))));
@@ -176,7 +177,7 @@ impl ObjSet {
                 break;
             }
             let blkid = next / per_block;
-            // Where a walk goes on in a block it has been there already.
+            // Unless a walk continues in a block that it has met already.
             if blkid > from.0 / per_block {
                 let bp = meta.block_ptr(Level(0), BlockId(blkid))?;
                 let mut met = lock(&self.met);
@@ -210,8 +211,8 @@ impl ObjSet {
     }
 }
 
-/// The dnodes of a block, each with the number of its first slot and the bytes from there on. Slots
-/// inside a larger dnode are passed over.
+/// The dnodes of a block, each with the number of its first slot and the bytes from there on. Slots inside a
+/// larger dnode are skipped.
 pub(crate) struct DnodeSlots<'a> {
     bytes: &'a [u8],
     slot: usize,

@@ -1,10 +1,10 @@
-//! Which object numbers are free (docs/on-disk/20-dmu.md, section 4.1).
+//! Allocation of object numbers (docs/on-disk/20-dmu.md, section 4.1).
 //!
 //! # What always holds
-//! - A number that was freed in a txg is not given out before that txg is on disk: until then two objects could
-//!   be changed under one number, and after a crash the log could make the second while the first is there.
-//!   That a set was written does not mean that its txg is on disk. But two txgs later it is: at most one is
-//!   being written while another one is open.
+//! - A number that was freed in a txg is not reused before that txg is on disk: otherwise two objects could
+//!   be changed under one number, and after a crash the log could create the second while the first exists. A
+//!   set that was written need not have its txg on disk, but two txgs later it has: at most one txg is being
+//!   written while another is open.
 //! - A dnode of several slots lies within one block of dnodes.
 
 use format::dnode::SLOTS_PER_BLOCK;
@@ -13,29 +13,29 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 
 const SLOTS: u64 = SLOTS_PER_BLOCK as u64;
 
-/// The search for free numbers.
+/// The allocator of object numbers.
 #[derive(Debug)]
 pub(crate) struct Numbers {
-    /// Block of dnodes that numbers are taken from, and its free slots.
+    /// Number of the current block of dnodes, and its free slots.
     at: u64,
     free: u32,
     loaded: bool,
     /// Slots taken by objects that are not on disk yet, by block.
     taken: HashMap<u64, u32>,
-    /// The same, by the lowest bit of the txg that brings them to disk.
+    /// Slots as in `taken`, by the lowest bit of the txg that writes their objects.
     arriving: [Vec<(u64, u32)>; 2],
-    /// Slots whose objects were freed by a txg that may not be on disk yet.
+    /// Slots whose objects were freed in a txg that may not be on disk yet.
     leaving: HashMap<u64, u32>,
     freed: [Vec<(u64, u32)>; 2],
-    /// Of these: the ones whose txg was written, but may lack its uberblock.
+    /// Those of `leaving` whose txg was written, but may lack its uberblock.
     settling: VecDeque<(Txg, u64, u32)>,
-    /// Blocks that got free slots since they were passed.
+    /// Blocks before `at` with slots that became free.
     reusable: BTreeSet<u64>,
-    /// The first block beyond everything that was ever used.
+    /// The first block after all that were ever used.
     end: u64,
 }
 
-/// What the search wants to know: the slots in use, on disk, of a block of dnodes.
+/// Callback that reads the slots of a block of dnodes that are in use on disk.
 pub(crate) type UsedSlots<'a> = &'a mut dyn FnMut(u64) -> Result<u32, crate::DmuError>;
 
 fn mask(first: u64, slots: u64) -> u32 {
@@ -59,7 +59,7 @@ impl Numbers {
         }
     }
 
-    /// Takes `slots` numbers in a row for an object of `txg`.
+    /// Allocates `slots` consecutive numbers for an object of `txg`.
     pub(crate) fn take(
         &mut self,
         slots: u64,
@@ -81,8 +81,9 @@ impl Numbers {
         }
     }
 
-    /// Takes this very number. False if it, or one of the slots behind it, is in use or about to be free. For
-    /// a replay, which has waited for what was written, and repeats what was not on disk after all.
+    /// Allocates this number. Returns false if it, or one of its further slots, is in use or not reusable
+    /// yet. For a replay, which has waited for the written txgs, and repeats changes that were not on disk
+    /// after all.
     pub(crate) fn take_this(
         &mut self,
         id: ObjectId,
@@ -113,14 +114,15 @@ impl Numbers {
         self.end = self.end.max(block + 1);
     }
 
-    /// The object is gone with this txg.
+    /// Frees the number of an object that was freed in this txg.
     pub(crate) fn give_back(&mut self, id: ObjectId, slots: u64, txg: Txg) {
         let (block, bits) = (id.0 / SLOTS, mask(id.0 % SLOTS, slots));
         *self.leaving.entry(block).or_default() |= bits;
         self.freed[(txg.0 & 1) as usize].push((block, bits));
     }
 
-    /// The set was written: what the txg took is in the blocks now, what it freed can be had when it is on disk.
+    /// Notes that the set was written: the numbers allocated in the txg are in the blocks now, those freed
+    /// become reusable when it is on disk.
     pub(crate) fn synced(&mut self, txg: Txg) {
         let slot = (txg.0 & 1) as usize;
         for (block, bits) in std::mem::take(&mut self.arriving[slot]) {
@@ -130,7 +132,7 @@ impl Numbers {
         self.settling.extend(freed.into_iter().map(|(block, bits)| (txg, block, bits)));
     }
 
-    /// The txgs for which `is_on_disk` is true are: what they freed can be had.
+    /// Makes the numbers reusable that were freed in txgs for which `is_on_disk` is true.
     fn settle(&mut self, is_on_disk: impl Fn(Txg) -> bool) {
         while let Some((_, block, bits)) = self.settling.pop_front_if(|(txg, ..)| is_on_disk(*txg)) {
             clear_bits(&mut self.leaving, block, bits);
@@ -143,7 +145,7 @@ impl Numbers {
     }
 
     fn unusable(&self, block: u64, used: UsedSlots<'_>) -> Result<u32, crate::DmuError> {
-        // Number 0 is the array itself.
+        // Number 0 is the dnode array itself.
         let reserved = u32::from(block == 0);
         let taken = self.taken.get(&block).copied().unwrap_or(0);
         let leaving = self.leaving.get(&block).copied().unwrap_or(0);
@@ -156,7 +158,7 @@ impl Numbers {
         Ok(())
     }
 
-    /// On to a block that may have free slots: one that was passed and got some, else a fresh one.
+    /// Moves on to a block that may have free slots: an earlier one with freed slots, otherwise a new one.
     fn advance(&mut self) {
         self.loaded = false;
         self.at = match self.reusable.pop_first() {
@@ -204,7 +206,7 @@ mod tests {
         assert!(!numbers.take_this(ObjectId(8), 1, Txg(6), &mut on_disk).expect("asked"));
     }
 
-    /// A log that was written meanwhile would name the new object, and after a crash the old one is there.
+    /// A log written meanwhile would name the new object, and after a crash the old one would exist.
     #[test]
     fn a_number_of_a_txg_without_its_uberblock_is_not_reused() {
         let mut numbers = Numbers::new(0);

@@ -1,53 +1,53 @@
-//! How the blocks of an object set are written: what properties of a dataset come down to
-//! (docs/on-disk/20-dmu.md, section 7).
+//! The write policy of an object set, derived from properties of the dataset (docs/on-disk/20-dmu.md, section
+//! 7).
 
 use crate::object::cell::Header;
 use format::{ChecksumId, CompressionId, Level, ObjType};
 use zio::alloc::AllocClass;
 use zio::write::WritePolicy;
 
-/// How much metadata gets a copy more than the data.
+/// The metadata that get one copy more than the data (property `redundant_metadata`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RedundantMetadata {
-    /// All of it.
+    /// All metadata.
     #[default]
     All,
-    /// All but the lowest indirect blocks of files.
+    /// All metadata except the lowest indirect blocks of files.
     Most,
-    /// Only what many files hang on.
+    /// Only metadata that many files depend on.
     Some,
-    /// None.
+    /// No metadata.
     None,
 }
 
-/// How the blocks of an object set are written.
+/// Write policy of an object set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetPolicy {
-    /// Checksum of data.
+    /// Checksum algorithm of data.
     pub checksum: ChecksumId,
-    /// Compression of data.
+    /// Compression algorithm of data.
     pub compression: CompressionId,
-    /// Level of that compression, where it has levels; 0: its default.
+    /// Level of that compression, if it has levels; 0: its default.
     pub level: i32,
-    /// Copies of data, 1 to 3.
+    /// Number of copies of data, 1 to 3.
     pub copies: u8,
     /// Copies of metadata.
     pub redundant_metadata: RedundantMetadata,
-    /// Blocks of files that take at most this many bytes on disk go where metadata goes; 0: none.
+    /// Blocks of files with at most this many bytes on disk are allocated like metadata; 0: none.
     pub special_small_blocks: u64,
-    /// Compression of metadata: LZ4 where feature `lz4_compress` is active, else LZJB.
+    /// Compression of metadata: LZ4 if feature `lz4_compress` is active, otherwise LZJB.
     pub metadata_compression: CompressionId,
     /// Feature `embedded_data` is enabled.
     pub embed: bool,
     /// Feature `hole_birth` is enabled.
     pub hole_birth: bool,
-    /// Every block has three copies and Fletcher-4: the set is the MOS.
+    /// The set is the MOS: every block has three copies and Fletcher-4.
     pub is_mos: bool,
-    /// User, group and project accounting: bytes.
+    /// Bytes are accounted for by user and group.
     pub user_accounting: bool,
-    /// The same: objects.
+    /// Objects are accounted for as well.
     pub object_accounting: bool,
-    /// Project ids are counted.
+    /// Projects are accounted for as well.
     pub project_accounting: bool,
 }
 
@@ -76,7 +76,7 @@ impl SetPolicy {
         SetPolicy { copies: 1, is_mos: false, ..SetPolicy::mos() }
     }
 
-    /// How to write a block of an object: of its tree at `level`, or its spill block.
+    /// The policy for a block of an object: of its tree at `level`, or its spill block.
     pub(crate) fn of_block(&self, header: &Header, level: Level, is_spill: bool, pass: u32) -> WritePolicy {
         let obj_type = if is_spill { header.bonus_type } else { header.obj_type };
         let is_metadata = level.0 > 0 || obj_type.is_metadata() || is_spill;
@@ -100,7 +100,7 @@ impl SetPolicy {
         policy
     }
 
-    /// How to write the root block.
+    /// The policy for the root block.
     pub(crate) fn of_root(&self, pass: u32) -> WritePolicy {
         let mut policy = self.of_type(ObjType::OBJSET, Level(0), true);
         policy.nopwrite = false;
@@ -148,10 +148,10 @@ impl SetPolicy {
     }
 }
 
-/// From this pass on nothing is compressed, so that sizes no longer change and the passes come to an end.
+/// The pass from which on no block is compressed, so that sizes stay constant and the passes end.
 const NO_COMPRESSION_PASS: u32 = 6;
 
-/// Metadata is never without a checksum, and never has one that is too weak for it.
+/// Whether a checksum is strong enough for metadata, which always have one.
 fn is_for_metadata(checksum: ChecksumId) -> bool {
     checksum == ChecksumId::Fletcher4 || checksum.is_dedup_strength() || checksum == ChecksumId::Edonr
 }

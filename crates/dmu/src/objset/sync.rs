@@ -1,14 +1,13 @@
-//! Writing what a txg changed in an object set
-//! (docs/on-disk/20-dmu.md, section 6).
+//! Writing the changes of an object set in a txg (docs/on-disk/20-dmu.md, section 6).
 //!
 //! # Order
-//! data blocks of all changed objects, many at a time -> their indirect blocks, level by level -> space
-//! and objects by owner -> blocks of dnodes and the indirect blocks above them -> the root block. Only
-//! then do readers of the set see the new trees: until the last step they use the old ones, and the
-//! overlays.
+//! data blocks of all changed objects, many at a time -> their indirect blocks, level by level -> space and
+//! objects by owner -> blocks of dnodes and the indirect blocks above them -> the root block. Only then do
+//! readers of the set see the new trees: until the last step they use the old ones, and the overlays.
 //!
 //! # What always holds
-//! - A sync that fails has changed nothing that readers see. Its txg can only be given up with the pool.
+//! - A sync that fails changes nothing that readers see. Its txg is lost, and with it the pool's later
+//!   changes.
 //! - Memory beyond the dirty buffers is bounded: blocks are written in batches, and an indirect block is
 //!   dropped when it is written.
 
@@ -29,35 +28,35 @@ use std::sync::Arc;
 use zio::AllocTx;
 use zio::write::NewBlock;
 
-/// Bytes of blocks that are written in one batch: many windows of `zio`, which compresses one while it writes another.
+/// Bytes of blocks in one batch: many windows of `zio`, which compresses one while it writes another.
 const BATCH_BYTES: usize = 256 << 20;
-/// Bytes of changed indirect blocks upon which those are written that are complete.
+/// Bytes of changed indirect blocks at which complete ones are written.
 const INDIRECT_BYTES: usize = if cfg!(test) { 16 << 10 } else { 64 << 20 };
-/// Blocks that are written in one batch.
+/// Most blocks in one batch.
 const BATCH_BLOCKS: usize = 16 << 10;
 /// Bytes of the root block of sets that count projects.
 const ROOT_WITH_PROJECTS: usize = 4096;
 
-/// Is told of every block that the sync of a set made or unmade: space is accounted for, and freed, there.
+/// Receives every block that the sync of a set bears and kills: accounts for space, and frees.
 pub trait Ledger {
-    /// A block is new.
+    /// Called for a new block.
     fn born(&mut self, bp: &BlockPtr);
-    /// Nothing in the set refers to a block any more.
+    /// Called for a block that the set no longer references.
     fn killed(&mut self, bp: &BlockPtr);
 }
 
-/// A changed object on its way to disk.
+/// A changed object in the sync.
 struct Job {
     cell: Arc<Cell>,
     frozen: Frozen,
     old: Option<Arc<Dnode>>,
     edit: TreeEdit,
     spill: Option<BlockPtr>,
-    /// The result; `None`: the object is gone.
+    /// The new dnode; `None`: the object was freed.
     new: Option<Dnode>,
 }
 
-/// Where a written block belongs.
+/// Place of a written block.
 #[derive(Clone, Copy)]
 enum Place {
     Tree { level: u8, blkid: u64 },
@@ -65,11 +64,11 @@ enum Place {
 }
 
 impl LiveSet {
-    /// Writes everything that the txg changed. Returns the new root pointer; the old one if nothing did.
-    /// May be called again for the same txg: later passes write what was changed since.
+    /// Writes all changes of the txg. Returns the new root pointer; the old one if there were none. May be
+    /// called again for the same txg: later passes write the changes since.
     ///
     /// # Errors
-    /// If something cannot be read or written. The txg is lost then.
+    /// [`DmuError`] if a block cannot be read or written: the txg is lost then.
     pub fn sync(self: &Arc<Self>, tx: &SyncTx, ledger: &mut dyn Ledger) -> Result<BlockPtr, DmuError> {
         let txg = tx.txg();
         if !self.is_dirty(txg) {
@@ -89,7 +88,7 @@ impl LiveSet {
         Ok(bp)
     }
 
-    /// Readers see the new trees from here on.
+    /// Makes the new trees visible to readers.
     fn install(&self, jobs: impl Iterator<Item = Job>, txg: format::Txg, ledger: &mut dyn Ledger) {
         let mut done = Vec::with_capacity(jobs.size_hint().0);
         for job in jobs {
@@ -120,8 +119,8 @@ struct SetSync<'a> {
 }
 
 impl SetSync<'_> {
-    /// Closes the overlays of the changed objects. In order of their numbers, so that neighbours in number
-    /// become neighbours on disk.
+    /// Freezes the overlays of the changed objects, in the order of their numbers, so that consecutive
+    /// objects become neighbours on disk.
     fn collect(&self, mut cells: Vec<Arc<Cell>>) -> Vec<Job> {
         cells.sort_by_key(|cell| cell.id);
         cells.dedup_by_key(|cell| cell.id.0);
@@ -140,7 +139,7 @@ impl SetSync<'_> {
         jobs
     }
 
-    /// Frees what the change of an object frees, and makes its tree as high as it must be.
+    /// Frees the blocks that the changes of an object free, and grows its tree as needed.
     fn begin(&mut self, jobs: &mut [Job], at: usize) -> Result<(), DmuError> {
         let job = &mut jobs[at];
         if !job.frozen.exists {
@@ -178,7 +177,7 @@ impl SetSync<'_> {
 
     fn write_leaves(&mut self, jobs: &mut [Job]) -> Result<(), DmuError> {
         let mut batch = Batch::default();
-        // Of the objects before this one, everything is written; what the others hold of indirect blocks.
+        // The first object that is not completely written, and the bytes of indirect blocks held since.
         let (mut first, mut held) = (0, 0);
         for at in 0..jobs.len() {
             self.begin(jobs, at)?;
@@ -202,7 +201,7 @@ impl SetSync<'_> {
                 held += jobs[at].edit.held();
                 if batch.is_full() || held >= INDIRECT_BYTES {
                     self.flush(jobs, &mut batch)?;
-                    // Of the object at hand, what lies below the next block is complete.
+                    // For the current object, the blocks below the next one are complete.
                     let complete = complete_before(&jobs[at].frozen.header, *blkid);
                     self.write_indirect(jobs, first..at + 1, &|level, job| {
                         if job < at { u64::MAX } else { complete(level) }
@@ -221,7 +220,7 @@ impl SetSync<'_> {
         self.flush(jobs, &mut batch)
     }
 
-    /// Writes the changed indirect blocks of some objects, those of each level below a limit.
+    /// Writes the changed indirect blocks of some objects, on each level those below a limit.
     fn write_indirect(
         &mut self,
         jobs: &mut [Job],
@@ -235,7 +234,7 @@ impl SetSync<'_> {
         Ok(())
     }
 
-    /// Writes the changed indirect blocks of a level, of each object those below a limit.
+    /// Writes the changed indirect blocks of one level, for each object those below a limit.
     fn write_level(
         &mut self,
         jobs: &mut [Job],
@@ -273,7 +272,7 @@ impl SetSync<'_> {
         old: BlockPtr,
         fill: u64,
     ) -> NewBlock {
-        // Only the MOS is written in several passes, and nothing else refers to its blocks.
+        // Only the MOS is written in several passes, and its blocks have no other references.
         let in_place = self.policy.is_mos
             && self.tx.pass() > 1
             && !old.is_hole()
@@ -281,7 +280,7 @@ impl SetSync<'_> {
         NewBlock { data, policy, old, in_place, fill }
     }
 
-    /// Writes a batch, and puts the pointers where they belong.
+    /// Writes a batch, and stores the pointers in their places.
     fn flush(&self, jobs: &mut [Job], batch: &mut Batch) -> Result<(), DmuError> {
         let written = self.set.store().write_many(&batch.blocks, self.tx);
         for ((at, place), result) in batch.places.iter().zip(written) {
@@ -303,7 +302,7 @@ impl SetSync<'_> {
         Ok(())
     }
 
-    /// The dnode that an object has now.
+    /// The new dnode of an object.
     fn finish(&self, job: &Job) -> Option<Dnode> {
         if !job.frozen.exists {
             return None;
@@ -321,7 +320,7 @@ impl SetSync<'_> {
         Some(dnode)
     }
 
-    /// Sums what changed by owner, and changes the accounting objects.
+    /// Sums the changes by owner, and updates the accounting objects.
     fn account(&self, jobs: &[Job]) -> Result<Vec<Job>, DmuError> {
         if self.set.kind() != ObjsetType::Zfs || !self.policy.user_accounting {
             return Ok(Vec::new());
@@ -368,7 +367,7 @@ impl SetSync<'_> {
         Ok(Root { bp, meta: Arc::new(phys.meta_dnode.clone()), phys })
     }
 
-    /// The array of dnodes as an object to be written. It is always one job.
+    /// The dnode array as an object to be written. Always one job.
     fn meta_job(&self, root: &Root) -> Vec<Job> {
         let header = Header::of(&root.meta);
         let edit = TreeEdit::new(ObjectId(0), &header, top_of(Some(&root.meta), &header));
@@ -385,7 +384,7 @@ impl SetSync<'_> {
         dnode
     }
 
-    /// Puts new dnodes into their blocks, and writes these.
+    /// Stores new dnodes in their blocks, and writes these.
     fn write_dnodes(&mut self, jobs: &[Job], old: &Root, meta: &mut [Job]) -> Result<(), DmuError> {
         let mut blocks: BTreeMap<u64, Vec<&Job>> = BTreeMap::new();
         for job in jobs.iter().filter(|job| job.old.is_some() || job.new.is_some()) {
@@ -412,7 +411,7 @@ impl SetSync<'_> {
         self.flush(meta, &mut batch)
     }
 
-    /// A block of dnodes with the changed ones in it.
+    /// Builds a block of dnodes with the changed ones.
     fn dnode_block(&self, old: &Root, blkid: u64, changed: &[&Job]) -> Result<Vec<u8>, DmuError> {
         let size = SLOT_SIZE * SLOTS_PER_BLOCK;
         let block = if blkid > old.meta.maxblkid.0 { None } else { self.set.dnode_block(old, blkid)? };
@@ -442,20 +441,21 @@ impl SetSync<'_> {
     }
 }
 
-/// Which indirect blocks of a level have nothing but what comes before a data block.
+/// For each level, the number of the first indirect block that may still change when all data blocks before
+/// `blkid` are written.
 fn complete_before(header: &Header, blkid: u64) -> impl Fn(u8) -> u64 + use<> {
     let epbs = u32::from(header.indblkshift) - 7;
     move |level| blkid.checked_shr(epbs * u32::from(level)).unwrap_or(0)
 }
 
-/// Objects in a block of dnodes.
+/// Number of objects in a block of dnodes.
 fn count_dnodes(block: &[u8]) -> u64 {
     let slots = crate::objset::DnodeSlots::new(block);
     slots.filter(|(_, bytes)| bytes.first().is_some_and(|kind| *kind != 0)).count() as u64
 }
 
-/// A block of big-endian dnodes in the order that everything is written in; `None` if one has a bonus of
-/// which nothing tells how it is turned.
+/// Converts a block of big-endian dnodes to little-endian order; `None` if the structure of a bonus is
+/// unknown.
 fn dnodes_in_little_order(block: &[u8]) -> Option<Vec<u8>> {
     let mut out = vec![0; block.len()];
     for (slot, bytes) in crate::objset::DnodeSlots::new(block) {
@@ -474,7 +474,7 @@ fn top_of(old: Option<&Dnode>, header: &Header) -> TreeTop {
     }
 }
 
-/// Blocks that are written together.
+/// A batch of blocks to be written.
 #[derive(Default)]
 struct Batch {
     blocks: Vec<NewBlock>,
@@ -503,7 +503,7 @@ mod tests {
     use std::collections::BTreeSet;
     use zio::testing::memory_pool;
 
-    /// The places of all blocks of a set; frees what goes.
+    /// A ledger that collects the addresses of all blocks of a set, and frees killed ones.
     struct Blocks<'a> {
         live: &'a mut BTreeSet<[u64; 2]>,
         set: &'a LiveSet,
@@ -527,7 +527,7 @@ mod tests {
         }
     }
 
-    /// Far more indirect blocks change in a txg than are held in memory (four of them in tests).
+    /// Far more indirect blocks change in a txg than are held in memory (four in tests).
     #[test]
     fn indirect_blocks_are_written_as_soon_as_many_have_changed() {
         for seed in 1..=3_u64 {

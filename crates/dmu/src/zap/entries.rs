@@ -1,10 +1,10 @@
-//! Walking a ZAP in the order of its cursor.
+//! Iteration over a ZAP in the order of its cursor.
 //!
 //! # What always holds
-//! - Each slot of the pointer table gives the entries whose hash belongs to it, and no others: what
-//!   comes out is in order, and comes once, whatever the table and the leaves say of each other.
-//! - A walk ends. A pointer table may claim any length, and blocks that are holes cost nothing on disk;
-//!   so [`FRUITLESS_SLOTS`] and [`DAMAGE_MAX`] bound what is looked at between two entries.
+//! - Each slot of the pointer table yields the entries whose hash belongs to it, and no others: the entries
+//!   come in order and once, even if the table and the leaves contradict each other.
+//! - An iteration ends. A pointer table may claim any length, and blocks that are holes cost no space on
+//!   disk; so [`FRUITLESS_SLOTS`] and [`DAMAGE_MAX`] bound the work between two entries.
 
 use super::{Form, Zap, ZapEntry, cursor_after, cursor_position};
 use crate::DmuError;
@@ -14,35 +14,37 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use zio::Block;
 
-/// Slots of the pointer table that are looked at between two entries: those of the longest table of
-/// a directory, whose hashes have 28 bits.
+/// Most slots of the pointer table that are examined between two entries: those of the longest table of a
+/// directory, whose hashes have 28 bits.
 const FRUITLESS_SLOTS: u64 = 1 << 28;
-/// Places reported as damaged between two entries.
+/// Most damaged places reported between two entries.
 const DAMAGE_MAX: u32 = 1000;
-/// Slots that a leaf may claim and that are all looked at. Of more, the last and some between.
+/// Most slots claimed by a leaf that are all examined. Of more, the last one and a sample are.
 const RUN_EXACT: u64 = 1 << 16;
-/// How many between.
+/// Number of slots in that sample.
 const RUN_SAMPLES: u64 = 64;
 
-/// The entries of a ZAP in order. After an error it goes on behind the damage; it ends in any case.
+/// Iterator over the entries of a ZAP in order. After an error it continues after the damage; it ends in any
+/// case.
 pub struct Entries {
     zap: Zap,
-    /// The first position that is wanted.
+    /// The first position to return.
     from: (u64, u32),
     state: State,
 }
 
 enum State {
-    /// Not read yet.
+    /// The first block was not read yet.
     Start,
-    /// Slots of the only block, behind their places in the order: who wants few of them does not have all sorted.
+    /// Slots of a micro ZAP's block by their positions: a heap, so that a caller that needs a few does not
+    /// sort all.
     Micro(BinaryHeap<Reverse<(u64, u32, usize)>>),
-    /// In the middle of a fat ZAP.
+    /// Inside a fat ZAP.
     Fat {
-        /// The leaf, its entries still to come, and what is damaged in it.
+        /// The leaf, its remaining entries, and the damage in it.
         leaf: Option<(Block, std::vec::IntoIter<LeafEntry>)>,
         damage: Option<Box<DmuError>>,
-        /// Places reported since the last entry.
+        /// Damaged places reported since the last entry.
         reported: u32,
         table: Table,
         /// The next slot of the pointer table.
@@ -51,20 +53,20 @@ enum State {
     End,
 }
 
-/// Where an entry is.
+/// Location of an entry.
 enum At {
-    /// In a slot of a micro ZAP; with its hash.
+    /// In a slot of a micro ZAP, with its hash.
     Slot(usize, u64),
-    /// In the leaf that the walk is in.
+    /// In the current leaf.
     Leaf(LeafEntry),
 }
 
-/// An entry whose key is a name, which stands in a buffer of the caller's.
+/// An entry whose key is a name, without that name, which is in a buffer of the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NamedEntry {
-    /// The first integer of its value, if there is one.
+    /// The first integer of the value; `None`: it has none.
     pub value: Option<u64>,
-    /// As [`ZapEntry::cursor`].
+    /// Position after the entry, as [`ZapEntry::cursor`].
     pub cursor: u64,
 }
 
@@ -92,7 +94,7 @@ impl Entries {
         })
     }
 
-    /// Goes on to the next entry.
+    /// Advances to the next entry.
     fn advance(&mut self) -> Option<Result<At, DmuError>> {
         if matches!(self.state, State::Start) {
             match self.start() {
@@ -143,7 +145,7 @@ impl Entries {
         }
     }
 
-    /// The leaf that the walk is in, and the header of its ZAP.
+    /// The current leaf, and the header of its ZAP.
     fn leaf(&self) -> Result<(&FatHeader, Leaf<'_>), DmuError> {
         let (State::Fat { leaf: Some((block, _)), .. }, Form::Fat(header)) = (&self.state, &self.zap.form)
         else {
@@ -172,8 +174,8 @@ impl Entries {
         }
     }
 
-    /// The next entry as [`Iterator::next`] gives it, but without memory of its own: its name comes into `name`, of which
-    /// nothing is kept. Of a ZAP whose keys are words the name is empty.
+    /// Like [`Iterator::next`], without an allocation for each entry: replaces the contents of `name` by the
+    /// entry's name. For a ZAP whose keys are words the name is empty.
     pub fn next_named(&mut self, name: &mut Vec<u8>) -> Option<Result<NamedEntry, DmuError>> {
         let at = match self.advance()? {
             Ok(at) => at,
@@ -212,10 +214,10 @@ impl Iterator for Entries {
     }
 }
 
-/// The pointer table, read from front to back: keeps the block it is in.
+/// A forward reader of the pointer table, which keeps the current block.
 pub(super) struct Table {
     at: Option<(BlockId, Block)>,
-    /// Slots that may still be looked at before an entry is found.
+    /// Slots that may still be examined before an entry is found.
     left: u64,
 }
 
@@ -224,7 +226,7 @@ impl Table {
         Table { at: None, left: FRUITLESS_SLOTS }
     }
 
-    /// The leaf behind a slot.
+    /// The leaf of a slot.
     fn get(&mut self, zap: &Zap, header: &FatHeader, index: u64) -> Result<BlockId, DmuError> {
         self.left = match self.left.checked_sub(1) {
             Some(left) => left,
@@ -250,8 +252,8 @@ impl Table {
         next
     }
 
-    /// As [`Table::run_end`], when the leaf says that its slots end at `claimed`: a leaf that claims
-    /// very many is believed after some of them were looked at.
+    /// Like [`Table::run_end`], if the leaf claims that its slots end at `claimed`: a very long claim is
+    /// accepted after a sample of its slots.
     fn claimed_end(&mut self, zap: &Zap, header: &FatHeader, index: u64, id: BlockId, claimed: u64) -> u64 {
         let len = claimed.saturating_sub(index);
         let mut leads_there = |slot| self.get(zap, header, slot).is_ok_and(|other| other == id);
@@ -263,12 +265,12 @@ impl Table {
         if is_believed { claimed } else { self.run_end(zap, header, index, id) }
     }
 
-    /// Where to go on after a slot that leads nowhere: after its neighbours of the same kind in the
-    /// same block, so that a table of zeros is one error for each of its blocks.
+    /// The slot to continue at after a bad one: after all bad slots of the same kind in the same block, so
+    /// that a table of zeros is one error for each of its blocks.
     fn after_bad(&mut self, zap: &Zap, header: &FatHeader, index: u64) -> u64 {
         let (block, _) = header.table_slot(index);
         if self.at.as_ref().is_none_or(|(held, _)| *held != block) {
-            // Not read: then none of its slots can be.
+            // The block cannot be read: skip all its slots.
             let per_block = 1 << (header.block_shift - 3);
             return (index | (per_block - 1)).saturating_add(1);
         }
@@ -283,12 +285,12 @@ impl Table {
     }
 }
 
-/// What one slot of the pointer table led to.
+/// Result of examining one slot of the pointer table.
 pub(super) struct Step {
     pub(super) leaf: Option<(Block, Vec<LeafEntry>)>,
-    /// What is wrong there.
+    /// The damage, if any.
     pub(super) damage: Option<DmuError>,
-    /// The first slot that does not belong to it, always further on.
+    /// The first slot after those of the leaf, always further on.
     pub(super) next: u64,
 }
 
@@ -304,7 +306,7 @@ pub(super) fn step(zap: &Zap, header: &FatHeader, table: &mut Table, index: u64)
     let found = match zap.leaf_block(id) {
         Ok(None) => Ok(None),
         Ok(Some(block)) => zap.decode_leaf(header, hash, &block).map(|leaf| {
-            // The leaf says how many slots lead to it.
+            // The leaf tells how many slots lead to it.
             let claimed = (leaf.prefix + 1) << (header.table_shift - leaf.prefix_len);
             let (entries, error) = sorted_entries(header, &leaf);
             Some((claimed, block.clone(), entries, error))
@@ -315,7 +317,7 @@ pub(super) fn step(zap: &Zap, header: &FatHeader, table: &mut Table, index: u64)
         Ok(Some((claimed, block, entries, error))) => {
             let next = table.claimed_end(zap, header, index, id, claimed);
             let mut damage = error.map(|error| zap.decode_error(error));
-            // Where the table disagrees with the leaf, an entry is out of reach.
+            // If the table and the leaf disagree, some entries are out of reach.
             if claimed != next {
                 damage = Some(zap.corrupt("a ZAP's pointer table and a leaf contradict each other"));
             }
@@ -325,8 +327,8 @@ pub(super) fn step(zap: &Zap, header: &FatHeader, table: &mut Table, index: u64)
     }
 }
 
-/// All entries that the buckets lead to, in order, and the first thing found wrong. Each chunk counts
-/// once, whatever the chains say: the entries together are no longer than the leaf.
+/// All entries of the buckets, in order, and the first damage found. Each chunk counts once, whatever the
+/// chains say: the entries together are no longer than the leaf.
 pub(super) fn sorted_entries(header: &FatHeader, leaf: &Leaf<'_>) -> (Vec<LeafEntry>, Option<DecodeError>) {
     let key_unit = if header.has_word_keys() { 8 } else { 1 };
     let mut seen = vec![false; leaf.chunks];
@@ -363,7 +365,7 @@ pub(super) fn sorted_entries(header: &FatHeader, leaf: &Leaf<'_>) -> (Vec<LeafEn
     (entries, error)
 }
 
-/// Chunks that an entry takes, whose key is made of units of so many bytes.
+/// Number of chunks of an entry, with a key made of units of `key_unit` bytes.
 pub(super) fn chunks_of(entry: &LeafEntry, key_unit: usize) -> usize {
     let key = (key_unit * usize::from(entry.name_len)).div_ceil(CHUNK_DATA);
     1 + key + entry.value_bytes().div_ceil(CHUNK_DATA)

@@ -1,10 +1,10 @@
 //! Changing a fat ZAP: header, pointer table and leaves (docs/on-disk/21-zap.md, sections 3 and 4).
 //!
 //! # What always holds
-//! - The table is grown in one step, so the header never speaks of a second table. A growth that another
-//!   implementation left half done is finished before the table is changed.
-//! - Splitting ends: it stops before the table is longer than hashes can tell apart, and does not begin
-//!   when no split could help.
+//! - The table is grown in one step, so the header never names a second table. A growth that another
+//!   implementation left unfinished is finished before the table is changed.
+//! - Splitting ends: it stops before the table is longer than hashes can distinguish, and does not begin if
+//!   no split could help.
 
 use super::entries::sorted_entries;
 use super::normalize::is_doubtful;
@@ -15,17 +15,17 @@ use format::zap::{FatHeader, Leaf, LeafEntry, LeafMut, NewEntry, ZapBlockKind, h
 use format::{BlockId, DecodeError};
 use zio::Block;
 
-/// Bits by which one entry may lengthen the pointer table. Keys whose hashes are as good as random need
-/// a few; those of a hostile ZAP could ask for a table that fills the memory.
+/// Most bits by which one entry may lengthen the pointer table. Keys with random hashes need a few; those of
+/// a hostile ZAP could fill the memory with the table.
 const GROWTH_MAX: u32 = 12;
 
-/// Where a key is, or would be.
+/// The place of a key, or for a new one.
 pub(super) enum Place {
     Found {
         leaf: BlockId,
         entry: LeafEntry,
     },
-    /// With the smallest differentiator that is not used.
+    /// The key does not exist; the smallest unused differentiator.
     Free {
         leaf: BlockId,
         cd: u32,
@@ -51,7 +51,7 @@ impl ZapMut<'_> {
         leaf.and_then(|leaf| leaf_entry(header, &leaf, entry)).map_err(|e| self.decode_error(e))
     }
 
-    /// Puts an entry. The header is written last.
+    /// Stores an entry. The header is written last.
     pub(super) fn put_fat(
         &self,
         header: &mut FatHeader,
@@ -73,7 +73,8 @@ impl ZapMut<'_> {
             (Place::Free { cd, .. }, _) if cd >= max_cd(header.flags) => Err(self.full()),
             (Place::Free { leaf, cd }, _) => {
                 new.cd = cd;
-                // In memory to be changed before anything else is: writing it in the end cannot fail then.
+                // Load the header for changing before any other change: writing it in the end cannot fail
+                // then.
                 self.write_header(header)?;
                 self.place_in(header, &new, leaf)?;
                 self.write_header(header)
@@ -108,8 +109,8 @@ impl ZapMut<'_> {
         }
     }
 
-    /// Adds an entry that is known not to be there, splitting leaves until it fits. The header is written
-    /// where the table needs it; the caller writes it in the end.
+    /// Adds an entry that does not exist, splitting leaves until it fits. Writes the header when the table
+    /// needs it; the caller writes it in the end.
     pub(super) fn place(&self, header: &mut FatHeader, new: &NewEntry<'_>) -> Result<(), DmuError> {
         let leaf = self.leaf_id(header, new.hash)?;
         self.place_in(header, new, leaf)?;
@@ -144,7 +145,7 @@ impl ZapMut<'_> {
     ) -> Result<ZapEntry, DmuError> {
         let taken = self.read_entry(header, leaf, entry)?;
         let (unit, chunk) = (key_unit(header), entry.chunk);
-        // As when an entry is added: writing it in the end cannot fail.
+        // As for a new entry: writing the header in the end cannot fail.
         self.write_header(header)?;
         let is_empty = self.change(leaf, ZapBlockKind::Leaf, |block| {
             let mut leaf = LeafMut::open(block, unit)?;
@@ -159,12 +160,11 @@ impl ZapMut<'_> {
         Ok(taken)
     }
 
-    /// Merges an empty leaf with its empty neighbour, and so on upwards: what was emptied gives its
-    /// space back.
+    /// Merges an empty leaf with its empty neighbour, and so on upwards, so that emptied leaves are freed.
     fn merge_empty(&self, header: &mut FatHeader, mut id: BlockId) -> Result<(), DmuError> {
-        // Of two tables both would have to be changed.
+        // With two tables, both would have to be changed.
         while header.next_block.0 == 0 {
-            // Damage nearby is no reason not to remove an entry.
+            // Damage nearby must not prevent the removal of an entry.
             let Ok(Some((prefix, prefix_len))) = self.empty_leaf(id) else { break };
             if prefix_len == 0 || prefix_len > header.table_shift {
                 break;
@@ -187,7 +187,7 @@ impl ZapMut<'_> {
         Ok(())
     }
 
-    /// Prefix and its length, if this is a leaf without entries.
+    /// Prefix of a leaf and its length in bits, if it has no entries.
     fn empty_leaf(&self, id: BlockId) -> Result<Option<(u64, u32)>, DmuError> {
         let Some(block) = self.leaf_block(id)? else { return Ok(None) };
         let leaf = Leaf::decode(block.bytes(), block.order()).map_err(|e| self.decode_error(e))?;
@@ -239,7 +239,7 @@ impl ZapMut<'_> {
         verdict.map_err(|e| self.decode_error(e))
     }
 
-    /// Looks at every entry for a name whose hash may not be what the reference made it.
+    /// Compares all entries with a name whose hash may differ from that of OpenZFS.
     fn search(&self, header: &FatHeader, key: &Key<'_>) -> Result<Option<(BlockId, LeafEntry)>, DmuError> {
         let mut found = None;
         self.for_each_leaf(header, 0, |id, leaf| {
@@ -254,7 +254,7 @@ impl ZapMut<'_> {
         Ok(found)
     }
 
-    /// The entries from a position on, in order, and no leaf beyond the `limit`th of them.
+    /// The entries from a position on, in order; reads no leaf after the one with the `limit`th entry.
     pub(super) fn fat_entries(
         &self,
         header: &FatHeader,
@@ -274,7 +274,7 @@ impl ZapMut<'_> {
         Ok(all)
     }
 
-    /// Visits the leaves from a slot of the pointer table on, until `visit` says that it is enough.
+    /// Visits the leaves from a slot of the pointer table on, until `visit` ends the visit.
     fn for_each_leaf(
         &self,
         header: &FatHeader,
@@ -311,7 +311,7 @@ impl ZapMut<'_> {
         self.blocks.block(id)?.ok_or_else(|| self.corrupt("a hole in a ZAP's pointer table"))
     }
 
-    /// The block of a leaf; `None` if it is a hole or, as after a removal that was cut short, zeros.
+    /// The block of a leaf; `None` if it is a hole, or all zeros after a removal that was cut short.
     fn leaf_block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
         Ok(self.blocks.block(id)?.filter(|block| block.bytes().iter().any(|byte| *byte != 0)))
     }
@@ -324,7 +324,7 @@ impl ZapMut<'_> {
         Ok(leaf)
     }
 
-    /// Splits the leaf `id`, which has no room for an entry of this hash.
+    /// Splits the leaf `id`, which has no space for an entry with this hash.
     fn split(&self, header: &mut FatHeader, id: BlockId, hash: u64) -> Result<(), DmuError> {
         let block = self.leaf_block(id)?.ok_or_else(|| self.corrupt("a hole among a ZAP's leaves"))?;
         let leaf = self.decode_leaf(header, hash, &block)?;
@@ -332,7 +332,7 @@ impl ZapMut<'_> {
         if let Some(damage) = damage {
             return Err(self.decode_error(damage));
         }
-        // The longest table tells so many bits apart; entries that share them stay together.
+        // The longest table distinguishes so many bits; entries that share them stay together.
         let differing = entries.iter().fold(0, |bits, entry| bits | (entry.hash ^ hash));
         let shift_needed = differing.leading_zeros() + 1;
         if shift_needed > shift_max(header) || shift_needed > header.table_shift + GROWTH_MAX {
@@ -355,7 +355,7 @@ impl ZapMut<'_> {
         let [low, high] = halves;
         let per_leaf = 1_u64 << (header.table_shift - prefix_len);
         let first = (leaf.prefix << 1 | 1) * per_leaf;
-        // What may fail is done before what must be done as a whole.
+        // Steps that can fail come before the change that must be complete.
         for index in [first, first + per_leaf - 1] {
             self.table_block(header.table_slot(index).0)?;
         }
@@ -367,7 +367,7 @@ impl ZapMut<'_> {
         self.write_header(header)
     }
 
-    /// Lets `count` slots of the pointer table lead to a leaf.
+    /// Makes `count` slots of the pointer table lead to a leaf.
     fn set_slots(&self, header: &FatHeader, first: u64, count: u64, leaf: BlockId) -> Result<(), DmuError> {
         let (mut index, end) = (first, first + count);
         let per_block = 1_u64 << (header.block_shift - 3);
@@ -390,7 +390,7 @@ impl ZapMut<'_> {
         Ok(())
     }
 
-    /// The next blocks that were never used.
+    /// Allocates the next blocks that were never used.
     fn take_blocks(&self, header: &mut FatHeader, count: u64) -> Result<BlockId, DmuError> {
         let first = header.free_block;
         // Objects end at 2^63 bytes.
@@ -399,7 +399,7 @@ impl ZapMut<'_> {
         Ok(first)
     }
 
-    /// Makes the pointer table twice as long, each slot doubled.
+    /// Doubles the length of the pointer table, and each slot with it.
     fn grow_table(&self, header: &mut FatHeader) -> Result<(), DmuError> {
         if header.table_shift >= shift_max(header) {
             return Err(self.full());
@@ -410,7 +410,7 @@ impl ZapMut<'_> {
         let new = if header.next_block.0 == 0 {
             self.take_blocks(header, new_blocks)?
         } else {
-            // Another implementation began: its copy is made anew at the same place.
+            // Another implementation began the growth: its copy is written again at the same place.
             let end = header.next_block.0.checked_add(new_blocks);
             let begins_behind = header.next_block.0 >= old.0.0.saturating_add(old.1).max(1);
             if !begins_behind || end.is_none_or(|end| end > header.free_block.0) {
@@ -433,7 +433,7 @@ impl ZapMut<'_> {
         (header.table_block, header.table_blocks) = (new, new_blocks);
         header.table_shift += 1;
         (header.next_block, header.blocks_copied) = (BlockId(0), 0);
-        // From here on the new table counts, also if freeing the old one fails.
+        // From here on the new table is valid, even if freeing the old one fails.
         self.write_header(header)?;
         if old.1 != 0 {
             self.blocks.free_blocks(old.0, old.1)?;
@@ -442,12 +442,12 @@ impl ZapMut<'_> {
     }
 }
 
-/// Bits that index the longest pointer table: 512 MiB of it.
+/// Bits of the index of the longest pointer table, which has 512 MiB.
 fn shift_max(header: &FatHeader) -> u32 {
     (hash_bits(header.flags) - 2).min(26)
 }
 
-/// Copies an entry into another leaf; `false` if it has no room.
+/// Copies an entry into another leaf. Returns false if it does not fit.
 fn copy_entry(
     header: &FatHeader,
     leaf: &Leaf<'_>,

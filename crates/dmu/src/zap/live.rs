@@ -1,4 +1,4 @@
-//! Name-value objects in a transaction.
+//! ZAPs of writable objects, in a transaction.
 
 use crate::DmuError;
 use crate::LiveObject;
@@ -56,7 +56,7 @@ impl ZapBlocksMut for InTx<'_> {
     }
 }
 
-/// A writable object that is only looked at.
+/// A writable object that is only read.
 struct Looked<'o>(&'o LiveObject);
 
 impl ZapBlocks for Looked<'_> {
@@ -74,28 +74,29 @@ impl ZapBlocks for Looked<'_> {
 }
 
 impl LiveObject {
-    /// The entry whose name matches in the ZAP of this object, as it is now: what a file server asks
-    /// all the time. Compares few names, however many there are.
+    /// The entry whose name matches in the ZAP of this object, in its newest state: the most frequent query
+    /// of a file server. Compares few names, however many there are.
     pub fn zap_lookup(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
         lookup_shared(&Looked(self), self.zap_state(), (self.set().number(), self.id()), name, how)
     }
 
-    /// At most `limit` entries of the ZAP of this object from a cursor on, as it is now; none at the end.
+    /// At most `limit` entries of the ZAP of this object from a cursor on, in its newest state; empty at the
+    /// end.
     pub fn zap_entries(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>, DmuError> {
         list_shared(&Looked(self), self.zap_state(), (self.set().number(), self.id()), cursor, limit)
     }
 
-    /// The ZAP in this object, for changing it in the txg of `tx`.
+    /// Opens the ZAP in this object for changes in the txg of `tx`.
     pub fn zap<'t>(&self, tx: &'t dyn AllocTx) -> Result<ZapMut<'t>, DmuError> {
         Ok(ZapMut::over(InTx { object: self.clone(), tx }, self.set().number(), self.id()))
     }
 
-    /// Makes an empty small ZAP of this object, which has no data yet.
+    /// Creates an empty micro ZAP in this object, which has no data yet.
     pub fn create_zap(&self, tx: &dyn AllocTx, salt: u64, normalization: u64) -> Result<(), DmuError> {
         create_micro(&InTx { object: self.clone(), tx }, salt, normalization)
     }
 
-    /// Makes an empty ZAP of the large form: blocks of `1 << block_shift` bytes.
+    /// Creates an empty fat ZAP with blocks of `1 << block_shift` bytes.
     pub fn create_fat_zap(
         &self,
         tx: &dyn AllocTx,

@@ -1,13 +1,12 @@
-//! Where the entries of a micro ZAP are: its slots by hash, and the free ones.
+//! Index of a micro ZAP: its slots by hash, and its free slots.
 //!
-//! A micro ZAP has no order on disk. Without this index every change of a directory of two thousand
-//! files would compare two thousand names.
+//! A micro ZAP has no order on disk. Without this index every change of a directory of two thousand files
+//! would compare two thousand names.
 //!
 //! # What always holds
-//! - The index says where a name may be; whether it is there, the block says. The index knows every
-//!   used slot, or it would be useless: whoever changes the block otherwise throws the index away.
-//! - The free slot it gives is the first one, with or without a history of removals: equal blocks grow
-//!   equally.
+//! - The index tells where a name may be; the block tells whether it is there. The index has every used slot:
+//!   code that changes the block by other means drops the index.
+//! - The returned free slot is the first one, whatever was removed before: equal blocks grow equally.
 
 use super::prepare;
 use format::zap::{MICRO_ENTRY_SIZE, MicroZap, hash_name};
@@ -19,25 +18,25 @@ const NONE: u16 = 0;
 /// Slots of a micro ZAP by hash.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MicroIndex {
-    /// First slot of each bucket; a power of two of them, at least as many as slots.
+    /// First slot of each bucket. Their number is a power of two, and at least that of the slots.
     heads: Vec<u16>,
-    /// By slot: hash and next slot of its bucket. Slot 0 is the header.
+    /// Hash and next slot of the bucket, by slot. Slot 0 is the header.
     slots: Vec<(u32, u16)>,
-    /// A bit for each slot that is used; bit 0 is always set.
+    /// A bit for each used slot; bit 0 is always set.
     used: Vec<u64>,
     entries: usize,
 }
 
-/// The part of a hash that tells entries of a micro ZAP apart.
+/// The bits of a hash that distinguish entries of a micro ZAP.
 pub(super) fn micro_hash(hash: u64) -> u32 {
     (hash >> 32) as u32
 }
 
 impl MicroIndex {
-    /// Reads a whole micro ZAP.
+    /// Builds the index of a micro ZAP from its block.
     ///
     /// # Errors
-    /// If the block is none.
+    /// [`DecodeError`] if the block is no micro ZAP.
     pub fn build(block: &[u8], order: Endian) -> Result<MicroIndex, DecodeError> {
         let zap = MicroZap::decode(block, order)?;
         let mut index =
@@ -94,7 +93,7 @@ impl MicroIndex {
         self.entries -= 1;
     }
 
-    /// The ZAP has `slots` slots now, no fewer than before.
+    /// Extends the index to `slots` slots, no fewer than before.
     pub(super) fn grow(&mut self, slots: usize) {
         // Without the header there are fewer than 2^14 slots in the largest micro ZAP.
         assert!(slots < usize::from(u16::MAX), "a micro ZAP of at most 1 MiB");
@@ -121,7 +120,7 @@ impl MicroIndex {
     }
 
     fn bucket(&self, hash: u32) -> usize {
-        // The top bits of a hash are its best.
+        // The top bits of a hash are the most random.
         (hash.rotate_left(14) as usize) & (self.heads.len() - 1)
     }
 }

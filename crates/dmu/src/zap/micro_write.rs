@@ -13,25 +13,25 @@ use format::{BlockId, Endian};
 use std::collections::BTreeMap;
 use zio::Block;
 
-/// Largest block that a micro ZAP grows to.
+/// Largest block of a growing micro ZAP, in bytes.
 const MICRO_GROWN_MAX: usize = 128 << 10;
-/// log2 of the block size of a ZAP that was micro before.
+/// log2 of the block size of a ZAP that was converted from a micro ZAP.
 const CONVERTED_SHIFT: u32 = 14;
-/// Chunks that an entry of a micro ZAP takes in a leaf at most.
+/// Most chunks of a leaf that an entry of a micro ZAP takes.
 const ENTRY_CHUNKS: usize = 1 + 3 + 1;
 
-/// What the slots of one hash hold.
+/// The entries of one hash.
 struct Found {
-    /// Of the name: its slot.
+    /// The slot of the name; `None`: it does not exist.
     slot: Option<usize>,
-    /// The smallest differentiator not used.
+    /// The smallest unused differentiator.
     cd: u32,
-    /// How many there are.
+    /// Number of entries with this hash.
     count: usize,
 }
 
 impl ZapMut<'_> {
-    /// The index, read now if it was not.
+    /// The index, built now if it is missing.
     pub(super) fn index<'s>(
         &self,
         state: &'s mut Option<MicroIndex>,
@@ -56,7 +56,7 @@ impl ZapMut<'_> {
         let hash = |entry: &MicroEntry<'_>| hash_name(salt, 0, &prepare(entry.name, normalization));
         let mut entries: Vec<_> =
             self.micro(&block)?.entries().map(|entry| micro_entry(&entry, hash(&entry))).collect();
-        // Of damaged entries that say the same, the first slot counts, as for a reader.
+        // Of damaged entries with equal positions, the first slot counts, as for a reader.
         entries.sort_by_key(|entry| (entry.hash, entry.cd));
         Ok(entries)
     }
@@ -75,7 +75,7 @@ impl ZapMut<'_> {
         Ok(slot.and_then(|slot| zap.entry(slot)).map(|entry| micro_entry(&entry, hash)))
     }
 
-    /// Puts an entry; `false` if the ZAP must become fat for it.
+    /// Stores an entry. Returns false if the ZAP must become fat for it.
     pub(super) fn put_micro(
         &self,
         state: &mut Option<MicroIndex>,
@@ -136,9 +136,9 @@ impl ZapMut<'_> {
         Ok(Some(entry))
     }
 
-    /// Adds a step of free slots, gives the first of them.
+    /// Adds a step of free slots. Returns the first of them.
     fn grow_micro(&self, index: &mut MicroIndex) -> Result<usize, DmuError> {
-        // In the byte order that is written, whatever it was.
+        // Rewrites the block in little-endian order, if it was not.
         self.change(BlockId(0), ZapBlockKind::First, |_| Ok(()))?;
         let size = (self.first()?.bytes().len() / MICRO_STEP + 1) * MICRO_STEP;
         let slots = size / format::zap::MICRO_ENTRY_SIZE - 1;
@@ -147,8 +147,8 @@ impl ZapMut<'_> {
         index.free_slot().ok_or_else(|| self.corrupt("a micro ZAP of no known size"))
     }
 
-    /// Makes the ZAP fat, with the entries it has. They are put into a draft first: names made to
-    /// collide may not fit, and then the ZAP must stay what it is.
+    /// Converts the ZAP to the fat form, with its entries. First into a draft: hostile names may not fit, and
+    /// then the ZAP must stay unchanged.
     pub(super) fn convert(&self, salt: u64, normalization: u64) -> Result<FatHeader, DmuError> {
         let draft = Draft::default();
         let mut header = FatHeader::new(CONVERTED_SHIFT, salt, normalization, 0);
@@ -229,7 +229,7 @@ impl ZapBlocksMut for Draft {
     }
 }
 
-/// Looks at the entries of a hash; of several that match, the lowest differentiator counts.
+/// Examines the entries of a hash; of several that match, the lowest differentiator counts.
 fn look(index: &MicroIndex, zap: &MicroZap<'_>, matcher: &Matcher<'_>, hash: u32) -> Found {
     let mut best: Option<(u32, usize)> = None;
     let mut taken = Vec::new();

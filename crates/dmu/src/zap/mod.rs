@@ -1,17 +1,15 @@
-//! Name-value objects: one interface over the micro and the fat form
-//! (docs/on-disk/21-zap.md).
+//! ZAPs, name-value objects: one interface over the micro and the fat form (docs/on-disk/21-zap.md).
 //!
-//! [`Zap`] finds entries by name and lists them; it reads blocks through [`ZapBlocks`], so that it
-//! does not care what kind of object they belong to. [`ZapMut`] changes them. The bytes of single
-//! blocks are `format::zap`'s.
+//! [`Zap`] finds entries by name and lists them; it reads blocks through [`ZapBlocks`], and so works for any
+//! kind of object. [`ZapMut`] changes them. `format::zap` decodes single blocks.
 //!
 //! # What always holds
-//! - Entries come in the order of their cursor (hash, then collision differentiator), whatever the
-//!   form; a cursor stays good for as long as the entry's hash does, and survives a restart.
-//! - Memory is bounded by one leaf, time by the blocks that are there: no count of the header is
-//!   trusted, no chain is followed further than its leaf is long.
-//! - A look-up in a damaged ZAP either finds the entry, or says what is damaged; it answers "no such
-//!   name" only when what it read was sound.
+//! - Entries come in the order of their cursor (hash, then collision differentiator), in both forms; a cursor
+//!   stays valid as long as the entry's hash does, and survives a restart.
+//! - Memory is bounded by one leaf, time by the existing blocks: no count of the header is trusted, no chain
+//!   is followed further than its leaf is long.
+//! - A look-up in a damaged ZAP either finds the entry, or reports the damage; it reports a missing name only
+//!   if all blocks that it read were valid.
 //!
 //! Tests: below, and `tests/it/fuzz_zap.rs`.
 
@@ -54,29 +52,29 @@ use zio::Block;
 /// The cursor after the last entry.
 pub const CURSOR_END: u64 = u64::MAX;
 
-/// Where a ZAP gets its blocks from.
+/// Source of the blocks of a ZAP.
 pub trait ZapBlocks: Send + Sync {
     /// Bytes of a block.
     fn block_size(&self) -> u64;
     /// The highest block number.
     fn max_block(&self) -> BlockId;
-    /// A block; `None` for a hole, and beyond the last one.
+    /// A block; `None` for a hole, and after the last one.
     fn block(&self, id: BlockId) -> Result<Option<Block>, DmuError>;
 }
 
-/// When a name of the ZAP is the name looked for.
+/// Comparison of names in a ZAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Match {
-    /// Byte for byte.
+    /// Names are compared byte for byte.
     #[default]
     Exact,
-    /// As normalized by the ZAP's flags, case included if they say so.
+    /// Names are normalized by the ZAP's flags, including case if they say so.
     Normalized,
-    /// As normalized by the ZAP's flags, but upper and lower case differ.
+    /// Names are normalized by the ZAP's flags, except that case is significant.
     NormalizedMatchCase,
 }
 
-/// What an entry is known by.
+/// Key of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ZapKey {
     /// A name, without NUL.
@@ -85,10 +83,10 @@ pub enum ZapKey {
     Words(Vec<u64>),
 }
 
-/// An entry.
+/// An entry of a ZAP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZapEntry {
-    /// Its key.
+    /// Key of the entry.
     pub key: ZapKey,
     /// Bytes of each integer: 1, 2, 4 or 8.
     pub int_size: u8,
@@ -96,14 +94,14 @@ pub struct ZapEntry {
     pub value: Vec<u8>,
     /// The hash of its key, significant bits at the top.
     pub hash: u64,
-    /// Tells entries of equal hash apart.
+    /// Collision differentiator: distinguishes entries of equal hash.
     pub cd: u32,
-    /// The position after it.
+    /// Position after the entry, for [`Zap::entries_from`].
     pub cursor: u64,
 }
 
 impl ZapEntry {
-    /// The name; empty if the key is words.
+    /// The name; empty if the key consists of words.
     pub fn name(&self) -> &[u8] {
         match &self.key {
             ZapKey::Name(name) => name,
@@ -111,13 +109,13 @@ impl ZapEntry {
         }
     }
 
-    /// The first integer, if there is one.
+    /// The first integer; `None`: the value has none.
     pub fn u64(&self) -> Option<u64> {
         let raw = self.value.get(..usize::from(self.int_size))?;
         Some(raw.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    /// All integers, widened.
+    /// All integers, widened to 64 bits.
     pub fn u64s(&self) -> Vec<u64> {
         let widen = |raw: &[u8]| raw.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
         self.value.chunks_exact(usize::from(self.int_size).max(1)).map(widen).collect()
@@ -129,8 +127,8 @@ impl ZapEntry {
     }
 }
 
-/// Longest name with its NUL that is compared in a normalized form. Longer ones are not made, and
-/// each costs time.
+/// Longest name, with its NUL, that is compared in a normalized form. Longer ones are never created, and each
+/// would cost time.
 const NAME_MAX: usize = 1025;
 
 #[derive(Clone)]
@@ -139,7 +137,7 @@ enum Form {
     Fat(FatHeader),
 }
 
-/// An open ZAP. Cloning is cheap.
+/// An open ZAP. Cheap to clone.
 #[derive(Clone)]
 pub struct Zap {
     blocks: Arc<dyn ZapBlocks>,
@@ -153,7 +151,7 @@ impl Zap {
     /// Opens the ZAP in an object.
     ///
     /// # Errors
-    /// If the object is not of a ZAP type, or its first block is no ZAP's.
+    /// [`DmuError`] if the object is not of a ZAP type, or its first block is not that of a ZAP.
     pub fn open(object: &Object) -> Result<Zap, DmuError> {
         if !object.dnode().obj_type.is_zap() {
             return Err(object.corrupt("not a name-value object"));
@@ -161,7 +159,7 @@ impl Zap {
         Zap::over(Arc::new(object.clone()), object.objset().number(), object.id())
     }
 
-    /// Opens the ZAP in these blocks; `objset` and `object` are for messages.
+    /// Opens the ZAP in these blocks; `objset` and `object` are used in errors.
     pub fn over(blocks: Arc<dyn ZapBlocks>, objset: u64, object: ObjectId) -> Result<Zap, DmuError> {
         let corrupt = |why| DmuError::Corrupt { objset, object, why };
         let decode = |source| DmuError::Decode { objset, object, source };
@@ -180,7 +178,7 @@ impl Zap {
         Ok(Zap { blocks, objset, object, first, form })
     }
 
-    /// The header, if it is fat.
+    /// The header of a fat ZAP; `None` for a micro ZAP.
     pub fn fat_header(&self) -> Option<&FatHeader> {
         match &self.form {
             Form::Fat(header) => Some(header),
@@ -193,7 +191,7 @@ impl Zap {
         self.blocks.block_size()
     }
 
-    /// The start value of its hash.
+    /// Salt of the ZAP: start value of its hash.
     pub fn salt(&self) -> u64 {
         match &self.form {
             Form::Micro { salt, .. } => *salt,
@@ -201,7 +199,7 @@ impl Zap {
         }
     }
 
-    /// How names are normalized: `format::zap::NORM_…`.
+    /// Normalization of names: `format::zap::NORM_…`.
     pub fn normalization(&self) -> u64 {
         match &self.form {
             Form::Micro { normalization, .. } => *normalization,
@@ -209,12 +207,12 @@ impl Zap {
         }
     }
 
-    /// `format::zap::FLAG_…`; 0 of a micro ZAP.
+    /// Flags of the ZAP: `format::zap::FLAG_…`; 0 for a micro ZAP.
     pub fn flags(&self) -> u64 {
         self.fat_header().map_or(0, |header| header.flags)
     }
 
-    /// Number of entries: counted in a micro ZAP, as the header says in a fat one.
+    /// Number of entries: counted in a micro ZAP, from the header of a fat one.
     pub fn count(&self) -> Result<u64, DmuError> {
         match &self.form {
             Form::Micro { .. } => Ok(self.micro()?.entries().count() as u64),
@@ -227,7 +225,7 @@ impl Zap {
         self.lookup_matching(name, Match::Exact)
     }
 
-    /// The entry whose name matches; of several the one with the lowest differentiator.
+    /// The entry whose name matches; of several, the one with the lowest differentiator.
     pub fn lookup_matching(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
         let matcher = Matcher::new(name, how, self.normalization());
         match &self.form {
@@ -272,7 +270,7 @@ impl Zap {
         Entries::new(self.clone(), cursor)
     }
 
-    /// Shape and fill, for people.
+    /// Statistics of the ZAP's structure, for `zdb`.
     pub fn stats(&self) -> Result<ZapStats, DmuError> {
         stats::collect(self)
     }
@@ -309,7 +307,7 @@ impl Zap {
                 }
             }
         }
-        // The hash of a rare name may not be what the reference made it: see `normalize`.
+        // The hash of a rare name may differ from that of OpenZFS: see `normalize`.
         if !is_doubtful(matcher.name, header.normalization) {
             return Ok(None);
         }
@@ -351,7 +349,7 @@ impl Zap {
         self.blocks.block(id)?.ok_or_else(|| self.corrupt("a hole in a ZAP's pointer table"))
     }
 
-    /// The leaf that byte `at` of a block of the pointer table leads to.
+    /// The leaf in byte `at` of a block of the pointer table, after a check.
     fn check_pointer(&self, header: &FatHeader, block: &Block, at: usize) -> Result<BlockId, DmuError> {
         match block.order().get_u64(block.bytes(), at) {
             Some(id) if id != 0 && id < header.free_block.0 => Ok(BlockId(id)),
@@ -359,7 +357,7 @@ impl Zap {
         }
     }
 
-    /// The block of the leaf that a hash belongs to; `None` if it is a hole or all zeros.
+    /// The block of the leaf for a hash; `None` if it is a hole or all zeros.
     fn leaf_for(&self, header: &FatHeader, hash: u64) -> Result<Option<Block>, DmuError> {
         let (id, at) = header.table_slot(header.table_index(hash));
         let block = self.table_block(header, id)?;
@@ -367,7 +365,7 @@ impl Zap {
     }
 
     fn leaf_block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
-        // Removing a ZAP's leaves can end in the middle: what is left of a leaf is then zeros.
+        // The removal of a ZAP's leaves may be cut short: the rest of a leaf is zeros then.
         Ok(self.blocks.block(id)?.filter(|block| block.bytes().iter().any(|byte| *byte != 0)))
     }
 
@@ -389,7 +387,7 @@ impl Zap {
     }
 }
 
-/// An entry of a micro ZAP, whose hash this is.
+/// An entry of a micro ZAP, with this hash.
 fn micro_entry(entry: &MicroEntry<'_>, hash: u64) -> ZapEntry {
     ZapEntry {
         key: ZapKey::Name(entry.name.to_vec()),
@@ -430,26 +428,27 @@ fn cursor_after(flags: u64, hash: u64, cd: u32) -> u64 {
     if cd < max_cd(flags) {
         return high | u64::from(cd + 1) << bits;
     }
-    // No differentiator comes after the largest: the next hash does.
+    // After the largest differentiator comes the next hash.
     match (high + 1) >> bits {
         0 => high + 1,
         _ => CURSOR_END,
     }
 }
 
-/// The (hash, cd) of a serialized position; `None` at the end.
+/// Inverse of [`cursor_after`]; `None` at the end.
 fn cursor_position(flags: u64, cursor: u64) -> Option<(u64, u32)> {
     let bits = hash_bits(flags);
     let cd = u32::try_from(cursor >> bits).ok().filter(|cd| *cd < max_cd(flags)).unwrap_or(0);
     (cursor != CURSOR_END).then_some((cursor << (64 - bits), cd))
 }
 
-/// A name looked for, prepared once.
+/// A name to be found, prepared once.
 struct Matcher<'n> {
     name: &'n [u8],
-    /// What its hash is made of.
+    /// The bytes that are hashed.
     hashed: std::borrow::Cow<'n, [u8]>,
-    /// How names are prepared for comparison, and the result for this one; `None`: byte for byte.
+    /// Normalization flags for comparisons, and the normalized name; `None`: names are compared byte for
+    /// byte.
     wanted: Option<(u64, std::borrow::Cow<'n, [u8]>)>,
 }
 

@@ -1,8 +1,8 @@
-//! How a ZAP prepares names before it hashes or compares them (docs/on-disk/21-zap.md, section 1.1).
+//! Normalization of names before a ZAP hashes or compares them (docs/on-disk/21-zap.md, section 1.1).
 //!
-//! The rules are those of Unicode 5.0 as the reference applies them, its deviations from the standard
-//! included where they can be told; newer characters are left alone. Where the reference may still
-//! differ (rare sequences of several marks), [`super::Zap`] falls back to comparing all names.
+//! The rules are those of Unicode 5.0 as OpenZFS applies them, including its known deviations from the
+//! standard; newer characters stay unchanged. Where OpenZFS may still differ (rare sequences of several
+//! marks), [`super::Zap`] falls back to comparing all names.
 
 use super::unicode5::{ASSIGNED, UPPER};
 use format::zap::{NORM_CANONICAL, NORM_COMPATIBLE, NORM_COMPOSE, NORM_UPPER};
@@ -12,7 +12,7 @@ use unicode_normalization::char::{
     canonical_combining_class, compose, decompose_canonical, decompose_compatible,
 };
 
-/// A code point on its way, with the combining class by which it is ordered.
+/// A code point being normalized, with its combining class.
 type Marked = (char, u8);
 
 /// The name as a ZAP with these normalization flags hashes it.
@@ -31,15 +31,14 @@ pub fn prepare(name: &[u8], flags: u64) -> Cow<'_, [u8]> {
     let mut out = Vec::with_capacity(name.len() * 2);
     for chunk in name.utf8_chunks() {
         prepare_text(chunk.valid(), flags, &mut out);
-        // Not text: passed through as it is.
+        // Invalid UTF-8 is passed through.
         out.extend_from_slice(chunk.invalid());
     }
     Cow::Owned(out)
 }
 
-/// May the reference prepare this name otherwise? Only where it departs from the standard: several
-/// marks in a row, and characters that decompose to several starters, when what was decomposed is
-/// composed again.
+/// Whether OpenZFS may normalize this name differently. Only where it departs from the standard: for several
+/// marks in a row, and for characters that decompose to several starters, when they are composed again.
 pub(super) fn is_doubtful(name: &[u8], flags: u64) -> bool {
     if name.is_ascii() || flags & (NORM_CANONICAL | NORM_COMPATIBLE) == 0 {
         return false;
@@ -50,7 +49,7 @@ pub(super) fn is_doubtful(name: &[u8], flags: u64) -> bool {
     for c in name.utf8_chunks().flat_map(|chunk| chunk.valid().chars()) {
         parts.clear();
         decompose(c, None, compatible, &mut parts);
-        // The syllables of Hangul compose by rule.
+        // Hangul syllables compose by rule.
         let is_hangul = matches!(c, '\u{AC00}'..='\u{D7A3}');
         let starters = parts.iter().filter(|(_, class)| *class == 0).count();
         if flags & NORM_COMPOSE != 0 && starters > 1 && !is_hangul {
@@ -91,7 +90,7 @@ fn prepare_text(text: &str, flags: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// Was the code point assigned in Unicode 5.0?
+/// Whether the code point was assigned in Unicode 5.0.
 fn is_old(c: char) -> bool {
     let c = u32::from(c);
     let compare = |&(first, last): &(u32, u32)| {
@@ -137,8 +136,8 @@ fn reorder(text: &mut [Marked]) {
     }
 }
 
-/// Composes. Differs from the standard in that, once a mark has been merged into a starter, every
-/// further mark is tried, blocked or not.
+/// Composes characters. Differs from the standard: after a mark was merged into a starter, every further mark
+/// is tried, blocked or not.
 fn recompose(text: &[Marked]) -> Vec<Marked> {
     let mut out: Vec<Marked> = Vec::with_capacity(text.len());
     let mut starter: Option<usize> = None;
@@ -193,7 +192,7 @@ mod tests {
             ("\u{1C5}", "\u{1C4}"),
             ("\u{3C2}", "\u{3A3}"),
             ("\u{24D0}", "\u{24B6}"),
-            // Given upper case only after 5.0.
+            // Its upper case was added after 5.0.
             (
                 "\u{10D0}\u{250}\u{23F}\u{3F3}\u{13F8}\u{1EFB}\u{A641}",
                 "\u{10D0}\u{250}\u{23F}\u{3F3}\u{13F8}\u{1EFB}\u{A641}",

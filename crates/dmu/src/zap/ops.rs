@@ -1,24 +1,24 @@
-//! The verbs of [`ZapMut`]: by name, by words, by number.
+//! Operations of [`ZapMut`]: by name, by words, by number.
 
 use super::micro_index::MicroIndex;
 use super::write::{Mode, Wanted, ZapMut, ZapValue};
 use super::{Match, Zap, ZapEntry, ZapKey};
 use crate::DmuError;
 
-/// The name by which a number is stored.
+/// The name under which a number is stored.
 fn int_name(n: u64) -> Vec<u8> {
     format!("{n:x}").into_bytes()
 }
 
-/// Entries by name. Unless a [`Match`] says otherwise, a name is meant byte for byte, in ZAPs with
-/// normalization too.
+/// Operations by name. Without a [`Match`], names are compared byte for byte, also in ZAPs with
+/// normalization.
 impl ZapMut<'_> {
     /// The entry with exactly this name.
     pub fn lookup(&self, name: &[u8]) -> Result<Option<ZapEntry>, DmuError> {
         self.lookup_matching(name, Match::Exact)
     }
 
-    /// The entry whose name matches; of several the one with the lowest differentiator.
+    /// The entry whose name matches; of several, the one with the lowest differentiator.
     pub fn lookup_matching(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
         self.find(&mut self.lock(), Wanted::Name(name, how))
     }
@@ -28,12 +28,12 @@ impl ZapMut<'_> {
         Ok(self.lookup(name)?.and_then(|entry| entry.u64()))
     }
 
-    /// There is an entry with exactly this name.
+    /// Whether there is an entry with exactly this name.
     pub fn contains(&self, name: &[u8]) -> Result<bool, DmuError> {
         Ok(self.lookup(name)?.is_some())
     }
 
-    /// There is an entry whose name matches, but is not exactly this one.
+    /// Whether there is an entry whose name matches but is not exactly this one.
     pub fn has_conflict(&self, name: &[u8], how: Match) -> Result<bool, DmuError> {
         Ok(self.lookup_matching(name, how)?.is_some_and(|entry| entry.name() != name))
     }
@@ -41,7 +41,7 @@ impl ZapMut<'_> {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`DmuError::KeyExists`] if exactly this name is there.
+    /// [`DmuError::KeyExists`] if there is an entry with exactly this name.
     pub fn insert<'v>(&self, name: &[u8], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
         self.insert_matching(name, value, Match::Exact)
     }
@@ -49,7 +49,7 @@ impl ZapMut<'_> {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`DmuError::KeyExists`] if a name that matches is there.
+    /// [`DmuError::KeyExists`] if there is an entry whose name matches.
     pub fn insert_matching<'v>(
         &self,
         name: &[u8],
@@ -62,15 +62,15 @@ impl ZapMut<'_> {
     /// Replaces the value of an entry.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if it is not there.
+    /// [`DmuError::NoKey`] if there is no such entry.
     pub fn update<'v>(&self, name: &[u8], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
         self.update_matching(name, value, Match::Exact)
     }
 
-    /// Replaces the value of the entry whose name matches. It keeps its spelling.
+    /// Replaces the value of the entry whose name matches, and keeps its spelling.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if there is none.
+    /// [`DmuError::NoKey`] if there is no such entry.
     pub fn update_matching<'v>(
         &self,
         name: &[u8],
@@ -85,7 +85,7 @@ impl ZapMut<'_> {
         self.upsert_matching(name, value, Match::Exact)
     }
 
-    /// Adds an entry, or replaces the value of the one whose name matches, which keeps its spelling.
+    /// Adds an entry, or replaces the value of the one whose name matches, and keeps its spelling.
     pub fn upsert_matching<'v>(
         &self,
         name: &[u8],
@@ -98,28 +98,28 @@ impl ZapMut<'_> {
     /// Removes an entry.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if it is not there.
+    /// [`DmuError::NoKey`] if there is no such entry.
     pub fn remove(&self, name: &[u8]) -> Result<(), DmuError> {
         self.remove_matching(name, Match::Exact).map(drop)
     }
 
-    /// Removes an entry; `false` if it was not there.
+    /// Removes an entry. Returns false if there was none.
     pub fn remove_if_present(&self, name: &[u8]) -> Result<bool, DmuError> {
         Ok(self.take(&mut self.lock(), Wanted::exact(name))?.is_some())
     }
 
-    /// Removes the entry whose name matches, gives it back.
+    /// Removes the entry whose name matches, and returns it.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if there is none.
+    /// [`DmuError::NoKey`] if there is no such entry.
     pub fn remove_matching(&self, name: &[u8], how: Match) -> Result<ZapEntry, DmuError> {
         self.take(&mut self.lock(), Wanted::Name(name, how))?.ok_or_else(|| self.missing())
     }
 
-    /// Gives an entry another name.
+    /// Renames an entry.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if `from` is not there, [`DmuError::KeyExists`] if `to` is.
+    /// [`DmuError::NoKey`] if `from` does not exist, [`DmuError::KeyExists`] if `to` does.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<(), DmuError> {
         let mut state = self.lock();
         let entry = self.find(&mut state, Wanted::exact(from))?.ok_or_else(|| self.missing())?;
@@ -128,11 +128,11 @@ impl ZapMut<'_> {
         self.take(&mut state, Wanted::exact(from)).map(drop)
     }
 
-    /// Adds `delta` to the value of an entry, 0 if it is not there, and gives the sum. An entry whose
-    /// value becomes 0 is removed. Sums wrap, as those of a pool with wrong counts must not stop it.
+    /// Adds `delta` to the value of an entry, 0 if it does not exist, and returns the sum. An entry whose
+    /// value becomes 0 is removed. Sums wrap, because wrong counts in a pool must not stop it.
     ///
     /// # Errors
-    /// If the value is not one integer of 8 bytes.
+    /// [`DmuError`] if the value is not one integer of 8 bytes.
     pub fn increment(&self, name: &[u8], delta: i64) -> Result<u64, DmuError> {
         self.increment_locked(&mut self.lock(), name, delta)
     }
@@ -159,7 +159,7 @@ impl ZapMut<'_> {
     }
 }
 
-/// Entries by words, of ZAPs made with `format::zap::FLAG_UINT64_KEY`.
+/// Operations by words, for ZAPs made with `format::zap::FLAG_UINT64_KEY`.
 impl ZapMut<'_> {
     /// The entry of a key.
     pub fn lookup_words(&self, key: &[u64]) -> Result<Option<ZapEntry>, DmuError> {
@@ -169,7 +169,7 @@ impl ZapMut<'_> {
     /// Adds an entry.
     ///
     /// # Errors
-    /// [`DmuError::KeyExists`] if the key is there.
+    /// [`DmuError::KeyExists`] if there is an entry with this key.
     pub fn insert_words<'v>(&self, key: &[u64], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
         self.put(&mut self.lock(), Wanted::Words(key), &value.into(), Mode::Insert)
     }
@@ -177,7 +177,7 @@ impl ZapMut<'_> {
     /// Replaces the value of an entry.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if it is not there.
+    /// [`DmuError::NoKey`] if there is no such entry.
     pub fn update_words<'v>(&self, key: &[u64], value: impl Into<ZapValue<'v>>) -> Result<(), DmuError> {
         self.put(&mut self.lock(), Wanted::Words(key), &value.into(), Mode::Update)
     }
@@ -190,24 +190,24 @@ impl ZapMut<'_> {
     /// Removes an entry.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if it is not there.
+    /// [`DmuError::NoKey`] if there is no such entry.
     pub fn remove_words(&self, key: &[u64]) -> Result<(), DmuError> {
         if self.remove_words_if_present(key)? { Ok(()) } else { Err(self.missing()) }
     }
 
-    /// Removes an entry; `false` if it was not there.
+    /// Removes an entry. Returns false if there was none.
     pub fn remove_words_if_present(&self, key: &[u64]) -> Result<bool, DmuError> {
         Ok(self.take(&mut self.lock(), Wanted::Words(key))?.is_some())
     }
 }
 
-/// Entries by number: the name is the number in hexadecimal. In a set of numbers, the value is the
-/// number too.
+/// Operations by number: the name is the number in hexadecimal. In a set of numbers, the value is the number
+/// too.
 impl ZapMut<'_> {
     /// Adds a number to a set.
     ///
     /// # Errors
-    /// [`DmuError::KeyExists`] if it is there.
+    /// [`DmuError::KeyExists`] if it is a member already.
     pub fn insert_int(&self, n: u64) -> Result<(), DmuError> {
         self.insert(&int_name(n), n)
     }
@@ -215,62 +215,62 @@ impl ZapMut<'_> {
     /// Removes a number from a set.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if it is not there.
+    /// [`DmuError::NoKey`] if it is no member.
     pub fn remove_int(&self, n: u64) -> Result<(), DmuError> {
         self.remove(&int_name(n))
     }
 
-    /// The number is there.
+    /// Whether a number is a member of the set.
     pub fn contains_int(&self, n: u64) -> Result<bool, DmuError> {
         self.contains(&int_name(n))
     }
 
-    /// Adds the value of a number.
+    /// Adds an entry with a number as its key.
     ///
     /// # Errors
-    /// [`DmuError::KeyExists`] if the number is there.
+    /// [`DmuError::KeyExists`] if there is an entry for this number.
     pub fn insert_int_key(&self, n: u64, value: u64) -> Result<(), DmuError> {
         self.insert(&int_name(n), value)
     }
 
-    /// Replaces the value of a number.
+    /// Replaces the value of a number's entry.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if the number is not there.
+    /// [`DmuError::NoKey`] if there is no such entry.
     pub fn update_int_key(&self, n: u64, value: u64) -> Result<(), DmuError> {
         self.update(&int_name(n), value)
     }
 
-    /// Adds or replaces the value of a number.
+    /// Adds or replaces the value of a number's entry.
     pub fn upsert_int_key(&self, n: u64, value: u64) -> Result<(), DmuError> {
         self.upsert(&int_name(n), value)
     }
 
-    /// The value of a number.
+    /// The value of a number's entry; `None`: there is none.
     pub fn lookup_int_key(&self, n: u64) -> Result<Option<u64>, DmuError> {
         self.lookup_u64(&int_name(n))
     }
 
-    /// Removes the value of a number.
+    /// Removes a number's entry.
     ///
     /// # Errors
-    /// [`DmuError::NoKey`] if the number is not there.
+    /// [`DmuError::NoKey`] if there is no such entry.
     pub fn remove_int_key(&self, n: u64) -> Result<(), DmuError> {
         self.remove(&int_name(n))
     }
 
-    /// As [`ZapMut::increment`].
+    /// Like [`ZapMut::increment`], for a number's entry.
     pub fn increment_int_key(&self, n: u64, delta: i64) -> Result<u64, DmuError> {
         self.increment(&int_name(n), delta)
     }
 }
 
-/// Entries of another ZAP.
+/// Operations with the entries of another ZAP.
 impl ZapMut<'_> {
     /// Adds all entries of another ZAP.
     ///
     /// # Errors
-    /// [`DmuError::KeyExists`] if one is there; those before it have been added.
+    /// [`DmuError::KeyExists`] if one exists here; those before it have been added.
     pub fn join(&self, from: &Zap) -> Result<(), DmuError> {
         self.for_all(from, |state, entry| {
             let value = ZapValue::Packed { int_size: entry.int_size, bytes: &entry.value };
@@ -281,7 +281,7 @@ impl ZapMut<'_> {
     /// Adds the keys of another ZAP, all with this value.
     ///
     /// # Errors
-    /// [`DmuError::KeyExists`] if one is there; those before it have been added.
+    /// [`DmuError::KeyExists`] if one exists here; those before it have been added.
     pub fn join_with(&self, from: &Zap, value: u64) -> Result<(), DmuError> {
         self.for_all(from, |state, entry| {
             self.put(state, wanted(&entry.key), &ZapValue::U64(value), Mode::Insert)

@@ -1,41 +1,41 @@
-//! Shape and fill of a ZAP, for people who look at pools.
+//! Statistics of a ZAP's structure, for `zdb`.
 
 use super::entries::{Table, chunks_of, sorted_entries, step};
 use super::{Form, Zap};
 use crate::DmuError;
 use format::zap::{FatHeader, Leaf};
 
-/// Rows of a histogram; what is larger counts in the last.
+/// Rows of a histogram; the last one counts all larger values too.
 pub const HISTOGRAM_ROWS: usize = 10;
 
-/// Shape and fill of a ZAP.
+/// Statistics of a ZAP's structure.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ZapStats {
-    /// Is fat.
+    /// Whether the ZAP has the fat form.
     pub is_fat: bool,
     /// Bytes of a block.
     pub block_size: u64,
-    /// Entries: counted in a micro ZAP, as the header says in a fat one.
+    /// Number of entries: counted in a micro ZAP, from the header of a fat one.
     pub entries: u64,
-    /// Leaves, as the header says.
+    /// Number of leaves, from the header.
     pub leaves: u64,
-    /// Blocks ever used.
+    /// Number of blocks ever used.
     pub blocks: u64,
-    /// Start value of the hash.
+    /// Salt of the ZAP: start value of its hash.
     pub salt: u64,
-    /// `format::zap::NORM_…`
+    /// Normalization of names: `format::zap::NORM_…`.
     pub normalization: u64,
-    /// The header, if it is fat.
+    /// The header of a fat ZAP; `None` for a micro ZAP.
     pub header: Option<FatHeader>,
-    /// Leaves by log2 of the slots of the pointer table that lead to them.
+    /// Number of leaves, by log2 of the slots of the pointer table that lead to them.
     pub leaves_by_pointers: [u64; HISTOGRAM_ROWS],
-    /// Leaves by entries, in fives.
+    /// Number of leaves, by their number of entries divided by 5.
     pub leaves_by_entries: [u64; HISTOGRAM_ROWS],
-    /// Leaves by tenths of chunks used.
+    /// Number of leaves, by tenths of used chunks.
     pub leaves_by_fullness: [u64; HISTOGRAM_ROWS],
-    /// Entries by chunks taken.
+    /// Number of entries, by chunks.
     pub entries_by_chunks: [u64; HISTOGRAM_ROWS],
-    /// Buckets by entries.
+    /// Number of buckets, by entries.
     pub buckets_by_entries: [u64; HISTOGRAM_ROWS],
 }
 
@@ -73,14 +73,14 @@ pub(super) fn collect(zap: &Zap) -> Result<ZapStats, DmuError> {
 fn add_leaf(stats: &mut ZapStats, header: &FatHeader, leaf: &Leaf<'_>, block_size: usize) {
     count(&mut stats.leaves_by_pointers, (header.table_shift - leaf.prefix_len) as usize);
     count(&mut stats.leaves_by_entries, usize::from(leaf.entries) / 5);
-    // As measured on the real zdb, whose chunks have 22 bytes here, so that nothing is ever full.
+    // As measured with the real zdb, which counts 22 bytes a chunk here, so that no leaf is ever full.
     let free = usize::from(leaf.free_chunks) * 22;
     count(&mut stats.leaves_by_fullness, 10 * block_size.saturating_sub(free) / block_size.max(1));
     for bucket in 0..leaf.buckets {
         count(&mut stats.buckets_by_entries, leaf.chain(bucket).flatten().count());
     }
     for entry in sorted_entries(header, leaf).0 {
-        // The real zdb takes the words of a key for bytes.
+        // The real zdb counts the words of a key as bytes.
         count(&mut stats.entries_by_chunks, chunks_of(&entry, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! Tests over ZAPs built in memory.
+//! Tests with ZAPs built in memory.
 
 use super::*;
 use format::Endian;
@@ -82,7 +82,8 @@ fn micro(entries: &[(&str, u64)], normalization: u64, order: Endian) -> Blocks {
     Blocks { size, blocks: BTreeMap::from([(0, pen.block())]) }
 }
 
-/// A fat ZAP with leaves split evenly at `prefix_len` bits; `external`: its table in blocks of its own.
+/// A fat ZAP with leaves split evenly at `prefix_len` bits; `external`: its pointer table is in blocks of its
+/// own.
 fn fat(
     entries: &[(&str, &[u16])],
     normalization: u64,
@@ -186,7 +187,7 @@ fn leaf(entries: &[(u64, &str, &[u16])], prefix: u64, prefix_len: u32, size: usi
         pen.u64(at + 16, *hash);
         let shift = 64 - buckets.trailing_zeros() - prefix_len;
         let bucket = ((hash >> shift) as usize) & (buckets - 1);
-        // Later entries of a bucket go to its end: hashes rise, and so do differentiators.
+        // Entries are appended to the end of a bucket: hashes rise, and so do differentiators.
         let mut link = 48 + 2 * bucket;
         loop {
             let next = order.get_u16(&pen.bytes, link).unwrap();
@@ -204,7 +205,7 @@ fn names(zap: &Zap) -> Vec<String> {
     zap.entries().map(|entry| String::from_utf8(entry.unwrap().name().to_vec()).unwrap()).collect()
 }
 
-/// Every entry is found by name, and every cursor leads to the entry after it.
+/// Checks that every entry is found by name, and every cursor leads to the next entry.
 fn check_cursors(zap: &Zap) {
     let all: Vec<ZapEntry> = zap.entries().map(Result::unwrap).collect();
     for (i, entry) in all.iter().enumerate() {
@@ -328,8 +329,8 @@ fn cursors_at_the_edges() {
     assert_eq!(cursor_position(0, CURSOR_END), None);
 }
 
-/// A pointer table of 2^48 slots costs a hostile pool nothing where it is a hole, and nearly nothing
-/// where it leads to holes.
+/// A pointer table of 2^48 slots costs a hostile pool no space if it is a hole, and nearly none if it leads
+/// to holes.
 #[test]
 fn a_pointer_table_of_any_length_is_walked_in_bounded_time() {
     let mut blocks = fat(&[("a", &[1])], 0, 0, false, Endian::Little);
@@ -352,7 +353,7 @@ fn entries_that_share_their_bytes_are_damage() {
     let mut blocks = fat(&[("x", &[1]), ("y", &[2])], 0, 0, false, Endian::Little);
     let place = |chunk: usize| 48 + 2 * (4096 / 32) + 24 * chunk;
     blocks.edit(1, |bytes| {
-        // Both entries have a value of all chunks there are, that begins with the first's.
+        // Both entries have a value of all chunks, which begins with the chunks of the first.
         let chunks = (4096 - 256) / 24 - 2;
         for chunk in 6..chunks {
             bytes[place(chunk)] = 251;
@@ -370,7 +371,7 @@ fn entries_that_share_their_bytes_are_damage() {
     assert_eq!(items.iter().filter(|item| item.is_err()).count(), 1);
 }
 
-/// A leaf that several stretches of the table lead to gives each entry once, and in order.
+/// A leaf with several separate ranges of the table yields each entry once, and in order.
 #[test]
 fn a_table_that_jumps_between_leaves_does_not_repeat_them() {
     let named: Vec<String> = (0..40).map(|i| format!("file{i}")).collect();

@@ -1,22 +1,22 @@
 //! Changing ZAPs (docs/on-disk/21-zap.md, section 4).
 //!
-//! [`ZapMut`] looks entries up and changes them through [`ZapBlocksMut`], so that it does not know of
-//! transactions. One operation touches one slot of a micro ZAP, or one leaf and the header of a fat
-//! one: nothing is decoded that does not lie on the way to the entry.
+//! [`ZapMut`] looks entries up and changes them through [`ZapBlocksMut`], and so is independent of
+//! transactions. One operation changes one slot of a micro ZAP, or one leaf and the header of a fat one: only
+//! blocks on the way to the entry are decoded.
 //!
 //! # What always holds
-//! - An operation that fails for a reason of the ZAP's (a key that is there, damage on the way) changes
-//!   nothing that a reader could see.
-//! - No block is held while it is changed, so that changing it copies nothing.
+//! - An operation that fails because of the ZAP (an existing key, damage on the way) leaves all that a
+//!   reader can see unchanged.
+//! - No reference to a block is held while it is changed, so that the change copies no block.
 //! - One writer at a time: [`ZapState`] is its lock, kept beside the object with the index of a micro ZAP.
-//!   [`lookup_shared`] and [`list_shared`] take it too. A [`super::Zap`] over blocks that somebody changes
-//!   may see a leaf that is split by half: it is for states that stand still.
+//!   [`lookup_shared`] and [`list_shared`] take it too. A [`super::Zap`] over blocks that another thread
+//!   changes may see a half-split leaf: it is for states that do not change.
 //!
 //! # Order
-//! Micro until an entry does not fit (its value, its name, the size of the block), then fat for good.
-//! A leaf without room is split, its table grown first where the leaf has only one slot of it.
+//! Micro until an entry does not fit (its value, its name, the size of the block), then fat for good. A leaf
+//! without space is split, after the table was grown if the leaf has only one slot of it.
 //!
-//! Tests: `write_tests.rs`; `pool/tests/it/zap_rewrite.rs` writes ZAPs of the golden pools anew.
+//! Tests: `write_tests.rs`; `pool/tests/it/zap_rewrite.rs` rewrites the ZAPs of the golden pools.
 
 use super::fat_write::Place;
 use super::{Form, Match, Matcher, MicroIndex, ZapBlocks, ZapEntry, cursor_position};
@@ -30,23 +30,23 @@ use format::{BlockId, DecodeError, Endian, ObjectId};
 use std::borrow::Cow;
 use zio::Block;
 
-/// Bytes of a new micro ZAP, and by which it grows.
+/// Bytes of a new micro ZAP, and the step by which it grows.
 pub(super) const MICRO_STEP: usize = 512;
 /// Longest name of an entry, without its NUL. Names over 255 bytes need the feature `longname`.
 pub const NAME_LEN_MAX: usize = 1023;
 /// Bytes of the largest value of an entry.
 pub const VALUE_MAX: usize = 8192;
 
-/// The blocks of a ZAP that is being changed.
+/// The blocks of a writable ZAP.
 pub trait ZapBlocksMut: ZapBlocks {
-    /// Replaces a whole block, or makes it. The bytes are little-endian.
+    /// Replaces a whole block, or creates it. The bytes are little-endian.
     fn put_block(&self, id: BlockId, bytes: Vec<u8>) -> Result<(), DmuError>;
     /// Changes bytes of a block in place: calls `change` exactly once if the result is `Ok`. Blocks that
-    /// [`ZapBlocks::block`] gives in big-endian order are not changed but put.
+    /// [`ZapBlocks::block`] returns in big-endian order are replaced instead.
     fn change_block(&self, id: BlockId, change: &mut dyn FnMut(&mut [u8])) -> Result<(), DmuError>;
-    /// Only while there is one block: its new size, larger or smaller. The block is put right after.
+    /// Sets the size of the only block, larger or smaller. The caller replaces the block right after.
     fn set_block_size(&self, bytes: u64) -> Result<(), DmuError>;
-    /// Makes the only block larger: what it has stays, and zeros follow.
+    /// Enlarges the only block: it keeps its contents, followed by zeros.
     fn grow_block(&self, bytes: u64) -> Result<(), DmuError> {
         let Some(block) = self.block(BlockId(0))? else { return self.set_block_size(bytes) };
         let mut grown = block.bytes().to_vec();
@@ -54,10 +54,10 @@ pub trait ZapBlocksMut: ZapBlocks {
         self.set_block_size(bytes)?;
         self.put_block(BlockId(0), grown)
     }
-    /// Makes holes of blocks.
+    /// Makes blocks holes.
     fn free_blocks(&self, first: BlockId, count: u64) -> Result<(), DmuError>;
-    /// What is kept beside the object for its writers. Without it each [`ZapMut`] has its own, and there
-    /// must be no other at the same time.
+    /// The state shared by the object's writers. Without it each [`ZapMut`] has its own, and there must be no
+    /// other at the same time.
     fn state(&self) -> Option<&ZapState> {
         None
     }
@@ -103,15 +103,15 @@ impl<T: ZapBlocksMut + ?Sized> ZapBlocksMut for &T {
     }
 }
 
-/// What a ZAP's writers share: their lock, and where the entries of a micro ZAP are.
+/// State shared by the writers of a ZAP: their lock, and the index of a micro ZAP.
 #[derive(Debug, Default)]
 pub struct ZapState {
     index: Mutex<Option<MicroIndex>>,
 }
 
 impl ZapState {
-    /// Forgets the index. Whoever changes a ZAP's first block by other means than [`ZapMut`] calls this:
-    /// after a rollback, a receive, or when the object's number is used again.
+    /// Drops the index. Called by code that changes a ZAP's first block by means other than [`ZapMut`]: after
+    /// a rollback, a receive, or when the object's number is reused.
     pub fn clear(&self) {
         *self.lock() = None;
     }
@@ -123,7 +123,7 @@ impl ZapState {
 
     fn lock(&self) -> MutexGuard<'_, Option<MicroIndex>> {
         self.index.lock().unwrap_or_else(|poisoned| {
-            // Whoever panicked may have left the index behind the block.
+            // A thread that panicked may have left the index out of date.
             let mut index = poisoned.into_inner();
             *index = None;
             index
@@ -131,8 +131,8 @@ impl ZapState {
     }
 }
 
-/// Finds an entry with the help of what the writers of a ZAP share, without a transaction: in a micro
-/// ZAP this does not compare all names, as [`super::Zap`] does, which knows no writers.
+/// Finds an entry with the shared state of a ZAP's writers, without a transaction: in a micro ZAP this does
+/// not compare all names, unlike [`super::Zap`], which has no access to that state.
 pub fn lookup_shared(
     blocks: &dyn ZapBlocks,
     state: &ZapState,
@@ -143,7 +143,7 @@ pub fn lookup_shared(
     ZapMut::over(Shared { blocks, state, objset, object }, objset, object).lookup_matching(name, how)
 }
 
-/// At most `limit` entries from a cursor on, without a transaction, while nobody writes.
+/// At most `limit` entries from a cursor on, without a transaction, under the writers' lock.
 pub fn list_shared(
     blocks: &dyn ZapBlocks,
     state: &ZapState,
@@ -154,7 +154,7 @@ pub fn list_shared(
     ZapMut::over(Shared { blocks, state, objset, object }, objset, object).entries_from(cursor, limit)
 }
 
-/// Blocks that are only looked at.
+/// Blocks that are only read.
 struct Shared<'a> {
     blocks: &'a dyn ZapBlocks,
     state: &'a ZapState,
@@ -205,10 +205,10 @@ impl ZapBlocksMut for Shared<'_> {
     }
 }
 
-/// A value to be stored.
+/// A value to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZapValue<'a> {
-    /// One integer of 8 bytes: all that a micro ZAP takes.
+    /// One integer of 8 bytes: the only value that a micro ZAP can hold.
     U64(u64),
     /// Integers of 8 bytes.
     U64s(&'a [u64]),
@@ -218,13 +218,13 @@ pub enum ZapValue<'a> {
     U16s(&'a [u16]),
     /// Integers of 1 byte.
     Bytes(&'a [u8]),
-    /// A string: integers of 1 byte, with a NUL that is added.
+    /// A string: integers of 1 byte; a NUL is appended.
     Str(&'a [u8]),
-    /// Integers as [`ZapEntry::value`] has them: big-endian, packed.
+    /// Integers in the form of [`ZapEntry::value`]: big-endian, packed.
     Packed {
         /// Bytes of each integer: 1, 2, 4 or 8.
         int_size: u8,
-        /// The integers.
+        /// The packed integers.
         bytes: &'a [u8],
     },
 }
@@ -248,7 +248,7 @@ impl<'a> From<&'a str> for ZapValue<'a> {
 }
 
 impl<'a> ZapValue<'a> {
-    /// Bytes of each integer, and the integers packed.
+    /// Bytes of each integer, and the packed integers.
     fn packed(&self) -> (u8, Cow<'a, [u8]>) {
         match self {
             ZapValue::U64(value) => (8, Cow::Owned(value.to_be_bytes().to_vec())),
@@ -261,7 +261,7 @@ impl<'a> ZapValue<'a> {
         }
     }
 
-    /// The value, if a micro ZAP can have it.
+    /// The value, if a micro ZAP can hold it.
     pub(super) fn single(&self) -> Option<u64> {
         match self {
             ZapValue::U64(value) | ZapValue::U64s([value]) => Some(*value),
@@ -271,15 +271,15 @@ impl<'a> ZapValue<'a> {
     }
 }
 
-/// Makes an empty micro ZAP, of 512 bytes, in an object without data. `salt` is random; it is made odd.
+/// Creates an empty micro ZAP of 512 bytes in an object without data. `salt` is random; it is made odd.
 pub fn create_micro(blocks: &dyn ZapBlocksMut, salt: u64, normalization: u64) -> Result<(), DmuError> {
     blocks.state().into_iter().for_each(ZapState::clear);
     blocks.set_block_size(MICRO_STEP as u64)?;
     blocks.put_block(BlockId(0), new_micro(MICRO_STEP, salt | 1, normalization))
 }
 
-/// Makes an empty fat ZAP of blocks of `1 << block_shift` bytes (9 to 24) in an object without data.
-/// `salt` is random, it is made odd; `flags` are `format::zap::FLAG_…`.
+/// Creates an empty fat ZAP with blocks of `1 << block_shift` bytes (9 to 24) in an object without data.
+/// `salt` is random; it is made odd. `flags` are `format::zap::FLAG_…`.
 pub fn create_fat(
     blocks: &dyn ZapBlocksMut,
     block_shift: u32,
@@ -297,32 +297,32 @@ pub fn create_fat(
     put_empty_fat(blocks, &header)
 }
 
-/// Writes header and only leaf of an empty fat ZAP.
+/// Writes the header and the only leaf of an empty fat ZAP.
 pub(super) fn put_empty_fat(blocks: &dyn ZapBlocksMut, header: &FatHeader) -> Result<(), DmuError> {
     blocks.set_block_size(1 << header.block_shift)?;
     blocks.put_block(BlockId(0), header.new_block())?;
     blocks.put_block(BlockId(1), new_leaf(header.block_shift, 0, 0, header.normalization != 0))
 }
 
-/// What to do with a key that is there or not.
+/// Handling of an existing or missing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It must not be there.
+    /// The key must not exist.
     Insert,
-    /// It must be there.
+    /// The key must exist.
     Update,
-    /// Either.
+    /// The key may exist or not.
     Upsert,
 }
 
-/// A key, prepared once.
+/// A prepared key.
 pub(super) enum Key<'k> {
     Name(Matcher<'k>),
     Words(&'k [u64]),
 }
 
 impl<'k> Key<'k> {
-    /// As the key is stored: a name with its NUL, or words, big-endian.
+    /// The key in stored form: a name with its NUL, or words, big-endian.
     pub(super) fn stored(&self) -> Vec<u8> {
         match self {
             Key::Name(matcher) => matcher.name.iter().copied().chain([0]).collect(),
@@ -338,7 +338,7 @@ impl<'k> Key<'k> {
     }
 }
 
-/// A key as a caller gives it.
+/// A key as the caller passes it.
 #[derive(Clone, Copy)]
 pub(super) enum Wanted<'k> {
     Name(&'k [u8], Match),
@@ -351,16 +351,15 @@ impl<'k> Wanted<'k> {
     }
 }
 
-/// A value ready to be stored.
+/// A value in stored form.
 pub(super) struct NewValue<'v> {
     pub(super) int_size: u8,
     pub(super) bytes: Cow<'v, [u8]>,
-    /// If a micro ZAP can have it.
+    /// The value, if a micro ZAP can hold it.
     pub(super) single: Option<u64>,
 }
 
-/// A ZAP that is being changed. It holds no block; several may exist for one ZAP if its blocks have a
-/// [`ZapState`].
+/// A writable ZAP. It holds no block; several may exist for one ZAP if its blocks have a [`ZapState`].
 pub struct ZapMut<'a> {
     pub(super) blocks: Box<dyn ZapBlocksMut + 'a>,
     pub(super) objset: u64,
@@ -369,10 +368,10 @@ pub struct ZapMut<'a> {
 }
 
 impl<'a> ZapMut<'a> {
-    /// Opens the ZAP in these blocks; `objset` and `object` are for messages.
+    /// Opens the ZAP in these blocks; `objset` and `object` are used in errors.
     ///
     /// # Errors
-    /// If the first block is no ZAP's.
+    /// [`DmuError`] if the first block is not that of a ZAP.
     pub fn open(
         blocks: impl ZapBlocksMut + 'a,
         objset: u64,
@@ -383,12 +382,12 @@ impl<'a> ZapMut<'a> {
         Ok(zap)
     }
 
-    /// The same without looking: what is no ZAP is found out by the first that is asked of it.
+    /// Opens the ZAP without a check: the first operation fails if it is none.
     pub(crate) fn over(blocks: impl ZapBlocksMut + 'a, objset: u64, object: ObjectId) -> ZapMut<'a> {
         ZapMut { blocks: Box::new(blocks), objset, object, own: ZapState::default() }
     }
 
-    /// Number of entries: counted in a micro ZAP, as the header says in a fat one.
+    /// Number of entries: counted in a micro ZAP, from the header of a fat one.
     pub fn count(&self) -> Result<u64, DmuError> {
         let mut state = self.lock();
         match self.form()? {
@@ -397,12 +396,12 @@ impl<'a> ZapMut<'a> {
         }
     }
 
-    /// It has the fat form.
+    /// Whether the ZAP has the fat form.
     pub fn is_fat(&self) -> Result<bool, DmuError> {
         Ok(matches!(self.form()?, Form::Fat(_)))
     }
 
-    /// The start value of its hash.
+    /// Salt of the ZAP: start value of its hash.
     pub fn salt(&self) -> Result<u64, DmuError> {
         Ok(match self.form()? {
             Form::Micro { salt, .. } => salt,
@@ -410,7 +409,7 @@ impl<'a> ZapMut<'a> {
         })
     }
 
-    /// How names are normalized: `format::zap::NORM_…`.
+    /// Normalization of names: `format::zap::NORM_…`.
     pub fn normalization(&self) -> Result<u64, DmuError> {
         Ok(match self.form()? {
             Form::Micro { normalization, .. } => normalization,
@@ -418,7 +417,7 @@ impl<'a> ZapMut<'a> {
         })
     }
 
-    /// `format::zap::FLAG_…`; 0 of a micro ZAP.
+    /// Flags of the ZAP: `format::zap::FLAG_…`; 0 for a micro ZAP.
     pub fn flags(&self) -> Result<u64, DmuError> {
         Ok(match self.form()? {
             Form::Micro { .. } => 0,
@@ -426,12 +425,12 @@ impl<'a> ZapMut<'a> {
         })
     }
 
-    /// All entries in order. For ZAPs known to be small.
+    /// All entries in order. Only for ZAPs that are known to be small.
     pub fn entries(&self) -> Result<Vec<ZapEntry>, DmuError> {
         self.entries_from(0, usize::MAX)
     }
 
-    /// At most `limit` entries from a cursor on: 0, or a [`ZapEntry::cursor`]. None: there are no more.
+    /// At most `limit` entries from a cursor on: 0, or a [`ZapEntry::cursor`]. Empty at the end.
     pub fn entries_from(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>, DmuError> {
         let _state = self.lock();
         let form = self.form()?;
@@ -468,7 +467,7 @@ impl<'a> ZapMut<'a> {
         }
     }
 
-    /// Puts an entry.
+    /// Stores an entry.
     pub(super) fn put(
         &self,
         state: &mut Option<MicroIndex>,
@@ -498,7 +497,7 @@ impl<'a> ZapMut<'a> {
         self.put_fat(&mut header, &key, &value, mode)
     }
 
-    /// Removes the entry of a key, gives it back if it was there.
+    /// Removes the entry of a key, and returns it if it existed.
     pub(super) fn take(
         &self,
         state: &mut Option<MicroIndex>,
@@ -551,7 +550,7 @@ impl<'a> ZapMut<'a> {
         Ok(NewValue { int_size, bytes, single: value.single() })
     }
 
-    /// Which form it has now.
+    /// The present form of the ZAP.
     pub(super) fn form(&self) -> Result<Form, DmuError> {
         self.form_of(&self.first()?)
     }
@@ -574,7 +573,7 @@ impl<'a> ZapMut<'a> {
         self.blocks.block(BlockId(0))?.ok_or_else(|| self.corrupt("the first block of a ZAP is a hole"))
     }
 
-    /// Changes a block in place. A block of the other byte order is turned first.
+    /// Changes a block in place. A block of the other byte order is byte-swapped first.
     pub(super) fn change<R>(
         &self,
         id: BlockId,

@@ -1,5 +1,5 @@
-//! Tests of the writing side over blocks in memory: models, forms, and what section 3 of
-//! docs/on-disk/21-zap.md says of every block.
+//! Tests of writing over blocks in memory: models, forms, and the rules of section 3 of
+//! docs/on-disk/21-zap.md for every block.
 
 mod cases;
 
@@ -89,7 +89,7 @@ impl Disk {
         Disk { blocks: Mutex::new(self.blocks.lock().unwrap().clone()), state: ZapState::default() }
     }
 
-    /// What a reader sees.
+    /// The ZAP as a reader sees it.
     fn read(&self) -> Zap {
         Zap::over(Arc::new(self.copy()), 0, ObjectId(7)).unwrap()
     }
@@ -104,7 +104,7 @@ impl Disk {
         self.blocks.lock().unwrap().1.insert(id, Block::new(bytes, Endian::Little));
     }
 
-    /// Everything that must hold of a ZAP on disk.
+    /// Checks the invariants of a ZAP on disk.
     fn verify(&self) {
         let first = self.block(BlockId(0)).unwrap().unwrap();
         match ZapForm::of(first.bytes(), first.order()).unwrap() {
@@ -154,7 +154,7 @@ impl Disk {
             assert!(id != 0 && id < header.free_block.0 && !table.contains(&id));
             let raw = self.raw(id);
             let leaf = Leaf::decode(&raw, Endian::Little).unwrap();
-            // The range of its slots leads to it, and only that.
+            // The range of its slots leads to it, and no other slot.
             let width = 1 << (header.table_shift - leaf.prefix_len);
             let range = leaf.prefix * width..(leaf.prefix + 1) * width;
             for (index, slot) in slots.iter().enumerate() {
@@ -167,7 +167,7 @@ impl Disk {
     }
 }
 
-/// The accounting of a leaf; gives the number of its entries.
+/// Checks the accounting of a leaf. Returns the number of its entries.
 fn verify_leaf(header: &FatHeader, leaf: &Leaf<'_>, raw: &[u8]) -> u64 {
     let unit = if header.has_word_keys() { 8 } else { 1 };
     let (sorted, damage) = entries::sorted_entries(header, leaf);
@@ -203,7 +203,7 @@ fn verify_leaf(header: &FatHeader, leaf: &Leaf<'_>, raw: &[u8]) -> u64 {
     sorted.len() as u64
 }
 
-/// Numbers that a seed repeats.
+/// Reproducible numbers from a seed.
 struct Seeded(u64);
 
 impl Seeded {
@@ -244,8 +244,8 @@ fn check_against(disk: &Disk, model: &Model, what: &str) {
     assert_eq!(disk.write().count().unwrap(), model.len() as u64, "{what}: count");
 }
 
-/// Random verbs against a map. `names`: how many different ones; `rich`: values and names that only a
-/// fat ZAP takes.
+/// Random operations against a map. `names`: number of different ones; `rich`: also values and names that
+/// only a fat ZAP can hold.
 fn run_model(disk: &Disk, seed: u64, steps: u32, names: u64, rich: bool) -> Model {
     let mut random = Seeded(seed);
     let mut model = Model::new();
@@ -313,7 +313,7 @@ fn a_model_of_zaps_that_become_fat() {
         let disk = Disk::micro(seed | 1, 0);
         run_model(&disk, seed, 4000, 1500, true);
         assert!(disk.write().is_fat().unwrap());
-        // What is emptied can be filled again.
+        // An emptied ZAP can be filled again.
         for entry in disk.write().entries().unwrap() {
             disk.write().remove(entry.name()).unwrap();
         }
@@ -327,7 +327,7 @@ fn a_model_of_fat_zaps_of_other_sizes() {
     for (seed, shift, flags) in [(1, 15, 0), (2, 16, FLAG_HASH64), (3, 14, FLAG_HASH64)] {
         run_model(&Disk::fat(shift, seed, 0, flags), seed, 3000, 900, true);
     }
-    // Small leaves split early, and their table leaves the header at once.
+    // Small leaves split early, and their table soon leaves the header.
     for seed in 4..8 {
         let disk = Disk::fat(9, seed, 0, 0);
         run_model(&disk, seed, 6000, 2000, false);
@@ -428,7 +428,7 @@ fn what_is_emptied_gives_its_blocks_back() {
         (0..3000_u64).for_each(|i| zap.insert_int(i).unwrap());
         let used = |disk: &Disk| disk.blocks.lock().unwrap().1.len() as u64;
         let (most, entries) = (used(&disk), disk.read().entries().map(Result::unwrap).collect::<Vec<_>>());
-        // Half of it in order, as somebody does who lists and removes.
+        // Half of it in order, as a program does that lists and removes.
         for entry in &entries[..1500] {
             zap.remove(entry.name()).unwrap();
         }

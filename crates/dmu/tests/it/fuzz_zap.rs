@@ -1,4 +1,4 @@
-//! ZAPs of hostile blocks: every walk ends, and what a walk finds has the promised order.
+//! Fuzz targets of ZAPs with hostile blocks: every walk ends, and yields entries in the promised order.
 
 use cenote_dmu::DmuError;
 use cenote_dmu::zap::{Match, Zap, ZapBlocks, ZapBlocksMut, ZapKey, ZapMut, ZapValue, prepare};
@@ -32,7 +32,7 @@ impl ZapBlocks for Blocks {
     }
 }
 
-/// A byte whose bit 0 is the byte order, log2 of the block size, then the blocks.
+/// Input: a byte whose bit 0 is the byte order, log2 of the block size, then the blocks.
 #[test]
 fn whole_zaps() {
     // A walk holds one leaf at a time, decoded and sorted.
@@ -52,7 +52,7 @@ fn whole_zaps() {
     }));
 }
 
-/// True when entries were found.
+/// Walks a ZAP. Returns true if it has entries.
 fn walk(zap: &Zap, size: usize, count: usize) -> bool {
     // Each slot of the pointer table may lead to a leaf with an entry per chunk, and reports damage once.
     let most = (size / 16 + size / 24) * (size / 24 + 1) * count.max(1);
@@ -80,7 +80,7 @@ fn walk(zap: &Zap, size: usize, count: usize) -> bool {
     found > 0
 }
 
-/// Blocks in memory that can be changed.
+/// Writable blocks in memory.
 struct Disk {
     size: u64,
     blocks: Mutex<BTreeMap<u64, Block>>,
@@ -127,7 +127,7 @@ impl ZapBlocksMut for Disk {
     }
 }
 
-/// As `whole_zaps`; what is there is then changed. What was added without an error is found.
+/// Like `whole_zaps`; then the ZAP is changed. Entries that were added without an error are found.
 #[test]
 fn written_zaps() {
     // The pointer table grows to 2^22 slots at most for one entry.
@@ -167,7 +167,7 @@ fn written_zaps() {
     ));
 }
 
-/// A byte of flags, then the name.
+/// Input: a byte of flags, then the name.
 #[test]
 fn prepared_names() {
     bolero::check!(name = "prepared_names").for_each(target("prepared_names").bound(64 << 10, 256).checked(
@@ -175,7 +175,7 @@ fn prepared_names() {
             let Some((flags, name)) = input.split_first() else { return false };
             let flags = u64::from(*flags);
             let once = prepare(name, flags);
-            // No character becomes more than eighteen, of at most four bytes each.
+            // A character becomes at most eighteen, of at most four bytes each.
             assert!(once.len() <= 72 * name.len());
             if std::str::from_utf8(name).is_ok() {
                 assert!(std::str::from_utf8(&once).is_ok());

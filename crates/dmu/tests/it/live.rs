@@ -1,5 +1,5 @@
-//! Writable object sets on a disk in memory: what is read before, during and after a sync is what was
-//! written; and the result reads the same when it is opened anew.
+//! Writable object sets on a disk in memory: reads before, during and after a sync return the written data;
+//! and the set reads the same when it is opened again.
 #![allow(missing_docs)]
 
 use cenote_dmu::zap::Zap;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use zio::testing::memory_pool;
 
-/// Frees what is killed, and counts.
+/// A ledger that frees killed blocks, and counts.
 struct Freeing<'a> {
     zio: Arc<zio::Zio>,
     tx: &'a dyn zio::AllocTx,
@@ -60,7 +60,7 @@ impl World {
         bp
     }
 
-    /// The set as somebody else reads it.
+    /// The set as another process reads it from disk.
     fn reopened(&self) -> Arc<ObjSet> {
         let store = Store::new(Arc::clone(self.store.zio()), 1 << 20);
         ObjSet::open(&store, &self.set.root_bp(), 7, KeyState::None).expect("readable")
@@ -179,7 +179,7 @@ fn model_of_one_object(seed: u64, block: u64, span: u64) {
     assert_eq!(read.dnode().used_bytes(), tree_space(&read, &world), "seed {seed}: space of the object");
 }
 
-/// Data is never called a hole.
+/// Checks that data are never reported as a hole.
 fn check_holes(object: &cenote_dmu::Object, model: &[u8], block: u64, what: &str) {
     let mut at = 0;
     while (at as usize) < model.len() {
@@ -254,7 +254,7 @@ fn a_block_that_grows_in_steps_keeps_its_bytes() {
             object.set_block_size(model.len() as u64, &tx).expect("grown");
             object.write_at(at as u64, &model[at..], &tx).expect("written");
             if step % 16 == 3 {
-                // Whoever reads it goes on reading what was there.
+                // A reader that holds the block keeps its old contents.
                 held.push((object.block(BlockId(0)).expect("read").expect("data"), model.clone()));
             }
         }
@@ -333,7 +333,7 @@ fn all_space_comes_back() {
     }
     drop(tx);
     world.sync();
-    // The root and nothing else: all blocks of dnodes are holes.
+    // Only the root is left: all blocks of dnodes are holes.
     assert!(world.space <= 4096 * 2, "{} bytes", world.space);
 }
 

@@ -1,5 +1,5 @@
-//! Intent logs on a disk in memory: what was committed is found again when the pool is opened at the last
-//! txg, and everything is freed in the end.
+//! Intent logs on a disk in memory: committed changes are found when the pool is opened at the last txg, and
+//! all blocks are freed in the end.
 #![allow(missing_docs)]
 
 use cenote_dmu::log::{IntentLog, LogData, Pending, Unclaim, check, claim, destroy, replay, walk_chain};
@@ -39,7 +39,7 @@ fn sync_once(txgs: &Arc<Txgs>, set: &Arc<LiveSet>, log: &IntentLog) {
     finish(txgs, set, log, tx);
 }
 
-/// The rest of a sync.
+/// Completes a sync.
 fn finish(txgs: &Arc<Txgs>, set: &Arc<LiveSet>, log: &IntentLog, tx: SyncTx) {
     let zio = Arc::clone(set.store().zio());
     set.sync(&tx, &mut Freeing(zio, &tx)).expect("synced");
@@ -48,7 +48,7 @@ fn finish(txgs: &Arc<Txgs>, set: &Arc<LiveSet>, log: &IntentLog, tx: SyncTx) {
     log.synced(txg);
 }
 
-/// Runs `work` while another thread syncs whenever somebody waits for it.
+/// Runs `work` while another thread syncs on demand.
 fn with_syncing(world: &World, work: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -71,7 +71,7 @@ impl World {
 
     fn on(zio: Arc<zio::Zio>) -> World {
         let store = Store::new(zio, 16 << 20);
-        // No txg is written unless somebody asks.
+        // No txg is written without a request.
         let limits = Limits { timeout: Duration::from_secs(3600), ..Limits::default() };
         let txgs = Txgs::new(Txg(3), limits);
         let tx = txgs.begin().expect("open");
@@ -81,7 +81,7 @@ impl World {
         World { store, txgs, set, log }
     }
 
-    /// The pool as it is found after a crash: everything in memory is gone.
+    /// The pool as it is found after a crash: changes in memory are gone.
     fn after_crash(&self) -> World {
         let synced = self.txgs.synced_txg();
         let txgs = Txgs::new(synced, Limits::default());
@@ -139,8 +139,8 @@ fn committed_writes_survive_a_crash() {
     assert_eq!(zio::AllocTx::txg(&tx), Txg(synced.0 + 1));
     let header = after.set.zil_header();
     assert_eq!(header.claim_txg, Txg(0));
-    // The disk in memory remembers what the lost txg had allocated: so claiming would find it taken. What a
-    // claim does to the header is checked all the same.
+    // The disk in memory remembers the allocations of the lost txg, so claiming would find them taken. The
+    // changes of a claim in the header are checked all the same.
     claim(&after.set, Txg(synced.0 + 1), &tx, &mut |_| ()).expect("claimed");
     after.set.set_zil_header(
         ZilHeader {
@@ -170,8 +170,8 @@ fn committed_writes_survive_a_crash() {
     assert_eq!(after.set.zil_header(), ZilHeader::default());
 }
 
-/// Records were applied, and the pool was suspended before they were on disk. Whoever replayed the log once more began
-/// where the header of before said, and made everything twice.
+/// Records were applied, and the pool was suspended before they were on disk. A second replay used to begin
+/// where the earlier header said, and repeated all changes.
 #[test]
 fn a_replay_that_ended_on_the_way_goes_on_there() {
     let (world, object) = started();
@@ -205,7 +205,7 @@ fn a_replay_that_ended_on_the_way_goes_on_there() {
 }
 
 /// A commit fails to flush while its txg is being written, too late to be left out of the chain of that txg.
-/// What is acknowledged later must not stand behind the block that was lost.
+/// Changes acknowledged later must not be logged after the lost block.
 #[test]
 fn nothing_is_logged_behind_a_block_that_was_lost() {
     for seed in 0..12 {
@@ -298,7 +298,7 @@ fn a_disabled_log_records_nothing() {
     assert_eq!(check(&world.set).expect("readable").blocks, 0);
 }
 
-/// The txg in which the space of a test is prepared.
+/// A transaction of the txg in which the space of a test is prepared.
 struct Before;
 
 impl zio::AllocTx for Before {
@@ -324,7 +324,7 @@ fn fragmented(hole: u64) -> Arc<zio::Zio> {
     zio
 }
 
-/// Where no large log block fits, small ones do; and a record that fits in none waits for its txg.
+/// If no large log block fits, small ones do; a record that fits in none waits for its txg.
 #[test]
 fn a_log_finds_its_way_through_free_space_in_pieces() {
     let world = World::on(fragmented(4096));
@@ -359,7 +359,7 @@ fn a_log_finds_its_way_through_free_space_in_pieces() {
     assert_eq!(check(&after.set).expect("readable").records, 2, "all but that which started the chain");
 }
 
-/// The txg is written instead, with the room that is left.
+/// The txg is written instead, in the remaining space.
 #[test]
 fn a_log_takes_no_room_that_a_txg_needs() {
     let (world, object) = started();
@@ -379,7 +379,7 @@ fn a_log_takes_no_room_that_a_txg_needs() {
     assert!(found[0] > 0);
 }
 
-/// What the log of a set holds.
+/// The records in the log of a set.
 fn logged(set: &Arc<LiveSet>) -> Vec<Body> {
     let mut found = Vec::new();
     let mut note = |raw: &format::zil::RawRecord<'_>| {
@@ -405,7 +405,7 @@ fn started() -> (World, LiveObject) {
     (world, object)
 }
 
-/// What a failed commit had taken was gone, and whoever came behind it was told that all was well.
+/// The records of a failed commit used to be lost, and the next commit succeeded.
 #[test]
 fn a_commit_that_failed_stays_failed_until_its_txg_is_on_disk() {
     let (world, object) = started();
@@ -435,8 +435,8 @@ fn a_commit_that_failed_stays_failed_until_its_txg_is_on_disk() {
     assert_eq!(logged(&world.after_crash().set).len(), 1);
 }
 
-/// One commit takes what all have written, and the device is gone: whoever waits behind it was told that all
-/// was well.
+/// One commit takes the records of all threads, and the device is gone: the threads waiting behind it used to
+/// succeed.
 #[test]
 fn everybody_behind_a_commit_that_fails_gets_its_error() {
     let disk = Arc::new(SimDisk::new(1 << 30, 1));
@@ -467,14 +467,14 @@ fn everybody_behind_a_commit_that_fails_gets_its_error() {
                 })
             });
             all_came.wait();
-            // The log cannot be written, and the first one waits for the txg.
+            // The log cannot be written, and the first commit waits for the txg.
             while world.txgs.wait_for_work(Duration::from_millis(5)) != Work::Sync {}
             world.txgs.suspend(suspended.clone(), false);
             for commit in commits {
                 assert_eq!(commit.join().expect("ended"), Err(suspended.clone()), "round {round}");
             }
         });
-        // A device that is back is not enough.
+        // The return of the device is not enough.
         disk.come_back();
         for object in &objects {
             assert_eq!(world.log.commit(Some(object.id())), Err(suspended.clone()));
@@ -490,7 +490,7 @@ fn everybody_behind_a_commit_that_fails_gets_its_error() {
     }
 }
 
-/// Whoever came behind a committer that panicked waited for it for ever.
+/// Threads behind a committer that panicked used to wait for ever.
 #[test]
 fn a_committer_that_panics_lets_others_go_on() {
     let world = World::new();
@@ -507,8 +507,8 @@ fn a_committer_that_panics_lets_others_go_on() {
     assert!(world.txgs.synced_txg() > before);
 }
 
-/// The data of larger writes was read again when their records were written, and was then what later changes had left:
-/// zeros of a file that was cut.
+/// The data of larger writes used to be read again when their records were written, and then had later
+/// changes: zeros of a truncated file.
 #[test]
 fn a_record_says_what_was_written() {
     let (world, object) = started();
@@ -530,7 +530,8 @@ fn a_record_says_what_was_written() {
     assert!(found == first);
 }
 
-/// Memory that records hold of what was overwritten counts as dirty: or a program that overwrites a file fills it.
+/// Overwritten data that only records hold count as dirty; otherwise a program that overwrites a file fills
+/// the memory.
 #[test]
 fn what_only_records_hold_counts_as_dirty() {
     let (world, object) = started();
@@ -544,7 +545,7 @@ fn what_only_records_hold_counts_as_dirty() {
     assert!(of_open() >= 11 * (64 << 10), "{}", of_open());
 }
 
-/// Noise that fits into no pointer, written and on disk: the pointer of its block.
+/// Writes noise that fits into no pointer, and syncs. Returns the pointer of its block.
 fn pointer_on_disk(world: &World, object: &LiveObject, blkid: u64) -> BlockPtr {
     let noise = (0..4096_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8);
     world.write(object, blkid * 4096, &noise.collect::<Vec<_>>());
@@ -558,9 +559,10 @@ fn push_clone(world: &World, object: &LiveObject, bp: BlockPtr) {
     world.log.push(&world.txgs.begin().expect("open"), Pending::Body(Body::CloneRange(clone)));
 }
 
-/// A log whose head is behind what is on disk, as those of OpenZFS can be. Records whose txg is on disk are counted with
-/// whatever they refer to, and only counted when the log goes: what was freed would be somebody else's by then. Blocks that
-/// newer records clone must be there.
+/// A log whose head is before changes that are on disk, as OpenZFS may leave it. Records whose txg is on disk
+/// are counted with the blocks that they reference, and only the count is decremented when the log is freed,
+/// because freed blocks may belong to another file by then. Blocks that newer records clone must be
+/// allocated.
 #[test]
 fn a_clone_that_is_on_disk_is_counted_and_frees_nothing() {
     let (world, object) = started();
@@ -569,7 +571,7 @@ fn a_clone_that_is_on_disk_is_counted_and_frees_nothing() {
     push_clone(&world, &object, kept);
     push_clone(&world, &object, free);
     world.log.commit(None).expect("durable");
-    // The head stays where it is.
+    // The head stays unchanged.
     let tx = world.txgs.quiesce();
     finish(&world.txgs, &world.set, &world.log, tx);
     for bp in [kept, free, kept] {
@@ -591,8 +593,8 @@ fn a_clone_that_is_on_disk_is_counted_and_frees_nothing() {
     assert_eq!(dropped, expected);
 }
 
-/// A commit while a txg is written that has clones: they stood in the chain when it was on disk, and were claimed again.
-/// Now it waits for the txg, and writes what is newer.
+/// A commit while a txg with clones is written: their records used to be in the chain when it was on disk,
+/// and were claimed again. Now it waits for the txg, and writes the newer records.
 #[test]
 fn a_clone_is_logged_only_while_its_txg_is_open() {
     let (world, object) = started();

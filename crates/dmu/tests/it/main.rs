@@ -1,5 +1,5 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
-//! `shuttle` needs a build of its own.
+//! Integration tests in one program, because each test program links all crates below. `shuttle` needs a
+//! build of its own.
 
 mod fuzz_zap;
 mod live;

@@ -1,9 +1,9 @@
-//! Making and destroying bookmarks, and counting what was freed since
+//! Bookmarks in syncing context: creation, destruction, and the count of blocks freed since
 //! (docs/on-disk/22-mos-dsl.md, sections 4.1, 5 and 8).
 //!
-//! A bookmark that keeps freed-before-next counts (FBN) says how much of its snapshot went before the next
-//! snapshot of the chain was taken, whether or not its own snapshot is still there. The counts come from the
-//! deadlist of the snapshot's successor and are kept up by the sync (`FbnCounter`) while that is the head.
+//! A bookmark with freed-before-next counts (FBN) records how much of its snapshot was freed before the next
+//! snapshot of the chain was taken, whether or not its own snapshot still exists. The counts come from the
+//! deadlist of the snapshot's successor; the sync (`FbnCounter`) updates them while that is the head.
 //!
 //! # What always holds
 //! - The features `bookmarks`, `bookmark_v2`, `bookmark_written` and `redaction_bookmarks` count heads with
@@ -31,9 +31,9 @@ const BOOKMARK_V2: &str = "bookmark_v2";
 const BOOKMARK_WRITTEN: &str = "bookmark_written";
 const REDACTION: &str = "redaction_bookmarks";
 const REDACTION_SPILL: &str = "redaction_list_spill";
-/// Snapshots that a chain is followed over.
+/// Most snapshots that are followed along a chain.
 const CHAIN_LIMIT: usize = crate::dataset::CHAIN_LIMIT;
-/// Clones below clones that are followed before a loop is assumed.
+/// Most nested clones that are followed before a loop is assumed.
 const CLONES_LIMIT: usize = 1 << 20;
 
 fn map_of(m: MosTx<'_>, head: ObjectId) -> Result<Option<ObjectId>, DslError> {
@@ -60,7 +60,7 @@ impl Bookmark {
             .collect()
     }
 
-    /// A bookmark of a head.
+    /// The bookmark of a head with this name.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -69,7 +69,7 @@ impl Bookmark {
         m.zap(map)?.lookup(name.as_bytes())?.map(|entry| decode(map, &entry)).transpose()
     }
 
-    /// Creation txgs of the bookmarks of a head that keep FBN: each must be a key of its deadlists.
+    /// Creation txgs of the bookmarks of a head with FBN: each must be a key of its deadlists.
     pub(crate) fn fbn_txgs(m: MosTx<'_>, head: ObjectId) -> Result<Vec<Txg>, DslError> {
         let mut txgs: Vec<Txg> = Bookmark::list(m, head)?
             .iter()
@@ -86,10 +86,10 @@ impl Bookmark {
         Ok(Bookmark::fbn_txgs(m, head)?.into_iter().filter(|txg| *txg > previous).collect())
     }
 
-    /// Makes a bookmark of a snapshot. The name was checked for its form.
+    /// Creates a bookmark of a snapshot. The caller has checked the form of the name.
     ///
     /// # Errors
-    /// [`BookmarkError`]; [`DslError::FeatureDisabled`] if the pool has no bookmarks.
+    /// [`BookmarkError`]; [`DslError::FeatureDisabled`] if the pool does not support bookmarks.
     pub fn create_from_snapshot(
         m: MosTx<'_>,
         head: ObjectId,
@@ -118,11 +118,10 @@ impl Bookmark {
         put(m, head, name, &new)
     }
 
-    /// Makes a bookmark that stands for the same point in history as another one, of the same head or of one
-    /// before it in the chain. A redaction list is not copied.
+    /// Copies a bookmark of the same head or of one before it in the chain. A redaction list is not copied.
     ///
     /// # Errors
-    /// [`BookmarkError`]; [`DslError::FeatureDisabled`] if the pool has no bookmarks.
+    /// [`BookmarkError`]; [`DslError::FeatureDisabled`] if the pool does not support bookmarks.
     pub fn create_from_bookmark(
         m: MosTx<'_>,
         head: ObjectId,
@@ -138,7 +137,7 @@ impl Bookmark {
         if let Some(v2) = &mut phys.v2 {
             v2.redaction = None;
             if source_head != head {
-                // Another chain goes on with another snapshot: what was freed before that is not known.
+                // In another chain the next snapshot is another one, and what was freed before it is unknown.
                 v2.flags &= !BOOKMARK_FLAG_HAS_FBN;
                 v2.freed_before_next = [0; 3];
             }
@@ -159,7 +158,7 @@ impl Bookmark {
         let phys = Bookmark::get(m, head, name)?.ok_or_else(missing)?;
         m.zap(map)?.remove(name.as_bytes())?;
         drop_contents(m, &phys)?;
-        // The key in the deadlists was kept for it alone if its snapshot is gone.
+        // If its snapshot is gone, the key in the deadlists was kept for this bookmark alone.
         let is_last = has_fbn(&phys) && !Bookmark::fbn_txgs(m, head)?.contains(&phys.creation_txg);
         let has_snapshot = phys.v2.is_some_and(|v2| v2.flags & BOOKMARK_FLAG_SNAPSHOT_EXISTS != 0);
         if is_last && !has_snapshot {
@@ -179,8 +178,8 @@ impl Bookmark {
         m.features.decr(m, BOOKMARKS)
     }
 
-    /// Removes a key, which no snapshot and no bookmark needs any more, from the deadlists of a head and of
-    /// all clones that come from after it.
+    /// Removes a key that no snapshot and no bookmark needs any more from the deadlists of a head and of all
+    /// clones that descend from a later point.
     pub(crate) fn remove_deadlist_key(m: MosTx<'_>, head: ObjectId, key: Txg) -> Result<(), DslError> {
         let mut stack = vec![head];
         for _ in 0..CLONES_LIMIT {
@@ -201,8 +200,9 @@ impl Bookmark {
         Err(DslError::Endless { what: "clones", object: head, limit: CLONES_LIMIT })
     }
 
-    /// A snapshot of `head` is about to be destroyed, its successor's deadlist still being what it was. True:
-    /// a bookmark needs the snapshot's key in the deadlists, which must be kept then.
+    /// Updates the bookmarks when a snapshot of `head` is about to be destroyed, before the deadlist of its
+    /// successor changes. Returns true if a bookmark needs the snapshot's key in the deadlists, which must be
+    /// kept then.
     pub(crate) fn on_snapshot_destroy(
         m: MosTx<'_>,
         head: ObjectId,
@@ -226,7 +226,7 @@ impl Bookmark {
                 && (phys.prev_snap_txg..phys.creation_txg).contains(&txg)
                 && let Some(dead) = dead
             {
-                // What the next snapshot in line is, changes for it.
+                // Its next snapshot in line changes.
                 let gone = Deadlist::open(&m.view(), dead)?.space_between(Txg(0), txg)?;
                 add(v2, gone);
             } else {
@@ -238,7 +238,7 @@ impl Bookmark {
     }
 
     /// Moves the bookmarks of `from` up to the txg of the new origin to `to`, which takes over that part of
-    /// the history by being promoted.
+    /// the history when it is promoted.
     pub(crate) fn move_upto(m: MosTx<'_>, from: ObjectId, to: ObjectId, txg: Txg) -> Result<(), DslError> {
         let Some(map) = map_of(m, from)? else { return Ok(()) };
         for (name, phys) in Bookmark::list(m, from)? {
@@ -253,7 +253,7 @@ impl Bookmark {
         drop_map_if_empty(m, from, map)
     }
 
-    /// Whether moving the bookmarks would meet one of the same name.
+    /// Whether a moved bookmark would meet an existing one of the same name.
     pub(crate) fn move_conflicts(
         m: MosTx<'_>,
         from: ObjectId,
@@ -322,8 +322,8 @@ fn is_ancestor(m: MosTx<'_>, snapshot: ObjectId, head: ObjectId) -> Result<bool,
     Err(DslError::Endless { what: "snapshots", object: head, limit: CHAIN_LIMIT })
 }
 
-/// Whether the history of `head` goes through the directory of `other` at or after `txg`: then a bookmark
-/// of that, from that txg, is a point in this history too.
+/// Whether the history of `head` goes through the directory of `other` at or after `txg`: then a bookmark of
+/// `other` at that txg is also a point in the history of `head`.
 fn passes(m: MosTx<'_>, head: ObjectId, other: ObjectId, txg: Txg) -> Result<bool, DslError> {
     let dir = m.dataset(other)?.dir;
     let mut at = m.dataset(head)?;
@@ -339,7 +339,7 @@ fn passes(m: MosTx<'_>, head: ObjectId, other: ObjectId, txg: Txg) -> Result<boo
     Err(DslError::Endless { what: "snapshots", object: head, limit: CHAIN_LIMIT })
 }
 
-/// Adds a bookmark and counts what it uses.
+/// Stores a bookmark and increments the counts of the features that it uses.
 fn put(m: MosTx<'_>, head: ObjectId, name: &str, phys: &BookmarkPhys) -> Result<(), DslError> {
     let map = match map_of(m, head)? {
         Some(map) => map,
@@ -366,7 +366,7 @@ fn count(m: MosTx<'_>, phys: &BookmarkPhys, delta: i64) -> Result<(), DslError> 
     Ok(())
 }
 
-/// Frees what a bookmark owns, and counts it out.
+/// Frees the objects of a bookmark, and decrements the counts of its features.
 fn drop_contents(m: MosTx<'_>, phys: &BookmarkPhys) -> Result<(), DslError> {
     if let Some(list) = phys.v2.and_then(|v2| v2.redaction) {
         let has_spill = m.object(list)?.spill()?.is_some();
@@ -394,7 +394,7 @@ fn add(v2: &mut BookmarkV2, gone: Space) {
     }
 }
 
-/// A bookmark that counts what a sync kills.
+/// A bookmark whose FBN counts the blocks that a sync kills.
 #[derive(Debug)]
 struct Counted {
     name: Vec<u8>,
@@ -402,7 +402,7 @@ struct Counted {
     gone: Space,
 }
 
-/// Counts, in memory, what a sync of a head frees of what its newest bookmarks stand for.
+/// Collects in memory the FBN changes that a sync of a head causes.
 #[derive(Debug)]
 pub(crate) struct FbnCounter {
     map: ObjectId,
@@ -410,7 +410,7 @@ pub(crate) struct FbnCounter {
 }
 
 impl FbnCounter {
-    /// For a head; `None`: none of its bookmarks counts.
+    /// Opens the counter of a head; `None`: none of its bookmarks has counts to update.
     pub(crate) fn open(m: MosTx<'_>, head: ObjectId) -> Result<Option<FbnCounter>, DslError> {
         let Some(map) = map_of(m, head)? else { return Ok(None) };
         let newest = m.dataset(head)?.prev_snap_txg;
@@ -423,7 +423,7 @@ impl FbnCounter {
         Ok((!marks.is_empty()).then_some(FbnCounter { map, marks }))
     }
 
-    /// The head does not have this block any more.
+    /// Counts a block that the head no longer references.
     pub(crate) fn killed(&mut self, bp: &BlockPtr, space: Space) {
         let birth = bp.accounting_birth();
         for mark in self.marks.iter_mut().filter(|mark| birth <= mark.txg) {

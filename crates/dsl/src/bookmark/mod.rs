@@ -1,4 +1,4 @@
-//! Bookmarks: what is left of a snapshot for incremental sends
+//! Bookmarks: points in history that incremental sends can start from after their snapshot is destroyed
 //! (docs/on-disk/22-mos-dsl.md, section 8).
 
 pub mod change;
@@ -21,7 +21,7 @@ pub struct Bookmark {
     phys: BookmarkPhys,
 }
 
-/// The contents of a bookmark, from its entry in the ZAP `map`.
+/// Decodes a bookmark from its entry in the ZAP `map`.
 fn decode(map: ObjectId, entry: &ZapEntry) -> Result<BookmarkPhys, DslError> {
     if entry.int_size != 8 {
         return Err(mos::stored_value(map, entry));
@@ -36,12 +36,12 @@ impl Bookmark {
         Ok(Bookmark { head: head.clone(), name, phys: decode(map, entry)? })
     }
 
-    /// Full name, components of the pool and all directories included.
+    /// Full name of the bookmark: `pool/a#m`.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The head that it belongs to.
+    /// The head that the bookmark belongs to.
     pub fn head(&self) -> &Dataset {
         &self.head
     }
@@ -51,19 +51,19 @@ impl Bookmark {
         &self.phys
     }
 
-    /// Object of its redaction list.
+    /// Object of the redaction list; `None`: the bookmark has none.
     pub fn redaction_list(&self) -> Option<ObjectId> {
         self.phys.v2.and_then(|v2| v2.redaction)
     }
 
-    /// Guids of the snapshots that its redaction list is made of; `None`: it has no such list.
+    /// Guids of the snapshots of the redaction list; `None`: the bookmark has no such list.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
     pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
         let Some(id) = self.redaction_list() else { return Ok(None) };
         let object = self.head.dsl().mos().object(id)?;
-        // Lists of many snapshots have the same structure in the spill block instead.
+        // A list of many snapshots has the same structure in the spill block instead.
         let list = match object.spill()? {
             Some(spill) => RedactionListPhys::decode(spill.bytes(), spill.order()),
             None => RedactionListPhys::decode(object.bonus(), object.order()),

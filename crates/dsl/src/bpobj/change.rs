@@ -4,8 +4,8 @@
 //! # What always holds
 //! - The totals of a list are those of its own pointers and of all lists below it.
 //! - A list belongs to one list, one deadlist or one entry of the object directory, except for the shared
-//!   empty one, to which nothing is appended and whose references the feature `empty_bpobj` counts.
-//! - Consuming stops at any pointer with the list whole: what was consumed is gone from the list.
+//!   empty one, which never grows and whose references the feature `empty_bpobj` counts.
+//! - Consuming may stop at any pointer and leaves the list consistent: consumed pointers are removed.
 
 use crate::block_space::Space;
 use crate::bpobj::Bpobj;
@@ -20,19 +20,19 @@ use format::names;
 use format::{BlockId, CompressionId, Endian, ObjType, ObjectId};
 use std::collections::HashSet;
 
-/// Feature: lists without a block share one object. It counts their references.
+/// Feature that lets lists without a block share one object. Its count is the number of their references.
 const FEATURE: &str = "empty_bpobj";
 /// Bytes of a block of pointers.
 const BLOCK_SIZE: u64 = 128 << 10;
 /// Bytes of a block of the list of frees that are deferred to the next txg.
 const DEFERRED_BLOCK_SIZE: u64 = 16 << 10;
-/// Bytes of the bonus, without and with the count of frees that livelists need.
+/// Bytes of the bonus without the count of frees that livelists need.
 const BONUS_SIZE: usize = 48;
 const BONUS_SIZE_FREED: usize = 56;
 /// Bytes of a pointer in the array.
 const ITEM: u64 = BLKPTR_SIZE as u64;
 
-/// What an entry of a list is called with, and what it is charged.
+/// Callback for an entry of a list and its charge.
 pub(crate) type Each<'a> = dyn FnMut(&StoredBlock, Space) -> Result<(), DslError> + 'a;
 
 /// A list and its bonus, decoded.
@@ -72,7 +72,7 @@ impl Open {
         self.phys.num_blkptrs == 0 && self.phys.num_subobjs == 0
     }
 
-    /// Its pointers are in one block.
+    /// Whether all its pointers are in one block.
     fn is_small(&self) -> bool {
         self.phys.num_blkptrs * ITEM <= self.object.block_size()
     }
@@ -88,13 +88,13 @@ impl Open {
         Ok(())
     }
 
-    /// The object with the numbers of the lists below.
+    /// The object with the numbers of the lists below; created if there is none.
     fn sub_list(&mut self, m: MosTx<'_>) -> Result<LiveObject, DslError> {
         if let Some(id) = self.phys.subobjs {
             return m.object(id);
         }
         if self.bonus_size < BONUS_SIZE {
-            // Lists of pools before version 13 have no room for them.
+            // Lists of pools before version 13 cannot have lists below them.
             let (found, expected) = (self.bonus_size as u64, BONUS_SIZE as u64);
             return Err(DslError::Mismatch { what: "bonus of a bpobj", object: self.id(), found, expected });
         }
@@ -142,9 +142,8 @@ impl Open {
         Ok(list.free_range(kept, u64::MAX, m.tx)?)
     }
 
-    /// Hands the pointers of its last block to `each`, the last one first, as far as the budget goes.
-    /// Returns what those were charged that went through, what those were that are marked as freed, and last
-    /// an error of `each`.
+    /// Passes the pointers of the last block to `each`, the last one first, within the budget. Returns the
+    /// charge of the consumed pointers, the charge of those marked as freed, and last an error of `each`.
     fn consume_tail(
         &mut self,
         m: MosTx<'_>,
@@ -191,13 +190,13 @@ fn new_list(m: MosTx<'_>, block_size: u64, compress: u8) -> Result<ObjectId, Dsl
 }
 
 impl Bpobj {
-    /// Makes an empty list, with blocks of `block_size` bytes, or of the usual size if that is 0.
+    /// Creates an empty list, with blocks of `block_size` bytes; 0: the usual size.
     pub(crate) fn create(m: MosTx<'_>, block_size: u64) -> Result<ObjectId, DslError> {
         new_list(m, if block_size == 0 { BLOCK_SIZE } else { block_size }, 0)
     }
 
-    /// Makes the list of frees that are deferred to the next txg: small blocks, not compressed, so that
-    /// writing it again and again converges.
+    /// Creates the list of frees that are deferred to the next txg: small blocks, not compressed, so that
+    /// repeated writing converges.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -205,7 +204,7 @@ impl Bpobj {
         new_list(m, DEFERRED_BLOCK_SIZE, CompressionId::Off.id())
     }
 
-    /// Makes a list with room for the count of frees, as livelists need it.
+    /// Creates a list whose bonus has the count of freed entries that livelists need.
     pub(crate) fn create_for_livelist(m: MosTx<'_>) -> Result<ObjectId, DslError> {
         let new = NewObject::of(ObjType::BPOBJ)
             .with_bonus(ObjType::BPOBJ_HDR, vec![0; BONUS_SIZE_FREED])
@@ -213,7 +212,8 @@ impl Bpobj {
         Ok(m.allocate(&new)?.id())
     }
 
-    /// An empty list: the shared one, with one reference more, where the feature `empty_bpobj` is enabled.
+    /// Returns an empty list: with the feature `empty_bpobj` a new reference to the shared one, otherwise a
+    /// new object.
     pub(crate) fn create_or_share(m: MosTx<'_>) -> Result<ObjectId, DslError> {
         if !m.features.is_enabled(FEATURE) {
             return Bpobj::create(m, 0);
@@ -230,7 +230,7 @@ impl Bpobj {
         Ok(id)
     }
 
-    /// Is the shared empty list.
+    /// Whether a list is the shared empty one.
     pub(crate) fn is_shared(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
         Ok(m.features.is_active(FEATURE) && m.entry(names::directory::EMPTY_BPOBJ)? == Some(id))
     }
@@ -240,7 +240,7 @@ impl Bpobj {
         if Bpobj::is_shared(m, id)? { drop_shared(m, id) } else { Bpobj::free(m, id) }
     }
 
-    /// Frees a list and all lists below it. The blocks in it stay as they are.
+    /// Frees a list and all lists below it. The blocks in it are not freed.
     pub(crate) fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         let mut seen = HashSet::from([id]);
         let mut stack = vec![id];
@@ -255,8 +255,8 @@ impl Bpobj {
         Ok(())
     }
 
-    /// Appends pointers. `space` is what they are charged; those marked as freed count negative in it, so
-    /// that it can be less than nothing: see `append_net`.
+    /// Appends pointers. `space` is their charge; those marked as freed count negative in it, so that it may
+    /// be below 0: see `append_net`.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -264,7 +264,7 @@ impl Bpobj {
         Bpobj::append_net(m, id, entries, space, Space::default())
     }
 
-    /// Appends pointers that add `more` to the totals and take `less` off.
+    /// Appends pointers, adds `more` to the totals and subtracts `less`.
     pub(crate) fn append_net(
         m: MosTx<'_>,
         id: ObjectId,
@@ -275,7 +275,7 @@ impl Bpobj {
         assert!(!Bpobj::is_shared(m, id)?, "nothing is appended to the shared empty list");
         let mut list = Open::new(m, id)?;
         list.put_pointers(m, entries)?;
-        // Lists of livelists may go below nothing for a while; the totals are then counted modulo 2^64.
+        // Totals of livelists may be below 0 for a while: they are counted modulo 2^64.
         let net = |now: u64, more: u64, less: u64| now.wrapping_add(more).wrapping_sub(less);
         list.phys.bytes = net(list.phys.bytes, more.used, less.used);
         list.phys.comp = net(list.phys.comp, more.compressed, less.compressed);
@@ -284,8 +284,8 @@ impl Bpobj {
         Ok(())
     }
 
-    /// Puts all of `sub` into `into`: by copying if it is small, else by naming it. The caller's reference to
-    /// `sub` is used up. Returns the totals of what was taken over.
+    /// Appends all of `sub` to `into`: copies a small list, and references a large one. Consumes the caller's
+    /// reference to `sub`. Returns the totals of `sub`.
     pub(crate) fn append_sub(m: MosTx<'_>, into: ObjectId, sub: ObjectId) -> Result<Space, DslError> {
         assert!(into != sub, "a list is not put into itself");
         if Bpobj::is_shared(m, sub)? {
@@ -318,11 +318,11 @@ impl Bpobj {
         Ok(total)
     }
 
-    /// Takes pointers out of a list from the end and hands each to `each`, as far as the budget goes; lists
-    /// below that are empty then are freed. True: the list is empty now.
+    /// Removes pointers from the end of a list and passes each to `each`, within the budget; frees lists
+    /// below that become empty. Returns true if the list is empty.
     ///
     /// # Errors
-    /// Those of `each`; its pointer, and all that come before it, are still in the list then.
+    /// Those of `each`; its pointer, and all pointers before it, are still in the list then.
     pub fn consume(
         m: MosTx<'_>,
         id: ObjectId,
@@ -400,7 +400,7 @@ fn consume_stack(
                 Bpobj::free(m, done.id())?;
             }
         } else {
-            // What the totals still say is what was wrong in them.
+            // The list is empty, so a rest in the totals is an error in them.
             top.set_space(Space::default());
             break;
         }

@@ -1,5 +1,5 @@
-//! Lists of block pointers, and of further such lists
-//! (docs/on-disk/22-mos-dsl.md, section 4.2; docs/on-disk/15-space.md, section 6.1).
+//! Lists of block pointers, which may contain further such lists (docs/on-disk/22-mos-dsl.md, section 4.2;
+//! docs/on-disk/15-space.md, section 6.1).
 
 pub mod change;
 #[cfg(test)]
@@ -17,7 +17,7 @@ use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId};
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// Word of a stored pointer whose lowest bit marks a free.
+/// Word of a stored pointer whose lowest bit is the freed mark.
 const FILL_WORD: usize = 11;
 
 /// A list of block pointers that is open for reading.
@@ -32,7 +32,7 @@ impl Bpobj {
     ///
     /// # Errors
     /// [`DslError::WrongType`] if the object is no list; [`DslError::Mismatch`] if its counts exceed its
-    /// size; or it cannot be read.
+    /// size; or the object cannot be read.
     pub fn open(mos: &Arc<ObjSet>, id: ObjectId) -> Result<Bpobj, DslError> {
         let object = mos::object_with_bonus(mos, id, ObjType::BPOBJ_HDR, "bpobj")?;
         let phys = BpobjPhys::decode(object.bonus(), object.order()).map_err(DslError::decode(id))?;
@@ -45,26 +45,26 @@ impl Bpobj {
         Ok(bpobj)
     }
 
-    /// The object that holds it.
+    /// The object of the list in the MOS.
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// The decoded bonus of its object.
+    /// The decoded bonus of the list.
     pub fn phys(&self) -> &BpobjPhys {
         &self.phys
     }
 
-    /// Totals of all pointers, those of sub-objects included.
+    /// Total charge of all pointers, those of the lists below included.
     pub fn space(&self) -> Space {
         Space { used: self.phys.bytes, compressed: self.phys.comp, uncompressed: self.phys.uncomp }
     }
 
-    /// Calls `visit` with each pointer, those of the sub-objects included, and whether it is marked
-    /// as freed (livelists). Each sub-object is visited once, however often it is named.
+    /// Calls `visit` with each pointer, those of the lists below included, and whether it is marked as freed
+    /// (livelists). Visits each list below once, even if it is referenced several times.
     ///
     /// # Errors
-    /// Those of the callback; or a list cannot be read, or leads to itself.
+    /// Those of the callback; or a list cannot be read, or contains itself.
     pub fn for_each(
         &self,
         visit: &mut dyn FnMut(&BlockPtr, bool) -> Result<(), DslError>,
@@ -117,7 +117,7 @@ impl Bpobj {
         })
     }
 
-    /// Numbers of its sub-objects.
+    /// Object numbers of the lists directly below.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -138,12 +138,11 @@ impl Bpobj {
     }
 }
 
-/// What [`for_each_piece`] calls with whole items and their byte order.
+/// Callback of [`for_each_piece`]: whole items and their byte order.
 pub(crate) type Visit<'a> = dyn FnMut(&[u8], Endian) -> Result<(), DslError> + 'a;
 
-/// Hands the first `count` items of `size` bytes to `visit`, as many at a time as a block holds. Such
-/// lists have no holes, and no block twice: either is an error, so that a list costs no more time than
-/// it has blocks.
+/// Passes the first `count` items of `size` bytes to `visit`, block by block. A hole, and a block that occurs
+/// twice, is an error: so a list takes no more time than it has blocks.
 pub(crate) fn for_each_piece(
     object: &Object,
     count: u64,

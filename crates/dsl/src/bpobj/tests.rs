@@ -1,4 +1,4 @@
-//! Lists of block pointers against plain vectors.
+//! Model test of bpobjs against plain vectors.
 
 use crate::MosTx;
 use crate::block_space::Space;
@@ -111,7 +111,7 @@ fn the_shared_empty_list_comes_and_goes() {
     assert_ne!(a, b);
 }
 
-/// Lists are filled, put into each other and consumed at random; what they hold is compared with vectors.
+/// Fills lists, appends them to each other and consumes them at random; compares their contents with vectors.
 fn model(seed: u64) {
     let mut rng = Rng(seed);
     let mut world = World::new();

@@ -1,19 +1,19 @@
-//! Destroyed datasets whose blocks are freed in the background
-//! (docs/on-disk/15-space.md, section 6.4; docs/on-disk/22-mos-dsl.md, section 5).
+//! The queue of destroyed datasets whose blocks are freed in the background (docs/on-disk/15-space.md,
+//! section 6.4; docs/on-disk/22-mos-dsl.md, section 5).
 //!
-//! The object is a queue of pointers to object sets. The first is walked, children before parents, and
-//! each block newer than the entry's birth is freed, until the txg's budget is spent; the place where the
-//! walk stopped is noted in the entry.
+//! The object is a queue of pointers to object sets. The first one is traversed, children before parents, and
+//! each block newer than the entry's birth is freed, until the txg's budget is spent. The position where the
+//! traversal stopped is stored in the entry.
 //!
 //! # What always holds
-//! - A walk stops only before a data block, so that the noted place has nothing below it, and everything
-//!   that comes before it in the order of the walk is free: all data blocks before, and all blocks above
-//!   them whose last child was before.
-//! - What is above the noted place has not been freed: the next round can read it.
+//! - A traversal stops only before a data block, so that no block is below the stored position, and every
+//!   block before it in traversal order is free: all data blocks before it, and all blocks above them whose
+//!   last child was before it.
+//! - The blocks above the stored position have not been freed: the next round can read them.
 //!
 //! # Order
-//! Of an object set: objects by number, of each its blocks and then the blocks of dnodes that are complete
-//! with it; accounting objects; the root block.
+//! Of an object set: objects by number, for each its blocks and then the dnode blocks that are complete with
+//! it; accounting objects; the root block.
 
 pub(crate) mod walk;
 
@@ -28,13 +28,13 @@ use format::dsl::{BPTREE_ENTRY_SIZE, BptreeEntry, BptreePhys};
 use format::names;
 use format::{BlockPtr, Endian, ObjType, ObjectId, Txg};
 
-/// Feature: 1 while there is such an object.
+/// Feature that is active while the queue exists; its count is 1 then.
 const FEATURE: &str = "async_destroy";
 /// Bytes of a block of entries.
 const BLOCK_SIZE: u64 = 128 << 10;
 const ITEM: u64 = BPTREE_ENTRY_SIZE as u64;
 
-/// The pool may destroy datasets in the background.
+/// Whether the pool may destroy datasets in the background.
 pub(crate) fn is_usable(m: MosTx<'_>) -> bool {
     m.features.is_enabled(FEATURE)
 }
@@ -80,7 +80,7 @@ pub(crate) fn add(m: MosTx<'_>, bp: &BlockPtr, birth: Txg, space: Space) -> Resu
     Ok(())
 }
 
-/// Frees what the budget allows.
+/// Frees blocks within the budget.
 pub(crate) fn work(m: MosTx<'_>, budget: &mut Budget, round: &mut Round<'_>) -> Result<(), DslError> {
     let Some(id) = m.entry(names::directory::BPTREE_OBJ)? else { return Ok(()) };
     let (object, mut phys) = open(m, id)?;
@@ -106,7 +106,7 @@ pub(crate) fn work(m: MosTx<'_>, budget: &mut Budget, round: &mut Round<'_>) -> 
         store(m, &object, &phys);
         return Ok(());
     }
-    // What is left over could not be reached. It is not waiting any more.
+    // The remaining charge is of blocks that could not be read: they no longer wait.
     let lost = Space { used: phys.bytes, compressed: phys.comp, uncompressed: phys.uncomp };
     round.freed.space = round.freed.space.plus(lost);
     m.remove_entry(names::directory::BPTREE_OBJ)?;
@@ -114,7 +114,7 @@ pub(crate) fn work(m: MosTx<'_>, budget: &mut Budget, round: &mut Round<'_>) -> 
     m.features.decr(m, FEATURE)
 }
 
-/// True: all of the entry's blocks are free.
+/// Frees blocks of an entry. Returns true when all of them are free.
 fn work_entry(
     m: MosTx<'_>,
     object: &LiveObject,

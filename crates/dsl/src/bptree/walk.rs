@@ -1,12 +1,12 @@
-//! Walking the blocks of a destroyed object set, children before parents, in pieces: it can stop before any
-//! data block and go on there later, when everything before has been freed and must not be touched.
+//! Traversal of the blocks of a destroyed object set, children before parents, in pieces. It can stop before
+//! any data block and resume there later, when all earlier blocks have been freed and must not be read.
 //!
 //! # What always holds
-//! - A block is visited after everything below it, so that what is needed to go on has not been freed.
-//! - A block is passed over with all below it if it is not newer than wanted, or comes before the position to
-//!   go on from.
-//! - Memory is bounded by a block per level; that a hostile tree repeats itself costs time, and the
-//!   allocator refuses the second free.
+//! - A block is visited after all blocks below it, so that the blocks needed to resume have not been freed.
+//! - A block is skipped with all blocks below it if it is not newer than the given txg, or if it is before
+//!   the position to resume from.
+//! - Memory is bounded by a block per level. A hostile tree that references a block repeatedly costs time
+//!   only: the allocator refuses the second free.
 
 use crate::budget::Budget;
 use crate::error::DslError;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// First word of a stored position.
 const STORED: u64 = u64::MAX;
 
-/// A position in the walk: what comes before it has been freed.
+/// A position in the traversal: all blocks before it have been freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     object: u64,
@@ -28,10 +28,10 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    /// As an entry of the list of destroyed datasets has it; `None`: from the start.
+    /// Decodes the position in an entry of the queue; `None`: from the start.
     pub(crate) fn of_bookmark(words: &[u64; 4]) -> Option<Position> {
         let [_, object, level, blkid] = *words;
-        // Heights are signed there; that of the root of the object set is -1.
+        // Levels are signed there; the root of the object set has -1.
         let level = u8::try_from(level).ok()?;
         (*words != [0; 4]).then_some(Position { object, level, blkid })
     }
@@ -41,7 +41,7 @@ impl Position {
     }
 }
 
-/// Where a block stands: its object, and the first data block behind all that is below it.
+/// The end of a subtree: its object, and the first data block after all blocks below.
 #[derive(Debug, Clone, Copy)]
 struct SubtreeEnd {
     end: u64,
@@ -57,11 +57,11 @@ fn end_of(blkid: u64, level: u8, epbs: u32) -> u64 {
     }
 }
 
-/// Called with each block that is to be freed.
+/// Callback for each block to be freed.
 pub(crate) type Visit<'a> = dyn FnMut(&BlockPtr) -> Result<(), DslError> + 'a;
 
 enum Stop {
-    /// The budget is spent; the walk goes on here.
+    /// The budget is spent; the traversal resumes here.
     At(Position),
     Failed(DslError),
 }
@@ -72,24 +72,24 @@ impl From<DslError> for Stop {
     }
 }
 
-/// A walk over the blocks of a destroyed object set.
+/// A traversal of a destroyed object set.
 pub(crate) struct Walk<'a> {
     store: &'a Arc<Store>,
     newer_than: Txg,
     from: Option<Position>,
     budget: &'a mut Budget,
-    /// Dnodes in a block of them.
+    /// Number of dnodes in a dnode block.
     per_block: u64,
-    /// log2 of the pointers in an indirect block of the array of dnodes.
+    /// log2 of the pointers in an indirect block of the dnode array.
     meta_epbs: u32,
     unreadable: u64,
 }
 
-/// What the walk must know of an object.
+/// The parts of a dnode that the traversal needs.
 struct Tree<'d> {
     object: u64,
     dnode: &'d Dnode,
-    /// It is the array of dnodes: below its data blocks there are objects.
+    /// Whether this is the dnode array, whose data blocks contain objects.
     is_dnodes: bool,
 }
 
@@ -103,12 +103,12 @@ impl<'a> Walk<'a> {
         Walk { store, newer_than, from, budget, per_block: 1, meta_epbs: 1, unreadable: 0 }
     }
 
-    /// Blocks that could not be read: what is below them is lost.
+    /// Number of blocks that could not be read; the blocks below them are lost.
     pub(crate) fn unreadable(&self) -> u64 {
         self.unreadable
     }
 
-    /// Visits the blocks of the object set at `root`. Returns where it stopped, if the budget ended it.
+    /// Visits the blocks of the object set at `root`. Returns the position if the budget ended the traversal.
     pub(crate) fn run(
         &mut self,
         root: &BlockPtr,
@@ -158,7 +158,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Looking at an object costs something too, even if it has no blocks.
+    /// An object costs budget even if it has no blocks.
     fn may_begin(&mut self, object: u64) -> Result<(), Stop> {
         let is_new = self.from.is_none_or(|from| from.object != 0 && object > from.object);
         if is_new && !self.budget.take(1) {
@@ -171,18 +171,18 @@ impl<'a> Walk<'a> {
         !bp.is_hole() && bp.accounting_birth() > self.newer_than
     }
 
-    /// Whether a block was freed before the position to go on from.
+    /// Whether a block was freed before the position to resume from.
     fn is_before(&self, tree: &Tree<'_>, position: SubtreeEnd) -> bool {
         let Some(from) = self.from else { return false };
         let epbs = tree.dnode.epbs();
         match (tree.is_dnodes, from.object == 0) {
-            // Below this block are the objects up to `end`.
+            // The objects up to `end` are below this block.
             (true, false) => position.end.saturating_mul(self.per_block) <= from.object,
             (true, true) => {
                 let reached = end_of(from.blkid, from.level, epbs);
                 (position.end, position.level) < (reached, from.level)
             }
-            // A position among the dnodes, which only others write: what is below it has gone.
+            // Another implementation may store a position among the dnodes: the blocks below it are freed.
             (false, true) => tree.object / self.per_block < end_of(from.blkid, from.level, self.meta_epbs),
             (false, false) if tree.object != from.object => tree.object < from.object,
             (false, false) => {
@@ -254,7 +254,7 @@ impl<'a> Walk<'a> {
                     slot += u64::from(dnode.extra_slots);
                     let is_dnodes = dnode.obj_type == ObjType::DNODE;
                     if is_dnodes {
-                        // Dnodes within an object do not exist: such a tree would have no bottom.
+                        // A dnode array inside an object is damage: such a tree would have no bottom.
                         self.unreadable += 1;
                         continue;
                     }

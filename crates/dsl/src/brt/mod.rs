@@ -1,23 +1,23 @@
-//! Block reference tables: how often cloned blocks are referenced beyond once
+//! Block reference tables: the number of references to cloned blocks beyond the first
 //! (docs/on-disk/32-dedup-cloning.md, section 3).
 //!
 //! # What always holds
-//! - A block is freed only after every reference is gone: code that drops a pointer asks [`Brt::release`]
-//!   first, and does not free the block if that found a reference more.
-//! - The counts by region are in memory: most frees are told from there that the block was never cloned.
+//! - A block is freed only after every reference is gone: code that drops a pointer first calls
+//!   [`Brt::release`], and does not free the block if that dropped another reference.
+//! - The counts by region are in memory: for most frees they already show that the block was never cloned.
 //!   The entries themselves are only in the ZAP.
 //! - A reference noted in open context by [`Brt::add_pending`] is counted from the start of the sync of its
-//!   txg, before anything of that txg is freed. If the new pointer is not written after all, because it was
+//!   txg, before any block is freed in that txg. If the new pointer is not written after all, because it was
 //!   overwritten in memory, the reference is dropped again at the end of that sync.
-//! - A dataset whose blocks were shared in a txg is neither destroyed nor rolled back in an earlier one,
+//! - A dataset whose blocks were shared in a txg is neither destroyed nor rolled back in an earlier txg,
 //!   which may be syncing at that moment: its blocks would be freed before the new references count
 //!   ([`Brt::note_source`]).
-//! - A claimed intent log has a reference of its own to each block that its records clone. Replaying a record
-//!   adds another, and what frees the log drops those of the log.
+//! - A claimed intent log has a reference of its own to each block that its records clone. The replay of a
+//!   record adds another, and freeing the log drops those of the log.
 //!
 //! # Order
 //! `add_pending` (open) -> `apply` (start of the sync) -> `born`, `may_be_cloned` (object sets are written)
-//! -> `settle` -> `release` (freeing in the background) -> `flush`.
+//! -> `settle` -> `release` (background freeing) -> `flush`.
 
 #[cfg(test)]
 mod tests;
@@ -39,16 +39,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Feature: the number of block reference tables is its count.
+/// Feature whose count is the number of block reference tables.
 const CLONING: &str = "block_cloning";
-/// The entries are numbers, not bytes in the order of the machine that wrote them.
+/// Feature of entries that are integers of the ZAP, not bytes in the writer's byte order.
 const CLONING_ENDIAN: &str = "block_cloning_endian";
 /// Bytes of a block of counts by region.
 const ARRAY_BLOCK: u64 = 32 << 10;
 /// log2 of a block of the ZAP of entries, before and since `block_cloning_endian`.
 const ENTRIES_SHIFT: u32 = 12;
 const ENTRIES_SHIFT_WIDE: u32 = 13;
-/// Regions of a table: a vdev of 2^56 bytes has so many.
+/// Most regions of a table: those of a vdev of 2^56 bytes.
 const REGIONS_MAX: u64 = 1 << 32;
 
 /// Location of a block: vdev and offset of its first address.
@@ -59,7 +59,7 @@ type BlockLocation = (VdevId, u64);
 struct Table {
     object: ObjectId,
     entries: ObjectId,
-    /// Order of the array, and of entries that are bytes.
+    /// Byte order of the array, and of entries that are bytes.
     order: Endian,
     region_size: u64,
     regions: Vec<u16>,
@@ -80,7 +80,7 @@ impl Table {
         self.regions.get(self.region(offset)).is_some_and(|count| *count > 0)
     }
 
-    /// One entry more, or less, in the region of `offset`.
+    /// Counts an entry of the region of `offset` in (`more`) or out.
     fn count_region(&mut self, offset: u64, more: bool) {
         let region = self.region(offset);
         if region >= self.regions.len() {
@@ -106,13 +106,13 @@ impl Table {
     }
 }
 
-/// References that a txg adds.
+/// References that a txg adds to a block.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     bp: BlockPtr,
-    /// That must show up as pointers when the txg is written.
+    /// References that must appear as pointers when the txg is written.
     clones: u64,
-    /// That are counted whether or not they show up.
+    /// References that count whether or not they appear as pointers.
     claims: u64,
 }
 
@@ -120,24 +120,24 @@ struct Pending {
 struct Inner {
     tables: BTreeMap<VdevId, Table>,
     pending: BTreeMap<Txg, BTreeMap<BlockLocation, Pending>>,
-    /// Counted in this sync, and not seen as pointers yet.
+    /// References counted in this sync whose pointers have not appeared yet.
     unconfirmed: BTreeMap<BlockLocation, Pending>,
-    /// Datasets whose blocks get references, and the newest txg in which they do.
+    /// Datasets whose blocks get references, each with the newest such txg.
     sources: BTreeMap<ObjectId, Txg>,
-    /// References of logs that go.
+    /// References of intent logs that are dropped, by txg.
     dropped: BTreeMap<Txg, Vec<(BlockPtr, Unclaim)>>,
 }
 
-/// The tables of a pool.
+/// The block reference tables of a pool.
 #[derive(Debug, Default)]
 pub struct Brt {
     inner: Mutex<Inner>,
-    /// There are tables: without, nothing was ever cloned.
+    /// Whether there are tables: without them, no block was ever cloned.
     has_tables: AtomicBool,
     has_unconfirmed: AtomicBool,
 }
 
-/// The first address of a block that can be cloned: of data that is on a vdev.
+/// The first address of a block that can be cloned: of a data block on a vdev.
 fn location_of(bp: &BlockPtr) -> Option<(BlockLocation, Dva)> {
     let is_data = bp.level().0 == 0 && !bp.obj_type().is_metadata();
     if !is_data || !matches!(bp.kind(), BpKind::Normal | BpKind::Gang) {
@@ -148,7 +148,7 @@ fn location_of(bp: &BlockPtr) -> Option<(BlockLocation, Dva)> {
 }
 
 impl Brt {
-    /// The tables as the MOS has them.
+    /// Reads the tables from the MOS.
     ///
     /// # Errors
     /// If a table cannot be read, or has more regions than its vdev can have.
@@ -175,44 +175,45 @@ impl Brt {
         self.lock().tables.values().map(|table| table.used).sum()
     }
 
-    /// Bytes that the further references would take.
+    /// Bytes that the references beyond the first would take as copies.
     pub fn saved(&self) -> u64 {
         self.lock().tables.values().map(|table| table.saved).sum()
     }
 
-    /// In open context: a pointer to this block is put into an object in `txg`, beside the one that there is.
-    /// False: such a block is not counted (holes, data in the pointer), or cannot be cloned (metadata).
+    /// In open context: adds a reference to this block in `txg`, beside the existing pointer. Returns false
+    /// if such a block is not counted (holes, embedded data) or cannot be cloned (metadata).
     pub fn add_pending(&self, bp: &BlockPtr, txg: Txg) -> bool {
         self.note(bp, txg, 1, 0)
     }
 
-    /// The same for a reference that no object has: of an intent log that was claimed, until it is freed.
+    /// Like [`Brt::add_pending`], for a reference without a pointer in an object: that of a claimed intent
+    /// log, until the log is freed.
     pub fn add_claim(&self, bp: &BlockPtr, txg: Txg) -> bool {
         self.note(bp, txg, 0, 1)
     }
 
-    /// In open context: such a reference is dropped in `txg`.
+    /// In open context: drops such a reference in `txg`.
     pub fn drop_claim(&self, bp: &BlockPtr, how: Unclaim, txg: Txg) {
         if location_of(bp).is_some() {
             self.lock().dropped.entry(txg).or_default().push((*bp, how));
         }
     }
 
-    /// In open context: pointers of this dataset are put into other objects in `txg`. To be said while the
-    /// dataset is held open, before its pointers are read.
+    /// In open context: notes that pointers of this dataset are copied into other objects in `txg`. Called
+    /// while the dataset is held open, before its pointers are read.
     pub fn note_source(&self, dataset: ObjectId, txg: Txg) {
         let mut inner = self.lock();
         let newest = inner.sources.entry(dataset).or_insert(txg);
         *newest = (*newest).max(txg);
     }
 
-    /// Whether references to blocks of this dataset count only after this txg: what it alone holds must not
-    /// be freed in it.
+    /// Whether references to blocks of this dataset count only after this txg: blocks that it alone holds
+    /// must not be freed in it.
     pub(crate) fn is_shared_after(&self, dataset: ObjectId, txg: Txg) -> bool {
         self.lock().sources.get(&dataset).is_some_and(|newest| *newest > txg)
     }
 
-    /// Pointers of the intent logs that were freed in this txg, and how they go.
+    /// Pointers of the intent logs that were freed in this txg, and how each is dropped.
     pub(crate) fn take_dropped(&self, txg: Txg) -> Vec<(BlockPtr, Unclaim)> {
         let mut inner = self.lock();
         let mut later = inner.dropped.split_off(&Txg(txg.0 + 1));
@@ -251,7 +252,7 @@ impl Brt {
         Ok(())
     }
 
-    /// While object sets are written: this pointer is in one of them from now on.
+    /// While object sets are written: notes that this pointer was written.
     pub(crate) fn born(&self, bp: &BlockPtr) {
         if !self.has_unconfirmed.load(Ordering::Acquire) {
             return;
@@ -266,7 +267,7 @@ impl Brt {
         }
     }
 
-    /// After the object sets were written: drops the references that were noted but never came.
+    /// After the object sets were written: drops the noted references whose pointers were not written.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -281,7 +282,7 @@ impl Brt {
         Ok(())
     }
 
-    /// Whether other pointers may refer to this block. If so, freeing it needs a look-up in the table.
+    /// Whether the block may have further references. If so, freeing it needs a look-up in the table.
     pub(crate) fn may_be_cloned(&self, bp: &BlockPtr) -> bool {
         if !self.has_tables.load(Ordering::Acquire) {
             return false;
@@ -290,8 +291,8 @@ impl Brt {
         self.lock().tables.get(&vdev).is_some_and(|table| table.may_have(offset))
     }
 
-    /// A pointer to this block is gone. True: others refer to it, there is one less of them now, and it must
-    /// not be freed.
+    /// Drops a reference to this block. Returns true if it had further references: one of them was dropped,
+    /// and the block must not be freed.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -303,7 +304,7 @@ impl Brt {
         self.lock().drop_one(m, place, bp)
     }
 
-    /// References to this block beyond the first.
+    /// Number of references to this block beyond the first.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -401,7 +402,7 @@ fn load_table(view: &Arc<ObjSet>, id: ObjectId) -> Result<Table, DslError> {
         return Err(DslError::Mismatch { what: "regions of a table of clones", object: id, found, expected });
     }
     let mut bytes = vec![0; usize::try_from(phys.regions * 2).unwrap_or(usize::MAX)];
-    // The counts are of 16 bits, but their object is one of words of 64, and is turned as such.
+    // The counts have 16 bits, but the object is an array of 64-bit words, which are byte-swapped as such.
     bytes.resize(bytes.len().next_multiple_of(8), 0);
     object.read_numbers(0, 8, &mut bytes)?;
     bytes.truncate(phys.regions as usize * 2);
@@ -427,7 +428,7 @@ fn create_table(m: MosTx<'_>, vdev: VdevId) -> Result<Table, DslError> {
     let entries = m.allocate(&NewObject::of(ObjType::ZAP_METADATA))?;
     let shift = if wide { ENTRIES_SHIFT_WIDE } else { ENTRIES_SHIFT };
     entries.create_fat_zap(m.tx, shift, m.env.random(), 0, FLAG_HASH64 | FLAG_UINT64_KEY)?;
-    // Of the metaslabs: what remains behind the last whole one counts as little here as elsewhere.
+    // Size in whole metaslabs: the rest of the vdev is never allocated.
     let size = m.zio().tree().top(vdev).map_or(0, |top| top.metaslabs() << top.metaslab_shift);
     let regions = usize::try_from(size.div_ceil(REGION_SIZE)).unwrap_or(usize::MAX);
     let mut table = Table {
@@ -446,7 +447,7 @@ fn create_table(m: MosTx<'_>, vdev: VdevId) -> Result<Table, DslError> {
         .with_bonus(ObjType::U64_METADATA, table.phys().encode(Endian::Little))
         .with_block_size(ARRAY_BLOCK);
     table.object = m.allocate(&new)?.id();
-    // All of the array is there from the start, as its length says.
+    // The length of the array covers all regions, so the whole array is written from the start.
     table.changed.extend(0..(regions as u64 * 2).div_ceil(ARRAY_BLOCK));
     m.set_entry(&directory_name(vdev), table.object.0)?;
     m.features.incr(m, CLONING)?;

@@ -1,4 +1,4 @@
-//! Tables of cloned blocks against a map of counts.
+//! Model test of block reference tables against a map of counts.
 
 use crate::brt::Brt;
 use crate::testing::{Rng, World, pointer};
@@ -35,7 +35,7 @@ fn model(seed: u64, wide: bool) {
         for _ in 0..if round < 30 { rng.below(20) } else { 0 } {
             let n = rng.below(50);
             assert!(world.brt.add_pending(&block(n), txg));
-            // Some are overwritten before they are written.
+            // Some pointers are overwritten in memory before they are written.
             if rng.below(4) > 0 {
                 confirmed.push(n);
                 *counts.entry(n).or_default() += 1;
@@ -78,7 +78,7 @@ fn model(seed: u64, wide: bool) {
         if world.features.is_enabled("block_cloning_endian") {
             assert_eq!(world.features.count("block_cloning_endian"), u64::from(endian));
         }
-        // What was read anew knows the same.
+        // Tables read again from disk have the same counts.
         if rng.below(3) == 0 {
             world.brt = Brt::load(&world.mos.view()).expect("readable");
         }

@@ -1,13 +1,14 @@
-//! Dedup tables, as far as freeing needs them: a reference to a block goes, and with the last one the block
-//! (docs/on-disk/32-dedup-cloning.md, section 2).
+//! Dedup tables, as far as freeing needs them: a reference to a block is dropped, and with the last one the
+//! block is freed (docs/on-disk/32-dedup-cloning.md, section 2).
 //!
 //! # What always holds
-//! - An entry is in the ZAP of its class: more than one reference, or one. It moves when that changes.
+//! - An entry is in the ZAP of its class: several references, or one. It moves when that changes.
 //! - The histograms in the object directory are those of the entries in the ZAPs.
-//! - A table with a log has its log empty before an entry is changed: what the log had is in the ZAPs then.
+//! - The log of a table is flushed to the ZAPs before an entry is changed.
 //!
 //! # Order
-//! One [`Tables`] for a round of freeing: [`Tables::release`] for each block, [`Tables::finish`] at the end.
+//! One [`Tables`] for each round of freeing: [`Tables::release`] for each block, [`Tables::finish`] at the
+//! end.
 
 #[cfg(test)]
 mod tests;
@@ -29,15 +30,15 @@ use std::collections::BTreeMap;
 
 /// Version of tables with a log.
 const VERSION: u64 = 1;
-/// log2 of a block, and of an indirect block, of a ZAP of entries.
+/// log2 of the sizes of a block and of an indirect block of a ZAP of entries.
 const ZAP_SHIFT: u32 = 15;
 const ZAP_INDIRECT_SHIFT: u8 = 15;
-/// Level of the compression of values.
+/// ZLE level of compressed values.
 const ZLE_LEVEL: i32 = 64;
-/// Bytes of a log: entries of all blocks of any pool that fits into memory are less.
+/// Largest size of a log in bytes: more than the entries of any table that fits into memory.
 const LOG_MAX: u64 = 1 << 32;
 
-/// The table of an algorithm.
+/// The dedup table of one checksum algorithm.
 #[derive(Debug, Clone, Copy)]
 struct Table {
     checksum: ChecksumId,
@@ -45,7 +46,7 @@ struct Table {
     home: ObjectId,
 }
 
-/// The tables of a pool, during one round of freeing.
+/// The dedup tables of a pool, during one round of freeing.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     known: BTreeMap<u8, Option<Table>>,
@@ -53,7 +54,7 @@ pub(crate) struct Tables {
     histograms: BTreeMap<String, DdtHistogram>,
 }
 
-/// An entry that was found.
+/// A found entry, and where it is.
 struct Found {
     class: DdtClass,
     zap: ObjectId,
@@ -65,8 +66,9 @@ fn class_of(value: &DdtValue) -> DdtClass {
 }
 
 impl Tables {
-    /// A pointer with the dedup bit is gone. True: the table counted it, and the block was freed if this was
-    /// the last reference. False: the table does not know it (any more), and it is freed like any other.
+    /// Drops a reference for a pointer with the dedup bit. Returns true if the table had counted it: the
+    /// block was freed if this was the last reference. Returns false if the table has no entry (any more):
+    /// the caller frees the block as usual.
     pub(crate) fn release(&mut self, m: MosTx<'_>, bp: &BlockPtr) -> Result<bool, DslError> {
         let Ok(checksum) = bp.checksum_kind() else { return Ok(false) };
         let Some(table) = self.table(m, checksum)? else { return Ok(false) };
@@ -140,7 +142,7 @@ impl Tables {
 
     // ---- entries ----------------------------------------------------------------------------
 
-    /// Puts a changed value where it belongs.
+    /// Stores a changed value in the ZAP of its class.
     fn put(
         &mut self,
         m: MosTx<'_>,
@@ -202,7 +204,7 @@ impl Tables {
         Ok(self.histograms.entry(name.to_owned()).or_default())
     }
 
-    /// Adds an entry to the histogram of its class, or takes it off.
+    /// Adds an entry to the histogram of its class, or subtracts it.
     fn count(
         &mut self,
         m: MosTx<'_>,
@@ -221,14 +223,14 @@ impl Tables {
         Ok(())
     }
 
-    /// Counts all entries of a table anew.
+    /// Recomputes the histograms of a table from its entries.
     #[cfg(test)]
     pub(crate) fn recount_all(&mut self, m: MosTx<'_>, checksum: ChecksumId) -> Result<(), DslError> {
         let Some(table) = self.table(m, checksum)? else { return Ok(()) };
         DdtClass::ALL.into_iter().try_for_each(|class| self.recount(m, table, class))
     }
 
-    /// Counts all entries of a class anew.
+    /// Recomputes the histogram of a class from its entries.
     fn recount(&mut self, m: MosTx<'_>, table: Table, class: DdtClass) -> Result<(), DslError> {
         let name = zap_name(table.checksum, class);
         let Some(id) = class_zap(m, table, class)? else {
@@ -248,7 +250,7 @@ impl Tables {
 
     // ---- logs -------------------------------------------------------------------------------
 
-    /// Brings what is in the logs of a table to its ZAPs.
+    /// Flushes the logs of a table to its ZAPs.
     fn flush_logs(&mut self, m: MosTx<'_>, table: Table) -> Result<(), DslError> {
         let mut logs = Vec::new();
         for which in 0..2 {
@@ -330,7 +332,7 @@ fn slots(value: &mut DdtValue) -> &mut [DdtPhys] {
     }
 }
 
-/// The slot that a pointer was written from.
+/// The slot of the entry that a pointer was written from.
 fn slot_of(value: &DdtValue, bp: &BlockPtr) -> Option<usize> {
     let words = bp.words();
     let is_same = |phys: &DdtPhys| {
@@ -339,7 +341,7 @@ fn slot_of(value: &DdtValue, bp: &BlockPtr) -> Option<usize> {
     value.in_use().find(|(_, phys)| is_same(phys)).map(|(slot, _)| slot)
 }
 
-/// The block of a slot: it may have more copies than the pointer that goes last.
+/// The block of a slot: it may have more copies than the last pointer to it.
 fn stored_pointer(bp: &BlockPtr, phys: &DdtPhys) -> BlockPtr {
     let with_places = phys.dva_words.iter().enumerate().fold(*bp, |bp, (i, word)| bp.with_word(i, *word));
     with_places.with_word(9, phys.birth.0)
@@ -360,16 +362,16 @@ fn find(m: MosTx<'_>, table: Table, key: &DdtKey) -> Result<Option<Found>, DslEr
     Ok(None)
 }
 
-/// The value of an entry of a dedup table.
+/// Decodes the value of an entry of a dedup table.
 ///
 /// # Errors
-/// When it is none.
+/// [`DslError::StoredValue`] or [`DslError::Decode`] if the entry has no such value.
 pub fn unpack(zap: ObjectId, entry: &ZapEntry) -> Result<DdtValue, DslError> {
     let (packing, packed) = split_value(&entry.value).map_err(DslError::decode(zap))?;
     if packing.compression == CompressionId::Off {
         return DdtValue::decode(packed, packing.order).map_err(DslError::decode(zap));
     }
-    // The size is not stored: a value of one form does not unpack to the size of the other.
+    // The size is not stored, but a value of one form does not unpack to the size of the other.
     for size in [FLAT_SIZE, LEGACY_SIZE] {
         let mut bytes = vec![0; size];
         if decompress(packing.compression, packed, &mut bytes).is_ok()
@@ -397,7 +399,7 @@ fn store(
         None => {
             let new = NewObject { indirect_shift: ZAP_INDIRECT_SHIFT, ..NewObject::of(ObjType::DDT_ZAP) };
             let object = m.allocate(&new)?;
-            // Checksums of all algorithms but this are as good as a hash.
+            // The checksums of all other algorithms are good hashes themselves.
             let hashed = if table.checksum == ChecksumId::Edonr { 0 } else { FLAG_PRE_HASHED_KEY };
             let flags = FLAG_HASH64 | FLAG_UINT64_KEY | hashed;
             object.create_fat_zap(m.tx, ZAP_SHIFT, m.env.random(), 0, flags)?;
@@ -415,7 +417,7 @@ fn store(
     Ok(m.zap(zap)?.upsert_words(&key.to_words(), ZapValue::Bytes(&bytes))?)
 }
 
-/// What an entry adds to a histogram, by bucket.
+/// The statistics that an entry adds to a histogram, by bucket.
 fn stats(m: MosTx<'_>, key: &DdtKey, value: &DdtValue) -> Vec<(usize, DdtStat)> {
     let tree = m.zio().tree();
     value

@@ -1,4 +1,4 @@
-//! Dedup tables of both forms, with and without a log, against maps of counts.
+//! Model test of dedup tables of both forms, with and without a log, against maps of counts.
 
 use crate::MosTx;
 use crate::ddt::Tables;
@@ -45,7 +45,7 @@ fn class(refcount: u64) -> DdtClass {
     if refcount > 1 { DdtClass::Duplicate } else { DdtClass::Unique }
 }
 
-/// Puts an entry there as others write it: not compressed, big-endian.
+/// Inserts an entry as other implementations may write it: not compressed, big-endian.
 fn insert(m: MosTx<'_>, home: ObjectId, n: u64, refcount: u64, flat: bool) -> Result<(), DslError> {
     let name = zap_name(SHA256, class(refcount));
     let zap = match m.zap(home)?.lookup_u64(name.as_bytes())? {
@@ -74,7 +74,7 @@ fn make_home(m: MosTx<'_>, flat: bool) -> Result<ObjectId, DslError> {
     Ok(home)
 }
 
-/// Releases references; what is left of each block.
+/// Releases references at random, and updates the counts.
 fn release_at_random(world: &mut World, counts: &mut BTreeMap<u64, u64>, rng: &mut Rng, times: u64) {
     world.txg(|m, _| {
         let mut tables = Tables::default();
@@ -91,7 +91,7 @@ fn release_at_random(world: &mut World, counts: &mut BTreeMap<u64, u64>, rng: &m
     });
 }
 
-/// What the tables on disk say is what is left, and so do the histograms.
+/// Checks that the tables on disk and their histograms have these counts.
 fn check(world: &World, flat: bool, counts: &BTreeMap<u64, u64>) {
     let view = world.reopened();
     let directory = crate::mos::zap(&view, ObjectId(1)).expect("directory");
@@ -140,7 +140,7 @@ fn model(seed: u64, flat: bool) {
         }
         Ok(())
     });
-    // No histogram was there: from one that says nothing, nothing can be taken off.
+    // There was no histogram: an empty one must not be decremented.
     world.txg(|m, _| {
         let mut tables = Tables::default();
         tables.recount_all(m, SHA256)?;
@@ -169,8 +169,8 @@ fn logs_are_brought_to_the_tables_first() {
         for (n, count) in &counts {
             insert(m, home, *n, *count, true)?;
         }
-        // The log being flushed says that blocks 0 to 19 have two references more; the active one, that
-        // blocks 10 to 14 have three, that 15 is gone, and knows some that are in no table.
+        // The log being flushed gives blocks 0 to 19 two references more. The active log gives blocks 10 to
+        // 14 three, removes block 15, and has some that are in no table.
         let old = (0..20).map(|n| (n, counts[&n] + 2, Some(class(counts[&n]))));
         let new = (10..15).map(|n| (n, 3, Some(class(counts[&n]))));
         let gone = [(15, 0, Some(class(counts[&15])))];
@@ -228,7 +228,7 @@ fn what_no_table_knows_is_freed_like_any_other_block() {
         let home = make_home(m, true)?;
         insert(m, home, 2, 1, true)?;
         assert!(!Tables::default().release(m, &block(1))?);
-        // Written anew since: the entry is of another block.
+        // Written again since: the entry belongs to another block.
         assert!(!Tables::default().release(m, &block(2).with_word(10, 9))?);
         Ok(())
     });

@@ -1,16 +1,16 @@
-//! Deadlists in syncing context
-//! (docs/on-disk/22-mos-dsl.md, section 4.2; docs/on-disk/15-space.md, section 6.2).
+//! Deadlists in syncing context (docs/on-disk/22-mos-dsl.md, section 4.2; docs/on-disk/15-space.md, section
+//! 6.2).
 //!
 //! # What always holds
 //! - The list under key k has the blocks born after k, up to the next key.
 //! - The totals in the bonus are the sums of the totals of the lists.
-//! - Lists without a block are the shared empty one where the pool has such a thing: the first block that
-//!   comes in gets a list of its own.
+//! - In a pool with the feature `empty_bpobj` lists without a block are the shared empty one: the first block
+//!   creates a list.
 //!
 //! # Order
-//! While a dataset is written, `DeadlistWriter` collects in memory what the write kills, and one
-//! `DeadlistWriter::flush` at the end touches each list once. Everything else is done by sync tasks,
-//! after that.
+//! While a dataset is written, `DeadlistWriter` collects the killed blocks in memory, and one
+//! `DeadlistWriter::flush` at the end changes each list once. All other changes are made by sync tasks, after
+//! that.
 
 use crate::block_space::Space;
 use crate::bpobj::Bpobj;
@@ -33,7 +33,7 @@ impl Deadlist {
         let order = object.read().order();
         let phys =
             object.with_bonus(|bonus| DeadlistPhys::decode(bonus, order)).map_err(DslError::decode(id))?;
-        // Livelists can be below nothing between two steps: modulo 2^64 they come out right.
+        // Totals of livelists may be below 0 for a while: they are counted modulo 2^64.
         let net = |now: u64, more: u64, less: u64| now.wrapping_add(more).wrapping_sub(less);
         let phys = DeadlistPhys {
             used: net(phys.used, more.used, less.used),
@@ -54,13 +54,13 @@ impl Deadlist {
         Ok(open(m, id)?.buckets().to_vec())
     }
 
-    /// Adds a key, with an empty list. There must be no block that belongs to it yet.
+    /// Adds a key, with an empty list. No block may belong to it yet.
     pub(crate) fn add_key(m: MosTx<'_>, id: ObjectId, key: Txg) -> Result<(), DslError> {
         let list = Bpobj::create_or_share(m)?;
         Ok(m.zap(id)?.insert_int_key(key.0, list.0)?)
     }
 
-    /// A new deadlist with those keys of another that are below `below`, all empty.
+    /// Creates a deadlist with the keys of another that are below `below`, all with empty lists.
     pub(crate) fn clone_keys(m: MosTx<'_>, id: ObjectId, below: Txg) -> Result<ObjectId, DslError> {
         let keys = Deadlist::keys(m, id)?;
         let new = Deadlist::create(m)?;
@@ -70,8 +70,8 @@ impl Deadlist {
         Ok(new)
     }
 
-    /// Removes a key; its blocks go to the key before. The first key stays, it has none before it: removing
-    /// it changes nothing, and neither does removing a key that is not there.
+    /// Removes a key; its blocks go to the previous key. The first key stays, because no key is before it; a
+    /// missing key is ignored.
     pub(crate) fn remove_key(m: MosTx<'_>, id: ObjectId, key: Txg) -> Result<(), DslError> {
         let deadlist = open(m, id)?;
         let buckets = deadlist.buckets();
@@ -82,7 +82,7 @@ impl Deadlist {
         Ok(m.zap(id)?.remove_int_key(key.0)?)
     }
 
-    /// Removes a key and gives its list to the caller; what the list holds is taken off the totals.
+    /// Removes a key, returns its list to the caller, and subtracts the totals of that list.
     pub(crate) fn detach(m: MosTx<'_>, id: ObjectId, key: Txg) -> Result<Option<ObjectId>, DslError> {
         let deadlist = open(m, id)?;
         let Some((_, list)) = deadlist.buckets().iter().find(|(k, _)| *k == key).copied() else {
@@ -93,11 +93,12 @@ impl Deadlist {
         Ok(Some(list))
     }
 
-    /// Puts all blocks of `from` into `into`, each under the largest key that is not above its own, and frees
+    /// Moves all blocks of `from` to `into`, each under the largest key that is not above its own, and frees
     /// `from`.
     pub(crate) fn merge(m: MosTx<'_>, into: ObjectId, from: ObjectId) -> Result<(), DslError> {
         let mut sum = Space::default();
-        // Lists may have thousands of keys: that of the target is read once, and followed.
+        // A deadlist may have thousands of keys: those of the target are read once, and then updated in
+        // memory.
         let mut buckets = open(m, into)?.buckets().to_vec();
         for (key, list) in open(m, from)?.buckets() {
             let above = buckets.partition_point(|(k, _)| k <= key);
@@ -113,8 +114,8 @@ impl Deadlist {
         m.free(from)
     }
 
-    /// Moves the lists with keys of at least `from_key` to the list `to`, and removes these keys. Returns
-    /// what the blocks are charged.
+    /// Moves the lists with keys of at least `from_key` to the list `to`, and removes these keys. Returns the
+    /// charge of their blocks.
     pub(crate) fn move_range(
         m: MosTx<'_>,
         id: ObjectId,
@@ -131,7 +132,7 @@ impl Deadlist {
         Ok(sum)
     }
 
-    /// Frees a deadlist and its lists. The blocks in it stay as they are.
+    /// Frees a deadlist and its lists. The blocks in it are not freed.
     pub(crate) fn free(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         for (_, list) in open(m, id)?.buckets() {
             Bpobj::release(m, *list)?;
@@ -139,7 +140,7 @@ impl Deadlist {
         m.free(id)
     }
 
-    /// Puts one block into a deadlist.
+    /// Adds one block to a deadlist.
     #[cfg(test)]
     pub(crate) fn insert(m: MosTx<'_>, id: ObjectId, bp: &BlockPtr) -> Result<(), DslError> {
         let mut writer = DeadlistWriter::open(m, id)?;
@@ -151,14 +152,13 @@ impl Deadlist {
 fn open(m: MosTx<'_>, id: ObjectId) -> Result<Deadlist, DslError> {
     let list = Deadlist::open(&m.view(), id)?;
     if list.bare().is_some() {
-        // Such pools are older than anything that Cenote writes to.
+        // Pools with such lists are older than any version that Cenote writes.
         return Err(DslError::WrongType { object: id, expected: "deadlist", found: ObjType::BPOBJ_HDR });
     }
     Ok(list)
 }
 
-/// Puts `list` under the key of a bucket, beside what is there, and changes the bucket if that is another
-/// list then.
+/// Appends `list` to the list of a bucket, and updates the bucket if that replaces its list.
 fn attach(
     m: MosTx<'_>,
     id: ObjectId,
@@ -178,7 +178,7 @@ fn attach(
     Ok(space)
 }
 
-/// A list under a key, and what is to be appended to it.
+/// A list under a key, and its entries to be appended.
 #[derive(Debug)]
 struct Bucket {
     key: Txg,
@@ -192,13 +192,13 @@ struct Bucket {
 #[derive(Debug)]
 pub(crate) struct DeadlistWriter {
     id: ObjectId,
-    /// Version of the object that `buckets` is made from.
+    /// Version of the object that `buckets` was read from.
     version: u64,
     buckets: Vec<Bucket>,
 }
 
 impl DeadlistWriter {
-    /// For the deadlist in this object.
+    /// Opens a writer for the deadlist in this object.
     pub(crate) fn open(m: MosTx<'_>, id: ObjectId) -> Result<DeadlistWriter, DslError> {
         let version = m.object(id)?.version();
         let empty = |(key, list): &(Txg, ObjectId)| Bucket {
@@ -216,8 +216,8 @@ impl DeadlistWriter {
         Ok(DeadlistWriter { id, version, buckets })
     }
 
-    /// Makes it a writer for the deadlist in `id`: reads the keys again if it is another deadlist than
-    /// before, or if it was changed by other means.
+    /// Switches the writer to the deadlist in `id`: reads the keys again if that is another deadlist or if
+    /// its object was changed by other means.
     #[cfg(test)]
     pub(crate) fn refresh(&mut self, m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
         assert!(self.is_flushed(), "a deadlist is changed while blocks wait to be put into it");
@@ -231,17 +231,17 @@ impl DeadlistWriter {
         self.buckets.iter().all(|bucket| bucket.pending.is_empty())
     }
 
-    /// Remembers a block and what it is charged. Holes are left out.
+    /// Adds a block and its charge. Ignores holes.
     pub(crate) fn insert(&mut self, bp: &BlockPtr, space: Space) {
         self.push(bp, false, space);
     }
 
-    /// The same with the mark of livelists: freed blocks count negative.
+    /// Adds an entry of a livelist: entries with the freed mark count negative.
     pub(crate) fn push(&mut self, bp: &BlockPtr, freed: bool, space: Space) {
         let Some(entry) = StoredBlock::new(bp, freed) else { return };
         let birth = bp.accounting_birth();
         let after = self.buckets.partition_point(|bucket| bucket.key < birth);
-        // A block that is too old for the first key belongs there all the same.
+        // A block older than the first key belongs to the first list.
         let Some(bucket) = self.buckets.get_mut(after.saturating_sub(1)) else { return };
         bucket.pending.push(entry);
         let sum = if freed { &mut bucket.less } else { &mut bucket.more };

@@ -1,4 +1,4 @@
-//! Deadlists: blocks of the previous snapshot that a dataset does not have, sorted by birth
+//! Deadlists: blocks of the previous snapshot that a dataset no longer references, grouped by birth
 //! (docs/on-disk/22-mos-dsl.md, section 4.2; docs/on-disk/15-space.md, section 6.2).
 
 pub mod change;
@@ -22,9 +22,9 @@ pub struct Deadlist {
 }
 
 enum Form {
-    /// One bpobj per range of births; ascending.
+    /// One bpobj per range of births, ascending.
     Sorted { totals: Space, buckets: Vec<(Txg, ObjectId)> },
-    /// Pools before version 26: one bpobj for all.
+    /// One bpobj for all blocks, in pools before version 26.
     Bare(Bpobj),
 }
 
@@ -57,7 +57,7 @@ impl Deadlist {
         Ok(Deadlist { mos: mos.clone(), form })
     }
 
-    /// Totals of all blocks in all lists.
+    /// Total charge of all blocks in all lists.
     pub fn space(&self) -> Space {
         match &self.form {
             Form::Sorted { totals, .. } => *totals,
@@ -65,7 +65,7 @@ impl Deadlist {
         }
     }
 
-    /// Lower bounds of births (exclusive) and the bpobjs of the blocks from there to the next bound.
+    /// Lower bounds of births (exclusive), each with the bpobj of the blocks up to the next bound.
     pub fn buckets(&self) -> &[(Txg, ObjectId)] {
         match &self.form {
             Form::Sorted { buckets, .. } => buckets,
@@ -73,7 +73,7 @@ impl Deadlist {
         }
     }
 
-    /// The only list of a deadlist of an old pool.
+    /// The single list of a deadlist of a pool before version 26.
     pub fn bare(&self) -> Option<&Bpobj> {
         match &self.form {
             Form::Sorted { .. } => None,
@@ -81,7 +81,7 @@ impl Deadlist {
         }
     }
 
-    /// Totals of the blocks born after `after` and up to `until`, both bounds of buckets.
+    /// Total charge of the blocks born after `after` and up to `until`, both bounds of buckets.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -108,7 +108,7 @@ impl Deadlist {
         Ok(sum)
     }
 
-    /// Calls `visit` with each block; the flag tells of a livelist whether it was freed.
+    /// Calls `visit` with each block; the flag is the freed mark of livelists.
     ///
     /// # Errors
     /// Those of the callback; or a list cannot be read.
@@ -128,7 +128,7 @@ impl Deadlist {
     }
 }
 
-/// The number that a ZAP key writes in hex.
+/// Parses a ZAP key that is a number in hex.
 pub(crate) fn parse_hex(name: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(name).ok()?;
     if text.starts_with('+') { None } else { u64::from_str_radix(text, 16).ok() }

@@ -1,4 +1,4 @@
-//! Deadlists against sorted vectors.
+//! Model test of deadlists against sorted vectors.
 
 use crate::MosTx;
 use crate::block_space::Space;
@@ -11,7 +11,7 @@ use format::{BlockPtr, ObjectId, Txg};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Blocks by key.
+/// Blocks of a deadlist by key.
 type Model = BTreeMap<u64, Vec<BlockPtr>>;
 
 fn stored(bp: &BlockPtr) -> BlockPtr {
@@ -137,7 +137,7 @@ fn a_hundred_thousand_blocks_are_written_once() {
     assert_eq!(read.values().map(Vec::len).collect::<Vec<_>>(), [50_000, 50_000]);
 }
 
-/// What snapshots, clones and destroys do with deadlists, in any order.
+/// Applies the deadlist changes of snapshots, clones and destroys in any order.
 fn model(seed: u64) {
     let mut rng = Rng(seed);
     let mut world = World::new();
@@ -169,7 +169,7 @@ fn model(seed: u64) {
                     writer.flush(m)?;
                 }
                 3 | 4 => {
-                    // Keys are added when nothing belongs to them yet.
+                    // A key is added before any block belongs to it.
                     let key = m.txg().0;
                     let newest = list.keys().last().copied().unwrap_or(0);
                     if key > newest {

@@ -1,5 +1,5 @@
-//! Granting delegated permissions, and taking them back
-//! (docs/on-disk/22-mos-dsl.md, section 8; docs/on-disk/33-cli.md, section 8).
+//! Granting and revoking delegated permissions (docs/on-disk/22-mos-dsl.md, section 8;
+//! docs/on-disk/33-cli.md, section 8).
 //!
 //! # What always holds
 //! - No holder has an empty list, and no directory an empty map: both are freed with their last entry.
@@ -12,10 +12,10 @@ use crate::name::DEPTH_LIMIT;
 use format::prop::PER_OWNER;
 use format::{ObjType, ObjectId, prop};
 
-/// Bytes that the name of a set, with its NUL, may have.
+/// Longest name of a permission set in bytes, its NUL included.
 const SET_LIMIT: usize = 64;
 
-/// Permissions that are not named by a property.
+/// Permissions other than names of properties.
 const PERMISSIONS: [&str; 40] = [
     "allow",
     "bookmark",
@@ -59,7 +59,7 @@ const PERMISSIONS: [&str; 40] = [
     "rewrite",
 ];
 
-/// Whether this can be delegated: a permission, or with `@` in front a set of them.
+/// Whether this is a name that can be delegated: a permission, or `@` and the name of a set.
 pub(crate) fn is_permission(name: &str) -> bool {
     if let Some(set) = name.strip_prefix('@') {
         return is_set_name(set);
@@ -75,7 +75,7 @@ fn is_set_name(set: &str) -> bool {
     !set.is_empty() && set.len() + 1 < SET_LIMIT && set.bytes().all(legal)
 }
 
-/// The key of an entry: whom it is about, where it holds, and whether it names sets.
+/// Key of an entry: its holder, its scope, and whether it names sets.
 pub fn key(who: &Who, scope: Scope, sets: bool) -> String {
     let (kind, id) = match who {
         Who::Set(name) => ('s', name.clone()),
@@ -93,7 +93,7 @@ pub fn key(who: &Who, scope: Scope, sets: bool) -> String {
     format!("{kind}{scope}${id}")
 }
 
-/// The map of a directory's delegated permissions; made if there is none.
+/// The permission map of a directory; created if there is none.
 fn map_of(m: MosTx<'_>, dir: ObjectId) -> Result<ObjectId, DslError> {
     if let Some(map) = m.dir(dir)?.delegation {
         return Ok(map);
@@ -103,7 +103,7 @@ fn map_of(m: MosTx<'_>, dir: ObjectId) -> Result<ObjectId, DslError> {
     Ok(map)
 }
 
-/// Grants permissions at a directory. Names of sets have an `@` in front.
+/// Grants permissions at a directory. Names of sets begin with `@`.
 ///
 /// # Errors
 /// [`DslError::BadPermission`]; or an object of the MOS cannot be read or changed.
@@ -125,7 +125,7 @@ pub fn allow(
     Ok(())
 }
 
-/// Checks that these permissions exist, and that a set has a name that sets can have.
+/// Checks that these permissions exist, and that the names of sets are valid.
 ///
 /// # Errors
 /// [`DslError::BadPermission`].
@@ -158,8 +158,8 @@ fn grant(m: MosTx<'_>, map: ObjectId, key: &str, permissions: &[&str]) -> Result
     Ok(())
 }
 
-/// Takes permissions back at a directory; all that the holder has there if none is named. Those that were not
-/// granted are passed over.
+/// Revokes permissions at a directory; without names, all that the holder has there. Permissions that were
+/// not granted are ignored.
 ///
 /// # Errors
 /// [`DslError::BadPermission`]; or an object of the MOS cannot be read or changed.
@@ -203,7 +203,7 @@ pub fn free_all(m: MosTx<'_>, map: ObjectId) -> Result<(), DslError> {
     m.free(map)
 }
 
-/// Gives the user who made `dir`, if one is known, what directories above grant at creation.
+/// Grants the creator of `dir`, if known, the create-time permissions of the directories above.
 pub(crate) fn inherit_create_time(
     m: MosTx<'_>,
     parent: ObjectId,

@@ -1,10 +1,10 @@
-//! Delegated permissions: as `zfs allow` lists them, and the permissions that result for a user
+//! Delegated permissions: the entries that `zfs allow` lists, and the resulting permissions of a user
 //! (docs/on-disk/22-mos-dsl.md, section 8).
 //!
 //! # What always holds
-//! - A set that was granted is what the nearest definition of its name says, counted upwards from the
-//!   directory that grants it; one that is a member of another, from where that one is defined.
-//! - For one dataset a set means one thing: where grants of it would mean two, the lower one counts.
+//! - A granted set has the nearest definition of its name, searched upwards from the directory that grants
+//!   it; a set inside another set, from the directory that defines the outer one.
+//! - For one dataset a set has one meaning: if grants would give it two, the lower definition counts.
 
 pub mod change;
 
@@ -25,33 +25,33 @@ pub enum Who {
     User(u64),
     /// Members of the group with this id.
     Group(u64),
-    /// All users.
+    /// All users of the system.
     Everyone,
 }
 
-/// Datasets for which an entry holds.
+/// Datasets to which an entry applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
     /// Only the dataset with the entry.
     Local,
-    /// Only datasets below it.
+    /// Only datasets below the one with the entry.
     Descendent,
-    /// It is a set or create-time entry: nowhere by itself.
+    /// A set or create-time entry, which grants nothing by itself.
     NotApplicable,
 }
 
 /// One entry of a directory's delegation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allow {
-    /// Holder of the permissions.
+    /// Holder of these permissions.
     pub who: Who,
-    /// Datasets for which the permissions hold.
+    /// Datasets to which the permissions apply.
     pub scope: Scope,
     /// Permissions and, with `@` in front, sets of them; sorted.
     pub permissions: Vec<String>,
 }
 
-/// Takes an entry's key apart; the flag tells that the entry names sets. `None`: it is no such key.
+/// Parses the key of an entry; the flag tells whether the entry names sets. `None`: it is no such key.
 pub fn parse_key(key: &[u8]) -> Option<(Who, Scope, bool)> {
     let text = std::str::from_utf8(key).ok()?;
     let (kinds, id) = text.split_once('$')?;
@@ -75,7 +75,7 @@ pub fn parse_key(key: &[u8]) -> Option<(Who, Scope, bool)> {
 }
 
 impl Dir {
-    /// The permissions delegated at this directory itself, sorted by whom and where.
+    /// The permissions delegated at this directory itself, sorted by holder and scope.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -91,7 +91,7 @@ impl Dir {
             for permission in mos::zap(mos, list)?.entries() {
                 permissions.push(String::from_utf8_lossy(permission?.name()).into_owned());
             }
-            // Sets and single permissions of one holder are two entries on disk, one for people.
+            // A holder's sets and single permissions are two entries on disk, but one in the listing.
             match all.iter_mut().find(|a| a.who == who && a.scope == scope) {
                 Some(allow) => allow.permissions.append(&mut permissions),
                 None => all.push(Allow { who, scope, permissions }),
@@ -108,7 +108,7 @@ impl Dir {
 /// A user without privileges: only granted permissions count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
-    /// Id of the user.
+    /// User id as the system has it.
     pub uid: u64,
     /// Numbers of all groups that the user is in.
     pub groups: Vec<u64>,
@@ -118,15 +118,15 @@ pub struct User {
 #[derive(Debug, Default)]
 pub struct Granted {
     permissions: HashSet<String>,
-    /// Sets whose definition is still to come.
+    /// Sets whose definition has not been found yet.
     wanted: BTreeSet<String>,
-    /// Sets whose definition was found: one further up is masked.
+    /// Sets whose definition was found: definitions further up are masked.
     defined: HashSet<String>,
 }
 
 impl User {
-    /// What is granted to this user at a directory; or, `below`, at a new one directly below it, where what
-    /// makers get counts too.
+    /// The permissions of this user at a directory; with `below`, at a new child of it, which includes the
+    /// create-time permissions.
     ///
     /// # Errors
     /// If the pool cannot be read.
@@ -147,7 +147,8 @@ impl User {
 }
 
 impl Scope {
-    /// An entry with this scope counts: for the directory that has it, or for one below.
+    /// Whether an entry with this scope applies: `is_own` to the directory that has it, otherwise to one
+    /// below.
     fn holds(self, is_own: bool) -> bool {
         match self {
             Scope::Local => is_own,
@@ -158,8 +159,8 @@ impl Scope {
 }
 
 impl Granted {
-    /// Adds what the next directory further up grants, and what it says of the sets that were granted up to
-    /// it.
+    /// Adds the permissions that the next directory upwards grants, and its definitions of the sets granted
+    /// so far.
     fn climb(&mut self, entries: Vec<Allow>, is_meant: impl Fn(&Who, Scope) -> bool) {
         let mut sets = HashMap::new();
         for Allow { who, scope, permissions } in entries {
@@ -169,7 +170,7 @@ impl Granted {
                 sets.insert(name, permissions);
             }
         }
-        // Sets may name sets, also in circles.
+        // Sets may contain sets, also in cycles.
         while let Some(name) = self.wanted.iter().find(|name| sets.contains_key(*name)).cloned() {
             self.wanted.remove(&name);
             let members = sets.remove(&name).unwrap_or_default();
@@ -188,7 +189,7 @@ impl Granted {
         }
     }
 
-    /// This permission is among them.
+    /// Whether this permission is granted.
     pub fn has(&self, wanted: &str) -> bool {
         self.permissions.contains(wanted)
     }
@@ -226,7 +227,7 @@ mod tests {
         assert_eq!(granted(&[&["+@a", "@a=@b"], &["@b=hold"]]), ["hold"], "a member defined further up");
     }
 
-    /// From the lowest directory upwards; each as OpenZFS 2.3.2 decides it.
+    /// Levels from the lowest directory upwards; each result as OpenZFS 2.3.2 decides it.
     #[test]
     fn a_set_defined_below_masks_the_one_above_where_it_is_granted() {
         assert_eq!(granted(&[&["+@a", "@a=checksum"], &["@a=quota"]]), ["checksum"]);

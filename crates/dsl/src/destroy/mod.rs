@@ -1,10 +1,9 @@
-//! Destroying snapshots and heads
-//! (docs/on-disk/22-mos-dsl.md, section 5).
+//! Destruction of snapshots and heads (docs/on-disk/22-mos-dsl.md, section 5).
 //!
 //! # What always holds
-//! - What a dataset alone holds moves to `$FREE` in the same txg; the blocks themselves are freed later,
-//!   from the lists that wait (`free_lists`), unless the pool has no such lists.
-//! - Blocks of the origin of a clone are never freed with the clone: only what was born after it.
+//! - The charge of blocks that a dataset alone holds moves to `$FREE` in the same txg; the blocks themselves
+//!   are freed later, from the background lists (`free_lists`), unless the pool has no such lists.
+//! - Blocks of the origin of a clone are never freed with the clone: only blocks born after it.
 
 #[cfg(test)]
 mod tests;
@@ -42,11 +41,11 @@ fn clone_names(snapshot: &Dataset) -> Result<Vec<String>, DslError> {
 
 // ---- snapshots ------------------------------------------------------------------------------
 
-/// Destroys snapshots (`pool/a@s`); names that do not exist are passed over. With `defer`, those that are
-/// held or have clones are destroyed with their last hold and clone.
+/// Destroys snapshots (`pool/a@s`); names that do not exist are ignored. With `defer`, those that are held or
+/// have clones are destroyed with their last hold and clone.
 ///
 /// # Errors
-/// [`DslError::HasClones`] or [`DslError::Held`] unless `defer`; nothing is destroyed then.
+/// [`DslError::HasClones`] or [`DslError::Held`] unless `defer`; no snapshot is destroyed then.
 pub fn destroy_snapshots(ctx: &mut TaskCtx<'_>, names: &[String], defer: bool) -> Result<(), DslError> {
     let dsl = ctx.dsl()?;
     let mut found: Vec<(&String, ObjectId, bool)> = Vec::new();
@@ -78,7 +77,7 @@ pub fn destroy_snapshots(ctx: &mut TaskCtx<'_>, names: &[String], defer: bool) -
     Ok(())
 }
 
-/// Whether a snapshot that is to be destroyed must wait for others.
+/// Checks that a snapshot can be destroyed. Returns true if it must be deferred because of holds or clones.
 pub(crate) fn check_snapshot(ctx: &TaskCtx<'_>, snapshot: &Dataset, defer: bool) -> Result<bool, DslError> {
     let name = || snapshot.name().to_owned();
     let (is_held, has_clones) = (holds::is_held(ctx.m(), snapshot.id())?, snapshot.phys().num_children > 1);
@@ -90,11 +89,11 @@ pub(crate) fn check_snapshot(ctx: &TaskCtx<'_>, snapshot: &Dataset, defer: bool)
     }
 }
 
-/// Checks, before a hold or a clone of a snapshot goes, that the snapshot may go with it if it is only
-/// waiting for that.
+/// Checks, before a hold or a clone of a snapshot is removed, that a snapshot marked for deferred destruction
+/// can be destroyed with it.
 ///
 /// # Errors
-/// [`DslError::Busy`] or [`DslError::Again`] if it is in use.
+/// [`DslError::Busy`] or [`DslError::Again`] if the snapshot is in use.
 pub fn check_deferred(ctx: &TaskCtx<'_>, snapshot: ObjectId, name: &str) -> Result<(), DslError> {
     let phys = ctx.m().dataset(snapshot)?;
     if phys.is_snapshot() && phys.flags & DS_FLAG_DEFER_DESTROY != 0 {
@@ -103,10 +102,11 @@ pub fn check_deferred(ctx: &TaskCtx<'_>, snapshot: ObjectId, name: &str) -> Resu
     Ok(())
 }
 
-/// Destroys a snapshot that was to be destroyed earlier, if nothing holds it any more. True: it is gone.
+/// Destroys a snapshot marked for deferred destruction if it has neither holds nor clones any more. Returns
+/// true if it was destroyed.
 ///
 /// # Errors
-/// As of the destruction of the snapshot, if it is due.
+/// Those of destroying the snapshot, if it is due.
 pub fn destroy_if_deferred(ctx: &mut TaskCtx<'_>, snapshot: ObjectId) -> Result<bool, DslError> {
     let m = ctx.m();
     let phys = m.dataset(snapshot)?;
@@ -124,17 +124,17 @@ fn broken(what: &'static str, object: ObjectId) -> DslError {
     DslError::Mismatch { what, object, found: 0, expected: 1 }
 }
 
-/// The parts of a chain around a snapshot.
+/// The datasets of a chain around a snapshot.
 struct Link {
     id: ObjectId,
     phys: DatasetPhys,
-    /// The dataset after the destroyed snapshot.
+    /// The dataset after the snapshot.
     next: ObjectId,
     next_phys: DatasetPhys,
     /// Deadlists of the snapshot and of the dataset after it.
     deadlist: ObjectId,
     next_deadlist: ObjectId,
-    /// The head of its directory.
+    /// The head of the snapshot's directory.
     head: ObjectId,
 }
 
@@ -153,7 +153,7 @@ impl Link {
     }
 }
 
-/// Takes the snapshot with this full name out of its chain. That nothing holds it was checked.
+/// Destroys the snapshot with this full name. The caller has checked that it has no holds and no clones.
 pub(crate) fn destroy_snapshot(ctx: &TaskCtx<'_>, id: ObjectId, name: &str) -> Result<(), DslError> {
     let m = ctx.m();
     let link = Link::open(m, id)?;
@@ -182,7 +182,7 @@ pub(crate) fn destroy_snapshot(ctx: &TaskCtx<'_>, id: ObjectId, name: &str) -> R
     zapify::free_object(m, id)
 }
 
-/// Joins what was before and after it, and counts what its predecessor alone holds now.
+/// Links the datasets before and after the snapshot, and updates the unique bytes of the one before.
 fn unlink(m: MosTx<'_>, link: &Link) -> Result<(), DslError> {
     let Some(previous) = link.phys.prev_snap else {
         return m.change_dataset(link.next, |phys| {
@@ -203,7 +203,7 @@ fn unlink(m: MosTx<'_>, link: &Link) -> Result<(), DslError> {
     })
 }
 
-/// What the next snapshot alone holds once this one is gone. Asked before ranges of births are merged.
+/// Bytes unique to the next snapshot once this one is gone. Called before birth ranges are merged.
 fn space_unique_to_next(m: MosTx<'_>, link: &Link) -> Result<u64, DslError> {
     if !link.next_phys.is_snapshot() {
         return Ok(0);
@@ -213,7 +213,7 @@ fn space_unique_to_next(m: MosTx<'_>, link: &Link) -> Result<u64, DslError> {
     Ok(Deadlist::open(&m.view(), list)?.space_between(link.phys.prev_snap_txg, link.phys.creation_txg)?.used)
 }
 
-/// Blocks that were born after its predecessor and died before its successor are its own.
+/// Frees the snapshot's own blocks: born after the snapshot before it, and killed before the one after it.
 fn free_own_blocks(m: MosTx<'_>, link: &Link) -> Result<(), DslError> {
     let list = free_bpobj(m)?;
     let freed = Deadlist::move_range(m, link.next_deadlist, link.phys.prev_snap_txg, list)?;
@@ -231,8 +231,8 @@ fn merge_remap_deadlist(m: MosTx<'_>, link: &Link) -> Result<(), DslError> {
     }
 }
 
-/// The range of births that a snapshot began is no longer told apart by the clones that descend from what
-/// came after it, and by their clones.
+/// Removes the snapshot's key from the deadlists of the clones that descend from later datasets of the chain,
+/// and of their clones.
 fn remove_clones_key(m: MosTx<'_>, dir: ObjectId, key: Txg) -> Result<(), DslError> {
     let mut dirs = vec![dir];
     let mut seen = HashSet::new();
@@ -253,7 +253,7 @@ fn remove_clones_key(m: MosTx<'_>, dir: ObjectId, key: Txg) -> Result<(), DslErr
     Ok(())
 }
 
-/// Counts what the next one alone holds now.
+/// Updates the unique bytes of the next dataset.
 fn settle_next(m: MosTx<'_>, link: &Link, unique: u64) -> Result<(), DslError> {
     if link.next_phys.is_snapshot() {
         return m.change_dataset(link.next, |phys| phys.unique = phys.unique.saturating_add(unique));
@@ -263,7 +263,8 @@ fn settle_next(m: MosTx<'_>, link: &Link, unique: u64) -> Result<(), DslError> {
     keep_refreservation(m, link.next_phys.dir, old, new)
 }
 
-/// Bytes of a head that no snapshot holds: what it references beyond what is left of its predecessor.
+/// Bytes of a head that no snapshot holds: its referenced bytes minus those that remain of the previous
+/// snapshot.
 pub(crate) fn unique_of_head(m: MosTx<'_>, head: ObjectId) -> Result<u64, DslError> {
     let phys = m.dataset(head)?;
     let Some(previous) = phys.prev_snap else { return Ok(phys.referenced) };
@@ -312,7 +313,7 @@ fn check_head(ctx: &TaskCtx<'_>, dsl: &Dsl, name: &str) -> Result<Dataset, DslEr
 /// Destroys a file system or volume that has no children and no snapshots.
 ///
 /// # Errors
-/// [`DslError::HasChildren`], [`DslError::Busy`], [`DslError::WrongKind`] of the pool's root.
+/// [`DslError::HasChildren`], [`DslError::Busy`], [`DslError::WrongKind`] for the pool's root.
 pub fn destroy(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     let dsl = ctx.dsl()?;
     let head = check_head(ctx, &dsl, name)?;
@@ -325,8 +326,8 @@ pub fn destroy(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     }
 }
 
-/// Destroys a head and its directory. That nothing hangs on them was checked, and its log was freed. Returns
-/// the snapshot that it descended from.
+/// Destroys a head and its directory. The caller has checked that it has no children and no snapshots, and
+/// has freed its log. Returns the snapshot that it descended from.
 pub(crate) fn destroy_head(
     ctx: &mut TaskCtx<'_>,
     head: ObjectId,
@@ -366,7 +367,8 @@ pub(crate) fn destroy_head(
     Ok(phys.prev_snap)
 }
 
-/// Hands the blocks that the head alone holds over to where they are freed. Returns the name of the way.
+/// Frees the blocks that the head alone holds, or queues them for background freeing. Returns the name of the
+/// method for the history.
 fn free_blocks(ctx: &TaskCtx<'_>, head: ObjectId, phys: &DatasetPhys) -> Result<&'static str, DslError> {
     let m = ctx.m();
     let dir = m.dir(phys.dir)?;
@@ -389,7 +391,7 @@ fn free_blocks(ctx: &TaskCtx<'_>, head: ObjectId, phys: &DatasetPhys) -> Result<
     Ok(how)
 }
 
-/// Frees blocks while they are visited.
+/// Visitor that frees the blocks of a traversal.
 struct FreeVisitor<'v, 'a> {
     ctx: &'v TaskCtx<'a>,
     freer: Freer,
@@ -398,8 +400,8 @@ struct FreeVisitor<'v, 'a> {
 
 impl Visitor for FreeVisitor<'_, '_> {
     fn block(&mut self, _: &traverse::Bookmark, bp: &BlockPtr, _: Option<&Dnode>) -> Step {
-        // Its pointers are in memory by the time what is below is visited: freed space is not used again
-        // before this txg is on disk.
+        // The block may be freed before the blocks below it are visited: its pointers are in memory by then,
+        // and freed space is not reused before this txg is on disk.
         match self.freer.free(self.ctx.m(), self.ctx.brt, bp) {
             Ok(()) => Step::Into,
             Err(error) => {
@@ -410,13 +412,13 @@ impl Visitor for FreeVisitor<'_, '_> {
     }
 
     fn unreadable(&mut self, at: &traverse::Bookmark, _: &BlockPtr, error: DmuError) -> Step {
-        // Its space is lost, which is better than a dataset that can never be destroyed.
+        // The space below it is lost, which is better than a dataset that can never be destroyed.
         tracing::warn!(%at, %error, "a block of a destroyed dataset cannot be read");
         Step::Over
     }
 }
 
-/// Frees everything born after the previous snapshot, in this txg: for pools without `async_destroy`.
+/// Frees all blocks born after the previous snapshot, in this txg: for pools without `async_destroy`.
 fn free_now(ctx: &TaskCtx<'_>, head: ObjectId, phys: &DatasetPhys) -> Result<(), DslError> {
     if phys.bp.is_hole() {
         return Ok(());
@@ -430,17 +432,17 @@ fn free_now(ctx: &TaskCtx<'_>, head: ObjectId, phys: &DatasetPhys) -> Result<(),
     visitor.freer.flush(ctx.m()).map(|_| ())
 }
 
-/// Frees the blocks of a head's intent log. They are not charged to it.
+/// Frees the blocks of a head's intent log. They are not charged to the head.
 pub(crate) fn free_log(ctx: &TaskCtx<'_>, phys: &DatasetPhys, head: ObjectId) -> Result<(), DslError> {
     if let Some(open) = ctx.heads.evict(head) {
         let header = open.set.zil_header();
-        // A log that was claimed and not replayed is not its own yet.
+        // The open log does not own a claimed log that was not replayed: that is freed below.
         if header.claim_txg == Txg(0) {
             open.log.close(ctx.tx);
             return Ok(());
         }
     }
-    // A head that was never written has the header of its origin, which is no log of its own.
+    // A head that was never written has the log header of its origin, not a log of its own.
     if phys.bp.is_hole() || phys.bp.accounting_birth() <= phys.prev_snap_txg {
         return Ok(());
     }
@@ -449,13 +451,13 @@ pub(crate) fn free_log(ctx: &TaskCtx<'_>, phys: &DatasetPhys, head: ObjectId) ->
     let set = LiveSet::open(ctx.mos.store(), meter, &phys.bp, head.0, KeyState::Locked, policy)?;
     let freed = dmu::log::destroy(&set, ctx.tx, &mut |bp, how| ctx.brt.drop_claim(bp, how, ctx.txg()));
     if let Err(error) = freed {
-        // Its space is lost, which is better than a dataset that can never be destroyed.
+        // The log's space is lost, which is better than a dataset that can never be destroyed.
         tracing::warn!(%error, dataset = head.0, "the intent log of a dataset was not freed");
     }
     Ok(())
 }
 
-/// Takes a directory without a head and without children out of the tree.
+/// Removes a directory without a head and without children from the tree.
 pub(crate) fn destroy_dir(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
     charge::set_reserved(m, id, 0)?;
     let dir = m.dir(id)?;

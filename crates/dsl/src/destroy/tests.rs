@@ -1,4 +1,4 @@
-//! Destroyed object sets, walked and freed in pieces.
+//! Destroyed object sets, traversed and freed in pieces.
 
 use crate::block_space::Space;
 use crate::bptree::walk::{Position, Walk};
@@ -21,7 +21,7 @@ fn place(bp: &BlockPtr) -> Place {
     (bp.words()[0], bp.words()[1], bp.logical_birth().0)
 }
 
-/// The blocks of a set that are there.
+/// The allocated blocks of a set, by place.
 #[derive(Default)]
 struct Blocks(BTreeMap<Place, BlockPtr>);
 
@@ -33,7 +33,7 @@ impl Ledger for Blocks {
     }
 
     fn killed(&mut self, bp: &BlockPtr) {
-        // The space stays taken: this is what a snapshot would hold.
+        // The space stays allocated, as if a snapshot held it.
         self.0.remove(&place(bp));
     }
 }
@@ -60,7 +60,7 @@ fn dataset(world: &mut World, seed: u64) -> (BlockPtr, BTreeMap<Place, BlockPtr>
                 let file = set.object(files[rng.below(files.len() as u64) as usize])?;
                 for _ in 0..rng.below(12) {
                     let data: Vec<u8> = (0..600).map(|_| rng.next() as u8).collect();
-                    // Now and then far away, so that the tree is high and has holes.
+                    // Some offsets are far away, so that the tree is high and has holes.
                     let offset = rng.below(100_000) << (rng.below(4) * 4);
                     file.write_at(offset, &data, m.tx)?;
                 }
@@ -82,7 +82,7 @@ fn dataset(world: &mut World, seed: u64) -> (BlockPtr, BTreeMap<Place, BlockPtr>
     unreachable!("the last round returns")
 }
 
-/// Walks with small budgets, going on each time from the stored place; every block must come up once, a
+/// Traverses with small budgets, resuming from the stored position; every block must be visited once, a
 /// parent after its children.
 fn walk_in_pieces(world: &World, root: &BlockPtr, newer_than: Txg, piece: u64) -> Vec<BlockPtr> {
     let mut seen = Vec::new();
@@ -121,7 +121,7 @@ fn every_block_comes_up_once_however_small_the_pieces() {
             seen.sort_unstable();
             assert_eq!(seen, wanted, "seed {seed}, pieces of {piece}");
         }
-        // Only what is newer than a snapshot.
+        // Only blocks newer than a snapshot.
         let newer = Txg(root.logical_birth().0 - 2);
         let mut wanted: Vec<Place> = wanted.into_iter().filter(|(_, _, birth)| *birth > newer.0).collect();
         let mut seen: Vec<Place> = walk_in_pieces(&world, &root, newer, 3).iter().map(place).collect();
@@ -234,7 +234,7 @@ fn blocks_that_may_be_shared_wait_and_others_go_at_once() {
         assert_eq!(used_of_free_dir(m), waits.used);
         Ok(())
     });
-    // Dropping the first reference frees nothing, dropping the second does.
+    // Dropping the first reference frees no block, dropping the second frees it.
     let drain = |m: MosTx<'_>, brt: &Brt| {
         free_lists::background(m, brt, &mut Budget::per_txg())?;
         brt.flush(m)?;

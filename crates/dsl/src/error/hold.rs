@@ -1,4 +1,4 @@
-//! Holds that cannot be made or released.
+//! Errors of making and releasing holds.
 
 /// Why a hold cannot be made or released.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +13,7 @@ pub enum HoldError {
     /// The tag is empty or too long.
     #[error("tag too long")]
     TagTooLong,
-    /// Only snapshots can be held.
+    /// The dataset is no snapshot.
     #[error("operation not applicable to datasets of this type")]
     NotSnapshot,
 }

@@ -1,18 +1,18 @@
-//! Keys of encrypted datasets that are missing, malformed or wrong.
+//! Errors of keys: missing, malformed or wrong.
 
 use codec::crypt::CryptError;
 use format::ObjectId;
 
-/// A key that is missing, malformed or wrong.
+/// Why a key cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The key has too few bytes.
     #[error("{what} too short ({} {limit}).", if *is_minimum { "min" } else { "expected" })]
     TooShort {
-        /// Text that was given.
+        /// What is too short, as the message names it: `Raw key`, `Passphrase`.
         what: &'static str,
-        /// Bytes or digits that it needs.
+        /// Bytes or hex digits that are required.
         limit: usize,
         /// The limit is a minimum, not an exact length.
         is_minimum: bool,
@@ -20,9 +20,9 @@ pub enum KeyError {
     /// The key has too many bytes.
     #[error("{what} too long ({} {limit}).", if *is_maximum { "max" } else { "expected" })]
     TooLong {
-        /// Text that was given.
+        /// What is too long, as the message names it: `Raw key`, `Passphrase`.
         what: &'static str,
-        /// Bytes or digits that it may have.
+        /// Bytes or hex digits that are allowed.
         limit: usize,
         /// The limit is a maximum, not an exact length.
         is_maximum: bool,
@@ -30,10 +30,10 @@ pub enum KeyError {
     /// A key in hex has other characters than hex digits.
     #[error("Invalid hex key provided.")]
     NotHex,
-    /// A `keylocation` that is none.
+    /// A value that is no `keylocation`.
     #[error("'{value}' is no key location")]
     BadLocation {
-        /// Value that was given.
+        /// The rejected value.
         value: String,
     },
     /// The key does not unwrap the key object.
@@ -60,7 +60,7 @@ pub enum KeyError {
         /// Full name of the dataset.
         name: String,
     },
-    /// The key belongs to a directory above.
+    /// The dataset inherits its key from an encryption root above.
     #[error("Keys must be loaded for encryption root of '{name}' ({root}).")]
     NotRoot {
         /// Full name of the dataset.
@@ -76,7 +76,7 @@ pub enum KeyError {
         /// Key of the entry in the ZAP.
         entry: &'static str,
     },
-    /// A suite that is not known.
+    /// An unknown crypto suite.
     #[error("key object {object}: unsupported crypto suite {suite}")]
     Suite {
         /// Number of the key object.
@@ -84,7 +84,7 @@ pub enum KeyError {
         /// Id of the crypto suite.
         suite: u64,
     },
-    /// Anything else that goes wrong with cryptography.
+    /// Any other error of the cryptography.
     #[error(transparent)]
     Crypt(#[from] CryptError),
 }

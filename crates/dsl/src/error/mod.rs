@@ -1,4 +1,4 @@
-//! What can go wrong in the dataset layer.
+//! Errors of the dataset layer.
 
 mod bookmark;
 mod hold;
@@ -22,12 +22,12 @@ pub enum DslError {
     /// An object of the MOS could not be read.
     #[error(transparent)]
     Dmu(#[from] DmuError),
-    /// A structure in the MOS is not what it should be.
+    /// A structure in the MOS is malformed.
     #[error("object {object} of the MOS")]
     Decode {
-        /// The object that holds it.
+        /// Number of the object in the MOS.
         object: ObjectId,
-        /// Rule that the limit breaks.
+        /// How the bytes are malformed.
         #[source]
         cause: DecodeError,
     },
@@ -50,7 +50,7 @@ pub enum DslError {
     StoredName {
         /// The ZAP that holds the name.
         map: ObjectId,
-        /// What the name leads to.
+        /// The object that the name leads to.
         object: ObjectId,
         /// Name with unprintable bytes escaped.
         name: String,
@@ -58,7 +58,7 @@ pub enum DslError {
     /// An object is not of the type that the reference to it implies.
     #[error("object {object} is no {expected}: its bonus is of type {found}")]
     WrongType {
-        /// Number of the object.
+        /// Number of the object in the MOS.
         object: ObjectId,
         /// Kind of object that was expected.
         expected: &'static str,
@@ -70,11 +70,11 @@ pub enum DslError {
     Mismatch {
         /// Field or relation that disagrees.
         what: &'static str,
-        /// The object that was looked at.
+        /// The object whose value disagrees.
         object: ObjectId,
-        /// Value that was found.
+        /// Value in that object.
         found: u64,
-        /// What the other one says.
+        /// Value that the other object implies.
         expected: u64,
     },
     /// A chain of references does not end.
@@ -84,7 +84,7 @@ pub enum DslError {
         what: &'static str,
         /// Object at which the chain starts.
         object: ObjectId,
-        /// How far it was followed.
+        /// Number of links that were followed.
         limit: usize,
     },
     /// A stored value has another size or type than it must have.
@@ -94,18 +94,18 @@ pub enum DslError {
         object: ObjectId,
         /// Key of the entry in the ZAP.
         key: String,
-        /// How many integers it has.
+        /// Number of integers in the value.
         found: usize,
-        /// Bytes of each integer.
+        /// Bytes of each integer: 1, 2, 4 or 8.
         int_size: u8,
     },
     /// The property does not exist.
     #[error("invalid property '{name}'")]
     NoProperty {
-        /// Name of the property.
+        /// Name that was looked up.
         name: String,
     },
-    /// The bookmark does not lie before the dataset, so nothing was written since it.
+    /// The snapshot or bookmark is no earlier point in the history of the dataset.
     #[error("'{since}' is not an earlier point in the history of '{name}'")]
     NotAncestor {
         /// Full name of the dataset.
@@ -116,7 +116,7 @@ pub enum DslError {
     /// A key is missing or wrong.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// There is a dataset, snapshot or bookmark of this name already.
+    /// A dataset, snapshot or bookmark of this name exists.
     #[error("'{name}': dataset already exists")]
     Exists {
         /// Full name of the dataset.
@@ -140,7 +140,7 @@ pub enum DslError {
         /// Full name of the dataset.
         name: String,
     },
-    /// It has children, and the operation would take the ground from under them.
+    /// The dataset has children or snapshots, which the operation would orphan.
     #[error("'{name}': filesystem has children")]
     HasChildren {
         /// Full name of the dataset.
@@ -168,15 +168,15 @@ pub enum DslError {
         /// Full name of the dataset.
         name: String,
     },
-    /// Newer snapshots or bookmarks stand between the head and the snapshot to go back to.
+    /// Newer snapshots or bookmarks exist between the head and the snapshot to roll back to.
     #[error("'{name}': more recent snapshots or bookmarks exist")]
     NotNewest {
         /// Full name of the snapshot.
         name: String,
-        /// Full names of what is newer.
+        /// Full names of the newer snapshots and bookmarks.
         newer: Vec<String>,
     },
-    /// The new name lies below the old one.
+    /// The new name is below the old one.
     #[error("'{name}': New dataset name cannot be a descendant of current dataset name")]
     Descendant {
         /// Full name that was asked for.
@@ -185,9 +185,9 @@ pub enum DslError {
     /// Two names of an operation are not in the same pool or dataset.
     #[error("'{name}': {why}")]
     Crosses {
-        /// The name that is elsewhere.
+        /// The name in another pool or dataset.
         name: String,
-        /// What they must have in common.
+        /// What the names must have in common.
         why: &'static str,
     },
     /// The operation does not apply to this kind of dataset.
@@ -209,7 +209,7 @@ pub enum DslError {
     Encrypted {
         /// Full name of the dataset.
         name: String,
-        /// Operation that is refused.
+        /// The refused operation, as the message has it.
         why: &'static str,
     },
     /// A quota, of the dataset or of one above it, is used up.
@@ -221,20 +221,20 @@ pub enum DslError {
         used: u64,
         /// Bytes that the quota allows.
         quota: u64,
-        /// There may be room once this txg is on disk: what is not written yet was counted at its worst.
+        /// Txg after which a retry may succeed: changes that are not written yet were counted at their worst.
         after: Option<Txg>,
     },
-    /// There is no room in the pool, or not as much as is to be reserved.
+    /// The pool lacks the space for a change or for a reservation.
     #[error("out of space: {needed} bytes are needed, {available} are available")]
     Space {
         /// Bytes that the change needs.
         needed: u64,
-        /// Bytes that are available.
+        /// Bytes that are available for it.
         available: u64,
-        /// There may be room once this txg is on disk.
+        /// Txg after which a retry may succeed.
         after: Option<Txg>,
     },
-    /// A quota below what is used or reserved, or a reservation above the quota.
+    /// A quota below the used or reserved bytes, or a reservation above the quota.
     #[error("'{name}': {why}")]
     BadLimit {
         /// Full name of the dataset.
@@ -245,7 +245,7 @@ pub enum DslError {
     /// A hidden directory that every pool has is missing.
     #[error("the pool has no directory '{name}'")]
     NoSpecial {
-        /// Name of the property.
+        /// Name of the directory: `$FREE`, `$MOS`, `$ORIGIN`.
         name: &'static str,
     },
     /// A feature that this needs is not enabled.
@@ -254,40 +254,40 @@ pub enum DslError {
         /// Short name of the feature.
         name: &'static str,
     },
-    /// It cannot be done twice in one txg: to be tried again in the next one.
+    /// The operation is possible only once per txg: retry in the next one.
     #[error("'{name}': try again in the next transaction group")]
     Again {
         /// Name of the dataset or feature.
         name: String,
     },
-    /// So many file systems or snapshots are not allowed below a directory.
+    /// A limit on the number of file systems or snapshots below a directory is exceeded.
     #[error("{prop} of directory {dir} is {limit}, and there are {used}")]
     CountLimit {
         /// The directory with the limit.
         dir: ObjectId,
-        /// The property that is the limit.
+        /// The limiting property: `filesystem_limit` or `snapshot_limit`.
         prop: &'static str,
-        /// Number of datasets counted.
+        /// Number of datasets that count already.
         used: u64,
-        /// How many there may be.
+        /// Number of datasets that the limit allows.
         limit: u64,
     },
-    /// There is no such permission to delegate.
+    /// A permission that cannot be delegated.
     #[error("invalid permission '{name}'")]
     BadPermission {
-        /// Name of the property.
+        /// Name of the permission or set.
         name: String,
     },
     /// A hold cannot be made or released.
     #[error(transparent)]
     Hold(#[from] HoldError),
-    /// A bookmark cannot be made or destroyed.
+    /// A bookmark cannot be created or destroyed.
     #[error(transparent)]
     Bookmark(#[from] BookmarkError),
     /// A property cannot have this value, or cannot be set.
     #[error(transparent)]
     Prop(#[from] PropError),
-    /// What a new dataset should hold could not be made.
+    /// The contents of a new dataset could not be created.
     #[error("the contents of a new dataset cannot be made")]
     Fill {
         /// Cause in the layer that fills the dataset.

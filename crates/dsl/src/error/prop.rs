@@ -1,10 +1,10 @@
-//! Properties that cannot have a value, or cannot be set or inherited.
+//! Errors of setting and inheriting properties.
 
-/// Iterations of a key derivation, at least.
+/// Fewest iterations of a key derivation.
 pub(crate) const ITERATIONS_MIN: u64 = 100_000;
 
-/// Why a property cannot have a value, or cannot be set or inherited. The texts are those of the tools,
-/// behind `cannot set property for 'x': `.
+/// Why a property cannot have a value, or cannot be set or inherited. The messages are those of `zfs`, after
+/// `cannot set property for 'x': `.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PropError {
@@ -14,19 +14,19 @@ pub enum PropError {
         /// Name of the property.
         name: String,
     },
-    /// It is computed, or fixed at creation.
+    /// The property is computed, or fixed at creation.
     #[error("'{name}' is readonly")]
     ReadOnly {
         /// Name of the property.
         name: &'static str,
     },
-    /// Datasets of this kind do not have it.
+    /// The property does not apply to this kind of dataset.
     #[error("'{name}' does not apply to datasets of this type")]
     WrongType {
         /// Name of the property.
         name: &'static str,
     },
-    /// It is an index, and this is no name of a value.
+    /// The text is no value of an index property.
     #[error("'{name}' must be one of '{values}'")]
     NotOneOf {
         /// Name of the property.
@@ -46,42 +46,42 @@ pub enum PropError {
         /// Name of the property.
         name: String,
     },
-    /// Not a number at all.
+    /// The text is no number.
     #[error("bad numeric value '{text}'")]
     BadNumber {
-        /// Text that was given.
+        /// The rejected text.
         text: String,
     },
-    /// A number with something behind that is no unit.
+    /// A number followed by text that is no unit.
     #[error("invalid numeric suffix '{suffix}'")]
     BadSuffix {
-        /// What stands behind the digits.
+        /// The text after the digits.
         suffix: String,
     },
-    /// A number does not fit into 64 bits.
+    /// A number that does not fit into 64 bits.
     #[error("numeric value is too large")]
     TooLarge,
-    /// A block size that is none.
+    /// An invalid block size.
     #[error("'{name}' must be power of 2 from 512B to {max}")]
     BlockSize {
         /// Name of the property.
         name: &'static str,
-        /// The largest size, for people.
+        /// The largest size as text: `16M`.
         max: &'static str,
     },
-    /// A mount point that is none.
+    /// An invalid mount point.
     #[error("'{name}' must be an absolute path, 'none', or 'legacy'")]
     MountPoint {
         /// Name of the property.
         name: &'static str,
     },
-    /// A place of a key that is none.
+    /// An invalid `keylocation`.
     #[error("invalid keylocation")]
     KeyLocation,
-    /// Fewer iterations than a key derivation needs.
+    /// Fewer iterations than the minimum of a key derivation.
     #[error("minimum pbkdf2iters is {ITERATIONS_MIN}")]
     Iterations,
-    /// A text longer than can be stored.
+    /// A text longer than the format allows.
     #[error("property value too long")]
     TooLong {
         /// Name of the property.
@@ -93,22 +93,22 @@ pub enum PropError {
         /// Name of the property.
         name: String,
     },
-    /// A name longer than can be stored.
+    /// A user property name longer than the format allows.
     #[error("property name '{name}' is too long")]
     LongUserName {
         /// Name of the property.
         name: String,
     },
-    /// A limit is taken away by its own word.
+    /// The number 0 for a limit that is removed with `none`.
     #[error("use 'none' to disable quota/refquota")]
     NoQuota,
-    /// Options of a share that are none.
+    /// Invalid options of a share.
     #[error("'{name}' cannot be set to invalid options")]
     Share {
         /// Name of the property.
         name: &'static str,
     },
-    /// A part of a path longer than names can be.
+    /// A path component longer than a name may be.
     #[error("component of '{name}' is too long")]
     LongComponent {
         /// Name of the property.
@@ -122,13 +122,13 @@ pub enum PropError {
         /// Short name of the feature that is needed.
         feature: &'static str,
     },
-    /// The property is not one that is inherited.
+    /// The property is not inheritable.
     #[error("'{name}' property cannot be inherited")]
     NotInheritable {
         /// Name of the property.
         name: &'static str,
     },
-    /// The property is part of the contents of the dataset, which other layers change.
+    /// The property is stored in the contents of the dataset, which other layers change.
     #[error("'{name}' is not stored with the dataset's properties")]
     Elsewhere {
         /// Name of the property.

@@ -1,4 +1,4 @@
-//! A head that is open for writing: its contents, its intent log, what may still be written to it.
+//! A head that is open for writing: its contents, its intent log, its counters of space.
 
 use super::reservation::{Cost, DirCounters, HeadCounters, PoolCounters, Refused, available, check};
 use crate::brt::Brt;
@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
 use zio::AllocTx;
 
-/// How often [`Head::begin_waiting`] waits for a sync before it gives up.
+/// Most syncs that [`Head::begin_waiting`] waits for.
 const SPACE_RETRIES: usize = 16;
 
-/// Space of a head as file systems report it.
+/// Space of a head, in bytes, as `statfs` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HeadSpace {
     /// Bytes that the head references.
@@ -31,14 +31,14 @@ pub struct HeadSpace {
     pub available: u64,
 }
 
-/// When changes of a head are durable (property `sync`).
+/// When changes of a head become durable (property `sync`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncMode {
-    /// When a caller asks for it.
+    /// When a caller requests it (`fsync`, `O_SYNC`).
     Standard,
     /// Before the operation returns.
     Always,
-    /// With their txg, whatever is asked.
+    /// With their txg, even if a caller requests more.
     Disabled,
 }
 
@@ -56,8 +56,7 @@ impl SyncMode {
 pub struct Head {
     /// Object set with the contents.
     pub set: Arc<LiveSet>,
-    /// Its intent log. A log that awaits its replay is replayed by the code that opens the head, before the
-    /// first use.
+    /// The head's intent log. The code that opens the head replays a claimed log before its first use.
     pub log: Arc<IntentLog>,
     pub(super) id: ObjectId,
     pub(super) dir: ObjectId,
@@ -66,22 +65,22 @@ pub struct Head {
     pub(super) brt: Arc<Brt>,
     pub(super) pool: Arc<PoolCounters>,
     pub(super) counters: HeadCounters,
-    /// Its directory and all above it.
+    /// Counters of the head's directory and of all directories above.
     pub(super) dirs: RwLock<Arc<[Arc<DirCounters>]>>,
     pub(super) object: LiveObject,
     pub(super) version: AtomicU64,
     pub(super) prev_snap_txg: AtomicU64,
-    /// Per-dataset features that came into use since the last sync.
+    /// Per-dataset features that were activated since the last sync.
     pub(super) features: Mutex<BTreeSet<&'static str>>,
-    /// What the policy was read at.
+    /// Value of `Heads::policies` when the policy was read.
     pub(super) policy_of: AtomicU64,
     pub(super) sync_mode: AtomicU64,
     /// Number of copies of data (property `copies`).
     pub(super) copies: AtomicU64,
-    /// The last txg for which the log has put its head into the set.
+    /// The last txg in which the log stored its header in the set.
     pub(super) log_synced: AtomicU64,
-    /// Held while the layer above opens what is in the head. The sync does not take it, because opening may
-    /// wait for a txg.
+    /// Held while the layer above opens the contents of the head. The sync does not take it, because opening
+    /// may wait for a txg.
     pub(super) opening: Mutex<()>,
     /// The file system or volume that is open in the head.
     pub(super) opened: Mutex<Option<Weak<dyn OpenDataset>>>,
@@ -89,48 +88,48 @@ pub struct Head {
 
 /// A file system or volume that is open for writing in a head. The layer above implements it.
 pub trait OpenDataset: Any + Send + Sync {
-    /// Takes over the properties that decide how the dataset is changed. Called in syncing context, before
-    /// the task that changed a property returns; must not wait for a transaction.
+    /// Applies the properties that decide how the dataset is written. Called in syncing context, before the
+    /// task that changed a property returns; must not wait for a transaction.
     ///
     /// # Errors
     /// If a property cannot be read; the txg is not written then.
     fn properties_changed(&self, dataset: &Dataset, features: &FeatureCounts) -> Result<(), DslError>;
 }
 
-/// A count of changes that none is equal to.
+/// A change count that never occurs.
 const NEVER: u64 = u64::MAX;
 
 impl Head {
-    /// The dataset's object, also the number of its object set.
+    /// Number of the dataset's object in the MOS.
     pub fn id(&self) -> ObjectId {
         self.id
     }
 
-    /// The directory that it belongs to.
+    /// Number of the head's directory object.
     pub fn dir(&self) -> ObjectId {
         self.dir
     }
 
-    /// Its full name as of the last sync.
+    /// Full name of the head as of the last sync.
     pub fn name(&self) -> Arc<str> {
         Arc::clone(&read(&self.name))
     }
 
-    /// The transaction groups of its pool.
+    /// The transaction groups of the pool.
     pub fn txgs(&self) -> &Arc<Txgs> {
         &self.txgs
     }
 
-    /// The counts of cloned blocks of its pool.
+    /// The block reference table of the pool.
     pub fn clones(&self) -> &Arc<Brt> {
         &self.brt
     }
 
-    /// The file system or volume that is open in the head. The first caller opens it; all share it until the
-    /// last of them has dropped it, so that there is one copy of what it keeps in memory.
+    /// The file system or volume that is open in the head. The first caller opens it; later callers share it
+    /// until the last of them has dropped it, so that its state exists once in memory.
     ///
-    /// From then on it is told of every change of properties ([`OpenDataset::properties_changed`]), and once
-    /// with the next txg, whatever was changed while it was opened.
+    /// From then on it is notified of every change of properties ([`OpenDataset::properties_changed`]), and
+    /// once with the next txg, in case a property changed while it was opened.
     ///
     /// # Errors
     /// Those of `open`.
@@ -151,17 +150,17 @@ impl Head {
         Ok(made)
     }
 
-    /// The file system or volume that is open in the head, if one is.
+    /// The file system or volume that is open in the head; `None`: none is.
     pub(super) fn opened(&self) -> Option<Arc<dyn OpenDataset>> {
         lock(&self.opened).as_ref().and_then(Weak::upgrade)
     }
 
-    /// When its changes are durable.
+    /// When changes of the head become durable.
     pub fn sync_mode(&self) -> SyncMode {
         SyncMode::of(self.sync_mode.load(Ordering::Relaxed))
     }
 
-    /// Takes over the properties `sync` and `logbias`.
+    /// Applies the properties `sync` and `logbias`.
     pub(super) fn set_log_properties(&self, dataset: &Dataset) -> Result<(), DslError> {
         let stored = prop::stored_number(dataset, "sync")?;
         self.log.set_bias(match prop::stored_number(dataset, "logbias")? {
@@ -173,16 +172,18 @@ impl Head {
         Ok(())
     }
 
-    /// Creation txg of its newest snapshot, or of its origin, as of the last sync: older blocks are shared.
+    /// Creation txg of the newest snapshot, or of the origin, as of the last sync: blocks born up to it are
+    /// shared.
     pub fn prev_snap_txg(&self) -> Txg {
         Txg(self.prev_snap_txg.load(Ordering::Acquire))
     }
 
-    /// Joins the open txg if there is room for a change: in the pool, in the quotas of the directories above,
-    /// in the refquota. The cost is multiplied by the copies that are kept, and by what small blocks waste.
+    /// Joins the open txg if there is space for a change: in the pool, in the quotas of the directories
+    /// above, in the refquota. The cost is multiplied by the number of copies, and by the overhead of small
+    /// blocks.
     ///
     /// # Errors
-    /// [`DslError::Quota`] or [`DslError::Space`], whose `after` says whether it is worth waiting;
+    /// [`DslError::Quota`] or [`DslError::Space`], whose `after` is the txg after which a retry may succeed;
     /// [`DslError::Tx`] if the pool is suspended or closed.
     pub fn begin(&self, cost: Cost) -> Result<Tx, DslError> {
         let cost = self.on_vdevs(cost);
@@ -208,14 +209,14 @@ impl Head {
         Cost { bytes, within: cost.within.map(copied), ..cost }
     }
 
-    /// The same; where it is worth waiting, it waits until what is dirty now is on disk. Needs a thread
-    /// that syncs, and a caller that holds no transaction.
+    /// Like [`Head::begin`], but waits until the dirty data are on disk if a retry may succeed then. Needs a
+    /// sync thread, and a caller that holds no transaction.
     ///
     /// # Errors
-    /// As of [`Head::begin`], once waiting is of no use.
+    /// Those of [`Head::begin`], once waiting cannot help.
     pub fn begin_waiting(&self, cost: Cost) -> Result<Tx, DslError> {
         let mut result = self.begin(cost);
-        // A place that is set aside comes free with every txg; others may take it all the same.
+        // The space within a reservation is available again after every txg, but others may take it first.
         let retries =
             if self.counters.is_set_aside(self.on_vdevs(cost)) { usize::MAX } else { SPACE_RETRIES };
         for _ in 0..retries {
@@ -244,7 +245,7 @@ impl Head {
         }
     }
 
-    /// Space as file systems report it.
+    /// Space of the head as `statfs` reports it.
     pub fn space(&self) -> HeadSpace {
         let dirs = Arc::clone(&read(&self.dirs));
         HeadSpace {
@@ -253,19 +254,18 @@ impl Head {
         }
     }
 
-    /// Whether changes of the pool that free something are not on disk yet, or what they have freed cannot be
-    /// used again yet.
+    /// Whether a change that frees space is not on disk yet, or the space that it freed is not reusable yet.
     pub fn is_freeing(&self) -> bool {
         self.pool.is_freeing()
     }
 
-    /// Something begins to use a per-dataset feature: it is active from the next sync on. To be called in
-    /// the transaction of the change.
+    /// Activates a per-dataset feature with the next sync. Called in the transaction of the change that needs
+    /// it.
     pub fn use_feature(&self, name: &'static str) {
         lock(&self.features).insert(name);
     }
 
-    /// Reads its counters again if its dataset has changed.
+    /// Reads the counters again if the dataset object has changed.
     pub(super) fn refresh(&self, live: &Arc<LiveSet>) -> Result<(), DslError> {
         let version = self.object.version();
         if self.version.swap(version, Ordering::AcqRel) == version {
@@ -307,7 +307,7 @@ pub(crate) fn check_changeable(dataset: &Dataset, may_be_partial: bool) -> Resul
     Ok(())
 }
 
-/// Opens an object set for writing, accounting as it says itself.
+/// Opens an object set for writing, with the accounting that it has on disk.
 pub(crate) fn open_set(
     mos: &Arc<LiveSet>,
     txgs: &Arc<Txgs>,
@@ -321,7 +321,7 @@ pub(crate) fn open_set(
     Ok(set)
 }
 
-/// Objects of a set are counted by owner only if all that are there have been counted.
+/// Enables accounting by owner only if all existing objects of the set are counted.
 pub(super) fn with_accounting_of(policy: &SetPolicy, set: &LiveSet) -> SetPolicy {
     let counts = |bit: u32| set.kind() == ObjsetType::Zfs && set.flags() >> bit & 1 == 1;
     SetPolicy {

@@ -5,11 +5,11 @@
 //!
 //! # What always holds
 //! - A head is open once: two users get the same [`Head`].
-//! - A head whose users have gone is forgotten only when nothing of it is left to be written.
-//! - What a sync task takes away or replaces (destroy, rollback) is not open: the task fails with
+//! - A head without users is closed only when it has no unwritten changes.
+//! - A head that a sync task removes or replaces (destroy, rollback) is not open: the task fails with
 //!   [`DslError::Busy`] if it is in use.
 //! - A snapshot that is held ([`Heads::hold_snapshot`]) is not destroyed: [`DslError::Busy`] too.
-//! - Names and chains change only while [`Heads::exclusive`] is held; a head is not opened meanwhile.
+//! - Names and chains change only while [`Heads::exclusive`] is held; no head is opened meanwhile.
 //!
 //! # Order of locks
 //! `quiet` -> `open` -> `Head::dirs` -> `Heads::dirs`.
@@ -39,8 +39,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, RwLockWriteGuard, Weak};
 
-/// Bytes that changes take at most on the devices, by the bytes of memory that they may make dirty: with
-/// copies and parity.
+/// Most bytes that changes allocate on the devices for each byte of dirty memory: with copies and parity.
 const CHANGES_OF_DIRTY: u64 = 4;
 /// The heads that are open for writing.
 pub struct Heads {
@@ -54,18 +53,19 @@ pub struct Heads {
     quiet: RwLock<()>,
     open: Mutex<BTreeMap<ObjectId, Arc<Head>>>,
     dirs: Mutex<HashMap<ObjectId, Weak<DirCounters>>>,
-    /// Snapshots that are held, and how often.
+    /// Snapshots that are held, each with its number of holds.
     held: Arc<Mutex<BTreeMap<ObjectId, usize>>>,
     pool: Arc<PoolCounters>,
-    /// Counts changes of properties that policies come from.
+    /// Counts changes of properties that write policies depend on.
     policies: AtomicU64,
-    /// Counts changes of names and limits, and what open heads know of.
+    /// Counts changes of names and limits, so that open heads notice them.
     changes: AtomicU64,
     seen_changes: AtomicU64,
 }
 
 impl Heads {
-    /// The heads of a pool. `mos` and `txgs` are those it is written with.
+    /// Creates the registry of open heads of a pool. `mos` and `txgs` are those that the pool is written
+    /// with.
     ///
     /// # Errors
     /// If the pool has no root directory.
@@ -97,20 +97,20 @@ impl Heads {
         }))
     }
 
-    /// Says how large the pool is: once at opening, and after each sync.
+    /// Sets the size of the pool: once at opening, and after each sync.
     pub fn set_pool_space(&self, space: PoolSpace) {
         self.pool.set(space, self.mos.store().zio());
     }
 
-    /// Says how many bytes, which are not in the size of the pool, come back with the next txgs: writers that
-    /// find the pool full wait for them.
+    /// Sets the bytes, not part of the pool's size, that become free with the next txgs: writers that find
+    /// the pool full wait for them.
     pub fn set_returning(&self, bytes: u64) {
         self.pool.set_returning(bytes);
     }
 
-    /// After the sync of a txg: says how many bytes can be allocated among blocks of data. Intent logs may
-    /// take what is left of them whatever changes are begun until the next, and a quarter of what the pool
-    /// keeps back in any case.
+    /// After the sync of a txg: sets the bytes that can be allocated in the class of data blocks. Until the
+    /// next txg, intent logs may take the part that running changes leave, and a quarter of the slop space in
+    /// any case.
     pub fn set_free(&self, synced: Txg, free: u64) {
         let Some(PoolSpace { slop, .. }) = self.pool.get() else { return };
         let changes = self.txgs.dirty_max().saturating_mul(CHANGES_OF_DIRTY);
@@ -120,7 +120,7 @@ impl Heads {
         });
     }
 
-    /// How large the pool is, if it was said.
+    /// The size of the pool; `None`: not set yet.
     pub(crate) fn pool_space(&self) -> Option<PoolSpace> {
         self.pool.get()
     }
@@ -130,18 +130,19 @@ impl Heads {
         &self.txgs
     }
 
-    /// Keeps heads from being opened while names and chains change: held by the sync while tasks run. A task
+    /// Keeps heads from being opened while names and chains change: the sync holds it while tasks run. A task
     /// therefore never opens a head; see `TaskCtx::change_contents`.
     pub fn exclusive(&self) -> RwLockWriteGuard<'_, ()> {
         write(&self.quiet)
     }
 
-    /// Properties that decide how open heads are changed have changed, or features that they need.
+    /// Notes a change of properties that decide how open heads are written, or of features that they need.
     pub fn policy_changed(&self) {
         self.policies.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Directories were renamed, which changes inherited properties too, or limits of heads were set.
+    /// Notes that directories were renamed, which also changes inherited properties, or that limits of heads
+    /// were set.
     pub(crate) fn names_or_limits_changed(&self) {
         self.changes.fetch_add(1, Ordering::AcqRel);
         self.policy_changed();
@@ -152,31 +153,32 @@ impl Heads {
         Dsl::open(self.mos.view(), self.root_dir, &self.pool_name)
     }
 
-    /// Opens the head in this dataset object, or gives the one that is open.
+    /// Opens the head in this dataset object, or returns the one that is open.
     ///
     /// # Errors
-    /// [`DslError::WrongKind`] of a snapshot, [`DslError::Inconsistent`], [`DslError::Encrypted`], or why
-    /// it cannot be read.
+    /// [`DslError::WrongKind`] for a snapshot, [`DslError::Inconsistent`], [`DslError::Encrypted`], or the
+    /// error of reading it.
     pub fn open(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
         self.open_steady(dataset)
     }
 
-    /// The same by its full name.
+    /// Opens the head with this full name.
     ///
     /// # Errors
-    /// [`DslError::NotFound`]; otherwise as of [`Heads::open`].
+    /// [`DslError::NotFound`]; otherwise those of [`Heads::open`].
     pub fn open_by_name(&self, name: &str) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
         let dataset = self.dsl().dataset(name)?;
         self.open_steady(dataset.id())
     }
 
-    /// Keeps a snapshot from being destroyed until what this returns is dropped. `root` is the root block
-    /// that the caller knows of it: object numbers come again, and another dataset may have this one by now.
+    /// Keeps a snapshot from being destroyed until the returned value is dropped. `root` is the root block of
+    /// the snapshot that the caller means: object numbers are reused, so another dataset may have this one by
+    /// now.
     ///
     /// # Errors
-    /// [`DslError::NotFound`] if there is no such snapshot any more, or why it cannot be read.
+    /// [`DslError::NotFound`] if the snapshot no longer exists, or the error of reading it.
     pub fn hold_snapshot(&self, id: ObjectId, root: &BlockPtr) -> Result<SnapshotHold, DslError> {
         let _steady = read(&self.quiet);
         let gone = || DslError::not_found(format!("snapshot {id}"));
@@ -192,7 +194,7 @@ impl Heads {
         Ok(SnapshotHold { held: Arc::clone(&self.held), id })
     }
 
-    /// The head if it is open.
+    /// The open head of this dataset; `None`: it is not open.
     pub fn get(&self, dataset: ObjectId) -> Option<Arc<Head>> {
         lock(&self.open).get(&dataset).cloned()
     }
@@ -238,7 +240,7 @@ impl Heads {
         Ok(head)
     }
 
-    /// A directory and all above it.
+    /// Counters of a directory and of all directories above.
     fn counters_of(&self, dir: ObjectId) -> Result<Arc<[Arc<DirCounters>]>, DslError> {
         let mut dirs = Vec::new();
         let mut at = Some(dir);
@@ -275,7 +277,7 @@ impl Heads {
         }
     }
 
-    /// Forgets a head that is not in use.
+    /// Closes a head that is not in use.
     pub(crate) fn evict(&self, id: ObjectId) -> Option<Arc<Head>> {
         lock(&self.open).remove(&id)
     }
@@ -285,13 +287,13 @@ impl Heads {
         lock(&self.open).get(&id).is_some_and(is_still_used)
     }
 
-    /// Whether a sync of this txg has anything to write.
+    /// Whether a sync of this txg has changes to write.
     pub fn is_dirty(&self, txg: Txg) -> bool {
         lock(&self.open).values().any(|head| head.set.is_dirty(txg))
     }
 }
 
-/// That a snapshot is not destroyed.
+/// Guard that keeps a snapshot from being destroyed.
 #[derive(Debug)]
 pub struct SnapshotHold {
     held: Arc<Mutex<BTreeMap<ObjectId, usize>>>,
@@ -316,7 +318,7 @@ impl std::fmt::Debug for Heads {
     }
 }
 
-/// Holders of a set that is not in use: its head and its log.
+/// References to the object set of an unused head: those of the head and of its log.
 const OWN_HOLDERS: usize = 2;
 
 /// Whether the head, its log or its contents have holders beside the registry.
@@ -326,7 +328,7 @@ fn is_used(head: &Arc<Head>) -> bool {
         || Arc::strong_count(&head.set) > OWN_HOLDERS
 }
 
-/// The same; reading ahead is no use of it, and ends.
+/// Like `is_used`, but ends read-ahead, which does not count as use.
 fn is_still_used(head: &Arc<Head>) -> bool {
     if !is_used(head) {
         return false;

@@ -1,20 +1,20 @@
-//! Whether there is room for a change, asked before it is made
-//! (docs/on-disk/15-space.md, section 8; docs/on-disk/22-mos-dsl.md, section 4).
+//! Space check of a change before it is made (docs/on-disk/15-space.md, section 8;
+//! docs/on-disk/22-mos-dsl.md, section 4).
 //!
-//! Every directory above an open head keeps its counters in atomics, as of the last sync, and the bytes
-//! that changes since then may take at most. A limit is reached when both together reach it: so it can be
-//! exceeded by what one change takes, and what is not written yet can be refused although it would have
-//! fitted; then the answer names the txg after which it is worth asking again.
+//! Every directory above an open head has its counters, as of the last sync, in atomics, and the most bytes
+//! that changes since then may take. A limit is reached when both together reach it. So it can be exceeded by
+//! the cost of one change, and a change can be refused although the unwritten changes turn out smaller; the
+//! error then names the txg after which a retry may succeed.
 //!
-//! Estimates are too high rather than too low: too high means that a txg is written earlier when space
-//! becomes scarce, too low that a txg might not fit on the devices.
+//! Estimates err on the high side: a high estimate means that a txg is written earlier when space becomes
+//! scarce; with a low one a txg might not fit on the devices.
 //!
 //! # What always holds
-//! - Writing to a volume that has reserved all that it can ever take is never refused for good: at most it
+//! - A write to a volume that has reserved all that it can ever take is never refused for good: at most it
 //!   waits, because old and new blocks exist together until a txg is on disk.
-//! - Asking reads a few atomics for each level of the tree, takes no lock and allocates nothing unless it
-//!   is refused.
-//! - What is reserved for a head or directory is not asked of the levels above.
+//! - A check reads a few atomics for each level of the tree, takes no lock, and allocates memory only for an
+//!   error.
+//! - Space that a head or directory has reserved is not checked again at the levels above.
 
 use crate::charge::ref_charged;
 use crate::error::DslError;
@@ -26,32 +26,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use zio::Zio;
 
-/// What a change will take at most.
+/// Upper bound of the space that a change takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cost {
-    /// Bytes, metadata included; before copies, and before what small blocks waste on the vdevs.
+    /// Bytes, metadata included; before copies, and before the overhead of small blocks on the vdevs.
     pub bytes: u64,
-    /// Blocks of data among them: each may end in the middle of a sector.
+    /// Number of data blocks among them: each may end in the middle of a sector.
     pub blocks: u64,
-    /// It frees more than it takes once it is written: quotas do not stop it, and it may use half of what
-    /// the pool keeps back.
+    /// The change frees more than it takes once it is written: quotas do not stop it, and it may use half of
+    /// the slop space.
     pub frees: bool,
-    /// However much is written, what the head holds never has more bytes than this: the size of a volume.
+    /// The largest size in bytes that the head can ever have: the size of a volume. `None`: no such bound.
     pub within: Option<u64>,
 }
 
-/// Of what the pool keeps back, the part that may be taken by more than changes have said that they would
-/// take.
+/// Divisor of the slop space for the part that changes may take beyond their estimates.
 const DIRTY_PART_OF_SLOP: u64 = 8;
-/// A change of a few blocks of metadata.
+/// Bytes of a change of metadata only.
 const METADATA_BYTES: u64 = 64 << 10;
-/// Number of these blocks.
+/// Blocks of a change of metadata only.
 const METADATA_BLOCKS: u64 = 4;
 
 impl Cost {
-    /// Writing this many bytes of data to blocks of this size.
+    /// Cost of writing `bytes` of data to blocks of `block_size` bytes.
     pub fn write(bytes: u64, block_size: u64) -> Cost {
-        // The first and the last are written in part.
+        // The first and the last block are written in part.
         let blocks = bytes / block_size.max(1) + 2;
         Cost { bytes: bytes.saturating_add(METADATA_BYTES), blocks, frees: false, within: None }
     }
@@ -67,7 +66,7 @@ impl Cost {
     }
 }
 
-/// Bytes that changes of the txgs which are not on disk yet may take, by the lowest bit of the txg.
+/// Bytes that changes of unwritten txgs may take, by the lowest bit of the txg.
 #[derive(Debug, Default)]
 pub(crate) struct Pending([AtomicU64; 2]);
 
@@ -85,7 +84,7 @@ impl Pending {
     }
 }
 
-/// A number that others read while the sync changes it.
+/// A number that the sync changes while other threads read it.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -99,23 +98,23 @@ impl Counter {
     }
 }
 
-/// How large the pool is.
+/// Size and space counters of the pool.
 #[derive(Debug)]
 pub(crate) struct PoolCounters {
     size: Counter,
     slop: Counter,
-    /// Bytes that were freed, and can be used again after the next txgs; not in `size`.
+    /// Bytes that were freed and are reusable after the next txgs; not part of `size`.
     returning: Counter,
-    /// Changes that free something and are not on disk yet.
+    /// Changes that free space and are not on disk yet.
     freeing: Pending,
-    /// What a block of one sector takes, in percent of its size.
+    /// Allocated size of a one-sector block, in percent of its size.
     waste: Counter,
-    /// Bytes of a sector that a block may leave empty: all but the smallest block.
+    /// Most bytes of a sector that a block can leave unused: a sector without the smallest block.
     unused: Counter,
 }
 
 impl Default for PoolCounters {
-    /// The size of the pool is not known yet: nothing is refused.
+    /// Counters before the size of the pool is known: no change is refused.
     fn default() -> PoolCounters {
         let counters = PoolCounters {
             size: Counter::default(),
@@ -157,27 +156,27 @@ impl PoolCounters {
         self.freeing.total() > 0 || self.returning.get() > 0
     }
 
-    /// A limit that is reached is worth waiting for: `fits` once what is pending is on disk, or something is
-    /// being freed.
+    /// Whether waiting can help when a limit is reached: the change `fits` once the pending changes are on
+    /// disk, or space is being freed.
     fn is_worth_waiting(&self, fits: bool) -> bool {
         fits || self.freeing.total() > 0
     }
 
-    /// What a copy takes at most on vdevs: of bytes that are written in so many blocks of data, and in a few
-    /// of metadata.
+    /// Most bytes that one copy takes on the vdevs: of `bytes` written in `blocks` data blocks and a few of
+    /// metadata.
     pub(crate) fn wasted(&self, bytes: u64, blocks: u64) -> u64 {
         let unused = blocks.saturating_add(METADATA_BLOCKS).saturating_mul(self.unused.get());
         let bytes = bytes.saturating_add(unused);
         (bytes / 100).saturating_mul(self.waste.get()).saturating_add(bytes % 100)
     }
 
-    /// What dirty buffers take at most on vdevs, as far as it is more than what the pool keeps back has room
-    /// for: changes say too little of what they take where they write parts of large blocks.
+    /// Bytes that dirty buffers may take on the vdevs beyond a part of the slop space: changes that write
+    /// parts of large blocks underestimate their cost.
     pub(crate) fn more_than_estimated(&self, dirty: u64) -> u64 {
         self.wasted(dirty, 0).saturating_sub(self.slop.get() / DIRTY_PART_OF_SLOP)
     }
 
-    /// `None`: it was not said.
+    /// The size of the pool; `None`: not set yet.
     pub(crate) fn get(&self) -> Option<PoolSpace> {
         let space = PoolSpace { size: self.size.get(), slop: self.slop.get() };
         (space.size != u64::MAX).then_some(space)
@@ -189,15 +188,14 @@ impl PoolCounters {
     }
 }
 
-/// Bytes that the size of every block is a multiple of.
+/// The unit of block sizes, in bytes.
 const SMALLEST_BLOCK: u64 = 512;
 
 fn sector_of(zio: &Zio, vdev: VdevId) -> u64 {
     zio.tree().ashift(vdev).map_or(SMALLEST_BLOCK, Ashift::sector)
 }
 
-/// What a block of one sector is charged on a vdev, in percent of its size: with parity and padding it is
-/// more.
+/// Charge of a one-sector block on a vdev, in percent of its size: more than 100 with parity and padding.
 fn waste_on(zio: &Zio, vdev: VdevId) -> u64 {
     let (tree, sector) = (zio.tree(), sector_of(zio, vdev));
     let asize = tree.psize_to_asize(vdev, Psize(sector), Txg(u64::MAX)).map_or(sector, |asize| asize.0);
@@ -209,7 +207,7 @@ fn waste_on(zio: &Zio, vdev: VdevId) -> u64 {
 #[derive(Debug)]
 pub(crate) struct DirCounters {
     object: LiveObject,
-    /// State of the object that the counters are of.
+    /// Version of the directory object that the counters were read from.
     version: Counter,
     used: Counter,
     reserved: Counter,
@@ -257,26 +255,25 @@ pub(crate) struct HeadCounters {
     pub(crate) pending: Pending,
 }
 
-/// A limit that is reached.
+/// A limit that a change would exceed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Refused {
-    /// A quota: bytes used, bytes allowed.
+    /// A quota: bytes used, bytes allowed, whether pending changes count in.
     Quota { used: u64, quota: u64, is_pending: bool },
-    /// The pool: bytes used, bytes that there are.
+    /// The pool: bytes used, bytes in all, whether pending changes count in.
     Pool { used: u64, size: u64, is_pending: bool },
 }
 
 impl HeadCounters {
-    /// What all that it can ever hold takes has been set aside for it.
+    /// Whether the head has reserved all the space that its contents can ever take.
     pub(crate) fn is_set_aside(&self, cost: Cost) -> bool {
         let reserved = self.refreservation.get();
         cost.within.is_some_and(|within| within <= reserved) && self.unique.get() <= reserved
     }
 }
 
-/// Asks a head, its directory and all above it. `dirs` begins with the head's own directory. Bytes are those
-/// on the vdevs here. `dirty` are those of the pool that changes have made dirty
-/// ([`PoolCounters::more_than_estimated`]).
+/// Checks a head, its directory and all directories above. `dirs` begins with the head's own directory. Bytes
+/// are those on the vdevs. `dirty` is the dirty memory of the pool ([`PoolCounters::more_than_estimated`]).
 pub(crate) fn check(
     head: &HeadCounters,
     dirs: &[Arc<DirCounters>],
@@ -289,14 +286,15 @@ pub(crate) fn check(
     }
     let fits_alone = head.unique.get().saturating_add(cost.bytes) <= head.refreservation.get();
     check_all(head, dirs, pool, cost, dirty).map_err(|refused| match refused {
-        // Once what is pending has been written, its reservation has room for it.
+        // The reservation has space for it once the pending changes are written.
         Refused::Pool { used, size, .. } if fits_alone => Refused::Pool { used, size, is_pending: true },
         Refused::Quota { used, quota, .. } if fits_alone => Refused::Quota { used, quota, is_pending: true },
         refused => refused,
     })
 }
 
-/// Waits only for txgs, so that the blocks which are about to go do not fill the pool.
+/// Refuses an overwrite only until a txg is on disk, so that old blocks which are about to be freed do not
+/// fill the pool.
 fn check_overwriting(
     dirs: &[Arc<DirCounters>],
     pool: &PoolCounters,
@@ -348,7 +346,7 @@ fn check_all(
         if is_root {
             let size = pool.limit(cost.frees);
             if total >= size {
-                // What was freed comes back two txgs later.
+                // Freed space is reusable two txgs later.
                 let soon = size.saturating_add(pool.returning.get());
                 let is_pending = pool.is_worth_waiting(used < soon);
                 return Err(Refused::Pool { used, size, is_pending });
@@ -367,7 +365,7 @@ pub(crate) fn available(head: &HeadCounters, dirs: &[Arc<DirCounters>], pool: &P
         let (used, quota) = (dir.used.get(), dir.quota.get());
         let mut limit = if quota == 0 { u64::MAX } else { quota };
         if above == 0 {
-            // What was freed and comes back later counts: a writer that needs it waits for it.
+            // Space that was freed and becomes reusable later counts: a writer that needs it waits for it.
             limit = limit.min(pool.limit(false).saturating_add(pool.returning.get()));
         }
         let from_above = available.saturating_add(dir.reserved.get().saturating_sub(used));

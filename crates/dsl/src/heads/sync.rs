@@ -1,5 +1,5 @@
-//! Open heads around a txg: writing what it changed, and what they know of names, limits and properties
-//! afterwards.
+//! Open heads in the sync of a txg: writing their changes, and then updating their names, limits and
+//! properties.
 
 use super::head::{Head, with_accounting_of};
 use super::{Heads, is_used};
@@ -20,15 +20,15 @@ impl Heads {
     /// Writes every head that the txg changed, and accounts for it. May be called again in the same txg.
     ///
     /// # Errors
-    /// If something cannot be read or written. The txg must not end then.
+    /// If an object cannot be read or written: the txg must not end then.
     pub fn sync_all(&self, ctx: &mut TaskCtx<'_>) -> Result<(), DslError> {
         self.retire(ctx);
-        // In order of their numbers, so that the same changes give the same pool.
+        // In the order of their numbers, so that the same changes give the same pool.
         let heads: Vec<Arc<Head>> = lock(&self.open).values().cloned().collect();
         for head in heads {
             self.refresh_policy(&head)?;
-            // Once a snapshot has been taken in this txg, the head must stay as it is; and the second time
-            // the log would speak of changes of the next txg.
+            // After a snapshot in this txg the head must not change. The second time, the log would contain
+            // changes of the next txg.
             let is_frozen = ctx.m().dataset(head.id)?.prev_snap_txg >= ctx.txg();
             if head.log_synced.swap(ctx.txg().0, Ordering::AcqRel) != ctx.txg().0 && !is_frozen {
                 head.log.sync(ctx.tx);
@@ -43,20 +43,20 @@ impl Heads {
         Ok(())
     }
 
-    /// Forgets heads that are not in use and have nothing left to be written. A log that such a head has left
-    /// is given up first, which takes one more txg.
+    /// Closes heads that are not in use and have no unwritten changes. A log that such a head has left is
+    /// freed first, which takes one more txg.
     fn retire(&self, ctx: &TaskCtx<'_>) {
         let txg = ctx.txg();
         lock(&self.open).retain(|_, head| {
             if is_used(head) || head.set.is_dirty(txg) || head.set.is_dirty(Txg(txg.0 + 1)) {
                 return true;
             }
-            // Later in a txg a snapshot may have been taken, after which the head must stay as it is.
+            // A snapshot may have been taken later in the txg, after which the head must not change.
             if head.log_synced.load(Ordering::Acquire) == txg.0 {
                 return true;
             }
             let header = head.set.zil_header();
-            // A log that was claimed waits for its replay.
+            // A claimed log waits for its replay.
             let has_log = header != ZilHeader::default() && header.claim_txg == Txg(0);
             if has_log {
                 head.log.close(ctx.tx);
@@ -82,8 +82,8 @@ impl Heads {
         }
     }
 
-    /// The txg is on disk: counters are as it left them, and the logs need not hold its changes any more.
-    /// After the uberblock was written, before `Txgs::finish`.
+    /// Ends a txg: updates the counters, and lets the logs drop the txg's changes. Called after the uberblock
+    /// was written, before `Txgs::finish`.
     ///
     /// # Errors
     /// If the MOS cannot be read.
@@ -112,7 +112,7 @@ impl Heads {
     }
 
     /// The dataset of an open head. It is looked up by the name that the head knows, level by level; only a
-    /// level that was renamed is searched by number, which reads all names of the directory above. So after a
+    /// renamed level is searched by object number, which reads all names of the parent directory. After a
     /// rename only the heads of the renamed tree search, and each searches one level.
     fn dataset_of(dsl: &Dsl, head: &Head) -> Result<Dataset, DslError> {
         let name = head.name();
@@ -122,7 +122,7 @@ impl Heads {
         }
     }
 
-    /// After a rename or a new limit somewhere: name, directories above, limits.
+    /// Updates name, directories above and limits after a rename or a new limit.
     fn refresh_name_and_limits(&self, dsl: &Dsl, head: &Head) -> Result<(), DslError> {
         let dataset = Heads::dataset_of(dsl, head)?;
         head.refresh_limits(&self.mos)?;

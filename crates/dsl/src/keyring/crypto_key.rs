@@ -11,22 +11,22 @@ use format::ObjectId;
 use format::names::key_object;
 use std::sync::Arc;
 
-/// A key object of the MOS, still wrapped.
+/// A key object of the MOS, with its keys still wrapped.
 #[derive(Clone)]
 pub struct CryptoKey {
-    /// Number of the object that holds it.
+    /// Number of the key object in the MOS.
     pub object: ObjectId,
-    /// The directory whose key wraps it.
+    /// Directory object of the encryption root, whose key wraps this one.
     pub root_dir: ObjectId,
-    /// How many directories use it.
+    /// Number of directories that use the key object.
     pub refcount: u64,
-    /// How the wrapping key is given; `None`: damaged or unknown.
+    /// Format of the wrapping key; `None`: damaged or unknown.
     pub format: Option<KeyFormat>,
-    /// Salt with which the wrapping key is derived from a passphrase.
+    /// Salt for deriving the wrapping key from a passphrase.
     pub salt: u64,
-    /// Rounds with which the wrapping key is derived from a passphrase.
+    /// PBKDF2 iterations for deriving the wrapping key from a passphrase.
     pub iterations: u64,
-    /// Master and HMAC key, wrapped.
+    /// Wrapped master key and HMAC key.
     pub wrapped: KeyObject,
 }
 
@@ -84,10 +84,10 @@ impl CryptoKey {
         })
     }
 
-    /// How the wrapping key is given.
+    /// Format of the wrapping key.
     ///
     /// # Errors
-    /// The key object does not say, or names a format that is not known.
+    /// [`KeyError::Object`] if the key object has no format, or an unknown one.
     pub fn format(&self) -> Result<KeyFormat, KeyError> {
         self.format.ok_or(KeyError::Object { object: self.object, entry: key_object::KEYFORMAT })
     }

@@ -1,4 +1,4 @@
-//! What a user gives as a key, and how it becomes a wrapping key
+//! Key material that a user supplies, and the derivation of a wrapping key from it
 //! (docs/on-disk/31-encryption.md, section 2).
 
 use crate::error::KeyError;
@@ -7,24 +7,24 @@ use std::fmt;
 
 /// Bytes of a wrapping key.
 pub(crate) const WRAPPING_KEY_LEN: usize = 32;
-/// Bytes of a passphrase, at least and at most.
+/// Allowed length of a passphrase, in bytes.
 pub(crate) const PASSPHRASE_LEN: std::ops::RangeInclusive<usize> = 8..=512;
 /// Digits of a hex key.
 const HEX_LEN: usize = 2 * WRAPPING_KEY_LEN;
 
-/// How a key is written.
+/// Format of a user's key: the property `keyformat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyFormat {
-    /// 32 bytes as they are.
+    /// 32 raw bytes.
     Raw,
-    /// 64 hex digits in a text.
+    /// 64 hex digits.
     Hex,
-    /// 8 to 512 bytes on a line, stretched.
+    /// 8 to 512 bytes on a line, from which the key is derived.
     Passphrase,
 }
 
 impl KeyFormat {
-    /// From the number that a key object holds.
+    /// Decodes the number that a key object holds; `None`: unknown.
     pub(crate) fn from_id(id: u64) -> Option<KeyFormat> {
         match id {
             1 => Some(KeyFormat::Raw),
@@ -34,7 +34,7 @@ impl KeyFormat {
         }
     }
 
-    /// The number that a key object holds.
+    /// The number that key objects hold.
     pub fn id(self) -> u64 {
         match self {
             KeyFormat::Raw => 1,
@@ -43,7 +43,7 @@ impl KeyFormat {
         }
     }
 
-    /// The word for it: the value of the property `keyformat`.
+    /// The value of the property `keyformat`.
     pub fn name(self) -> &'static str {
         match self {
             KeyFormat::Raw => "raw",
@@ -60,9 +60,9 @@ impl KeyFormat {
         }
     }
 
-    /// Turns what the user gave into the key that wraps the master key. A newline at the end of a
-    /// passphrase or a hex key is not part of it. `salt` and `iterations` are those of the key
-    /// object and count only for a passphrase.
+    /// Derives the key that wraps the master key from the user's material. A newline at the end of a
+    /// passphrase or a hex key is not part of it. `salt` and `iterations` are those of the key object and
+    /// matter only for a passphrase.
     ///
     /// # Errors
     /// [`KeyError`] if the material is not a key of this format.
@@ -111,12 +111,12 @@ fn unhex(digits: &[u8; HEX_LEN]) -> Option<[u8; WRAPPING_KEY_LEN]> {
     Some(key)
 }
 
-/// Where a key is to be found: the property `keylocation`.
+/// Location of a key: the property `keylocation`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum KeyLocation {
     /// No key: the dataset is not encrypted.
     None,
-    /// Asked for, or read from standard input.
+    /// Prompted for, or read from standard input.
     Prompt,
     /// A file with this absolute path.
     File(String),
@@ -125,7 +125,7 @@ pub enum KeyLocation {
 }
 
 impl KeyLocation {
-    /// From the value of the property.
+    /// Parses the value of the property.
     ///
     /// # Errors
     /// [`KeyError`] if the text names no location.

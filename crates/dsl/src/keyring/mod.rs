@@ -1,7 +1,7 @@
-//! The keys of a pool that have been loaded, in memory.
+//! The loaded keys of a pool, in memory.
 //!
 //! # What always holds
-//! - Keys are wiped when the last user of them is gone; they are never printed.
+//! - Keys are wiped when their last reference is dropped; they are never printed.
 //!
 //! # Lock order
 //! `wrapping` before `unwrapped`. Neither is held while a device is read.
@@ -19,17 +19,17 @@ use format::ObjectId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// The keys that have been loaded, of one pool.
+/// The loaded keys of one pool.
 #[derive(Default)]
 pub struct Keyring {
-    /// By directory object of the encryption root.
+    /// Wrapping keys, by directory object of the encryption root.
     wrapping: Mutex<HashMap<ObjectId, Arc<WrappingKey>>>,
     /// Unwrapped data keys, by key object.
     unwrapped: Mutex<HashMap<ObjectId, Arc<DataKey>>>,
 }
 
 impl Keyring {
-    /// Adds the wrapping key of an encryption root, and the data key that it has unwrapped.
+    /// Adds the wrapping key of an encryption root, and the data key that was unwrapped with it.
     pub(crate) fn insert(
         &self,
         root_dir: ObjectId,
@@ -41,11 +41,12 @@ impl Keyring {
         lock(&self.unwrapped).insert(key_object, Arc::new(data));
     }
 
-    /// Removes the wrapping key of an encryption root. False: it was not loaded.
+    /// Removes the wrapping key of an encryption root. Returns false if it was not loaded.
     pub(crate) fn remove(&self, root_dir: ObjectId) -> bool {
         let was_loaded = lock(&self.wrapping).remove(&root_dir).is_some();
         if was_loaded {
-            // Data keys do not say whose wrapping key they came from; the others are unwrapped again.
+            // A data key does not record its wrapping key: remove all; the others are unwrapped again on
+            // demand.
             lock(&self.unwrapped).clear();
         }
         was_loaded

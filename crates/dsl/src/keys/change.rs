@@ -1,8 +1,8 @@
-//! Key objects of encrypted datasets, as far as changes that need no key touch them
-//! (docs/on-disk/31-encryption.md, sections 3 and 12).
+//! Key objects of encrypted datasets, in changes that need no loaded key (docs/on-disk/31-encryption.md,
+//! sections 3 and 12).
 //!
 //! # What always holds
-//! - A key object counts the directories that name it, and goes with the last of them.
+//! - A key object counts the directories that name it, and is freed with the last of them.
 
 use crate::error::DslError;
 use crate::mos_tx::MosTx;
@@ -10,18 +10,18 @@ use crate::zapify;
 use format::ObjectId;
 use format::names;
 
-/// The key object of a directory; none: it is not encrypted.
+/// The key object of a directory; `None`: it is not encrypted.
 pub(crate) fn key_object_of(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
     Ok(zapify::get(m, dir, names::dir::CRYPTO_KEY_OBJ)?.filter(|id| *id != 0).map(ObjectId))
 }
 
-/// The directory that asks for the key of a directory.
+/// The encryption root of a directory; `None`: it is not encrypted.
 pub(crate) fn key_root_of(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
     let Some(key) = key_object_of(m, dir)? else { return Ok(None) };
     Ok(m.zap(key)?.lookup_u64(names::key_object::ROOT_DIR.as_bytes())?.map(ObjectId))
 }
 
-/// A clone has the key of its origin.
+/// Gives a clone the key object of its origin.
 pub(crate) fn share_key(m: MosTx<'_>, from: ObjectId, to: ObjectId) -> Result<(), DslError> {
     let Some(key) = key_object_of(m, from)? else { return Ok(()) };
     m.zap(key)?.increment(names::key_object::REFCOUNT.as_bytes(), 1)?;
@@ -37,7 +37,7 @@ pub(crate) fn release_key(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     Ok(())
 }
 
-/// A snapshot of an encrypted head has IVs of its own from here on.
+/// Gives a snapshot of an encrypted head a new IV set guid.
 pub(crate) fn mark_snapshot_ivs(m: MosTx<'_>, dir: ObjectId, snapshot: ObjectId) -> Result<(), DslError> {
     if key_object_of(m, dir)?.is_none() {
         return Ok(());

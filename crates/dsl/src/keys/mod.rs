@@ -1,9 +1,8 @@
-//! Encryption keys: which directory asks for a key, and loading it
-//! (docs/on-disk/31-encryption.md, sections 2, 3, 12).
+//! Encryption keys: the encryption root of a directory, and loading its key (docs/on-disk/31-encryption.md,
+//! sections 2, 3, 12).
 //!
 //! # What always holds
-//! - A wrapping key enters the [`Keyring`] only after it has unwrapped the key object of its
-//!   encryption root.
+//! - A wrapping key enters the [`Keyring`] only after it has unwrapped the key object of its encryption root.
 
 pub(crate) mod change;
 
@@ -18,23 +17,23 @@ use codec::crypt::{CryptError, DataKey, WrappingKey};
 use dmu::{KeyState, ObjSet};
 use std::sync::Arc;
 
-/// Property of an encryption root: where its key is.
+/// Property of an encryption root: the location of its key.
 pub const KEYLOCATION: &str = "keylocation";
 
-/// The encryption root of a directory; `None`: not encrypted.
+/// The encryption root of a directory; `None`: it is not encrypted.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
 pub fn encryption_root(dir: &Dir) -> Result<Option<Dir>, DslError> {
     let Some(key) = CryptoKey::of(dir)? else { return Ok(None) };
-    // Nearly always it is among the ancestors, whose names are known already.
+    // Usually the root is an ancestor, whose name is already known.
     match dir.ancestry().find(|d| d.id() == key.root_dir) {
         Some(root) => Ok(Some(root.clone())),
         None => key.root(dir.dsl()).map(Some),
     }
 }
 
-/// Whether a key is there: the property `keystatus`.
+/// Whether the key of a dataset is loaded: the property `keystatus`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KeyStatus {
     /// The dataset is not encrypted.
@@ -46,17 +45,17 @@ pub enum KeyStatus {
 }
 
 impl KeyStatus {
-    /// The number of the property value.
+    /// The number of the property's value.
     pub fn id(self) -> u64 {
         self as u64
     }
 }
 
 impl CryptoKey {
-    /// The key object that a directory uses; `None`: not encrypted.
+    /// The key object that a directory uses; `None`: the directory is not encrypted.
     ///
     /// # Errors
-    /// If it cannot be read, or is damaged.
+    /// If the key object cannot be read, or is damaged.
     pub fn of(dir: &Dir) -> Result<Option<CryptoKey>, DslError> {
         dir.key_object()?.map(|object| CryptoKey::read(dir.dsl().mos(), object)).transpose()
     }
@@ -64,7 +63,7 @@ impl CryptoKey {
     /// The directory of the encryption root.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the directory cannot be read.
     pub fn root(&self, dsl: &Dsl) -> Result<Dir, DslError> {
         dsl.dir_by_object(self.root_dir)
     }
@@ -92,7 +91,7 @@ impl Keyring {
         }
     }
 
-    /// Loads the key of the encryption root `root` from what the user gave.
+    /// Loads the key of the encryption root `root` from the user's material.
     ///
     /// # Errors
     /// [`KeyError`] if the directory is no encryption root, its key is loaded already, or the material is
@@ -107,7 +106,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// Forgets the key of `root`. Object sets that are open keep theirs.
+    /// Unloads the key of `root`. Open object sets keep theirs.
     ///
     /// # Errors
     /// [`KeyError`] if the directory is no encryption root, or its key is not loaded.
@@ -119,7 +118,7 @@ impl Keyring {
         Ok(())
     }
 
-    /// The key state with which to open a dataset.
+    /// The key state for opening a dataset.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -131,7 +130,7 @@ impl Keyring {
         })
     }
 
-    /// Whether the key of a dataset is there.
+    /// Whether the key of a dataset is loaded.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
@@ -145,7 +144,7 @@ impl Keyring {
 }
 
 impl Dataset {
-    /// The object set, with the key that the keyring has for it.
+    /// Opens the object set with the key from the keyring, if it is loaded.
     ///
     /// # Errors
     /// If the root block of the object set cannot be read.

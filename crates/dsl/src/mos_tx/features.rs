@@ -1,4 +1,4 @@
-//! Features that are enabled, or begin or cease to be in use, in syncing context
+//! Changes of features in syncing context: enabling them, and their reference counts
 //! (docs/on-disk/16-features.md, sections 2 to 4).
 
 use super::MosTx;
@@ -10,7 +10,7 @@ use format::{ObjType, ObjectId, names};
 use std::sync::atomic::Ordering;
 
 impl FeatureCounts {
-    /// Enables a feature and what it depends on. That it is enabled already changes nothing.
+    /// Enables a feature and its dependencies. Has no effect on one that is enabled.
     ///
     /// # Errors
     /// [`DslError::FeatureDisabled`] if the pool is of a version without features.
@@ -43,27 +43,27 @@ impl FeatureCounts {
         Ok(())
     }
 
-    /// One use more.
+    /// Increments the reference count of a feature.
     ///
     /// # Errors
-    /// [`DslError::FeatureDisabled`] if it is not enabled.
+    /// [`DslError::FeatureDisabled`] if the feature is not enabled.
     pub fn incr(&self, m: MosTx<'_>, name: &str) -> Result<(), DslError> {
         self.add(m, name, 1)
     }
 
-    /// One use less.
+    /// Decrements the reference count of a feature.
     ///
     /// # Errors
-    /// As of [`FeatureCounts::add`].
+    /// Those of [`FeatureCounts::add`].
     pub fn decr(&self, m: MosTx<'_>, name: &str) -> Result<(), DslError> {
         self.add(m, name, -1)
     }
 
-    /// Changes how often a feature is in use.
+    /// Adds `delta` to the reference count of a feature.
     ///
     /// # Errors
-    /// [`DslError::FeatureDisabled`] if it is not enabled, [`DslError::Mismatch`] if the count would fall
-    /// below 0: the txg must not end then.
+    /// [`DslError::FeatureDisabled`] if the feature is not enabled, [`DslError::Mismatch`] if the count would
+    /// fall below 0: the txg must not end then.
     pub fn add(&self, m: MosTx<'_>, name: &str, delta: i64) -> Result<(), DslError> {
         let feature = known(name);
         if delta == 0 {

@@ -1,4 +1,4 @@
-//! The MOS in syncing context, and the small steps in it that everything here is made of.
+//! The MOS in syncing context, and the operations on it that all of this crate uses.
 //!
 //! # What always holds
 //! - A structure is read where it is used and written back whole, little-endian: no decoded copy is kept
@@ -19,7 +19,7 @@ use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
 use std::sync::Arc;
 use zio::{AllocTx, Env, Zio};
 
-/// The MOS in the txg that syncs. Cheap to copy; everything that changes containers takes one.
+/// The MOS in the syncing txg. Cheap to copy; all functions that change the MOS take one.
 #[derive(Clone, Copy)]
 pub struct MosTx<'a> {
     /// The pool's own object set.
@@ -50,7 +50,7 @@ impl<'a> MosTx<'a> {
 
     // ---- objects ----------------------------------------------------------------------------
 
-    /// An object.
+    /// Opens an object.
     ///
     /// # Errors
     /// If there is no such object, or it cannot be read.
@@ -58,7 +58,7 @@ impl<'a> MosTx<'a> {
         Ok(self.mos.object(id)?)
     }
 
-    /// An object whose bonus must be of this type.
+    /// Opens an object whose bonus must be of this type.
     ///
     /// # Errors
     /// [`DslError::WrongType`]; or there is no such object.
@@ -73,10 +73,10 @@ impl<'a> MosTx<'a> {
         if found == bonus { Ok(object) } else { Err(DslError::WrongType { object: id, expected, found }) }
     }
 
-    /// Makes an object.
+    /// Creates an object.
     ///
     /// # Errors
-    /// If the object cannot be made.
+    /// If the object cannot be created.
     pub fn allocate(&self, new: &NewObject) -> Result<LiveObject, DslError> {
         Ok(self.mos.allocate(new, self.tx)?)
     }
@@ -89,7 +89,7 @@ impl<'a> MosTx<'a> {
         Ok(self.mos.free(id, self.tx)?)
     }
 
-    /// The ZAP in an object, for changing it.
+    /// Opens the ZAP in an object for writing.
     ///
     /// # Errors
     /// If the object is no ZAP, or cannot be read.
@@ -97,10 +97,10 @@ impl<'a> MosTx<'a> {
         Ok(self.object(id)?.zap(self.tx)?)
     }
 
-    /// Makes an empty ZAP.
+    /// Creates an empty ZAP.
     ///
     /// # Errors
-    /// If the object cannot be made.
+    /// If the object cannot be created.
     pub fn create_zap(
         &self,
         obj_type: ObjType,
@@ -113,16 +113,16 @@ impl<'a> MosTx<'a> {
         Ok(object.id())
     }
 
-    /// Makes an empty ZAP without a bonus.
+    /// Creates an empty ZAP without a bonus.
     ///
     /// # Errors
-    /// If the object cannot be made.
+    /// If the object cannot be created.
     pub fn create_plain_zap(&self, obj_type: ObjType) -> Result<ObjectId, DslError> {
         self.create_zap(obj_type, ObjType::NONE, Vec::new(), 0)
     }
 
-    /// Puts `items`, packed little-endian words, at the byte `offset` of an object that is an array of
-    /// words. A block that holds words of the other byte order is turned around first.
+    /// Writes `items`, packed little-endian words, at the byte `offset` of an object that is an array of
+    /// words. First byte-swaps a block that holds words of the other byte order.
     pub(crate) fn write_words(&self, object: &LiveObject, offset: u64, items: &[u8]) -> Result<(), DslError> {
         let size = object.block_size();
         let last = (offset + items.len() as u64).saturating_sub(1) / size;
@@ -143,7 +143,7 @@ impl<'a> MosTx<'a> {
 
     // ---- the object directory ---------------------------------------------------------------
 
-    /// The object that the object directory has under this name.
+    /// The object number under this name in the object directory; `None`: there is no such entry.
     ///
     /// # Errors
     /// If the object directory cannot be read, or the value is not one number.
@@ -156,7 +156,7 @@ impl<'a> MosTx<'a> {
         }
     }
 
-    /// Puts a number under a name in the object directory.
+    /// Stores a number under a name in the object directory.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -164,7 +164,7 @@ impl<'a> MosTx<'a> {
         Ok(self.zap(names::directory::OBJECT)?.upsert(name.as_bytes(), value)?)
     }
 
-    /// Takes a name out of the object directory. False: it was not there.
+    /// Removes a name from the object directory. Returns false if there was none.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -174,14 +174,14 @@ impl<'a> MosTx<'a> {
 
     // ---- blocks -----------------------------------------------------------------------------
 
-    /// What a block is charged.
+    /// The charge of a block.
     pub fn space_of(&self, bp: &BlockPtr) -> Space {
         of_pointer(self.zio(), self.features.deflates(), bp)
     }
 
     // ---- directories and datasets -----------------------------------------------------------
 
-    /// The bonus of a directory.
+    /// Decodes the bonus of a directory.
     pub(crate) fn dir(&self, id: ObjectId) -> Result<DirPhys, DslError> {
         Ok(self.open_dir(id)?.1)
     }
@@ -204,10 +204,10 @@ impl<'a> MosTx<'a> {
         Ok(result)
     }
 
-    /// The bonus of a dataset.
+    /// Decodes the bonus of a dataset.
     ///
     /// # Errors
-    /// [`DslError::WrongType`] if the object is no dataset; or it cannot be read.
+    /// [`DslError::WrongType`] if the object is no dataset; or the object cannot be read.
     pub fn dataset(&self, id: ObjectId) -> Result<DatasetPhys, DslError> {
         Ok(self.open_dataset(id)?.1)
     }
@@ -232,8 +232,8 @@ impl<'a> MosTx<'a> {
 
     // ---- sets of numbers --------------------------------------------------------------------
 
-    /// Adds a member to a set of numbers, which is made if there is none. Returns the set. That it is a
-    /// member already changes nothing.
+    /// Adds a member to a set of numbers, which is created if there is none. Returns the set. Has no effect
+    /// if it is a member already.
     pub(crate) fn set_insert(
         &self,
         set: Option<ObjectId>,
@@ -277,17 +277,17 @@ impl<'a> MosTx<'a> {
         self.child_dir(self.root_dir()?, name)?.ok_or(DslError::NoSpecial { name })
     }
 
-    /// `$FREE`: what waits to be freed is charged here.
+    /// The directory `$FREE`, to which waiting blocks are charged.
     pub(crate) fn free_dir(&self) -> Result<ObjectId, DslError> {
         self.special_dir(names::hidden::FREE)
     }
 
-    /// `$MOS`: the MOS is charged here.
+    /// The directory `$MOS`, to which the MOS is charged.
     pub(crate) fn mos_dir(&self) -> Result<ObjectId, DslError> {
         self.special_dir(names::hidden::MOS)
     }
 
-    /// `$ORIGIN`: what everything descends from. Pools before version 11 have none.
+    /// The directory `$ORIGIN`, whose snapshot all datasets descend from. Pools before version 11 have none.
     pub(crate) fn origin_dir(&self) -> Result<Option<ObjectId>, DslError> {
         self.child_dir(self.root_dir()?, names::hidden::ORIGIN)
     }
@@ -299,18 +299,18 @@ impl<'a> MosTx<'a> {
         Ok(self.dataset(head)?.prev_snap)
     }
 
-    /// The creation txg of the snapshot that a directory comes from; 0 if it comes from none. Blocks of its
-    /// head born up to it are charged elsewhere.
+    /// Creation txg of the origin snapshot of a directory; 0 if there is none. Blocks of its head born up to
+    /// it are charged elsewhere.
     pub(crate) fn origin_txg(&self, dir: &DirPhys) -> Result<Txg, DslError> {
         dir.origin.map_or(Ok(Txg(0)), |origin| Ok(self.dataset(origin)?.creation_txg))
     }
 
-    /// The members of a set of objects; none if there is no such set.
+    /// The members of a set of objects; empty if there is no set.
     pub(crate) fn members(&self, set: Option<ObjectId>) -> Result<Vec<ObjectId>, DslError> {
         set.map_or(Ok(Vec::new()), |set| mos::int_set(&self.view(), set))
     }
 
-    /// Frees an object that a structure names, if it names one.
+    /// Frees an object, if there is one.
     pub(crate) fn free_if_any(&self, id: Option<ObjectId>) -> Result<(), DslError> {
         id.map_or(Ok(()), |id| self.free(id))
     }

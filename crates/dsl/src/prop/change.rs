@@ -1,13 +1,13 @@
-//! Setting and inheriting properties
-//! (docs/on-disk/22-mos-dsl.md, section 6; docs/on-disk/33-cli.md, section 7).
+//! Setting and inheriting properties (docs/on-disk/22-mos-dsl.md, section 6; docs/on-disk/33-cli.md, section
+//! 7).
 //!
-//! [`set`] and [`inherit`] are the tasks: they find the dataset, check property, value and features, and see
-//! to what else changes with a property (space set aside, counts, how blocks are written). [`store`] is what
-//! they come down to: the keys of one property in one ZAP.
+//! [`set`] and [`inherit`] are the tasks: they find the dataset, check property, value and features, and
+//! apply the effects of a property (reservations, counts, write policy). [`store`] is their lowest step: it
+//! changes the keys of one property in one ZAP.
 //!
 //! # What always holds
-//! - A property has at most one of `p` and `p$inherit`; `p$recvd` stays whatever is done locally.
-//! - `p$inherit` is only written where properties were ever received.
+//! - A property has at most one of `p` and `p$inherit`; local changes leave `p$recvd` alone.
+//! - `p$inherit` is only written if the dataset has ever received properties.
 
 use crate::dataset::Dataset;
 use crate::error::DslError;
@@ -25,9 +25,9 @@ use format::{ObjType, ObjectId};
 pub use crate::error::PropError;
 pub use crate::prop::values::{parse, parse_number, settable, validate, validate_for, validate_user};
 
-/// Feature: blocks that zstd has compressed.
+/// Feature of blocks compressed with zstd.
 const ZSTD: &str = "zstd_compress";
-/// Properties that are kept in the contents of a file system or volume, or with its keys.
+/// Properties stored in the contents of a file system or volume, or with its keys.
 const ELSEWHERE: [&str; 15] = [
     "casesensitivity",
     "defaultgroupobjquota",
@@ -51,13 +51,13 @@ const ELSEWHERE: [&str; 15] = [
 pub enum Change<'v> {
     /// The value is set on the dataset itself.
     Local(&'v PropValue),
-    /// A value came with a stream. A local value still wins.
+    /// A value received with a stream. A local value takes precedence.
     Received(&'v PropValue),
-    /// The value from above holds, also over one that was received.
+    /// Use the inherited value, even over a received one.
     Inherit,
-    /// The received value holds again, if there is one.
+    /// Use the received value, if there is one.
     ToReceived,
-    /// The received value is forgotten.
+    /// Remove the received value.
     DropReceived,
 }
 
@@ -68,8 +68,8 @@ fn zap_value(value: &PropValue) -> ZapValue<'_> {
     }
 }
 
-/// The ZAP of the properties that are stored with a dataset itself: its directory's, or a snapshot's own,
-/// which is made if `make`.
+/// The ZAP of the properties that are stored with a dataset: its directory's, or a snapshot's own, which is
+/// created if `make`.
 fn zap_of(m: MosTx<'_>, dataset: ObjectId, make: bool) -> Result<Option<ObjectId>, DslError> {
     let phys = m.dataset(dataset)?;
     if !phys.is_snapshot() {
@@ -92,7 +92,7 @@ fn drop_key(zap: &ZapMut<'_>, name: &str, suffix: &str) -> Result<(), DslError> 
     Ok(())
 }
 
-/// Changes what is stored for a property of a dataset, without looking at what it means.
+/// Changes the stored value of a property of a dataset, without its effects.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
@@ -127,16 +127,16 @@ pub fn store(m: MosTx<'_>, dataset: ObjectId, name: &str, change: &Change<'_>) -
     }
 }
 
-/// What the table calls the kind of a dataset.
+/// The kind of a dataset as a bit of the property table.
 fn kind_of(dataset: &Dataset) -> Result<u8, DslError> {
     let head = if dataset.is_volume()? { table::VOL } else { table::FS };
     Ok(if dataset.is_snapshot() { table::SNAP } else { head })
 }
 
-/// Checks that a property can be set to a value on a dataset. `None`: it is a user property.
+/// Checks that a property can be set to a value on a dataset. Returns `None` for a user property.
 ///
 /// # Errors
-/// [`PropError`]; [`DslError::FeatureDisabled`].
+/// [`DslError::Prop`] with the [`PropError`]; [`DslError::FeatureDisabled`].
 pub fn check(
     ctx: &TaskCtx<'_>,
     dataset: &Dataset,
@@ -157,7 +157,7 @@ pub fn check(
     Ok(Some(prop))
 }
 
-/// Checks that a limit on the number of datasets can begin to count, where the value is one.
+/// Checks that the pool supports a limit on the number of datasets, if the property is one.
 ///
 /// # Errors
 /// [`DslError::FeatureDisabled`].
@@ -169,11 +169,11 @@ pub fn check_counts(ctx: &TaskCtx<'_>, prop: &str, value: &PropValue) -> Result<
     Ok(())
 }
 
-/// Sets a property of the dataset with this full name, a native or a user one. What is kept in the contents
-/// of the dataset (`volsize`, `version`) is not set here, quotas of owners neither.
+/// Sets a native or user property of the dataset with this full name. Properties stored in the contents of
+/// the dataset (`volsize`, `version`) and quotas of owners are set elsewhere.
 ///
 /// # Errors
-/// [`PropError`]; of quotas and reservations [`DslError::BadLimit`].
+/// [`DslError::Prop`] with the [`PropError`]; for quotas and reservations [`DslError::BadLimit`].
 pub fn set(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, value: &PropValue) -> Result<(), DslError> {
     let dataset = ctx.dsl()?.dataset(name)?;
     let native = check(ctx, &dataset, prop, value)?;
@@ -198,13 +198,14 @@ pub fn set(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, value: &PropValue) -> 
     Ok(())
 }
 
-/// Setting a property of a head may be the first use of a feature there. Of others that is the first block.
+/// Activates the feature that a property of a head uses as soon as it is set. Other features are activated by
+/// their first block.
 pub(crate) fn activate(m: MosTx<'_>, head: ObjectId, prop: &str, value: &PropValue) -> Result<(), DslError> {
     let uses_zstd = prop == "compression" && value.number().is_some_and(is_zstd);
     if uses_zstd && m.features.is_enabled(ZSTD) { zapify::activate_feature(m, head, ZSTD) } else { Ok(()) }
 }
 
-/// A value as the history has it: names of indexes as their numbers.
+/// A value as the history records it: index values as numbers.
 pub(crate) fn raw(value: &PropValue) -> String {
     match value {
         PropValue::Number(number) => number.to_string(),
@@ -219,11 +220,11 @@ fn changed(ctx: &mut TaskCtx<'_>, name: &str, dataset: &Dataset, prop: &str, tex
     ctx.note("set", Some((name, dataset.id())), format!("{prop}={text}"));
 }
 
-/// Inherits a property of the dataset with this full name: the value set here goes. With `received`, one that
-/// came with a stream holds then, otherwise that from above.
+/// Inherits a property of the dataset with this full name: removes the local value. With `received` the
+/// received value takes its place, otherwise the inherited one.
 ///
 /// # Errors
-/// [`PropError`].
+/// [`DslError::Prop`] with the [`PropError`].
 pub fn inherit(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, received: bool) -> Result<(), DslError> {
     let dataset = ctx.dsl()?.dataset(name)?;
     let prop = check_inherit(&dataset, prop, received)?;
@@ -245,7 +246,7 @@ pub fn inherit(ctx: &mut TaskCtx<'_>, name: &str, prop: &str, received: bool) ->
     Ok(())
 }
 
-/// A limit goes back to what a stream brought, or to none.
+/// Resets a limit to its received value, or to none.
 fn to_received_limit(
     ctx: &mut TaskCtx<'_>,
     name: &str,
@@ -262,14 +263,14 @@ fn to_received_limit(
     }
 }
 
-/// The property's own name, if it can be inherited here.
+/// The canonical name of a property, if it can be inherited here.
 fn check_inherit<'n>(dataset: &Dataset, name: &'n str, received: bool) -> Result<&'n str, DslError> {
     if name.contains(':') {
         validate_user(name, "")?;
         return Ok(name);
     }
     let prop: &'static DatasetProp = settable(name, kind_of(dataset)?, false)?;
-    // What is not inherited can at least go back to what a stream brought.
+    // A property that is not inheritable can still be reset to its received value.
     if ELSEWHERE.contains(&prop.name) || !(prop.inherits() || received) {
         return Err(PropError::NotInheritable { name: prop.name }.into());
     }

@@ -1,5 +1,5 @@
-//! The computed half of properties: counters, names, states, and what a file system or volume
-//! keeps in its own objects.
+//! Computed properties: counters, names, states, and the properties that a file system or volume stores in
+//! its own objects.
 
 use super::inherit::{Source, Value, native};
 use crate::bookmark::Bookmark;
@@ -13,13 +13,13 @@ use format::names;
 use format::objset::FLAG_USERACCOUNTING_COMPLETE;
 use format::prop::{DatasetProp, Fallback};
 
-/// What the computed half says about a property.
+/// Result of computing a property.
 pub(super) enum Computed {
     /// The property is computed and has this value.
     Value(Value),
     /// The property has no value on this dataset.
     Absent,
-    /// It is one of the stored ones.
+    /// The property is a stored one.
     Stored,
 }
 
@@ -35,7 +35,7 @@ fn present<T>(value: Option<T>, as_computed: impl FnOnce(T) -> Computed) -> Comp
     value.map_or(Computed::Absent, as_computed)
 }
 
-/// A number that is fixed at creation: it counts as the default if it is equal to it.
+/// A number that is fixed at creation: its source is the default if it equals the default.
 fn fixed(prop: &DatasetProp, n: u64) -> Computed {
     let source = if prop.fallback == Fallback::Number(n) { Source::Default } else { Source::None };
     Computed::Value(Value { raw: PropValue::Number(n), source, received: None })
@@ -68,7 +68,7 @@ pub(super) fn value(dataset: &Dataset, kind: DatasetKind, prop: &DatasetProp) ->
         "compressratio" => number(dataset.compress_ratio()),
         "refcompressratio" => number(dataset.ref_compress_ratio()),
         "unique" => number(dataset.unique()),
-        // Without a snapshot before there is nothing to compare with (pools of the first versions).
+        // Without a previous snapshot there is no reference point (pools of the first versions).
         "written" if phys.prev_snap.is_none() => Computed::Absent,
         "written" => number(dataset.written()?),
         "usedbydataset" => present(used_by(), |u| number(u.dataset)),
@@ -96,7 +96,7 @@ pub(super) fn value(dataset: &Dataset, kind: DatasetKind, prop: &DatasetProp) ->
         "redact_snaps" => present(dataset.redact_snaps()?, |list| text(guids(&list))),
         "ivsetguid" => present(dataset.ivset_guid()?, number),
         "mountpoint" => mountpoint(dataset, native(dataset, prop)?),
-        // What is being received need not have these objects yet.
+        // A dataset that is being received may lack these objects.
         "version" | "utf8only" | "normalization" | "casesensitivity" if dataset.is_inconsistent() => {
             Computed::Absent
         }
@@ -119,7 +119,7 @@ fn names(datasets: &[Dataset]) -> Computed {
     }
 }
 
-/// Counts are kept only below a limit; without them the tools print `none`.
+/// Counts exist only below a limit; without them the tools print `none`.
 fn count(stored: Option<u64>) -> Computed {
     match stored {
         Some(n) => local(PropValue::Number(n)),
@@ -130,12 +130,12 @@ fn count(stored: Option<u64>) -> Computed {
     }
 }
 
-/// A number whose authority is the directory's bonus; the ZAP tells only where it came from.
+/// A number that the directory's bonus holds; the ZAP only tells its source.
 fn bonus_number(dataset: &Dataset, prop: &DatasetProp, n: u64) -> Result<Computed, DslError> {
     let mut value = native(dataset, prop)?;
     value.raw = PropValue::Number(n);
     value.source = match value.source {
-        // Also a limit that was taken away again was set here.
+        // A limit that was removed was also set here.
         set @ (Source::Received | Source::Local) => set,
         _ if n == 0 => Source::Default,
         _ => Source::Local,
@@ -143,7 +143,7 @@ fn bonus_number(dataset: &Dataset, prop: &DatasetProp, n: u64) -> Result<Compute
     Ok(Computed::Value(value))
 }
 
-/// A mount point is stored where it was set; below, the rest of the name is added to it.
+/// A mount point is stored where it was set; for datasets below, the rest of the name is appended.
 fn mountpoint(dataset: &Dataset, mut value: Value) -> Computed {
     let name = dataset.dir().name();
     let below = match &value.source {
@@ -201,7 +201,7 @@ fn encryption(dataset: &Dataset, prop: &DatasetProp) -> Result<Computed, DslErro
     })
 }
 
-/// `written@SNAP` and `written#MARK`: of this dataset since a short or full name.
+/// `written@SNAP` and `written#MARK`: bytes that this dataset wrote since a short or full name.
 pub(super) fn written_since(dataset: &Dataset, is_mark: bool, rest: &str) -> Result<Option<u64>, DslError> {
     let delimiter = if is_mark { '#' } else { '@' };
     let full = if rest.contains(delimiter) {

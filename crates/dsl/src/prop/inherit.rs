@@ -1,4 +1,4 @@
-//! Where the value of a property comes from: the dataset itself, or one of the directories above it.
+//! The source of a property value: the dataset itself, or a directory above it.
 
 use crate::dataset::Dataset;
 use crate::error::DslError;
@@ -6,25 +6,25 @@ use crate::stored_props::PropValue;
 use format::names::prop_suffix::RECEIVED;
 use format::prop::{DatasetProp, Fallback, Kind};
 
-/// Where a value comes from.
+/// Source of a property value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Source {
     /// Set nowhere: the default of the property.
     Default,
     /// Set on the dataset itself.
     Local,
-    /// Set on this dataset above.
+    /// Set on this ancestor (full name).
     Inherited(String),
-    /// Received with a stream.
+    /// Received with a send stream.
     Received,
-    /// An option of the present mount.
+    /// Set by an option of the current mount.
     Temporary,
     /// Computed, or fixed at creation.
     None,
 }
 
 impl Source {
-    /// The words that the tools print.
+    /// The source as the tools print it: `inherited from tank`.
     pub fn text(&self) -> String {
         match self {
             Source::Default => "default".to_owned(),
@@ -42,9 +42,9 @@ impl Source {
 pub struct Value {
     /// Value as it is stored.
     pub raw: PropValue,
-    /// Dataset or default that the value comes from.
+    /// The value in stored form.
     pub source: Source,
-    /// The value that came with a stream to this dataset, used or not.
+    /// The value that this dataset received with a stream, in use or not.
     pub received: Option<PropValue>,
 }
 
@@ -54,7 +54,7 @@ impl Value {
     }
 }
 
-/// The value that holds for a dataset, and its source.
+/// The effective value of a property, and its source.
 pub(super) fn find(
     dataset: &Dataset,
     name: &str,
@@ -86,7 +86,7 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// The value that came with a stream to this very dataset.
+/// The value that this very dataset received with a stream.
 pub(super) fn received(dataset: &Dataset, name: &str) -> Result<Option<PropValue>, DslError> {
     let key = format!("{name}{RECEIVED}");
     if dataset.is_snapshot() {
@@ -95,7 +95,7 @@ pub(super) fn received(dataset: &Dataset, name: &str) -> Result<Option<PropValue
     dataset.dir().stored_props()?.value(&key)
 }
 
-/// Looks a property of the table up in what is stored.
+/// Looks up the stored value of a native property.
 pub(super) fn native(dataset: &Dataset, prop: &DatasetProp) -> Result<Value, DslError> {
     let usable = |value: &PropValue| match (prop.kind, value) {
         (Kind::Index, PropValue::Number(n)) => prop.index_name(*n).is_some(),

@@ -1,14 +1,14 @@
-//! Properties: what is stored, where a value comes from, and the values that are computed
-//! (docs/on-disk/22-mos-dsl.md, section 6; docs/on-disk/33-cli.md, section 10).
+//! Properties: stored values, their sources, and computed values (docs/on-disk/22-mos-dsl.md, section 6;
+//! docs/on-disk/33-cli.md, section 10).
 //!
-//! A stored value is looked for in the dataset itself and then, if the property is inherited, in
-//! one directory after the other up to the root. In each directory the order is `p$iuv` (if it is
-//! an index number known here), `p`, and `p$recvd` unless `p$inherit` hides it.
+//! A stored value is looked up in the dataset itself and then, if the property is inheritable, in each
+//! directory up to the root. In each directory the order is `p$iuv` (if it is a known index number), `p`, and
+//! `p$recvd` unless `p$inherit` hides it.
 //!
 //! # What always holds
-//! - A value that is damaged or unknown costs only its own property.
-//! - The raw value stays as stored: names of index numbers belong to [`exact`] and to the tables
-//!   of `format::prop`.
+//! - A damaged or unknown value affects only its own property.
+//! - The raw value stays as stored: names of index numbers belong to [`exact`] and to the tables of
+//!   `format::prop`.
 
 pub mod change;
 pub(crate) mod values;
@@ -35,7 +35,7 @@ fn applies(prop: &DatasetProp, dataset: &Dataset, kind: DatasetKind) -> Result<b
     if !prop.applies_to(own) {
         return Ok(false);
     }
-    // What a snapshot has in common with heads it has only if its head is of the right kind.
+    // A property that snapshots share with heads applies to a snapshot only if its head is of the right kind.
     if kind == DatasetKind::Snapshot && prop.name != "volsize" && prop.applies_to(table::FS | table::VOL) {
         let head = if dataset.is_volume()? { table::VOL } else { table::FS };
         return Ok(prop.applies_to(head));
@@ -75,8 +75,8 @@ fn one(dataset: &Dataset, kind: DatasetKind, prop: &DatasetProp) -> Result<Optio
     }
 }
 
-/// Every visible property that has a value here, in the order of the table, then the user
-/// properties by name.
+/// All visible properties that have a value here, in the order of the table, then the user properties by
+/// name.
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
@@ -134,8 +134,8 @@ fn user(dataset: &Dataset, name: &str) -> Result<Option<Value>, DslError> {
     Ok(found.map(|(raw, source)| Value { raw, source, received }))
 }
 
-/// The number that holds for a property of the table, whether or not it applies to this kind of dataset.
-/// Unlike [`get`] this reads nothing of the dataset's contents.
+/// The effective number of a native property, whether or not it applies to this kind of dataset. Unlike
+/// [`get`] this does not read the dataset's contents.
 ///
 /// # Errors
 /// [`DslError::NoProperty`]; or an object of the MOS cannot be read.
@@ -144,8 +144,8 @@ pub fn stored_number(dataset: &Dataset, name: &str) -> Result<u64, DslError> {
     Ok(native(dataset, prop)?.raw.number().unwrap_or(0))
 }
 
-/// A value in the exact form that scripts get (`zfs get -p`): numbers in full, ratios with two
-/// decimals, index names.
+/// A value in the exact form for scripts (`zfs get -p`): numbers in full, ratios with two decimals, index
+/// names.
 pub fn exact(name: &str, value: &PropValue) -> String {
     let number = match value {
         PropValue::String(text) => return text.clone(),

@@ -1,5 +1,4 @@
-//! Values of properties: from the text that a user gives to what is stored, and whether a dataset of a pool
-//! can have them
+//! Property values: parsing a user's text, and checking that a dataset of a pool can have the value
 //! (docs/on-disk/22-mos-dsl.md, section 6; docs/on-disk/33-cli.md, sections 1.1, 7 and 10).
 
 use crate::error::{ITERATIONS_MIN, PropError};
@@ -7,21 +6,21 @@ use crate::features::FeatureCounts;
 use crate::prop::PropValue;
 use format::prop::{self as table, Class, DatasetProp, Kind};
 
-/// Bytes of the value of a user property, one more than allowed.
+/// Bytes of the value of a user property, its NUL included.
 const USER_VALUE_LIMIT: usize = 8192;
 /// Bytes of the name of a user property and of a part of a path, terminator included.
 const USER_NAME_LIMIT: usize = 256;
-/// Bytes of the value of a native text property, one more than allowed.
+/// Bytes of the value of a native text property, its NUL included.
 const TEXT_LIMIT: usize = 4096;
 /// Smallest block size in bytes.
 const BLOCK_MIN: u64 = 512;
-/// Largest block size without and with the feature `large_blocks`.
+/// Largest block size in bytes, without and with the feature `large_blocks`.
 const BLOCK_MAX_OLD: u64 = 128 << 10;
 const BLOCK_MAX: u64 = 16 << 20;
 /// First character of names of units, by power of 1024.
 const UNITS: &[u8] = b"BKMGTPEZ";
 
-/// A number with an optional unit: `128K`, `1.5G`, `10MiB`, `512`.
+/// Parses a number with an optional unit: `128K`, `1.5G`, `10MiB`, `512`.
 ///
 /// # Errors
 /// [`PropError::BadNumber`], [`PropError::BadSuffix`] or [`PropError::TooLarge`].
@@ -52,15 +51,15 @@ pub fn parse_number(text: &str) -> Result<u64, PropError> {
     u64::try_from(value).map_err(|_| PropError::TooLarge)
 }
 
-/// The part of a unit that decimal digits behind the point stand for, rounded down.
+/// The value of decimal digits after the point, in the unit `2^shift`, rounded down.
 fn fraction_of(digits: &str, shift: u32) -> u128 {
-    // More digits than these are below one byte of the largest unit.
+    // Further digits are below one byte of the largest unit.
     let digits = digits.get(..digits.len().min(18)).unwrap_or(digits);
     let scale = 10_u128.pow(u32::try_from(digits.len()).unwrap_or(18));
     digits.parse::<u128>().unwrap_or(0).saturating_mul(1 << shift.min(64)) / scale
 }
 
-/// log2 of a unit: a letter, in any case, perhaps with `B` or `iB` behind.
+/// log2 of a unit: a letter of either case, optionally followed by `B` or `iB`.
 fn unit_shift(suffix: &str) -> Option<u32> {
     let upper = suffix.to_ascii_uppercase();
     let (first, rest) = match upper.as_bytes() {
@@ -72,8 +71,8 @@ fn unit_shift(suffix: &str) -> Option<u32> {
     ends.then(|| 10 * u32::try_from(power).unwrap_or(0))
 }
 
-/// Finds a native property that may be set on something of this kind (a sum of `format::prop::FS`, `VOL`,
-/// `SNAP`); `creating`: while that is being made.
+/// Finds a native property that may be set on a dataset of this kind (a sum of `format::prop::FS`, `VOL`,
+/// `SNAP`); `creating`: while the dataset is being created.
 ///
 /// # Errors
 /// [`PropError`].
@@ -93,8 +92,8 @@ pub fn settable(name: &str, kind: u8, creating: bool) -> Result<&'static Dataset
     Ok(prop)
 }
 
-/// The value that a user's text stands for. Of `refreservation`, `auto` is the largest number: the caller,
-/// which knows the size of the volume, puts in what that takes.
+/// Parses a user's text. The `auto` of `refreservation` becomes `u64::MAX`: the caller, which knows the size
+/// of the volume, replaces it.
 ///
 /// # Errors
 /// [`PropError`].
@@ -118,7 +117,7 @@ pub fn parse(prop: &'static DatasetProp, text: &str) -> Result<PropValue, PropEr
     }
 }
 
-/// Values that mean a number of the list without being in it.
+/// Texts that mean an index number without being in the table.
 fn unnamed_index(name: &str, text: &str) -> Option<u64> {
     match (name, text) {
         ("compression", "gzip") => Some(10),
@@ -126,7 +125,7 @@ fn unnamed_index(name: &str, text: &str) -> Option<u64> {
     }
 }
 
-/// Checks a value: its kind, its range, and that the pool's features allow it.
+/// Checks a value: its type, its range, and that the pool has the features that it needs.
 ///
 /// # Errors
 /// [`PropError`].
@@ -138,7 +137,7 @@ pub fn validate(
     validate_for(prop, value, &|feature| features.is_enabled(feature))
 }
 
-/// The same for a pool of which only is known which features are enabled, as one that is to be made.
+/// Like [`validate`], for a pool of which only the enabled features are known, such as one to be created.
 ///
 /// # Errors
 /// [`PropError`].
@@ -164,12 +163,12 @@ pub fn validate_for(
     }
 }
 
-/// The value of `compression` is zstd, at whatever level.
+/// Whether a value of `compression` is zstd, at any level.
 pub(crate) fn is_zstd(compression: u64) -> bool {
     compression & 0x7f == 16
 }
 
-/// What the value of an index needs of the pool.
+/// Checks that the pool has the feature that an index value needs.
 fn needs(name: &'static str, value: u64, is_enabled: &dyn Fn(&str) -> bool) -> Result<(), PropError> {
     let feature = match (name, value) {
         ("compression", 15) => "lz4_compress",
@@ -249,7 +248,8 @@ fn validate_text(name: &'static str, text: &str) -> Result<(), PropError> {
     }
 }
 
-/// Options of NFS shares that OpenZFS takes on Linux (by experiment), with or without a value.
+/// Whether a text consists of options of NFS shares that OpenZFS accepts on Linux (by experiment), with or
+/// without values.
 fn are_nfs_options(text: &str) -> bool {
     const KNOWN: [&str; 33] = [
         "ro",
@@ -335,7 +335,7 @@ mod tests {
             ("1.5G", 1536 << 20),
             ("0.5m", 512 << 10),
             ("1.K", 1024),
-            // Parts of a byte are dropped, as OpenZFS does it.
+            // Fractions of a byte are dropped, as OpenZFS does.
             ("1.5", 1),
             ("18446744073709551615", u64::MAX),
         ] {
@@ -359,7 +359,7 @@ mod tests {
         assert_eq!(on("type", table::FS), Err(PropError::ReadOnly { name: "type" }));
         assert_eq!(on("utf8only", table::FS), Err(PropError::ReadOnly { name: "utf8only" }));
         assert_eq!(on("volsize", table::FS), Err(PropError::WrongType { name: "volsize" }));
-        // What kind of dataset has it comes first.
+        // The kind of dataset is checked first.
         assert_eq!(on("volblocksize", table::FS), Err(PropError::WrongType { name: "volblocksize" }));
         assert_eq!(on("utf8only", table::VOL), Err(PropError::WrongType { name: "utf8only" }));
         assert_eq!(on("nosuch", table::FS), Err(PropError::Unknown { name: "nosuch".into() }));

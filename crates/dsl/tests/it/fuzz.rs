@@ -1,5 +1,5 @@
-//! Whatever a user or a stream gives as a name, a key or a token: an answer or an error, never a
-//! panic.
+//! Fuzz targets for names, keys and tokens that a user or a stream supplies: each gives a result or an error,
+//! never a panic.
 
 use cenote_dsl::delegation::{Scope, Who, parse_key};
 use cenote_dsl::keys::{KeyFormat, KeyLocation};
@@ -28,11 +28,11 @@ fn names() {
     }));
 }
 
-/// A token as it is; and the same payload behind a checksum and a length that are right, so that what
-/// is behind them is reached.
+/// Parses a token as it is, and the same payload with a correct checksum and length, so that the code behind
+/// those checks is reached.
 #[test]
 fn tokens() {
-    // A list takes 1 MiB unpacked at most, and some times that decoded.
+    // A packed list has at most 1 MiB, and a small multiple of that when decoded.
     bolero::check!(name = "tokens").for_each(target("tokens").bound(8 << 20, 64).checked(|bytes| {
         let text = String::from_utf8_lossy(bytes);
         let mut is_deep = false;
@@ -67,7 +67,7 @@ fn key_material() {
             2 => KeyFormat::Passphrase,
             _ => return KeyLocation::parse(&String::from_utf8_lossy(bytes)).is_ok(),
         };
-        // One round: the point is what is accepted, not how long it takes.
+        // One iteration: the test is about which material is accepted, not about speed.
         let accepted = format.wrapping_key(bytes, 1, 1).is_ok();
         let line = bytes.strip_suffix(b"\n").unwrap_or(bytes);
         match format {

@@ -1,4 +1,4 @@
-//! Tasks that are refused have changed nothing, whatever their caller believed when it submitted them.
+//! A refused task has changed nothing, even if its caller submitted it on outdated facts.
 #![allow(missing_docs)]
 
 use crate::world;
@@ -21,7 +21,7 @@ use format::objset::ObjsetType;
 use format::{BlockPtr, Txg};
 use std::collections::BTreeSet;
 
-/// Runs a task that must be refused and leave everything as it was.
+/// Runs a task that must be refused and must leave the pool unchanged.
 fn refused<T: std::fmt::Debug>(
     world: &World,
     task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError>,
@@ -29,7 +29,7 @@ fn refused<T: std::fmt::Debug>(
     attempt(world, task).expect_err("a refusal")
 }
 
-/// Runs a task; one that is refused must have changed nothing.
+/// Runs a task; if it is refused, the pool must be unchanged.
 fn attempt<T: std::fmt::Debug>(
     world: &World,
     task: impl FnOnce(&mut TaskCtx<'_>) -> Result<T, DslError>,
@@ -56,12 +56,12 @@ fn going_back_while_a_snapshot_is_taken() {
         world.write("tank/a", 100, 0, 4, snapshot.len() as u64);
         world.snapshot(snapshot);
     }
-    // Somebody has looked, and then the third was taken.
+    // The caller has listed the snapshots, and then the third was taken.
     let back =
         |ctx: &mut TaskCtx<'_>| rollback_over(ctx, "tank/a", Some("tank/a@s1"), &names(&["tank/a@s2"]));
     let why = refused(&world, back);
     assert!(matches!(why, DslError::NotNewest { newer, .. } if newer == ["tank/a@s3"]));
-    // One that would go is held, one is used.
+    // Of the snapshots to be destroyed, one is held and one is in use.
     let all = names(&["tank/a@s2", "tank/a@s3", "tank/a@gone", "tank/a#gone"]);
     let third = world.reopened().dataset("tank/a@s3").unwrap();
     world.task(|ctx| holds::hold(ctx.m(), third.id(), "mine", 1, false));
@@ -110,7 +110,7 @@ fn snapshots_whose_blocks_are_being_shared_stay() {
     let dataset = world.reopened().dataset("tank/a@s").unwrap();
     let (id, root) = (dataset.id(), dataset.phys().bp);
     let go = |ctx: &mut TaskCtx<'_>| destroy_snapshots(ctx, &names(&["tank/a@s"]), false);
-    // The number alone does not tell which snapshot is meant, and a head is none.
+    // The number alone does not identify a snapshot, and a head is none.
     assert!(matches!(world.heads.hold_snapshot(id, &BlockPtr::HOLE), Err(DslError::NotFound { .. })));
     let head = world.reopened().dataset("tank/a").unwrap();
     assert!(matches!(world.heads.hold_snapshot(head.id(), &head.phys().bp), Err(DslError::NotFound { .. })));
@@ -124,7 +124,7 @@ fn snapshots_whose_blocks_are_being_shared_stay() {
     assert!(matches!(refused(&world, go), DslError::Again { .. }));
     world.task(go);
     assert!(matches!(world.heads.hold_snapshot(id, &root), Err(DslError::NotFound { .. })));
-    // The same of heads: of one that goes, and of one that goes back.
+    // Likewise for heads: one that is destroyed, and one that is rolled back.
     world.snapshot("tank/a@t");
     world.brt.note_source(head.id(), Txg(world.txgs.open_txg().0 + 1));
     assert!(matches!(refused(&world, |ctx| rollback(ctx, "tank/a", None)), DslError::Again { .. }));
@@ -135,7 +135,7 @@ fn snapshots_whose_blocks_are_being_shared_stay() {
     world.task(|ctx| destroy(ctx, "tank/a"));
 }
 
-/// What asks for something without having looked.
+/// A caller that submits tasks without looking at the pool first.
 struct Blind {
     state: u64,
 }
@@ -165,7 +165,7 @@ impl Blind {
         (0..1 + self.below(3)).map(|_| one(self)).collect()
     }
 
-    /// A verb with names of things that may or may not be there.
+    /// Runs a verb with names that may or may not exist.
     #[allow(clippy::too_many_lines)] // One line for each verb.
     fn act(&mut self, ctx: &mut TaskCtx<'_>) -> Result<(), DslError> {
         let (head, other) = (self.head(), self.head());
@@ -219,7 +219,7 @@ impl Blind {
         }
     }
 
-    /// Volumes, and tasks that consist of several steps.
+    /// Runs verbs of volumes, and tasks that consist of several steps.
     fn act_further(&mut self, ctx: &mut TaskCtx<'_>, head: &str) -> Result<(), DslError> {
         let id = |ctx: &TaskCtx<'_>, name: &str| Ok::<_, DslError>(ctx.dsl()?.dataset(name)?.id());
         match self.below(6) {
@@ -256,7 +256,7 @@ impl Blind {
         }
     }
 
-    /// What was set stays, and each that is refused has changed nothing.
+    /// Sets several properties: those that succeed stay set, each refused one has changed nothing.
     fn set_several(&mut self, ctx: &mut TaskCtx<'_>, head: &str) -> Result<(), DslError> {
         let mut refused = Vec::new();
         for _ in 0..3 {
@@ -267,7 +267,7 @@ impl Blind {
                 ("refreservation", self.below(3) << 19),
                 ("filesystem_limit", self.below(3)),
                 ("compression", 15 + 2 * self.below(2)),
-                // Not kept here.
+                // Not stored in the property ZAP.
                 ("volsize", 1 << 20),
                 ("version", 5),
             ][self.below(8) as usize];
@@ -289,7 +289,7 @@ impl Blind {
     }
 }
 
-/// Every verb in every state that the others leave behind. `CENOTE_ROUNDS`: how many steps.
+/// Runs every verb in every state that the others leave behind. `CENOTE_ROUNDS`: number of steps.
 #[test]
 fn verbs_that_have_not_looked() {
     let rounds = std::env::var("CENOTE_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1500);

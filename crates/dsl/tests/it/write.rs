@@ -31,7 +31,7 @@ fn names(list: &[&str]) -> Vec<String> {
     list.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// A head with three snapshots, each of which alone holds something, and all of which share something.
+/// Makes a head with three snapshots: each alone holds some blocks, and all share some.
 fn three_snapshots(world: &World, name: &str) {
     world.create(name);
     world.write(name, 100, 0, 8, 1);
@@ -484,7 +484,7 @@ fn who_may_change_a_limit_is_not_bound_by_it() {
         as_user(&|ctx| create::create(ctx, NewHead::named(name), ZFS, &mut |_, _| Ok(())).map(drop))
     };
     assert_eq!(create("tank/a/b/c"), refused_by("tank/a", "filesystem_limit"));
-    // What is granted below a limit, or for what is below it, is not about it.
+    // Permissions below the limit, or for datasets below it, do not apply to the limit itself.
     grant("tank/a/b", Scope::Local, "filesystem_limit");
     grant("tank/a", Scope::Descendent, "filesystem_limit");
     grant("tank", Scope::Local, "filesystem_limit");
@@ -493,7 +493,7 @@ fn who_may_change_a_limit_is_not_bound_by_it() {
     assert_eq!(create("tank/a/b/c"), None);
     assert_eq!(create("tank/a/b/d"), None);
 
-    // What comes from where nothing is counted weighs what it has.
+    // A directory from below one that does not count brings the counts of its contents.
     let uncounted = world.task(|ctx| counts::of(ctx.m(), ctx.dsl()?.dir("tank/from")?.id()));
     assert_eq!(uncounted, None);
     assert_eq!(as_user(&|ctx| rename(ctx, "tank/from", "tank/a/from")), None, "one snapshot is allowed");
@@ -525,7 +525,7 @@ fn what_is_dirty_counts_where_the_pool_is_nearly_full() {
     assert!(head.begin(Cost::write(1, 1 << 20)).is_ok());
 }
 
-/// Intent logs leave to a txg what its changes may still take.
+/// Intent logs leave the bytes to a txg that its changes may still take.
 #[test]
 fn intent_logs_have_a_quarter_of_what_the_pool_keeps_back() {
     let world = World::new();
@@ -615,7 +615,7 @@ fn a_volume_that_reserved_all_is_never_refused() {
         drop(vol.begin(of_volume).expect("nothing is pending"));
         let waits = vol.begin(of_volume).expect_err("old and new blocks are there until then");
         assert!(matches!(waits, DslError::Space { after: Some(_), .. }), "{waits}");
-        // The helper does not say that it overwrites.
+        // The helper does not set `within`, which would mark it as an overwrite.
         world.heads.set_pool_space(cenote_dsl::PoolSpace { size: 1 << 30, slop });
         world.write("tank/vol", 100, 0, 200, 2);
         world.sync();
@@ -658,7 +658,7 @@ fn a_busy_head_is_not_destroyed() {
     assert!(matches!(root, Err(DslError::WrongKind { .. })));
 }
 
-/// Writes, and makes that durable in the intent log, whose first block waits for a txg.
+/// Writes, and commits that to the intent log, whose first block waits for a txg.
 fn write_and_commit(world: &World, name: &str, object: u64, seed: u64) {
     world.write(name, object, 0, 4, seed);
     let head = world.open(name);
@@ -690,7 +690,7 @@ fn logs_go_with_their_users() {
     world.create("tank/a");
     write_and_commit(&world, "tank/a", 100, 1);
     world.sync();
-    // Nobody uses it any more: a txg for giving up the log, and two in which that is seen.
+    // The head is no longer in use: one txg frees the log, and two more notice that.
     for _ in 0..3 {
         world.sync();
     }
@@ -935,8 +935,8 @@ fn random_lives_add_up() {
     }
 }
 
-/// What a claimed log refers to is free, as it can be if another system wrote the log: the txg that let go of
-/// the log was refused, and each one after it.
+/// The blocks that a claimed log references are free, which happens if another system wrote the log. Without
+/// care the txg that drops the log is refused, and each one after it.
 #[test]
 fn a_claim_on_what_is_free_stops_no_txg() {
     for cloned in [false, true] {

@@ -1,10 +1,9 @@
-//! Configurations as lists, with the keys in the order in which other implementations write them
+//! Encodes configurations as lists, with the keys in the order in which OpenZFS writes them
 //! (docs/on-disk/11-labels-config.md, section 3).
 //!
 //! # What always holds
-//! - What was read from a label or from the MOS is written as the same bytes, if no program newer than
-//!   the format described has added keys.
-//! - Keys of the pool's own list that are not known here are kept; those of a vdev are not.
+//! - A list read from a label or from the MOS is written as the same bytes, if newer software has not added keys.
+//! - Unknown keys of the pool's list are kept; those of a vdev are not.
 
 use super::{PoolConfig, PoolState, VdevKind, VdevNode};
 use crate::names::config as key;
@@ -19,7 +18,7 @@ pub enum ConfigForm {
     Mos,
 }
 
-/// Keys of a pool's list that have a field.
+/// Keys of a pool's list that are fields of [`PoolConfig`].
 const KNOWN: [&str; 22] = [
     key::VERSION,
     key::NAME,
@@ -41,13 +40,13 @@ const KNOWN: [&str; 22] = [
     key::VDEV_CHILDREN,
     key::VDEV_TREE,
     key::FEATURES_FOR_READ,
-    // Of the labels of spares and cache devices.
+    // Keys of the labels of spares and cache devices.
     key::ASHIFT,
     key::PATH,
 ];
 
 impl PoolConfig {
-    /// The configuration as a list. In the form of a label, the tree must be a top-level vdev, and
+    /// The configuration as a list. For the form of a label, the tree must be a top-level vdev, and
     /// [`PoolConfig::guid`] and [`PoolConfig::top_guid`] name the leaf and its top-level vdev.
     pub fn to_nvlist(&self, form: ConfigForm) -> NvList {
         if self.is_aux() {
@@ -103,7 +102,7 @@ impl PoolConfig {
         Some(label.to_nvlist(ConfigForm::Label))
     }
 
-    /// The label of a spare or cache device that is not in use.
+    /// The label of an unused spare or cache device.
     fn aux_label(&self) -> NvList {
         let leaf = &self.vdev_tree;
         let mut list = NvList::new();
@@ -128,13 +127,13 @@ impl PoolConfig {
 }
 
 impl VdevNode {
-    /// The vdev and all below as a list: the root, or a top-level vdev.
+    /// The vdev and its descendants as a list: the root, or a top-level vdev.
     pub(crate) fn to_nvlist(&self, form: ConfigForm) -> NvList {
         let is_root = self.kind == VdevKind::Root;
         self.node(form, if is_root { Position::Root } else { Position::Top })
     }
 
-    /// The vdev as an entry of the MOS lists of spares and cache devices, which have no number.
+    /// The vdev as an entry of the MOS lists of spares and cache devices, which have no ids.
     pub fn to_aux_nvlist(&self) -> NvList {
         self.node(ConfigForm::Mos, Position::Aux)
     }
@@ -150,7 +149,7 @@ impl VdevNode {
         self.push_shape(&mut list);
         match self.kind {
             VdevKind::Disk => list.push(key::WHOLE_DISK, u64::from(self.whole_disk)),
-            // Made by the pool itself, not by a command.
+            // Vdevs that the pool creates itself, not a command.
             VdevKind::Spare | VdevKind::Replacing | VdevKind::Indirect | VdevKind::Hole => {
                 list.push(key::WHOLE_DISK, 0_u64);
             }
@@ -186,7 +185,7 @@ impl VdevNode {
         list
     }
 
-    /// Where the device was seen.
+    /// Appends the paths and ids of a device.
     fn push_device_names(&self, list: &mut NvList) {
         push_text(list, key::PATH, self.path.as_deref());
         push_text(list, key::DEVID, self.devid.as_deref());
@@ -194,7 +193,7 @@ impl VdevNode {
         push_text(list, key::ENC_PATH, self.enc_path.as_deref());
     }
 
-    /// What a vdev of columns was made with.
+    /// Appends the shape of a raidz or dRAID vdev.
     fn push_shape(&self, list: &mut NvList) {
         if self.kind == VdevKind::DistributedSpare {
             push_some(list, key::TOP_GUID, self.top_guid.map(|guid| guid.0));
@@ -212,7 +211,7 @@ impl VdevNode {
         }
     }
 
-    /// What only a top-level vdev has.
+    /// Appends the keys of top-level vdevs.
     fn push_top(&self, list: &mut NvList) {
         list.push(key::METASLAB_ARRAY, self.metaslab_array.0);
         list.push(key::METASLAB_SHIFT, u64::from(self.metaslab_shift));
@@ -238,13 +237,13 @@ impl VdevNode {
     }
 }
 
-/// Where a vdev stands in the tree.
+/// Position of a vdev in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Position {
     Root,
     Top,
     Below,
-    /// In a list of spares or cache devices.
+    /// An entry of a list of spares or cache devices.
     Aux,
 }
 

@@ -1,18 +1,18 @@
-//! Reading single fields of a configuration, with errors that name the key.
+//! Reads single fields of a configuration, with errors that name the key.
 
 use crate::{DecodeError, NvList};
 
 /// Name of the structure in errors.
 pub(super) const WHAT: &str = "pool config";
 
-/// The value of a key that must be there.
+/// The value of a required key.
 pub(super) fn required<T>(value: Option<T>, field: &'static str) -> Result<T, DecodeError> {
     value.ok_or(DecodeError::Missing { what: WHAT, field })
 }
 
 /// A number of at most 24 bits, such as the number of a vdev.
 pub(super) fn small(field: &'static str, value: u64) -> Result<u32, DecodeError> {
-    // A DVA names a vdev in 24 bits.
+    // A DVA has 24 bits for the vdev.
     if value < 1 << 24 { Ok(value as u32) } else { Err(DecodeError::field(WHAT, field, value)) }
 }
 

@@ -152,7 +152,7 @@ fn guid_sums_wrap_and_holes_add_nothing() {
     assert_eq!(tree.find(VdevGuid(5)).and_then(|node| node.path.as_deref()), Some("/f5"));
 }
 
-/// What is read from real labels is written as the same bytes.
+/// Labels written by OpenZFS are encoded to the same bytes.
 #[test]
 fn real_labels_are_written_as_they_were() {
     let files: [&[u8]; 4] = [
@@ -221,7 +221,7 @@ fn every_field_of_a_vdev_is_written() {
         ["type", "id", "guid", "whole_disk", "metaslab_array", "metaslab_shift", "ashift", "asize", "is_log"];
     assert_eq!(keys[..9], expected);
     assert_eq!(hole.u64("is_hole"), Some(1));
-    // Labels do not name ZAPs.
+    // Labels do not contain object ids of ZAPs.
     let label = root.children[0].to_nvlist(ConfigForm::Label);
     assert!(!label.has("com.delphix:vdev_zap_top") && label.has("metaslab_array"));
 }

@@ -4,8 +4,8 @@ use super::fields::{WHAT, owned, required, small};
 use crate::names::config as key;
 use crate::{Ashift, DecodeError, NvList, ObjectId, Txg, VdevGuid, VdevId};
 
-/// Levels of a vdev tree, root included. Real trees have at most five; a label cannot hold more
-/// than its list may nest.
+/// Maximum depth of a vdev tree, root included. Real trees have at most five levels; lists in labels limit the
+/// nesting too.
 pub(crate) const VDEV_DEPTH_MAX: usize = 16;
 
 /// The type of a vdev in a configuration.
@@ -13,9 +13,9 @@ pub(crate) const VDEV_DEPTH_MAX: usize = 16;
 pub enum VdevKind {
     /// The root of the tree.
     Root,
-    /// Every child holds the same bytes.
+    /// All children hold the same contents.
     Mirror,
-    /// A device and its replacement, while that resilvers.
+    /// A device and its replacement, during the resilver.
     Replacing,
     /// Columns of data and parity.
     Raidz,
@@ -27,17 +27,17 @@ pub enum VdevKind {
     Disk,
     /// A leaf on a regular file.
     File,
-    /// Stands in for a device that was not found.
+    /// A placeholder for a device that was not found.
     Missing,
-    /// Slot of a removed top-level vdev, nothing behind it.
+    /// Slot of a top-level vdev that was removed without a mapping.
     Hole,
     /// A failed device and an active hot spare.
     Spare,
-    /// A removed top-level vdev; a mapping leads to its contents on other vdevs.
+    /// A removed top-level vdev, whose contents are mapped to other vdevs.
     Indirect,
-    /// A cache device (old configurations; now its own list).
+    /// A cache device (only in old configurations; newer ones have a separate list).
     L2cache,
-    /// A log device (old configurations; now a flag).
+    /// A log device (only in old configurations; newer ones have a flag).
     Log,
 }
 
@@ -59,17 +59,17 @@ const KIND_NAMES: [(VdevKind, &str); 14] = [
 ];
 
 impl VdevKind {
-    /// The kind with this name in configurations.
+    /// The type with this name in configurations.
     pub(crate) fn from_name(name: &str) -> Option<VdevKind> {
         KIND_NAMES.iter().find(|(_, text)| *text == name).map(|(kind, _)| *kind)
     }
 
-    /// The value of `type` by which configurations name the vdev.
+    /// The name in the key `type` of configurations.
     pub fn name(self) -> &'static str {
         KIND_NAMES.iter().find(|(kind, _)| *kind == self).map_or("", |(_, text)| text)
     }
 
-    /// Has devices or files behind it, not other vdevs.
+    /// True if the vdev is a device or file, not made of other vdevs.
     pub fn is_leaf(self) -> bool {
         matches!(
             self,
@@ -77,16 +77,16 @@ impl VdevKind {
         )
     }
 
-    /// Every child holds the same bytes at the same offsets.
+    /// True if all children hold the same bytes at the same offsets.
     pub(crate) fn is_mirror_like(self) -> bool {
         matches!(self, VdevKind::Mirror | VdevKind::Replacing | VdevKind::Spare)
     }
 }
 
-/// The numbers that a dRAID was made with, besides its children and parity.
+/// The parameters of a dRAID besides children and parity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DraidShape {
-    /// Data columns of a group.
+    /// Number of data columns in a group.
     pub ndata: u8,
     /// Number of distributed spares, up to 100.
     pub nspares: u8,
@@ -99,31 +99,32 @@ pub struct DraidShape {
 pub struct VdevNode {
     /// The type of the vdev.
     pub kind: VdevKind,
-    /// Its index among its parent's children; of a top-level vdev, what a DVA names.
+    /// Index among its parent's children; DVAs contain that of a top-level vdev.
     pub id: u32,
-    /// Its identity; 0 only in a hole.
+    /// Guid; 0 only in a hole.
     pub guid: VdevGuid,
-    /// Where the device was last seen.
+    /// Path at which the device was last seen.
     pub path: Option<String>,
-    /// A name of the device that the system gave it.
+    /// Device id given by the system.
     pub devid: Option<String>,
-    /// The place where the device is plugged in.
+    /// Physical location of the device.
     pub phys_path: Option<String>,
     /// The sysfs path of its slot in an enclosure.
     pub(crate) enc_path: Option<String>,
-    /// The partition table is the pool's own.
+    /// True if the partition table belongs to the pool.
     pub whole_disk: bool,
     /// Parity columns of raidz and dRAID; 0 elsewhere.
     pub nparity: u8,
-    /// log2 of the allocation sector of a top-level vdev.
+    /// Binary logarithm of the sector size of a top-level vdev in bytes.
     pub ashift: Option<Ashift>,
     /// Allocatable bytes of a top-level vdev, 0 elsewhere.
     pub asize: u64,
-    /// Smallest allocation in bytes, if recorded.
+    /// Minimum allocation in bytes, if recorded.
     pub(crate) min_alloc: Option<u64>,
-    /// Object that maps metaslabs to space maps; 0: not allocating yet.
+    /// Object id of the array of the metaslabs' space maps; 0: no blocks
+    /// are allocated on the vdev yet.
     pub metaslab_array: ObjectId,
-    /// log2 of the size of a metaslab.
+    /// Binary logarithm of the size of a metaslab in bytes.
     pub metaslab_shift: u32,
     /// The vdev is a separate intent log device.
     pub is_log: bool,
@@ -131,64 +132,64 @@ pub struct VdevNode {
     pub is_spare: bool,
     /// The vdev is being removed: its data is evacuated.
     pub removing: bool,
-    /// New blocks may not go here.
+    /// True if no new blocks are allocated here.
     pub non_allocating: bool,
     /// An administrator took the leaf offline.
     pub offline: bool,
-    /// Faulted, and to stay so.
+    /// The leaf is persistently faulted.
     pub faulted: bool,
-    /// Degraded, and to stay so.
+    /// The leaf is persistently degraded.
     pub degraded: bool,
     /// The device was pulled from the machine.
     pub removed: bool,
-    /// The spare goes back once the original is resilvered.
+    /// The spare is detached when the original device is resilvered.
     pub(crate) unspare: bool,
-    /// Was not there when the configuration was written.
+    /// The device was missing when the configuration was written.
     pub not_present: bool,
     /// The top-level slot is empty since its vdev was removed.
     pub(crate) is_hole: bool,
-    /// Object with the space map of txgs that this leaf missed; 0 if none.
+    /// Object id of the space map of missed txgs; 0: there is none.
     pub dtl: ObjectId,
     /// Txg in which it was added.
     pub create_txg: Txg,
-    /// Not 0: resilvering since this txg; older contents cannot be relied on.
+    /// If not 0, a resilver is in progress since this txg; older contents are not reliable.
     pub resilver_txg: Txg,
-    /// Not 0: rebuilding since this txg; older contents cannot be relied on.
+    /// If not 0, a rebuild is in progress since this txg; older contents are not reliable.
     pub rebuild_txg: Txg,
-    /// Its resilver waits for the running one.
+    /// The resilver of this leaf starts after the running one.
     pub resilver_defer: bool,
     /// A raidz expansion is running.
     pub raidz_expanding: bool,
-    /// From which births on each finished raidz expansion counts, ascending.
+    /// For each finished raidz expansion, the first birth txg of blocks with the new width, ascending.
     pub expand_txgs: Vec<Txg>,
     /// The shape of a dRAID vdev.
     pub draid: Option<DraidShape>,
     /// Index of a distributed spare in its dRAID.
     pub spareid: Option<u32>,
-    /// Of a distributed spare, the dRAID; in configurations of newer software, of every node.
+    /// Guid of a distributed spare's dRAID; newer software writes it in every node.
     pub top_guid: Option<VdevGuid>,
-    /// Object with the mapping of a removed vdev; 0 if none.
+    /// Object id of the mapping of a removed vdev; 0: there is none.
     pub indirect_object: ObjectId,
-    /// Object with the births of a removed vdev; 0 if none.
+    /// Object id of the births of a removed vdev; 0: there is none.
     pub indirect_births: ObjectId,
-    /// The vdev removed before this one.
+    /// The vdev that was removed before this one.
     pub prev_indirect_vdev: Option<VdevId>,
-    /// ZAP of a top-level vdev; 0 if none.
+    /// Object id of a top-level vdev's ZAP; 0: there is none.
     pub zap_top: ObjectId,
-    /// ZAP of a leaf; 0 if none.
+    /// Object id of a leaf's ZAP; 0: there is none.
     pub zap_leaf: ObjectId,
-    /// ZAP of the root; 0 if none.
+    /// Object id of the root's ZAP; 0: there is none.
     pub zap_root: ObjectId,
-    /// Why a leaf is faulted for good: `external` or `err_exceeded`.
+    /// Why a leaf is persistently faulted: `external` or `err_exceeded`.
     pub aux_state: Option<String>,
-    /// Guid before a split, while that runs.
+    /// Guid before a split, while the split is in progress.
     pub(crate) orig_guid: Option<VdevGuid>,
-    /// The vdevs below, in order.
+    /// Children, in order.
     pub children: Vec<VdevNode>,
 }
 
 impl VdevNode {
-    /// A vdev of this kind and identity, with nothing else known of it.
+    /// A vdev of this type and guid, with default values in all other fields.
     pub fn new(kind: VdevKind, guid: VdevGuid) -> VdevNode {
         VdevNode {
             kind,
@@ -238,8 +239,8 @@ impl VdevNode {
         }
     }
 
-    /// Reads and checks a tree. Its top may be a root, a top-level vdev or an entry of the lists of
-    /// spares and cache devices.
+    /// Decodes and checks a tree. Its top may be a root, a top-level vdev, or an entry of the lists of spares and
+    /// cache devices.
     ///
     /// # Errors
     /// [`DecodeError::Missing`] or [`DecodeError::Field`] names the key that is absent or out of range;
@@ -256,8 +257,8 @@ impl VdevNode {
         }
     }
 
-    /// A leaf from the label of a spare or cache device, which has no tree. Whether it is a disk or
-    /// a file is a guess from its path.
+    /// Makes a leaf from the label of a spare or cache device, which has no tree. Its path decides whether it
+    /// counts as a disk or a file.
     ///
     /// # Errors
     /// As [`VdevNode::from_nvlist`].
@@ -354,7 +355,7 @@ impl VdevNode {
     }
 
     fn check_raidz(&self) -> Result<(), DecodeError> {
-        // The width before all expansions must still have held a column of data.
+        // The width before all expansions must be sufficient for a data column.
         let grown = self.expand_txgs.len() + usize::from(self.raidz_expanding);
         if self.children.len() > 255 || self.children.len() <= usize::from(self.nparity) + grown {
             return Err(DecodeError::field(WHAT, "children of a raidz", self.children.len() as u64));
@@ -386,7 +387,7 @@ impl VdevNode {
         Ok(())
     }
 
-    /// This node and all below, parents first.
+    /// This node and its descendants, parents first.
     pub fn walk(&self) -> impl Iterator<Item = &VdevNode> {
         let mut stack = vec![self];
         std::iter::from_fn(move || {
@@ -396,7 +397,7 @@ impl VdevNode {
         })
     }
 
-    /// The leaves, in order; holes and stand-ins included.
+    /// The leaves, in order, including holes and placeholders.
     pub fn leaves(&self) -> impl Iterator<Item = &VdevNode> {
         self.walk().filter(|node| node.children.is_empty())
     }
@@ -406,12 +407,12 @@ impl VdevNode {
         self.walk().find(|node| node.guid == guid)
     }
 
-    /// Sum of the guids of this node and all below: what an uberblock records for the root.
+    /// Sum of the guids of this node and its descendants; an uberblock records that of the root.
     pub fn guid_sum(&self) -> u64 {
         self.walk().fold(0, |sum, node| sum.wrapping_add(node.guid.0))
     }
 
-    /// Metaslabs of a top-level vdev.
+    /// Number of metaslabs of a top-level vdev.
     pub fn metaslabs(&self) -> u64 {
         if self.metaslab_shift == 0 { 0 } else { self.asize >> self.metaslab_shift }
     }
@@ -440,7 +441,7 @@ fn read_parity(list: &NvList, kind: VdevKind) -> Result<u8, DecodeError> {
     if !matches!(kind, VdevKind::Raidz | VdevKind::Draid) {
         return Ok(0);
     }
-    // The first pools had only single parity and did not say so.
+    // Early pools had single parity only and did not record it.
     let parity = list.u64(key::NPARITY).unwrap_or(1);
     if (1..=3).contains(&parity) {
         Ok(parity as u8)
@@ -451,7 +452,7 @@ fn read_parity(list: &NvList, kind: VdevKind) -> Result<u8, DecodeError> {
 
 fn read_draid(list: &NvList) -> Result<DraidShape, DecodeError> {
     if let Some(n) = list.u64(key::DRAID_NCHILDREN) {
-        // Failure domains: a later format whose addresses are computed in another way.
+        // Failed here: failure domains are a later format with another computation of addresses.
         return Err(DecodeError::field(WHAT, key::DRAID_NCHILDREN, n));
     }
     let byte = |key: &'static str| {

@@ -1,4 +1,4 @@
-//! The structures of the dataset layer as bytes. What follows the fields known here is zero.
+//! Encodes the structures of the dataset layer. Bytes after the known fields are zero.
 
 use super::{
     BPTREE_ENTRY_SIZE, BookmarkPhys, BpobjPhys, BptreeEntry, BptreePhys, DEADLIST_PHYS_SIZE, DeadlistPhys,
@@ -33,7 +33,7 @@ impl BookmarkPhys {
 }
 
 impl RedactionListPhys {
-    /// The bonus or spill block, as long as its guids need.
+    /// The bonus or spill block, as long as needed for its guids.
     pub fn encode(&self, order: Endian) -> Vec<u8> {
         let mut words = vec![self.last_object, self.last_block, self.num_entries, self.num_snapshots];
         words.extend(&self.snapshots);
@@ -42,7 +42,7 @@ impl RedactionListPhys {
 }
 
 impl BpobjPhys {
-    /// The bonus in `size` bytes: 16, 32, 48 or 56; what does not fit is left out.
+    /// The bonus in `size` bytes: 16, 32, 48 or 56. Fields that do not fit are left out.
     pub fn encode(&self, order: Endian, size: usize) -> Vec<u8> {
         let words = [
             self.num_blkptrs,

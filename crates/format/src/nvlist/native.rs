@@ -1,7 +1,7 @@
 //! The native encoding (docs/on-disk/11-labels-config.md, section 2.2).
 //!
-//! A pair is the memory image of its writer: values start at a multiple of eight from the start
-//! of the pair, and lists inside it follow after its end, without a header of their own.
+//! A pair is the memory image of its writer: values start at a multiple of eight from the start of the pair, and
+//! embedded lists follow after its end, without a header.
 
 use super::reader::Reader;
 use super::{DEPTH_MAX, NvList, NvValue, Pair, WHAT, id, round_up};
@@ -38,7 +38,7 @@ fn pairs(r: &mut Reader<'_>, version: u32, flags: u32, depth: u32) -> Result<NvL
     }
 }
 
-/// `r` is inside the pair, just after its size; `after` is where embedded lists follow.
+/// `r` is inside the pair, after its size; `after` is at the position of embedded lists.
 fn pair(r: &mut Reader<'_>, after: &mut Reader<'_>, depth: u32) -> Result<Pair, DecodeError> {
     let name_len = usize::from(r.u16()?);
     r.u16()?;
@@ -112,7 +112,7 @@ fn u8(r: &mut Reader<'_>) -> Result<u8, DecodeError> {
     Ok(r.take(1)?.first().copied().unwrap_or(0))
 }
 
-/// The string before the NUL that ends `bytes`.
+/// The string before the NUL at the end of `bytes`.
 fn terminated(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     match bytes.split_last() {
         Some((0, name)) if !name.contains(&0) => Ok(name),
@@ -120,7 +120,7 @@ fn terminated(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     }
 }
 
-/// The string up to the next NUL, which is taken too.
+/// The string up to the next NUL, which is consumed too.
 fn next_string<'a>(r: &mut Reader<'a>) -> Result<&'a [u8], DecodeError> {
     let end = r.find_nul().ok_or(DecodeError::invalid(WHAT, "a string does not end"))?;
     let string = r.take(end)?;

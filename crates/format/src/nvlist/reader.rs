@@ -1,9 +1,9 @@
-//! A cursor over packed bytes that never runs past the end.
+//! A bounds-checked cursor over packed bytes.
 
 use super::WHAT;
 use crate::{DecodeError, Endian};
 
-/// What is left of the input.
+/// The remaining input.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
     pub(super) order: Endian,
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         Ok(head)
     }
 
-    /// Bytes before the next NUL.
+    /// Number of bytes before the next NUL.
     pub(super) fn find_nul(&self) -> Option<usize> {
         self.rest.iter().position(|b| *b == 0)
     }
@@ -58,8 +58,8 @@ impl<'a> Reader<'a> {
     /// `count` elements of at least `unit` bytes, read one by one.
     ///
     /// # Errors
-    /// [`DecodeError::Short`] if the elements cannot fit, before memory is taken for them; the first
-    /// error of `read`.
+    /// [`DecodeError::Short`] if the elements cannot fit, before memory is allocated for them; the first error of
+    /// `read`.
     pub(super) fn many<T>(
         &mut self,
         count: usize,

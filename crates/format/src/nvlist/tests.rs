@@ -1,6 +1,6 @@
 use super::*;
 
-/// Configs of labels written by OpenZFS 2.3.2: a raidz1 child, a log, a spare and a cache device.
+/// Configurations in labels written by OpenZFS 2.3.2: a raidz1 child, a log, a spare and a cache device.
 const LABELS: [&[u8]; 4] = [
     include_bytes!("../../testdata/label-raidz1-d0.nvlist"),
     include_bytes!("../../testdata/label-classes-l0.nvlist"),
@@ -134,8 +134,8 @@ fn a_huge_count_allocates_nothing() {
         NvValue::ByteArray(vec![1]),
     ] {
         let list: NvList = [("n", array)].into_iter().collect();
-        // The element count: after header, list head, pair head, name and type; in native
-        // encoding, after header, list head, size and name length.
+        // Offset of the element count: in XDR after header, list head, pair head, name and type; in native encoding
+        // after header, list head, size and name length.
         for (mut packed, at) in [(list.encode_xdr(), 12 + 8 + 8 + 4), (list.encode_native(), 12 + 8)] {
             packed[at..at + 4].copy_from_slice(&[0xff, 0xff, 0xff, 0x7f]);
             assert!(NvList::decode(&packed).is_err());

@@ -57,7 +57,7 @@ fn pair(r: &mut Reader<'_>, depth: u32) -> Result<Pair, DecodeError> {
 }
 
 fn value(r: &mut Reader<'_>, kind: u32, count: usize, depth: u32) -> Result<NvValue, DecodeError> {
-    // Narrow integers are widened to 32 bits with sign or zeros; cutting them off undoes both.
+    // Narrow integers are extended to 32 bits with sign or zeros; truncation reverses both.
     Ok(match kind {
         id::BOOLEAN => NvValue::Boolean,
         id::BYTE => NvValue::Byte(r.u32()? as u8),
@@ -104,7 +104,7 @@ fn units<'a, T>(
     r.many(count, unit, read)
 }
 
-/// `n` bytes and what fills them up to a multiple of four.
+/// `n` bytes, and the padding up to a multiple of four.
 fn padded<'a>(r: &mut Reader<'a>, n: usize) -> Result<&'a [u8], DecodeError> {
     let bytes = r.take(n)?;
     r.take(round_up(n, 4) - n)?;

@@ -1,5 +1,5 @@
-//! The tables themselves, in a notation of their own: one property a line
-//! (docs/on-disk/33-cli.md, sections 10 to 12; the lists of values as the usage texts print them).
+//! The property tables, in a notation of their own: one property per line (docs/on-disk/33-cli.md, sections 10 to
+//! 12; the lists of values are as usage texts print them).
 
 use super::{Class, FS, Fallback, Kind, LEAF_OR_TOP, MARK, POOL_WIDE, Prop, SNAP, VOL};
 

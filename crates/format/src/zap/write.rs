@@ -1,15 +1,15 @@
-//! Changing ZAP blocks in place (docs/on-disk/21-zap.md, sections 2 and 3).
+//! Changes ZAP blocks in place (docs/on-disk/21-zap.md, sections 2 and 3).
 //!
-//! What is written is little-endian; a block of the other order is swapped first, by [`to_little`].
-//! Which leaf an entry belongs to, when a leaf is split and what a name is, is `dmu::zap`'s business.
+//! Blocks are written in little-endian order; [`to_little`] converts a big-endian block first. `dmu::zap` decides
+//! which leaf an entry belongs to, when a leaf is split, and normalizes names.
 //!
 //! # What always holds
-//! - An operation checks all parts that it will touch before it changes one: after an error the block
-//!   is as it was.
-//! - Chunk numbers and chains from disk are checked before they are followed; a chunk is never in two
-//!   chains after an operation that succeeded.
-//! - In a leaf made here, and ever after: chunks of all entries + free chunks = all chunks, and chains
-//!   are in the order of the differentiators.
+//! - An operation checks all parts that it will change before it changes one: after an error the block is
+//!   unchanged.
+//! - Chunk numbers and chains from disk are checked before they are followed; after a successful operation no chunk
+//!   is in two chains.
+//! - In a leaf created here the chunks of all entries and the free chunks are always all chunks, and chains are in
+//!   the order of the differentiators.
 
 use super::{
     CHAIN_END, CHUNK_DATA, CHUNK_SIZE, FAT_MAGIC, FAT_TYPE, FatHeader, LEAF_MAGIC, LEAF_TYPE, Leaf,
@@ -17,17 +17,17 @@ use super::{
 };
 use crate::{BlockId, DecodeError, Endian};
 
-/// Longest name of an entry of a micro ZAP, without its NUL.
+/// Maximum length of a name in a micro ZAP in bytes, without its NUL.
 pub const MICRO_NAME_MAX: usize = 49;
 
 const KIND_ARRAY: u8 = 251;
 const KIND_ENTRY: u8 = 252;
 const KIND_FREE: u8 = 253;
 
-/// Where a leaf's buckets begin.
+/// Offset of a leaf's buckets in bytes.
 const BUCKETS_AT: usize = 48;
 
-/// An empty micro ZAP of `size` bytes, a multiple of 512. `salt` is any number but 0.
+/// An empty micro ZAP of `size` bytes, a multiple of 512. `salt` must not be 0.
 pub fn new_micro(size: usize, salt: u64, normalization: u64) -> Vec<u8> {
     let mut block = vec![0; size];
     for (i, word) in [MICRO_MAGIC, salt, normalization].into_iter().enumerate() {
@@ -39,7 +39,7 @@ pub fn new_micro(size: usize, salt: u64, normalization: u64) -> Vec<u8> {
 /// Fills slot `slot`, counted from 1, of a micro ZAP. The name is at most [`MICRO_NAME_MAX`] bytes.
 ///
 /// # Errors
-/// If there is no such slot, or the name is empty or too long.
+/// The slot does not exist, or the name is empty or too long.
 pub fn set_micro_entry(
     block: &mut [u8],
     slot: usize,
@@ -61,7 +61,7 @@ pub fn set_micro_entry(
 /// Replaces the value in a slot of a micro ZAP.
 ///
 /// # Errors
-/// If there is no such slot.
+/// The slot does not exist.
 pub fn set_micro_value(block: &mut [u8], slot: usize, value: u64) -> Result<(), DecodeError> {
     put(micro_slot(block, slot)?, 0, &value.to_le_bytes());
     Ok(())
@@ -70,7 +70,7 @@ pub fn set_micro_value(block: &mut [u8], slot: usize, value: u64) -> Result<(), 
 /// Frees a slot of a micro ZAP.
 ///
 /// # Errors
-/// If there is no such slot.
+/// The slot does not exist.
 pub fn clear_micro_entry(block: &mut [u8], slot: usize) -> Result<(), DecodeError> {
     micro_slot(block, slot)?.fill(0);
     Ok(())
@@ -83,7 +83,7 @@ fn micro_slot(block: &mut [u8], slot: usize) -> Result<&mut [u8], DecodeError> {
 }
 
 impl FatHeader {
-    /// The header of a new fat ZAP with one leaf, which is block 1.
+    /// The header of a new fat ZAP with one leaf in block 1.
     pub fn new(block_shift: u32, salt: u64, normalization: u64, flags: u64) -> FatHeader {
         FatHeader {
             block_shift,
@@ -101,7 +101,7 @@ impl FatHeader {
         }
     }
 
-    /// Writes the header over the front of block 0; a pointer table in its second half stays.
+    /// Writes the header to the front of block 0; a pointer table in the second half is unchanged.
     pub fn encode_into(&self, block: &mut [u8]) {
         let words = [
             FAT_TYPE,
@@ -123,7 +123,7 @@ impl FatHeader {
         }
     }
 
-    /// Block 0 with a pointer table inside, all of it leading to block 1.
+    /// Block 0 with an embedded pointer table, whose entries all refer to block 1.
     pub fn new_block(&self) -> Vec<u8> {
         let size = 1_usize << self.block_shift;
         let mut block = vec![0; size];
@@ -135,8 +135,8 @@ impl FatHeader {
     }
 }
 
-/// An empty leaf of `1 << block_shift` bytes. `is_sorted`: readers may rely on chains being in the order
-/// of the differentiators, as those of normalized names do.
+/// An empty leaf of `1 << block_shift` bytes. `is_sorted`: chains are in the order of the differentiators, on which
+/// readers of normalized names rely.
 pub fn new_leaf(block_shift: u32, prefix: u64, prefix_len: u32, is_sorted: bool) -> Vec<u8> {
     let size = 1_usize << block_shift;
     let (buckets, chunks) = (size / 32, Leaf::chunks_of(size));
@@ -157,33 +157,33 @@ pub fn new_leaf(block_shift: u32, prefix: u64, prefix_len: u32, is_sorted: bool)
     block
 }
 
-/// An entry to be put into a leaf.
+/// An entry to be inserted into a leaf.
 #[derive(Debug, Clone, Copy)]
 pub struct NewEntry<'a> {
-    /// The hash of its key, significant bits at the top.
+    /// Hash of the key, with the significant bits at the top.
     pub hash: u64,
-    /// Distinguishes entries of equal hash.
+    /// Collision differentiator: distinguishes entries of equal hash.
     pub cd: u32,
-    /// The key as stored: a name with its NUL, or words, big-endian.
+    /// The key as stored: a name with its NUL, or big-endian words.
     pub key: &'a [u8],
-    /// Bytes of each integer of the value: 1, 2, 4 or 8.
+    /// Size of each integer of the value in bytes: 1, 2, 4 or 8.
     pub int_size: u8,
     /// The integers of the value, packed, in big-endian order.
     pub value: &'a [u8],
 }
 
 impl NewEntry<'_> {
-    /// Chunks that the entry takes.
+    /// Number of chunks that the entry needs.
     pub fn chunks(&self) -> usize {
         1 + self.key.len().div_ceil(CHUNK_DATA) + self.value.len().div_ceil(CHUNK_DATA)
     }
 }
 
-/// A leaf that is being changed. Its bytes are little-endian.
+/// A leaf that is being changed, in little-endian order.
 #[derive(Debug)]
 pub struct LeafMut<'a> {
     block: &'a mut [u8],
-    /// Bytes of a unit of the key: 1 for names, 8 for words.
+    /// Size of a unit of the key in bytes: 1 for names, 8 for words.
     key_unit: usize,
     buckets: usize,
     chunks: usize,
@@ -192,7 +192,7 @@ pub struct LeafMut<'a> {
 }
 
 impl<'a> LeafMut<'a> {
-    /// Opens a leaf with keys of units of `key_unit` bytes: 1 for names, 8 for words.
+    /// Opens a leaf whose keys have units of `key_unit` bytes: 1 for names, 8 for words.
     ///
     /// # Errors
     /// As [`Leaf::decode`].
@@ -206,11 +206,11 @@ impl<'a> LeafMut<'a> {
         Leaf::decode(self.block, Endian::Little)
     }
 
-    /// Adds an entry behind those of its bucket that have no larger differentiator. `false` if there are
-    /// too few free chunks.
+    /// Inserts an entry after those of its bucket with differentiators that are not larger. `false`: there are not
+    /// enough free chunks.
     ///
     /// # Errors
-    /// If the leaf is damaged where the entry would go.
+    /// The leaf is damaged at the place of the entry.
     pub fn insert(&mut self, new: &NewEntry<'_>) -> Result<bool, DecodeError> {
         let need = new.chunks();
         if need > usize::from(self.free_chunks) {
@@ -250,7 +250,7 @@ impl<'a> LeafMut<'a> {
     /// Removes the entry in `chunk`.
     ///
     /// # Errors
-    /// If there is no entry there that its bucket leads to, or it is damaged.
+    /// The chunk is not an entry of a bucket, or the entry is damaged.
     pub fn remove(&mut self, chunk: u16) -> Result<(), DecodeError> {
         let leaf = self.leaf()?;
         let entry = leaf.entry(chunk)?;
@@ -280,22 +280,22 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// Has no entries, and all its chunks are free.
+    /// True if the leaf has no entries and all its chunks are free.
     pub fn is_empty(&self) -> bool {
         self.entries == 0 && usize::from(self.free_chunks) == self.chunks
     }
 
-    /// Replaces the value of the entry in `chunk`. `false` if there are too few free chunks.
+    /// Replaces the value of the entry in `chunk`. `false`: there are not enough free chunks.
     ///
     /// # Errors
-    /// If there is no entry there, or it is damaged.
+    /// The chunk is not an entry, or the entry is damaged.
     pub fn set_value(&mut self, chunk: u16, int_size: u8, value: &[u8]) -> Result<bool, DecodeError> {
         let entry = self.leaf()?.entry(chunk)?;
         let need = value.len().div_ceil(CHUNK_DATA);
         let mut chunks = Vec::with_capacity(need);
         self.array_chain(entry.value_chunk, entry.value_bytes(), &mut chunks)?;
         check_distinct(&chunks)?;
-        // As if the old chunks had been freed one by one, and the new ones taken then.
+        // The order is as if the old chunks were freed one by one, and the new ones then taken.
         chunks.reverse();
         if let Some(surplus) = chunks.len().checked_sub(need) {
             let free = self.checked_free(surplus)?;
@@ -333,7 +333,7 @@ impl<'a> LeafMut<'a> {
         Ok((kind, Endian::Little.u16("ZAP leaf", self.block, at + 22)?))
     }
 
-    /// The first `count` chunks of the free list, and what follows them.
+    /// The first `count` chunks of the free list, and the next one.
     fn free_chain(&self, count: usize) -> Result<(Vec<u16>, u16), DecodeError> {
         let mut chunks = Vec::with_capacity(count);
         let mut next = Endian::Little.u16("ZAP leaf", self.block, 34)?;
@@ -367,7 +367,7 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
-    /// The number of free chunks with `more` of them.
+    /// The number of free chunks after adding `more`.
     fn checked_free(&self, more: usize) -> Result<u16, DecodeError> {
         let free = usize::from(self.free_chunks) + more;
         if free > self.chunks {
@@ -396,7 +396,7 @@ impl<'a> LeafMut<'a> {
         put(self.block, at + 10, &count.to_le_bytes());
     }
 
-    /// Frees these chunks one by one, so that the last becomes the head of the free list; gives it.
+    /// Frees these chunks one by one. Returns the last one, which becomes the head of the free list.
     fn release(&mut self, chunks: &[u16]) -> u16 {
         let mut head = Endian::Little.get_u16(self.block, 34).unwrap_or(CHAIN_END);
         for chunk in chunks {
@@ -419,15 +419,15 @@ impl<'a> LeafMut<'a> {
 }
 
 impl Leaf<'_> {
-    /// Chunks of a leaf of so many bytes. Chunk numbers are 16 bits wide, the last of them means "end".
+    /// Number of chunks of a leaf of this size in bytes. Chunk numbers have 16 bits; the last of them marks an end.
     pub fn chunks_of(block_size: usize) -> usize {
         ((block_size - block_size / 16) / CHUNK_SIZE - 2).min(usize::from(CHAIN_END))
     }
 
-    /// The smallest differentiator that no entry with this hash has.
+    /// The smallest differentiator that no entry with this hash uses.
     ///
     /// # Errors
-    /// If the chain of its bucket is damaged.
+    /// The chain of the bucket is damaged.
     pub fn unused_cd(&self, hash: u64) -> Result<u32, DecodeError> {
         let mut taken = Vec::new();
         for entry in self.chain(self.bucket(hash)) {
@@ -443,7 +443,7 @@ impl Leaf<'_> {
     }
 }
 
-/// What a block of a ZAP is, for turning its byte order.
+/// Kind of a ZAP block, for conversion of its byte order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZapBlockKind {
     /// Block 0: a micro ZAP or a fat header.
@@ -454,11 +454,10 @@ pub enum ZapBlockKind {
     Leaf,
 }
 
-/// A block of a ZAP with its integers swapped from big- to little-endian. Names and values of a fat ZAP
-/// are the same in both.
+/// Converts a block of a ZAP from big- to little-endian. Names and values of a fat ZAP are the same in both.
 ///
 /// # Errors
-/// If the block is not of this kind.
+/// The block is not of this kind.
 pub fn to_little(block: &[u8], kind: ZapBlockKind) -> Result<Vec<u8>, DecodeError> {
     let mut out = block.to_vec();
     match kind {
@@ -490,7 +489,7 @@ fn swap_leaf(block: &mut [u8], buckets: usize, chunks: usize) {
     }
 }
 
-/// Reverses the bytes of fields (place, length).
+/// Reverses the bytes of fields, given by offset and length.
 fn swap_fields(bytes: &mut [u8], fields: &[(usize, usize)]) {
     for (at, len) in fields {
         bytes[*at..*at + *len].reverse();
@@ -501,11 +500,11 @@ fn put(block: &mut [u8], at: usize, bytes: &[u8]) {
     block[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Chains that meet, or bite their tail, name a chunk twice.
+/// Chains that meet or form a loop name a chunk twice.
 fn check_distinct(chunks: &[u16]) -> Result<(), DecodeError> {
     let is_repeated = match chunks {
         [] | [_] => false,
-        // The chunks of a fresh leaf come in order.
+        // The chunks of a new leaf are in ascending order.
         _ if chunks.is_sorted_by(|a, b| a < b) => false,
         _ => {
             let mut sorted = chunks.to_vec();
@@ -563,7 +562,7 @@ mod tests {
         assert_eq!(names(&block).len(), 0);
     }
 
-    /// As golden pools show it: the free list after a removal, the chunks of a value after an update.
+    /// As golden pools show: the free list after a removal, and the chunks of a value after an update.
     #[test]
     fn chunks_are_freed_and_taken_in_the_order_of_the_reference() {
         let chain = |block: &[u8], mut at: u16| {
@@ -630,7 +629,7 @@ mod tests {
             assert!(LeafMut::open(&mut block, 1).unwrap().insert(&entry(9, 5, b"c\0", &[0; 40])).is_err());
             assert_eq!(block, before);
         }
-        // The second entry's value leads into the first's, to a free chunk, to nowhere, to itself.
+        // The second entry's value refers to a chunk of the first, to a free chunk, to no chunk, to itself.
         for (at, byte) in [(chunk(6) + 22, 7), (chunk(6) + 22, 6), (chunk(4) + 8, 5), (chunk(4) + 8, 99)] {
             let mut block = whole.clone();
             block[at] = byte;

@@ -1,4 +1,4 @@
-//! What the records of the intent log say (docs/on-disk/24-zil.md, sections 4.2 and 9).
+//! The contents of intent log records (docs/on-disk/24-zil.md, sections 4.2 and 9).
 
 use super::{NAME_MAX, RawRecord, RecordKind, WHAT};
 use crate::blkptr::BLKPTR_SIZE;
@@ -6,14 +6,14 @@ use crate::endian::bits;
 use crate::units::MAX_BLOCK;
 use crate::{BlockPtr, BpKind, DecodeError, Endian, ObjectId, Txg};
 
-/// Selects the attribute block in the mask of a set-attribute record: on Linux, and elsewhere.
+/// Bits of the mask of a set-attribute record that announce the attribute block: on Linux, and on other systems.
 const XVATTR_BITS: u64 = 0x8000_0000 | 0x1_0000;
-/// Most words of the bitmap of requested attributes.
+/// Maximum number of words in the bitmap of requested attributes.
 const XVATTR_WORDS: u64 = 3;
-/// Bytes of an entry of an old ACL.
+/// Size of an entry of an old ACL in bytes.
 const ACE_V0_SIZE: usize = 12;
 
-/// Bits of [`SetAttr::mask`] as Linux has them.
+/// Bits of [`SetAttr::mask`], with the values of Linux.
 pub mod mask {
     /// The record sets the mode.
     pub const MODE: u64 = 1;
@@ -23,9 +23,9 @@ pub mod mask {
     pub const GID: u64 = 4;
     /// The record sets the size.
     pub const SIZE: u64 = 8;
-    /// The time of the last access.
+    /// The record sets the access time.
     pub const ATIME: u64 = 0x10;
-    /// The time of the last change of the contents.
+    /// The record sets the modification time.
     pub const MTIME: u64 = 0x20;
     /// The record carries further attributes ([`super::Xvattr`]).
     pub const XVATTR: u64 = 0x8000_0000;
@@ -64,9 +64,9 @@ pub mod xat {
 /// A time as the log stores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogTime {
-    /// Seconds since 1970; before that, as two's complement.
+    /// Seconds since 1970; earlier times as two's complement.
     pub secs: u64,
-    /// Nanoseconds, as stored: not checked to be below 10^9.
+    /// Nanoseconds, as stored; they may be 10^9 or more.
     pub nanos: u64,
 }
 
@@ -79,7 +79,7 @@ pub struct Xvattr {
     pub attrs: u64,
     /// Time of creation of the file.
     pub crtime: LogTime,
-    /// Stamp of the virus scanner; or the project in the first eight bytes, if that is requested.
+    /// Stamp of the virus scanner; or the project id in the first eight bytes, if that is requested.
     pub scanstamp: [u8; 32],
 }
 
@@ -92,7 +92,7 @@ pub struct LoggedAcl {
     pub flags: u64,
     /// The packed entries of the ACL.
     pub aces: Vec<u8>,
-    /// Owners that are not plain numbers.
+    /// FUIDs of owners that are not POSIX ids.
     pub fuids: Vec<u64>,
 }
 
@@ -101,7 +101,7 @@ pub struct LoggedAcl {
 pub enum CreateKind {
     /// A file that is neither a directory nor a symbolic link.
     File,
-    /// A directory was made.
+    /// A directory.
     Dir,
     /// The directory of a file's extended attributes.
     XattrDir,
@@ -109,28 +109,28 @@ pub enum CreateKind {
     Symlink,
 }
 
-/// An object was made and named.
+/// Creation of an object with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Create {
     /// The kind of the new object.
     pub what: CreateKind,
-    /// Where it was named; of an attribute directory, the file.
+    /// Directory of the new name; for an attribute directory, the file.
     pub dir: ObjectId,
     /// Object number of the new file.
     pub object: ObjectId,
     /// Number of 512-byte slots of its dnode.
     pub slots: u8,
-    /// Mode with the bits of the type.
+    /// Mode with the type bits.
     pub mode: u64,
-    /// Owner; with an index into `domains` in the high half.
+    /// Owner; the high half is an index into `domains`.
     pub uid: u64,
-    /// Group; with an index into `domains` in the high half.
+    /// Group; the high half is an index into `domains`.
     pub gid: u64,
     /// Generation of the file: the txg of its creation.
     pub generation: u64,
     /// Time of creation of the file.
     pub crtime: LogTime,
-    /// Device, in the encoding of the file system.
+    /// Device number, in the encoding of the file system.
     pub rdev: u64,
     /// Further attributes of the new file.
     pub xvattr: Option<Xvattr>,
@@ -138,13 +138,13 @@ pub struct Create {
     pub acl: Option<LoggedAcl>,
     /// Domain names of the FUIDs in the record.
     pub domains: Vec<Vec<u8>>,
-    /// Its name; empty for an attribute directory.
+    /// Name of the new file; empty for an attribute directory.
     pub name: Vec<u8>,
     /// Target of a symbolic link.
     pub target: Vec<u8>,
 }
 
-/// A move of a name from one directory to another.
+/// A change of a file's name and directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rename {
     /// Directory of the old name.
@@ -157,12 +157,12 @@ pub struct Rename {
     pub to: Vec<u8>,
 }
 
-/// Attributes were set; those that the mask does not select hold anything.
+/// Change of attributes; fields that the mask does not select are undefined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAttr {
     /// Object number of the file.
     pub object: ObjectId,
-    /// Which fields are set, in bits of the writer's platform.
+    /// Mask of the fields that are set, with the bits of the writer's platform.
     pub mask: u64,
     /// Mode, if the mask has it.
     pub mode: u64,
@@ -182,10 +182,10 @@ pub struct SetAttr {
     pub domains: Vec<Vec<u8>>,
 }
 
-/// Blocks of another file were cloned.
+/// Cloning of blocks of another file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloneRange {
-    /// The file that they were cloned into.
+    /// Object id of the file that the blocks were cloned into.
     pub object: ObjectId,
     /// First byte of the range.
     pub offset: u64,
@@ -200,9 +200,9 @@ pub struct CloneRange {
 /// The contents of a record, by type.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
-    /// An object was made and named.
+    /// An object was created with a name.
     Create(Box<Create>),
-    /// A name that is not a directory was removed.
+    /// A directory entry of a file that is not a directory was removed.
     Remove {
         /// Object number of the directory.
         dir: ObjectId,
@@ -216,7 +216,7 @@ pub enum Body {
         /// The name that was removed.
         name: Vec<u8>,
     },
-    /// A further name was made.
+    /// A hard link was created.
     Link {
         /// Directory of the new name.
         dir: ObjectId,
@@ -225,16 +225,16 @@ pub enum Body {
         /// Name of the new link.
         name: Vec<u8>,
     },
-    /// A name was moved, and may have replaced another.
+    /// A file was renamed; an existing file of the new name was replaced.
     Rename(Rename),
-    /// Two names were exchanged with each other.
+    /// Two files exchanged their names.
     Exchange(Rename),
-    /// A name was moved and left a whiteout behind, made as the second part says; its name and
-    /// directory are those of the old name.
+    /// A file was renamed and a whiteout was left, which the second part describes; its name and directory are the
+    /// old ones.
     Whiteout(Rename, Box<Create>),
     /// Data was written to a file or volume.
     Write {
-        /// The file; 1 in a volume.
+        /// Object id of the file; 1 in a volume.
         object: ObjectId,
         /// First byte of the range.
         offset: u64,
@@ -245,7 +245,7 @@ pub enum Body {
         /// The data, if it is in the record.
         data: Option<Vec<u8>>,
     },
-    /// A write without data: an earlier record has them, and only the size of the file counts.
+    /// A write without data: an earlier record has the data, and only the size of the file is significant.
     Write2 {
         /// Object number of the file.
         object: ObjectId,
@@ -281,7 +281,7 @@ pub enum Body {
         /// Domain names of the FUIDs in the record.
         domains: Vec<Vec<u8>>,
     },
-    /// An extended attribute was set; of no value: removed.
+    /// An extended attribute was set; an empty value removes it.
     SetSaXattr {
         /// Object number of the file.
         object: ObjectId,
@@ -297,18 +297,18 @@ pub enum Body {
 /// A decoded log record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Names are to be looked up without case.
+    /// True if names are looked up without regard to case.
     pub case_insensitive: bool,
     /// Txg in which the change was made.
     pub txg: Txg,
-    /// Number of the record in its chain.
+    /// Sequence number of the record in its chain.
     pub seq: u64,
     /// The contents of the record.
     pub body: Body,
 }
 
 impl RawRecord<'_> {
-    /// Reads what the record says. An encrypted log must have been decrypted.
+    /// Decodes the contents of the record. A record of an encrypted log must have been decrypted.
     ///
     /// # Errors
     /// [`DecodeError::Short`], or [`DecodeError::Field`] and [`DecodeError::Invalid`] for what no record
@@ -322,7 +322,7 @@ impl RawRecord<'_> {
     }
 }
 
-/// The fixed fields of a record, by their offsets.
+/// The fixed fields of a record, read by offset.
 #[derive(Clone, Copy)]
 struct Fields<'a> {
     bytes: &'a [u8],
@@ -388,7 +388,7 @@ impl<'a> Fields<'a> {
         Ok((object, offset, length))
     }
 
-    /// Number and dnode slots of a new object.
+    /// Object id and number of dnode slots of a new object.
     fn new_object(&self, at: usize) -> Result<(ObjectId, u8), DecodeError> {
         let word = self.u64(at)?;
         let (object, slots) = (bits(word, 0, 48), bits(word, 56, 8));
@@ -401,7 +401,7 @@ impl<'a> Fields<'a> {
         Ok((ObjectId(object), slots as u8 + 1))
     }
 
-    /// A create record up to its variable part.
+    /// Decodes a create record up to its variable part.
     fn create_fixed(&self, what: CreateKind) -> Result<Create, DecodeError> {
         let (object, slots) = self.new_object(40)?;
         Ok(Create {
@@ -453,11 +453,11 @@ impl<'a> Fields<'a> {
         Ok(Body::Create(Box::new(create)))
     }
 
-    /// An ACL: its counts are at `at`, its parts follow in `tail`.
+    /// Decodes an ACL: its counts are at `at`, its parts follow in `tail`.
     fn logged_acl(&self, at: usize, tail: &mut Tail<'_>) -> Result<(LoggedAcl, Vec<Vec<u8>>), DecodeError> {
         let (count, domains, fuids) = (self.u64(at)?, self.u64(at + 8)?, self.u64(at + 16)?);
         let (size, flags) = (self.u64(at + 24)?, self.u64(at + 32)?);
-        // An entry takes at least eight bytes.
+        // An entry has at least eight bytes.
         if count.checked_mul(8).is_none_or(|least| least > size) {
             return Err(DecodeError::field(WHAT, "ACL entries", count));
         }
@@ -566,7 +566,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The block of an indirect write must hold the range.
+/// Checks that the block of an indirect write contains the range.
 fn check_indirect(bp: &BlockPtr, offset: u64, length: u64) -> Result<(), DecodeError> {
     if bp.kind() == BpKind::Hole {
         return Ok(());
@@ -582,8 +582,7 @@ fn check_indirect(bp: &BlockPtr, offset: u64, length: u64) -> Result<(), DecodeE
     Ok(())
 }
 
-/// Domain strings that follow when the owners' high halves are indices: as many as there are
-/// different ones.
+/// Number of domain strings that follow if the owners' high halves are indexes: one for each different index.
 fn owner_domains(uid: u64, gid: u64) -> u64 {
     match (uid >> 32, gid >> 32) {
         (0, 0) => 0,
@@ -593,7 +592,7 @@ fn owner_domains(uid: u64, gid: u64) -> u64 {
     }
 }
 
-/// The variable part of a record, taken from the front.
+/// The variable part of a record, consumed from the front.
 struct Tail<'a> {
     rest: &'a [u8],
     order: Endian,
@@ -611,7 +610,7 @@ impl<'a> Tail<'a> {
         Ok(head)
     }
 
-    /// `n` bytes and what fills them up to a multiple of eight.
+    /// `n` bytes, and the padding up to a multiple of eight.
     fn padded(&mut self, n: u64) -> Result<&'a [u8], DecodeError> {
         let bytes = self.take(n)?;
         self.take(n.next_multiple_of(8) - n)?;
@@ -638,7 +637,7 @@ impl<'a> Tail<'a> {
     }
 
     fn strings(&mut self, count: u64) -> Result<Vec<Vec<u8>>, DecodeError> {
-        // Each takes at least its NUL, so the loop ends with the record.
+        // Each string has at least its NUL, so the loop ends with the record.
         DecodeError::need(WHAT, usize::try_from(count).unwrap_or(usize::MAX), self.rest.len())?;
         (0..count).map(|_| self.string()).collect()
     }

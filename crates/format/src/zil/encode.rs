@@ -1,4 +1,4 @@
-//! Records of the intent log to bytes.
+//! Encodes records of the intent log.
 
 use super::{
     Body, Create, CreateKind, LogTime, LoggedAcl, Record, RecordKind, Rename, SetAttr, TX_CI, Xvattr,
@@ -7,7 +7,7 @@ use crate::endian::with_bits;
 use crate::{BlockPtr, Endian};
 
 impl Body {
-    /// The kind of record that says this.
+    /// The type of record for this body.
     pub(crate) fn kind(&self) -> RecordKind {
         use RecordKind as K;
         match self {
@@ -53,7 +53,7 @@ impl Record {
     pub fn encode(&self, order: Endian) -> Vec<u8> {
         let mut out = Out { bytes: Vec::new(), order };
         let txtype = self.body.kind().id() | if self.case_insensitive { TX_CI } else { 0 };
-        // The length is known at the end.
+        // The length is filled in at the end.
         out.words(&[txtype, 0, self.txg.0, self.seq]);
         out.body(&self.body);
         out.pad();
@@ -165,7 +165,7 @@ impl Out {
         }
     }
 
-    /// What create and whiteout records have in common: number, mode, owners, times, device.
+    /// The common fields of create and whiteout records: object id, mode, owners, times, device.
     fn new_object(&mut self, create: &Create) {
         let LogTime { secs, nanos } = create.crtime;
         self.words(&[

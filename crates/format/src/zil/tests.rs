@@ -1,8 +1,8 @@
 use super::*;
 use crate::BpKind;
 
-/// Log blocks of a pool of OpenZFS 2.3.2, stopped before the log was replayed: one with changes of
-/// names and a clone, one with new directories and an immediate write.
+/// Log blocks of a pool of OpenZFS 2.3.2 whose log was not replayed: one with changes of names and a clone, one
+/// with new directories and an immediate write.
 const NAMES: &[u8] = include_bytes!("../../testdata/zil-names.bin");
 const WRITES: &[u8] = include_bytes!("../../testdata/zil-writes.bin");
 
@@ -189,7 +189,7 @@ fn every_cut_of_a_record_is_an_error_or_the_record_itself() {
             let mut cut = whole[..len].to_vec();
             cut[8..16].copy_from_slice(&(len as u64).to_le_bytes());
             if let Ok(shorter) = records(&cut, Endian::Little).next().unwrap().unwrap().decode() {
-                // Without its data, a write is an indirect one; domains can be left out.
+                // Without its data, a write is indirect; domains can be left out.
                 assert!(
                     matches!(shorter.body, Body::Write { data: None, .. } | Body::SetAttr(_)),
                     "{shorter:?}"

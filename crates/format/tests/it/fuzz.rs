@@ -1,8 +1,7 @@
-//! Hostile bytes: every decoder either fails or gives something that can be used and, where there is
-//! an encoder, encodes to what decodes to the same again. Nothing panics, and nothing takes more
-//! memory than a small multiple of the input.
+//! Hostile input: every decoder fails or returns a usable value which, where there is an encoder, is encoded to
+//! bytes that decode to the same value. There is no panic, and memory is bounded by a small multiple of the input.
 //!
-//! Here: lists, labels, block pointers, dnodes. `fuzz_pool.rs` has what belongs to the pool (space,
+//! This file has lists, labels, block pointers and dnodes. `fuzz_pool.rs` has the structures of the pool (space,
 //! logs, tables, history), `fuzz_dsl.rs` the dataset layer, `fuzz_zpl.rs` ZAPs and file systems.
 
 use crate::generate::any_list;
@@ -15,7 +14,7 @@ use cenote_format::label::{BOOT_ENV_SIZE, Trailer};
 use cenote_format::objset::ObjsetPhys;
 use cenote_format::{BlockPtr, Dva, Endian, NvList, ObjectId, Uberblock, feature, nicenum, prop};
 
-/// Values of a list, nested ones included: what a decoder may have allocated.
+/// Number of values in a list and its nested lists, as a measure of the memory that a decoder may have allocated.
 fn weight(list: &NvList) -> usize {
     use cenote_format::NvValue as V;
     list.iter()
@@ -31,14 +30,14 @@ fn weight(list: &NvList) -> usize {
         .sum()
 }
 
-/// A packed list of either encoding and order, as its first bytes say.
+/// A packed list; its first bytes determine encoding and byte order.
 #[test]
 fn lists() {
     bolero::check!(name = "lists").for_each(target("lists").checked(|bytes| {
         let Ok(list) = NvList::decode(bytes) else { return false };
         assert!(weight(&list) <= 2 * bytes.len());
         let (xdr, native) = (list.encode_xdr(), list.encode_native());
-        // Compared as bytes: a floating point number need not equal itself.
+        // Compared as bytes, because a floating point number need not be equal to itself.
         assert_eq!(NvList::decode(&xdr).unwrap().encode_xdr(), xdr);
         assert_eq!(NvList::decode(&native).unwrap().encode_xdr(), xdr);
         if let Ok(config) = PoolConfig::from_nvlist(&list) {
@@ -132,7 +131,7 @@ fn uberblocks() {
     }));
 }
 
-/// The start of the block; the rest of its 8 KiB are zeros.
+/// The start of a block of 8 KiB; the rest is zero.
 #[test]
 fn boot_environments() {
     bolero::check!(name = "boot_environments").for_each(
@@ -176,7 +175,7 @@ fn sizes() {
         for shown in [nicenum::nicenum(number), nicenum::nicebytes(number), nicenum::nicetime(number)] {
             assert!(!shown.is_empty());
         }
-        // What is printed is at most a hundredth off, where it can be read back at all.
+        // A printed number differs by at most a hundredth, if it can be parsed at all.
         if let Ok(shown) = nicenum::parse(&nicenum::nicenum(number)) {
             assert!(shown.abs_diff(number) <= number / 90, "{number} {shown}");
         }
@@ -189,7 +188,7 @@ fn property_names() {
     bolero::check!(name = "property_names").for_each(target("property_names").may_be_shallow().checked(
         |bytes| {
             let text = String::from_utf8_lossy(bytes);
-            // By its own name or by its column header; the same one is found again by its name.
+            // A property is found by its name or its column header, and found again by its name.
             let dataset = prop::dataset(&text).map(|prop| prop.name);
             let pool = prop::pool(&text).map(|prop| prop.name);
             let vdev = prop::vdev(&text).map(|prop| prop.name);

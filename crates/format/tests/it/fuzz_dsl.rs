@@ -1,4 +1,4 @@
-//! Hostile bytes in what the dataset layer stores in bonus areas. See `fuzz.rs`.
+//! Hostile input for the bonus structures of the dataset layer. See `fuzz.rs`.
 
 use crate::support::{split, target};
 use cenote_format::Endian;
@@ -6,12 +6,12 @@ use cenote_format::dsl::{
     BpobjPhys, BptreeEntry, BptreePhys, DatasetPhys, DeadlistPhys, DirPhys, RedactionListPhys,
 };
 
-/// The option bits say which structure it is.
+/// The option bits select the structure.
 #[test]
 fn dsl_bonuses() {
     bolero::check!(name = "dsl_bonuses").for_each(target("dsl_bonuses").checked(|input| {
         let (which, order, bytes) = split(input);
-        // What was decoded is encoded and decoded again.
+        // Encodes a decoded value and decodes it again.
         macro_rules! there_and_back {
             ($kind:ident, $encode:expr) => {{
                 let Ok(decoded) = $kind::decode(bytes, order) else { return false };

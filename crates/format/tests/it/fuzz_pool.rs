@@ -1,5 +1,5 @@
-//! Hostile bytes in what belongs to the pool: space maps, lists of freed blocks, intent logs, dedup and
-//! clone tables, history, scans, removed vdevs, cache devices. See `fuzz.rs`.
+//! Hostile input for the structures of the pool: space maps, lists of freed blocks, intent logs, dedup and clone
+//! tables, history, scans, removed vdevs, cache devices. See `fuzz.rs`.
 
 use crate::support::{split, target};
 use cenote_format::brt::{self, BrtPhys};
@@ -70,7 +70,7 @@ fn freed_blocks() {
     }));
 }
 
-/// Option bit 0: the form with its chain at the end.
+/// Option bit 0: the chain structure is at the end.
 #[test]
 fn log_blocks() {
     bolero::check!(name = "log_blocks").for_each(target("log_blocks").checked(|input| {
@@ -91,7 +91,7 @@ fn log_blocks() {
     }));
 }
 
-/// One record. Option bits, if not 0, are its kind; its length is made to fit.
+/// One record. Option bits other than 0 are its type; its length is corrected.
 #[test]
 fn log_records() {
     bolero::check!(name = "log_records").for_each(target("log_records").checked(|input| {
@@ -145,7 +145,7 @@ fn dedup_logs() {
     }));
 }
 
-/// Bonus areas of few words: all decoders are given each of them.
+/// Bonus areas of few words: each is given to all decoders.
 #[test]
 fn small_headers() {
     bolero::check!(name = "small_headers").for_each(target("small_headers").checked(|input| {
@@ -196,7 +196,7 @@ fn history_headers() {
     }));
 }
 
-/// Arrays of words, as ZAPs hold them: all decoders are given each of them.
+/// Arrays of words, as ZAPs contain them: each is given to all decoders.
 #[test]
 fn word_values() {
     bolero::check!(name = "word_values").for_each(target("word_values").checked(|input| {
@@ -239,7 +239,7 @@ fn check_mapping(mapping: &Mapping) {
     }
 }
 
-/// A mapping or a list of births.
+/// A mapping or a births table.
 #[test]
 fn removed_vdevs() {
     bolero::check!(name = "removed_vdevs").for_each(target("removed_vdevs").checked(|input| {
@@ -261,7 +261,7 @@ fn cache_headers() {
         .for_each(target("cache_headers").checked(|bytes| CacheHeader::decode(bytes).is_ok()));
 }
 
-/// Two bytes for the number of entries that the header promised, then the block.
+/// Two bytes for the number of entries in the header, then the block.
 #[test]
 fn cache_log_blocks() {
     bolero::check!(name = "cache_log_blocks").for_each(target("cache_log_blocks").checked(|input| {

@@ -1,5 +1,5 @@
-//! Hostile bytes in ZAP blocks and in what file systems store of a file. See `fuzz.rs`. Every walk
-//! ends, and nothing is longer than the block has room for.
+//! Hostile input for ZAP blocks and structures of file systems. See `fuzz.rs`. Every walk ends, and no value is
+//! longer than the block allows.
 
 use crate::support::{split, target};
 use cenote_format::Endian;
@@ -8,7 +8,7 @@ use cenote_format::sa::{Attr, Layout, Registration, Registry, SaBuffer, SaHeader
 use cenote_format::zap::{CHUNK_DATA, FatHeader, Leaf, MicroZap, ZapForm};
 use cenote_format::znode::{DirentValue, LegacyZnode};
 
-/// `bytes` as a block of a power of two, which the mutants seldom are.
+/// `bytes` as a block with a power of two as its size.
 fn block(bytes: &[u8]) -> Vec<u8> {
     let mut block = bytes.to_vec();
     block.resize(bytes.len().next_power_of_two().clamp(512, 1 << 15), 0);
@@ -72,7 +72,7 @@ fn leaves() {
                     assert_eq!(leaf.name_is(&entry, &name), Ok(true));
                 }
             }
-            // Some buckets only: long chains in all of them would take their time.
+            // A limited number of buckets, because long chains in all of them would take too long.
             if looked_at > 64 {
                 break;
             }
@@ -81,7 +81,7 @@ fn leaves() {
     }));
 }
 
-/// A registry in which every attribute has its place in [`Attr::ALL`] as its number.
+/// A registry in which the number of every attribute is its index in [`Attr::ALL`].
 fn registry() -> Registry {
     let entry = |(number, attr): (usize, &Attr)| {
         let value = number as u64 | u64::from(attr.size()) << 24;
@@ -90,7 +90,7 @@ fn registry() -> Registry {
     Registry::new(Attr::ALL.iter().enumerate().map(entry).collect())
 }
 
-/// The number of attributes of the layout, their numbers, the buffer.
+/// Input: the number of attributes in the layout, their numbers, the buffer.
 #[test]
 fn attributes() {
     let registry = registry();
@@ -112,7 +112,7 @@ fn attributes() {
     }));
 }
 
-/// A registry of any entries: pairs of a byte that chooses the name, and the value.
+/// A registry with any entries: pairs of a byte that selects the name, and the value.
 #[test]
 fn registries() {
     let entries = bolero::produce::<Vec<(u8, u64, u8)>>().with().len(0..=300usize);

@@ -1,10 +1,10 @@
-//! Lists of every shape, made from bytes.
+//! Generates lists of every shape from bytes.
 
 use cenote_format::{NvList, NvValue};
 
 type Source<'a> = std::iter::Copied<std::slice::Iter<'a, u8>>;
 
-/// A list made from the bytes: every type, nesting as long as there are bytes.
+/// A list generated from the bytes: all types, nested while bytes are left.
 pub(crate) fn any_list(bytes: &[u8]) -> NvList {
     list(&mut bytes.iter().copied(), 1)
 }

@@ -1,4 +1,5 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
+//! Tests of the crate through its public interface, in one program, because each test program links all crates
+//! below.
 
 mod fuzz;
 mod fuzz_dsl;

@@ -1,5 +1,5 @@
-//! The parts of `cargo xtask kernel-peer` that need the engine: makes pools, and looks at what the kernel
-//! has left of them.
+//! The parts of `cargo xtask kernel-peer` that need the engine: makes pools, and checks what the kernel has
+//! left of them.
 #![forbid(unsafe_code)]
 
 use cenote::error::chain;

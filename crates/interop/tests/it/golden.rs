@@ -1,6 +1,6 @@
-//! Golden pools of OpenZFS opened for writing: those that were copied while in use have their logs replayed
-//! and then hold what their manifests say; the others are changed, and `zdb` finds nothing wrong; those that
-//! cannot be written say why.
+//! Golden pools of OpenZFS opened for writing. In pools that were copied while in use, the logs are replayed,
+//! and the contents are then those of their manifests; the others are changed, after which `zdb` finds no
+//! error; pools that cannot be written return the reason.
 #![allow(missing_docs, clippy::disallowed_types)]
 
 use cenote_interop::judge;
@@ -17,7 +17,7 @@ use vdev::env::Env;
 use vdev::scan::Search;
 use zpl::{Filesystem, Volume};
 
-/// Copies of the images that may be written.
+/// Writable copies of the images.
 fn copy(fixture: &Fixture) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     for from in fixture.images() {
@@ -37,7 +37,7 @@ fn import(dir: &Path, name: &str, partly_supported: bool) -> Result<Arc<LivePool
     LivePool::import(&found, &Which::Name(name.to_owned()), &options, Env::simulated(1).0)
 }
 
-/// What is on the devices.
+/// Checksums of the devices.
 fn sums(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
     let mut images: Vec<_> = entries.collect();
@@ -45,14 +45,14 @@ fn sums(dir: &Path) -> Vec<String> {
     images.iter().map(|image| sha256(&std::fs::read(image).expect("readable"))).collect()
 }
 
-/// Opens every head, so that its log is replayed.
+/// Opens every head, which replays its log.
 fn replay(dir: &Path, name: &str) {
     let pool = import(dir, name, true).unwrap_or_else(|error| panic!("{name}: {error}"));
     cenote_interop::world::open_every_head(&pool).unwrap_or_else(|error| panic!("{name}: {error}"));
     pool.export(Leave::Exported).expect("exported");
 }
 
-/// Compares with the manifest.
+/// Compares the contents with the manifest.
 fn compare(fixture: &Fixture, dir: &Path) {
     let pool = judge::open(dir, &fixture.manifest().pool).expect("opened");
     let dsl = pool.spa().dsl();
@@ -96,13 +96,13 @@ fn logs_are_replayed() {
     }
 }
 
-/// Nothing of it is opened afterwards but for reading: volumes were replayed when they were first written.
+/// No head is opened for writing afterwards: before, volumes were replayed only when they were first written.
 #[test]
 fn an_import_replays_all_logs() {
     for name in ["zil", "zil-zvol"] {
         let fixture = Fixture::open(name);
         let (dir, name) = (copy(&fixture), &fixture.manifest().pool);
-        // Another machine has them: they are taken over first.
+        // The pool belongs to another host: the import takes it over first.
         import(dir.path(), name, false).expect("claimed").export(Leave::Exported).expect("exported");
         let options = cenote::OpenOptions::new().search(dir.path());
         let pool = cenote::Pool::open_rw(name, &options).expect("imported");
@@ -111,7 +111,7 @@ fn an_import_replays_all_logs() {
     }
 }
 
-/// The golden pools that can be written, each changed and looked at. `CENOTE_FIXTURES` names others.
+/// Changes each golden pool that can be written, and checks it. `CENOTE_FIXTURES` selects others.
 #[test]
 fn golden_pools_stay_clean() {
     let usual = "snapshots cloned classes raidz-expanded compression names properties dedup-fast raidz-expanding zvol";
@@ -119,7 +119,7 @@ fn golden_pools_stay_clean() {
     for name in wanted.split_whitespace() {
         let fixture = Fixture::open(name);
         let (dir, pool) = (copy(&fixture), fixture.manifest().pool.clone());
-        // OpenZFS itself has lost an object in one of them.
+        // OpenZFS itself has leaked an object in one of them.
         let leaks = judge::leaks(&judge::open(dir.path(), &pool).expect("opened")).expect("listed");
         let mut world = match World::open_named(dir.path(), &pool, 1) {
             Ok(world) => world,

@@ -1,4 +1,4 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
+//! Tests of the crate from outside, in one program: each test program links all crates below it.
 
 mod golden;
 mod trials;

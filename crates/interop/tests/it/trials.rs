@@ -1,9 +1,9 @@
-//! A sample of trials. `cargo xtask interop` makes as many as one likes.
+//! A sample of trials. `cargo xtask interop` runs as many as wanted.
 #![allow(missing_docs, clippy::disallowed_types)]
 
 use cenote_interop::trial::Trial;
 
-/// Runs a trial; asks `zdb` once, or not at all.
+/// Runs a trial with one run of `zdb` at the end, or none.
 fn trial(seed: u64, layout: &str, asks_zdb: bool) {
     let dir = tempfile::tempdir().expect("a folder");
     let layout = Some(layout.to_owned());
@@ -13,7 +13,7 @@ fn trial(seed: u64, layout: &str, asks_zdb: bool) {
     trial.run(dir.path()).unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Space maps that were written anew held the changes of their txg twice where there are no logs of them.
+/// Without logs of space maps, rewritten space maps contained the changes of their txg twice.
 #[test]
 fn single_without_features() {
     trial(7, "single", true);
@@ -69,7 +69,7 @@ fn sectors_of_64k() {
     trial(11, "sectors-64k", true);
 }
 
-/// Blocks are really written in pieces there.
+/// Checks that gang blocks are really written.
 #[test]
 fn free_space_in_small_pieces() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -98,7 +98,7 @@ fn free_space_in_small_pieces() {
     assert!(count > 0, "no block in pieces");
 }
 
-/// OpenZFS's own stress test goes on where we left off; then `zdb` and our own check find nothing wrong.
+/// OpenZFS's own stress test continues on our pool; then `zdb` and our own check find no error.
 #[test]
 fn ztest_works_on_our_pool() {
     let dir = tempfile::tempdir().expect("a folder");

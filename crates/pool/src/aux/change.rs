@@ -2,11 +2,11 @@
 //! docs/on-disk/14-vdevs.md, section 8).
 //!
 //! # What always holds
-//! - Spares and cache devices are not part of the tree: the pool is whole without them, and holds no data on
+//! - Spares and cache devices are not part of the tree: the pool is complete without them, and has no data on
 //!   them.
 //! - A device has its label before a list names it.
-//! - Those that are there are open for writing, alone, for as long as the pool is, so that no other program
-//!   uses them. A spare may be shared by pools: the first that is open holds it.
+//! - Present devices are open exclusively for as long as the pool is, so that no other program uses them. A
+//!   spare may be shared by pools: the pool that opened first holds it.
 
 use crate::aux;
 use crate::config;
@@ -30,7 +30,7 @@ use vdev::{Devices, label_write};
 /// Purpose of a device that holds no data of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuxKind {
-    /// Takes the place of a device that fails.
+    /// Replaces a device that fails.
     Spare,
     /// Caches blocks that are read.
     Cache,
@@ -53,8 +53,8 @@ impl AuxKind {
     }
 }
 
-/// Opens the spares and cache devices of a pool, alone: those that were found, and others at the places that
-/// the pool has recorded.
+/// Opens the spares and cache devices of a pool exclusively: those that were found, and others at their
+/// recorded paths.
 pub(crate) fn hold_all(
     pool: &Pool,
     found: &Found,
@@ -85,11 +85,12 @@ pub(crate) fn hold_all(
 }
 
 impl LivePool {
-    /// Adds spares or cache devices. What they held is lost, but for spares that are open for reading only:
-    /// other pools have those, too.
+    /// Adds spares or cache devices. Their contents are lost, except for spares that are open for reading
+    /// only, which other pools share.
     ///
     /// # Errors
-    /// If one of them is too small, cannot be written, is one of this pool already, or fails.
+    /// [`PoolError::BadDevice`] if one of them is too small, cannot be written or belongs to this pool
+    /// already; or the error of a device.
     pub fn add_aux(&self, kind: AuxKind, leaves: Vec<LeafSpec>) -> Result<(), PoolError> {
         if leaves.is_empty() {
             return Ok(());
@@ -131,10 +132,10 @@ impl LivePool {
         })
     }
 
-    /// Takes a spare that is not in use, or a cache device, out of its list. False: there is no such device.
+    /// Removes an unused spare, or a cache device, from its list. Returns false if there is no such device.
     ///
     /// # Errors
-    /// If the lists cannot be read or written.
+    /// [`PoolError`] if the lists cannot be read or written.
     pub fn remove_aux(&self, guid: VdevGuid) -> Result<bool, PoolError> {
         let in_use = self.config().vdev_tree.find(guid).is_some();
         if in_use {
@@ -172,7 +173,7 @@ impl PoolTask<'_> {
     }
 }
 
-/// The list as it is stored.
+/// The list in stored form.
 fn entries(m: MosTx<'_>, kind: AuxKind) -> Result<Vec<NvList>, PoolError> {
     let stored = Directory::open(&m.view())?.packed_list(kind.entry())?;
     Ok(stored.and_then(|list| list.lists(kind.entry()).map(<[NvList]>::to_vec)).unwrap_or_default())

@@ -13,7 +13,7 @@ use std::path::Path;
 use vdev::scan::{Found, Leaf, Search};
 use vdev::{Devices, Env};
 
-/// Devices in such a list: more than any machine has.
+/// Most devices in such a list: more than any machine has.
 const DEVICES_MAX: usize = 1 << 16;
 
 /// State of a spare or cache device.
@@ -23,9 +23,9 @@ pub enum AuxState {
     Available,
     /// A spare that stands in for another device.
     InUse,
-    /// A cache device that is there.
+    /// A cache device that is present.
     Online,
-    /// The device is not there.
+    /// A spare or cache device that is missing.
     Unavailable,
 }
 
@@ -46,7 +46,7 @@ impl AuxState {
 pub struct AuxVdev {
     /// Configuration of the device.
     pub node: VdevNode,
-    /// Whether it can be used.
+    /// Whether the device can be used.
     pub state: AuxState,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn nodes(directory: &Directory, name: &str) -> Result<Vec<VdevNode>, 
     entries.iter().map(|entry| VdevNode::from_nvlist(entry).map_err(|_| malformed())).collect()
 }
 
-/// The spares and cache devices that are devices of their own.
+/// The spares and cache devices with devices of their own: all but distributed spares.
 pub(crate) fn all_nodes(directory: &Directory) -> Result<Vec<VdevNode>, PoolError> {
     let mut all = nodes(directory, names::directory::SPARES)?;
     all.extend(nodes(directory, names::directory::L2CACHE)?);
@@ -74,8 +74,8 @@ pub(crate) fn is_device_of(leaf: &Leaf, guid: VdevGuid) -> bool {
     config.is_some_and(|config| config.guid.unwrap_or(config.vdev_tree.guid) == guid)
 }
 
-/// A spare or cache device at the place where it was last: a search may have been told of other places only.
-/// Nothing if another device is there.
+/// Looks for a spare or cache device at its recorded path, because the search may have covered other paths
+/// only. The result is empty if another device is there.
 pub(crate) fn at_recorded_path(node: &VdevNode, source: &Devices) -> Found {
     let is_there = |path: &&Path| source.identity(path).is_some();
     let Some(path) = node.path.as_deref().map(Path::new).filter(is_there) else {
@@ -88,7 +88,7 @@ pub(crate) fn at_recorded_path(node: &VdevNode, source: &Devices) -> Found {
 }
 
 impl Pool {
-    /// The hot spares. A distributed spare is there when its dRAID is.
+    /// The hot spares. A distributed spare is present if its dRAID is.
     ///
     /// # Errors
     /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
@@ -107,7 +107,7 @@ impl Pool {
         Ok(list.into_iter().map(|node| AuxVdev { state: state(&node), node }).collect())
     }
 
-    /// The cache devices, and whether each is there.
+    /// The cache devices, with their states.
     ///
     /// # Errors
     /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
@@ -119,7 +119,7 @@ impl Pool {
     }
 
     fn sees(&self, node: &VdevNode) -> bool {
-        // One that is open for writing knows those that it holds.
+        // A pool open for writing knows the devices that it holds.
         self.has_device(node.guid)
             || (!self.is_live() && !at_recorded_path(node, &self.source).leaves.is_empty())
     }

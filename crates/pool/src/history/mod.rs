@@ -11,14 +11,14 @@ use format::names;
 use format::nvlist::NvList;
 use std::ops::ControlFlow;
 
-/// Bytes of history that are read at most: as much as the largest pools keep.
+/// Most bytes of history that are read: as much as the largest pools keep.
 const RING_MAX: u64 = 1 << 30;
 /// Bytes of history that are read at a time.
 const STEP: u64 = 1 << 20;
 
 impl Pool {
-    /// The records of the history, oldest first. A record that does not decode is an error in its
-    /// place; those after it are still there.
+    /// The records of the history, oldest first. A malformed record is an error in its place, and the later
+    /// ones follow.
     ///
     /// # Errors
     /// As of [`Pool::each_history_record`].

@@ -21,19 +21,19 @@ use zio::AllocTx;
 
 /// Block size of the history object, in bytes.
 const BLOCK: u64 = 128 << 10;
-/// The ring takes this part of the pool,
+/// Divisor of the pool's size for the size of the ring,
 const SHARE: u64 = 1000;
 /// but at least this many bytes,
 const SIZE_MIN: u64 = 128 << 10;
-/// and at most these.
+/// and at most this many.
 const SIZE_MAX: u64 = 1 << 30;
 /// Bytes of the length before each record.
 const LENGTH: u64 = 8;
 
-/// A command and the user who gave it, as `zpool history` shows them.
+/// A command and its user, as `zpool history` shows them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Command {
-    /// The words of the command.
+    /// The command line.
     pub text: String,
     /// Number of the user (uid).
     pub user: u64,
@@ -41,16 +41,16 @@ pub struct Command {
     pub hostname: String,
 }
 
-/// An operation that a command asked for, with what it was given: what `zpool history -i` calls an ioctl.
+/// An operation of a command, with its arguments: an ioctl in `zpool history -i`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Operation {
-    /// Its name: `snapshot`, `destroy_snaps`, …
+    /// Name of the operation: `snapshot`, `destroy_snaps`, …
     pub name: String,
     /// Arguments of the operation.
     pub input: NvList,
     /// Result of the operation, if it has one.
     pub output: Option<NvList>,
-    /// Time that the operation took.
+    /// Duration of the operation.
     pub elapsed: Duration,
     /// Number of the user (uid).
     pub user: u64,
@@ -59,7 +59,7 @@ pub struct Operation {
 }
 
 impl LivePool {
-    /// Notes that the pool was imported.
+    /// Records that the pool was imported.
     ///
     /// # Errors
     /// [`PoolError::Tx`] if the txg cannot be written.
@@ -74,9 +74,9 @@ impl LivePool {
 }
 
 impl LivePool {
-    /// Writes a command into the history: in the txg that is open now, without waiting for it
-    /// ([`LivePool::settle`] does). What the command has changed is on disk already, so only the history may
-    /// lack the last seconds before a crash. A pool whose writes are still held back is released first.
+    /// Adds a command to the history in the open txg, without waiting for that txg ([`LivePool::settle`]
+    /// waits). The changes of the command are on disk already, so a crash can only lose history entries of
+    /// the last seconds. Releases a pool whose writes are still held back.
     ///
     /// # Errors
     /// [`PoolError::Tx`] if the pool is suspended, has stopped or is closed.
@@ -84,7 +84,7 @@ impl LivePool {
         self.append_soon(move |m| write_command(m, &command))
     }
 
-    /// The same for an operation that has succeeded; its command comes behind it.
+    /// Like [`LivePool::record`], for an operation that succeeded; the record of its command follows.
     ///
     /// # Errors
     /// [`PoolError::Tx`] if the pool is suspended, has stopped or is closed.
@@ -102,7 +102,7 @@ impl LivePool {
         let run = Box::new(move |ctx: &mut TaskCtx<'_>, _: &mut PoolTask<'_>| {
             write(ctx.m()).map_err(|error| with_causes(&error))
         });
-        // The txg is not closed before the task is in the queue.
+        // Keeps the txg open until the task is in the queue.
         let tx = self.txgs.begin_now()?;
         lock(&self.tasks).push(Task { txg: tx.txg(), is_alone: false, run });
         self.txgs.meter().add(tx.txg(), 0);
@@ -111,14 +111,14 @@ impl LivePool {
     }
 }
 
-/// Text of the history about the software that has opened a pool.
+/// Text of the history about the software that opened a pool.
 pub(crate) fn software_text(version: u64, host: &Host) -> String {
     let software = env!("CARGO_PKG_VERSION");
     let uts = if host.uts.is_empty() { String::new() } else { format!("; uts {}", host.uts) };
     format!("pool version {version}; software version cenote-{software}{uts}")
 }
 
-/// Makes the history of a new pool of `size` bytes.
+/// Creates the history of a new pool of `size` bytes.
 pub(crate) fn create(m: MosTx<'_>, size: u64) -> Result<(), PoolError> {
     let end_of_ring = (size / SHARE).clamp(SIZE_MIN, SIZE_MAX);
     let phys = HistoryPhys { create_len: 0, end_of_ring, begin: 0, end: 0, records_lost: 0 };
@@ -128,7 +128,7 @@ pub(crate) fn create(m: MosTx<'_>, size: u64) -> Result<(), PoolError> {
     Ok(m.set_entry(names::directory::HISTORY, object.id().0)?)
 }
 
-/// Appends what happened in this txg.
+/// Appends the records of this txg's tasks.
 pub(crate) fn write_notes(m: MosTx<'_>, notes: &[HistoryNote], hostname: &str) -> Result<(), PoolError> {
     for note in notes {
         let mut record = NvList::new();
@@ -146,7 +146,7 @@ pub(crate) fn write_notes(m: MosTx<'_>, notes: &[HistoryNote], hostname: &str) -
     Ok(())
 }
 
-/// Posts what happened as an event.
+/// Posts the event of a history record.
 pub(crate) fn announce(pool: &LivePool, note: &HistoryNote, txg: Txg) {
     let mut extra = NvList::new();
     extra.push("history_hostname", pool.host.name.as_str());
@@ -231,7 +231,7 @@ fn make_room(object: &LiveObject, phys: &mut HistoryPhys, len: u64) -> Result<()
         let mut length = [0; LENGTH as usize];
         read(object, phys, phys.begin..phys.begin + LENGTH, &mut length)?;
         let next = phys.begin + LENGTH + u64::from_le_bytes(length).min(RECORD_MAX);
-        // A damaged length would lead astray: then all is given up.
+        // A damaged length leads nowhere: drop all records then.
         phys.begin = if next > phys.end || next == phys.begin + LENGTH { phys.end } else { next };
         phys.records_lost += 1;
     }

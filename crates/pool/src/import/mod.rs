@@ -1,9 +1,8 @@
-//! Which pools there are among some devices, what state they are in, and what can be done: what
-//! `zpool import` lists
-//! (docs/on-disk/10-overview.md, section 4; docs/on-disk/33-cli.md, section 5).
+//! Pools on some devices, their states, and advice: the list of `zpool import` (docs/on-disk/10-overview.md,
+//! section 4; docs/on-disk/33-cli.md, section 5).
 //!
-//! A candidate is judged by opening it as far as that goes: the configuration in the MOS names
-//! devices that no label does. Where that fails, the labels have to do.
+//! A candidate is judged by opening it as far as possible: the configuration in the MOS names devices that no
+//! label does. If that fails, only the labels are used.
 
 pub(crate) mod writable;
 
@@ -30,11 +29,11 @@ pub use text::Status;
 /// A vdev in the list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CandidateVdev {
-    /// Its name as the tools show it.
+    /// Name of the vdev, as the tools show it.
     pub name: String,
-    /// Its state in the words of the tools; of a cache device none.
+    /// State of the vdev, as the tools print it; empty for a cache device.
     pub state: &'static str,
-    /// Why, in their words; empty: nothing to tell.
+    /// Reason for the state, as `zpool import` prints it; empty: none.
     pub reason: &'static str,
     /// Vdevs below this one.
     pub children: Vec<CandidateVdev>,
@@ -47,19 +46,19 @@ pub struct Candidate {
     pub name: String,
     /// Guid of the pool.
     pub guid: PoolGuid,
-    /// Whether it was exported or destroyed, as the newest label says.
+    /// State of the pool in the newest label: exported, destroyed, active.
     pub state: PoolState,
-    /// Health of the pool, were it imported.
+    /// Health that the pool would have after an import.
     pub health: VdevState,
-    /// Why it is not healthy, in the words of the tools; empty: nothing to tell.
+    /// Reason for a state other than healthy, as `zpool import` prints it; empty: none.
     pub reason: &'static str,
-    /// The first thing that people should know about it.
+    /// The most important status of the pool.
     pub status: Status,
     /// Top-level vdevs that hold data.
     pub vdevs: Vec<CandidateVdev>,
     /// Vdevs for metadata and small blocks.
     pub special: Vec<CandidateVdev>,
-    /// Vdevs for dedup tables.
+    /// Vdevs of the dedup class.
     pub dedup: Vec<CandidateVdev>,
     /// Log devices.
     pub logs: Vec<CandidateVdev>,
@@ -71,7 +70,7 @@ pub struct Candidate {
     pub has_unknown_vdevs: bool,
     /// Guids of the features that Cenote does not know and that are in use.
     pub unsupported_features: Vec<String>,
-    /// Why it cannot be opened, if it cannot.
+    /// Why the pool cannot be opened; `None`: it can.
     pub problem: Option<String>,
     /// The newest label, or the configuration in the MOS.
     pub config: PoolConfig,
@@ -88,22 +87,22 @@ impl Candidate {
         self.state == PoolState::Destroyed
     }
 
-    /// The state in the words of the tools.
+    /// The health, as the tools print it.
     pub fn health_name(&self) -> &'static str {
         crate::props::health_name(self.health)
     }
 
-    /// The line or lines behind `status:`.
+    /// The text after `status:`; `None`: there is no problem.
     pub fn status_text(&self) -> Option<String> {
         self.status.text(&self.unsupported_features)
     }
 
-    /// The line or lines behind `action:`.
+    /// The text after `action:`.
     pub fn action_text(&self) -> String {
         self.status.action(self.health, self.is_destroyed())
     }
 
-    /// The id of the message that tells more, for `see:`.
+    /// The message id after `see:`; `None`: there is none.
     pub fn message_id(&self) -> Option<&'static str> {
         self.status.message_id()
     }
@@ -130,7 +129,7 @@ fn candidate(found: &Found, group: &Group<'_>, hostid: u64) -> Candidate {
     let newest = group.newest();
     let status = match &opened {
         Ok(opened) => Some(opened.tree.status()),
-        // What the labels alone say is better than nothing.
+        // Fall back to the state that the labels alone describe.
         Err(_) => group.tree().ok().and_then(|root| {
             let reflow = format::uberblock::ReflowInfo::default();
             VdevTree::open(&root, &opener.devices, reflow).ok().map(|tree| tree.status())
@@ -170,7 +169,7 @@ fn candidate(found: &Found, group: &Group<'_>, hostid: u64) -> Candidate {
     candidate
 }
 
-/// An error and what caused it, on one line.
+/// An error and its causes, on one line.
 fn describe(error: &PoolError) -> String {
     let mut line = error.to_string();
     let mut cause = std::error::Error::source(error);
@@ -181,15 +180,15 @@ fn describe(error: &PoolError) -> String {
     line
 }
 
-/// The state of the whole pool, and why.
+/// The health of the whole pool, and the reason.
 fn health(status: &VdevStatus, error: Option<&PoolError>) -> (VdevState, &'static str) {
     let missing = status.children.iter().any(|top| top.kind == VdevKind::Missing);
     match error {
         Some(PoolError::UnsupportedFeatures { .. }) => (VdevState::Unavail, "unsupported feature(s)"),
         Some(PoolError::Version { .. }) => (VdevState::Unavail, "newer version"),
         Some(PoolError::GuidSum { .. }) => (VdevState::Unavail, "missing device"),
-        // Top-level vdevs that only lack devices say so themselves; if the state cannot be read
-        // although none does, or although one is not known at all, the data is what is bad.
+        // Top-level vdevs that only lack devices report that. If the state cannot be read although none does,
+        // or although a vdev is completely unknown, the data are corrupt.
         Some(_) if status.state >= VdevState::Degraded || missing => (VdevState::Faulted, "corrupted data"),
         _ => (status.state, status.aux.words()),
     }
@@ -231,8 +230,7 @@ fn vdev(found: &Found, status: &VdevStatus) -> CandidateVdev {
     }
 }
 
-/// A leaf without a device of its own, at whose path there is another one, is damaged rather than
-/// absent.
+/// A leaf whose path leads to a device of another pool or leaf is damaged rather than absent.
 pub(crate) fn state_of(found: &Found, status: &VdevStatus) -> (VdevState, Aux) {
     let taken = |path: &Path| found.leaves.iter().any(|leaf| leaf.path == path);
     if status.aux == Aux::OpenFailed && status.path.as_deref().is_some_and(taken) {

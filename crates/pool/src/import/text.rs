@@ -14,42 +14,42 @@ const VERSION_FEATURES: u64 = 5000;
 /// The most important fact about a pool that could be imported; earlier variants come first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Status {
-    /// It uses features that are not known.
+    /// The pool uses unknown features.
     UnsupportedFeatures,
-    /// It uses features that are not known, but without which it can be read.
+    /// The pool uses unknown features, but can be read without them.
     UnsupportedForWrite,
-    /// It is of a version that is not known.
+    /// The pool has an unknown version.
     NewerVersion,
-    /// Top-level vdevs are missing, and nothing is known about them.
+    /// Top-level vdevs are missing, and the labels do not describe them.
     MissingTops,
-    /// Devices are damaged, and the pool cannot do without them.
+    /// Devices are damaged that the pool needs.
     DamagedDevices,
-    /// Devices are missing, and the pool cannot do without them.
+    /// Devices are missing that the pool needs.
     MissingDevices,
     /// The MOS cannot be read.
     CorruptPool,
-    /// Another machine had it open last and did not export it.
+    /// Another machine used the pool last, and did not export it.
     OtherHost,
-    /// Devices are faulted, but the pool can do without them.
+    /// Devices are faulted that the pool does not need.
     FaultedRedundant,
-    /// Devices are missing, but the pool can do without them.
+    /// Devices are missing that the pool does not need.
     MissingRedundant,
-    /// Devices are damaged, but the pool can do without them.
+    /// Devices are damaged that the pool does not need.
     DamagedRedundant,
     /// A device was taken offline.
     Offline,
     /// The format has a known erratum.
     Errata,
-    /// It is of a version before feature flags.
+    /// The pool has a version before feature flags.
     OlderVersion,
-    /// Features that the pool could have are not enabled.
+    /// Supported features are not enabled.
     DisabledFeatures,
-    /// There is nothing to tell.
+    /// The pool has no problem.
     Ok,
 }
 
 impl Status {
-    /// The id of the message that tells more.
+    /// Id of the message with more details: `ZFS-8000-5E`.
     pub fn message_id(self) -> Option<&'static str> {
         Some(match self {
             Status::NewerVersion => "ZFS-8000-A5",
@@ -145,7 +145,7 @@ fn below(vdev: &CandidateVdev) -> Vec<&CandidateVdev> {
     if vdev.children.is_empty() { vec![vdev] } else { vdev.children.iter().flat_map(below).collect() }
 }
 
-/// The first of the things that can be told about a pool.
+/// The most important status of a pool.
 pub(super) fn judge(
     candidate: &Candidate,
     status: Option<&VdevStatus>,
@@ -189,13 +189,13 @@ pub(super) fn judge(
     judge_format(candidate, opened)
 }
 
-/// Status of a pool with which nothing is wrong.
+/// Status of a pool without problems of its devices or data, by its version and features.
 fn judge_format(candidate: &Candidate, opened: &Result<Opened, PoolError>) -> Status {
     if candidate.config.errata != 0 {
         return Status::Errata;
     }
     if candidate.config.version < VERSION_FEATURES {
-        // A pool that is kept at an old version on purpose is as it should be.
+        // A pool that is kept at an old version on purpose has no problem.
         let wanted = candidate.config.compatibility.as_deref() == Some("legacy");
         return if wanted { Status::Ok } else { Status::OlderVersion };
     }

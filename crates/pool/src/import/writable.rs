@@ -1,16 +1,16 @@
 //! Opening a pool for writing (docs/on-disk/10-overview.md, section 4, steps 13 and 14).
 //!
 //! # What always holds
-//! - Nothing is written before it is sure that the pool can be written at all: [`refusal`] names the first
-//!   reason why not, and the pool may then be opened for reading.
-//! - What crashed intent logs hold is claimed in the first txg, before anything else is allocated.
-//! - Everything that is known of the pool was read while its devices were locked: what a search has read
-//!   before only says which devices to lock.
+//! - The checks run before the first write: [`refusal`] names the first reason why the pool cannot be
+//!   written, and the pool may then be opened for reading.
+//! - Intent logs that a crash left are claimed in the first txg, before any other allocation.
+//! - The state of the pool is read while its devices are locked: an earlier search only tells which devices
+//!   to lock.
 //!
 //! # Order
-//! devices for writing, alone -> labels -> the pool is opened for reading -> refusals, other hosts -> spares
-//! and cache devices, alone -> space maps and logs -> first txg: claims, labels -> txgs until none that was
-//! claimed is from the future.
+//! devices opened for writing and locked -> labels -> the pool is opened for reading -> refusals, other hosts
+//! -> spares and cache devices locked -> space maps and logs -> first txg: claims, labels -> further txgs
+//! until no claimed block has a birth later than the synced txg.
 
 use crate::assemble::{Group, aux_devices, groups};
 use crate::aux::change as aux;
@@ -53,7 +53,7 @@ use zio::alloc::Allocator;
 
 /// Version of pools that can be written.
 const VERSION_FEATURES: u64 = 5000;
-/// Features that, while they are in use, ask for more than Cenote does when it writes, and why.
+/// Features that prevent writing while they are active, each with the reason.
 const UNWRITTEN: [(&str, &str); 10] = [
     ("zpool_checkpoint", "it has a checkpoint"),
     ("draid", "it has a dRAID vdev"),
@@ -66,38 +66,38 @@ const UNWRITTEN: [(&str, &str); 10] = [
     ("dynamic_gang_header", "it has large gang headers"),
     ("physical_rewrite", "it has rewritten blocks"),
 ];
-/// Features that are kept up only in part: what was written before is freed as it should be, and nothing new
-/// is made of it. [`ImportOptions::partly_supported`] lets such pools be written.
+/// Features that are written only in part: existing blocks are freed correctly, new ones are not created.
+/// [`ImportOptions::partly_supported`] lets such pools be written.
 const PARTLY_WRITTEN: [(&str, &str); 2] =
     [("encryption", "it has encrypted datasets"), ("fast_dedup", "it has dedup tables")];
-/// Importers wait this many intervals for signs of life if the writer does not say how many.
+/// Number of intervals that an import waits for activity if the writer has not set it.
 const IMPORT_INTERVALS: u64 = 20;
-/// The shortest interval of such signs that is believed, in milliseconds.
+/// Shortest interval of activity, in milliseconds.
 const INTERVAL_MS: u64 = 1000;
-/// Between two looks at the labels.
+/// Pause between two reads of the labels.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// How to open a pool for writing.
+/// Options of opening a pool for writing.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// Options that count for reading too. A checkpoint, and missing vdevs of data, are not possible.
+    /// Options that also apply to reading. A checkpoint, and missing data vdevs, are not possible.
     pub open: OpenOptions,
-    /// Take it over although another machine has not let go of it (`-f`).
+    /// Import although another machine has not exported the pool (`-f`).
     pub force: bool,
-    /// Its name from now on.
+    /// New name of the pool; `None`: it keeps its name.
     pub new_name: Option<String>,
     /// The machine that opens the pool.
     pub host: Host,
-    /// Nothing is written before something has been changed ([`LivePool::release`]). What is left unchanged
-    /// is then left as it was found.
+    /// Writes are held back until the first change ([`LivePool::release`]). A pool that is never changed is
+    /// left as it was found.
     pub hold: bool,
-    /// How files and disks are opened.
+    /// Access mode of files and disks.
     pub access: Access,
-    /// How much dirty memory there may be, and how often a txg is written.
+    /// Limits of dirty memory, and of the time between txgs.
     pub limits: Limits,
-    /// Pools with encrypted datasets and with dedup tables are opened too. What is freed goes out of the
-    /// tables and encrypted heads are left alone; nothing is encrypted or deduplicated. For tests of that,
-    /// and for what is built on it: no command sets it.
+    /// Also opens pools with encrypted datasets and with dedup tables. Freed blocks are removed from the
+    /// tables, encrypted heads stay unchanged, and no new block is encrypted or deduplicated. Used by tests
+    /// and as a base for that support: no command sets it.
     pub partly_supported: bool,
 }
 
@@ -122,17 +122,17 @@ fn refusal(pool: &Pool) -> Result<Option<WriteRefusal>, PoolError> {
     if why.is_some() {
         return Ok(why);
     }
-    // The classic tables have no feature that says that they are there.
+    // No feature announces the classic tables.
     Ok((!pool.dedup_tables()?.is_empty()).then_some(WriteRefusal::DedupTables))
 }
 
-/// The first of these features that is in use.
+/// The first of these features that is active.
 fn active(pool: &Pool, features: &[(&'static str, &'static str)]) -> Option<WriteRefusal> {
     let found = features.iter().find(|(feature, _)| pool.features().is_active(feature));
     found.map(|&(feature, state)| WriteRefusal::Unwritten { feature, state })
 }
 
-/// As [`refusal`], without what [`ImportOptions::partly_supported`] allows.
+/// Like [`refusal`], except for the features that [`ImportOptions::partly_supported`] allows.
 fn firm_refusal(pool: &Pool) -> Result<Option<WriteRefusal>, PoolError> {
     if pool.version() != VERSION_FEATURES {
         return Ok(Some(WriteRefusal::Version { version: pool.version() }));
@@ -169,13 +169,13 @@ fn refused_vdev(node: &VdevNode) -> Option<&'static str> {
 }
 
 impl LivePool {
-    /// Opens one of the pools among the devices that were found, for writing.
+    /// Opens one of the pools on the found devices, for writing.
     ///
     /// Devices that were opened for reading, as a search does, are opened again; others, as in tests, are
-    /// used as they are.
+    /// used directly.
     ///
     /// # Errors
-    /// As of [`Pool::open`]; [`PoolError::NotWritable`] with the reason, [`PoolError::OtherHost`],
+    /// Those of [`Pool::open`]; [`PoolError::NotWritable`] with the reason, [`PoolError::OtherHost`],
     /// [`PoolError::ActiveElsewhere`], [`PoolError::BadDevice`] if a device is in use.
     pub fn import(
         found: &Found,
@@ -217,8 +217,9 @@ impl LivePool {
         Ok(live)
     }
 
-    /// All leaves of a top-level vdev get the same uberblocks. One that lacks the last of them is a copy of
-    /// earlier, or the power went off in between: what was written since then it may lack, too.
+    /// Marks leaves that may have missed writes. All leaves of a top-level vdev get the same uberblocks. A
+    /// leaf without the last one is an earlier copy, or the power failed in between: it may also lack other
+    /// writes since its newest uberblock.
     fn note_stale(&self, group: &Group<'_>) {
         let (tree, uberblock) = (self.tree(), self.uberblock());
         let status = tree.status();
@@ -230,7 +231,7 @@ impl LivePool {
                 let found = member.leaf.probe.uberblocks.iter();
                 let of_state = found.filter(|found| {
                     let ub = &found.uberblock;
-                    // Those in the last slot that show that the pool is in use are on one leaf only.
+                    // Multihost uberblocks in the last slot are on one leaf only.
                     ub.guid_sum == uberblock.guid_sum
                         && ub.txg <= uberblock.txg
                         && found.slot == ub.slot(slots)
@@ -246,12 +247,12 @@ impl LivePool {
         }
     }
 
-    /// Writes into the configuration where the devices are now, and which machine has them.
+    /// Updates the paths of devices and the host in the configuration.
     fn name_devices(&self, group: &Group<'_>) {
         let mut state = lock(&self.state);
         let root = &mut state.config.vdev_tree;
         for member in &group.members {
-            // A leaf in a partition is found by the disk, and known by its own path.
+            // A leaf in a partition is found through its disk, but recorded by its own path.
             if let (Some(guid), Some(path), false) =
                 (member.config.guid, member.leaf.path.to_str(), member.leaf.partition.is_some())
             {
@@ -268,7 +269,7 @@ impl LivePool {
         state.mark_all();
     }
 
-    /// Claims logs, and writes what an import changes.
+    /// Writes the first txgs: claims, and the changes of an import.
     fn first_txgs(&self, pool: &Pool, opts: &ImportOptions) -> Result<(), PoolError> {
         let claims = claim::find(self, pool, opts.open.allow_missing_logs)?;
         {
@@ -309,7 +310,7 @@ impl LivePool {
     }
 }
 
-/// Another machine may have the pool.
+/// Checks whether another machine may be using the pool.
 fn check_host(label: &PoolConfig, opts: &ImportOptions) -> Result<(), PoolError> {
     let is_active = label.state == PoolState::Active;
     let is_other = label.hostid != 0 && opts.host.id != 0 && label.hostid != opts.host.id;
@@ -321,7 +322,7 @@ fn check_host(label: &PoolConfig, opts: &ImportOptions) -> Result<(), PoolError>
     Ok(())
 }
 
-/// Waits for signs of another writer, if the pool is protected by multihost activity.
+/// Waits for activity of another writer, if the pool has multihost protection.
 fn check_activity(group: &Group<'_>, pool: &Pool, opts: &ImportOptions) -> Result<(), PoolError> {
     let uberblock = pool.uberblock();
     let label = pool.label_config();
@@ -350,14 +351,14 @@ fn check_activity(group: &Group<'_>, pool: &Pool, opts: &ImportOptions) -> Resul
     Ok(())
 }
 
-/// The newest uberblock that the devices hold now, by what changes when it is written again.
+/// The newest uberblock on the devices now, reduced to the fields that a rewrite changes.
 fn newest_of(group: &Group<'_>, _pool: PoolGuid) -> Option<(Txg, u64, u64)> {
     let of = |ub: &Uberblock| (ub.txg, ub.timestamp, ub.mmp.map_or(0, |mmp| mmp.config));
     let probes = group.members.iter().map(|member| label::probe(&*member.leaf.device));
     probes.flat_map(|probe| probe.uberblocks).map(|found| of(&found.uberblock)).max()
 }
 
-/// The devices of the pool, open for writing and with the labels that they have under the lock.
+/// Locks the devices of the pool for writing, and reads their labels under the lock.
 fn lock_devices(found: &Found, guid: PoolGuid, opts: &ImportOptions, env: &Env) -> Result<Found, PoolError> {
     let is_member = |leaf: &vdev::scan::Leaf| assemble::names_pool(leaf, guid);
     found.lock(is_member, opts.access, env).map_err(|(path, error)| PoolError::BadDevice {
@@ -366,7 +367,7 @@ fn lock_devices(found: &Found, guid: PoolGuid, opts: &ImportOptions, env: &Env) 
     })
 }
 
-/// The devices that are open for writing, behind the hold if there is one.
+/// The devices open for writing, behind the hold if there is one.
 fn writable_devices(found: &Found, hold: Option<&Arc<Hold>>) -> NewDevices {
     let mut devices = found.devices_of(|leaf| !leaf.device.is_read_only());
     if let Some(hold) = hold {
@@ -435,7 +436,7 @@ fn assemble(
     live.set_grows_by_itself(number("autoexpand")? == Some(1));
     live.outages.set_mode(FailMode::of_number(number("failmode")?.unwrap_or(0)));
     if number("multihost")? == Some(1) {
-        // Other machines must see that it is in use.
+        // Other machines must see that the pool is in use.
         live.release()?;
         live.mmp.set(true, live.env.clock().monotonic());
     }

@@ -1,29 +1,29 @@
-//! Keeps what a slice looks at from being overwritten.
+//! The gate: keeps the blocks that a slice reads from being overwritten.
 
 use format::Txg;
 use std::sync::{Condvar, Mutex, PoisonError};
 use vdev::sync::lock;
 
-/// Txgs after which space that was freed may be handed out again.
+/// Number of txgs after which freed space is reusable.
 const DEFERRED: u64 = 2;
 
 #[derive(Debug, Default)]
 struct State {
-    /// The txg whose state a slice looks at.
+    /// The txg whose state the current slice reads.
     reading: Option<Txg>,
     /// A txg waits for the slice.
     is_wanted: bool,
     is_closed: bool,
 }
 
-/// Between the one slice that may be running and the txgs.
+/// Synchronizes the one running slice with the txgs.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// While it lives, nothing that was in use in its txg is overwritten.
+/// Guard of a reading slice. While it lives, no block that was in use in its txg is overwritten.
 pub(crate) struct Reading<'a>(&'a Gate);
 
 impl Drop for Reading<'_> {
@@ -36,17 +36,17 @@ impl Drop for Reading<'_> {
 }
 
 impl Gate {
-    /// A slice begins. `synced` tells which txg is on disk.
+    /// Starts a slice. `synced` returns the txg that is on disk.
     pub(crate) fn enter(&self, synced: impl FnOnce() -> Txg) -> Reading<'_> {
         let mut state = lock(&self.state);
         assert!(state.reading.is_none(), "one slice runs at a time");
-        // No txg can go on to hand out space between the two.
+        // Under the lock, no txg can release space in between.
         state.reading = Some(synced());
         drop(state);
         Reading(self)
     }
 
-    /// The slice is to end.
+    /// Whether the slice must end.
     pub(crate) fn is_wanted(&self) -> bool {
         let state = lock(&self.state);
         state.is_wanted || state.is_closed
@@ -56,7 +56,7 @@ impl Gate {
         lock(&self.state).is_closed = true;
     }
 
-    /// Before what `txg` frees for use is handed out: waits for a slice that may look at it.
+    /// Called before the space that `txg` releases is reused: waits for a slice that may read it.
     pub(crate) fn pass(&self, txg: Txg) {
         let mut state = lock(&self.state);
         while state.reading.is_some_and(|reading| txg.0 > reading.0 + DEFERRED) {

@@ -1,18 +1,19 @@
-//! Background jobs of a pool: long work that goes on while the pool is in use and after it was closed.
+//! Background jobs of a pool: long work that runs while the pool is in use and continues after it was closed
+//! and opened again.
 //!
-//! A job ([`Job`]) has a position on disk and moves on in slices. Scrubs and resilvers (`scan`) are one;
-//! removal, expansion, rebuild, trim and initialize are to be others. The runner ([`Jobs`]) gives slices to
-//! the jobs that are under way, writes their positions down, and holds back what would disturb a slice. It
-//! knows nothing of the pool itself: `P` is handed through to the jobs.
+//! A job ([`Job`]) has a position on disk and advances in slices. Scrubs and resilvers (`scan`) are the first
+//! job; removal, expansion, rebuild, trim and initialize are to follow. The runner ([`Jobs`]) gives slices to
+//! the active jobs, saves their positions, and holds back frees that would disturb a slice. It does not
+//! depend on the pool: the type `P` is passed through to the jobs.
 //!
 //! # What always holds
-//! - One slice runs at a time. A change of a job (begin, pause, resume, cancel) waits for the slice that runs
+//! - One slice runs at a time. A change of a job (begin, pause, resume, cancel) waits for the running slice
 //!   ([`Jobs::hold`]).
-//! - The blocks that a slice reads and writes are in use: space that was freed since its txg is not handed
-//!   out before the slice has ended ([`Gate`]). A txg that would hand it out waits, and a slice ends at once
-//!   when one waits.
-//! - A position that is on disk is at most [`SAVE_EVERY`] and one slice behind; work after it is done again
-//!   after a crash.
+//! - The blocks that a slice reads and writes are in use: space that was freed since its txg is not reused
+//!   before the slice has ended ([`Gate`]). A txg that would reuse it waits, and a slice ends at once when a
+//!   txg waits.
+//! - The position on disk is at most [`SAVE_EVERY`] and one slice behind; later work is repeated after a
+//!   crash.
 //! - Speed: between slices that met other I/O the runner rests as long as it worked, at most [`REST_MAX`].
 //!
 //! # Order of locks
@@ -30,69 +31,69 @@ use std::time::Duration;
 use vdev::env::Env;
 use vdev::sync::lock;
 
-/// The most that one slice does, so that programs and txgs do not wait for it.
+/// Limits of one slice, so that programs and txgs do not wait long for it.
 pub(crate) const SLICE: Budget = Budget { bytes: 64 << 20, time: Duration::from_millis(100) };
 /// Longest rest between two slices.
 const REST_MAX: Duration = Duration::from_millis(500);
-/// Time after which the position of a job is written down again.
+/// Interval at which the position of a job is saved.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 
-/// How much a slice may do.
+/// Limits of a slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
-    /// Bytes of blocks that are read.
+    /// Most bytes of blocks that are read.
     pub(crate) bytes: u64,
-    /// Time on the monotonic clock of the pool.
+    /// Longest duration, by the monotonic clock of the pool.
     pub(crate) time: Duration,
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct JobProgress {
-    /// Slices are refused until the job is resumed.
+    /// Whether the job is paused: it gets no slices until it is resumed.
     pub(crate) is_paused: bool,
-    /// Bytes looked at since the job began.
+    /// Bytes examined since the job began.
     pub(crate) done: u64,
-    /// Estimate of the bytes to look at in all.
+    /// Estimated total of bytes to examine.
     pub(crate) total: u64,
 }
 
-/// Outcome of a slice.
+/// Result of one slice of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slice {
     /// There is more to do.
     Partial {
-        /// Monotonic time at which the position was last written down.
+        /// Monotonic time of the last save of the position.
         saved_at: Duration,
-        /// The job holds as much in memory as it should: its position is to be written down now.
+        /// The job holds as much in memory as it may: its position must be saved now.
         must_save: bool,
     },
-    /// Everything was looked at.
+    /// The job is done.
     Last,
 }
 
-/// Long work on a pool `P`. Every method but `name` and `progress` is called with [`Jobs::hold`].
+/// Long work on a pool `P`. All methods but `name` and `progress` are called under [`Jobs::hold`].
 pub(crate) trait Job<P>: Send + Sync {
-    /// Name in messages of the log.
+    /// Name of the job in log messages.
     fn name(&self) -> &'static str;
 
-    /// How far the job is. `None`: it is not under way.
+    /// Progress of the job. `None`: it is not active.
     fn progress(&self) -> Option<JobProgress>;
 
-    /// Works until the budget is spent, a txg waits, or all is done. Called while the job is under way and
+    /// Works until the budget is spent, a txg waits, or the job is done. Called while the job is active and
     /// not paused.
     fn slice(&self, pool: &P, budget: Budget) -> Result<Slice, PoolError>;
 
-    /// Writes the position down, after everything before it was made durable.
+    /// Writes the position to disk, after the work before it is durable.
     fn save(&self, pool: &P) -> Result<(), PoolError>;
 
-    /// Stops until [`Job::resume`], also over an export. The position is written down.
+    /// Pauses the job until [`Job::resume`], also over an export. Saves the position.
     fn pause(&self, pool: &P) -> Result<(), PoolError>;
 
-    /// Goes on after [`Job::pause`].
+    /// Continues a job after [`Job::pause`].
     fn resume(&self, pool: &P) -> Result<(), PoolError>;
 
-    /// Ends the job before everything was looked at.
+    /// Ends the job early.
     fn cancel(&self, pool: &P) -> Result<(), PoolError>;
 
     /// Ends the job after its last slice.
@@ -106,7 +107,7 @@ pub(crate) struct Jobs<P> {
     /// Held while a slice runs or a job is changed.
     driver: Mutex<()>,
     gate: Gate,
-    /// The pool is being closed.
+    /// Whether the pool is being closed.
     is_closing: AtomicBool,
 }
 
@@ -117,7 +118,7 @@ impl<P> Jobs<P> {
         Jobs { env, all, driver, gate, is_closing: AtomicBool::new(false) }
     }
 
-    /// Waits for the slice that runs. No other begins while the guard lives.
+    /// Waits for the running slice. No other starts while the guard lives.
     pub(crate) fn hold(&self) -> MutexGuard<'_, ()> {
         lock(&self.driver)
     }
@@ -127,10 +128,10 @@ impl<P> Jobs<P> {
         &self.gate
     }
 
-    /// Gives each job that is under way one slice. Returns whether one was.
+    /// Gives each active job one slice. Returns whether there was one.
     ///
     /// # Errors
-    /// If a slice fails or a position cannot be written.
+    /// [`PoolError`] if a slice fails or a position cannot be saved.
     pub(crate) fn step_all(&self, pool: &P, budget: Budget) -> Result<bool, PoolError> {
         let mut is_going_on = false;
         for job in &self.all {
@@ -139,11 +140,11 @@ impl<P> Jobs<P> {
         Ok(is_going_on)
     }
 
-    /// Gives one job a slice, and ends the job after its last. Returns false if it is not under way or
+    /// Gives one job a slice, and ends the job after its last. Returns false if the job is not active or is
     /// paused.
     ///
     /// # Errors
-    /// If the slice fails or the position cannot be written.
+    /// [`PoolError`] if the slice fails or the position cannot be saved.
     pub(crate) fn step(&self, pool: &P, job: &dyn Job<P>, budget: Budget) -> Result<bool, PoolError> {
         let _driver = self.hold();
         let Some(before) = job.progress().filter(|progress| !progress.is_paused) else { return Ok(false) };
@@ -160,16 +161,16 @@ impl<P> Jobs<P> {
         Ok(true)
     }
 
-    /// Writes down how far all jobs are.
+    /// Saves the positions of all jobs.
     ///
     /// # Errors
-    /// If a position cannot be written.
+    /// [`PoolError`] if a position cannot be saved.
     pub(crate) fn save_all(&self, pool: &P) -> Result<(), PoolError> {
         let _driver = self.hold();
         self.all.iter().try_for_each(|job| job.save(pool))
     }
 
-    /// Lets no job go on. The slice that runs ends soon.
+    /// Stops all jobs. The running slice ends soon.
     pub(crate) fn close(&self) {
         self.is_closing.store(true, Ordering::Release);
         self.gate.close();
@@ -181,7 +182,7 @@ impl<P> Jobs<P> {
     }
 }
 
-/// Rest after a slice that took `worked`, and that met other I/O or did not.
+/// Rest after a slice that took `worked`. `met_others`: it met other I/O.
 pub(crate) fn rest(worked: Duration, met_others: bool) -> Duration {
     if met_others { worked.min(REST_MAX) } else { Duration::ZERO }
 }

@@ -1,9 +1,9 @@
 //! Setting pool properties (docs/on-disk/11-labels-config.md, section 3.3).
 //!
 //! # What always holds
-//! - A value is checked before anything is written; of several properties all are set, or none.
-//! - What is stored is what differs from the default: `cachefile`, `altroot` and the like belong to an
-//!   import and are stored nowhere.
+//! - A value is checked before any write; several properties are set together, or none.
+//! - Only values that differ from the default are stored. `cachefile`, `altroot` and the like belong to an
+//!   import and are not stored.
 
 use crate::error::PoolError;
 use crate::expand::Grow;
@@ -21,23 +21,23 @@ use std::sync::atomic::Ordering;
 
 /// Longest value of a user property, in bytes.
 const TEXT_MAX: usize = 8191;
-/// Set through other verbs, or only while a pool is made or imported.
+/// Properties that other verbs set, or that are set only when a pool is created or imported.
 const NOT_HERE: [&str; 6] = ["altroot", "cachefile", "tname", "readonly", "version", "load_guid"];
 
-/// A property and its new value, checked.
+/// A pool property with a checked value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PoolProp {
-    /// A number, or the number of an index.
+    /// A number or index value.
     Number(&'static str, u64),
     /// The comment; an empty one removes it.
     Comment(String),
-    /// Names of the feature sets that upgrades keep to; empty: `off`.
+    /// Names of the feature sets that limit upgrades; empty: `off`.
     Compatibility(String),
     /// The dataset to boot from; empty: none.
     BootFs(String),
-    /// A property of a user's own; empty: it is removed.
+    /// A user property; an empty text removes it.
     User(String, String),
-    /// A feature is to be enabled.
+    /// A feature to be enabled.
     Feature(&'static str),
 }
 
@@ -46,7 +46,7 @@ fn bad(name: &str, why: PropertyRefusal) -> PoolError {
 }
 
 impl PoolProp {
-    /// From what the user says.
+    /// Parses the name and value that a user gives.
     ///
     /// # Errors
     /// [`PoolError::Property`] if there is no such property, it cannot be set, or not to this value.
@@ -98,7 +98,7 @@ impl PoolProp {
         }
     }
 
-    /// As the history has it.
+    /// The value as the history has it.
     fn text(&self) -> String {
         match self {
             PoolProp::Number(name, number) => format!("{name}={number}"),
@@ -170,7 +170,7 @@ impl PoolProp {
     }
 }
 
-/// The ZAP of properties; made if there is none.
+/// The ZAP of properties; created if there is none.
 fn stored(m: MosTx<'_>) -> Result<ObjectId, PoolError> {
     if let Some(id) = m.entry(names::directory::POOL_PROPS)? {
         return Ok(id);
@@ -180,18 +180,18 @@ fn stored(m: MosTx<'_>) -> Result<ObjectId, PoolError> {
     Ok(id)
 }
 
-/// Whether these properties can be set.
+/// Checks that these properties can be set.
 pub(crate) fn check_all(props: &[(String, String)]) -> Result<(), PoolError> {
     props.iter().try_for_each(|(name, value)| PoolProp::parse(name, value).map(|_| ()))
 }
 
 impl PoolTask<'_> {
-    /// From the next uberblock on, other machines can see that the pool is in use, or no longer.
+    /// Turns multihost protection on or off, effective from the next uberblock.
     fn set_multihost(&mut self, is_on: bool) {
         let host_id = self.pool.host_id();
         if is_on && self.state.config.hostid != host_id {
-            // It may not have been known when the pool was opened, and tells other machines which machine has
-            // the pool.
+            // The host id may have been unknown when the pool was opened, and other machines identify the
+            // user of the pool by it.
             self.state.config.hostid = host_id;
             self.state.mark_all();
         }
@@ -205,7 +205,7 @@ impl LivePool {
         self.host_id.load(Ordering::Relaxed)
     }
 
-    /// Sets properties, each as `zpool set` takes it; all or none.
+    /// Sets properties, with values as `zpool set` takes them; all or none.
     ///
     /// # Errors
     /// [`PoolError::Property`] if one of them cannot be set.

@@ -56,7 +56,7 @@ fn of_entry(entry: &ZapEntry) -> Option<PropValue> {
     }
 }
 
-/// The state of a pool in the words of the tools.
+/// The state of a pool, as the tools print it.
 pub(crate) fn health_name(state: VdevState) -> &'static str {
     match state {
         VdevState::Offline => "OFFLINE",
@@ -68,7 +68,7 @@ pub(crate) fn health_name(state: VdevState) -> &'static str {
     }
 }
 
-/// Facts that several properties need and that are costly to get.
+/// Facts for several properties, computed once because they are costly.
 struct Context<'a> {
     pool: &'a Pool,
     stored: Option<Zap>,
@@ -159,7 +159,7 @@ impl<'a> Context<'a> {
         let Some(id) = self.stored("bootfs")?.and_then(|v| v.number()).filter(|id| *id != 0) else {
             return Ok(None);
         };
-        // A dataset that is gone since is no reason to fail.
+        // The dataset may have been destroyed since.
         let dataset = self.pool.dsl().dataset_by_object(ObjectId(id)).ok();
         Ok(dataset.and_then(|d| local(PropValue::String(d.name().to_owned()))))
     }
@@ -189,7 +189,7 @@ fn some_number(n: u64) -> Option<Value> {
 }
 
 impl Pool {
-    /// Every visible property and its value, in the order of the table; `None` is shown as `-`.
+    /// All visible properties with their values, in the order of the table; `None` is shown as `-`.
     ///
     /// # Errors
     /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
@@ -240,7 +240,7 @@ impl Pool {
     }
 }
 
-/// A value in the exact form that scripts get (`zpool get -p`).
+/// A value in the exact form for scripts (`zpool get -p`).
 pub fn exact(name: &str, value: Option<&Value>) -> String {
     let n = match value.map(|v| &v.raw) {
         None => return "-".to_owned(),

@@ -1,27 +1,27 @@
-//! State of a scrub or resilver, in memory and on disk. The work itself is in `scrub`
-//! (docs/on-disk/14-vdevs.md, sections 7 and 9; docs/on-disk/22-mos-dsl.md, sections 11 and 12).
+//! State of a scrub or resilver, in memory and on disk. `scrub` does the work (docs/on-disk/14-vdevs.md,
+//! sections 7 and 9; docs/on-disk/22-mos-dsl.md, sections 11 and 12).
 //!
-//! A scan goes over all blocks that were there when it began, each once, in slices. A slice takes the state
-//! of the last txg, walks on from where the one before has ended, reads every copy of the blocks that it
-//! meets, parity included, and writes over what is wrong; leaves that lack a block get it. How far it is goes
-//! to disk every few seconds, so that it goes on after the pool was closed, or the power.
+//! A scan visits every block that existed when it began, each once, in slices. A slice takes the state of the
+//! last txg, continues at the position where the previous slice ended, reads every copy of each block, parity
+//! included, and rewrites wrong copies; leaves that lack a block get it. The position goes to disk every few
+//! seconds, so a scan continues after the pool was closed or the power failed.
 //!
 //! # Order of a scan
-//! The pool's own objects; the snapshots that there were at its begin, by the txgs of their making; the
-//! heads, by number; snapshots that were made meanwhile, for what only they hold. What a dataset shares with
-//! the snapshot before is passed over. This order does not change when datasets are made, renamed, promoted
-//! or destroyed: what a destroyed snapshot held alone is gone, and what it shared with the next belongs to
-//! that one, which comes later.
+//! The pool's own objects; the snapshots that existed at its begin, by creation txg; the heads, by object
+//! number; snapshots that were made meanwhile, for blocks that only they hold. Blocks that a dataset shares
+//! with the previous snapshot are skipped. This order does not change when datasets are made, renamed,
+//! promoted or destroyed: blocks that a destroyed snapshot held alone are gone, and blocks that it shared
+//! with the next snapshot belong to that one, which comes later.
 //!
 //! # What always holds
-//! - Nothing counts as done before it is durable.
-//! - A leaf that lacks something is resilvered: a scrub that does not bring it all of that, as one that is
-//!   paused, ends. It goes on to its end if the leaf was in service all the time and has only failed to take
-//!   a write; then comes a resilver.
-//! - A leaf's DTL is cleared only of what it got: it was in service all the time, with the same device, and
-//!   nothing failed.
-//! - On disk other implementations find a scan that has just begun, of the same range: it names no dataset
-//!   that could be destroyed. How far it really is stands in an entry of our own
+//! - A position is saved only after the work before it is durable.
+//! - A leaf that lacks data is resilvered: a scrub that will not restore all of it, or that is paused, ends.
+//!   A scrub continues to its end if the leaf was in service all the time and only failed to take a write; a
+//!   resilver follows.
+//! - The DTL of a leaf loses only txgs whose blocks the leaf received while it was in service all the time,
+//!   with the same device and without an error.
+//! - On disk other implementations find a scan of the same range that has just begun: it names no dataset
+//!   that could be destroyed. The real position is in an entry of our own
 //!   ([`format::names::directory::SCAN_POSITION`]).
 //!
 //! # Order of locks
@@ -43,23 +43,23 @@ use vdev::sync::lock;
 use vdev::tree::{Mark, RangeSet, VdevState};
 use vdev::{Device, VdevTree};
 
-/// How far a scan has come.
+/// Position of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct Position {
-    /// Part of the order above, from 0.
+    /// Index of the part in the order of a scan.
     pub(crate) pass: u64,
-    /// The dataset: its txg (of a snapshot) and number.
+    /// The dataset: creation txg (of a snapshot) and object number.
     pub(crate) at: (Txg, ObjectId),
-    /// Position in the dataset.
+    /// Position of the scan in the dataset.
     pub(crate) place: dmu::traverse::Place,
 }
 
-/// A scan that is under way, or paused.
+/// An active or paused scan.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) phys: ScanPhys,
     pub(crate) position: Position,
-    /// Datasets of this pass that are to come; `None`: to be listed.
+    /// Remaining datasets of this part; `None`: not listed yet.
     pub(crate) targets: Option<VecDeque<(Txg, ObjectId)>>,
     pub(crate) issued: u64,
     pub(crate) pass_start: u64,
@@ -67,18 +67,19 @@ pub(crate) struct Run {
     pub(crate) pass_issued: u64,
     pub(crate) paused_since: u64,
     pub(crate) spent_paused: u64,
-    /// Leaves that were in service since it began, with their devices, which are not kept open for it.
+    /// Leaves that have been in service since the scan began, with their devices, which it does not keep
+    /// open.
     pub(crate) served: HashMap<VdevGuid, Weak<dyn Device>>,
-    /// Something could not be walked, so that leaves may still lack it.
+    /// Some blocks could not be visited, so leaves may still lack them.
     pub(crate) is_incomplete: bool,
-    /// Errors that are not yet in the log.
+    /// Errors that are not in the error log yet.
     pub(crate) errors: Vec<state::Failed>,
-    /// When it was last written down.
+    /// Monotonic time of the last save.
     pub(crate) saved: Duration,
     pub(crate) mark: Mark,
 }
 
-/// The leaves that are in service, with their devices.
+/// The leaves in service, with their devices.
 pub(crate) fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Weak<dyn Device>> {
     let status = tree.status();
     let serves = |guid: &VdevGuid| status.find(*guid).is_some_and(|leaf| leaf.state >= VdevState::Degraded);
@@ -87,9 +88,8 @@ pub(crate) fn in_service(tree: &VdevTree) -> HashMap<VdevGuid, Weak<dyn Device>>
 }
 
 impl Run {
-    /// Whether a leaf that lacks something gets all of it when this has ended. After a resilver, the next
-    /// brings what was missed meanwhile; a scrub is no reason to wait for that, and one that is paused brings
-    /// nothing.
+    /// Whether a leaf that lacks data has all of it when this scan has ended. Data missed during a resilver
+    /// is restored by the next resilver, but a scrub must not delay it, and a paused scan restores none.
     fn brings(&self, leaf: VdevGuid, missing: &RangeSet) -> bool {
         let range = self.phys.min_txg.0 + 1..self.phys.max_txg.0 + 1;
         let in_range: u64 = missing.overlap(&range).iter().map(|part| part.end - part.start).sum();
@@ -98,8 +98,8 @@ impl Run {
             && (is_resilver || (!self.phys.is_paused() && in_range == missing.total()))
     }
 
-    /// Whether a scrub may end before a leaf gets what it lacks: the leaf was in service all the time, and
-    /// has missed only few writes since.
+    /// Whether a scrub may run to its end before the leaf is resilvered: the leaf was in service all the
+    /// time, and has missed only a few writes since.
     fn may_end(&self, leaf: VdevGuid, missing: &RangeSet) -> bool {
         let before = 0..self.phys.min_txg.0 + 1;
         self.phys.func == ScanFunc::Scrub
@@ -125,25 +125,24 @@ impl Run {
 #[derive(Debug, Default)]
 pub(crate) struct Scans {
     pub(crate) run: Mutex<Option<Run>>,
-    /// Leaves that a resilver has done what it could for, since they came into service.
+    /// Leaves that a resilver could not complete since they came into service.
     pub(crate) hopeless: Mutex<HashSet<VdevGuid>>,
-    /// Notes of what programs could not read.
+    /// Notes of blocks that readers could not read.
     pub(crate) notes: Arc<notes::Notes>,
 }
 
 impl Scans {
-    /// How far the scan is that is under way or paused; `None`: what is on disk is all that there is to tell.
+    /// Progress of the active or paused scan; `None`: the state on disk is complete.
     pub(crate) fn progress(&self) -> Option<ScanProgress> {
         lock(&self.run).as_ref().map(Run::progress)
     }
 
-    /// Whether a leaf in service lacks something that the scan under way does not bring to it, and that a
-    /// resilver could.
+    /// Whether a leaf in service lacks data that the active scan does not restore and a resilver could.
     pub(crate) fn is_resilver_due(&self, tree: &VdevTree) -> bool {
         self.lacks_something(tree, Run::brings)
     }
 
-    /// The same of what a resilver is to bring at once, though a scrub is under way.
+    /// Whether a resilver must start at once, although a scrub is active.
     pub(crate) fn is_resilver_urgent(&self, tree: &VdevTree) -> bool {
         self.lacks_something(tree, |run, leaf, missing| {
             run.brings(leaf, missing) || run.may_end(leaf, missing)
@@ -164,17 +163,17 @@ impl Scans {
         })
     }
 
-    /// Notes that a leaf is back, so that a resilver can bring it what it has missed.
+    /// Notes that a leaf is back, so that a resilver can restore its data.
     pub(crate) fn note_back(&self, leaf: VdevGuid) {
         lock(&self.hopeless).remove(&leaf);
     }
 
-    /// The notes of what programs could not read.
+    /// Notes of blocks that readers could not read.
     pub(crate) fn notes(&self) -> &Arc<notes::Notes> {
         &self.notes
     }
 
-    /// All leaves may be resilvered again.
+    /// Allows all leaves to be resilvered again.
     pub(crate) fn forget_hopeless(&self) {
         lock(&self.hopeless).clear();
     }

@@ -1,26 +1,26 @@
-//! Notes of data that readers could not read, which a thread looks at again (`scrub::errors`).
+//! Notes of blocks that readers could not read, which a thread reads again (`scrub::errors`).
 
 use format::{BlockId, ObjectId, Txg};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Mutex;
 use vdev::sync::lock;
 
-/// Places that wait to be looked at again.
+/// Most places that wait to be read again.
 const NOTES_MAX: usize = 1000;
-/// A place where something could not be read.
+/// The place of an unreadable block: object set, object, block.
 pub(crate) type UnreadableBlock = (ObjectId, ObjectId, BlockId);
 
 /// Places that readers could not read.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
-    /// To be looked at again.
+    /// Places to be read again.
     pub(crate) places: Mutex<BTreeSet<UnreadableBlock>>,
-    /// Places that are in the log already, with the births of blocks.
+    /// Places that are in the log already, with the births of their blocks.
     pub(crate) logged: Mutex<HashSet<(UnreadableBlock, Txg)>>,
 }
 
 impl Notes {
-    /// Forgets what stands in the log: it is another one now.
+    /// Clears the logged places, because the log was replaced.
     pub(crate) fn forget(&self) {
         lock(&self.logged).clear();
     }

@@ -9,18 +9,18 @@ use format::names;
 use format::scan::{CondensingPhys, ErrorScrubPhys, RemovalPhys, ScanFunc, ScanPhys};
 use format::{ObjectId, Txg, VdevId};
 
-/// The expansion of a RAID-Z vdev, the last one or the current.
+/// The last or running expansion of a RAID-Z vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expansion {
     /// Number of the top-level vdev.
     pub vdev: VdevId,
-    /// 1: under way; 2: finished; 3: canceled.
+    /// State: 1: running; 2: finished; 3: canceled.
     pub state: u64,
-    /// Seconds since 1970 at which it began.
+    /// Time when it began, in seconds since 1970.
     pub start_time: u64,
-    /// Seconds since 1970 at which it ended.
+    /// Time when it ended, in seconds since 1970.
     pub end_time: u64,
-    /// Bytes moved so far.
+    /// Bytes copied so far.
     pub copied: u64,
 }
 
@@ -56,7 +56,7 @@ impl Pool {
         Ok((scrub.func != ScanFunc::None).then_some(scrub))
     }
 
-    /// The last txg up to which a scrub has read everything.
+    /// The newest txg such that a scrub has read all blocks born up to it.
     ///
     /// # Errors
     /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
@@ -74,7 +74,7 @@ impl Pool {
         removal(self.directory())
     }
 
-    /// A mapping that is being rewritten.
+    /// The mapping that is being condensed; `None`: there is none.
     ///
     /// # Errors
     /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or

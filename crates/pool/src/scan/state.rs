@@ -1,4 +1,4 @@
-//! Scans as the MOS has them.
+//! Scans in the MOS.
 
 use crate::directory;
 use crate::error::PoolError;
@@ -14,24 +14,23 @@ use format::scan::{ErrorScrubPhys, ScanFunc, ScanPhys, ScanState};
 use format::{BlockId, ObjType, ObjectId, Txg, VdevGuid};
 use std::collections::BTreeMap;
 
-/// First word of a stored position: its form.
+/// First word of a stored position: its format.
 const FORM: u64 = 1;
 /// Words of a position before the guids of leaves.
 const FIXED: usize = 10;
-/// Dedup tables of classes up to this one are walked before everything else: blocks with two references and
-/// more.
+/// The scan first visits the dedup tables of the classes up to this one: blocks with two or more references.
 const DDT_CLASS_DUPLICATE: u64 = 1;
 
 /// A block that could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failed {
-    /// The head of the dataset that it was met in; 0: the pool's own objects.
+    /// Head of the dataset in which it was found; 0: the MOS.
     pub(crate) head: ObjectId,
     pub(crate) at: Bookmark,
     pub(crate) birth: Txg,
 }
 
-/// Facts about a scan of this implementation that others do not store.
+/// The position of a scan, which other implementations do not store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Saved {
     pub(crate) position: Position,
@@ -40,11 +39,11 @@ pub(crate) struct Saved {
     pub(crate) served: Vec<VdevGuid>,
 }
 
-/// How far the scan has come that the directory of a pool tells of, if it is one of ours.
+/// The position in the object directory, if it belongs to this scan.
 pub(crate) fn position_of(words: &[u64], phys: &ScanPhys) -> Option<Saved> {
     let (fixed, served) = words.split_at_checked(FIXED)?;
     let [form, start, func, pass, txg, id, object, blkid, issued, incomplete] = *fixed else { return None };
-    // Another implementation, or another scan, has gone on since.
+    // Another implementation, or another scan, may have continued since.
     let is_same = form == FORM && start == phys.start_time && func == phys.func as u64;
     if !is_same || phys.bookmark != [0; 4] {
         return None;
@@ -74,7 +73,7 @@ pub(crate) fn put(m: MosTx<'_>, phys: &ScanPhys) -> Result<(), DslError> {
     Ok(directory.upsert(names::directory::SCAN.as_bytes(), ZapValue::U64s(&phys.to_words()))?)
 }
 
-/// Makes the records of a scan that begins.
+/// Creates the records of a new scan.
 pub(crate) fn begin(m: MosTx<'_>, phys: &mut ScanPhys) -> Result<(), DslError> {
     if phys.func == ScanFunc::Scrub {
         drop_log(m, names::directory::ERRLOG_SCRUB)?;
@@ -84,8 +83,8 @@ pub(crate) fn begin(m: MosTx<'_>, phys: &mut ScanPhys) -> Result<(), DslError> {
     put(m, phys)
 }
 
-/// Takes over a scan that the last user of the pool has not ended: it names no datasets any more, as these
-/// change while it does not know of that. Unless it is one of ours it begins again.
+/// Adopts a scan that the pool's last user has not ended: removes the names of datasets from it, because
+/// these may change meanwhile. A scan of another implementation begins again.
 pub(crate) fn adopt(m: MosTx<'_>, phys: ScanPhys, is_ours: bool) -> Result<ScanPhys, DslError> {
     let is_fresh = phys.bookmark == [0; 4] && phys.ddt_bookmark == [0; 4] && phys.queue != ObjectId(0);
     if is_ours && is_fresh {
@@ -103,7 +102,7 @@ pub(crate) fn adopt(m: MosTx<'_>, phys: ScanPhys, is_ours: bool) -> Result<ScanP
     Ok(phys)
 }
 
-/// Writes down how far a scan is.
+/// Saves the position of a scan.
 pub(crate) fn save(
     m: MosTx<'_>,
     phys: &ScanPhys,
@@ -124,7 +123,7 @@ fn log_of(phys: &ScanPhys) -> &'static str {
     if phys.func == ScanFunc::Scrub { names::directory::ERRLOG_SCRUB } else { names::directory::ERRLOG_LAST }
 }
 
-/// Ends a scan. One that has finished leaves its errors as those that are known.
+/// Ends a scan. The errors of a finished one become the known errors.
 pub(crate) fn end(
     m: MosTx<'_>,
     phys: &mut ScanPhys,
@@ -161,7 +160,7 @@ impl RemoveWords for MosTx<'_> {
     }
 }
 
-/// Frees an error log with what is below it.
+/// Frees an error log with its objects.
 fn drop_log(m: MosTx<'_>, name: &str) -> Result<(), DslError> {
     let Some(log) = m.entry(name)? else { return Ok(()) };
     if m.features.is_active("head_errlog") {
@@ -201,7 +200,7 @@ pub(crate) fn log_errors(m: MosTx<'_>, name: &str, by_head: bool, errors: &[Fail
     Ok(())
 }
 
-/// Takes entries out of the logs by head.
+/// Removes entries from the logs by head.
 pub(crate) fn forget_errors(m: MosTx<'_>, errors: &[LoggedError]) -> Result<(), DslError> {
     for name in [names::directory::ERRLOG_LAST, names::directory::ERRLOG_SCRUB] {
         let Some(log) = m.entry(name)? else { continue };
@@ -215,7 +214,7 @@ pub(crate) fn forget_errors(m: MosTx<'_>, errors: &[LoggedError]) -> Result<(), 
     Ok(())
 }
 
-/// Writes what a scrub of errors has come to.
+/// Writes the result of a scrub of the error log.
 pub(crate) fn put_error_scrub(m: MosTx<'_>, phys: &ErrorScrubPhys) -> Result<(), DslError> {
     let words = phys.to_words();
     Ok(m.zap(directory::OBJECT)?.upsert(names::directory::ERROR_SCRUB.as_bytes(), ZapValue::U64s(&words))?)
@@ -239,7 +238,7 @@ fn key_of(failed: &Failed, by_head: bool) -> String {
     ErrorKey { objset, object: at.object, level: at.level, block: BlockId(at.blkid), birth }.to_key()
 }
 
-/// An error of the pool from one of its datasets.
+/// Converts an error of the dataset layer.
 pub(crate) fn failed(error: DslError) -> PoolError {
     error.into()
 }

@@ -1,11 +1,11 @@
-//! Data that cannot be read: what programs meet goes into the error log, and `scrub -e` looks again at what
-//! stands there.
+//! Unreadable data: readers' errors go into the error log, and `scrub -e` checks the entries of the log
+//! again.
 //!
 //! # What always holds
-//! - A reader that meets such data only leaves a note of the place ([`crate::scan::notes`]). A thread looks
-//!   at the place again, in the state of the last txg: what can be read there, or is there no more, was seen
-//!   in an older state, and is forgotten.
-//! - At most `NOTES_MAX` places wait; more are not noted. All can be met again.
+//! - A reader that meets such data only notes the place ([`crate::scan::notes`]). A thread reads it again, in
+//!   the state of the last txg: if it is readable or gone there, the error belonged to an older state and is
+//!   dropped.
+//! - At most `NOTES_MAX` places wait; further ones are dropped, and noted when they are met again.
 //!
 //! Tests: `crates/crash/tests/it/errors.rs`.
 
@@ -28,18 +28,18 @@ use vdev::sync::lock;
 use vdev::tree::{Priority, PriorityGuard, VdevError};
 use zio::{ReadPolicy, ZioError};
 
-/// Places that are known to be in the log.
+/// Most places that are remembered as logged.
 const LOGGED_MAX: usize = 100_000;
-/// Blocks that are looked at before txgs may go on.
+/// Number of blocks that are checked before txgs may continue.
 const BATCH: usize = 256;
-/// Interval at which a waiting thread looks whether there is still something to wait for.
+/// Interval at which a waiting thread checks whether it must still wait.
 const LOOK: Duration = Duration::from_millis(10);
 
 impl LivePool {
-    /// Puts what readers could not read into the error log, as far as it still cannot be read.
+    /// Adds the blocks that readers could not read to the error log, if they are still unreadable.
     ///
     /// # Errors
-    /// If the pool cannot be read or written.
+    /// [`PoolError`] if the pool cannot be read or written.
     pub(crate) fn log_damage(&self) -> Result<(), PoolError> {
         let places: Vec<UnreadableBlock> = lock(&self.scans.notes.places).iter().copied().collect();
         if places.is_empty() {
@@ -53,7 +53,7 @@ impl LivePool {
             failed.extend(some.iter().filter_map(|place| self.look_again(&view, *place)));
         }
         {
-            // A program that reads it again and again makes no txg each time.
+            // A program that reads it repeatedly must not cause a txg each time.
             let mut logged = lock(&self.scans.notes.logged);
             if logged.len() > LOGGED_MAX {
                 logged.clear();
@@ -80,7 +80,7 @@ impl LivePool {
         let at = Bookmark { objset: objset.0, object, level: 0, blkid: blkid.0 };
         let bp = match set.object(object).ok()?.block_ptr(Level(0), blkid) {
             Ok(bp) => bp,
-            // What leads to it cannot be read.
+            // A block above it cannot be read.
             Err(dmu::DmuError::Zio { source: ZioError::Unreadable { bp, .. }, .. }) => {
                 return Some(Failed { head, at, birth: bp.logical_birth() });
             }
@@ -107,8 +107,8 @@ impl LivePool {
         self.events.ereport("data", &self.tree(), None, extra);
     }
 
-    /// Waits until what was noted of the past is on disk, so that it can be shown: commands for the history,
-    /// and data that could not be read. No longer than `time`, and not for a pool that is suspended.
+    /// Waits until recent notes are on disk and so visible: commands in the history, and unreadable data. At
+    /// most for `time`, and not for a suspended pool.
     pub fn settle(&self, time: Duration) {
         let has_thread = lock(&self.runtime).is_some();
         let mut waited = Duration::ZERO;
@@ -131,11 +131,11 @@ impl LivePool {
         }
     }
 
-    /// `scrub -e`: looks again at all blocks of the error log, every copy; what can be read, or is there no
-    /// more, is taken out of it. All of it at once, on this thread.
+    /// `zpool scrub -e`: checks every copy of all blocks in the error log again, and removes entries that are
+    /// readable or gone. Runs completely on this thread.
     ///
     /// # Errors
-    /// [`ScanRefusal`] if something else is under way, or the feature `head_errlog` is not enabled.
+    /// [`ScanRefusal`] if another scan is active, or the feature `head_errlog` is not enabled.
     pub fn scrub_errors(&self) -> Result<(), ScanRefusal> {
         if !self.features.is_enabled("head_errlog") {
             return Err(ScanRefusal::NeedsErrorsByHead);
@@ -163,7 +163,7 @@ impl LivePool {
                 return Err(PoolError::Tx(dmu::TxError::Closed).into());
             }
         }
-        // Repaired blocks are to be durable before their entries are taken out of the log.
+        // Repaired blocks must be durable before their entries are removed.
         for flushed in self.tree().flush_leaves(&self.tree().leaf_guids()) {
             if flushed.is_err() {
                 tracing::warn!(pool = self.name, "a device could not be flushed after an error scrub");
@@ -191,7 +191,7 @@ impl LivePool {
         Ok(())
     }
 
-    /// Whether the block of an entry can be read again, or is gone.
+    /// Whether the block of an entry is readable again, or gone.
     fn is_well(&self, view: &Arc<Pool>, entry: &LoggedError) -> bool {
         match block_of(view, entry) {
             Now::Gone => true,
@@ -208,7 +208,7 @@ fn place_of(failed: &Failed) -> UnreadableBlock {
     (ObjectId(failed.at.objset), failed.at.object, BlockId(failed.at.blkid))
 }
 
-/// An object set by number, and the head of its dataset; `None`: it is gone, or cannot be opened.
+/// An object set by number, and the head of its dataset; `None`: it was destroyed, or cannot be opened.
 fn open(view: &Arc<Pool>, objset: ObjectId) -> Option<(Arc<ObjSet>, ObjectId)> {
     if objset == ObjectId(0) {
         return Some((Arc::clone(view.mos()), ObjectId(0)));
@@ -218,7 +218,7 @@ fn open(view: &Arc<Pool>, objset: ObjectId) -> Option<(Arc<ObjSet>, ObjectId)> {
     Some((dataset.open_objset().ok()?, head))
 }
 
-/// The block that an entry of the log tells of: in the head, or in one of its snapshots.
+/// The block of an entry of the log: in the head, or in one of its snapshots.
 fn block_of(view: &Arc<Pool>, entry: &LoggedError) -> Now {
     let key = &entry.key;
     let (Ok(level), true) = (u8::try_from(key.level), entry.dataset != ObjectId(0)) else {

@@ -1,4 +1,4 @@
-//! The verbs of scans: begin, pause, resume, stop; and scans as a background job ([`Job`]).
+//! Operations of scans: start, pause, resume, stop; and scans as a background job ([`Job`]).
 
 mod errors;
 mod slice;
@@ -16,28 +16,28 @@ use std::collections::HashMap;
 use vdev::sync::lock;
 use vdev::tunable::Tunable;
 
-/// While it is on, scans begin but get nowhere: for tests that need one that is under way.
+/// While it is on, scans start but make no progress: for tests that need an active scan.
 pub static SCAN_SUSPEND_PROGRESS: Tunable = Tunable::new("zfs_scan_suspend_progress", 0, 0, 1);
-/// Errors in memory before they are written down.
+/// Most errors in memory before they are written.
 const ERRORS_MAX: usize = 10_000;
 
-/// Why a scan is not begun, paused or stopped.
+/// Why a scan cannot be started, paused or stopped.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScanRefusal {
-    /// A scrub is under way.
+    /// A scrub is active.
     #[error("currently scrubbing; use 'zpool scrub -s' to cancel scrub")]
     Scrubbing,
     /// The scrub is paused already.
     #[error("scrub is paused; use 'zpool scrub' to resume scrub")]
     Paused,
-    /// A resilver is under way.
+    /// A resilver is active.
     #[error("currently resilvering")]
     Resilvering,
-    /// There is nothing to pause or stop.
+    /// No scrub is active that could be paused or stopped.
     #[error("there is no active scrub")]
     NotScrubbing,
-    /// The log of errors has not the form that it needs.
+    /// The error log does not have the required form (feature `head_errlog`).
     #[error("unsupported version or feature")]
     NeedsErrorsByHead,
     /// The pool cannot be written.
@@ -56,17 +56,17 @@ fn event_word(func: ScanFunc) -> &'static str {
 }
 
 impl LivePool {
-    /// How far the scan is that is under way or paused. `None`: there is none; [`crate::view::Pool::scan`]
-    /// tells of the last one.
+    /// Progress of the active or paused scan. `None`: there is none; [`crate::view::Pool::scan`] has the last
+    /// one.
     pub fn scan_progress(&self) -> Option<ScanProgress> {
         self.scans.progress()
     }
 
-    /// Begins a scrub, or goes on with one that is paused. With `newer`, only what was written since the last
-    /// one is looked at.
+    /// Starts a scrub, or resumes a paused one. With `newer`, only blocks written since the last scrub are
+    /// checked.
     ///
     /// # Errors
-    /// [`ScanRefusal`] if something else is under way.
+    /// [`ScanRefusal`] if another scan is active.
     pub fn start_scrub(&self, newer: bool) -> Result<(), ScanRefusal> {
         if self.is_attended() && self.wants_resilver() {
             self.start_resilver()?;
@@ -83,7 +83,7 @@ impl LivePool {
         Ok(self.begin(ScanFunc::Scrub, min)?)
     }
 
-    /// Pauses the scrub. It stays paused until it is resumed, also over exports and power cuts.
+    /// Pauses the scrub until it is resumed, also over exports and power cuts.
     ///
     /// # Errors
     /// [`ScanRefusal`] if there is none, or it is paused already.
@@ -108,16 +108,16 @@ impl LivePool {
         }
     }
 
-    /// The scrub that is under way or paused; `None` also while there is a resilver.
+    /// The active or paused scrub; `None` also during a resilver.
     fn scrub_under_way(&self) -> Option<ScanPhys> {
         let phys = lock(&self.scans.run).as_ref().map(|run| run.phys);
         phys.filter(|phys| phys.func == ScanFunc::Scrub)
     }
 
-    /// Begins a resilver, anew if one is under way; a scrub ends.
+    /// Starts a resilver, or restarts the active one; a scrub ends.
     ///
     /// # Errors
-    /// If the pool cannot be written.
+    /// [`PoolError`] if the pool cannot be written.
     pub fn start_resilver(&self) -> Result<(), PoolError> {
         let _driver = self.jobs.hold();
         let missed = self.lacking();
@@ -132,13 +132,13 @@ impl LivePool {
         self.begin(ScanFunc::Resilver, Txg(oldest.unwrap_or(0).saturating_sub(1)))
     }
 
-    /// Goes on with a scan that was under way when the pool was last closed.
+    /// Resumes a scan that was active when the pool was last closed.
     pub(crate) fn resume_scan(&self, phys: ScanPhys, saved: Option<Saved>) {
         let now = self.env.clock().wall().as_secs();
         let mut served = self.leaves_in_service();
         let mut phys = phys;
         match &saved {
-            // A leaf that was not there before has missed what was looked at.
+            // A leaf that was not in service before lacks the blocks checked so far.
             Some(saved) => served.retain(|leaf, _| saved.served.contains(leaf)),
             None => (phys.examined, phys.skipped) = (0, 0),
         }
@@ -206,14 +206,14 @@ impl LivePool {
         Ok(())
     }
 
-    /// Writes down how far the scan is. The caller holds the jobs.
+    /// Saves the position of the scan. The caller holds the jobs.
     fn save_scan(&self) -> Result<(), PoolError> {
         let Some(leaves) =
             lock(&self.scans.run).as_ref().map(|run| run.served.keys().copied().collect::<Vec<_>>())
         else {
             return Ok(());
         };
-        // Nothing counts as done before it is durable.
+        // Work counts as done only after it is durable.
         let lost = self.flush(&leaves);
         let now = self.env.clock().monotonic();
         let (phys, words, errors) = {
@@ -236,7 +236,7 @@ impl LivePool {
         written
     }
 
-    /// Flushes leaves; those that failed are returned.
+    /// Flushes leaves. Returns those that failed.
     fn flush(&self, leaves: &[VdevGuid]) -> Vec<VdevGuid> {
         let results = self.tree().flush_leaves(leaves);
         let failed = leaves.iter().zip(results).filter(|(_, result)| result.is_err());
@@ -266,7 +266,7 @@ impl LivePool {
             if !is_incomplete {
                 let range = phys.min_txg.0 + 1..phys.max_txg.0 + 1;
                 for leaf in &served {
-                    // One that fails keeps its DTL.
+                    // A leaf whose flush fails keeps its DTL.
                     let _ = self.tree().clear_dtl(*leaf, range.clone(), mark);
                 }
             }
@@ -290,8 +290,8 @@ impl LivePool {
         Ok(())
     }
 
-    /// Does the next slice of the scan that is under way, and ends it if it is done. False: nothing is under
-    /// way.
+    /// Runs the next slice of the active scan, and ends the scan when it is complete. Returns false if no
+    /// scan is active.
     ///
     /// # Errors
     /// If the pool cannot be read or written.
@@ -299,26 +299,26 @@ impl LivePool {
         self.jobs.step(self, &*self.scans, SLICE)
     }
 
-    /// The same with a slice of so many bytes; how far it got is written down in any case.
+    /// Runs a slice of at most `bytes`, and saves the position in any case.
     ///
     /// # Errors
-    /// If the pool cannot be read or written.
+    /// [`PoolError`] if the pool cannot be read or written.
     pub fn scan_step_within(&self, bytes: u64) -> Result<bool, PoolError> {
         let is_going_on = self.jobs.step(self, &*self.scans, Budget { bytes, ..SLICE })?;
         self.jobs.save_all(self)?;
         Ok(is_going_on)
     }
 
-    /// Does all of the scan that is under way, on this thread.
+    /// Runs the active scan to its end, on this thread.
     ///
     /// # Errors
-    /// If the pool cannot be read or written.
+    /// [`PoolError`] if the pool cannot be read or written.
     pub fn scan_to_end(&self) -> Result<(), PoolError> {
         while self.scan_step()? {}
         Ok(())
     }
 
-    /// Leaves in service that lack something.
+    /// Leaves in service that lack data.
     pub(crate) fn lacking(&self) -> Vec<VdevGuid> {
         let tree = self.tree();
         let mut leaves: Vec<VdevGuid> = self.leaves_in_service().into_keys().collect();
@@ -326,9 +326,9 @@ impl LivePool {
         leaves
     }
 
-    /// Whether a leaf lacks something that is to be brought to it now.
+    /// Whether a leaf lacks data that a resilver should restore now.
     pub(crate) fn wants_resilver(&self) -> bool {
-        // What is being resilvered is ended first.
+        // The active resilver ends first.
         let is_resilvering =
             lock(&self.scans.run).as_ref().is_some_and(|run| run.phys.func == ScanFunc::Resilver);
         !is_resilvering && self.scans.is_resilver_urgent(&self.tree())
@@ -394,7 +394,7 @@ impl Job<LivePool> for Scans {
 }
 
 impl Run {
-    /// To work with while others look at the original.
+    /// A copy to work with, while other threads read the original.
     fn copy(&self) -> Run {
         Run {
             targets: self.targets.clone(),

@@ -1,4 +1,4 @@
-//! One slice of a scan: walking on from where the last one has ended, and checking what is met.
+//! One slice of a scan: continuing the traversal at the last position, and checking blocks.
 
 use crate::error::PoolError;
 use crate::jobs::Budget;
@@ -21,15 +21,15 @@ use std::time::Duration;
 use vdev::tree::{Priority, PriorityGuard};
 use zio::{ReadPolicy, ZioError};
 
-/// Blocks that are checked together, in the order of their places.
+/// Number of blocks that are checked together, in the order of their addresses.
 const BATCH: usize = 512;
 /// Bytes of blocks that are checked together.
 const BATCH_BYTES: u64 = 32 << 20;
-/// Errors of one slice that are put into the log by place; all are counted.
+/// Most errors of one slice that are logged with their places; all are counted.
 const ERRORS_MAX: usize = 1000;
-/// The level that blocks of logs are told to be of.
+/// Level of intent log blocks in bookmarks.
 const LOG_LEVEL: i64 = -2;
-/// The parts of a scan.
+/// Number of parts of a scan.
 const PASSES: u64 = 4;
 
 /// A block to be checked.
@@ -39,7 +39,7 @@ struct Check {
     bp: BlockPtr,
 }
 
-/// Outcome of a slice.
+/// Result of one slice of the scan.
 #[derive(Debug, Default)]
 struct Outcome {
     examined: u64,
@@ -49,7 +49,7 @@ struct Outcome {
     is_incomplete: bool,
 }
 
-/// Checks the blocks of one dataset as they are met.
+/// Checks the blocks of one dataset during its traversal.
 struct Checker<'a> {
     pool: &'a LivePool,
     run: &'a Run,
@@ -87,7 +87,7 @@ impl Checker<'_> {
     }
 }
 
-/// Bytes of devices that a block takes.
+/// Allocated bytes of a block.
 fn size_of(bp: &BlockPtr) -> u64 {
     match bp.kind() {
         BpKind::Normal | BpKind::Gang => bp.dvas().map(|dva| dva.asize.0).sum(),
@@ -96,8 +96,8 @@ fn size_of(bp: &BlockPtr) -> u64 {
 }
 
 impl Checker<'_> {
-    /// Checks the log of a head that was claimed and not yet replayed. Of one that is not claimed nothing is
-    /// told before a crash; then it is claimed.
+    /// Checks the log of a head if it is claimed and not yet replayed. An unclaimed log is skipped: its
+    /// records only matter after a crash, which claims it.
     fn log(&mut self, objset: &ObjSet) {
         let header = objset.phys().zil;
         if header.log.is_hole() || header.claim_txg == Txg(0) {
@@ -124,7 +124,7 @@ impl Checker<'_> {
             },
         );
         self.outcome.is_incomplete |= walked.is_err();
-        // The last one was allocated, but may never have been written.
+        // The last block was allocated, but may never have been written.
         let is_written = |bp: &BlockPtr| matches!(zio.read_log_block(bp, None), Ok(Some(_)));
         blocks.pop_if(|last| !is_written(last));
         for bp in &blocks {
@@ -139,8 +139,7 @@ impl Checker<'_> {
 impl Visitor for Checker<'_> {
     fn block(&mut self, at: &Bookmark, bp: &BlockPtr, _: Option<&Dnode>) -> Step {
         let bytes = size_of(bp);
-        // What was written since the scan has begun is where it should be. A clone may be young and its bytes
-        // old.
+        // Blocks written since the scan began are on all leaves. A clone may be young while its block is old.
         if bytes == 0 || bp.physical_birth() > self.run.phys.max_txg {
             return if matches!(bp.kind(), BpKind::Redacted) { Step::Over } else { Step::Into };
         }
@@ -158,7 +157,7 @@ impl Visitor for Checker<'_> {
     }
 
     fn unreadable(&mut self, at: &Bookmark, bp: &BlockPtr, error: DmuError) -> Step {
-        // A scrub checks the block itself, too, and tells of it there. What is below it is not looked at.
+        // A scrub checks the block itself, too, and reports it there. The blocks below are skipped.
         self.outcome.is_incomplete = true;
         let is_told = self.run.phys.func == ScanFunc::Scrub
             && matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. });
@@ -170,7 +169,7 @@ impl Visitor for Checker<'_> {
     }
 }
 
-/// Shares a checker with the closure that decides when the walk ends.
+/// Shares a checker with the closure that ends the traversal.
 struct Shared<'c, 'a>(&'c RefCell<Checker<'a>>);
 
 impl Visitor for Shared<'_, '_> {
@@ -183,7 +182,7 @@ impl Visitor for Shared<'_, '_> {
     }
 }
 
-/// A dataset to walk, or the pool's own objects.
+/// A dataset to traverse, or the MOS.
 struct Target {
     objset: Arc<ObjSet>,
     head: ObjectId,
@@ -191,7 +190,7 @@ struct Target {
 }
 
 impl LivePool {
-    /// Does one slice. True: everything was looked at.
+    /// Runs one slice. Returns true when the scan has visited all blocks.
     pub(crate) fn scan_slice(&self, run: &mut Run, budget: Budget) -> Result<bool, PoolError> {
         let gate = self.jobs.gate();
         let _reading = gate.enter(|| self.txgs.synced_txg());
@@ -200,7 +199,7 @@ impl LivePool {
         let mut outcome = Outcome::default();
         let walked = self.walk_targets(&view, run, budget, &mut outcome);
         if self.jobs.is_closing() || self.suspended().is_some() {
-            // Reads may have failed because of that: all of it is done again.
+            // Reads may have failed because of that: the slice is repeated.
             return Ok(false);
         }
         let (is_done, position, targets) = walked;
@@ -219,7 +218,8 @@ impl LivePool {
         Ok(is_done)
     }
 
-    /// Walks dataset after dataset until the budget is spent. Returns whether all is done, and how far it is.
+    /// Traverses dataset after dataset until the budget is spent. Returns whether all are done, and the
+    /// position.
     fn walk_targets(
         &self,
         view: &Arc<Pool>,
@@ -271,7 +271,7 @@ impl LivePool {
                 }
                 None => {
                     list.pop_front();
-                    // What comes next is not before this one, should the list be made anew.
+                    // The next dataset must come after this one if the list is made again.
                     (position.at, position.place) = ((next.0, ObjectId(next.1.0 + 1)), Place::START);
                 }
             }
@@ -304,7 +304,7 @@ impl LivePool {
         let mut visited = 0_u64;
         let mut until = |place: &Place| {
             visited += 1;
-            // At least one step is made, whatever happens.
+            // At least one step is made in any case.
             let is_spent = checker.borrow().outcome.issued.saturating_sub(issued) >= left.get();
             *place > from
                 && (is_spent
@@ -318,7 +318,7 @@ impl LivePool {
         stopped
     }
 
-    /// Leaves that are no longer what they were when the scan began may lack something.
+    /// Drops leaves that changed since the scan began, because they may lack data.
     fn drop_who_left(&self, run: &mut Run) {
         let tree = self.tree();
         let status = tree.status();
@@ -336,7 +336,7 @@ impl LivePool {
     }
 }
 
-/// The datasets of a pass, in its order.
+/// The datasets of a part, in its order.
 fn list(view: &Arc<Pool>, pass: u64, max_txg: Txg) -> Result<VecDeque<(Txg, ObjectId)>, DslError> {
     if pass == 0 {
         return Ok(VecDeque::from([(Txg(0), ObjectId(0))]));
@@ -367,7 +367,7 @@ fn list(view: &Arc<Pool>, pass: u64, max_txg: Txg) -> Result<VecDeque<(Txg, Obje
     Ok(all.into())
 }
 
-/// A dataset of the list; `None`: there is nothing to look at in it, or it is gone.
+/// Opens a dataset of the list. `None`: it has no blocks to visit, or it was destroyed.
 fn open_target(
     view: &Arc<Pool>,
     pass: u64,
@@ -392,7 +392,7 @@ fn open_target(
         }
         Err(error) => return Err(error),
     };
-    // Its number was given to another one.
+    // Its object number was reused.
     if dataset.is_snapshot() == (pass == 2) || (pass != 2 && dataset.phys().creation_txg != txg) {
         return Ok(None);
     }
@@ -408,8 +408,8 @@ fn open_target(
     }
 }
 
-/// Blocks up to this txg were met in the snapshot before. A head is looked at as if there were no snapshots
-/// that are younger than the scan.
+/// The txg up to which the previous snapshot has the blocks. A head is traversed as if it had no snapshots
+/// younger than the scan.
 fn older_end(view: &Arc<Pool>, dataset: &Dataset, pass: u64, max_txg: Txg) -> Result<Txg, DslError> {
     let mut newer_than = dataset.phys().prev_snap_txg;
     let mut before = dataset.phys().prev_snap;

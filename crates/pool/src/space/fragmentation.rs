@@ -28,13 +28,13 @@ fn percent(shift: u32) -> u64 {
 }
 
 impl MetaslabSpace {
-    /// Fragmentation in percent, where sectors have `1 << ashift` bytes; `None`: not known.
+    /// Fragmentation in percent, with sectors of `1 << ashift` bytes; `None`: unknown.
     pub fn fragmentation(&self, ashift: u32) -> Option<u64> {
         of_metaslab(self, ashift)
     }
 }
 
-/// Of a metaslab; `None` if its map has no histogram.
+/// Fragmentation of a metaslab; `None` if its map has no histogram.
 fn of_metaslab(metaslab: &MetaslabSpace, ashift: u32) -> Option<u64> {
     if metaslab.space_map.is_none() {
         return Some(0);
@@ -42,7 +42,7 @@ fn of_metaslab(metaslab: &MetaslabSpace, ashift: u32) -> Option<u64> {
     let histogram = metaslab.histogram?;
     let (mut weighted, mut bytes) = (0_u128, 0_u128);
     for (shift, count) in (ashift..).zip(histogram) {
-        // A count that no metaslab can have must not overflow the sums.
+        // An impossible count must not overflow the sums.
         let space = u128::from(count.min(1 << 48)) << shift.min(63);
         bytes += space;
         weighted += space * u128::from(percent(shift));
@@ -50,8 +50,8 @@ fn of_metaslab(metaslab: &MetaslabSpace, ashift: u32) -> Option<u64> {
     Some(weighted.checked_div(bytes).map_or(0, |mean| u64::try_from(mean).unwrap_or(100)))
 }
 
-/// Of a top-level vdev whose metaslabs count as allocated what their own maps do; `None` if maps have no
-/// histograms.
+/// Fragmentation of a top-level vdev, in percent, from the space maps of its metaslabs alone; `None` if the
+/// maps have no histograms.
 pub(crate) fn of_vdev(metaslabs: &[MetaslabSpace], ashift: u32) -> Option<u64> {
     let mapped = || metaslabs.iter().filter(|m| m.space_map.is_some());
     if mapped().next().is_some() && mapped().all(|m| m.histogram.is_none()) {
@@ -67,7 +67,7 @@ pub(crate) fn of_vdev(metaslabs: &[MetaslabSpace], ashift: u32) -> Option<u64> {
     Some(u64::try_from(weighted.checked_div(bytes)?).unwrap_or(100))
 }
 
-/// Of a class; `None` if no vdev of it tells.
+/// Fragmentation of a class; `None` if it is unknown for all its vdevs.
 pub(crate) fn of_class(vdevs: &[VdevSpace], class: Class) -> Option<u64> {
     let known = || vdevs.iter().filter(|v| v.class == class).filter_map(|v| Some((v.fragmentation?, v.size)));
     let size: u128 = known().map(|(_, size)| u128::from(size)).sum();

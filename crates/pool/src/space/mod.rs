@@ -1,8 +1,8 @@
-//! Space: how large the pool is, how much is allocated, how fragmented the rest (docs/on-disk/15-space.md;
+//! Space: size of the pool, allocated bytes, fragmentation (docs/on-disk/15-space.md;
 //! docs/on-disk/22-mos-dsl.md, section 4).
 //!
-//! Sizes come from the configuration alone. What is allocated comes from the headers of the space maps and,
-//! where a pool was not exported, from its log space maps; both are read on demand.
+//! Sizes come from the configuration alone. Allocated bytes come from the headers of the space maps and, if a
+//! pool was not exported, from its log space maps; both are read on demand.
 
 mod fragmentation;
 
@@ -22,21 +22,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::VdevTree;
 
-/// More metaslabs than this, and one of a vdev is set aside for the intent log.
+/// A vdev with more metaslabs than this has one set aside for the intent log.
 pub const EMBEDDED_LOG_METASLABS: u64 = 64;
-/// Metaslabs of a vdev that are looked at: no vdev is made with more than 2^17.
+/// Most metaslabs of a vdev that are read: no vdev is created with more than 2^17.
 const METASLABS_MAX: u64 = 1 << 18;
-/// Slop: 1/32 of the pool,
+/// Slop space: 1/32 of the pool,
 const SLOP_SHIFT: u32 = 5;
 /// but at most this,
 const SLOP_MAX: u64 = 128 << 30;
-/// and, as far as half the pool allows, at least this.
+/// and at least this, but no more than half the pool.
 const SLOP_MIN: u64 = 128 << 20;
 
 /// Class of blocks that a top-level vdev holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
-    /// Data and metadata.
+    /// Data and metadata of all kinds.
     Normal,
     /// Blocks of the intent log.
     Log,
@@ -65,11 +65,11 @@ pub struct MetaslabSpace {
     pub start: u64,
     /// Size of the metaslab, in bytes.
     pub size: u64,
-    /// Its space map; `None`: never written to, so all is free.
+    /// Its space map; `None`: it was never written, so all is free.
     pub space_map: Option<ObjectId>,
     /// Allocated bytes.
     pub allocated: u64,
-    /// Its own map is complete up to this txg (not included), later changes are in the logs.
+    /// Its own map has all changes before this txg; later ones are in the logs.
     pub unflushed_txg: Txg,
     /// Numbers of free segments by the power of two of their length; `None`: not recorded.
     pub histogram: Option<[u64; BUCKETS]>,
@@ -82,15 +82,15 @@ pub struct VdevSpace {
     pub vdev: VdevId,
     /// Class of blocks that the vdev holds.
     pub class: Class,
-    /// Bytes, parity included, that can be allocated at all.
+    /// Allocatable bytes, parity included.
     pub size: u64,
     /// Allocated bytes.
     pub allocated: u64,
-    /// Bytes of that which only the checkpoint needs.
+    /// Bytes of `allocated` that only the checkpoint holds.
     pub checkpoint: u64,
-    /// Fragmentation of what is free, in percent; `None`: not known.
+    /// Fragmentation of the free space, in percent; `None`: unknown.
     pub fragmentation: Option<u64>,
-    /// Bytes by which it could grow, as its devices have grown; 0: none.
+    /// Bytes by which the vdev could grow with its devices; 0: none.
     pub expandable: u64,
     /// log2 of the sector size.
     pub ashift: u32,
@@ -101,15 +101,15 @@ pub struct VdevSpace {
 /// Space of the pool as `zpool list` shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceTotals {
-    /// Bytes of the classes that hold data: all but log devices.
+    /// Bytes of all classes but log vdevs.
     pub size: u64,
     /// Allocated bytes.
     pub allocated: u64,
     /// Free bytes.
     pub free: u64,
-    /// Allocated part, in percent.
+    /// Allocated share of `size`, in percent.
     pub capacity: u64,
-    /// Bytes that only the checkpoint needs.
+    /// Bytes that only the checkpoint holds.
     pub checkpoint: u64,
     /// Bytes by which the pool could grow.
     pub expandable: u64,
@@ -119,7 +119,7 @@ pub struct SpaceTotals {
 
 // ---- sizes, without reading a space map --------------------------------------------------------
 
-/// The start and the size of a metaslab. On a dRAID both keep to whole stripes.
+/// Start and size of a metaslab. On a dRAID both are whole stripes.
 fn metaslab_bounds(node: &VdevNode, alignment: u64, index: u64) -> (u64, u64) {
     let nominal = 1_u64.checked_shl(node.metaslab_shift).unwrap_or(0);
     let from = nominal.saturating_mul(index);
@@ -168,19 +168,18 @@ fn deflated(tree: &VdevTree, vdev: VdevId, bytes: u64) -> u64 {
     (bytes >> 9).saturating_mul(tree.deflate_ratio(vdev))
 }
 
-/// Bytes of a pool of `size` bytes that stay reserved, of which `embedded_log` are set aside
-/// already.
+/// Slop space of a pool of `size` bytes, of which `embedded_log` are set aside already.
 fn slop(size: u64, embedded_log: u64) -> u64 {
     let slop = (size >> SLOP_SHIFT).min(SLOP_MAX);
     let slop = slop - embedded_log.min(slop / 2);
     slop.max(SLOP_MIN.min(size / 2))
 }
 
-/// How much room the root directory has: the deflated size of the normal class, what sharing saves
-/// added, what the checkpoint holds taken off.
+/// Space of the root directory: the deflated size of the normal class, plus the savings of sharing, minus the
+/// bytes that the checkpoint holds.
 ///
-/// That the slop is that of the bare size, and that savings and checkpoint count in full, was
-/// measured: `available` and `used` of the root of pools with dedup, clones and a checkpoint.
+/// It was measured on pools with dedup, clones and a checkpoint (`available` and `used` of the root) that the
+/// slop space is computed from the plain size, and that savings and checkpoint count in full.
 pub(crate) fn root_space(
     mos: &Arc<ObjSet>,
     directory: &Directory,
@@ -209,7 +208,7 @@ pub(crate) fn root_space(
     Ok(PoolSpace { size: whole.saturating_sub(checkpoint), slop })
 }
 
-/// Bytes of a top-level vdev that only the checkpoint needs: its map counts them as negative.
+/// Bytes of a top-level vdev that only the checkpoint holds: its map counts them as negative.
 fn checkpoint_bytes(mos: &Arc<ObjSet>, node: &VdevNode) -> Result<u64, PoolError> {
     let Some(zap) = vdev_zap(mos, node.zap_top)? else { return Ok(0) };
     let Some(id) = zap.lookup(names::top_vdev::CHECKPOINT_SM.as_bytes())?.and_then(|entry| entry.u64())
@@ -310,8 +309,8 @@ impl Pool {
         Ok(all)
     }
 
-    /// Calls `visit` with every change that is in a log and not in its metaslab's own map, oldest first: the
-    /// log, the metaslab that it begins in, and the change.
+    /// Calls `visit` with every logged change that is not in its metaslab's own map, oldest first: the log,
+    /// the metaslab of its first byte, and the change.
     pub(crate) fn for_each_logged(
         &self,
         tops: &BTreeMap<VdevId, &[MetaslabSpace]>,
@@ -321,7 +320,7 @@ impl Pool {
             SpaceMap::open(self.mos(), id)?.for_each(MapBounds::LOG, &mut |segment| {
                 let unnamed = || PoolError::Corrupt { object: id, why: "an entry without a vdev" };
                 let vdev = segment.vdev.ok_or_else(unnamed)?;
-                // Of a vdev that is gone.
+                // Skip a vdev that no longer exists.
                 let Some(metaslabs) = tops.get(&vdev) else { return Ok(()) };
                 let index = metaslabs.partition_point(|m| m.start <= segment.start).saturating_sub(1);
                 match metaslabs.get(index) {
@@ -359,7 +358,7 @@ impl Pool {
         for (vdev, node) in self.tree().tops().filter(|(_, node)| holds_data(node)) {
             tops.insert(vdev, self.metaslabs(vdev, node)?);
         }
-        // As the metaslabs' own maps have it: their histograms are as old.
+        // By the metaslabs' own maps, because their histograms are of the same time.
         let ashift = |vdev| self.tree().ashift(vdev).map_or(9, |a| u32::from(a.0));
         let known = |feature: &format::feature::Feature| self.features().counts().contains_key(feature.guid);
         let has_histograms = format::feature::by_name("spacemap_histogram").is_some_and(known);

@@ -1,20 +1,19 @@
-//! Where the free space of the pool is written down: a space map for each metaslab, and one log a txg
-//! for all of them (docs/on-disk/15-space.md, sections 1 to 4).
+//! The free space of the pool on disk: a space map for each metaslab, and one log for each txg for all of
+//! them (docs/on-disk/15-space.md, sections 1 to 4).
 //!
-//! The allocator asks here, through [`SpaceSource`], what is free in a metaslab that it is about to use;
-//! the sync brings what each pass has changed.
+//! The allocator asks here, through [`SpaceSource`], for the free ranges of a metaslab that it is about to
+//! use; the sync delivers the changes of each pass.
 //!
 //! # What always holds
-//! - A metaslab's own map and the changes that are kept here in memory make up what the last pass left:
-//!   [`SpaceBook::free_space`] is right whenever it is asked.
-//! - With feature `log_spacemap` a metaslab's own map holds everything before its *unflushed txg*, and
-//!   the logs from that txg on hold the rest. For every unflushed txg there is a log; logs before the
-//!   first are gone.
-//! - The book's lock is not held while the allocator is asked something: it may come back here.
+//! - A metaslab's own map plus the changes that are kept in memory is the state after the last pass:
+//!   [`SpaceBook::free_space`] is right at any time.
+//! - With feature `log_spacemap` a metaslab's own map holds all changes before its *unflushed txg*, and the
+//!   logs from that txg on hold the rest. For every unflushed txg there is a log; older logs are freed.
+//! - The book's lock is not held during calls of the allocator, because the allocator may call back.
 //!
 //! # Order, in a sync
-//! `begin` (pass 1: some metaslabs are flushed, old logs freed) -> in each pass `write` -> the MOS is
-//! synced, which changes metaslabs again, until it does not.
+//! `begin` (pass 1: some metaslabs are flushed, old logs freed) -> in each pass `write` -> the MOS is synced,
+//! which changes metaslabs again, until it does not.
 
 pub(crate) mod object;
 
@@ -37,31 +36,31 @@ use vdev::VdevTree;
 use vdev::tree::RangeSet;
 use zio::alloc::{AllocClass, Allocator, MetaslabHint, SpaceChange, SpaceSource, TopSpace};
 
-/// Logs that are kept before flushing begins.
+/// Number of logs that are kept before flushing begins.
 const LOGS_MIN: usize = 16;
-/// Logs that flushing keeps to.
+/// Most logs that flushing keeps.
 const LOGS_MAX: u64 = 500;
-/// Maps that are written anew in one txg.
+/// Most maps that are condensed in one txg.
 const CONDENSE_MAX: usize = 8;
-/// Ranges kept in memory, beyond which flushing is hurried.
+/// Number of ranges in memory beyond which more metaslabs are flushed.
 const RANGES_MAX: usize = 1 << 20;
 
-/// Space maps of a metaslab, as far as they are known.
+/// The space map of a metaslab, and its changes in memory.
 #[derive(Debug, Default)]
 struct Map {
     start: u64,
     size: u64,
     /// Its own map; `None`: never used.
     object: Option<ObjectId>,
-    /// 0: not logged yet.
+    /// Unflushed txg of the metaslab; 0: it has no logged changes yet.
     unflushed: Txg,
-    /// The last txg whose log has changes of it, as far as this run wrote them.
+    /// The last txg whose log has changes of this metaslab, among the logs written since the pool was opened.
     logged: Txg,
     /// Space that is allocated, but free by the metaslab's own map.
     allocs: RangeSet,
     /// Space that is free, but allocated by the metaslab's own map.
     frees: RangeSet,
-    /// Its own map is much longer than it need be. Only without logs.
+    /// The metaslab's own map is much longer than necessary. Used only without logs.
     is_long: bool,
 }
 
@@ -70,19 +69,20 @@ impl Map {
         self.allocs.is_empty() && self.frees.is_empty()
     }
 
-    /// Whether its own map, as it is, is complete up to `txg`: nothing is kept, and nothing of it is in the
-    /// log of `txg` yet. What is kept may also have come to nothing in an earlier pass, which has logged the
-    /// second half; with the first half in an older log that must go on counting.
+    /// Whether the metaslab's own map is complete up to `txg`: no changes are kept in memory, and the log of
+    /// `txg` has none of it yet. The kept changes may be empty because a pass undid an earlier change: if the
+    /// log of this pass has the second half and an older log the first half, the older log must stay in
+    /// force.
     fn is_complete_up_to(&self, txg: Txg) -> bool {
         self.is_flushed() && self.unflushed != txg && self.logged != txg
     }
 
-    /// That of a metaslab that was never used.
+    /// The map of a metaslab that was never used.
     fn fresh(node: &VdevNode, index: u64) -> Map {
         Map { start: index << node.metaslab_shift, size: 1 << node.metaslab_shift, ..Map::default() }
     }
 
-    /// Notes a change that its own map does not have.
+    /// Notes a change that the metaslab's own map does not have.
     fn note(&mut self, kind: MapType, range: &Range<u64>) {
         let (into, undone) = match kind {
             MapType::Alloc => (&mut self.allocs, &mut self.frees),
@@ -102,7 +102,7 @@ struct Top {
     shift: u32,
     zap: ObjectId,
     array: ObjectId,
-    /// The array of unflushed txgs; 0: not made yet.
+    /// Object of the array of unflushed txgs; 0: not created yet.
     unflushed: ObjectId,
     maps: Vec<Map>,
 }
@@ -110,19 +110,19 @@ struct Top {
 #[derive(Debug, Default)]
 struct Book {
     tops: BTreeMap<VdevId, Top>,
-    /// The ZAP of the logs; 0: not made yet.
+    /// Object of the ZAP of logs; 0: not created yet.
     log_zap: ObjectId,
     logs: BTreeMap<Txg, ObjectId>,
 }
 
 /// The space maps of a pool that is open for writing.
 pub(crate) struct SpaceBook {
-    /// Weak: the MOS reads through the block layer, which has the allocator, which asks here.
+    /// Weak, to avoid a cycle: the MOS reads through the block layer, whose allocator uses this book.
     mos: Weak<LiveSet>,
     book: Mutex<Book>,
 }
 
-/// How the maps are written.
+/// The form in which maps are written.
 #[derive(Clone, Copy)]
 struct Style {
     /// Whether feature `log_spacemap` is in use.
@@ -130,12 +130,12 @@ struct Style {
 }
 
 impl SpaceBook {
-    /// That of a new pool.
+    /// The book of a new pool.
     pub(crate) fn new(mos: &Arc<LiveSet>) -> Arc<SpaceBook> {
         Arc::new(SpaceBook { mos: Arc::downgrade(mos), book: Mutex::default() })
     }
 
-    /// That of a pool which was opened: reads all logs.
+    /// Loads the book of an existing pool: reads all logs.
     pub(crate) fn load(
         mos: &Arc<LiveSet>,
         pool: &Pool,
@@ -162,8 +162,8 @@ impl SpaceBook {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes up a new top-level vdev: makes its array of space maps, all of them empty. Returns the array,
-    /// which belongs into the configuration.
+    /// Adds a top-level vdev: creates its array of empty space maps. Returns the array, for the
+    /// configuration.
     pub(crate) fn add_top(&self, m: MosTx<'_>, vdev: VdevId, node: &VdevNode) -> Result<ObjectId, PoolError> {
         let count = node.metaslabs();
         let array = create_array(m, ObjType::OBJECT_ARRAY, count)?;
@@ -178,7 +178,7 @@ impl SpaceBook {
         Ok(array)
     }
 
-    /// Takes up the metaslabs by which a top-level vdev has grown: they are empty.
+    /// Adds the new, empty metaslabs of a top-level vdev that has grown.
     pub(crate) fn grow_top(&self, m: MosTx<'_>, vdev: VdevId, node: &VdevNode) -> Result<(), PoolError> {
         let mut book = self.lock();
         let Some(top) = book.tops.get_mut(&vdev) else { return Ok(()) };
@@ -191,19 +191,19 @@ impl SpaceBook {
         Ok(())
     }
 
-    /// Takes up the vdev ZAPs of the configuration.
+    /// Adopts the vdev ZAPs of the configuration.
     pub(crate) fn renew_zaps(&self, root: &VdevNode) {
         let mut book = self.lock();
         for node in &root.children {
             if let Some(top) = book.tops.get_mut(&VdevId(node.id)).filter(|top| top.zap != node.zap_top) {
-                // What the old ZAP said is gone with it.
+                // The entries of the old ZAP are gone with it.
                 (top.zap, top.unflushed) = (node.zap_top, ObjectId(0));
             }
         }
     }
 
-    /// Description for the allocator of the new top-level vdev `vdev`, or of one that has grown: it goes by
-    /// the metaslabs that it does not know.
+    /// The description of the new top-level vdev `vdev` for the allocator, or of one that has grown: the
+    /// allocator uses the metaslabs that it does not know yet.
     pub(crate) fn fresh_top(vdev: VdevId, node: &VdevNode, class: AllocClass) -> TopSpace {
         let hint = MetaslabHint { allocated: 0, largest_free: 1 << node.metaslab_shift, never_used: true };
         let count = usize::try_from(node.metaslabs()).unwrap_or(0);
@@ -212,8 +212,8 @@ impl SpaceBook {
 
     // ---- a sync ------------------------------------------------------------------------------
 
-    /// Pass 1, before anything that this txg changed is written down: flushes metaslabs, all of them if
-    /// `all`, and frees logs that are not needed any more.
+    /// Pass 1, before any change of this txg is written: flushes metaslabs, all of them if `all`, and frees
+    /// obsolete logs.
     pub(crate) fn begin(&self, m: MosTx<'_>, allocator: &Allocator, all: bool) -> Result<(), PoolError> {
         if !m.features.is_active("log_spacemap") {
             return self.condense_some(m, allocator);
@@ -232,7 +232,7 @@ impl SpaceBook {
         self.lock().free_logs(m)
     }
 
-    /// Without logs: writes anew some of the maps that have become long.
+    /// Without logs: condenses some of the maps that have become long.
     fn condense_some(&self, m: MosTx<'_>, allocator: &Allocator) -> Result<(), PoolError> {
         let long: Vec<(VdevId, u64)> = {
             let book = self.lock();
@@ -248,7 +248,7 @@ impl SpaceBook {
         Ok(())
     }
 
-    /// Which metaslabs are flushed in this txg: those whose changes have been kept longest.
+    /// Chooses the metaslabs to flush in this txg: those whose changes have been kept longest.
     fn to_flush(&self, all: bool) -> Vec<(VdevId, u64)> {
         let book = self.lock();
         let mut candidates: Vec<(Txg, VdevId, u64)> = Vec::new();
@@ -271,7 +271,7 @@ impl SpaceBook {
         candidates.into_iter().take(count).map(|(_, vdev, index)| (vdev, index)).collect()
     }
 
-    /// Writes down what a pass has changed.
+    /// Writes the changes of a pass.
     pub(crate) fn write(
         &self,
         m: MosTx<'_>,
@@ -333,7 +333,7 @@ impl Top {
         }
     }
 
-    /// The metaslab that a byte of the vdev is in.
+    /// Index of the metaslab that contains a byte of the vdev.
     fn index_of(&self, at: u64) -> usize {
         let index = self.maps.partition_point(|map| map.start <= at);
         index.saturating_sub(1)
@@ -346,7 +346,7 @@ impl Book {
         Some((top, top.maps.get(usize::try_from(metaslab).ok()?)?))
     }
 
-    /// The vdev, and the place of the metaslab in it.
+    /// The vdev, and the index of the metaslab in it.
     fn top_mut(&mut self, vdev: VdevId, metaslab: u64) -> (&mut Top, usize) {
         let index = usize::try_from(metaslab).unwrap_or(usize::MAX);
         let top = self.tops.get_mut(&vdev).filter(|top| index < top.maps.len());
@@ -354,7 +354,7 @@ impl Book {
         (top, index)
     }
 
-    /// Takes up what a log says of metaslabs that were not flushed since.
+    /// Reads the changes in a log of metaslabs that were not flushed since.
     fn read_log(&mut self, log: &SpaceMap, txg: Txg) -> Result<(), PoolError> {
         let object = log.object().id();
         log.for_each(MapBounds::LOG, &mut |segment| {
@@ -374,8 +374,8 @@ impl Book {
         })
     }
 
-    /// Before a metaslab's change is written: it gets a map if it has none, and if it is logged for the
-    /// first time, or was flushed, its own map is complete up to this txg.
+    /// Prepares for writing a metaslab's change: creates its map if there is none. If the metaslab is logged
+    /// for the first time, or was flushed, its own map is complete up to this txg afterwards.
     fn prepare(&mut self, m: MosTx<'_>, change: &SpaceChange, style: Style) -> Result<(), PoolError> {
         let txg = m.txg();
         let (top, index) = self.top_mut(change.vdev, change.metaslab);
@@ -443,7 +443,7 @@ impl Book {
         writer.store(m)
     }
 
-    /// Writes a metaslab's own map anew.
+    /// Condenses a metaslab's own map.
     fn condense(
         &mut self,
         m: MosTx<'_>,
@@ -460,7 +460,7 @@ impl Book {
         writer.store(m)
     }
 
-    /// Whether a metaslab's map is much longer than what it says.
+    /// Whether a metaslab's map is much longer than its condensed form.
     fn should_condense(
         &self,
         m: MosTx<'_>,
@@ -472,7 +472,7 @@ impl Book {
         Ok(MapWriter::open(m, *id)?.is_longer_than(segments(histogram)))
     }
 
-    /// A metaslab of which nothing is kept needs no writing to count as flushed. False: something is kept.
+    /// Marks a metaslab as flushed without writing, if no changes of it are kept. Returns false if some are.
     fn pass_over(&mut self, m: MosTx<'_>, vdev: VdevId, metaslab: u64) -> Result<bool, PoolError> {
         let (top, index) = self.top_mut(vdev, metaslab);
         let is_flushed = top.maps[index].is_flushed();
@@ -482,7 +482,7 @@ impl Book {
         Ok(is_flushed)
     }
 
-    /// Brings a metaslab's own map up to the end of the last txg.
+    /// Writes the kept changes to a metaslab's own map, up to the end of the last txg.
     fn flush(
         &mut self,
         m: MosTx<'_>,
@@ -537,7 +537,7 @@ impl Top {
         MapWriter::open(m, id)
     }
 
-    /// Writes the map anew: everything is allocated, but for what is free.
+    /// Rewrites the map: the whole metaslab is allocated except the free ranges.
     fn condense(
         &self,
         m: MosTx<'_>,
@@ -562,7 +562,7 @@ impl Top {
     }
 }
 
-/// Makes an array of `count` zeros.
+/// Creates an array of `count` zeros.
 fn create_array(m: MosTx<'_>, obj_type: ObjType, count: u64) -> Result<ObjectId, PoolError> {
     let size = (count * 8).next_power_of_two().clamp(512, 128 << 10);
     let object = m.allocate(&NewObject::of(obj_type).with_block_size(size))?;
@@ -591,7 +591,7 @@ fn top_space(vdev: VdevId, node: &VdevNode, class: AllocClass, metaslabs: Vec<Me
     }
 }
 
-/// Description for the allocator of a pool that was opened.
+/// Descriptions of the vdevs of an opened pool for the allocator.
 pub(crate) fn known_tops(tree: &VdevTree, spaces: &[VdevSpace]) -> Vec<TopSpace> {
     let hint = |m: &MetaslabSpace, shift: u32| MetaslabHint {
         allocated: m.allocated,
@@ -611,7 +611,7 @@ fn longest(counts: &[u64; BUCKETS], shift: u32) -> u64 {
     bucket.map_or(0, |bucket| 1_u64.checked_shl(bucket as u32 + shift).unwrap_or(0))
 }
 
-/// The class as the allocator calls it.
+/// The allocation class of the allocator.
 pub(crate) fn class_of(class: crate::space::Class) -> AllocClass {
     match class {
         crate::space::Class::Normal => AllocClass::Normal,
@@ -628,7 +628,7 @@ mod tests {
 
     const SIZE: u64 = 300;
 
-    /// Applies the changes kept beside a metaslab's own map to it, unit by unit.
+    /// Applies the kept changes of a metaslab to its own map, unit by unit.
     fn allocated(own: &[bool], map: &Map) -> Vec<bool> {
         let unit = |at: usize| (own[at] || map.allocs.contains(at as u64)) && !map.frees.contains(at as u64);
         (0..own.len()).map(unit).collect()
@@ -660,7 +660,7 @@ mod tests {
         }
     }
 
-    /// Two passes of a txg: the first undoes all that older logs have, the second changes something else.
+    /// Two passes of a txg: the first undoes all changes of older logs, the second makes others.
     #[test]
     fn what_comes_to_nothing_within_a_txg_is_not_cut_in_two() {
         let (seed, size) = (5, 6);
@@ -678,7 +678,7 @@ mod tests {
             now[at as usize] = kind == MapType::Alloc;
             map.note(kind, &(at..at + 1));
             logs.push((txg, kind, at));
-            // As they are read after an import: to a map of its own that never had anything.
+            // As an import reads them: applied to an own map without changes.
             logs.retain(|(txg, ..)| *txg >= map.unflushed);
             let mut read = vec![false; size];
             for (_, kind, at) in &logs {

@@ -1,8 +1,8 @@
 //! Writing one space map object (docs/on-disk/15-space.md, section 2).
 //!
 //! # What always holds
-//! - `length` and `allocated` in the bonus are those of the entries: what is appended counts once
-//!   [`MapWriter::store`] was called.
+//! - `length` and `allocated` in the bonus match the entries after each [`MapWriter::store`]; entries
+//!   appended later do not count until the next call.
 //! - Feature `spacemap_histogram` counts the objects whose bonus has room for a histogram.
 
 use crate::error::PoolError;
@@ -13,25 +13,25 @@ use format::{Endian, ObjType, ObjectId, VdevId};
 use std::ops::Range;
 use zio::AllocTx;
 
-/// Bytes of a block of a map, with log space maps and without.
+/// Block size of a map in bytes, with log space maps and without.
 const BLOCK: [u64; 2] = [16 << 10, 128 << 10];
 /// log2 of an indirect block.
 const INDIRECT_SHIFT: u8 = 14;
 /// Longest run of an entry of one word.
 const SHORT_RUN: u64 = 1 << 15;
-/// A map is condensed when it is this many times longer than it need be,
+/// A map is condensed when it is this many times longer than necessary,
 const CONDENSE_TIMES: u64 = 2;
-/// and longer than this.
+/// and longer than this many bytes.
 const CONDENSE_MIN: u64 = 4 << 10;
 
-/// A space map that is being appended to.
+/// A space map open for appending.
 pub(crate) struct MapWriter {
     object: LiveObject,
     phys: SpaceMapPhys,
 }
 
 impl MapWriter {
-    /// Bytes of a block of a new map.
+    /// Block size of a new map in bytes.
     pub(crate) fn block_size(with_logs: bool) -> u64 {
         BLOCK[usize::from(with_logs)]
     }
@@ -74,21 +74,21 @@ impl MapWriter {
         self.object.id()
     }
 
-    /// Whether it is much longer than so many free segments take.
+    /// Whether the map is much longer than a condensed map with this many free segments.
     pub(crate) fn is_longer_than(&self, segments: u64) -> bool {
         let needed = segments.saturating_mul(16);
         self.phys.length > CONDENSE_MIN && self.phys.length > needed.saturating_mul(CONDENSE_TIMES)
     }
 
-    /// Removes all entries.
+    /// Removes all entries of the map.
     pub(crate) fn clear(&mut self, m: MosTx<'_>) -> Result<(), PoolError> {
         self.object.free_range(0, u64::MAX, m.tx)?;
         (self.phys.length, self.phys.allocated) = (0, 0);
         Ok(())
     }
 
-    /// Appends ranges of a space that begins at `start`, in units of `1 << shift`: in two words each if they
-    /// have a vdev.
+    /// Appends ranges of a space that begins at `start`, in units of `1 << shift`. Entries with a vdev have
+    /// two words.
     pub(crate) fn append(
         &mut self,
         m: MosTx<'_>,
@@ -120,7 +120,7 @@ impl MapWriter {
         Ok(())
     }
 
-    /// Replaces the histogram, if there is room for one.
+    /// Replaces the histogram, if the bonus has room for one.
     pub(crate) fn set_histogram(&mut self, histogram: [u64; BUCKETS]) {
         if self.phys.histogram.is_some() {
             self.phys.histogram = Some(histogram);

@@ -1,5 +1,5 @@
-//! Datasets that are made, snapshotted, cloned, promoted, rolled back, renamed and destroyed, on pools that
-//! `zdb` judges: no leak, and every list of freed blocks names what it should.
+//! Datasets that are created, snapshotted, cloned, promoted, rolled back, renamed and destroyed, on pools
+//! that `zdb` checks: no leaks, and correct lists of freed blocks.
 
 use crate::check;
 use crate::support::{Files, judge};
@@ -20,7 +20,7 @@ use format::{BlockId, ObjType, ObjectId};
 use std::sync::Arc;
 use vdev::env::{Env, Random};
 
-/// What is tried.
+/// A task under test.
 type Task = Box<dyn FnOnce(&mut TaskCtx<'_>) -> Result<(), DslError> + Send>;
 
 fn fill(set: &Arc<LiveSet>, tx: &SyncTx) -> Result<(), DslError> {
@@ -64,7 +64,7 @@ fn write(pool: &LivePool, name: &str, object: u64, blocks: std::ops::Range<u64>,
         let mut noise = vec![0; 16 << 10];
         Random::from_seed(seed * 1000 + block).fill(&mut noise);
         if block % 5 == 0 {
-            // Goes into the pointer.
+            // Small enough to be embedded in the pointer.
             noise[20..].fill(0);
         }
         file.put_block(BlockId(block), noise, &tx).unwrap();
@@ -133,7 +133,7 @@ fn clones_with_livelists_go() {
     judge(&files, "tank");
 }
 
-/// Everything that can be done to the datasets of a pool, once.
+/// Runs each operation on the datasets of a pool once.
 fn change_everything(pool: &Arc<LivePool>) {
     let view = pool.view().unwrap();
     let dirs = view.dsl().dirs().unwrap();
@@ -193,7 +193,7 @@ fn datasets_of_golden_pools() {
             }
         };
         change_everything(&pool);
-        // Where one block is in two places the sums are not those of a set of blocks.
+        // If one block has two references, the sums are not those of a set of blocks.
         if !["cloned", "dedup-fast", "dedup-legacy", "removed-vdev"].contains(&name) {
             check::check(pool.view().unwrap().dsl().clone());
         }

@@ -1,5 +1,5 @@
-//! A destroyed dataset so large that freeing it takes several txgs: the pool is exported in the middle, judged
-//! as it is then, and goes on with the next import.
+//! A destroyed dataset so large that freeing it takes several txgs: the pool is exported in the middle,
+//! checked, and continues after the next import.
 
 use crate::support::{Files, judge};
 use cenote_pool::LivePool;
@@ -15,7 +15,7 @@ use format::objset::ObjsetType;
 use std::sync::Arc;
 use vdev::env::{Env, Random};
 
-/// Blocks of each of the files, and how many of all are freed in a txg.
+/// Blocks of each file, and the number of blocks that are freed in a txg.
 const BLOCKS: u64 = 3000;
 const FILES: u64 = 7;
 const PER_TXG: u64 = 1500;
@@ -52,7 +52,7 @@ fn destroying_goes_on_after_an_export() {
     pool.export(Leave::Exported).unwrap();
     judge(&files, "tank");
     let mut rounds = 0;
-    // Every import goes on for a few txgs only.
+    // Every import lasts for a few txgs only.
     loop {
         let pool = files.import("tank").unwrap();
         let left = is_pending(&pool);

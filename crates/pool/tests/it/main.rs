@@ -1,5 +1,5 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
-//! What sets a parameter of the process is in `full`.
+//! Integration tests in one program, because each test program links all crates below. Tests that set a
+//! parameter of the process are in `full`.
 
 #[path = "../../../dsl/tests/it/world/check.rs"]
 #[allow(unreachable_pub)]

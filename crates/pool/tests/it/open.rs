@@ -1,4 +1,4 @@
-//! Opening: which state, with which devices, and the refusals.
+//! Opening pools: choice of the state, missing devices, refusals.
 
 use crate::common::{found, load_keys, open, try_open, without};
 use cenote_pool::import::{Status, candidates, candidates_for};
@@ -21,7 +21,7 @@ fn defaults() -> OpenOptions {
     OpenOptions::default()
 }
 
-/// Overwrites the blocks that an uberblock of this txg leads to first.
+/// Overwrites the first blocks that an uberblock of this txg references.
 fn destroy_root_of(found: &mut Found, txg: Txg) {
     for leaf in &mut found.leaves {
         let overlay: Arc<dyn Device> = Arc::new(OverlayDevice::new(leaf.device.clone()));
@@ -273,7 +273,7 @@ fn keys_are_checked_before_they_count() {
     assert!(matches!(keyring.key_of(&child).unwrap(), KeyState::Key(_)));
     let again = keyring.load(&root, &testkit::keys::material("hex").unwrap()).unwrap_err();
     assert_eq!(refused(again), "Key already loaded for 't_encryption/hex'.");
-    // With its key the macs of an object set are verified: every dataset must pass.
+    // With its key the MACs of an object set are verified: every dataset must pass.
     for dir in dsl.dirs().unwrap() {
         dir.head().unwrap().unwrap().open_objset().unwrap_or_else(|e| panic!("{}: {e:?}", dir.name()));
     }
@@ -305,7 +305,7 @@ fn encrypted_blocks_are_the_same_in_a_batch() {
             }
             let locked = zio.read_many(&bps, &ReadPolicy::default());
             assert!(locked.iter().all(|read| matches!(read, Err(ZioError::Locked { .. }))));
-            // And so does the object, through the cache.
+            // The object is right too, through the cache.
             let mut whole = vec![0; object.logical_end() as usize];
             object.read_at(0, &mut whole).unwrap();
             for (blkid, bytes) in (0..).zip(whole.chunks(object.block_size() as usize)) {

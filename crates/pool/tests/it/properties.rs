@@ -1,9 +1,9 @@
-//! Every property of every dataset and pool among the golden pools is what `zfs get -Hp all` and
-//! `zpool get -Hp all` printed.
+//! All properties of every dataset and pool among the golden pools equal the output of `zfs get -Hp all` and
+//! `zpool get -Hp all`.
 //!
-//! The manifests were made with the pools imported for writing, which wrote a few blocks of
-//! metadata first. So the space of the MOS differs, and with it what the root has used and what
-//! is available; that the two still add up to the same is checked instead.
+//! The manifests were made with the pools imported for writing, which first wrote a few metadata blocks. So
+//! the space of the MOS differs, and with it the used and available bytes of the root; the test checks that
+//! their sum is the same.
 
 use crate::common::{load_keys, open};
 use cenote_pool::space::{Class, VdevSpace};
@@ -14,7 +14,7 @@ use testkit::{Dataset, Fixture, Manifest};
 
 /// Properties of the root that count the MOS.
 const ROOT_SPACE: [&str; 4] = ["used", "usedbychildren", "compressratio", "logicalused"];
-/// Properties that replaying the intent log, or rolling an unclean pool forward, changes.
+/// Properties that change when the intent log is replayed or an unclean pool is rolled forward.
 const REPLAYED: [&str; 9] = [
     "used",
     "referenced",
@@ -105,8 +105,8 @@ fn quotas_and_reservations_bound_what_is_available() {
     let pool = open(&fixture);
     let available = |name: &str| number(&values_of(&pool, name), "available");
     let root = available("t_properties");
-    // Unused reservation of `a`, and on top the unused refreservation of its head: what OpenZFS
-    // printed for `a` and `a/b` lies above the root by the same amounts.
+    // Unused reservation of `a`, plus the unused refreservation of its head: OpenZFS printed values for `a`
+    // and `a/b` that exceed those of the root by the same amounts.
     let theirs = |name: &str| -> u64 {
         fixture.manifest().dataset(name).unwrap().property("available").unwrap().parse().unwrap()
     };
@@ -152,8 +152,8 @@ fn pools_have_the_properties_that_zpool_get_printed() {
     assert!(wrong.is_empty(), "{} differences:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Pools where the root is charged for more or less than is allocated: reservations, blocks of an
-/// intent log, frees that are put off.
+/// Pools whose root is charged for more or less than the allocated bytes: reservations, intent log blocks,
+/// deferred frees.
 const CHARGED_OTHERWISE: [&str; 7] =
     ["encryption", "properties", "zvol", "holes", "legacy", "version1", "version10"];
 
@@ -226,7 +226,7 @@ fn snapshots_come_in_the_order_of_their_making() {
     );
     let newest = fs.previous().unwrap().unwrap();
     assert_eq!(newest.name(), "t_snapshots/fs@renamed");
-    // The chain goes on below the first snapshot to the empty origin of all datasets.
+    // The chain continues below the first snapshot to the empty origin of all datasets.
     let chain: Vec<_> = fs.chain().collect::<Result<_, _>>().unwrap();
     assert_eq!(chain.len(), 5);
     let one = pool.dsl().dataset("t_snapshots/fs@one").unwrap();

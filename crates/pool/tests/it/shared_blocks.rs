@@ -19,7 +19,7 @@ fn destroy_all(files: &Files, pool_name: &str, name: &str) {
         destroy(ctx, &name)
     })
     .unwrap();
-    // What waits to be freed goes with the next txgs.
+    // Waiting blocks are freed with the next txgs.
     for _ in 0..3 {
         pool.sync().unwrap();
     }

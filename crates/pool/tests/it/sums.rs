@@ -1,13 +1,13 @@
-//! The sums that the dataset layer keeps, recomputed from the blocks of golden pools: what the judge of
-//! `dsl`'s own tests demands is what OpenZFS does.
+//! The sums that the dataset layer keeps, recomputed from the blocks of golden pools: OpenZFS meets the
+//! demands of `dsl`'s own test checks.
 #![allow(missing_docs)]
 
 use crate::check;
 use crate::common;
 use testkit::Fixture;
 
-/// Not among them: pools in which one block is in two places (cloned, deduplicated), blocks were moved by a
-/// removal, or that are older than these sums.
+/// Excluded are pools in which one block has two references (cloned, deduplicated), pools with a removed
+/// vdev, and pools that are older than these sums.
 const FIXTURES: &str = "snapshots properties embedded holes compat-2.0 redacted raidz1 zil zvol";
 
 #[test]

@@ -1,4 +1,4 @@
-//! Files to make pools of, and the judge.
+//! Test support: files for pools, and checks by `zdb`.
 #![allow(clippy::disallowed_types)] // Empty files are made here; `vdev` opens them.
 
 use cenote_pool::LivePool;
@@ -60,12 +60,12 @@ impl Files {
         LivePool::import(&found, &Which::Name(name.to_owned()), opts, Env::system())
     }
 
-    /// Takes a file away.
+    /// Hides a file, so that its device is missing.
     pub(crate) fn hide(&self, which: usize) {
         std::fs::rename(&self.paths[which], self.aside(which)).unwrap();
     }
 
-    /// Brings it back.
+    /// Restores a hidden file.
     pub(crate) fn show(&self, which: usize) {
         std::fs::rename(self.aside(which), &self.paths[which]).unwrap();
     }
@@ -87,12 +87,12 @@ impl Files {
     }
 }
 
-/// Runs `zdb` over an exported pool; it must find nothing wrong.
+/// Runs `zdb` on an exported pool; it must find no errors.
 pub(crate) fn judge(files: &Files, name: &str) {
     testkit::assert_zdb_clean(files.dir(), name);
 }
 
-/// What `zhack` wants to see in `/dev` before it opens a pool for writing; only it sees this.
+/// Script that runs `zhack` with a private `/dev`, which has the entries that it expects.
 const NAMESPACE: &str = r#"
     set -e
     mount -t tmpfs tmpfs "$1"
@@ -102,8 +102,8 @@ const NAMESPACE: &str = r#"
     exec "$2" -d "$3" feature enable -d judged "$4" "$5"
 "#;
 
-/// Lets the other implementation open an exported pool for writing: it enables a feature, and exports the
-/// pool. False: that is not possible on this machine.
+/// Lets OpenZFS open an exported pool for writing, enable a feature, and export the pool. Returns false if
+/// that is not possible on this machine.
 pub(crate) fn write_by_other(files: &Files, name: &str, feature: &str) -> bool {
     let (Some(zhack), true) = (testkit::need_tool("zhack"), testkit::need_root()) else { return false };
     let Some(unshare) = testkit::need_tool("unshare") else { return false };

@@ -1,4 +1,4 @@
-//! Name-value objects of every kind, written into a new pool and read by `zdb`.
+//! ZAPs of every kind, written into a new pool and read by `zdb`.
 
 use cenote_pool::LivePool;
 use cenote_pool::space::Class;
@@ -15,11 +15,11 @@ use std::sync::{Arc, Mutex};
 use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
 
-/// How an object is made, and what is done with it.
+/// A ZAP to be created, and the changes made to it.
 struct Case {
     name: &'static str,
     normalization: u64,
-    /// Block shift and flags of one that is fat from the start.
+    /// Block shift and flags of a ZAP that is fat from the start.
     fat: Option<(u32, u64)>,
     fill: fn(&ZapMut<'_>) -> Result<(), DslError>,
 }
@@ -97,7 +97,7 @@ fn fill_values(zap: &ZapMut<'_>) -> Result<(), DslError> {
     Ok(())
 }
 
-/// Makes all of them in the pool's own object set, gives their numbers.
+/// Creates all of them in the MOS. Returns their numbers.
 fn make(pool: &LivePool) -> Vec<ObjectId> {
     let made = Arc::new(Mutex::new(Vec::new()));
     let into = Arc::clone(&made);
@@ -122,7 +122,7 @@ fn make(pool: &LivePool) -> Vec<ObjectId> {
     made.clone()
 }
 
-/// Changes all of them in a txg of its own: every third entry goes, some come.
+/// Changes all of them in a txg of its own: removes every third entry, and adds some.
 fn change(pool: &LivePool, objects: &[ObjectId], round: u64) {
     let objects = objects.to_vec();
     pool.run(move |ctx| {
@@ -187,7 +187,7 @@ fn zdb_lists_what_was_written() {
     for ((case, object), expected) in CASES.iter().zip(&objects).zip(expected) {
         let names = listed(&zdb, dir.path(), *object);
         assert_eq!(names.len(), expected.len(), "{}", case.name);
-        // How it shows words is its own affair.
+        // The format of words is not checked.
         for (listed, written) in names.iter().zip(&expected) {
             assert!(
                 written.as_ref().is_none_or(|name| name == listed),

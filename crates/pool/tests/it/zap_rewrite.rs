@@ -1,5 +1,5 @@
-//! Every name-value object and every configuration of the golden pools, written anew: the same bytes
-//! where only one way leads to them, the same contents everywhere.
+//! All ZAPs and configurations of the golden pools, rewritten: equal bytes if the history is unambiguous,
+//! equal contents always.
 
 use crate::common;
 use crate::common::load_keys;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use testkit::Fixture;
 use zio::Block;
 
-/// An object in memory.
+/// An object in memory: its block size, and its blocks.
 #[derive(Default)]
 struct Memory(Mutex<(u64, HashMap<u64, Block>)>);
 
@@ -58,7 +58,7 @@ impl ZapBlocksMut for Memory {
     }
 }
 
-/// What was compared.
+/// Counts of compared ZAPs.
 #[derive(Debug, Default)]
 struct Tally {
     zaps: usize,
@@ -80,13 +80,13 @@ fn micro_order(block: &Block) -> Option<Vec<Vec<u8>>> {
     let zap = MicroZap::decode(block.bytes(), block.order()).ok()?;
     let names: Vec<_> = zap.entries().map(|entry| (entry.slot, entry.name.to_vec())).collect();
     let is_whole = names.iter().zip(1..).all(|((slot, _), i)| *slot == i);
-    // The block has grown no further than its entries asked.
+    // The block is no larger than its entries required.
     let is_tight = block.bytes().len() == 512.max(64 * (names.len() + 1)).next_multiple_of(512);
     (is_whole && is_tight).then(|| names.into_iter().map(|(_, name)| name).collect())
 }
 
-/// The hashes and differentiators of the only leaf of a fat ZAP in the order in which they were added,
-/// if none was ever removed or changed.
+/// The hashes and differentiators of the only leaf of a fat ZAP in the order of their insertion, if no entry
+/// was ever removed or changed.
 fn leaf_order(header: &FatHeader, block: &Block) -> Option<Vec<(u64, u32)>> {
     let leaf = Leaf::decode(block.bytes(), block.order()).ok()?;
     let mut entries: Vec<_> = (0..leaf.buckets).flat_map(|bucket| leaf.chain(bucket).flatten()).collect();
@@ -94,7 +94,7 @@ fn leaf_order(header: &FatHeader, block: &Block) -> Option<Vec<(u64, u32)>> {
     let unit = if header.has_word_keys() { 8 } else { 1 };
     let link = |chunk: u16| 48 + 2 * leaf.buckets + 24 * usize::from(chunk) + 22;
     let mut next = 0;
-    // The chunks of an array, in the order in which they were taken from a fresh leaf.
+    // The chunks of an array, in the order of their allocation in a new leaf.
     let mut is_array = |first: u16, bytes: usize| {
         let mut at = first;
         (0..bytes.div_ceil(21)).all(|_| {
@@ -120,11 +120,11 @@ fn leaf_order(header: &FatHeader, block: &Block) -> Option<Vec<(u64, u32)>> {
 fn rewrite(what: &str, object: &Object, tally: &mut Tally) {
     let zap = match Zap::open(object) {
         Ok(zap) => zap,
-        // Made, but never written to.
+        // Created, but never written.
         Err(DmuError::Corrupt { .. }) if object.block(BlockId(0)).is_ok_and(|block| block.is_none()) => {
             return;
         }
-        // Damaged on purpose, or its key is that of another pool.
+        // Damaged on purpose, or with the key of another pool.
         Err(_) => return,
     };
     let Ok(mut entries) = zap.entries().collect::<Result<Vec<ZapEntry>, _>>() else { return };
@@ -178,7 +178,7 @@ fn rewrite(what: &str, object: &Object, tally: &mut Tally) {
     }
     entries.sort_by_key(|entry| (entry.hash, entry.cd));
     let mut again = new.entries().unwrap();
-    // Differentiators may be others where entries were removed.
+    // After removals the differentiators may differ.
     again.iter_mut().zip(&entries).for_each(|(new, old)| (new.cd, new.cursor) = (old.cd, old.cursor));
     let key = |entry: &ZapEntry| (entry.hash, format!("{:?}", entry.key));
     again.sort_by_key(key);
@@ -216,11 +216,11 @@ fn zaps_are_written_as_the_reference_does() {
         }
     }
     assert!(tally.zaps > 5000 && tally.entries > 40_000, "{tally:?}");
-    // Most were never changed other than by adding entries.
+    // Most have only ever had entries added.
     assert!(tally.micro_same > 4500 && tally.fat_same > 500, "{tally:?}");
 }
 
-/// Without what a running expansion adds for a moment, and what tells nothing.
+/// The list without values that only a running expansion has, and without empty values.
 fn lasting(list: &NvList) -> NvList {
     let value = |value: &NvValue| match value {
         NvValue::List(list) => NvValue::List(lasting(list)),

@@ -1,5 +1,6 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
-//! `hostile` measures the memory of its whole process and changes what it reads.
+//! Tests of the crate from outside, in one program: each test program links all crates below it. `hostile` is
+//! a program of its own, because it measures the memory of the whole process and changes the blocks that it
+//! reads.
 
 mod contents;
 mod swap;

@@ -2,7 +2,8 @@
 //! as in the original pool, and zdb finds no error afterwards. A pool last written by a machine of the other
 //! order is refused.
 //!
-//! More pools: `CENOTE_MUTATE_POOLS=single,legacy CENOTE_MUTATE_SEEDS=0..4 cargo test -p cenote-pool-mutate --test it write`.
+//! More pools: `CENOTE_MUTATE_POOLS=single,legacy CENOTE_MUTATE_SEEDS=0..4 cargo test -p cenote-pool-mutate
+//! --test it write`.
 
 use crate::contents;
 use admin::PoolVerbs;

@@ -1,8 +1,8 @@
-//! The side that asks.
+//! The client side of the control socket.
 //!
 //! # What always holds
-//! - Nothing is sent to a socket before its folder and the user that listens there are known to be those that
-//!   are trusted: a client believes what its daemon says, and tells it what it was called with.
+//! - A client sends nothing to a socket before it has checked the owner of the socket's folder and the user
+//!   that listens: it trusts the replies of its daemon, and sends it its arguments and environment.
 
 use super::frame::{self, Came, FrameError, HEADER, Message, Piece, Reply, Request, VERSION};
 use super::peer;
@@ -18,27 +18,27 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Time for a daemon to say that it is there.
+/// Longest wait for the reply to a ping.
 const PING: Duration = Duration::from_secs(10);
 
 impl CallError {
-    /// Whether the daemon is gone.
+    /// Whether the error means that no daemon listens any more.
     pub fn is_gone(&self) -> bool {
         !matches!(self, CallError::Frame(_))
     }
 }
 
-/// Why there is no answer.
+/// Why a call got no reply.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// Nothing can be sent, or the answer cannot be read.
+    /// The request could not be sent, or the reply could not be read.
     #[error("connection to cenoted lost: {0}")]
     Io(#[from] io::Error),
-    /// The daemon ended without an answer.
+    /// The daemon closed the connection without a reply.
     #[error("connection to cenoted lost")]
     Lost,
-    /// The daemon sent something that is no answer.
+    /// The daemon sent bytes that are no reply.
     #[error("cenoted: {0}")]
     Frame(#[from] FrameError),
 }
@@ -49,7 +49,7 @@ pub struct Connection {
     socket: UnixStream,
     /// Id of the user that listens.
     uid: u32,
-    /// Held while something is sent: several threads may speak.
+    /// Held while a message is sent: several threads may send.
     speaking: Mutex<()>,
 }
 
@@ -75,26 +75,26 @@ impl Connection {
         self.uid
     }
 
-    /// Says something.
+    /// Sends one message.
     ///
     /// # Errors
-    /// It cannot be sent.
+    /// The socket cannot be written.
     pub fn say(&self, message: &Message) -> io::Result<()> {
         self.send(&frame::word(message))
     }
 
-    /// Asks for a command.
+    /// Sends a request for a command.
     ///
     /// # Errors
-    /// It cannot be sent.
+    /// The socket cannot be written.
     pub fn request(&self, request: &Request) -> io::Result<()> {
         self.send(&frame::request(request))
     }
 
-    /// Sends what a command has asked for, `DATA_MAX` bytes at most.
+    /// Sends a piece of a stream that the command has asked for, at most `DATA_MAX` bytes.
     ///
     /// # Errors
-    /// It cannot be sent.
+    /// The socket cannot be written.
     pub fn give(&self, piece: Piece, bytes: &[u8]) -> io::Result<()> {
         self.send(&frame::piece(piece, bytes))
     }
@@ -104,10 +104,11 @@ impl Connection {
         send(self.socket.as_fd(), bytes, None)
     }
 
-    /// Waits for the next answer.
+    /// Waits for the next reply.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// [`CallError::Io`] if the socket cannot be read, [`CallError::Lost`] if the daemon has closed the
+    /// connection, [`CallError::Frame`] if it sent bytes that are no reply.
     pub fn reply(&self) -> Result<Reply, CallError> {
         match self.next(None)? {
             Came::Word(reply) => Ok(reply),
@@ -117,27 +118,27 @@ impl Connection {
         }
     }
 
-    /// Waits for what comes next of a command that runs.
+    /// Waits for the next reply or piece of a stream from a command that runs.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// As [`Connection::reply`].
     pub fn came(&self) -> Result<Came<Reply>, CallError> {
         self.next(None)
     }
 
-    /// Whether an answer, or the end, comes within a time.
+    /// Whether a reply, or the end of the connection, arrives within a time.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The system cannot wait for the socket.
     pub fn is_answered(&self, within: Duration) -> io::Result<bool> {
         let within = Timespec::try_from(within).map_err(|_| io::ErrorKind::InvalidInput)?;
         Ok(retry_on_intr(|| poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&within)))? > 0)
     }
 
-    /// Is a daemon there, and which?
+    /// Asks whether a daemon runs, and for its version and process id ([`Reply::Pong`]). Waits 10 seconds.
     ///
     /// # Errors
-    /// [`CallError`].
+    /// As [`Connection::reply`]; [`CallError::Io`] also if no reply arrives in time.
     pub fn ping(&self) -> Result<Reply, CallError> {
         self.say(&Message::Ping { version: VERSION })?;
         match self.next(Some(PING))? {
@@ -174,8 +175,8 @@ fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
-/// Whether no other user could have made what is in the folder of a socket: it is this user's or root's, no
-/// link, and others cannot write there, or not replace what is there.
+/// Checks that no other user could have made the socket: its folder belongs to this user or to root, is no
+/// symbolic link, and other users cannot write to it or at least cannot replace files in it.
 fn check_folder(socket: &Path) -> io::Result<()> {
     let folder = match socket.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,

@@ -1,24 +1,24 @@
-//! A bound of the log lines about clients that misbehave: a few for each user and time.
+//! Rate limit of the log lines about misbehaving clients: a few for each user and time.
 
 use admin::sync::lock;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Lines of a user within [`EVERY`].
+/// Most lines about one user within [`EVERY`].
 const LINES: u32 = 8;
 const EVERY: Duration = Duration::from_secs(60);
-/// Users that are counted; with more of them all begin again.
+/// Most users that are counted; beyond it all counts start again.
 const USERS: usize = 1024;
-/// Most characters of a reason: it may quote what the client said.
+/// Most characters of a reason, which may quote what the client sent.
 const LENGTH: usize = 200;
 
-/// Lines that were logged, by user.
+/// Number of lines that were logged for each user, and since when.
 #[derive(Debug, Default)]
 pub(super) struct Complaints(Mutex<BTreeMap<u32, (Instant, u32)>>);
 
 impl Complaints {
-    /// Tells it, if that user's lines are not used up.
+    /// Logs a complaint about a user, unless that user's lines are used up.
     pub(super) fn tell(&self, uid: u32, pid: i32, what: &str, why: &str) {
         let why: String = why.chars().take(LENGTH).collect();
         match self.count(uid, Instant::now()) {

@@ -1,18 +1,18 @@
-//! The server's end of a connection, and what happens to descriptors that a client sends along.
+//! The server's end of a connection, and the treatment of descriptors that a client sends along.
 //!
-//! The last process to close a file waits as long as that file likes: a socket that lingers, a locked file of
-//! a file system whose server does not answer. From Linux 6.16 on the kernel refuses to send descriptors to
-//! these sockets ([`peer::refuse_descriptors`]). Before, they wait in the socket with the bytes that they
-//! came with, and are closed by the thread that reads these bytes or closes the socket.
+//! The last process to close a file may wait without bound: for a socket that lingers, or for a locked file
+//! of a file system whose server does not answer. From Linux 6.16 on the kernel refuses to send descriptors
+//! to these sockets ([`peer::refuse_descriptors`]). With older kernels they wait in the socket together with
+//! their bytes, and are closed by the thread that reads these bytes or closes the socket.
 //!
 //! # What always holds
-//! - Bytes are read only after they were looked at without being taken: none that bring descriptors are
-//!   taken.
-//! - A connection is closed when nothing more can come and nothing that brings descriptors is left in it. All
-//!   others are handed to a process that ends at once, and closes them. A user has few such processes at a
-//!   time; further connections of that user wait for them, open, and take next to no descriptors of this
-//!   process ([`Parked`]). How many may wait the kernel says: it counts the descriptors in them for the user
-//!   that sent them.
+//! - Bytes are read only after a look without taking them (`MSG_PEEK`): bytes that bring descriptors are
+//!   never taken.
+//! - This process closes a connection itself only if nothing more can arrive and no bytes with descriptors
+//!   are left in it. It hands every other connection to a process that ends at once, and so closes it. A user
+//!   has few such processes at a time; further connections of that user wait for them, open, in few
+//!   descriptors of this process ([`Parked`]). The kernel bounds how many may wait: it counts the descriptors
+//!   in them for the user that sent them.
 //!
 //! Tests: `tests::descriptors_that_linger_hold_no_thread`,
 //! `tests::connections_that_wait_to_be_closed_take_few_descriptors`.
@@ -33,37 +33,37 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 
-/// Processes that close connections of one user, at a time.
+/// Most processes that close connections of one user at a time.
 const CLOSERS_MAX: usize = 8;
 
 /// The server's end of a connection.
 #[derive(Debug)]
 pub(super) struct Socket {
-    /// `None`: it was given to another process.
+    /// `None` after it was handed to another process.
     stream: Option<UnixStream>,
-    /// The kernel refuses descriptors that a client sends.
+    /// The kernel refuses descriptors that a client sends here.
     refuses: bool,
 }
 
 impl Socket {
-    /// `refuses`: the kernel refuses descriptors that are sent here.
+    /// The server's end of `stream`. `refuses`: the kernel refuses descriptors that are sent here.
     pub(super) fn new(stream: UnixStream, refuses: bool) -> Socket {
         if !refuses {
-            // Urgent bytes are skipped otherwise, and what came with them is closed unseen. Systems that do
-            // not know this for such sockets know no urgent bytes either.
+            // Without it, urgent bytes are skipped, and descriptors that came with them are closed unseen.
+            // Systems without this option for such sockets have no urgent bytes either.
             let _ = rustix::net::sockopt::set_socket_oobinline(&stream, true);
         }
         Socket { stream: Some(stream), refuses }
     }
 
-    /// Whether what comes may bring descriptors.
+    /// Whether bytes that arrive may bring descriptors.
     pub(super) fn may_bring_descriptors(&self) -> bool {
         !self.refuses
     }
 
-    /// Ends it in one direction or both.
+    /// Ends the connection in one direction or both.
     pub(super) fn shutdown(&self, how: Shutdown) {
-        // One that has ended already is what was wanted.
+        // An error means that the connection has ended already.
         let _ = self.stream().shutdown(how);
     }
 
@@ -83,7 +83,7 @@ impl Drop for Socket {
         if self.refuses {
             return;
         }
-        // Nothing comes from now on.
+        // No bytes arrive from here on.
         self.shutdown(Shutdown::Read);
         if !is_drained(self.as_fd())
             && let Some(stream) = self.stream.take()
@@ -93,19 +93,19 @@ impl Drop for Socket {
     }
 }
 
-/// How many bytes can be read that bring no descriptors; they come to lie in the buffer, and stay where they
-/// are.
+/// Copies bytes that bring no descriptors to the buffer without taking them from the socket; returns how
+/// many.
 ///
 /// # Errors
-/// `InvalidData`: some bring descriptors. `WouldBlock`: there are none.
+/// `InvalidData`: the bytes bring descriptors. `WouldBlock`: there are none.
 pub(super) fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     receive(socket, buffer, RecvFlags::PEEK)
 }
 
-/// Reads what there is, without room for descriptors.
+/// Reads the bytes that have arrived, without space for descriptors.
 ///
 /// # Errors
-/// `InvalidData`: there were descriptors, and they are closed. `WouldBlock`: there is nothing.
+/// `InvalidData`: there were descriptors, and they are closed. `WouldBlock`: no bytes have arrived.
 pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlags) -> io::Result<usize> {
     let mut none = RecvAncillaryBuffer::default();
     let mut into = [IoSliceMut::new(buffer)];
@@ -116,13 +116,13 @@ pub(super) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: RecvFlag
     Ok(got.bytes)
 }
 
-/// Takes all bytes out of a socket into which no more come. False: some bring descriptors, and stay there.
+/// Takes all bytes out of a socket to which no more arrive. `false`: some bring descriptors, and stay there.
 fn is_drained(socket: BorrowedFd<'_>) -> bool {
     let mut buffer = [0; 4096];
     loop {
         match look(socket, &mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return false,
-            // Errors of the connection are told when nothing is left to be read.
+            // The kernel reports errors of the connection only when no bytes are left.
             Ok(0) | Err(_) => return true,
             Ok(count) => {
                 let _ = receive(socket, &mut buffer[..count], RecvFlags::empty());
@@ -131,8 +131,8 @@ fn is_drained(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
-/// Sockets on their way from one end of a pair to the other, the first that was sent first: two descriptors
-/// of this process for hundreds of sockets.
+/// A queue of sockets that is kept in the buffer of a socket pair: two descriptors of this process hold
+/// hundreds of sockets.
 struct Lot {
     into: OwnedFd,
     out: OwnedFd,
@@ -144,7 +144,7 @@ impl Lot {
         Ok(Lot { into, out })
     }
 
-    /// False: there is no room.
+    /// Adds a socket at the end. `false`: the buffer is full.
     fn put(&self, socket: BorrowedFd<'_>) -> bool {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let (mut control, sockets) = (SendAncillaryBuffer::new(&mut space), [socket]);
@@ -153,7 +153,7 @@ impl Lot {
             && sendmsg(&self.into, &[IoSlice::new(b"x")], &mut control, flags).is_ok()
     }
 
-    /// `None`: all were taken out.
+    /// Takes the first socket. `None`: the queue is empty.
     fn take(&self) -> Option<OwnedFd> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let (mut control, mut byte) = (RecvAncillaryBuffer::new(&mut space), [0]);
@@ -166,11 +166,11 @@ impl Lot {
     }
 }
 
-/// Connections that wait, in any order.
+/// Connections of one user that wait to be closed, in any order.
 #[derive(Default)]
 struct Parked {
     lots: VecDeque<Lot>,
-    /// Where the system gives no lot.
+    /// Connections for which the system gave no further [`Lot`].
     open: Vec<OwnedFd>,
 }
 
@@ -198,7 +198,7 @@ impl Parked {
     }
 }
 
-/// Connections of a user that are to be closed elsewhere.
+/// Connections of one user that another process is to close.
 #[derive(Default)]
 struct Leaving {
     waiting: Parked,
@@ -208,7 +208,7 @@ struct Leaving {
 static LEAVING: Mutex<BTreeMap<u32, Leaving>> = Mutex::new(BTreeMap::new());
 
 fn leaving() -> MutexGuard<'static, BTreeMap<u32, Leaving>> {
-    // Whole between any two statements.
+    // The data is consistent between any two statements.
     lock(&LEAVING)
 }
 
@@ -239,7 +239,8 @@ fn send_away(socket: OwnedFd) {
     }
 }
 
-/// The next connection of a user, for the process that closes them; `None`: there is none, and it ends.
+/// The next connection of a user for the thread that has them closed. `None`: there is none, and the thread
+/// ends.
 fn next_of(uid: u32) -> Option<OwnedFd> {
     let mut users = leaving();
     let user = users.get_mut(&uid)?;
@@ -253,12 +254,12 @@ fn next_of(uid: u32) -> Option<OwnedFd> {
     next
 }
 
-/// Starts a process that has the connection, and waits until it has ended.
+/// Starts a process that inherits the connection, and waits until it has ended.
 fn close_elsewhere(socket: OwnedFd) -> Result<(), Errno> {
     let errno = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
     let mut command = Command::new("/bin/sh");
-    // It ends when this process has closed its own descriptor of the connection: the other one is then the
-    // last.
+    // The process ends when this one has closed its own descriptor of the connection, so that the process has
+    // the last one.
     command.args(["-c", "read until_the_end"]).env_clear().current_dir("/");
     command.stdin(Stdio::piped()).stdout(socket).stderr(Stdio::null());
     let mut child = command.spawn().map_err(errno)?;
@@ -268,8 +269,8 @@ fn close_elsewhere(socket: OwnedFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// All processes that close connections of a user are busy, until the value is dropped and a further
-/// connection is to be closed.
+/// Keeps all closing processes of a user busy until the value is dropped and a further connection is to be
+/// closed.
 #[cfg(test)]
 pub(super) struct AllBusy(u32);
 

@@ -1,19 +1,22 @@
-//! What is said, as bytes.
+//! The encoding of messages.
 //!
-//! A word is JSON of one of the shapes below, `WORD_MAX` bytes at most. A command line and what goes through
-//! the standard streams are bytes behind a header: decoding them takes no more memory than has come.
+//! A word is JSON of one of the shapes below, at most `WORD_MAX` bytes. A command line and the pieces of the
+//! standard streams are bytes behind a header: decoding them takes no more memory than has arrived.
 
 use serde::{Deserialize, Serialize};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-/// Version of the protocol: a request of another one is refused. Whether a daemon is there can be asked, and
-/// the end be asked for, in any.
+/// Version of the protocol. A request of another version is refused; [`Message::Ping`] and [`Message::Stop`]
+/// are answered in any version.
 pub const VERSION: u32 = 3;
 /// Most bytes of a command line. Linux allows about 2 MiB of arguments and variables.
 pub(super) const REQUEST_MAX: u32 = 4 << 20;
 /// Most bytes of a command line of users other than root and the daemon's own.
-pub(super) const OTHERS_REQUEST_MAX: u32 = 256 << 10;
+pub(super) const OTHERS_REQUEST_MAX: u32 = 64 << 10;
+/// Most arguments of a command line of users other than root and the daemon's own: what one request may cost is bounded
+/// by what it names.
+pub(super) const OTHERS_ARGS_MAX: u32 = 1024;
 /// Most bytes of a word.
 pub(super) const WORD_MAX: usize = 64 << 10;
 /// Most bytes of a piece of a stream.
@@ -31,119 +34,119 @@ const WORDS_MAX: usize = 128 << 10;
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Message {
-    /// Run this: the command line comes behind it.
+    /// Run a command, whose command line follows.
     Request(Head),
-    /// Ends the command that runs.
+    /// End the command that runs.
     Cancel,
-    /// Asks only whether a daemon is there.
+    /// Ask whether a daemon runs; the answer is [`Reply::Pong`].
     Ping {
-        /// [`VERSION`].
+        /// [`VERSION`] of the client.
         version: u32,
     },
-    /// The daemon is to end, as by SIGTERM.
+    /// End the daemon, as SIGTERM does.
     Stop {
-        /// [`VERSION`].
+        /// [`VERSION`] of the client.
         version: u32,
     },
-    /// One of its streams takes no more.
+    /// An output stream of the client can no longer be written.
     Closed {
         /// 1: standard output, 2: standard error.
         stream: u8,
-        /// The system's number of the error.
+        /// Error number (`errno`) of the failed write.
         errno: i32,
     },
 }
 
-/// The head of a request, before its command line.
+/// The head of a request, which precedes its command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// [`VERSION`].
+    /// [`VERSION`] of the client.
     pub version: u32,
-    /// `zpool`, `zfs`, …
+    /// Name of the program: `zpool`, `zfs`, …
     pub program: String,
-    /// How many arguments there are.
+    /// Number of arguments.
     pub args: u32,
-    /// Bytes of the command line.
+    /// Length of the command line in bytes.
     pub bytes: u32,
-    /// Permissions that are not given to new files.
+    /// File mode creation mask of the client.
     pub umask: u32,
-    /// What is at the other ends of the streams.
+    /// The client's standard streams and terminal.
     pub screen: Screen,
 }
 
-/// What a command wants to know of a client's streams.
+/// What a command needs to know about a client's standard streams.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Screen {
-    /// Standard input, output and error are terminals.
+    /// Whether standard input, standard output and standard error are terminals.
     pub terminals: [bool; 3],
-    /// There is a terminal at which the user can be asked.
+    /// Whether there is a terminal at which the user can be asked for a passphrase.
     pub can_ask: bool,
-    /// Columns and lines of the terminal at standard error, if it is one.
+    /// Columns and lines of the terminal at standard error; `None` if it is no terminal.
     pub size: Option<(u16, u16)>,
 }
 
 /// A command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
-    /// `zpool`, `zfs`, …
+    /// Name of the program: `zpool`, `zfs`, …
     pub program: String,
     /// Arguments, without the name of the program.
     pub args: Vec<OsString>,
-    /// Variables that commands look at.
+    /// Environment variables that commands read.
     pub env: Vec<(OsString, OsString)>,
-    /// Working folder of the client.
+    /// Working folder of the client, an absolute path.
     pub folder: OsString,
-    /// Permissions that are not given to new files.
+    /// File mode creation mask of the client.
     pub umask: u32,
-    /// What is at the other ends of the streams.
+    /// The client's standard streams and terminal.
     pub screen: Screen,
 }
 
-/// What the daemon answers: to a request that it runs [`Reply::Begins`] and [`Reply::Exit`], between them
-/// what the command wants of its client; to all else one.
+/// A reply of the daemon. To a request that it runs: [`Reply::Begins`] and at the end [`Reply::Exit`], with
+/// the command's [`Reply::Want`] and [`Reply::Ask`] between them. To every other message: one reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Reply {
-    /// The command begins now. If there is no answer, nothing has been done: it can be asked for again.
+    /// The command begins. A client that never gets this may send its request again: nothing was done.
     Begins,
     /// The command has ended with this exit code.
     Exit(u8),
-    /// The request is not run, because this daemon is about to end: the next one will run it.
+    /// The request is not run because this daemon is about to end; the next daemon will run it.
     Ending,
-    /// The request is not run.
+    /// The request is not run, for this reason.
     Refused(String),
-    /// The request is about nothing that is here: the client runs it itself.
+    /// The request concerns no pool of this daemon: the client runs it itself.
     Elsewhere,
-    /// A daemon is there.
+    /// A daemon runs.
     Pong {
-        /// [`VERSION`] there.
+        /// [`VERSION`] of the daemon.
         version: u32,
-        /// Version of the program.
+        /// Version of the daemon's program.
         program: String,
-        /// Its process.
+        /// Process id of the daemon.
         pid: u32,
     },
-    /// The daemon will end.
+    /// The daemon will end, after [`Message::Stop`].
     Stopping,
-    /// So many bytes of standard input are wanted, or fewer; none at its end.
+    /// The command reads at most this many bytes of standard input; an empty piece marks the end of input.
     Want(u32),
-    /// The user is to be asked this, without showing the answer.
+    /// Ask the user this question, without showing the answer.
     Ask(String),
 }
 
-/// Bytes of a stream: standard input, from a client; the others, to it.
+/// Kind of a piece of a stream: a client sends standard input and answers, the daemon sends the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Piece {
-    /// Standard input; empty: its end.
+    /// Standard input; an empty piece is its end.
     Input = 0,
     /// Bytes of standard output.
     Out = 1,
     /// Bytes of standard error.
     Errors = 2,
-    /// So many zero bytes of standard output, which may be left out where it is a file: a number,
-    /// little-endian.
+    /// A number (little-endian) of zero bytes of standard output, which the client may write as a hole if
+    /// standard output is a file.
     Hole = 3,
     /// The answer to [`Reply::Ask`].
     Answer = 4,
@@ -158,7 +161,7 @@ impl Piece {
     }
 }
 
-/// What has come: a word, or a piece of a stream.
+/// A decoded frame: a word, or a piece of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Came<W> {
     /// A message as a word of JSON.
@@ -171,42 +174,42 @@ pub enum Came<W> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// Something else speaks.
+    /// The magic is wrong: the other side speaks another protocol.
     #[error("this is not Cenote's protocol")]
     Magic,
-    /// Longer than any message is.
+    /// The frame is longer than the longest message.
     #[error("a message of {length} bytes: at most {max} are allowed")]
     TooLong {
-        /// Announced.
+        /// Length that the header announces, in bytes.
         length: usize,
-        /// Allowed.
+        /// Greatest length that is allowed, in bytes.
         max: usize,
     },
-    /// It says nothing that is known.
+    /// The JSON is malformed or describes no known message.
     #[error("malformed message: {0}")]
     Malformed(#[source] serde_json::Error),
-    /// Another version of the protocol.
+    /// The client speaks another version of the protocol.
     #[error(
         "version {version} of the protocol is not spoken here: this is version {VERSION}; \
          'cenote daemon --stop' ends this daemon, and the next command starts another one"
     )]
     Version {
-        /// What was said.
+        /// Version that the client named.
         version: u32,
     },
-    /// Arguments or variables that no command line can have.
+    /// Arguments or variables that no command line can have, for this reason.
     #[error("malformed message: {0}")]
     Invalid(&'static str),
 }
 
-/// What a header announces.
+/// The kind of frame that a header announces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Word,
     Piece,
 }
 
-/// A word as it is sent.
+/// Encodes a word as a frame.
 pub fn word<T: Serialize>(word: &T) -> Vec<u8> {
     let mut bytes = [WORD, [0; 4]].concat();
     // Strings, numbers and lists of them always have a JSON form.
@@ -217,7 +220,7 @@ pub fn word<T: Serialize>(word: &T) -> Vec<u8> {
     bytes
 }
 
-/// A piece of a stream as it is sent, [`DATA_MAX`] bytes at most.
+/// Encodes a piece of a stream, at most [`DATA_MAX`] bytes, as a frame.
 pub fn piece(piece: Piece, data: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + 1 + data.len());
     bytes.extend_from_slice(&DATA);
@@ -233,7 +236,7 @@ fn set_length(bytes: &mut [u8]) {
     bytes[4..HEADER].copy_from_slice(&length.to_le_bytes());
 }
 
-/// A command line as it is sent: its head, and its bytes.
+/// Encodes a request: its head as a frame, then its command line.
 pub(super) fn request(request: &Request) -> Vec<u8> {
     let mut line = Vec::new();
     let mut put = |parts: &[&OsStr]| {
@@ -259,8 +262,8 @@ pub(super) fn request(request: &Request) -> Vec<u8> {
     bytes
 }
 
-/// The command line behind a head: words that end with a zero byte. First the folder, then the arguments,
-/// then the variables.
+/// Decodes the command line behind a head: words that end with a zero byte. First the folder, then the
+/// arguments, then the variables.
 pub(super) fn command_line(head: Head, bytes: &[u8]) -> Result<Request, FrameError> {
     if head.umask > 0o777 {
         return Err(FrameError::Invalid("umask"));
@@ -288,7 +291,7 @@ pub(super) fn command_line(head: Head, bytes: &[u8]) -> Result<Request, FrameErr
     Ok(Request { program: head.program, args, env, folder, umask: head.umask, screen: head.screen })
 }
 
-/// What a header announces, and how many bytes of it.
+/// The kind of frame that a header announces, and its length in bytes.
 pub(super) fn announced(header: [u8; HEADER]) -> Result<(Kind, usize), FrameError> {
     let [m0, m1, m2, m3, l0, l1, l2, l3] = header;
     let (kind, max) = match [m0, m1, m2, m3] {
@@ -305,7 +308,7 @@ pub(super) fn decode(kind: Kind, body: Vec<u8>) -> Result<Came<Message>, FrameEr
     if kind == Kind::Piece {
         return decode_piece(body);
     }
-    // Of a request of another version only the number must be understood.
+    // A request of another version is decoded no further than its version.
     if let Some(version) = version(&body).filter(|version| *version != VERSION) {
         return Err(FrameError::Version { version });
     }
@@ -327,7 +330,7 @@ fn decode_piece<W>(mut body: Vec<u8>) -> Result<Came<W>, FrameError> {
     Ok(Came::Piece(piece, body))
 }
 
-/// The version that a request of any version names.
+/// The version that a request of any version names; `None` if it names none.
 fn version(body: &[u8]) -> Option<u32> {
     #[derive(Deserialize)]
     struct Versioned {

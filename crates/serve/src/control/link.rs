@@ -1,8 +1,8 @@
-//! A client whose command runs, as the command uses it: its output goes there, its input comes from there.
+//! The client of a running command: its output is sent there, and its input comes from there.
 //!
 //! # What always holds
-//! - Nothing here waits in a descriptor of the client's: there is one socket, which this process made.
-//! - No more is kept of what a client sends than was asked of it.
+//! - No function here waits on a descriptor of the client: there is one socket, which this process made.
+//! - Of what a client sends, only as much is kept as was asked for.
 
 use super::descriptors::Socket;
 use super::frame::{self, Came, DATA_MAX, Message, Piece, Reply};
@@ -23,14 +23,14 @@ pub struct Link {
 
 #[derive(Debug, Default)]
 struct Inbox {
-    /// Bytes of input that have been asked for and have not come; `None`: none.
+    /// Bytes of input that were asked for and have not arrived; `None`: none were asked for.
     wanted: Option<usize>,
     input: Vec<u8>,
     is_at_end: bool,
-    /// The user has been asked.
+    /// A question to the user is open.
     is_asked: bool,
     answer: Option<Option<Vec<u8>>>,
-    /// Errors of standard output and standard error.
+    /// Error numbers of standard output and standard error; `None`: the stream can be written.
     closed: [Option<i32>; 2],
 }
 
@@ -39,10 +39,10 @@ impl Link {
         Link { socket: Arc::clone(socket), inbox: Mutex::default(), changed: Condvar::new() }
     }
 
-    /// Sends as much as can be sent at once; how much that was. Frames are the caller's to keep whole.
+    /// Sends as many bytes as the socket takes at once; returns how many. The caller keeps frames whole.
     ///
     /// # Errors
-    /// The client is gone.
+    /// The client has disconnected.
     pub fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         use rustix::io::Errno;
         match rustix::net::send(&*self.socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
@@ -52,18 +52,19 @@ impl Link {
         }
     }
 
-    /// Whether the client takes something within a time.
+    /// Whether the socket can take bytes within a time.
     pub fn has_room(&self, within: Duration) -> bool {
         let within = Timespec::try_from(within).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
         poll(&mut [PollFd::new(&*self.socket, PollFlags::OUT)], Some(&within)).is_ok_and(|ready| ready > 0)
     }
 
-    /// Why standard output (1) or standard error (2) takes no more: the system's number of the error.
+    /// Error number with which standard output (1) or standard error (2) failed; `None` if it can be written.
     pub fn closed(&self, stream: u8) -> Option<i32> {
         self.inbox().closed.get(usize::from(stream).checked_sub(1)?).copied().flatten()
     }
 
-    /// What to send so that input comes; `None`: some is there, or has been asked for.
+    /// The frame that asks the client for at most `most` bytes of input. `None`: input is there, or was asked
+    /// for.
     pub fn want(&self, most: usize) -> Option<Vec<u8>> {
         let mut inbox = self.inbox();
         if inbox.wanted.is_some() || !inbox.input.is_empty() || inbox.is_at_end || most == 0 {
@@ -74,12 +75,13 @@ impl Link {
         Some(frame::word(&Reply::Want(u32::try_from(most).unwrap_or(u32::MAX))))
     }
 
-    /// Whether input, or its end, has come within a time.
+    /// Whether input, or its end, arrives within a time.
     pub fn has_input(&self, within: Duration) -> bool {
         self.wait(within, |inbox| (!inbox.input.is_empty() || inbox.is_at_end).then_some(())).is_some()
     }
 
-    /// Takes input that has come; 0 at its end, or if none has.
+    /// Moves input that has arrived to `buffer`; returns the number of bytes, 0 at the end or if there is
+    /// none.
     pub fn take_input(&self, buffer: &mut [u8]) -> usize {
         let mut inbox = self.inbox();
         let count = buffer.len().min(inbox.input.len());
@@ -88,19 +90,19 @@ impl Link {
         count
     }
 
-    /// What to send so that the user is asked.
+    /// The frame that has the client ask its user.
     pub fn ask(&self, question: &str) -> Vec<u8> {
         let mut inbox = self.inbox();
         (inbox.is_asked, inbox.answer) = (true, None);
         frame::word(&Reply::Ask(question.to_owned()))
     }
 
-    /// The answer, if it comes within a time: `Some(None)` if the user gives none.
+    /// The user's answer: `None` if it does not arrive within a time, `Some(None)` if the user gives none.
     pub fn answer(&self, within: Duration) -> Option<Option<Vec<u8>>> {
         self.wait(within, |inbox| inbox.answer.take())
     }
 
-    /// Keeps what a client said. False: it was not to say that now.
+    /// Stores a message or piece from the client. `false`: the client may not send that now.
     pub(super) fn deliver(&self, came: Came<Message>) -> bool {
         let mut inbox = self.inbox();
         match came {
@@ -140,7 +142,7 @@ impl Link {
     }
 
     fn inbox(&self) -> MutexGuard<'_, Inbox> {
-        // Whole between any two statements.
+        // The data is consistent between any two statements.
         lock(&self.inbox)
     }
 }

@@ -1,9 +1,10 @@
-//! The side that is asked: a socket, and threads that answer.
+//! The server side of the control socket: a listening socket, and threads that answer.
 
 use super::complaints::Complaints;
 use super::descriptors::Socket;
 use super::frame::{
-    self, Came, HEADER, Head, Message, OTHERS_REQUEST_MAX, REQUEST_MAX, Reply, Request, VERSION, WORD_MAX,
+    self, Came, HEADER, Head, Message, OTHERS_ARGS_MAX, OTHERS_REQUEST_MAX, REQUEST_MAX, Reply, Request,
+    VERSION, WORD_MAX,
 };
 use super::link::Link;
 use super::peer::{self, Peer};
@@ -20,7 +21,7 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time for a request to arrive.
+/// Longest time for a request to arrive.
 const ARRIVAL: Duration = Duration::from_secs(10);
 /// Wait after an error of `accept` that will pass (no descriptors left, no memory).
 const PAUSE: Duration = Duration::from_millis(100);
@@ -29,18 +30,18 @@ const PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Listener {
     socket: UnixListener,
-    /// The kernel refuses descriptors of clients.
+    /// The kernel refuses descriptors that clients send.
     refuses: bool,
-    /// This process has made it, and ends it.
+    /// This process has made the socket, and removes it.
     is_own: bool,
 }
 
 impl Listener {
-    /// Makes the socket; one that a dead daemon left is replaced (the caller knows that no other is
-    /// alive).
+    /// Makes the socket. Replaces one that a dead daemon left: the caller holds the lock that shows that no
+    /// other daemon runs.
     ///
     /// # Errors
-    /// The system refuses.
+    /// The socket cannot be made at `path`.
     pub fn bind(path: &Path, mode: u32) -> io::Result<Listener> {
         match std::fs::remove_file(path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
@@ -52,13 +53,13 @@ impl Listener {
         Ok(Listener { socket, refuses, is_own: true })
     }
 
-    /// A socket that the service manager has made and that listens already.
+    /// Wraps a listening socket that the service manager has made.
     pub fn of(socket: OwnedFd) -> Listener {
         let refuses = peer::refuse_descriptors(socket.as_fd());
         Listener { socket: socket.into(), refuses, is_own: false }
     }
 
-    /// As on a kernel that does not refuse descriptors.
+    /// Lets descriptors in, as a kernel before Linux 6.16 does.
     #[cfg(test)]
     pub(super) fn let_descriptors_in(mut self) -> Listener {
         peer::pass_rights(self.socket.as_fd(), true);
@@ -72,7 +73,7 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// Connections that no thread has taken are closed as all others.
+    /// Closes connections that no thread has taken in the same way as all others.
     fn drop(&mut self) {
         if self.is_own && !self.refuses {
             let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
@@ -84,51 +85,51 @@ impl Drop for Listener {
 
 /// Runs the requests of clients.
 pub trait Handler: Send + Sync {
-    /// Whether this client may say anything at all.
+    /// Whether this client may send messages at all.
     ///
     /// # Errors
-    /// Why not, in words for it.
+    /// The reason, as a sentence for the client.
     fn admit(&self, peer: &Peer) -> Result<(), String>;
 
-    /// Whether a request is run here; `false`: the client is to run it itself.
+    /// Whether a request is run here; `false`: the client runs it itself.
     ///
     /// # Errors
-    /// Why it is not run at all, in words for the client.
+    /// The reason why it is not run at all, as a sentence for the client.
     fn accepts(&self, request: &Request, peer: &Peer) -> Result<bool, String>;
 
-    /// Runs a request to its end; the exit code.
+    /// Runs a request to its end; returns the exit code.
     fn run(&self, request: Request, call: Call) -> u8;
 
-    /// A client wants the daemon to end.
+    /// Ends the daemon, as a client asks.
     ///
     /// # Errors
-    /// Why it will not, in words for it.
+    /// The reason why the daemon will not end, as a sentence for the client.
     fn stop(&self, peer: &Peer) -> Result<(), String>;
 
     /// Version of the program.
     fn version(&self) -> String;
 }
 
-/// The circumstances of a request: its client, streams and end.
+/// The context of a request: its client, streams and cancellation.
 pub struct Call {
-    /// The client that asks.
+    /// The client that made the request.
     pub peer: Peer,
     /// Streams of the client, through its connection.
     pub link: Arc<Link>,
-    /// Tells that the client wants the end, or is gone, or that the daemon ends.
+    /// Reports that the client cancels or has disconnected, or that the daemon ends.
     pub cancelled: Cancelled,
 }
 
-/// Why a command is to end.
+/// Why a command is cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
-    /// Its client wants that, or is gone.
+    /// The client cancels, or has disconnected.
     Client,
-    /// The daemon ends, and the command with it.
+    /// The daemon ends.
     Daemon,
 }
 
-/// Told of the end that is asked for.
+/// Reports the cancellation of a command.
 #[derive(Clone, Default)]
 pub struct Cancelled(Arc<Mutex<CancelState>>);
 
@@ -138,11 +139,11 @@ struct CancelState {
     watcher: Option<Box<dyn FnMut(Ends) + Send>>,
 }
 
-/// Most times that are remembered for a watcher that comes later.
+/// Most cancellations that are kept for a watcher that is added later.
 const PAST_MAX: usize = 4;
 
 impl Cancelled {
-    /// Calls `watcher` each time that the end is asked for, also for the times that are past.
+    /// Calls `watcher` at each cancellation, including those before this call.
     pub fn watch(&self, mut watcher: impl FnMut(Ends) + Send + 'static) {
         let mut state = self.state();
         state.past.iter().for_each(|why| watcher(*why));
@@ -160,18 +161,18 @@ impl Cancelled {
     }
 
     fn state(&self) -> MutexGuard<'_, CancelState> {
-        // Whole between any two statements.
+        // The data is consistent between any two statements.
         lock(&self.0)
     }
 }
 
-/// Takes connections, each with a thread of its own.
+/// A server of the control socket: one thread for each connection.
 pub struct Server {
     handler: Arc<dyn Handler>,
     open: Mutex<Open>,
     closed: Condvar,
     complaints: Complaints,
-    /// Readable when no more connections are to be taken.
+    /// A pipe that becomes readable when no more connections are to be accepted.
     stop: (OwnedFd, OwnedFd),
 }
 
@@ -181,10 +182,11 @@ struct Open {
 }
 
 impl Server {
-    /// Answers with this handler, as many at a time as the limit of descriptors allows now.
+    /// A server that answers with this handler, as many connections at a time as the present limit of
+    /// descriptors allows.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// The process has no descriptors left.
     pub fn new(handler: Arc<dyn Handler>) -> io::Result<Arc<Server>> {
         let stop = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
@@ -193,7 +195,7 @@ impl Server {
         Ok(Arc::new(Server { handler, open, closed, complaints, stop }))
     }
 
-    /// Takes connections until [`Server::stop`].
+    /// Accepts connections until [`Server::stop`].
     ///
     /// # Errors
     /// The socket fails for good.
@@ -226,7 +228,7 @@ impl Server {
         }
     }
 
-    /// No more requests: new connections are not taken, what runs is told to end.
+    /// Stops: accepts no further connections, and cancels the commands that run.
     pub fn stop(&self) {
         let cancelled: Vec<Cancelled> = {
             let mut open = self.open();
@@ -235,11 +237,11 @@ impl Server {
             open.slots.cancelled()
         };
         cancelled.iter().for_each(|cancelled| cancelled.ask(Ends::Daemon));
-        // Only to be readable: it is never read, and once is enough.
+        // The byte is never read: the pipe only has to be readable, and once is enough.
         let _ = rustix::io::write(&self.stop.1, b"x");
     }
 
-    /// Waits until all requests have ended; how many have not after that time.
+    /// Waits until all requests have ended, at most `time`; returns how many have not.
     pub fn wait(&self, time: Duration) -> usize {
         let end = Instant::now() + time;
         let mut open = self.open();
@@ -253,7 +255,7 @@ impl Server {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        // Whole between any two statements.
+        // The data is consistent between any two statements.
         lock(&self.open)
     }
 
@@ -263,13 +265,13 @@ impl Server {
             Err(error) => return tracing::warn!(%error, "a client that cannot be known is not answered"),
         };
         let stream = Arc::new(stream);
-        // No thread for a client that may not speak.
+        // A client without admission gets no thread.
         let admitted = self.handler.admit(&peer).map_err(Reply::Refused);
         let (id, cancelled) = match admitted.and_then(|()| self.enter(peer.uid, &stream)) {
             Ok(entered) => entered,
             Err(reply) => {
                 self.complaints.tell(peer.uid, peer.pid, "client refused", &format!("{reply:?}"));
-                // A few bytes into the empty buffer of a new socket do not wait.
+                // A few bytes into the empty buffer of a new socket do not block.
                 answer(&stream, &reply);
                 return;
             }
@@ -285,7 +287,7 @@ impl Server {
         }
     }
 
-    /// Takes the place of a connection; what its client is told if there is none.
+    /// Takes a slot for a connection. The error is the reply to the client if there is none.
     fn enter(&self, uid: u32, stream: &Arc<Socket>) -> Result<(u64, Cancelled), Reply> {
         let mut open = self.open();
         if open.is_stopping {
@@ -299,7 +301,7 @@ impl Server {
         self.closed.notify_all();
     }
 
-    /// One connection, from its first byte to its last.
+    /// Serves one connection from its first byte to its last.
     fn talk(&self, stream: &Arc<Socket>, peer: &Peer, id: u64, cancelled: &Cancelled) {
         let mut reader = Reader::of_client(stream, Some(ARRIVAL));
         let refuse = |why: String| {
@@ -307,10 +309,10 @@ impl Server {
             Reply::Refused(why)
         };
         let reply = match next(&mut reader) {
-            // A client looked whether there is a daemon.
+            // The client only checked whether a daemon listens.
             Ok(None) => return,
             Ok(Some(Came::Word(Message::Request(head)))) => match command_line(&mut reader, head, peer.uid) {
-                // One that had no more place has been told by the end of its connection.
+                // A client whose slot was taken away was told by the end of its connection.
                 Ok(_) if !self.open().slots.asked(id) => return,
                 Ok(request) => match self.begin(stream, request, peer, cancelled) {
                     Some(reply) => reply,
@@ -323,7 +325,7 @@ impl Server {
                 Reply::Pong { version: VERSION, program, pid }
             }
             Ok(Some(Came::Word(Message::Stop { .. }))) => {
-                // It waits for the answer.
+                // The client waits for the reply.
                 self.open().slots.asked(id);
                 match self.handler.stop(peer) {
                     Ok(()) => Reply::Stopping,
@@ -336,7 +338,7 @@ impl Server {
         answer(stream, &reply);
     }
 
-    /// Runs a request, if it is to be run, and its client knows that it is. `None`: it is gone.
+    /// Decides whether a request is run, tells the client, and runs it. `None`: the client has disconnected.
     fn begin(
         &self,
         stream: &Arc<Socket>,
@@ -354,13 +356,13 @@ impl Server {
         }
         let link = Arc::new(Link::new(stream));
         let call = Call { peer: peer.clone(), link: Arc::clone(&link), cancelled: cancelled.clone() };
-        // A request whose client is gone is not begun.
+        // A request is not begun if its client has disconnected.
         answer(stream, &Reply::Begins).then(|| run(&*self.handler, stream, &link, request, call))
     }
 }
 
-/// Runs a request, while another thread listens to its client: without one it could neither be ended nor
-/// read, and is not run.
+/// Runs a request while another thread listens to its client. Without that thread the command could neither
+/// be cancelled nor read input, so it is not run.
 fn run(handler: &dyn Handler, stream: &Socket, link: &Link, request: Request, call: Call) -> Reply {
     let cancelled = call.cancelled.clone();
     std::thread::scope(|scope| {
@@ -371,19 +373,19 @@ fn run(handler: &dyn Handler, stream: &Socket, link: &Link, request: Request, ca
             return Reply::Refused(format!("cenoted has no thread left for this: {error}; nothing was done"));
         }
         let code = handler.run(request, call);
-        // Ends the other thread.
+        // Ends the listening thread.
         stream.shutdown(Shutdown::Read);
         Reply::Exit(code)
     })
 }
 
-/// Until the client goes away, or no thread listens any more.
+/// Delivers messages of the client until it disconnects or the connection is shut down.
 fn listen_to(stream: &Socket, link: &Link, cancelled: &Cancelled) {
     let mut reader = Reader::of_client(stream, None);
     loop {
         match next(&mut reader) {
             Ok(Some(Came::Word(Message::Cancel))) => cancelled.ask(Ends::Client),
-            // One that says something else now is as good as gone.
+            // A client that breaks the protocol is treated as if it had disconnected.
             Ok(Some(came)) => {
                 if !link.deliver(came) {
                     return cancelled.ask(Ends::Client);
@@ -394,7 +396,7 @@ fn listen_to(stream: &Socket, link: &Link, cancelled: &Cancelled) {
     }
 }
 
-/// The next message; `None` when the other side has ended.
+/// The next message; `None` when the other side has closed the connection.
 fn next(reader: &mut Reader<'_>) -> Result<Option<Came<Message>>, String> {
     let mut header = [0; HEADER];
     if !reader.fill(&mut header).map_err(|e| words(&e))? {
@@ -408,16 +410,17 @@ fn next(reader: &mut Reader<'_>) -> Result<Option<Came<Message>>, String> {
     frame::decode(kind, body).map(Some).map_err(|e| e.to_string())
 }
 
-/// The command line behind its head.
+/// Reads the command line behind its head.
 fn command_line(reader: &mut Reader<'_>, head: Head, uid: u32) -> Result<Request, String> {
     let max = if is_other(uid) { OTHERS_REQUEST_MAX } else { REQUEST_MAX };
     let is_too_long = head.bytes > max;
     let length = usize::try_from(head.bytes.min(REQUEST_MAX)).unwrap_or(usize::MAX);
-    // Memory for what has come, not for what was announced.
+    // Memory is allocated for bytes that have arrived, not for the announced length.
     let (mut line, mut come) = (Vec::new(), 0);
     while come < length {
         let part = WORD_MAX.min(length - come);
-        // Of one that is too long everything is read, so that its client still hears the answer.
+        // A command line that is too long is read to its end and dropped, so that the client can read the
+        // reply.
         let have = if is_too_long { 0 } else { come };
         line.resize(have + part, 0);
         if !reader.fill(&mut line[have..]).map_err(|e| words(&e))? {
@@ -427,6 +430,12 @@ fn command_line(reader: &mut Reader<'_>, head: Head, uid: u32) -> Result<Request
     }
     if is_too_long {
         return Err(format!("a command line of {} bytes: at most {max} are allowed", head.bytes));
+    }
+    if is_other(uid) && head.args > OTHERS_ARGS_MAX {
+        return Err(format!(
+            "a command line of {} arguments: at most {OTHERS_ARGS_MAX} are allowed",
+            head.args
+        ));
     }
     frame::command_line(head, &line).map_err(|e| e.to_string())
 }
@@ -438,12 +447,12 @@ fn words(error: &io::Error) -> String {
     }
 }
 
-/// False: the client is gone, or does not read: that must not hold us.
+/// Sends a reply. `false`: the client has disconnected or does not read, which must not block the daemon.
 fn answer(stream: &Socket, reply: &Reply) -> bool {
     send(stream.as_fd(), &frame::word(reply), Some(ARRIVAL)).is_ok()
 }
 
-/// The command line of a client that asks for a command first.
+/// The command line of a client whose first message is a request.
 #[cfg(test)]
 pub(super) fn first_of(stream: &Socket, uid: u32) -> Result<Request, String> {
     let mut reader = Reader::of_client(stream, Some(ARRIVAL));

@@ -1,24 +1,24 @@
-//! The peer of a socket: the user and process that the kernel noted when it was connected.
+//! The peer of a socket: the user and the process that the kernel noted when it was connected.
 
 use nix::libc;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
-/// Most groups of a process that are asked for (Linux: NGROUPS_MAX).
+/// Most supplementary groups of a process that are asked for (Linux: NGROUPS_MAX).
 const GROUPS_MAX: usize = 65_536;
-/// SO_PASSRIGHTS of Linux 6.16: whether a socket takes descriptors.
+/// `SO_PASSRIGHTS` of Linux 6.16: whether a socket takes descriptors.
 const PASS_RIGHTS: libc::c_int = 83;
 
-/// A client.
+/// A client of the control socket, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     /// User id that the kernel reports.
     pub uid: u32,
     /// Group id that the kernel reports.
     pub gid: u32,
-    /// Ids of its further groups.
+    /// Ids of the supplementary groups.
     pub groups: Vec<u32>,
-    /// Its process, 0 if that is in another namespace.
+    /// Process id; 0 if the process is in another namespace.
     pub pid: i32,
 }
 
@@ -26,22 +26,23 @@ impl Peer {
     /// The process that connected this socket.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The system does not report it.
     pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
         let credentials = credentials(socket)?;
         Ok(Peer { uid: credentials.uid, gid: credentials.gid, groups: groups(socket)?, pid: credentials.pid })
     }
 }
 
-/// The user at the other end: the one that connected, or the one that listens.
+/// Id of the user at the other end: the one that connected, or the one that listens.
 ///
 /// # Errors
-/// The system does not say.
+/// The system does not report it.
 pub(super) fn other(socket: BorrowedFd<'_>) -> io::Result<u32> {
     Ok(credentials(socket)?.uid)
 }
 
-/// SO_PEERCRED, as numbers: a process of another namespace is 0, which is no process id elsewhere.
+/// `SO_PEERCRED` as numbers. A process of another namespace is 0, which rustix does not accept as a process
+/// id.
 #[allow(unsafe_code)]
 fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut found = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
@@ -55,13 +56,13 @@ fn credentials(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     if done == 0 { Ok(found) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has the kernel refuse descriptors that are sent to this socket, or to those that it accepts. False: it
-/// does not know how.
+/// Has the kernel refuse descriptors that are sent to this socket, or to sockets that it accepts. `false`:
+/// the kernel cannot.
 pub(super) fn refuse_descriptors(socket: BorrowedFd<'_>) -> bool {
     pass_rights(socket, false)
 }
 
-/// Whether the kernel passes descriptors on to this socket; false if it cannot be told.
+/// Whether the kernel passes descriptors on to this socket; `false` if that cannot be set.
 #[allow(unsafe_code)]
 pub(super) fn pass_rights(socket: BorrowedFd<'_>, passes: bool) -> bool {
     let passes = libc::c_int::from(passes);
@@ -74,7 +75,7 @@ pub(super) fn pass_rights(socket: BorrowedFd<'_>, passes: bool) -> bool {
     done == 0
 }
 
-/// SO_PEERGROUPS, which no crate here has.
+/// Supplementary groups of the peer (`SO_PEERGROUPS`, which no crate here offers).
 #[allow(unsafe_code)]
 fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     use libc::{SO_PEERGROUPS, SOL_SOCKET, getsockopt, socklen_t};
@@ -92,7 +93,7 @@ fn groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
                 groups.truncate(count);
                 return Ok(groups);
             }
-            // It said how many there are.
+            // The kernel has returned the number of groups.
             (_, e) if e.raw_os_error() == Some(libc::ERANGE) && count <= GROUPS_MAX => {
                 groups.resize(count.max(groups.len() + 1), 0);
             }

@@ -1,10 +1,10 @@
-//! Places of connections, and how many of them anybody has.
+//! Slots for connections, and each user's share of them.
 //!
 //! # What always holds
-//! - A user other than root and the daemon's own has few of all places, and all such users together half of
-//!   them.
-//! - A connection that has not asked for anything yet gives way to a new one, the oldest first: of its own
-//!   user where that one has too many, else of anybody.
+//! - A user other than root and the daemon's own may hold few of all slots, and all such users together half
+//!   of them.
+//! - A connection that has not sent a request yet makes way for a new one, the oldest first: a connection of
+//!   the same user if that user has too many, else of any user.
 
 use super::descriptors::Socket;
 use super::listen::Cancelled;
@@ -12,19 +12,19 @@ use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::sync::Arc;
 
-/// Most connections at a time, where the system gives enough descriptors.
+/// Most connections at a time, if the system gives enough descriptors.
 const CONNECTIONS_MAX: usize = 256;
-/// Connections that there may be at least, however few descriptors the process has.
+/// Fewest connections at a time, however few descriptors the process may have.
 const CONNECTIONS_MIN: usize = 16;
-/// The part of all descriptors that connections may take.
+/// Connections may take one in this many of all descriptors.
 const DESCRIPTORS_PART: usize = 4;
-/// The part of all places that one of the other users may take, and the fewest.
+/// One of the other users may hold one in this many of all slots; and the fewest slots of a user.
 const USER_PART: usize = 16;
 const USER_MIN: usize = 4;
 
-/// The places, and the users that have them.
+/// The slots, and the users that hold them.
 pub(super) struct Slots {
-    /// Bound of the places that are taken at a time.
+    /// Greatest number of slots that are taken at a time.
     max: usize,
     next: u64,
     taken: BTreeMap<u64, Slot>,
@@ -37,20 +37,20 @@ struct Slot {
     has_asked: bool,
 }
 
-/// A user other than root and the daemon's own.
+/// Whether a user is neither root nor the daemon's own.
 pub(super) fn is_other(uid: u32) -> bool {
     uid != 0 && uid != rustix::process::geteuid().as_raw()
 }
 
 impl Slots {
-    /// As many places as this many descriptors allow.
+    /// As many slots as this many descriptors allow.
     pub(super) fn new(descriptors: Option<u64>) -> Slots {
         let descriptors = descriptors.and_then(|count| usize::try_from(count).ok()).unwrap_or(usize::MAX);
         let max = (descriptors / DESCRIPTORS_PART).clamp(CONNECTIONS_MIN, CONNECTIONS_MAX);
         Slots { max, next: 0, taken: BTreeMap::new() }
     }
 
-    /// Takes a place; `None`: all are used by those that have asked for something.
+    /// Takes a slot. `None`: all are held by connections with a request.
     pub(super) fn enter(&mut self, uid: u32, socket: &Arc<Socket>) -> Option<(u64, Cancelled)> {
         if is_other(uid) {
             self.make_room((self.max / USER_PART).max(USER_MIN), |slot| slot.uid == uid)?;
@@ -64,7 +64,8 @@ impl Slots {
         Some((id, cancelled))
     }
 
-    /// Sees to it that there are fewer than `max` of a kind.
+    /// Makes room for one more of a kind: if there are `max`, ends the oldest of them without a request.
+    /// `None`: all have one.
     fn make_room(&mut self, max: usize, is_of_kind: impl Fn(&Slot) -> bool) -> Option<()> {
         if self.taken.values().filter(|slot| is_of_kind(slot)).count() < max {
             return Some(());
@@ -72,17 +73,17 @@ impl Slots {
         let idle = |(_, slot): &(&u64, &Slot)| is_of_kind(slot) && !slot.has_asked;
         let id = *self.taken.iter().find(idle)?.0;
         let slot = self.taken.remove(&id)?;
-        // Its thread sees the end, and closes it.
+        // The thread of the connection sees its end, and closes it.
         slot.socket.shutdown(Shutdown::Both);
         Some(())
     }
 
-    /// A connection has asked for something. False: it has lost its place before.
+    /// Notes that a connection has sent a request. `false`: it had lost its slot before.
     pub(super) fn asked(&mut self, id: u64) -> bool {
         self.taken.get_mut(&id).map(|slot| slot.has_asked = true).is_some()
     }
 
-    /// Ends the connections that have not asked for anything: no command waits for them.
+    /// Ends the connections without a request: no command runs for them.
     pub(super) fn end_idle(&mut self) {
         self.taken.retain(|_, slot| {
             if !slot.has_asked {
@@ -123,21 +124,21 @@ mod tests {
         let mut slots = Slots::new(Some(1 << 20));
         let own = rustix::process::geteuid().as_raw();
         let (one, two) = (own + 1000, own + 1001);
-        // Idle ones of a user give way to newer ones of that user.
+        // Idle connections of a user make way for newer ones of that user.
         let all = fill(&mut slots, one, 1000);
         assert!(all.iter().all(Option::is_some));
         assert_eq!(slots.len(), CONNECTIONS_MAX / USER_PART);
-        // Those that have asked stay, and then there is no place for that user, but for all others.
+        // Connections with a request stay; then that user gets no slot, but all others do.
         assert!(all[984..].iter().flatten().all(|id| slots.asked(*id)));
         assert_eq!(fill(&mut slots, one, 1), [None]);
         let other = fill(&mut slots, two, 1);
         assert!(other[0].is_some() && slots.asked(other[0].expect("a place")));
         assert!(fill(&mut slots, own, 1000).iter().all(Option::is_some));
         assert_eq!(slots.len(), CONNECTIONS_MAX);
-        // Connections that run nothing delay the end of no other.
+        // Connections without a request delay the end of no other.
         slots.end_idle();
         assert_eq!(slots.len(), CONNECTIONS_MAX / USER_PART + 1);
-        // A place comes back.
+        // A slot is given back.
         slots.leave(*all[999].as_ref().expect("a place"));
         assert!(fill(&mut slots, one, 1)[0].is_some());
     }

@@ -31,7 +31,7 @@ fn head(bytes: u32) -> Head {
 /// reads.
 struct Echo {
     running: Mutex<mpsc::Sender<()>>,
-    /// Nobody may say anything; nobody is answered while this is held.
+    /// No client is admitted if this is set; no client gets a reply while it is locked.
     is_closed: Arc<Mutex<bool>>,
 }
 
@@ -71,7 +71,7 @@ impl Handler for Echo {
     }
 }
 
-/// Held by those that count descriptors of this process, and by those that have many.
+/// Held by tests that count the descriptors of this process, and by tests that open many.
 static DESCRIPTORS: Mutex<()> = Mutex::new(());
 
 struct Fixture {
@@ -107,10 +107,10 @@ impl Fixture {
         UnixStream::connect(self.folder.path().join("socket")).expect("somebody listens")
     }
 
-    /// What the daemon says to these bytes, which are no message.
+    /// The daemon's reply to these bytes, which are no message.
     fn refused(&self, bytes: &[u8]) -> String {
         let mut stream = self.raw();
-        // It may hang up before it has read all of it.
+        // The daemon may close the connection before it has read all bytes.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(std::net::Shutdown::Write);
         let mut said = Vec::new();
@@ -157,7 +157,7 @@ impl Drop for Fixture {
 #[test]
 fn what_a_command_writes_comes_through_the_connection() {
     let fixture = Fixture::new();
-    // A long command line comes in many pieces.
+    // A long command line arrives in many pieces.
     let long = vec![b'x'; 1 << 20];
     let (reply, out) = fixture.run(&[b"list", b"a\xffb"]);
     assert_eq!((reply, &out[..]), (Reply::Exit(7), &b"list a\xffb"[..]));
@@ -194,17 +194,17 @@ fn what_is_no_message_ends_its_connection_only() {
     assert!(line(b"/\0list").contains("without an end") && line(b"").contains("without an end"));
     let why = fixture.refused(&word(&Message::Request(head(REQUEST_MAX + 1))));
     assert_eq!(why, "the message ends early");
-    // The other one has felt nothing.
+    // The other command is not affected.
     waiting.say(&Message::Cancel).expect("said");
     assert_eq!(waiting.reply().expect("an answer"), Reply::Exit(130));
 }
 
-/// Files of the client's could be of a kind that is closed only when the client likes.
+/// Files of a client could be of a kind whose closing the client can delay.
 #[test]
 fn no_descriptor_of_a_client_is_ever_taken() {
     let _alone = lock(&DESCRIPTORS);
     let fixture = Fixture::new();
-    // Both ends, which no other test has.
+    // Both ends of a pipe that no other test has.
     let (null, _end) = std::io::pipe().expect("a pipe");
     let link = |fd: &str| std::fs::read_link(format!("/proc/self/fd/{fd}")).ok();
     let pipe = link(&null.as_raw_fd().to_string()).expect("there");
@@ -222,10 +222,10 @@ fn no_descriptor_of_a_client_is_ever_taken() {
         let bytes = frame::request(&request(&[b"wait"]));
         let parts = [std::io::IoSlice::new(&bytes)];
         let flags = rustix::net::SendFlags::NOSIGNAL;
-        // The kernel refuses them, or they are gone when they arrive.
+        // The kernel refuses them, or they are closed on arrival.
         if rustix::net::sendmsg(&stream, &parts, &mut control, flags).is_ok() {
             let mut said = Vec::new();
-            // A connection that is closed with bytes unread is reset behind its last words.
+            // A connection that is closed with unread bytes is reset after its last reply.
             let _ = (&stream).read_to_end(&mut said);
             match said.get(HEADER..).map(|body| frame::decode_reply(frame::Kind::Word, body.to_vec())) {
                 Some(Ok(Came::Word(Reply::Refused(why)))) => assert!(why.contains("descriptors"), "{why}"),
@@ -237,8 +237,8 @@ fn no_descriptor_of_a_client_is_ever_taken() {
     assert_eq!(open(), 2, "none was taken and kept");
 }
 
-/// A socket whose last descriptor is closed when the bytes in it have been sent, or after an hour; and its
-/// other end, which takes none.
+/// A socket whose last descriptor can be closed only when its bytes have been sent, or after an hour; and its
+/// other end, which accepts no bytes.
 fn lingering() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let mut one = TcpStream::connect(listener.local_addr().expect("it has one")).expect("connected");
@@ -251,11 +251,11 @@ fn lingering() -> (TcpStream, TcpStream) {
     (one, other)
 }
 
-/// Sends bytes with a descriptor that lingers, which is closed here.
+/// Sends bytes together with a descriptor that lingers, and closes that descriptor here.
 fn send_lingering(stream: &UnixStream, bytes: &[u8], flags: rustix::net::SendFlags) -> TcpStream {
     let (lingers, other) = lingering();
     send_descriptor(stream, bytes, lingers.as_fd(), flags);
-    // Waits itself if the server was faster.
+    // This close waits itself if the server was faster.
     std::thread::spawn(move || drop(lingers));
     other
 }
@@ -276,7 +276,7 @@ fn send_descriptor(
     assert_eq!(sent, bytes.len());
 }
 
-/// On kernels before 6.16; on later ones only here, where the socket is told to take descriptors.
+/// On kernels before 6.16; on later ones only here, where the test makes the socket accept descriptors.
 #[test]
 fn descriptors_that_linger_hold_no_thread() {
     use rustix::net::SendFlags;
@@ -289,7 +289,7 @@ fn descriptors_that_linger_hold_no_thread() {
         assert!(matches!(pong, Ok(Reply::Pong { .. })), "{what}: {pong:?}");
     };
     let plain = SendFlags::empty();
-    // In the place of a command, and behind the first bytes of one.
+    // In the place of a request, and after the first bytes of one.
     let stream = fixture.raw();
     others.push(send_lingering(&stream, &command, plain));
     answers("with a command");
@@ -297,19 +297,19 @@ fn descriptors_that_linger_hold_no_thread() {
     (&stream).write_all(&command[..10]).expect("sent");
     others.push(send_lingering(&stream, &command[10..], plain));
     answers("within a command");
-    // With urgent bytes, which are read out of the order of others.
+    // With urgent bytes, which are read out of order.
     let stream = fixture.raw();
     others.push(send_lingering(&stream, b"C", SendFlags::OOB));
     let _ = (&stream).write_all(&command);
     answers("with urgent bytes");
-    // To a command that runs, and behind the bytes that a client was asked for.
+    // To a command that runs, and after bytes that the client was asked for.
     let (waiting, stream) = (fixture.waiting(), fixture.raw());
     others.push(send_lingering(&stream, &word(&Message::Cancel), plain));
     drop(stream);
     answers("closed at once");
     waiting.say(&Message::Cancel).expect("said");
     assert_eq!(waiting.reply().expect("an answer"), Reply::Exit(130));
-    // To one that says nothing more to anybody, many times.
+    // To a server that replies to no client, many times.
     let mut is_closed = fixture.is_closed.lock().expect("whole");
     *is_closed = true;
     for _ in 0..20 {
@@ -321,11 +321,11 @@ fn descriptors_that_linger_hold_no_thread() {
     assert_eq!(fixture.refused(b""), "closed");
     *fixture.is_closed.lock().expect("whole") = false;
     answers("refused");
-    // All that were taken are gone, whoever closes what they brought.
+    // All accepted connections are closed, whichever process closes their descriptors.
     fixture.server.stop();
     assert_eq!(fixture.server.wait(Duration::from_secs(60)), 0);
-    // And all descriptors are closed in the end: the other ends see that. All at once, as processes that are
-    // started here may have this process's own descriptors for a moment.
+    // All descriptors are closed in the end, which their other ends see. All at once, because processes that
+    // are started here may hold this process's descriptors for a moment.
     let ends: Vec<_> =
         others.into_iter().map(|other| std::thread::spawn(move || sees_the_end(other))).collect();
     assert!(ends.into_iter().all(|end| end.join().expect("no panic")));
@@ -350,7 +350,7 @@ fn connections_that_wait_to_be_closed_take_few_descriptors() {
     };
     (0..300).for_each(|_| send());
     answers();
-    // Connections that are still being looked at come on top.
+    // Connections that are still being checked come on top.
     let begun = std::time::Instant::now();
     while count() > before + 50 && begun.elapsed() < Duration::from_secs(30) {
         std::thread::sleep(Duration::from_millis(10));
@@ -363,7 +363,7 @@ fn connections_that_wait_to_be_closed_take_few_descriptors() {
     assert_eq!(end.0.read(&mut [0]).expect("the end"), 0);
 }
 
-/// Reads until the other end is closed, for a minute.
+/// Whether the other end is closed within a minute.
 fn sees_the_end(mut other: TcpStream) -> bool {
     other.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
     let mut bytes = [0; 64 << 10];
@@ -391,7 +391,12 @@ fn other_users_have_shorter_command_lines() {
     let own = rustix::process::geteuid().as_raw();
     assert!(line(own).is_ok());
     let why = line(own + 1000).expect_err("too long");
-    assert!(why.starts_with("a command line of ") && why.ends_with("at most 262144 are allowed"), "{why}");
+    assert!(why.starts_with("a command line of ") && why.ends_with("at most 65536 are allowed"), "{why}");
+    let words = vec![&b"tank"[..]; 1025];
+    let bytes = frame::request(&request(&words));
+    (&one).write_all(&bytes).expect("all is read");
+    let why = super::listen::first_of(&two, own + 1000).expect_err("too many");
+    assert_eq!(why, "a command line of 1025 arguments: at most 1024 are allowed");
 }
 
 #[test]
@@ -428,7 +433,7 @@ fn any_bytes() {
             assert!(length <= WORD_MAX.max(DATA_MAX + 1));
         }
         for kind in [frame::Kind::Word, frame::Kind::Piece] {
-            // Whatever is understood is said again with the same meaning.
+            // A decoded message has the same meaning when it is encoded again.
             if let Ok(Came::Word(message)) = frame::decode(kind, body.to_vec()) {
                 let again = word(&message);
                 let said = frame::decode(frame::Kind::Word, again[HEADER..].to_vec());
@@ -442,7 +447,7 @@ fn any_bytes() {
     });
 }
 
-/// A command line as it was sent.
+/// Decodes a command line from its encoded form.
 fn decoded(bytes: &[u8]) -> Result<Request, FrameError> {
     let (_, length) = frame::announced(*bytes.first_chunk().expect("a header"))?;
     let (head, line) = bytes[HEADER..].split_at(length);
@@ -458,7 +463,7 @@ fn any_request() {
     bolero::check!().with_generator(words).for_each(|args| {
         let args: Vec<&[u8]> = args.iter().map(Vec::as_slice).collect();
         let request = request(&args);
-        // No command line has zero bytes in its words.
+        // Words of a command line contain no zero bytes.
         if !args.iter().any(|arg| arg.contains(&0)) {
             assert_eq!(decoded(&frame::request(&request)).expect("our own words"), request);
         }
@@ -468,12 +473,12 @@ fn any_request() {
 #[test]
 fn one_that_is_about_to_end_begins_nothing() {
     let fixture = Fixture::new();
-    // Connected before, so that it is not the socket that refuses.
+    // Connected before the end, so that the socket itself does not refuse.
     let (late, waiting) = (fixture.connect(), fixture.waiting());
     fixture.server.stop();
     assert_eq!(waiting.reply().expect("an answer"), Reply::Exit(130));
     let said = late.request(&request(&[b"list"]));
-    // It was taken already, or it never will be.
+    // The connection was accepted already, or never will be.
     let reply = said.map_err(CallError::from).and_then(|()| late.reply());
     match reply {
         Ok(reply) => assert_eq!(reply, Reply::Ending),
@@ -481,10 +486,10 @@ fn one_that_is_about_to_end_begins_nothing() {
     }
 }
 
-/// What makes a test of this name the daemon of the test that has started it.
+/// Variable that makes a test of this name act as the daemon of the test that has started it.
 const IS_DAEMON: &str = "CENOTE_TEST_IS_DAEMON";
 
-/// Who asks from outside of the daemon's container has no process id there.
+/// A client outside of the daemon's container has no process id in there.
 #[test]
 fn a_client_of_another_namespace_is_known_without_its_process() {
     const NAME: &str = "control::tests::a_client_of_another_namespace_is_known_without_its_process";

@@ -1,4 +1,4 @@
-//! Sending and receiving that ends in time, and that takes no descriptors.
+//! Sending and receiving within a time limit, and without taking descriptors.
 
 use super::descriptors::{Socket, look, receive};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Sends all of it, within a time.
+/// Sends all of `bytes`, within a time.
 pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], time: Option<Duration>) -> io::Result<()> {
     let until = time.map(|time| Instant::now() + time);
     let mut sent = 0;
@@ -23,7 +23,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], time: Option<Duration>)
     Ok(())
 }
 
-/// Waits until a socket is ready.
+/// Waits until a socket is ready, at most until a moment.
 fn wait(socket: BorrowedFd<'_>, what: PollFlags, until: Option<Instant>) -> io::Result<()> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
@@ -37,7 +37,7 @@ fn wait(socket: BorrowedFd<'_>, what: PollFlags, until: Option<Instant>) -> io::
     }
 }
 
-/// Reads from a socket until a moment.
+/// Reads from a socket, at most until a moment.
 pub(super) struct Reader<'s> {
     socket: BorrowedFd<'s>,
     until: Option<Instant>,
@@ -46,17 +46,17 @@ pub(super) struct Reader<'s> {
 }
 
 impl<'s> Reader<'s> {
-    /// A reader from a trusted sender. `time`: bound of all of the reading; `None`: none.
+    /// A reader from a trusted sender. `time`: limit for all of the reading; `None`: no limit.
     pub(super) fn new(socket: BorrowedFd<'s>, time: Option<Duration>) -> Reader<'s> {
         Reader { socket, until: time.map(|time| Instant::now() + time), is_wary: false }
     }
 
-    /// A reader from a client.
+    /// A reader from a client, which may send descriptors. `time` as for [`Reader::new`].
     pub(super) fn of_client(socket: &'s Socket, time: Option<Duration>) -> Reader<'s> {
         Reader { is_wary: socket.may_bring_descriptors(), ..Reader::new(socket.as_fd(), time) }
     }
 
-    /// Fills the buffer. `false`: the other side has ended before its first byte.
+    /// Fills the buffer. `false`: the other side has closed the connection before the first byte.
     pub(super) fn fill(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         let mut filled = 0;
         while filled < buffer.len() {

@@ -1,9 +1,9 @@
-//! Access rules of changing files that the server enforces, because its clients do not, or say too little for
-//! it.
+//! Access rules for changes of files that the server enforces, because its clients do not, or send too little
+//! to check them.
 //!
-//! A client checks permission bits and access control lists (the kernel does so for its mounts). What is left
-//! here are set-id bits and capabilities, which a change of the contents takes away, and flags that bind
-//! everybody.
+//! A client checks permission bits and access control lists (the kernel does so for its mounts). The rules
+//! here are about set-id bits and capabilities, which a change of the contents removes, and about flags that
+//! bind every user.
 
 use super::caller::{Caller, Capability};
 use super::error::{Answer, ExportError};
@@ -16,29 +16,29 @@ use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
 
 const SET_IDS: u32 = 0o6000;
 const SET_GID: u32 = 0o2000;
-/// Extended attribute with the capabilities that a program gets.
+/// Name of the extended attribute with the capabilities that a program gets.
 const CAPABILITIES: &[u8] = b"security.capability";
 const GROUP_EXECUTES: u32 = 0o0010;
 
-/// Whether a file has a set-group-id bit but its group cannot execute it. Such a bit goes only if the caller
-/// that changes the file is not in that group.
+/// Whether a file has a set-group-id bit but its group cannot execute it. Such a bit is cleared only if the
+/// caller that changes the file is not in that group.
 fn is_bare_set_gid(attrs: &Attrs) -> bool {
     FileKind::from_mode(attrs.mode) == Some(FileKind::Regular)
         && attrs.mode & (SET_GID | GROUP_EXECUTES) == SET_GID
 }
 
-/// The mode of a file after a change by a caller that may not keep its set-id bits.
+/// The mode of a file after a change by `caller`, without the set-id bits that the caller may not keep.
 fn without(caller: &Caller, attrs: &Attrs) -> u32 {
     let mode = without_set_ids(attrs.mode);
     if is_bare_set_gid(attrs) && !caller.is_in(attrs.posix_gid()) { mode & !SET_GID } else { mode }
 }
 
-/// Whether a file lends the rights of its owner or its group to programs.
+/// Whether a program of this file runs with the rights of its owner or its group.
 pub(crate) fn lends_rights(attrs: &Attrs) -> bool {
     FileKind::from_mode(attrs.mode) == Some(FileKind::Regular) && attrs.mode & SET_IDS != 0
 }
 
-/// Whether nothing is to be changed: `chown` was called without a user and without a group.
+/// Whether a call changes no attribute: `chown` without a user and without a group.
 pub(crate) fn is_bare(new: &SetAttr) -> bool {
     let SetAttr { mode, uid, gid, size, atime, mtime, ctime: _, kill_set_ids } = *new;
     (mode, uid, gid, size) == (None, None, None, None) && (atime, mtime) == (None, None) && !kill_set_ids
@@ -46,7 +46,7 @@ pub(crate) fn is_bare(new: &SetAttr) -> bool {
 
 impl LiveFs {
     /// Clears the set-id bits that the caller may not keep, after a change for which the client has not said
-    /// which go.
+    /// which bits to clear.
     pub(crate) fn drop_set_ids(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
         if caller.uid == 0 {
             return Ok(());
@@ -63,13 +63,14 @@ impl LiveFs {
         self.drop_capabilities(id)
     }
 
-    /// Prepares a write past the client's cache. The file lent no rights when it was opened for that, but may
-    /// since. A client remembers set-id bits until it asks again, and a program that it starts meanwhile
-    /// would have them with the new contents: a caller that may not keep them is refused, and writes by
-    /// another descriptor, which is opened now. For capabilities the client asks each time.
+    /// Prepares a write past the client's cache. The file had no set-id bits when it was opened for such
+    /// writes, but may have got some since. A client keeps set-id bits in its cache until it asks again, and
+    /// a program that it starts meanwhile would run with them and the new contents. So a caller that may not
+    /// keep the bits is refused, and the client writes through another descriptor, which it opens then.
+    /// Capabilities need no such care: the client asks for them each time.
     ///
     /// # Errors
-    /// [`ExportError::LendsRights`] for such a caller.
+    /// [`ExportError::LendsRights`] for a caller that may not keep the bits.
     pub(crate) fn begin_around_cache(&self, caller: &Caller, id: ObjectId) -> Answer<()> {
         let attrs = self.fs().attrs(id)?;
         if caller.uid != 0 && without(caller, &attrs) != attrs.mode {
@@ -85,7 +86,7 @@ impl LiveFs {
         Ok(())
     }
 
-    /// Whether a file gives capabilities to programs. A change by any caller, root included, takes them away.
+    /// Whether a file gives capabilities to programs. A change by any caller, root included, removes them.
     pub(crate) fn has_capabilities(&self, id: ObjectId) -> Answer<bool> {
         Ok(self.fs().xattr(id, CAPABILITIES)?.is_some())
     }
@@ -96,8 +97,8 @@ impl LiveFs {
         Ok(())
     }
 
-    /// The mode after a `chown` that names neither a user nor a group: by the owner, or root, it counts as a
-    /// change of owner. `None` if the mode stays.
+    /// The mode after a `chown` that names neither a user nor a group: if the owner or root calls it, it
+    /// counts as a change of owner. `None` if the mode stays.
     pub(crate) fn mode_after_chown(&self, caller: &Caller, id: ObjectId) -> Answer<Option<u32>> {
         let attrs = self.fs().attrs(id)?;
         let is_regular = FileKind::from_mode(attrs.mode) != Some(FileKind::Directory);
@@ -106,7 +107,7 @@ impl LiveFs {
         Ok((is_regular && may && mode != attrs.mode).then_some(mode & 0o7777))
     }
 
-    /// Refuses to set the access time of a file that only grows to anything but the present.
+    /// Refuses to set the access time of an append-only file to another time than the present.
     pub(crate) fn check_times(&self, id: ObjectId, new: &SetAttr) -> Answer<()> {
         if !matches!(new.atime, Some(NewTime::At(_))) {
             return Ok(());
@@ -115,8 +116,8 @@ impl LiveFs {
         if flags & FLAG_APPENDONLY == 0 { Ok(()) } else { Err(ExportError::NotPermitted) }
     }
 
-    /// Checks that there is room for `len` bytes of a file, as far as it does not have them already. No room
-    /// is reserved, but a caller that asks for more than there is gets an error.
+    /// Checks that there is space for `len` bytes of a file, less what the file has already. No space is
+    /// reserved, but a caller that asks for more than there is gets an error.
     pub(crate) fn check_room(&self, id: ObjectId, len: u64) -> Answer<()> {
         let taken = self.fs().stat(id)?.blocks_512.saturating_mul(512);
         let wanted = len.saturating_sub(taken);
@@ -127,8 +128,8 @@ impl LiveFs {
         if fits { Ok(()) } else { Err(ExportError::NoSpace) }
     }
 
-    /// Checks that the caller may change these flags: the owner changes flags, and only a caller with the
-    /// capability for it those that bind everybody.
+    /// Checks that the caller may change these flags: the owner may change flags, but only a caller with
+    /// `CAP_LINUX_IMMUTABLE` those that bind every user.
     pub(crate) fn check_flags(&self, caller: &Caller, attrs: &Attrs, changed: u64) -> Answer<()> {
         let binds = changed & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0;
         let is_owner = caller.uid == attrs.posix_uid() || caller.has(Capability::Fowner);

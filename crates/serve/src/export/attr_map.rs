@@ -1,7 +1,7 @@
-//! Attributes and directory cookies, as every export shows them.
+//! Attributes and directory cookies in the form in which every export shows them.
 //!
-//! Cookies: 0 is the start, 1 to [`ENTRIES`] follow the lines before the entries (`.`, `..`, `.zfs`), then
-//! comes the cursor after each entry, which is stateless.
+//! Cookies: 0 is the start, 1 to [`ENTRIES`] stand for the lines before the entries (`.`, `..`, `.zfs`).
+//! After them, the cookie of an entry is its cursor, which is stateless.
 
 use super::types::{Attr, Kind};
 use cenote::Node;
@@ -9,9 +9,9 @@ use cenote::files::{Attrs, FileKind};
 
 /// Cookie at which the entries begin.
 pub(crate) const ENTRIES: u64 = 3;
-/// Set in cookies of entries whose cursor would be taken for one of the first cookies.
+/// Set in the cookie of an entry whose cursor would otherwise equal one of the first cookies.
 pub(crate) const SMALL_CURSOR: u64 = 1 << 61;
-/// Cookie beyond all entries.
+/// Cookie after all entries.
 pub(crate) const END: u64 = (1 << 63) - 1;
 
 /// Attributes of a file of a read-only file system, shown under inode number `ino`.
@@ -50,7 +50,7 @@ pub(crate) fn cookie(cursor: u64) -> u64 {
     }
 }
 
-/// Cursor from which a listing goes on at a cookie.
+/// Cursor at which a listing continues for a cookie.
 pub(crate) fn cursor(cookie: u64) -> u64 {
     match cookie {
         ..=ENTRIES => 0,

@@ -1,28 +1,28 @@
 //! The caller of an operation: user, groups and capabilities.
 //!
-//! A request carries a user and one group. Further groups and capabilities are read from `/proc` when they
-//! are needed, by the thread that waits for the answer.
+//! A request carries a user and one group. Supplementary groups and capabilities are read from `/proc` when
+//! they are needed, for the thread that waits for the answer.
 //!
 //! # What always holds
-//! - The thread waits for the answer, so it is there to be looked at. Of a thread that this process cannot
-//!   see, the numbers in the request are all that is known.
+//! - The calling thread waits for the answer, so its files in `/proc` exist. If this process cannot see the
+//!   thread, only the ids in the request are known.
 //! - A capability counts in the user namespace of this process only.
 
 /// The caller of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Caller {
-    /// User id.
+    /// User id, as in the request.
     pub uid: u32,
-    /// Id of the first group.
+    /// Id of the primary group.
     pub gid: u32,
-    /// Thread of this machine that waits for the answer; 0 if there is none, or if the call has no program
-    /// behind it.
+    /// Id of the thread on this machine that waits for the answer; 0 if there is none, or if no program made
+    /// the call.
     pub pid: u32,
-    /// Permission bits that files which it makes do not get.
+    /// Permission bits that new files of the caller do not get.
     pub umask: u32,
 }
 
-/// A capability, by its number in `linux/capability.h`.
+/// A capability; its value is the number in `linux/capability.h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Capability {
     /// `CAP_FOWNER`: acts as the owner of every file.
@@ -32,17 +32,17 @@ pub(crate) enum Capability {
 }
 
 impl Caller {
-    /// Ids of the further groups of the calling thread.
+    /// Ids of the supplementary groups of the calling thread.
     pub(crate) fn groups(&self) -> Vec<u32> {
         if self.pid == 0 { Vec::new() } else { groups_in(&self.status()) }
     }
 
-    /// Whether it is a member of a group.
+    /// Whether the caller is a member of a group.
     pub(crate) fn is_in(&self, group: u32) -> bool {
         self.gid == group || self.groups().contains(&group)
     }
 
-    /// Whether it has a capability.
+    /// Whether the calling thread has a capability.
     pub(crate) fn has(&self, capability: Capability) -> bool {
         if self.pid == 0 {
             return self.uid == 0;
@@ -52,7 +52,7 @@ impl Caller {
         is_here && effective(&self.status()) >> capability as u32 & 1 != 0
     }
 
-    /// Whether it is a thread of this process: the server calls itself, to mount something.
+    /// Whether the caller is a thread of this process: the server calls itself to mount a file system.
     pub(crate) fn is_this_process(&self) -> bool {
         std::path::Path::new(&format!("/proc/self/task/{}", self.pid)).exists()
     }
@@ -68,7 +68,7 @@ fn effective(status: &str) -> u64 {
     line.and_then(|line| u64::from_str_radix(line.trim(), 16).ok()).unwrap_or(0)
 }
 
-/// The further groups in the text of a `status` file.
+/// The supplementary groups in the text of a `status` file.
 fn groups_in(status: &str) -> Vec<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:"));
     line.into_iter().flat_map(str::split_ascii_whitespace).filter_map(|word| word.parse().ok()).collect()

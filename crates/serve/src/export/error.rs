@@ -1,4 +1,4 @@
-//! Errors of an export, for adapters to translate into the words of their protocol.
+//! Errors of an export, which adapters translate into the errors of their protocol.
 
 use admin::verbs::Reason;
 use cenote::files::ZplError;
@@ -8,7 +8,7 @@ use std::error::Error;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExportError {
-    /// The file system refused the call, or could not carry it out.
+    /// The file system refused the call, or failed to carry it out.
     #[error(transparent)]
     FileSystem(#[from] ZplError),
     /// The change was made, but is not durable.
@@ -26,16 +26,16 @@ pub enum ExportError {
     /// The export has ended.
     #[error("no longer exported")]
     Ended,
-    /// The caller waits no longer.
+    /// The caller no longer waits: its program got a signal.
     #[error("interrupted")]
     Interrupted,
-    /// The node number stands for no file, or no longer for the file that it stood for.
+    /// The node number stands for no file, or no longer for the same file.
     #[error("no such file any more")]
     Stale,
-    /// There is no file of this name, and that is not to be remembered.
+    /// There is no file of this name, and the client must not remember that.
     #[error("no such name")]
     NotFound,
-    /// The name is taken.
+    /// The name exists already.
     #[error("the name is taken")]
     Exists,
     /// A file was used as a directory.
@@ -53,7 +53,7 @@ pub enum ExportError {
     /// The name is not UTF-8.
     #[error("the name is not UTF-8")]
     NotUtf8,
-    /// There is no data or hole from that position on.
+    /// There is no data or hole at or after the position.
     #[error("no data from there on")]
     BeyondEnd,
     /// The dataset is encrypted and its key is not loaded.
@@ -62,34 +62,34 @@ pub enum ExportError {
         /// Name of the dataset.
         dataset: String,
     },
-    /// More snapshots and datasets are in use than there are numbers for them.
+    /// No slot is left for a further snapshot or dataset: too many are in use.
     #[error("too many snapshots in use")]
     TooMany,
-    /// The place cannot be changed.
+    /// The directory or file cannot be changed: it is part of a snapshot, or of `.zfs`.
     #[error("read-only")]
     ReadOnly,
     /// The caller lacks a right, or a flag of the file forbids it.
     #[error("not permitted")]
     NotPermitted,
-    /// The administrator does not allow it here.
+    /// The administrator does not allow changes in `.zfs`, or this directory of `.zfs` takes no such file.
     #[error("not allowed here")]
     NotAllowed,
     /// The two files are in different file systems.
     #[error("not in the same file system")]
     CrossDevice,
-    /// There is no such operation or attribute here.
+    /// The export has no such operation or attribute.
     #[error("not supported")]
     Unsupported,
-    /// A snapshot is held, has clones, or could not be taken now.
+    /// A snapshot is held, has clones, or cannot be taken now.
     #[error("in use")]
     Busy,
-    /// There is no room.
+    /// The pool or a quota has no space left.
     #[error("no space left")]
     NoSpace,
-    /// The file would keep lending rights to programs while its contents change.
+    /// The file would keep set-id bits while its contents change.
     #[error("the file lends rights to programs")]
     LendsRights,
 }
 
-/// Result of a call of an export.
+/// Result of an operation of an export.
 pub(crate) type Answer<T> = Result<T, ExportError>;

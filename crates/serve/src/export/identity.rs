@@ -1,18 +1,20 @@
-//! Node numbers: which nodes a client knows, how often it was told of each, and which file each one stands
-//! for.
+//! Node numbers: the nodes that a client knows, how often it was told of each, and the file that each one
+//! stands for.
 //!
 //! # Numbers
-//! A node is the number of an object in its low 48 bits, and a slot above: 0 for the file system itself, else
-//! a snapshot (`snapshots`, `pool_view`). Where a client still knows another file that had this number, which
-//! happens when the contents of the file system were replaced (a rollback), the highest bit and the 15 bits
-//! above the object tell the two apart.
+//! A node is an object number in its low 48 bits and a slot above: 0 for the file system itself, else a
+//! snapshot (`snapshots`, `pool_view`). After the contents of the file system were replaced (a rollback), a
+//! client may still know another file with the same object number. The highest bit and the 15 bits above the
+//! object number then tell the two apart.
 //!
 //! # What always holds
-//! - As long as a client knows a node it stands for one file: an object in one generation. What the client
-//!   remembers of it and what it sends about it late is never taken for another file.
-//! - A client knows a node as long as it was told of it more often than it has forgotten it. It may forget a
-//!   node while an answer that names the node is on its way, so both sides count.
-//! - No lock is held while a file is looked at.
+//! - While a client knows a node, the node stands for one file: an object in one generation. Nothing that the
+//!   client remembers of the node, or sends about it late, is applied to another file.
+//! - A client knows a node while it was told of it more often than it has forgotten it. It may forget a node
+//!   while an answer that names the node is on its way, so both sides count.
+//! - No lock is held while a file is read.
+//!
+//! Tests: here.
 
 use admin::sync::lock;
 use std::collections::HashMap;
@@ -21,15 +23,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 16;
-/// The object number takes the bits below, a slot those from here on.
+/// Lowest bit of the slot in a node; the object number takes the bits below.
 pub(crate) const SLOT_SHIFT: u32 = 48;
-/// The low bits of a node: the number of its object.
+/// Mask of the object number in a node.
 pub(crate) const OBJECT_MASK: u64 = (1 << SLOT_SHIFT) - 1;
-/// Nodes of files whose number another file had first.
+/// Marks a node of a file whose object number belonged to another file that the client knew first.
 const LATER: u64 = 1 << 63;
-/// Files with the same number that a client may know at a time.
+/// Most further files with the same object number that a client may know at a time.
 const LATER_MAX: u64 = 1 << 15;
-/// Tables with more room than this give back what they no longer need.
+/// A table with more capacity than this is shrunk when it has become empty enough.
 const ROOMY: usize = 1024;
 
 /// The number of the object of a node.
@@ -37,7 +39,7 @@ pub(crate) fn object_of(node: u64) -> u64 {
     node & OBJECT_MASK
 }
 
-/// Whether a node is one of those that share the number of their object.
+/// Whether a node is an additional one for its object number ([`LATER`]).
 pub(crate) fn is_later(node: u64) -> bool {
     node & LATER != 0
 }
@@ -47,11 +49,11 @@ pub(crate) fn is_later(node: u64) -> bool {
 struct Known {
     /// Generation of the file that the node stands for.
     generation: u64,
-    /// How often the client was told of it and has not forgotten it.
+    /// How often the client was told of the node, less how often it has forgotten it.
     count: u32,
-    /// Value of `turn` at which the node was last seen to stand for this file.
+    /// Value of `turn` at which the node was last checked to stand for this file.
     seen: u32,
-    /// The client may have contents of it in its cache.
+    /// The client may have cached contents of the file.
     is_cached: bool,
 }
 
@@ -59,12 +61,12 @@ struct Known {
 struct Shard {
     /// Nodes that the client knows, by number.
     known: HashMap<u64, Known>,
-    /// By object: its nodes other than the object's own number.
+    /// Nodes of an object other than its own number.
     later: HashMap<u64, Vec<u64>>,
 }
 
 impl Shard {
-    /// The node of a file that the client knows.
+    /// The node of a file, if the client knows the file.
     fn find(&self, object: u64, generation: u64) -> Option<u64> {
         let is_it = |node: &u64| self.known.get(node).is_some_and(|known| known.generation == generation);
         let later = self.later.get(&object).into_iter().flatten().copied();
@@ -98,15 +100,15 @@ pub(crate) struct NodeTable {
 
 impl NodeTable {
     fn shard(&self, object: u64) -> MutexGuard<'_, Shard> {
-        // What these guard is whole between any two statements.
+        // The data is consistent between any two statements.
         lock(&self.shards[object as usize % SHARDS])
     }
 
-    /// Counts that the client is told of a file, and returns the node of the file.
+    /// Counts that the client is told of a file; returns the node of the file.
     pub(crate) fn acquire(&self, object: u64, generation: u64) -> u64 {
         let seen = self.turn.load(Ordering::Acquire);
         let mut shard = self.shard(object);
-        // A node that the client knows stays: with two nodes it would have two caches of one file.
+        // A node that the client knows stays: with two nodes the client would have two caches of one file.
         let node = shard.find(object, generation).unwrap_or_else(|| {
             let others = (1..LATER_MAX).map(|other| LATER | other << SLOT_SHIFT | object);
             let is_free = |node: &u64| !shard.known.contains_key(node);
@@ -136,7 +138,7 @@ impl NodeTable {
         Some(known.generation)
     }
 
-    /// The node by which the client knows a file.
+    /// The node of a file; `None` if the client does not know the file.
     pub(crate) fn node_of(&self, object: u64, generation: u64) -> Option<u64> {
         self.shard(object).find(object, generation)
     }
@@ -146,7 +148,7 @@ impl NodeTable {
         self.node_of(object, generation).is_some()
     }
 
-    /// Notes that the client reads contents of a file, which it will cache.
+    /// Notes that the client reads contents of a file, and so caches them.
     pub(crate) fn note_cached(&self, node: u64) {
         if let Some(known) = self.shard(object_of(node)).known.get_mut(&node) {
             known.is_cached = true;
@@ -158,7 +160,8 @@ impl NodeTable {
         self.shard(object_of(node)).known.get(&node).is_some_and(|known| known.is_cached)
     }
 
-    /// The contents of the file system were replaced: each node is checked again before its next use.
+    /// Notes that the contents of the file system were replaced: each node is checked again before its next
+    /// use.
     pub(crate) fn replaced(&self) {
         self.turn.fetch_add(1, Ordering::AcqRel);
     }
@@ -230,7 +233,7 @@ mod tests {
         assert_eq!(nodes.acquire(7, 100), first);
         assert_eq!(nodes.forget(first, 2), Some(100));
         assert_eq!(nodes.acquire(7, 400), 7, "its number is free");
-        // A file that the kernel knows by another number keeps that one.
+        // A file that the kernel knows by another number keeps that number.
         assert_eq!((nodes.acquire(7, 300), nodes.acquire(7, 200)), (second + (1 << SLOT_SHIFT), second));
         assert_eq!(
             (nodes.forget(7, 1), nodes.acquire(7, 200), nodes.acquire(7, 500)),

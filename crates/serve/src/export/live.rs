@@ -1,17 +1,18 @@
-//! A file system that is open for writing, as it is exported: operations by node, for one client that caches.
+//! A file system that is open for writing, in the form in which it is exported: operations by node, for one
+//! client that caches.
 //!
 //! # What always holds
-//! - A node is the number of an object (see `identity`); [`ROOT`], which no file has, is the root. The client
-//!   checks permissions (FUSE: `default_permissions`), so the operations here trust it; what it cannot know
-//!   is in `access`.
-//! - Everything changes through the client, so names and attributes are [`Stability::Stable`]. A caller that
-//!   changes the file system by another way tells the client.
-//! - A file whose last name goes is kept until the client forgets it (`unlinked`).
-//! - Attributes of a file with set-id bits are [`Stability::Volatile`]: a client must not believe in bits
-//!   that are gone.
+//! - A node is an object number (see `identity`); [`ROOT`], which is no file's object number, is the root.
+//!   The client checks permissions (FUSE: `default_permissions`), and the operations here rely on that; the
+//!   rules that a client cannot check are in `access`.
+//! - All changes pass through the client, so names and attributes are [`Stability::Stable`]. Code that
+//!   changes the file system without the client notifies the client.
+//! - A file that loses its last name is kept until the client forgets it (`unlinked`).
+//! - Attributes of a file with set-id bits are [`Stability::Volatile`]: a client must not use bits that were
+//!   cleared.
 //! - A change is acknowledged when it is made; with `sync=always`, when it is durable.
-//! - Where the client keeps what programs write ([`WriteSource::ClientCache`]), sizes and times of files are
-//!   its own: what it sends is taken as it is.
+//! - If the client caches writes ([`WriteSource::ClientCache`]), it owns sizes and times of files: values
+//!   that it sends are stored unchanged.
 //!
 //! Tests: `tests/it/posix`.
 
@@ -36,14 +37,14 @@ use format::ObjectId;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Cookies of `.` and `..`; the cookie of each entry follows (`attr_map`).
+/// Cookies after `.` and after `..`; the cookies of the entries follow (`attr_map`).
 const DOT: u64 = 1;
 const DOT_DOT: u64 = 2;
-/// Bytes copied at a time, where blocks cannot be shared.
+/// Bytes that are copied at a time if blocks cannot be shared.
 const COPY_CHUNK: usize = 1 << 20;
-/// The name space of programs' extended attributes.
+/// Prefix of the names of extended attributes that belong to programs.
 const USER: &[u8] = b"user.";
-/// Transactions in which files without a name are freed when a file system is opened again.
+/// Most transactions that free unlinked files when a file system is opened again.
 const DRAIN_STEPS: usize = 64;
 
 /// A file system that is open for writing and exported to one client.
@@ -52,13 +53,13 @@ pub struct LiveFs {
     unlinked: Unlinked,
     /// The nodes that the client knows.
     nodes: Arc<NodeTable>,
-    /// Which reads update access times; `None`: as the property says.
+    /// Which reads update access times; `None`: the reads that the properties of the dataset name.
     access_times: Option<AccessTimes>,
     /// Extended attributes of programs (`user.…`) are hidden.
     hides_user_xattrs: bool,
 }
 
-/// Whether a directory could not be made for want of room, and this process wants to mount something there.
+/// Whether a directory could not be made for lack of space, and this process wants to mount something there.
 fn is_for_mount(caller: &Caller, new: &NewNode<'_>, error: &ZplError) -> bool {
     new.kind == Kind::Directory && is_without_room(error) && caller.is_this_process()
 }
@@ -77,7 +78,7 @@ fn now() -> Time {
 }
 
 impl LiveFs {
-    /// Exports `writer`.
+    /// Exports the file system that `writer` writes.
     #[must_use]
     pub fn new(writer: FilesystemWriter) -> LiveFs {
         writer.let_streams_pass();
@@ -97,14 +98,14 @@ impl LiveFs {
         self
     }
 
-    /// Updates access times by this rule; `None`: as the property says.
+    /// Sets which reads update access times; `None`: the reads that the properties of the dataset name.
     #[must_use]
     pub(crate) fn with_access_times(mut self, access_times: Option<AccessTimes>) -> LiveFs {
         self.access_times = access_times;
         self
     }
 
-    /// Takes over the nodes that the client knows, of an export whose contents these replace.
+    /// Takes over the node table of an export whose contents this file system replaces.
     pub(super) fn with_nodes(mut self, nodes: &Arc<NodeTable>) -> LiveFs {
         self.nodes = Arc::clone(nodes);
         self
@@ -115,18 +116,18 @@ impl LiveFs {
         &self.nodes
     }
 
-    /// Leaves the unlinked files that the client knows to the next opening of the file system, which does not
-    /// free them before it was told to; returns which they are.
+    /// Leaves the unlinked files that the client knows to the next opening of the file system, which must be
+    /// told which of them to keep before it frees any. Returns these files.
     pub(crate) fn leave_unlinked(&self) -> Vec<FileId> {
         self.unlinked.leave()
     }
 
-    /// Keeps unlinked files that were left as long as the client knows them, and frees all others.
+    /// Keeps the unlinked files in `left` while the client knows them, and frees all others.
     pub(super) fn keep_unlinked(&self, left: &[FileId]) {
         for (id, generation) in left {
             match self.fs().hold(*id) {
                 Ok(hold) if hold.attrs().generation == *generation => self.unlinked.keep(hold, &self.nodes),
-                // The file is gone.
+                // The file no longer exists.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -140,19 +141,19 @@ impl LiveFs {
         !self.unlinked.is_empty()
     }
 
-    /// Lets the file system be changed whatever the property `readonly` says, or only as it says.
+    /// Allows changes of the file system despite the property `readonly`, or follows the property again.
     pub(crate) fn set_writable_anyway(&self, is_writable: bool) {
         self.fs().set_writable_anyway(is_writable);
     }
 
-    /// Whether a node stands for a file that is gone, or for another one now.
+    /// Whether the file that a node stood for no longer exists.
     pub(crate) fn is_lost(&self, node: u64) -> bool {
         let now = || self.fs().attrs(self.id(node)).ok().map(|attrs| attrs.generation);
         node != ROOT && self.nodes.is_lost(node, now)
     }
 
-    /// An error for the names of extended attributes that are hidden, and of access control lists that do not
-    /// count.
+    /// Checks that the name of an extended attribute is neither hidden nor that of an access control list
+    /// while those are disabled.
     fn check_hidden(&self, name: &[u8]) -> Answer<()> {
         let is_hidden = (self.hides_user_xattrs && name.starts_with(USER))
             || (is_acl(name) && !self.fs().options().posix_acls);
@@ -164,7 +165,7 @@ impl LiveFs {
         &self.writer
     }
 
-    /// Updates the access time of a file, as the property or the mount says. A failure is no failure of the
+    /// Updates the access time of a file by the rule of the mount or the dataset. A failure does not fail the
     /// read.
     fn accessed(&self, id: ObjectId) {
         let _ = match self.access_times {
@@ -187,8 +188,8 @@ impl LiveFs {
         self.writer.fs()
     }
 
-    /// Prepares a change of a file by a call before which not every client takes back the rights that the
-    /// file lends.
+    /// Prepares a change of a file by a call before which not every client clears set-id bits and
+    /// capabilities.
     pub(super) fn before_change(&self, caller: &Caller, node: u64) -> Answer<()> {
         self.take_back_rights(caller, self.id(node))
     }
@@ -198,23 +199,24 @@ impl LiveFs {
         if node == ROOT { self.fs().root() } else { ObjectId(object_of(node)) }
     }
 
-    /// The node of an object, disregarding other files that had its number.
+    /// The node of an object, without regard to other files that had its number.
     pub(crate) fn node(&self, id: ObjectId) -> u64 {
         if id == self.fs().root() { ROOT } else { id.0 }
     }
 
-    /// Makes a new file durable if it is to be; if that fails, the client is not told of the file.
+    /// Makes a new file durable if `sync` asks for that; on failure the client is not told of the file.
     fn acknowledged(&self, made: Known) -> Answer<Known> {
         self.settled(self.id(made.entry.node)).inspect_err(|_| self.forget(made.entry.node, 1))?;
         Ok(made)
     }
 
-    /// Waits until a change of a file is as durable as the property `sync` asks for.
+    /// Waits until a change of a file is as durable as the property `sync` requires.
     pub(crate) fn settled(&self, id: ObjectId) -> Answer<()> {
         self.writer.settled(id).map_err(ExportError::NotDurable)
     }
 
-    /// Attributes, and how long they are right: the space of a file is known when the file was written.
+    /// Attributes of a file and their stability: the space of a file is known only after the file was
+    /// written.
     fn attr_of(&self, id: ObjectId) -> Result<(Attr, Stability), ZplError> {
         let stat = self.fs().stat(id)?;
         let block_size = u32::try_from(stat.block_size).unwrap_or(1 << 24);
@@ -234,8 +236,8 @@ impl LiveFs {
         Known { entry: Entry { node, attr }, name: self.name_stability(), attr: stability }
     }
 
-    /// A file, or the directory above, that a client knows from long ago by its number: a server of NFS, or a
-    /// program that opens files by handles. The client compares generations.
+    /// A file or its parent directory, for a client that kept its number: a server of NFS, or a program that
+    /// opens files by handles. The client compares generations.
     fn by_handle(&self, node: u64, name: &[u8]) -> Answer<Known> {
         let attrs = self.fs().attrs(self.id(node))?;
         if attrs.is_xattr() {
@@ -245,8 +247,8 @@ impl LiveFs {
         self.known(id)
     }
 
-    /// Whether names, also those that are not there, stay what they are. Where several spellings are one
-    /// name, a change of one concerns others that the client cannot know.
+    /// Stability of names, including absent ones. If several spellings are one name (`casesensitivity`,
+    /// `normalization`), a change of one affects spellings that the client does not know to be equal.
     pub(crate) fn name_stability(&self) -> Stability {
         let reader = self.fs().reader();
         let is_exact =
@@ -254,15 +256,15 @@ impl LiveFs {
         if is_exact { Stability::Stable } else { Stability::Volatile }
     }
 
-    /// Keeps a file that has lost a name, if that was its last, until the client forgets it.
+    /// Keeps a file that has lost a name until the client forgets it, if that was the last name.
     fn lost_name(&self, hold: Hold) {
         if hold.attrs().links == 0 || is_removed_dir(&hold.attrs()) {
             self.unlinked.keep(hold, &self.nodes);
         }
     }
 
-    /// Makes a change, and tries it again after the next txg if it finds no room while there are unlinked
-    /// files: the client tells only some time after the removal of the last name that it has forgotten a
+    /// Makes a change. If it fails for lack of space while there are unlinked files, tries again after the
+    /// next txg: the client reports only some time after the removal of the last name that it has forgotten a
     /// file.
     fn when_removals_are_known(&self, change: impl Fn() -> Result<(), ZplError>) -> Result<(), ZplError> {
         let is_full = |error: &ZplError| {
@@ -324,13 +326,14 @@ impl LiveFs {
         cenote::panics::provoke(name, cenote::panics::TEST_NAMES[0]);
         loop {
             let Some(id) = self.fs().lookup(self.id(dir), name)? else {
-                // Long names that are there are found, whether or not more may be made (`longname`).
+                // Existing names longer than the limit are found, whether or not further ones may be made
+                // (`longname`).
                 let is_possible = name.len() <= self.fs().name_max();
                 return if is_possible { Ok(None) } else { Err(ExportError::NameTooLong) };
             };
             match self.attr_of(id) {
                 Ok((attr, stability)) => return Ok(Some(self.known_as(id, attr, stability))),
-                // Removed between the two: look again.
+                // The file was removed between the two calls: look it up again.
                 Err(ZplError::Stale { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -344,7 +347,7 @@ impl LiveFs {
         }
     }
 
-    /// Attributes of a file.
+    /// Attributes of a file, and their stability.
     pub(super) fn attr(&self, node: u64) -> Answer<(Attr, Stability)> {
         Ok(self.attr_of(self.id(node))?)
     }
@@ -380,7 +383,7 @@ impl LiveFs {
         if access::is_bare(new) {
             wanted.mode = self.mode_after_chown(caller, id)?;
         }
-        // Also without anything to change, which is a change of the ctime.
+        // Called without any attribute as well: the call updates the ctime.
         self.fs().set_attrs(id, &wanted)?;
         if new.kill_set_ids || new.size.is_some() || new.uid.is_some() || new.gid.is_some() {
             self.drop_set_ids(caller, id)?;
@@ -402,7 +405,7 @@ impl LiveFs {
         self.acknowledged(self.make_file(caller, dir, name, new)?)
     }
 
-    /// Removes a name that is no directory's.
+    /// Removes a name of a file that is no directory.
     pub(super) fn unlink(&self, dir: u64, name: &[u8]) -> Answer<()> {
         self.remove(dir, |fs, dir| fs.unlink_kept(dir, name))
     }
@@ -447,7 +450,7 @@ impl LiveFs {
         self.known(id)
     }
 
-    /// Makes a regular file, or finds the one that has the name, unless `is_exclusive`.
+    /// Makes a regular file. If the name exists, returns its file, or an error if `is_exclusive`.
     pub(crate) fn create(
         &self,
         caller: &Caller,
@@ -459,7 +462,7 @@ impl LiveFs {
         let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
         match self.make_file(caller, dir, name, &new) {
             Ok(made) => self.acknowledged(made),
-            // Another caller was faster, and a new file was not asked for.
+            // Another caller has made the file meanwhile, and this one did not ask for a new file.
             Err(ZplError::Exists { .. }) if !is_exclusive => {
                 self.lookup(dir, name)?.ok_or(ExportError::NotFound)
             }
@@ -471,7 +474,7 @@ impl LiveFs {
     pub(crate) fn tmpfile(&self, caller: &Caller, dir: u64, mode: u32) -> Answer<Known> {
         let new = NewNode { kind: Kind::Regular, mode, rdev: (0, 0), target: &[] };
         let hold = self.fs().tmpfile(self.id(dir), &LiveFs::new_file(caller, &new))?;
-        // The client knows it first: nothing else keeps it.
+        // The client is told of it before the hold ends: a file without a name has no other reference.
         let known = self.known(hold.id())?;
         self.unlinked.keep(hold, &self.nodes);
         Ok(known)
@@ -494,13 +497,13 @@ impl LiveFs {
             WriteSource::Program => self.drop_set_ids(caller, id)?,
         }
         let keep_times = write.source == WriteSource::ClientCache { keeps_times: true };
-        // The client knows best where the end of the file is: it appends by itself.
+        // The client knows the end of the file best, and turns appending into a position by itself.
         let how = WriteHow { append: false, clear_set_ids: write.clear_set_ids, keep_times };
         let put = || self.fs().write(id, write.offset, write.data, &how).map(|_| ());
         self.when_removals_are_known(put)?;
         match write.source {
             _ if write.is_durable => self.commit(node),
-            // No program waits for what its client's cache writes.
+            // No program waits for a write from the client's cache.
             WriteSource::ClientCache { .. } => Ok(()),
             WriteSource::Program | WriteSource::Uncached => self.settled(id),
         }
@@ -529,11 +532,10 @@ impl LiveFs {
         if from == END {
             return Ok(());
         }
-        // A line cannot say that its name is good for now only.
+        // A directory line cannot carry a name that is good only for now.
         let wants_attrs = sink.wants_attrs() && self.name_stability() == Stability::Stable;
-        // A program that changes a directory waits in the kernel for the replies to those that list it, and
-        // often longer than for one: so nothing is read that does not fit, and what is read takes no memory
-        // of its own.
+        // A program that changes a directory waits in the kernel for the replies to all programs that list
+        // it, so the listing takes little time: it reads no more than fits, and allocates no memory for it.
         let mut left = sink.room();
         let mut takes = |name: usize| {
             let len = sink.len_of(name);
@@ -549,7 +551,7 @@ impl LiveFs {
             let file = file.map(|file| (file.entry, file.attr));
             let (node, next) = (self.node(entry.id), cookie(entry.cursor));
             if !sink.line(&DirLine { node, kind, name, next, file }) {
-                // The client is not told of it after all.
+                // The client is not told of this file after all.
                 file.into_iter().for_each(|(entry, _)| self.forget(entry.node, 1));
                 break;
             }
@@ -557,7 +559,7 @@ impl LiveFs {
         Ok(())
     }
 
-    /// Space of the file system, as quotas of the directory `node` have it.
+    /// Space of the file system, within the quotas of the directory `node`.
     pub(super) fn space(&self, node: u64) -> Answer<SpaceInfo> {
         let stats = self.writer.stats(self.id(node))?;
         let name_max = u32::try_from(stats.name_max).unwrap_or(255);
@@ -616,7 +618,7 @@ impl LiveFs {
         self.settled(id)
     }
 
-    /// Searches for data or a hole in what has arrived here.
+    /// Searches for data or a hole in the contents that have arrived here.
     pub(super) fn find(&self, node: u64, offset: u64, what: Seek, client_has_size: bool) -> Answer<Found> {
         seek::find(self.fs(), self.id(node), offset, what, client_has_size)
     }
@@ -639,8 +641,7 @@ impl LiveFs {
         self.settled(id)
     }
 
-    /// Copies a range within the file system, by sharing blocks where that is possible; returns how many
-    /// bytes.
+    /// Copies a range within the file system, by sharing blocks where possible; returns the number of bytes.
     pub(super) fn copy_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
         let (from, to) = (self.id(range.from), self.id(range.to));
         self.take_back_rights(caller, to)?;
@@ -655,7 +656,7 @@ impl LiveFs {
         };
         let done = match shared {
             Ok(done) => done,
-            // Whatever keeps blocks from being shared, bytes can be copied, or the copy tells why not.
+            // If blocks cannot be shared for any reason, the bytes are copied, or the copy returns the error.
             Err(_) => copy_chunks(range.len, |done, chunk| {
                 let read = self.fs().read(from, range.from_offset + done, chunk)?;
                 let data = chunk.get(..read).unwrap_or_default();
@@ -674,20 +675,20 @@ impl LiveFs {
         Ok(self.fs().attrs(self.id(node))?)
     }
 
-    /// Changes flags or the project of a file. The caller has checked that it may.
+    /// Changes flags or the project of a file. The caller has checked the permission.
     pub(crate) fn set_stored_attrs(&self, node: u64, new: &NewAttrs) -> Answer<()> {
         let id = self.id(node);
         self.fs().set_attrs(id, new)?;
         self.settled(id)
     }
 
-    /// Makes everything durable.
+    /// Makes all changes of the file system durable.
     pub(super) fn sync(&self) -> Answer<()> {
         self.writer.sync().map(drop).map_err(ExportError::NotDurable)
     }
 }
 
-/// Copies `len` bytes in chunks; returns how many were copied. `step` copies one chunk at a position with a
+/// Copies `len` bytes in chunks; returns the number of bytes. `step` copies one chunk at a position, with a
 /// buffer of its size, and returns its bytes: 0 ends the copy, and so does an error after the first chunk.
 pub(super) fn copy_chunks(len: u64, mut step: impl FnMut(u64, &mut [u8]) -> Answer<usize>) -> Answer<u64> {
     let mut buf = vec![0; COPY_CHUNK.min(usize::try_from(len).unwrap_or(COPY_CHUNK))];
@@ -704,7 +705,7 @@ pub(super) fn copy_chunks(len: u64, mut step: impl FnMut(u64, &mut [u8]) -> Answ
     Ok(done)
 }
 
-/// Whether attributes stay right: those of an unwritten file will soon tell of more space.
+/// Stability of attributes: the space of a file that is not written yet will soon change.
 fn stability_of(attrs: &Attrs, is_unwritten: bool) -> Stability {
     match (access::lends_rights(attrs), is_unwritten) {
         (true, _) => Stability::Volatile,
@@ -718,7 +719,7 @@ fn is_acl(name: &[u8]) -> bool {
     matches!(name, b"system.posix_acl_access" | b"system.posix_acl_default")
 }
 
-/// Checks that the name of an extended attribute is in one of Linux's name spaces, and not empty there.
+/// Checks that the name of an extended attribute has one of Linux's prefixes and a further part.
 fn check_xattr_name(name: &[u8]) -> Answer<()> {
     if is_acl(name) {
         return Ok(());
@@ -730,7 +731,7 @@ fn check_xattr_name(name: &[u8]) -> Answer<()> {
     }
 }
 
-/// Whether a directory was removed: it has no link left but its own.
+/// Whether a directory was removed: its only link left is its own.
 fn is_removed_dir(attrs: &Attrs) -> bool {
     FileKind::from_mode(attrs.mode) == Some(FileKind::Directory) && attrs.links < 2
 }

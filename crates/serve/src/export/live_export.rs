@@ -1,15 +1,16 @@
-//! A file system that is open for writing, exported with its snapshots in `.zfs`, whose contents can be
-//! replaced under its clients.
+//! A file system that is open for writing, exported with its snapshots in `.zfs`. Its contents can be
+//! replaced while clients use it.
 //!
 //! # What always holds
-//! - Contents are replaced in this order: the nodes that the client knows stand for the files that they stood
-//!   for, or for none (`identity`); the client is told that no name is what it was, which waits for nothing;
-//!   calls about files are answered again, since the client may hold their pages until then; the client
-//!   forgets all attributes and pages; at last calls about names are answered. What the client kept of pages
-//!   that programs had written is of before, and goes with that.
-//! - A file that is open while its file system is replaced, and is another one or none afterwards, answers
-//!   [`ExportError::Stale`] until the client has let go of it.
-//! - Nodes of `snapshots` never reach the file system, and its nodes never those.
+//! - Contents are replaced in this order: the nodes that the client knows stand for their old files, or for
+//!   none (`identity`); the client is told, without waiting, that all names may have changed; calls about
+//!   files are answered again, because the client may hold pages locked until then; the client drops all
+//!   attributes and pages; at last calls about names are answered. Pages that programs wrote to the old
+//!   contents and that the client still holds are dropped with the others.
+//! - A file that is open while the file system is replaced, and is another file or none afterwards, returns
+//!   [`ExportError::Stale`] until the client closes it.
+//! - Nodes of `snapshots` are never passed to the file system, and nodes of the file system never to
+//!   `snapshots`.
 
 use super::caller::Caller;
 use super::error::{Answer, ExportError};
@@ -37,12 +38,12 @@ use std::sync::Arc;
 /// Names: the node of a directory, and a name in it.
 pub(crate) type Names = BTreeSet<(u64, Vec<u8>)>;
 
-/// A file system that is open for writing, as it is exported.
+/// A file system that is open for writing, in the form in which it is exported.
 pub struct LiveExport {
     contents: Contents,
     /// `.zfs`, if it is shown.
     snapshots: Option<Arc<Snapshots>>,
-    /// The nodes that the client knows, whatever the contents are.
+    /// The nodes that the client knows; kept when the contents are replaced.
     nodes: Arc<NodeTable>,
 }
 
@@ -61,16 +62,16 @@ impl LiveExport {
 
     // ---- contents --------------------------------------------------------------------------------
 
-    /// Takes the file system away when no call uses it. `None`: the export has ended.
+    /// Takes the file system away once no call uses it. `None`: the export has ended.
     ///
     /// # Errors
-    /// [`ExportError::Interrupted`] if the caller waits no longer; then nothing has changed.
+    /// [`ExportError::Interrupted`] if the caller no longer waits; then nothing has changed.
     pub(crate) fn pause(&self) -> Answer<Option<LiveFs>> {
         self.contents.pause()
     }
 
-    /// Goes on with other contents than before. `tell` tells the client what waits for nothing, then calls
-    /// about files are answered. Nothing happens if the export has ended.
+    /// Continues with other contents than before. Calls `tell`, which notifies the client of everything that
+    /// needs no wait, and then answers calls about files. Does nothing if the export has ended.
     pub(crate) fn enter(&self, live: LiveFs, tell: impl FnOnce()) {
         self.nodes.replaced();
         let live = live.with_nodes(&self.nodes);
@@ -79,15 +80,15 @@ impl LiveExport {
         self.contents.resume(State::Entering(Box::new(live)));
     }
 
-    /// Goes on with the contents of before and these unlinked files; all that the client knows of them holds.
-    /// Nothing happens if the export has ended.
+    /// Continues with the same contents as before and with these unlinked files; all that the client knows
+    /// stays right. Does nothing if the export has ended.
     pub(crate) fn resume(&self, live: LiveFs, unlinked: &[FileId]) {
         let live = live.with_nodes(&self.nodes);
         live.keep_unlinked(unlinked);
         self.contents.resume(State::Serving(Box::new(live)));
     }
 
-    /// Answers calls about names, too: the client has forgotten the contents of before.
+    /// Answers calls about names too: the client has forgotten the old contents.
     pub(crate) fn entered(&self) {
         self.contents.entered();
     }
@@ -97,19 +98,19 @@ impl LiveExport {
         self.nodes.nodes().into_iter().chain([ROOT]).collect()
     }
 
-    /// Ends the export. Whether everything that was written to the file system is on disk.
+    /// Ends the export. Returns whether all changes of the file system are on disk.
     pub(crate) fn end(&self) -> bool {
         let live = self.contents.end();
         if let Some(snapshots) = &self.snapshots {
             snapshots.close();
         }
         let written = live.as_ref().map(|live| live.writer().written());
-        // Times that are not noted yet are changes.
+        // Access times that are not stored yet are changes as well.
         drop(live);
         written.is_some_and(|written| written.is_on_disk())
     }
 
-    /// Calls `ask` with the file system, once it is there.
+    /// Calls `ask` with the file system, as soon as the contents are there.
     ///
     /// # Errors
     /// [`ExportError::Ended`], [`ExportError::Interrupted`], or the error of `ask`.
@@ -117,13 +118,14 @@ impl LiveExport {
         self.contents.ask(About::Files, |live, _| ask(live))
     }
 
-    /// Calls `ask` with the file system, unless the client means a file by `node` that is gone.
+    /// Calls `ask` with the file system, unless the file that the client means by `node` no longer exists.
     pub(crate) fn ask_of<T>(&self, node: u64, ask: impl FnOnce(&LiveFs) -> Answer<T>) -> Answer<T> {
-        // Checked when it is known which contents are asked.
+        // Checked within the call, when the contents can no longer be replaced.
         self.ask(|live| if live.is_lost(node) { Err(ExportError::Stale) } else { ask(live) })
     }
 
-    /// Calls `ask` with the file system, about names in directories.
+    /// Calls `ask` with the file system about names in directories; waits until the client has forgotten old
+    /// ones.
     fn ask_names<T, const N: usize>(
         &self,
         nodes: [u64; N],
@@ -134,7 +136,7 @@ impl LiveExport {
         })
     }
 
-    /// Lets the file system be changed whatever the property `readonly` says, or only as it says.
+    /// Allows changes of the file system despite the property `readonly`, or follows the property again.
     pub(crate) fn set_writable_anyway(&self, is_writable: bool) {
         self.contents.tell(|live| live.set_writable_anyway(is_writable));
     }
@@ -156,7 +158,7 @@ impl LiveExport {
 
     // ---- snapshots -------------------------------------------------------------------------------
 
-    /// Snapshots were made, destroyed or renamed by another way.
+    /// Notes that snapshots were made, destroyed or renamed otherwise than through `.zfs`.
     pub(crate) fn snapshots_changed(&self, dataset: &str) {
         if let Some(snapshots) = &self.snapshots {
             snapshots.refresh(dataset);
@@ -168,12 +170,12 @@ impl LiveExport {
         self.snapshots.is_some() && snapshots::is_here(node)
     }
 
-    /// `.zfs`, if a node belongs to it.
+    /// The `.zfs` directory that a node belongs to, if any.
     fn zfs(&self, node: u64) -> Option<&Arc<Snapshots>> {
         self.snapshots.as_ref().filter(|_| snapshots::is_here(node))
     }
 
-    /// Whether a name stands for `.zfs` in the root: no file has it, whatever the property says.
+    /// Whether a name stands for `.zfs` in the root: no file has that name, whatever `snapdir` says.
     fn is_entrance(&self, dir: u64, name: &[u8]) -> bool {
         dir == ROOT && name == snapshots::NAME && self.snapshots.is_some()
     }
@@ -205,7 +207,7 @@ impl LiveExport {
     fn lookup_in_zfs(&self, zfs: &Arc<Snapshots>, dir: u64, name: &[u8]) -> Answer<Option<Known>> {
         let head = self.head()?;
         let found = zfs.lookup(dir, name, &head)?;
-        // Above all of it is the root.
+        // `..` of the topmost directory is the root.
         Ok(Some(found.unwrap_or(Known {
             entry: Entry { node: ROOT, attr: head.root },
             name: Stability::Stable,
@@ -221,7 +223,7 @@ impl LiveExport {
             return self.lookup_in_zfs(zfs, dir, name);
         }
         match &self.snapshots {
-            // An error, so that the client does not remember it: the property may change.
+            // An error instead of "absent", so that the client does not remember it: the property may change.
             Some(zfs) if self.is_entrance(dir, name) => match self.ask(|live| Ok(live.snapshot_dir()))? {
                 SnapshotDir::Disabled => Err(ExportError::NotFound),
                 SnapshotDir::Hidden | SnapshotDir::Visible => zfs.entrance(&self.head()?).map(Some),
@@ -230,7 +232,7 @@ impl LiveExport {
         }
     }
 
-    /// Whether a client may remember that there is no file of a name.
+    /// How long a client may remember that a name does not exist.
     pub(crate) fn absence_stability(&self) -> Stability {
         self.ask(|live| Ok(live.name_stability())).unwrap_or_default()
     }
@@ -244,13 +246,13 @@ impl LiveExport {
         }
     }
 
-    /// Attributes of a file.
+    /// Attributes of a file, and their stability.
     pub(crate) fn attr(&self, node: u64) -> Answer<(Attr, Stability)> {
         if let Some(zfs) = self.zfs(node) {
             return zfs.attr(node, &self.head()?);
         }
         let (mut attr, stability) = self.ask_of(node, |live| live.attr(node))?;
-        // The entrance that the listing shows counts as a directory.
+        // A listed `.zfs` counts as a subdirectory.
         if self.shows_entrance(node)? {
             attr.nlink = attr.nlink.saturating_add(1);
         }
@@ -260,7 +262,7 @@ impl LiveExport {
     /// Changes attributes of a file, and returns the new ones.
     pub(crate) fn set_attr(&self, caller: &Caller, node: u64, new: &SetAttr) -> Answer<(Attr, Stability)> {
         if self.is_in_zfs(node) {
-            // As OpenZFS has it: nothing changes, without an error.
+            // As OpenZFS does: nothing changes, and no error is returned.
             return if snapshots::is_snapshot(node) { Err(ExportError::ReadOnly) } else { self.attr(node) };
         }
         self.ask_of(node, |live| live.set_attr(caller, node, new))
@@ -279,7 +281,7 @@ impl LiveExport {
         if let Some(zfs) = self.zfs(dir) {
             return match new.kind {
                 Kind::Directory => zfs.make(dir, name, &self.head()?, &Rights::of(caller)),
-                // A client may make files so that programs open.
+                // A client may make a file as part of opening it.
                 Kind::Regular => Err(why_no_file(dir)),
                 _ => Err(why_no_change(dir)),
             };
@@ -314,7 +316,7 @@ impl LiveExport {
         self.ask_names([dir], make)
     }
 
-    /// Removes a name that is no directory's.
+    /// Removes a name of a file that is no directory.
     pub(crate) fn unlink(&self, dir: u64, name: &[u8]) -> Answer<()> {
         if self.is_in_zfs(dir) {
             return Err(why_no_change(dir));
@@ -383,7 +385,7 @@ impl LiveExport {
         let is_from_cache = matches!(write.source, WriteSource::ClientCache { .. });
         self.contents.ask(About::Files, |live, is_entering| {
             if is_from_cache && is_entering {
-                // Programs wrote it to the contents of before.
+                // Programs wrote these bytes to the old contents.
                 Ok(())
             } else if live.is_lost(node) {
                 Err(ExportError::Stale)
@@ -441,7 +443,7 @@ impl LiveExport {
         }
     }
 
-    /// Calls `change` with the file system to change a file by another way than its contents or names.
+    /// Calls `change` with the file system to change something of a file other than its contents or names.
     pub(crate) fn change<T>(&self, node: u64, change: impl FnOnce(&LiveFs) -> Answer<T>) -> Answer<T> {
         if self.is_in_zfs(node) { Err(ExportError::ReadOnly) } else { self.ask_of(node, change) }
     }
@@ -463,8 +465,8 @@ impl LiveExport {
         self.change(node, |live| live.remove_xattr(node, name))
     }
 
-    /// Searches for data or a hole in what has arrived here. With `client_has_size` only the client knows
-    /// where the file ends.
+    /// Searches for data or a hole in the contents that have arrived here. With `client_has_size`, only the
+    /// client knows the end of the file.
     pub(crate) fn find(&self, node: u64, offset: u64, what: Seek, client_has_size: bool) -> Answer<Found> {
         match self.zfs(node) {
             Some(zfs) => {
@@ -488,7 +490,7 @@ impl LiveExport {
         self.change(node, |live| live.allocate(caller, node, offset, len, how))
     }
 
-    /// Copies a range of a file, or of a file of a snapshot, into a file; returns how many bytes.
+    /// Copies a range of a file, which may be a snapshot's, into a file; returns the number of bytes.
     pub(crate) fn copy_range(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
         if self.is_in_zfs(range.to) {
             return Err(ExportError::ReadOnly);
@@ -502,7 +504,7 @@ impl LiveExport {
         })
     }
 
-    /// Copies from a file of a snapshot: programs restore files so.
+    /// Copies from a file of a snapshot, as programs do to restore files.
     fn copy_out(&self, caller: &Caller, range: &CopyRange) -> Answer<u64> {
         self.ask_of(range.to, |live| live.before_change(caller, range.to))?;
         copy_chunks(range.len, |done, chunk| {
@@ -521,13 +523,13 @@ impl LiveExport {
         })
     }
 
-    /// Makes everything durable.
+    /// Makes all changes of the file system durable.
     pub(crate) fn sync(&self) -> Answer<()> {
         self.ask(LiveFs::sync)
     }
 }
 
-/// Why no file is made in a directory of `.zfs`.
+/// The error for making a file in a directory of `.zfs`.
 fn why_no_file(dir: u64) -> ExportError {
     match dir {
         dir if snapshots::is_snapshot(dir) => ExportError::ReadOnly,
@@ -536,16 +538,16 @@ fn why_no_file(dir: u64) -> ExportError {
     }
 }
 
-/// Why a directory of `.zfs` is not changed by a call that would change others.
+/// The error for a change of a directory of `.zfs` that another directory would allow.
 fn why_no_change(dir: u64) -> ExportError {
     if snapshots::is_snapshot(dir) { ExportError::ReadOnly } else { ExportError::NotPermitted }
 }
 
-/// The names on the way to these files, which lie below the directory `at` where the file system is mounted.
+/// The names on the way to these paths, which lie below the directory `at` where the file system is mounted.
 pub(crate) fn names_to<'a>(live: &LiveFs, at: &Path, paths: impl Iterator<Item = &'a Path>) -> Names {
     let fs = live.fs();
     let root = fs.root();
-    // A directory whose number another one had before has another node.
+    // A directory whose number belonged to another directory before has an additional node.
     let node_of = |dir: ObjectId| {
         let generation = fs.attrs(dir).ok().map(|attrs| attrs.generation);
         generation.and_then(|generation| live.nodes().node_of(dir.0, generation)).unwrap_or(dir.0)
@@ -570,7 +572,7 @@ struct WithEntrance<'s> {
 
 impl DirSink for WithEntrance<'_> {
     fn line(&mut self, line: &DirLine<'_>) -> bool {
-        // The cookie after `.` is that before `..`, which comes again if only one of the two fits.
+        // The cookie after `.` is the one before `..`, so `..` is listed again if only one of the two fits.
         if line.name == b".."
             && !self.sink.line(&DirLine::dir(snapshots::ENTRANCE, snapshots::NAME, line.next - 1))
         {

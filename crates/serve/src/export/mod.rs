@@ -1,23 +1,22 @@
-//! Export: the files and snapshots of a dataset for any protocol.
+//! Export: the files and snapshots of a dataset, for any protocol.
 //!
 //! An adapter of a protocol (`fuse`) decodes a message, calls an export, and encodes the answer.
 //! [`LiveExport`] is a file system that is open for writing, with its snapshots in `.zfs`, and with contents
-//! that can be replaced (a rollback) under its clients. [`PoolView`] is a read-only view of a dataset, its
-//! snapshots and, when asked, its children.
+//! that can be replaced (a rollback) while clients use it. [`PoolView`] is a read-only view of a dataset, its
+//! snapshots and, on request, its children.
 //!
 //! # What always holds
-//! - Nothing here knows a protocol: no message, no error number, no cache of a client. Answers say how they
-//!   may become wrong ([`Stability`]); what a client may remember of them is the adapter's to tell. Errors
-//!   are [`ExportError`]. A test of this module keeps it so.
-//! - A node number stands for one file, an object in one generation, as long as a client knows it
-//!   (`identity`).
+//! - The export knows no protocol: no message, no error number, no cache of a client. Answers say how they
+//!   may become wrong ([`Stability`]); the adapter decides what a client may remember of them. Errors are
+//!   [`ExportError`]. A test of this module checks this.
+//! - While a client knows a node number, it stands for one file: an object in one generation (`identity`).
 //! - Directory cookies are stateless (`attr_map`).
 //!
 //! # Parts
-//! `live` is the file system by node; `access` the rules that the server enforces; `unlinked` files that have
-//! lost their last name; `replace` the contents and their replacement; `snapshots` is `.zfs`; `live_export`
-//! puts these together. `view` is the interface of a read-only file system, `pool_view` the one that shows a
-//! pool.
+//! `live` is the file system by node; `access` the rules that the server enforces; `unlinked` the files that
+//! have lost their last name; `replace` the contents and their replacement; `snapshots` is `.zfs`;
+//! `live_export` joins these. `view` is the interface of a read-only file system, `pool_view` its
+//! implementation for a pool.
 
 mod access;
 mod attr_map;

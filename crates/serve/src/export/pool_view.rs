@@ -1,20 +1,20 @@
-//! A read-only view of a dataset: its files, its snapshots below `.zfs/snapshot`, and, when asked, the
-//! file systems below it as directories of their names.
+//! A read-only view of a dataset: its files, its snapshots below `.zfs/snapshot`, and, on request, the file
+//! systems below it as directories.
 //!
 //! # Numbers
-//! A node is an object number in its low 48 bits and a slot above. Slot 0 is the dataset that is
-//! exported; each snapshot and child file system gets the next slot when it is first looked up,
-//! and keeps it, so that tar and rsync never take two versions of a file for one. Object 1 of
-//! a slot, which is no file of any file system, stands for its root directory, whatever number
-//! that has: clients want the root of an export to be 1. The inode number shown for it is the real one.
+//! A node is an object number in its low 48 bits and a slot above. Slot 0 is the exported dataset; each
+//! snapshot and child file system gets the next slot when it is first looked up, and keeps it, so that tar
+//! and rsync never take two versions of a file for one. Object 1 of a slot, which is no file of any file
+//! system, stands for its root directory, because clients expect the root of an export to be node 1. The
+//! inode number shown for a root directory is its real object number.
 //!
 //! # Cookies of a directory
-//! 0 `.`, 1 `..`, 2 `.zfs` where it is visible, `ENTRIES` the entries from the start, then the
-//! cursor after each entry, which is stateless. Child file systems come first, from `CHILDREN` on.
+//! 0 `.`, 1 `..`, 2 `.zfs` where it is visible, `ENTRIES` the entries from the start, then the cursor after
+//! each entry, which is stateless. Child file systems come first, from `CHILDREN` on.
 //!
 //! # What always holds
 //! - Listing `.zfs/snapshot` opens no snapshot.
-//! - Open file systems and decoded files are kept up to a bound, and decoded again beyond it.
+//! - Open file systems and decoded files are cached up to a bound; beyond it they are decoded again.
 
 use admin::sync::{self, lock};
 use std::collections::HashMap;
@@ -38,9 +38,9 @@ pub(crate) const SNAPSHOTS: u64 = 0xFFFF_FFFF_FFFD;
 
 const CHILDREN: u64 = 1 << 62;
 
-/// File systems kept open.
+/// Most file systems that are kept open.
 const OPEN_MAX: usize = 1024;
-/// Decoded files kept, in all shards together.
+/// Most decoded files that are kept, in all shards together.
 const NODES_MAX: usize = 16 << 10;
 const SHARDS: usize = 16;
 
@@ -62,7 +62,7 @@ struct Slots {
 struct Slot {
     index: usize,
     dataset: Dataset,
-    /// The directory above: that of `..` in the root.
+    /// Node of the parent directory: `..` of the root directory of this slot.
     above: u64,
     snapshots: OnceLock<Vec<String>>,
     children: OnceLock<Vec<Dataset>>,
@@ -74,7 +74,7 @@ impl Slot {
         (self.index as u64) << SLOT_SHIFT | object
     }
 
-    /// Snapshots have no snapshots.
+    /// Whether the dataset has a `.zfs` directory; a snapshot has none.
     fn has_control(&self) -> bool {
         !self.dataset.dsl().is_snapshot()
     }
@@ -112,7 +112,7 @@ impl PoolView {
             open: Mutex::new(HashMap::from([(0, fs)])),
             nodes: std::array::from_fn(|_| Mutex::default()),
         };
-        // Nothing is in the table yet, so there is room for one.
+        // The table is still empty, so one slot is free.
         let _ = view.slot_for(dataset, ROOT);
         Ok(view)
     }
@@ -122,14 +122,14 @@ impl PoolView {
         self.split(ROOT).map(|(slot, _)| slot.dataset.name().to_owned()).unwrap_or_default()
     }
 
-    /// Whether the client is to evaluate POSIX ACLs: the dataset's `acltype` says so.
+    /// Whether the client must evaluate POSIX ACLs: the property `acltype` says so.
     #[must_use]
     pub fn has_posix_acls(&self) -> bool {
         const POSIX: u64 = 1;
         self.split(ROOT).is_ok_and(|(slot, _)| setting(&slot.dataset, "acltype") == Some(POSIX))
     }
 
-    /// The slot of a dataset, given to it now if it has none.
+    /// The slot of a dataset; assigns one if it has none.
     fn slot_for(&self, dataset: &Dataset, above: u64) -> Result<Arc<Slot>, ExportError> {
         let known =
             |slots: &Slots| slots.by_name.get(dataset.name()).and_then(|&i| slots.all.get(i)).cloned();
@@ -168,7 +168,7 @@ impl PoolView {
         if let Some(fs) = lock(&self.open).get(&slot.index) {
             return Ok(Arc::clone(fs));
         }
-        // Not under the lock: this reads the disk.
+        // Not under the lock: this reads from the disk.
         let fs = Arc::clone(slot.dataset.filesystem().map_err(from_error)?.filesystem());
         let mut open = lock(&self.open);
         if open.len() >= OPEN_MAX {
@@ -178,7 +178,7 @@ impl PoolView {
         Ok(fs)
     }
 
-    /// The file behind a number, which is not one of the virtual directories.
+    /// The file with an object number; the number is none of the virtual directories.
     fn file(&self, slot: &Slot, object: u64) -> Result<Node, ExportError> {
         let number = slot.node(object);
         let shard = self.nodes.get(object as usize % SHARDS).ok_or(ExportError::Stale)?;
@@ -196,7 +196,7 @@ impl PoolView {
         Ok(node)
     }
 
-    /// As [`PoolView::file`], for what only real files have.
+    /// [`PoolView::file`] for operations that virtual directories do not have.
     fn real(&self, node: u64) -> Result<Node, ExportError> {
         let (slot, object) = self.split(node)?;
         if is_virtual(object) { Err(ExportError::Invalid) } else { self.file(&slot, object) }
@@ -217,7 +217,7 @@ impl PoolView {
         Ok(self.children(slot)?.into_iter().find(|child| component(child).as_bytes() == name))
     }
 
-    /// Whether `.zfs` is listed; it can be entered either way.
+    /// Whether `.zfs` is listed. It can be entered in either case.
     fn shows_control(slot: &Slot) -> bool {
         const VISIBLE: u64 = 1;
         let visible = || setting(&slot.dataset, "snapdir") == Some(VISIBLE);
@@ -429,7 +429,7 @@ impl PoolView {
             let snapshot = match self.snapshot_slot(slot, name) {
                 Ok(snapshot) => snapshot,
                 Err(ExportError::TooMany) => return Err(ExportError::TooMany),
-                // Damage of one snapshot; a program that goes there gets the error.
+                // One snapshot is damaged: a program that enters it gets the error.
                 Err(_) => continue,
             };
             let (node, name) = (snapshot.node(ROOT), name.clone().into_bytes());

@@ -1,15 +1,15 @@
 //! The contents of an export, which can be taken away and replaced while clients use it.
 //!
 //! # What always holds
-//! - While the contents are taken away, calls wait, as long as their callers do; nothing of the file system
-//!   is in use, so that it can be rolled back.
-//! - After other contents were put in, calls about files are answered first, and calls about names only once
-//!   the client has forgotten what it knew ([`Contents::entered`]).
+//! - While the contents are taken away, calls wait as long as their callers do, and no part of the file
+//!   system is in use, so it can be rolled back.
+//! - After other contents were put in, calls about files are answered first, and calls about names only after
+//!   the client has forgotten the old contents ([`Contents::entered`]).
 //! - When the export has ended, every call is an error: no caller waits for ever.
 //!
 //! # Order
-//! [`Contents::pause`] -> contents replaced or not -> [`Contents::resume`] with the state to go on in ->
-//! [`Contents::entered`] if they were replaced.
+//! [`Contents::pause`] -> contents replaced or not -> [`Contents::resume`] with the new state -> if the
+//! contents were replaced, [`Contents::entered`].
 
 use super::error::{Answer, ExportError};
 use super::live::LiveFs;
@@ -19,21 +19,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 use std::time::Duration;
 
-/// Pauses of a thread that waits until no call uses the contents: the first, and the longest.
+/// First and longest pause of a thread that waits until no call uses the contents.
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(10);
-/// Interval at which a call that waits checks whether it can go on.
+/// Interval at which a waiting call checks whether it can continue.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// State of the contents of an export.
 pub(super) enum State {
-    /// Contents that the client knows.
+    /// The contents that the client knows.
     Serving(Box<LiveFs>),
-    /// Other contents than before, and the client is forgetting those: only calls about files are answered.
+    /// New contents, while the client is still forgetting the old ones: only calls about files are answered.
     Entering(Box<LiveFs>),
     /// The contents are taken away.
     Paused,
-    /// There is nothing any more.
+    /// The export has ended.
     Ended,
 }
 
@@ -53,24 +53,24 @@ impl State {
     }
 }
 
-/// The subject of a call, which decides whether it waits for a client that is forgetting old contents.
+/// The subject of a call, which decides whether the call waits for a client that is forgetting old contents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum About {
     /// Files that the client knows.
     Files,
-    /// Names, and what they stand for.
+    /// Names, and the files that they stand for.
     Names,
 }
 
 /// The contents of an export.
 pub(super) struct Contents {
     state: RwLock<State>,
-    /// A thread waits until no call uses the contents: no other call begins.
+    /// A thread waits until no call uses the contents; no further call begins.
     is_wanted: AtomicBool,
-    /// For calls that wait until the contents are back.
+    /// Guards no data: calls wait on it until the contents are back.
     changes: Mutex<()>,
     changed: Condvar,
-    /// The pool, for which calls may wait.
+    /// The pool that calls may wait for.
     pool: Arc<LivePool>,
 }
 
@@ -85,11 +85,11 @@ impl Contents {
         }
     }
 
-    /// Takes the contents away when no call uses them; calls that come meanwhile wait. `None`: the export has
+    /// Takes the contents away once no call uses them; calls that come meanwhile wait. `None`: the export has
     /// ended.
     ///
     /// # Errors
-    /// [`ExportError::Interrupted`] if the caller waits no longer ([`cenote::interrupt`]); then nothing has
+    /// [`ExportError::Interrupted`] if the caller no longer waits ([`cenote::interrupt`]); then nothing has
     /// changed.
     pub(super) fn pause(&self) -> Answer<Option<LiveFs>> {
         self.is_wanted.store(true, Ordering::Release);
@@ -102,7 +102,7 @@ impl Contents {
             };
             match state {
                 Some(state) if matches!(*state, State::Ended) => break Ok(State::Ended),
-                // Another thread has them: they come back.
+                // Another thread has taken the contents, and will put them back.
                 Some(mut state) if !matches!(*state, State::Paused) => {
                     break Ok(std::mem::replace(&mut *state, State::Paused));
                 }
@@ -123,7 +123,7 @@ impl Contents {
         self.pool.suspended().is_some()
     }
 
-    /// The present state; `None` while the contents are being replaced, or are about to be.
+    /// The present state. `None`: the contents are being replaced, or are about to be.
     fn now(&self) -> Option<RwLockReadGuard<'_, State>> {
         if self.is_wanted.load(Ordering::Acquire) {
             return None;
@@ -135,7 +135,7 @@ impl Contents {
         }
     }
 
-    /// Goes on after a pause. Nothing happens if the export has ended.
+    /// Continues after a pause. Does nothing if the export has ended.
     pub(super) fn resume(&self, new: State) {
         {
             let mut state = sync::write(&self.state);
@@ -146,7 +146,7 @@ impl Contents {
         self.wake();
     }
 
-    /// Answers calls about names, too: the client has forgotten the contents of before.
+    /// Answers calls about names too: the client has forgotten the old contents.
     pub(super) fn entered(&self) {
         {
             let mut state = sync::write(&self.state);
@@ -158,7 +158,7 @@ impl Contents {
         self.wake();
     }
 
-    /// Ends the export, and returns the contents if it had any.
+    /// Ends the export; returns the contents if there were any.
     pub(super) fn end(&self) -> Option<LiveFs> {
         let old = {
             let mut state = sync::write(&self.state);
@@ -173,8 +173,8 @@ impl Contents {
         self.changed.notify_all();
     }
 
-    /// Calls `ask` with the contents once they are there; the flag says whether the client is still
-    /// forgetting others.
+    /// Calls `ask` with the contents once they are there. The flag says whether the client is still
+    /// forgetting old contents.
     pub(super) fn ask<T>(&self, about: About, ask: impl FnOnce(&LiveFs, bool) -> Answer<T>) -> Answer<T> {
         loop {
             match self.now().as_deref() {
@@ -195,27 +195,28 @@ impl Contents {
         }
     }
 
-    /// Waits until the contents can be asked; an error if the caller waits no longer.
+    /// Waits until the contents can be used; an error if the caller no longer waits.
     fn wait(&self, about: About) -> Answer<()> {
         let mut changes = lock(&self.changes);
         while self.waits(about) {
             if interrupt::ends(self.is_suspended()) {
                 return Err(ExportError::Interrupted);
             }
-            // A thread that replaces the contents holds them for moments of which no waiter is told.
+            // A thread that replaces the contents holds the lock for moments whose end is signalled to no
+            // waiter.
             let waited = self.changed.wait_timeout(changes, LOOK_AGAIN);
             changes = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
     }
 
-    /// Calls `tell` with the contents, without a wait for others to come back. `false`: there are none.
+    /// Calls `tell` with the contents without waiting for them to come back. `false`: there are none.
     pub(super) fn tell(&self, tell: impl FnOnce(&LiveFs)) -> bool {
         let state = sync::read(&self.state);
         state.get().map(tell).is_some()
     }
 
-    /// Calls `look` with the contents, if there are any at this moment.
+    /// Calls `look` with the contents if there are any at this moment.
     pub(super) fn peek<T>(&self, look: impl FnOnce(&LiveFs) -> T) -> Option<T> {
         self.now()?.get().map(look)
     }

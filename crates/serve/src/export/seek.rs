@@ -1,8 +1,10 @@
-//! Searching for data and holes in a file whose client may have dirty pages of it.
+//! Searching for data and holes in a file of which the client may hold dirty pages.
 //!
 //! # What always holds
-//! - What is found here is right for the contents that have arrived. A hole may have become data in the
-//!   client's cache, so a search also tells which hole it relied on ([`Found::hole`]).
+//! - A result is right for the contents that have arrived. A hole may have become data in the client's cache,
+//!   so the result also names the hole that it relies on ([`Found::hole`]).
+//!
+//! Tests: here.
 
 use super::error::Answer;
 use super::types::Seek;
@@ -12,9 +14,10 @@ use format::ObjectId;
 /// Result of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// Position that was searched for; `None` if there is none.
+    /// Position of the data or hole; `None` if there is none.
     pub(crate) at: Option<u64>,
-    /// Hole on the way, or behind, that has arrived here. Only the client knows whether it still is one.
+    /// A hole that the search crossed or that follows the result, as far as contents have arrived. Only the
+    /// client knows whether it still is a hole.
     pub(crate) hole: Option<Hole>,
     /// Length of the file in bytes.
     pub(crate) size: u64,
@@ -25,12 +28,12 @@ pub(crate) struct Found {
 pub(crate) struct Hole {
     /// Its first byte.
     pub(crate) from: u64,
-    /// The first byte behind it; `None` if it reaches to the end of the file, wherever that is.
+    /// The first byte after it; `None` if it reaches to the end of the file, wherever that is.
     pub(crate) to: Option<u64>,
 }
 
-/// Searches a file for data or a hole from `offset` on. With `client_has_size` only the client knows where
-/// the file ends.
+/// Searches a file for data or a hole from `offset` on. With `client_has_size`, only the client knows the end
+/// of the file.
 pub(super) fn find(fs: &Fs, id: ObjectId, offset: u64, what: Seek, client_has_size: bool) -> Answer<Found> {
     let size = fs.attrs(id)?.size;
     let end = if client_has_size { None } else { Some(size) };
@@ -52,8 +55,8 @@ pub(super) fn find(fs: &Fs, id: ObjectId, offset: u64, what: Seek, client_has_si
     })
 }
 
-/// The first hole from `offset` on, and the data behind it. Both are searched for one after the other: a
-/// write in between may leave no hole, and then the next one is searched for.
+/// The first hole from `offset` on, and the data after it. The two are searched for one after the other: a
+/// write in between may leave no hole, and then the search goes on with the next one.
 fn find_hole(
     offset: u64,
     mut next_hole: impl FnMut(u64) -> Answer<Option<u64>>,
@@ -75,7 +78,7 @@ mod tests {
 
     #[test]
     fn what_is_written_between_two_looks_is_no_hole() {
-        // A record is written after each look for a hole, until there are three.
+        // The test writes a record after each search for a hole, three times.
         let written = std::cell::Cell::new(0);
         let look_for_hole = |_| {
             let end = written.get();

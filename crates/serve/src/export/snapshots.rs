@@ -3,18 +3,18 @@
 //!
 //! # Numbers
 //! A node is an object number in its low 48 bits and a slot above. Slot 0 is the file system itself; each
-//! snapshot gets a slot when it is first looked up, and keeps it, also when it is renamed: so no program
-//! takes two versions of a file for one. Another snapshot gets the slot of one that was destroyed when the
-//! client has forgotten all files of that one. In slot 0 the highest numbers, which no file has, are `.zfs`
-//! and what is in it.
+//! snapshot gets a slot when it is first looked up, and keeps it, also when it is renamed, so no program
+//! takes two versions of a file for one. The slot of a destroyed snapshot is reused after the client has
+//! forgotten all of its files. In slot 0 the highest numbers, which no file has, are `.zfs` and its contents.
 //!
 //! # What always holds
 //! - Listing `.zfs/snapshot` opens no snapshot.
-//! - A snapshot is known by its object and its guid: numbers of objects come again.
-//! - Names in `.zfs` are [`Stability::Volatile`], because snapshots come and go by other ways. A client may
-//!   remember listings, and is told when they are old (see `mounts`).
-//! - A snapshot that was destroyed answers nothing any more, also to programs that stand in it.
-//! - A caller that may take snapshots by name may do so here, if the administrator allows that at all.
+//! - A snapshot is identified by its object number and its guid, because object numbers are reused.
+//! - Names in `.zfs` are [`Stability::Volatile`], because snapshots are also made and destroyed without the
+//!   client. A client may cache listings, and is told when they become old (see `mounts`).
+//! - Every call on a destroyed snapshot is an error, also for programs whose working directory is in it.
+//! - A caller with the permission for snapshots may change them here, if the administrator allows that at
+//!   all.
 //!
 //! Source: docs/on-disk/23-zpl.md (section 3.4); the behaviour of OpenZFS 2.3.2.
 
@@ -35,32 +35,33 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Slots that there are: the highest bit of a node is taken (see `identity`).
+/// Number of slots: the highest bit of a node is used otherwise (see `identity`).
 const SLOTS_MAX: usize = (1 << 15) - 1;
 /// `.zfs/shares`, which is empty.
 pub(crate) const SHARES: u64 = CONTROL - 1;
-/// The first of the numbers that no file has.
+/// The lowest of the object numbers that no file has.
 const FIRST: u64 = SHARES - 0xFFFF;
-/// Snapshots that are kept open.
+/// Most snapshots that are kept open.
 const OPEN_MAX: usize = 64;
-/// Time that a snapshot is kept open: an open view of a pool holds up the reuse of what was freed since.
+/// Longest time that an unused snapshot is kept open: an open view of a pool delays the reuse of blocks that
+/// were freed since.
 const OPEN_FOR: Duration = Duration::from_secs(20);
-/// Number of attempts to look up a name whose snapshot is replaced meanwhile.
+/// Attempts to look up a name while its snapshot is being replaced.
 const ATTEMPTS: usize = 16;
-/// The name in the root.
+/// Name of the `.zfs` directory in the root.
 pub(crate) const NAME: &[u8] = b".zfs";
 
-/// Whether a node is one of these, and no file of the file system.
+/// Whether a node belongs to `.zfs`, and not to the file system.
 pub(crate) fn is_here(node: u64) -> bool {
     node >= FIRST && !is_later(node)
 }
 
-/// Whether one of these nodes is in a snapshot.
+/// Whether a node of `.zfs` is inside a snapshot.
 pub(crate) fn is_snapshot(node: u64) -> bool {
     node >> SLOT_SHIFT != 0
 }
 
-/// `.zfs` itself.
+/// Node of `.zfs` itself.
 pub(crate) const ENTRANCE: u64 = CONTROL;
 
 /// The snapshots of an exported file system.
@@ -73,28 +74,28 @@ pub(super) struct Snapshots {
 struct Slots {
     /// Snapshots by slot, from slot 1 on.
     all: Vec<Slot>,
-    /// The last slot of each object number.
+    /// The slot that was last assigned for each object number.
     by_object: HashMap<ObjectId, usize>,
-    /// Slots of snapshots that are gone, and that the client has forgotten.
+    /// Slots of destroyed snapshots that the client has forgotten.
     free: Vec<usize>,
-    /// Counts uses, to find the slot that was used longest ago.
+    /// Number of uses so far; finds the slot that was used longest ago.
     uses: u64,
-    /// A thread closes what has been open for long.
+    /// A thread that closes unused snapshots is running.
     is_swept: bool,
 }
 
 struct Slot {
     snapshot: Snapshot,
-    /// How often the client was told of its files, and has not forgotten them.
+    /// How often the client was told of files of this snapshot, less how often it has forgotten them.
     told: u64,
-    /// The part of its name behind the `@`, as it was last seen.
+    /// The part of the name after the `@`, as last seen.
     name: String,
     open: Option<Open>,
     used: u64,
     is_gone: bool,
 }
 
-/// A snapshot: its object, and the guid that no other has.
+/// Identity of a snapshot: its object number and its guid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Snapshot {
     object: ObjectId,
@@ -108,7 +109,7 @@ impl Snapshot {
 }
 
 impl Slots {
-    /// Notes that the snapshot of a slot is gone.
+    /// Notes that the snapshot of a slot was destroyed.
     fn lose(&mut self, index: usize) {
         let Some(slot) = self.all.get_mut(index) else { return };
         slot.open = None;
@@ -117,13 +118,13 @@ impl Slots {
         }
     }
 
-    /// Where the last snapshot with this number is, unless another one has its slot by now.
+    /// The last slot of this object number, unless another snapshot has it by now.
     fn index_of(&self, object: ObjectId) -> Option<usize> {
         let index = self.by_object.get(&object).copied();
         index.filter(|index| self.all.get(*index).is_some_and(|slot| slot.snapshot.object == object))
     }
 
-    /// The slot of a snapshot, given to it now if it has none.
+    /// The slot of a snapshot; assigns one if it has none.
     fn slot_for(&mut self, snapshot: Snapshot, name: &str) -> Answer<u64> {
         let known = self.index_of(snapshot.object);
         let is_it = |slot: &Slot| slot.snapshot == snapshot && !slot.is_gone;
@@ -131,7 +132,7 @@ impl Slots {
         let index = match same {
             Some(index) => index,
             None => {
-                // The one that had this number is gone, whether that was heard of or not.
+                // The snapshot that had this object number was destroyed, even if no call has reported it.
                 known.into_iter().for_each(|index| self.lose(index));
                 let name = name.to_owned();
                 let slot = Slot { snapshot, told: 0, name, open: None, used: 0, is_gone: false };
@@ -159,8 +160,8 @@ impl Slots {
         Ok(index as u64 + 1)
     }
 
-    /// [`Slots::slot_for`], for a client that is going to be told of a file there: no other snapshot gets the
-    /// slot until the client has forgotten that.
+    /// [`Slots::slot_for`], for a client that is about to be told of a file there: no other snapshot gets the
+    /// slot until the client has forgotten that file.
     fn take(&mut self, snapshot: Snapshot, name: &str) -> Answer<u64> {
         let slot = self.slot_for(snapshot, name)?;
         if let Some(place) = index_of(slot).and_then(|index| self.all.get_mut(index)) {
@@ -180,16 +181,16 @@ impl Slots {
     }
 }
 
-/// A snapshot that is open, over the devices that the pool had then.
+/// An open snapshot, on the devices that the pool had when it was opened.
 struct Open {
     view: Arc<PoolView>,
     tree: Arc<VdevTree>,
     since: Instant,
 }
 
-/// The parts of the file system that the directories here show.
+/// The values of the file system that its `.zfs` directories show.
 pub(crate) struct ExportedHead {
-    /// Attributes of its root.
+    /// Attributes of the root directory.
     pub(crate) root: Attr,
     /// Full name of the dataset.
     pub(crate) name: Arc<str>,
@@ -200,23 +201,25 @@ impl Snapshots {
         Arc::new(Snapshots { pool, slots: Mutex::default() })
     }
 
-    /// Lets go of all snapshots that are open.
+    /// Closes all snapshots.
     pub(crate) fn close(&self) {
         lock(&self.slots).all.iter_mut().for_each(|slot| slot.open = None);
     }
 
-    /// Snapshots were made, destroyed or renamed: those that are no more answer nothing any more.
+    /// Updates the table after snapshots were made, destroyed or renamed: calls on destroyed ones become
+    /// errors.
     pub(crate) fn refresh(&self, dataset: &str) {
         let now: HashMap<ObjectId, String> = match self.head(dataset).and_then(|head| entries(&head)) {
             Ok(entries) => entries.into_iter().map(|(name, id)| (id, name)).collect(),
-            // The next call reports why.
+            // The next call reports the error.
             Err(_) => return,
         };
         let mut slots = lock(&self.slots);
         for index in 0..slots.all.len() {
             let Some(slot) = slots.all.get_mut(index).filter(|slot| !slot.is_gone) else { continue };
             match now.get(&slot.snapshot.object) {
-                // Under the same name it is the same, or is found to be another when it is opened again.
+                // A slot whose name still exists is kept: if it is another snapshot, the next opening finds
+                // that out.
                 Some(name) if slot.name == *name => {}
                 Some(name) => (slot.name, slot.open) = (name.clone(), None),
                 None => slots.lose(index),
@@ -242,7 +245,7 @@ impl Snapshots {
         PoolWriter::shared(Arc::clone(&self.pool), None)
     }
 
-    /// The pool for a change in the name of a caller.
+    /// The pool, for a change with the rights of a caller.
     fn writer_for(&self, rights: &Rights) -> PoolWriter {
         self.writer().in_name_of(Some(&rights.caller))
     }
@@ -252,7 +255,7 @@ impl Snapshots {
         view.dataset(dataset).map_err(unreadable)
     }
 
-    /// The snapshot in a slot, opened if it is not open.
+    /// The snapshot in a slot; opens it if necessary.
     fn view(self: &Arc<Self>, slot: u64, dataset: &str) -> Answer<Arc<PoolView>> {
         let index = index_of(slot).ok_or(ExportError::Stale)?;
         let tree = self.pool.tree();
@@ -267,7 +270,7 @@ impl Snapshots {
                 _ => (slot.snapshot, slot.name.clone()),
             }
         };
-        // Not under the lock: this reads the disk.
+        // Not under the lock: this reads from the disk.
         let view = self.open(&format!("{dataset}@{name}"), snapshot);
         let mut slots = lock(&self.slots);
         let is_it = slots.all.get(index).is_some_and(|slot| slot.snapshot == snapshot);
@@ -308,7 +311,7 @@ impl Snapshots {
         }
     }
 
-    /// Closes what has been open for long. Whether something still is open.
+    /// Closes the snapshots that were open for long; returns whether any is still open.
     fn sweep(&self) -> bool {
         let mut slots = lock(&self.slots);
         for slot in &mut slots.all {
@@ -322,7 +325,7 @@ impl Snapshots {
         let view = self.pool.view().map_err(unreadable)?;
         let dataset = match Pool::from(view).dataset(full).map_err(EditError::from) {
             Ok(dataset) if Snapshot::of(&dataset) == snapshot => dataset,
-            // Another one has its name, or none.
+            // Another snapshot has the name now, or none.
             Ok(_) | Err(EditError::NoDataset { .. }) => return Err(ExportError::Stale),
             Err(error) => return Err(unreadable(error)),
         };
@@ -357,7 +360,7 @@ impl Snapshots {
             SNAPSHOTS => {
                 let head = self.head(&head.name)?;
                 let count = entries(&head)?.len();
-                // Programs that keep copies of snapshots see here whether there is one to be fetched.
+                // Programs that copy snapshots learn from this value whether there is a new one.
                 let (secs, nanos) =
                     head.dsl().dir().snapshots_changed().map_err(unreadable)?.unwrap_or_default();
                 let changed = Time { secs: secs.cast_signed(), nanos: u32::try_from(nanos).unwrap_or(0) };
@@ -384,7 +387,7 @@ impl Snapshots {
         })
     }
 
-    /// Attributes of a node here, and how long they hold.
+    /// Attributes of a node of `.zfs`, and their stability.
     pub(crate) fn attr(self: &Arc<Self>, node: u64, head: &ExportedHead) -> Answer<(Attr, Stability)> {
         let slot = node >> SLOT_SHIFT;
         if slot == 0 {
@@ -400,7 +403,7 @@ impl Snapshots {
         Ok(known)
     }
 
-    /// A node, for a caller that counts that the client is told of it.
+    /// The entry for a node, for a caller that counts that the client is told of it.
     fn shown(self: &Arc<Self>, node: u64, head: &ExportedHead, name: Stability) -> Answer<Known> {
         let (attr, stability) = self.attr(node, head)?;
         let entry = Entry { node, attr };
@@ -408,7 +411,7 @@ impl Snapshots {
         Ok(Known { entry, name, attr })
     }
 
-    /// The directory of a snapshot. One that another one replaces meanwhile is not there.
+    /// The root directory of a snapshot. A snapshot that another one replaces meanwhile counts as absent.
     fn root_of(self: &Arc<Self>, name: &[u8], head: &ExportedHead) -> Answer<Known> {
         for _ in 0..ATTEMPTS {
             let (snapshot, name) = self.find(name, head)?;
@@ -425,12 +428,12 @@ impl Snapshots {
         Err(ExportError::NotFound)
     }
 
-    /// The directory itself, as it is found in the root.
+    /// The entry of `.zfs` itself, as a look-up in the root returns it.
     pub(crate) fn entrance(self: &Arc<Self>, head: &ExportedHead) -> Answer<Known> {
         self.known(CONTROL, head, Stability::Volatile)
     }
 
-    /// Looks up a name in a directory here. The root, above, is the caller's affair: `None`.
+    /// Looks up a name in a directory of `.zfs`. `None`: the result is the root of the file system.
     pub(crate) fn lookup(
         self: &Arc<Self>,
         dir: u64,
@@ -458,7 +461,7 @@ impl Snapshots {
         }
     }
 
-    /// A snapshot by the part of its name behind the `@`.
+    /// Finds a snapshot by the part of its name after the `@`.
     fn find(&self, name: &[u8], head: &ExportedHead) -> Answer<(Snapshot, String)> {
         let name = std::str::from_utf8(name).map_err(|_| ExportError::NotFound)?;
         let full = format!("{}@{name}", head.name);
@@ -471,7 +474,7 @@ impl Snapshots {
         }
     }
 
-    /// Lists a directory here.
+    /// Lists a directory of `.zfs`.
     pub(crate) fn read_dir(
         self: &Arc<Self>,
         dir: u64,
@@ -502,7 +505,7 @@ impl Snapshots {
         if dir == SNAPSHOTS { self.list(from, sink, head) } else { Ok(()) }
     }
 
-    /// Snapshots in the order of their objects, which tells where a listing goes on.
+    /// Lists the snapshots in the order of their object numbers, from which the cookies are made.
     fn list(&self, from: u64, sink: &mut dyn DirSink, head: &ExportedHead) -> Answer<()> {
         const BEFORE: u64 = 2;
         let mut all = entries(&self.head(&head.name)?)?;
@@ -513,7 +516,7 @@ impl Snapshots {
                 continue;
             }
             let slot = lock(&self.slots).index_of(id).map(|index| index as u64 + 1);
-            // It was never looked up: a number that is its own, and no file's.
+            // The snapshot was never looked up: it gets a number that belongs to no file.
             let node = slot.map_or(FIRST.saturating_sub(1 + id.0), |slot| slot << SLOT_SHIFT | ROOT);
             if !sink.line(&DirLine::dir(node, name.as_bytes(), next)) {
                 break;
@@ -524,7 +527,7 @@ impl Snapshots {
 
     // ---- changing ----------------------------------------------------------------------------
 
-    /// Takes a snapshot. `Known` is its directory.
+    /// Takes a snapshot; returns its root directory.
     pub(crate) fn make(
         self: &Arc<Self>,
         dir: u64,
@@ -549,7 +552,7 @@ impl Snapshots {
         self.root_of(name.as_bytes(), head)
     }
 
-    /// Destroys a snapshot.
+    /// Destroys the snapshot behind a name in `.zfs/snapshot`.
     pub(crate) fn remove(&self, dir: u64, name: &[u8], head: &ExportedHead, rights: &Rights) -> Answer<()> {
         if dir != SNAPSHOTS {
             return Err(if dir >> SLOT_SHIFT == 0 {
@@ -562,13 +565,15 @@ impl Snapshots {
         let (_, name) = self.find(name, head)?;
         let full = format!("{}@{name}", head.name);
         let writer = self.writer_for(rights);
-        let destroyed = Session::over(&writer).run(&destroy::Request::of(full));
+        let mut session = Session::over(&writer);
+        session.ask::<destroy::Request>(&full).map_err(|error| refused(error.into()))?;
+        let destroyed = session.run(&destroy::Request::of(full));
         destroyed.map_err(|refusal| refused(refusal.reason()))?;
         self.refresh(&head.name);
         Ok(())
     }
 
-    /// Renames a snapshot.
+    /// Renames a snapshot within `.zfs/snapshot`.
     pub(crate) fn rename(
         &self,
         from: (u64, &[u8]),
@@ -585,19 +590,21 @@ impl Snapshots {
         let full = format!("{}@{name}", head.name);
         let new = std::str::from_utf8(to.1).map_err(|_| ExportError::NotUtf8)?;
         let writer = self.writer_for(rights);
-        let renamed = Session::over(&writer).run(&rename::Request::of(full, format!("@{new}")));
+        let mut session = Session::over(&writer);
+        session.ask::<rename::Request>(&full).map_err(|error| refused(error.into()))?;
+        let renamed = session.run(&rename::Request::of(full, format!("@{new}")));
         renamed.map_err(|refusal| refused(refusal.reason()))?;
         self.refresh(&head.name);
         Ok(())
     }
 }
 
-/// Whether a caller may change snapshots here.
+/// The right of a caller to change snapshots in `.zfs`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rights {
-    /// The administrator allows it to callers that may.
+    /// The administrator allows changes of snapshots in `.zfs`.
     pub(crate) is_on: bool,
-    /// The caller. A change that was not granted to it (`zfs allow`) is refused.
+    /// The caller; a change that it has no permission for (`zfs allow`) is refused.
     pub(crate) caller: admin::Caller,
 }
 
@@ -607,14 +614,14 @@ impl Rights {
     }
 }
 
-/// Logs damage that was met in a snapshot.
+/// Logs damage that was found in a snapshot.
 fn report(snapshot: &PoolView, node: u64, error: &ExportError) {
     if matches!(error, ExportError::Damaged(_)) {
         tracing::error!(snapshot = snapshot.name(), node, %error, "damage");
     }
 }
 
-/// Passes on the lines of a directory of a snapshot, in the numbers of its slot.
+/// Passes on the lines of a directory of a snapshot, with node numbers of its slot.
 struct InSlot<'s> {
     sink: &'s mut dyn DirSink,
     slot: u64,
@@ -644,13 +651,13 @@ impl DirSink for InSlot<'_> {
     }
 }
 
-/// An entry of a snapshot, in the numbers of its slot.
+/// An entry of a snapshot, with node numbers of its slot.
 fn in_slot(slot: u64, entry: &Entry) -> Entry {
     let here = |number: u64| slot << SLOT_SHIFT | number;
     Entry { node: here(entry.node), attr: Attr { ino: here(entry.attr.ino), ..entry.attr } }
 }
 
-/// The place of a slot.
+/// Index of a slot in the table.
 fn index_of(slot: u64) -> Option<usize> {
     usize::try_from(slot).ok().and_then(|slot| slot.checked_sub(1))
 }
@@ -663,7 +670,7 @@ fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> ExportEr
     ExportError::Snapshot(Box::new(error))
 }
 
-/// Why a snapshot was not changed, from the reason of a verb.
+/// The error for a snapshot that was not changed, from the reason that the verb returns.
 fn refused(reason: Reason) -> ExportError {
     match reason.code {
         Code::Exists => ExportError::Exists,
@@ -671,8 +678,7 @@ fn refused(reason: Reason) -> ExportError {
         Code::NoSpace => ExportError::NoSpace,
         Code::Denied | Code::DelegationOff => ExportError::NotPermitted,
         Code::Name => ExportError::Invalid,
-        // All threads of the mount may have been needed for something else: a later attempt may have more
-        // luck.
+        // The threads of the mount may all have been needed for other requests: a later attempt may succeed.
         Code::NotWrittenBack => {
             tracing::warn!(%reason, "no snapshot was taken");
             ExportError::Busy
@@ -696,7 +702,7 @@ mod tests {
         assert_eq!(slots.index_of(ObjectId(10)), None);
         assert_eq!(slots.slot_for(snapshot(10, 3), "c").unwrap(), 2);
         assert!(slots.all.iter().all(|slot| !slot.is_gone));
-        // One that was replaced without anybody hearing of it.
+        // A snapshot that was replaced without a call of `refresh`.
         assert_eq!(slots.slot_for(snapshot(20, 4), "b").unwrap(), 1);
         assert_eq!(slots.by_object.len(), 2);
     }
@@ -706,7 +712,7 @@ mod tests {
         let mut slots = Slots::default();
         let snapshot = |object, guid| Snapshot { object: ObjectId(object), guid };
         assert_eq!(slots.take(snapshot(10, 1), "a").unwrap(), 1);
-        // It is destroyed before its attributes are known.
+        // The snapshot is destroyed before its attributes are read.
         slots.lose(0);
         assert_eq!(slots.take(snapshot(20, 2), "b").unwrap(), 2);
         slots.forget(0, 1);

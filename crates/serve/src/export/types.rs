@@ -1,7 +1,7 @@
-//! The values that an export takes and gives: attributes, directory lines, requests to change something.
+//! The values that an export takes and returns: attributes, directory lines, requests for changes.
 //!
-//! They are plain data in numbers and bytes. An adapter of a protocol decodes its messages into them and
-//! encodes them again; nothing here knows a protocol or a client's cache.
+//! They are plain data: numbers and bytes. An adapter of a protocol decodes its messages into them and
+//! encodes them again; they hold nothing of a protocol or of a client's cache.
 
 pub use cenote::copy::{Kind, Stamp as Time};
 
@@ -11,11 +11,11 @@ pub(crate) const ROOT: u64 = 1;
 /// Attributes of a file, as `stat` shows them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Attr {
-    /// Inode number to show. It differs from the node number for root directories.
+    /// Inode number to show. For a root directory it differs from the node number.
     pub ino: u64,
-    /// Distinguishes files that had the same object number one after the other.
+    /// Distinguishes files that had the same object number at different times.
     pub generation: u64,
-    /// Kind of the file.
+    /// Kind: regular file, directory, link, device, …
     pub kind: Kind,
     /// Permission bits, with set-id and sticky bits.
     pub perm: u16,
@@ -23,15 +23,15 @@ pub struct Attr {
     pub nlink: u32,
     /// User id of the owner.
     pub uid: u32,
-    /// Group id of the owner.
+    /// Id of the owning group.
     pub gid: u32,
-    /// Length in bytes.
+    /// Length of the contents in bytes.
     pub size: u64,
     /// Space taken, in units of 512 bytes.
     pub blocks: u64,
     /// Preferred size of a read, in bytes.
     pub block_size: u32,
-    /// Major and minor number, of a device file.
+    /// Major and minor number of a device file.
     pub rdev: (u32, u32),
     /// Time of the last access.
     pub atime: Time,
@@ -43,35 +43,35 @@ pub struct Attr {
     pub crtime: Time,
 }
 
-/// A file that was looked up.
+/// A file that was looked up: its node and attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// Node number: identifies the file in later calls.
     pub node: u64,
-    /// Attributes of the file.
+    /// Attributes at the time of the answer.
     pub attr: Attr,
 }
 
 /// How an answer may become wrong while a client remembers it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Stability {
-    /// It may change at any time without a call of this client.
+    /// May change at any time without a call of this client.
     #[default]
     Volatile,
-    /// It changes by itself within moments: the file waits to be written, and its space is not known yet.
+    /// Changes by itself within moments: the file waits to be written, and its space is not known yet.
     Settling,
-    /// It changes only by calls of this client, or the client is told.
+    /// Changes only by calls of this client; otherwise the client is notified.
     Stable,
 }
 
 /// A file that was looked up or made, and what a client may remember of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
-    /// The file.
+    /// Node and attributes of the file.
     pub entry: Entry,
-    /// Whether the name goes on to stand for the file.
+    /// Stability of the name: whether it continues to stand for the file.
     pub name: Stability,
-    /// Whether the attributes stay right.
+    /// Stability of the attributes.
     pub attr: Stability,
 }
 
@@ -99,34 +99,34 @@ pub struct DirLine<'a> {
     pub name: &'a [u8],
     /// Cookie of the position after this line, above 0 and below 2^63.
     pub next: u64,
-    /// The file with its attributes, where the listing wants them ([`DirSink::wants_attrs`]) and they could
-    /// be read.
+    /// The file with its attributes and their stability, if the listing wants them ([`DirSink::wants_attrs`])
+    /// and they could be read.
     pub file: Option<(Entry, Stability)>,
 }
 
 impl<'a> DirLine<'a> {
-    /// A line of a directory, without attributes.
+    /// A line without attributes and without the kind of the file.
     pub(crate) fn dir(node: u64, name: &'a [u8], next: u64) -> DirLine<'a> {
         DirLine { node, kind: Some(Kind::Directory), name, next, file: None }
     }
 }
 
-/// Receives the lines of a directory.
+/// Receives the lines of a directory listing.
 pub trait DirSink {
     /// Takes one line. `false`: the line does not fit, and no other line does.
     fn line(&mut self, line: &DirLine<'_>) -> bool;
 
-    /// Whether lines are to carry the attributes of their files.
+    /// Whether lines must carry the attributes of their files.
     fn wants_attrs(&self) -> bool;
 
-    /// Bytes that a line takes whose name has `name` bytes.
+    /// Bytes that a line with a name of `name` bytes takes.
     fn len_of(&self, name: usize) -> usize;
 
-    /// Bytes that are left for lines.
+    /// Bytes that are left for further lines.
     fn room(&self) -> usize;
 }
 
-/// Target of a search in the contents of a file.
+/// Target of a search in the contents of a file (`SEEK_DATA`, `SEEK_HOLE`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte of data.
@@ -138,13 +138,13 @@ pub enum Seek {
 /// Space of a file system, as `df` shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpaceInfo {
-    /// Bytes of a block, the unit of the next two fields.
+    /// Bytes of a block, the unit of `blocks` and `free`.
     pub block_size: u32,
-    /// Blocks in all.
+    /// Size of the file system in blocks.
     pub blocks: u64,
-    /// Blocks that are free.
+    /// Free space in blocks.
     pub free: u64,
-    /// Most files that there can be.
+    /// Greatest number of files, existing ones included.
     pub files: u64,
     /// Files that can still be made.
     pub files_free: u64,
@@ -152,25 +152,25 @@ pub struct SpaceInfo {
     pub name_max: u32,
 }
 
-/// A time to set.
+/// A timestamp to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewTime {
     /// The time of the call.
     Now,
-    /// A given time.
+    /// The given time, with nanoseconds.
     At(Time),
 }
 
-/// Attributes to change. Those that are `None` stay.
+/// Attributes to change; `None` leaves an attribute unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttr {
     /// Permission bits, with set-id and sticky bits.
     pub mode: Option<u32>,
     /// User id of the owner.
     pub uid: Option<u32>,
-    /// Group id of the owner.
+    /// Id of the owning group.
     pub gid: Option<u32>,
-    /// Length in bytes.
+    /// New length in bytes.
     pub size: Option<u64>,
     /// Time of the last access.
     pub atime: Option<NewTime>,
@@ -178,33 +178,35 @@ pub struct SetAttr {
     pub mtime: Option<NewTime>,
     /// Time of the last change of the attributes.
     pub ctime: Option<Time>,
-    /// Set-id bits are cleared.
+    /// Whether set-id bits are cleared.
     pub kill_set_ids: bool,
 }
 
-/// A file to make.
+/// A file to make, without its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewNode<'a> {
-    /// Kind of the file.
+    /// Kind: regular file, directory, link, device, …
     pub kind: Kind,
     /// Permission bits, before the umask.
     pub mode: u32,
-    /// Major and minor number, of a device file.
+    /// Major and minor number of a device file.
     pub rdev: (u32, u32),
-    /// Target, of a symbolic link.
+    /// Target of a symbolic link; empty for other files.
     pub target: &'a [u8],
 }
 
-/// How a write reached the server, which decides whether set-id bits were cleared and whose times count.
+/// The way on which a write reached the server: decides whether set-id bits were cleared and which side sets
+/// the times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteSource {
-    /// From the program that made it.
+    /// Directly from the program that wrote it.
     Program,
-    /// From the program, past the client's cache: the client has not cleared set-id bits before.
+    /// From the program, past the client's cache: the client has not cleared set-id bits.
     Uncached,
-    /// From the client's cache, after the program went on. The caller is not the writer.
+    /// From the client's cache, after the program's call has returned. The caller is not the program that
+    /// wrote it.
     ClientCache {
-        /// The client sends the times of the file by itself.
+        /// Whether the client sends the times of the file itself.
         keeps_times: bool,
     },
 }
@@ -212,15 +214,15 @@ pub(crate) enum WriteSource {
 /// A write to a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write<'a> {
-    /// Position of the first byte.
+    /// Position of the first byte in the file.
     pub(crate) offset: u64,
     /// Bytes to write.
     pub(crate) data: &'a [u8],
-    /// Way on which it reached the server.
+    /// Way on which the write reached the server.
     pub(crate) source: WriteSource,
-    /// Set-id bits are cleared.
+    /// Whether set-id bits are cleared.
     pub(crate) clear_set_ids: bool,
-    /// The bytes are to be durable before the call returns.
+    /// Whether the bytes must be durable before the call returns.
     pub(crate) is_durable: bool,
 }
 
@@ -229,28 +231,28 @@ pub(crate) struct Write<'a> {
 pub struct CopyRange {
     /// Node number of the source.
     pub from: u64,
-    /// Position in the source.
+    /// Position of the first byte in the source.
     pub from_offset: u64,
     /// Node number of the target.
     pub to: u64,
-    /// Position in the target.
+    /// Position of the first byte in the target.
     pub to_offset: u64,
-    /// Bytes to copy.
+    /// Length of the range in bytes.
     pub len: u64,
 }
 
-/// Treatment of the two names by a rename.
+/// What a rename does with the two names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rename {
-    /// A file that has the new name loses it.
+    /// A file with the new name loses that name.
     Replace,
-    /// The new name must be free.
+    /// The new name must not exist.
     NoReplace,
     /// The two files exchange their names.
     Exchange,
-    /// The old name becomes a whiteout of the caller's.
+    /// The old name becomes a whiteout that belongs to the caller.
     Whiteout {
-        /// The new name must be free.
+        /// Whether the new name must not exist.
         no_replace: bool,
     },
 }

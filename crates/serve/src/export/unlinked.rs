@@ -1,9 +1,9 @@
-//! Files without a name that a client still knows: they exist until it forgets them.
+//! Files without a name that a client still knows: they exist until the client forgets them.
 //!
 //! # What always holds
-//! - A file is in the table from the call that took its last name until the client forgets its node: an open
-//!   file is never freed under its program.
-//! - A file is freed outside of the locks here.
+//! - A file is in the table from the call that removed its last name until the client forgets its node, so an
+//!   open file is never freed under its program.
+//! - A file is freed outside of the locks of the table.
 
 use super::identity::NodeTable;
 use admin::sync::lock;
@@ -20,43 +20,43 @@ pub(crate) type FileId = (ObjectId, u64);
 /// The unlinked files of a file system that a client knows.
 #[derive(Default)]
 pub(crate) struct Unlinked {
-    /// Holds by object number.
+    /// Holds, by object number.
     shards: [Mutex<HashMap<u64, Hold>>; SHARDS],
 }
 
 impl Unlinked {
     fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Hold>> {
-        // What these guard is whole between any two statements.
+        // The data is consistent between any two statements.
         lock(&self.shards[id as usize % SHARDS])
     }
 
-    /// Keeps a file while the client knows it.
+    /// Keeps a file until the client forgets it.
     pub(crate) fn keep(&self, hold: Hold, nodes: &NodeTable) {
         let (id, generation) = (hold.id().0, hold.attrs().generation);
         self.shard(id).insert(id, hold);
-        // The client may have forgotten it before it was here to be found.
+        // The client may have forgotten the file before it was in the table.
         if !nodes.knows(id, generation) {
             self.release(id, generation);
         }
     }
 
-    /// Releases a file that the client no longer knows, which may free it.
+    /// Releases a file that the client has forgotten, which may free it.
     pub(crate) fn release(&self, id: u64, generation: u64) {
         let mut shard = self.shard(id);
         let is_it = shard.get(&id).is_some_and(|hold| hold.attrs().generation == generation);
         let hold = if is_it { shard.remove(&id) } else { None };
         drop(shard);
-        // This may free the file.
+        // This may free the file, so the lock is released before.
         drop(hold);
     }
 
-    /// Whether there is none.
+    /// Whether the client knows no unlinked file.
     pub(crate) fn is_empty(&self) -> bool {
         (0..SHARDS as u64).all(|shard| self.shard(shard).is_empty())
     }
 
-    /// Leaves all of them to the next opening of the file system, which frees or keeps them, and returns
-    /// which they are.
+    /// Leaves all of them to the next opening of the file system, which keeps or frees them; returns their
+    /// ids.
     pub(crate) fn leave(&self) -> Vec<FileId> {
         let mut left = Vec::new();
         for shard in 0..SHARDS as u64 {

@@ -1,9 +1,9 @@
 //! The interface of a read-only file system that can be exported.
 //!
 //! # What always holds
-//! - Node 1 is the root. A node means the same file as long as the view exists, because a view shows a
-//!   snapshot or a pool that is opened for reading only: a client may remember every answer without end.
-//! - A view keeps no state per open file or directory: a directory cookie is a number that stays good.
+//! - Node 1 is the root. A node stands for the same file as long as the view exists, because a view shows a
+//!   snapshot or a pool that is opened for reading only: a client may cache every answer without limit.
+//! - A view keeps no state for an open file or directory: a directory cookie is a number that stays valid.
 
 use super::error::ExportError;
 use super::types::{Attr, DirItem, DirLine, DirSink, Entry, Seek, SpaceInfo, Stability};
@@ -24,8 +24,7 @@ pub trait View: Send + Sync + 'static {
     /// The file called `name` in a directory; `None` if there is none.
     ///
     /// # Errors
-    /// See [`View`]; [`ExportError::NotDir`]; [`ExportError::TooMany`] for a snapshot that no number is left
-    /// for.
+    /// See [`View`]; [`ExportError::NotDir`]; [`ExportError::TooMany`] if no slot is left for the snapshot.
     fn lookup(&self, dir: u64, name: &[u8]) -> Result<Option<Entry>, ExportError>;
 
     /// Passes the lines of a directory after the cookie `from` (0: all, with `.` and `..`) to `sink`, until
@@ -74,15 +73,15 @@ pub trait View: Send + Sync + 'static {
     fn space(&self, node: u64) -> Result<SpaceInfo, ExportError>;
 }
 
-/// Whether the attributes in an entry stay right for a client that takes them with the entry. It can take
-/// only one number with it: where the inode number is not the node, it has to ask for the attributes.
+/// Stability of the attributes in an entry for a client that takes them with the entry. An entry carries one
+/// number only: if the inode number is not the node, the client has to ask for the attributes.
 pub(crate) fn entry_stability(entry: &Entry) -> Stability {
     if entry.attr.ino == entry.node { Stability::Stable } else { Stability::Volatile }
 }
 
-/// Passes the lines of a directory of a view after the cookie `from` to `sink`, with the attributes that it
-/// wants, until no more fit. A file that cannot be read is listed all the same, without attributes, and
-/// `report` is told of the error.
+/// Passes the lines of a directory of a view after the cookie `from` to `sink` until no more fit, with the
+/// attributes that `sink` wants. A file that cannot be read is listed without attributes, and `report` is
+/// called with the error.
 ///
 /// # Errors
 /// As [`View::read_dir`].
@@ -94,7 +93,7 @@ pub(crate) fn list(
     report: &dyn Fn(u64, &ExportError),
 ) -> Result<(), ExportError> {
     view.read_dir(dir, from, &mut |item| {
-        // Of the first two lines a client takes no attributes, and forgets none.
+        // For `.` and `..` a client takes no attributes, and forgets no node.
         let is_dot = matches!(&item.name[..], b"." | b"..");
         let attr = (sink.wants_attrs() && !is_dot).then(|| view.attr(item.node));
         let attr = attr.and_then(|attr| attr.inspect_err(|error| report(item.node, error)).ok());

@@ -1,26 +1,29 @@
-//! Cache mode: how the kernel caches the files of a mount. It is agreed on when the kernel greets, and holds
-//! for the life of the mount.
+//! Cache mode: how the kernel caches the files of a mount. The kernel and the server agree on it in the reply
+//! to `INIT`, and it holds for the life of the mount.
 //!
-//! Usually the kernel keeps what programs write for some seconds, and files are not opened here. Where a
-//! promise of ZFS could not be kept that way, it does less by itself:
-//! - `sync=always`: each write comes here, and is durable when it is answered.
-//! - Near a quota, or the end of the pool: each write comes here, so that a program that writes is told that
-//!   there is no room. In a file system that comes near later, this is done for files that are made from then
-//!   on; a program that writes others is told when they are closed or synced.
-//! - `atime=on` with `relatime=off`: files are opened here and their cached pages dropped, so that each
-//!   reader is seen.
+//! By default the kernel keeps written data for some seconds before it sends them (write-back cache), and
+//! files are not opened at the server (`OPEN` returns `ENOSYS`). Where that would break a promise of ZFS, the
+//! kernel caches less:
+//! - `sync=always`: each write is sent at once, and is durable when it is answered.
+//! - Near a quota or the end of the pool: each write is sent at once, so that the writing program gets the
+//!   error for a lack of space. If a file system comes near its end only after it was mounted, this applies
+//!   to files that are made from then on; a program that writes other files gets the error when it closes or
+//!   syncs them.
+//! - `atime=on` with `relatime=off`: files are opened at the server and their cached pages dropped, so that
+//!   the server sees each reader.
 //!
 //! # Uncached files
-//! The kernel lets one thread at a time write a file past its cache, or make it durable. So a program that
-//! asks for `O_DIRECT`, or writes with `O_DSYNC` or `O_SYNC`, is given a file that bypasses the cache
-//! ([`UNCACHED`]), which any number of threads write at the same time; what is to be durable is so when the
-//! write is answered. For that, files are opened here, which costs programs that open many a request each: a
-//! mount of which a few hundred files were opened, and none in that way, stops doing so for good. Where
-//! records are smaller than usual, it does not: they are made for programs that read and write pages of their
-//! own. The same goes for a mount in which many files were made: from then on they are made and opened by
-//! separate requests, the second of which the kernel does not send, nor that of closing. It is not done where
-//! the kernel keeps what is written, as the times of such files are then its own and would stand still; nor
-//! by kernels that could leave an old page in the cache of another program.
+//! The kernel lets only one thread at a time write a file past its cache, or make it durable. So a program
+//! that opens a file with `O_DIRECT`, or writes it with `O_DSYNC` or `O_SYNC`, gets a file that bypasses the
+//! cache ([`UNCACHED`]): any number of threads write it at the same time, and a write that must be durable is
+//! durable when it is answered. For that, files are opened at the server, at the price of one request for
+//! each open: a mount stops this for good after a few hundred files were opened and none of them in this way.
+//! It does not stop if records are smaller than the default: such datasets are made for programs that read
+//! and write pages of their own. Likewise for a mount in which many files were made: from then on files are
+//! made and opened by separate requests, of which the kernel sends neither the second nor the one for
+//! closing. Uncached files are not used if the kernel caches writes, because then the times of such files
+//! would not advance (the kernel sets them), nor with kernels that may leave an old page in the cache of
+//! another program.
 
 use super::errno::errno;
 use super::flag;
@@ -36,39 +39,40 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
-/// With less room than this a file system is near its end, whatever the machine has.
+/// Below this space a file system is near its end, whatever the memory of the machine.
 const NEAR_BYTES: u64 = 64 << 20;
-/// Part of memory that one mount's dirty pages may take: the kernel gives a FUSE mount a hundredth of the
-/// fifth that all may take; twice that.
+/// One in this many bytes of memory may be dirty pages of one mount: twice the kernel's default for a FUSE
+/// mount, which is a hundredth of the fifth of memory that all dirty pages may take.
 const DIRTY_PART: u64 = 250;
-/// How long a look at the room counts, in milliseconds.
+/// Time for which a measured amount of space is used, in milliseconds.
 const ROOM_LIFE_MS: u64 = 100;
-/// Records of at least this size are the usual ones.
+/// Record size from which on a dataset counts as an ordinary one, in bytes.
 const USUAL_RECORD: u64 = 128 << 10;
-/// Files that are opened here before the mount stops doing that, if no program asked to bypass the cache.
+/// Files that are opened at the server before the mount stops that, if no program has bypassed the cache.
 const PLAIN_OPENS: u32 = 256;
-/// Files that are made by the request that opens them, likewise.
+/// Files that are made by the request that opens them before the mount stops that, if no program has bypassed
+/// the cache.
 const PLAIN_CREATES: u32 = 1024;
-/// Either number after a program has asked to bypass the cache.
+/// Replaces both numbers after a program has bypassed the cache.
 const PLAIN_OPENS_SINCE: u32 = 100_000;
-/// The first kernel that drops pages which a program read while they were written past the cache.
+/// The first kernel that drops pages which were read while their range was written past the cache.
 const DROPS_PAGES: (u32, u32) = (6, 18);
-/// The first kernel that checks whether a caller may change flags and projects of files, and through which
-/// mount.
+/// The first kernel that checks whether a caller may change flags and projects of files, and that the mount
+/// can be written to.
 const CHECKS_FLAGS: (u32, u32) = (5, 13);
-/// `O_DSYNC` of Linux, which is contained in `O_SYNC`. `OFlags::DSYNC` is not that: it has both bits.
+/// `O_DSYNC` of Linux, one of the two bits of `O_SYNC`. `OFlags::DSYNC` has both bits.
 const DSYNC: u32 = 0o1_0000;
-/// Handle of files that are written past the cache.
+/// Handle of files that bypass the cache.
 pub(super) const UNCACHED: u64 = 1;
 
 /// The part of the cache mode that the kernel and the server agree on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Agreed {
-    /// The kernel keeps what programs write until it is asked for it, or for some seconds.
+    /// The kernel keeps written data until it is asked for them, at most for some seconds.
     pub(super) writeback: bool,
-    /// Files are opened here.
+    /// Files are opened at the server.
     pub(super) opens: bool,
-    /// The kernel asks for access control lists, and keeps to them.
+    /// The kernel asks for access control lists, and enforces them.
     pub(super) acls: bool,
 }
 
@@ -81,42 +85,42 @@ impl Agreed {
 /// The cache mode of a mount.
 #[derive(Debug)]
 pub(super) struct CacheMode {
-    /// The kernel may keep dirty pages, where no promise forbids it.
+    /// The kernel may keep dirty pages, unless a promise forbids it.
     may_write_back: bool,
-    /// [`Agreed::bits`].
+    /// The agreement as [`Agreed::bits`].
     agreed: AtomicU8,
     begun: Instant,
-    /// Milliseconds since `begun` at which the room was looked at, and in the lowest bit whether it was near
-    /// its end.
+    /// Milliseconds since `begun` at which the space was measured; the lowest bit says whether the file
+    /// system was near its end.
     room: AtomicU64,
-    /// Bytes of room below which a file system is near its end.
+    /// Bytes of space below which a file system is near its end.
     near: u64,
-    /// Files that will still be opened here before the mount stops doing that.
+    /// Files that will still be opened at the server before the mount stops that.
     opens_left: AtomicU32,
     /// Files that will still be opened by the request that makes them.
     creates_left: AtomicU32,
-    /// The kernel can mix files that bypass its cache with others.
+    /// The kernel supports files that bypass its cache beside others.
     can_mix: bool,
-    /// A program has opened a file to write it past the cache by `O_DIRECT`.
+    /// A program has opened a file with `O_DIRECT` to write it past the cache.
     has_uncached: AtomicBool,
     /// The kernel checks whether a caller may change flags and projects of files.
     pub(super) checks_flags: bool,
 }
 
-/// Whether writes of a file that was opened with these flags may go on when their caller already does
-/// something else: the kernel then drops the pages of their range before they are made, and not after.
-/// Programs that do so open with `O_DIRECT`.
+/// Whether a program that opened a file with these flags may continue while its write is still being made
+/// (asynchronous I/O). For such writes the kernel drops the pages of the range before the write, and not
+/// after. Programs that use asynchronous I/O open with `O_DIRECT`.
 fn is_unordered(flags: u32) -> bool {
     OFlags::from_bits_retain(flags).contains(OFlags::DIRECT)
 }
 
-/// Whether a write is to be durable when it is answered. For other files the kernel asks separately.
+/// Whether a write must be durable when it is answered. For other files the kernel sends `FSYNC`.
 pub(super) fn is_durable(write: &WriteAt<'_>) -> bool {
     write.handle == UNCACHED && write.flags & (OFlags::DSYNC | OFlags::SYNC).bits() != 0
 }
 
 impl CacheMode {
-    /// Before anything is agreed on.
+    /// The mode before the kernel and the server have agreed.
     pub(super) fn new(may_write_back: bool) -> CacheMode {
         let info = rustix::system::sysinfo();
         let memory = (info.totalram as u64).saturating_mul(info.mem_unit.into());
@@ -134,7 +138,7 @@ impl CacheMode {
         }
     }
 
-    /// Notes that pages of a file are read for the kernel's cache.
+    /// Notes that pages of a file are read into the kernel's cache.
     pub(super) fn note_cached_read(&self, export: &LiveExport, node: u64) {
         if self.has_uncached.load(Ordering::Acquire) {
             export.note_cached(node);
@@ -153,8 +157,8 @@ impl CacheMode {
         Agreed { writeback: bits & 1 != 0, opens: bits & 2 != 0, acls: bits & 4 != 0 }
     }
 
-    /// The contents of the mount were taken away and come back: files that were opened before may still be
-    /// open.
+    /// Adjusts the mode when the contents of the mount come back after they were taken away: files that were
+    /// opened before may still be open.
     pub(super) fn contents_return(&self) {
         self.has_uncached.store(true, Ordering::Release);
     }
@@ -168,25 +172,27 @@ impl CacheMode {
         Agreed { writeback, opens, acls: live.fs().options().posix_acls }
     }
 
-    /// Whether files are opened here when a program opens one with these flags. `false`: from now on the
-    /// kernel need not ask.
+    /// Whether the server opens a file that a program opens with these flags. `false`: the kernel need not
+    /// ask again.
     pub(super) fn asks_on(&self, live: &LiveFs, flags: u32) -> bool {
         self.agreed().opens && self.counts_on(live, &self.opens_left, flags)
     }
 
-    /// Whether a file is made and opened, with these flags, by one request. `false`: the kernel is to make it
-    /// by one request and to open it by another, for good. That is fewer: it is then told that files need not
-    /// be opened, and closes none.
+    /// Whether one request makes and opens a file with these flags. `false`: the kernel makes files by one
+    /// request and opens them by another, for good. That saves requests: the kernel then learns that files
+    /// need not be opened, and does not close them either.
     ///
-    /// Only where nothing is made but through this kernel, which looks before it makes: a program that makes
-    /// a file by itself is told that it is there, also when that was all the same.
+    /// Separate requests are used only if all files are made through this kernel, which looks a name up
+    /// before it makes it: a program whose file exists already by the time of the request gets the error that
+    /// the name exists, even if it did not ask for a new file.
     pub(super) fn creates(&self, live: &LiveFs, flags: u32) -> bool {
         let agreed = self.agreed();
-        // Near the end of the room new files are opened in another way.
+        // Near the end of the space new files are opened in another way.
         agreed.writeback || (agreed.opens && self.counts_on(live, &self.creates_left, flags))
     }
 
-    /// Counts down for a file that is opened with these flags. `false`: files are no longer opened here.
+    /// Counts down for a file that is opened with these flags. `false`: files are no longer opened at the
+    /// server.
     fn counts_on(&self, live: &LiveFs, left: &AtomicU32, flags: u32) -> bool {
         if wants_uncached(OFlags::from_bits_retain(flags)) {
             for left in [&self.opens_left, &self.creates_left] {
@@ -201,19 +207,19 @@ impl CacheMode {
         if left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, count).is_ok() {
             return true;
         }
-        // Requests that are asking at this moment get the same answer.
+        // Requests that are being answered at this moment get the same answer.
         self.agreed.fetch_and(!2, Ordering::Relaxed);
         false
     }
 
-    /// Whether properties were changed so that only a new mount keeps all promises.
+    /// Whether properties have changed so that only a new mount keeps all promises.
     pub(super) fn wants_new_mount(&self, live: &LiveFs) -> bool {
         let now = self.agreed();
         let is_async = now.writeback && live.writer().is_sync_always();
         is_async || (needs_opens(live) && !now.opens) || now.acls != live.fs().options().posix_acls
     }
 
-    /// Agrees with a kernel that offers these abilities.
+    /// Agrees with a kernel that offers these capabilities (bits of [`super::flag`]).
     pub(super) fn agree(&self, live: &LiveFs, offered: u64) -> Agreed {
         let mut agreed = self.wanted(live);
         agreed.writeback &= offered & flag::WRITEBACK_CACHE != 0;
@@ -226,7 +232,7 @@ impl CacheMode {
         live.writer().available() < self.near
     }
 
-    /// [`CacheMode::is_near_end`], as of a moment ago.
+    /// [`CacheMode::is_near_end`], at most [`ROOM_LIFE_MS`] old.
     fn was_near_end(&self, live: &LiveFs) -> bool {
         let now = u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX >> 1);
         let known = self.room.load(Ordering::Relaxed);
@@ -238,7 +244,7 @@ impl CacheMode {
         is_near
     }
 
-    /// How a file that was just made is opened, with these flags of `open`.
+    /// Reply to opening a file that was just made, with these flags of `open`.
     pub(super) fn opened_new(&self, live: &LiveFs, flags: u32) -> Opened {
         let agreed = self.agreed();
         let is_uncached = match agreed.writeback {
@@ -257,7 +263,7 @@ impl CacheMode {
         Opened { handle: 0, flags: open_flag::KEEP_CACHE }
     }
 
-    /// How a file that is there is opened, where files are opened here.
+    /// Reply to opening an existing file, if files are opened at the server.
     ///
     /// # Errors
     /// `EPERM` if the flags of the file forbid it.
@@ -271,7 +277,7 @@ impl CacheMode {
         {
             return Err(Errno::PERM);
         }
-        // The kernel takes back the rights that a file lends, but not past its cache.
+        // The kernel clears set-id bits and capabilities, but not for writes that bypass its cache.
         let has_capabilities = || live.has_capabilities(live.id(node)).map_err(|e| errno(&e));
         let is_lending = writes && (lends_rights(&attrs) || has_capabilities()?);
         let opened = if is_lending {
@@ -283,7 +289,7 @@ impl CacheMode {
         let is_first = attrs.atime <= attrs.mtime || attrs.atime <= attrs.ctime;
         let is_noted = rule == AccessTimes::Always || (rule == AccessTimes::Relative && is_first);
         let flags = match rule {
-            // Of a file that it knows to be empty the kernel asks for nothing, unless the file bypasses its
+            // For a file that it knows to be empty the kernel sends no reads, unless the file bypasses its
             // cache.
             _ if is_noted && attrs.size == 0 && !writes => open_flag::DIRECT_IO,
             AccessTimes::Always => opened.flags & !open_flag::KEEP_CACHE,
@@ -293,17 +299,17 @@ impl CacheMode {
     }
 }
 
-/// Whether files are for programs with pages of their own.
+/// Whether a dataset is for programs with pages of their own: its records are small.
 fn has_own_pages(live: &LiveFs) -> bool {
     live.fs().options().record_size < USUAL_RECORD
 }
 
-/// Whether a promise could not be kept without opening files here.
+/// Whether some promise can be kept only if files are opened at the server.
 pub(super) fn needs_opens(live: &LiveFs) -> bool {
     live.access_rule() == AccessTimes::Always
 }
 
-/// Whether a program that opens a file with these flags is served better past the kernel's cache.
+/// Whether a program that opens a file with these flags is faster without the kernel's cache.
 fn wants_uncached(flags: OFlags) -> bool {
     let is_written = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
     (flags.contains(OFlags::DIRECT) && DIO_ENABLED.is_on()) || (is_written && flags.bits() & DSYNC != 0)
@@ -320,7 +326,7 @@ mod tests {
         );
         assert!(wants_uncached(OFlags::WRONLY | OFlags::from_bits_retain(DSYNC)));
         assert!(!wants_uncached(OFlags::RDONLY | OFlags::DSYNC) && !wants_uncached(OFlags::RDWR));
-        // No other test of this process depends on it.
+        // No other test of this process depends on the parameter.
         assert!(DIO_ENABLED.set(0));
         assert!(
             !wants_uncached(OFlags::RDONLY | OFlags::DIRECT) && wants_uncached(OFlags::RDWR | OFlags::SYNC)

@@ -1,11 +1,10 @@
-//! Requests read from descriptors of `/dev/fuse`, replies written to them.
-//!
-//! `thread_pool` has the threads.
+//! The classic transport: requests are read from descriptors of `/dev/fuse`, and replies written to them. The
+//! threads that do this are in `thread_pool`.
 //!
 //! # What always holds
-//! - A thread has one request at a time: it reads it, answers it, reads the next.
-//! - A thread has memory for the largest request, of which it takes only what was ever used; long replies are
-//!   made in memory that all share.
+//! - A thread handles one request at a time: it reads the request, answers it, and reads the next.
+//! - A thread has address space for the largest request, of which only pages that were ever written take
+//!   memory; long replies are made in shared buffers.
 
 use super::MAX_WRITE;
 use super::dispatch::{self, Request};
@@ -17,13 +16,14 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Bytes that a request may have besides what is written: its header and fixed part.
+/// Bytes of a request besides the data to write: its header and fixed part, rounded up.
 pub(super) const REQUEST_EXTRA: usize = 4096;
 
-/// Bytes of a reply that is made in a thread's own memory: all but what is read, and lists of directories.
+/// Greatest length of a reply that is made in a thread's own buffer; replies to reads and directory listings
+/// are longer.
 const SHORT: usize = OUT_HEADER + (64 << 10) + 4096;
 
-/// Room for the longest request.
+/// A buffer for the longest request.
 pub(super) fn request_room() -> io::Result<Pages> {
     Pages::new(MAX_WRITE + REQUEST_EXTRA)
 }
@@ -31,7 +31,7 @@ pub(super) fn request_room() -> io::Result<Pages> {
 /// Bytes of the longest reply that a request may get.
 fn reply_room(request: &Request<'_>) -> usize {
     let asked = match request.header.opcode {
-        // Behind the handle and the offset.
+        // The size follows the handle and the offset.
         op::READ | op::READDIR | op::READDIRPLUS => {
             request.fixed.get(16..).and_then(|rest| Bytes::new(rest).u32())
         }
@@ -43,11 +43,11 @@ fn reply_room(request: &Request<'_>) -> usize {
 /// Outcome of reading a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// A request of so many bytes.
+    /// A request of this many bytes.
     Request(usize),
-    /// Nothing for now, from a descriptor that does not block.
+    /// The descriptor does not block, and no request is there.
     Nothing,
-    /// The mount is gone.
+    /// The mount has ended.
     Gone,
 }
 
@@ -57,9 +57,9 @@ pub(super) fn next(device: &OwnedFd, room: &mut [u8]) -> Result<Next, Errno> {
         match rustix::io::read(device, &mut *room) {
             Ok(count) => return Ok(Next::Request(count)),
             Err(Errno::AGAIN) => return Ok(Next::Nothing),
-            // NOENT: the request was taken back while it was handed over.
+            // NOENT: the kernel withdrew the request while it was being read.
             Err(Errno::INTR | Errno::NOENT) => {}
-            // CONNABORTED: the connection was ended by force.
+            // CONNABORTED: the connection was aborted.
             Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Next::Gone),
             Err(e) => return Err(e),
         }
@@ -74,7 +74,7 @@ pub(super) fn split(bytes: &[u8]) -> Option<Request<'_>> {
     Some(Request { header, fixed, rest })
 }
 
-/// Sends a reply whose body stands behind room for its header. `Ok(false)`: no program waits for it any more.
+/// Sends a reply whose body follows space for its header. `Ok(false)`: the program no longer waits for it.
 pub(super) fn send(
     device: &OwnedFd,
     unique: u64,
@@ -112,7 +112,7 @@ impl Buffers {
         Ok(next(device, &mut self.room)?)
     }
 
-    /// Whether the request in the buffer is one that gets an answer.
+    /// Whether the request in the buffer gets a reply.
     pub(super) fn is_answered(&self, len: usize) -> bool {
         let request = self.room.get(..len).and_then(Header::decode);
         request.is_some_and(|header| !matches!(header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT))
@@ -128,7 +128,7 @@ impl Buffers {
     }
 }
 
-/// Answers a request, with a reply that is made in `room`.
+/// Answers a request; the reply is made in `room`.
 fn answer(service: &dyn Service, device: &OwnedFd, request: &Request<'_>, room: &mut [u8]) -> io::Result<()> {
     let body = room.get_mut(OUT_HEADER..).unwrap_or_default();
     let Some(answer) = dispatch::answer(service, request, body) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Further descriptors of one mount: threads that read each their own do not wait for each other.
+//! Further descriptors of a mount: threads that each read their own do not wait for each other.
 #![allow(unsafe_code)] // One ioctl.
 
 use rustix::fs::{Mode, OFlags};

@@ -1,7 +1,7 @@
-//! The files by which the kernel shows its FUSE connections, and has them ended.
+//! The control files of the kernel's FUSE connections, which show a connection and can abort it.
 //!
-//! Usually they are mounted at a known place. Many containers and small machines do not have them there: then
-//! root uses a mount of them that no other process sees.
+//! They are usually mounted at a known place. In many containers and small machines they are not mounted;
+//! root then uses a mount of them that no other process sees.
 
 use rustix::fs::{Mode, OFlags, open, openat};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -9,10 +9,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-/// Where they usually are.
+/// The usual mount point of the control files.
 const USUAL: &str = "/sys/fs/fuse/connections";
 
-/// The files of the connection with this number: the number of the device, as the kernel packs it in 32 bits.
+/// The directory of control files of a connection. Its number is that of the device, as the kernel packs it
+/// in 32 bits.
 pub(crate) fn files(connection: u64) -> io::Result<OwnedFd> {
     let (name, flags) = (connection.to_string(), OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC);
     match open(Path::new(USUAL).join(&name), flags, Mode::empty()).map_err(io::Error::from) {

@@ -1,5 +1,5 @@
-//! Counters of the requests of a mount by kind. Threads have counters of their own, as far as these go, so
-//! that counting is no more than an addition to memory that no other thread writes.
+//! Counters of the requests of a mount, by kind. Each thread has its own set of counters while there are
+//! enough sets, so that counting is an addition to memory that no other thread writes.
 
 use super::dispatch::Request;
 use super::proto::input::Bytes;
@@ -8,7 +8,7 @@ use super::service::Answer;
 use admin::{FILE_OPS, FileOp, FileOps};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// So many sets of counters there are.
+/// Number of sets of counters.
 const SHARDS: usize = 8;
 
 thread_local! {
@@ -18,7 +18,7 @@ thread_local! {
     };
 }
 
-/// A shard is in cache lines of its own.
+/// One set of counters, in cache lines of its own.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Shard([AtomicU64; FILE_OPS]);
@@ -39,16 +39,16 @@ impl FileCounters {
         shard.0[op as usize].fetch_add(number, Ordering::Relaxed);
     }
 
-    /// The counters so far.
+    /// The sums of all sets at this moment.
     pub fn sample(&self) -> FileOps {
         let sum = |i: usize| self.0.iter().map(|shard| shard.0[i].load(Ordering::Relaxed)).sum();
         FileOps(std::array::from_fn(sum))
     }
 
-    /// Counts a request that was answered with so many bytes.
+    /// Counts a request whose reply has the length in `answer`.
     pub(super) fn note(&self, request: &Request<'_>, answer: &Answer<usize>) {
         let Some(kind) = kind(request.header.opcode) else { return };
-        // The kernel does the same by other means.
+        // The kernel then does the same by other requests, which are counted.
         if matches!(answer, Err(rustix::io::Errno::NOSYS)) {
             return;
         }
@@ -57,7 +57,7 @@ impl FileCounters {
         match kind {
             FileOp::Read => self.add(FileOp::ReadBytes, *bytes as u64),
             FileOp::ReadDir => self.add(FileOp::ReadDirBytes, *bytes as u64),
-            // The size follows handle and offset.
+            // The size follows the handle and the offset.
             FileOp::Write => {
                 let size = request.fixed.get(16..).and_then(|rest| Bytes::new(rest).u32());
                 self.add(FileOp::WriteBytes, u64::from(size.unwrap_or(0)));
@@ -67,7 +67,7 @@ impl FileCounters {
     }
 }
 
-/// The counter of a kind of request.
+/// The counter of a kind of request; `None` for kinds that are not counted.
 fn kind(opcode: u32) -> Option<FileOp> {
     Some(match opcode {
         op::CREATE | op::MKNOD | op::TMPFILE => FileOp::Create,
@@ -93,7 +93,7 @@ fn kind(opcode: u32) -> Option<FileOp> {
         op::COPY_FILE_RANGE => FileOp::Copy,
         op::LSEEK => FileOp::Seek,
         op::STATFS => FileOp::StatFs,
-        // Part of closing, or no request of a program at all.
+        // Part of closing a file, or not made by a program.
         op::FLUSH | op::DESTROY | op::INIT | op::FORGET | op::BATCH_FORGET | op::INTERRUPT => return None,
         _ => FileOp::Other,
     })

@@ -1,15 +1,16 @@
-//! Dirty pages in the kernel's cache: the kernel writes back and drops those of a range while a request
+//! Dirty pages in the kernel's cache: the kernel writes back and drops the pages of a range while a request
 //! waits.
 //!
-//! Programs write to pages through their maps, and a server sees nothing of it until the kernel writes them
-//! back. A request whose answer depends on them (where is data?) has the range handed over first.
+//! Programs write to pages through memory maps, and the server learns of that only when the kernel writes the
+//! pages back. A request whose answer depends on such pages (a search for data) first has the kernel write
+//! back the range.
 //!
 //! # What always holds
-//! - The kernel is told by a thread of its own, which may wait for as long as writes to the mount take. A
-//!   request waits for that thread for a bounded time, and is told whether it is done.
-//! - Of the threads that answer requests which come the same way (a [`Group`]) one at least does not wait: it
+//! - A thread of its own notifies the kernel, and may wait as long as writes to the mount take. The request
+//!   waits for that thread for a bounded time, and learns whether the pages were written back.
+//! - Of the threads that answer requests from the same source (a [`Group`]), at least one does not wait: it
 //!   answers the writes that the others wait for.
-//! - A mount that needs nothing of this has no thread for it.
+//! - A mount that makes no such request has no thread for it.
 
 use super::notify::Notifier;
 use crate::affinity;
@@ -20,21 +21,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-/// Longest wait of a request.
+/// Longest time that a request waits.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Longest wait of a request where all threads wait, so that none waits for ever.
+/// Longest time that a request waits while all threads of its group wait, so that none waits for ever.
 const MOMENT: Duration = Duration::from_secs(1);
-/// A thread that was idle for this long ends.
+/// A thread ends after being idle for this long.
 const REST: Duration = Duration::from_secs(10);
 
-/// The pages that the kernel has of the files of one mount.
+/// The pages of the files of one mount in the kernel's cache.
 #[derive(Default)]
 pub(crate) struct DirtyPages {
     notifier: OnceLock<Arc<Notifier>>,
     jobs: Arc<Mutex<Option<Sender<Job>>>>,
 }
 
-/// A range of a file, `len` 0 for all that follows, and the channel to report to when its pages are dropped.
+/// A range of a file whose pages are to be dropped (`len` 0: to the end), and the channel for the report.
 struct Job {
     node: u64,
     offset: u64,
@@ -45,25 +46,26 @@ struct Job {
 type Jobs = Mutex<Option<Sender<Job>>>;
 
 impl DirtyPages {
-    /// Sets what notifies the kernel.
+    /// Sets the notifier of the mount.
     pub(crate) fn set_notifier(&self, notifier: &Arc<Notifier>) {
         let _ = self.notifier.set(Arc::clone(notifier));
     }
 
-    /// What notifies the kernel, once it is mounted.
+    /// The notifier of the mount; `None` before it is mounted.
     pub(crate) fn notifier(&self) -> Option<&Arc<Notifier>> {
         self.notifier.get()
     }
 
-    /// Has the kernel write back what is dirty of a range, and drop it; `len` 0: all that follows. Whether
-    /// that is done: what programs had written to the range when this was called has arrived then. It may be
-    /// that it is not waited for. The caller holds nothing that a write to the mount needs.
+    /// Has the kernel write back and drop the dirty pages of a range; `len` 0: to the end of the file.
+    /// Returns whether that is done: everything that programs had written to the range before this call has
+    /// then arrived. `false` if it takes too long, or if no thread can wait for it. The caller must hold no
+    /// lock that a write to the mount needs.
     pub(crate) fn drop_range(&self, node: u64, offset: u64, len: u64) -> bool {
         let Some(is_done) = self.begin(node, offset, len) else { return false };
         waiting(|| is_done.recv_timeout(PATIENCE).unwrap_or(false)).unwrap_or(false)
     }
 
-    /// [`DirtyPages::drop_range`] for a request that has to wait: for a moment also if all threads do.
+    /// [`DirtyPages::drop_range`] for a request that has to wait: waits for a moment even if all threads do.
     pub(crate) fn drop_range_anyway(&self, node: u64, offset: u64, len: u64) {
         let Some(is_done) = self.begin(node, offset, len) else { return };
         if waiting(|| is_done.recv_timeout(PATIENCE)).is_none() {
@@ -72,7 +74,7 @@ impl DirtyPages {
     }
 
     /// Has a thread notify the kernel; returns the channel on which it reports. `None`: there is no thread,
-    /// or no kernel.
+    /// or the mount has no notifier.
     fn begin(&self, node: u64, offset: u64, len: u64) -> Option<Receiver<bool>> {
         let notifier = self.notifier.get()?;
         let (done, is_done) = channel();
@@ -81,7 +83,7 @@ impl DirtyPages {
         if let Some(thread) = &*jobs {
             match thread.send(job) {
                 Ok(()) => return Some(is_done),
-                // It has ended, and has taken nothing of what was sent to it.
+                // The thread has ended, and has taken no job that was sent to it.
                 Err(unsent) => job = unsent.0,
             }
         }
@@ -94,7 +96,7 @@ impl DirtyPages {
     }
 }
 
-/// Tells the kernel of one range after the other until there has been none for a while.
+/// Notifies the kernel of one range after the other until there was none for a while.
 fn serve(notifier: &Notifier, work: &Receiver<Job>, jobs: &Jobs) {
     loop {
         let job = match work.recv_timeout(REST) {
@@ -113,12 +115,12 @@ fn serve(notifier: &Notifier, work: &Receiver<Job>, jobs: &Jobs) {
             }
         };
         let is_dropped = notifier.forget_range(job.node, job.offset, job.len);
-        // The request may have given up.
+        // An error means that the request has stopped waiting.
         let _ = job.done.send(is_dropped);
     }
 }
 
-/// Threads that answer requests which come the same way.
+/// The threads that answer requests from the same source.
 #[derive(Debug)]
 pub(super) struct Group {
     threads: usize,
@@ -126,7 +128,7 @@ pub(super) struct Group {
 }
 
 impl Group {
-    /// A group of so many threads.
+    /// A group of `threads` threads.
     pub(super) fn of(threads: usize) -> Arc<Group> {
         Arc::new(Group { threads, waiting: AtomicUsize::new(0) })
     }
@@ -142,7 +144,7 @@ thread_local! {
     static GROUP: RefCell<Option<Arc<Group>>> = const { RefCell::new(None) };
 }
 
-/// The calling thread belongs to a group until the value is dropped.
+/// The calling thread belongs to a group until this value is dropped.
 pub(super) struct Member(Option<Arc<Group>>);
 
 impl Member {
@@ -157,8 +159,8 @@ impl Drop for Member {
     }
 }
 
-/// Waits for something that may need another thread of the group. `None`: there is none but those that wait
-/// already.
+/// Calls `wait`, which may need another thread of the group. `None`, without a call: no other thread of the
+/// group is free.
 fn waiting<R>(wait: impl FnOnce() -> R) -> Option<R> {
     struct Leaves(Arc<Group>);
     impl Drop for Leaves {

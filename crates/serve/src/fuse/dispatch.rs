@@ -1,12 +1,13 @@
-//! From a request to its reply: decodes, asks the service, encodes. Knows no transport.
+//! From a request to its reply: decodes, calls the service, encodes. It knows no transport.
 //!
 //! # What always holds
 //! - Each request that wants a reply gets exactly one; `FORGET` and its like get none.
-//! - A request that cannot be decoded is answered `EIO`; a kind that is not known `ENOSYS`, after which the
-//!   kernel does not ask again.
-//! - A panic of one is answered `EIO`; see [`crate::panics`] for what becomes of what it was changing.
-//! - One that has waited for long and has changed nothing is answered `EINTR` when its program gets a signal
-//!   (`interrupts`).
+//! - A request that cannot be decoded is answered `EIO`; one of an unknown kind `ENOSYS`, after which the
+//!   kernel does not send that kind again.
+//! - A request whose answer panics is answered `EIO`; see [`crate::panics`] for the object that it was
+//!   changing.
+//! - A request that has waited for long and has changed nothing is answered `EINTR` when its program gets a
+//!   signal (`interrupts`).
 
 use super::interrupts;
 use super::proto::input::{Bytes, Header};
@@ -19,12 +20,12 @@ use crate::export::{
 use crate::panics;
 use rustix::io::Errno;
 
-/// `lseek`: find data, find a hole.
+/// `whence` of `lseek`: find data, find a hole.
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
-/// Most bytes that a list of attribute names can have.
+/// Most bytes of a list of attribute names.
 const XATTR_LIST_MAX: usize = 64 << 10;
-/// Bits of requests.
+/// Flags of requests.
 const GETATTR_HANDLE: u32 = 1 << 0;
 const WRITE_CACHE: u32 = 1 << 0;
 const WRITE_KILL_SET_IDS: u32 = 1 << 2;
@@ -34,17 +35,17 @@ const FSYNC_DATA: u32 = 1 << 0;
 const IOCTL_UNRESTRICTED: u32 = 1 << 1;
 const IOCTL_COMPAT: u32 = 1 << 0;
 
-/// A request, its parts wherever the transport has them.
+/// A request in parts, which may lie in different buffers of the transport.
 pub(super) struct Request<'a> {
     pub(super) header: Header,
     /// The fixed part, see [`super::proto::input::fixed_len`].
     pub(super) fixed: &'a [u8],
-    /// Names and data.
+    /// The names and data after the fixed part.
     pub(super) rest: &'a [u8],
 }
 
-/// Answers a request: the body of its reply is written to `room`, and its length returned. `None`: it wants
-/// none.
+/// Answers a request: writes the body of its reply to `room`, and returns its length. `None`: it gets no
+/// reply.
 pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u8]) -> Option<Answer<usize>> {
     let is_silent = matches!(request.header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT);
     let failed = |_| (!is_silent).then_some(Err(Errno::IO));
@@ -69,7 +70,7 @@ fn answer_or_panic(service: &dyn Service, request: &Request<'_>, room: &mut [u8]
         _ => {}
     }
     let mut body = Body::new(room);
-    // Those that change nothing, too: they may wait behind one that does.
+    // Requests that change nothing are included: they may wait for one that does.
     let ask = || ask(service, request, &mut body);
     let done = match interrupts::during(mount(service), header, ask) {
         (Err(_), true) => Err(Errno::INTR),
@@ -82,7 +83,7 @@ fn answer_or_panic(service: &dyn Service, request: &Request<'_>, room: &mut [u8]
     Some(done)
 }
 
-/// Tells a mount from every other one.
+/// A number that identifies the mount in this process.
 fn mount(service: &dyn Service) -> usize {
     std::ptr::from_ref(service).cast::<()>().addr()
 }
@@ -96,7 +97,7 @@ fn forget_many(service: &dyn Service, request: &Request<'_>) {
     }
 }
 
-/// Turns the lack of a part into an error: the request was cut off.
+/// Turns a missing part into an error: the request was cut off.
 trait OrCut<T> {
     fn or_cut(self) -> Answer<T>;
 }
@@ -127,13 +128,13 @@ fn ask(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Ans
         op::STATFS => body.space(&service.space(node)?),
         op::SYNCFS => service.sync(),
         op::IOCTL => control(service, request, body),
-        // The end of the mount: all has been said.
+        // The mount has ended, and all replies were sent.
         op::DESTROY => Ok(()),
         _ => Err(Errno::NOSYS),
     }
 }
 
-/// The caller; `umask` where the request carries it.
+/// The caller of a request; `umask` is 0 if the request carries none.
 fn caller(request: &Request<'_>, umask: u32) -> Caller {
     let header = &request.header;
     Caller { uid: header.uid, gid: header.gid, pid: header.pid, umask }
@@ -207,7 +208,7 @@ fn kind_of(mode: u32) -> Option<Kind> {
         0o01_0000 => Kind::Fifo,
         0o02_0000 => Kind::CharDevice,
         0o06_0000 => Kind::BlockDevice,
-        // A mode without a kind is that of a regular file.
+        // A mode without a kind means a regular file.
         0 | 0o10_0000 => Kind::Regular,
         0o14_0000 => Kind::Socket,
         _ => return None,
@@ -331,7 +332,7 @@ fn data(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> An
                 SEEK_HOLE => Seek::Hole,
                 _ => return Err(Errno::INVAL),
             };
-            // Positions are signed: a negative one is behind any end.
+            // Positions are signed: a negative one is beyond any end of file.
             if offset > i64::MAX.cast_unsigned() {
                 return Err(Errno::NXIO);
             }
@@ -343,17 +344,17 @@ fn data(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> An
             let (to_offset, len) = (fixed.u64().or_cut()?, fixed.u64().or_cut()?);
             let range = CopyRange { from: node, from_offset: offset, to, to_offset, len };
             let done = service.copy_range(&caller(request, 0), &range)?;
-            // The answer has 32 bits; the caller goes on from there.
+            // The reply has 32 bits; the caller continues from there.
             body.u32(u32::try_from(done).unwrap_or(!0xfffff))?;
             body.u32(0)
         }
     }
 }
 
-/// Lines of a directory on their way into a reply.
+/// Writes the lines of a directory into a reply.
 struct Listing<'b, 'a> {
     body: &'b mut Body<'a>,
-    /// Attributes come along.
+    /// Whether lines carry attributes (`READDIRPLUS`).
     plus: bool,
 }
 
@@ -385,8 +386,8 @@ fn list(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> An
         let mut part = Body::new(room.get_mut(..size).unwrap_or_default());
         let plus = request.header.opcode == op::READDIRPLUS;
         let listed = service.read_dir(request.header.node, offset, &mut Listing { body: &mut part, plus });
-        // Lines that are there are good even if the next could not be read: the error comes when it is asked
-        // for.
+        // The lines so far are valid even if the next one cannot be read: the error is returned when that one
+        // is requested.
         if part.len() == 0 {
             listed?;
         }
@@ -396,7 +397,7 @@ fn list(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> An
     Ok(())
 }
 
-/// The length when asked for it, else the bytes if they fit.
+/// The length if the request asks for it, else the bytes if they fit.
 fn sized(body: &mut Body<'_>, size: u32, bytes: &[u8]) -> Answer<()> {
     if size == 0 {
         body.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX))?;
@@ -417,7 +418,8 @@ fn xattrs(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> 
         op::LISTXATTR => {
             let size = fixed.u32().or_cut()?;
             let names = service.xattr_names(node)?;
-            // Callers that may not read them do not see them. The kernel checks that for reading only.
+            // Callers that may not read such an attribute do not see its name. The kernel checks that for
+            // reads only.
             let is_hidden = |name: &[u8]| request.header.uid != 0 && name.starts_with(b"trusted.");
             let names = names.iter().filter(|name| !is_hidden(name));
             let list: Vec<u8> = names.flat_map(|name| name.iter().copied().chain([0])).collect();
@@ -438,7 +440,7 @@ fn xattrs(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> 
 }
 
 fn control(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) -> Answer<()> {
-    /// Bytes before the data of a reply.
+    /// Length of the part of a reply before its data.
     const REPLY: usize = 16;
     let mut fixed = Bytes::new(request.fixed);
     fixed.u64().or_cut()?;
@@ -458,10 +460,10 @@ fn control(service: &dyn Service, request: &Request<'_>, body: &mut Body<'_>) ->
     Ok(())
 }
 
-/// Answers that were asked for but never reached the kernel: what they opened is closed again, and the files
-/// that they named are as good as forgotten.
+/// Undoes an answer whose reply never reached the kernel: closes the file that it opened, and forgets the
+/// nodes that it named.
 pub(super) fn undo(service: &dyn Service, request: &Request<'_>, body: &[u8]) {
-    // The hook of panics has told of it.
+    // The panic hook has logged it.
     drop(panics::survive(|| undo_or_panic(service, request, body)));
 }
 
@@ -488,7 +490,8 @@ fn named(opcode: u32, body: &[u8]) -> Vec<u64> {
             node(body).into_iter().collect()
         }
         op::READDIRPLUS => {
-            /// An entry, and a line up to its name; in the line the length of that comes after two words.
+            /// Length of an entry, and of a directory line up to its name; the length of the name follows two
+            /// words of the line.
             const ENTRY: usize = 128;
             const LINE: usize = ENTRY + 24;
             let (mut nodes, mut rest) = (Vec::new(), body);
@@ -509,7 +512,7 @@ mod tests {
     use crate::export::{Attr, Entry, SpaceInfo, Stability};
     use std::sync::Mutex;
 
-    /// One file, and what was asked of it.
+    /// A service with one file, which notes the requests that it gets.
     #[derive(Default)]
     struct Asked(Mutex<Vec<String>>);
 
@@ -672,7 +675,7 @@ mod tests {
         );
     }
 
-    /// The hook of a daemon ends the process where a panic is not survived.
+    /// The panic hook of a daemon ends the process if a panic is not survived.
     #[test]
     fn a_panic_fails_one_request_only() {
         let asked = Asked::default();

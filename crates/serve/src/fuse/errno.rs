@@ -1,10 +1,10 @@
-//! Errors of an export as numbers of the system: the only place where they meet.
+//! Translation of errors of an export to error numbers: the only place where the two meet.
 
 use crate::export::ExportError;
 use cenote::files::{BeginError, FileKind, ZplError};
 use rustix::io::Errno;
 
-/// The number that the program which asked gets. Errors that are not its own are logged.
+/// The error number for the program that made the request. Errors that the program did not cause are logged.
 pub(super) fn errno(error: &ExportError) -> Errno {
     match error {
         ExportError::FileSystem(error) => zpl_errno(error),
@@ -17,7 +17,7 @@ pub(super) fn errno(error: &ExportError) -> Errno {
         ExportError::NameTooLong => Errno::NAMETOOLONG,
         ExportError::NotUtf8 => Errno::ILSEQ,
         ExportError::BeyondEnd => Errno::NXIO,
-        // What OpenZFS gives for a dataset whose key is not loaded.
+        // OpenZFS returns this for a dataset whose key is not loaded.
         ExportError::NoKey { .. } | ExportError::NotAllowed => Errno::ACCESS,
         ExportError::TooMany => Errno::NFILE,
         ExportError::ReadOnly => Errno::ROFS,
@@ -29,7 +29,7 @@ pub(super) fn errno(error: &ExportError) -> Errno {
         ExportError::LendsRights => Errno::TXTBSY,
         ExportError::Ended => Errno::NODEV,
         ExportError::Interrupted => Errno::INTR,
-        // An adapter reports damage of a view with the file.
+        // The adapter of the view logs damage together with the file.
         ExportError::Damaged(_) => Errno::IO,
         ExportError::NotDurable(_) | ExportError::Snapshot(_) | ExportError::SnapshotChange(_) => {
             let cause = std::error::Error::source(error);
@@ -68,7 +68,7 @@ fn zpl_errno(error: &ZplError) -> Errno {
         ZplError::Begin(BeginError::Quota(_)) => Errno::DQUOT,
         ZplError::Begin(BeginError::ReadOnly) => Errno::ROFS,
         interrupted if interrupted.is_interrupted() => Errno::INTR,
-        // A suspended pool, and damage.
+        // A suspended pool, or damage.
         other => {
             tracing::error!(error = %other, "a request failed");
             Errno::IO

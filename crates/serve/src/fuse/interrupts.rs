@@ -1,11 +1,10 @@
-//! Requests that are being answered and may wait: the kernel tells when the program that made one got a
-//! signal.
+//! Requests that are being answered and may wait: the kernel reports when the program of one gets a signal.
 //!
 //! # What always holds
-//! - A program gets `EINTR` where nothing was changed; see [`cenote::interrupt`] for which waits end.
-//! - A signal may be told of before its request is seen here: it is remembered, for a bounded number of
+//! - A program gets `EINTR` only if nothing was changed; see [`cenote::interrupt`] for the waits that end.
+//! - The report of a signal may arrive before its request is read: it is kept, for a bounded number of
 //!   requests.
-//! - Where requests come over io_uring, signals are told of over `/dev/fuse` all the same.
+//! - If requests come over io_uring, signals are still reported over `/dev/fuse`.
 
 use super::proto::input::Header;
 use admin::sync::lock;
@@ -13,12 +12,12 @@ use cenote::interrupt::Interrupt;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Parts of the table, each with a lock of its own.
+/// Number of parts of the table; each has a lock of its own.
 const PARTS: usize = 16;
-/// Signals of a part that are remembered.
+/// Most early signals that a part keeps.
 const EARLY_MAX: usize = 256;
 
-/// A mount, and the kernel's number of a request, which is not given twice.
+/// A mount, and the kernel's number of a request, which is unique for the mount.
 type Key = (usize, u64);
 
 #[derive(Default)]
@@ -30,12 +29,14 @@ struct Part {
 static TABLE: [Mutex<Option<Part>>; PARTS] = [const { Mutex::new(None) }; PARTS];
 
 fn part(unique: u64) -> MutexGuard<'static, Option<Part>> {
-    // Numbers of requests are even. Whole between any two statements.
+    // Numbers of requests are even, so the lowest bit is left out. The data is consistent between any two
+    // statements.
     let index = usize::try_from(unique >> 1 & (PARTS as u64 - 1)).unwrap_or(0);
     lock(&TABLE[index])
 }
 
-/// Answers a request of a mount by `work`, which may be told of a signal; whether it has ended for one.
+/// Runs `work`, which answers a request and may be interrupted; returns its result, and whether it ended
+/// because of a signal.
 pub(super) fn during<T>(mount: usize, header: &Header, work: impl FnOnce() -> T) -> (T, bool) {
     let key = (mount, header.unique);
     let interrupt = Interrupt::new(header.pid, is_killed);
@@ -62,7 +63,7 @@ pub(super) fn during<T>(mount: usize, header: &Header, work: impl FnOnce() -> T)
     (done, interrupt.has_ended())
 }
 
-/// The program that made this request got a signal.
+/// Notes that the program of this request got a signal.
 pub(super) fn signal(mount: usize, unique: u64) {
     let key = (mount, unique);
     let mut part = part(unique);
@@ -70,14 +71,14 @@ pub(super) fn signal(mount: usize, unique: u64) {
     if let Some(interrupt) = part.waiting.get(&key) {
         return interrupt.signal();
     }
-    // Or it is answered already, or does not wait.
+    // Its request may also be answered already, or never wait.
     if part.early.len() == EARLY_MAX {
         part.early.pop_front();
     }
     part.early.push_back(key);
 }
 
-/// Whether a thread of a program is being killed: it gets no answer any more.
+/// Whether a thread is being killed: it reads no reply any more.
 fn is_killed(thread: u32) -> bool {
     const KILL: u64 = 1 << 8;
     if thread == 0 {

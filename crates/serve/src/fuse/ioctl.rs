@@ -1,4 +1,4 @@
-//! Control calls of files: flags and projects, as `chattr` and `lsattr` know them, and DOS attributes
+//! Control calls (ioctl) of files: flags and projects, as `chattr` and `lsattr` use them, and DOS attributes
 //! (docs/on-disk/23-zpl.md, section 3).
 
 use super::errno::errno;
@@ -10,23 +10,23 @@ use format::znode::{dos_flags, linux_flags, with_linux_flags};
 use rustix::io::Errno;
 
 /// Numbers of the calls (`linux/fs.h`): direction, size, letter, number. The kernel knows some of them and
-/// checks the caller; a call with another size is another call, which it passes on unchecked, and is not
-/// answered here. Calls of programs of 32 bits it brings into this form.
+/// checks the caller. A call with another size is another call: the kernel passes it on unchecked, and it is
+/// refused here. Calls of 32-bit programs arrive in this form.
 const GET_FLAGS: u32 = 0x8008_6601;
 const SET_FLAGS: u32 = 0x4008_6602;
 const GET_VERSION: u32 = 0x8008_7601;
 const GET_XATTR: u32 = 0x801c_581f;
 const SET_XATTR: u32 = 0x401c_5820;
-/// The word of DOS attributes.
+/// Control call for the word of DOS attributes.
 const GET_DOS: u32 = 0x8008_8301;
 const SET_DOS: u32 = 0x4008_8302;
 
-/// Flags of the two families of calls that mean the same.
+/// Pairs of flags with the same meaning in the two families of calls.
 const EXTENDED: [(u32, u32); 4] = [(0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x2000_0000, 0x200)];
-/// "There are extended attributes", which is only told.
+/// "The file has extended attributes" (`FS_XFLAG_HASATTR`): a read-only flag, ignored when flags are set.
 const HAS_ATTRIBUTES: u32 = 0x8000_0000;
 
-/// `struct fsxattr`.
+/// Length of `struct fsxattr` in bytes.
 const FSXATTR: usize = 28;
 const PROJECT_AT: usize = 12;
 
@@ -41,21 +41,21 @@ fn take(given: &[u8], at: usize) -> Answer<u32> {
     Ok(u32::from_ne_bytes(*bytes))
 }
 
-/// A control call: its caller, and the file of a mount that it is about.
+/// A control call: its caller, and the file of a mount that it concerns.
 pub(super) struct Control<'c> {
     pub(super) caller: &'c Caller,
     pub(super) node: u64,
     /// Major and minor number of the device of the mount.
     pub(super) device: Option<(u32, u32)>,
-    /// The kernel checks whether the caller may change flags and projects of files.
+    /// Whether the kernel checks that the caller may change flags and projects of files.
     pub(super) kernel_checks_flags: bool,
 }
 
 impl Control<'_> {
-    /// Answers the call `number` with its input and the room for its output; returns the bytes of output.
+    /// Answers the call `number` with the input `given`; writes the output to `got` and returns its length.
     ///
     /// # Errors
-    /// `ENOTTY` for calls that are not known; `EPERM` or `EROFS` for callers that may not make a change.
+    /// `ENOTTY` for unknown calls; `EPERM` or `EROFS` for callers that may not make a change.
     pub(super) fn answer(&self, live: &LiveFs, number: u32, given: &[u8], got: &mut [u8]) -> Answer<usize> {
         let attrs = || live.stored_attrs(self.node).map_err(|e| errno(&e));
         match number {
@@ -114,7 +114,7 @@ impl Control<'_> {
         }
     }
 
-    /// Sets flags or the project, which the kernel has checked if it is one that does.
+    /// Sets flags or the project. The permission is checked here unless the kernel does so.
     fn set_flags(&self, live: &LiveFs, new: &NewAttrs) -> Answer<usize> {
         if !self.kernel_checks_flags {
             let attrs = live.stored_attrs(self.node).map_err(|e| errno(&e))?;
@@ -126,8 +126,8 @@ impl Control<'_> {
         self.set(live, new)
     }
 
-    /// Checks what the kernel checks of the calls that it knows: the caller's rights, and that the file is
-    /// open through a mount that can be written to.
+    /// Checks what newer kernels check for the calls that they know: the caller's rights, and that the file
+    /// is open through a mount that can be written to.
     fn check(&self, live: &LiveFs, attrs: &Attrs, changed: u64) -> Answer<()> {
         live.check_flags(self.caller, attrs, changed).map_err(|e| errno(&e))?;
         let id = live.id(self.node);

@@ -1,18 +1,20 @@
-//! The adapter of file systems that are open for writing: requests of the kernel about a [`LiveExport`].
+//! The adapter of file systems that are open for writing: translates requests of the kernel for a
+//! [`LiveExport`].
 //!
 //! # What always holds
 //! - A node of the kernel is a node of the export. The kernel checks permissions (`default_permissions`).
-//! - Names and attributes that are stable are cached without end; a server that changes the file system by
-//!   another way notifies the kernel.
-//! - A program that makes something by a name has the kernel look first: that the name is there all the same
-//!   means that what the kernel remembers is old, and it is told to look again (`ESTALE`).
+//! - The kernel caches stable names and attributes without limit; a server that changes the file system
+//!   without the kernel notifies it.
+//! - Before a program makes something under a name, the kernel looks the name up. If the name exists all the
+//!   same when the request arrives, the kernel's cache is out of date, and the reply `ESTALE` has it look
+//!   again.
 //! - OPEN is optional: it returns `ENOSYS` unless the mount needs file handles (`cache_mode`).
-//! - Of a file with set-id bits the kernel asks for the attributes each time, whichever program runs it.
-//!   Where set-id bits count ([`MountOptions::setuid`](super::MountOptions::setuid)) the kernel clears them
-//!   before it writes; for writes that bypass its cache the export does so.
-//! - Where the kernel keeps what programs write, it sends it when a file is closed, synced, or dirty for some
-//!   seconds. A caller that needs all of it sooner (a snapshot, a rollback, a report of space) has it written
-//!   back first ([`write_back`](super::write_back::write_back)).
+//! - The kernel asks for the attributes of a file with set-id bits each time, whichever program runs it. If
+//!   set-id bits are in effect ([`MountOptions::setuid`](super::MountOptions::setuid)) the kernel clears them
+//!   before it writes; for writes that bypass its cache the export clears them.
+//! - If the kernel caches writes, it sends them when the file is closed or synced, or when they have been
+//!   dirty for some seconds. Code that needs all data sooner (a snapshot, a rollback, a report of space)
+//!   first has the kernel write back ([`write_back`](super::write_back::write_back)).
 
 use super::cache_mode::{CacheMode, UNCACHED, is_durable, needs_opens};
 use super::counters::FileCounters;
@@ -50,22 +52,22 @@ const ZERO_RANGE: u32 = 0x10;
 /// Access modes of `open` that write.
 const WRITES: u32 = 3;
 
-/// Serves an export that is open for writing.
+/// The service of an export that is open for writing.
 pub struct LiveService {
     export: Arc<LiveExport>,
     mode: CacheMode,
-    /// Pages that the kernel has of files.
+    /// The pages of files in the kernel's cache.
     pages: DirtyPages,
-    /// Counters of requests, if they are counted.
+    /// Counters of requests; `None`: requests are not counted.
     counters: Option<FileCounters>,
 }
 
-/// The answer of an export, with its error as a number.
+/// The result of an export, with its error as an error number.
 fn reply<T>(answer: Result<T, ExportError>) -> Answer<T> {
     answer.map_err(|error| errno(&error))
 }
 
-/// [`reply`] to a request that makes something by a name: if the name is there, the kernel is to look again.
+/// [`reply`] for a request that makes something: if the name exists, the kernel is to look it up again.
 fn reply_made(answer: Result<Known, ExportError>) -> Answer<Known> {
     match answer {
         Err(ExportError::FileSystem(ZplError::Exists { .. })) => Err(Errno::STALE),
@@ -74,40 +76,40 @@ fn reply_made(answer: Result<Known, ExportError>) -> Answer<Known> {
 }
 
 impl LiveService {
-    /// Serves `export`. With `writeback` the kernel keeps what programs write until it is asked for it, or
-    /// for some seconds, where no promise forbids it.
+    /// The service of `export`. With `writeback` the kernel caches writes for some seconds, unless a promise
+    /// forbids that (see `cache_mode`).
     #[must_use]
     pub fn new(export: Arc<LiveExport>, writeback: bool) -> LiveService {
         LiveService { export, mode: CacheMode::new(writeback), pages: DirtyPages::default(), counters: None }
     }
 
-    /// Counts requests by kind.
+    /// Makes the service count requests by kind.
     #[must_use]
     pub(crate) fn counted(mut self) -> LiveService {
         self.counters = Some(FileCounters::default());
         self
     }
 
-    /// The export that is served.
+    /// The export that this service answers from.
     pub(crate) fn export(&self) -> &Arc<LiveExport> {
         &self.export
     }
 
-    /// Whether properties were changed so that only a new mount keeps all promises.
+    /// Whether properties have changed so that only a new mount keeps all promises.
     pub(crate) fn wants_new_mount(&self) -> bool {
         self.export.ask(|live| Ok(self.mode.wants_new_mount(live))).unwrap_or(false)
     }
 
-    /// The contents of the export were taken away and come back.
+    /// Adjusts the cache mode when the contents of the export come back after they were taken away.
     pub(crate) fn contents_return(&self) {
         self.mode.contents_return();
     }
 
-    /// Has the kernel forget a file of a snapshot: it has taken a write to it, because it does not ask when a
-    /// file is opened.
+    /// Has the kernel forget a file of a snapshot. The kernel has accepted a write to it, because it does not
+    /// ask the server when a file is opened.
     fn take_back(&self, node: u64) {
         let Some(notifier) = self.pages.notifier().map(Arc::clone) else { return };
-        // Not by this thread: the kernel waits for its answer.
+        // Not by this thread: the kernel waits for its reply.
         let _ = spawn_anywhere("take-back", move || notifier.forget_file(node));
     }
 }
@@ -166,7 +168,7 @@ impl Service for LiveService {
 
     fn make(&self, caller: &Caller, dir: u64, name: &[u8], new: &NewNode<'_>) -> Answer<Known> {
         let make = || reply_made(self.export.make(caller, dir, name, new));
-        // A snapshot needs what the kernel writes back, by other requests than this one.
+        // A snapshot needs the data that the kernel writes back by other requests than this one.
         if self.export.is_in_zfs(dir) { while_answering(make) } else { make() }
     }
 
@@ -197,7 +199,7 @@ impl Service for LiveService {
 
     fn open(&self, _: &Caller, node: u64, flags: u32) -> Answer<Opened> {
         if self.export.is_in_zfs(node) {
-            // "Not needed" would count for all files of the mount.
+            // "Not needed" would apply to all files of the mount.
             return match self.mode.agreed().opens {
                 true if flags & WRITES != 0 => Err(Errno::ROFS),
                 true => Ok(Opened { handle: 0, flags: open_flag::KEEP_CACHE }),
@@ -238,14 +240,14 @@ impl Service for LiveService {
     }
 
     fn open_dir(&self, _: &Caller, _: u64) -> Answer<Opened> {
-        // A listing that the kernel keeps would be no access that is seen here.
+        // If the kernel caches the listing, the server does not see further accesses.
         let is_noted = self.export.ask(|live| Ok(needs_opens(live) && self.mode.agreed().opens));
         if reply(is_noted)? { Ok(Opened::default()) } else { Err(Errno::NOSYS) }
     }
 
     fn read(&self, node: u64, handle: u64, offset: u64, buf: &mut [u8]) -> Answer<usize> {
         if handle != UNCACHED {
-            // Noted before it is read, see `leaves_old_pages`.
+            // Noted before the read, see `leaves_old_pages`.
             self.mode.note_cached_read(&self.export, node);
         }
         reply(self.export.read(node, offset, buf))
@@ -269,19 +271,19 @@ impl Service for LiveService {
             is_durable: is_durable(write),
         };
         match reply(self.export.write(caller, node, &wanted)) {
-            // Closing a file whose pages could not be written says EIO for all but this.
+            // The kernel turns every error of a write-back into EIO when the file is closed, except this one.
             Err(Errno::DQUOT) if keeps_times => return Err(Errno::NOSPC),
             written => written?,
         }
         if !write.data.is_empty() && self.mode.leaves_old_pages(&self.export, node, write) {
-            // Before the kernel is told that it was written.
+            // Before the kernel learns that the range was written.
             self.pages.drop_range_anyway(node, write.offset, write.data.len() as u64);
         }
         Ok(())
     }
 
     fn flush(&self, node: u64, _: u64) -> Answer<()> {
-        // A program that closes a file which is gone has nothing to lose.
+        // A program that closes a file which no longer exists loses no data.
         let is_lost = || reply(self.export.ask(|live| Ok(live.is_lost(node))));
         if !self.export.is_in_zfs(node) && is_lost()? { Ok(()) } else { Err(Errno::NOSYS) }
     }
@@ -319,7 +321,7 @@ impl Service for LiveService {
             0 => XattrHow::Either,
             XATTR_CREATE => XattrHow::Create,
             XATTR_REPLACE => XattrHow::Replace,
-            // Neither can be.
+            // Both flags at once: no attribute can satisfy them.
             XATTR_BOTH if self.export.is_in_zfs(node) => return Err(Errno::ROFS),
             XATTR_BOTH if self.xattr(node, name)?.is_some() => return Err(Errno::EXIST),
             XATTR_BOTH => return Err(Errno::NODATA),
@@ -333,8 +335,8 @@ impl Service for LiveService {
     }
 
     fn seek(&self, node: u64, offset: u64, what: Seek) -> Answer<u64> {
-        // Where the kernel keeps what is written, it knows the end. What is written back meanwhile is
-        // answered as well: nothing is held then.
+        // If the kernel caches writes, it knows the end of the file. The server also answers what is written
+        // back meanwhile: it holds no lock then.
         let find = || reply(self.export.find(node, offset, what, self.mode.agreed().writeback));
         seek(&self.pages, (node, offset), what, find)
     }

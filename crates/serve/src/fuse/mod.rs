@@ -1,20 +1,19 @@
 //! FUSE: the adapter between the kernel and a [`Service`].
 //!
-//! `proto` is the protocol in bytes, `dispatch` goes from a request to its reply, and two transports bring
-//! the ones and take the others: `classic` reads and writes `/dev/fuse`, `ring` shares memory with the kernel
-//! over io_uring where it offers that. [`ViewService`] serves a read-only [`View`](crate::export::View),
+//! `proto` is the protocol in bytes, `dispatch` goes from a request to its reply, and two transports carry
+//! requests and replies: `classic` reads and writes `/dev/fuse`; `ring` shares memory with the kernel over
+//! io_uring if the kernel offers that. [`ViewService`] serves a read-only [`View`](crate::export::View),
 //! [`LiveService`] a file system that is open for writing.
 //!
 //! # What always holds
 //! - A mount is served until it is unmounted, by any process; then all its threads end.
-//! - A request is answered whatever happens: a panic on its way is an input/output error for the program that
-//!   asked.
+//! - Every request is answered: if answering one panics, the program gets an input/output error.
 //! - The protocol is spoken to kernels from Linux 5.4 on.
 //!
 //! # Threads
-//! Classic: those of `thread_pool`, which serve all mounts; there may be more of them than processors because
-//! they wait for disks. Ring: several for each queue of a mount, until its end, for a bounded number of
-//! mounts that are busy (`rings`); what does not come through the ring comes to that pool.
+//! Classic: the threads of `thread_pool`, which serve all mounts; there may be more of them than processors
+//! because they wait for disks. Ring: several threads for each queue of a mount, until its end, for a bounded
+//! number of busy mounts (`rings`); requests that do not come through the ring go to the thread pool.
 
 mod cache_mode;
 mod classic;
@@ -59,97 +58,97 @@ pub use view_service::{Reporter, ViewService};
 pub use write_back::write_back;
 pub(crate) use write_back::{is_answering, write_back_beside};
 
-/// Most bytes of one write, and of one read.
+/// Most bytes of one write and of one read.
 const MAX_WRITE: usize = 1 << 20;
 const PAGE: usize = 4096;
-/// Requests that the kernel may send without a program that waits for each: reading ahead, writing back.
+/// Most requests that the kernel may have under way without a waiting program: read-ahead and write-back.
 const MAX_BACKGROUND: u16 = 128;
-/// Bytes that the kernel may read ahead.
+/// Most bytes that the kernel may read ahead.
 const MAX_READAHEAD: u32 = 1 << 20;
 
-/// Transport of requests.
+/// How the kernel and the server exchange requests and replies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Transport {
-    /// Over `/dev/fuse`; and, when the mount is busy, over io_uring, if the kernel offers that and few mounts
-    /// have it. Mounts of users other than root, and all with kernels with which that was not tried, have it
-    /// from the beginning.
+    /// `/dev/fuse`; when the mount is busy, io_uring, if the kernel offers it and few mounts use it. Mounts
+    /// of users other than root, and all mounts on kernels on which a later switch was not tried, use
+    /// io_uring from the beginning.
     #[default]
     Best,
-    /// Over io_uring from the beginning, if the kernel offers that and few mounts have it, else classic.
+    /// io_uring from the beginning, if the kernel offers it and few mounts use it, else `/dev/fuse`.
     Ring,
-    /// Over `/dev/fuse` alone.
+    /// `/dev/fuse` only.
     Classic,
 }
 
 /// Options of a mount.
 #[derive(Debug, Clone, Default)]
 pub struct MountOptions {
-    /// Source that the table of mounts shows: the dataset.
+    /// Source that the table of mounts shows: the name of the dataset.
     pub source: String,
-    /// Other users may look in. Their rights are checked then, as they are for root's mounts;
-    /// a private mount of a user shows that user everything.
+    /// Whether other users may access the mount. Their permissions are then checked, as for root's mounts; a
+    /// private mount of a user gives that user access to all files.
     pub allow_other: bool,
-    /// The file system can be changed.
+    /// Whether the file system can be changed.
     pub writable: bool,
-    /// Set-id bits and capabilities of files count. Only root's mounts. The kernel then takes them away by
-    /// itself before it writes: left to the server ([`flag::HANDLE_KILLPRIV_V2`]), it would go on believing
-    /// in them.
+    /// Whether set-id bits and capabilities of files are in effect; for root's mounts only. The kernel then
+    /// clears them itself before it writes. If it left that to the server ([`flag::HANDLE_KILLPRIV_V2`]), it
+    /// would go on using its cached copy of them.
     pub setuid: bool,
-    /// Device files are devices. Only root's mounts.
+    /// Whether device files open devices; for root's mounts only.
     pub devices: bool,
-    /// Programs of the file system can be run.
+    /// Whether programs of the file system can be run.
     pub exec: bool,
-    /// Most threads of the classic transport; `None`: as many as seem good.
+    /// Most threads of the classic transport; `None`: a default for the number of processors.
     pub threads: Option<usize>,
-    /// Transport of requests.
+    /// How the kernel and the server exchange requests and replies.
     pub transport: Transport,
-    /// Mounts of one group wait for the same devices, and share what threads they may have: the guid of the
-    /// pool.
+    /// Guid of the pool. The mounts of one group wait for the same devices, and share a bounded number of
+    /// threads.
     pub group: u64,
 }
 
-/// Why there is no mount.
+/// Why a file system could not be mounted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The kernel has no FUSE.
+    /// The kernel has no FUSE (`/dev/fuse`).
     #[error("/dev/fuse is not there: the kernel's FUSE module is not loaded")]
     NoFuse,
-    /// Only root mounts without a helper, and there is none.
+    /// The user is not root, and the program `fusermount3` is missing.
     #[error("fusermount3 is not installed (package fuse3): only root can mount without it")]
     NoHelper,
-    /// The mount point is no directory.
+    /// The mount point is not a directory.
     #[error("{}: not a directory", at.display())]
     NotADirectory {
-        /// The mount point.
+        /// Path of the mount point.
         at: PathBuf,
     },
-    /// The kernel speaks an older protocol.
+    /// The kernel speaks an older version of the protocol than the oldest supported one.
     #[error("the kernel speaks FUSE {major}.{minor}; 7.31 (Linux 5.4) is the oldest that is served")]
     OldKernel {
-        /// Its version.
+        /// Major version of the kernel's protocol.
         major: u32,
-        /// Its version.
+        /// Minor version of the kernel's protocol.
         minor: u32,
     },
-    /// The system refused.
+    /// The system refused to mount.
     #[error("cannot mount on {}", at.display())]
     Refused {
-        /// The mount point.
+        /// Path of the mount point.
         at: PathBuf,
-        /// Its reason.
+        /// Error of the system.
         #[source]
         source: io::Error,
     },
 }
 
-/// Threads that serve one mount at once, on a machine with this many processors.
+/// Default for the number of threads that serve one mount at once, on this machine.
 fn default_threads() -> usize {
     let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
     (2 * cpus).clamp(16, 32)
 }
 
-/// Mounts a file system on a directory. It is served until it is unmounted, by any process.
+/// Mounts a file system on the directory `at`. It is served until it is unmounted, by any process.
 ///
 /// # Errors
 /// See [`MountError`].
@@ -182,7 +181,8 @@ pub(crate) fn mount_in(
     let number = apart.as_ref().map(|apart| apart.number).or_else(|| number_at(&at));
     let unmounter = Unmounter { at, number };
     let device = Arc::new(device);
-    // It answers before any program can ask. What was not put on its directory is gone with its descriptor.
+    // The mount is served before any program can reach it. If it is not put on its directory, it ends with
+    // its descriptor.
     let started = start(service, &device, options).and_then(|started| {
         apart.map_or(Ok(()), |apart| apart.put_on(&dir))?;
         Ok(started)
@@ -195,7 +195,7 @@ pub(crate) fn mount_in(
             Ok(Mounted { waiter, unmounter, notifier })
         }
         Err(error) => {
-            // No thread would ever answer there.
+            // No thread would ever answer requests of this mount.
             drop(device);
             if !mount::is_root() && number != before {
                 let _ = mount::unmount(&unmounter.at, true);
@@ -208,17 +208,17 @@ pub(crate) fn mount_in(
     }
 }
 
-/// The number of the device of what is on top in a place.
+/// Device number of the topmost mount at a path.
 fn number_at(at: &Path) -> Option<(u32, u32)> {
     let dir = open(at, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     mount::number(dir).ok()
 }
 
-/// Puts a file system that is mounted on one more directory, which is held open until then.
+/// Mounts a file system that is mounted already on one more directory, which is held open until then.
 ///
 /// # Errors
-/// The kernel does not do it: it is older than Linux 5.15, has it in this very place, or the caller is not
-/// root.
+/// The kernel is older than Linux 5.15 or has this file system mounted on this directory, or the caller is
+/// not root.
 pub(crate) fn mount_beside(notifier: &Notifier, dir: &OwnedFd, options: &MountOptions) -> io::Result<()> {
     mount::Apart::new(notifier.device(), options)?.put_on(dir)
 }
@@ -234,7 +234,7 @@ impl<E: Into<io::Error>> From<E> for StartError {
     }
 }
 
-/// Abilities that were agreed on with the kernel.
+/// Capabilities that were agreed on with the kernel.
 #[derive(Clone, Copy)]
 struct Agreed {
     /// Requests come over io_uring.
@@ -243,7 +243,7 @@ struct Agreed {
     can_expire: bool,
 }
 
-/// Greets the kernel and starts to serve.
+/// Answers the kernel's `INIT` and starts to serve.
 fn start(
     service: &Arc<dyn Service>,
     device: &Arc<OwnedFd>,
@@ -254,15 +254,15 @@ fn start(
         Transport::Best => !mount::is_root() || !rings::can_come_late(),
         Transport::Classic => false,
     };
-    // Before the kernel is told of rings, as it then waits for them: without, it is not told.
+    // Before the kernel is told of rings, because it then waits for them. Without a share it is not told.
     let share =
         if at_once && ring::is_enabled() { ring::queues().ok().and_then(ring::Share::take) } else { None };
     let rings = share.and_then(|share| Rings::prepare(service, device, share).ok());
     let left_to_us = if options.setuid { !flag::HANDLE_KILLPRIV_V2 } else { u64::MAX };
     let agreed = greet(&**service, device, left_to_us, rings.is_some())?;
     let ring = rings.filter(|_| agreed.ring).and_then(Rings::begin).unwrap_or_default();
-    // Over the ring only forgetting and interrupts are left. Where its seats were not taken after all, the
-    // kernel goes on here.
+    // With a ring, only forgetting and interrupts still come over `/dev/fuse`. If the kernel did not take the
+    // rings after all, all requests do.
     let device = if ring.is_empty() { Arc::clone(device) } else { Arc::new(clone::clone(device)?) };
     fcntl_setfl(&*device, OFlags::RDWR | OFlags::NONBLOCK)?;
     let how = thread_pool::ServeOptions {
@@ -275,7 +275,7 @@ fn start(
     Ok((Waiter { ring, served }, agreed))
 }
 
-/// Answers the kernel's first request; of the service's abilities those that are wanted count.
+/// Answers `INIT`, the kernel's first request. `wanted` masks the capabilities of the service.
 fn greet(service: &dyn Service, device: &OwnedFd, wanted: u64, ring: bool) -> Result<Agreed, StartError> {
     let mut room = classic::request_room()?;
     let mut reply = [0; proto::OUT_HEADER + INIT_OUT];
@@ -292,7 +292,7 @@ fn greet(service: &dyn Service, device: &OwnedFd, wanted: u64, ring: bool) -> Re
         }
         let unique = header.unique;
         if init.major > proto::MAJOR {
-            // It comes again with our version.
+            // The kernel sends INIT again, with our version.
             hello(&init, 0, &mut reply)?;
             classic::send(device, unique, None, &mut reply, INIT_OUT)?;
             continue;
@@ -314,7 +314,7 @@ fn greet(service: &dyn Service, device: &OwnedFd, wanted: u64, ring: bool) -> Re
     }
 }
 
-/// Abilities that are good for every file system.
+/// Capabilities that suit every file system.
 const ALWAYS: u64 = flag::ASYNC_READ
     | flag::BIG_WRITES
     | flag::MAX_PAGES
@@ -326,7 +326,7 @@ const ALWAYS: u64 = flag::ASYNC_READ
 
 const INIT_OUT: usize = 64;
 
-/// Our side of the greeting.
+/// Writes the reply to `INIT`.
 fn hello(init: &Init, abilities: u64, reply: &mut [u8]) -> Result<(), Errno> {
     let mut body = proto::output::Body::new(reply.get_mut(proto::OUT_HEADER..).unwrap_or_default());
     let [low, high] = [abilities & u64::from(u32::MAX), abilities >> 32];
@@ -337,7 +337,7 @@ fn hello(init: &Init, abilities: u64, reply: &mut [u8]) -> Result<(), Errno> {
     body.u16(MAX_BACKGROUND)?;
     body.u16(MAX_BACKGROUND / 4 * 3)?;
     body.u32(word(MAX_WRITE as u64))?;
-    // Times are exact to the nanosecond.
+    // Granularity of timestamps: one nanosecond.
     body.u32(1)?;
     body.u16(u16::try_from(MAX_WRITE / PAGE).unwrap_or(u16::MAX))?;
     body.u16(0)?;
@@ -354,39 +354,39 @@ pub struct Mounted {
 }
 
 impl Mounted {
-    /// The directory, links resolved.
+    /// The directory that it is mounted on, without symbolic links.
     #[must_use]
     pub fn at(&self) -> &Path {
         &self.unmounter.at
     }
 
-    /// Whether requests come over io_uring now.
+    /// Whether requests come over io_uring at present.
     #[must_use]
     pub fn is_over_io_uring(&self) -> bool {
         !self.waiter.ring.is_empty() || self.waiter.served.has_rings()
     }
 
-    /// Number of its device: major and minor.
+    /// Device number of the mount: major and minor.
     #[must_use]
     pub(crate) fn number(&self) -> Option<(u32, u32)> {
         self.unmounter.number
     }
 
-    /// Notifies the kernel of what it must forget.
+    /// The notifier, which tells the kernel what to drop from its caches.
     pub(crate) fn notifier(&self) -> &Arc<Notifier> {
         &self.notifier
     }
 
-    /// Splits into what ends the mount and what waits for its end, for two threads.
+    /// Splits the mount into a value that ends it and a value that waits for its end, for two threads.
     #[must_use]
     pub fn split(self) -> (Unmounter, Waiter) {
         (self.unmounter, self.waiter)
     }
 
-    /// Unmounts and waits until all is answered.
+    /// Unmounts and waits until all requests are answered.
     ///
     /// # Errors
-    /// Unmounting failed.
+    /// The system cannot unmount it.
     pub fn unmount(self) -> io::Result<()> {
         let (mut unmounter, waiter) = self.split();
         unmounter.unmount()?;
@@ -397,26 +397,26 @@ impl Mounted {
 /// Waits for the end of a mount.
 #[derive(Debug)]
 pub struct Waiter {
-    /// The threads of rings that it had from the beginning.
+    /// The threads of rings that the mount has had from the beginning.
     ring: Threads,
     served: Arc<Served>,
 }
 
 impl Waiter {
-    /// Returns when nothing is mounted any more.
+    /// Waits until the mount has ended.
     ///
     /// # Errors
-    /// The connection to the kernel broke.
+    /// The connection to the kernel failed.
     pub fn wait(self) -> io::Result<()> {
         let result = rings::join(self.ring);
         let served = self.served.wait();
         result.and(served).and(rings::join(self.served.take_rings()))
     }
 
-    /// Has `told` called when nothing is mounted any more.
+    /// Has `told` called when the mount has ended, with the error of [`Waiter::wait`].
     ///
     /// # Errors
-    /// If there is no thread for it, where it needs one.
+    /// A thread is needed to wait, and the system has no more.
     pub(crate) fn when_ended(self, told: impl FnOnce(io::Result<()>) + Send + 'static) -> io::Result<()> {
         if self.ring.is_empty() {
             let served = Arc::clone(&self.served);
@@ -430,19 +430,19 @@ impl Waiter {
     }
 }
 
-/// Ends the mount on a directory, unless it is in use; with `detach` it disappears at once and is served
-/// until no program uses it. `by_call` leads there for this process alone, by a directory that is held open;
-/// `at` for all.
+/// Unmounts the topmost mount of a directory, unless it is in use; with `detach` it disappears at once and is
+/// served until no program uses it. `by_call` is a path of the directory that is valid in this process only
+/// (by an open descriptor), `at` one that is valid for all.
 pub(crate) fn unmount_in(by_call: &Path, at: &Path, detach: bool) -> io::Result<()> {
     mount::unmount_in(by_call, at, detach)
 }
 
-/// The flags of a mount, for the system call that changes them.
+/// The flags of a mount for the system call that changes them.
 pub(crate) fn mount_flags(options: &MountOptions) -> rustix::mount::MountFlags {
     mount::flags(options)
 }
 
-/// Ends a mount.
+/// Unmounts a mount.
 #[derive(Debug)]
 pub struct Unmounter {
     at: PathBuf,
@@ -451,11 +451,11 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    /// Unmounts. If files of it are open, it disappears from its directory at once and is served
-    /// until they are closed.
+    /// Unmounts. If files of the mount are open, it disappears from its directory at once and is served until
+    /// they are closed.
     ///
     /// # Errors
-    /// The system refused that too.
+    /// The system refuses to detach it too.
     pub fn unmount(&mut self) -> io::Result<()> {
         self.check()?;
         mount::unmount(&self.at, false).or_else(|error| match error.kind() {
@@ -464,7 +464,8 @@ impl Unmounter {
         })
     }
 
-    /// Checks that it is on top in its place: what others have mounted there since is not ours to unmount.
+    /// Checks that the topmost mount of the directory is this one: a later mount of another program is left
+    /// alone.
     fn check(&self) -> io::Result<()> {
         if number_at(&self.at) == self.number { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }

@@ -1,4 +1,4 @@
-//! Mounting and unmounting: by system call for root, through `fusermount3` for everybody else.
+//! Mounting and unmounting: by system call for root, with `fusermount3` for other users.
 
 use super::{MountError, MountOptions};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The type of file system: the table of mounts shows both, with a point between.
+/// Type and subtype of the file system: the table of mounts shows both, with a dot between them.
 const KIND: &str = "fuse";
 const SUBKIND: &str = "cenote";
 const HELPER: &str = "fusermount3";
@@ -22,22 +22,22 @@ pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A mount that no program can reach yet: it goes when this is dropped.
+/// A mount that is not attached to a directory yet; it ends when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Apart {
     mount: OwnedFd,
-    /// Number of its device: major and minor.
+    /// Device number of the mount: major and minor.
     pub(super) number: (u32, u32),
 }
 
 /// A new mount, and the descriptor from which its requests are read.
 pub(super) struct Made {
     pub(super) device: OwnedFd,
-    /// Where the mount still has to be put on its directory.
+    /// The mount itself, if it still has to be attached to its directory.
     pub(super) apart: Option<Apart>,
 }
 
-/// Makes a mount for a directory.
+/// Makes a mount for the directory `at`.
 pub(super) fn mount(at: &Path, options: &MountOptions) -> Result<Made, MountError> {
     let refused = |source| MountError::Refused { at: at.to_path_buf(), source };
     if !is_root() {
@@ -49,7 +49,7 @@ pub(super) fn mount(at: &Path, options: &MountOptions) -> Result<Made, MountErro
     Ok(Made { device, apart })
 }
 
-/// The number of the device behind a descriptor, as the kernel knows it: no server is asked.
+/// Device number behind a descriptor, from the kernel's own tables: no file system is asked.
 pub(super) fn number(dir: impl AsFd) -> io::Result<(u32, u32)> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let found = statx(dir, c"", flags, StatxFlags::BASIC_STATS)?;
@@ -57,8 +57,8 @@ pub(super) fn number(dir: impl AsFd) -> io::Result<(u32, u32)> {
 }
 
 impl Apart {
-    /// A mount of what is asked for by this descriptor: the first, or, from Linux 5.15 on, one more of the
-    /// same.
+    /// A mount of the connection behind `device`: the first, or, from Linux 5.15 on, a further one of the
+    /// same file system.
     pub(super) fn new(device: &OwnedFd, options: &MountOptions) -> io::Result<Apart> {
         let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
         let fs = fsopen(KIND, FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -82,7 +82,7 @@ impl Apart {
         Ok(Apart { mount, number })
     }
 
-    /// Puts it on a directory, whatever its path leads to by now.
+    /// Attaches the mount to a directory, whatever the directory's path leads to by now.
     pub(super) fn put_on(self, dir: &OwnedFd) -> io::Result<()> {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         Ok(move_mount(&self.mount, c"", dir, c"", flags)?)
@@ -111,7 +111,7 @@ pub(super) fn flags(options: &MountOptions) -> MountFlags {
         (!options.setuid, MountFlags::NOSUID),
         (!options.devices, MountFlags::NODEV),
         (!options.exec, MountFlags::NOEXEC),
-        // Times of access are kept here, by the dataset's own rules.
+        // The server updates access times, by the rules of the dataset.
         (true, MountFlags::NOATIME),
     ] {
         flags.set(flag, wanted);
@@ -119,19 +119,19 @@ pub(super) fn flags(options: &MountOptions) -> MountFlags {
     flags
 }
 
-/// The options that FUSE itself knows.
+/// Mount options that FUSE itself defines.
 fn fuse_options(options: &MountOptions) -> Vec<&'static str> {
     let checks = (options.allow_other || is_root()).then_some("default_permissions");
     checks.into_iter().chain(options.allow_other.then_some("allow_other")).collect()
 }
 
-/// `fusermount3` mounts, and sends the descriptor over the socket that it finds as its standard input.
+/// Mounts with `fusermount3`, which sends the descriptor over the socket that is its standard input.
 fn by_helper(at: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
     let refused = |source| MountError::Refused { at: at.to_path_buf(), source };
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|e| refused(e.into()))?;
-    // A comma ends an option, a backslash keeps it from that.
+    // A comma ends an option; a backslash escapes it.
     let source = options.source.replace('\\', "\\\\").replace(',', "\\,");
     let access = if options.writable { "rw" } else { "ro" };
     let text = format!(
@@ -159,7 +159,7 @@ fn by_helper(at: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
     }
 }
 
-/// A descriptor sent over a socket; `None`: the other side closed it first.
+/// Receives a descriptor from a socket; `None`: the other side has closed the socket without sending one.
 fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
     let mut byte = [0_u8; 1];
@@ -180,12 +180,13 @@ fn receive(socket: &OwnedFd) -> io::Result<Option<OwnedFd>> {
     Ok(fds.flatten().next())
 }
 
-/// Unmounts, by a path that leads there for this process alone, or, for the helper, one that does for all.
+/// Unmounts: `by_call` is a path that is valid in this process only; `at`, for the helper, one that is valid
+/// for all.
 pub(super) fn unmount_in(by_call: &Path, at: &Path, detach: bool) -> io::Result<()> {
     unmount(if is_root() { by_call } else { at }, detach)
 }
 
-/// Unmounts. With `detach` it disappears from its directory at once, and is served until its files are
+/// Unmounts. With `detach` the mount disappears from its directory at once, and is served until its files are
 /// closed.
 pub(super) fn unmount(at: &Path, detach: bool) -> io::Result<()> {
     if is_root() {
@@ -197,7 +198,7 @@ pub(super) fn unmount(at: &Path, detach: bool) -> io::Result<()> {
     if status.success() { Ok(()) } else { Err(io::ErrorKind::ResourceBusy.into()) }
 }
 
-/// The program that mounts for users is there, or none is needed.
+/// Whether this user can mount: as root, or because `fusermount3` is installed.
 pub(super) fn can_mount() -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     is_root()

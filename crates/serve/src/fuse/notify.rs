@@ -1,9 +1,10 @@
-//! Notifications: a server tells the kernel to forget what it remembers.
+//! Notifications: a server tells the kernel to drop cached data.
 //!
 //! # What always holds
-//! - The kernel answers within the call. For contents it may have to wait until pages were read from the
-//!   server or written back to it, for single names until what is done in their directory was answered: the
-//!   thread that notifies it of these answers no requests, and others answer meanwhile.
+//! - The kernel completes a notification within the call. For contents it may have to wait until pages were
+//!   read from the server or written back to it, for single names until calls in their directory were
+//!   answered. So the thread that sends these notifications must not be one that answers requests, and other
+//!   threads must answer meanwhile.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -14,10 +15,10 @@ use std::sync::Arc;
 const INVAL_INODE: u32 = 2;
 const INVAL_ENTRY: u32 = 3;
 const INC_EPOCH: u32 = 8;
-/// A name is looked up again before it is used, and no more.
+/// Flag: the name is looked up again before its next use, and not dropped.
 const EXPIRE_ONLY: u32 = 1;
 
-/// Tells the kernel what it must forget of a mount.
+/// Tells the kernel what to drop from its caches of a mount.
 #[derive(Debug)]
 pub struct Notifier {
     device: Arc<OwnedFd>,
@@ -31,7 +32,7 @@ impl Notifier {
         Notifier { device, number, can_expire }
     }
 
-    /// The number of the device that the mount is: major and minor.
+    /// Device number of the mount: major and minor; `None` if it is not known.
     pub(crate) fn number(&self) -> Option<(u32, u32)> {
         self.number
     }
@@ -41,37 +42,37 @@ impl Notifier {
         &self.device
     }
 
-    /// The mount has not ended: the number of its device is its own, and no other's.
+    /// Whether the mount has not ended. While it has not, its device number belongs to no other mount.
     pub(crate) fn is_connected(&self) -> bool {
         let mut asked = [PollFd::new(&*self.device, PollFlags::IN)];
-        // Nothing is waited for.
+        // The timeout is zero: the call does not wait.
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let done = rustix::io::retry_on_intr(|| poll(&mut asked, Some(&now)));
         done.is_ok() && !asked.iter().any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP))
     }
 
-    /// Attributes and contents of a file, or the listing of a directory, are not what they were.
+    /// Has the kernel drop the attributes and contents of a file, or the listing of a directory.
     pub(crate) fn forget_file(&self, node: u64) {
         // From the first byte to the last.
         let body = [node.to_ne_bytes(), 0_i64.to_ne_bytes(), 0_i64.to_ne_bytes()].concat();
         self.tell(INVAL_INODE, &body);
     }
 
-    /// A range of a file is not what it was; `len` 0: all that follows. The kernel writes back first what
-    /// programs have changed of it. `false`: it has not heard of it.
+    /// Has the kernel write back and drop a range of a file; `len` 0: to the end. `false`: the kernel did not
+    /// do it.
     pub(crate) fn forget_range(&self, node: u64, offset: u64, len: u64) -> bool {
         let body = [node, offset, len].map(u64::to_ne_bytes).concat();
         self.tell(INVAL_INODE, &body)
     }
 
-    /// Attributes of a file are not what they were.
+    /// Has the kernel drop the attributes of a file.
     pub(crate) fn forget_attributes(&self, node: u64) {
         let body = [node.to_ne_bytes(), (-1_i64).to_ne_bytes(), 0_i64.to_ne_bytes()].concat();
         self.tell(INVAL_INODE, &body);
     }
 
-    /// A name may not be what it was: it is looked up before it is used again. If it is the same file, what
-    /// is mounted there stays. Before Linux 6.2 the kernel cannot do that, and is told nothing.
+    /// Has the kernel look a name up again before its next use. If it still is the same file, mounts on it
+    /// stay. Does nothing before Linux 6.2, which cannot do that.
     pub(crate) fn look_again(&self, dir: u64, name: &[u8]) {
         if !self.can_expire {
             return;
@@ -84,13 +85,14 @@ impl Notifier {
         self.tell(INVAL_ENTRY, &body);
     }
 
-    /// No name is what it was. The kernel takes off what is mounted below. `false`: it is older than Linux
-    /// 6.16 and cannot be told.
+    /// Has the kernel drop all names of the mount, with the mounts on directories below. `false`: the kernel
+    /// is older than Linux 6.16 and cannot.
     pub(crate) fn forget_names(&self) -> bool {
         self.tell(INC_EPOCH, &[])
     }
 
-    /// Whether the kernel has taken it. That it knew nothing to forget is as good.
+    /// Sends a notification; returns whether the kernel has processed it. An answer that the kernel has
+    /// nothing to drop counts as success.
     fn tell(&self, kind: u32, body: &[u8]) -> bool {
         const HEADER: usize = 16;
         let len = u32::try_from(HEADER + body.len()).unwrap_or(0);

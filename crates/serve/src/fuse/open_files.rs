@@ -1,13 +1,13 @@
-//! The files that a program has open, as the kernel shows them in `/proc`: whether one is open through a
-//! mount that can be written to.
+//! The files that a program has open, from `/proc`: whether one is open through a mount that can be written
+//! to.
 
 use crate::export::Caller;
 
-/// A file, as `/proc` identifies it.
+/// Identity of a file in `/proc`.
 pub(crate) struct OpenFile {
-    /// Major and minor number of the device of the mount; `None` if they are not known.
+    /// Device number of the mount: major and minor; `None` if it is not known.
     pub(crate) device: Option<(u32, u32)>,
-    /// Its inode numbers: the node, and the object.
+    /// Its possible inode numbers: the node number and the object number.
     pub(crate) numbers: [u64; 2],
 }
 
@@ -26,18 +26,18 @@ pub(crate) fn writes_to(caller: &Caller, file: &OpenFile) -> bool {
     })
 }
 
-/// The number behind a word at the beginning of a line.
+/// The number after a word at the beginning of a line.
 fn numbered(text: &str, word: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok())
 }
 
-/// Whether one of these mounts is of this device, and its own options let it be written to.
+/// Whether mount number `mount` is of this device, and its own options allow writing.
 fn is_writable(mountinfo: &str, mount: u64, device: Option<(u32, u32)>) -> bool {
     let device = device.map(|(major, minor)| format!("{major}:{minor}"));
     mountinfo.lines().any(|line| {
         let mut words = line.split(' ');
         let is_it = words.next().and_then(|word| word.parse().ok()) == Some(mount);
-        // Files of others have the same numbers.
+        // Files of other file systems have the same inode numbers.
         let number = words.nth(1);
         let is_here = device.as_deref().is_none_or(|device| number == Some(device));
         let options = words.nth(2);

@@ -1,12 +1,13 @@
-//! Memory for requests and replies: pages that the system gives when they are first written to.
+//! Buffers for requests and replies: memory mappings, whose pages the system provides when they are first
+//! written to.
 //!
-//! A request may bring a mebibyte along, so a thread that waits for one needs room for that; nearly all are
-//! shorter. From the heap the room would come in pieces that were used before, or in huge pages, and be taken
-//! whole: with hundreds of mounts that is gigabytes for nothing.
+//! A request may carry a mebibyte, so a waiting thread needs a buffer of that size; nearly all requests are
+//! shorter. On the heap such a buffer would consist of pages that were used before, or of huge pages, and
+//! take its full size: gigabytes with hundreds of mounts.
 //!
 //! # What always holds
-//! - What was never written to takes no memory.
-//! - At most [`kept_max`] large rooms are kept while no thread uses them, however many mounts there are.
+//! - A page that was never written to takes no memory.
+//! - At most [`kept_max`] large buffers are kept while no thread uses them, however many mounts there are.
 #![allow(unsafe_code)] // Memory from the system.
 
 use admin::sync::lock;
@@ -30,9 +31,9 @@ impl Pages {
     /// Maps `len` zeroed bytes.
     pub(super) fn new(len: usize) -> io::Result<Pages> {
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
-        // SAFETY: a new mapping, wherever the kernel wants it: nothing is replaced.
+        // SAFETY: a new mapping at an address that the kernel chooses: it replaces none.
         let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len.max(1), access, flags) }?;
-        // SAFETY: the mapping that was just made. Without huge pages where the kernel knows none.
+        // SAFETY: the mapping that was just made. An error means that the kernel has no huge pages.
         let _ = unsafe { madvise(start, len.max(1), Advice::LinuxNoHugepage) };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Pages { start, len })
@@ -57,15 +58,15 @@ impl DerefMut for Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and nothing borrows it any more.
+        // SAFETY: mapped by `new` with this length, and no reference to the memory exists any more.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len.max(1)) };
     }
 }
 
-/// Buffers for long replies that no thread uses. All have one size.
+/// Large buffers that no thread uses. All have one size.
 static KEPT: Mutex<Vec<Pages>> = Mutex::new(Vec::new());
 
-/// Number of long replies that are made at the same time where no thread waits for disks.
+/// Number of long replies that are made at the same time, as long as no thread waits for disks.
 fn kept_max() -> usize {
     let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
     (2 * cpus).clamp(4, 32)
@@ -75,7 +76,7 @@ fn kept_max() -> usize {
 pub(super) struct Large(Option<Pages>);
 
 impl Large {
-    /// A buffer of `len` bytes, which is the same for all.
+    /// A buffer of `len` bytes; every call gives the same `len`.
     pub(super) fn take(len: usize) -> io::Result<Large> {
         let kept = lock(&KEPT).pop();
         kept.filter(|pages| pages.len() == len)
@@ -102,8 +103,7 @@ impl Drop for Large {
 mod tests {
     use super::*;
 
-    /// Pages that are in memory: the kernel tells it page by page, as mappings beside each other are one to
-    /// it.
+    /// Number of pages in memory. The kernel is asked page by page, because it merges adjacent mappings.
     #[allow(clippy::disallowed_types)] // A file of the kernel about this process.
     fn resident(pages: &Pages) -> usize {
         use std::os::unix::fs::FileExt;

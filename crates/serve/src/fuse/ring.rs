@@ -1,12 +1,13 @@
-//! Requests over io_uring: the kernel writes them into our memory, and fetching the next one is the same call
-//! as answering the last (Linux 6.14 and later, where `/sys/module/fuse/parameters/enable_uring` allows it).
+//! The io_uring transport: the kernel writes requests into memory of this process, and one system call sends
+//! a reply and fetches the next request (Linux 6.14 and later, if `/sys/module/fuse/parameters/enable_uring`
+//! allows it).
 //!
 //! # What always holds
 //! - There is a queue for each processor that the machine may have; requests of a processor come through its
-//!   queue. Several threads serve a queue, each with a ring of its own and one request at a time, so that one
-//!   that waits for a disk delays no other.
-//! - The memory that the kernel was told of lives as long as the ring does.
-//! - What the kernel does not send this way (forgetting, interrupts) still comes through `/dev/fuse`.
+//!   queue. Several threads serve a queue, each with a ring of its own and one request at a time, so a
+//!   request that waits for a disk delays no other.
+//! - Memory that the kernel was given lives as long as its ring.
+//! - Requests that the kernel does not send this way (forgetting, interrupts) still come through `/dev/fuse`.
 //!
 //! Source: the kernel's document on FUSE over io_uring, and `linux/fuse.h` 7.42.
 #![allow(unsafe_code)] // Memory is shared with the kernel.
@@ -23,54 +24,54 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Commands of a ring: register, or answer a request and fetch the next.
+/// Commands of a ring: register; send a reply and fetch the next request.
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
 
-/// Bytes of the headers that kernel and server share, and where their parts are.
+/// Length of the headers that kernel and server share, and offsets of their parts, in bytes.
 const HEADERS: usize = 288;
 const FIXED_AT: usize = 128;
 const ENTRY_AT: usize = 256;
 const COMMIT_AT: usize = ENTRY_AT + 8;
 const PAYLOAD_LEN_AT: usize = ENTRY_AT + 16;
-/// Longest reply to a request that brings something along: the value of an extended attribute.
+/// Longest reply to a request that carries names or data: the value of an extended attribute.
 const SHORT: usize = (64 << 10) + 4096;
 
-/// The processors that this machine may ever have: one queue each.
+/// Number of queues: one for each processor that this machine may ever have.
 pub(super) fn queues() -> io::Result<u16> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     queues_of(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// The number behind the last of a list of processors.
+/// The number after the last one in a list of processors; `None` if it is malformed.
 fn queues_of(list: &str) -> Option<u16> {
     let last = list.trim().rsplit([',', '-']).next().and_then(|number| number.parse::<u16>().ok());
     last.and_then(|last| last.checked_add(1))
 }
 
-/// Most threads with rings, of all mounts together. The kernel wants a queue for each processor that the
-/// machine may have, from the moment at which it is told of rings, and none of them can be given back before
-/// the mount ends: so only mounts that are busy have rings (`rings`), and all others come to the classic
-/// transport.
+/// Most threads with rings, of all mounts together. From the moment at which the kernel is told of rings, it
+/// wants a queue for each processor that the machine may have, and none of them can be given back before the
+/// mount ends. So only busy mounts have rings (`rings`), and all others use the classic transport.
 const SEATS_MAX: usize = 1024;
-/// Memory for each of them, of what the process may use: a seat takes a mebibyte and a bit if it is asked for
-/// long reads.
+/// Memory that the process must be allowed for each seat, in bytes. A seat takes a little more than a
+/// mebibyte after long reads.
 const MEMORY_OF_SEAT: u64 = 8 << 20;
-/// One in so many descriptors is a ring.
+/// Rings may take one in this many descriptors.
 const DESCRIPTORS_OF_SEAT: u64 = 4;
-/// Threads of a queue, at least: with fewer, few readers of a slow disk hold up all others of a processor.
+/// Fewest threads of a queue: with fewer, a few readers of a slow disk delay all other requests of a
+/// processor.
 const SEATS_OF_QUEUE_MIN: usize = 4;
 
 /// Threads of each queue: the fewer queues, the more. As many requests as there are threads wait for disks at
-/// the same time, and databases have dozens. But the kernel binds a request to a thread before that runs, and
-/// with hundreds of readers all threads of a processor have one: with twice as many, the slowest answers took
-/// twice as long, and other threads (one that writes a txg, a kernel thread that serves a loop device) waited
-/// as much longer.
+/// the same time, and databases make dozens. But the kernel assigns a request to a thread before that thread
+/// runs, and with hundreds of readers all threads of a processor have one: with twice as many threads the
+/// slowest replies took twice as long, and other threads (one that writes a txg, a kernel thread that serves
+/// a loop device) were delayed as much.
 fn seats_of_queue(queues: u16) -> usize {
     (64 / usize::from(queues.max(1))).clamp(SEATS_OF_QUEUE_MIN, 12)
 }
 
-/// Bound of the threads with rings in this process.
+/// Greatest number of threads with rings in this process.
 fn seats_max() -> usize {
     static MAX: OnceLock<usize> = OnceLock::new();
     *MAX.get_or_init(|| {
@@ -79,28 +80,28 @@ fn seats_max() -> usize {
     })
 }
 
-/// With so much memory, and so many descriptors; `None`: without a limit.
+/// [`seats_max`] with so many bytes of memory and so many descriptors; `None`: descriptors are not limited.
 fn seats_with(memory: u64, descriptors: Option<u64>) -> usize {
     let of_memory = memory / MEMORY_OF_SEAT;
     let of_both = descriptors.map_or(of_memory, |most| of_memory.min(most / DESCRIPTORS_OF_SEAT));
     usize::try_from(of_both).unwrap_or(SEATS_MAX).min(SEATS_MAX)
 }
 
-/// The threads with rings of a process.
+/// The account of the threads with rings of a process.
 struct Pot {
     taken: AtomicUsize,
-    /// Mounts that have a share.
+    /// Number of mounts that have a share.
     shares: AtomicUsize,
 }
 
 static POT: Pot = Pot { taken: AtomicUsize::new(0), shares: AtomicUsize::new(0) };
 
-/// The right of a mount to so many threads with rings.
+/// The right of a mount to a number of threads with rings, which returns to its pot when dropped.
 pub(super) struct Share(usize, &'static Pot);
 
 impl Share {
-    /// For a mount with so many queues. `None`: other mounts have them, or one mount would need more than
-    /// there are.
+    /// Takes a share for a mount with so many queues. `None`: other mounts have too many seats, or one mount
+    /// would need more than there are.
     pub(super) fn take(queues: u16) -> Option<Share> {
         POT.take(queues, seats_of_queue(queues), seats_max())
     }
@@ -110,7 +111,7 @@ impl Share {
         POT.shares.load(Ordering::Acquire)
     }
 
-    /// Threads that serve the ring.
+    /// Number of threads that may serve the ring.
     pub(super) fn seats(&self) -> usize {
         self.0
     }
@@ -133,17 +134,17 @@ impl Drop for Share {
     }
 }
 
-/// Whether the administrator lets FUSE use io_uring.
+/// Whether the administrator allows FUSE to use io_uring.
 pub(super) fn is_enabled() -> bool {
     std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring").is_ok_and(|text| text.trim() == "Y")
 }
 
-/// One thread's place in a queue.
+/// The place of one thread in a queue.
 pub(super) struct Seat {
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
     device: Arc<OwnedFd>,
     queue: u16,
-    /// The completion that came when the ring was registered.
+    /// The completion that arrived when the ring was registered.
     first: Option<i32>,
     memory: Box<Memory>,
 }
@@ -152,9 +153,9 @@ pub(super) struct Seat {
 struct Memory {
     headers: Vec<u8>,
     payload: Pages,
-    /// Replies to requests that bring names or data along are made here: the payload is still being read.
+    /// Buffer for replies to requests that carry names or data: the payload is still being read then.
     short: Pages,
-    /// The first two as the kernel wants them named.
+    /// Addresses and lengths of the first two, as the kernel takes them.
     parts: [Part; 2],
 }
 
@@ -166,8 +167,8 @@ struct Part {
 }
 
 impl Seat {
-    /// A seat in a queue, for the thread that calls: the kernel takes requests of a ring from its maker only.
-    /// Nothing is asked of it yet.
+    /// Makes a seat in a queue for the calling thread: the kernel accepts commands of a ring only from the
+    /// thread that made it. Sends no command yet.
     pub(super) fn new(device: Arc<OwnedFd>, queue: u16, payload: usize) -> io::Result<Seat> {
         let ring = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(2)?;
         let mut memory = Box::new(Memory {
@@ -200,9 +201,9 @@ impl Seat {
         unsafe { self.ring.submission().push(&entry) }.map_err(|_| io::Error::from(io::ErrorKind::WouldBlock))
     }
 
-    /// Registers with the kernel: requests of a processor are answered on it. The program that asks sleeps
-    /// then, and no other processor has to be woken. The answer of the kernel is the first request, or at
-    /// once why there will be none.
+    /// Registers with the kernel. Requests of a processor are answered on that processor: the calling program
+    /// sleeps then, and no other processor has to be woken. The completion is the first request, or at once
+    /// the error.
     pub(super) fn register(&mut self) -> io::Result<()> {
         affinity::stay_at(self.queue);
         self.submit(REGISTER, 0)?;
@@ -234,13 +235,13 @@ impl Seat {
             return Ok(true);
         }
         match Errno::from_raw_os_error(-answer) {
-            // The mount is gone, or going.
+            // The mount has ended, or is ending.
             Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED | Errno::NODEV => Ok(false),
             other => Err(other.into()),
         }
     }
 
-    /// Serves until the mount is gone. It is registered.
+    /// Serves requests until the mount ends. The seat is registered.
     pub(super) fn serve(mut self, service: &dyn Service) -> io::Result<()> {
         while self.wait()? {
             let commit = self.answer(service);
@@ -249,7 +250,7 @@ impl Seat {
         Ok(())
     }
 
-    /// Answers the request that lies in the memory, in place; the number under which it is handed back.
+    /// Answers the request in the memory, in place; returns the number under which the reply is sent.
     fn answer(&mut self, service: &dyn Service) -> u64 {
         let Memory { headers, payload, short, .. } = &mut *self.memory;
         let word = |at: usize| headers.get(at..).and_then(|bytes| Bytes::new(bytes).u64()).unwrap_or(0);
@@ -260,7 +261,7 @@ impl Seat {
             None => (0, Err(Errno::IO)),
             Some(header) => {
                 let fixed = headers.get(FIXED_AT..FIXED_AT + fixed_len(header.opcode)).unwrap_or_default();
-                // Long replies answer requests that bring nothing along, and are made in place.
+                // Only requests without names or data get long replies, so those can be made in place.
                 let (rest, room) = match given.saturating_sub(header.extensions) {
                     0 => (&[][..], &mut payload[..]),
                     given => (payload.get(..given).unwrap_or_default(), &mut short[..]),
@@ -302,9 +303,9 @@ impl Part {
     }
 }
 
-/// Sets the length of a request, which the builder of control requests leaves out.
+/// Sets the length of a command, which the builder of io_uring commands leaves out.
 fn set_len(entry: &mut squeue::Entry128, len: u32) {
-    /// Where `len` stands in `struct io_uring_sqe`.
+    /// Offset of `len` in `struct io_uring_sqe`, in bytes.
     const LEN_AT: usize = 24;
     const { assert!(size_of::<squeue::Entry128>() == 128) };
     let entry: *mut squeue::Entry128 = entry;

@@ -1,22 +1,24 @@
-//! Sets of rings: which mounts have them, and how a mount that is served comes to them.
+//! Sets of rings: which mounts have them, and how a mount gets them while it is served.
 //!
-//! The kernel's document has rings registered when a mount begins, after both sides have agreed on them; from
-//! then on it waits for them, and they stay until the mount ends. With thousands of mounts that is too much
-//! for each, so a mount begins without, over `/dev/fuse`, and the threads that answer there count the
-//! requests. A mount that is busy gets a set while it is served: nothing was agreed on, and the kernel takes
-//! the rings all the same (ARCHITECTURE.md has the experiments). No document promises that, so this is for
-//! the kernels with which it was tried ([`can_come_late`]); with others the first mounts have rings from
-//! their beginning.
+//! According to the kernel's document, rings are registered at the beginning of a mount, after both sides
+//! have agreed on them; the kernel then waits for them, and they stay until the mount ends. That is too much
+//! for each of thousands of mounts, so a mount begins without rings, over `/dev/fuse`, and the threads that
+//! answer there count its requests. A busy mount gets a set of rings while it is served: there was no
+//! agreement, but the kernel accepts the rings all the same (ARCHITECTURE.md has the experiments). No
+//! document promises that, so it is done only on kernels on which it was tried ([`can_come_late`]); on others
+//! the first mounts have rings from their beginning.
 //!
-//! The daemon does not try it out by itself: a thread of it that waited for a mount of its own would keep it
-//! from ending when it is killed.
+//! The daemon does not try it out on an unknown kernel: a thread of the daemon that waited for a mount of the
+//! daemon's own would keep it from ending when it is killed.
 //!
 //! # What always holds
-//! - A request is read over `/dev/fuse` as long as any comes that way, whatever was registered.
-//! - What the kernel was told of stays as it is until the mount ends, unless it refused a whole queue: then
-//!   none of the rings is used, and all are taken back.
-//! - Sets are bounded (`ring::Share`), and cannot be given back while a mount lives: the fewer are left, the
-//!   longer a mount has to be busy for one.
+//! - Requests are read over `/dev/fuse` as long as any come that way, whatever was registered.
+//! - Rings that the kernel has accepted stay until the mount ends, unless it refused a whole queue: then none
+//!   of the rings is used, and all are removed.
+//! - The number of sets is bounded (`ring::Share`), and a set cannot be given back while its mount lives. So
+//!   the fewer are left, the longer a mount has to be busy to get one.
+//!
+//! Tests: `tests/rings.rs`, `tests/it/few.rs`.
 
 use super::dirty_pages::{Group, Member};
 use super::service::Service;
@@ -32,20 +34,19 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Requests of a mount that are counted together.
+/// Number of requests of a mount in one window of the measurement.
 const WINDOW: u32 = 10_000;
-/// Time within which a busy mount gets so many requests.
+/// A mount is busy if a window lasts no longer than this.
 const WINDOW_TIME: Duration = Duration::from_secs(5);
-/// How long nothing may have come over `/dev/fuse` that is to be answered, until nothing more is expected
-/// there.
+/// Time without a request over `/dev/fuse` that wants a reply, after which no more of them are expected.
 const QUIET: Duration = Duration::from_millis(100);
-/// Interval of that check.
+/// Number of such times that are waited for.
 const QUIET_TRIES: usize = 20;
 
-/// The kernels with which it was tried to give rings to a mount that is served.
+/// The kernels on which giving rings to a mount that is served was tried.
 const TRIED: [(u32, u32); 1] = [(6, 18)];
 
-/// Whether a mount that is served can get rings.
+/// Whether a mount can get rings while it is served.
 pub(super) fn can_come_late() -> bool {
     TRIED.contains(&this_kernel())
 }
@@ -60,7 +61,7 @@ pub(super) fn join(threads: Threads) -> io::Result<()> {
     all.into_iter().collect()
 }
 
-/// [`join`] on another thread, which then calls `told`; on this one if there is no other.
+/// [`join`] on another thread, which then calls `told`; on the calling thread if there is no other.
 pub(super) fn join_elsewhere(threads: Threads, told: impl FnOnce(io::Result<()>) + Send + 'static) {
     let work = Arc::new(Mutex::new(Some(move || told(join(threads)))));
     let take = |work: &Mutex<Option<_>>| lock(work).take();
@@ -77,17 +78,17 @@ pub(super) fn join_elsewhere(threads: Threads, told: impl FnOnce(io::Result<()>)
     }
 }
 
-/// The threads of the rings of a mount, with all that they need, before the kernel knows of them.
+/// Threads with all that they need to serve the rings of a mount; the kernel does not know of them yet.
 pub(super) struct Rings {
     threads: Threads,
-    /// First it is told to register, then whether it is to serve.
+    /// Tells each thread first to register, then whether to serve.
     tell: Vec<mpsc::Sender<bool>>,
     registered: mpsc::Receiver<(u16, bool)>,
     queues: usize,
 }
 
 impl Rings {
-    /// As many as the share says, which they keep.
+    /// Makes as many threads as the share allows; they keep the share.
     pub(super) fn prepare(
         service: &Arc<dyn Service>,
         device: &Arc<OwnedFd>,
@@ -100,7 +101,7 @@ impl Rings {
         let (seats, share) = (share.seats(), Arc::new(share));
         let seats_of_queue = seats / usize::from(queues.max(1));
         let groups: Vec<_> = (0..queues).map(|_| Group::of(seats_of_queue)).collect();
-        // First one for each queue: the ring is used as soon as each has one.
+        // First one thread for each queue: the kernel uses the ring as soon as each queue has one.
         for (queue, group) in (0..queues).zip(&groups).cycle().take(seats) {
             let (group, share) = (Arc::clone(group), Arc::clone(&share));
             let (service, device) = (Arc::clone(service), Arc::clone(device));
@@ -110,7 +111,7 @@ impl Rings {
                 let _share = share;
                 let seat = ring::Seat::new(device, queue, MAX_WRITE);
                 let _ = made.send(seat.is_ok());
-                // The receiver is gone if the mount is served in another way.
+                // The sender is dropped if the mount is served in another way.
                 let (Ok(mut seat), Ok(true)) = (seat, told.recv()) else { return Ok(()) };
                 let is_registered = seat.register().is_ok();
                 let _ = register.send((queue, is_registered));
@@ -134,7 +135,7 @@ impl Rings {
         }
     }
 
-    /// Tells the kernel of them; the threads that serve then. `None`: it wants none of them after all.
+    /// Registers the rings; returns the threads that then serve. `None`: the kernel accepted too few of them.
     pub(super) fn begin(self) -> Option<Threads> {
         let Rings { threads, tell, registered, queues } = self;
         let tell_all = |what: bool| tell.iter().for_each(|tell| tell.send(what).unwrap_or(()));
@@ -145,25 +146,25 @@ impl Rings {
                 *place |= is_registered;
             }
         }
-        // With one in each queue the kernel uses them, whatever became of the others.
+        // With one ring in each queue the kernel uses them, whatever became of the others.
         let is_whole = is_there.iter().all(|there| *there);
         tell_all(is_whole);
         is_whole.then_some(threads)
     }
 }
 
-/// The name of a thread that answers what comes over a ring.
+/// Name of the threads that answer requests over rings.
 pub(super) const RING_THREAD: &str = "fuse-ring";
 
-/// Load of a mount, measured as long as it may get rings.
+/// Load of a mount, measured until it has rings.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     requests: AtomicU32,
-    /// When the window began, in milliseconds.
+    /// Time at which the window began, in milliseconds.
     began: AtomicU64,
-    /// Windows in a row in which it was busy.
+    /// Number of busy windows in a row.
     busy: AtomicUsize,
-    /// A thread is giving it rings at the moment.
+    /// A thread is giving rings to the mount.
     is_asked: AtomicBool,
 }
 
@@ -173,31 +174,31 @@ fn now_ms() -> u64 {
 }
 
 impl Load {
-    /// A request came. Whether the mount is to get rings: it is said once, until [`Load::refused`].
+    /// Counts a request. Returns whether to give rings to the mount: `true` once, until [`Load::refused`].
     pub(super) fn note(&self) -> bool {
         let count = self.requests.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         count.is_multiple_of(WINDOW) && self.note_window(now_ms(), ring::Share::count())
     }
 
-    /// A window ends; so many mounts have rings.
+    /// Ends a window while `taken` mounts have rings; returns whether to give rings to the mount.
     fn note_window(&self, now: u64, taken: usize) -> bool {
         let began = self.began.swap(now, Ordering::AcqRel);
         if u128::from(now.saturating_sub(began)) > WINDOW_TIME.as_millis() {
             self.busy.store(0, Ordering::Release);
             return false;
         }
-        // The first window has begun with the first request, whose time is not known.
+        // The first window began with the first request, whose time is not known.
         self.busy.fetch_add(1, Ordering::AcqRel) + 1 > taken && !self.is_asked.swap(true, Ordering::AcqRel)
     }
 
-    /// Notes that it got no rings: they are asked for again when it was busy for as long again.
+    /// Notes that the mount got no rings: it asks again after being busy for as long as before.
     fn refused(&self) {
         self.busy.store(0, Ordering::Release);
         self.is_asked.store(false, Ordering::Release);
     }
 }
 
-/// A mount that is busy gets rings, by a thread of its own: nothing waits for that.
+/// Gives rings to a busy mount, on a thread of its own: the caller does not wait.
 pub(super) fn bring_to(served: &Arc<Served>) {
     let mount = Arc::clone(served);
     let spawned = affinity::spawn_anywhere("fuse-rings", move || {
@@ -212,7 +213,7 @@ pub(super) fn bring_to(served: &Arc<Served>) {
 }
 
 fn bring(served: &Arc<Served>) -> io::Result<()> {
-    // One after the other.
+    // One mount at a time.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = lock(&TURN);
     if !ring::is_enabled() {
@@ -228,9 +229,9 @@ pub(super) fn give(served: &Arc<Served>) -> io::Result<()> {
     give_so_many(served, share)
 }
 
-/// Gives a mount rings, with a share that was taken.
+/// Gives rings to a mount, within a share.
 pub(super) fn give_so_many(served: &Arc<Served>, share: ring::Share) -> io::Result<()> {
-    // The other descriptor of the mount does not block, and commands over that one would not either.
+    // The other descriptor of the mount does not block, so commands over it would not either.
     let device = Arc::new(clone::clone(served.device())?);
     let rings = Rings::prepare(served.service(), &device, share)?;
     let threads = rings.begin().ok_or_else(|| io::Error::other("the kernel has refused the rings"))?;

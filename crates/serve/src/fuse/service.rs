@@ -1,8 +1,8 @@
-//! The requests of the kernel to a file system: one function a kind of request. A server implements what it
-//! can do; the rest answers "not there", as the protocol has it.
+//! The requests of the kernel to a file system: one function for each kind. A service implements the kinds
+//! that it supports; the others return the error that the protocol has for that.
 //!
 //! # What always holds
-//! - A node is a number that the service gave out; 1 is the root.
+//! - A node is a number that the service returned; 1 is the root.
 //! - Functions are called from many threads at once, and may block.
 
 use super::{FileCounters, Notifier};
@@ -10,10 +10,10 @@ use crate::export::{Attr, Caller, CopyRange, DirSink, Known, NewNode, Seek, SetA
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// An open file or directory.
+/// The reply to opening a file or directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Opened {
-    /// Handle: comes back with requests for the open file.
+    /// Handle that requests for the open file carry.
     pub handle: u64,
     /// Flags of [`open_flag`].
     pub flags: u32,
@@ -34,35 +34,35 @@ pub mod open_flag {
 /// A `WRITE` request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteAt<'a> {
-    /// Handle of the open file.
+    /// Handle of the open file, as in [`Opened`].
     pub handle: u64,
-    /// Position of the first byte.
+    /// Position of the first byte in the file.
     pub offset: u64,
     /// Bytes to write.
     pub data: &'a [u8],
-    /// The pages come from the page cache, and the caller is not the program that wrote them.
+    /// Whether the data come from the page cache; the caller is then not the program that wrote them.
     pub from_cache: bool,
-    /// Set-id bits are cleared.
+    /// Whether set-id bits are cleared.
     pub kill_set_ids: bool,
     /// Flags with which the file was opened.
     pub flags: u32,
 }
 
-/// Answer to one request.
+/// Result of a request: its answer, or the error number for the program.
 pub type Answer<T> = Result<T, Errno>;
 
-/// A file system that answers the kernel.
+/// A file system that answers requests of the kernel.
 ///
 /// # Errors
-/// Every function returns the error number that the program gets.
+/// Every function returns the error number for the calling program.
 pub trait Service: Send + Sync + 'static {
-    /// Abilities to take of those that are `offered`, see [`super::flag`].
+    /// The capabilities to use, out of those that are `offered`; see [`super::flag`].
     fn abilities(&self, offered: u64) -> u64;
 
-    /// Gives the service what notifies the kernel, once it is mounted.
+    /// Gives the service the notifier of its mount, once it is mounted.
     fn set_notifier(&self, _notifier: &Arc<Notifier>) {}
 
-    /// Counters of requests, if they are counted.
+    /// Counters of requests; `None`: requests are not counted.
     fn counters(&self) -> Option<&FileCounters> {
         None
     }
@@ -70,13 +70,13 @@ pub trait Service: Send + Sync + 'static {
     /// The file called `name`; `Ok(None)`: there is none, and the kernel may remember that.
     fn lookup(&self, caller: &Caller, dir: u64, name: &[u8]) -> Answer<Option<Known>>;
 
-    /// Whether the kernel may remember that there is no file of a name.
+    /// How long the kernel may remember that a name does not exist.
     fn absence_stability(&self) -> Stability {
         Stability::Stable
     }
 
-    /// The kernel no longer knows of so many answers that named the node: those to looking up, making and
-    /// linking, and lines of directories with attributes.
+    /// The kernel has forgotten `_count` answers that named the node: replies to look-ups, to making and
+    /// linking files, and directory lines with attributes.
     fn forget(&self, _node: u64, _count: u64) {}
 
     /// Attributes of a file.
@@ -90,12 +90,12 @@ pub trait Service: Send + Sync + 'static {
     /// Target of a symbolic link.
     fn read_link(&self, node: u64) -> Answer<Vec<u8>>;
 
-    /// Makes a file, directory, link or device that is not opened.
+    /// Makes a file, directory, link or device, and does not open it.
     fn make(&self, _caller: &Caller, _dir: u64, _name: &[u8], _new: &NewNode<'_>) -> Answer<Known> {
         Err(Errno::ROFS)
     }
 
-    /// Removes a name that is no directory's.
+    /// Removes a name of a file that is no directory.
     fn unlink(&self, _caller: &Caller, _dir: u64, _name: &[u8]) -> Answer<()> {
         Err(Errno::ROFS)
     }
@@ -105,7 +105,7 @@ pub trait Service: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Renames; `flags` as of `renameat2`.
+    /// Renames a file; each name is given with its directory, `_flags` are those of `renameat2`.
     fn rename(&self, _caller: &Caller, _from: (u64, &[u8]), _to: (u64, &[u8]), _flags: u32) -> Answer<()> {
         Err(Errno::ROFS)
     }
@@ -115,12 +115,12 @@ pub trait Service: Send + Sync + 'static {
         Err(Errno::ROFS)
     }
 
-    /// Opens a file. `NOSYS`: not needed, neither now nor ever.
+    /// Opens a file. `NOSYS`: files need not be opened, and the kernel does not ask again.
     fn open(&self, _caller: &Caller, _node: u64, _flags: u32) -> Answer<Opened> {
         Err(Errno::NOSYS)
     }
 
-    /// Makes a file, unless it is there, and opens it.
+    /// Makes a file unless the name exists, and opens it.
     fn create(
         &self,
         _caller: &Caller,
@@ -137,15 +137,16 @@ pub trait Service: Send + Sync + 'static {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Reads into `buf`; returns the number of bytes, which is less than `buf` has only at the end.
+    /// Reads into `buf`; returns the number of bytes, which is less than the length of `buf` only at the end
+    /// of the file.
     fn read(&self, node: u64, handle: u64, offset: u64, buf: &mut [u8]) -> Answer<usize>;
 
-    /// Writes all of the data.
+    /// Writes all bytes of the data.
     fn write(&self, _caller: &Caller, _node: u64, _write: &WriteAt<'_>) -> Answer<()> {
         Err(Errno::ROFS)
     }
 
-    /// A descriptor was closed. `NOSYS`: need not be told.
+    /// A descriptor was closed. `NOSYS`: the kernel need not send this.
     fn flush(&self, _node: u64, _handle: u64) -> Answer<()> {
         Err(Errno::NOSYS)
     }
@@ -153,12 +154,12 @@ pub trait Service: Send + Sync + 'static {
     /// The last descriptor of an open file was closed.
     fn release(&self, _node: u64, _handle: u64) {}
 
-    /// Makes a file durable.
+    /// Makes the contents and attributes of a file durable.
     fn fsync(&self, _node: u64, _handle: u64, _data_only: bool) -> Answer<()> {
         Ok(())
     }
 
-    /// Opens a directory, as [`Service::open`].
+    /// Opens a directory, like [`Service::open`].
     fn open_dir(&self, _caller: &Caller, _node: u64) -> Answer<Opened> {
         Err(Errno::NOSYS)
     }
@@ -178,7 +179,7 @@ pub trait Service: Send + Sync + 'static {
     /// Value of an extended attribute; `None` if there is none of that name.
     fn xattr(&self, node: u64, name: &[u8]) -> Answer<Option<Vec<u8>>>;
 
-    /// Sets an extended attribute; `flags` as of `setxattr`.
+    /// Sets an extended attribute; `flags` are those of `setxattr`.
     fn set_xattr(
         &self,
         _caller: &Caller,
@@ -199,22 +200,23 @@ pub trait Service: Send + Sync + 'static {
     /// Position of the next data or hole at or after `offset`.
     fn seek(&self, node: u64, offset: u64, what: Seek) -> Answer<u64>;
 
-    /// `fallocate` of a range, with its mode.
+    /// Reserves, punches or zeroes a range of a file; `_mode` is that of `fallocate`.
     fn allocate(&self, _caller: &Caller, _node: u64, _offset: u64, _len: u64, _mode: u32) -> Answer<()> {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Copies within the file system; returns how many bytes.
+    /// Copies a range within the file system; returns the number of bytes.
     fn copy_range(&self, _caller: &Caller, _range: &CopyRange) -> Answer<u64> {
         Err(Errno::OPNOTSUPP)
     }
 
-    /// Makes everything durable.
+    /// Makes all changes of the file system durable.
     fn sync(&self) -> Answer<()> {
         Ok(())
     }
 
-    /// A control call: its number, what it gives, and room for what it gets. How many bytes it got.
+    /// A control call: its number, its input, and the buffer for its output. Returns the length of the
+    /// output.
     fn ioctl(
         &self,
         _caller: &Caller,

@@ -1,23 +1,27 @@
 //! The thread pool that serves all mounts over `/dev/fuse`. It belongs to the process, not to a mount.
 //!
-//! All mounts stand in one epoll instance. A thread that waits there gets a mount with requests, answers them
-//! until there are none, and waits again. The kernel wakes the thread that has waited shortest, which keeps
-//! the number of working threads small and their caches warm; threads that were idle for a while end.
+//! All mounts are registered in one epoll instance. A thread that waits there gets a mount with requests,
+//! answers them until there are none, and waits again. The kernel wakes the thread that has waited for the
+//! shortest time, which keeps the number of working threads small and their caches warm; threads that were
+//! idle for a while end.
 //!
 //! # What always holds
 //! - An idle mount takes one descriptor, and no thread.
 //! - If no thread waits, another one is started, unless the bound is reached or the system has none: a
 //!   request that takes long (it reads a disk, or its pool is suspended) delays no other.
-//! - The threads that serve one mount are bounded. A thread that comes beyond the bound sets a flag, and one
-//!   of the others goes on.
-//! - Mounts whose requests wait for the same devices (those of one pool) have at most as many threads as are
-//!   left to all others, and a few in any case: half of all, if no others have any. When a pool is suspended,
-//!   each of its threads waits until it goes on; all further requests stand in a queue, and take no thread.
-//! - Where the system has no more threads, it is asked again until a thread waits for events.
-//! - An event is told once (edge-triggered), for all requests that came until then, so a thread that has a
-//!   mount reads until there is nothing, and has the kernel tell another thread before it answers the first:
-//!   what it has read may wait for what it has not.
+//! - The number of threads that serve one mount is bounded. A thread beyond the bound sets a flag, and one of
+//!   the others continues.
+//! - Mounts whose requests wait for the same devices (the mounts of one pool) form a group. A group has at
+//!   most as many threads as remain for all other groups, and a few in any case: half of all, if no others
+//!   have any. When a pool is suspended, each thread of its group waits until the pool continues; all further
+//!   requests queue, and take no thread.
+//! - If the system has no more threads, it is asked again until some thread waits for events.
+//! - An event is reported once (edge-triggered), for all requests that came until then. So a thread with a
+//!   mount reads until there is no request left, and has the kernel wake another thread before it answers the
+//!   first one: that request may wait for one that is not read yet.
 //! - The end of a mount is reported once, when no thread serves it any more.
+//!
+//! Tests: here.
 
 use super::classic::{Buffers, Next};
 use super::dirty_pages::{self, Member};
@@ -36,35 +40,35 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
-/// Threads that stay when no mount has requests.
+/// Threads that are kept when no mount has requests.
 const FEW: usize = 2;
-/// Most threads, of all mounts together.
+/// Most threads, for all mounts together.
 const THREADS_MAX: usize = 4096;
-/// Threads that a group may have in any case.
+/// Threads that a group may always have.
 const FEW_OF_GROUP: usize = 2;
-/// Threads that are not shared out among groups: for the few that each group has in any case, and to wait for
-/// events.
+/// Threads that are not divided among groups: for the few that each group may always have, and for waiting
+/// for events.
 const SPARE: usize = 64;
-/// Interval at which the system is asked again for a thread that it did not have.
+/// Interval at which the system is asked again for a thread that it refused.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// A thread that was idle for this long ends.
+/// A thread ends after being idle for this long.
 const REST: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
-/// Time that requests without an answer wait for more of their kind.
+/// Time for which requests without a reply wait for more of their kind.
 const GATHER: Duration = Duration::from_millis(2);
 
 static POOL: Mutex<Option<Arc<ThreadPool>>> = Mutex::new(None);
 
-/// The threads of the process, and the events that they wait for.
+/// The threads of the process, and the epoll instance that they wait on.
 struct ThreadPool {
     epoll: OwnedFd,
     mounts: RwLock<HashMap<u64, Arc<Served>>>,
     next: AtomicU64,
     groups: Mutex<HashMap<u64, Weak<Group>>>,
-    /// Bound of the number of threads.
+    /// Greatest number of threads.
     max: AtomicUsize,
-    /// Threads that wait, or were started to.
+    /// Threads that wait for events, or were started for that.
     waiting: AtomicUsize,
-    /// Threads that serve a mount at the moment.
+    /// Threads that serve a mount at present.
     busy: AtomicUsize,
     alive: Mutex<usize>,
     /// No thread waits for events, and none could be started.
@@ -78,60 +82,60 @@ struct Group(Mutex<Members>);
 
 #[derive(Default)]
 struct Members {
-    /// Threads that serve one of them.
+    /// Threads that serve a mount of the group.
     active: usize,
-    /// Those with requests for which the group had no thread left.
+    /// Mounts with requests for which the group had no thread left.
     queue: VecDeque<Arc<Served>>,
 }
 
-/// Requests that come over `/dev/fuse`.
+/// The kinds of requests that come over `/dev/fuse`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Requests {
     /// All requests of the mount.
     All,
-    /// Requests without an answer; the others come over rings. They are read a few hundred times a second at
-    /// most, many at once, by one thread.
+    /// Requests without a reply; the others come over rings. One thread reads them, many at once, a few
+    /// hundred times a second at most.
     Rest,
 }
 
-/// Parameters of serving a mount.
+/// Parameters for serving a mount.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ServeOptions {
-    /// Requests that come over its descriptor.
+    /// Requests that come over the descriptor of the mount.
     pub(super) requests: Requests,
-    /// Bound of the threads that serve it at once.
+    /// Most threads that serve the mount at once.
     pub(super) threads: usize,
-    /// It gets rings when it is busy.
+    /// Whether the mount gets rings when it is busy.
     pub(super) gets_rings: bool,
-    /// Number of its group: mounts of one group wait for the same devices.
+    /// Number of its group: the mounts of a group wait for the same devices.
     pub(super) group: u64,
 }
 
 /// Called when a mount has ended, with its first error.
 type OnEnd = Box<dyn FnOnce(io::Result<()>) + Send>;
 
-/// A mount that the pool serves.
+/// A mount that the thread pool serves.
 pub(super) struct Served {
     key: u64,
     group: Arc<Group>,
-    /// It stands in the queue of its group.
+    /// The mount is in the queue of its group.
     is_queued: AtomicBool,
     service: Arc<dyn Service>,
     device: Arc<OwnedFd>,
-    /// [`Requests::Rest`].
+    /// The expected requests are [`Requests::Rest`].
     is_rest: AtomicBool,
     /// Held while `is_rest` is changed and the kernel is told.
     turning: Mutex<()>,
-    /// Bound of the threads that serve it at once.
+    /// Most threads that serve the mount at once.
     threads: usize,
-    /// It may get rings when `load` says that it is busy.
+    /// Whether the mount may get rings when `load` shows that it is busy.
     gets_rings: bool,
     load: Load,
-    /// Requests that the pool has answered.
+    /// Number of requests that the thread pool has answered.
     answered: AtomicU64,
-    /// The threads of rings that it got while it was served.
+    /// The threads of rings that the mount got while it was served.
     rings: Mutex<Threads>,
-    /// Its threads, of which one at least does not wait until pages are written back.
+    /// The threads of the mount, of which at least one does not wait for pages to be written back.
     answering: Arc<dirty_pages::Group>,
     work: Mutex<Work>,
     ended: Condvar,
@@ -139,13 +143,13 @@ pub(super) struct Served {
 
 #[derive(Default)]
 struct Work {
-    /// Threads that serve it.
+    /// Number of threads that serve the mount.
     active: usize,
-    /// There may be more requests than those know of.
+    /// There may be requests that the active threads do not know of.
     again: bool,
-    /// The kernel has let go of it.
+    /// The kernel has ended the mount.
     is_over: bool,
-    /// And no thread serves it any more.
+    /// The mount has ended, and no thread serves it any more.
     has_ended: bool,
     /// First error of the connection to the kernel.
     error: Option<io::Error>,
@@ -153,7 +157,7 @@ struct Work {
 }
 
 impl Work {
-    /// Whether the calling thread may serve the mount, as one of at most `most`.
+    /// Whether the calling thread may serve the mount, as one of at most `most` threads.
     fn enter(&mut self, most: usize) -> bool {
         let may = !self.is_over && self.active < most;
         self.again |= !may;
@@ -161,33 +165,34 @@ impl Work {
         may
     }
 
-    /// Notes that a thread has answered all that it found; `false`: the mount is gone. Returns whether there
-    /// is more; else the thread no longer serves the mount.
+    /// Notes that a thread has answered all requests that it found; `done` is `Ok(false)` if the mount has
+    /// ended. Returns whether there are more; if not, the thread no longer serves the mount.
     fn goes_on(&mut self, done: io::Result<bool>) -> bool {
         match done {
             Ok(true) => {}
             Ok(false) => self.is_over = true,
             Err(error) => {
-                // The descriptor is closed when all threads know: programs that ask then get an error.
+                // The descriptor is closed when all threads know; programs that make requests then get an
+                // error.
                 self.is_over = true;
                 self.error.get_or_insert(error);
             }
         }
-        // No thread comes between the question and the leave: one that comes from now on may serve it.
+        // Under one lock: a thread that comes later is counted as serving the mount.
         let goes_on = std::mem::take(&mut self.again) && !self.is_over;
         self.active -= usize::from(!goes_on);
         goes_on
     }
 
-    /// The callback and its argument, if the mount is gone, no thread serves it, and the end was not
-    /// reported.
+    /// The callback and its argument, if the mount has ended, no thread serves it, and the end was not
+    /// reported yet.
     fn end(&mut self) -> Option<(Option<OnEnd>, io::Result<()>)> {
         if !self.is_over || self.active > 0 || self.has_ended {
             return None;
         }
         self.has_ended = true;
         let on_end = self.on_end.take();
-        // Else it is left for the thread that waits.
+        // Without a callback the error is kept for the thread that waits.
         let error = self.error.take_if(|_| on_end.is_some());
         Some((on_end, error.map_or(Ok(()), Err)))
     }
@@ -217,12 +222,12 @@ impl ThreadPool {
             lacking: Condvar::new(),
         });
         let keeper = Arc::clone(&pool);
-        // Before any other: it sees to it when there are none.
+        // Started before all other threads: it starts them when there are none.
         affinity::spawn_anywhere("fuse-keeper", move || keeper.keep())?;
         Ok(pool)
     }
 
-    /// Starts a thread, if there may be one more.
+    /// Starts a thread, unless the bound is reached.
     fn start_one(self: &Arc<ThreadPool>) -> io::Result<()> {
         {
             let mut alive = lock(&self.alive);
@@ -241,7 +246,7 @@ impl ThreadPool {
         })
     }
 
-    /// Starts threads that could not be started when they were needed, as soon as that can be.
+    /// Starts the threads that the system refused when they were needed, as soon as it has some.
     fn keep(self: Arc<ThreadPool>) {
         loop {
             let mut lacks = lock(&self.lacks);
@@ -267,7 +272,8 @@ impl ThreadPool {
         group
     }
 
-    /// Counts the calling thread as serving the group, and returns `true`, if the group may have one more.
+    /// Counts the calling thread as serving the group, and returns `true`, if the group may have one more
+    /// thread.
     fn take_part(&self, members: &mut Members) -> bool {
         let shared = self.max.load(Ordering::Relaxed).saturating_sub(SPARE);
         let left = shared.saturating_sub(self.busy.load(Ordering::Acquire));
@@ -279,8 +285,9 @@ impl ThreadPool {
         may
     }
 
-    /// Whether the calling thread may serve the mount. Else a thread that has served another mount of its
-    /// group takes it from the queue: there is such a thread, because the group has all that it may have.
+    /// Whether the calling thread may serve the mount. If not, the mount is queued, and a thread that has
+    /// served another mount of the group takes it from the queue: there is such a thread, because the group
+    /// has all threads that it may have.
     fn admit(&self, mount: &Arc<Served>) -> bool {
         let mut members = lock(&mount.group.0);
         let may = self.take_part(&mut members);
@@ -290,8 +297,8 @@ impl ThreadPool {
         may
     }
 
-    /// Ends the service of the calling thread to a mount of this group. Returns the next mount of its queue,
-    /// if the thread may serve that.
+    /// Ends the service of the calling thread to a mount of this group. Returns the next mount of the queue,
+    /// if the thread may serve that one.
     fn leave(&self, group: &Group) -> Option<Arc<Served>> {
         let mut members = lock(&group.0);
         members.active -= 1;
@@ -300,12 +307,12 @@ impl ThreadPool {
             return None;
         }
         let next = members.queue.pop_front()?;
-        // Requests that come from now on cause an event.
+        // Requests that come from here on cause an event.
         next.is_queued.store(false, Ordering::Release);
         Some(next)
     }
 
-    /// Serves mounts until the thread was idle for a while. It counts as waiting when this is called.
+    /// Serves mounts until the thread was idle for a while. The thread counts as waiting when this is called.
     fn run(self: Arc<ThreadPool>, mut buffers: Buffers) {
         let mut events = Vec::with_capacity(1);
         loop {
@@ -314,7 +321,7 @@ impl ThreadPool {
             match (came, events.first()) {
                 (_, Some(event)) => {
                     if self.waiting.fetch_sub(1, Ordering::AcqRel) == 1 && self.start_one().is_err() {
-                        // The threads that there are do it meanwhile.
+                        // The existing threads serve the mounts meanwhile.
                         *lock(&self.lacks) = true;
                         self.lacking.notify_one();
                     }
@@ -351,7 +358,7 @@ impl ThreadPool {
     }
 }
 
-/// Serves a mount, whose device does not block, from now on.
+/// Adds a mount, whose device does not block, to the thread pool.
 pub(super) fn serve(
     service: &Arc<dyn Service>,
     device: Arc<OwnedFd>,
@@ -405,7 +412,7 @@ impl ThreadPool {
 }
 
 impl Served {
-    /// Answers the requests that there are.
+    /// Answers the requests of the mount that are there.
     fn serve(self: &Arc<Served>, pool: &ThreadPool, buffers: &mut Buffers) {
         let is_rest = self.requests() == Requests::Rest;
         if !lock(&self.work).enter(if is_rest { 1 } else { self.threads }) {
@@ -423,14 +430,14 @@ impl Served {
             }
         }
         let is_over = lock(&self.work).is_over;
-        // The kind of requests may have changed by now.
+        // The kind of expected requests may have changed by now.
         if self.requests() == Requests::Rest && !is_over {
             self.tell_again(pool);
         }
         self.end(pool);
     }
 
-    /// Has the kernel tell of requests that are there, if there are any.
+    /// Has the kernel send an event if requests are there.
     fn tell_again(&self, pool: &ThreadPool) {
         let data = epoll::EventData::new_u64(self.key);
         let _ = epoll::modify(&pool.epoll, &*self.device, data, ThreadPool::interest(self.requests()));
@@ -440,20 +447,21 @@ impl Served {
         if self.is_rest.load(Ordering::Acquire) { Requests::Rest } else { Requests::All }
     }
 
-    /// Answers requests until there are none. Returns whether the mount is still there.
+    /// Answers requests until there are none. Returns whether the mount still exists.
     fn answer_all(self: &Arc<Served>, pool: &ThreadPool, buffers: &mut Buffers) -> io::Result<bool> {
         let mut is_first = true;
         loop {
             match buffers.next(&self.device)? {
                 Next::Request(len) => {
-                    // Of one that comes later an event of its own was told.
+                    // Requests that come later cause an event of their own.
                     if std::mem::take(&mut is_first) && self.requests() != Requests::Rest {
                         self.tell_again(pool);
                     }
                     if buffers.is_answered(len) {
                         self.answered.fetch_add(1, Ordering::Relaxed);
                         if self.requests() == Requests::Rest {
-                            // It comes this way although there are rings: as before they were there.
+                            // The request came this way although there are rings, so all requests are
+                            // expected again.
                             self.expect(pool, Requests::All);
                         }
                     }
@@ -468,7 +476,7 @@ impl Served {
         }
     }
 
-    /// Reports the end, if this thread was the last.
+    /// Reports the end of the mount, if this thread was the last to serve it.
     fn end(&self, pool: &ThreadPool) {
         let Some((on_end, result)) = lock(&self.work).end() else { return };
         let _ = epoll::delete(&pool.epoll, &*self.device);
@@ -479,7 +487,7 @@ impl Served {
         }
     }
 
-    /// The service that answers.
+    /// The service that answers the requests.
     pub(super) fn service(&self) -> &Arc<dyn Service> {
         &self.service
     }
@@ -489,32 +497,32 @@ impl Served {
         &self.device
     }
 
-    /// How busy the mount is.
+    /// The measured load of the mount.
     pub(super) fn load(&self) -> &Load {
         &self.load
     }
 
-    /// Number of requests that the pool has answered.
+    /// Number of requests that the thread pool has answered.
     pub(super) fn answered(&self) -> u64 {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Notes the threads of its rings. Requests that come over `/dev/fuse` are answered all the same.
+    /// Stores the threads of the mount's rings. Requests over `/dev/fuse` are answered as before.
     pub(super) fn set_rings(&self, threads: Threads) {
         *lock(&self.rings) = threads;
     }
 
-    /// Whether it has got rings while it was served.
+    /// Whether the mount has got rings while it was served.
     pub(super) fn has_rings(&self) -> bool {
         !lock(&self.rings).is_empty()
     }
 
-    /// Takes the threads of its rings, to be waited for when the mount is gone.
+    /// Takes the threads of the mount's rings, to wait for them after the mount has ended.
     pub(super) fn take_rings(&self) -> Threads {
         std::mem::take(&mut *lock(&self.rings))
     }
 
-    /// Expects only requests without an answer from now on. If another comes, all requests are expected
+    /// Expects only requests without a reply from now on. If another one comes, all requests are expected
     /// again.
     pub(super) fn expect_rest(&self) {
         if let Ok(pool) = ThreadPool::get() {
@@ -528,7 +536,7 @@ impl Served {
         self.tell_again(pool);
     }
 
-    /// Waits until the mount is gone; returns its first error.
+    /// Waits until the mount has ended; returns its first error.
     pub(super) fn wait(&self) -> io::Result<()> {
         let mut work = lock(&self.work);
         while !work.has_ended {
@@ -537,8 +545,8 @@ impl Served {
         work.error.take().map_or(Ok(()), Err)
     }
 
-    /// Calls `on_end` when the mount is gone, on the thread that notices it; on this one if it is gone
-    /// already.
+    /// Calls `on_end` when the mount has ended, on the thread that notices it; on the calling thread if it
+    /// has ended already.
     pub(super) fn when_ended(&self, on_end: impl FnOnce(io::Result<()>) + Send + 'static) {
         let mut work = lock(&self.work);
         if work.has_ended {
@@ -565,7 +573,7 @@ mod tests {
     use crate::export::{Attr, Caller, DirSink, Known, Seek, SpaceInfo, Stability};
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-    /// Answers about the name `first` after it was asked for `second`.
+    /// A service that answers a look-up of `first` only after it was asked for `second`.
     #[derive(Default)]
     struct Waits(Mutex<bool>, Condvar);
 
@@ -631,7 +639,7 @@ mod tests {
         ServeOptions { requests: Requests::All, threads: 4, gets_rings: false, group }
     }
 
-    /// The kernel reports both requests at once.
+    /// The kernel reports both requests by one event.
     #[test]
     fn a_request_that_waits_for_the_next_one_gets_it() {
         let flags = SocketFlags::CLOEXEC;
@@ -647,11 +655,11 @@ mod tests {
             let len = rustix::io::read(&kernel, &mut reply).unwrap();
             assert!(len > 16 && reply[4..8] == [0; 4], "{:?}", &reply[..len]);
         }
-        // Its end would be taken for requests without bytes.
+        // Closing this end would count as a request without bytes.
         std::mem::forget(kernel);
     }
 
-    /// Both ends of a mount in this pool; the kernel's has a request for it.
+    /// Adds a mount to the thread pool; returns its kernel's end, which has sent a request for a name.
     fn asked(pool: &Arc<ThreadPool>, service: &Arc<dyn Service>, group: u64, name: &[u8]) -> OwnedFd {
         let flags = SocketFlags::CLOEXEC;
         let (kernel, device) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
@@ -671,7 +679,7 @@ mod tests {
         .unwrap();
         let mut reply = [0; 256];
         let len = rustix::io::read(&kernel, &mut reply).unwrap_or(0);
-        // Its end would be taken for requests without bytes.
+        // Closing this end would count as a request without bytes.
         std::mem::forget(kernel);
         len > 16 && reply[4..8] == [0; 4]
     }
@@ -686,7 +694,7 @@ mod tests {
         let other: Arc<dyn Service> = other;
         assert!((2..8).all(|group| is_answered(asked(&pool, &other, group, b"first"))), "they have threads");
         let threads = *lock(&pool.alive);
-        // What the group waits for comes: all of it is answered, also what had no thread.
+        // The group can continue: all requests are answered, also those for which it had no thread.
         assert!(is_answered(asked(&pool, &stuck, 2, b"second")));
         assert!(waiting.into_iter().all(is_answered));
         assert!(threads <= MAX / 2, "{threads} threads");

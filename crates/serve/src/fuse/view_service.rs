@@ -1,12 +1,11 @@
-//! The adapter of read-only views: requests of the kernel about an [`export::View`](View).
+//! The adapter of read-only views: translates requests of the kernel for an [`export::View`](View).
 //!
 //! # What always holds
-//! - Nothing of a view can change, so the kernel caches attributes, entries and the absence of entries
-//!   without end, and files are not opened here: `open` and `opendir` answer "not needed", and the kernel
-//!   stops asking.
-//! - No request keeps anything in this process: there are no handles, and forgetting is free.
-//! - A damaged block is an input/output error to the program that reads it, is reported, and stops nothing
-//!   else.
+//! - A view never changes, so the kernel caches attributes, entries and the absence of entries without limit,
+//!   and files are not opened: `OPEN` and `OPENDIR` return `ENOSYS`, and the kernel stops sending them.
+//! - No request leaves state in this process: there are no handles, and forgetting does nothing.
+//! - A damaged block is an input/output error for the program that reads it, is reported, and has no further
+//!   effect.
 
 use super::errno::errno;
 use super::flag;
@@ -17,7 +16,7 @@ use crate::export::{
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Receives what could not be read: the node and the error.
+/// Receives damage that was found: the node and the error.
 pub type Reporter = Box<dyn Fn(u64, &ExportError) + Send + Sync>;
 
 /// The service of a read-only view.
@@ -28,7 +27,8 @@ pub struct ViewService {
 }
 
 impl ViewService {
-    /// Serves `view`. The kernel evaluates POSIX ACLs if `posix_acl`; damage is told to `reporter`.
+    /// The service of `view`. The kernel evaluates POSIX ACLs if `posix_acl`; damage is reported to
+    /// `reporter`.
     pub fn new(view: Arc<dyn View>, posix_acl: bool, reporter: Option<Reporter>) -> ViewService {
         ViewService { view, posix_acl, reporter }
     }

@@ -1,10 +1,10 @@
-//! The end of a mount, whatever caused it: its dataset is closed, and on disk.
+//! The end of a mount, whatever caused it: its dataset is closed, and its data are on disk.
 //!
 //! # What always holds
-//! - It is done once for each mount, and by no thread that answers requests: closing waits for the pool,
-//!   which may be suspended.
-//! - What has ended of one pool waits for nothing of another: each pool has a thread for it while there is
-//!   something to do.
+//! - The end is handled once for each mount, and by no thread that answers requests: closing waits for the
+//!   pool, which may be suspended.
+//! - Ended mounts of one pool never wait for another pool: each pool has a thread for them while there are
+//!   any.
 
 use super::Inner;
 use super::mount::{Backend, End, Mount};
@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex};
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Work that is to be done for pools, in order. Where a pool is here, a thread works for it.
+/// Queues of work, by pool. While a pool has an entry, a thread works off its queue.
 #[derive(Default)]
 pub(super) struct Ended(Mutex<HashMap<PoolGuid, VecDeque<Job>>>);
 
 impl Ended {
-    /// Has another thread do it; returns at once.
+    /// Has another thread do a job; returns at once.
     fn do_soon(self: &Arc<Ended>, pool: PoolGuid, job: Job) {
         let is_new = match lock(&self.0).entry(pool) {
             Entry::Occupied(mut queue) => {
@@ -39,7 +39,7 @@ impl Ended {
         }
         let ended = Arc::clone(self);
         if crate::affinity::spawn_anywhere("mount-end", move || ended.work_for(pool)).is_err() {
-            // Without a thread for it, by this one.
+            // Without a further thread, the calling one does the work.
             self.work_for(pool);
         }
     }
@@ -62,7 +62,7 @@ impl Ended {
 }
 
 impl Inner {
-    /// The mount has ended: it is closed by another thread.
+    /// Has another thread close a mount that has ended.
     pub(super) fn close_soon(self: &Arc<Inner>, mount: &Arc<Mount>) {
         let (inner, mount) = (Arc::clone(self), Arc::clone(mount));
         self.ended.do_soon(mount.backend.pool(), Box::new(move || inner.settle(&mount)));
@@ -75,7 +75,7 @@ impl Inner {
         }
         let is_on_disk = mount.close();
         mount.set_end(End::Gone);
-        // One whose connection was ended is still in the kernel's table, and answers with errors.
+        // A mount whose connection was aborted is still in the kernel's table, and returns errors.
         if mount.is_gone() {
             mount.spots().iter().for_each(|spot| self.note_gone(mount, &spot.at));
         }
@@ -106,7 +106,7 @@ mod tests {
             let tell = tell.clone();
             Box::new(move || tell.send(name).expect("somebody listens"))
         };
-        // Nothing waits here for the first, which waits for its pool.
+        // No other job waits for the first one, which waits for its pool.
         ended.do_soon(PoolGuid(1), Box::new(move || goes_on.recv().expect("told")));
         ended.do_soon(PoolGuid(1), job("behind it"));
         ended.do_soon(PoolGuid(2), job("another pool"));

@@ -1,7 +1,7 @@
-//! What the machine's kernel knows of mounts, and how it is told to change them.
+//! The kernel's table of mounts, and the calls that change mounts.
 //!
 //! # What always holds
-//! - Nothing here asks a mounted file system anything, except [`sign_of_life`].
+//! - No function here makes a request to a mounted file system, except [`sign_of_life`].
 
 use crate::fuse::connections;
 use rustix::fs::{Mode, OFlags, openat};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// The type that our mounts have.
+/// File system type of our mounts.
 pub(super) const KIND: &str = "fuse.cenote";
 
 /// A line of the kernel's table of mounts.
@@ -22,21 +22,21 @@ pub(super) const KIND: &str = "fuse.cenote";
 pub(super) struct Line {
     /// The kernel's number of the mount.
     pub(super) id: u64,
-    /// The number of the mount that it stands on.
+    /// The kernel's number of the mount that contains the mount point.
     parent: u64,
-    /// Number of its device: major and minor.
+    /// Device number: major and minor.
     pub(super) device: (u32, u32),
-    /// The directory of its file system that it shows.
+    /// The directory of the file system that is mounted.
     root: PathBuf,
     /// Mount point, as this process sees it.
     pub(super) at: PathBuf,
-    /// The group of mounts that tell each other what is mounted on them and unmounted.
+    /// Peer group: mounts and unmounts below one of its members are propagated to the others.
     peers: Option<u64>,
-    /// The group of mounts that tell this one.
+    /// Peer group whose mounts and unmounts are propagated to this mount.
     told_by: Option<u64>,
-    /// Type of file system.
+    /// Type of the file system.
     pub(super) kind: String,
-    /// Source that the table shows: for ours, the dataset.
+    /// Source in the table; for our mounts, the name of the dataset.
     pub(super) source: String,
 }
 
@@ -79,8 +79,8 @@ fn line(text: &[u8]) -> Option<Line> {
 }
 
 impl Line {
-    /// Whether the kernel unmounts this one too when `other` is unmounted: it shows the same, and stands on
-    /// another mount, which is told what happens on that of `other`.
+    /// Whether the kernel unmounts this mount together with `other`: both show the same directory, and the
+    /// mount below this one receives propagation from the mount below `other`.
     pub(super) fn goes_with(&self, other: &Line, table: &[Line]) -> bool {
         let above = |line: &Line| table.iter().find(|above| above.id == line.parent);
         let (Some(own), Some(others)) = (above(self), above(other)) else { return false };
@@ -91,7 +91,7 @@ impl Line {
     }
 }
 
-/// The kernel writes spaces and their like as `\040`.
+/// Decodes escapes: the kernel writes spaces and some other characters as `\040` and so on.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut found = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -112,26 +112,26 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
     found
 }
 
-/// Whether something is mounted below a directory, which is given without links.
+/// Whether something is mounted below a directory, whose path has no symbolic links.
 pub(super) fn has_mounts_below(at: &Path) -> bool {
     table().iter().any(|line| line.at != at && is_within(&line.at, at))
 }
 
-/// Time for a server to show that it lives: the kernel tells at once of one that is gone.
+/// Longest wait for a sign of life; the kernel reports a server that has ended at once.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 
-/// Sign of life of the server of a mount.
+/// Whether the server of a mount is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sign {
-    /// The server answers.
+    /// The server replies.
     Lives,
-    /// The server is gone, and answers nothing any more.
+    /// The server has ended: every request is an error.
     Gone,
-    /// Nothing for now: it hangs, or is going.
+    /// No reply in time: the server hangs, or is ending.
     Nothing,
 }
 
-/// Asks the server of a mount whether it lives. One that hangs delays no other thread.
+/// Asks the server of a mount for a sign of life. A server that hangs delays no other thread.
 pub(super) fn sign_of_life(at: &Path) -> Sign {
     let (tell, told) = mpsc::channel();
     let asked = at.to_owned();
@@ -150,31 +150,31 @@ fn connection(device: (u32, u32)) -> u64 {
     u64::from(device.0) << 20 | u64::from(device.1)
 }
 
-/// A switch that ends a connection. Numbers of devices are given to others at once: a caller that opens it
-/// makes sure afterwards that the device still has its number. From then on it is that connection's, and does
-/// nothing once that is gone.
+/// A control file that aborts a connection. Device numbers are reused at once: after opening it, the caller
+/// must check that the device still has its number. From then on the file refers to that connection only, and
+/// has no effect after the connection has ended.
 pub(super) struct Switch(OwnedFd);
 
 impl Switch {
-    /// The switch of the connection behind the device that has this number now.
+    /// Opens the control file of the connection whose device has this number now.
     pub(super) fn of(device: (u32, u32)) -> std::io::Result<Switch> {
         let files = connections::files(connection(device))?;
         Ok(Switch(openat(files, "abort", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// Ends it at once: programs that wait for an answer get an error.
+    /// Aborts the connection: programs that wait for a reply get an error.
     pub(super) fn abort(self) -> std::io::Result<()> {
         rustix::io::write(&self.0, b"1")?;
         Ok(())
     }
 }
 
-/// Changes the flags of a mount, which is held open.
+/// Changes the flags of a mount, given by an open directory.
 pub(super) fn remount(dir: &OwnedFd, flags: MountFlags) -> rustix::io::Result<()> {
     rustix::mount::mount_remount(format!("/proc/self/fd/{}", dir.as_raw_fd()), flags, c"")
 }
 
-/// Whether a path is, or lies below, a directory.
+/// Whether a path is a directory or lies below it.
 pub(super) fn is_within(path: &Path, dir: &Path) -> bool {
     let (path, dir) = (path.as_os_str().as_bytes(), dir.as_os_str().as_bytes());
     let dir = dir.strip_suffix(b"/").unwrap_or(dir);

@@ -1,26 +1,26 @@
-//! The mounts of a process that keeps pools open: what [`admin::Mounts`] wants, done with FUSE.
+//! The mounts of a process that keeps pools open: implements [`admin::Mounts`] with FUSE.
 //!
-//! `table` has the verbs; `mount` is one that is served, and `ending` what is done when it has ended;
-//! `paused` is one whose contents are taken away, `kernel` asks and changes the machine's table of mounts,
-//! `walk` leads to mount points, `record` knows what a server before this one has left behind, `users` finds
-//! the programs that hold a mount up.
+//! `table` has the verbs; `mount` is a mount that is served, `ending` handles its end, and `paused` is a
+//! mount whose contents are taken away. `kernel` reads and changes the machine's table of mounts, `walk`
+//! resolves the paths of mount points, `record` stores what earlier servers have left behind, and `users`
+//! finds the programs that keep a mount busy.
 //!
 //! # What always holds
-//! - A dataset is mounted once, in one place or several: one connection to the kernel serves them all, and a
-//!   file is the same in each. Verbs about one dataset happen one after the other; those about different ones
-//!   do not wait for each other.
-//! - No lock of the table is held while the kernel is asked to do anything, and threads that answer requests
-//!   take none of its locks: so a mount point, or the files of a pool, may lie in another of these mounts.
-//! - A mount that another process ends (`umount`) is taken out of the table, and its dataset closed. Of one
-//!   that is left in other places, only that place is.
-//! - When a dataset is out of the table, everything that was written to it is in the pool, and on disk.
-//!
-//! - While something is being mounted, no mount forgets all of its names at once: the kernel would take off
-//!   what is mounted on a folder that was looked up before.
+//! - A dataset has at most one mount, in one place or several: one connection to the kernel serves all
+//!   places, and a file is the same file in each. Verbs on one dataset run one after the other; verbs on
+//!   different datasets do not wait for each other, except that no mount of a pool begins, changes or ends while
+//!   datasets of that pool are renamed.
+//! - No lock of the table is held during a call to the kernel that may wait, and threads that answer requests
+//!   take none of its locks. So a mount point, or the files of a pool, may lie in another of these mounts.
+//! - A mount that another process unmounts (`umount`) is removed from the table, and its dataset closed. If
+//!   the mount remains in other places, only that place is removed.
+//! - When a dataset is not in the table, all data that were written to it are in the pool, and on disk.
+//! - While something is being mounted, no mount drops all of its names at once: the kernel would unmount a
+//!   file system from a folder that was looked up before.
 //!
 //! # Order of locks
-//! `mounts` -> one mount's `name`, `spots`. `changing` is held alone, `placing` while the kernel is told what
-//! never waits.
+//! `mounts` -> one mount's `name`, `spots`. `changing` is held alone; `placing` is held only during
+//! notifications of the kernel that never wait.
 
 mod ending;
 mod kernel;
@@ -48,16 +48,16 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use walk::{MountPoint, WalkError};
 
-/// How long the kernel may take to release a mount that no program uses here: other mount namespaces may have
+/// Longest wait for the kernel to release a mount that no program uses here: other mount namespaces may have
 /// it too.
 const LETTING_GO: Duration = Duration::from_secs(3);
-/// Mounts of dead servers on one way.
+/// Most mounts of dead servers that are detached on one path.
 const DEAD_MAX: usize = 64;
-/// Where a mount shows its snapshots.
+/// Path of the snapshots in a mount.
 const SNAPSHOT_DIR: &str = ".zfs/snapshot";
 
 fn is_root() -> bool {
@@ -67,11 +67,12 @@ fn is_root() -> bool {
 /// Settings of a table of mounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TableSettings {
-    /// Transport of requests.
+    /// How the kernel and the server exchange requests and replies.
     pub transport: Transport,
-    /// The kernel may keep what programs write for some seconds.
+    /// Whether the kernel caches writes for some seconds.
     pub writeback: bool,
-    /// Threads of a mount that is served over `/dev/fuse`; `None`: as many as seem good.
+    /// Most threads of a mount that is served over `/dev/fuse`; `None`: a default for the number of
+    /// processors.
     pub threads: Option<usize>,
 }
 
@@ -84,32 +85,51 @@ pub struct MountTable {
 #[derive(Default)]
 struct Inner {
     record: Option<Record>,
-    /// This server ends: what was mounted by hand is to be there again.
+    /// This server is ending: mounts that users made by hand stay in the record, for the next server.
     is_leaving: AtomicBool,
     ended: Arc<Ended>,
     mounts: Mutex<Vec<Arc<Mount>>>,
-    /// Datasets that a verb is about.
-    changing: Mutex<BTreeSet<String>>,
+    changing: Mutex<Changing>,
     changed: Condvar,
-    /// Number of threads that look up a folder and mount something there.
+    /// Number of threads that are looking up a folder to mount something there.
     placing: Mutex<usize>,
     recent: Mutex<Option<RecentTable>>,
 }
 
-/// The kernel's table, which may be a little old: so that thousands of mounts that end one after the other do
-/// not read it thousands of times.
+/// What verbs are changing.
+#[derive(Default)]
+struct Changing {
+    /// Datasets whose mounts begin, change or end.
+    mounts: BTreeSet<String>,
+    /// Pools whose datasets are being renamed: no mount of theirs begins, changes or ends.
+    names: BTreeSet<String>,
+}
+
+impl Changing {
+    /// True if a mount of this pool begins, changes or ends.
+    fn has_mount_of(&self, pool: &str) -> bool {
+        self.mounts.iter().any(|dataset| pool_of(dataset) == pool)
+    }
+}
+
+fn pool_of(dataset: &str) -> &str {
+    dataset.split(['/', '@']).next().unwrap_or(dataset)
+}
+
+/// A slightly old copy of the kernel's table, so that thousands of mounts that end one after the other do not
+/// read it thousands of times.
 struct RecentTable {
     lines: Vec<kernel::Line>,
     until: Instant,
 }
 
-/// Lines of a table that takes long to read.
+/// Fewest lines of a table that is worth keeping.
 const LONG_TABLE: usize = 500;
-/// How many times longer than reading it took a long table is used.
+/// A table is kept for this many times as long as reading it took.
 const TIMES_AS_LONG: u32 = 20;
 
-/// A thread is looking up a folder and mounting something there: until this is dropped, what the kernel knows
-/// of the folder is not forgotten.
+/// Marks that a thread looks up a folder and mounts something there: until this is dropped, no mount drops
+/// all of its names.
 #[must_use]
 pub struct Placing<'t>(&'t Inner);
 
@@ -127,7 +147,20 @@ struct Claim<'t> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        lock(&self.inner.changing).remove(&self.dataset);
+        lock(&self.inner.changing).mounts.remove(&self.dataset);
+        self.inner.changed.notify_all();
+    }
+}
+
+/// The right to rename datasets of one pool: until this is dropped, no mount of the pool begins, changes or ends.
+struct Renaming<'t> {
+    inner: &'t Inner,
+    pool: String,
+}
+
+impl Drop for Renaming<'_> {
+    fn drop(&mut self) {
+        lock(&self.inner.changing).names.remove(&self.pool);
         self.inner.changed.notify_all();
     }
 }
@@ -138,18 +171,40 @@ impl Inner {
         Placing(self)
     }
 
-    /// Waits until no other verb is about this dataset's mount; what that one waits for may be a suspended
-    /// pool.
+    /// Waits until no other verb changes this dataset's mount or name; that verb may be waiting for a suspended pool.
     fn claim(&self, dataset: &str) -> Result<Claim<'_>, MountError> {
+        let is_free = |changing: &Changing| {
+            !changing.names.contains(pool_of(dataset)) && !changing.mounts.contains(dataset)
+        };
+        let mut changing = self.wait_until(is_free)?;
+        changing.mounts.insert(dataset.to_owned());
+        Ok(Claim { inner: self, dataset: dataset.to_owned() })
+    }
+
+    /// Waits until no mount of this pool begins, changes or ends, and keeps others from it.
+    fn renaming(&self, pool: &str) -> Result<Renaming<'_>, MountError> {
+        let mut changing = self.wait_until(|changing| !changing.names.contains(pool))?;
+        // From here on no mount begins, so the wait below ends.
+        changing.names.insert(pool.to_owned());
+        drop(changing);
+        let renaming = Renaming { inner: self, pool: pool.to_owned() };
+        drop(self.wait_until(|changing| !changing.has_mount_of(pool))?);
+        Ok(renaming)
+    }
+
+    fn wait_until(
+        &self,
+        is_free: impl Fn(&Changing) -> bool,
+    ) -> Result<MutexGuard<'_, Changing>, MountError> {
         let mut changing = lock(&self.changing);
-        while !changing.insert(dataset.to_owned()) {
+        while !is_free(&changing) {
             if interrupt::ends(true) {
                 return Err(interrupted());
             }
             let waited = self.changed.wait_timeout(changing, LOOK_EVERY);
             changing = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(Claim { inner: self, dataset: dataset.to_owned() })
+        Ok(changing)
     }
 
     fn find(&self, dataset: &str) -> Option<Arc<Mount>> {
@@ -160,11 +215,11 @@ impl Inner {
         lock(&self.mounts).clone()
     }
 
-    /// Where programs have bound a mount, or a folder of it, which keeps it when it is unmounted here.
+    /// Paths at which programs have bound a mount or a folder of it, so that it outlives its unmounting here.
     fn bound_elsewhere(&self, mount: &Mount) -> Vec<PathBuf> {
         let mut recent = lock(&self.recent);
         let known = recent.as_ref().filter(|table| Instant::now() < table.until);
-        // Numbers of devices are given to others at once: only a new table says that it is elsewhere.
+        // Device numbers are reused at once: only a newly read table proves that the mount is elsewhere.
         if known.is_some_and(|table| mount.bound_elsewhere(&table.lines).is_empty()) {
             return Vec::new();
         }
@@ -176,16 +231,16 @@ impl Inner {
         also_at
     }
 
-    /// Lets go of a mount that another process has unmounted: it ends by itself, or is served on for programs
-    /// that still use it, but is no longer ours to show.
+    /// Removes a mount that another process has unmounted. It ends by itself, or is served further for
+    /// programs that still use it, but is no longer listed.
     fn let_go(&self, mount: &Arc<Mount>) {
         if !mount.wait(End::Durable, Some(LETTING_GO)) {
             self.take_out(mount);
         }
     }
 
-    /// What was unmounted by `umount` is gone when the table is asked next, though its threads may still be
-    /// ending.
+    /// Removes the mounts that were unmounted by `umount`, so that later queries do not show them, even if
+    /// their threads are still ending.
     fn let_go_of_unmounted(&self) {
         let mounts = self.all();
         if mounts.is_empty() {
@@ -208,12 +263,12 @@ impl Inner {
         }
     }
 
-    /// Finds a mount, which is no longer in these places, where it is now: a folder above it has got another
-    /// name. Whether it was found anywhere, and the places that it has left.
+    /// Finds the present path of a mount that is no longer in the places `gone`: a folder above it was
+    /// renamed. Returns whether it was found anywhere, and the places that it has left.
     fn follow(&self, mount: &Mount, gone: Vec<Spot>, table: &[kernel::Line]) -> (bool, Vec<Spot>) {
         let is_new = |line: &&kernel::Line| line.device == mount.device && !mount.is_at(&line.at);
         let mut places = table.iter().filter(is_new).map(|line| line.at.clone()).peekable();
-        // Numbers of devices are given to others at once.
+        // Device numbers are reused at once.
         if places.peek().is_none() || mount.wait(End::Gone, Some(HEARING_OF_AN_END)) {
             return (false, gone);
         }
@@ -234,14 +289,14 @@ impl Inner {
         (true, left)
     }
 
-    /// A mount that is left in other places is gone from this one.
+    /// Notes that a mount that remains in other places has left this one.
     fn take_from(&self, mount: &Mount, at: &Path) {
         if mount.leave(at) {
             self.note_gone(mount, at);
         }
     }
 
-    /// A mount is gone from a place.
+    /// Notes that a mount has left a place.
     fn note_gone(&self, mount: &Mount, at: &Path) {
         self.tell_record(|record| record.gone(at, mount.device));
         if !self.is_leaving.load(Ordering::Acquire) {
@@ -255,7 +310,7 @@ impl Inner {
         }
     }
 
-    /// Notes that a user has mounted it there, where no property says.
+    /// Records that a user has mounted a dataset at a path that no property names.
     fn note_by_hand(&self, dataset: &str, at: &Path, options: &MountOptions) {
         if options.by_hand {
             let words: Vec<String> =
@@ -266,7 +321,7 @@ impl Inner {
         }
     }
 
-    /// The mount of a dataset, unless it was unmounted by another way.
+    /// The mount of a dataset, unless another process has unmounted it.
     fn find_mounted(&self, dataset: &str) -> Option<Arc<Mount>> {
         let mount = self.find(dataset)?;
         if !mount.is_on_top() {
@@ -276,7 +331,7 @@ impl Inner {
         Some(mount)
     }
 
-    /// The places for which this holds, oldest first.
+    /// The places for which `is_meant` holds, oldest first.
     fn told(&self, is_meant: impl Fn(&Path) -> bool) -> Vec<Mounted> {
         let mut told: Vec<(u64, Mounted)> = Vec::new();
         lock(&self.mounts).iter().for_each(|mount| mount.tell(&is_meant, &mut told));
@@ -289,10 +344,10 @@ impl Inner {
     }
 }
 
-/// Interval at which a command that waits checks whether its client still does.
+/// Interval at which a waiting command checks whether its client still waits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// The client of a command waits for it no longer.
+/// The error of a command whose client no longer waits for it.
 fn interrupted() -> MountError {
     refused(&Errno::INTR.into())
 }
@@ -303,7 +358,7 @@ fn refused(error: &io::Error) -> MountError {
         Some(Errno::NOENT) => "No such file or directory".to_owned(),
         _ => {
             let mut words = error.to_string();
-            // Without the number that the standard library adds.
+            // Without the error number that the standard library appends.
             if let Some(at) = words.find(" (os error") {
                 words.truncate(at);
             }
@@ -327,7 +382,7 @@ impl MountTable {
         MountTable { settings, inner: Arc::default() }
     }
 
-    /// Writes down where it mounts something, for the server after this one.
+    /// Has the table record its mounts, for a later server.
     #[must_use]
     pub fn recorded(self, record: Record) -> MountTable {
         MountTable { inner: Arc::new(Inner { record: Some(record), ..Inner::default() }), ..self }
@@ -339,7 +394,7 @@ impl MountTable {
         self.inner.find(dataset).is_some_and(|mount| mount.began_with_rings)
     }
 
-    /// The right to mount a dataset that is not mounted yet, and the directory for it.
+    /// Claims a dataset that is not mounted yet, and prepares the directory for it.
     fn claim_free(
         &self,
         dataset: &str,
@@ -354,13 +409,13 @@ impl MountTable {
         Ok((claim, placing, self.ready_directory(at, options.overlay)?))
     }
 
-    /// For a thread that mounts something else in one of these mounts, from before the folder is looked up
-    /// until it is mounted there.
+    /// For a thread that mounts another file system in one of these mounts: must be held from before the
+    /// folder is looked up until the file system is mounted there.
     pub fn placing(&self) -> Placing<'_> {
         self.inner.placing()
     }
 
-    /// Calls `walk`, and takes away what dead servers have left on the way.
+    /// Calls `walk`, and detaches mounts of dead servers on the path.
     fn past_dead<T>(&self, mut walk: impl FnMut() -> Result<T, WalkError>) -> io::Result<T> {
         for _ in 0..DEAD_MAX {
             match walk() {
@@ -371,13 +426,13 @@ impl MountTable {
         Err(Errno::NOTCONN.into())
     }
 
-    /// Detaches what a dead server has left on a path, which is given without links. Whether there was any.
+    /// Detaches the mount of a dead server at a path without symbolic links. Returns whether there was one.
     fn detach_left(&self, at: &Path) -> bool {
         let Ok(place) = MountPoint::find(at) else { return false };
         let Some(line) = place.top().ok().and_then(|top| top.line(at)) else { return false };
         let is_ours = || self.inner.all().iter().any(|mount| mount.device == line.device);
-        // A server before this one is gone, or going; one that answers is another, which was given the number
-        // of the device.
+        // The server of a recorded mount has ended or is ending; a server that replies is another one, whose
+        // mount got the same device number.
         let is_recorded = || self.inner.record.as_ref().is_some_and(|record| record.has(at, line.device));
         let is_left = || match kernel::sign_of_life(at) {
             Sign::Lives => false,
@@ -395,7 +450,7 @@ impl MountTable {
         detached.is_ok()
     }
 
-    /// The directory to mount on. What a dead server has left there is taken away.
+    /// The directory to mount on. A mount of a dead server there is detached.
     fn ready_directory(&self, at: &Path, overlay: bool) -> Result<MountPoint, MountError> {
         let refused = |error: io::Error| refused(&error);
         loop {
@@ -424,7 +479,7 @@ impl MountTable {
             source: dataset.to_owned(),
             allow_other: options.allow_other,
             writable: !options.read_only,
-            // Set-id bits of a user's pool are whatever its owner has made up.
+            // In a user's pool, set-id bits may have any value that the pool's owner wrote.
             setuid: options.setuid && is_root(),
             devices: options.devices && is_root(),
             exec: options.exec,
@@ -434,7 +489,7 @@ impl MountTable {
         }
     }
 
-    /// The file system that is exported for a mount with these options.
+    /// The file system to export for a mount with these options.
     fn live(writer: FilesystemWriter, options: &MountOptions) -> LiveFs {
         let says = |name: &str| options.temporary.iter().any(|(known, _)| known == name);
         let times = (says("atime") || says("relatime")).then_some(match options.atime {
@@ -447,7 +502,7 @@ impl MountTable {
         if says("xattr") { live.without_user_xattrs() } else { live }
     }
 
-    /// Mounts a service and watches over its mount.
+    /// Mounts a service and watches for the end of its mount.
     fn start(
         &self,
         dataset: &str,
@@ -468,7 +523,7 @@ impl MountTable {
             let keeper: Arc<dyn Outside> = Arc::clone(&self.inner) as _;
             pool.add_outside(&keeper);
         }
-        // It may have been unmounted already: then its threads end.
+        // The mount may have been unmounted already; then its threads end.
         let device =
             mounted.number().filter(|device| *device != before.device).ok_or(MountError::NotMounted)?;
         let rings = mounted.is_over_io_uring();
@@ -494,7 +549,8 @@ impl MountTable {
         Ok(())
     }
 
-    /// Puts a mount into one more place. As with OpenZFS, it can be written to in all its places or in none.
+    /// Mounts a file system in one more place. As with OpenZFS, it can be written to in all places or in
+    /// none.
     fn put_beside(
         &self,
         mount: &Mount,
@@ -520,7 +576,8 @@ impl MountTable {
         Ok(())
     }
 
-    /// Unmounts from places, the newest first. If one stays, the others are there again.
+    /// Unmounts from several places, the newest first. If one cannot be unmounted, the others are mounted
+    /// again.
     fn unmount_spots(&self, mount: &Arc<Mount>, spots: &[Spot], how: Unmount) -> Result<(), MountError> {
         for (index, spot) in spots.iter().enumerate().rev() {
             let is_last = mount.spots().len() == 1;
@@ -532,7 +589,8 @@ impl MountTable {
                 for gone in spots.get(index + 1..).unwrap_or_default() {
                     let _placing = self.inner.placing();
                     let again = self.ready_directory(&gone.at, true);
-                    // The error is told; of what stays unmounted for that, the listing tells.
+                    // The error is returned; a place that could not be mounted again is missing from the
+                    // listing.
                     let _ = again.and_then(|place| self.put_beside(mount, &place, &gone.options));
                 }
                 return Err(error);
@@ -541,7 +599,7 @@ impl MountTable {
         Ok(())
     }
 
-    /// Takes a mount, which is in other places too, off one.
+    /// Unmounts a mount from one of several places.
     fn take_off(&self, mount: &Mount, at: &Path, how: Unmount) -> Result<(), MountError> {
         let Some(place) = mount.place_at(at) else {
             let table = kernel::table();
@@ -564,7 +622,7 @@ impl MountTable {
         Ok(())
     }
 
-    /// Unmounts from the last place: the mount ends.
+    /// Unmounts a mount from its last place: the mount ends.
     fn end(&self, mount: &Arc<Mount>, at: &Path, how: Unmount) -> Result<(), MountError> {
         if how == Unmount::Normal {
             let also_at = self.inner.bound_elsewhere(mount);
@@ -592,7 +650,7 @@ impl MountTable {
                 }
                 (Err(_), _) => {
                     place.unmount(true).map_err(|error| refused(&error))?;
-                    // Served on, but no longer ours to show.
+                    // The mount is served further, but no longer listed.
                     self.inner.take_out(mount);
                     return Ok(());
                 }
@@ -608,7 +666,7 @@ impl MountTable {
 
     fn finish(&self, mount: &Arc<Mount>, how: Unmount) -> Result<(), MountError> {
         if !mount.wait(End::Gone, Some(LETTING_GO)) && how != Unmount::Lazy {
-            // Another mount namespace has it: that one will see errors, as if the device were gone.
+            // Another mount namespace has the mount: its programs get errors, as if the device were gone.
             let ended = mount.abort();
             if !mount.wait(End::Gone, Some(LETTING_GO)) {
                 let at = mount.first().at;
@@ -624,7 +682,7 @@ impl MountTable {
     }
 }
 
-/// Why a mount cannot be unmounted from a place where it is not on top.
+/// The error for unmounting from a place where another mount is on top.
 fn covered(mount: &Mount, at: &Path, table: &[kernel::Line]) -> MountError {
     mount.hidden_by(at, table).map_or_else(
         || MountError::Busy { by: Vec::new(), also_at: Vec::new() },
@@ -635,18 +693,18 @@ fn covered(mount: &Mount, at: &Path, table: &[kernel::Line]) -> MountError {
 impl Outside for Inner {
     fn hand_over(&self, dataset: &str) -> Result<(), String> {
         let Some(mount) = self.find(dataset) else { return Ok(()) };
-        // A request for a snapshot in `.zfs` waits for this thread, and writes need another.
+        // A request for a snapshot in `.zfs` waits for this thread, and writes need another one.
         let done = if fuse::is_answering() { mount.try_write_back(1) } else { mount.write_back() };
         done.map_err(|error| error.to_string())
     }
 }
 
-/// A command has said that the file system can be changed, whatever its property says.
+/// Whether a command has mounted the file system writable despite its property `readonly`.
 fn is_made_writable(options: &MountOptions) -> bool {
     !options.read_only && options.temporary.iter().any(|(name, _)| name == "readonly")
 }
 
-/// Programs use what is mounted there.
+/// The error for a mount that programs use.
 fn in_use(at: &Path) -> MountError {
     MountError::Busy { by: users::of(at), also_at: Vec::new() }
 }

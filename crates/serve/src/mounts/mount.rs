@@ -1,11 +1,10 @@
-//! A mount that is served: where it is, the file system that it shows, and what the kernel can be had to do
-//! with it.
+//! A mount that is served: its places, the file system that it shows, and what the kernel can do with it.
 //!
 //! # What always holds
-//! - It has a place as long as it is in the table; the first of several is the one by which it is known.
-//! - Nothing is done to a place unless this mount is on top there.
-//! - A connection is ended only while its device has the number by which it is named: numbers are given to
-//!   others at once.
+//! - A mount in the table has at least one place; the oldest is the one that messages name.
+//! - A place is changed only if this mount is on top there.
+//! - A connection is aborted only while its device has the number by which it is identified, because numbers
+//!   are reused at once.
 
 use super::kernel;
 use super::walk::MountPoint;
@@ -26,21 +25,21 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Longest time until the end of a mount is noticed.
+/// Longest wait until the end of a mount is noticed.
 pub(super) const HEARING_OF_AN_END: Duration = Duration::from_millis(50);
-/// Time that a mount which is ended by force gets to write what it has to disk.
+/// Time for a mount that is ended by force to write its data to disk.
 pub(super) const LAST_WRITES: Duration = Duration::from_secs(10);
 const FORGOTTEN_AT_ONCE: usize = 1024;
 
-/// Counts what is put somewhere, so that it is known what came after what.
+/// Counter of placements, for their order.
 static AGES: AtomicU64 = AtomicU64::new(0);
 
-/// Where a mount is, and how.
+/// A place of a mount: its path and options.
 #[derive(Debug, Clone)]
 pub(super) struct Spot {
     pub(super) at: PathBuf,
     pub(super) options: MountOptions,
-    /// Grows from one that is put somewhere to the next.
+    /// Age of the placement: greater for later ones.
     pub(super) age: u64,
 }
 
@@ -53,17 +52,18 @@ impl Spot {
 /// A mount that is served.
 pub(super) struct Mount {
     pub(super) name: Mutex<String>,
-    /// Places where it is mounted, the oldest first.
+    /// The places of the mount, oldest first.
     spots: Mutex<Vec<Spot>>,
     pub(super) device: (u32, u32),
     pub(super) backend: Backend,
     pub(super) notifier: Arc<Notifier>,
-    /// Requests have come over io_uring from its beginning.
+    /// Requests have come over io_uring from the beginning of the mount.
     pub(super) began_with_rings: bool,
     end: Mutex<End>,
-    /// It is being unmounted here, or was: no other table needs to say that it is gone.
+    /// The mount is being or was unmounted by this process: the kernel's table need not confirm that it is
+    /// gone.
     pub(super) is_unmounted: AtomicBool,
-    /// Its dataset was closed, or is being closed.
+    /// The dataset was closed, or is being closed.
     pub(super) is_settled: AtomicBool,
     ended: Condvar,
 }
@@ -72,7 +72,7 @@ pub(super) struct Mount {
 pub(super) enum Backend {
     /// A file system of a pool that is open for writing.
     Live { pool: Arc<LivePool>, service: Arc<LiveService> },
-    /// One of a pool that is only read, which has this guid.
+    /// A file system of a pool that is opened for reading only; the guid of the pool.
     View { pool: PoolGuid },
 }
 
@@ -85,18 +85,18 @@ impl Backend {
     }
 }
 
-/// A thread, and what tells that it gets on, and of its end.
+/// A thread that drops caches, and the channel on which it reports progress and its end.
 pub(super) type Forgetting = (JoinHandle<()>, Receiver<()>);
 
 /// Progress of the end of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(super) enum End {
-    /// It is served.
+    /// The mount is served.
     #[default]
     Not,
-    /// The kernel has let go of it.
+    /// The kernel has ended the mount.
     Gone,
-    /// And all is on disk.
+    /// The mount has ended and all its data are on disk.
     Durable,
 }
 
@@ -130,12 +130,12 @@ impl Mount {
 
     // ---- places ------------------------------------------------------------------------------
 
-    /// Where it is, oldest first.
+    /// The places of the mount, oldest first.
     pub(super) fn spots(&self) -> Vec<Spot> {
         lock(&self.spots).clone()
     }
 
-    /// The oldest place where it is mounted.
+    /// The oldest place of the mount.
     pub(super) fn first(&self) -> Spot {
         lock(&self.spots).first().cloned().expect("a mount has a place as long as it is in the table")
     }
@@ -144,31 +144,31 @@ impl Mount {
         lock(&self.spots).iter().any(|spot| spot.at == at)
     }
 
-    /// Notes that it is mounted in one more place.
+    /// Adds a place.
     pub(super) fn add(&self, spot: Spot) {
         lock(&self.spots).push(spot);
     }
 
-    /// One of its places has another path now. `false`: it is not there any more.
+    /// Notes that a place has another path now. `false`: the mount has no place `from`.
     pub(super) fn moved(&self, from: &Path, to: &Path) -> bool {
         let mut spots = lock(&self.spots);
         let spot = spots.iter_mut().find(|spot| spot.at == from);
         spot.map(|spot| spot.at = to.to_owned()).is_some()
     }
 
-    /// Notes that it is no longer mounted in this place. `false`: that is its last, or it was not there.
+    /// Removes a place. `false`: it is the last one, or the mount has no such place.
     pub(super) fn leave(&self, at: &Path) -> bool {
         let mut spots = lock(&self.spots);
         let index = spots.iter().position(|spot| spot.at == at).filter(|_| spots.len() > 1);
         index.map(|index| spots.remove(index)).is_some()
     }
 
-    /// Sets its options, in each of its places.
+    /// Sets the options in all places.
     pub(super) fn set_options(&self, options: &MountOptions) {
         lock(&self.spots).iter_mut().for_each(|spot| spot.options = options.clone());
     }
 
-    /// Adds what is told of it in these places, each with its age.
+    /// Adds the descriptions of the places for which `is_meant` holds, each with its age.
     pub(super) fn tell(&self, is_meant: impl Fn(&Path) -> bool, told: &mut Vec<(u64, Mounted)>) {
         let name = lock(&self.name);
         for Spot { at, options, age } in lock(&self.spots).iter().filter(|spot| is_meant(&spot.at)) {
@@ -177,19 +177,19 @@ impl Mount {
         }
     }
 
-    /// Its state in the oldest of its places.
+    /// Description of the mount in its oldest place.
     pub(super) fn told_first(&self) -> Mounted {
         let Spot { at, options, .. } = self.first();
         Mounted { dataset: lock(&self.name).clone(), at, options }
     }
 
-    /// One of its places, if the mount can be changed there: nothing else covers it.
+    /// The mount point of a place, if this mount is on top there.
     pub(super) fn place_at(&self, at: &Path) -> Option<MountPoint> {
         let place = MountPoint::find(at).ok()?;
         place.top().is_ok_and(|top| top.device == self.device).then_some(place)
     }
 
-    /// A place in which nothing else covers it, and where that is.
+    /// A place in which this mount is on top: its path and mount point.
     fn reachable(&self) -> Option<(PathBuf, MountPoint)> {
         self.spots().into_iter().find_map(|spot| self.place_at(&spot.at).map(|place| (spot.at, place)))
     }
@@ -198,13 +198,13 @@ impl Mount {
         self.reachable().is_some()
     }
 
-    /// Whether the kernel has it: it was not unmounted by another way.
+    /// Whether the kernel's table has this mount: no other process has unmounted it.
     pub(super) fn is_within(&self, table: &[kernel::Line]) -> bool {
         table.iter().any(|line| line.device == self.device)
     }
 
-    /// Whether the kernel has dropped a mount that is no longer where it was. Numbers of devices are given to
-    /// others at once: one that is elsewhere now was moved there, unless its end is heard of.
+    /// Whether a mount that has left its places has ended. Device numbers are reused at once, so a mount with
+    /// this device elsewhere counts as moved, unless the end of this one is reported.
     pub(super) fn has_ended(&self, table: &[kernel::Line]) -> bool {
         let spots = self.spots();
         let is_here =
@@ -213,20 +213,20 @@ impl Mount {
             && (!self.is_within(table) || self.wait(End::Gone, Some(HEARING_OF_AN_END)))
     }
 
-    /// Whether the kernel has dropped a mount that is served no more.
+    /// Whether the kernel has ended the mount.
     pub(super) fn is_gone(&self) -> bool {
         self.is_unmounted.load(Ordering::Acquire) || !self.is_on_top() && !self.is_within(&kernel::table())
     }
 
-    /// What covers one of its places: the newest mount there or above, which came after it.
+    /// The mount that covers a place: the newest one there or above that was mounted after this one.
     pub(super) fn hidden_by(&self, at: &Path, table: &[kernel::Line]) -> Option<PathBuf> {
         let covers = |line: &&kernel::Line| kernel::is_within(at, &line.at);
         let last = table.iter().rev().find(covers)?;
         (last.device != self.device).then(|| last.at.clone())
     }
 
-    /// Places that are not its own, in which programs have bound it or a folder of it, and where it would
-    /// stay after it is unmounted from its own.
+    /// Further paths at which programs have bound this mount or a folder of it: the mount would remain there
+    /// after it was unmounted from its own places.
     pub(super) fn bound_elsewhere(&self, table: &[kernel::Line]) -> Vec<PathBuf> {
         let mut own: Vec<PathBuf> = self.spots().into_iter().map(|spot| spot.at).collect();
         let (mut ours, mut others) = (Vec::new(), Vec::new());
@@ -245,7 +245,7 @@ impl Mount {
 
     // ---- the dataset -------------------------------------------------------------------------
 
-    /// Lets go of the dataset. Whether everything that was written to it is on disk.
+    /// Closes the dataset. Returns whether all data that were written to it are on disk.
     pub(super) fn close(&self) -> bool {
         match &self.backend {
             Backend::Live { service, .. } => service.export().end(),
@@ -253,7 +253,7 @@ impl Mount {
         }
     }
 
-    /// The pool and the service of a file system that can be changed.
+    /// The pool and the service, for a file system that is open for writing.
     pub(super) fn live(&self) -> Option<(&Arc<LivePool>, &Arc<LiveService>)> {
         match &self.backend {
             Backend::Live { pool, service } => Some((pool, service)),
@@ -261,8 +261,8 @@ impl Mount {
         }
     }
 
-    /// Waits until the end is as far; `false`: it took too long, or the client of the command that waits does
-    /// no longer.
+    /// Waits until the end has progressed to `end`. `false`: the time limit has passed, or the client of the
+    /// waiting command no longer waits.
     pub(super) fn wait(&self, end: End, limit: Option<Duration>) -> bool {
         let mut now = lock(&self.end);
         while *now < end {
@@ -284,9 +284,9 @@ impl Mount {
 
     // ---- what the kernel does ----------------------------------------------------------------
 
-    /// Has the kernel hand over what it keeps. The kernel waits for the pool, however long that takes, and
-    /// its callers cannot be woken: a thread of its own waits there, and this one as long as the client of
-    /// its command does.
+    /// Has the kernel write back cached data. The kernel waits for the pool, however long that takes, and the
+    /// system call cannot be interrupted: so a thread of its own makes it, and this one waits while the
+    /// client of its command does.
     pub(super) fn write_back(self: &Arc<Mount>) -> Result<(), MountError> {
         let told = self.start_writing_back(0)?;
         loop {
@@ -310,9 +310,9 @@ impl Mount {
         spawned.map(|_| told).map_err(|error| refused(&error))
     }
 
-    /// [`Mount::write_back`], while `own` of its requests wait for the caller.
+    /// [`Mount::write_back`] for a caller that is itself answering `own` requests of the mount.
     fn write_back_beside(&self, own: u64) -> Result<(), MountError> {
-        // What something else covers cannot be reached by its path, and no new program writes to it.
+        // A covered place cannot be reached by its path, and no further program writes to it.
         let Some((at, _)) = self.reachable() else { return Ok(()) };
         match fuse::write_back_beside(&at, own) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(&error)),
@@ -320,8 +320,8 @@ impl Mount {
         }
     }
 
-    /// [`Mount::write_back`], but not for ever: the pool may be suspended, or no thread of the mount be free.
-    /// An error then, too.
+    /// [`Mount::write_back`] with a time limit, because the pool may be suspended or no thread of the mount
+    /// free. An error if the limit has passed.
     pub(super) fn try_write_back(self: &Arc<Mount>, own: u64) -> Result<(), MountError> {
         let told = self.start_writing_back(own)?;
         told.recv_timeout(LAST_WRITES).unwrap_or_else(|_| {
@@ -330,7 +330,7 @@ impl Mount {
         })
     }
 
-    /// Has the kernel forget the names that no program uses, and the files that only they led to.
+    /// Has the kernel drop unused names, and the files that only they refer to.
     pub(super) fn shrink(&self, flags: MountFlags) {
         if is_root()
             && let Some((_, place)) = self.reachable()
@@ -339,14 +339,14 @@ impl Mount {
         }
     }
 
-    /// Has the kernel forget what it knows of the snapshots that are shown.
+    /// Has the kernel drop what it caches about the snapshots in `.zfs`.
     pub(super) fn forget_snapshots(&self) {
-        // The root's listing too: `.zfs` may be visible now, or no longer.
+        // The listing of the root as well: `.zfs` may have become visible or hidden.
         self.notifier.forget_file(SNAPSHOTS);
         self.notifier.forget_file(ROOT);
     }
 
-    /// Changes its flags, wherever it is.
+    /// Changes the flags of the mount in all its places.
     pub(super) fn remount(&self, flags: MountFlags) -> io::Result<()> {
         for spot in self.spots() {
             let place = self.place_at(&spot.at).ok_or(io::ErrorKind::NotFound)?;
@@ -355,15 +355,15 @@ impl Mount {
         Ok(())
     }
 
-    /// Ends the connection at once: programs that wait for an answer get an error.
+    /// Aborts the connection: programs that wait for a reply get an error.
     pub(super) fn abort(&self) -> io::Result<()> {
         let switch = kernel::Switch::of(self.device)?;
-        // While it is connected its device has the number.
+        // While the mount is connected, its device has this number.
         if self.notifier.is_connected() { switch.abort() } else { Ok(()) }
     }
 
-    /// Has the kernel forget these nodes with their contents, in a thread that tells how it gets on until it
-    /// is done: it waits until requests about their pages were answered.
+    /// Has the kernel drop these nodes with their contents, in a thread that reports its progress: it waits
+    /// until requests about their pages were answered.
     pub(super) fn start_forgetting(
         self: &Arc<Mount>,
         nodes: Vec<u64>,

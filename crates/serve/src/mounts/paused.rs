@@ -1,11 +1,9 @@
-//! A mount whose file system was let go of, so that its contents can be replaced.
+//! A mount whose file system was closed so that its contents can be replaced.
 //!
 //! # What always holds
-//! - No other verb changes the mount meanwhile, and requests to it wait.
-//! - The mount and its dataset are the ones that were let go of, whatever they are called when it is served
-//!   again.
-//! - What the kernel knows of the contents stays if they were not replaced, and is forgotten if they may have
-//!   been.
+//! - No other verb changes the mount meanwhile, and its requests wait.
+//! - The mount and its dataset stay the same, whatever name the dataset has when it is served again.
+//! - The kernel's caches are kept if the contents were not replaced, and dropped if they may have been.
 
 use super::mount::Mount;
 use super::{Claim, MountTable, kernel, refused, users};
@@ -23,8 +21,9 @@ use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
-/// Time for the kernel to forget so many files before names are answered all the same. What programs
-/// have left in its pages is lost until then, and written into the new contents from then on.
+/// Time for the kernel to drop a number of files, after which calls about names are answered in any case.
+/// Data in its pages that programs wrote to the old contents are lost until then, and are written to the new
+/// contents from then on.
 const FORGETTING: Duration = Duration::from_secs(2);
 
 /// A mount that waits for its file system.
@@ -35,18 +34,18 @@ pub(super) struct PausedMount<'t> {
     pool: Arc<LivePool>,
     service: Arc<LiveService>,
     dataset: ObjectId,
-    /// The names that lead to what is in use, and to what is mounted below.
+    /// The names that lead to files in use, and to mount points below.
     names: Names,
-    /// The files without a name that the kernel knows.
+    /// The unlinked files that the kernel knows.
     unlinked: Vec<FileId>,
     is_replaced: bool,
 }
 
 impl<'t> PausedMount<'t> {
-    /// Lets go of the file system of a mount. `None`: there is none that can be changed.
+    /// Closes the file system of a mount. `None`: the dataset is not mounted for writing.
     ///
     /// # Errors
-    /// What could not be written; then it is served as before.
+    /// Some data could not be written; then the mount is served as before.
     pub(super) fn begin(
         table: &'t MountTable,
         claim: Claim<'t>,
@@ -54,14 +53,14 @@ impl<'t> PausedMount<'t> {
     ) -> Result<Option<PausedMount<'t>>, MountError> {
         let Some((pool, service)) = mount.live() else { return Ok(None) };
         if pool.suspended().is_some() {
-            // Now it can be waited for as long as the client wants: nothing is let go of yet.
+            // The file system is still open, so this can wait as long as the client does.
             pool.sync().map_err(cenote::Error::from)?;
         }
         mount.write_back()?;
-        // The kernel forgets now what no program uses.
+        // The kernel drops what no program uses.
         let spots = mount.spots();
         mount.shrink(fuse::mount_flags(&table.fuse_options("", &mount.first().options)));
-        // The only error is that the caller waits no longer.
+        // The only error is that the caller no longer waits.
         let live = service.export().pause().map_err(|_| refused(&Errno::INTR.into()))?;
         let Some(live) = live else { return Ok(None) };
         let mut paused = PausedMount {
@@ -82,7 +81,7 @@ impl<'t> PausedMount<'t> {
             paused.names.append(&mut names_to(&live, &spot.at, paths));
         }
         drop(live);
-        // The head is let go of when nothing of it is left to be written.
+        // The head is closed after all its data were written.
         pool.sync().map_err(cenote::Error::from)?;
         Ok(Some(paused))
     }
@@ -109,20 +108,21 @@ impl<'t> PausedMount<'t> {
         self.mount.forget_snapshots();
     }
 
-    /// The kernel forgets what was there before.
+    /// Has the kernel drop the old contents while the new ones are entered.
     fn enter(&self, live: LiveFs, flags: rustix::mount::MountFlags) {
         let (mount, export) = (&self.mount, self.service.export());
         let nodes = export.nodes();
-        // All names at once, if nothing is mounted below, or is about to be: it would be taken off with them.
+        // All names at once, unless something is mounted below or is about to be: it would be unmounted.
         let mut has_forgotten_names = false;
         export.enter(live, || {
-            // A thread that begins to mount waits for this, and then looks up the folder anew.
+            // A thread that begins to mount waits for this lock, and then looks up the folder anew.
             let placing = lock(&self.table.inner.placing);
             let has_mounts = || mount.spots().iter().any(|spot| kernel::has_mounts_below(&spot.at));
             has_forgotten_names = *placing == 0 && !has_mounts() && mount.notifier.forget_names();
         });
         let forgetting = mount.start_forgetting(nodes.clone(), flags);
-        // If all threads of the mount answer about names, none is left for what the kernel waits for.
+        // If all threads of the mount answered calls about names, none would be left for the pages that the
+        // kernel waits for.
         let waits = forgetting.as_ref().is_ok_and(|(_, told)| {
             loop {
                 match told.recv_timeout(FORGETTING) {
@@ -139,12 +139,12 @@ impl<'t> PausedMount<'t> {
         if let Ok((thread, _)) = forgetting {
             let _ = thread.join();
         }
-        // One by one, and only what is known to be in use: names of which programs stand in the middle.
+        // One by one, and only names in use: those on the way to files that programs have open.
         if !has_forgotten_names {
             self.names.iter().for_each(|(dir, name)| mount.notifier.look_again(*dir, name));
             mount.shrink(flags);
         }
-        // Answers of before that the kernel had not yet looked at.
+        // Answers about the old contents that the kernel had not processed yet.
         nodes.iter().for_each(|node| mount.notifier.forget_attributes(*node));
     }
 }
@@ -157,7 +157,7 @@ impl Suspended for PausedMount<'_> {
 
 impl Drop for PausedMount<'_> {
     fn drop(&mut self) {
-        // The client that asked for the change may wait no longer: it is served again all the same.
+        // Even if the client that asked for the change no longer waits, the mount is served again.
         interrupt::shielded(|| self.serve_again());
     }
 }

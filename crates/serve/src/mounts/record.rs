@@ -1,25 +1,26 @@
-//! What this server, and those before it that had its state folder, have mounted and made: so that what a
-//! server that has died left behind is known from what belongs to others.
+//! The record of mounts and folders that this server and earlier ones with the same state folder have made.
+//! It distinguishes what a dead server has left behind from mounts of other programs.
 //!
 //! # What always holds
-//! - A place is in the record before anything is mounted there, and with the number of its device as soon as
-//!   it is.
+//! - A place is in the record before anything is mounted there, and has its device number as soon as the
+//!   mount exists.
 //! - A mount leaves the record when it was seen to be gone, not when a server tried to end it.
-//! - Only mounts in the record are detached: those that stand there with their device belong to a server that
-//!   is gone or going, as one server at a time has a state folder, so that they need not show that no server
-//!   answers. One that answers is another server's, which was given the number of the device. Of a place
-//!   without one it is not known whether it came to a mount: it must show that its server is gone.
-//! - Folders that were made for mounts are known by path and inode number.
-//! - What was mounted by hand, where no property says, stays in the record when a server ends: the next
-//!   mounts it again.
+//! - Only recorded mounts are detached. A mount at a recorded place with the recorded device belongs to a
+//!   server that has ended or is ending, because only one server at a time has a state folder: it need not be
+//!   shown that its server is dead. If it replies, it belongs to another server that got the same device
+//!   number. For a place without a device it is not known whether the mount was made: it is detached only if
+//!   its server is gone.
+//! - Folders that were made for mounts are identified by path and inode number.
+//! - Mounts that users made by hand, at paths that no property names, stay in the record when a server ends:
+//!   the next server makes them again.
 //!
 //! # The file
-//! Entries, each ended by a zero byte; the later one holds. `+PATH`: something will be mounted there.
-//! `@MAJOR:MINOR PATH`: it is, with this device. `-MAJOR:MINOR PATH`: it is gone. `dNUMBER PATH`: a folder
-//! was made. `rNUMBER PATH`: it was removed. `hLENGTH LENGTH DATASET WORDS PATH`: a user has mounted this
-//! dataset there by hand, with what the words say (the lengths are theirs, in bytes). `f0 PATH`: that is no
-//! longer so. An entry that begins with `/` is a place, from earlier versions. It is written anew when most
-//! of it is old.
+//! A list of entries, each ended by a zero byte; a later entry replaces earlier ones. `+PATH`: something will
+//! be mounted there. `@MAJOR:MINOR PATH`: it is mounted, with this device. `-MAJOR:MINOR PATH`: it is gone.
+//! `dNUMBER PATH`: a folder was made. `rNUMBER PATH`: the folder was removed. `hLENGTH LENGTH DATASET WORDS
+//! PATH`: a user has mounted this dataset there by hand, with the options in the words (the lengths are those
+//! of dataset and words, in bytes). `f0 PATH`: that mount is not to be made again. An entry that begins with
+//! `/` is a place, from earlier versions. The file is rewritten when most of it is obsolete.
 
 use super::kernel::{self, Line, Sign};
 use super::walk::MountPoint;
@@ -32,29 +33,29 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Entries that a file may have beside twice as many as count.
+/// Entries that a file may have besides twice the number of valid ones.
 const OLD_MAX: usize = 1024;
-/// Rounds over the table of mounts: each detaches what the one before has uncovered.
+/// Most rounds over the table of mounts: each round detaches what the one before has uncovered.
 const ROUNDS_MAX: usize = 64;
-/// Connections that are ended after one look at the table.
+/// Most connections that are aborted after one look at the table.
 const ENDED_AT_ONCE: usize = 256;
 
-/// Number of a device: major and minor.
+/// Device number: major and minor.
 type Device = (u32, u32);
 
-/// A file of what was mounted and made. Clones share it.
+/// A record file. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Record {
     file: PathBuf,
     known: Arc<Mutex<Option<Known>>>,
 }
 
-/// A mount that a user made where no property says.
+/// A mount that a user made at a path that no property names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ByHand {
     pub(super) dataset: String,
     pub(super) at: PathBuf,
-    /// Options that were given beside the properties.
+    /// Options that were given on the command line.
     pub(super) words: String,
 }
 
@@ -77,15 +78,15 @@ impl ByHand {
     }
 }
 
-/// Contents of the file.
+/// The decoded contents of the file.
 #[derive(Debug, Default)]
 struct Known {
     mounts: BTreeSet<(PathBuf, Option<Device>)>,
-    /// Folders, and their inode numbers.
+    /// Folders that were made for mounts, and their inode numbers.
     made: BTreeMap<PathBuf, u64>,
-    /// In the order in which they were mounted.
+    /// Mounts by hand, in the order in which they were made.
     by_hand: Vec<ByHand>,
-    /// Number of entries in the file, old ones included.
+    /// Number of entries in the file, obsolete ones included.
     entries: usize,
 }
 
@@ -99,7 +100,7 @@ impl Known {
         known
     }
 
-    /// Applies one entry. An entry that cannot be read is left out.
+    /// Applies one entry. `None`: the entry is malformed, and ignored.
     fn take(&mut self, entry: &[u8]) -> Option<()> {
         let (kind, rest) = entry.split_first()?;
         let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
@@ -170,70 +171,70 @@ fn mounted_entry(kind: char, path: &Path, (major, minor): Device) -> Vec<u8> {
 }
 
 impl Record {
-    /// The record in this file, which need not be there yet.
+    /// A record in this file, which need not exist yet.
     #[must_use]
     pub fn new(file: PathBuf) -> Record {
         Record { file, known: Arc::default() }
     }
 
-    /// Something is about to be mounted there.
+    /// Records that something is about to be mounted at a place.
     ///
     /// # Errors
-    /// If that cannot be written down: it would be left behind if this server died.
+    /// The record cannot be written: the mount would be left behind if this server died.
     pub fn note(&self, at: &Path) -> io::Result<()> {
         self.add(&entry("+", at))
     }
 
-    /// Notes that something is mounted at a place, with this device.
+    /// Records that something is mounted at a place, with its device number.
     pub(super) fn mounted(&self, at: &Path, device: Device) -> io::Result<()> {
         self.add(&mounted_entry('@', at, device))
     }
 
-    /// Notes that a mount was seen to be gone.
+    /// Records that a mount was seen to be gone.
     pub(super) fn gone(&self, at: &Path, device: Device) -> io::Result<()> {
         self.add(&mounted_entry('-', at, device))
     }
 
-    /// A folder was made for a mount.
+    /// Records that a folder was made for a mount.
     pub(super) fn made(&self, at: &Path, node: u64) -> io::Result<()> {
         self.add(&entry(&format!("d{node} "), at))
     }
 
-    /// Notes that a folder was removed.
+    /// Records that a folder was removed.
     pub(super) fn removed(&self, at: &Path, node: u64) -> io::Result<()> {
         self.add(&entry(&format!("r{node} "), at))
     }
 
-    /// Notes a mount that a user made by hand.
+    /// Records a mount that a user made by hand.
     pub(super) fn mounted_by_hand(&self, mount: &ByHand) -> io::Result<()> {
         self.add(&mount.write())
     }
 
-    /// Notes that what was mounted there by hand is not to be there again.
+    /// Records that a mount by hand is not to be made again.
     pub(super) fn not_by_hand(&self, at: &Path) -> io::Result<()> {
         if self.by_hand().iter().any(|known| known.at == at) { self.add(&entry("f0 ", at)) } else { Ok(()) }
     }
 
-    /// Mounts that were made by hand, in their order.
+    /// The mounts by hand, in the order in which they were made.
     pub(super) fn by_hand(&self) -> Vec<ByHand> {
         self.known().ok().and_then(|known| Some(known.as_ref()?.by_hand.clone())).unwrap_or_default()
     }
 
-    /// The inode number of a folder that was made for a mount.
+    /// Inode number of a folder that was made for a mount.
     pub(super) fn folder(&self, at: &Path) -> Option<u64> {
         self.known().ok()?.as_ref()?.made.get(at).copied()
     }
 
-    /// Whether a mount is in the record.
+    /// Whether a mount with this device is in the record.
     pub(super) fn has(&self, at: &Path, device: Device) -> bool {
         self.known().is_ok_and(|known| {
             known.as_ref().is_some_and(|known| known.mounts.contains(&(at.to_owned(), Some(device))))
         })
     }
 
-    /// Contents of the file, read once.
+    /// The contents of the file, which is read once.
     fn known(&self) -> io::Result<MutexGuard<'_, Option<Known>>> {
-        // Changed by one entry at a time.
+        // Entries are applied one at a time, so the data is consistent.
         let mut known = lock(&self.known);
         if known.is_none() {
             *known = Some(match std::fs::read(&self.file) {
@@ -261,7 +262,7 @@ impl Record {
         }
     }
 
-    /// The old file stays until the new one is whole.
+    /// Rewrites the file. The old one stays until the new one is complete.
     fn write_anew(&self, known: &mut Known) -> io::Result<()> {
         let beside = self.file.with_extension("new");
         std::fs::write(&beside, known.write())?;
@@ -270,14 +271,14 @@ impl Record {
         Ok(())
     }
 
-    /// Ends the connections of the mounts of a server that was killed and cannot die, because a thread of it
-    /// waits in the kernel for an answer of that server's own: it, and every other program that waits for
-    /// one, gets an error. Returns how many were ended. `is_dying`: whether the server is still there. One
-    /// that follows may have mounts in the same places with the same numbers: what is ended was there before
-    /// this is asked.
+    /// Aborts the connections of a server that was killed and cannot end, because one of its threads waits in
+    /// the kernel for a reply of the server itself. That thread, and every other program that waits for a
+    /// reply, gets an error. Returns the number of aborted connections. `is_dying`: whether the server still
+    /// exists. Its successor may have mounts in the same places with the same numbers, so each connection is
+    /// looked up before `is_dying` is asked.
     ///
     /// # Errors
-    /// If the record cannot be read.
+    /// The record cannot be read.
     pub fn end_connections(&self, is_dying: impl Fn() -> bool) -> io::Result<usize> {
         let guard = self.known()?;
         let Some(known) = guard.as_ref() else { return Ok(0) };
@@ -288,8 +289,8 @@ impl Record {
             table.iter().filter(|line| line.kind == kernel::KIND).filter(is_known).collect();
         for some in of_server.chunks(ENDED_AT_ONCE) {
             let switches: Vec<_> = some.iter().map(|line| kernel::Switch::of(line.device)).collect();
-            // A number is given to others as soon as its mount is gone: what is still there now was there
-            // when the switch was opened.
+            // A device number is reused as soon as its mount is gone: a mount that is still there now was
+            // there when the control file was opened.
             let still = kernel::table();
             if !is_dying() {
                 break;
@@ -302,12 +303,11 @@ impl Record {
         Ok(ended)
     }
 
-    /// Detaches the mounts of the servers before this one: what is below them answers nothing but errors. To
-    /// be called before anything is mounted. Returns where they were; those that could not be detached stay
-    /// in the record.
+    /// Detaches the mounts of earlier servers, which return only errors. Must be called before anything is
+    /// mounted. Returns the places; those that could not be detached stay in the record.
     ///
     /// # Errors
-    /// If the record cannot be read or written.
+    /// The record cannot be read or written.
     pub fn detach_dead(&self) -> io::Result<Vec<PathBuf>> {
         let mut guard = self.known()?;
         let Some(known) = guard.as_mut() else { return Ok(Vec::new()) };
@@ -333,8 +333,9 @@ impl Record {
 }
 
 impl Known {
-    /// Those above first: what is below goes with them, and cannot be reached through them. `asks`: none was
-    /// silent yet. After one that was, their server is going, and no time is spent on the others.
+    /// Detaches uppermost mounts first: mounts below go with them, and cannot be reached through them.
+    /// `asks`: no server has failed to reply yet. After the first silent one their server is known to be
+    /// ending, and no time is spent on the others.
     fn detach_some(&self, table: &[Line], detached: &mut Vec<PathBuf>, asks: &mut bool) {
         let first = detached.len();
         for line in table.iter().filter(|line| line.kind == kernel::KIND) {
@@ -353,7 +354,7 @@ impl Known {
                 continue;
             }
             let Ok(place) = MountPoint::find(&line.at) else { continue };
-            // What something else covers is reached when that is gone.
+            // A covered mount is reached after the one above it is gone.
             let is_on_top = place.top().is_ok_and(|top| top.is_of(line));
             let lives = is_known && is_on_top && *asks && {
                 let sign = kernel::sign_of_life(&line.at);
@@ -412,7 +413,7 @@ mod tests {
         assert!(std::fs::metadata(&record.file).expect("there").len() < 32 * OLD_MAX as u64);
     }
 
-    /// A mount that is never answered, as that of a server that is still dying.
+    /// A mount whose requests are never answered, like that of a server that is still dying.
     fn silent_mount(at: &Path) -> OwnedFd {
         let device = open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).expect("opened");
         let data = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
@@ -422,7 +423,7 @@ mod tests {
         device
     }
 
-    /// Answers the greeting, and how much room there is, until the mount is gone.
+    /// Answers `INIT` and `STATFS` until the mount is gone.
     fn answer(device: &OwnedFd) {
         let mut request = vec![0; 2 << 20];
         while let Ok(len) = rustix::io::retry_on_intr(|| rustix::io::read(device, &mut request[..])) {
@@ -439,8 +440,8 @@ mod tests {
         }
     }
 
-    /// It was unmounted after its server had died, and another server has mounted there: devices get the
-    /// first free number.
+    /// The recorded mount was unmounted after its server had died, and another server has mounted there: a
+    /// device gets the first free number.
     #[test]
     fn a_mount_that_answers_is_somebody_elses() {
         if !rustix::process::geteuid().is_root() || !testkit::need_file("/dev/fuse") {
@@ -462,8 +463,8 @@ mod tests {
         assert!(stays);
     }
 
-    /// A thread that asks its own server cannot be killed, and the process keeps the connection until it is:
-    /// as long as nobody else ends that.
+    /// A thread that waits for its own server cannot be killed, and the process keeps the connection until
+    /// the thread ends: for as long as no other process aborts the connection.
     #[test]
     fn who_waits_for_a_server_that_cannot_die_is_released() {
         if !rustix::process::geteuid().is_root() || !testkit::need_file("/dev/fuse") {
@@ -501,7 +502,7 @@ mod tests {
         let record = Record::new(base.join("mounts"));
         record.note(&own).expect("written");
         record.mounted(&own, device(&own)).expect("written");
-        // Of this one it is not known what is there, and it does not say that its server is gone.
+        // This place has no device number, and its mount does not show that its server is gone.
         record.note(&others).expect("written");
         let detached = Record::new(record.file.clone()).detach_dead();
         let is_mounted = |at: &Path| kernel::table().iter().any(|line| line.at == at);

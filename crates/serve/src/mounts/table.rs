@@ -1,5 +1,5 @@
-//! The table of mounts as [`admin::Mounts`]: the verbs that mount, unmount, remount and suspend, and what is
-//! asked of the table.
+//! The table of mounts as [`admin::Mounts`]: the verbs that mount, unmount, remount and suspend, and the
+//! queries.
 
 use super::mount::Backend;
 use super::paused::PausedMount;
@@ -131,7 +131,7 @@ impl Mounts for MountTable {
     }
 
     fn leaving(&self) {
-        // What was unmounted until now is not to be there again.
+        // Mounts that were unmounted before this point must not be made again.
         self.inner.let_go_of_unmounted();
         self.inner.is_leaving.store(true, Ordering::Release);
     }
@@ -199,6 +199,12 @@ impl Mounts for MountTable {
             service.export().snapshots_changed(dataset);
         }
         mount.forget_snapshots();
+    }
+
+    fn while_renaming(&self, pool: &str, rename: &mut dyn FnMut()) -> Result<(), MountError> {
+        let _renaming = self.inner.renaming(pool)?;
+        rename();
+        Ok(())
     }
 
     fn renamed(&self, from: &str, to: &str) {

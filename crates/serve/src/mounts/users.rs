@@ -1,4 +1,4 @@
-//! Which programs use a mount.
+//! The programs that use a mount.
 
 use super::kernel::is_within;
 use rustix::fs::{AtFlags, StatxFlags};
@@ -10,14 +10,14 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Most programs that are named.
+/// Most programs that an error names.
 const NAMED: usize = 16;
-/// Bytes of the list of maps of a process that are read: with names of usual length, as many maps as a
-/// process may have.
+/// Bytes that are read of the list of memory maps of a process: enough for as many maps as a process may
+/// have, with names of usual length.
 const MAPS_MAX: u64 = 8 << 20;
 
-/// The programs that have something open or mapped below a directory, or stand there: number and name. Only
-/// those that this process may look at.
+/// The programs that have a file open or mapped below a directory, or their working directory there: process
+/// id and name. Only programs that this process may inspect.
 pub(super) fn of(at: &Path) -> Vec<(u32, String)> {
     let mut users = Vec::new();
     let Ok(entries) = fs::read_dir("/proc") else { return users };
@@ -37,16 +37,17 @@ pub(super) fn of(at: &Path) -> Vec<(u32, String)> {
     users
 }
 
-/// Files below a directory.
+/// Files below a directory that programs use.
 #[derive(Debug, Default)]
 pub(super) struct Used {
-    /// Inode numbers of files that programs use.
+    /// Inode numbers of the files.
     pub(super) numbers: BTreeSet<u64>,
-    /// Paths of files that programs use.
+    /// Paths of the files.
     pub(super) paths: BTreeSet<PathBuf>,
 }
 
-/// The files below a directory that programs, this one too, have open or mapped or stand in.
+/// The files below a directory that programs, including this one, have open, mapped or as a working
+/// directory.
 pub(super) fn files(at: &Path) -> Used {
     let mut files = Used::default();
     let Ok(entries) = fs::read_dir("/proc") else { return files };
@@ -76,8 +77,8 @@ fn add_files(process: &Path, at: &Path, files: &mut Used) {
     });
 }
 
-/// Calls `look` with each file that a process has mapped, by the number that the kernel knows and its path,
-/// until it returns false. Of a process with very many maps, those are left out that come after [`MAPS_MAX`].
+/// Calls `look` with each file that a process has mapped, by inode number and path, until `look` returns
+/// `false`. Maps beyond [`MAPS_MAX`] bytes of the list are left out.
 #[allow(clippy::disallowed_types)] // A file of the kernel about a process.
 fn each_map(process: &Path, mut look: impl FnMut(Option<u64>, &Path) -> bool) {
     let Ok(maps) = fs::File::open(process.join("maps")) else { return };
@@ -97,13 +98,14 @@ fn each_map(process: &Path, mut look: impl FnMut(Option<u64>, &Path) -> bool) {
     }
 }
 
-/// The number of the file that a link of `/proc` leads to, as the kernel knows it: no server is asked.
+/// Inode number of the file that a link in `/proc` leads to, from the kernel's own tables: no file system is
+/// asked.
 fn number(link: &Path) -> Option<u64> {
     let (flags, mask) = (AtFlags::STATX_DONT_SYNC, StatxFlags::INO);
     rustix::fs::statx(rustix::fs::CWD, link, flags, mask).ok().map(|stat| stat.stx_ino)
 }
 
-/// Links are read, not followed: nothing is asked of the mount.
+/// Whether a process uses a file below `at`. Links are read, not followed, so the mount gets no request.
 fn uses(process: &Path, at: &Path) -> bool {
     let leads_there = |link: PathBuf| fs::read_link(link).is_ok_and(|path| is_within(&path, at));
     if ["cwd", "root", "exe"].into_iter().any(|link| leads_there(process.join(link))) {

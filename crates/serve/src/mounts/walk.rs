@@ -1,12 +1,12 @@
-//! The way to a mount point, one directory after the other, past links that others have placed.
+//! Resolves the path of a mount point, one directory after the other, with a check of symbolic links.
 //!
-//! What is mounted may belong to a user, and that user can put a symbolic link wherever a mount point is
-//! expected below. Root, that followed it, would mount over, or remove, what the link points to.
+//! A mounted file system may belong to a user who can put a symbolic link in the place of a mount point below
+//! it. If root followed that link, it would mount over, or remove, the target of the link.
 //!
 //! # What always holds
 //! - A symbolic link is followed only if it belongs to root or to the user of this process.
-//! - What is made, removed, mounted on or unmounted is named by a directory that is held open and a name in
-//!   it: a path that another process changes meanwhile leads nowhere else.
+//! - A directory that is made, removed, mounted on or unmounted is named by its parent directory, which is
+//!   held open, and its name there: another process cannot redirect it by changing the path.
 //! - A mount point itself is not held open: it could not be unmounted.
 
 use super::kernel;
@@ -20,16 +20,16 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Links on one way: as many as the kernel follows.
+/// Most symbolic links on a path: the kernel's limit.
 const LINKS_MAX: usize = 40;
 
-/// Why a way does not lead to a directory.
+/// Why a path does not lead to a directory.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WalkError {
-    /// A link on the way belongs to another user.
+    /// A symbolic link on the path belongs to another user.
     #[error("{} is a symbolic link of user {owner}", link.display())]
     Foreign { link: PathBuf, owner: u32 },
-    /// The server of a file system on the way is gone.
+    /// The server of a file system on the path has ended.
     #[error("the server of what is mounted on {} is gone", at.display())]
     Dead { at: PathBuf },
     #[error(transparent)]
@@ -54,27 +54,27 @@ impl From<WalkError> for io::Error {
     }
 }
 
-/// A mount point: a directory, as a name in the directory above, which is held open.
+/// A mount point: the name of a directory and its parent directory, which is held open.
 #[derive(Debug)]
 pub(super) struct MountPoint {
     parent: OwnedFd,
     name: OsString,
 }
 
-/// The file or mount that is on top of a mount point.
+/// The directory or mount that is on top at a mount point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Top {
-    /// Number of the device: major and minor.
+    /// Device number: major and minor.
     pub(super) device: (u32, u32),
-    /// The kernel's number of the mount, where it tells (Linux 5.8).
+    /// The kernel's number of the mount, if the kernel reports it (Linux 5.8).
     pub(super) mount: Option<u64>,
-    /// Inode number of what is on top.
+    /// Inode number.
     pub(super) node: u64,
     owner: u32,
     mode: u32,
 }
 
-/// The file of a descriptor, as the kernel knows it: no server is asked.
+/// The file of a descriptor, from the kernel's own tables: no file system is asked.
 fn look(dir: impl AsFd) -> Result<Top, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     let found = statx(dir, c"", flags, StatxFlags::BASIC_STATS | StatxFlags::MNT_ID)?;
@@ -92,43 +92,43 @@ fn path_flags() -> OFlags {
     OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC
 }
 
-/// Where a descriptor is, without links.
+/// The path of a descriptor, without symbolic links.
 fn path_of(dir: &OwnedFd) -> io::Result<PathBuf> {
     std::fs::read_link(by_number(dir))
 }
 
-/// A name of a descriptor, for calls that take paths.
+/// A path that leads to an open descriptor, for calls that take paths.
 fn by_number(dir: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()))
 }
 
-/// The parts of a path, roots as `/`.
+/// The components of a path, with the root as `/`.
 fn parts(path: &Path) -> impl Iterator<Item = OsString> + '_ {
     path.components().filter(|part| *part != Component::CurDir).map(|part| part.as_os_str().to_owned())
 }
 
 impl MountPoint {
-    /// The directory that a path leads to, from the root.
+    /// Resolves a path from the root.
     pub(super) fn find(path: &Path) -> Result<MountPoint, WalkError> {
         walk(path, false).map(|(place, _)| place)
     }
 
-    /// [`MountPoint::find`], making directories that are missing. Returns whether the last one was made.
+    /// [`MountPoint::find`], which makes missing directories. Returns whether the last one was made.
     pub(super) fn make(path: &Path) -> Result<(MountPoint, bool), WalkError> {
         walk(path, true)
     }
 
-    /// The directory itself, or the root of what is mounted there.
+    /// Opens the directory, or the root of the file system that is mounted there.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         Ok(openat(&self.parent, &self.name, path_flags() | OFlags::DIRECTORY, Mode::empty())?)
     }
 
-    /// The file or mount on top of it.
+    /// The directory or mount on top.
     pub(super) fn top(&self) -> io::Result<Top> {
         Ok(look(self.open()?)?)
     }
 
-    /// Where it is, without links.
+    /// Path of the mount point, without symbolic links.
     pub(super) fn path(&self) -> io::Result<PathBuf> {
         path_of(&self.open()?)
     }
@@ -139,14 +139,14 @@ impl MountPoint {
         Ok(top.mount.zip(above.mount).map_or(top.device != above.device, |(top, above)| top != above))
     }
 
-    /// Unmounts what is on top there.
+    /// Unmounts the topmost mount.
     pub(super) fn unmount(&self, detach: bool) -> io::Result<()> {
         let (by_call, path) = (by_number(&self.parent).join(&self.name), self.path()?);
         fuse::unmount_in(&by_call, &path, detach)
     }
 
-    /// Removes the directory, if it is empty, is still the one with this number, and belongs to the user of
-    /// this process.
+    /// Removes the directory, if it is empty, still has this inode number, and belongs to the user of this
+    /// process.
     pub(super) fn remove(&self, node: u64) -> io::Result<()> {
         let top = self.top()?;
         if top.node != node || top.owner != rustix::process::geteuid().as_raw() {
@@ -170,7 +170,7 @@ fn walk(path: &Path, make: bool) -> Result<(MountPoint, bool), WalkError> {
             (dir, place) = (root()?, MountPoint { parent: root()?, name: OsString::from(".") });
             continue;
         }
-        // As a directory first: an automount is mounted now.
+        // Opened as a directory first, which triggers an automount.
         let open = || match openat(&dir, &name, path_flags() | OFlags::DIRECTORY, Mode::empty()) {
             Err(Errno::NOTDIR) => openat(&dir, &name, path_flags(), Mode::empty()),
             other => other,
@@ -217,12 +217,12 @@ fn follow(dir: &OwnedFd, name: &OsStr, link: &OwnedFd, found: Top) -> Result<Pat
 }
 
 impl Top {
-    /// Whether it is this line of the kernel's table.
+    /// Whether this is the mount of a line of the kernel's table.
     pub(super) fn is_of(self, line: &kernel::Line) -> bool {
         self.mount.map_or(self.device == line.device, |mount| mount == line.id)
     }
 
-    /// The line of the kernel's table that this is.
+    /// The line of the kernel's table for this mount.
     pub(super) fn line(self, at: &Path) -> Option<kernel::Line> {
         let mut lines = kernel::table().into_iter().rev().filter(|line| line.at == at);
         lines.find(|line| self.is_of(line))

@@ -1,8 +1,7 @@
-//! Mounts that ask for rings where something that rings need has run out: they are made, and served over
+//! Mounts that ask for rings when a resource for rings is exhausted: they are made, and served over
 //! `/dev/fuse`.
 //!
-//! How much there is is looked up once in a process: each test runs in one of its own, which is this program
-//! once more.
+//! A process reads its limits once, so each test runs in a process of its own, which is this program again.
 #![allow(clippy::disallowed_types)] // Tests use files as any program does.
 
 use crate::common::transports::{transports, turn};
@@ -14,9 +13,9 @@ use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::process::Command;
 
-/// Runs one of the tests that are left out otherwise, in a process of its own.
+/// Runs one of the ignored tests in a process of its own.
 fn alone(test: &str) {
-    // Says, too, that there is nothing to test.
+    // This also reports that there is nothing to test.
     if !transports().contains(&Transport::Ring) {
         return;
     }
@@ -32,7 +31,7 @@ fn alone(test: &str) {
     );
 }
 
-/// So many descriptors may be open.
+/// Sets the limit of open descriptors.
 fn bound_descriptors(current: u64) {
     let maximum = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum }).unwrap();
@@ -46,7 +45,8 @@ fn home(filesystems: &[&str]) -> Option<Home> {
     Some(home)
 }
 
-/// A file is made in a mount, changed through its cache and around it, moved, and read as it is in the pool.
+/// Makes a file in a mount, changes it through the cache and past it, moves it, and compares it with the
+/// pool.
 fn use_mount(home: &Home, name: &str) {
     let at = home.path(name);
     let text = vec![7; 300_000];
@@ -89,18 +89,18 @@ fn mounts_are_served_without_rings_where_descriptors_have_run_out() {
 #[ignore = "runs in a process of its own"]
 fn descriptors_have_run_out() {
     let Some(home) = home(&["p/first", "p/second", "p/third"]) else { return };
-    // As many as there are sets of rings for.
+    // As many as there are sets of rings.
     drop(turn());
     home.mount("p/first", "first", &options()).unwrap();
     assert!(home.table.began_with_rings("p/first"));
-    // Of those that are allowed, all but some are open: fewer than a set takes, which is two for each
-    // processor at least.
+    // Nearly all allowed descriptors are open: fewer are left than a set takes, which is at least two for
+    // each processor.
     let open = fs::read_dir("/proc/self/fd").unwrap();
     let numbers = open.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse::<u64>().ok());
     bound_descriptors(numbers.max().unwrap() + 32);
     let null = File::open("/dev/null").unwrap();
     let mut taken: Vec<File> = std::iter::from_fn(|| null.try_clone().ok()).collect();
-    // A mount takes its device, its directory and what makes it.
+    // A mount takes its device, its directory and descriptors for making it.
     taken.truncate(taken.len() - 10);
     home.mount("p/second", "second", &options()).unwrap();
     assert!(!home.table.began_with_rings("p/second"));
@@ -108,7 +108,7 @@ fn descriptors_have_run_out() {
     for name in ["first", "second"] {
         use_mount(&home, name);
     }
-    // With descriptors rings come again.
+    // With free descriptors, mounts get rings again.
     drop(turn());
     home.mount("p/third", "third", &options()).unwrap();
     assert!(home.table.began_with_rings("p/third"));
@@ -123,21 +123,21 @@ fn mounts_are_served_without_rings_where_others_have_all() {
 #[test]
 #[ignore = "runs in a process of its own"]
 fn others_have_all_rings() {
-    /// More mounts than there are sets of rings for.
+    /// More mounts than there are sets of rings.
     const MOUNTS: usize = 12;
     let names: Vec<String> = (0..MOUNTS).map(|number| format!("p/{number}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let Some(home) = home(&names) else { return };
     let has_rings = |number: usize| home.table.began_with_rings(names[number]);
     let mount = |number: usize| home.mount(names[number], &number.to_string(), &options()).unwrap();
-    // On machines with many processors they are too few for one set.
+    // On machines with many processors there are too few descriptors for one set.
     bound_descriptors(1024);
     (0..MOUNTS).for_each(mount);
     let with = (0..MOUNTS).filter(|number| has_rings(*number)).count();
     assert!(with < MOUNTS && (0..with).all(has_rings), "{with}");
     (0..MOUNTS).for_each(|number| use_mount(&home, &number.to_string()));
     if with > 0 {
-        // What the first gives back the last gets.
+        // The last mount gets the rings that the first one gives back.
         for number in [0, MOUNTS - 1] {
             home.table.unmount(names[number], Unmount::Normal).unwrap();
         }
@@ -147,7 +147,7 @@ fn others_have_all_rings() {
     }
 }
 
-/// What was written before is there.
+/// Checks the files that were written before.
 fn use_mount_again(home: &Home, number: usize) {
     let moved = home.path(&number.to_string()).join("moved");
     assert_eq!(fs::read(&moved).unwrap(), vec![7; 300_000]);

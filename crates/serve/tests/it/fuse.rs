@@ -1,4 +1,4 @@
-//! A real mount of a small tree in memory: what the kernel makes of our answers.
+//! A mount of a small tree in memory: how the kernel treats replies.
 #![allow(clippy::disallowed_types)] // The tests look at the mount as any program would.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use cenote_serve::export::{Attr, DirItem, Entry, ExportError, Kind, Seek, SpaceI
 use cenote_serve::fuse::{MountOptions, Mounted, Service, Transport, ViewService, mount};
 
 const BLOCK: u64 = 4096;
-/// The number shown for the root, whose node is 1.
+/// Inode number shown for the root, whose node is 1.
 const ROOT_INO: u64 = 34;
 
 struct File {
@@ -24,7 +24,7 @@ struct File {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Files by node. Counts what it is asked, to see what the kernel caches.
+/// A service with files in memory, by node. It counts requests, which shows what the kernel caches.
 #[derive(Default)]
 struct Memory {
     files: BTreeMap<u64, File>,
@@ -182,7 +182,7 @@ impl View for Memory {
 
 type Sample = (tempfile::TempDir, Arc<Memory>, Mounted);
 
-/// A mount of the sample by each transport that this kernel offers, one after the other.
+/// A mount of the sample over each transport that this kernel offers, one after the other.
 fn mounts() -> impl Iterator<Item = Sample> {
     let turn = turn();
     transports().into_iter().filter_map(move |transport| {

@@ -18,7 +18,7 @@ const KEPT_MAX: usize = 32;
 
 static POOL: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 
-/// Bytes at an address that is a multiple of [`ALIGN`]. What is in them at first is undefined.
+/// Bytes at an address that is a multiple of [`ALIGN`]. The initial contents are undefined.
 #[derive(Debug)]
 pub(crate) struct AlignedBuf {
     memory: Vec<u8>,

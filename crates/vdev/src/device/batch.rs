@@ -1,8 +1,7 @@
 //! Batches over several devices, such as the columns of one RAID-Z block or the labels of all leaves.
 //!
-//! Requests to open files are queued in the kernel together, also if they are on several devices. Every
-//! other device is handed its share of the batch in one call of [`Device::read_many`] or
-//! [`Device::write_many`].
+//! Requests to open files are queued in the kernel together, also if they are on several devices. Every other
+//! device gets its share of the batch in one call of [`Device::read_many`] or [`Device::write_many`].
 
 use super::error::DeviceError;
 use super::interface::{Device, ReadRequest, WriteRequest};
@@ -63,7 +62,7 @@ fn read_share(device: &dyn Device, mut share: Vec<&mut ReadRequest<'_>>) {
     }
 }
 
-/// Writes a device's share of a batch; open files as when reading.
+/// Writes a device's share of a batch. An open file gets single calls, as for reads.
 fn write_share(device: &dyn Device, mut share: Vec<&mut WriteRequest<'_>>) {
     if share.len() == 1 || device.raw_target().is_some() {
         share.into_iter().for_each(|request| request.result = device.write_parts(&request.parts, request.at));
@@ -79,7 +78,7 @@ fn write_share(device: &dyn Device, mut share: Vec<&mut WriteRequest<'_>>) {
     }
 }
 
-/// Groups a batch by device. `in_order`: only what follows each other is grouped.
+/// Groups a batch by device. `in_order`: only consecutive requests are grouped.
 fn shares<'d, T>(
     batch: impl Iterator<Item = (&'d dyn Device, T)>,
     in_order: bool,
@@ -96,8 +95,8 @@ fn shares<'d, T>(
     shares
 }
 
-/// Does `work` with the share of each device: open files each on a thread of their own, as only requests that
-/// the kernel could not queue come here; all others in order, so that simulated runs repeat.
+/// Calls `work` with the share of each device: each open file on a thread of its own, because only requests
+/// that the kernel could not queue come here; all others in order, so that simulated runs repeat.
 fn each_device<T: Send>(batch: Vec<(&dyn Device, T)>, work: impl Fn(&dyn Device, Vec<T>) + Sync) {
     let in_order = batch.iter().any(|(device, _)| device.raw_target().is_none());
     let shares = shares(batch.into_iter(), in_order);
@@ -153,7 +152,7 @@ mod tests {
         assert_eq!(*order.lock().unwrap(), expected);
     }
 
-    /// A device that notes how many requests each of its calls brings.
+    /// A device that records the number of requests of each call.
     #[derive(Debug)]
     struct Counting {
         memory: MemoryDevice,
@@ -192,7 +191,7 @@ mod tests {
         let devices = [new(), new()];
         let device = |i: usize| &devices[i] as &dyn Device;
         let bytes: Vec<[u8; 4]> = (0..6u8).map(|i| [i; 4]).collect();
-        // The order of writes counts: the first device is interrupted by the second.
+        // The order of writes matters: the second device interrupts the first.
         let mut writes: Vec<(&dyn Device, WriteRequest<'_>)> = [0, 0, 1, 1, 1, 0]
             .into_iter()
             .zip(&bytes)
@@ -204,7 +203,7 @@ mod tests {
         write_across(&mut writes);
         assert!(writes.iter().all(|(_, request)| request.result == Ok(())));
         assert_eq!([0, 1].map(|i| std::mem::take(&mut *lock(&devices[i].calls))), [vec![2, 1], vec![3]]);
-        // That of reads does not.
+        // The order of reads does not.
         let mut bufs = [[9u8; 4]; 4];
         let mut reads: Vec<(&dyn Device, ReadRequest<'_>)> = [(0, 0u64), (1, 200), (0, 500), (1, 1 << 20)]
             .into_iter()

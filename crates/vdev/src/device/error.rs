@@ -81,19 +81,19 @@ pub enum Cause {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The name leads to nothing.
+    /// The name does not exist.
     #[error("No such file or directory")]
     NotFound,
     /// The name leads to a folder.
     #[error("Is a directory")]
     IsFolder,
-    /// The name leads to something that is neither a file nor a block device.
+    /// The name is that of neither a file nor a block device.
     #[error("Block device required")]
     NotADevice,
-    /// The caller may not open it.
+    /// The caller has no permission to open the device.
     #[error("Permission denied")]
     Denied,
-    /// The source failed to open it, for a reason of its own.
+    /// The source failed to open the device, for another reason.
     #[error("{cause}")]
     Open {
         /// What the operating system or the source reported.
@@ -138,16 +138,16 @@ pub enum DeviceError {
         /// The holder, if it is known.
         holder: Option<Holder>,
     },
-    /// The device was there and is no longer: unplugged, or its name leads elsewhere.
+    /// The device disappeared: it was unplugged, or its name leads to another device.
     #[error("the device is gone")]
     Gone,
     /// The power of the simulated machine is off.
     #[error("the power is off")]
     PowerOff,
-    /// The read was never given to a device.
+    /// No device has served the read.
     #[error("not read")]
     NotRead,
-    /// The write, or what a flush was to make durable, never got to a device.
+    /// No device has served the write, or a write was lost before a flush.
     #[error("not written")]
     NotWritten,
 }
@@ -159,7 +159,7 @@ impl DeviceError {
     }
 }
 
-/// The outcome of a flush: success where the device reports that it has no volatile cache to flush.
+/// Result of a flush: success if the device reports that it has no volatile cache to flush.
 pub(crate) fn flush_is_supported(outcome: Result<(), DeviceError>) -> Result<(), DeviceError> {
     match outcome {
         Err(DeviceError::Io { op: IoOp::Flush, cause: Cause::System(Errno::OPNOTSUPP), .. }) => Ok(()),

@@ -1,16 +1,16 @@
 //! Files and block devices.
 //!
-//! Reads of block devices bypass the page cache (`O_DIRECT`) when the system allows it: the pool
-//! has its own cache, and a second copy in the kernel would be of no use. Image files are read
-//! through the page cache unless [`Access::Direct`] is asked for: they are small, often fresh
-//! from a download, and shared by many short commands. Either way a batch goes to the kernel as
-//! one io_uring submission where there is io_uring; single reads are plain `pread`s.
+//! Reads of block devices bypass the page cache (`O_DIRECT`) when the system allows it: the pool has its own
+//! cache, which makes a second copy in the kernel useless. Image files are read through the page cache unless
+//! [`Access::Direct`] is requested: they are small, often just downloaded, and shared by many short commands.
+//! Either way a batch goes to the kernel as one io_uring submission if there is io_uring; single reads are
+//! plain `pread`s.
 //!
 //! # What always holds
-//! - A device that is open for writing is ours alone: files are locked, block devices
-//!   opened with `O_EXCL`, which keeps mounts, MD, LVM and the kernel's ZFS away.
-//! - Requests that `O_DIRECT` refuses (alignment, file systems without it, the odd tail of a file)
-//!   go through the page cache; the caller sees no difference.
+//! - A device that is open for writing has no other writer: files are locked, block devices opened with
+//!   `O_EXCL`, which excludes mounts, MD, LVM and the kernel's ZFS.
+//! - Requests that `O_DIRECT` refuses (alignment, file systems without it, the odd tail of a file) go through
+//!   the page cache; the caller sees no difference.
 
 use super::error::{Cause, DeviceError, Holder, IoOp};
 use super::interface::{Device, ReadRequest, WriteRequest, check_range, size_of_parts};
@@ -29,10 +29,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Alignment that every device accepts.
 const SAFE_ALIGN: u32 = 4096;
-/// Parts of one write call.
+/// Most parts of one write call.
 const PARTS_MAX: usize = 512;
 
-/// How reads go to the kernel.
+/// Path of reads through the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Access {
     /// [`Access::Direct`] for block devices, [`Access::Cached`] for files.
@@ -65,35 +65,38 @@ pub struct FileDevice {
     sectors: (u64, u64),
 }
 
-/// log2 of the bytes of the smallest sector that a regular file is said to address.
+/// log2 of the logical sector size, in bytes, that regular files report.
 pub static FILE_LOGICAL_ASHIFT: Tunable = Tunable::new("vdev_file_logical_ashift", 9, 9, 16);
-/// log2 of the bytes of the sector that a regular file is said to write best.
+/// log2 of the physical sector size, in bytes, that regular files report.
 pub static FILE_PHYSICAL_ASHIFT: Tunable = Tunable::new("vdev_file_physical_ashift", 9, 9, 16);
 
-/// Opens a leaf for a pool that is written: as [`FileDevice::open_writable`], past the page cache also for
-/// files unless [`Access::Cached`] is asked for. The pool caches what it needs, and writing through the
-/// page cache would cost a copy and come to the disk later, in other portions than the pool planned.
+/// Opens a leaf of a pool that is written: like [`FileDevice::open_writable`], but bypasses the page cache
+/// also for files, unless [`Access::Cached`] is requested. The pool has its own cache. Writing through the
+/// page cache would cost a copy, and the kernel would write later and in other portions than the pool
+/// planned.
 ///
 /// # Errors
-/// [`DeviceError::Busy`] if the device is open for writing elsewhere, otherwise why it cannot be opened.
+/// [`DeviceError::Busy`] if the device is open for writing elsewhere, otherwise the reason why it cannot be
+/// opened.
 pub fn open_exclusive(path: &Path, access: Access) -> Result<Arc<dyn Device>, DeviceError> {
     let access = if access == Access::Auto { Access::Direct } else { access };
     Ok(Arc::new(FileDevice::open_writable(path, access)?))
 }
 
 impl FileDevice {
-    /// Opens for reading. Others may write to the device meanwhile.
+    /// Opens a device for reading. Other processes may write to it meanwhile.
     ///
     /// # Errors
-    /// Why it cannot be opened.
+    /// The reason why it cannot be opened.
     pub fn open(path: &Path, access: Access) -> Result<FileDevice, DeviceError> {
         FileDevice::open_as(path, access, false).map_err(|cause| open_error(path, cause))
     }
 
-    /// Opens for reading and writing, alone.
+    /// Opens a device for reading and writing, exclusively.
     ///
     /// # Errors
-    /// [`DeviceError::Busy`] if the device is open for writing elsewhere, otherwise why it cannot be opened.
+    /// [`DeviceError::Busy`] if the device is open for writing elsewhere, otherwise the reason why it cannot
+    /// be opened.
     pub fn open_writable(path: &Path, access: Access) -> Result<FileDevice, DeviceError> {
         FileDevice::open_as(path, access, true).map_err(|cause| open_error(path, cause))
     }
@@ -130,8 +133,8 @@ impl FileDevice {
         self.direct.is_some()
     }
 
-    /// Writes parts past the page cache, through aligned memory if theirs is not. `None`: the range is
-    /// not aligned, or the file system refuses.
+    /// Writes parts bypassing the page cache, through aligned memory if the parts are not aligned. `None`:
+    /// the range is not aligned, or the file system refuses.
     fn write_direct(
         &self,
         direct: &Direct,
@@ -150,8 +153,7 @@ impl FileDevice {
         }
     }
 
-    /// Reads through `O_DIRECT`, bounced through aligned memory where needed. `None`: it cannot
-    /// be done this way.
+    /// Reads through `O_DIRECT`, bounced through aligned memory where needed. `None`: this is not possible.
     fn read_direct(&self, direct: &Direct, buf: &mut [u8], at: u64) -> Option<()> {
         let target = direct.target();
         if target.fits(buf, at) {
@@ -191,9 +193,9 @@ fn open_direct(path: &Path, fd: &OwnedFd, flags: OFlags, is_block: bool) -> Opti
     })
 }
 
-/// Locks the whole file for the open descriptor, as virtual machines do with their images: no other
-/// descriptor gets a lock on any part of it before the descriptor is closed. File systems without such locks
-/// have `flock` at least.
+/// Locks the whole file for the open file description, as virtual machines lock their images: no other
+/// description gets a lock on any part of it before this one is closed. On file systems without such locks it
+/// uses `flock`.
 fn lock(fd: &OwnedFd) -> Result<(), Errno> {
     #[cfg(target_os = "linux")]
     {
@@ -207,11 +209,11 @@ fn lock(fd: &OwnedFd) -> Result<(), Errno> {
     fs::flock(fd, FlockOperation::NonBlockingLockExclusive)
 }
 
-/// Ends the lock. Closing the descriptor does not while another process has a copy of it, as each child has
-/// until it starts its program.
+/// Releases the lock. Closing the descriptor is not enough while another process has a copy of it, as each
+/// child has until it executes its program.
 fn unlock(fd: &OwnedFd) {
     #[cfg(target_os = "linux")]
-    // What fails here was never locked so.
+    // If this fails, the file was locked with `flock`.
     let _ = lock_description(fd, nix::libc::F_UNLCK);
     let _ = fs::flock(fd, FlockOperation::NonBlockingUnlock);
 }
@@ -220,7 +222,7 @@ fn unlock(fd: &OwnedFd) {
 fn lock_description(fd: &OwnedFd, kind: i32) -> nix::Result<()> {
     use nix::fcntl::{FcntlArg, fcntl};
     use nix::libc::{SEEK_SET, flock};
-    // No length: to the end, however far that may move.
+    // Length 0: to the end of the file, even if that moves.
     let whole = flock { l_type: kind as i16, l_whence: SEEK_SET as i16, l_start: 0, l_len: 0, l_pid: 0 };
     fcntl(fd, FcntlArg::F_OFD_SETLK(&whole)).map(drop)
 }
@@ -252,7 +254,7 @@ fn block_sectors(fd: &OwnedFd) -> (u64, u64) {
     }
 }
 
-/// What `O_DIRECT` wants of addresses and of offsets.
+/// Alignment that `O_DIRECT` requires of memory addresses and of offsets.
 fn direct_alignment(fd: &OwnedFd, is_block: bool) -> (u32, u32) {
     #[cfg(target_os = "linux")]
     {
@@ -299,7 +301,7 @@ fn write_full(fd: &OwnedFd, buf: &[u8], at: u64) -> Result<(), DeviceError> {
     Ok(())
 }
 
-/// Writes all parts, one behind the other.
+/// Writes all parts, one after the other.
 fn write_parts_full(fd: &OwnedFd, parts: &[IoSlice<'_>], at: u64) -> Result<(), DeviceError> {
     let mut at = at;
     for parts in parts.chunks(PARTS_MAX) {
@@ -322,7 +324,7 @@ fn write_parts_full(fd: &OwnedFd, parts: &[IoSlice<'_>], at: u64) -> Result<(), 
     Ok(())
 }
 
-/// Why `path` could not be opened.
+/// The error for a failure to open `path`.
 fn open_error(path: &Path, cause: Errno) -> DeviceError {
     match cause {
         Errno::WOULDBLOCK | Errno::BUSY => DeviceError::Busy { holder: holder_of(path) },
@@ -334,8 +336,8 @@ fn open_error(path: &Path, cause: Errno) -> DeviceError {
     }
 }
 
-/// What the system knows of the holder of a device that is in use: the block devices that are built on it, or
-/// the process that has locked the file. A lock of an open file description, such as ours, names no process.
+/// The holder of a busy device, as far as the system knows it: the block devices that are built on it, or the
+/// process that has locked the file. A lock of an open file description, such as ours, names no process.
 fn holder_of(path: &Path) -> Option<Holder> {
     let stat = fs::stat(path).ok()?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
@@ -436,7 +438,7 @@ impl Device for FileDevice {
         {
             return result;
         }
-        // What O_DIRECT cannot do is done through the page cache.
+        // The parts that `O_DIRECT` refuses go through the page cache.
         write_parts_full(&self.fd, parts, at.0)
     }
 
@@ -458,7 +460,7 @@ impl Device for FileDevice {
         check_range(at, len, self.size())?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match fs::fallocate(&self.fd, flags, at.0, len) {
-            // Discarding is advice; what cannot be discarded stays.
+            // A discard is advice: a device without support ignores it.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(cause) => Err(io_error(IoOp::Discard, cause, at.0, len as usize)),
         }
@@ -491,7 +493,7 @@ impl Device for FileDevice {
     }
 
     fn is_removed(&self) -> bool {
-        // Some file systems do not count names.
+        // Some file systems do not count links.
         !self.is_block && fs::fstat(&self.fd).is_ok_and(|open| open.st_nlink == 0) && !self.is_at(&self.path)
     }
 

@@ -1,14 +1,14 @@
-//! Writes that are kept back until they are known to be wanted: a pool is opened for a command, and only when
-//! the command has not been refused does anything reach the devices of the pool.
+//! Writes that are held back until they are wanted: a command opens a pool, and only if the command is not
+//! refused does a write reach the devices of the pool.
 //!
 //! # What always holds
-//! - Until [`Hold::release`] nothing is written; what is read is as if it had been.
-//! - Releasing does all writes and flushes of all devices of the hold in the order in which they were made,
-//!   so a crash at any point of it leaves what a crash of the pool would have left without the hold.
-//! - A device that fails during a release fails every request from then on, as one that is gone. The others
-//!   go on only if the [`Judge`] says so, before anything that was written behind the lost write; otherwise
-//!   every request to any of them fails: what is on the devices is a beginning of what was held.
-//! - What is held takes bounded memory: beyond 64 MiB it is released.
+//! - Before [`Hold::release`] no device is written; reads see the held writes.
+//! - A release performs all writes and flushes of all devices of the hold in their original order, so a crash
+//!   at any point leaves what a crash of the pool would have left without the hold.
+//! - A device that fails during a release fails every later request, like a missing one. The others continue
+//!   only if the [`Judge`] allows it, which is asked before any write after the lost one; otherwise every
+//!   request to any of them fails, and the devices have a prefix of the held writes.
+//! - Held writes take bounded memory: more than 64 MiB cause a release.
 
 use super::error::{DeviceError, flush_is_supported};
 use super::interface::{Device, ReadRequest, WriteRequest, check_range};
@@ -22,19 +22,19 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Bytes of writes that are held at most.
+/// Most bytes of held writes.
 const HELD_MAX: usize = 64 << 20;
 
 /// Decides whether the pool can go on without a device that has failed.
 pub trait Judge: Send + Sync + Debug {
-    /// `leaf` has lost some of the held writes and takes no more; `failed` are all leaves of which that is
-    /// true. Records the failure, and returns whether no data is lost as long as the others take all writes.
+    /// Called when `leaf` has lost some of the held writes and takes no more; `failed` are all such leaves.
+    /// Records the failure, and returns whether no data are lost as long as the others take all writes.
     ///
     /// Called while requests to all devices of the hold wait, so it must not make one.
     fn can_lose(&self, leaf: VdevGuid, failed: &[VdevGuid]) -> bool;
 }
 
-/// Writes and flushes of several devices that are kept back, in one order.
+/// Held writes and flushes of several devices, in one order.
 #[derive(Debug, Default)]
 pub struct Hold {
     /// Requests go to the devices. Set under the lock, and never cleared.
@@ -50,17 +50,17 @@ struct State {
     steps: Vec<Step>,
     /// Bytes of the writes in `steps`.
     bytes: usize,
-    /// Why the release has failed.
+    /// The error that made the release fail.
     error: Option<DeviceError>,
 }
 
-/// A device, and what was written to it.
+/// A device of the hold, and its held writes.
 #[derive(Debug)]
 struct Member {
     leaf: VdevGuid,
     base: Arc<dyn Device>,
     pages: SparseBytes,
-    /// Why it takes nothing any more.
+    /// The error after which the device takes no more requests.
     failure: Arc<OnceLock<DeviceError>>,
 }
 
@@ -77,7 +77,8 @@ impl Step {
         }
     }
 
-    /// A write is tried twice, as everywhere; a flush is not: a system reports once what it has lost.
+    /// Runs the step. A write is tried twice, as elsewhere; a flush is not, because a system reports a lost
+    /// write only once.
     fn run(&self, base: &dyn Device) -> Result<(), DeviceError> {
         match self {
             Step::Write { at, bytes, .. } => base.write_at(bytes, *at).or_else(|_| base.write_at(bytes, *at)),
@@ -106,7 +107,7 @@ impl Hold {
         HeldDevice { base, hold: Arc::clone(self), index, failure }
     }
 
-    /// Sets what decides when a device fails. Without it no device may fail; a second one is ignored.
+    /// Sets the judge of device failures. Without one, no device may fail; a second one is ignored.
     pub fn set_judge(&self, judge: Box<dyn Judge>) {
         let _first_counts = self.judge.set(judge);
     }
@@ -114,7 +115,8 @@ impl Hold {
     /// Passes all requests on to the devices from now on, the held ones first.
     ///
     /// # Errors
-    /// If a device fails that cannot be done without; then all of them do from now on.
+    /// The error of a device that failed and that the judge does not allow to lose; then all devices fail
+    /// from now on.
     pub fn release(&self) -> Result<(), DeviceError> {
         if self.is_released() {
             return Ok(());
@@ -146,7 +148,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Whether requests go to the devices: nothing is kept back any more.
+    /// Whether requests go to the devices directly.
     pub fn is_released(&self) -> bool {
         self.is_released.load(Ordering::Acquire)
     }
@@ -165,18 +167,18 @@ impl Hold {
     }
 }
 
-/// A device with writes that are kept back until its [`Hold`] is released.
+/// A device whose writes are held back until its [`Hold`] is released.
 #[derive(Debug)]
 pub struct HeldDevice {
     base: Arc<dyn Device>,
     hold: Arc<Hold>,
     index: usize,
-    /// Why it takes nothing any more: set before the hold is released, never after.
+    /// The error after which the device takes no more requests: set before the hold is released, never after.
     failure: Arc<OnceLock<DeviceError>>,
 }
 
 impl HeldDevice {
-    /// Once nothing is held any more: the device, or why it has failed.
+    /// After the release: the device, or its error. `None` before.
     fn released(&self) -> Option<Result<&dyn Device, DeviceError>> {
         self.hold.is_released().then(|| match self.failure.get() {
             None => Ok(&*self.base),
@@ -184,7 +186,7 @@ impl HeldDevice {
         })
     }
 
-    /// Does `step` while requests are held; otherwise, or if they are no longer, `direct`.
+    /// Runs `step` while requests are held, otherwise `direct`.
     fn held<T>(
         &self,
         step: impl FnOnce(&mut State) -> Result<T, DeviceError>,
@@ -204,7 +206,7 @@ impl HeldDevice {
         let done = step(&mut state)?;
         if state.bytes > HELD_MAX {
             self.hold.release_locked(&mut state)?;
-            // What was written last may be what this device did not take.
+            // The last write may be the one that this device did not take.
             self.failure.get().map_or(Ok(()), |error| Err(error.clone()))?;
         }
         Ok(done)
@@ -240,7 +242,7 @@ impl Device for HeldDevice {
         let state = self.hold.read();
         match state.error.as_ref().or(self.failure.get()) {
             Some(error) => Err(error.clone()),
-            // Released meanwhile: there are no pages any more.
+            // Released meanwhile: the held pages are gone.
             None => {
                 state.members[self.index].pages.read(buf, at.0, |out, pos| read_base(&*self.base, out, pos))
             }
@@ -294,7 +296,7 @@ impl Device for HeldDevice {
     }
 
     fn discard(&self, at: DeviceOffset, len: u64) -> Result<(), DeviceError> {
-        // What is discarded may stay as it is.
+        // A discard may be ignored.
         self.held(|_| check_range(at, len, self.size()), |device| device.discard(at, len))
     }
 
@@ -422,7 +424,7 @@ mod tests {
         assert_eq!(a.flush(), Err(DeviceError::ReadOnly));
     }
 
-    /// All leaves but one can be lost.
+    /// A judge that allows the loss of every leaf but one.
     #[derive(Debug)]
     struct AllBut(VdevGuid);
 

@@ -78,21 +78,21 @@ pub(crate) fn check_range(at: DeviceOffset, len: u64, size: u64) -> Result<(), D
 /// Random access to the bytes of one leaf.
 ///
 /// The interface is batched: [`read_many`](Device::read_many) and [`write_many`](Device::write_many) take
-/// many requests at once, so that a backend may have them all under way before it waits. A backend that
-/// cannot gain from that implements the single calls alone. Requests of several devices go through
-/// [`super::read_across`] and [`super::write_across`].
+/// many requests at once, so that a backend can start all of them before it waits. A backend without that
+/// ability implements only the single calls. Requests of several devices go through [`super::read_across`]
+/// and [`super::write_across`].
 pub trait Device: Send + Sync + Debug {
     /// Bytes of the device. Constant while the device is open, except for [`Device::renew_size`].
     fn size(&self) -> u64;
 
-    /// Bytes of the device at this moment: a file or a volume may have grown since it was opened, or have
-    /// been cut.
+    /// Bytes of the device at this moment: a file or a volume may have grown, or been truncated, since it was
+    /// opened.
     fn size_now(&self) -> u64 {
         self.size()
     }
 
-    /// Takes over the present size, and returns it. A device that has shrunk keeps the size that it had, so
-    /// that reads of what is lost fail where they are made.
+    /// Adopts the present size, and returns it. A device that has shrunk keeps its size, so that reads of
+    /// lost bytes fail.
     fn renew_size(&self) -> u64 {
         self.size()
     }
@@ -100,7 +100,7 @@ pub trait Device: Send + Sync + Debug {
     /// Fills `buf` with the bytes from `at` on.
     ///
     /// # Errors
-    /// Why the buffer was not filled; its contents are undefined then.
+    /// [`DeviceError`]; the contents of the buffer are undefined then.
     fn read_at(&self, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError>;
 
     /// Reads a batch, in any order; each request carries its outcome.
@@ -113,16 +113,16 @@ pub trait Device: Send + Sync + Debug {
     /// Writes `buf` at `at`. Durable only after a [`flush`](Device::flush) that starts later.
     ///
     /// # Errors
-    /// Why not all was written; the range holds old bytes, new ones, or some of each then.
+    /// [`DeviceError`]; the range then holds old bytes, new ones, or some of each.
     fn write_at(&self, buf: &[u8], at: DeviceOffset) -> Result<(), DeviceError> {
         let _ = (buf, at);
         Err(DeviceError::ReadOnly)
     }
 
-    /// Writes `parts` one behind the other, from `at` on.
+    /// Writes `parts` one after the other, from `at` on.
     ///
     /// # Errors
-    /// As [`Device::write_at`].
+    /// Those of [`Device::write_at`].
     fn write_parts(&self, parts: &[IoSlice<'_>], at: DeviceOffset) -> Result<(), DeviceError> {
         match parts {
             [only] => self.write_at(only, at),
@@ -144,8 +144,8 @@ pub trait Device: Send + Sync + Debug {
     /// Makes every write that has returned durable.
     ///
     /// # Errors
-    /// Why some of them may be lost. A system reports a lost write once: a second flush that succeeds proves
-    /// nothing.
+    /// [`DeviceError`] if some of them may be lost. A system reports a lost write once: a second flush that
+    /// succeeds proves nothing.
     fn flush(&self) -> Result<(), DeviceError> {
         Ok(())
     }
@@ -153,7 +153,7 @@ pub trait Device: Send + Sync + Debug {
     /// Declares a range unused; its contents become undefined.
     ///
     /// # Errors
-    /// Why the device did not take the request.
+    /// [`DeviceError`] if the device did not take the request.
     fn discard(&self, at: DeviceOffset, len: u64) -> Result<(), DeviceError> {
         check_range(at, len, self.size())
     }
@@ -163,25 +163,24 @@ pub trait Device: Send + Sync + Debug {
         None
     }
 
-    /// Whether a path leads to this device. True of a device without a name, and where that cannot be found
-    /// out.
+    /// Whether a path leads to this device. True for a device without a name, and if that is unknown.
     fn is_at(&self, path: &Path) -> bool {
         let _ = path;
         true
     }
 
-    /// Whether it is a file without any name left: its contents are gone when it is closed.
+    /// Whether this is a file without any name left: its contents are lost when it is closed.
     fn is_removed(&self) -> bool {
         false
     }
 
-    /// Bytes of the sectors that the device addresses, and of those that it writes without reading
-    /// first: the least and the best alignment of a pool on it.
+    /// Logical and physical sector size in bytes: the unit that the device addresses, and the unit that it
+    /// writes without reading first. They are the least and the best alignment for a pool on it.
     fn sector_sizes(&self) -> (u64, u64) {
         (512, 512)
     }
 
-    /// Has the system read the partition table of a whole disk again.
+    /// Makes the system read the partition table of a whole disk again.
     ///
     /// # Errors
     /// [`DeviceError::Busy`] if a partition of the disk is in use; otherwise the system's error.

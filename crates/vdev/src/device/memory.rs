@@ -7,7 +7,7 @@ use crate::sync::{read, write};
 use format::DeviceOffset;
 use std::sync::RwLock;
 
-/// Bytes in memory; what was never written is zero.
+/// Bytes in memory; bytes that were never written are zero.
 #[derive(Debug)]
 pub struct MemoryDevice {
     size: u64,
@@ -15,7 +15,7 @@ pub struct MemoryDevice {
 }
 
 impl MemoryDevice {
-    /// An empty device of `size` bytes; memory is taken only for what is written.
+    /// An empty device of `size` bytes; only written pages take memory.
     pub fn new(size: u64) -> MemoryDevice {
         MemoryDevice { size, pages: RwLock::default() }
     }

@@ -1,25 +1,24 @@
 //! Devices: random access to the bytes of a leaf.
 //!
-//! [`Device`] is the interface through which all layers above read and write leaves; devices are opened by
-//! a [`DeviceSource`](crate::source::DeviceSource) only. Backends: [`mod@file`] (files and block devices),
-//! [`memory`], [`overlay`] (a read-only base with writes in memory), [`held`] (writes that are kept back
-//! until they are released), [`sim`] (faults and power cuts from a seed) and [`partition`] (a part of another
-//! device).
+//! [`Device`] is the interface through which all layers above read and write leaves; only a
+//! [`DeviceSource`](crate::source::DeviceSource) opens devices. Backends: [`mod@file`] (files and block
+//! devices), [`memory`], [`overlay`] (a read-only base with writes in memory), [`held`] (writes that are held
+//! back until they are released), [`sim`] (faults and power cuts from a seed) and [`partition`] (a part of
+//! another device).
 //!
 //! # What always holds
 //! - A read fills the whole buffer or fails; it never returns part of the data as success.
-//! - Nothing outside `0..size()` is read or written.
+//! - No byte outside `0..size()` is read or written.
 //! - A device that is open read-only refuses writes with [`DeviceError::ReadOnly`].
 //! - Concurrent calls are allowed; of overlapping ones each sector is seen old or new.
-//! - A write that has returned is in effect; it is durable after a flush that starts later.
+//! - A write that has returned is visible; it is durable after a flush that starts later.
 //!
 //! # Layers
-//! `error` -> `interface` -> `raw` -> `uring` -> `batch` and the backends; each uses only what stands before
-//! it.
+//! `error` -> `interface` -> `raw` -> `uring` -> `batch` and the backends; each uses only earlier ones.
 //!
 //! # State of the process
 //! Idle io_uring instances, the finding that the kernel has no io_uring, and idle aligned buffers are shared
-//! by all pools of the process (`uring`, `aligned`): they hold nothing of a pool, and their number follows
+//! by all pools of the process (`uring`, `aligned`): they hold no state of a pool, and their number follows
 //! the threads, not the pools.
 //!
 //! Tests: `tests/it/devices.rs` runs one suite over every backend.
@@ -46,7 +45,7 @@ pub use error::{Cause, DeviceError, Holder, IoOp, SourceError};
 pub use interface::{Device, ReadRequest, WriteRequest};
 pub use raw::RawTarget;
 
-/// The one call on devices that no library has a safe wrapper for.
+/// The one device call for which no library has a safe wrapper.
 #[cfg(target_os = "linux")]
 #[allow(unsafe_code)]
 mod partition_table {

@@ -1,5 +1,5 @@
-//! A read-only base with the writes kept in memory: dry imports and experiments that leave the
-//! base as it was. The base must not change meanwhile.
+//! A read-only base with writes kept in memory: for dry imports and experiments that leave the base
+//! unchanged. The base must not change meanwhile.
 
 use super::error::DeviceError;
 use super::interface::{Device, check_range};

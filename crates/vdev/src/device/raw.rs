@@ -1,5 +1,5 @@
-//! Open files as the kernel sees them: what a batch over several devices needs to queue its requests, and the
-//! memory that `O_DIRECT` accepts.
+//! Open files as the kernel sees them: the facts that a batch over several devices needs to queue its
+//! requests, and the memory that `O_DIRECT` accepts.
 
 use super::aligned::{ALIGN, AlignedBuf};
 use super::error::{DeviceError, IoOp};
@@ -67,7 +67,7 @@ pub(super) struct Bounce {
     start: usize,
     len: usize,
     skip: usize,
-    /// Where the aligned read starts on the file.
+    /// First byte of the aligned read in the file.
     pub(super) at: u64,
 }
 
@@ -91,7 +91,7 @@ impl Bounce {
         &mut self.memory[self.start..self.start + self.len]
     }
 
-    /// Copies what was asked for.
+    /// Copies the requested bytes.
     pub(super) fn copy_to(&self, buf: &mut [u8]) -> Option<()> {
         let from = self.start + self.skip;
         buf.copy_from_slice(self.memory.get(from..from + buf.len())?);

@@ -1,26 +1,24 @@
 //! A simulated disk: the faults of real disks, reproduced from a seed.
 //!
 //! # Fault model
-//! - **Write cache.** A write is seen by reads at once and is durable only after a flush. At a
-//!   power cut each unflushed write is kept, lost or torn (some of its sectors are kept), each
-//!   for itself: a later write may survive an earlier one. A sector is old or new, never mixed.
-//! - **Damage on the medium.** Flipped bits and garbage sit on top of the true contents, which
-//!   stay known; unreadable ranges give errors. Writing a range heals it, as a disk remaps.
-//! - **Failed flushes.** Of each unflushed write some, all or nothing is on the medium afterwards, and the
-//!   next flush does not know of it: so does Linux with pages that it could not write.
-//! - **Wrong places.** A misdirected write lands elsewhere and leaves its own place as it was; a
-//!   lost write is reported as done and never happens; a lying flush makes nothing durable.
-//!   Misdirected reads give what is elsewhere; short ones bring only their beginning, and say
-//!   nothing.
-//! - **Failing operations.** The n-th operation from now fails, reads or writes fail at random,
-//!   the disk vanishes, now or after some operations, and returns.
-//! - **Power.** Disks share a [`Power`]; it counts writes, flushes and discards of all of them and
-//!   goes off at a chosen one, in the middle of it. [`SimDisk::power_on`] gives the disk as it is
-//!   found afterwards.
+//! - **Write cache.** A write is visible to reads at once and is durable only after a flush. At a power cut
+//!   each unflushed write is independently kept, lost or torn (some of its sectors are kept): a later write
+//!   may survive an earlier one. A sector is old or new, never mixed.
+//! - **Damage on the medium.** Flipped bits and garbage hide the true contents, which stay known; unreadable
+//!   ranges give errors. Writing a range repairs it, as a disk remaps.
+//! - **Failed flushes.** Of each unflushed write some, all or none of the sectors are on the medium
+//!   afterwards, and the next flush does not report it: Linux behaves so with pages that it could not write.
+//! - **Wrong places.** A misdirected write lands elsewhere and leaves its own place unchanged; a lost write
+//!   is reported as done and never happens; a lying flush makes no write durable. Misdirected reads return
+//!   the bytes of another place; short ones return only the beginning, and report success.
+//! - **Failing operations.** The n-th operation from now fails, reads or writes fail at random, the disk
+//!   vanishes, now or after some operations, and returns.
+//! - **Power.** Disks share a [`Power`]; it counts writes, flushes and discards of all of them and goes off
+//!   at a chosen one, in the middle of it. [`SimDisk::power_on`] gives the disk as it is found afterwards.
 //!
 //! # What always holds
 //! - The same seed and the same sequence of calls give the same results.
-//! - What was written before a flush that succeeded (and did not lie) is there after a cut.
+//! - Writes before a flush that succeeded (and did not lie) survive a power cut.
 //!
 //! Lock order: a disk's state, then its `Power`.
 
@@ -51,7 +49,7 @@ struct PowerState {
     cut_at: Option<u64>,
 }
 
-/// What the supply says about one operation.
+/// State of the supply during one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Supply {
     On,
@@ -107,22 +105,22 @@ impl Power {
     }
 }
 
-/// What becomes of the writes that were not flushed when the power went off.
+/// Fate of the writes that were not flushed when the power went off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Fate {
-    /// Each for itself: half of them are kept whole, a quarter in part, a quarter not at all.
+    /// Each independently: half of them are kept whole, a quarter in part, a quarter not at all.
     #[default]
     Random,
-    /// All are there, as if the disk had no cache.
+    /// All are kept, as if the disk had no cache.
     Kept,
-    /// None of them is there.
+    /// All are lost.
     Lost,
-    /// Those before a random one are there and those behind it are not, itself in part: a disk that keeps
-    /// the order.
+    /// Those before a random one are kept, those after it are lost, and that one is kept in part: a disk that
+    /// preserves the order.
     InOrder,
 }
 
-/// Which operations a fault is about.
+/// Kind of operation that a fault affects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpKind {
     /// A range was read.
@@ -138,7 +136,7 @@ pub enum OpKind {
 /// A recorded operation of a simulated disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Op {
-    /// Its number among the writes, flushes and discards of all disks on one power supply; 0 of reads.
+    /// Its number among the writes, flushes and discards of all disks on one power supply; 0 for reads.
     pub order: u64,
     /// What the operation did.
     pub kind: OpKind,
@@ -146,16 +144,16 @@ pub struct Op {
     pub at: DeviceOffset,
     /// Number of bytes of the range.
     pub len: u64,
-    /// What was written, if [`SimDisk::record`] was asked to keep it.
+    /// The written bytes, if [`SimDisk::record`] was asked to keep them.
     pub data: Option<Vec<u8>>,
     /// Whether success was reported to the caller.
     pub ok: bool,
 }
 
-/// Faults that strike at random, each once in so many operations; 0 is never.
+/// Rates of random faults: each occurs once in so many operations; 0: never.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// A read fails, though the data is there.
+    /// A read fails, though the data are intact.
     pub read_error: u64,
     /// A write fails and may or may not have happened.
     pub write_error: u64,
@@ -174,42 +172,42 @@ pub struct Rates {
 enum Damage {
     /// Every byte is xored with this.
     Xor(u8),
-    /// Random bytes of this seed.
+    /// The bytes are random, from this seed.
     Garbage(u64),
-    /// What is so many bytes further on, round the end of the disk.
+    /// The bytes are those so much further on, modulo the size of the disk.
     Elsewhere(u64),
     /// Reads of the range fail.
     Unreadable,
 }
 
-/// What happens to the next write.
+/// Handling of the next write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NextWrite {
     Lose,
     Misdirect(u64),
-    /// Only the first so many sectors are written, yet it is reported as done.
+    /// Only the first so many sectors are written, but it is reported as done.
     Tear(u64),
 }
 
 #[derive(Debug)]
 struct State {
-    /// What is on the medium, damage left out.
+    /// True contents of the medium, without the damage.
     durable: SparseBytes,
     /// Unflushed writes, in the order in which they were made.
     cache: Vec<(u64, Vec<u8>)>,
-    /// By first byte; ranges do not overlap.
+    /// Damage by first byte; ranges do not overlap.
     damage: BTreeMap<u64, (u64, Damage)>,
     random: Random,
     rates: Rates,
     fail_next: Vec<(OpKind, u64)>,
     next_write: Option<NextWrite>,
     gone: bool,
-    /// Vanishes after so many more operations.
+    /// Number of operations after which the disk vanishes.
     operations_left: Option<u64>,
-    /// Reads bring only so many bytes of what they were asked for; 0: all.
+    /// Most bytes that a read fills; 0: all.
     read_at_most: usize,
     recording: Option<(Vec<Op>, bool)>,
-    /// Number of the last operation but reads.
+    /// Number of the last operation other than a read.
     order: u64,
 }
 
@@ -255,8 +253,8 @@ impl SimDisk {
         disk
     }
 
-    /// The disk with other sectors to show, logical and physical. What is written whole or not at all are
-    /// 512 bytes all the same.
+    /// Changes the sector sizes that the disk reports, logical and physical. Writes stay atomic in units of
+    /// 512 bytes.
     pub fn with_sectors(mut self, logical: u64, physical: u64) -> SimDisk {
         self.sectors = (logical, physical);
         self
@@ -283,45 +281,45 @@ impl SimDisk {
         self.damage(at, len, Damage::Unreadable);
     }
 
-    /// Reads of a range are misdirected, all by the same distance: what comes is `distance` bytes further on,
-    /// round the end of the disk. It was written there, and so looks like what a pool would write.
+    /// Misdirects reads of a range, all by the same distance: they return the bytes `distance` further on,
+    /// modulo the size of the disk. Those were written there, and so look like data of the pool.
     pub fn misdirect_reads(&self, at: DeviceOffset, len: u64, distance: u64) {
         self.damage(at, len, Damage::Elsewhere(distance));
     }
 
-    /// From now on each read fills at most so many bytes, leaves the rest of the caller's memory as it was,
-    /// and reports success. 0 ends it.
+    /// From now on each read fills at most `at_most` bytes, leaves the rest of the caller's memory unchanged,
+    /// and reports success. 0 ends this.
     pub fn cut_reads_short(&self, at_most: usize) {
         self.lock().read_at_most = at_most;
     }
 
-    /// Removes all damage: the true contents are back.
+    /// Removes all damage: reads return the true contents again.
     pub fn repair(&self) {
         self.lock().damage.clear();
     }
 
-    /// Faults that strike at random from now on.
+    /// Sets the rates of random faults from now on.
     pub fn set_rates(&self, rates: Rates) {
         self.lock().rates = rates;
     }
 
-    /// The `n`-th operation of this kind from now fails, counted from 0. A write that fails so
-    /// may or may not have happened.
+    /// Makes the `n`-th operation of this kind from now fail, counted from 0. A write that fails may or may
+    /// not have happened.
     pub fn fail_nth(&self, kind: OpKind, n: u64) {
         self.lock().fail_next.push((kind, n));
     }
 
-    /// The next write is reported as done and does not happen.
+    /// Makes the next write be reported as done without happening.
     pub fn lose_next_write(&self) {
         self.lock().next_write = Some(NextWrite::Lose);
     }
 
-    /// The next write lands at `to` instead of its place.
+    /// Makes the next write land at `to` instead of its place.
     pub fn misdirect_next_write(&self, to: DeviceOffset) {
         self.lock().next_write = Some(NextWrite::Misdirect(to.0));
     }
 
-    /// Of the next write only the first `sectors` sectors happen; it is reported as done.
+    /// Makes only the first `sectors` sectors of the next write happen; it is reported as done.
     pub fn tear_next_write(&self, sectors: u64) {
         self.lock().next_write = Some(NextWrite::Tear(sectors));
     }
@@ -336,7 +334,7 @@ impl SimDisk {
         self.lock().operations_left = Some(n);
     }
 
-    /// Plugs the disk in again, with the contents that it had.
+    /// Plugs the disk in again, with its contents unchanged.
     pub fn come_back(&self) {
         let mut state = self.lock();
         (state.gone, state.operations_left) = (false, None);
@@ -352,18 +350,18 @@ impl SimDisk {
         self.lock().recording.as_mut().map(|(ops, _)| std::mem::take(ops)).unwrap_or_default()
     }
 
-    /// How many writes are not durable yet.
+    /// Number of writes that are not durable yet.
     pub fn unflushed(&self) -> usize {
         self.lock().cache.len()
     }
 
-    /// The disk as it is found when the power is back: each unflushed write was kept, torn or lost.
-    /// It hangs on `power`; the old disk stays as it is, so that one run can have many ends.
+    /// The disk as it is found when the power is back: each unflushed write was kept, torn or lost. It is
+    /// connected to `power`; the old disk stays unchanged, so that one run can be continued in many ways.
     pub fn power_on(&self, seed: u64, power: Arc<Power>) -> SimDisk {
         self.power_on_after(Fate::Random, seed, power)
     }
 
-    /// As [`SimDisk::power_on`], with a say in what becomes of unflushed writes.
+    /// Like [`SimDisk::power_on`], with a given fate of the unflushed writes.
     pub fn power_on_after(&self, fate: Fate, seed: u64, power: Arc<Power>) -> SimDisk {
         let state = self.lock();
         let mut disk = SimDisk::powered(self.size, seed, power);
@@ -412,7 +410,7 @@ impl SimDisk {
         lock(&self.state)
     }
 
-    /// Puts bytes on the medium; what was damaged there is healed.
+    /// Writes bytes to the medium, and removes damage there.
     fn store(&self, state: &mut State, at: u64, data: &[u8]) {
         heal(&mut state.damage, at..at + data.len() as u64);
         let base = self.base.as_deref();
@@ -481,7 +479,7 @@ impl SimDisk {
         Ok(())
     }
 
-    /// What is on the medium, damage left out.
+    /// Reads the true contents of the medium, without the damage.
     fn read_medium(&self, state: &State, buf: &mut [u8], at: u64) {
         let base = self.base.as_deref();
         let read: Result<(), std::convert::Infallible> = state.durable.read(buf, at, |out, pos| {
@@ -491,7 +489,7 @@ impl SimDisk {
         let Ok(()) = read;
     }
 
-    /// What is so far from a range that it ends at the end of the disk and goes on at its beginning.
+    /// Reads a range that continues at the beginning of the disk after its end.
     fn read_round(&self, state: &State, buf: &mut [u8], at: u64) {
         let at = at % self.size.max(1);
         let first = (self.size - at).min(buf.len() as u64) as usize;
@@ -500,7 +498,7 @@ impl SimDisk {
         self.read_medium(state, tail, 0);
     }
 
-    /// Damages what was read from the medium.
+    /// Applies the damage to bytes that were read from the medium.
     fn apply_damage(&self, state: &State, buf: &mut [u8], at: DeviceOffset) -> Result<(), DeviceError> {
         let end = at.0 + buf.len() as u64;
         for (start, (stop, kind)) in state.damage.range(..end) {
@@ -594,7 +592,7 @@ fn fails_now(state: &mut State, kind: OpKind) -> bool {
     fails
 }
 
-/// What is left of the cached writes outside of a range.
+/// The cached writes without a range.
 fn cut_out(cache: Vec<(u64, Vec<u8>)>, range: Range<u64>) -> Vec<(u64, Vec<u8>)> {
     let mut left = Vec::with_capacity(cache.len());
     for (at, data) in cache {
@@ -613,7 +611,7 @@ fn cut_out(cache: Vec<(u64, Vec<u8>)>, range: Range<u64>) -> Vec<(u64, Vec<u8>)>
     left
 }
 
-/// Takes a range out of the damaged ones.
+/// Removes the damage of a range.
 fn heal(damage: &mut BTreeMap<u64, (u64, Damage)>, range: Range<u64>) {
     let touched: Vec<(u64, (u64, Damage))> = damage
         .range(..range.end)
@@ -631,7 +629,7 @@ fn heal(damage: &mut BTreeMap<u64, (u64, Damage)>, range: Range<u64>) {
     }
 }
 
-/// Garbage that depends on the place only, so that reading twice gives the same.
+/// Fills a buffer with garbage that depends only on the place, so that repeated reads agree.
 fn garbage(bytes: &mut [u8], at: u64, seed: u64) {
     for (pos, byte) in (at..).zip(bytes.iter_mut()) {
         let word = Random::from_seed(seed ^ (pos / 8)).next();
@@ -649,7 +647,7 @@ fn overlap(buf: &mut [u8], at: u64, data: &[u8], pos: u64) {
     }
 }
 
-/// The contents below all writes; zeros where there are none.
+/// Reads the contents below all writes; zeros without a base.
 fn read_base(base: Option<&dyn Device>, buf: &mut [u8], at: u64) {
     let Some(base) = base else { return buf.fill(0) };
     let there = base.size().saturating_sub(at).min(buf.len() as u64) as usize;

@@ -1,4 +1,4 @@
-//! Bytes in memory, kept in pages that exist only where something was written.
+//! Bytes in memory, kept in pages that exist only where data were written.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 /// Bytes of a page: the unit in which memory is taken.
 pub(super) const PAGE: u64 = 64 << 10;
 
-/// A sparse array of bytes; what was never written is not there. A clone shares the pages until one of the
-/// two is written.
+/// A sparse array of bytes; unwritten pages do not exist. A clone shares the pages until one of the two is
+/// written.
 #[derive(Debug, Default, Clone)]
 pub(super) struct SparseBytes {
     pages: HashMap<u64, Arc<[u8]>>,

@@ -1,8 +1,8 @@
 //! Batches of reads, writes and flushes through io_uring.
 //!
 //! A batch is one submission: the kernel works on all its requests at once, also on several devices. The call
-//! returns when the last one has completed, so buffers need only live as long as the call. Rings
-//! are kept for reuse, as many as there were concurrent batches.
+//! returns when the last one has completed, so buffers need only live as long as the call. Rings are kept for
+//! reuse, as many as there were concurrent batches.
 //!
 //! # What always holds
 //! - The kernel holds no pointer into a buffer after [`run`] returned.
@@ -29,7 +29,7 @@ const WRITE_DEPTH: usize = 32;
 const PARTS_MAX: usize = 1024;
 /// Largest number of idle rings that are kept.
 const RINGS_KEPT: usize = 64;
-/// How often waiting may fail in a row while requests are under way.
+/// Most consecutive failures of waiting while requests are in flight.
 const PATIENCE: u32 = 10_000;
 
 static RINGS: Mutex<Vec<Ring>> = Mutex::new(Vec::new());
@@ -37,7 +37,7 @@ static UNAVAILABLE: AtomicBool = AtomicBool::new(false);
 
 struct Ring {
     ring: IoUring,
-    /// The process that made it: after a fork the child must not touch it.
+    /// Process that created the ring: after a fork the child must not use it.
     process: u32,
 }
 
@@ -53,17 +53,17 @@ unsafe trait Job {
     /// Takes the kernel's answer: bytes done, or an error number below zero.
     fn complete(&mut self, answer: i32);
 
-    /// Whether making the next entry takes long enough that this one should start before.
+    /// Whether this entry should start before the next one is made, because making that takes long.
     fn starts_at_once(&self) -> bool {
         false
     }
 }
 
-/// One read and where it goes.
+/// A read and its destination.
 #[derive(Debug)]
 pub(super) struct Item<'t, 'r, 'b> {
     target: RawTarget<'t>,
-    /// Byte of the file behind the last one of the device.
+    /// End of the device, as a byte of the file.
     size: u64,
     request: &'r mut ReadRequest<'b>,
     bounce: Option<Bounce>,
@@ -118,11 +118,11 @@ unsafe impl Job for Item<'_, '_, '_> {
     }
 }
 
-/// One write and where it comes from.
+/// A write and its source.
 #[derive(Debug)]
 pub(super) struct WriteItem<'t, 'r, 'b> {
     target: RawTarget<'t>,
-    /// Byte of the file behind the last one of the device.
+    /// End of the device, as a byte of the file.
     size: u64,
     request: &'r mut WriteRequest<'b>,
     staged: Option<AlignedBuf>,
@@ -176,7 +176,7 @@ struct FlushItem<'t, 'r> {
     result: &'r mut Option<Result<(), DeviceError>>,
 }
 
-// SAFETY: the entry points to nothing.
+// SAFETY: the entry has no pointer.
 unsafe impl Job for FlushItem<'_, '_> {
     fn entry(&mut self) -> Option<squeue::Entry> {
         let fd = types::Fd(self.target.fd.as_raw_fd());
@@ -193,7 +193,7 @@ unsafe impl Job for FlushItem<'_, '_> {
     }
 }
 
-/// Writes what can be written this way; the rest stays [`DeviceError::NotWritten`].
+/// Writes through io_uring; requests that it cannot do stay [`DeviceError::NotWritten`].
 pub(super) fn write_batch(batch: &mut [(&dyn Device, WriteRequest<'_>)]) {
     let mut items: Vec<_> = batch
         .iter_mut()
@@ -206,12 +206,12 @@ pub(super) fn write_batch(batch: &mut [(&dyn Device, WriteRequest<'_>)]) {
     write_items(&mut items);
 }
 
-/// Writes the items; what could not be written this way stays [`DeviceError::NotWritten`].
+/// Writes the items through io_uring; items that it cannot do stay [`DeviceError::NotWritten`].
 pub(super) fn write_items(items: &mut [WriteItem<'_, '_, '_>]) {
     run(items, WRITE_DEPTH);
 }
 
-/// Flushes what can be flushed this way; the rest stays `None`.
+/// Flushes through io_uring; devices that it cannot flush stay `None`.
 pub(super) fn flush_batch(devices: &[&dyn Device], results: &mut [Option<Result<(), DeviceError>>]) {
     let mut items: Vec<_> = devices
         .iter()
@@ -222,7 +222,7 @@ pub(super) fn flush_batch(devices: &[&dyn Device], results: &mut [Option<Result<
     run(&mut items, DEPTH);
 }
 
-/// Reads what can be read this way; the rest stays [`DeviceError::NotRead`].
+/// Reads through io_uring; requests that it cannot do stay [`DeviceError::NotRead`].
 pub(super) fn read_batch(batch: &mut [(&dyn Device, ReadRequest<'_>)]) {
     let mut items: Vec<_> = batch
         .iter_mut()
@@ -235,12 +235,12 @@ pub(super) fn read_batch(batch: &mut [(&dyn Device, ReadRequest<'_>)]) {
     read_items(&mut items);
 }
 
-/// Reads the items; what could not be read this way stays [`DeviceError::NotRead`].
+/// Reads the items through io_uring; items that it cannot do stay [`DeviceError::NotRead`].
 pub(super) fn read_items(items: &mut [Item<'_, '_, '_>]) {
     run(items, DEPTH);
 }
 
-/// Does the jobs, `depth` at a time.
+/// Runs the jobs, `depth` at a time.
 fn run<J: Job>(items: &mut [J], depth: usize) {
     if items.len() < 2 {
         return; // a plain call is cheaper
@@ -293,7 +293,7 @@ fn submit<J: Job>(ring: &mut IoUring, chunk: &mut [J]) -> bool {
             Err(_) => break,
         }
         if item.starts_at_once() {
-            // An error shows again, and is dealt with, when waiting.
+            // An error shows again when waiting, and is handled there.
             let _ = ring.submit();
         }
     }
@@ -321,8 +321,8 @@ fn wait<J: Job>(ring: &mut IoUring, chunk: &mut [J], pushed: usize) -> bool {
             }
             failures += 1;
             if failures > PATIENCE {
-                // Requests are under way with memory that we are about to give back, and the
-                // kernel does not tell when they end. Going on would corrupt memory.
+                // Requests are in flight with memory that is about to be freed, and the kernel does not
+                // report when they end. Continuing would corrupt memory.
                 tracing::error!(%error, "io_uring does not answer");
                 std::process::abort();
             }

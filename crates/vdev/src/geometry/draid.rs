@@ -1,5 +1,5 @@
-//! dRAID: groups of columns spread over all children by permutations, with spare space that is
-//! distributed too (docs/on-disk/14-vdevs.md, section 5).
+//! dRAID: groups of columns spread over all children by permutations, with distributed spare space
+//! (docs/on-disk/14-vdevs.md, section 5).
 
 use super::draid_maps::DRAID_MAPS;
 use super::map::{BlockMap, Column, Row, split};
@@ -10,7 +10,7 @@ const ROW_HEIGHT: u64 = 1 << 24;
 /// Space at the end of each child that is not used for data.
 const RESERVED: u64 = 32 << 20;
 
-/// What a dRAID's configuration says of its shape.
+/// Parameters of a dRAID, as in its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DraidParams {
     /// Number of children of the dRAID.
@@ -27,19 +27,19 @@ pub struct DraidParams {
     pub ashift: Ashift,
 }
 
-/// Why a dRAID cannot be.
+/// Why a dRAID is not possible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DraidError {
-    /// A parameter is out of its range or does not go with the others.
+    /// A parameter is out of its range or contradicts the others.
     #[error("dRAID parameters {0:?} are impossible")]
     Params(DraidParams),
-    /// The permutations do not have the checksum that they must have: a bug or bad memory.
+    /// The permutations have the wrong checksum: a bug or bad memory.
     #[error("dRAID permutations for {children} children have checksum {found:#x}, expected {expected:#x}")]
     Map {
         /// Number of children of the dRAID.
         children: usize,
-        /// The checksum that its generator gives.
+        /// The checksum of the generated permutations.
         found: u64,
         /// The checksum of the format.
         expected: u64,
@@ -60,10 +60,10 @@ pub struct Draid {
 }
 
 impl Draid {
-    /// Checks the parameters and makes the permutations.
+    /// Checks the parameters and generates the permutations.
     ///
     /// # Errors
-    /// [`DraidError`] if there is no such dRAID.
+    /// [`DraidError`] if no such dRAID is possible.
     pub fn new(params: DraidParams) -> Result<Draid, DraidError> {
         let bad = DraidError::Params(params);
         let group = params.ndata as u64 + u64::from(params.nparity);
@@ -85,12 +85,12 @@ impl Draid {
         Ok(Draid { params, sector: params.ashift.sector(), group, disks, base })
     }
 
-    /// What it was made from.
+    /// The parameters of the dRAID.
     pub(crate) fn params(&self) -> &DraidParams {
         &self.params
     }
 
-    /// Columns of a group: what can be lost with `nparity` is counted among these.
+    /// Columns of a group, `nparity` of which may be lost.
     pub fn group_width(&self) -> usize {
         self.group as usize
     }
@@ -100,7 +100,7 @@ impl Draid {
         self.params.ndata as u64 * self.sector
     }
 
-    /// Space that a block takes.
+    /// Allocated bytes of a block.
     pub(crate) fn asize(&self, psize: Psize) -> Option<Asize> {
         let rows = psize.0.div_ceil(self.min_alloc());
         Some(Asize(rows.checked_mul(self.group)?.checked_mul(self.sector)?))
@@ -127,7 +127,7 @@ impl Draid {
         ((u64::from(base) + rotation) % children) as usize
     }
 
-    /// The child that stands for distributed spare `spare` at a byte of its allocatable space.
+    /// The child that holds distributed spare `spare` at a byte of its allocatable space.
     pub fn spare_child(&self, spare: usize, at: u64) -> Option<usize> {
         if spare >= self.params.nspares {
             return None;
@@ -136,13 +136,13 @@ impl Draid {
         Some(self.child(permutation, (self.params.children - 1 - spare) as u64))
     }
 
-    /// The byte after `at` where a distributed spare may move on to another child.
+    /// The first byte after `at` at which a distributed spare may be on another child.
     pub(crate) fn spare_end(&self, at: u64) -> u64 {
         let slice = self.slice_rows() * ROW_HEIGHT;
         (at / slice + 1).saturating_mul(slice)
     }
 
-    /// Where a block is. `None` if its numbers overflow or the offset is not of a full stripe.
+    /// The columns of a block. `None` if its numbers overflow or the offset is not at a full stripe.
     pub fn map(&self, offset: AllocOffset, psize: Psize) -> Option<BlockMap> {
         let stripe = self.group * self.sector;
         let size = psize.0.checked_next_multiple_of(self.sector)?;
@@ -164,7 +164,7 @@ impl Draid {
         Some(BlockMap { rows, size, sector: self.sector, in_order: true })
     }
 
-    /// One row: `size` bytes that lie within one group.
+    /// One row: `size` bytes within one group.
     fn row(&self, offset: u64, mut block_at: u64, size: u64) -> Row {
         let (sector, nparity) = (self.sector, u64::from(self.params.nparity));
         let group_size = self.group * ROW_HEIGHT;
@@ -221,7 +221,7 @@ fn fletcher4_first(bytes: &[u8]) -> u64 {
     words.iter().map(|word| u64::from(u32::from_le_bytes(*word))).fold(0, u64::wrapping_add)
 }
 
-/// The generator xoroshiro128++, by which permutations are made.
+/// The generator xoroshiro128++ of the permutations.
 struct Xoroshiro {
     s0: u64,
     s1: u64,

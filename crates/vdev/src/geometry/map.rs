@@ -1,4 +1,4 @@
-//! Where the bytes of one block are: rows of columns.
+//! The location of a block's bytes: rows of columns.
 
 use format::{Asize, Psize};
 
@@ -7,24 +7,23 @@ use format::{Asize, Psize};
 pub struct Column {
     /// Index of the child that holds the column.
     pub child: usize,
-    /// First byte in the child's allocatable space. Negative in the boot area in front of it, where
-    /// RAID-Z expansion keeps its scratch copy.
+    /// First byte in the child's allocatable space. Negative in the boot area before it, where RAID-Z
+    /// expansion keeps its scratch copy.
     pub at: i64,
-    /// Bytes on the child, padding included; 0 for a column that is not there.
+    /// Bytes on the child, padding included; 0 for an empty column.
     pub stored: u64,
     /// First byte in the block; meaningless for parity.
     pub block_at: u64,
-    /// Bytes of the block in this column; 0 for parity. Never more than `stored`, which is
-    /// filled up with zeros.
+    /// Bytes of the block in this column; 0 for parity. At most `stored`, which is padded with zeros.
     pub data: u64,
 }
 
 /// A row: parity columns, then the data columns that they protect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// How many of the columns, from the first, are parity (P, Q, R).
+    /// Number of leading columns that are parity (P, Q, R).
     pub nparity: usize,
-    /// The columns; those shorter than the first count as filled up with zeros.
+    /// The columns; for parity, those shorter than the first count as padded with zeros.
     pub columns: Vec<Column>,
 }
 
@@ -66,7 +65,7 @@ pub(super) fn split(sectors: u64, width: u64, nparity: u64) -> (u64, u64, u64) {
     (short, extra, if extra == 0 { 0 } else { extra + nparity })
 }
 
-/// Space that a block takes on a mirror or a single leaf.
+/// Allocated bytes of a block on a mirror or a single leaf.
 pub(crate) fn mirror_asize(psize: Psize, sector: u64) -> Option<Asize> {
     Some(Asize(psize.0.checked_next_multiple_of(sector)?))
 }

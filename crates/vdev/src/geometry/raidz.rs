@@ -1,30 +1,30 @@
-//! RAID-Z: rows of any width, parity rotating with the block's place; and RAID-Z that grew by
-//! a child, where old blocks keep their width and each row is placed for itself.
+//! RAID-Z: rows of any width, with parity rotating by the block's place; also RAID-Z that was expanded by a
+//! child, where old blocks keep their width and each row is placed by itself.
 
 use super::map::{BlockMap, Column, Row, split};
 use format::units::LABEL_START;
 use format::{AllocOffset, Ashift, Asize, Psize, Txg};
 
-/// Bytes by which the scratch copy of an expansion precedes the real place: the boot area.
+/// Distance in bytes from the scratch copy of an expansion to the real place: the boot area.
 const SCRATCH_SHIFT: i64 = (LABEL_START - 0x8_0000) as i64;
-/// Single parity swaps its first two columns where this bit of the block's offset is set.
+/// Single parity swaps its first two columns if this bit of the block's offset is set.
 const SWAP_BIT: u64 = 1 << 20;
 
-/// How far an expansion has come, by the uberblock in use.
+/// Progress of an expansion, from the uberblock in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReflowState {
-    /// Bytes of the top-level vdev below which sectors are in their new place.
+    /// Bytes of the top-level vdev below which sectors are at their new place.
     pub offset: u64,
-    /// The scratch copy in the boot areas holds what is below `offset`, not the real place.
+    /// Sectors below `offset` are in the scratch copy in the boot areas, not at their real place.
     pub in_scratch: bool,
 }
 
-/// What expansion did to a RAID-Z.
+/// Past and running expansions of a RAID-Z.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expansion {
-    /// Txgs from which on blocks are as wide as completed expansions made them, ascending.
+    /// Txgs of completed expansions, ascending: blocks born from each on have the new width.
     pub txgs: Vec<Txg>,
-    /// An expansion that is under way.
+    /// The running expansion; `None`: there is none.
     pub running: Option<ReflowState>,
 }
 
@@ -38,7 +38,7 @@ pub struct Raidz {
 }
 
 impl Raidz {
-    /// `None` if a width would leave no data column or the numbers contradict each other.
+    /// A RAID-Z; `None` if a width would leave no data column or the numbers contradict each other.
     pub fn new(children: usize, nparity: u8, ashift: Ashift, expansion: Expansion) -> Option<Raidz> {
         let ascending = expansion.txgs.windows(2).all(|pair| pair[0] < pair[1]);
         let sane = (1..=3).contains(&nparity) && children <= 255 && (9..=16).contains(&ashift.0);
@@ -54,12 +54,12 @@ impl Raidz {
         self.nparity
     }
 
-    /// Whether blocks are being moved to a new child.
+    /// Whether an expansion is running.
     pub(crate) fn is_expanding(&self) -> bool {
         self.expansion.running.is_some()
     }
 
-    /// Number of children, one that a running expansion adds included.
+    /// Number of children, including one that a running expansion adds.
     pub(crate) fn children(&self) -> usize {
         self.children
     }
@@ -76,7 +76,7 @@ impl Raidz {
         self.original_width().unwrap_or(self.children) + done
     }
 
-    /// Space that a block takes, parity and padding included.
+    /// Allocated bytes of a block, parity and padding included.
     pub fn asize(&self, psize: Psize, birth: Txg) -> Option<Asize> {
         let width = self.width(birth) as u64;
         let nparity = self.nparity as u64;
@@ -86,8 +86,8 @@ impl Raidz {
         Some(Asize(total.checked_next_multiple_of(nparity + 1)?.checked_mul(self.sector)?))
     }
 
-    /// Sectors that belong to a block though nothing of it is there: they fill up its space. Child and
-    /// offset of each; any contents of them are right. None while an expansion runs.
+    /// Padding sectors at the end of a block's space: child and offset of each. Their contents do not matter.
+    /// Empty while an expansion runs.
     pub(crate) fn skipped(&self, offset: AllocOffset, psize: Psize, birth: Txg) -> Vec<(usize, i64)> {
         let (children, per_row) = (self.children as u64, (self.width(birth) - self.nparity) as u64);
         let sectors = psize.0.div_ceil(self.sector);
@@ -101,7 +101,7 @@ impl Raidz {
             .collect()
     }
 
-    /// Where a block is. `None` if its numbers overflow or the offset is not of a sector.
+    /// The columns of a block. `None` if its numbers overflow or the offset is not at a sector.
     pub fn map(&self, offset: AllocOffset, psize: Psize, birth: Txg) -> Option<BlockMap> {
         let size = psize.0.checked_next_multiple_of(self.sector)?;
         if !offset.0.is_multiple_of(self.sector) || size == 0 || offset.0.checked_add(size)? > i64::MAX as u64
@@ -174,7 +174,7 @@ impl Raidz {
         Row { nparity: self.nparity, columns }
     }
 
-    /// Over how many children a row is laid out now, and how far before its place it is.
+    /// Number of children over which a row is laid out now, and its distance before its place.
     fn physical(&self, first: u64, cols: u64) -> (u64, i64) {
         let children = self.children as u64;
         let Some(reflow) = self.expansion.running else { return (children, 0) };
@@ -198,7 +198,7 @@ impl Raidz {
     }
 }
 
-/// Numbers common to the rows of a block.
+/// Numbers shared by all rows of a block.
 struct Placement {
     count: u64,
     cols: u64,
@@ -207,7 +207,7 @@ struct Placement {
 }
 
 impl Placement {
-    /// Which sector of the block column `c` of row `k` holds; `None`: none.
+    /// The sector of the block in column `c` of row `k`; `None`: none.
     fn block_sector(&self, k: u64, c: u64, data_column: u64) -> Option<u64> {
         let full = self.big == 0 || c < self.big;
         if k + 1 == self.count && !full {

@@ -1,4 +1,4 @@
-//! The vectors of the spec, and laws that hold for every map.
+//! The vectors of the specification, and laws that hold for every map.
 
 use super::*;
 use format::{AllocOffset, Ashift, Asize, Psize, Txg};

@@ -1,10 +1,10 @@
-//! Constants and types that reading and writing of partition tables share.
+//! Constants and types shared by the reader and the writer of partition tables.
 
 use format::DeviceOffset;
 
 /// The first bytes of the header of a GUID partition table.
 pub(super) const SIGNATURE: &[u8] = b"EFI PART";
-/// Bytes of a sector that a table may be made for.
+/// Supported sector sizes of a table, in bytes.
 pub(super) const SECTORS: [u64; 2] = [512, 4096];
 /// Bytes of a master boot record.
 pub(super) const MBR_SIZE: usize = 512;

@@ -1,9 +1,9 @@
-//! Making a whole disk the pool's own: the partition table that OpenZFS makes.
+//! Partitioning a whole disk for a pool, with the partition table that OpenZFS makes.
 //!
-//! Partition 1 holds the leaf; partition 9, 16384 sectors near the end, nothing: it makes up for disks
-//! that are nominally equal and differ by some sectors. Primary and backup table, and an MBR that
-//! covers the disk for programs that know no GPT. Equal to a table of OpenZFS byte for byte, given the
-//! same identity (test with the golden pool `wholedisk`).
+//! Partition 1 holds the leaf. Partition 9, 16384 sectors near the end, is unused: it makes up for size
+//! differences between disks that are nominally equal. There are a primary and a backup table, and an MBR
+//! that covers the disk for programs without GPT support. Equal to a table of OpenZFS byte for byte, given
+//! the same identity (test with the golden pool `wholedisk`).
 
 use super::table::{MBR_OF_GPT, MBR_SIZE, Partition, SECTORS, SIGNATURE, crc32};
 use crate::device::{Device, DeviceError};
@@ -34,19 +34,19 @@ const REVISION: u32 = 0x1_0000;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GptWriteError {
-    /// No leaf fits onto the disk beside the reserved partition.
+    /// The disk is too small for a leaf and the reserved partition.
     #[error("a disk of {size} bytes is too small")]
     TooSmall {
         /// Bytes of the whole disk.
         size: u64,
     },
-    /// No partition table is known for such sectors.
+    /// No partition table is defined for this sector size.
     #[error("sectors of {sector} bytes")]
     Sector {
         /// Bytes of a sector of the disk.
         sector: u64,
     },
-    /// Writing failed. The disk may have no valid table now.
+    /// A write failed. The disk may have no valid table now.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
@@ -54,13 +54,13 @@ pub enum GptWriteError {
 /// The identity of a table: guids of the disk and of its partitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity {
-    /// Of the disk; like the others in the order in which it is stored.
+    /// Guid of the disk, in stored byte order like the other guids.
     pub disk: [u8; 16],
-    /// Of the partition with the leaf.
+    /// Guid of the partition with the leaf.
     pub zfs: [u8; 16],
     /// Guid of the reserved partition.
     pub reserved: [u8; 16],
-    /// Name of the partition with the leaf: "zfs-" and 16 hexadecimal digits of this number.
+    /// Number in the name of the partition with the leaf: "zfs-" and 16 hexadecimal digits.
     pub name: u64,
 }
 
@@ -85,9 +85,9 @@ struct Plan {
     sector: u64,
     /// The last sector of the disk.
     last: u64,
-    /// Sectors that the entries take.
+    /// Sectors of the entries.
     table: u64,
-    /// First sector of the reserved partition; that with the leaf ends before it.
+    /// First sector of the reserved partition; the partition with the leaf ends before it.
     reserved: u64,
 }
 
@@ -158,18 +158,18 @@ impl Plan {
     }
 }
 
-/// Partitions a whole disk; former contents are no longer found. Returns the partition for the leaf. The
-/// table is durable when this returns, and the system was asked to take note of it; the device of the
-/// partition may appear a little later.
+/// Partitions a whole disk; its former contents are no longer found. Returns the partition for the leaf. On
+/// return the table is durable, and the system has been asked to read it; the device of the partition may
+/// appear a little later.
 ///
 /// # Errors
-/// [`GptWriteError`] if the disk is too small, or a write or flush fails; the disk has no valid table, or a
-/// part of it, then.
+/// [`GptWriteError`] if the disk is too small, or a write or flush fails; the disk then has no valid table,
+/// or only one of the two.
 pub fn write(disk: &dyn Device, identity: &Identity) -> Result<Partition, GptWriteError> {
     let plan = Plan::new(disk.size(), disk.sector_sizes().0)?;
     let entries = plan.entries(identity);
     let put = |bytes: &[u8], sector: u64| disk.write_at(bytes, DeviceOffset(sector * plan.sector));
-    // The backup first: at any moment one of the two is whole, the old or the new.
+    // The backup first: at any moment one of the two is complete, the old or the new.
     let behind = plan.last - plan.table;
     put(&entries, behind)?;
     put(&plan.header(identity, &entries, plan.last, 1, behind), plan.last)?;

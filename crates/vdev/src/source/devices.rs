@@ -5,17 +5,17 @@ use super::system::SystemDevices;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// A shared source of devices; the machine's own by default. Cloning is cheap.
+/// A shared source of devices; by default the machine's own. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Devices(Arc<dyn DeviceSource>);
 
 impl Devices {
-    /// The block devices and files of this machine.
+    /// The source of this machine's block devices and files.
     pub fn system() -> Devices {
         Devices::new(SystemDevices)
     }
 
-    /// A source of another kind.
+    /// Wraps another source.
     pub fn new(source: impl DeviceSource + 'static) -> Devices {
         Devices(Arc::new(source))
     }

@@ -7,31 +7,31 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The access that a device is opened for.
+/// Access for which a device is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Reading. Others may write to the device meanwhile.
+    /// Reading. Other handles may write to the device meanwhile.
     Read,
     /// Reading and writing, with no other writer.
     Exclusive,
 }
 
-/// A device that a search may look at.
+/// A device to be examined by a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// The name by which the source opens it.
+    /// Name by which the source opens the device.
     pub path: PathBuf,
-    /// The caller named this device, rather than a folder that it is in: it is a problem if it cannot be
-    /// opened.
+    /// Whether the caller named this device, rather than a folder that contains it: then a failure to open it
+    /// is a problem.
     pub is_named: bool,
 }
 
-/// The devices in some places.
+/// Result of listing some places.
 #[derive(Debug, Clone, Default)]
 pub struct Listing {
     /// The devices, each once, in an order that does not depend on timing.
     pub candidates: Vec<Candidate>,
-    /// Places that could not be looked at, and why.
+    /// Places that could not be listed, each with the reason.
     pub problems: Vec<(PathBuf, DeviceError)>,
 }
 
@@ -40,7 +40,7 @@ pub struct Listing {
 pub struct DeviceId(OsString);
 
 impl DeviceId {
-    /// The identity that a source gives to a device: any text that no other device of that source has.
+    /// An identity: any text that no other device of the source has.
     pub fn new(id: impl Into<OsString>) -> DeviceId {
         DeviceId(id.into())
     }
@@ -48,19 +48,19 @@ impl DeviceId {
 
 /// A source of devices: opens them by name, lists them, and identifies them.
 pub trait DeviceSource: Send + Sync + Debug {
-    /// Opens a device. `access` says how its bytes pass the kernel; a source without a kernel below it
-    /// ignores that.
+    /// Opens a device. `access` selects the path of its bytes through the kernel; a source without a kernel
+    /// below it ignores that.
     ///
     /// # Errors
-    /// [`DeviceError::NotFound`] if the name leads to nothing, [`DeviceError::Busy`] if another handle is
-    /// exclusive, otherwise why it cannot be opened.
+    /// [`DeviceError::NotFound`] if the name does not exist, [`DeviceError::Busy`] if another handle is
+    /// exclusive, otherwise the reason why it cannot be opened.
     fn open(&self, path: &Path, mode: Mode, access: Access) -> Result<Arc<dyn Device>, DeviceError>;
 
-    /// The devices in these places, which are names of devices or of folders; of no place: all devices that
-    /// the source would search by default.
+    /// Lists the devices in these places, which are names of devices or of folders; without places, all
+    /// devices that the source searches by default.
     fn list(&self, places: &[PathBuf]) -> Listing;
 
-    /// Identity of the device behind a name; `None` if there is none.
+    /// Identity of the device with a name; `None` if there is none.
     fn identity(&self, path: &Path) -> Option<DeviceId>;
 
     /// Whether a handle of the device is exclusive, in this process or another. The answer may be out of date

@@ -1,7 +1,7 @@
 //! Devices under names that the caller gives them: memory, simulated disks, or any other [`Device`].
 //!
-//! A name may be taken away or given to another device while handles are open, as an administrator pulls and
-//! swaps disks: a handle goes on with the device that it was opened on.
+//! A name may be removed or given to another device while handles are open, as when an administrator pulls
+//! and swaps disks: a handle stays on the device that it was opened on.
 
 use super::interface::{Candidate, DeviceId, DeviceSource, Listing, Mode};
 use crate::device::file::Access;
@@ -21,7 +21,7 @@ pub struct NamedDevices {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// By name: the number of the device, and the device.
+    /// Number of the device and the device, by name.
     devices: BTreeMap<PathBuf, (u64, Arc<dyn Device>)>,
     /// Numbers of devices that are open exclusively.
     held: HashSet<u64>,
@@ -40,7 +40,7 @@ impl NamedDevices {
         NamedDevices::default()
     }
 
-    /// Gives a device a name; the name no longer leads to the device that it led to before.
+    /// Gives a device a name, which no longer names its former device.
     pub fn insert(&self, path: impl Into<PathBuf>, device: Arc<dyn Device>) {
         let mut table = lock(&self.table);
         let number = table.next_number;
@@ -48,13 +48,13 @@ impl NamedDevices {
         table.devices.insert(path.into(), (number, device));
     }
 
-    /// Takes a name away and returns the device that it led to. Open handles of the device go on working.
+    /// Removes a name and returns its device. Open handles of the device keep working.
     pub fn remove(&self, path: &Path) -> Option<Arc<dyn Device>> {
         lock(&self.table).devices.remove(path).map(|(_, device)| device)
     }
 
-    /// Gives the device at `from` the name `to` instead; it stays the same device to its open handles. False,
-    /// and nothing is done, if `from` leads to nothing.
+    /// Renames the device at `from` to `to`; it stays the same device for its open handles. Returns false,
+    /// and does nothing, if `from` does not exist.
     pub fn rename(&self, from: &Path, to: impl Into<PathBuf>) -> bool {
         let mut table = lock(&self.table);
         let moved = table.devices.remove(from);

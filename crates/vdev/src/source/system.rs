@@ -1,7 +1,7 @@
 //! The block devices and files of this machine.
 //!
-//! A folder is listed one level deep, as `zpool import -d` does it; with no place named, the block devices
-//! that the kernel lists are searched.
+//! A folder is listed one level deep, as `zpool import -d` does; without places, the block devices that the
+//! kernel lists are searched.
 
 use super::interface::{Candidate, DeviceId, DeviceSource, Listing, Mode};
 use crate::device::file::{self, Access, FileDevice};
@@ -55,14 +55,14 @@ impl DeviceSource for SystemDevices {
     }
 }
 
-/// What a folder holds that could be a leaf, sorted by name.
+/// The entries of a folder that could be leaves, sorted by name.
 fn in_folder(folder: &Path) -> std::io::Result<Vec<Candidate>> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         // Links are followed: /dev/disk/by-id is made of them.
         let Ok(meta) = std::fs::metadata(&path) else { continue };
-        // Smaller than a leaf can be, but large enough to be the front of one.
+        // May be smaller than a leaf, but large enough for the front of a truncated one.
         let is_big_file = meta.is_file() && meta.len() >= format::label::LABEL_SIZE;
         if is_big_file || meta.file_type().is_block_device() {
             paths.push(path);

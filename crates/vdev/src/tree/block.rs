@@ -13,22 +13,22 @@ pub struct Extent {
     pub offset: AllocOffset,
     /// Bytes of the block as stored, without parity.
     pub psize: Psize,
-    /// Txg in which the bytes were written: decides about RAID-Z width and DTLs.
+    /// Txg in which the bytes were written: selects the RAID-Z width and is looked up in DTLs.
     pub birth: Txg,
 }
 
-/// What a leaf did wrong.
+/// How a leaf failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultKind {
     /// The device reported an error.
     Io,
     /// The device returned bytes that are not those of the block.
     Checksum,
-    /// The leaf is not there, or the configuration took it out of service.
+    /// The leaf has no device, or the configuration took it out of service.
     Missing,
 }
 
-/// A leaf that failed to give right bytes.
+/// A failure of a leaf to give right bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
     /// Guid of the leaf that failed.
@@ -44,11 +44,11 @@ pub struct Fault {
 pub struct Read {
     /// The bytes, accepted by `verify`.
     pub data: Result<Vec<u8>, VdevError>,
-    /// Which leaves failed or lied, also if the data is there all the same.
+    /// The leaves that failed or returned wrong bytes, also if the data could be read.
     pub faults: Vec<Fault>,
 }
 
-/// How a block is to be read.
+/// Options of a read.
 #[derive(Clone, Copy)]
 pub(super) struct How<'a> {
     /// Check every copy and all parity.
@@ -56,7 +56,7 @@ pub(super) struct How<'a> {
     pub(super) verify: &'a dyn Fn(&[u8]) -> bool,
 }
 
-/// The device byte of a byte of a leaf's allocatable space, which may be negative: the boot area.
+/// The byte of the device for a byte of a leaf's allocatable space, which may be negative: the boot area.
 pub(super) fn on_device(at: i64) -> Option<DeviceOffset> {
     LABEL_START.checked_add_signed(at).map(DeviceOffset)
 }

@@ -1,5 +1,5 @@
-//! Making the tree: from a configuration and the devices that were found, or from a tree whose configuration
-//! changes.
+//! Construction of the tree: from a configuration and the devices that were found, or from a tree whose
+//! configuration changes.
 
 use super::error::{ConfigFault, VdevError};
 use super::leaf::{Leaf, LeafState, Memory};
@@ -13,11 +13,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, RwLock};
 
 impl VdevTree {
-    /// Makes the tree of a root configuration from the devices that were found. A leaf without a
-    /// device is missing; the states of [`VdevTree::status`] tell what that means.
+    /// Builds the tree of a root configuration from the devices that were found. A leaf without a device is
+    /// missing; [`VdevTree::status`] shows the consequences.
     ///
     /// # Errors
-    /// If the configuration describes something impossible.
+    /// [`VdevError::BadConfig`] or [`VdevError::Draid`] if the configuration describes an impossible tree.
     pub fn open(
         root: &VdevNode,
         devices: &HashMap<VdevGuid, Arc<dyn Device>>,
@@ -57,13 +57,13 @@ impl VdevTree {
         Ok(Arc::new(VdevTree { config, tops, draids, reflow, losses, listener }))
     }
 
-    /// This tree with a changed configuration: vdevs added, grown or gone, paths, states. Leaves that were
-    /// there before keep their device (unless `new_devices` has one for them), their counters, their
-    /// DTL and what is to be flushed; removed vdevs keep their mapping. A device that is replaced is flushed.
-    /// Calls that still use the old tree count on the same leaves.
+    /// Builds a tree with a changed configuration: vdevs added, grown or removed, paths, states. Existing
+    /// leaves keep their device (unless `new_devices` has one for them), their counters, their DTL and their
+    /// unflushed births; removed vdevs keep their mapping. A device that is replaced is flushed. Calls that
+    /// still use the old tree count on the same leaves.
     ///
     /// # Errors
-    /// If the configuration describes something impossible.
+    /// [`VdevError::BadConfig`] or [`VdevError::Draid`] if the configuration describes an impossible tree.
     pub fn reconfigured(
         &self,
         root: &VdevNode,
@@ -72,10 +72,10 @@ impl VdevTree {
         self.rebuilt(root, new_devices, &[])
     }
 
-    /// This tree without the devices of some leaves, which are flushed.
+    /// Builds this tree without the devices of some leaves, which are flushed.
     ///
     /// # Errors
-    /// As [`VdevTree::reconfigured`].
+    /// Those of [`VdevTree::reconfigured`].
     pub fn without_devices(&self, leaves: &[VdevGuid]) -> Result<Arc<VdevTree>, VdevError> {
         self.flush_leaves(leaves);
         self.rebuilt(self.config(), &HashMap::new(), leaves)
@@ -124,7 +124,7 @@ struct Builder<'a> {
     reflow: ReflowInfo,
     /// Counters, DTLs and unflushed births of the leaves of the earlier tree.
     memories: HashMap<VdevGuid, Arc<Memory>>,
-    /// Flushes of the earlier tree that lost something.
+    /// Flushes of the earlier tree that lost writes.
     losses: Arc<Mutex<Losses>>,
     listener: Listener,
 }
@@ -137,7 +137,7 @@ impl Builder<'_> {
     fn top(&self, id: VdevId, node: &VdevNode) -> Result<Top, VdevError> {
         let ashift = node.ashift.unwrap_or(Ashift(9));
         let vdev = self.vdev(node, ashift, node.asize, 0)?;
-        // Labels may be older than the vdev's last growth; what the devices offer is then more.
+        // Labels may be older than the vdev's last growth; the devices then offer more.
         let limit = node.asize.max(vdev.offered());
         Ok(Top { id, vdev, ashift, limit, indirect: RwLock::default() })
     }
@@ -197,7 +197,7 @@ fn draid(node: &VdevNode, ashift: Ashift) -> Result<Draid, VdevError> {
     })?)
 }
 
-/// Allocatable bytes that each child of a vdev must have if the vdev itself is to have `needed`.
+/// Allocatable bytes that each child needs if the vdev is to have `needed`.
 fn needed_of_child(node: &VdevNode, needed: u64) -> u64 {
     let columns = match node.kind {
         VdevKind::Raidz => node.children.len().saturating_sub(usize::from(node.raidz_expanding)),

@@ -1,21 +1,21 @@
-//! How many candidates of a block are tried, and the sets of columns that are suspected.
+//! The limit of candidates tried for a block, and the enumeration of suspected columns.
 
 /// Most candidates that are tried for one block.
 pub const ATTEMPTS_MAX: usize = 5000;
 /// Most bytes of candidates that are tried for one block.
 pub(crate) const ATTEMPT_BYTES_MAX: u64 = 16 << 30;
 
-/// How much may still be tried for one block.
+/// Number of candidates that may still be tried for one block.
 pub(super) struct Budget(usize);
 
 impl Budget {
-    /// The allowance for a block of this size.
+    /// The budget for a block of this size.
     pub(super) fn new(psize: usize) -> Budget {
         let by_bytes = ATTEMPT_BYTES_MAX / (psize as u64).max(1);
         Budget(ATTEMPTS_MAX.min(usize::try_from(by_bytes).unwrap_or(usize::MAX)))
     }
 
-    /// Takes one attempt from the budget. False: it is used up.
+    /// Takes one attempt from the budget. Returns false if it is used up.
     pub(super) fn take(&mut self) -> bool {
         let allowed = self.0 > 0;
         self.0 = self.0.saturating_sub(1);
@@ -28,7 +28,7 @@ impl Budget {
     }
 }
 
-/// The next set of the same size in lexical order; false after the last.
+/// Advances to the next set of the same size in lexical order. Returns false after the last.
 pub(super) fn next_set(set: &mut [usize], limit: usize) -> bool {
     let size = set.len();
     for i in (0..size).rev() {

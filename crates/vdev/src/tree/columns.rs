@@ -1,4 +1,4 @@
-//! The columns of a RAID-Z or dRAID block as they were read, and candidates of the block made of them.
+//! The columns of a RAID-Z or dRAID block as they were read, and the candidates assembled from them.
 
 use super::block::{Fault, FaultKind, How, Read};
 use super::copies::Source;
@@ -6,7 +6,7 @@ use super::leaf::Trust;
 use crate::geometry::{BlockMap, Column, Row};
 use codec::gf256;
 
-/// Bytes that one leaf gave.
+/// Bytes read from one leaf.
 pub(super) struct Chunk<'t> {
     source: Source<'t>,
     bytes: Vec<u8>,
@@ -20,20 +20,20 @@ pub(super) struct Version {
     len: usize,
 }
 
-/// What was read of one column.
+/// The results of reading one column.
 #[derive(Debug, Default)]
 pub(super) struct Loaded<'t> {
-    /// Nothing is stored: the column is known without reading.
+    /// The column is empty: it is known without reading.
     pub(super) known: bool,
     /// Distinct contents, the most trusted first.
     distinct: Vec<Version>,
-    /// All that was read, for judging.
+    /// All versions, for judging the leaves.
     all: Vec<Version>,
-    /// Sources that could not be read, and why.
+    /// Sources that could not be read, each with the kind of failure.
     pub(super) failed: Vec<(Source<'t>, FaultKind)>,
 }
 
-/// The columns of a block that were read, with the leaves that they came from.
+/// The columns of a block that were read, with their leaves.
 pub(super) struct Columns<'m, 't> {
     pub(super) map: &'m BlockMap,
     pub(super) chunks: Vec<Chunk<'t>>,
@@ -49,7 +49,7 @@ pub(super) struct Span {
     pub(super) pieces: Vec<(usize, usize, usize, usize)>,
 }
 
-/// Cuts off what is beyond the block.
+/// Removes the bytes after the end of the block.
 pub(super) fn finish(mut block: Vec<u8>, psize: usize) -> Vec<u8> {
     block.truncate(psize);
     block
@@ -75,7 +75,7 @@ impl<'t> Columns<'_, 't> {
         }
     }
 
-    /// Leaves out versions that say the same as a more trusted one.
+    /// Drops versions equal to a more trusted one.
     pub(super) fn find_distinct(&mut self) {
         let chunks = &self.chunks;
         for state in self.rows.iter_mut().flatten() {
@@ -89,7 +89,7 @@ impl<'t> Columns<'_, 't> {
         }
     }
 
-    /// The block from what was read and no more than that, if it is right.
+    /// The block from the columns that were read, without a search, if it is right.
     pub(super) fn without_search(&self, psize: usize, how: How<'_>) -> Option<Read> {
         let mut work = Work::new(self);
         if !work.attempt(&|row, column| self.best(row, column)) || !work.is_right(psize, how) {
@@ -102,7 +102,7 @@ impl<'t> Columns<'_, 't> {
         Some(Read { data: Ok(finish(work.block, psize)), faults })
     }
 
-    /// Whether there are columns of which only leaves that are not trusted know something.
+    /// Whether some columns were read only from untrusted leaves.
     pub(super) fn has_untrusted(&self) -> bool {
         let good = |version: &Version| {
             self.chunks.get(version.chunk).is_some_and(|chunk| chunk.source.trust == Trust::Good)
@@ -110,12 +110,12 @@ impl<'t> Columns<'_, 't> {
         self.rows.iter().flatten().any(|state| state.distinct.first().is_some_and(|first| !good(first)))
     }
 
-    /// The most trusted version of a column; `None`: to be reconstructed.
+    /// The most trusted version of a column; `None`: it must be reconstructed.
     pub(super) fn best(&self, row: usize, column: usize) -> Option<usize> {
         (self.versions(row, column) > 0).then_some(0)
     }
 
-    /// The most trusted version of a column if it can be trusted.
+    /// The most trusted version of a column, if its leaf is trusted.
     pub(super) fn best_good(&self, row: usize, column: usize) -> Option<usize> {
         let state = self.state(row, column)?;
         if state.known {
@@ -125,7 +125,7 @@ impl<'t> Columns<'_, 't> {
         (chunk.source.trust == Trust::Good).then_some(0)
     }
 
-    /// How many different contents were read.
+    /// Number of distinct contents of a column.
     pub(super) fn versions(&self, row: usize, column: usize) -> usize {
         self.state(row, column).map_or(0, |state| if state.known { 1 } else { state.distinct.len() })
     }
@@ -134,19 +134,19 @@ impl<'t> Columns<'_, 't> {
         self.rows.get(row)?.get(column)
     }
 
-    /// The bytes of a version; empty for a column of which nothing is stored.
+    /// The bytes of a version; empty for an empty column.
     pub(super) fn bytes(&self, row: usize, column: usize, version: usize) -> &[u8] {
         let version = self.state(row, column).and_then(|state| state.distinct.get(version));
         version.map_or(&[], |version| slice(&self.chunks, *version))
     }
 
-    /// What could not be read.
+    /// Faults of the sources that could not be read.
     pub(super) fn failures(&self) -> Vec<Fault> {
         let failed = self.rows.iter().flatten().flat_map(|state| &state.failed);
         failed.filter_map(|(source, kind)| source.fault(*kind)).collect()
     }
 
-    /// Faults of every column that was read: which of them are wrong is not known.
+    /// Faults of every column that was read, because it is not known which of them are wrong.
     pub(super) fn blame_all(&self) -> Vec<Fault> {
         let versions = self.rows.iter().flatten().flat_map(|state| &state.all);
         versions.filter_map(|version| self.fault(*version)).collect()
@@ -158,7 +158,7 @@ impl<'t> Columns<'_, 't> {
         Source { at, ..source }.fault(FaultKind::Checksum)
     }
 
-    /// The columns that differ from what the right block makes them.
+    /// Faults of the columns that differ from those of the right block.
     pub(super) fn judge(&self, block: &[u8]) -> Vec<Fault> {
         let mut faults = Vec::new();
         for (row, states) in self.map.rows.iter().zip(&self.rows) {
@@ -186,14 +186,14 @@ fn slice<'c>(chunks: &'c [Chunk<'_>], version: Version) -> &'c [u8] {
     chunks.get(version.chunk).and_then(|chunk| chunk.bytes.get(version.start..end)).unwrap_or_default()
 }
 
-/// Whether stored bytes are the right ones, filled up with zeros or cut to the part that was read.
+/// Whether stored bytes equal the right ones, padded with zeros or cut to the part that was read.
 fn says(stored: &[u8], right: &[u8]) -> bool {
     let common = stored.len().min(right.len());
     let (head, padding) = stored.split_at(common);
     head == &right[..common] && padding.iter().all(|byte| *byte == 0)
 }
 
-/// The parts of a block that are the data columns of a row.
+/// The parts of a block that form the data columns of a row.
 pub(super) fn data_slices<'b>(block: &'b [u8], row: &Row) -> Vec<&'b [u8]> {
     let part = |column: &Column| {
         let start = column.block_at as usize;
@@ -202,7 +202,7 @@ pub(super) fn data_slices<'b>(block: &'b [u8], row: &Row) -> Vec<&'b [u8]> {
     row.data().iter().map(part).collect()
 }
 
-/// The same, to be changed. Columns of a row follow each other in the block.
+/// Like `data_slices`, mutable. Columns of a row are consecutive in the block.
 pub(super) fn data_slices_mut<'b>(block: &'b mut [u8], row: &Row) -> Vec<&'b mut [u8]> {
     let mut slices = Vec::with_capacity(row.columns.len());
     let (mut rest, mut at) = (block, 0);
@@ -222,7 +222,7 @@ pub(super) fn data_slices_mut<'b>(block: &'b mut [u8], row: &Row) -> Vec<&'b mut
     slices
 }
 
-/// A block being put together from versions of its columns.
+/// A block being assembled from versions of its columns.
 pub(super) struct Work<'c, 'm, 't> {
     columns: &'c Columns<'m, 't>,
     pub(super) block: Vec<u8>,
@@ -232,7 +232,7 @@ pub(super) struct Work<'c, 'm, 't> {
 pub(super) struct WorkRow {
     /// Parity columns; empty until one is needed.
     parity: Vec<Vec<u8>>,
-    /// Which version is in place for each column; `None`: not a version.
+    /// Index of the version in place for each column; `None`: not a version.
     now: Vec<Option<usize>>,
 }
 
@@ -247,8 +247,8 @@ impl<'c, 'm, 't> Work<'c, 'm, 't> {
         Work { columns, block: vec![0; columns.map.size as usize], rows }
     }
 
-    /// Puts the block together; `pick` chooses the version of each column or has it reconstructed.
-    /// False if in some row more is lacking than there is parity: then the block is undefined.
+    /// Assembles the block; `pick` chooses the version of each column, or `None` to reconstruct it. Returns
+    /// false if a row lacks more columns than it has parity: the block is undefined then.
     pub(super) fn attempt(&mut self, pick: &dyn Fn(usize, usize) -> Option<usize>) -> bool {
         let Work { columns, block, rows } = self;
         rows.iter_mut()
@@ -284,7 +284,7 @@ impl WorkRow {
         if lost_data == 0 {
             return true;
         }
-        // Parity columns behind the last one at hand would only be recomputed.
+        // Parity columns after the last available one would be recomputed without use.
         let nparity = (0..row.nparity).rev().find(|c| !lacking(c)).map_or(0, |last| last + 1);
         let mut all: Vec<&mut [u8]> = Vec::with_capacity(row.columns.len());
         for (c, target) in self.parity.iter_mut().enumerate().take(nparity) {
@@ -300,7 +300,7 @@ impl WorkRow {
     }
 }
 
-/// Copies the chosen version of a column into place unless it is there.
+/// Copies the chosen version of a column into place unless it is there already.
 fn place(
     now: &mut [Option<usize>],
     columns: &Columns<'_, '_>,

@@ -1,7 +1,7 @@
-//! Reading where every leaf holds the same bytes: mirrors, replacements, spares, single leaves.
+//! Reading vdevs whose leaves hold the same bytes: mirrors, replacements, spares, single leaves.
 //!
-//! A [`Source`] is a leaf and an offset on it. All other reads of the tree end in sources: a column
-//! of a RAID-Z has one, or several when its child is being replaced.
+//! A [`Source`] is a leaf and an offset on it. All other reads of the tree end in sources: a column of a
+//! RAID-Z has one, or several while its child is being replaced.
 
 use super::block::{Extent, Fault, FaultKind, How, Read, on_device};
 use super::error::VdevError;
@@ -24,7 +24,7 @@ pub(super) struct Source<'t> {
 }
 
 impl Source<'_> {
-    /// What to report about it. Leaves that are not expected to be right are not blamed.
+    /// The fault to report. Leaves that are not expected to be right are not blamed.
     pub(super) fn fault(&self, kind: FaultKind) -> Option<Fault> {
         let kind = match self.trust {
             Trust::Good => kind,
@@ -36,7 +36,7 @@ impl Source<'_> {
     }
 }
 
-/// A read of one source, and its `result`.
+/// A read of one source, and its result.
 pub(super) struct Pull<'t, 'b> {
     pub(super) source: Source<'t>,
     pub(super) buf: &'b mut [u8],
@@ -78,8 +78,8 @@ pub(super) fn pull_all(pulls: &mut [Pull<'_, '_>]) {
 }
 
 impl VdevTree {
-    /// Where the bytes at `at` of `vdev` are, best source first. Empty for anything but leaves and
-    /// mirrors of leaves.
+    /// The sources of the bytes at `at` of `vdev`, best first. Empty for vdevs other than leaves and mirrors
+    /// of leaves.
     pub(super) fn sources<'t>(&'t self, vdev: &'t Vdev, at: i64, len: u64, birth: Txg) -> Vec<Source<'t>> {
         let mut sources = Vec::with_capacity(1);
         self.collect_sources(vdev, at, len, birth, 0, &mut sources);
@@ -116,7 +116,7 @@ impl VdevTree {
                 let Some(child) = self.spare_child(spare, at, len) else { return };
                 let before = out.len();
                 self.collect_sources(child, at, len, birth, depth + 1, out);
-                // No better than the spare itself, which may not be rebuilt yet.
+                // At most as trusted as the spare itself, which may not be rebuilt yet.
                 let trust = spare.state.trust(birth);
                 out.iter_mut().skip(before).for_each(|source| source.trust = source.trust.max(trust));
             }
@@ -133,13 +133,13 @@ impl VdevTree {
         children.get(draid.spare_child(spare.index, at).filter(|_| within_slice)?)
     }
 
-    /// The copies of a block of which each source has all.
+    /// The sources of a block that each hold it completely.
     pub(super) fn copies<'t>(&'t self, vdev: &'t Vdev, at: &Extent) -> Copies<'t> {
         let place = i64::try_from(at.offset.0).unwrap_or(i64::MAX);
         Copies::new(self.sources(vdev, place, at.psize.0, at.birth), at.psize.0 as usize)
     }
 
-    /// Reads a block of which each source has all.
+    /// Reads a block that each source holds completely.
     pub(super) fn read_copies(&self, vdev: &Vdev, at: &Extent, how: How<'_>) -> Read {
         let copies = self.copies(vdev, at);
         if how.every_copy {
@@ -149,7 +149,7 @@ impl VdevTree {
         }
     }
 
-    /// Reads a block from a mirror of RAID-Zs (test pools have such): each side is read for itself.
+    /// Reads a block from a mirror of RAID-Zs (test pools have such): each side is read by itself.
     pub(super) fn read_sides(&self, sides: &[Vdev], at: &Extent, how: How<'_>, depth: usize) -> Read {
         let mut all = Read { data: Err(VdevError::NoCopies), faults: Vec::new() };
         for side in sides {
@@ -171,7 +171,7 @@ impl VdevTree {
 /// Copies of a block, tried one after the other, the best first.
 pub(super) struct Copies<'t> {
     sources: Vec<Source<'t>>,
-    /// How many of the sources were tried.
+    /// Number of sources tried so far.
     tried: usize,
     data: Vec<u8>,
     faults: Vec<Fault>,
@@ -188,7 +188,7 @@ impl<'t> Copies<'t> {
         Some(Pull::new(*self.sources.get(self.tried)?, &mut self.data))
     }
 
-    /// Judges the read of the next source. True: the data is right.
+    /// Judges the read of the next source. Returns true if the data are right.
     pub(super) fn judge(&mut self, result: &Result<(), DeviceError>, how: How<'_>) -> bool {
         let Some(source) = self.sources.get(self.tried) else { return false };
         self.tried += 1;
@@ -204,12 +204,12 @@ impl<'t> Copies<'t> {
         false
     }
 
-    /// The outcome, the data being right.
+    /// The result, once the data are right.
     pub(super) fn into_read(self) -> Read {
         Read { data: Ok(self.data), faults: self.faults }
     }
 
-    /// Tries what was not tried yet until one is right.
+    /// Tries the remaining sources until one is right.
     pub(super) fn read_rest(mut self, how: How<'_>) -> Read {
         while let Some(pull) = self.pull() {
             let mut pull = [pull];

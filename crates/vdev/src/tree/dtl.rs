@@ -1,4 +1,4 @@
-//! The DTL (dirty time log) of each leaf: the txgs of which it lacks blocks.
+//! The DTL (dirty time log) of each leaf: the txgs whose blocks it lacks.
 //!
 //! The pool loads the DTLs with [`VdevTree::set_dtl`], stores those that [`VdevTree::take_changed_dtls`]
 //! names once a txg, and clears the txgs that a resilver has restored.
@@ -12,21 +12,21 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 impl VdevTree {
-    /// What a leaf missed: what [`VdevTree::set_dtl`] gave, and writes since that failed or were not tried
-    /// because it is missing. Empty for an unknown leaf.
+    /// Txgs that a leaf missed: those of [`VdevTree::set_dtl`], and those of later writes that failed or were
+    /// skipped because the leaf is missing. Empty for an unknown leaf.
     pub fn dtl(&self, leaf: VdevGuid) -> RangeSet {
         self.state(leaf).map(|state| (*state.memory.missed()).clone()).unwrap_or_default()
     }
 
-    /// Notes that nothing that was written in these txgs is on a leaf, although the writes were reported as
-    /// done, and counts one error of writing.
+    /// Notes that a leaf lost all writes of these txgs, although they were reported as done, and counts one
+    /// write error.
     pub fn miss(&self, leaf: VdevGuid, txgs: Range<u64>) {
         let Some(state) = self.state(leaf) else { return };
         state.memory.counters.write_errors.fetch_add(1, Ordering::Relaxed);
         self.note_missed(leaf, txgs);
     }
 
-    /// The same of a leaf that has done nothing wrong: its device is another than before.
+    /// Notes that a leaf lacks these txgs without an error: its device is another one than before.
     pub fn note_missed(&self, leaf: VdevGuid, txgs: Range<u64>) {
         if let Some(state) = self.state(leaf).filter(|_| !txgs.is_empty()) {
             state.memory.change_missed(|missed| missed.insert(txgs));
@@ -40,12 +40,12 @@ impl VdevTree {
         changed.map(|state| state.guid).collect()
     }
 
-    /// Takes txgs out of a leaf's DTL, after all blocks of them were written to it, since `since` or
-    /// before the DTL was there; but for those of which something failed since [`VdevTree::begin_repairs`].
-    /// Flushes the leaf first: what it only has in its cache it does not have.
+    /// Removes txgs from a leaf's DTL, after all their blocks were written to it, since `since` or before the
+    /// DTL was there; but not the txgs of writes that failed since [`VdevTree::begin_repairs`]. Flushes the
+    /// leaf first: blocks in its volatile cache do not count.
     ///
     /// # Errors
-    /// If the leaf could not be flushed, now or since `since`. Its DTL stays.
+    /// [`DeviceError`] if the leaf could not be flushed, now or since `since`. Its DTL is unchanged then.
     pub fn clear_dtl(&self, leaf: VdevGuid, txgs: Range<u64>, since: Mark) -> Result<(), DeviceError> {
         let Some(state) = self.state(leaf) else { return Ok(()) };
         self.flush_leaves(&[leaf]).pop().unwrap_or(Ok(()))?;

@@ -1,10 +1,10 @@
-//! Why a block could not be read from a vdev or written to it.
+//! Errors of reading and writing blocks on vdevs.
 
 use crate::geometry::DraidError;
 use format::units::MAX_BLOCK;
 use format::{AllocOffset, Asize, Psize, VdevGuid, VdevId};
 
-/// What is wrong with the mapping of a removed vdev.
+/// Why the mapping of a removed vdev is not valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MappingFault {
@@ -28,7 +28,7 @@ pub enum MappingFault {
     Circle,
 }
 
-/// Why a configuration describes no possible vdev.
+/// Why a configuration describes an impossible vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigFault {
@@ -58,7 +58,7 @@ pub enum ConfigFault {
     DraidWithoutShape,
 }
 
-/// Why nothing can be written to a vdev.
+/// Why a vdev cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteObstacle {
@@ -83,16 +83,16 @@ pub enum VdevError {
     /// Too many of the leaves that hold the block are missing or fail.
     #[error("no usable copy")]
     NoCopies,
-    /// There were bytes, but none that are right.
+    /// Bytes were read, but no candidate was right.
     #[error("wrong checksum in every copy and reconstruction")]
     WrongChecksum,
-    /// The pool has no such vdev, or none that can hold data.
+    /// The pool has no such vdev, or it cannot hold data.
     #[error("no vdev {vdev}")]
     NoVdev {
         /// Number of the top-level vdev.
         vdev: VdevId,
     },
-    /// The place is not on the vdev.
+    /// The range is not on the vdev.
     #[error("vdev {vdev}: {asize} bytes at {offset} are beyond its end")]
     OutOfRange {
         /// Number of the top-level vdev.
@@ -102,7 +102,7 @@ pub enum VdevError {
         /// Bytes of the range, parity and padding included.
         asize: Asize,
     },
-    /// The place does not start with a sector (or a stripe of a dRAID).
+    /// The offset is not at a sector (or at a stripe of a dRAID).
     #[error("vdev {vdev}: offset {offset} is not aligned")]
     Misaligned {
         /// Number of the top-level vdev.
@@ -110,10 +110,10 @@ pub enum VdevError {
         /// First byte of the range in the allocatable space.
         offset: AllocOffset,
     },
-    /// No block has this size.
+    /// A size that no block can have.
     #[error("a block of {0} bytes")]
     Size(Psize),
-    /// A removed vdev has no mapping for a place, or its mapping was not set.
+    /// A removed vdev has no mapping for an offset, or its mapping was not set.
     #[error("removed vdev {vdev}: no mapping at {offset}")]
     NoMapping {
         /// Number of the removed vdev.
@@ -121,7 +121,7 @@ pub enum VdevError {
         /// First byte without a mapping.
         offset: AllocOffset,
     },
-    /// The mapping of a removed vdev cannot be right.
+    /// The mapping of a removed vdev is not valid.
     #[error("mapping of removed vdev {vdev}: {fault}")]
     BadMapping {
         /// Number of the removed vdev.
@@ -129,7 +129,7 @@ pub enum VdevError {
         /// What is wrong with the mapping.
         fault: MappingFault,
     },
-    /// The configuration describes a vdev that cannot be.
+    /// The configuration describes an impossible vdev.
     #[error("vdev {guid}: {fault}")]
     BadConfig {
         /// Guid of the vdev in the configuration.
@@ -143,26 +143,26 @@ pub enum VdevError {
         /// Number of the top-level vdev.
         vdev: VdevId,
     },
-    /// Written blocks were lost while they were made durable.
+    /// Blocks were lost before they were durable.
     #[error("vdev {vdev}: too few devices could be flushed")]
     NotFlushed {
         /// Number of the top-level vdev.
         vdev: VdevId,
     },
-    /// Nothing can be written to a vdev of this kind.
+    /// A vdev of this kind cannot be written.
     #[error("vdev {vdev} cannot be written: {obstacle}")]
     CannotWrite {
         /// Number of the top-level vdev.
         vdev: VdevId,
-        /// What keeps the vdev from being written.
+        /// Why the vdev cannot be written.
         obstacle: WriteObstacle,
     },
-    /// The shape of a dRAID is not possible.
+    /// The parameters of a dRAID are not possible.
     #[error(transparent)]
     Draid(#[from] DraidError),
 }
 
-/// Fails unless a block can have this size: no memory is taken for more than the format allows.
+/// Fails unless a block can have this size, so that no memory is taken for more than the format allows.
 pub(super) fn check_size(psize: Psize) -> Result<(), VdevError> {
     if (1..=MAX_BLOCK).contains(&psize.0) { Ok(()) } else { Err(VdevError::Size(psize)) }
 }

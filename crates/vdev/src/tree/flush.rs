@@ -5,7 +5,7 @@
 //!
 //! # What always holds
 //! - When [`VdevTree::flush`] returns without error, every block that was written after its mark is durable
-//!   on enough leaves to be read, also if flushes of other threads are under way or have failed.
+//!   on enough leaves to be read, also if flushes of other threads are running or have failed.
 //! - A failed flush is not repeated: systems report a lost write once and then forget it. All data written to
 //!   the leaf since its last flush counts as missed, and so do the writes that are in flight meanwhile.
 //!
@@ -26,20 +26,20 @@ use std::sync::atomic::Ordering;
 pub struct Mark(pub(super) u64);
 
 impl VdevTree {
-    /// To be taken before the first of the writes that a flush is to make durable.
+    /// The present point in time. Taken before the first of the writes that a flush is to make durable.
     pub fn mark(&self) -> Mark {
         Mark(self.losses().count)
     }
 
-    /// Makes durable what was written to these top-level vdevs: flushes the volatile caches of all their
-    /// leaves that were written since their last flush. A leaf that fails counts as having missed all
-    /// of that.
+    /// Makes the blocks written to these top-level vdevs durable: flushes the volatile caches of all their
+    /// leaves that were written since their last flush. A leaf that fails counts as having missed all of
+    /// them.
     ///
     /// # Errors
     /// [`VdevError::NotFlushed`] if a vdev may thereby have lost a block, now or in a flush of any thread
-    /// since `since`: a device reports that it lost something once, and to one.
+    /// since `since`: a device reports a loss once, and to one thread.
     ///
-    /// Labels are written to devices directly and not seen here: [`VdevTree::flush_leaves`].
+    /// Labels are written to devices directly and not covered here: [`VdevTree::flush_leaves`].
     pub fn flush(&self, tops: &[VdevId], since: Mark) -> Result<(), VdevError> {
         let mut leaves = BTreeMap::new();
         for top in tops {
@@ -53,8 +53,8 @@ impl VdevTree {
         tops.iter().find(is_lossy).map_or(Ok(()), |top| Err(VdevError::NotFlushed { vdev: *top }))
     }
 
-    /// Flushes the devices of leaves, whether blocks were written to them or not: after labels were. A
-    /// leaf without a device has the outcome [`DeviceError::Gone`].
+    /// Flushes the devices of leaves, whether blocks were written to them or not: used after labels were
+    /// written. The result for a leaf without a device is [`DeviceError::Gone`].
     pub fn flush_leaves(&self, leaves: &[VdevGuid]) -> Vec<Result<(), DeviceError>> {
         let known = leaves.iter().filter_map(|guid| Some((guid.0, self.leaf(*guid)?))).collect();
         let results = self.flush_each(&known, |_| true);
@@ -62,7 +62,7 @@ impl VdevTree {
         leaves.iter().map(result).collect()
     }
 
-    /// Flushes those of the leaves whose unflushed blocks `is_wanted` names, and notes what they lost.
+    /// Flushes the leaves whose unflushed blocks `is_wanted` selects, and notes the losses.
     fn flush_each(
         &self,
         leaves: &BTreeMap<u64, &Leaf>,
@@ -91,8 +91,8 @@ impl VdevTree {
         results
     }
 
-    /// Which vdevs may have lost a block with what these leaves lost. What leaves failed to take was judged
-    /// when it was written; together with what is lost now it may be too much.
+    /// Determines which vdevs may have lost a block by the losses of these leaves. Writes that leaves failed
+    /// to take were judged at that time; together with the new losses it may be too many.
     fn note_losses(&self, taken: &[(&Leaf, Unflushed)], results: &BTreeMap<u64, Result<(), DeviceError>>) {
         if results.values().all(Result::is_ok) {
             return;
@@ -117,10 +117,10 @@ impl VdevTree {
         }
     }
 
-    /// Whether a flush has failed since the last call, and a leaf has lost something that it had taken.
+    /// Whether a flush has failed since the last call, so that a leaf has lost writes that it had taken.
     pub fn take_has_lost(&self) -> bool {
         let states = self.all_leaf_states();
-        // Each of them is asked.
+        // `count` visits each leaf, so that every flag is reset.
         states.iter().filter(|leaf| leaf.memory.has_lost.swap(false, Ordering::AcqRel)).count() > 0
     }
 }
@@ -140,7 +140,7 @@ impl Vdev {
 }
 
 impl Leaf {
-    /// Notes that nothing written since the last flush is on the leaf.
+    /// Notes that the leaf lost all writes since the last flush.
     fn lose(&self, unflushed: &Unflushed, error: &DeviceError) {
         tracing::warn!(leaf = %self.guid, %error, "flush failed");
         self.counters().write_errors.fetch_add(1, Ordering::Relaxed);

@@ -16,39 +16,39 @@ use std::time::Duration;
 pub struct VdevStatus {
     /// Kind of the vdev: a leaf, or how it uses its children.
     pub kind: VdevKind,
-    /// Index among its parent's children.
+    /// Index among the children of its parent.
     pub id: u32,
     /// Guid of the vdev in the configuration.
     pub guid: VdevGuid,
-    /// State of the vdev, with those below taken into account.
+    /// State of the vdev, with the vdevs below taken into account.
     pub state: VdevState,
     /// The reason for the state.
     pub aux: Aux,
-    /// The device, or where it was last seen according to the configuration.
+    /// Path of the device, or its last known path in the configuration.
     pub path: Option<PathBuf>,
     /// Whether the device is open.
     pub is_open: bool,
-    /// Was not there when the configuration was written.
+    /// The device was missing when the configuration was written.
     pub(crate) not_present: bool,
-    /// Parity columns of a RAID-Z or dRAID; 0 of others.
+    /// Parity columns of a RAID-Z or dRAID; 0 for other kinds.
     pub nparity: u8,
-    /// Shape of a dRAID; `None` of others.
+    /// Shape of a dRAID; `None` for other kinds.
     pub draid: Option<DraidShape>,
-    /// Holds blocks of the intent log only.
+    /// The vdev holds blocks of the intent log only.
     pub is_log: bool,
     /// A hot spare that stands in for another leaf.
     pub(crate) is_spare: bool,
-    /// The partition table is the pool's own.
+    /// The partition table of the disk was written for the pool.
     pub whole_disk: bool,
-    /// Its contents are being moved to other vdevs.
+    /// The vdev is being removed: its contents move to other vdevs.
     pub removing: bool,
-    /// New blocks may not go here.
+    /// New blocks are not allocated on the vdev.
     pub non_allocating: bool,
-    /// Blocks that it lacks are being written to it.
+    /// The leaf is being resilvered.
     pub(crate) is_resilvering: bool,
-    /// Allocatable bytes that the devices offer, 0 if unknown.
+    /// Allocatable bytes that the devices offer; 0 if unknown.
     pub offered: u64,
-    /// Bytes of the device of a leaf.
+    /// Bytes of a leaf's device; 0 without one.
     pub device_size: u64,
     /// Number of reads that failed since the pool was opened or its errors were cleared.
     pub read_errors: u64,
@@ -66,7 +66,7 @@ pub struct VdevStatus {
     pub writes: u64,
     /// Number of bytes of these writes.
     pub write_bytes: u64,
-    /// Its children, in the order of the configuration.
+    /// The children, in the order of the configuration.
     pub children: Vec<VdevStatus>,
 }
 
@@ -80,24 +80,23 @@ impl VdevStatus {
         all
     }
 
-    /// The vdev with this guid.
+    /// The vdev with this guid, here or below.
     pub fn find(&self, guid: VdevGuid) -> Option<&VdevStatus> {
         self.walk().into_iter().find(|vdev| vdev.guid == guid)
     }
 }
 
-/// What a leaf has done, and since when.
+/// I/O counters of a leaf, and their age.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeafIo {
-    /// How long ago it was opened.
+    /// Time since the leaf was opened.
     pub age: Duration,
     /// Counters of the leaf since it was opened.
     pub stats: IoStats,
 }
 
 impl VdevTree {
-    /// What each leaf has done since it was opened. What the vdevs above have done is the sum of their
-    /// leaves.
+    /// I/O counters of each leaf since it was opened. Those of the vdevs above are the sums of their leaves.
     pub fn io_stats(&self) -> HashMap<VdevGuid, LeafIo> {
         let mut leaves = Vec::new();
         self.tops.iter().for_each(|top| top.vdev.leaves(&mut leaves));
@@ -117,12 +116,12 @@ impl VdevTree {
             }
             root.children.push(status);
         }
-        // A lost log device loses only what was not yet in the pool proper, but counts all the same.
+        // A lost log device loses only data that are not yet in the pool proper, but still counts.
         (root.state, root.aux) = interior(&root.children, 0, false);
         root
     }
 
-    /// Forgets the errors of all leaves.
+    /// Clears the error counters of all leaves.
     pub fn clear_errors(&self) {
         for top in &self.tops {
             let mut leaves = Vec::new();
@@ -136,7 +135,7 @@ impl VdevTree {
         }
     }
 
-    /// Forgets the errors of some leaves.
+    /// Clears the error counters of some leaves.
     pub fn clear_errors_of(&self, guids: &[VdevGuid]) {
         for leaf in guids.iter().filter_map(|guid| self.leaf(*guid)) {
             let c = leaf.counters();
@@ -228,7 +227,7 @@ fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
     (status.writes, status.write_bytes) = leaf.memory().io.count(Op::Write);
 }
 
-/// State of a vdev that works as long as at most `spare` of its children do not. A pool can do without its
+/// State of a vdev that works as long as at most `spare` of its children do not. A pool works without its
 /// logs.
 fn interior(children: &[VdevStatus], spare: usize, is_mirror: bool) -> (VdevState, Aux) {
     let is_lost = |child: &&VdevStatus| child.state < VdevState::Degraded && !child.is_log;

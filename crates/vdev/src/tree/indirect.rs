@@ -1,9 +1,9 @@
 //! Removed top-level vdevs: their contents were copied to others, and a mapping leads to the copies
 //! (docs/on-disk/14-vdevs.md, section 6).
 //!
-//! A block may have been copied in several pieces, without its checksum being known then: the
-//! copies of a piece on a mirror may differ. A block in one piece is read like any other; of several
-//! pieces the distinct copies of each are collected and their combinations verified.
+//! A block may have been copied in several pieces, when its checksum was not known: the copies of a piece on
+//! a mirror may differ. A block in one piece is read like any other; for a block in several pieces, the
+//! distinct copies of each are collected and their combinations verified.
 
 use super::block::{Extent, Fault, FaultKind, How, Read};
 use super::candidates::Budget;
@@ -13,7 +13,7 @@ use super::leaf::Trust;
 use super::node::{Body, DEPTH_MAX, VdevTree};
 use format::{AllocOffset, DeviceOffset, Psize};
 
-/// A piece of a block on a vdev that is there.
+/// A piece of a block on an existing vdev.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     at: Extent,
@@ -38,7 +38,7 @@ impl VdevTree {
         }
     }
 
-    /// Where a range of a removed vdev is, through any number of removals.
+    /// Translates a range of a removed vdev to existing vdevs, through any number of removals.
     fn resolve(
         &self,
         at: &Extent,
@@ -128,7 +128,7 @@ impl Segments<'_> {
                 self.judge(&block);
                 return Read { data: Ok(block), faults: self.faults };
             }
-            // The next combination, the first segment changing fastest.
+            // Next combination, with the first segment changing fastest.
             let mut carried = false;
             for i in 0..choice.len() {
                 let (Some(now), Some(copies)) = (choice.get_mut(i), distinct.get(i)) else { break };

@@ -1,4 +1,4 @@
-//! The mapping of a removed vdev: the present location of each part (docs/on-disk/14-vdevs.md, section 6).
+//! The mapping of a removed vdev: the present location of each segment (docs/on-disk/14-vdevs.md, section 6).
 
 use super::error::{MappingFault, VdevError};
 use format::{AllocOffset, Dva, Txg, VdevId};
@@ -17,13 +17,13 @@ pub struct MapEntry {
 /// The txg in which a part of a removed vdev was copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Birth {
-    /// End of the part; it starts where the one before ends.
+    /// End of the part; it starts at the end of the previous one.
     pub end: AllocOffset,
     /// The txg in which the part was copied.
     pub txg: Txg,
 }
 
-/// Where the contents of a removed vdev are.
+/// Locations of the contents of a removed vdev.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndirectMapping {
     entries: Vec<MapEntry>,
@@ -34,7 +34,7 @@ impl IndirectMapping {
     /// Checks that entries and births ascend, entries do not overlap and none leads back to `vdev`.
     ///
     /// # Errors
-    /// [`VdevError::BadMapping`] if one of that does not hold.
+    /// [`VdevError::BadMapping`] otherwise.
     pub fn new(
         vdev: VdevId,
         entries: Vec<MapEntry>,

@@ -1,7 +1,7 @@
-//! A leaf: one device, which blocks it should have, and its errors so far.
+//! A leaf: one device, the blocks that it should have, and its errors so far.
 //!
-//! A distributed spare has no device of its own, but a [`LeafState`]: it too can miss txgs or be out
-//! of service.
+//! A distributed spare has no device of its own, but a [`LeafState`]: it too can miss txgs or be out of
+//! service.
 
 use super::range_set::RangeSet;
 use super::state::{Aux, VdevState};
@@ -17,10 +17,10 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-/// A read or write that takes longer is counted as slow; milliseconds.
+/// Milliseconds after which a read or write counts as slow.
 pub static SLOW_IO_MS: Tunable = Tunable::new("zio_slow_io_ms", 30_000, 0, u64::MAX);
 
-/// What happened on a leaf since the pool was opened.
+/// Events of a leaf since the pool was opened.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) read_errors: AtomicU64,
@@ -38,8 +38,7 @@ pub(super) struct Unflushed {
     pub(super) written: RangeSet,
     /// Births of blocks of which wrong or missing bytes were replaced.
     pub(super) repaired: RangeSet,
-    /// Births of writes that have begun and are not noted as done: what the device has of them may be lost
-    /// with what is.
+    /// Births of writes that have begun and are not noted as done: a failed flush may have lost them too.
     in_flight: BTreeMap<u64, usize>,
 }
 
@@ -48,12 +47,12 @@ impl Unflushed {
         self.written.is_empty() && self.repaired.is_empty()
     }
 
-    /// A write of blocks of this birth begins.
+    /// Notes the start of a write of blocks of this birth.
     pub(super) fn begin(&mut self, birth: Txg) {
         *self.in_flight.entry(birth.0).or_default() += 1;
     }
 
-    /// It has ended; what has become of it is noted.
+    /// Notes the end of such a write, after its result is recorded.
     pub(super) fn end(&mut self, birth: Txg) {
         if let Some(count) = self.in_flight.get_mut(&birth.0) {
             *count -= 1;
@@ -63,14 +62,15 @@ impl Unflushed {
         }
     }
 
-    /// What a flush is to make durable. What is in flight stays: its writer did not ask for this flush.
+    /// Takes the births that a flush is to make durable. In-flight writes stay: their writer did not request
+    /// this flush.
     pub(super) fn take(&mut self) -> Unflushed {
         let (written, repaired) = (std::mem::take(&mut self.written), std::mem::take(&mut self.repaired));
         Unflushed { written, repaired, in_flight: BTreeMap::new() }
     }
 
-    /// Adds the writes that ended or were in flight while a flush failed: a device reports once that it
-    /// has lost something, and not what.
+    /// Adds the writes that ended or were in flight while a flush failed: a device reports a loss once,
+    /// without saying which writes are lost.
     pub(super) fn add_meanwhile(&mut self, now: &Unflushed) {
         self.written.merge(&now.written);
         self.repaired.merge(&now.repaired);
@@ -80,7 +80,7 @@ impl Unflushed {
     }
 }
 
-/// State of a leaf that lasts as long as the pool is open, also when its configuration changes.
+/// State of a leaf that lasts as long as the pool is open, even when its configuration changes.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) counters: Counters,
@@ -88,15 +88,15 @@ pub(super) struct Memory {
     missed: RwLock<Arc<RangeSet>>,
     /// `missed` has changed since [`Memory::take_missed_changed`] was last called.
     missed_changed: AtomicBool,
-    /// A flush has failed and lost something since the flag was last taken.
+    /// A failed flush has lost writes since the flag was last taken.
     pub(super) has_lost: AtomicBool,
-    /// Txgs of which something could not be brought to the leaf since [`Memory::forget_unrepaired`].
+    /// Txgs with blocks that could not be repaired on the leaf since [`Memory::forget_unrepaired`].
     unrepaired: Mutex<RangeSet>,
-    /// A write has failed because the device was not there.
+    /// A write has failed because the device was missing.
     pub(super) was_gone: AtomicBool,
     unflushed: Mutex<Unflushed>,
-    /// Held while the leaf is flushed: a thread that finds nothing to flush must not go on before the flush
-    /// that took it has ended.
+    /// Held while the leaf is flushed: a thread that finds no unflushed births waits here for the flush that
+    /// took them.
     flushing: Mutex<()>,
 }
 
@@ -114,7 +114,7 @@ impl Memory {
         }
     }
 
-    /// Notes that writes of a txg are not on the leaf. Returns whether that was not known.
+    /// Notes that writes of a txg are not on the leaf. Returns whether that is new.
     pub(super) fn miss(&self, birth: Txg) -> bool {
         let is_news = !self.missed().contains(birth.0);
         if is_news {
@@ -127,7 +127,7 @@ impl Memory {
         self.missed_changed.swap(false, Ordering::AcqRel)
     }
 
-    /// Notes that a block born in this txg did not get to the leaf that lacked it.
+    /// Notes that a block born in this txg could not be written to the leaf that lacked it.
     pub(super) fn note_unrepaired(&self, birth: Txg) {
         let mut unrepaired = lock(&self.unrepaired);
         if !unrepaired.contains(birth.0) {
@@ -157,28 +157,28 @@ impl Memory {
 pub(super) enum Trust {
     /// The leaf should have the block.
     Good,
-    /// It does not have blocks of this birth, or not surely.
+    /// The leaf may lack blocks of this birth.
     Stale,
-    /// The configuration took it out of service, for instance as offline.
+    /// The configuration took the leaf out of service, for instance as offline.
     OutOfService,
     /// No device is open for the leaf.
     Missing,
 }
 
-/// What is known of a leaf without reading it.
+/// Facts about a leaf that need no read.
 #[derive(Debug)]
 pub(super) struct LeafState {
     pub(super) guid: VdevGuid,
     pub(super) state: VdevState,
     pub(super) aux: Aux,
-    /// Resilvering or rebuilding since this txg; 0: not.
+    /// The txg since which the leaf is resilvering or rebuilding; 0: it is not.
     rebuilding_since: Txg,
     pub(super) memory: Arc<Memory>,
 }
 
 impl LeafState {
-    /// `usable` is the allocatable space of the device if there is one, `needed` what the vdev above
-    /// relies on.
+    /// Creates the state of a leaf. `usable` is the allocatable space of the device if there is one, `needed`
+    /// that which the vdev above relies on.
     pub(super) fn new(node: &VdevNode, usable: Option<u64>, needed: u64, memory: Arc<Memory>) -> LeafState {
         let (state, aux) = state(node, usable, needed);
         LeafState {
@@ -190,17 +190,17 @@ impl LeafState {
         }
     }
 
-    /// Sets the DTL that the pool has stored, which is no change that it has to store.
+    /// Sets the DTL that the pool has stored, without marking it as changed.
     pub(super) fn set_missed(&self, txgs: RangeSet) {
         *write(&self.memory.missed) = Arc::new(txgs);
     }
 
-    /// Whether the configuration allows to use the leaf.
+    /// Whether the configuration allows the leaf to be used.
     pub(super) fn is_in_service(&self) -> bool {
         matches!(self.state, VdevState::Online | VdevState::Degraded)
     }
 
-    /// How much to believe it about a block of this birth.
+    /// Trust in the leaf for a block of this birth.
     pub(super) fn trust(&self, birth: Txg) -> Trust {
         if !self.is_in_service() {
             return Trust::OutOfService;
@@ -239,7 +239,7 @@ impl Leaf {
         &self.state.memory.counters
     }
 
-    /// The device, if the leaf is to get new blocks.
+    /// The device, if new blocks are written to the leaf.
     pub(super) fn in_service(&self) -> Option<&Arc<dyn Device>> {
         self.device.as_ref().filter(|_| self.state.is_in_service())
     }
@@ -253,12 +253,12 @@ impl Leaf {
         self.device.as_ref().map_or(0, |device| label::usable_size(device.size()))
     }
 
-    /// How much to believe it about a block of this birth.
+    /// Trust in the leaf for a block of this birth.
     pub(super) fn trust(&self, birth: Txg) -> Trust {
         if self.device.is_none() { Trust::Missing } else { self.state.trust(birth) }
     }
 
-    /// Errors so far: between equals, the one with fewer is asked first.
+    /// Number of errors so far: of equally trusted leaves, the one with fewer is read first.
     pub(super) fn error_count(&self) -> u64 {
         let c = self.counters();
         c.read_errors.load(Ordering::Relaxed) + c.checksum_errors.load(Ordering::Relaxed)
@@ -268,13 +268,13 @@ impl Leaf {
         self.device.as_ref()?.path()
     }
 
-    /// Whether a range is in the allocatable space or the boot area in front of it: never in labels.
+    /// Whether a range is in the allocatable space or the boot area before it, outside the labels.
     pub(super) fn covers(&self, at: DeviceOffset, len: u64) -> bool {
         let end = LABEL_START.saturating_add(self.usable());
         at.0 >= label::BOOT_AREA_OFFSET && at.0.checked_add(len).is_some_and(|last| last <= end)
     }
 
-    /// Notes a request that has come back; [`IoCounters::begin`] was called for it.
+    /// Counts a completed request; [`IoCounters::begin`] was called for it.
     pub(super) fn note_done(&self, done: Done) {
         self.memory().io.end(done);
         if done.took.as_millis() > u128::from(SLOW_IO_MS.get()) {
@@ -293,7 +293,7 @@ impl Leaf {
     }
 }
 
-/// State of a leaf by its configuration and its device, in the order in which OpenZFS decides.
+/// State of a leaf by its configuration and its device, checked in the order of OpenZFS.
 fn state(node: &VdevNode, usable: Option<u64>, needed: u64) -> (VdevState, Aux) {
     if node.removed {
         return (VdevState::Removed, Aux::None);

@@ -1,19 +1,19 @@
-//! The tree of vdevs of one pool: which leaves hold a block, reading it when some of them are
-//! missing, fail or lie, and writing it to all of them (docs/on-disk/14-vdevs.md).
+//! The tree of vdevs of one pool: finding the leaves that hold a block, reading it when some of them are
+//! missing, fail or return wrong bytes, and writing it to all of them (docs/on-disk/14-vdevs.md).
 //!
-//! `zio` asks for an [`Extent`], a place on a top-level vdev, and says whether bytes are right.
-//! The tree makes candidates until one is: the sides of a mirror, the data columns of a RAID-Z, then
-//! its parity, then every combination of at most as many suspected columns as there is parity, then
-//! each stripe for itself; for removed vdevs, the copies of each segment. Leaves that held wrong bytes
-//! are then known, and each is reported as a [`Fault`].
+//! `zio` asks for an [`Extent`], a range on a top-level vdev, and verifies bytes. The tree makes candidates
+//! until one is right: the sides of a mirror, the data columns of a RAID-Z, then its parity, then every
+//! combination of at most as many suspected columns as there is parity, then each stripe by itself; for
+//! removed vdevs, the copies of each segment. Leaves that held wrong bytes are then known, and each is
+//! reported as a [`Fault`].
 //!
 //! # What always holds
 //! - Bytes are returned only if `verify` accepted them.
 //! - A block of more than 16 MiB is refused before any memory is taken for it.
-//! - At most [`ATTEMPTS_MAX`] candidates of one block are given to `verify`, and fewer if the block
-//!   is large (`ATTEMPT_BYTES_MAX` in all): a hostile image costs bounded time.
+//! - At most [`ATTEMPTS_MAX`] candidates of one block are given to `verify`, and fewer if the block is large
+//!   (`ATTEMPT_BYTES_MAX` in all): a hostile image costs bounded time.
 //! - A leaf that did not take a block has the block's txg in its DTL before the write returns.
-//! - A leaf that is known not to have a block (its DTL says so, it is resilvering, or the
+//! - A leaf that is known to lack a block (by its DTL, because it is resilvering, or because the
 //!   configuration calls it offline or faulted) is asked last and not blamed.
 //!
 //! # Order

@@ -1,4 +1,4 @@
-//! The vdevs of a pool as a tree, and what it says without reading a device.
+//! The vdevs of a pool as a tree, and its queries that read no device.
 
 use super::block::Fault;
 use super::error::{VdevError, check_size};
@@ -15,25 +15,26 @@ use format::{Ashift, Asize, Dva, Psize, Txg, VdevGuid, VdevId};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, RwLock};
 
-/// Levels of the tree, and of removed vdevs that moved to removed vdevs.
+/// Most levels of the tree, and most removals that a removed vdev's data have moved through.
 pub(super) const DEPTH_MAX: usize = 32;
 
 /// Receives faults of leaves on the thread that finds them. Its calls must not block.
 pub trait FaultListener: Send + Sync + std::fmt::Debug {
-    /// A leaf failed or lied in reading or writing what is at `fault.offset`; `bytes`: of the whole block.
+    /// Called when a leaf failed or returned wrong bytes at `fault.offset`; `bytes` is the size of the whole
+    /// block.
     fn fault(&self, tree: &VdevTree, op: Op, fault: &Fault, bytes: u64);
 }
 
 /// The listener for faults, if one was set; shared by a tree and the trees that are rebuilt from it.
 pub(super) type Listener = Arc<OnceLock<Arc<dyn FaultListener>>>;
 
-/// Flushes that lost something, numbered in the order in which they failed.
+/// Flushes that lost writes, numbered in the order in which they failed.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     pub(super) count: u64,
-    /// The last one that may have cost a vdev a block.
+    /// Number of the last one that may have cost a vdev a block.
     pub(super) of_tops: BTreeMap<VdevId, u64>,
-    /// The last one of a leaf.
+    /// Number of the last one of a leaf.
     pub(super) of_leaves: BTreeMap<u64, u64>,
 }
 
@@ -94,13 +95,13 @@ impl Vdev {
     }
 }
 
-/// A top-level vdev and what block pointers may name of it.
+/// A top-level vdev and the space that block pointers can address on it.
 #[derive(Debug)]
 pub(super) struct Top {
     pub(super) id: VdevId,
     pub(super) vdev: Vdev,
     pub(super) ashift: Ashift,
-    /// Bytes that block pointers may name.
+    /// End of the space that block pointers can address, in bytes.
     pub(super) limit: u64,
     pub(super) indirect: RwLock<Option<Arc<IndirectMapping>>>,
 }
@@ -112,14 +113,14 @@ pub struct VdevTree {
     pub(super) tops: Vec<Top>,
     /// Index of the top-level dRAID with this guid.
     pub(super) draids: HashMap<VdevGuid, usize>,
-    /// How far an expansion has come.
+    /// Progress of an expansion.
     pub(super) reflow: ReflowInfo,
     pub(super) losses: Arc<Mutex<Losses>>,
     pub(super) listener: Listener,
 }
 
 impl VdevTree {
-    /// The configuration that the tree was made from.
+    /// The configuration of the tree.
     pub fn config(&self) -> &VdevNode {
         &self.config
     }
@@ -129,7 +130,7 @@ impl VdevTree {
         self.tops.len()
     }
 
-    /// The top-level vdevs: what DVAs name, and their configuration.
+    /// The top-level vdevs by their numbers in DVAs, with their configuration.
     pub fn tops(&self) -> impl Iterator<Item = (VdevId, &VdevNode)> {
         self.tops.iter().map(|top| top.id).zip(&self.config.children)
     }
@@ -157,7 +158,7 @@ impl VdevTree {
         }
     }
 
-    /// The mapping of a removed vdev, once it was set.
+    /// The mapping of a removed vdev; `None` until it is set.
     pub fn indirect(&self, vdev: VdevId) -> Option<Arc<IndirectMapping>> {
         let top = self.tops.get(vdev.0 as usize)?;
         read(&top.indirect).clone()
@@ -190,11 +191,11 @@ impl VdevTree {
         leaves.into_iter().find(|leaf| leaf.guid == guid)
     }
 
-    /// Whether a DVA can be right: the vdev is there, the place is aligned and on it. Of a gang
+    /// Checks that a DVA is possible: the vdev exists, and the range is aligned and inside it. For a gang
     /// block `psize` is that of the header.
     ///
     /// # Errors
-    /// [`VdevError`]: what is wrong with it.
+    /// [`VdevError`] with the reason.
     pub fn check(&self, dva: &Dva, psize: Psize) -> Result<(), VdevError> {
         let top = self.find_top(dva.vdev)?;
         check_size(psize)?;
@@ -226,13 +227,13 @@ impl VdevTree {
         self.all_leaf_states().into_iter().find(|state| state.guid == leaf)
     }
 
-    /// Space that a block takes on a top-level vdev. `None`: no such vdev, or the size overflows.
+    /// Allocated bytes of a block on a top-level vdev. `None`: no such vdev, or the size overflows.
     pub fn psize_to_asize(&self, vdev: VdevId, psize: Psize, birth: Txg) -> Option<Asize> {
         let top = self.find_top(vdev).ok()?;
         top.vdev.asize_of(psize, birth, top.ashift)
     }
 
-    /// By how much 512 bytes of space on a vdev are worth less than a plain sector, in 512ths
+    /// Deflation of space on a vdev: the value of 512 allocated bytes, in bytes of a plain sector
     /// (docs/on-disk/15-space.md, section 9). 512 for unknown vdevs.
     pub fn deflate_ratio(&self, vdev: VdevId) -> u64 {
         let block = Psize(1 << 17);
@@ -254,7 +255,7 @@ impl VdevTree {
         })
     }
 
-    /// What allocations on a top-level vdev start at multiples of: a sector, or a dRAID's stripe.
+    /// Alignment of allocations on a top-level vdev, in bytes: a sector, or a dRAID's stripe.
     pub fn alignment(&self, vdev: VdevId) -> Option<u64> {
         Some(self.find_top(vdev).ok()?.alignment())
     }

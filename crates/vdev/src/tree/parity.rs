@@ -2,9 +2,8 @@
 //!
 //! # Order
 //! 1. The data columns alone, straight into the block, if all their leaves should have them.
-//! 2. Otherwise data from good leaves, and as many parity columns as data is lacking.
-//! 3. If the result is not right: all columns of all leaves, and a search for the columns that are wrong
-//!    (`search.rs`).
+//! 2. Otherwise data from good leaves, and as many parity columns as data columns are missing.
+//! 3. If the result is not right: all columns of all leaves, and a search for the wrong ones (`search.rs`).
 //!
 //! Afterwards the block is known, so every column that was read can be judged.
 
@@ -21,10 +20,10 @@ use format::Txg;
 /// Largest gap, in sectors, between two reads of one leaf that are joined to one.
 const GAP_SECTORS: u64 = 4;
 
-/// What to read of a block.
+/// The columns of a block to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Load {
-    /// Data of good leaves, and no more parity than is needed.
+    /// Data of good leaves, and only as much parity as needed.
     Enough,
     /// All columns of good leaves, padding included.
     Good,
@@ -32,10 +31,10 @@ enum Load {
     All,
 }
 
-/// The data columns of a block, to be read straight into the places where they belong.
+/// The data columns of a block, read straight into their places in the block.
 pub(super) struct Straight<'t> {
     block: Vec<u8>,
-    /// The columns in the order of the block: from which leaf, and how many bytes.
+    /// Source and number of bytes of each column, in the order of the block.
     parts: Vec<(Source<'t>, usize)>,
 }
 
@@ -50,7 +49,7 @@ impl<'t> Straight<'t> {
         })
     }
 
-    /// How many columns there are.
+    /// Number of data columns.
     pub(super) fn columns(&self) -> usize {
         self.parts.len()
     }
@@ -106,8 +105,8 @@ impl VdevTree {
         }
     }
 
-    /// The reads of the data columns alone; `None` if not all data is on leaves that should have it, or not
-    /// in order.
+    /// The reads of the data columns alone; `None` if some data are not on leaves that should have them, or
+    /// the columns are not in order.
     pub(super) fn straight<'t>(
         &'t self,
         children: &'t [Vdev],
@@ -177,7 +176,7 @@ impl VdevTree {
         sources.first().is_some_and(|source| source.trust == Trust::Good)
     }
 
-    /// Reads the spans from their sources and files the results under their columns.
+    /// Reads the spans from their sources and stores the results under their columns.
     fn fetch<'t>(
         &'t self,
         children: &'t [Vdev],
@@ -190,7 +189,7 @@ impl VdevTree {
         for (s, span) in spans.iter().enumerate() {
             let Some(child) = children.get(span.child) else { continue };
             let sources = self.sources(child, span.at, span.len, birth);
-            // Of several good sources a plain read needs one; a scrub compares them all.
+            // A plain read needs one of several good sources; a scrub compares them all.
             let has_good = sources.first().is_some_and(|source| source.trust == Trust::Good);
             let take = if load == Load::Enough && has_good { 1 } else { sources.len() };
             for source in sources.into_iter().take(take) {

@@ -11,7 +11,7 @@ pub struct RangeSet {
 }
 
 impl RangeSet {
-    /// A set that has no members yet.
+    /// The empty set.
     pub fn new() -> RangeSet {
         RangeSet::default()
     }
@@ -74,7 +74,7 @@ impl RangeSet {
         other.iter().any(touches)
     }
 
-    /// The parts of `range` that are in it, ascending.
+    /// The parts of `range` that are in the set, ascending.
     pub fn overlap(&self, range: &Range<u64>) -> Vec<Range<u64>> {
         let touching = self.ranges.range(..range.end).rev().take_while(|(_, end)| **end > range.start);
         let mut parts: Vec<Range<u64>> =

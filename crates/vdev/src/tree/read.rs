@@ -21,8 +21,8 @@ pub struct BlockRead<'a> {
     pub at: Extent,
     /// The caller's check of a candidate: whether its bytes are right.
     pub verify: &'a dyn Fn(&[u8]) -> bool,
-    /// Tells whether the space may belong to another block by now. Wrong bytes are no fault of a leaf then,
-    /// and are neither counted nor reported. Called only where there are some.
+    /// Whether the space may belong to another block by now. Wrong bytes are then no fault of a leaf, and are
+    /// neither counted nor reported. Called only if bytes are wrong.
     pub is_reused: &'a dyn Fn() -> bool,
 }
 
@@ -32,7 +32,7 @@ enum Attempt<'t> {
     Copies(Copies<'t>),
     /// The data columns, without parity, straight into the block.
     Columns(&'t [Vdev], BlockMap, Straight<'t>),
-    /// None that could be made together with those of other blocks.
+    /// No attempt that can be combined with those of other blocks.
     Alone,
 }
 
@@ -42,8 +42,8 @@ impl VdevTree {
         self.run(at, How { every_copy: false, verify })
     }
 
-    /// Reads blocks, results in the order of `reads`. The first attempts at all of them are under way at the
-    /// same time, so the batch takes the memory of all its blocks.
+    /// Reads blocks, results in the order of `reads`. The first attempts at all of them run at the same time,
+    /// so the batch takes the memory of all its blocks.
     pub fn read_many(&self, reads: &[BlockRead<'_>]) -> Vec<Read> {
         let mut attempts: Vec<Attempt<'_>> = reads.iter().map(|read| self.attempt(&read.at)).collect();
         let mut pulls = Vec::with_capacity(reads.len());
@@ -95,15 +95,15 @@ impl VdevTree {
         }
     }
 
-    /// Reads every copy of a block and recomputes its parity, as a scrub does. Every leaf with
-    /// wrong bytes is reported; the data is there if any copy or reconstruction is right.
+    /// Reads every copy of a block and recomputes its parity, as a scrub does. Every leaf with wrong bytes is
+    /// reported; the result has the data if any copy or reconstruction is right.
     pub fn check_every_copy(&self, at: &Extent, verify: &dyn Fn(&[u8]) -> bool) -> Read {
         let _scrub = PriorityGuard::begin(Priority::Scrub);
         self.run(at, How { every_copy: true, verify })
     }
 
-    /// As [`VdevTree::read`], for places where wrong bytes are expected (the end of a log chain):
-    /// nothing is reported and no checksum error is counted.
+    /// Like [`VdevTree::read`], for places where wrong bytes are expected (the end of a log chain): no fault
+    /// is reported and no checksum error is counted.
     ///
     /// # Errors
     /// [`VdevError`] if no copy or reconstruction is right.
@@ -111,9 +111,9 @@ impl VdevTree {
         self.read_extent(at, How { every_copy: false, verify }, 0).data
     }
 
-    /// As [`VdevTree::read`], of a block whose space may have been given to another block. Wrong bytes are no
-    /// fault of a leaf then, and are neither counted nor reported; `is_reused` is asked only where there are
-    /// some.
+    /// Like [`VdevTree::read`], for a block whose space may belong to another block by now. Wrong bytes are
+    /// then no fault of a leaf, and are neither counted nor reported; `is_reused` is called only if bytes are
+    /// wrong.
     pub fn read_perhaps_reused(
         &self,
         at: &Extent,
@@ -127,7 +127,7 @@ impl VdevTree {
         self.run_telling(at, how, |_| true)
     }
 
-    /// Reads; the faults for which this holds are counted and reported.
+    /// Reads a block; counts and reports the faults for which `is_told` is true.
     fn run_telling(&self, at: &Extent, how: How<'_>, is_told: impl Fn(&Fault) -> bool) -> Read {
         let read = self.read_extent(at, how, 0);
         self.report(read, at, is_told)
@@ -143,7 +143,7 @@ impl VdevTree {
         read
     }
 
-    /// Reports all faults to this listener from now on. A second call changes nothing.
+    /// Reports all faults to this listener from now on. A second call has no effect.
     pub fn set_listener(&self, listener: Arc<dyn FaultListener>) {
         let _ = self.listener.set(listener);
     }
@@ -182,7 +182,7 @@ impl VdevTree {
         }
     }
 
-    /// Reads a block that is on `vdev`, itself or a child of a mirror.
+    /// Reads a block on `vdev`, which is the top-level vdev or a child of a mirror.
     pub(super) fn read_vdev(&self, vdev: &Vdev, at: &Extent, how: How<'_>, depth: usize) -> Read {
         if depth > DEPTH_MAX {
             return Read { data: Err(VdevError::NoCopies), faults: Vec::new() };
@@ -205,7 +205,7 @@ impl VdevTree {
     }
 }
 
-/// Whether a fault counts against its leaf: wrong bytes in space that was reused do not.
+/// Whether a fault counts against its leaf: wrong bytes in reused space do not.
 fn is_blamed(fault: &Fault, is_reused: &dyn Fn() -> bool) -> bool {
     fault.kind != FaultKind::Checksum || !is_reused()
 }

@@ -1,4 +1,4 @@
-//! Rewriting blocks that leaves hold wrong or not at all: repair after a read, and resilver.
+//! Rewriting blocks that leaves hold wrongly or not at all: repair after a read, and resilver.
 //!
 //! A repaired or resilvered block stays in the DTL of the leaf until [`VdevTree::clear_dtl`], which flushes
 //! first.
@@ -13,20 +13,20 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 impl VdevTree {
-    /// Writes a block that was read and verified back to the leaves that gave wrong bytes or none, as
-    /// the `faults` of that read name them. A leaf that cannot be repaired keeps the block's txg in its
-    /// DTL. Does nothing on vdevs that cannot be written.
+    /// Writes a verified block back to the leaves that gave wrong bytes or none, according to the `faults` of
+    /// its read. A leaf that cannot be repaired keeps the block's txg in its DTL. Does nothing on vdevs that
+    /// cannot be written.
     pub fn repair(&self, at: &Extent, data: &[u8], faults: &[Fault]) {
         let wrong: BTreeSet<VdevGuid> =
             faults.iter().filter(|fault| fault.kind != FaultKind::Missing).map(|fault| fault.leaf).collect();
         if !wrong.is_empty() {
-            // Whether the other leaves have the block was known before.
+            // The result is not needed: the other leaves were judged by the read.
             self.write_to(&[Write { at: *at, data }], &|leaf| wrong.contains(&leaf.guid), true);
         }
     }
 
-    /// Writes a verified block to those of its leaves that are in service and did not have it: what
-    /// resilvering does. The txg stays in their DTLs until [`VdevTree::clear_dtl`].
+    /// Writes a verified block to its leaves that are in service and lack it, as a resilver does. The txg
+    /// stays in their DTLs until [`VdevTree::clear_dtl`].
     ///
     /// # Errors
     /// [`VdevError`] if the block cannot be written at all, or a leaf that lacks it did not take it.
@@ -41,8 +41,8 @@ impl VdevTree {
         }
     }
 
-    /// Whether a leaf that is in service lacks blocks that were born in this txg on this vdev, so that
-    /// [`VdevTree::resilver`] has something to do.
+    /// Whether a leaf in service lacks blocks born in this txg on this vdev, so that [`VdevTree::resilver`]
+    /// would write.
     pub fn lacks(&self, vdev: VdevId, birth: Txg) -> bool {
         self.find_top(vdev).is_ok_and(|top| {
             let mut leaves = Vec::new();
@@ -51,19 +51,19 @@ impl VdevTree {
         })
     }
 
-    /// Bytes that were written over wrong ones, or to leaves that lacked them, since the pool was opened.
+    /// Bytes written over wrong ones, or to leaves that lacked them, since the pool was opened.
     pub fn repaired_bytes(&self) -> u64 {
         let of_leaf = |state: &&LeafState| state.memory.counters.repaired_bytes.load(Ordering::Relaxed);
         self.all_leaf_states().iter().map(of_leaf).sum()
     }
 
-    /// A run over what leaves lack begins: what earlier runs could not bring to them counts no more.
+    /// Starts a repair run: blocks that earlier runs could not repair no longer count.
     pub fn begin_repairs(&self) {
         self.all_leaf_states().iter().for_each(|state| state.memory.forget_unrepaired());
     }
 
     /// Notes that a block born in this txg cannot be read, so that leaves that lack it do not get it:
-    /// [`VdevTree::clear_dtl`] leaves that txg in their DTLs.
+    /// [`VdevTree::clear_dtl`] keeps that txg in their DTLs.
     pub fn note_unreadable(&self, birth: Txg) {
         let states = self.all_leaf_states();
         let lacking = states.iter().filter(|state| state.memory.missed().contains(birth.0));

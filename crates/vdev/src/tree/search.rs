@@ -1,9 +1,9 @@
-//! Finding the columns that are wrong: every combination of at most as many children as there is parity
-//! is suspected in turn, its columns reconstructed from the others, and the block verified.
+//! Search for wrong columns: every combination of at most as many children as there is parity is suspected in
+//! turn, its columns reconstructed from the others, and the block verified.
 //!
-//! A child that consists of several leaves (replacing, spare) may have several versions of a
-//! column; these are tried as well. If no set of whole children explains the damage, each stripe is
-//! examined by itself (`stripes.rs`).
+//! A child that consists of several leaves (replacing, spare) may have several versions of a column; these
+//! are tried as well. If no set of whole children explains the damage, each stripe is examined by itself
+//! (`stripes.rs`).
 
 use super::block::How;
 use super::candidates::{Budget, next_set};
@@ -14,10 +14,10 @@ use crate::geometry::Row;
 
 /// Most ways to combine versions that are tried for one set of suspects.
 const VERSIONS_MAX: usize = 64;
-/// Most sets that are looked at, tried or not.
+/// Most sets that are examined, whether tried or not.
 const SETS_MAX: usize = 200_000;
 
-/// The right block, or why there is none: [`VdevError::NoCopies`] if no candidate could be made.
+/// The right block, or the error: [`VdevError::NoCopies`] if no candidate could be made.
 pub(super) fn search(
     columns: &Columns<'_, '_>,
     psize: usize,
@@ -33,7 +33,7 @@ pub(super) fn search(
         made_one: false,
     };
     search.list_children();
-    // First without the leaves that are not trusted, then with them.
+    // The first round ignores untrusted leaves, the second uses them.
     let rounds: &[bool] = if columns.has_untrusted() { &[false, true] } else { &[true] };
     for trusting in rounds {
         if let Some(block) = search.sets(*trusting) {
@@ -54,7 +54,7 @@ pub(super) fn search(
 /// A child that has columns of the block.
 struct Suspect {
     child: usize,
-    /// Most versions of one of its columns.
+    /// Largest number of versions among its columns.
     versions: usize,
 }
 
@@ -66,7 +66,7 @@ struct Search<'a, 'm, 't> {
     children: Vec<Suspect>,
     /// For each column of each row, the index of its child in `children`.
     indices: Vec<Vec<usize>>,
-    /// Whether there was anything to verify.
+    /// Whether any candidate could be made.
     made_one: bool,
 }
 
@@ -90,7 +90,7 @@ impl Search<'_, '_, '_> {
         }
     }
 
-    /// How many children can be suspected at once: parity that is not needed for what is lost anyway.
+    /// Most children that can be suspected at once: the parity that is not needed for missing columns.
     fn most_suspects(&self) -> usize {
         let left = |(r, row): (usize, &Row)| {
             let lost = (0..row.columns.len()).filter(|c| self.columns.versions(r, *c) == 0).count();

@@ -3,17 +3,17 @@
 /// State of a vdev, from worst to best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VdevState {
-    /// Taken out by the administrator.
+    /// Taken offline by the administrator.
     Offline,
     /// The device was pulled out of the running machine.
     Removed,
-    /// Cannot be opened, or too few of its children can.
+    /// The device cannot be opened, or too few children can.
     Unavail,
     /// Not used: it had too many errors, or the administrator declared it faulted.
     Faulted,
     /// Works with less redundancy or more errors than it should.
     Degraded,
-    /// Works, and has all data that it should have.
+    /// Works, and has all its data.
     Online,
 }
 
@@ -24,17 +24,17 @@ pub enum Aux {
     None,
     /// No device was found, or it could not be opened.
     OpenFailed,
-    /// Fewer children work than the redundancy of the vdev demands.
+    /// Fewer children work than the vdev needs.
     NoReplicas,
     /// The device is smaller than the vdev.
     TooSmall,
-    /// Too many errors, recorded in the configuration.
+    /// The configuration records too many errors.
     ErrExceeded,
     /// Declared faulted by the administrator.
     External,
     /// All its children are offline.
     ChildrenOffline,
-    /// A removed vdev without its mapping, which was not read.
+    /// A removed vdev whose mapping was not read.
     CorruptData,
 }
 

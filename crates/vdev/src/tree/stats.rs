@@ -1,14 +1,14 @@
 //! Counters of a leaf: operations, bytes, and histograms of times and sizes, for each priority.
 //!
-//! Filled by the reading and writing of blocks in this tree and by trimming; read by
-//! `zpool iostat` and kstat files. Labels are written to devices directly and not counted.
+//! Filled by reads and writes of blocks in this tree and by trimming; read by `zpool iostat` and kstat files.
+//! Labels are written to devices directly and not counted.
 //!
 //! # What always holds
-//! - Counting never waits: counters are atomic and in shards, each thread has its own as far as they go.
-//! - A sample is the sum of the shards. Operations that end while it is taken are in it in part: a reader may
-//!   see the operation and not yet its bytes.
-//! - Of requests that were given to the devices together, each is counted with the time until the last of
-//!   them was done: that is the time for which their caller waited.
+//! - Counting never waits: counters are atomic and sharded, and threads are spread over the shards.
+//! - A sample is the sum of the shards. It may contain parts of operations that end meanwhile: the operation,
+//!   but not yet its bytes.
+//! - Requests that were given to the devices together all count with the time until the last of them was
+//!   done, which is the time that their caller waited.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -16,23 +16,23 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Buckets of a histogram of times: bucket `i` counts 2^i to 2^(i+1) - 1 nanoseconds, the last one all that
-/// is longer.
+/// Buckets of a histogram of times: bucket `i` counts 2^i to 2^(i+1) - 1 nanoseconds, the last one also all
+/// longer times.
 pub const TIME_BUCKETS: usize = 37;
-/// Buckets of a histogram of sizes: bucket `i` counts 2^i to 2^(i+1) - 1 bytes, the last one all that is
-/// larger.
+/// Buckets of a histogram of sizes: bucket `i` counts 2^i to 2^(i+1) - 1 bytes, the last one also all larger
+/// sizes.
 pub const SIZE_BUCKETS: usize = 25;
 /// Copies of the counters of a leaf; threads are spread over them, so that they seldom share a cache line.
 const SHARDS: usize = 4;
 
-/// The purpose of a request, which its counters tell apart.
+/// Purpose of a request; requests are counted by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Reads for which a caller waits.
     SyncRead,
     /// Writes for which a caller waits: the intent log.
     SyncWrite,
-    /// Reads ahead of what callers have asked for.
+    /// Read-ahead.
     AsyncRead,
     /// Writes of a transaction group.
     AsyncWrite,
@@ -40,12 +40,12 @@ pub enum Priority {
     Scrub,
     /// Discards of free space, by trim.
     Trim,
-    /// Rebuilding a device in the order of its space.
+    /// Sequential rebuild of a device.
     Rebuild,
 }
 
 impl Priority {
-    /// All, in the order of `zpool iostat`.
+    /// All priorities, in the order of `zpool iostat`.
     pub const ALL: [Priority; PRIORITIES] = [
         Priority::SyncRead,
         Priority::SyncWrite,
@@ -61,13 +61,12 @@ impl Priority {
         self as usize
     }
 
-    /// The purpose of reads of this thread; [`Priority::SyncRead`] unless a [`PriorityGuard`] says otherwise.
+    /// Priority of reads of this thread; [`Priority::SyncRead`] without a [`PriorityGuard`].
     pub(super) fn of_read() -> Priority {
         PRIORITY.get().unwrap_or(Priority::SyncRead)
     }
 
-    /// The purpose of writes of this thread; [`Priority::AsyncWrite`] unless a [`PriorityGuard`] says
-    /// otherwise.
+    /// Priority of writes of this thread; [`Priority::AsyncWrite`] without a [`PriorityGuard`].
     pub(super) fn of_write() -> Priority {
         match PRIORITY.get() {
             // Repairs are writes of the scrub or read that found the damage.
@@ -91,7 +90,7 @@ thread_local! {
 /// A guard: while it lives, requests of this thread count with its priority.
 pub struct PriorityGuard {
     before: Option<Priority>,
-    /// Keeps the guard on its thread.
+    /// Makes the guard stay on its thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -128,26 +127,26 @@ pub type Times = [u64; TIME_BUCKETS];
 /// A histogram of sizes: how many requests are in each bucket.
 pub type Sizes = [u64; SIZE_BUCKETS];
 
-/// What a leaf, or several, have done since they were opened.
+/// I/O counters of one or several leaves since they were opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoStats {
     /// Operations given to the device, by [`Op`].
     pub ops: [u64; OPS],
     /// Bytes of these operations, by [`Op`].
     pub bytes: [u64; OPS],
-    /// Reads, writes: from the call to the answer.
+    /// Histograms for reads and writes: time from the call to the answer.
     pub total_wait: [Times; 2],
-    /// Reads, writes: in the device.
+    /// Histograms for reads and writes: time in the device.
     pub disk_wait: [Times; 2],
-    /// By [`Priority`]: from the call until it was given to the device.
+    /// By [`Priority`]: time from the call to the submission to the device.
     pub queue_wait: [Times; PRIORITIES],
-    /// By [`Priority`]: sizes of requests, those that were joined to larger ones too.
+    /// By [`Priority`]: sizes of requests, including those that were joined to larger ones.
     pub individual: [Sizes; PRIORITIES],
     /// By [`Priority`]: sizes of requests that were joined from smaller ones.
     pub aggregated: [Sizes; PRIORITIES],
-    /// By [`Priority`]: requests that wait to be given to the device.
+    /// By [`Priority`]: number of requests that wait for their submission.
     pub pending: [u64; PRIORITIES],
-    /// By [`Priority`]: requests that the device has not answered yet.
+    /// By [`Priority`]: number of requests that the device has not answered yet.
     pub active: [u64; PRIORITIES],
 }
 
@@ -168,14 +167,14 @@ impl Default for IoStats {
 }
 
 impl IoStats {
-    /// Adds what another has done.
+    /// Adds the counters of another leaf.
     pub fn add(&mut self, other: &IoStats) {
         self.change(other, u64::wrapping_add);
         each(&mut self.pending, &other.pending, u64::wrapping_add);
         each(&mut self.active, &other.active, u64::wrapping_add);
     }
 
-    /// What was done since an earlier sample. What waits and is in devices is that of now.
+    /// Differences to an earlier sample. `pending` and `active` stay those of now.
     pub fn since(&self, earlier: &IoStats) -> IoStats {
         let mut difference = self.clone();
         difference.change(earlier, u64::saturating_sub);
@@ -225,7 +224,7 @@ struct Shard {
     queue_wait: [[AtomicU64; TIME_BUCKETS]; PRIORITIES],
     individual: [[AtomicU64; SIZE_BUCKETS]; PRIORITIES],
     aggregated: [[AtomicU64; SIZE_BUCKETS]; PRIORITIES],
-    /// What one thread adds, another may take away: only the sum of all shards means something.
+    /// A thread may decrement what another has incremented: only the sum of all shards is meaningful.
     pending: [AtomicU64; PRIORITIES],
     active: [AtomicU64; PRIORITIES],
 }
@@ -271,7 +270,7 @@ fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }
 
-/// The bucket of a number: its highest bit, as far as there are buckets.
+/// Bucket of a number: the index of its highest bit, at most that of the last bucket.
 fn bucket(number: u64, buckets: usize) -> usize {
     (number.max(1).ilog2() as usize).min(buckets - 1)
 }
@@ -295,7 +294,7 @@ impl IoCounters {
         self.shards[SHARD.with(|shard| *shard)].get_or_init(Shard::new)
     }
 
-    /// Counts a request that is given to the device.
+    /// Counts a request that is being given to the device.
     pub(super) fn begin(&self, priority: Priority) {
         add(&self.shard().active[priority.index()], 1);
     }

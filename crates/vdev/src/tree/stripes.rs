@@ -1,10 +1,10 @@
-//! Damage that no set of whole children explains: one leaf is wrong in one stripe of a block, another
-//! in the next.
+//! Damage that no set of whole children explains: one leaf is wrong in one stripe of a block, another leaf in
+//! the next.
 //!
-//! The stripes of a block (one sector of each column) have independent parity. A stripe with parity
-//! that fits its data is taken as right. For each of the others those sets of columns are listed
-//! that make it fit when they are reconstructed; if the parity is not used up, that check alone
-//! rules out most. What is left is combined over the stripes, as far as the budget goes.
+//! The stripes of a block (one sector of each column) have independent parity. A stripe whose parity fits its
+//! data is taken as right. For each other stripe, the sets of columns are listed whose reconstruction makes
+//! it fit; if such a set leaves parity over, that check alone rules out most sets. The remaining ones are
+//! combined over the stripes, within the budget.
 
 use super::candidates::{Budget, next_set};
 use super::columns::Columns;
@@ -18,13 +18,13 @@ struct Stripe {
     row: usize,
     /// First byte in each column.
     at: usize,
-    /// Columns, each cut to this stripe; those that could not be read are empty.
+    /// Columns, each cut to this stripe; columns that could not be read are empty.
     columns: Vec<Vec<u8>>,
     /// Sets of columns that may be wrong, most plausible first.
     sets: Vec<Vec<usize>>,
 }
 
-/// The right block if there is one.
+/// The right block, or the error of the search.
 pub(super) fn search(
     columns: &Columns<'_, '_>,
     budget: &mut Budget,
@@ -57,7 +57,7 @@ pub(super) fn search(
     }
 }
 
-/// Moves to the next combination; gives how many stripes from the first changed.
+/// Advances to the next combination. Returns how many of the first stripes changed; `None` after the last.
 fn advance(choice: &mut [usize], stripes: &[Stripe]) -> Option<usize> {
     for (i, (now, stripe)) in choice.iter_mut().zip(stripes).enumerate() {
         *now += 1;
@@ -69,7 +69,7 @@ fn advance(choice: &mut [usize], stripes: &[Stripe]) -> Option<usize> {
     None
 }
 
-/// All stripes of the block. `None` if one cannot be made right or there is too much to examine.
+/// All stripes of the block. `None` if one cannot be made right or there are too many sets to examine.
 fn list(columns: &Columns<'_, '_>) -> Option<Vec<Stripe>> {
     let sector = columns.map.sector as usize;
     let mut stripes = Vec::new();
@@ -105,8 +105,8 @@ fn data_in_stripe(columns: &Columns<'_, '_>, r: usize, c: usize, at: usize) -> u
 }
 
 impl Stripe {
-    /// Sets of columns that make the stripe fit when they are reconstructed; at least one, or `None` if there
-    /// is too much to examine.
+    /// Sets of columns whose reconstruction makes the stripe fit; at least one, or `None` if there are too
+    /// many sets to examine.
     fn plausible(&self, nparity: usize, lost: &[usize], examined: &mut usize) -> Option<Vec<Vec<usize>>> {
         if self.fits(nparity, lost)? {
             return Some(vec![lost.to_vec()]);
@@ -133,7 +133,7 @@ impl Stripe {
                     break;
                 }
             }
-            // Fewer liars are likelier than more: larger sets only if no smaller one fits.
+            // Fewer wrong columns are likelier: larger sets are examined only if no smaller one fits.
             if !sets.is_empty() {
                 return Some(sets);
             }

@@ -1,19 +1,19 @@
 //! Writing blocks to every leaf that holds them.
 //!
-//! A block becomes *tasks*, ranges of single leaves: one per side of a mirror, one per column of a
-//! RAID-Z row. The tasks of a whole batch are sorted, those that touch are joined to *runs* of up to
-//! 1 MiB, and all runs go to all leaves at once. Data is never copied here: a run is a list of slices of
-//! the callers' blocks, of computed parity and of zeros.
+//! A block becomes *tasks*, ranges of single leaves: one per side of a mirror, one per column of a RAID-Z
+//! row. The tasks of a whole batch are sorted, adjacent ones are joined to *runs* of up to 1 MiB, and all
+//! runs go to all leaves at once. Data are never copied here: a run is a list of slices of the callers'
+//! blocks, of computed parity and of zeros.
 //!
 //! # What always holds
-//! - A write is reported as good only if the block can be read back from what took it: one side of a
-//!   mirror, all but `nparity` columns of each row.
-//! - A leaf that did not take its part has the birth of the block in its DTL when the call returns, and is
-//!   marked as written (for `flush`) only after the device has reported the write as done. Until then it is
-//!   marked as in flight: a flush that fails meanwhile may have lost it.
-//! - Nothing is written outside the extents of the batch: the sectors that fill up a block's space on a
-//!   RAID-Z are overwritten only if that joins two runs.
-//! - Leaves that the configuration took out of service are not touched.
+//! - A write succeeds only if the block can be read back from the leaves that took it: one side of a mirror,
+//!   all but `nparity` columns of each row.
+//! - A leaf that did not take its part has the birth of the block in its DTL when the call returns. A leaf is
+//!   marked as written (for `flush`) only after the device has reported the write as done. Until then the
+//!   write is marked as in flight: a flush that fails meanwhile may have lost it.
+//! - No byte outside the extents of the batch is written, except that the padding sectors of a block's space
+//!   on a RAID-Z are overwritten if that joins two runs.
+//! - Leaves that the configuration took out of service are not written.
 //!
 //! # Order
 //! lay out (maps, parity) -> tasks -> runs -> devices -> failed runs again, task by task -> judge.
@@ -38,19 +38,19 @@ const RUN_MAX: usize = 1 << 20;
 const SLICES_MAX: usize = 512;
 /// Second tries of tasks on one leaf that may fail in a batch before the others are given up untried.
 const SECOND_TRIES_FAILED_MAX: u32 = 8;
-/// Fills up sectors. Two of the largest sectors: more padding than a column ever has.
+/// Zeros for padding. Two of the largest sectors: more padding than a column ever has.
 static ZEROS: [u8; 128 << 10] = [0; 128 << 10];
 
 /// A block of a batch of writes.
 #[derive(Debug, Clone, Copy)]
 pub struct Write<'a> {
-    /// Where; its `birth` is the txg that writes it.
+    /// Range of the block; its `birth` is the txg that writes it.
     pub at: Extent,
-    /// The bytes of the block; their number is `at.psize`.
+    /// The bytes of the block, `at.psize` in number.
     pub data: &'a [u8],
 }
 
-/// A range of one leaf and what belongs there.
+/// A range of one leaf and its new contents.
 struct Task<'t, 'd> {
     leaf: &'t Leaf,
     at: DeviceOffset,
@@ -58,7 +58,7 @@ struct Task<'t, 'd> {
     /// Bytes of zeros that follow the data.
     padding: usize,
     birth: Txg,
-    /// Written only if it joins two others.
+    /// A padding sector, written only if it joins two other tasks.
     is_filler: bool,
     is_done: bool,
 }
@@ -77,23 +77,23 @@ impl Task<'_, '_> {
     }
 }
 
-/// What became of a batch.
+/// Result of a batch.
 pub(super) struct Written {
-    /// Whether each block can be read back from what was written now.
+    /// For each block, whether it can be read back from the leaves that took it now.
     pub(super) results: Vec<Result<(), VdevError>>,
-    /// No leaf that was tried has failed.
+    /// Whether all leaves that were tried took their parts.
     pub(super) is_complete: bool,
 }
 
-/// What must have been written for a block to be readable.
+/// The tasks that must succeed for a block to be readable.
 enum Need {
     /// The task with this index.
     Task(usize),
-    /// Something that no leaf took.
+    /// A part that no leaf took.
     Lost,
     Any(Vec<Need>),
     All(Vec<Need>),
-    /// Of each list all but so many.
+    /// All entries of each list but the given number.
     Rows(Vec<(usize, Vec<Need>)>),
 }
 
@@ -115,14 +115,14 @@ impl Need {
 enum Layout<'t> {
     /// The same bytes on all leaves below.
     Whole(&'t Vdev),
-    /// Sides of a mirror with layouts of their own.
+    /// Sides of a mirror, each with a layout of its own.
     Sides(Vec<Layout<'t>>),
     Columns {
         children: &'t [Vdev],
         map: BlockMap,
-        /// The parity columns of all rows, one behind the other.
+        /// The parity columns of all rows, one after the other.
         parity: AlignedBuf,
-        /// Sectors that fill up the space of the block.
+        /// Padding sectors of the block's space: child and offset of each.
         skipped: Vec<(usize, i64)>,
     },
 }
@@ -177,7 +177,7 @@ fn data_of(block: &[u8], start: u64, len: u64) -> &[u8] {
 /// The tasks of a batch.
 struct Plan<'t, 'd, 's> {
     tasks: Vec<Task<'t, 'd>>,
-    /// Which leaves are to be written.
+    /// Selects the leaves that are written.
     select: &'s dyn Fn(&Leaf) -> bool,
     sector: usize,
 }
@@ -225,7 +225,7 @@ impl<'t, 'd> Plan<'t, 'd, '_> {
         needs
     }
 
-    /// Zeros for the sectors that fill up a block's space.
+    /// Adds tasks of zeros for the padding sectors of a block's space.
     fn fillers(&mut self, children: &'t [Vdev], skipped: &[(usize, i64)], birth: Txg) {
         let first = self.tasks.len();
         for (child, at) in skipped {
@@ -236,7 +236,7 @@ impl<'t, 'd> Plan<'t, 'd, '_> {
         self.tasks.iter_mut().skip(first).for_each(|task| task.is_filler = true);
     }
 
-    /// The data of all leaves below a vdev that is a leaf or has only mirrors below it.
+    /// Adds the tasks for all leaves below a vdev that is a leaf or has only mirrors below it.
     fn place(&mut self, vdev: &'t Vdev, at: i64, data: &'d [u8], padding: usize, birth: Txg) -> Need {
         match &vdev.body {
             Body::Leaf(leaf) => self.leaf(leaf, at, data, padding, birth),
@@ -276,7 +276,7 @@ impl<'t, 'd> Plan<'t, 'd, '_> {
     }
 }
 
-/// Joins tasks that follow each other on a leaf. Fillers stay only between others.
+/// Joins adjacent tasks of a leaf into runs. Keeps padding sectors only between others.
 fn join(tasks: &[Task<'_, '_>]) -> Vec<Vec<usize>> {
     let mut order: Vec<(usize, &Task<'_, '_>)> = tasks.iter().enumerate().collect();
     order.sort_by_key(|(_, task)| (task.leaf.guid.0, task.at.0));
@@ -359,8 +359,8 @@ fn issue(tasks: &mut [Task<'_, '_>], is_repair: bool, called: Instant) {
     in_flight.iter().for_each(|(leaf, birth)| leaf.memory().unflushed().end(*birth));
 }
 
-/// The leaves that are written, each with the births. Runs are in the order of leaves, so a leaf is named a
-/// few times at most.
+/// The written leaves, each with the births of its blocks. Runs are in the order of leaves, so a leaf occurs
+/// a few times at most.
 fn births<'t>(tasks: &[Task<'t, '_>], runs: &[Vec<usize>]) -> Vec<(&'t Leaf, Txg)> {
     let written = runs.iter().flatten().filter_map(|index| tasks.get(*index));
     let mut births: Vec<(&Leaf, Txg)> = written.map(|task| (task.leaf, task.birth)).collect();
@@ -381,16 +381,16 @@ fn count_begun(tasks: &[Task<'_, '_>], runs: &[Vec<usize>], priority: Priority) 
     }
 }
 
-/// How many more second tries may fail on the leaf whose runs are being looked at. A broken disk can take
-/// half a minute for each, and the txg is in its DTL after the first anyway.
+/// Number of second tries that may still fail on the leaf at hand. A broken disk can take half a minute for
+/// each, and the txg is in its DTL after the first failure anyway.
 struct RetryBudget {
     leaf: Option<VdevGuid>,
     left: u32,
 }
 
 impl Task<'_, '_> {
-    /// The second try, alone, after the run that the task was in has failed. Returns whether it worked; if
-    /// not, that is on the leaf's account.
+    /// Writes the task again, alone, after its run has failed. Returns whether it succeeded; a failure is
+    /// counted against the leaf.
     fn retry(&self, error: &DeviceError, budget: &mut RetryBudget) -> bool {
         if budget.leaf != Some(self.leaf.guid) {
             *budget = RetryBudget { leaf: Some(self.leaf.guid), left: SECOND_TRIES_FAILED_MAX };
@@ -415,11 +415,11 @@ impl Task<'_, '_> {
 
 impl VdevTree {
     /// Writes blocks, each to all leaves that hold it (mirror sides, RAID-Z columns and parity), padded with
-    /// zeros to the sector. Results in the order of `writes`: good if enough leaves took the block that it
-    /// can be read back. A leaf that failed or is missing has the block's birth in its DTL afterwards
-    /// and, unless it is missing, a write error counted.
+    /// zeros to the sector. Results in the order of `writes`: success if enough leaves took the block that it
+    /// can be read back. A leaf that failed or is missing has the block's birth in its DTL afterwards and,
+    /// unless it is missing, a write error counted.
     ///
-    /// The extents must not overlap. Nothing is durable before [`VdevTree::flush`].
+    /// The extents must not overlap. No block is durable before [`VdevTree::flush`].
     pub fn write_many(&self, writes: &[Write<'_>]) -> Vec<Result<(), VdevError>> {
         self.write_to(writes, &|_| true, false).results
     }
@@ -482,7 +482,7 @@ impl VdevTree {
             return Err(misaligned);
         }
         let asize = top.vdev.asize_of(at.psize, at.birth, top.ashift).unwrap_or(Asize(u64::MAX));
-        // The end of a vdev without any device is not known; there is nothing to write to either.
+        // The end of a vdev without any device is unknown; no device can be written there anyway.
         let is_beyond = at.offset.0.checked_add(asize.0).is_none_or(|end| end > top.limit);
         if is_beyond && top.limit != 0 {
             return Err(VdevError::OutOfRange { vdev: at.vdev, offset: at.offset, asize });
@@ -493,7 +493,7 @@ impl VdevTree {
 }
 
 impl Vdev {
-    /// Why nothing can be written to the vdev.
+    /// Why the vdev cannot be written; `None`: it can.
     fn obstacle(&self) -> Option<WriteObstacle> {
         match &self.body {
             Body::Raidz(raidz, _) if raidz.is_expanding() => Some(WriteObstacle::Expanding),

@@ -1,5 +1,5 @@
-//! The power goes off at every single operation of a small writer that keeps the order of a pool: blocks,
-//! flush, configurations, uberblock, flush. Whatever uberblock is then the newest, all its blocks are there.
+//! Cuts the power at every single operation of a small writer that keeps the order of a pool: blocks, flush,
+//! configurations, uberblock, flush. All blocks of the newest uberblock must then be readable.
 
 use crate::common::{Shape, extent, guid, leaf};
 use cenote_vdev::VdevTree;
@@ -54,7 +54,7 @@ fn tree(shape: &Shape, disks: &[Arc<SimDisk>]) -> Arc<VdevTree> {
     VdevTree::open(&shape.config(ASHIFT), &devices, ReflowInfo::default()).unwrap()
 }
 
-/// The blocks of a txg: always the same, somewhere behind those of the txgs before.
+/// The blocks of a txg: always the same, placed after those of the previous txgs.
 fn blocks(tree: &VdevTree, txg: u64) -> Vec<(Extent, Vec<u8>)> {
     let mut random = Random::from_seed(txg);
     let mut place = txg << 20;
@@ -69,7 +69,7 @@ fn blocks(tree: &VdevTree, txg: u64) -> Vec<(Extent, Vec<u8>)> {
         .collect()
 }
 
-/// Writes txgs until the power is off; gives the last one that was acknowledged.
+/// Writes txgs until the power is off. Returns the last one that was acknowledged.
 fn work(shape: &Shape, disks: &[Arc<SimDisk>]) -> u64 {
     let tree = tree(shape, disks);
     let all: Vec<VdevGuid> = (0..disks.len()).map(guid).collect();
@@ -171,7 +171,7 @@ fn single() {
     cut_everywhere(&Shape::Leaf);
 }
 
-/// What `flush` acknowledged is there, whichever thread's flush it was that wrote it.
+/// Writes acknowledged by `flush` are durable, even if the flush of another thread wrote them.
 #[test]
 fn flushes_of_several_threads() {
     for cut in [50, 333, 700, 1500] {

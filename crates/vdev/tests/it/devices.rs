@@ -1,4 +1,4 @@
-//! One suite over every kind of device, and what only simulated disks do.
+//! One suite over every kind of device, and the faults of simulated disks.
 #![allow(clippy::disallowed_types)] // images are made here
 
 use cenote_vdev::device::file::{Access, FileDevice, open_exclusive};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// Not a multiple of anything, so that the tail is odd.
+/// Not a multiple of any alignment, so that the tail is odd.
 const SIZE: u64 = (3 << 20) + 1234;
 
 fn at(offset: u64) -> DeviceOffset {
@@ -36,7 +36,7 @@ fn disk_folder() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-/// What every writable device must do, compared with a plain array.
+/// The required behaviour of every writable device, compared with a plain array.
 fn suite(device: &dyn Device) {
     assert_eq!(device.size(), SIZE);
     assert!(!device.is_read_only());
@@ -44,7 +44,7 @@ fn suite(device: &dyn Device) {
     let mut random = Random::from_seed(5);
     for round in 0..300 {
         let start = random.below(SIZE);
-        // Aligned ones too: they take another way.
+        // Aligned ones too: they take another path.
         let start = if random.one_in(2) { start & !4095 } else { start };
         let len = (1 + random.below(200_000)).min(SIZE - start) as usize;
         let range = start as usize..start as usize + len;
@@ -68,7 +68,7 @@ fn slices(parts: &[Vec<u8>]) -> Vec<IoSlice<'_>> {
     parts.iter().map(|part| IoSlice::new(part)).collect()
 }
 
-/// Writes of several parts each, many at once, good and bad ones.
+/// Batches of writes of several parts each, valid and invalid ones.
 fn write_batches(device: &dyn Device, model: &mut [u8]) {
     let mut random = Random::from_seed(7);
     for count in [1, 2, 31, 32, 33, 100] {
@@ -119,7 +119,7 @@ fn write_batches(device: &dyn Device, model: &mut [u8]) {
     }
 }
 
-/// Many reads at once, good and bad ones.
+/// Batches of reads, valid and invalid ones.
 fn batch(device: &dyn Device, model: &[u8]) {
     let mut random = Random::from_seed(6);
     for count in [0, 1, 2, 63, 64, 65, 200] {
@@ -162,7 +162,7 @@ fn check(places: &[(u64, usize)], bufs: &[Vec<u8>], results: &[Result<(), Device
     }
 }
 
-/// Nothing outside the device can be reached.
+/// No request reaches bytes outside the device.
 fn ranges(device: &dyn Device) {
     let out = |result| assert!(matches!(result, Err(DeviceError::OutOfRange { .. })), "{result:?}");
     for (start, len) in [(SIZE, 1), (SIZE - 1, 2), (u64::MAX, 1), (u64::MAX - 1, 2), (0, SIZE as usize + 1)] {
@@ -360,12 +360,12 @@ fn block_devices() {
         assert_eq!(gpt::partitions(&*device).unwrap().unwrap()[0], partition);
         let name = path.file_name().unwrap().to_str().unwrap();
         let folder = format!("/sys/block/{name}/{name}p1");
-        // A kernel may know no partition tables.
+        // Some kernels have no support for partition tables.
         if Path::new(&folder).exists() {
             let number = |file: &str| -> u64 {
                 std::fs::read_to_string(format!("{folder}/{file}")).unwrap().trim().parse().unwrap()
             };
-            // It counts in 512 bytes.
+            // The kernel counts in units of 512 bytes.
             assert_eq!((number("start") * 512, number("size") * 512), (partition.start.0, partition.len));
         }
         if let Some(parted) = testkit::tool("parted") {
@@ -413,7 +413,7 @@ fn what_is_not_a_disk_is_refused() {
     assert!(FileDevice::open(&folder.path().join("none"), Access::Auto).is_err());
 }
 
-// What only simulated disks do.
+// The faults of simulated disks.
 
 fn contents(disk: &dyn Device, start: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -458,7 +458,7 @@ fn sim_reads_that_are_misdirected_or_short() {
         disk.read_at(&mut buf, at(from)).unwrap();
         buf
     };
-    // The last sector, then the first: the distance goes round the end of the disk.
+    // The last sector, then the first: the distance wraps around the end of the disk.
     disk.misdirect_reads(at(4096), 1024, SIZE - 4096 - 512);
     assert_eq!(read(4096, 512), [4; 512]);
     assert_eq!(read(4096, 1024), [[4; 512], [1; 512]].concat());
@@ -536,7 +536,7 @@ fn a_cut_happens_in_the_middle_of_an_operation() {
         assert_eq!(good as u64, n);
         assert!(results[good..].iter().all(|result| *result == Err(DeviceError::PowerOff)));
         assert!(power.is_off());
-        // Flushed before the cut: surely there. Never started: surely not.
+        // Flushed before the cut: always kept. Never started: never kept.
         let after = disks.each_ref().map(|disk| disk.power_on(9, Power::new()));
         if n == 3 {
             assert_eq!(contents(&after[0], 0, 1), [1]);
@@ -701,7 +701,7 @@ fn discarded_ranges_hold_garbage_and_their_surroundings_stay() {
     assert!(contents(&disk, 1000, 1000).iter().filter(|byte| **byte != 5).count() > 900);
 }
 
-/// As a child process has one until it starts its program.
+/// A child process has such a copy until it executes its program.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_file_is_free_when_it_is_closed_though_somebody_has_a_copy_of_its_descriptor() {

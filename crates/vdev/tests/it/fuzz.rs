@@ -1,4 +1,4 @@
-//! Decoders fed with anything: no panic, no memory or time out of proportion.
+//! Decoders with arbitrary input: no panic, no memory or time out of proportion.
 
 use cenote_vdev::device::Device;
 use cenote_vdev::device::memory::MemoryDevice;
@@ -24,7 +24,7 @@ fn crc32(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Writes the checksums that the header of a table needs to be believed.
+/// Corrects the checksums of a table's header.
 fn make_right(disk: &MemoryDevice, header: &mut [u8]) {
     let word = |at: usize| u64::from(u32::from_le_bytes(header[at..at + 4].try_into().unwrap()));
     let (count, size, len) = (word(80), word(84), word(12) as usize);
@@ -66,8 +66,9 @@ fn partition_tables() {
     );
 }
 
-/// A label whose trailers are right: its number, the number of a slot, two bytes for the length of the
-/// configuration, that configuration, an uberblock. Bits of the number: 2, nothing is made right.
+/// A label with valid trailers. Input: the number of the label, the number of a slot, two bytes for the
+/// length of the configuration, that configuration, an uberblock. If bit 2 of the number is set, the
+/// checksums are not corrected.
 #[test]
 fn labels() {
     // Configuration and ring of one label at a time, and 4 KiB for each page of the disk in memory.
@@ -100,7 +101,7 @@ fn labels() {
     }));
 }
 
-/// Numbers from the front of the input; zeros behind its end.
+/// Numbers from the front of the input; zeros after its end.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {
@@ -123,8 +124,8 @@ impl Numbers<'_> {
     }
 }
 
-/// Kind (bit 0: expanded, bit 1: being expanded, bit 2: draid), children, parity, ashift, offset, size,
-/// then txgs of expansions and how far the running one is, or the shape of a draid.
+/// Input: kind (bit 0: expanded, bit 1: being expanded, bit 2: draid), children, parity, ashift, offset,
+/// size, then txgs of expansions and the progress of the running one, or the shape of a draid.
 #[test]
 fn geometry() {
     // A map has a column per sector at most, and one for each child and row.

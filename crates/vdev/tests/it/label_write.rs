@@ -1,4 +1,4 @@
-//! Labels that are written: equal to real ones, accepted by `zdb`, found again.
+//! Written labels: equal to real ones, accepted by `zdb`, found again.
 #![allow(clippy::disallowed_types)] // images are made here
 
 use crate::common::{as_top, leaf};
@@ -95,7 +95,7 @@ fn labels_of_golden_pools_are_written_again_byte_for_byte() {
     assert!(configs > 500 && slots > 5000, "{configs} configurations, {slots} uberblocks");
 }
 
-/// A cache device of `holevdev` has a ring that nothing but its initialisation has written.
+/// A cache device of `holevdev` has a ring that only its initialisation has written.
 #[test]
 fn a_new_ring_is_equal_to_a_real_one() {
     let Ok(fixture) = Fixture::try_open("holevdev") else { return };
@@ -134,7 +134,7 @@ fn a_new_leaf_has_labels_and_no_uberblock() {
         assert!(read(&device, base, BOOT_ENV_OFFSET as usize).iter().all(|byte| *byte == 0xee));
         assert_eq!(Uberblock::decode(&read(&device, base + RING_OFFSET, 1024)).unwrap(), uberblock(0).at(17));
     }
-    // Nothing between the labels, or behind the last.
+    // No byte between the labels, or after the last, is written.
     let between = read(&device, 2 * LABEL_SIZE, (label_offset(2, SIZE).0 - 2 * LABEL_SIZE) as usize);
     assert!(between.iter().chain(&read(&device, SIZE - 777, 777)).all(|byte| *byte == 0xee));
 }
@@ -249,7 +249,7 @@ fn a_cleared_device_is_no_leaf() {
     assert!(probe.is_empty() && !label::looks_like_leaf(&device));
     assert_eq!(label::boot_env(&device, 0), Ok(None));
     assert!(read(&device, LABEL_SIZE * 2, 8 << 20) == before);
-    // The header of a cache device goes too.
+    // The header of a cache device is cleared too.
     let mut list = NvList::new();
     list.push("version", 5000u64);
     list.push("state", PoolState::L2cache as u64);

@@ -29,7 +29,7 @@ fn newest(found: &Found) -> Uberblock {
     all.max_by_key(|found| found.uberblock.rank()).expect("an uberblock").uberblock
 }
 
-/// The root configuration as the labels tell it.
+/// The root configuration according to the labels.
 fn config_of_labels(found: &Found, txg: Txg) -> VdevNode {
     let mut tops: BTreeMap<u64, (Txg, NvList)> = BTreeMap::new();
     let (mut slots, mut pool) = (0, 0);
@@ -63,8 +63,8 @@ fn open(found: &Found) -> (Arc<VdevTree>, Uberblock) {
     (VdevTree::open(&config, &found.devices(), uberblock.reflow).expect("a tree"), uberblock)
 }
 
-/// Reads the root block from each of its copies; gives how many could be read, and how many leaves
-/// lied about it.
+/// Reads the root block from each of its copies. Returns how many could be read, how many there are, and how
+/// many leaves returned wrong bytes.
 fn read_root(tree: &VdevTree, uberblock: &Uberblock) -> (usize, usize, usize) {
     let bp = uberblock.root;
     let verify = |data: &[u8]| checksum::verify(&bp, data, None).unwrap_or(false);
@@ -149,8 +149,8 @@ fn whole_disks_are_opened_through_their_partition() {
     assert!(config.vdev_tree.leaves().all(|leaf| leaf.whole_disk && leaf.kind == VdevKind::Disk));
 }
 
-/// The root block of every pool, written to disks full of garbage: what arrives there is, byte for byte
-/// and parity included, what OpenZFS wrote.
+/// Writes the root block of every pool to disks full of garbage: the result is, byte for byte and parity
+/// included, equal to that of OpenZFS.
 #[test]
 fn the_root_block_of_every_golden_pool_is_written_as_it_was() {
     let mut shapes = BTreeSet::new();
@@ -183,7 +183,7 @@ fn the_root_block_of_every_golden_pool_is_written_as_it_was() {
             }
             shapes.insert(config.children[vdev.0 as usize].kind.name().to_owned());
         }
-        // A disk whose contents were destroyed is no witness.
+        // A disk whose contents were destroyed cannot be compared.
         for (guid, sim) in sims.iter().filter(|_| !["silent-disk", "heal-mirror"].contains(&fixture.name())) {
             for op in sim.take_record().into_iter().filter(|op| op.kind == OpKind::Write) {
                 let mut expected = vec![0; op.len as usize];
@@ -218,7 +218,7 @@ fn leaves_are_opened_for_writing_by_one_at_a_time() {
         assert!(second.devices.is_empty());
         assert!(second.failures.iter().all(|(_, _, error)| error.is_busy()));
         drop(first);
-        // Not what was found any more.
+        // The device is no longer the one that the search found.
         let gone = found.leaves[0].probe.guid().unwrap();
         label_write::clear(
             &**found.open_exclusive(|_| true, Access::Auto, &Devices::system()).devices.get(&gone).unwrap(),
@@ -364,7 +364,7 @@ fn labels_of_the_other_byte_order() {
     let ashift = leaf.probe.newest_config().unwrap().vdev_tree.ashift.unwrap();
     let mut slot = vec![0; format::label::ring_slot_size(ashift)];
     swapped.read_at(&mut slot, newest.offset).unwrap();
-    // An uberblock and its trailer are words throughout.
+    // An uberblock and its trailer consist of 64-bit words.
     for word in slot.chunks_exact_mut(8) {
         word.reverse();
     }

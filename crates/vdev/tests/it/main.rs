@@ -1,4 +1,4 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
+//! Integration tests in one program, because each test program links all crates below.
 
 mod common;
 mod crash;

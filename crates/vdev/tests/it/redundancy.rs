@@ -1,5 +1,5 @@
-//! Every layout, with every set of leaves failed, missing or lying that it must survive, and some
-//! that it cannot.
+//! Every layout with every set of failed, missing or lying leaves that it must survive, and some that it
+//! cannot.
 
 use crate::common::{DISK, Disks, Shape, extent, guid, subsets};
 use cenote_vdev::VdevTree;
@@ -12,7 +12,7 @@ use format::{Ashift, DeviceOffset, Txg, VdevGuid, VdevId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-/// What is wrong with a leaf.
+/// Trouble of a leaf.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Trouble {
     Missing,
@@ -36,8 +36,8 @@ fn culprits(read: &Read, kind: FaultKind) -> Vec<VdevGuid> {
     guids
 }
 
-/// Every set of troubled leaves up to the redundancy: the block is read, and a scrub names exactly
-/// the troubled leaves that hold a part of it. One more: it is not.
+/// For every set of troubled leaves up to the redundancy, the block is read, and a scrub names exactly the
+/// troubled leaves that hold a part of it. With one leaf more, the block is lost.
 fn survive(shape: Shape, ashift: Ashift, at: Extent) {
     let disks = Disks::new(shape, ashift);
     let block = disks.write(&at, 7);
@@ -52,7 +52,7 @@ fn survive(shape: Shape, ashift: Ashift, at: Extent) {
         }
         for mix in 0..kinds.len().pow(set.len() as u32) {
             let trouble = |k: usize| kinds[mix / kinds.len().pow(k as u32) % kinds.len()];
-            // With one more than the redundancy, lies cannot be told from truth; one mix will do.
+            // Beyond the redundancy, wrong bytes cannot be told from right ones; one mix will do.
             if set.len() > redundancy && mix != 0 {
                 continue;
             }
@@ -117,7 +117,7 @@ fn raidz1() {
     {
         survive(Shape::raidz(4, 1), Ashift(9), extent(offset, psize, 5));
     }
-    // A block smaller than a sector: what is behind it in the sector counts for parity as zeros.
+    // A block smaller than a sector: for parity, the rest of the sector counts as zeros.
     survive(Shape::raidz(3, 1), Ashift(12), extent(0, 512, 5));
     survive(Shape::raidz(3, 1), Ashift(12), extent(4096, 6144, 5));
 }
@@ -154,7 +154,7 @@ fn expanded_raidz() {
 #[test]
 fn expanding_raidz() {
     let running = |offset| Some(ReflowState { offset, in_scratch: false });
-    // The block starts at 64 KiB: not copied, being copied (some rows here, some there), copied.
+    // The block starts at 64 KiB: not copied, being copied (some rows at each place), copied.
     for copied in [0, 65536 + 6 * 512, 65536 + 12 * 512, 1 << 20] {
         survive(expanded(5, 1, &[], running(copied)), Ashift(9), extent(65536, 8704, 30));
         survive(expanded(6, 2, &[20], running(copied)), Ashift(9), extent(65536, 8704, 30));
@@ -271,8 +271,8 @@ fn a_scrub_finds_wrong_parity_and_padding() {
 
 #[test]
 fn attempts_are_bounded() {
-    // Three liars of twelve with triple parity take hundreds of attempts; a block that is
-    // nowhere right must not take more than the limit.
+    // Three lying leaves of twelve with triple parity take hundreds of attempts; a block without right bytes
+    // must not exceed the limit.
     let disks = Disks::new(Shape::raidz(40, 3), Ashift(9));
     let at = extent(0, 37 * 512, 5);
     disks.write(&at, 3);
@@ -286,7 +286,7 @@ fn attempts_are_bounded() {
     assert!(attempts.get() <= cenote_vdev::tree::ATTEMPTS_MAX + 2, "{}", attempts.get());
 }
 
-/// A disk that notes how many reads each of its calls brings.
+/// A disk that records the number of reads of each call.
 #[derive(Debug)]
 struct Counting {
     disk: Arc<MemoryDevice>,
@@ -313,7 +313,7 @@ impl Device for Counting {
 fn all_leaf_reads_of_a_batch_are_handed_out_before_it_waits() {
     for (shape, reads) in [(Shape::Mirror(2), 8), (Shape::raidz(4, 1), 24)] {
         let disks = Disks::new(shape, Ashift(9));
-        // Eight blocks of three sectors, spread over both sides of the mirror; one is nowhere.
+        // Eight blocks of three sectors, spread over both sides of the mirror; one is on neither.
         let mut extents: Vec<Extent> = (0..8).map(|i| extent(i << 20, 1536, 5)).collect();
         let blocks: Vec<Vec<u8>> = extents.iter().map(|at| disks.write(at, at.offset.0)).collect();
         extents.push(Extent { vdev: VdevId(7), ..extents[0] });

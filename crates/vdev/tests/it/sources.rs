@@ -24,14 +24,14 @@ fn first_byte(device: &dyn Device) -> u8 {
     byte[0]
 }
 
-/// What every source does with two devices, `a` and `b`, in one folder.
+/// The required behaviour of every source with two devices, `a` and `b`, in one folder.
 fn suite(source: &dyn DeviceSource, folder: &Path) {
     let [a, b, none] = ["a", "b", "none"].map(|name| folder.join(name));
     let writer = open(source, &a, Mode::Exclusive).unwrap();
     assert_eq!((writer.size(), writer.path(), writer.is_read_only()), (SIZE, Some(&*a), false));
     writer.write_at(&[7], DeviceOffset(0)).unwrap();
     writer.flush().unwrap();
-    // Readers are not kept away, and write nothing.
+    // Readers are admitted, and cannot write.
     let reader = open(source, &a, Mode::Read).unwrap();
     assert_eq!((first_byte(&*reader), reader.is_read_only()), (7, true));
     assert_eq!(reader.write_at(&[1], DeviceOffset(0)), Err(DeviceError::ReadOnly));
@@ -42,7 +42,7 @@ fn suite(source: &dyn DeviceSource, folder: &Path) {
     drop(writer);
     assert_eq!(source.is_held(&a), Ok(false));
     open(source, &a, Mode::Exclusive).unwrap();
-    // Names that lead nowhere.
+    // Names that do not exist.
     assert_eq!(open(source, &none, Mode::Read).unwrap_err(), DeviceError::NotFound);
     assert_eq!(source.is_held(&none), Err(DeviceError::NotFound));
     assert_eq!(source.identity(&none), None);
@@ -93,10 +93,10 @@ fn a_handle_stays_with_its_device_when_names_move() {
     assert!(devices.rename(a, b) && !devices.rename(a, b));
     assert!(writer.is_at(b) && !writer.is_at(a) && !writer.is_removed());
     assert_eq!(open(&devices, b, Mode::Exclusive).unwrap_err(), busy);
-    // Another device takes the old name: it is nobody's yet.
+    // Another device takes the old name, and is not held.
     devices.insert(a, Arc::new(MemoryDevice::from_bytes(&[9; 512])));
     assert_eq!(first_byte(&*open(&devices, a, Mode::Exclusive).unwrap()), 9);
-    // Without a name the device goes on working for those who have it.
+    // A device without a name keeps working for its handles.
     devices.remove(b).unwrap();
     assert!(writer.is_removed() && !writer.is_at(b));
     writer.write_at(&[3], DeviceOffset(0)).unwrap();
@@ -129,15 +129,15 @@ fn a_process_that_has_locked_a_file_is_named() {
     open(&SystemDevices, &path, Mode::Exclusive).unwrap();
 }
 
-/// What an object store answers.
+/// The refusal of an object store.
 #[derive(Debug, thiserror::Error)]
 #[error("403 Forbidden: {object}")]
 struct Forbidden {
     object: String,
 }
 
-/// A bucket of an object store, each of its objects a device that can only be read. It is implemented with
-/// what the crate exports.
+/// A bucket of an object store, with each object a read-only device. It is implemented with the public
+/// interface of the crate.
 #[derive(Debug)]
 struct Bucket {
     objects: Vec<(PathBuf, Vec<u8>)>,
@@ -194,7 +194,7 @@ fn a_source_outside_of_the_crate_reports_errors_of_its_own() {
     let objects = vec![(a.clone(), vec![1; 512]), (b.clone(), vec![2; 512])];
     let source = Devices::new(Bucket { objects, forbidden: b.clone() });
     let readable = open(&*source, &a, Mode::Read).unwrap();
-    // A batch of a device that has only single reads.
+    // A batch on a device that implements only single reads.
     let mut bufs = [[0; 2]; 3];
     let mut requests: Vec<ReadRequest<'_>> =
         bufs.iter_mut().zip([0, 510, 511]).map(|(buf, at)| ReadRequest::new(DeviceOffset(at), buf)).collect();

@@ -45,7 +45,7 @@ fn named(faults: &[Fault]) -> Vec<(VdevGuid, FaultKind)> {
 
 #[test]
 fn a_replacement_that_is_not_resilvered_is_asked_last_and_not_blamed() {
-    // raidz1 of 0, replacing(1, 3), 2; block written when 3 was not there yet.
+    // raidz1 of 0, replacing(1, 3), 2; the block was written before 3 was attached.
     let replacing = interior("replacing", 1, 50, vec![leaf(0, guid(1)), leaf(1, guid(3))]);
     let shape = Shape::raidz(3, 1);
     let config = root(vec![shape.node(Ashift(9), vec![leaf(0, guid(0)), replacing, leaf(2, guid(2))])]);
@@ -61,7 +61,7 @@ fn a_replacement_that_is_not_resilvered_is_asked_last_and_not_blamed() {
         assert!(read.data.as_ref() == Ok(&block));
         assert_eq!(read.faults, []);
     }
-    // Without the old device the stale new one must not be believed, even if nobody can verify.
+    // Without the old device the stale new one must not be trusted, even if no check can tell.
     media.remove(&guid(1));
     let tree = open(&config, &media);
     tree.set_dtl(guid(3), std::iter::once(1..200).collect());
@@ -72,7 +72,8 @@ fn a_replacement_that_is_not_resilvered_is_asked_last_and_not_blamed() {
 
 #[test]
 fn two_versions_of_a_column_beyond_the_parity() {
-    // Columns 0 and 1 have two leaves each; on each pair another one lies. Single parity alone could not.
+    // Columns 0 and 1 have two leaves each; in each pair another one lies. Single parity alone would not
+    // suffice.
     let pair =
         |id, one, two| interior("spare", id, 50 + id as u64, vec![leaf(0, guid(one)), leaf(1, guid(two))]);
     let shape = Shape::raidz(4, 1);
@@ -187,7 +188,7 @@ fn distributed_spare_serves_for_a_lost_child() {
         let at = extent(i * 3 * 512 * 1000, 2048, 5);
         blocks.push((at, disks.write(&at, i)));
     }
-    // What a rebuild onto the distributed spare would have done.
+    // The result of a rebuild onto the distributed spare.
     for (at, _) in &blocks {
         let map = disks.shape.map(Ashift(9), at).unwrap();
         for column in map.rows.iter().flat_map(|row| &row.columns).filter(|column| column.child == lost) {
@@ -204,7 +205,7 @@ fn distributed_spare_serves_for_a_lost_child() {
     media.remove(&guid(lost));
     let tree = open(&config, &media);
     for (at, block) in &blocks {
-        // Everything is there: even with verification off nothing is reconstructed or wrong.
+        // All data are intact: even with verification off, none is reconstructed or wrong.
         let read = tree.read(at, &|data| data == *block);
         assert!(read.data.as_ref() == Ok(block));
         assert_eq!(read.faults, [], "{at:?}");
@@ -239,7 +240,7 @@ fn a_distributed_spare_that_is_not_rebuilt_is_not_believed_and_nobody_is_blamed(
     for i in 0..50u64 {
         let at = extent(i * 3 * 512 * 1000, 2048, 5);
         let block = disks.write(&at, i);
-        // Nobody checks here: only what is not read wrongly is right.
+        // Without verification, only columns that are not read wrongly are right.
         let read = tree.read(&at, &|_| true);
         assert!(read.data.as_ref() == Ok(&block), "{at:?}");
         assert!(read.faults.iter().all(|f| f.kind == FaultKind::Missing && f.leaf == guid(3)), "{at:?}");
@@ -366,13 +367,13 @@ fn removed_vdevs_are_read_through_their_mappings() {
     assert!(read.data.as_ref() == Ok(&block));
     assert_eq!(read.faults, []);
     assert!(tree.read(&at(2, 6144, 512), &|data| data == &block[..512]).data.is_ok());
-    // Each side of the mirror lies in another segment: only a combination is right.
+    // Each side of the mirror is wrong in another segment: only a combination is right.
     media[&guid(0)].write_at(&[1; 512], DeviceOffset(0x40_0000 + (1 << 20) + 6144)).unwrap();
     media[&guid(1)].write_at(&[1; 512], DeviceOffset(0x40_0000 + (5 << 20))).unwrap();
     let read = tree.read(&whole, &|data| data == block);
     assert!(read.data.as_ref() == Ok(&block));
     assert_eq!(named(&read.faults), [(guid(0), FaultKind::Checksum), (guid(1), FaultKind::Checksum)]);
-    // A hole of the mapping, and beyond it.
+    // A hole of the mapping, and a range after its end.
     for (offset, psize) in [(12288, 512), (8192, 8192), (1 << 21, 512)] {
         let failed = tree.read(&at(2, offset, psize), &|_| true).data;
         assert!(matches!(failed, Err(VdevError::NoMapping { .. })), "{offset}");
@@ -539,7 +540,7 @@ fn range_sets_come_from_ranges() {
 
 #[test]
 fn write_columns_is_used_by_both_files() {
-    // Keeps the helper honest: parity of a block read back column by column.
+    // Checks the test helper: parity of a block read back column by column.
     let disks = Disks::new(Shape::raidz(3, 1), Ashift(9));
     let map = disks.shape.map(Ashift(9), &extent(0, 1024, 5)).unwrap();
     write_columns(&disks.media, &map, &[[1; 512], [2; 512]].concat());

@@ -1,5 +1,5 @@
-//! Writing to every layout: read back with every set of leaves lost that it must survive, leaves that
-//! fail meanwhile, what they missed, flushing and repairing.
+//! Writing to every layout: reading back with every set of lost leaves that it must survive, leaves that fail
+//! meanwhile, DTLs, flushing and repairing.
 
 use crate::common::{DISK, Disks, Shape, as_top, extent, guid, interior, leaf, root, subsets};
 use cenote_vdev::VdevTree;
@@ -59,7 +59,7 @@ fn extents(tree: &VdevTree, ashift: Ashift, birth: u64) -> Vec<Extent> {
             all.push(at);
         }
     }
-    // Where single parity swaps its columns, and a block larger than a run.
+    // At the place where single parity swaps its columns, and a block larger than a run.
     let swapped = (((3 << 20) / step) * step).max(place.next_multiple_of(step));
     all.push(extent(swapped, 5 * sector, birth));
     all.push(extent((8 << 20) / step * step, 3 << 20, birth));
@@ -118,7 +118,7 @@ enum Trouble {
     Gone,
 }
 
-/// Every set of leaves in trouble up to the redundancy, and one more.
+/// Every set of troubled leaves up to the redundancy, and one leaf more.
 #[test]
 fn a_block_is_written_as_long_as_it_can_be_read() {
     for (shape, ashift) in shapes() {
@@ -167,7 +167,7 @@ fn one_write(disks: &Disks, at: &Extent, lost: &[usize], trouble: Trouble) {
     assert!(hit.iter().all(|i| changed.contains(&guid(*i))), "{what}");
     assert_eq!(tree.take_changed_dtls(), [], "{what}");
     if expected {
-        // Another tree knows nothing of what happened; the disks in trouble give what they have.
+        // Another tree has no memory of the failures; the troubled disks return what they have.
         sims.iter().for_each(|sim| sim.come_back());
         assert!(reads_back(&tree, at), "{what}");
         let fresh = disks.tree(&sims, lost);
@@ -190,7 +190,7 @@ fn a_write_that_fails_once_is_tried_again() {
     }
 }
 
-/// A run of many blocks fails: the few that cannot be written are found, but not at any price.
+/// A run of many blocks fails: the few that cannot be written are found, with a bounded number of tries.
 #[test]
 fn a_broken_leaf_is_given_up_after_some_tries() {
     let disks = Disks::new(Shape::Mirror(2), Ashift(9));
@@ -216,8 +216,8 @@ fn a_broken_leaf_is_given_up_after_some_tries() {
 
 #[test]
 fn fillers_do_not_touch_neighbours() {
-    // One sector of data, one of parity: with double parity three of space, so nothing to fill; two
-    // sectors of data make four, and two to fill.
+    // One sector of data and one of parity: with double parity three sectors of space, so no padding; two
+    // sectors of data take four, with two of padding.
     let disks = Disks::new(Shape::raidz(5, 2), Ashift(9));
     let sims = disks.simulated();
     let tree = disks.tree(&sims, &[]);
@@ -249,7 +249,7 @@ fn a_leaf_that_cannot_flush_has_missed_it_all() {
         assert_eq!(tree.dtl(guid(1)), set(&[5, 6]));
         assert_eq!(tree.take_changed_dtls(), [guid(1)]);
         assert!(sims.iter().all(|sim| sim.unflushed() == 0));
-        // Nothing is left to flush: devices are not asked again.
+        // No births are unflushed: devices are not asked again.
         sims.iter().for_each(|sim| sim.fail_nth(OpKind::Flush, 0));
         assert_eq!(tree.flush(&[VdevId(0)], since), Ok(()));
         assert_eq!(tree.dtl(guid(0)), RangeSet::new());
@@ -273,7 +273,7 @@ fn one_leaf_did_not_take_it_and_the_other_cannot_keep_it() {
     assert_eq!(tree.flush_leaves(&[guid(0), guid(9)]), [Ok(()), Err(DeviceError::Gone)]);
 }
 
-/// A device tells once that it lost something. Everybody whose blocks were in its cache has to learn of it.
+/// A device reports a loss once. All writers whose blocks were in its cache have to learn of it.
 #[test]
 fn a_flush_that_failed_is_known_to_all_who_had_written() {
     let disks = Disks::new(Shape::Leaf, Ashift(12));
@@ -292,13 +292,13 @@ fn a_flush_that_failed_is_known_to_all_who_had_written() {
     assert_eq!(tree.flush(&top, one), not_flushed, "it does not get better");
     let three = write(3);
     assert_eq!(tree.flush(&top, three), Ok(()), "what was written since is there");
-    // A flush of labels takes everything else along.
+    // A flush of labels also flushes all blocks.
     let four = write(4);
     sims[0].fail_nth(OpKind::Flush, 0);
     assert!(tree.flush_leaves(&[guid(0)])[0].is_err());
     assert_eq!((tree.flush(&top, four), tree.flush(&top, tree.mark())), (not_flushed, Ok(())));
 
-    // Somebody else has it: the leaf missed it, and that is all.
+    // Another leaf has the block: this leaf missed it, without further effect.
     let disks = Disks::new(Shape::Mirror(2), Ashift(12));
     let sims = disks.simulated();
     let tree = disks.tree(&sims, &[]);
@@ -359,12 +359,12 @@ fn a_stale_leaf_gets_what_it_missed() {
     let error = tree.resilver(&before, &content(&before, before.offset.0)).unwrap_err();
     assert_eq!(error, VdevError::NotWritten { vdev: VdevId(0) });
     tree.resilver(&before, &content(&before, before.offset.0)).unwrap();
-    // What was lost on its way from the cache is not there, whoever flushed.
+    // Blocks lost from the cache are missing, whichever thread flushed.
     sims[1].fail_nth(OpKind::Flush, 0);
     assert_eq!(tree.flush(&[VdevId(0)], since), Ok(()));
     assert_eq!(tree.clear_dtl(guid(1), 0..7, since), Err(DeviceError::NotWritten));
     assert_eq!(tree.dtl(guid(1)), set(&[5, 6]));
-    // A new run, for which the write that failed above counts no more.
+    // A new run, for which the failed write above no longer counts.
     tree.begin_repairs();
     let since = tree.mark();
     for at in [before, after] {
@@ -402,7 +402,7 @@ fn what_cannot_be_written() {
     assert!(matches!(why(extent(0, (16 << 20) + 1, 1)), Err(VdevError::Size(_))));
     let nowhere = Extent { vdev: VdevId(3), ..extent(0, 512, 1) };
     assert_eq!(why(nowhere), Err(VdevError::NoVdev { vdev: VdevId(3) }));
-    // One that cannot be written does not hinder the others.
+    // A block that cannot be written does not affect the others.
     let results = tree.write_many(&[
         Write { at: nowhere, data: &[1; 512] },
         Write { at: extent(0, 512, 1), data: &[2; 512] },
@@ -465,7 +465,7 @@ fn a_changed_configuration_keeps_leaves_and_what_they_missed() {
     assert_eq!(grown.dtl(guid(1)), set(&[5]));
     assert_eq!(grown.status().find(guid(0)).unwrap().writes, 1);
     assert_eq!(grown.take_changed_dtls(), [guid(1)]);
-    // The old tree still counts on the same leaves, and what it wrote is flushed through the new one.
+    // The old tree still counts on the same leaves, and its writes are flushed through the new one.
     assert_eq!(sims[0].unflushed(), 1);
     assert_eq!(grown.flush(&[VdevId(0)], since), Ok(()));
     assert_eq!(sims[0].unflushed(), 0);
@@ -544,8 +544,7 @@ fn blocks_of_the_largest_size() {
     assert!(reads_back(&tree, &at));
 }
 
-/// A device whose next write, once it is done, waits until it is let go on; its flushes fail while they are
-/// told to.
+/// A device whose next write, once it is done, waits until it is released; its flushes can be made to fail.
 #[derive(Debug)]
 struct Slow {
     base: SimDisk,
@@ -598,14 +597,14 @@ fn what_is_in_flight_while_a_flush_fails_counts_as_lost() {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| tree.write(&at, &block));
             slow.is_done.wait();
-            // The device has the block, and loses it; its writer does not know yet that it is written.
+            // The device has the block, and loses it; the writer has not yet learned that it was written.
             slow.base.fail_nth(OpKind::Flush, 0);
             assert!(tree.flush_leaves(&[guid(0)])[0].is_err());
             slow.goes_on.wait();
             writer.join().unwrap().unwrap();
         });
         assert!(tree.dtl(guid(0)).contains(7), "{:?}", tree.dtl(guid(0)));
-        // The device tells nothing any more. With another side the block is there all the same.
+        // The device reports no further error. With another side the block is safe all the same.
         let flushed = tree.flush(&[VdevId(0)], mark);
         assert_eq!(flushed.is_ok(), sides == 2, "{flushed:?}");
     }

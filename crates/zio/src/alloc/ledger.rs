@@ -1,11 +1,11 @@
-//! Which metaslabs have something to be done for a txg.
+//! The metaslabs that have work to be done for a txg.
 
 use format::{Txg, VdevId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use vdev::sync::lock;
 
-/// Metaslabs by txg: those with changes to be taken, and those with deferred space.
+/// Metaslabs by txg: those with changes to be taken, and those with deferred frees.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     pub(super) changed: Mutex<Noted>,
@@ -21,7 +21,7 @@ impl Ledger {
         lock(&self.changed).entry(txg).or_default().insert((vdev, metaslab));
     }
 
-    /// Notes that a metaslab has space that was freed in a txg and is not yet handed out.
+    /// Notes that a metaslab has space that was freed in a txg and is not reusable yet.
     pub(super) fn note_deferred(&self, txg: Txg, vdev: VdevId, metaslab: u64) {
         lock(&self.deferred).entry(txg).or_default().insert((vdev, metaslab));
     }

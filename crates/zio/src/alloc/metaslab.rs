@@ -1,17 +1,16 @@
-//! One metaslab: which of its units are free, which wait, and what changed.
+//! One metaslab: its free and deferred units, and the changes of each txg.
 //!
 //! # What always holds
 //! - A unit is in exactly one of: free (the tree or a window), deferred, allocated.
-//! - Nothing is changed before the free space was loaded, so what the source gives is what the
-//!   disk had before the first change; space is dropped from memory only when nothing is deferred
-//!   or pending and the last change is on disk.
+//! - No unit changes before the free space was loaded, so the source returns the state of the disk before the
+//!   first change. Free space is dropped from memory only when no unit is deferred or pending and the last
+//!   change is on disk.
 //! - The counters of the vdev are the sums over its metaslabs.
 //!
 //! # Windows
-//! Small and large requests are each served from a window, a run cut out of the free segments, by
-//! moving its start: blocks of one txg lie side by side and most allocations touch no tree. A
-//! window is settled (its rest goes back to the tree) when it is too short, or when something
-//! needs to see all free space in one place.
+//! Small and large requests are each served from a window, a run cut out of the free segments, by moving its
+//! start: blocks of one txg lie side by side and most allocations do not use a tree. A window is settled (its
+//! rest goes back to the tree) when it is too short, or when an operation needs all free space in one place.
 
 use super::ledger::Ledger;
 use super::pending::Pending;
@@ -22,21 +21,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 use vdev::tree::RangeSet;
 
-/// Requests up to this many bytes are small: they are served apart from larger ones.
+/// Largest small request in bytes; small requests are served apart from larger ones.
 const SMALL_MAX: u64 = 32 << 10;
 /// Longest window, in bytes, for small and for large requests.
 const WINDOW_MAX: [u64; 2] = [1 << 20, 16 << 20];
-/// A window is at most this part of the metaslab.
+/// A window is at most the metaslab divided by this.
 const WINDOW_SHARE: u64 = 32;
-/// Segments shorter than this part of the longest window are not made windows while there are
-/// longer ones.
+/// Segments shorter than the longest window divided by this do not become windows while there are longer
+/// ones.
 const WINDOW_MIN_SHARE: u64 = 8;
-/// Segments looked at from the cursor on before the index by length is asked.
+/// Segments examined from the cursor on before the index by length is used.
 const STEPS: usize = 64;
-/// Txgs that freed space waits (docs/on-disk/15-space.md, section 5).
+/// Number of txgs before freed space is reused (docs/on-disk/15-space.md, section 5).
 pub(super) const DEFER_TXGS: u64 = 2;
 
-/// Which window serves a request.
+/// Kind of window that serves a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Allocations of metadata and small blocks.
@@ -46,25 +45,25 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Of a request for so many bytes.
+    /// The kind for a request of so many bytes.
     pub(super) fn of(bytes: u64) -> Kind {
         if bytes <= SMALL_MAX { Kind::Small } else { Kind::Large }
     }
 }
 
-/// Bytes that are allocated and deferred, of a vdev.
+/// Allocated and deferred bytes of a vdev.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) allocated: AtomicU64,
     pub(super) deferred: AtomicU64,
 }
 
-/// Adds the change of one part of a sum: the sum itself cannot become negative.
+/// Applies the change of one part to a sum; the sum itself cannot become negative.
 fn change(sum: &AtomicU64, before: u64, after: u64) {
     sum.fetch_add(after.wrapping_sub(before), Relaxed);
 }
 
-/// The place of a metaslab, and the counters that it keeps up to date.
+/// The identity of a metaslab, and the counters that it updates.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub(super) vdev: VdevId,
@@ -77,7 +76,7 @@ pub(super) struct Place<'a> {
 /// Why a run cannot be freed or claimed.
 #[derive(Debug)]
 pub(super) enum Refusal {
-    /// It is not what it should be: free, or allocated.
+    /// Part of the run has the wrong state: free, or allocated.
     State,
     /// The free space could not be read.
     Load(LoadError),
@@ -89,23 +88,23 @@ impl From<LoadError> for Refusal {
     }
 }
 
-/// A metaslab: a part of a top-level vdev whose free space is kept together.
+/// A metaslab: a part of a top-level vdev with its own space map.
 #[derive(Debug)]
 pub(super) struct Metaslab {
-    /// First byte in the vdev; a multiple of the unit.
+    /// First byte in the vdev; a multiple of `unit`.
     pub(super) start: u64,
-    /// Bytes; a multiple of the unit.
+    /// Size in bytes; a multiple of `unit`.
     pub(super) size: u64,
-    /// Bytes that allocations start and end at multiples of.
+    /// Granularity of allocations, in bytes.
     unit: u64,
-    /// Bytes that could be handed out now. Before loading, by the hint.
+    /// Bytes that can be allocated now; before loading, by the hint.
     free: AtomicU64,
     /// Bytes of the longest free segment. Before loading, by the hint; later an estimate.
     largest: AtomicU64,
     /// Whether `largest` is exact rather than an estimate.
     is_largest_exact: AtomicBool,
     is_loaded: AtomicBool,
-    /// Its free space could not be read.
+    /// Whether reading its free space failed.
     is_unreadable: AtomicBool,
     body: Mutex<Body>,
 }
@@ -115,11 +114,11 @@ struct Body {
     free: Option<Box<FreeSpace>>,
     /// By txg, ascending: at most the syncing and the open one.
     pending: Vec<(Txg, Pending)>,
-    /// Runs that were freed, by txg, ascending.
+    /// Freed runs that are not reusable yet, by txg, ascending.
     deferred: Vec<(Txg, Runs)>,
-    /// Bytes allocated, as counted in [`Counters`].
+    /// Allocated bytes, as included in [`Counters`].
     allocated: u64,
-    /// Bytes deferred, likewise.
+    /// Deferred bytes, as included in [`Counters`].
     waiting: u64,
     /// Txg of the last change.
     changed: Txg,
@@ -128,7 +127,7 @@ struct Body {
 #[derive(Debug)]
 struct FreeSpace {
     tree: RangeTree,
-    /// What is left of each kind's window. If nothing is, the cursor.
+    /// The rest of each kind's window; if it is empty, the cursor.
     windows: [Run; 2],
 }
 
@@ -165,8 +164,8 @@ impl FreeSpace {
         Some(taken)
     }
 
-    /// Makes a new window that has room for `len` units. Sequential as long as there are long
-    /// segments; else the shortest segment that will do, and no more of it than needed.
+    /// Makes a new window with at least `len` units. Sequential as long as there are long segments; otherwise
+    /// the shortest sufficient segment, and only as much of it as needed.
     fn refill(&mut self, kind: Kind, len: u32, longest: u32) -> bool {
         self.settle_kind(kind);
         let cursor = self.windows[kind as usize].0;
@@ -186,7 +185,7 @@ impl FreeSpace {
         true
     }
 
-    /// Takes `len` units. Windows stand back if nothing else is left.
+    /// Takes `len` units. Returns windows to the tree if the units are not available otherwise.
     fn take(&mut self, kind: Kind, len: u32, longest: u32) -> Option<u32> {
         if let Some(at) = self.bump(kind, len) {
             return Some(at);
@@ -222,7 +221,7 @@ impl Body {
     }
 }
 
-/// The entry of a txg, made if it is not there.
+/// The entry of a txg, created if it is missing.
 fn by_txg<T: Default>(list: &mut Vec<(Txg, T)>, txg: Txg, made: impl FnOnce()) -> &mut T {
     let index = list.partition_point(|(at, _)| *at < txg);
     if list.get(index).is_none_or(|(at, _)| *at != txg) {
@@ -232,17 +231,17 @@ fn by_txg<T: Default>(list: &mut Vec<(Txg, T)>, txg: Txg, made: impl FnOnce()) -
     &mut list[index].1
 }
 
-/// What is known of a metaslab before it is loaded.
+/// Facts about a metaslab before it is loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Known {
     pub(super) allocated: u64,
     pub(super) largest: u64,
-    /// Nothing was ever written there, so the hints are right.
+    /// The metaslab was never written, so the hints are right.
     pub(super) is_empty: bool,
 }
 
 impl Metaslab {
-    /// A metaslab that is not loaded. Its vdev's counters are told what it holds by the hint.
+    /// A metaslab that is not loaded. Adds its allocated bytes by the hint to the vdev's counters.
     pub(super) fn new(start: u64, size: u64, unit: u64, known: Known, counters: &Counters) -> Metaslab {
         let allocated = known.allocated.min(size);
         change(&counters.allocated, 0, allocated);
@@ -260,7 +259,7 @@ impl Metaslab {
         }
     }
 
-    /// Bytes that could be handed out, as far as known.
+    /// Bytes that can be allocated, as far as known.
     pub(super) fn free_bytes(&self) -> u64 {
         self.free.load(Relaxed)
     }
@@ -270,13 +269,13 @@ impl Metaslab {
         self.largest.load(Relaxed).min(self.free_bytes())
     }
 
-    /// Whether there may be a longer segment than [`Metaslab::largest`] says.
+    /// Whether there may be a segment of this length, by [`Metaslab::largest`] or beyond it.
     pub(super) fn may_have(&self, bytes: u64) -> bool {
         self.free_bytes() >= bytes && !self.is_largest_exact.load(Relaxed)
     }
 
-    /// Whether there may be one, and no hint says otherwise. A hint names a power of two below the
-    /// length of the longest segment.
+    /// Whether there may be such a segment, and the hint does not exclude it. A hint is a power of two below
+    /// the length of the longest segment.
     pub(super) fn is_likely_to_have(&self, bytes: u64) -> bool {
         let hint = self.largest.load(Relaxed);
         self.may_have(bytes) && (self.is_loaded() || hint == 0 || bytes / 2 <= hint)
@@ -292,19 +291,19 @@ impl Metaslab {
         self.is_unreadable.load(Relaxed)
     }
 
-    /// Makes a metaslab that could not be loaded be tried again.
+    /// Lets a metaslab whose loading failed be loaded again.
     pub(super) fn forget_failure(&self) {
         self.is_unreadable.store(false, Relaxed);
     }
 
-    /// Segments in memory, and the txg of the last change.
+    /// Txg of the last change, and number of segments in memory.
     pub(super) fn segments(&self) -> (Txg, usize) {
         let body = self.lock();
         (body.changed, body.free.as_ref().map_or(0, |free| free.tree.segments()))
     }
 
     fn lock(&self) -> MutexGuard<'_, Body> {
-        // A thread that panics here has found a bug in this module: no other thread may go on with its state.
+        // A thread that panicked here has found a bug in this module: no other thread may use its state.
         self.body.lock().expect("no thread panicked while it changed this metaslab")
     }
 
@@ -344,7 +343,7 @@ impl Metaslab {
 
     // ---- loading -------------------------------------------------------------------------------
 
-    /// Locks it with its free space in memory.
+    /// Locks the metaslab with its free space in memory.
     fn load(&self, place: &Place<'_>) -> Result<MutexGuard<'_, Body>, LoadError> {
         let mut body = self.lock();
         if body.free.is_none() {
@@ -373,7 +372,7 @@ impl Metaslab {
         Ok(RangeTree::from_ascending(&runs))
     }
 
-    /// Makes the numbers that are read without the lock right.
+    /// Updates the numbers that are read without the lock.
     fn tell(&self, body: &Body) {
         let Some(free) = &body.free else { return };
         let in_windows = free.windows.iter().map(|(_, len)| *len).max().unwrap_or(0);
@@ -382,7 +381,7 @@ impl Metaslab {
         self.is_largest_exact.store(in_windows == 0, Relaxed);
     }
 
-    /// Drops the free space from memory, if the disk knows all about it.
+    /// Drops the free space from memory if the disk has all changes.
     pub(super) fn unload(&self, synced: Txg) -> bool {
         let mut body = self.lock();
         let is_idle = body.pending.is_empty() && body.deferred.is_empty() && body.changed <= synced;
@@ -407,7 +406,7 @@ impl Metaslab {
 
     // ---- allocating ----------------------------------------------------------------------------
 
-    /// Takes `bytes`; gives the offset in the vdev, or `None` if there is no room.
+    /// Allocates `bytes`. Returns the offset in the vdev, or `None` if there is not enough space.
     pub(super) fn alloc(
         &self,
         bytes: u64,
@@ -427,7 +426,7 @@ impl Metaslab {
         Ok(at.map(|at| self.took(&mut body, (at, len), txg, place)))
     }
 
-    /// As [`Metaslab::alloc`], but at least `distance` bytes away from each of `others` if possible.
+    /// Like [`Metaslab::alloc`], but at least `distance` bytes away from each of `others` if possible.
     pub(super) fn alloc_away(
         &self,
         bytes: u64,
@@ -457,7 +456,7 @@ impl Metaslab {
         Ok(at.map(|at| self.took(&mut body, (at, len), txg, place)))
     }
 
-    /// Notes that a run was taken off the free space; gives its offset.
+    /// Notes that a run was allocated. Returns its offset.
     fn took(&self, body: &mut Body, run: Run, txg: Txg, place: &Place<'_>) -> u64 {
         let bytes = self.bytes(run.1);
         body.allocated += bytes;
@@ -466,7 +465,7 @@ impl Metaslab {
         self.offset(run.0)
     }
 
-    /// Takes back an allocation that no caller has seen: it can be handed out again at once.
+    /// Undoes an allocation that no caller has seen: its space is reusable at once.
     pub(super) fn undo_alloc(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) {
         let run = self.run(offset, bytes).expect("what is undone was allocated here");
         let mut body = self.lock();
@@ -477,7 +476,7 @@ impl Metaslab {
         self.tell(&body);
     }
 
-    /// Allocates the very range that is named.
+    /// Allocates the named range.
     pub(super) fn claim(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
@@ -495,7 +494,7 @@ impl Metaslab {
         Ok(())
     }
 
-    /// Refuses unless all of a range is in use.
+    /// Fails unless the whole range is in use.
     pub(super) fn check_allocated(&self, offset: u64, bytes: u64, place: &Place<'_>) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
@@ -505,7 +504,7 @@ impl Metaslab {
 
     // ---- freeing -------------------------------------------------------------------------------
 
-    /// Gives a range back: free for the disk at once, for us when `txg` + 2 has synced.
+    /// Frees a range: free on disk at once, reusable when `txg` + 2 has synced.
     pub(super) fn free(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
@@ -521,7 +520,7 @@ impl Metaslab {
         Ok(())
     }
 
-    /// Hands over what changed in `txg` since the last call: ranges of the vdev taken and given back.
+    /// Takes the changes of `txg` since the last call: allocated and freed ranges of the vdev.
     pub(super) fn take_changes(&self, txg: Txg) -> (RangeSet, RangeSet) {
         let mut body = self.lock();
         let Some(index) = body.pending.iter().position(|(at, _)| *at == txg) else {
@@ -537,7 +536,7 @@ impl Metaslab {
         runs.into_iter().map(|(at, len)| self.offset(at)..self.offset(at) + self.bytes(len)).collect()
     }
 
-    /// Lets go of what was freed before the txg `end`.
+    /// Makes the space reusable that was freed before the txg `end`.
     pub(super) fn release(&self, end: Txg, place: &Place<'_>) {
         let mut body = self.lock();
         let ready = body.deferred.partition_point(|(txg, _)| *txg < end);
@@ -554,7 +553,7 @@ impl Metaslab {
 
     // ---- the whole -----------------------------------------------------------------------------
 
-    /// What is free on disk after the changes handed over so far.
+    /// The free space on disk after the changes taken so far.
     pub(super) fn free_on_disk(&self, place: &Place<'_>) -> Result<RangeSet, LoadError> {
         let mut body = self.load(place)?;
         body.loaded().settle();
@@ -564,8 +563,8 @@ impl Metaslab {
             space.insert(self.offset(run.0)..self.offset(run.0) + self.bytes(run.1));
         };
         body.deferred.iter().flat_map(|(_, runs)| runs.iter()).for_each(|run| insert(&mut space, run));
-        // What was taken and given back without being handed over was free all the time: allocations
-        // are put back after frees are taken out.
+        // A range allocated and freed within untaken changes was free all the time: so remove the frees
+        // first, then add the allocations back.
         for run in body.pending.iter().flat_map(|(_, pending)| pending.frees()) {
             space.remove(self.offset(run.0)..self.offset(run.0) + self.bytes(run.1));
         }
@@ -575,8 +574,8 @@ impl Metaslab {
         Ok(space)
     }
 
-    /// Adds to `counts`, by the power of two of their bytes, the free segments: deferred ones for
-    /// themselves, what is left of windows too.
+    /// Adds the free segments to `counts`, by the power of two of their bytes; deferred segments and rests of
+    /// windows count separately.
     pub(super) fn count_segments(&self, counts: &mut [u64; 64], place: &Place<'_>) -> Result<(), LoadError> {
         let mut body = self.load(place)?;
         body.loaded().settle();

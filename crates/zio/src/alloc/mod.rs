@@ -1,27 +1,26 @@
-//! The space allocator: which parts of the top-level vdevs are free, and which of them a block gets.
+//! The space allocator: the free space of the top-level vdevs, and the choice of space for each block.
 //!
-//! Called by `zio::write` for every block, by `zio::free`, and by `pool` once per pass of a sync.
-//! Knows nothing of objects: what is free comes in through [`SpaceSource`], what changed leaves as
-//! [`SpaceChange`]s.
+//! Called by `zio::write` for every block, by `zio::free`, and by `pool` once per pass of a sync. Independent
+//! of objects: free space comes in through [`SpaceSource`], changes go out as [`SpaceChange`]s.
 //!
 //! # What always holds
-//! - No byte is handed out twice, and none that is allocated on disk.
-//! - Space freed in txg N is not handed out before N + 2 is on disk, so that the last uberblocks
-//!   can still be imported. For the disk it is free at once, which is what the changes say.
+//! - No byte is allocated twice, and none that is allocated on disk.
+//! - Space freed in txg N is not reused before N + 2 is on disk, so that the last uberblocks can still be
+//!   imported. On disk it is free at once, as the changes say.
 //! - An extent lies inside one metaslab and starts at a sector (on a dRAID, a stripe).
-//! - A free or claim that does not fit what is known changes nothing. Counts cannot go below zero.
+//! - A free or claim that contradicts the known state changes nothing. Counts cannot fall below zero.
 //! - A metaslab's free space is read when it is first needed: opening a pool reads none.
 //!
 //! # Order
-//! `allocate`, `free`, `claim` in open or syncing context of a txg -> in each pass of its sync
-//! `take_changes` -> uberblock written -> `synced`. Changes of the next txg are kept apart.
+//! `allocate`, `free`, `claim` in open or syncing context of a txg -> in each pass of its sync `take_changes`
+//! -> uberblock written -> `synced`. Changes of the next txg are kept apart.
 //!
 //! # Locks
-//! The list of vdevs is copied out of its lock before anything is done. Then at most one metaslab
-//! is locked (also while its free space is read: others are served meanwhile), and inside that the
-//! ledger. [`SpaceSource::free_space`] must not call back.
+//! The list of vdevs is copied out of its lock at the start. Then at most one metaslab is locked (also while
+//! its free space is read; other metaslabs remain usable), and inside that the ledger.
+//! [`SpaceSource::free_space`] must not call back.
 //!
-//! Source: `docs/on-disk/15-space.md`. Tests: `tests/` (a bitmap as the model), and in each module.
+//! Source: `docs/on-disk/15-space.md`. Tests: `src/alloc/tests` (a bitmap as the model), and in each module.
 
 mod ledger;
 mod metaslab;
@@ -51,9 +50,9 @@ use vdev::sync::{lock, read, write};
 use vdev::tree::{RangeSet, VdevTree};
 use view::{Group, Pick, View, fallbacks};
 
-/// Copies that a block can have.
+/// Largest number of copies of a block.
 const COPIES_MAX: u8 = 3;
-/// Segments kept in memory of metaslabs that are not in use; some 30 bytes each.
+/// Most segments kept in memory for idle metaslabs; some 30 bytes each.
 const SEGMENTS_MAX: usize = 8 << 20;
 /// Buckets of a space map's histogram.
 const BUCKETS: usize = 32;
@@ -92,13 +91,13 @@ impl fmt::Debug for Allocator {
     }
 }
 
-/// What the requests of one call share.
+/// State shared by the requests of one call.
 struct Call<'a> {
     view: &'a View,
     txg: Txg,
-    /// Vdevs to be taken only if no other has room.
+    /// Vdevs that are used only if no other has enough space.
     avoid: &'a [VdevId],
-    /// Of each top-level vdev, the last size asked for and the space that it takes.
+    /// For each top-level vdev, the last requested size and its allocated size.
     sizes: Vec<(Psize, Option<u64>)>,
 }
 
@@ -118,7 +117,7 @@ impl Call<'_> {
 // ---- vdevs -------------------------------------------------------------------------------------
 
 impl Allocator {
-    /// An allocator over these vdevs. Reads nothing.
+    /// An allocator for these vdevs. Reads nothing.
     pub fn new(tree: Arc<VdevTree>, tops: Vec<TopSpace>, source: Arc<dyn SpaceSource>) -> Allocator {
         let tops = tops.into_iter().map(|space| Arc::new(Top::new(space, &tree, None))).collect();
         let view = RwLock::new(Arc::new(View::new(tree, tops)));
@@ -134,7 +133,7 @@ impl Allocator {
         *view = Arc::new(make(&view));
     }
 
-    /// Adds a top-level vdev; or, if it is known already, the metaslabs by which it has grown.
+    /// Adds a top-level vdev, or the new metaslabs of one that has grown.
     pub fn add_top(&self, space: TopSpace) {
         self.change_view(|view| {
             let old = view.find(space.vdev);
@@ -148,7 +147,7 @@ impl Allocator {
         });
     }
 
-    /// Forgets a top-level vdev: one that was removed. Its changes must have been taken.
+    /// Drops a top-level vdev that was removed. Its changes must have been taken.
     pub fn remove_top(&self, vdev: VdevId) {
         self.change_view(|view| {
             let tops = view.tops.iter().filter(|top| top.vdev != vdev).cloned().collect();
@@ -156,7 +155,7 @@ impl Allocator {
         });
     }
 
-    /// Lets new blocks go to a vdev, or not.
+    /// Allows or forbids new blocks on a vdev.
     pub fn set_allocating(&self, vdev: VdevId, allocating: bool) {
         self.change_view(|view| {
             let change = |top: &Arc<Top>| match top.vdev == vdev {
@@ -167,8 +166,8 @@ impl Allocator {
         });
     }
 
-    /// From now on sizes and states of vdevs are those of this tree. Metaslabs that could not be
-    /// read are tried again.
+    /// Replaces the tree that gives sizes and states of vdevs. Metaslabs that could not be read are tried
+    /// again.
     pub fn set_tree(&self, tree: Arc<VdevTree>) {
         self.change_view(|view| {
             let metaslabs = view.tops.iter().flat_map(|top| &top.metaslabs);
@@ -179,21 +178,21 @@ impl Allocator {
 
     // ---- allocating ----------------------------------------------------------------------------
 
-    /// Takes space for all copies of a block, or none. Copies are on different vdevs if there are
-    /// enough with room, else an eighth of the vdev apart, else somewhere.
+    /// Allocates space for all copies of a block, or for none. Copies are on different vdevs if enough of
+    /// them have space, otherwise an eighth of the vdev apart, otherwise anywhere.
     ///
     /// # Errors
-    /// [`AllocError::NoSpace`] if no vdev of the class, or of those that it falls back to, has room.
+    /// [`AllocError::NoSpace`] if no vdev of the class or of its fallbacks has enough space.
     pub fn allocate(&self, want: &Request, tx: &dyn AllocTx) -> Result<Vec<Dva>, AllocError> {
         let view = self.view();
         self.allocate_for(want, &mut Call::new(&view, tx.txg()))
     }
 
-    /// [`Allocator::allocate`], but on vdevs of `avoid` only if no other has room: there a write has
-    /// just failed.
+    /// Like [`Allocator::allocate`], but on vdevs of `avoid` only if no other has enough space, because a
+    /// write there has just failed.
     ///
     /// # Errors
-    /// As [`Allocator::allocate`].
+    /// Those of [`Allocator::allocate`].
     pub(crate) fn allocate_elsewhere(
         &self,
         want: &Request,
@@ -204,8 +203,8 @@ impl Allocator {
         self.allocate_for(want, &mut Call { avoid, ..Call::new(&view, tx.txg()) })
     }
 
-    /// [`Allocator::allocate`] for many blocks: those that are neighbours in the list become, as
-    /// far as possible, neighbours on disk. Results in the order of the requests.
+    /// Like [`Allocator::allocate`], for many blocks: consecutive blocks of the list become neighbours on
+    /// disk as far as possible. Results in the order of the requests.
     pub fn allocate_batch(&self, wants: &[Request], tx: &dyn AllocTx) -> Vec<Result<Vec<Dva>, AllocError>> {
         let view = self.view();
         let mut call = Call::new(&view, tx.txg());
@@ -257,7 +256,7 @@ impl Allocator {
         Ok(Some(dvas))
     }
 
-    /// One more copy: on a vdev that has none yet, else on any.
+    /// Allocates one more copy: on a vdev without one, otherwise on any.
     fn allocate_copy(
         &self,
         pick: Pick,
@@ -292,8 +291,8 @@ impl Allocator {
         failure.map_or(Ok(None), Err)
     }
 
-    /// Where the search for a vdev starts: near the block named, or with the vdev whose turn it is,
-    /// and for further copies behind the first.
+    /// Position of the vdev at which the search starts: that of `near`, or the vdev whose turn it is; for
+    /// further copies, the one after the first copy.
     fn first_position(&self, group: &Group, want: &Request, copies: &[Dva], view: &View) -> usize {
         let vdev = copies.last().or(want.near.as_ref()).map(|dva| dva.vdev);
         let known = vdev.and_then(|vdev| group.tops.iter().position(|index| view.tops[*index].vdev == vdev));
@@ -345,11 +344,11 @@ impl Allocator {
 
     // ---- freeing and claiming ------------------------------------------------------------------
 
-    /// Gives an extent back: of a gang block that of its header alone, with its size. On disk it is
-    /// free from this txg on; it is handed out again when two more txgs have synced.
+    /// Frees an extent; for a gang block its header alone, with the header's size. On disk it is free from
+    /// this txg on; it is reused when two more txgs have synced.
     ///
     /// # Errors
-    /// [`AllocError`] if the extent is not on a vdev of the pool, or not all of it is allocated.
+    /// [`AllocError`] if the extent is not on a vdev of the pool, or part of it is not allocated.
     pub fn free(&self, dva: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
         let not_allocated = AllocError::NotAllocated { dva: *dva };
         self.at_extent(dva, not_allocated, |metaslab, place| {
@@ -357,7 +356,7 @@ impl Allocator {
         })
     }
 
-    /// Takes this very extent: a block of the intent log that is found when the pool is opened.
+    /// Allocates the named extent: a block of the intent log that was found when the pool was opened.
     ///
     /// # Errors
     /// [`AllocError`] if the extent is not on a vdev of the pool, or a part of it is allocated.
@@ -368,7 +367,7 @@ impl Allocator {
         })
     }
 
-    /// Whether all of an extent is in use.
+    /// Checks that all of an extent is in use.
     ///
     /// # Errors
     /// [`AllocError::NotAllocated`] if part of it is free, or was freed.
@@ -379,7 +378,7 @@ impl Allocator {
         })
     }
 
-    /// Does something with the metaslab that holds all of an extent.
+    /// Calls a closure with the metaslab that holds all of an extent.
     fn at_extent(
         &self,
         dva: &Dva,
@@ -401,7 +400,7 @@ impl Allocator {
         }
     }
 
-    /// Does something with the metaslab of this number; `None` if there is none.
+    /// Calls a closure with the metaslab of this number; `None` if there is none.
     fn at_index<T>(
         &self,
         vdev: VdevId,
@@ -416,8 +415,8 @@ impl Allocator {
 
     // ---- syncing -------------------------------------------------------------------------------
 
-    /// What `txg` changed since this was last called for it, by vdev and metaslab. What was
-    /// allocated and freed in between is not mentioned.
+    /// Takes the changes of `txg` since the last call for it, by vdev and metaslab. Space that was allocated
+    /// and freed in between is not included.
     pub fn take_changes(&self, txg: Txg) -> Vec<SpaceChange> {
         let noted = lock(&self.ledger.changed).remove(&txg).unwrap_or_default();
         let take = |(vdev, metaslab): (VdevId, u64)| {
@@ -428,23 +427,24 @@ impl Allocator {
         noted.into_iter().filter_map(take).collect()
     }
 
-    /// Whether `txg` changed something that [`Allocator::take_changes`] has not handed over yet.
+    /// Whether `txg` has changes that [`Allocator::take_changes`] has not returned yet.
     pub fn has_changes(&self, txg: Txg) -> bool {
         lock(&self.ledger.changed).get(&txg).is_some_and(|noted| !noted.is_empty())
     }
 
-    /// `txg` is on disk: what was freed two txgs before may be handed out again.
+    /// Notes that `txg` is on disk: space freed two txgs before becomes reusable.
     ///
     /// # Panics
-    /// If changes of that txg were never taken: the disk would not know of them.
+    /// If changes of that txg were not taken: the disk would lack them.
     pub fn synced(&self, txg: Txg) {
         self.synced_for(txg, Txg(u64::MAX));
     }
 
-    /// The same, while readers still see the pool as of the txg `shown`: what was freed since then waits.
+    /// Like [`Allocator::synced`], while readers still view the pool as of the txg `shown`: space freed since
+    /// then waits.
     ///
     /// # Panics
-    /// As of [`Allocator::synced`].
+    /// As [`Allocator::synced`].
     pub fn synced_for(&self, txg: Txg, shown: Txg) {
         let untaken = lock(&self.ledger.changed).range(..=txg).next().map(|(untaken, _)| *untaken);
         assert!(untaken.is_none(), "txg {txg} is synced, changes of {untaken:?} were not taken");
@@ -464,7 +464,7 @@ impl Allocator {
         self.unload(txg, SEGMENTS_MAX);
     }
 
-    /// Drops free space of idle metaslabs while there are more than `max` segments in memory.
+    /// Drops the free space of idle metaslabs while more than `max` segments are in memory.
     fn unload(&self, synced: Txg, max: usize) {
         let view = self.view();
         let loaded = view.tops.iter().flat_map(|top| &top.metaslabs).filter(|m| m.is_loaded());
@@ -483,8 +483,8 @@ impl Allocator {
 
     // ---- looking -------------------------------------------------------------------------------
 
-    /// What is free in a metaslab on disk after the changes taken so far, deferred space included:
-    /// what a condensed space map says. In bytes of the vdev.
+    /// The free space of a metaslab on disk after the changes taken so far, deferred space included, as a
+    /// condensed space map has it. In bytes of the vdev.
     ///
     /// # Errors
     /// [`AllocError`] if there is no such metaslab, or it cannot be loaded.
@@ -493,8 +493,8 @@ impl Allocator {
             .unwrap_or(Ok(RangeSet::new()))
     }
 
-    /// Numbers of free segments of a metaslab as a space map's histogram has them
-    /// (docs/on-disk/15-space.md, section 2): a hint, as it is now in memory.
+    /// Numbers of free segments of a metaslab as a space map's histogram has them (docs/on-disk/15-space.md,
+    /// section 2): a hint, from the present state in memory.
     ///
     /// # Errors
     /// [`AllocError`] if there is no such metaslab, or it cannot be loaded.
@@ -508,14 +508,14 @@ impl Allocator {
         let shift = view.find(vdev).map_or(9, |index| view.tops[index].ashift()) as usize;
         let mut buckets = [0_u64; BUCKETS];
         for (bucket, count) in counts.iter().skip(shift).enumerate() {
-            // The last bucket counts longer segments as the several that they could be cut into.
+            // The last bucket counts a longer segment as several of its own size.
             let (last, excess) = (bucket.min(BUCKETS - 1), bucket.saturating_sub(BUCKETS - 1));
             buckets[last] = buckets[last].saturating_add(count.saturating_mul(1 << excess));
         }
         Ok(buckets)
     }
 
-    /// Space of a class, without those that it falls back to.
+    /// Space of a class, without its fallbacks.
     pub fn totals(&self, class: AllocClass) -> ClassTotals {
         let view = self.view();
         let mut totals = ClassTotals::default();
@@ -525,7 +525,7 @@ impl Allocator {
         totals
     }
 
-    /// Space of a top-level vdev; nothing if it is not known.
+    /// Space of a top-level vdev; all zero if it is unknown.
     pub fn vdev_totals(&self, vdev: VdevId) -> ClassTotals {
         let view = self.view();
         let mut totals = ClassTotals::default();

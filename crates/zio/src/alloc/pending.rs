@@ -1,11 +1,11 @@
-//! What changed in a metaslab in one txg and was not yet asked for.
+//! Changes of a metaslab in one txg that were not taken yet.
 
 use super::range_tree::Run;
 
-/// Runs taken and given back in one txg, in the order in which it happened.
+/// Runs allocated and freed in one txg, in order.
 ///
-/// Space given back is not handed out again in the same txg, so a unit is in each list at most
-/// once, and one that is in both was taken first: for the disk nothing happened to it.
+/// Freed space is not reused in the same txg, so a unit is in each list at most once, and one that is in both
+/// was allocated first: on disk it does not change.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     allocs: Vec<Run>,
@@ -18,12 +18,12 @@ impl Pending {
         push(&mut self.allocs, run);
     }
 
-    /// A run was given back.
+    /// Notes that a run was freed.
     pub(super) fn free(&mut self, run: Run) {
         push(&mut self.frees, run);
     }
 
-    /// Forgets that a run was taken.
+    /// Removes an allocation that was undone.
     pub(super) fn undo_alloc(&mut self, (start, len): Run) {
         let holds = |&(first, count): &Run| first <= start && first + count >= start + len;
         let index = self.allocs.iter().rposition(holds).expect("only what was taken in this pass is undone");
@@ -36,25 +36,25 @@ impl Pending {
         }
     }
 
-    /// Runs taken, as they were.
+    /// Allocated runs, as recorded.
     pub(super) fn allocs(&self) -> &[Run] {
         &self.allocs
     }
 
-    /// Runs given back, as they were.
+    /// Freed runs, as recorded.
     pub(super) fn frees(&self) -> &[Run] {
         &self.frees
     }
 
-    /// What it comes to: runs taken and runs given back, each ascending, no unit in both.
+    /// The net change: allocated and freed runs, each ascending, no unit in both.
     pub(super) fn net(self) -> (Vec<Run>, Vec<Run>) {
         let (allocs, frees) = (joined(self.allocs), joined(self.frees));
         (without(&allocs, &frees), without(&frees, &allocs))
     }
 }
 
-/// Adds a run, growing one of the last two that it continues: small and large blocks of a txg each
-/// come in sequence, but interleaved.
+/// Adds a run, extending one of the last two if it continues that: small and large blocks of a txg are each
+/// sequential, but interleaved.
 fn push(list: &mut Vec<Run>, run: Run) {
     match list.iter_mut().rev().take(2).find(|last| last.0 + last.1 == run.0) {
         Some(last) => last.1 += run.1,

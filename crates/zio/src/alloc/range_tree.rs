@@ -1,19 +1,18 @@
 //! Free segments of a metaslab, by place and by length.
 //!
-//! A fragmented metaslab has a million segments, so both indexes count in allocation units from
-//! the start of the metaslab and take eight bytes a segment each, plus the slack of their nodes.
-//! The index by length is made when something is taken for the first time: where blocks are only
-//! freed it is not needed.
+//! A fragmented metaslab has a million segments, so both indexes count in allocation units from the start of
+//! the metaslab and take eight bytes a segment each, plus the slack of their nodes. The index by length is
+//! built at the first allocation: a metaslab with frees only does not need it.
 //!
 //! # What always holds
 //! - Segments neither overlap nor touch.
-//! - `by_size`, if there, holds exactly the segments of `by_start`.
-//! - Adding what is there already, or removing what is not, is a bug of the caller: callers ask
+//! - `by_size`, if present, holds exactly the segments of `by_start`.
+//! - Adding units that are in the set, or removing units that are not, is a bug of the caller: callers check
 //!   [`RangeTree::overlaps`] or [`RangeTree::contains`] first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A run of allocation units: first unit, and how many.
+/// A run of allocation units: first unit, and number of units.
 pub(super) type Run = (u32, u32);
 
 /// Disjoint runs in the order of their places.
@@ -46,8 +45,8 @@ impl Runs {
         len > 0 && self.before(start + (len - 1)).is_some_and(|(first, count)| first + count > start)
     }
 
-    /// Adds a run that overlaps none; gives the run that it became part of, and the runs before
-    /// and after it that were joined to it.
+    /// Adds a run that overlaps none. Returns the run that contains it now, and the runs before and after it
+    /// that were joined to it.
     fn add(&mut self, (start, len): Run) -> Joined {
         let next = self.map.remove(&(start + len)).map(|count| (start + len, count));
         let tail = len + next.map_or(0, |(_, count)| count);
@@ -70,7 +69,7 @@ impl Runs {
     }
 }
 
-/// What adding a run did to its neighbours.
+/// Result of adding a run: its joined neighbours.
 struct Joined {
     whole: Run,
     previous: Option<Run>,
@@ -81,9 +80,9 @@ struct Joined {
 #[derive(Debug, Default)]
 pub(super) struct RangeTree {
     by_start: Runs,
-    /// Length, then start. `None`: nothing was taken yet.
+    /// Length, then start. `None` before the first allocation.
     by_size: Option<BTreeSet<(u32, u32)>>,
-    /// Units of the longest segment, as long as there is no index by length.
+    /// Units of the longest segment; used while there is no index by length.
     longest: u32,
 }
 
@@ -99,7 +98,7 @@ impl RangeTree {
         }
     }
 
-    /// The index by length, made if it is not there.
+    /// The index by length, built if it is missing.
     fn by_size(&mut self) -> &mut BTreeSet<(u32, u32)> {
         self.by_size.get_or_insert_with(|| self.by_start.iter().map(|(start, len)| (len, start)).collect())
     }
@@ -152,7 +151,7 @@ impl RangeTree {
         by_size.insert((joined.whole.1, joined.whole.0));
     }
 
-    /// Takes a run out of the free space.
+    /// Removes a run from the free space.
     pub(super) fn remove(&mut self, run: Run) {
         let (start, len) = run;
         if len == 0 {

@@ -1,14 +1,14 @@
 //! A top-level vdev: choosing the metaslab that serves a request.
 //!
-//! Small and large requests, and the first, second and third copy of a block on the same vdev, each
-//! stay with a metaslab (the *active* one) until its longest segment has become a quarter of what
-//! it was: a txg is written in few places, and the best metaslab is not asked for at every block.
+//! Small and large requests, and the first, second and third copy of a block on the same vdev, each stay with
+//! a metaslab (the *active* one) until its longest segment has become a quarter of what it was: so a txg is
+//! written in few places, and the best metaslab need not be found for every block.
 //!
-//! What is known of a metaslab that was never loaded are hints, and these may be wrong. Metaslabs
-//! that should have room by their longest segment are tried first, then those of which that is not
-//! known; those that have only enough free bytes in all, when no vdev has anything better. As all
-//! space maps of a full pool would have to be read for each large block, that is done for small
-//! ones, which cannot be cut into smaller pieces, and now and then for others.
+//! For a metaslab that was never loaded only hints are known, which may be wrong. Metaslabs that should have
+//! enough space by their longest segment are tried first, then those whose longest segment is unknown. Those
+//! with only enough free bytes in total are tried when no vdev has a better one. For large blocks of a full
+//! pool that would read all space maps each time, so it is done for small blocks, which cannot be cut into
+//! smaller pieces, and occasionally for others.
 
 use super::ledger::Ledger;
 use super::metaslab::{Counters, Kind, Known, Metaslab, Place};
@@ -19,46 +19,46 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use vdev::tree::VdevTree;
 
-/// Copies of a block on one vdev are this part of the vdev apart, if possible.
+/// Copies of a block on one vdev are the vdev's size divided by this apart, if possible.
 const DISTANCE_SHARE: u64 = 8;
-/// Segments longer than this are all equally good.
+/// Longer segments count as equally good.
 const LONG_SEGMENT: u64 = 16 << 20;
-/// An active metaslab is given up when its longest segment has become shorter by this power of two.
+/// An active metaslab is given up when its longest segment has shrunk by this power of two.
 const WORN: u32 = 2;
-/// But small requests stay as long as there are segments of this size, however fast large ones wear
-/// the metaslab down: metadata is small, and should not follow data all over the vdev.
+/// Small requests stay as long as there are segments of this size, even if large ones wear the metaslab down:
+/// metadata are small, and should not be scattered over the vdev with the data.
 const ENOUGH_FOR_SMALL: u64 = 256 << 10;
 /// A normal vdev with more metaslabs than this sets one aside for the intent log.
 pub(super) const EMBEDDED_LOG_METASLABS: usize = 64;
 /// Largest number of copies of a block.
 const COPIES_MAX: usize = 3;
-/// Up to this many bytes, any metaslab that might have room is tried.
+/// Largest request, in bytes, for which every possible metaslab is tried.
 const THOROUGH_BYTES: u64 = 64 << 10;
-/// For larger blocks, how many metaslabs of a vdev are read in one txg against what hints say.
+/// For larger requests, number of metaslabs of a vdev that are read in one txg against their hints.
 const DOUBTFUL_LOADS: u64 = 4;
 
-/// What a request comes with, besides the vdev.
+/// Parameters of a request besides the vdev.
 #[derive(Clone, Copy)]
 pub(super) struct Want<'a> {
     pub(super) txg: Txg,
     pub(super) ledger: &'a Ledger,
     pub(super) source: &'a dyn SpaceSource,
-    /// The metaslab set aside for the intent log, or any other.
+    /// Allocate from the metaslab set aside for the intent log, rather than from the others.
     pub(super) embedded_log: bool,
-    /// Offset to be near to, if any.
+    /// Preferred offset, if any.
     pub(super) near: Option<u64>,
-    /// No metaslab has room by what is known; hints may be wrong.
+    /// No metaslab has enough space by what is known; hints may be wrong.
     pub(super) is_last_resort: bool,
 }
 
-/// What makes one think that a metaslab has room.
+/// Reason to expect that a metaslab has enough space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Trust {
-    /// Its longest segment, as far as known, is long enough.
+    /// Its longest known segment is long enough.
     Known,
-    /// Enough is free, and the longest segment is not known.
+    /// It has enough free bytes, and its longest segment is unknown.
     Likely,
-    /// Enough is free in all; one segment may or may not be long enough.
+    /// It has enough free bytes in total; one segment may or may not be long enough.
     Doubtful,
 }
 
@@ -67,23 +67,23 @@ enum Trust {
 pub(super) struct Top {
     pub(super) vdev: VdevId,
     pub(super) class: AllocClass,
-    /// By the administrator's will; the configuration has a say too.
+    /// Whether the administrator allows new blocks; the configuration must allow them too.
     pub(super) is_allocating: bool,
     metaslab_shift: u32,
     ashift: u32,
-    /// Bytes of all its metaslabs.
+    /// Total bytes of its metaslabs.
     pub(super) size: u64,
     pub(super) counters: Arc<Counters>,
     pub(super) metaslabs: Vec<Arc<Metaslab>>,
     /// The metaslab set aside for the intent log.
     pub(super) log_metaslab: Option<usize>,
-    /// Txg and, in the low 8 bits, metaslabs read in it against what hints say.
+    /// A txg and, in the low 8 bits, the number of metaslabs read in it against their hints.
     doubtful: AtomicU64,
     /// By copy and kind: 0, or 1 + (index << 8) + log2 of its longest segment when chosen.
     active: [AtomicU64; COPIES_MAX * 2],
 }
 
-/// The start and the size of a metaslab. On a dRAID both keep to whole stripes.
+/// Start and size of a metaslab. On a dRAID both are whole stripes.
 fn bounds(shift: u32, alignment: u64, index: u64) -> (u64, u64) {
     let nominal = 1_u64.checked_shl(shift).unwrap_or(0);
     let from = nominal.saturating_mul(index);
@@ -93,7 +93,7 @@ fn bounds(shift: u32, alignment: u64, index: u64) -> (u64, u64) {
 }
 
 impl Top {
-    /// Metaslabs that `old` knows already keep what was learnt of them.
+    /// Creates a vdev. Metaslabs that `old` has keep their learnt state.
     pub(super) fn new(space: TopSpace, tree: &VdevTree, old: Option<&Top>) -> Top {
         let alignment = tree.alignment(space.vdev).unwrap_or(space.ashift.sector()).max(1);
         let counters = old.map_or_else(Arc::default, |old| Arc::clone(&old.counters));
@@ -124,7 +124,7 @@ impl Top {
         }
     }
 
-    /// The same with another `is_allocating`.
+    /// A copy with another `is_allocating`.
     pub(super) fn with_allocating(&self, is_allocating: bool) -> Top {
         Top {
             is_allocating,
@@ -146,11 +146,11 @@ impl Top {
         self.size.saturating_sub(self.counters.allocated.load(Relaxed))
     }
 
-    /// The metaslab that a byte of the vdev is in, and its number.
+    /// The metaslab that contains a byte of the vdev, and its number.
     pub(super) fn metaslab_at(&self, offset: u64) -> Option<(u64, &Metaslab)> {
         let index = offset.checked_shr(self.metaslab_shift)?;
         let at = usize::try_from(index).ok()?;
-        // A dRAID's metaslab starts a little later than its number says.
+        // On a dRAID a metaslab starts slightly after the place that its number gives.
         let starts_later = self.metaslabs.get(at).is_none_or(|metaslab| metaslab.start > offset);
         let at = if starts_later { at.checked_sub(1)? } else { at };
         self.metaslabs.get(at).map(|metaslab| (at as u64, &**metaslab))
@@ -165,8 +165,8 @@ impl Top {
         Place { vdev: self.vdev, index, counters: &self.counters, ledger, source }
     }
 
-    /// Bytes of the longest free segment in metaslabs that are loaded or were never used, and as
-    /// hints have it in others.
+    /// Bytes of the longest free segment: exact for metaslabs that are loaded or were never used, by hints
+    /// for others.
     pub(super) fn largest(&self, embedded_log: bool) -> u64 {
         let usable = self.usable(embedded_log);
         usable.fold(0, |largest, (_, metaslab)| {
@@ -177,7 +177,7 @@ impl Top {
         })
     }
 
-    /// Metaslabs from which something may be had.
+    /// Metaslabs that can serve requests.
     fn usable(&self, embedded_log: bool) -> impl Iterator<Item = (usize, &Metaslab)> {
         let metaslabs = self.metaslabs.iter().enumerate();
         metaslabs
@@ -189,8 +189,8 @@ impl Top {
 
     // ---- choosing ------------------------------------------------------------------------------
 
-    /// Takes `bytes` away from the `others` (copies of the same block on this vdev). `None` if there
-    /// is no room. An error if that may only be because a metaslab could not be read.
+    /// Allocates `bytes`, away from the `others` (copies of the same block on this vdev). `None` if there is
+    /// not enough space; an error if that may only be because a metaslab could not be read.
     pub(super) fn alloc(
         &self,
         bytes: u64,
@@ -216,7 +216,7 @@ impl Top {
         let mut failure = None;
         for nearness in near_enough {
             for trust in trusted {
-                // Each turn finds room, or learns that a metaslab has less than was thought.
+                // Each iteration allocates, or learns that a metaslab has less space than expected.
                 for _ in 0..=self.metaslabs.len() {
                     let Some(index) = self.best(bytes, *nearness, *trust, others, want) else { break };
                     match self.alloc_in(index, bytes, kind, others, want) {
@@ -233,7 +233,7 @@ impl Top {
         failure.map_or(Ok(None), Err)
     }
 
-    /// Whether a metaslab may be read although hints say that it has no room for so many bytes.
+    /// Whether a metaslab may be read although its hint excludes a segment of so many bytes.
     fn may_doubt(&self, bytes: u64, txg: Txg) -> bool {
         if bytes <= THOROUGH_BYTES {
             return true;
@@ -244,7 +244,7 @@ impl Top {
         count < DOUBTFUL_LOADS
     }
 
-    /// From the metaslab that the caller would like, or the active one.
+    /// Allocates from the metaslab of the preferred offset, or from the active one.
     fn alloc_known(
         &self,
         bytes: u64,
@@ -304,7 +304,7 @@ impl Top {
         }
     }
 
-    /// The best metaslab: long segments, in memory already, emptier by eighths, further in front.
+    /// The best metaslab, by: long segments, loaded, emptier by eighths, lower offset.
     fn best(
         &self,
         bytes: u64,
@@ -346,14 +346,14 @@ impl Top {
     }
 }
 
-/// How near a metaslab is to other copies of a block.
+/// Distance of a metaslab from other copies of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Nearness {
-    /// All of it is as far away as it should be.
+    /// All of it is far enough away.
     Far,
-    /// None of them is in it.
+    /// It contains none of them.
     Apart,
-    /// One of them is in it.
+    /// It contains one of them.
     Same,
 }
 

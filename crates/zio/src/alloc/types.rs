@@ -1,16 +1,16 @@
-//! What goes into the allocator and what comes out of it.
+//! Input and output types of the allocator.
 
 use format::{Ashift, Dva, Psize, VdevId};
 use std::error::Error;
 use std::fmt;
 use vdev::tree::RangeSet;
 
-/// What a top-level vdev is for, and what a block asks for.
+/// Allocation class: the purpose of a top-level vdev, and the request of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AllocClass {
     /// Blocks of all kinds that have no class of their own.
     Normal,
-    /// The intent log: log vdevs, else what normal vdevs set aside, else normal vdevs.
+    /// The intent log: log vdevs, else the metaslabs that normal vdevs set aside, else normal vdevs.
     Log,
     /// Metadata and small blocks: special vdevs, else normal ones.
     Special,
@@ -29,18 +29,18 @@ impl fmt::Display for AllocClass {
     }
 }
 
-/// What is known of a metaslab without reading its space map.
+/// Facts about a metaslab that are known without reading its space map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MetaslabHint {
     /// Bytes that are allocated.
     pub allocated: u64,
-    /// Bytes of the longest free segment, or less; 0 if not known.
+    /// Bytes of the longest free segment, or a lower bound; 0: unknown.
     pub largest_free: u64,
-    /// It has no space map: all of it is free.
+    /// The metaslab has no space map: all of it is free.
     pub never_used: bool,
 }
 
-/// A top-level vdev that the allocator is told of.
+/// Description of a top-level vdev for the allocator.
 #[derive(Debug, Clone)]
 pub struct TopSpace {
     /// Number of the top-level vdev.
@@ -51,19 +51,19 @@ pub struct TopSpace {
     pub ashift: Ashift,
     /// log2 of the size of a metaslab.
     pub metaslab_shift: u32,
-    /// Bytes that can be allocated; what remains behind the last whole metaslab is not used.
+    /// Allocatable bytes; the rest after the last whole metaslab is not used.
     pub asize: u64,
-    /// Whether new blocks may go there (property `allocating`).
+    /// Whether new blocks may be allocated there (property `allocating`).
     pub allocating: bool,
-    /// What is known of each metaslab.
+    /// Hints for each metaslab.
     pub metaslabs: Vec<MetaslabHint>,
 }
 
-/// Where the free space of a metaslab is read from. `pool` has it from space maps.
+/// Source of the free space of metaslabs. `pool` implements it with space maps.
 pub trait SpaceSource: Send + Sync {
-    /// What is free in a metaslab in the last synced txg, in bytes of the vdev. Asked before the
-    /// first change to the metaslab, and again if it was dropped from memory meanwhile, which
-    /// happens only when all its changes have been synced. Must not call the allocator.
+    /// The free space of a metaslab in the last synced txg, in bytes of the vdev. Called before the first
+    /// change to the metaslab, and again if it was dropped from memory meanwhile, which happens only when all
+    /// its changes have been synced. Must not call the allocator.
     ///
     /// # Errors
     /// If the space map cannot be read.
@@ -73,13 +73,13 @@ pub trait SpaceSource: Send + Sync {
 /// A request for space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
-    /// The class of vdevs that it should be on.
+    /// Allocation class.
     pub class: AllocClass,
-    /// Its bytes on disk, 1 byte to 16 MiB.
+    /// Bytes on disk: 1 byte to 16 MiB.
     pub psize: Psize,
-    /// How many copies, 1 to 3.
+    /// Number of copies, 1 to 3.
     pub copies: u8,
-    /// A block that it would best be near to.
+    /// A block that should be near, if any.
     pub near: Option<Dva>,
 }
 
@@ -90,7 +90,7 @@ pub enum LoadError {
     /// It could not be read.
     #[error(transparent)]
     Source(Box<dyn Error + Send + Sync>),
-    /// Free space that is not in the metaslab, or not in whole sectors.
+    /// A free range that is outside the metaslab, or not in whole sectors.
     #[error("free space from {start} to {end}")]
     Range {
         /// First byte of the range.
@@ -98,37 +98,37 @@ pub enum LoadError {
         /// One past the last byte.
         end: u64,
     },
-    /// More than 2^32 sectors: no vdev is made with such metaslabs.
+    /// More than 2^32 sectors: no vdev has such metaslabs.
     #[error("the metaslab has too many sectors")]
     TooLarge,
 }
 
-/// Why space was not allocated, freed or claimed. Nothing has changed then.
+/// Why space was not allocated, freed or claimed. The state is unchanged then.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
-    /// No room in one piece.
+    /// No free segment is large enough.
     #[error("no room for {copies} copies of {psize} bytes in class {class}")]
     NoSpace {
-        /// The class asked for; those that it falls back to are full too.
+        /// The requested class; its fallbacks are full too.
         class: AllocClass,
-        /// Bytes of the block as stored.
+        /// Bytes of the block on disk.
         psize: Psize,
-        /// Number of copies that were asked for.
+        /// Requested number of copies.
         copies: u8,
-        /// The largest smaller block of which at least one copy might be had; 0: none.
+        /// The largest smaller block of which at least one copy may be available; 0: none.
         largest: Psize,
     },
-    /// No block has this size.
+    /// A size that no block has.
     #[error("a block of {0} bytes")]
     Size(Psize),
-    /// Freed, but it is not allocated, or not all of it.
+    /// An extent to be freed is not allocated, or not completely.
     #[error("{dva} is not allocated")]
     NotAllocated {
         /// The extent in question.
         dva: Dva,
     },
-    /// Claimed, but it is allocated already, or part of it.
+    /// An extent to be claimed is allocated, at least partly.
     #[error("{dva} is not free")]
     NotFree {
         /// The extent in question.
@@ -140,7 +140,7 @@ pub enum AllocError {
         /// The extent in question.
         dva: Dva,
     },
-    /// What is free could not be found out.
+    /// The free space of a metaslab could not be read.
     #[error("vdev {vdev}: metaslab {metaslab}")]
     Load {
         /// Number of the top-level vdev.
@@ -153,28 +153,28 @@ pub enum AllocError {
     },
 }
 
-/// What a txg changed in a metaslab since it was last asked for.
+/// Changes of a metaslab in a txg since they were last taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpaceChange {
     /// Number of the top-level vdev.
     pub vdev: VdevId,
     /// Number of the metaslab on the vdev.
     pub metaslab: u64,
-    /// What became allocated, in bytes of the vdev.
+    /// Allocated ranges, in bytes of the vdev.
     pub allocs: RangeSet,
-    /// What became free, in bytes of the vdev; nothing that is also in `allocs`.
+    /// Freed ranges, in bytes of the vdev; disjoint from `allocs`.
     pub frees: RangeSet,
 }
 
-/// Space of a class or of a vdev. Deflated bytes are what the space is worth to blocks: redundancy
-/// taken off (docs/on-disk/15-space.md, section 9).
+/// Space of a class or of a vdev. Deflated bytes are allocated bytes without the overhead of redundancy
+/// (docs/on-disk/15-space.md, section 9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ClassTotals {
-    /// Bytes in metaslabs, what is set aside for the intent log included.
+    /// Bytes in metaslabs, including those set aside for the intent log.
     pub size: u64,
-    /// Bytes allocated, changes included that were not taken yet.
+    /// Allocated bytes, including changes that were not taken yet.
     pub allocated: u64,
-    /// Bytes that are free on disk but are not handed out yet.
+    /// Bytes that are free on disk but not reusable yet.
     pub deferred: u64,
     /// Bytes of the metaslabs set aside for the intent log.
     pub embedded_log: u64,

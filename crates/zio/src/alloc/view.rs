@@ -1,8 +1,7 @@
-//! The top-level vdevs as one request sees them: which of them serve a class, and whose turn it is.
+//! The top-level vdevs as one request sees them: the vdevs that serve a class, and the vdev whose turn it is.
 //!
-//! The vdevs of a class take turns. A turn is as many bytes as 512 KiB for each disk of the class
-//! come to, shared out by free space: vdevs fill up together, and blocks that are written together
-//! lie together.
+//! The vdevs of a class take turns. A turn is 512 KiB for each disk of the class, distributed by free space:
+//! so vdevs fill up together, and blocks that are written together lie together.
 
 use super::top::Top;
 use super::types::{AllocClass, Request};
@@ -14,19 +13,19 @@ use vdev::tree::{VdevState, VdevTree};
 
 /// Bytes of a turn for each child of a vdev.
 const ALIQUOT: u64 = 512 << 10;
-/// Bytes that are allocated from a vdev before the next one takes its turn, at least.
+/// Fewest bytes that are allocated from a vdev before the next one takes its turn.
 const TURN_MIN: u64 = 64 << 10;
 
-/// The space on vdevs that may serve a request.
+/// A kind of space that can serve a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pick {
-    /// Vdevs of a class, without what they set aside for the intent log.
+    /// Vdevs of a class, without the metaslabs that they set aside for the intent log.
     Class(AllocClass),
-    /// What normal vdevs set aside for the intent log.
+    /// Metaslabs that normal vdevs set aside for the intent log.
     EmbeddedLog,
 }
 
-/// Where space of a class is looked for, in this order.
+/// The kinds of space that serve a class, in order.
 pub(super) fn fallbacks(class: AllocClass) -> &'static [Pick] {
     use AllocClass::{Dedup, Log, Normal, Special};
     match class {
@@ -52,11 +51,11 @@ impl Group {
         self.turn.load(Relaxed)
     }
 
-    /// `bytes` were taken from the vdev at `position`.
+    /// Notes that `bytes` were allocated from the vdev at `position`.
     pub(super) fn took(&self, position: usize, bytes: u64, view: &View) {
         let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
         if position != self.turn() {
-            // The vdev whose turn it was has no room for such a block.
+            // The vdev whose turn it was had no space for such a block.
             self.turn.store(position, Relaxed);
             self.left.store(self.turn_bytes(position, view), Relaxed);
         }
@@ -76,7 +75,7 @@ impl Group {
     }
 }
 
-/// The vdevs of the pool at some moment.
+/// A snapshot of the pool's vdevs.
 #[derive(Debug)]
 pub(super) struct View {
     pub(super) tree: Arc<VdevTree>,
@@ -120,7 +119,7 @@ impl View {
         }
     }
 
-    /// Whether vdevs have come to work or ceased to since this was made.
+    /// Whether the state of a vdev has changed since this was made.
     pub(super) fn is_outdated(&self) -> bool {
         usable(&self.tree, &self.tops) != self.is_usable
     }
@@ -139,7 +138,7 @@ impl View {
         }
     }
 
-    /// The largest block below that of `want` that fits a free segment, as far as known.
+    /// The largest block below the size of `want` that fits a free segment, as far as known.
     pub(super) fn largest(&self, want: &Request, txg: Txg) -> Psize {
         let mut largest = Psize(0);
         for pick in fallbacks(want.class) {
@@ -159,7 +158,7 @@ impl View {
             let asize = self.tree.psize_to_asize(top.vdev, Psize(sectors * sector), txg);
             asize.is_some_and(|asize| asize.0 <= room)
         };
-        // The space of a block never shrinks as the block grows.
+        // The allocated size of a block never decreases with its size.
         let (mut fitting, mut too_large) = (0, below.0.div_ceil(sector));
         while fitting + 1 < too_large {
             let middle = fitting + (too_large - fitting) / 2;
@@ -173,7 +172,7 @@ impl View {
     }
 }
 
-/// Which vdevs take new blocks: by their own state, the configuration and the administrator.
+/// The vdevs that take new blocks: by their own state, the configuration and the administrator.
 fn usable(tree: &VdevTree, tops: &[Arc<Top>]) -> Vec<bool> {
     let status = tree.status();
     let usable = |top: &Arc<Top>| {

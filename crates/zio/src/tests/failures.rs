@@ -37,7 +37,7 @@ fn a_gang_of_which_a_part_failed_goes_elsewhere_whole() {
     for n in 0..8 {
         let pool = Pool::new(&[Top::Single], 9);
         pool.set_largest(4096);
-        // Runs that touch are written as one: the vdev tries the parts of a failed run once more.
+        // Adjacent runs are written as one: the vdev tries the parts of a failed run once more.
         pool.disks[0].fail_nth(OpKind::Write, n);
         let new = block(noise(65_536, 1), &WritePolicy { gang_copies: 1, ..policy() });
         let bp = pool.write(&new, 12).unwrap();
@@ -100,7 +100,7 @@ fn flushing_makes_what_was_written_durable() {
     pool.disks.iter().for_each(|disk| disk.record(false));
     pool.zio.flush_written().unwrap();
     assert!(pool.disks.iter().all(|disk| disk.take_record().is_empty()), "nothing was written since");
-    // What a flush has lost, the next cannot bring back.
+    // The next flush cannot restore blocks that a flush has lost.
     pool.write(&block(noise(4096, 2), &policy()), 13).unwrap();
     pool.write(&block(noise(4096, 3), &policy()), 13).unwrap();
     pool.disks[2].fail_nth(OpKind::Flush, 0);
@@ -117,7 +117,7 @@ fn what_is_found_damaged_is_repaired() {
     let bp = pool.write(&new, 12).unwrap();
     let at = bp.dvas().next().unwrap().offset.on_device();
     for disk in &pool.disks {
-        // Whichever side is asked first: damage one, read until it was seen.
+        // Whichever side is read first: damage one, and read until the damage was seen.
         let mut bytes = vec![0; 512];
         disk.write_at(&noise(512, 9), DeviceOffset(at.0 + 4096)).unwrap();
         let scrub = pool.zio.check(&bp, &ReadPolicy { key: None, every_copy: true });
@@ -153,7 +153,7 @@ fn a_pointer_kept_after_its_block_was_freed_repairs_nothing() {
     let policy = WritePolicy { copies: 2, ..policy() };
     let old = pool.write(&block(noise(4096, 1), &policy), 12).unwrap();
     pool.zio.free(&old, &Tx(13)).unwrap();
-    // Another block takes the place of the first copy; the second is still there.
+    // Another block takes the space of the first copy; the second copy is still intact.
     let first = old.dvas().next().unwrap();
     let disk = &pool.disks[first.vdev.0 as usize];
     let other = noise(4096, 2);

@@ -1,4 +1,4 @@
-//! A pool in memory: simulated disks, and an allocator that knows every extent.
+//! A pool in memory: simulated disks, and an allocator that records every extent.
 
 use crate::space::Space;
 use crate::{AllocClass, AllocError, AllocTx, NewBlock, ReadPolicy, Request, WritePolicy, Zio, ZioError};
@@ -28,7 +28,7 @@ pub(super) enum Top {
     /// Eight children, two of them spare, stripes of two and two.
     Draid,
     Log,
-    /// A removed one of 16 MiB; its mapping is to be set.
+    /// A removed vdev of 16 MiB, whose mapping the test sets.
     Removed,
 }
 
@@ -41,17 +41,17 @@ impl AllocTx for Tx {
     }
 }
 
-/// What the allocator of tests does.
+/// State of the fake allocator.
 #[derive(Default)]
 pub(super) struct SpaceState {
-    /// First byte never given out, by vdev.
+    /// First byte that was never allocated, by vdev.
     next: BTreeMap<VdevId, u64>,
-    /// Every extent in use: its size by its place.
+    /// Size of every extent in use, by place.
     taken: BTreeMap<(VdevId, u64), u64>,
     rotor: usize,
-    /// Nothing larger is in one piece; 0: no limit.
+    /// Largest allocation in one piece; 0: no limit.
     pub(super) largest: u64,
-    /// So many more extents, then there is no space.
+    /// Number of further extents, after which there is no space.
     pub(super) budget: Option<usize>,
 }
 
@@ -225,7 +225,7 @@ impl Pool {
         self.zio.read(bp, &ReadPolicy::default()).unwrap().bytes().to_vec()
     }
 
-    /// Extents in use.
+    /// Number of extents in use.
     pub(super) fn taken(&self) -> usize {
         self.space.state.lock().unwrap().taken.len()
     }
@@ -234,7 +234,7 @@ impl Pool {
         self.space.state.lock().unwrap().largest = psize;
     }
 
-    /// The pointer is one that may be in a pool, and reads back.
+    /// Checks that a pointer is valid, and that its block reads back.
     pub(super) fn check(&self, bp: &BlockPtr, block: &NewBlock, txg: u64) {
         assert_eq!(bp.validate(), Ok(()), "{bp}");
         assert_eq!(bp.words()[8], if bp.is_embedded() { bp.words()[8] } else { 0 }, "{bp}");

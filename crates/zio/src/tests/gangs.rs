@@ -1,4 +1,4 @@
-//! Blocks for which there is no space in one piece.
+//! Gang blocks: blocks for which there is no space in one piece.
 
 use super::fake::{Pool, Top, Tx, block, noise, policy, text};
 use crate::{AllocError, NewBlock, WritePolicy, ZioError};
@@ -31,7 +31,7 @@ fn pieces_headers_and_sizes_add_up() {
                 assert_eq!(bp.dvas().count(), usize::from(copies.max(2)));
                 let taken = pool.taken();
                 assert!(taken > 4);
-                // What is charged is what is taken.
+                // The charge equals the allocated space.
                 let charged: u64 = bp.dvas().map(|dva| dva.asize.0).sum();
                 assert_eq!(charged, pool.space.bytes_taken(), "{bp}");
                 pool.zio.free(&bp, &Tx(13)).unwrap();
@@ -59,7 +59,7 @@ fn a_gang_of_this_txg_is_written_over() {
                 let over = gang_of(&pool, &new);
                 assert!(over.dvas().eq(old.dvas()), "{over}");
                 assert_eq!((pool.taken(), pool.space.bytes_taken()), (taken, bytes));
-                // Of another size or number of copies, or if not allowed: elsewhere.
+                // Of another size or number of copies, or if overwriting is not allowed: elsewhere.
                 for other in [
                     NewBlock { data: Arc::new(noise(len + 4096, 3)), ..new.clone() },
                     NewBlock { policy: WritePolicy { copies: 3 - copies, ..policy }, ..new.clone() },
@@ -114,7 +114,7 @@ fn without_space_nothing_is_held() {
     let pool = Pool::new(&[Top::Single], 9);
     let new = block(noise(65_536, 1), &policy());
     pool.set_largest(4096);
-    // Whole: header and pieces; one extent less each time.
+    // Whole gang: header and pieces; one extent less each time.
     for budget in 0.. {
         pool.space.state.lock().unwrap().budget = Some(budget);
         match pool.write(&new, 12) {
@@ -200,8 +200,8 @@ fn random_holes() {
 /// Bytes of a large header of a pool with sectors of 4 KiB.
 const LARGE: usize = 4096;
 
-/// A gang as OpenZFS 2.4 writes it: pieces of 4 KiB, all pointers to them in one header of that size, sealed as
-/// docs/on-disk/12-block-pointers.md, section 7, says.
+/// A gang as OpenZFS 2.4 writes it: pieces of 4 KiB, all pointers to them in one header of that size, sealed
+/// according to docs/on-disk/12-block-pointers.md, section 7.
 fn large_gang(pool: &Pool, data: &[u8]) -> format::BlockPtr {
     let (tx, mut policy) = (Tx(12), policy());
     policy.gang_copies = 1;
@@ -259,7 +259,7 @@ fn large_headers_are_read_where_the_feature_says_so() {
             let whole = pool.zio.check(&bp, &crate::ReadPolicy { key: None, every_copy: true });
             assert!(whole.data.is_ok_and(|found| found == data) && whole.faults.is_empty());
         }
-        // Headers from before the feature was active stay what they are.
+        // Headers from before the feature was active keep their size.
         pool.set_largest(4096);
         let new = block(noise(65_536, 1), &policy());
         gang_of(&pool, &new);
@@ -273,7 +273,7 @@ fn a_bad_large_header_is_read_from_the_other_side() {
     let data = noise(20 * LARGE, 5);
     let bp = large_gang(&pool, &data);
     let at = DeviceOffset(bp.dvas().next().unwrap().offset.on_device().0 + 1000);
-    // Damage is on the medium, not in the cache.
+    // Flush, so that damage affects the medium, not the cache.
     let flush = || pool.disks.iter().for_each(|disk| vdev::Device::flush(&**disk).unwrap());
     flush();
     pool.disks[0].flip(at, 1, 1);
@@ -281,7 +281,7 @@ fn a_bad_large_header_is_read_from_the_other_side() {
     assert!(read.data.is_ok_and(|found| found == data));
     let guilty: Vec<_> = read.faults.iter().map(|fault| fault.leaf).collect();
     assert_eq!(guilty, [format::VdevGuid(1000)]);
-    // Reading has repaired it; now both are bad.
+    // The read has repaired it; now damage both.
     flush();
     pool.disks.iter().for_each(|disk| disk.flip(at, 1, 1));
     let error = pool.zio.read(&bp, &crate::ReadPolicy::default()).unwrap_err();

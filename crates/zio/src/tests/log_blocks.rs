@@ -6,7 +6,7 @@ use codec::checksum;
 use format::zil::Chain;
 use format::{BlockPtr, Checksum, ChecksumId, CompressionId, Endian, ObjType, Txg};
 
-/// The bytes to write of a log block with some records, and where they end.
+/// The bytes to write of a log block with some records, and the end of the records.
 fn sealed(bp: &BlockPtr, records: &[u8]) -> Vec<u8> {
     let [a, b, c, seq] = bp.checksum().0;
     let next = bp.with_word(15, seq + 1);

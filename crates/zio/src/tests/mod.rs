@@ -1,4 +1,4 @@
-//! Writing and reading back on vdevs in memory.
+//! Tests of writing and reading back on vdevs in memory.
 
 mod failures;
 mod fake;

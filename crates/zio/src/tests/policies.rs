@@ -1,5 +1,4 @@
-//! When no block is written: holes, data in the pointer, data that stands there already; and when
-//! one is written over.
+//! Writes without a block (holes, embedded data, data that are there already), and overwriting in place.
 
 use super::fake::{Pool, Top, Tx, block, noise, policy, text};
 use crate::{AllocClass, NewBlock, Quantum, ReadPolicy, WritePolicy, Zio, ZioError};
@@ -26,7 +25,7 @@ fn zeros_become_holes_that_tell_their_birth_where_something_was() {
     assert_eq!(hole.prop() >> 32 & 0xffff, 0, "no algorithms");
     let without = WritePolicy { hole_birth: false, ..lz4() };
     assert_eq!(zeros(&without, old), BlockPtr::HOLE);
-    // Nothing again keeps its birth; a hole of another size does not.
+    // A hole that is written again keeps its birth; a hole of another size does not.
     let older = pool.write(&NewBlock { old, ..block(vec![0; 4096], &lz4()) }, 15).unwrap();
     assert_eq!(zeros(&lz4(), older), older);
     let smaller = pool.write(&NewBlock { old, ..block(vec![0; 512], &lz4()) }, 15).unwrap();
@@ -54,7 +53,7 @@ fn small_results_go_into_the_pointer() {
             data[7..17].copy_from_slice(b"0123456789");
             let new = block(data, &policy);
             let bp = pool.write(&new, 9).unwrap();
-            // A hundred bytes are too few for the runs of large blocks, of lzjb even of smaller ones.
+            // A hundred bytes are too few for the runs of large blocks; for lzjb even of smaller ones.
             if len <= 8192 && (len == 512 || compression != CompressionId::Lzjb) {
                 assert_eq!(bp.kind(), BpKind::Embedded, "{compression} {len}");
             }
@@ -134,7 +133,7 @@ fn a_block_of_this_txg_is_written_over() {
     assert_eq!(over.dvas().collect::<Vec<_>>(), old.dvas().collect::<Vec<_>>());
     assert_eq!(pool.taken(), 2);
     pool.check(&over, &new, 10);
-    // Of another txg, size, number of copies, or if not allowed: elsewhere.
+    // Of another txg, size or number of copies, or if overwriting is not allowed: elsewhere.
     let elsewhere = |new: &NewBlock, txg| {
         let bp = pool.write(new, txg).unwrap();
         assert!(bp.dvas().all(|dva| old.dvas().all(|before| before.offset != dva.offset)), "{bp}");

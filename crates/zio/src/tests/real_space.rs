@@ -1,4 +1,4 @@
-//! Writing with the real allocator on vdevs that are nearly full and in pieces.
+//! Writing with the real allocator on vdevs that are nearly full and fragmented.
 
 use super::fake::{Pool, Top, Tx, block, policy, text};
 use crate::alloc::{Allocator, MetaslabHint, SpaceSource, TopSpace};
@@ -11,7 +11,7 @@ use vdev::tree::RangeSet;
 
 const SHIFT: u32 = 24;
 
-/// Every metaslab has holes of a few sectors, the same on every vdev.
+/// A source in which every metaslab has holes of a few sectors, the same on every vdev.
 struct Holes {
     unit: u64,
     seed: u64,
@@ -45,7 +45,7 @@ fn fragmented(tops: &[Top], ashift: u8, metaslabs: usize, seed: u64) -> (Pool, A
         allocating: true,
         metaslabs: vec![MetaslabHint::default(); metaslabs],
     });
-    // What the space of a block on a single-parity RAID-Z is a multiple of.
+    // Granularity of the space of a block on a single-parity RAID-Z.
     let unit = 2 << ashift;
     let source = Arc::new(Holes { unit, seed });
     let allocator = Arc::new(Allocator::new(Arc::clone(&tree), spaces.collect(), source));
@@ -58,7 +58,7 @@ fn sum(set: &RangeSet) -> u64 {
     set.iter().map(|range| range.end - range.start).sum()
 }
 
-/// Bytes that a txg took and gave back.
+/// Bytes that a txg allocated and freed.
 fn changes(allocator: &Allocator, txg: u64) -> (u64, u64) {
     let changes = allocator.take_changes(Txg(txg));
     (changes.iter().map(|c| sum(&c.allocs)).sum(), changes.iter().map(|c| sum(&c.frees)).sum())
@@ -166,7 +166,7 @@ fn after_a_vdev_is_lost_its_blocks_go_to_another() {
     }
 }
 
-/// The first metaslab is said to be empty, but cannot be read; the other has holes.
+/// A source whose first metaslab has an empty hint but cannot be read; the others have holes.
 struct FirstBroken(Holes);
 
 impl SpaceSource for FirstBroken {

@@ -14,7 +14,7 @@ fn entry(src: u64, len: u64, to: Dva) -> MapEntry {
     MapEntry { src: AllocOffset(src), len, dst: to }
 }
 
-/// Vdev 0 went to vdevs 1 and 2, vdev 1 to vdev 2. All is in use there.
+/// A pool whose vdev 0 was moved to vdevs 1 and 2, and vdev 1 to vdev 2. All its space there is in use.
 fn pool() -> Pool {
     let pool = Pool::new(&[Top::Removed, Top::Removed, Top::Single], 9);
     let tree = pool.zio.tree();
@@ -29,7 +29,7 @@ fn pool() -> Pool {
     pool
 }
 
-/// Where the block at byte 4096 of vdev 0 is.
+/// The present location of the block at byte 4096 of vdev 0.
 fn pieces() -> [Dva; 3] {
     [dva(2, 4096, 512), dva(2, 65_536, 512), dva(2, 1 << 20, 3072)]
 }

@@ -1,4 +1,4 @@
-//! What is stored of a block: nothing, its bytes, or fewer
+//! The stored form of a block: a hole, its bytes, or compressed bytes
 //! (docs/on-disk/13-checksums-compression.md, section 2.1).
 
 use super::policy::WritePolicy;
@@ -6,24 +6,24 @@ use super::quantum::Quantum;
 use codec::compress::{compress, is_zero};
 use format::{ChecksumId, CompressionId};
 
-/// Blocks this large are worth a quick look before a slow compressor gets them.
+/// Blocks of this size or more are tried with a fast compressor before a slow one.
 const TRIAL_MIN: usize = 128 << 10;
 /// From this level on zstd is slow.
 const TRIAL_LEVEL: i32 = 3;
 
-/// What is stored of a block.
+/// The stored form of a block.
 pub(super) enum Image {
     /// The block is all zeros: a hole.
     Zero,
-    /// Small enough for the pointer.
+    /// Compressed and small enough to be embedded in the pointer.
     Embedded(Vec<u8>),
-    /// Compressed and filled up with zeros to a size that is stored.
+    /// Compressed and padded with zeros to a stored size.
     Compressed(Vec<u8>),
     /// The bytes are stored as they are.
     Raw,
 }
 
-/// Decides. Results of at most `embed_max` bytes go into the pointer.
+/// Chooses the form. Results of at most `embed_max` bytes are embedded in the pointer.
 pub(super) fn make(data: &[u8], policy: &WritePolicy, quantum: Quantum, embed_max: usize) -> Image {
     let id = policy.compression;
     assert!(
@@ -52,7 +52,7 @@ pub(super) fn make(data: &[u8], policy: &WritePolicy, quantum: Quantum, embed_ma
     Image::Compressed(bytes)
 }
 
-/// Most bytes that compression may leave: seven eighths, as far as that saves a unit of space. 0: no
+/// Most bytes that a compressed result may have: seven eighths, as far as that saves a unit of space. 0: no
 /// result would be stored.
 fn limit(id: CompressionId, lsize: u64, quantum: Quantum) -> u64 {
     let most = lsize - lsize / 8;
@@ -60,7 +60,7 @@ fn limit(id: CompressionId, lsize: u64, quantum: Quantum) -> u64 {
     if most < quantum.min { 0 } else { most }
 }
 
-/// Whether a slow compressor may find anything, by what the fast ones find.
+/// Whether a slow compressor is likely to succeed, by the results of fast ones.
 fn is_worth_a_try(data: &[u8], policy: &WritePolicy, limit: usize) -> bool {
     let slow =
         policy.compression == CompressionId::Zstd && (policy.level == 0 || policy.level >= TRIAL_LEVEL);
@@ -71,7 +71,7 @@ fn is_worth_a_try(data: &[u8], policy: &WritePolicy, limit: usize) -> bool {
         || compress(CompressionId::Zstd, 1, data, limit).is_some()
 }
 
-/// About how long a block takes, in nanoseconds: only to cut batches into equal parts.
+/// Estimated time of preparing a block, in nanoseconds: used to cut batches into equal parts.
 pub(super) fn work_ns(policy: &WritePolicy, bytes: usize) -> u64 {
     let bytes = bytes as u64;
     let compression = match policy.compression {

@@ -1,4 +1,4 @@
-//! The last step: all writes of a batch in one call to the vdevs.
+//! The last step of writing: all writes of a batch in one call to the vdevs.
 
 use super::job::{Held, Job};
 use super::policy::NewBlock;
@@ -8,18 +8,18 @@ use format::{Dva, Psize, Txg, VdevId};
 use std::collections::BTreeSet;
 use vdev::tree::{Extent, VdevError, Write};
 
-/// Index of a block in its batch, and why it could not be written.
+/// Index of a block in its batch, and the error of writing it.
 pub(crate) type Failed = (usize, VdevError);
 
-/// One stretch of bytes in one or more places; written if one place took it.
+/// A range of bytes with one or more addresses; it is written if one address took it.
 struct Stretch {
     /// Index of the block in the batch.
     block: usize,
-    /// How many addresses the block has.
+    /// Number of addresses.
     places: usize,
 }
 
-/// The writes of a batch, and which belong together.
+/// The writes of a batch, grouped into stretches.
 #[derive(Default)]
 pub(crate) struct Batch<'a> {
     writes: Vec<Write<'a>>,
@@ -45,8 +45,8 @@ impl<'a> Batch<'a> {
 }
 
 impl Zio {
-    /// Writes those of the blocks `which`, in ascending order, that have space; which of them have some
-    /// part that no device took.
+    /// Writes the blocks `which`, in ascending order, that have space. Returns those with a part that no
+    /// device took.
     pub(super) fn issue(
         &self,
         writer: &Writer,
@@ -71,12 +71,12 @@ impl Zio {
         self.issue_batch(writer, &batch)
     }
 
-    /// Writes a batch; which of its blocks have some part that no device took.
+    /// Writes a batch. Returns the blocks with a part that no device took.
     pub(crate) fn issue_batch(&self, writer: &Writer, batch: &Batch<'_>) -> Vec<Failed> {
         if batch.writes.is_empty() {
             return Vec::new();
         }
-        // Only now: vdevs may have been added while the space was looked for.
+        // Take the tree only now: vdevs may have been added during the allocation.
         let tree = self.tree();
         let since = Some(tree.mark());
         let results = tree.write_many(&batch.writes);
@@ -85,7 +85,7 @@ impl Zio {
     }
 }
 
-/// The vdevs that took something.
+/// The vdevs that took a write.
 fn taken(writes: &[Write<'_>], results: &[Result<(), VdevError>]) -> BTreeSet<VdevId> {
     let mut vdevs = BTreeSet::new();
     let mut last = None;
@@ -98,7 +98,7 @@ fn taken(writes: &[Write<'_>], results: &[Result<(), VdevError>]) -> BTreeSet<Vd
     vdevs
 }
 
-/// Which blocks have a stretch that is nowhere.
+/// The blocks with a stretch that no address took.
 fn failures(stretches: &[Stretch], results: Vec<Result<(), VdevError>>) -> Vec<Failed> {
     let mut results = results.into_iter();
     let mut failed: Vec<Failed> = Vec::new();

@@ -1,4 +1,4 @@
-//! A block between the steps of writing.
+//! The state of a block between the steps of writing.
 
 use super::policy::NewBlock;
 use crate::gang_write::Unit;
@@ -6,24 +6,24 @@ use format::{BlockPtr, Dva};
 
 /// The space of a block.
 pub(super) enum Held {
-    /// None needed: a hole, data in the pointer, or what stands there already.
+    /// No space needed: a hole, embedded data, or data that are there already.
     None,
-    /// Space is yet to be allocated.
+    /// Space must still be allocated.
     Wanted,
-    /// That of the old pointer.
+    /// The space of the old pointer.
     Old,
     /// The block has space of its own.
     Own,
-    /// The headers and pieces of a gang.
+    /// Headers and pieces of a new gang.
     Gang(Vec<Unit>),
-    /// Those of the gang of the old pointer.
+    /// Headers and pieces in the space of the old pointer's gang.
     OldGang(Vec<Unit>),
 }
 
 /// A block that is being written.
 pub(super) struct Job {
     pub(super) bp: BlockPtr,
-    /// The stored bytes, if they are not those of the caller.
+    /// The stored bytes, if they differ from those of the caller.
     pub(super) image: Option<Vec<u8>>,
     pub(super) held: Held,
 }
@@ -38,14 +38,14 @@ impl Job {
         self.image.as_deref().unwrap_or(&block.data)
     }
 
-    /// Where it is to be written.
+    /// The addresses to be written.
     pub(super) fn places(&self) -> impl Iterator<Item = Dva> {
         let units: &[Unit] =
             if let Held::Gang(units) | Held::OldGang(units) = &self.held { units } else { &[] };
         self.bp.dvas().chain(units.iter().flat_map(|unit| unit.extents.iter().copied()))
     }
 
-    /// Every extent that was allocated for it.
+    /// Every extent that was allocated for the block.
     pub(super) fn extents(&self) -> Vec<Dva> {
         match &self.held {
             Held::None | Held::Wanted | Held::Old | Held::OldGang(_) => Vec::new(),

@@ -1,19 +1,19 @@
 //! Writing blocks: bytes in, pointers out, many at a time.
 //!
-//! Called by `dmu` for the blocks of one level of a tree at a time, and for data that goes straight to
-//! its place. A batch is cut into windows of some megabytes, and each step is done for a whole window
-//! before the next begins: compression and checksums on all workers, then space, in the order of the
-//! batch so that its blocks lie one after the other, then all writes at once. While a window is being
-//! written the next is compressed; so memory beside the caller's is bounded by two windows.
+//! Called by `dmu` for the blocks of one level of a tree at a time, and for data that are written directly. A
+//! batch is cut into windows of some megabytes, and each step is done for a whole window before the next
+//! begins: compression and checksums on all workers, then allocation, in the order of the batch so that its
+//! blocks are contiguous, then all writes at once. While a window is being written the next is compressed; so
+//! memory beyond the caller's is bounded by two windows.
 //!
 //! # What always holds
-//! - A pointer is returned only after at least one of its copies was taken by the vdevs. Durable it is
-//!   after [`Zio::flush_written`].
+//! - A pointer is returned only after the vdevs took at least one of its copies. It is durable after
+//!   [`Zio::flush_written`].
 //! - A block that could not be written holds no space.
-//! - Of data that is stored as it is no copy is made.
+//! - Uncompressed data are not copied.
 //!
 //! # Order
-//! compress -> checksum -> allocate -> issue; for what failed on every copy the last two once more.
+//! compress -> checksum -> allocate -> issue; for blocks that failed on every copy the last two once more.
 //!
 //! Source: `docs/on-disk/12-block-pointers.md`, section 12; `13-checksums-compression.md`, section 2.
 
@@ -42,20 +42,20 @@ use vdev::VdevTree;
 use vdev::env::Env;
 use vdev::tree::VdevError;
 
-/// Nanoseconds of work that are worth another thread.
+/// Nanoseconds of work that justify another thread.
 const CHUNK_NS: u64 = 300_000;
 
-/// Bytes of blocks that are written while the next are being compressed.
+/// Bytes of blocks in a window.
 const WINDOW: u64 = 16 << 20;
 
 impl Zio {
-    /// Writes blocks; their pointers, or why there is none, in the order of `blocks`.
+    /// Writes blocks. Returns their pointers, or errors, in the order of `blocks`.
     ///
-    /// A result equal to [`NewBlock::old`] means that nothing was written. Holes and embedded data need
-    /// no device. Parts of `blocks` may fail while others succeed.
+    /// A result equal to [`NewBlock::old`] means that no block was written. Holes and embedded data need no
+    /// device. Some of the `blocks` may fail while others succeed.
     ///
     /// # Panics
-    /// If a block is of a size that no block has, or a policy names no algorithm.
+    /// If a block has a size that no block can have, or a policy names no algorithm.
     pub fn write_many(
         &self,
         blocks: &[NewBlock],
@@ -88,13 +88,13 @@ impl Zio {
     /// Writes one block; see [`Zio::write_many`].
     ///
     /// # Errors
-    /// As [`Zio::write_many`] for the block.
+    /// Those of [`Zio::write_many`] for the block.
     pub fn write(&self, block: &NewBlock, tx: &dyn AllocTx, env: &Env) -> Result<BlockPtr, ZioError> {
         let read_only = Err(ZioError::ReadOnly { bp: block.old });
         self.write_many(std::slice::from_ref(block), tx, env).pop().unwrap_or(read_only)
     }
 
-    /// Compresses and checksums all blocks, on several threads if that is worth it.
+    /// Compresses and checksums all blocks, on several threads if there is enough work.
     fn prepare_all(&self, blocks: &[NewBlock], txg: Txg, env: &Env) -> Vec<Result<Job, ZioError>> {
         let quantum = self.quantum();
         let prepare = |block: &NewBlock| self.prepare(block, txg, quantum);
@@ -112,7 +112,7 @@ impl Zio {
         jobs
     }
 
-    /// Everything about one block but its place.
+    /// Prepares one block up to its allocation.
     fn prepare(&self, block: &NewBlock, txg: Txg, quantum: Quantum) -> Result<Job, ZioError> {
         let policy = &block.policy;
         let lsize = block.data.len() as u64;
@@ -143,7 +143,7 @@ impl Zio {
         Ok(Job { bp, image, held: Held::Wanted })
     }
 
-    /// Whether what is to be written is what the old pointer has, by a checksum that cannot be forged
+    /// Whether the old pointer already has this content, according to a checksum that cannot be forged
     /// (docs/on-disk/12-block-pointers.md, section 12, step 4).
     fn stands_already(&self, block: &NewBlock, bp: &BlockPtr) -> bool {
         let (policy, old) = (&block.policy, &block.old);
@@ -162,7 +162,7 @@ impl Zio {
             }
     }
 
-    /// Finds space for all blocks, in their order.
+    /// Allocates space for all blocks, in their order.
     fn place_all(
         &self,
         writer: &Writer,
@@ -200,7 +200,7 @@ impl Zio {
         }
     }
 
-    /// Gives a block the place of the one that it replaces. A gang of which a header cannot be read is left alone.
+    /// Gives a block the space of the one that it replaces. A gang with an unreadable header is left alone.
     fn overwrite(&self, writer: &Writer, block: &NewBlock, job: &mut Job, tx: &dyn AllocTx) {
         if block.old.kind() == BpKind::Gang {
             let gang = gang_write::Builder::new(self, writer, &block.policy, &[], tx);
@@ -216,7 +216,7 @@ impl Zio {
         }
     }
 
-    /// Gives a block the place that was found for it, or makes a gang of it if there is none.
+    /// Gives a block its allocated space, or makes it a gang if there was none.
     fn settle(
         &self,
         writer: &Writer,
@@ -243,8 +243,8 @@ impl Zio {
         }
     }
 
-    /// Blocks that no device took go to another place, once, on another vdev if possible; what they had is
-    /// given back.
+    /// Moves blocks that no device took to another place, once, on another vdev if possible; frees their
+    /// first space.
     fn try_elsewhere(
         &self,
         writer: &Writer,
@@ -257,13 +257,13 @@ impl Zio {
             let (Some(slot), Some(block)) = (jobs.get_mut(*index), blocks.get(*index)) else { continue };
             let Ok(job) = slot else { continue };
             let had = job.extents();
-            // New space first: what is given back before might be handed out again.
+            // Allocate first: space that is freed before might be allocated again.
             let bad: Vec<VdevId> = job.places().map(|dva| dva.vdev).collect();
             let place = writer.space.allocate_elsewhere(&request(job, block), &bad, tx);
             let placed = self.settle(writer, block, job, place, &bad, tx);
             match placed {
                 Ok(()) => space::give_back(&*writer.space, had, tx),
-                // It may fit nowhere else, but where it is.
+                // There may be no other space: keep it where it is.
                 Err(_) if self.is_attended() => {}
                 Err(error) => {
                     space::give_back(&*writer.space, had, tx);
@@ -287,7 +287,7 @@ impl Zio {
         }
     }
 
-    /// Remembers blocks that were written, until they are durable. Those that are too many become so now.
+    /// Keeps written blocks until they are durable. If they are too many, flushes now.
     fn keep(&self, writer: &Writer, blocks: &[NewBlock], jobs: &mut [Result<Job, ZioError>]) {
         if !writer.kept().is_complete() {
             return;
@@ -308,17 +308,17 @@ impl Zio {
             }
         }
         if writer.kept().is_full() {
-            // An error is told again by the flush that everything ends with.
+            // The final flush reports this error again.
             let _ = self.flush_patiently(writer);
         }
     }
 
-    /// Makes every block of the tree durable that was written before this call, those of the intent log
-    /// excepted: flushes volatile caches of the devices of the top-level vdevs written since they were last
-    /// flushed. For one caller at a time: a second call does not wait for the first.
+    /// Makes every block of the tree durable that was written before this call, except those of the intent
+    /// log: flushes the volatile caches of all top-level vdevs written since their last flush. For one caller
+    /// at a time: a second call does not wait for the first.
     ///
     /// # Errors
-    /// If something was lost. As it is not known what, that remains so however often this is called.
+    /// [`ZioError::Flush`] if blocks were lost. As it is not known which, every later call fails too.
     pub fn flush_written(&self) -> Result<(), ZioError> {
         match self.writer() {
             Some(writer) => self.flush_patiently(writer),
@@ -333,7 +333,7 @@ impl Zio {
     }
 }
 
-/// Why a block is nowhere.
+/// The error of a block that no address took.
 fn unwritable(jobs: &[Result<Job, ZioError>], index: usize, source: &VdevError) -> Option<ZioError> {
     let job = jobs.get(index)?.as_ref().ok()?;
     Some(ZioError::Unwritable { bp: job.bp, source: source.clone() })
@@ -345,7 +345,7 @@ fn request(job: &Job, block: &NewBlock) -> Request {
     space::request(block.policy.class_of(psize), psize, block.policy.copies)
 }
 
-/// Whether a result may go into the pointer, if it is small enough.
+/// Whether a result may be embedded in the pointer, if it is small enough.
 fn may_embed(policy: &WritePolicy) -> bool {
     policy.embed
         && policy.tree_level == Level(0)
@@ -353,19 +353,19 @@ fn may_embed(policy: &WritePolicy) -> bool {
         && policy.obj_type != ObjType::OBJSET
 }
 
-/// The pointer to nothing that takes the place of zeros. It tells its birth where there was something
-/// before, which an incremental stream has to take away.
+/// The hole for a block of zeros. It has a birth if it replaces data, which an incremental stream has to
+/// remove.
 fn hole(block: &NewBlock, txg: Txg) -> BlockPtr {
     let (policy, old) = (&block.policy, &block.old);
     if !policy.hole_birth || old.logical_birth() == Txg(0) {
         return BlockPtr::HOLE;
     }
     let new = pointer::hole(policy, block.data.len() as u64, txg);
-    // Nothing again: a younger birth would only make streams longer.
+    // Zeros over a hole: a younger birth would only make streams longer.
     if old.is_hole() && old.prop() == new.prop() { *old } else { new }
 }
 
-/// Whether a block may take the place of the one it replaces.
+/// Whether a block may be written over the one that it replaces.
 fn overwrites(block: &NewBlock, bp: &BlockPtr, txg: Txg) -> bool {
     let (old, copies) = (&block.old, block.policy.copies);
     let is_alike = match old.kind() {
@@ -386,7 +386,7 @@ fn is_removed(tree: &VdevTree, dva: &Dva) -> bool {
     tree.top(dva.vdev).is_none_or(|node| node.kind == format::config::VdevKind::Indirect)
 }
 
-/// Does two things at once, if there are workers for it.
+/// Runs two closures, concurrently if there are workers.
 fn both<A: Send, B: Send>(env: &Env, one: &(dyn Fn() -> A + Sync), other: &(dyn Fn() -> B + Sync)) -> (A, B) {
     let mut outcomes = env.map(&[true, false], |first| match first {
         true => (Some(one()), None),
@@ -403,12 +403,12 @@ fn windows(blocks: &[NewBlock]) -> Vec<Range<usize>> {
     cut(blocks, WINDOW, |block| block.data.len() as u64)
 }
 
-/// Cuts a batch into parts of about equal work. A single part: not worth a thread.
+/// Cuts a batch into parts of about equal work. A single part: another thread is not worth it.
 fn chunks(blocks: &[NewBlock]) -> Vec<Range<usize>> {
     cut(blocks, CHUNK_NS, |block| image::work_ns(&block.policy, block.data.len()))
 }
 
-/// Cuts a batch into parts that weigh at least `least`, but for the last.
+/// Cuts a batch into parts with a weight of at least `least`, except for the last.
 fn cut(blocks: &[NewBlock], least: u64, weight: impl Fn(&NewBlock) -> u64) -> Vec<Range<usize>> {
     let mut parts = Vec::new();
     let (mut start, mut sum) = (0, 0);

@@ -1,46 +1,46 @@
-//! What is to be written, and how it is to be stored.
+//! Blocks to be written, and how they are stored.
 
 use crate::AllocClass;
 use format::{BlockPtr, ChecksumId, CompressionId, Level, ObjType};
 use std::sync::Arc;
 
-/// How a block is to be stored.
+/// How a block is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePolicy {
-    /// One that may stand in a tree: not "on" or "inherit".
+    /// Checksum algorithm; not "on" or "inherit".
     pub checksum: ChecksumId,
-    /// `Off`: none, and zeros are stored too. Not "on" or "inherit".
+    /// Compression algorithm; not "on" or "inherit". `Off`: none, and zeros are stored too.
     pub compression: CompressionId,
-    /// Level in the algorithm's own numbers; counts for zstd alone, 0 is its default.
+    /// Level in the algorithm's own numbers; used by zstd only, 0 is its default.
     pub level: i32,
     /// Copies of the data, 1 to 3.
     pub copies: u8,
-    /// Copies of a gang header, should there have to be one; not fewer than `copies` are made.
+    /// Number of copies of a gang header; at least `copies` are made.
     pub gang_copies: u8,
     /// Type of the object that the block belongs to.
     pub obj_type: ObjType,
-    /// Height in the block tree.
+    /// Level of the block in the block tree; 0 is data.
     pub tree_level: Level,
     /// The class of vdevs to allocate from.
     pub class: AllocClass,
-    /// Blocks that take at most so many bytes on disk go to special vdevs instead; 0: none.
+    /// Blocks with at most this many bytes on disk go to special vdevs; 0: none.
     pub small_blocks: u64,
-    /// Small results may go into the pointer (feature `embedded_data`). Types and levels for which that
-    /// is never done are known here.
+    /// Small results may be embedded in the pointer (feature `embedded_data`), except for types and levels
+    /// that never are.
     pub embed: bool,
-    /// Holes tell when they were made (feature `hole_birth`).
+    /// Holes have births (feature `hole_birth`).
     pub hole_birth: bool,
-    /// Data equal to what stands there, by a checksum that is strong enough, is not written.
+    /// Data that equal the old block, by a strong checksum, are not written.
     pub nopwrite: bool,
 }
 
 impl WritePolicy {
-    /// How many copies a header of a gang has.
+    /// Number of copies of a gang header.
     pub(crate) fn gang_header_copies(&self) -> u8 {
         self.gang_copies.clamp(self.copies, 3)
     }
 
-    /// Where a block goes that takes so many bytes on disk.
+    /// The class for a block with this many bytes on disk.
     pub(crate) fn class_of(&self, psize: u64) -> AllocClass {
         if psize <= self.small_blocks { AllocClass::Special } else { self.class }
     }
@@ -49,14 +49,14 @@ impl WritePolicy {
 /// A block to be written.
 #[derive(Debug, Clone)]
 pub struct NewBlock {
-    /// The contents: a multiple of 512 bytes, at most 16 MiB, integers in the little order.
+    /// The contents: a multiple of 512 bytes, at most 16 MiB, integers in little-endian order.
     pub data: Arc<Vec<u8>>,
-    /// How it is to be stored.
+    /// How the block is stored.
     pub policy: WritePolicy,
-    /// What stood here; [`BlockPtr::HOLE`] if nothing.
+    /// The pointer that is replaced; [`BlockPtr::HOLE`] if there is none.
     pub old: BlockPtr,
-    /// `old` was born in this txg, nothing else refers to it, and it may be overwritten if the size is
-    /// the same. The result then has its addresses.
+    /// `old` was born in this txg and has no other reference, so it may be overwritten if the size is the
+    /// same. The result then has its addresses.
     pub in_place: bool,
     /// Fill count of the pointer (docs/on-disk/12-block-pointers.md, section 10).
     pub fill: u64,

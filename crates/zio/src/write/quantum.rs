@@ -1,17 +1,17 @@
-//! In which sizes compressed blocks are stored.
+//! The sizes in which compressed blocks are stored.
 
 use format::VdevId;
 use format::config::VdevKind;
 use format::units::SECTOR;
 use vdev::VdevTree;
 
-/// The sizes that compressed blocks may have: what the vdevs for ordinary blocks can allocate
+/// The sizes that compressed blocks may have: those that the vdevs for ordinary blocks can allocate
 /// (docs/on-disk/12-block-pointers.md, section 11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantum {
     /// Bytes of the smallest allocation.
     pub min: u64,
-    /// Larger ones are multiples of this, in bytes.
+    /// Unit of larger sizes, in bytes.
     pub unit: u64,
 }
 
@@ -22,7 +22,7 @@ impl Default for Quantum {
 }
 
 impl Quantum {
-    /// That of a pool whose ordinary blocks are on these top-level vdevs.
+    /// The quantum of a pool whose ordinary blocks are on these top-level vdevs.
     pub fn of(tree: &VdevTree, vdevs: impl IntoIterator<Item = VdevId>) -> Quantum {
         let sizes = vdevs.into_iter().filter_map(|vdev| tree.min_alloc(vdev)).filter(|size| *size >= SECTOR);
         let both = sizes.fold(None, |found: Option<Quantum>, size| {
@@ -34,14 +34,14 @@ impl Quantum {
         both.unwrap_or_default()
     }
 
-    /// That of all vdevs but those of the log, which is right where no vdev is set apart for metadata.
+    /// The quantum of all vdevs except log vdevs, which is right if no vdev is set apart for metadata.
     pub(crate) fn of_tree(tree: &VdevTree) -> Quantum {
         let holds_blocks = |kind| !matches!(kind, VdevKind::Indirect | VdevKind::Hole | VdevKind::Missing);
         let normal = tree.tops().filter(|(_, node)| !node.is_log && holds_blocks(node.kind));
         Quantum::of(tree, normal.map(|(vdev, _)| vdev))
     }
 
-    /// The size in which so many bytes are stored.
+    /// The stored size of so many bytes.
     pub fn round_up(self, bytes: u64) -> u64 {
         if bytes <= self.min { self.min } else { bytes.next_multiple_of(self.unit) }
     }

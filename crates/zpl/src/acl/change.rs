@@ -1,4 +1,4 @@
-//! Access control lists: the list that says no more than the mode, and POSIX ACLs
+//! Changing access control lists: the trivial list that is equivalent to a mode, and POSIX ACLs
 //! (docs/on-disk/23-zpl.md, section 4).
 
 use crate::ZplError;
@@ -33,7 +33,7 @@ pub(crate) fn ace_size(ace: &Ace) -> usize {
     }
 }
 
-/// ACEs as system attributes hold them.
+/// Encodes ACEs as system attributes hold them.
 pub(crate) fn encode_aces(aces: &[Ace]) -> Vec<u8> {
     let mut out = Vec::new();
     for ace in aces {
@@ -50,7 +50,7 @@ pub(crate) fn encode_aces(aces: &[Ace]) -> Vec<u8> {
     out
 }
 
-/// The rights that three bits of a mode give.
+/// The ACE rights that three bits of a mode grant.
 fn rights(bits: u32, is_dir: bool) -> u32 {
     let write = if is_dir { WRITE | DELETE_CHILD } else { WRITE };
     [(4, READ), (2, write), (1, EXECUTE)]
@@ -60,11 +60,12 @@ fn rights(bits: u32, is_dir: bool) -> u32 {
         .sum()
 }
 
-/// The list that says what the mode says. The result is packed, with the number of its entries.
+/// The trivial list of a mode, encoded, and its number of entries.
 pub(crate) fn trivial(mode: u32, is_dir: bool) -> (Vec<u8>, u64) {
     let [owner, group, other] = [mode >> 6 & 7, mode >> 3 & 7, mode & 7];
     let group_flags = ACE_GROUP | ACE_IDENTIFIER_GROUP;
-    // What the owner has, the group has not and others have must be said before the group is denied it.
+    // Rights that the owner and others have but the group has not must be allowed to the owner before the
+    // group is denied them.
     let first = owner & !group & other;
     let denied_owner = !owner & (group | other) & 7;
     let denied_group = !group & other & 7;
@@ -91,12 +92,12 @@ pub(crate) fn trivial(mode: u32, is_dir: bool) -> (Vec<u8>, u64) {
     (out, count)
 }
 
-/// The flags that follow from the mode of a trivial list.
+/// The flags that a trivial list of this mode implies.
 pub(crate) fn hints(mode: u32) -> u64 {
     FLAG_ACL_TRIVIAL | if mode & 0o111 == 0o111 { FLAG_NO_EXECS_DENIED } else { 0 }
 }
 
-/// A POSIX ACL in the form that Linux gives to file systems.
+/// Encodes a POSIX ACL in the form that Linux passes to file systems.
 pub fn encode_posix(acl: &[PosixEntry]) -> Vec<u8> {
     let mut out = 2_u32.to_le_bytes().to_vec();
     for entry in acl {
@@ -115,8 +116,8 @@ pub fn encode_posix(acl: &[PosixEntry]) -> Vec<u8> {
     out
 }
 
-/// Reads a POSIX ACL that is to be set, and checks that it is one: each of owner, group and others once, in
-/// order, named entries only with a mask.
+/// Decodes a POSIX ACL that is to be set, and checks it: owner, group and others once each, in order, named
+/// entries only with a mask.
 pub(crate) fn decode_valid(bytes: &[u8]) -> Result<Vec<PosixEntry>, ZplError> {
     let invalid = || ZplError::Invalid { what: "a POSIX ACL" };
     let acl = format::acl::decode_posix(bytes).map_err(|_| invalid())?;
@@ -145,14 +146,14 @@ fn perm(acl: &[PosixEntry], who: PosixWho) -> Option<u16> {
     acl.iter().find(|entry| entry.who == who).map(|entry| entry.perm)
 }
 
-/// The permission bits that an ACL shows as.
+/// The permission bits that `stat` shows for an ACL.
 pub(crate) fn mode_of(acl: &[PosixEntry]) -> u32 {
     let get = |who| u32::from(perm(acl, who).unwrap_or(0));
     let group = perm(acl, PosixWho::Mask).map_or_else(|| get(PosixWho::GroupObj), u32::from);
     get(PosixWho::UserObj) << 6 | group << 3 | get(PosixWho::Other)
 }
 
-/// It says no more than a mode can.
+/// Whether an ACL is equivalent to a mode.
 pub(crate) fn is_minimal(acl: &[PosixEntry]) -> bool {
     acl.len() == 3
 }
@@ -174,8 +175,8 @@ pub(crate) fn with_mode(acl: &[PosixEntry], mode: u32) -> Vec<PosixEntry> {
     acl.iter().map(change).collect()
 }
 
-/// The ACL of a new file in a directory with this default ACL, and its mode: the default cut down to what
-/// the creator asked for.
+/// The ACL of a new file in a directory with this default ACL, and its mode: the default, restricted to the
+/// requested mode.
 pub(crate) fn inherit(default: &[PosixEntry], mode: u32) -> (Vec<PosixEntry>, u32) {
     let has_mask = perm(default, PosixWho::Mask).is_some();
     let cut = |entry: &PosixEntry| {
@@ -211,7 +212,7 @@ mod tests {
         assert_eq!(hints(0o644), 0x4);
     }
 
-    /// First decision per class wins.
+    /// Evaluates a trivial list: the first decision per class counts.
     fn mode_by_list(mode: u32) -> u32 {
         let (packed, count) = trivial(mode, false);
         let aces = decode_aces(&packed, count, AclVersion::Fuid, Endian::Little).expect("valid");

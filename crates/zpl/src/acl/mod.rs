@@ -1,4 +1,4 @@
-//! Access control lists as stored (docs/on-disk/23-zpl.md, sections 4 and 8). POSIX ACLs are extended
+//! Stored access control lists (docs/on-disk/23-zpl.md, sections 4 and 8). POSIX ACLs are extended
 //! attributes, see [`format::acl::POSIX_ACCESS`].
 
 pub(crate) mod change;
@@ -18,11 +18,11 @@ const LIST_MAX: u64 = 48 * MAX_ACES as u64;
 pub struct Acl {
     /// Entries in the order in which they are evaluated.
     pub aces: Vec<Ace>,
-    /// They say no more than the mode.
+    /// Whether the list is equivalent to the mode.
     pub is_trivial: bool,
 }
 
-/// Entries, or the place of entries of an old form.
+/// ACEs, or the place of ACEs of an old form.
 enum Source {
     Decoded(Vec<Ace>),
     Legacy(LegacyAcl),
@@ -40,7 +40,7 @@ fn from_sa(sa: &Sa<'_>) -> Result<Source, DecodeError> {
 }
 
 impl Node {
-    /// Its access control list.
+    /// The access control list of the file.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.

@@ -19,8 +19,8 @@ use format::znode::{
 use format::{NvList, NvValue, ObjectId};
 use std::sync::Arc;
 
-/// Sets times of a file that will never have a name again, where nothing else is wanted: in memory only, for
-/// handles that are still open. The kernel does this each time that a name goes.
+/// Sets times of a file that can never get a name again, if no other attribute is set: in memory only, for
+/// handles that are still open. The kernel sends this whenever a name is removed.
 fn set_last_times(inode: &Inode, new: &NewAttrs) -> Option<Attrs> {
     let times = NewAttrs { atime: new.atime, mtime: new.mtime, ctime: new.ctime, ..NewAttrs::default() };
     let mut state = inode.state();
@@ -34,11 +34,12 @@ fn set_last_times(inode: &Inode, new: &NewAttrs) -> Option<Attrs> {
 }
 
 impl Fs {
-    /// Changes attributes, all in one transaction; before it a file that is cut loses blocks in as many as
-    /// that takes.
+    /// Changes attributes, all in one transaction; a truncated file first loses its blocks in as many
+    /// transactions as that takes.
     ///
     /// # Errors
-    /// [`ZplError::NotPermitted`] if flags of the file forbid it: only they themselves can be changed then.
+    /// [`ZplError::NotPermitted`] if flags of the file forbid it: only the flags can be changed then.
+    /// [`ZplError::Stale`] if the file no longer exists; [`ZplError::Begin`] if no transaction can begin.
     pub fn set_attrs(&self, id: ObjectId, new: &NewAttrs) -> Result<Attrs, ZplError> {
         let inode = self.busy(id)?;
         let _settings = inode.settings(&*self.backing)?;
@@ -84,7 +85,7 @@ impl Fs {
         }
         self.log_attrs(&inode, &tx, |after| record(id, new, &attrs, after));
         if inode.is_dir() {
-            // What is made in it later inherits from it.
+            // Files created in the directory later inherit the changed attributes.
             self.intent_log().order(id);
         }
         drop(tx);
@@ -92,7 +93,7 @@ impl Fs {
         Ok(inode.attrs())
     }
 
-    /// Fails if the flags that the file has, or will have, forbid the change.
+    /// Fails if the present or the new flags of the file forbid the change.
     fn check_flags(&self, inode: &Inode, attrs: &Attrs, new: &NewAttrs) -> Result<(), ZplError> {
         let flags = new.flags(attrs.flags).ok_or(ZplError::Unsupported { what: "a flag of the file" })?;
         let others = NewAttrs { linux_flags: None, dos_flags: None, clear_set_ids: false, ..*new };
@@ -100,7 +101,7 @@ impl Fs {
             == NewAttrs::default()
             && new.size.is_none();
         if others != NewAttrs::default() && flags & (FLAG_IMMUTABLE | FLAG_APPENDONLY) != 0 {
-            // Of what can only grow, times may change.
+            // Of an append-only file, times may change.
             if flags & FLAG_IMMUTABLE != 0 || !changes_times_only {
                 self.check_not_append_only(inode, &Attrs { flags, ..*attrs })?;
             }
@@ -114,9 +115,9 @@ impl Fs {
         Ok(())
     }
 
-    /// The files of extended attributes are counted for the project of their owner, whose settings are
-    /// locked. In transactions of their own, of which the log has nothing: the owner's record does all of
-    /// this again.
+    /// Sets the project of the files that hold extended attributes to that of their owner, whose settings are
+    /// locked. Uses transactions of its own, which are not logged: the replay of the owner's record repeats
+    /// all of this.
     fn give_xattrs_to_project(&self, dir: &Inode, project: u32) -> Result<(), ZplError> {
         const AT_ONCE: usize = 64;
         let mut cursor = 0;
@@ -135,7 +136,7 @@ impl Fs {
         if inode.kind == FileKind::Directory && attrs.is_xattr() && new.project.is_some() {
             return Err(ZplError::Unsupported { what: "a project of extended attributes" });
         }
-        // The present owner may be over the limit.
+        // The present owner may be over the limit: only the new one is checked.
         let changes = [
             (SpaceKind::User, new.uid, attrs.uid),
             (SpaceKind::Group, new.gid, attrs.gid),
@@ -149,7 +150,7 @@ impl Fs {
         Ok(())
     }
 
-    /// The POSIX ACL of a file, with the place that it is stored in.
+    /// The POSIX ACL of a file, in either place where it may be stored.
     fn access_list(&self, inode: &Inode) -> Result<Option<Vec<u8>>, ZplError> {
         if !self.options().posix_acls {
             return Ok(None);
@@ -157,7 +158,7 @@ impl Fs {
         self.reader.node_of(inode.object.read())?.xattr(POSIX_ACCESS.as_bytes())
     }
 
-    /// Changes everything but the size.
+    /// Applies all changes but the size.
     fn apply_attrs(
         &self,
         inode: &Arc<Inode>,
@@ -195,7 +196,7 @@ impl Fs {
         let is_listed = match list {
             Some(list) if new.mode.is_some() => match decode_posix(&list) {
                 Ok(list) => Some(acl::encode_posix(&acl::with_mode(&list, mode))),
-                // What is no list has no mode.
+                // A malformed list has no mode.
                 Err(_) => None,
             },
             _ => None,
@@ -203,7 +204,7 @@ impl Fs {
         if let Some(list) = is_listed {
             self.put_access_list(inode, list, &mut edits, tx)?;
         }
-        // Changes that other threads make meanwhile without the settings lock are not undone.
+        // Attributes that other threads change without the settings lock are kept.
         inode.edit(&self.store(tx), &edits, |old| {
             *old = Attrs {
                 size: old.size,
@@ -219,7 +220,7 @@ impl Fs {
         })
     }
 
-    /// The POSIX ACL of a file changed with its mode: to where it is stored.
+    /// Stores the POSIX ACL that was changed with the mode, where it was before.
     fn put_access_list(
         &self,
         inode: &Arc<Inode>,
@@ -238,7 +239,7 @@ impl Fs {
         let dir = self.inode(dir)?;
         if let Some((id, _)) = self.find(&dir, POSIX_ACCESS.as_bytes(), false)? {
             let file = self.inode(id)?;
-            // As long as before: an entry for each entry.
+            // The list keeps its length: every entry is kept.
             file.object.write_at(0, &list, tx)?;
         }
         Ok(())
@@ -252,13 +253,13 @@ fn set_project(attrs: &mut Attrs, project: Option<u32>) {
     }
 }
 
-/// The list of ACEs that goes with a mode.
+/// The ACE list that belongs to a mode.
 pub(crate) fn acl_edits(mode: u32, is_dir: bool) -> [Edit; 2] {
     let (aces, count) = acl::trivial(mode, is_dir);
     [(Attr::DaclCount, Some(count.to_le_bytes().to_vec())), (Attr::DaclAces, Some(aces))]
 }
 
-/// The mode, and the flags that follow from it.
+/// Sets the mode and the flags that depend on it.
 pub(crate) fn set_mode(attrs: &mut Attrs, mode: u32) {
     attrs.mode = mode;
     attrs.flags = attrs.flags & !FLAG_NO_EXECS_DENIED | acl::hints(mode);

@@ -1,4 +1,4 @@
-//! A file that does not exist yet: its attributes, laid out.
+//! The attributes of a file to be created, and their layout.
 
 use crate::acl::change as acl;
 use crate::attrs::layout::{Capacity, LEADING, Laid, Tables, Template};
@@ -11,19 +11,19 @@ use format::sa::Attr;
 use format::znode::{FLAG_ACL_AUTO_INHERIT, FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJID, FLAG_XATTR, Time};
 use format::{ObjType, ObjectId};
 
-/// Bytes of the list of an ordinary mode: three entries.
+/// Bytes of the ACE list of an ordinary mode: three entries.
 const USUAL_LIST: usize = 24;
 
-/// A file that does not exist yet.
+/// The attributes of a file to be created.
 pub(crate) struct Fresh<'f> {
     pub(crate) kind: FileKind,
-    /// With the bits of the kind.
+    /// Type and permissions, as in `st_mode`.
     pub(crate) mode: u32,
     pub(crate) uid: u64,
     pub(crate) gid: u64,
     pub(crate) parent: ObjectId,
     pub(crate) rdev: (u32, u32),
-    /// `None`: projects are not stored.
+    /// Project id; `None`: the file system stores no projects.
     pub(crate) project: Option<u64>,
     /// Flags beyond those that every new file has.
     pub(crate) flags: u64,
@@ -34,14 +34,14 @@ pub(crate) struct Fresh<'f> {
     pub(crate) crtime: Time,
     /// Target of a symbolic link.
     pub(crate) target: &'f [u8],
-    /// Extended attributes, packed as a name-value list.
+    /// Extended attributes, packed as an nvlist.
     pub(crate) xattrs: Option<&'f [u8]>,
-    /// Slots of 512 bytes of its dnode.
+    /// Size of the dnode, in slots of 512 bytes.
     pub(crate) slots: u8,
 }
 
 impl Fresh<'_> {
-    /// The attributes as they are read.
+    /// The attributes as [`Attrs`].
     pub(crate) fn attrs(&self) -> Attrs {
         let is_dir = self.kind == FileKind::Directory;
         let mut flags = self.flags | FLAG_ARCHIVE | FLAG_AV_MODIFIED | acl::hints(self.mode);
@@ -68,7 +68,7 @@ impl Fresh<'_> {
         }
     }
 
-    /// The attributes as they are stored.
+    /// The attributes in stored form.
     pub(crate) fn lay_out(
         &self,
         attrs: &Attrs,
@@ -82,7 +82,7 @@ impl Fresh<'_> {
         if !is_usual || aces.len() != USUAL_LIST {
             return self.lay_out_anew(attrs, &aces, count, tables, reader, tx);
         }
-        // Most files have the same attributes: only the values differ.
+        // Most files have the same layout and differ only in the values.
         let slot = &tables.templates[usize::from(self.project.is_some())];
         let template = match slot.get() {
             Some(template) => template,
@@ -159,7 +159,7 @@ impl Fresh<'_> {
         tables.lay_out(&values, Capacity::of_slots(self.slots), reader, tx)
     }
 
-    /// The object to be made. The spill block is set afterwards.
+    /// The object to be created. The spill block is set afterwards.
     pub(crate) fn object(&self, bonus: Vec<u8>) -> NewObject {
         let obj_type = match self.kind {
             FileKind::Directory => ObjType::DIRECTORY,

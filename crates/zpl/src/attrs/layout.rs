@@ -1,10 +1,11 @@
-//! Attribute tables of a file system that is changed: numbers of attributes, layouts, and how the
-//! attributes of a file are laid out in its bonus and spill block (docs/on-disk/23-zpl.md, section 2).
+//! Attribute tables of a file system that is open for writing: attribute numbers, layouts, and the placement
+//! of a file's attributes in bonus and spill block (docs/on-disk/23-zpl.md, section 2).
 //!
 //! # What always holds
 //! - A layout is in its table on disk in the txg of the first buffer that uses it, at the latest.
-//! - No two layouts are equal, and numbers are never used again.
-//! - What accounting reads (mode, size, ... project) comes first and never goes to the spill block.
+//! - No two layouts are equal, and numbers are never reused.
+//! - The attributes that accounting reads (mode, size, ... project) come first and never go to the spill
+//!   block.
 
 use crate::attrs::tables::SaTables;
 use crate::{Filesystem, ZplError};
@@ -19,16 +20,16 @@ use format::{ObjType, ObjectId};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
-/// Number of attributes that we know.
+/// Number of known attributes.
 pub(crate) const ATTRS: usize = Attr::ALL.len();
-/// Layouts that a header can name.
+/// Number of layouts that a header can distinguish.
 const LAYOUTS_MAX: u16 = 1024;
 /// Bytes of the largest spill block.
 const SPILL_MAX: usize = 128 << 10;
 /// Bytes of a spill pointer, taken from the bonus.
 pub(crate) const SPILL_POINTER: usize = 128;
 
-/// The order of the attributes that every file has; then come project, device, ACL and the others.
+/// Order of the attributes that every file has; project, device, ACL and the others follow.
 pub(crate) const LEADING: [Attr; 12] = [
     Attr::Mode,
     Attr::Size,
@@ -44,7 +45,7 @@ pub(crate) const LEADING: [Attr; 12] = [
     Attr::Links,
 ];
 
-/// How the attribute is swapped, as the registry stores it.
+/// Byteswap class of the attribute, as the registry stores it.
 fn swap_class(attr: Attr) -> u64 {
     match attr {
         Attr::DaclAces => 4,
@@ -53,18 +54,18 @@ fn swap_class(attr: Attr) -> u64 {
     }
 }
 
-/// The registry's value for an attribute.
+/// The registry's value for an attribute: size, byteswap class and number.
 fn registration(attr: Attr, number: u16) -> u64 {
     u64::from(number) | swap_class(attr) << 16 | u64::from(attr.size()) << 24
 }
 
-/// The attributes that a new file system registers: all but the change counter, which older software does
-/// not know.
+/// The attributes that a new file system registers: all but the change counter, which older software does not
+/// know.
 fn initial() -> impl Iterator<Item = (Attr, u16)> {
     Attr::ALL.iter().copied().filter(|attr| *attr != Attr::Seq).zip(0_u16..)
 }
 
-/// A layout as writers use it.
+/// A layout in the form that writers use.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) number: u16,
@@ -73,19 +74,19 @@ pub(crate) struct Plan {
 
 #[derive(Debug, Clone, Copy)]
 struct Field {
-    /// Bytes, 0 if it varies.
+    /// Bytes of the attribute; 0: variable.
     len: u16,
     attr: Option<Attr>,
 }
 
-/// Where a bonus has the attributes that can be changed in place.
+/// Offsets of the attributes in a bonus, for changes in place.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Offsets([u16; ATTRS]);
 
 impl Offsets {
     const NONE: u16 = u16::MAX;
 
-    /// Byte offset in the bonus.
+    /// Byte offset in the bonus; `None`: the attribute is not in it.
     pub(crate) fn get(&self, attr: Attr) -> Option<usize> {
         let at = self.0[attr as usize];
         (at != Offsets::NONE).then_some(usize::from(at))
@@ -97,8 +98,8 @@ fn header_size(variable: usize) -> usize {
 }
 
 impl Plan {
-    /// Where a little-endian bonus of this layout has its attributes. `None`: it is too short to have all of
-    /// them.
+    /// Offsets of the attributes in a little-endian bonus of this layout. `None`: the bonus is too short for
+    /// all of them.
     pub(crate) fn offsets(&self, bonus: &[u8]) -> Option<Offsets> {
         let mut offsets = Offsets([Offsets::NONE; ATTRS]);
         let info = bonus.get(4..6).map_or(0, |raw| u16::from_le_bytes([raw[0], raw[1]]));
@@ -123,7 +124,7 @@ impl Plan {
         Some(offsets)
     }
 
-    /// A buffer of this layout.
+    /// Encodes a buffer of this layout.
     fn fill(&self, values: &[(u16, &[u8])]) -> Vec<u8> {
         let variable = self.fields.iter().filter(|field| field.len == 0).count();
         let header = header_size(variable);
@@ -145,24 +146,24 @@ impl Plan {
     }
 }
 
-/// How a file's attributes are stored.
+/// The attributes of a file in stored form.
 pub(crate) struct Laid {
     pub(crate) bonus: Vec<u8>,
     pub(crate) spill: Option<Vec<u8>>,
     pub(crate) offsets: Offsets,
 }
 
-/// Room for attributes in a dnode.
+/// Bytes for attributes in a dnode's bonus.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Capacity {
-    /// Bytes of bonus without a spill block.
+    /// Bytes of the bonus without a spill block.
     pub(crate) whole: usize,
-    /// The same beside a pointer to one.
+    /// Bytes of the bonus beside a spill pointer.
     pub(crate) with_spill: usize,
 }
 
 impl Capacity {
-    /// Of a dnode of so many slots with one block pointer.
+    /// Capacity of a dnode with this many slots and one block pointer.
     pub(crate) fn of_slots(slots: u8) -> Capacity {
         let whole = 320 + 512 * (usize::from(slots.max(1)) - 1);
         Capacity { whole, with_spill: whole - SPILL_POINTER }
@@ -176,7 +177,7 @@ impl Capacity {
 #[derive(Default)]
 struct Known {
     numbers: [Option<u16>; ATTRS],
-    /// Length of each attribute by number, 0 if it varies.
+    /// Length of each attribute by number; 0: variable.
     attributes: HashMap<u16, (u16, Option<Attr>)>,
     next_attribute: u16,
     by_fields: HashMap<Box<[u16]>, Arc<Plan>>,
@@ -206,7 +207,7 @@ impl Known {
     }
 }
 
-/// A bonus like that of most new files, to be copied: the attributes are in their places, their values any.
+/// A bonus with the layout of most new files, to be copied and filled in.
 #[derive(Clone)]
 pub(crate) struct Template {
     pub(crate) bonus: Vec<u8>,
@@ -215,17 +216,17 @@ pub(crate) struct Template {
 
 /// The attribute tables of a file system.
 pub(crate) struct Tables {
-    /// Without and with a project.
+    /// Templates without and with a project.
     pub(crate) templates: [OnceLock<Template>; 2],
     registry: LiveObject,
     layouts: LiveObject,
     known: RwLock<Known>,
-    /// Held while something is added to the tables.
+    /// Held while an attribute or layout is added to the tables.
     making: Mutex<()>,
 }
 
 impl Tables {
-    /// Makes the tables of a new file system. Returns the object that leads to them as well.
+    /// Creates the tables of a new file system. Also returns the object that leads to them.
     pub(crate) fn make(
         set: &Arc<LiveSet>,
         salt: &mut dyn FnMut() -> u64,
@@ -257,7 +258,7 @@ impl Tables {
         Ok((master.id(), tables))
     }
 
-    /// The tables of an open file system.
+    /// Opens the tables of a file system.
     pub(crate) fn open(set: &Arc<LiveSet>, reader: &Filesystem) -> Result<Tables, ZplError> {
         let objset = set.number();
         let corrupt = |why| ZplError::Corrupt { objset, object: ObjectId(1), why };
@@ -272,14 +273,14 @@ impl Tables {
         let mut known = Known { next_layout: 2, ..Known::default() };
         for entry in from.registry().iter() {
             if entry.attr.is_some_and(|attr| attr.size() != entry.len) || entry.number == u16::MAX {
-                // Its values could be read in some way, and not be written.
+                // Such values could be read, but not written.
                 return Err(corrupt("an attribute is registered with another size than it has"));
             }
             known.note(entry.number, entry.len, entry.attr);
         }
         let layouts = table(sa_master::LAYOUTS)?;
         for entry in dmu::zap::Zap::open(&layouts.read())?.entries() {
-            // Also those that cannot be resolved take a number.
+            // Layouts that cannot be resolved occupy their number too.
             let number = std::str::from_utf8(entry?.name()).ok().and_then(|name| name.parse::<u16>().ok());
             known.next_layout = known.next_layout.max(number.map_or(0, |number| number.saturating_add(1)));
         }
@@ -305,7 +306,7 @@ impl Tables {
         self.known().by_number.get(&number).cloned()
     }
 
-    /// The number of an attribute; it is registered if it was not.
+    /// The number of an attribute, which is registered if necessary.
     pub(crate) fn number(
         &self,
         attr: Attr,
@@ -331,7 +332,7 @@ impl Tables {
         Ok(number)
     }
 
-    /// The layout of these attributes; it is made if there is none.
+    /// The layout of these attributes, which is created if there is none.
     fn layout(
         &self,
         attrs: &[u16],
@@ -365,7 +366,7 @@ impl Tables {
         Ok(write(&self.known).plan(number, attrs))
     }
 
-    /// Lays attributes out, in this order. `reader` learns of new layouts.
+    /// Places attributes in bonus and spill block, in this order. `reader` gets new layouts too.
     pub(crate) fn lay_out(
         &self,
         values: &[(u16, &[u8])],
@@ -406,7 +407,7 @@ impl Tables {
         Ok(Laid { bonus, spill: Some(spill), offsets })
     }
 
-    /// How many of the attributes stay in the bonus.
+    /// Number of leading attributes that stay in the bonus.
     fn split(&self, values: &[(u16, &[u8])], capacity: Capacity) -> usize {
         let known = self.known();
         let (mut variable, mut data, mut fits) = (0, 0, 0);

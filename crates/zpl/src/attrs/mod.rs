@@ -24,31 +24,31 @@ pub struct Attrs {
     pub uid: u64,
     /// Group: a FUID, see [`Attrs::posix_gid`].
     pub gid: u64,
-    /// Bytes; of a directory, entries + 2.
+    /// Size in bytes; for a directory, number of entries + 2.
     pub size: u64,
-    /// Names; of a directory, subdirectories + 2.
+    /// Number of names; for a directory, number of subdirectories + 2.
     pub links: u64,
-    /// Transaction group of creation: tells files apart that had the same number.
+    /// Txg of creation: distinguishes files that had the same object number.
     pub generation: u64,
-    /// The directory it is in; the file, of an attribute directory.
+    /// Directory of the file; for an attribute directory, its file.
     pub parent: ObjectId,
-    /// Major and minor device number, of devices.
+    /// Major and minor device number; 0 for files that are no devices.
     pub rdev: (u32, u32),
     /// Time of the last access.
     pub atime: Time,
-    /// Last change of the content.
+    /// Time of the last change of the content.
     pub mtime: Time,
-    /// Last change of the content or an attribute.
+    /// Time of the last change of the content or an attribute.
     pub ctime: Time,
     /// Time of creation.
     pub crtime: Time,
     /// Flags: `format::znode::FLAG_…`.
     pub flags: u64,
-    /// Project id, 0 by default.
+    /// Project id; 0 by default.
     pub projid: u64,
     /// Change counter; `None` where none is stored.
     pub seq: Option<u64>,
-    /// The directory of extended attributes.
+    /// Directory of extended attributes; `None`: the file has none.
     pub xattr_dir: Option<ObjectId>,
 }
 
@@ -63,7 +63,7 @@ impl Attrs {
         fuid::posix_id(self.gid)
     }
 
-    /// Is an attribute directory, or lives in one.
+    /// Whether this is an attribute directory or a file in one.
     pub fn is_xattr(&self) -> bool {
         self.flags & znode::FLAG_XATTR != 0
     }
@@ -118,14 +118,14 @@ impl Attrs {
     }
 }
 
-/// The attributes of a file: those in its bonus, then those in its spill block.
+/// The system attributes of a file: bonus first, then spill block.
 pub(crate) struct Sa<'a> {
     bonus: SaBuffer<'a>,
     spill: Option<SaBuffer<'a>>,
 }
 
 impl<'a> Sa<'a> {
-    /// The buffer that holds an attribute, and its bytes.
+    /// The buffer that holds an attribute, and the attribute's bytes.
     pub(crate) fn find(&self, attr: Attr) -> Result<Option<(SaBuffer<'a>, &'a [u8])>, DecodeError> {
         for buffer in std::iter::once(&self.bonus).chain(&self.spill) {
             if let Some(bytes) = buffer.get(attr)? {
@@ -158,17 +158,17 @@ pub(crate) enum Stored<'a> {
     Legacy(LegacyZnode),
 }
 
-/// What to do about a spill block that cannot be read.
+/// Handling of a spill block that cannot be read.
 #[derive(Clone, Copy)]
 pub(crate) enum Spill {
-    /// Fail: what is wanted is usually there.
+    /// Fail: the wanted attribute is usually in it.
     Needed,
-    /// Do without it: what every file has is in the bonus, and a file is not lost because its
-    /// extended attributes are.
+    /// Ignore it: the bonus has the attributes that every file has, and a file must not be lost with its
+    /// extended attributes.
     IfReadable,
 }
 
-/// Calls `read` with the attributes of an object.
+/// Calls `read` with the stored attributes of an object.
 pub(crate) fn with_stored<R>(
     tables: Option<&SaTables>,
     object: &Object,
@@ -204,7 +204,7 @@ pub(crate) fn with_stored<R>(
     }
 }
 
-/// The attributes of an object.
+/// Reads the attributes of an object.
 pub(crate) fn read(tables: Option<&SaTables>, object: &Object) -> Result<Attrs, ZplError> {
     with_stored(tables, object, Spill::IfReadable, |stored| match stored {
         Stored::Sa(sa) => Attrs::from_sa(sa),
@@ -218,7 +218,7 @@ pub(crate) mod testing {
     use format::ObjectId;
     use format::znode::Time;
 
-    /// Attributes of a new file.
+    /// Attributes of a new file, for tests.
     pub(crate) fn attrs(mode: u32, uid: u64, gid: u64) -> Attrs {
         Attrs {
             mode,

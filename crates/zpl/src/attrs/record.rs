@@ -1,4 +1,4 @@
-//! Attributes to be set, and how records of the intent log say them (docs/on-disk/24-zil.md, section 4).
+//! Requested changes of attributes, and their intent log records (docs/on-disk/24-zil.md, section 4).
 
 use crate::Attrs;
 use format::ObjectId;
@@ -9,7 +9,7 @@ use format::znode::{
     with_linux_flags,
 };
 
-/// Attributes to be set; `None` leaves them as they are.
+/// Attributes to be set; `None` leaves an attribute unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NewAttrs {
     /// Permissions, set-id and sticky bits.
@@ -18,7 +18,7 @@ pub struct NewAttrs {
     pub uid: Option<u32>,
     /// Id of the group.
     pub gid: Option<u32>,
-    /// Size in bytes, of regular files.
+    /// Size in bytes, for regular files only.
     pub size: Option<u64>,
     /// Time of the last access.
     pub atime: Option<Time>,
@@ -30,22 +30,22 @@ pub struct NewAttrs {
     pub crtime: Option<Time>,
     /// Project id.
     pub project: Option<u32>,
-    /// Flags as Linux has them (`FS_…_FL`): immutable, append, nodump, project inheritance.
+    /// Linux inode flags (`FS_…_FL`): immutable, append, nodump, project inheritance.
     pub linux_flags: Option<u32>,
-    /// Flags as programs for DOS attributes have them (`FLAG_…` of [`format::znode`], read-only to sparse).
+    /// DOS attribute flags (`FLAG_…` of [`format::znode`], read-only to sparse).
     pub dos_flags: Option<u64>,
-    /// The caller has no right to keep set-id bits when the size changes.
+    /// The caller may not keep set-id bits when the size changes.
     pub clear_set_ids: bool,
 }
 
-/// Flags in records, and in files: those that Linux has.
+/// Flags that Linux has: in records, and in files.
 const LINUX: [(u64, u64); 4] = [
     (xat::IMMUTABLE, FLAG_IMMUTABLE),
     (xat::APPENDONLY, FLAG_APPENDONLY),
     (xat::NODUMP, FLAG_NODUMP),
     (xat::PROJINHERIT, FLAG_PROJINHERIT),
 ];
-/// The same of those that programs for DOS attributes have and Linux has not.
+/// DOS flags that Linux has not: in records, and in files.
 const DOS: [(u64, u64); 7] = [
     (xat::READONLY, FLAG_READONLY),
     (xat::HIDDEN, FLAG_HIDDEN),
@@ -57,15 +57,15 @@ const DOS: [(u64, u64); 7] = [
 ];
 
 impl NewAttrs {
-    /// The flags that a file with these will have; `None` if some are wanted that it cannot have.
+    /// The flags of a file with the flags `now` after the change; `None` if it cannot have a requested flag.
     pub(crate) fn flags(&self, now: u64) -> Option<u64> {
         let flags = self.linux_flags.map_or(Some(now), |linux| with_linux_flags(now, linux))?;
         self.dos_flags.map_or(Some(flags), |dos| with_dos_flags(flags, dos))
     }
 
-    /// Whether the mode was asked for, and is not a side effect of another change. Records of both look the
-    /// same: a change of owners, size or time of the content that leaves the permissions as they are (`now`)
-    /// asks for no other mode.
+    /// Whether the mode was requested, and is not a side effect of another change. The records of both look
+    /// the same: a change of owners, size or modification time that leaves the permissions as they are
+    /// (`now`) requests no other mode.
     pub(crate) fn is_chmod(&self, now: u32) -> bool {
         let changes_more =
             self.uid.is_some() || self.gid.is_some() || self.size.is_some() || self.mtime.is_some();
@@ -73,13 +73,13 @@ impl NewAttrs {
     }
 }
 
-/// A time as records hold it.
+/// A time in the form of records.
 pub(crate) fn log_time(time: Time) -> LogTime {
     LogTime { secs: time.secs as u64, nanos: time.nanos.into() }
 }
 
-/// The record of a change of attributes: of what was asked for, and of what changed along. It has no place
-/// for the time of the last change of attributes, which is that of the replay.
+/// The record of a change of attributes: the requested ones, and those that changed along. It has no field
+/// for the ctime, which a replay sets to its own time.
 pub(crate) fn record(object: ObjectId, new: &NewAttrs, before: &Attrs, after: &Attrs) -> SetAttr {
     let mut set = 0;
     let bits = [
@@ -88,7 +88,7 @@ pub(crate) fn record(object: ObjectId, new: &NewAttrs, before: &Attrs, after: &A
         (new.gid.is_some(), mask::GID),
         (new.size.is_some(), mask::SIZE),
         (new.atime.is_some(), mask::ATIME),
-        // Others take the time of a new size from the record, be it given or not.
+        // Other implementations take the mtime of a new size from the record, whether or not its mask has it.
         (new.mtime.is_some() || new.size.is_some() || after.mtime != before.mtime, mask::MTIME),
     ];
     for (is_set, bit) in bits {
@@ -132,7 +132,7 @@ fn xvattr(new: &NewAttrs, flags: u64) -> Option<Xvattr> {
     (requested != 0).then_some(xvattr)
 }
 
-/// What a record set: the other way round. `flags` are those that the file has now.
+/// The changes that a record requests. `flags` are those that the file has now.
 pub(crate) fn from_record(set: &SetAttr, flags: u64) -> NewAttrs {
     let has = |bit: u64| set.mask & bit != 0;
     let time = |time: format::zil::LogTime| Time::from_words([time.secs, time.nanos]);
@@ -164,13 +164,13 @@ pub(crate) fn from_record(set: &SetAttr, flags: u64) -> NewAttrs {
     new
 }
 
-/// The record of what a change of the content has changed along: set-id bits may be gone (`clears_ids`).
+/// The record of attributes that a change of the content has changed: set-id bits may be gone (`clears_ids`).
 pub(crate) fn touched_record(object: ObjectId, clears_ids: bool, after: &Attrs) -> SetAttr {
     let mode = clears_ids.then_some(after.mode);
     record(object, &NewAttrs { mode, mtime: Some(after.mtime), ..NewAttrs::default() }, after, after)
 }
 
-/// The record of a change of nothing but the mode.
+/// The record of a change of the mode alone.
 pub(crate) fn mode_record(object: ObjectId, after: &Attrs) -> SetAttr {
     record(object, &NewAttrs { mode: Some(after.mode), ..NewAttrs::default() }, after, after)
 }

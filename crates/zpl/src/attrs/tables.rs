@@ -10,11 +10,10 @@ use format::sa::{Layout, Registration, Registry, SaBuffer, SaHeader};
 use format::{DecodeError, ObjectId};
 use std::sync::{Arc, OnceLock, RwLock};
 
-/// Numbers that a layout can have: the header has ten bits for them.
+/// Number of layouts that a header can distinguish: it has ten bits for them.
 const LAYOUTS_MAX: usize = 1024;
 
-/// The attribute tables of a file system of version 5. Attributes and layouts can be added, and never
-/// change.
+/// The attribute tables of a file system of version 5. Attributes and layouts can be added, and never change.
 pub(crate) struct SaTables {
     registry: RwLock<Arc<Registry>>,
     /// Layouts by number.
@@ -22,7 +21,7 @@ pub(crate) struct SaTables {
 }
 
 impl SaTables {
-    /// Reads the registry and the layouts that this object leads to.
+    /// Reads the registry and the layouts of the tables in this object.
     ///
     /// # Errors
     /// [`ZplError::Corrupt`] if more attributes are registered than there are numbers; or a table cannot be
@@ -34,7 +33,7 @@ impl SaTables {
         let master = Zap::open(&objset.object(id)?)?;
         let table = |name: &str| master.lookup_u64(name.as_bytes());
         let mut registrations = Vec::new();
-        // Both are made when the first attribute is written.
+        // Both tables are created with the first attribute.
         if let Some(registry) = table(sa_master::REGISTRY)?.map(ObjectId) {
             for entry in Zap::open(&objset.object(registry)?)?.entries() {
                 let entry = entry?;
@@ -61,7 +60,7 @@ impl SaTables {
                 }
                 let attrs: Vec<u16> =
                     entry.u64s().iter().filter_map(|attr| u16::try_from(*attr).ok()).collect();
-                // Files of a layout that cannot be resolved cannot be read; all others can.
+                // Only the files of a layout that cannot be resolved are unreadable.
                 match Layout::resolve(number, &attrs, &registry).map_err(decode(table)) {
                     Ok(layout) => tables.add(layout),
                     Err(error) => tracing::warn!(%error, layout = number, "attribute layout left out"),
@@ -71,7 +70,7 @@ impl SaTables {
         Ok(tables)
     }
 
-    /// The buffer with its layout; `None` if it was never filled.
+    /// Decodes the header of a buffer and finds its layout; `None` if the buffer was never filled.
     pub(crate) fn buffer<'a>(&'a self, bytes: &'a [u8]) -> Result<Option<SaBuffer<'a>>, DecodeError> {
         let Some(header) = SaHeader::decode(bytes)? else { return Ok(None) };
         let layout = self.layout(header.layout);
@@ -84,22 +83,22 @@ impl SaTables {
         self.layouts.get(usize::from(number)).and_then(OnceLock::get).map(|layout| &**layout)
     }
 
-    /// Those that can be resolved, by number.
+    /// The layouts that could be resolved, by number.
     pub(crate) fn layouts(&self) -> impl Iterator<Item = &Layout> {
         self.layouts.iter().filter_map(OnceLock::get).map(|layout| &**layout)
     }
 
-    /// Registered attributes as of now.
+    /// The registered attributes at this moment.
     pub(crate) fn registry(&self) -> Arc<Registry> {
         Arc::clone(&read(&self.registry))
     }
 
-    /// The attributes are these now: those that there were, and new ones.
+    /// Replaces the registry by one with additional attributes.
     pub(crate) fn set_registry(&self, registry: Registry) {
         *write(&self.registry) = Arc::new(registry);
     }
 
-    /// Adds a layout; of two with one number the first counts.
+    /// Adds a layout; if its number is taken, the existing layout stays.
     pub(crate) fn add(&self, layout: Layout) {
         if let Some(slot) = self.layouts.get(usize::from(layout.number)) {
             let _ = slot.set(Box::new(layout));

@@ -1,25 +1,26 @@
-//! Entries of directories that are changed together: all of them, or none.
+//! Changes of directory entries that are made together, or not at all.
 //!
-//! An operation changes entries first, then does what else can fail, and last what cannot: attributes that
-//! are ready. If something fails on the way, the entries are put back; their blocks are in memory by then.
+//! An operation first changes entries, then takes the other steps that can fail, and last the steps that
+//! cannot: attributes that are ready. If a step fails, the entries are put back; their blocks are in memory
+//! by then.
 
 use crate::ZplError;
 use crate::node::inode::Inode;
 use dmu::Tx;
 use dmu::zap::{Match, ZapEntry, ZapValue};
 
-/// Changes of entries in a transaction.
+/// Changes of entries in one transaction.
 pub(crate) struct Edits<'i> {
     tx: &'i Tx,
     done: Vec<(&'i Inode, Done)>,
 }
 
-/// One change of an entry, as it can be undone.
+/// A change of an entry, with the facts to undo it.
 enum Done {
     Inserted(Vec<u8>),
-    /// The entry that was there.
+    /// The entry that was removed.
     Removed(ZapEntry),
-    /// The entry as it was before.
+    /// The entry before its change.
     Updated(ZapEntry),
 }
 
@@ -60,7 +61,7 @@ impl<'i> Edits<'i> {
         Ok(())
     }
 
-    /// Puts the entries back as they were, if this is an error.
+    /// On an error, puts the entries back as they were.
     pub(crate) fn keep_if<R>(self, result: Result<R, ZplError>) -> Result<R, ZplError> {
         if result.is_err() {
             self.put_back();

@@ -1,4 +1,4 @@
-//! Directories: names to numbers (docs/on-disk/23-zpl.md, section 3.2).
+//! Directories: maps of names to object numbers (docs/on-disk/23-zpl.md, section 3.2).
 
 pub(crate) mod edits;
 pub(crate) mod names;
@@ -21,18 +21,18 @@ pub(crate) const LONG_NAME_MAX: usize = 1023;
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirEntry {
-    /// Name as it is stored.
+    /// Name in stored form, any bytes but `/` and NUL.
     pub name: Vec<u8>,
     /// Object number of the file.
     pub id: ObjectId,
-    /// What the entry says that is; `None` if it does not, and not to be trusted if it does.
+    /// Kind of the file by the entry; `None` if the entry has none. It may be wrong: the file's mode decides.
     pub kind_hint: Option<FileKind>,
-    /// The position after it, for [`Node::entries_from`].
+    /// Position after the entry, for [`Node::entries_from`].
     pub cursor: u64,
 }
 
 impl DirEntry {
-    /// `None` if no directory can have such an entry.
+    /// Decodes an entry; `None` if no directory can have it.
     fn from_zap(entry: ZapEntry) -> Option<DirEntry> {
         let value = DirentValue::decode(entry.u64()?);
         let (cursor, id) = (entry.cursor, value.object?);
@@ -42,15 +42,15 @@ impl DirEntry {
     }
 }
 
-/// Can a file be called that? What cannot would let an entry lead elsewhere than it says.
+/// Whether a file can have this name. Other names would let an entry lead to another place than it shows.
 pub(crate) fn is_name(name: &[u8]) -> bool {
     !matches!(name, b"" | b"." | b"..")
         && name.len() <= LONG_NAME_MAX
         && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
 }
 
-/// The entries of a directory, in the order of their cursor, without `.` and `..`. Goes on behind
-/// what cannot be read, after an error.
+/// Iterator over the entries of a directory, in the order of their cursor, without `.` and `..`. After an
+/// error it continues behind the block that cannot be read.
 pub struct DirEntries {
     dir: ObjectId,
     entries: Entries,
@@ -75,7 +75,8 @@ impl Iterator for DirEntries {
 }
 
 impl DirEntries {
-    /// The next entry without memory of its own: its name comes into `name`, of which nothing is kept.
+    /// Like `next`, without an allocation for each entry: replaces the contents of `name` by the entry's
+    /// name.
     pub(crate) fn next_into(&mut self, name: &mut Vec<u8>) -> Option<Result<Listed, ZplError>> {
         loop {
             let entry = match self.entries.next_named(name)? {
@@ -104,17 +105,17 @@ pub struct Listed {
     pub cursor: u64,
 }
 
-/// Some entries of a directory in a row, their names in one buffer.
+/// Consecutive entries of a directory, with their names in one buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DirPage {
     names: Vec<u8>,
-    /// With the end of its name in `names`.
+    /// Entries, each with the end of its name in `names`.
     entries: Vec<(Listed, usize)>,
 }
 
 impl DirPage {
-    /// Takes entries as long as `takes` says so of the length of their names. What was taken before an error
-    /// is kept; `Err`: nothing was.
+    /// Reads entries as long as `takes` accepts the length of their names. Entries before an error are kept;
+    /// `Err`: the first entry failed.
     pub(crate) fn read(
         mut from: DirEntries,
         takes: &mut dyn FnMut(usize) -> bool,
@@ -143,7 +144,7 @@ impl DirPage {
         self.entries.is_empty()
     }
 
-    /// The entry of this number, from 0.
+    /// The entry at `index`, counted from 0.
     pub fn get(&self, index: usize) -> Option<Listed> {
         self.entries.get(index).map(|(entry, _)| *entry)
     }

@@ -1,4 +1,4 @@
-//! Names: looking them up, making files under them, links.
+//! Operations on names: look-up, creation of files, links.
 
 use crate::acl::change as acl;
 use crate::attrs::initial::Fresh;
@@ -25,39 +25,39 @@ use format::znode::{DirentValue, FLAG_PROJINHERIT, Time};
 use format::{NvList, NvValue, ObjectId, Txg};
 use std::sync::Arc;
 
-/// Most names of a file.
+/// Largest number of names of a file.
 const LINK_MAX: u64 = (1 << 31) - 1;
-/// The directory with the snapshots, in the root directory.
+/// Name of the directory of snapshots, in the root directory.
 const CONTROL_NAME: &[u8] = b".zfs";
 const SETGID: u32 = 0o2000;
 
-/// A file to be made.
+/// Description of a file to be created.
 #[derive(Debug, Clone, Copy)]
 pub struct NewFile<'f> {
     /// Kind of the file.
     pub kind: FileKind,
     /// Permissions, set-id and sticky bits.
     pub mode: u32,
-    /// Permissions that it does not get, unless the directory has a default ACL.
+    /// Permissions to be masked out, unless the directory has a default ACL.
     pub umask: u32,
     /// Id of the owner.
     pub uid: u32,
-    /// Group, unless the directory gives its own.
+    /// Id of the group, unless the directory passes its own on.
     pub gid: u32,
-    /// Major and minor number, of devices.
+    /// Major and minor number, for devices.
     pub rdev: (u32, u32),
-    /// Target of a symbolic link; empty of other files.
+    /// Target of a symbolic link; empty for other files.
     pub target: &'f [u8],
 }
 
 impl NewFile<'_> {
-    /// A file of this kind with these permissions, of root.
+    /// A file of this kind with these permissions, owned by root.
     pub fn of(kind: FileKind, mode: u32) -> NewFile<'static> {
         NewFile { kind, mode, umask: 0, uid: 0, gid: 0, rdev: (0, 0), target: &[] }
     }
 }
 
-/// A file that was made.
+/// A file that was created or found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Made {
     /// Object number of the file.
@@ -66,20 +66,20 @@ pub struct Made {
     pub attrs: Attrs,
 }
 
-/// What is known of a file that was made before, and is made again.
+/// Facts about a file that a replay creates again.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Given {
     /// Object number, and slots of the dnode.
     pub(crate) object: Option<(ObjectId, u8)>,
     pub(crate) generation: Option<u64>,
     pub(crate) crtime: Option<Time>,
-    /// Mode and group are final.
+    /// Mode and group are final: the directory does not change them.
     pub(crate) is_exact: bool,
-    /// Quotas do not stop it, and it may use what is kept back for freeing.
+    /// Quotas do not apply, and the file may use the slop space.
     pub(crate) is_always_room: bool,
 }
 
-/// A transaction for looking: a ZAP is opened with it, and not changed.
+/// A stand-in for a transaction: a ZAP is opened with it for look-ups only.
 struct Looking;
 
 impl AllocTx for Looking {
@@ -93,7 +93,7 @@ pub(crate) fn entry_value(id: ObjectId, kind: FileKind) -> u64 {
     DirentValue::encode(id, kind.type_bits())
 }
 
-/// The record of a file that was made.
+/// The log record of a new file.
 pub(crate) fn create_record(
     dir: ObjectId,
     name: &[u8],
@@ -124,27 +124,27 @@ pub(crate) fn create_record(
     }
 }
 
-/// A file, and its name as it is stored.
+/// A file, and its name in stored form.
 pub(crate) type Named = (Arc<Inode>, Vec<u8>);
 
-/// What a new file gets from its directory.
+/// Attributes that a new file inherits from its directory.
 struct Inherited {
     mode: u32,
     gid: u64,
     project: Option<u64>,
     flags: u64,
-    /// Packed extended attributes, and the lists in them.
+    /// Packed extended attributes with the inherited ACLs, and those ACLs.
     xattrs: Option<Vec<u8>>,
     lists: Vec<(&'static str, Vec<u8>)>,
 }
 
 impl Fs {
-    /// The ZAP of a directory, for looking.
+    /// The ZAP of a directory, for look-ups.
     pub(crate) fn entries_of<'i>(&self, dir: &'i Inode) -> Result<ZapMut<'i>, ZplError> {
         Ok(dir.object.zap(&Looking)?)
     }
 
-    /// What `name` leads to in a directory; `.` and `..` too.
+    /// Looks up `name` in a directory, `.` and `..` included. `None`: there is no such entry.
     ///
     /// # Errors
     /// [`ZplError::Stale`], [`ZplError::WrongKind`]; or the directory cannot be read.
@@ -152,7 +152,7 @@ impl Fs {
         self.lookup_with(dir, name, false)
     }
 
-    /// As [`Fs::lookup`]; where case sensitivity is mixed, case can be ignored.
+    /// Like [`Fs::lookup`]; if the file system's case sensitivity is mixed, case can be ignored.
     ///
     /// # Errors
     /// [`ZplError::Stale`], [`ZplError::WrongKind`]; or the directory cannot be read.
@@ -171,7 +171,7 @@ impl Fs {
         Ok(self.find(&dir, name, ignore_case)?.map(|(id, _)| id))
     }
 
-    /// The object that a name leads to, and the name as it is stored.
+    /// The object that a name leads to, and the name in stored form.
     pub(crate) fn find(
         &self,
         dir: &Inode,
@@ -197,20 +197,20 @@ impl Fs {
         Ok(self.find_named(dir, name)?.map(|(inode, _)| inode))
     }
 
-    /// The file that a name leads to, and the name as it is stored.
+    /// The file that a name leads to, and the name in stored form.
     pub(crate) fn find_named(&self, dir: &Inode, name: &[u8]) -> Result<Option<Named>, ZplError> {
         let mut last = None;
         loop {
             let Some((id, stored)) = self.find(dir, name, false)? else { return Ok(None) };
             match self.inode(id) {
-                // Removed between the two; if not, the entry leads nowhere.
+                // The name was removed between the two look-ups; if it is still there, the entry is dangling.
                 Err(ZplError::Stale { .. }) if last != Some(id) => last = Some(id),
                 other => return other.map(|inode| Some((inode, stored))),
             }
         }
     }
 
-    /// Entries of a directory from a position on: 0, or the cursor of an entry. At most `max`.
+    /// At most `max` entries of a directory from a position on: 0, or the cursor of an entry.
     ///
     /// # Errors
     /// [`ZplError::Stale`], [`ZplError::WrongKind`]; or the directory cannot be read.
@@ -218,8 +218,9 @@ impl Fs {
         self.with_entries(dir, cursor, |entries| entries.take(max).collect())
     }
 
-    /// Entries of a directory from a position on: 0, or the cursor of an entry. They are taken as long as
-    /// `takes` says so of the lengths of their names; none: there are no more, or it took none.
+    /// Entries of a directory from a position on: 0, or the cursor of an entry. Reads entries as long as
+    /// `takes` accepts the length of their names. An empty page: no entries are left, or the first was not
+    /// accepted.
     ///
     /// # Errors
     /// [`ZplError::Stale`]; or the first entry cannot be read. An error at a later entry is returned when
@@ -240,7 +241,7 @@ impl Fs {
         read: impl FnOnce(DirEntries) -> Result<R, ZplError>,
     ) -> Result<R, ZplError> {
         let dir = self.directory(dir)?;
-        // A leaf that is split while the list is read could hide its entries.
+        // Without the lock, a leaf that is split meanwhile could hide its entries.
         let _names = dir.names(&*self.backing)?;
         {
             let state = dir.state();
@@ -251,7 +252,7 @@ impl Fs {
         read(self.reader.node_of(dir.object.read())?.entries_from(cursor)?)
     }
 
-    /// An error unless a file can be called that.
+    /// Fails unless a file can have this name.
     pub(crate) fn check_name(&self, dir: &Inode, name: &[u8]) -> Result<(), ZplError> {
         let may_be_long = self.options().long_names || self.is_replaying();
         let max = if may_be_long { LONG_NAME_MAX } else { NAME_MAX };
@@ -270,12 +271,12 @@ impl Fs {
         Ok(())
     }
 
-    /// Bytes of the longest name that a file can have.
+    /// Longest name that a file can have, in bytes.
     pub fn name_max(&self) -> usize {
         if self.options().long_names { LONG_NAME_MAX } else { NAME_MAX }
     }
 
-    /// An error if nothing can be added to the directory: it was removed.
+    /// Fails if the directory was removed, so that no entry can be added.
     pub(crate) fn check_linked(dir: &Inode) -> Result<Attrs, ZplError> {
         let state = dir.state();
         if state.is_gone || state.attrs.links == 0 {
@@ -290,20 +291,20 @@ impl Fs {
         }
     }
 
-    /// Makes a file of any kind.
+    /// Creates a file of any kind.
     ///
     /// # Errors
     /// [`ZplError::Exists`] if the name is taken; [`ZplError::NameTooLong`], [`ZplError::InvalidName`];
-    /// [`ZplError::OverQuota`]; [`ZplError::Begin`] if there is no room.
+    /// [`ZplError::OverQuota`]; [`ZplError::Begin`] if there is not enough space.
     pub fn create(&self, dir: ObjectId, name: &[u8], new: &NewFile<'_>) -> Result<Made, ZplError> {
         self.create_as(dir, name, new, &Given::default())
     }
 
-    /// Makes a directory for something to be mounted on. It takes next to nothing, and that a file system has
-    /// reached its quota must not keep those below it from being mounted.
+    /// Creates a directory to be used as a mount point. Quotas do not apply, because it takes almost no
+    /// space, and a file system at its quota must not keep those below it from being mounted.
     ///
     /// # Errors
-    /// As [`Fs::create`], but for quotas.
+    /// Those of [`Fs::create`], except for quotas.
     pub fn create_mount_point(
         &self,
         dir: ObjectId,
@@ -334,18 +335,18 @@ impl Fs {
         let tx = self.begin(Cost { frees: given.is_always_room, ..Cost::NAMES })?;
         panics::provoke(name, panics::TEST_NAMES[1]);
         let entries = dir.object.zap(&tx)?;
-        // Usually the name is free, which is found out when it is inserted. What is made again must not be
-        // made first: its object may be there.
+        // Usually the name is free, which the insertion finds out. A replay must check first: the object of
+        // the file may exist already.
         if given.object.is_some() && entries.lookup_matching(name, how)?.is_some() {
             return Err(ZplError::Exists { dir: dir.id });
         }
-        // What is made again was made then.
+        // A replay keeps the time of creation.
         let now = given.crtime.unwrap_or_else(|| self.now());
         let fresh = self.fresh(new, &inherited, given, attrs.is_xattr(), dir.id, now, &tx);
         drop(dir.ready(&self.store(&tx))?);
         let inode = self.make_object(&fresh, given, &tx)?;
-        // A look-up of the name finds this inode in the table, and waits for its attributes: nothing that is
-        // done to the file, or in it, is logged before the file itself.
+        // A concurrent look-up of the name finds this inode in the table and waits for its attributes: so no
+        // change of the file, or in it, is logged before the file itself.
         let made = inode.state();
         self.inodes.insert(Arc::clone(&inode));
         if let Err(error) = entries.insert_matching(name, entry_value(inode.id, new.kind), how) {
@@ -370,11 +371,11 @@ impl Fs {
         Ok(Made { id: inode.id, attrs })
     }
 
-    /// Makes a file without a name, which is freed when the handle is dropped unless it is linked before.
+    /// Creates a file without a name. It is freed when the handle is dropped, unless it was linked before.
     ///
     /// # Errors
     /// [`ZplError::Stale`] if the directory was removed; [`ZplError::OverQuota`]; [`ZplError::Begin`] if
-    /// there is no room.
+    /// there is not enough space.
     pub fn tmpfile(self: &Arc<Self>, dir: ObjectId, new: &NewFile<'_>) -> Result<Hold, ZplError> {
         let dir = self.directory(dir)?;
         if new.kind != FileKind::Regular {
@@ -405,11 +406,11 @@ impl Fs {
         Ok(Hold::new(Arc::clone(self), inode))
     }
 
-    /// Makes a further name for a file.
+    /// Adds a name to a file.
     ///
     /// # Errors
     /// [`ZplError::Exists`], [`ZplError::NotPermitted`], [`ZplError::TooManyLinks`],
-    /// [`ZplError::OtherProject`]; errors of names as of [`Fs::create`].
+    /// [`ZplError::OtherProject`]; errors of names as for [`Fs::create`].
     pub fn link(&self, id: ObjectId, dir: ObjectId, name: &[u8]) -> Result<Attrs, ZplError> {
         let (dir, inode) = (self.directory(dir)?, self.inode(id)?);
         self.check_name(&dir, name)?;
@@ -433,8 +434,8 @@ impl Fs {
         let store = self.store(&tx);
         drop(dir.ready(&store)?);
         let now = self.now();
-        // Until the log knows of it: the removal of its last other name is logged after that, as a replay
-        // would free it otherwise.
+        // Locked until the link is logged: the removal of the last other name is logged after it, because a
+        // replay would otherwise free the file.
         let mut state = inode.ready(&store)?;
         if state.attrs.links >= LINK_MAX {
             return Err(ZplError::TooManyLinks { object: id });
@@ -474,8 +475,7 @@ impl Fs {
             (attrs.mtime, attrs.ctime) = (now, now);
         })?;
         if was_nameless {
-            // No record made it, so that none can name it, and what records say of the name would not be
-            // true.
+            // No record created the file, so no record can refer to it: the log commits by txg instead.
             let log = self.intent_log();
             log.log_by_txg(&tx, id);
             log.order(id);
@@ -521,7 +521,7 @@ impl Fs {
         }
     }
 
-    /// Makes the object of a new file.
+    /// Creates the object of a new file.
     pub(crate) fn make_object(
         &self,
         fresh: &Fresh<'_>,
@@ -550,7 +550,7 @@ impl Fs {
         Ok(Arc::new(Inode::fresh(object, fresh.kind, attrs, laid.offsets)))
     }
 
-    /// What a new file gets from its directory.
+    /// The attributes that a new file inherits from its directory.
     fn inherit(
         &self,
         dir: &Inode,
@@ -614,20 +614,20 @@ impl Fs {
         Ok(found)
     }
 
-    /// Logs the ACLs that a file was made with: creation records cannot say them.
+    /// Logs the inherited ACLs of a new file, for which creation records have no field.
     fn log_lists(&self, inode: &Inode, inherited: &Inherited, tx: &Tx) {
         for (name, value) in &inherited.lists {
             self.log_sa_xattr(inode, name.as_bytes(), Some(value), tx);
         }
     }
 
-    /// Logs that an extended attribute among the system attributes has this value, or none.
+    /// Logs the value, or the removal, of an extended attribute among the system attributes.
     pub(crate) fn log_sa_xattr(&self, inode: &Inode, name: &[u8], value: Option<&[u8]>, tx: &Tx) {
         let (log, object) = (self.intent_log(), inode.id);
         if !log.is_on() {
             return;
         }
-        // In a record a value of no bytes says that the attribute was removed.
+        // In a record an empty value means that the attribute was removed.
         if self.options().log_sa_xattrs && value.is_none_or(|value| !value.is_empty()) {
             let value = value.unwrap_or(&[]).to_vec();
             log.log(tx, Body::SetSaXattr { object, name: name.to_vec(), value });
@@ -635,7 +635,7 @@ impl Fs {
             log.log_by_txg(tx, object);
         }
         if inode.is_dir() {
-            // What is made in it later may inherit from it.
+            // Files created in the directory later may inherit the value.
             log.order(object);
         }
     }
@@ -655,10 +655,10 @@ fn check_new(new: &NewFile<'_>) -> Result<(), ZplError> {
     Ok(())
 }
 
-/// The names of several directories, locked in the order of their numbers, each once.
+/// Locks the names of several directories, each once, in the order of their numbers.
 ///
 /// # Errors
-/// As of [`Inode::names`]; then none is locked.
+/// Those of [`Inode::names`]; then none is locked.
 pub(crate) fn lock_names<'i>(
     backing: &dyn Backing,
     dirs: &[&'i Arc<Inode>],

@@ -1,4 +1,4 @@
-//! From names and paths to files, and from files back to their paths, in a file system as it is read.
+//! Look-up of files by name and path, and paths of files, in a file system that is open for reading.
 
 use crate::{FileKind, Filesystem, Node, ZplError};
 use dmu::DmuError;
@@ -9,11 +9,12 @@ use std::sync::Arc;
 /// Longest chain of parents that is followed.
 const DEPTH_MAX: usize = 4096;
 
-/// Finds the name of an object in a directory.
+/// Callback that finds the name of an object in a directory.
 pub type NameIn<'a> = &'a mut dyn FnMut(&Node, ObjectId) -> Result<Option<Vec<u8>>, ZplError>;
 
 impl Filesystem {
-    /// What `name` leads to in `dir`, by the file system's own rules for names; `.` and `..` too.
+    /// Looks up `name` in `dir`, by the file system's own rules for names, `.` and `..` included. `None`:
+    /// there is no such entry.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -21,7 +22,7 @@ impl Filesystem {
         self.lookup_with(dir, name, false)
     }
 
-    /// As [`Filesystem::lookup`]; where case sensitivity is mixed, case can be ignored.
+    /// Like [`Filesystem::lookup`]; if the file system's case sensitivity is mixed, case can be ignored.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -41,8 +42,8 @@ impl Filesystem {
         dir.lookup_entry(name, how)
     }
 
-    /// The file at a path of names separated by `/`, from the root on. Symbolic links are not
-    /// followed.
+    /// The file at a path of names separated by `/`, starting at the root. Symbolic links are not followed.
+    /// `None`: a name does not exist.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -60,11 +61,11 @@ impl Filesystem {
         Ok(Some(node))
     }
 
-    /// A path to an object, from the root on, found by its chain of parents: of a file with several
-    /// names, that by which it was linked last. `None` if it has no name any more. Attribute
+    /// A path to an object, starting at the root, found through its chain of parents. For a file with several
+    /// names it is the name that was linked last. `None` if the object has no name any more. Attribute
     /// directories are called `<xattrdir>`.
     ///
-    /// Reads every directory on the way up to the entry that leads down.
+    /// Searches every directory on the way up for the entry of the one below.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -72,7 +73,8 @@ impl Filesystem {
         self.path_by(id, &mut Node::name_of)
     }
 
-    /// The same, with another way to find the name of an object in a directory, for callers that ask often.
+    /// Like [`Filesystem::path_of`], with another method to find the name of an object in a directory, for
+    /// callers with many queries.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.

@@ -1,8 +1,8 @@
-//! Directory prefetch: listed files are usually looked at next, and perhaps read.
+//! Directory prefetch: programs usually look at the files that they have listed, and may read them.
 //!
-//! Attributes of listed files and the first entries of listed directories are always brought in. The first
-//! blocks of files are, as long as enough of those that were brought in before have been read: a program that
-//! only lists names causes few reads.
+//! The attributes of listed files and the first entries of listed directories are always read ahead. The
+//! first blocks of files are read ahead as long as enough of the earlier ones have been used, so a program
+//! that only lists names causes few reads.
 
 use crate::fs::writable::Fs;
 use crate::node::inode::Inode;
@@ -10,15 +10,14 @@ use crate::{DirPage, FileKind, Listed};
 use format::ObjectId;
 use std::sync::Arc;
 
-/// Larger first blocks are read on demand.
+/// Largest first block that is read ahead, in bytes.
 const BLOCK_MAX: u64 = 128 << 10;
-/// Files that one thread looks at.
+/// Number of files in one prefetch job.
 const TOGETHER: usize = 4;
 
 impl Fs {
-    /// These entries were listed: what they lead to is brought into memory by other threads, where there are
-    /// some. Of a page whose first, middle and last file are in memory all are taken to be: directories are
-    /// listed again and again.
+    /// Reads the listed files into memory on other threads, if there are any. If the first, middle and last
+    /// file of a page are in memory, all are assumed to be, because directories are often listed repeatedly.
     pub fn prefetch_listed(self: &Arc<Self>, page: &DirPage) {
         let store = self.set.store();
         let is_known = |entry: Listed| self.inodes.get(entry.id).is_some();
@@ -42,7 +41,7 @@ impl Fs {
         }));
     }
 
-    /// Errors are left to the operation that needs the file.
+    /// Reads one file ahead. Errors are left to the operation that needs the file.
     fn look_ahead(&self, id: ObjectId, contents: bool) {
         let Ok(inode) = self.inode(id) else { return };
         if contents && has_first_block(&inode) {
@@ -51,7 +50,7 @@ impl Fs {
     }
 }
 
-/// The first block of it is likely to be asked for.
+/// Whether the first block of the file is likely to be read.
 fn has_first_block(inode: &Inode) -> bool {
     match inode.kind {
         FileKind::Directory => true,

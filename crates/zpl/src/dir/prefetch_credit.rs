@@ -1,15 +1,15 @@
-//! How many files the directory prefetch may read the contents of: it learns whether listed files are read.
+//! Credit of the directory prefetch for reading file contents: grows if listed files are read.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Files whose contents are read ahead before any was read.
+/// Initial credit, in files.
 const CREDIT: i32 = 64;
-/// More than this is not learned.
+/// Largest credit, in files.
 const CREDIT_MAX: i32 = 512;
-/// What a file that is read earns: as many more may be read ahead.
+/// Credit earned by a file that is read.
 const EARNED: i32 = 2;
 
-/// How many contents may be read ahead.
+/// Number of files whose contents may be read ahead.
 #[derive(Debug)]
 pub(crate) struct PrefetchCredit(AtomicI32);
 
@@ -20,14 +20,14 @@ impl Default for PrefetchCredit {
 }
 
 impl PrefetchCredit {
-    /// A file is read for the first time since it came into memory.
+    /// Adds credit: a file is read for the first time since it came into memory.
     pub(crate) fn earn(&self) {
         if self.0.load(Ordering::Relaxed) < CREDIT_MAX {
             self.0.fetch_add(EARNED, Ordering::Relaxed);
         }
     }
 
-    /// Whether one more may be read ahead.
+    /// Takes one file off the credit. Returns false if there is none.
     pub(crate) fn spend(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0 && self.0.fetch_sub(1, Ordering::Relaxed) > 0
     }

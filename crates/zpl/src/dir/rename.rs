@@ -1,4 +1,4 @@
-//! Moving names (docs/on-disk/23-zpl.md, section 6).
+//! Renames within and between directories (docs/on-disk/23-zpl.md, section 6).
 
 use crate::dir::edits::Edits;
 use crate::dir::names::{Given, NewFile, create_record, entry_value, lock_names};
@@ -15,20 +15,20 @@ use format::zil::{Body, Rename};
 use format::znode::{FLAG_ARCHIVE, FLAG_AV_MODIFIED, FLAG_PROJINHERIT, Time};
 use std::sync::Arc;
 
-/// Directories on the way up that are looked at: more is a circle.
+/// Most parents that are followed upwards: a longer chain is a cycle.
 const DEPTH_MAX: usize = 4096;
 
-/// What happens to the old name, and to what has the new one.
+/// Handling of an existing file at the new name, and of the old name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RenameHow {
-    /// What has the new name loses it.
+    /// An existing file at the new name loses that name.
     #[default]
     Replace,
-    /// Nothing may have the new name.
+    /// The new name must be free.
     NoReplace,
     /// The two files exchange their names.
     Exchange,
-    /// As [`RenameHow::Replace`]; a whiteout, a device 0:0, gets the old name. It belongs to these ids.
+    /// Like [`RenameHow::Replace`]; the old name gets a whiteout, a device 0:0, with these owners.
     Whiteout {
         /// Id of the owner of the whiteout.
         uid: u32,
@@ -48,22 +48,22 @@ struct DirName<'r> {
 struct Move<'r> {
     from: DirName<'r>,
     to: DirName<'r>,
-    /// What is moved, and its name as it is stored.
+    /// The file that is moved, and its name in stored form.
     source: &'r Arc<Inode>,
     source_name: &'r [u8],
     target: Option<&'r Arc<Inode>>,
     how: RenameHow,
-    /// What is known of a whiteout that was made before.
+    /// Facts about a whiteout that a replay creates again.
     given: &'r Given,
 }
 
 impl Fs {
-    /// Moves a name, and with it what it leads to.
+    /// Moves a name to another name or directory, or exchanges two names.
     ///
     /// # Errors
-    /// [`ZplError::NotFound`] if the old name does not exist, or the new one where names are exchanged;
-    /// [`ZplError::Exists`] if the new one does and must not; [`ZplError::IntoItself`];
-    /// [`ZplError::NotEmpty`], [`ZplError::WrongKind`] if what has the new name cannot make way;
+    /// [`ZplError::NotFound`] if the old name does not exist, or for an exchange the new one;
+    /// [`ZplError::Exists`] if the new name exists and must not; [`ZplError::IntoItself`];
+    /// [`ZplError::NotEmpty`], [`ZplError::WrongKind`] if the file at the new name cannot be replaced;
     /// [`ZplError::OtherProject`].
     pub fn rename(
         &self,
@@ -76,10 +76,11 @@ impl Fs {
         self.rename_as(from_dir, from, to_dir, to, how, &Given::default())
     }
 
-    /// As [`Fs::rename`], and keeps the file that lost the new name, for handles that are still open.
+    /// Like [`Fs::rename`], and returns a hold on the file that lost the new name, for handles that are still
+    /// open.
     ///
     /// # Errors
-    /// As of [`Fs::rename`].
+    /// Those of [`Fs::rename`].
     pub fn rename_kept(
         self: &Arc<Self>,
         from: (ObjectId, &[u8]),
@@ -105,7 +106,7 @@ impl Fs {
         self.rename_with((from_dir, from), (to_dir, to), how, given, |_| Ok(None)).map(drop)
     }
 
-    /// `keep` is asked for a handle of what has the new name, before it loses it.
+    /// Renames. `keep` makes a hold on the file at the new name, before it loses that name.
     fn rename_with(
         &self,
         (from_dir, from): (ObjectId, &[u8]),
@@ -119,7 +120,7 @@ impl Fs {
         }
         let (from_dir, to_dir) = (self.directory(from_dir)?, self.directory(to_dir)?);
         self.check_name(&to_dir, to)?;
-        // Directories stay where they are while a thread walks up to see that no circle is made.
+        // Keeps directories in place while this thread walks up to make sure that no cycle is made.
         let is_moved = from_dir.id != to_dir.id;
         let _renames = is_moved.then(|| locked(&self.renames, &*self.backing)).transpose()?;
         let (later, kept) = loop {
@@ -131,7 +132,8 @@ impl Fs {
             target = self.find_inode(&to_dir, to)?;
             let is_locked = |dir: &Arc<Inode>| dir.id == from_dir.id || dir.id == to_dir.id;
             if let Some(target) = target.as_ref().filter(|target| target.is_dir() && !is_locked(target)) {
-                // Its own names too, all in the order of numbers: what was found may be another by then.
+                // The names of the target directory must be locked too, in the order of numbers: release and
+                // look up again.
                 drop(names);
                 names = lock_names(&*self.backing, &[&from_dir, &to_dir, target])?;
                 let still = self.find(&to_dir, to, false)?.is_some_and(|(id, _)| id == target.id);
@@ -156,7 +158,7 @@ impl Fs {
     fn rename_locked(&self, m: &Move<'_>) -> Result<Option<ObjectId>, ZplError> {
         let is_same = m.target.is_some_and(|target| target.id == m.source.id);
         let is_respelled = is_same && m.from.dir.id == m.to.dir.id && m.source_name != m.to.name && {
-            // Two names of one file, or one name in another spelling?
+            // Are these two names of one file, or one name in another spelling?
             let entries = self.entries_of(m.to.dir)?;
             !entries.contains(m.to.name)?
         };
@@ -230,7 +232,7 @@ impl Fs {
         }
     }
 
-    /// An error if `dir` is `ancestor` or below it.
+    /// Fails if `dir` is `ancestor` or below it.
     fn check_not_below(&self, dir: &Arc<Inode>, ancestor: &Inode) -> Result<(), ZplError> {
         let mut at = Arc::clone(dir);
         for _ in 0..DEPTH_MAX {
@@ -250,7 +252,7 @@ impl Fs {
         })
     }
 
-    /// Moves the source to its new place, whose holder makes way.
+    /// Moves the source to its new name, and removes the file there.
     fn move_name(
         &self,
         m: &Move<'_>,
@@ -265,7 +267,7 @@ impl Fs {
             _ => None,
         };
         if let Some((inode, _)) = &whiteout {
-            // Before a name leads to it: a look-up of the name must find this inode.
+            // Before a name leads to it: a look-up of that name must find this inode.
             self.inodes.insert(Arc::clone(inode));
         }
         let mut entries = Edits::new(tx);
@@ -299,7 +301,7 @@ impl Fs {
         Ok(later)
     }
 
-    /// Moves the entry, in place of the target's if there is one. `made` is the whiteout's.
+    /// Moves the entry, and replaces that of the target if there is one. `made` is the whiteout.
     fn move_entries<'r>(
         &self,
         m: &Move<'r>,
@@ -309,7 +311,7 @@ impl Fs {
     ) -> Result<(), ZplError> {
         let (from, to, how) = (m.from.dir, m.to.dir, self.name_match(m.to.dir, false));
         entries.remove(from, m.source_name, Match::Exact)?;
-        // The name as it is spelt now is kept, whatever spelling it replaces.
+        // The spelling of the new name is used, even if it replaces another spelling.
         if has_target {
             entries.remove(to, m.to.name, how)?;
         }
@@ -320,7 +322,7 @@ impl Fs {
         }
     }
 
-    /// The device that stands where a name was.
+    /// Creates the device that takes the place of the old name.
     fn make_whiteout(
         &self,
         m: &Move<'_>,
@@ -344,7 +346,7 @@ impl Fs {
             is_xattr: false,
             links: 1,
             generation: m.given.generation.unwrap_or(tx.txg().0),
-            // Made again from a record, which has no other time.
+            // A replay takes the time from the record.
             now: m.given.crtime.unwrap_or(now),
             crtime: m.given.crtime.unwrap_or(now),
             target: &[],
@@ -356,7 +358,7 @@ impl Fs {
         Ok((inode, attrs))
     }
 
-    /// The two files exchange their places.
+    /// Exchanges the names of two files.
     fn exchange(&self, m: &Move<'_>, target: &Arc<Inode>, now: Time, tx: &Tx) -> Result<(), ZplError> {
         let store = self.store(tx);
         let how = self.name_match(m.to.dir, false);

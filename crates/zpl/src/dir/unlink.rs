@@ -1,10 +1,10 @@
-//! Removing names, and freeing what has none (docs/on-disk/23-zpl.md, sections 6 and 6.2).
+//! Removal of names, and freeing of files without a name (docs/on-disk/23-zpl.md, sections 6 and 6.2).
 //!
 //! # Order
-//! The last name is removed -> what is small and not in use is freed in the same transaction; the rest goes
-//! to the unlinked set in that transaction -> when the last handle is dropped, its content is freed in as
-//! many transactions as that takes -> its directory of extended attributes joins the set, it leaves it and is
-//! freed, in one transaction.
+//! The last name is removed -> a small file that is not in use is freed in the same transaction; any other
+//! joins the unlinked set in that transaction -> when its last handle is dropped, its content is freed in as
+//! many transactions as that takes -> in one transaction, its directory of extended attributes joins the set,
+//! and the file leaves it and is freed.
 
 use crate::dir::edits::Edits;
 use crate::dir::names::lock_names;
@@ -21,19 +21,19 @@ use format::znode::{FLAG_APPENDONLY, FLAG_NOUNLINK, Time};
 use format::{BlockId, ObjectId};
 use std::sync::Arc;
 
-/// Blocks that are freed in one transaction.
+/// Most blocks that are freed in one transaction.
 pub(crate) const BLOCKS_PER_TX: u64 = 1 << 15;
-/// Transactions that freeing one file may take before it is left to [`Fs::drain`].
+/// Most transactions for freeing one file at once, before it is left to [`Fs::drain`].
 const STEPS_AT_ONCE: usize = 8;
 
-/// What is to be removed.
+/// Kind of file to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Directory,
     AnythingElse,
 }
 
-/// Keeps a file while its last name is removed.
+/// Holds a file while its last name is removed.
 struct Held<'i>(Option<&'i Inode>);
 
 impl<'i> Held<'i> {
@@ -42,7 +42,7 @@ impl<'i> Held<'i> {
         Held(Some(inode))
     }
 
-    /// True if it was the last hold: the caller frees the file then.
+    /// Releases the hold. Returns true if it was the last one: the caller then frees the file.
     fn let_go(mut self) -> bool {
         self.0.take().is_some_and(Inode::let_go)
     }
@@ -50,7 +50,7 @@ impl<'i> Held<'i> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // Of a file that has a name, or is freed: no thread waits for its last hold.
+        // The file has a name, or is being freed: no other thread waits for its last hold.
         if let Some(inode) = self.0 {
             inode.let_go();
         }
@@ -58,7 +58,7 @@ impl Drop for Held<'_> {
 }
 
 impl Fs {
-    /// Removes a name of anything but a directory.
+    /// Removes a name of a file that is no directory.
     ///
     /// # Errors
     /// [`ZplError::NotFound`]; [`ZplError::WrongKind`] for a directory.
@@ -66,10 +66,10 @@ impl Fs {
         self.remove(dir, name, Wanted::AnythingElse, |_| Ok(None)).map(drop)
     }
 
-    /// As [`Fs::unlink`], and keeps the file that had the name, for handles that are still open.
+    /// Like [`Fs::unlink`], and returns a hold on the file, for handles that are still open.
     ///
     /// # Errors
-    /// As of [`Fs::unlink`].
+    /// Those of [`Fs::unlink`].
     pub fn unlink_kept(self: &Arc<Self>, dir: ObjectId, name: &[u8]) -> Result<Option<Hold>, ZplError> {
         self.remove(dir, name, Wanted::AnythingElse, |inode| self.keep(inode).map(Some))
     }
@@ -77,20 +77,20 @@ impl Fs {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`ZplError::NotFound`], [`ZplError::NotEmpty`]; [`ZplError::WrongKind`] for anything else.
+    /// [`ZplError::NotFound`], [`ZplError::NotEmpty`]; [`ZplError::WrongKind`] for any other kind of file.
     pub fn rmdir(&self, dir: ObjectId, name: &[u8]) -> Result<(), ZplError> {
         self.remove(dir, name, Wanted::Directory, |_| Ok(None)).map(drop)
     }
 
-    /// As [`Fs::rmdir`], and keeps the directory.
+    /// Like [`Fs::rmdir`], and returns a hold on the directory.
     ///
     /// # Errors
-    /// As of [`Fs::rmdir`].
+    /// Those of [`Fs::rmdir`].
     pub fn rmdir_kept(self: &Arc<Self>, dir: ObjectId, name: &[u8]) -> Result<Option<Hold>, ZplError> {
         self.remove(dir, name, Wanted::Directory, |inode| self.keep(inode).map(Some))
     }
 
-    /// `keep` is asked for a handle before the name goes.
+    /// Removes a name. `keep` makes a hold on the file before the name is removed.
     fn remove(
         &self,
         dir: ObjectId,
@@ -121,8 +121,8 @@ impl Fs {
         Ok(kept)
     }
 
-    /// A directory's own names are locked too, in the order of numbers: its number must be known before
-    /// either is.
+    /// Removes a directory. Its own names are locked as well, in the order of numbers, so its number must be
+    /// known before either lock is taken.
     fn remove_dir(
         &self,
         dir: &Arc<Inode>,
@@ -140,7 +140,7 @@ impl Fs {
         }
     }
 
-    /// Returns the file if it has no name any more and is still to be freed.
+    /// Removes a name under locks. Returns the file if it has no name any more and must still be freed.
     fn remove_locked(
         &self,
         dir: &Arc<Inode>,
@@ -185,7 +185,7 @@ impl Fs {
         Ok(later)
     }
 
-    /// An error if flags keep the file from losing a name.
+    /// Fails if flags forbid the removal of a name of the file.
     pub(crate) fn check_removable(&self, inode: &Inode) -> Result<(), ZplError> {
         let attrs = inode.attrs();
         self.check_not_append_only(inode, &attrs)?;
@@ -195,7 +195,7 @@ impl Fs {
         Ok(())
     }
 
-    /// An error if a directory has entries: they are counted, its size is not believed.
+    /// Fails if a directory has entries. They are counted, because its size may be wrong.
     pub(crate) fn check_empty(&self, dir: &Inode) -> Result<(), ZplError> {
         if self.entries_of(dir)?.count()? == 0 {
             return Ok(());
@@ -203,10 +203,10 @@ impl Fs {
         Err(ZplError::NotEmpty { object: dir.id })
     }
 
-    /// A file lost a name. Returns it if that was the last and it is still to be freed.
+    /// Decrements the links of a file. Returns the file if it has no name any more and must still be freed.
     ///
     /// # Errors
-    /// Then nothing was changed.
+    /// If the file cannot be changed: it is unchanged then.
     pub(crate) fn drop_link(
         &self,
         inode: &Arc<Inode>,
@@ -214,10 +214,11 @@ impl Fs {
         tx: &Tx,
     ) -> Result<Option<ObjectId>, ZplError> {
         let store = self.store(tx);
-        // Attributes in a directory are freed before it.
+        // A directory of extended attributes must be freed before its file.
         let is_xattr_dir = inode.is_dir() && inode.attrs().is_xattr();
         let is_small = inode.object.max_block().0 < BLOCKS_PER_TX && !is_xattr_dir;
-        // Held, so that no other thread drops the last hold and frees it before it is in the unlinked set.
+        // Held, so that no other thread drops the last hold and frees the file before it is in the unlinked
+        // set.
         let held = Held::new(inode);
         let (before, is_freed_now) = {
             let mut state = inode.ready(&store)?;
@@ -251,7 +252,7 @@ impl Fs {
         Ok(held.let_go().then_some(inode.id))
     }
 
-    /// Adds a file to the unlinked set. It may be there: what was cut short is done once more.
+    /// Adds a file to the unlinked set. It may be there already, from an operation that was cut short.
     pub(crate) fn add_unlinked(&self, id: ObjectId, tx: &Tx) -> Result<(), DmuError> {
         match self.unlinked.zap(tx)?.insert_int(id.0) {
             Err(DmuError::KeyExists { .. }) => Ok(()),
@@ -259,7 +260,7 @@ impl Fs {
         }
     }
 
-    /// Frees a file that has neither name nor holds, and its extended attributes; what takes long is left to
+    /// Frees a file that has neither name nor holds, with its extended attributes; a long job is left to
     /// [`Fs::drain`].
     pub(crate) fn free_later(&self, id: ObjectId) {
         let mut todo = vec![id];
@@ -273,17 +274,17 @@ impl Fs {
             match self.free_steps(id, STEPS_AT_ONCE, &mut todo) {
                 Ok(true) => {}
                 Ok(false) => self.pending().push_back(id),
-                // It is in the unlinked set: the next mount tries again.
+                // The file is in the unlinked set: the next mount tries again.
                 Err(error) => tracing::warn!(object = id.0, %error, "an unlinked file is not freed yet"),
             }
         }
     }
 
-    /// Frees files without a name, in at most `steps` transactions: those that were found when the file
-    /// system was opened, and those that were too large to be freed at once. True if nothing is left.
+    /// Frees files without a name, in at most `steps` transactions: those found when the file system was
+    /// opened, and those too large to be freed at once. Returns true if none is left.
     ///
     /// # Errors
-    /// Of the file that could not be freed; it is left to the next mount.
+    /// The error of the file that could not be freed; it is left to the next mount.
     pub fn drain(&self, steps: usize) -> Result<bool, ZplError> {
         for _ in 0..steps {
             let Some(id) = self.pending().pop_front() else { return Ok(true) };
@@ -297,13 +298,13 @@ impl Fs {
         Ok(self.pending().is_empty())
     }
 
-    /// Frees a file without a name, in at most `steps` transactions. True if it is gone, or none of ours;
-    /// what is to be freed after it goes to `more`.
+    /// Frees a file without a name, in at most `steps` transactions. Returns true if it was freed, or is no
+    /// file; objects to be freed next go to `more`.
     fn free_steps(&self, id: ObjectId, steps: usize, more: &mut Vec<ObjectId>) -> Result<bool, ZplError> {
         let inode = match self.inode(id) {
             Ok(inode) => inode,
             Err(ZplError::Stale { .. }) => return self.forget_unlinked(id).map(|()| true),
-            // What is no file is left alone.
+            // An object that is no file is left alone.
             Err(ZplError::NotAFile { .. }) => return Ok(true),
             Err(error) => return Err(error),
         };
@@ -321,7 +322,7 @@ impl Fs {
         Ok(false)
     }
 
-    /// An entry of the unlinked set leads nowhere.
+    /// Removes a dangling entry of the unlinked set.
     fn forget_unlinked(&self, id: ObjectId) -> Result<(), ZplError> {
         let tx = self.begin_freeing(Cost::FREES)?;
         match self.unlinked.zap(&tx)?.remove_int(id.0) {
@@ -330,7 +331,7 @@ impl Fs {
         }
     }
 
-    /// One transaction on the way; true if that was the last.
+    /// Runs one transaction of freeing a file. Returns true if it was the last.
     fn free_step(&self, inode: &Arc<Inode>, more: &mut Vec<ObjectId>) -> Result<bool, ZplError> {
         if inode.is_dir() && inode.attrs().is_xattr() && !self.purge_entries(inode, more)? {
             return Ok(false);
@@ -350,7 +351,7 @@ impl Fs {
             }
             state.is_gone = true;
         }
-        // It has entries, as a rule: they go first, and it is freed with the last.
+        // The directory usually has entries: they are removed first, and it is freed with the last.
         let next = match &xattr_dir {
             Some(dir) => self.drop_link(dir, self.now(), &tx)?,
             None => None,
@@ -368,7 +369,7 @@ impl Fs {
         Ok(true)
     }
 
-    /// The directory of extended attributes of a file that is freed.
+    /// The directory of extended attributes of a file that is being freed.
     fn xattr_dir_to_free(&self, id: ObjectId) -> Result<Option<Arc<Inode>>, ZplError> {
         match self.inode(id) {
             Ok(dir) => Ok(Some(dir).filter(|dir| dir.is_dir() && dir.attrs().is_xattr())),
@@ -377,8 +378,8 @@ impl Fs {
         }
     }
 
-    /// Removes the entries of a directory of extended attributes, some in each transaction. True if none is
-    /// left.
+    /// Removes the entries of a directory of extended attributes, a few in each transaction. Returns true if
+    /// none is left.
     fn purge_entries(&self, dir: &Arc<Inode>, more: &mut Vec<ObjectId>) -> Result<bool, ZplError> {
         const ENTRIES_PER_TX: usize = 64;
         let _names = dir.names(&*self.backing)?;
@@ -394,7 +395,7 @@ impl Fs {
                 Err(ZplError::Stale { .. } | ZplError::NotAFile { .. }) => None,
                 Err(error) => return Err(error),
             };
-            // Those that are larger than a step join the unlinked set.
+            // Files larger than one step join the unlinked set.
             blocks += inode.iter().map(|inode| inode.object.max_block().0.min(BLOCKS_PER_TX)).sum::<u64>();
             inodes.push(inode);
             if blocks >= BLOCKS_PER_TX {
@@ -418,7 +419,8 @@ impl Fs {
         Ok(inodes.len() < ENTRIES_PER_TX && inodes.len() == batch.len())
     }
 
-    /// Frees blocks of a file, from the end. True if few enough are left to go with the object.
+    /// Frees blocks of a file, from its end. Returns true if the remaining ones are few enough to be freed
+    /// with the object.
     fn free_blocks(&self, inode: &Inode) -> Result<bool, ZplError> {
         let object = &inode.object;
         if object.max_block() < BlockId(BLOCKS_PER_TX) {

@@ -1,4 +1,4 @@
-//! Sharing blocks between files (docs/on-disk/32-dedup-cloning.md).
+//! Block cloning between files (docs/on-disk/32-dedup-cloning.md).
 
 use crate::file::data::{content_changed, owners};
 use crate::fs::backing::{CloneTable, Cost};
@@ -11,12 +11,12 @@ use dmu::{LiveObject, Tx};
 use format::zil::{Body, CloneRange};
 use format::{BlockId, BlockPtr, Level, ObjectId};
 
-/// Blocks that are shared in one transaction: as many pointers as a record of the log holds.
+/// Blocks cloned in one transaction: as many pointers as a log record holds.
 const BLOCKS_PER_TX: u64 = 512;
 
-/// Bytes of one file that become those of another: whole blocks, but for the end of both files.
+/// A range to be cloned: whole blocks, except at the end of both files.
 struct Range {
-    /// The object set that they come from.
+    /// Number of the source's object set.
     source: u64,
     from: u64,
     to: u64,
@@ -34,14 +34,14 @@ pub struct FileRange {
 }
 
 impl Fs {
-    /// Makes `len` bytes of one file those of another, by sharing their blocks. The two may be in different
-    /// file systems of one pool: `source_fs` is that of the source. Returns how many bytes were shared: fewer
-    /// than asked if the source ends earlier.
+    /// Clones `len` bytes of one file into another by sharing their blocks. The two may be in different file
+    /// systems of one pool: `source_fs` is that of the source. Returns the number of cloned bytes, less than
+    /// `len` if the source ends earlier.
     ///
     /// # Errors
-    /// [`ZplError::CannotClone`] if the ranges are not of whole blocks of one size, or the blocks cannot be
-    /// shared: the caller copies then. [`ZplError::NotYetWritten`] if the txg of a block is not on disk: it
-    /// works after the next sync. What was shared until then stays.
+    /// [`ZplError::CannotClone`] if the ranges do not consist of whole blocks of one size, or the blocks
+    /// cannot be shared: the caller copies then. [`ZplError::NotYetWritten`] if the txg of a block is not on
+    /// disk: a retry after the next sync succeeds. Blocks cloned before the error stay.
     pub fn clone_range(
         &self,
         source_fs: &Fs,
@@ -104,7 +104,7 @@ impl Fs {
         if !is_aligned || (has_one_odd_block && to != 0) {
             return Err(ZplError::CannotClone { why: "the ranges do not begin with a block" });
         }
-        // A part of a block can only be its last, and only the last of both files.
+        // Only the last block may be partial, and only if it is the last of both files.
         if !len.is_multiple_of(block) && (from + len < source_size || end < attrs.size) {
             return Err(ZplError::CannotClone { why: "the range does not end with a block" });
         }
@@ -117,15 +117,14 @@ impl Fs {
         Ok(len)
     }
 
-    /// Makes an empty file the same as a file of a snapshot or of a head of this pool, by sharing its blocks.
-    /// `live` is the object as its head has it in its newest state, and its version when it was what `source`
-    /// shows. Without it the source is a snapshot. The caller keeps the head open or holds the snapshot
-    /// meanwhile.
+    /// Clones a whole file of a snapshot or head of this pool into an empty file. `live` is the object as its
+    /// head has it in its newest state, with the version that it had when `source` was read. `None`: the
+    /// source is a snapshot. The caller keeps the head open or holds the snapshot meanwhile.
     ///
     /// # Errors
-    /// As [`Fs::clone_range`]; [`ZplError::CannotClone`] also where a file of this content would get blocks
-    /// of another size here, and if the source was changed or removed since. What was shared until then
-    /// stays.
+    /// Those of [`Fs::clone_range`]; [`ZplError::CannotClone`] also if a file of this content would get
+    /// another block size here, and if the source was changed or removed since. Blocks cloned before the
+    /// error stay.
     pub fn clone_file(
         &self,
         source: &Node,
@@ -164,9 +163,9 @@ impl Fs {
         Err(ZplError::CannotClone { why: "feature block_cloning is not enabled" })
     }
 
-    /// Shares blocks, as many in each transaction as a record of the log holds. Pointers are asked for while
-    /// the transaction is held: what they lead to then is not freed before it is counted. They count only if
-    /// the source `is_same` after that: those of a file that was removed lead nowhere.
+    /// Clones blocks, as many in each transaction as a log record holds. The pointers are read while the
+    /// transaction is held, so that their blocks are not freed before the references are counted. They are
+    /// used only if the source `is_same` after that: the blocks of a removed file may be freed.
     fn clone_blocks(
         &self,
         range: &Range,
@@ -185,7 +184,7 @@ impl Fs {
             let mut pointers = Vec::with_capacity(part.div_ceil(block) as usize);
             for i in 0..part.div_ceil(block) {
                 let bp = pointer_of(BlockId((from + done) / block + i))?;
-                // The log takes pointers along: a crash must leave them what they are.
+                // The log holds the pointers, so a crash must not make them invalid.
                 let is_there =
                     |bp: &BlockPtr| bp.is_hole() || bp.is_embedded() || tx.is_on_disk(bp.physical_birth());
                 let bp = bp.filter(is_there).ok_or(ZplError::NotYetWritten { object: target.id })?;
@@ -205,7 +204,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Puts pointers into a file whose range is locked. Without a table, references are not counted.
+    /// Writes pointers into a file whose range is locked. Without a table, references are not counted.
     pub(crate) fn put_clone(
         &self,
         target: &Inode,

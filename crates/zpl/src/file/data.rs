@@ -1,4 +1,5 @@
-//! Content: reading and writing bytes, cutting and freeing them (docs/on-disk/23-zpl.md, sections 6 and 6.1).
+//! File content: reading and writing bytes, truncating and freeing (docs/on-disk/23-zpl.md, sections 6 and
+//! 6.1).
 
 use crate::access::without_set_ids;
 use crate::attrs::record::touched_record;
@@ -17,46 +18,46 @@ use format::zil::Body;
 use format::znode::{FLAG_APPENDONLY, FLAG_ARCHIVE, FLAG_AV_MODIFIED, Time};
 use std::ops::Range;
 
-/// Bytes that are written in one transaction, or one block if that is more.
+/// Bytes written in one transaction; a larger block is written alone.
 const CHUNK: u64 = 1 << 20;
 /// One past the largest size of a file.
 const SIZE_LIMIT: u64 = 1 << 63;
 const SECTOR: u64 = 512;
-/// Blocks of a file that are freed at once, without counting them.
+/// Blocks of a file that are freed in one transaction without counting them.
 const UNCOUNTED: u64 = 1024;
-/// Relative access times are kept exact to a day.
+/// With `relatime` an access time is at most a day old.
 const DAY_SECS: i64 = 24 * 60 * 60;
 
-/// How a write is made.
+/// Options of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteHow {
-    /// At the end of the file, whatever offset is given.
+    /// Write at the end of the file and ignore the given offset.
     pub append: bool,
-    /// The writer has no right to keep set-id bits: they are cleared.
+    /// Clear set-id bits: the writer may not keep them.
     pub clear_set_ids: bool,
-    /// The times stay: the caller sets them separately.
+    /// Leave the times unchanged: the caller sets them separately.
     pub keep_times: bool,
 }
 
-/// What happens to a range of a file.
+/// Operation on a range of a file (`fallocate`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Allocate {
-    /// The file is at least that large afterwards, unless its size is kept; there is nothing to reserve in a
-    /// file system that never overwrites.
+    /// Extends the file to the end of the range, unless its size is kept. Reserves no space: blocks are never
+    /// overwritten in place.
     Reserve {
-        /// The size does not change.
+        /// Leave the size unchanged.
         keep_size: bool,
     },
-    /// It becomes a hole; the size does not change.
+    /// Makes the range a hole; leaves the size unchanged.
     Punch,
-    /// The range reads as zeros.
+    /// Makes the range read as zeros.
     Zero {
-        /// The size does not change.
+        /// Leave the size unchanged.
         keep_size: bool,
     },
 }
 
-/// What is left of a range whose end was freed.
+/// The rest of a range after blocks at its end were freed.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Rest {
     /// End of the range, in bytes.
@@ -66,7 +67,7 @@ pub(crate) struct Rest {
 }
 
 impl Fs {
-    /// Reads from `offset` into `buf`, at most up to the file's end; returns how many bytes that were.
+    /// Reads from `offset` into `buf`, at most up to the end of the file. Returns the number of bytes read.
     ///
     /// # Errors
     /// [`ZplError::WrongKind`] if it is no regular file; or a block cannot be read.
@@ -84,7 +85,7 @@ impl Fs {
         Ok(len)
     }
 
-    /// The file was read: its access time changes as the property says.
+    /// Updates the access time after a read, as the properties `atime` and `relatime` say.
     ///
     /// # Errors
     /// [`ZplError::Stale`]; [`ZplError::Begin`] if no transaction can begin.
@@ -92,7 +93,7 @@ impl Fs {
         self.accessed_by(id, self.options().access_times)
     }
 
-    /// The same, by another rule than the property's.
+    /// Updates the access time after a read by the given rule instead of the properties.
     ///
     /// # Errors
     /// [`ZplError::Stale`]; [`ZplError::Begin`] if no transaction can begin.
@@ -117,7 +118,7 @@ impl Fs {
         inode.change(&self.store(&tx), |attrs| attrs.atime = now)
     }
 
-    /// The first offset from `offset` on that is not in a hole.
+    /// The first offset at or after `offset` that is not in a hole; `None` if only a hole follows.
     ///
     /// # Errors
     /// [`ZplError::Stale`] if there is no such file; or an object of the file system cannot be read.
@@ -127,7 +128,7 @@ impl Fs {
         self.node(id)?.next_data(offset)
     }
 
-    /// The first offset from `offset` on that is in a hole, the end of the file being one.
+    /// The first offset at or after `offset` that is in a hole. The end of the file counts as one.
     ///
     /// # Errors
     /// [`ZplError::Stale`] if there is no such file; or an object of the file system cannot be read.
@@ -140,15 +141,16 @@ impl Fs {
     /// Writes all of `data`. Returns the offset at which it was written.
     ///
     /// # Errors
-    /// If something fails half way, what was written until then stays.
+    /// [`ZplError::Stale`], [`ZplError::WrongKind`], [`ZplError::FileTooLarge`]; [`ZplError::Begin`] if no
+    /// transaction can begin. Bytes written before the error stay.
     pub fn write(&self, id: ObjectId, offset: u64, data: &[u8], how: &WriteHow) -> Result<u64, ZplError> {
         let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
         let len = data.len() as u64;
-        // Asked for once: what may grow decides what is locked.
+        // Read once, because the largest block size decides what is locked.
         let block_max = self.options().block_max();
         let guard = loop {
-            // The block size of a small file may change: no other thread may look at its blocks then.
+            // The block size of a small file may change: no other thread may use its blocks meanwhile.
             let is_whole = how.append || is_growable(&inode, block_max);
             let guard = match is_whole {
                 true => inode.ranges(&*self.backing).write_all()?,
@@ -179,7 +181,7 @@ impl Fs {
         Ok(offset)
     }
 
-    /// Writes in one transaction. `end` is where the whole write ends; blocks are as large as `block_max`.
+    /// Writes in one transaction. `end` is the end of the whole write; new blocks have `block_max` bytes.
     fn write_chunk(
         &self,
         inode: &Inode,
@@ -198,7 +200,7 @@ impl Fs {
         self.grow_block(&inode.object, attrs.size, end, block_max, &tx)?;
         inode.object.write_at(offset, data, &tx)?;
         let (now, stop) = (self.now(), offset + data.len() as u64);
-        // What takes long comes before the attributes are locked.
+        // Slow steps come before the attributes are locked.
         let written = log.is_on().then(|| LogData::written(&inode.object, offset, data));
         let mut state = inode.ready(&store)?;
         let mode = state.attrs.mode;
@@ -213,11 +215,11 @@ impl Fs {
                 attrs.mode = without_set_ids(attrs.mode);
             }
         })?;
-        // And they are locked until the log knows of them: see `log_attrs`.
+        // The attributes stay locked until they are logged: see `log_attrs`.
         if let Some(written) = written {
             log.log_write(&tx, inode.id, offset, written, (!how.keep_times).then_some(state.attrs.mtime));
             if state.attrs.mode != mode {
-                // The record of the write does not say that set-id bits were cleared.
+                // The record of the write has no field for cleared set-id bits.
                 let cleared = touched_record(inode.id, true, &state.attrs);
                 log.log(&tx, Body::SetAttr(Box::new(cleared)));
             }
@@ -225,8 +227,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes the only block of a file of `size` bytes large enough for `end` bytes, or as large as blocks
-    /// are: `max` bytes.
+    /// Enlarges the only block of a file of `size` bytes to hold `end` bytes, at most to `max` bytes.
     pub(crate) fn grow_block(
         &self,
         object: &LiveObject,
@@ -240,7 +241,7 @@ impl Fs {
             return Ok(());
         }
         let new = if now >= max {
-            // Larger than blocks are today; a second block needs a power of two all the same.
+            // The block is larger than new blocks are; a second block needs a power of two all the same.
             now.next_power_of_two()
         } else {
             end.min(max).next_multiple_of(SECTOR)
@@ -254,7 +255,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Sets the size: what is beyond is freed, what is missing is a hole.
+    /// Sets the size: frees the blocks beyond it; a larger size adds a hole.
     ///
     /// # Errors
     /// [`ZplError::WrongKind`], [`ZplError::NotPermitted`], [`ZplError::FileTooLarge`]; [`ZplError::Begin`]
@@ -278,13 +279,13 @@ impl Fs {
         Ok(())
     }
 
-    /// Records of changes of the content that are no writes say neither that set-id bits were cleared nor
-    /// when it was.
+    /// Logs mtime and cleared set-id bits of a change of the content that is no write: its own record has no
+    /// fields for them.
     pub(crate) fn log_touched(&self, inode: &Inode, clears_ids: bool, tx: &Tx) {
         self.log_attrs(inode, tx, |attrs| touched_record(inode.id, clears_ids, attrs));
     }
 
-    /// Sets the size; the whole file is locked. True if set-id bits are gone with it.
+    /// Sets the size; the whole file is locked. Returns true if set-id bits were cleared.
     pub(crate) fn set_size(
         &self,
         inode: &Inode,
@@ -315,7 +316,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`ZplError::WrongKind`], [`ZplError::NotPermitted`], [`ZplError::FileTooLarge`], [`ZplError::Invalid`]
-    /// of an empty range; [`ZplError::Begin`] if no transaction can begin.
+    /// for an empty range; [`ZplError::Begin`] if no transaction can begin.
     pub fn fallocate(&self, id: ObjectId, offset: u64, len: u64, how: Allocate) -> Result<(), ZplError> {
         let inode = self.busy(id)?;
         inode.expect(FileKind::Regular, "regular file")?;
@@ -340,7 +341,7 @@ impl Fs {
             true => self.free_in_steps(&inode, offset..end.min(attrs.size))?,
             false => Rest::default(),
         };
-        // Nothing can be kept for it, so that nothing is taken from others either.
+        // A reservation keeps no space, so it costs none.
         let tx = self.begin(match how {
             Allocate::Reserve { .. } => Cost::NAMES,
             _ => Cost::FREES,
@@ -354,7 +355,7 @@ impl Fs {
             self.set_size(&inode, end, false, &tx)?;
             self.log(&tx, || Body::Truncate { object: id, offset: end, length: 0 });
         } else if !frees {
-            // As in other file systems, reserving counts as a change of the file.
+            // As in other file systems, a reservation counts as a change of the file.
             let store = self.store(&tx);
             drop(inode.ready(&store)?);
             self.touch_content(&inode, &store)?;
@@ -363,14 +364,14 @@ impl Fs {
         Ok(())
     }
 
-    /// Frees a range of a file from its end, until few enough blocks are left for one transaction. The whole
-    /// file is locked.
+    /// Frees a range of a file from its end, until the remaining blocks are few enough for one transaction.
+    /// The whole file is locked.
     ///
-    /// Each step is a change of its own, which reads as zeros and has its record: whatever stops the next
-    /// ones, the file is what its log says. Of a truncated file, the size is changed with the last blocks.
+    /// Each step is a change with its own record, after which its part reads as zeros: if a later step fails,
+    /// the file is as its log says. A truncation changes the size with the last step.
     pub(crate) fn free_in_steps(&self, inode: &Inode, range: Range<u64>) -> Result<Rest, ZplError> {
         let Range { start, mut end } = range;
-        // A record is replayed in one transaction; and what is small is not worth a look.
+        // A record is replayed in one transaction. Counting small files is not worth its cost.
         let max = inode.object.max_block().0;
         if max < UNCOUNTED || self.is_replaying() {
             let first = start / inode.object.block_size();
@@ -392,7 +393,7 @@ impl Fs {
         }
     }
 
-    /// Frees a range inside a file; the whole file is locked.
+    /// Frees a range inside a file, which is locked as a whole.
     pub(crate) fn free_within(&self, inode: &Inode, range: Range<u64>, tx: &Tx) -> Result<(), ZplError> {
         let store = self.store(tx);
         drop(inode.ready(&store)?);
@@ -406,14 +407,13 @@ impl Fs {
     }
 }
 
-/// The only block of the file may still change its size.
+/// Whether the only block of the file may still change its size.
 fn is_growable(inode: &Inode, block_max: u64) -> bool {
     let (size, block) = (inode.attrs().size, inode.object.block_size());
     size <= block && inode.object.max_block().0 == 0 && (block < block_max || !block.is_power_of_two())
 }
 
-/// Bytes of the blocks that a file has once it was written up to `end`: a single block grows up to `max`
-/// first.
+/// Bytes of the blocks of a file after a write up to `end`: a single block grows up to `max` first.
 pub(crate) fn blocks_after(object: &LiveObject, end: u64, max: u64) -> u64 {
     let now = object.block_size();
     if object.max_block().0 > 0 { now } else { now.max(end.min(max)) }

@@ -1,4 +1,4 @@
-//! Content: the bytes of a file, its holes, the target of a link.
+//! File content: bytes, holes, the target of a symbolic link.
 
 pub(crate) mod clone_range;
 pub(crate) mod data;
@@ -12,11 +12,11 @@ use format::sa::Attr;
 pub(crate) const TARGET_MAX: usize = 4095;
 
 impl Node {
-    /// Reads from `offset` into `buf`, at most up to the file's end; returns how many bytes that were.
-    /// Holes are zeros.
+    /// Reads from `offset` into `buf`, at most up to the end of the file. Returns the number of bytes read.
+    /// Holes read as zeros.
     ///
     /// # Errors
-    /// If it is not a regular file, or a block of it cannot be read.
+    /// [`ZplError::WrongKind`] if it is no regular file; or a block cannot be read.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize, ZplError> {
         self.expect(FileKind::Regular, "regular file")?;
         let left = self.attrs().size.saturating_sub(offset);
@@ -26,7 +26,7 @@ impl Node {
         Ok(len)
     }
 
-    /// The first offset from `offset` on that is not in a hole; `None` if only a hole follows.
+    /// The first offset at or after `offset` that is not in a hole; `None` if only a hole follows.
     ///
     /// # Errors
     /// [`ZplError::WrongKind`] if it is no regular file; or an indirect block cannot be read.
@@ -42,7 +42,7 @@ impl Node {
         Ok(self.object.next_data(offset)?.filter(|data| *data < size))
     }
 
-    /// The first offset from `offset` on that is in a hole, the end of the file being one; `None`
+    /// The first offset at or after `offset` that is in a hole; the end of the file counts as one; `None`
     /// beyond the end.
     ///
     /// # Errors
@@ -59,8 +59,8 @@ impl Node {
         Ok(Some(self.object.next_hole(offset)?.min(size)))
     }
 
-    /// A small file, whose only block is as long as its content. The reference calls that data even
-    /// where it is a hole, and so do we: tools compare the answers.
+    /// Whether the file has one block exactly as long as its content. OpenZFS reports such a block as data
+    /// even if it is a hole, and so does Cenote: tools compare the answers.
     fn is_one_odd_block(&self) -> bool {
         !self.block_size().is_power_of_two() && self.attrs().size <= self.block_size()
     }
@@ -68,8 +68,8 @@ impl Node {
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`ZplError::WrongKind`] if it is no symbolic link; [`ZplError::TooLarge`] and [`ZplError::Corrupt`] of
-    /// a target that no link can have.
+    /// [`ZplError::WrongKind`] if it is no symbolic link; [`ZplError::TooLarge`] and [`ZplError::Corrupt`]
+    /// for a target that no link can have.
     pub fn readlink(&self) -> Result<Vec<u8>, ZplError> {
         self.expect(FileKind::Symlink, "symbolic link")?;
         let size = self.attrs().size;
@@ -84,7 +84,7 @@ impl Node {
         })?;
         let target = match inline {
             Some(target) => target,
-            // Before system attributes, a long target went to the file's block.
+            // Before system attributes, a long target was stored in the file's block.
             None if self.object.block(format::BlockId(0))?.is_some() => {
                 let mut target = vec![0; size as usize];
                 self.object.read_at(0, &mut target)?;

@@ -1,10 +1,10 @@
-//! Locks of ranges of a file's bytes: many readers or one writer of each byte.
+//! Locks of byte ranges of a file: many readers or one writer of each byte.
 //!
-//! The block layer below locks single blocks only; that a write of several blocks, or a write and the size
-//! that belongs to it, is seen whole is this lock's business.
+//! The block layer below locks single blocks only. This lock makes a write of several blocks, or a write
+//! together with the size that it sets, atomic for readers.
 //!
 //! The holder of a range may wait for a txg, or for a device. A request that waits for a range gives up when
-//! its caller does ([`dmu::interrupt`]).
+//! its caller is interrupted ([`dmu::interrupt`]).
 
 use crate::ZplError;
 use crate::error::BeginError;
@@ -18,7 +18,7 @@ use std::sync::PoisonError;
 #[cfg(not(feature = "shuttle"))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// The ranges of one file that are locked.
+/// The locked ranges of one file.
 #[derive(Debug, Default)]
 pub(crate) struct RangeLock {
     ranges: Mutex<Table>,
@@ -28,8 +28,8 @@ pub(crate) struct RangeLock {
 #[derive(Debug, Default)]
 struct Table {
     held: Vec<Held>,
-    /// Threads that sleep until something is released. Counted because waking no thread would still cost each
-    /// read a system call.
+    /// Number of threads that wait. Counted because a wake-up without waiters would cost each read a system
+    /// call.
     waiting: usize,
 }
 
@@ -39,14 +39,14 @@ struct Held {
     is_exclusive: bool,
 }
 
-/// A range that is locked, until it is dropped.
+/// Guard of a locked range, which it unlocks when dropped.
 #[derive(Debug)]
 pub(crate) struct RangeGuard<'l> {
     lock: &'l RangeLock,
     held: Held,
 }
 
-/// The ranges of a file, to be locked: a wait for one ends when its caller waits no longer.
+/// The ranges of a file, for locking: a wait ends when the caller is interrupted.
 #[derive(Clone, Copy)]
 pub(crate) struct Ranges<'l> {
     lock: &'l RangeLock,
@@ -58,7 +58,7 @@ impl<'l> Ranges<'l> {
     /// Locks the range for one writer.
     ///
     /// # Errors
-    /// As of all of these: [`TxError::Interrupted`] if the caller of the request waits no longer.
+    /// Of all methods here: [`TxError::Interrupted`] if the caller of the request was interrupted.
     pub(crate) fn write(self, range: Range<u64>) -> Result<RangeGuard<'l>, ZplError> {
         self.take(Held { range, is_exclusive: true })
     }
@@ -80,13 +80,13 @@ impl<'l> Ranges<'l> {
 }
 
 impl RangeLock {
-    /// Its ranges; a holder of one may wait for a txg of `backing`.
+    /// The ranges for locking; their holders may wait for a txg of `backing`.
     pub(crate) fn of<'l>(&'l self, backing: &'l dyn Backing) -> Ranges<'l> {
         Ranges { lock: self, backing }
     }
 
     fn ranges(&self) -> MutexGuard<'_, Table> {
-        // Whole between any two statements that can panic.
+        // Consistent between any two statements that can panic.
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -140,7 +140,7 @@ mod every_order {
 
     const BYTES: usize = 6;
 
-    /// Holders of each byte: readers count one each, a writer a thousand.
+    /// Holders of each byte: a reader counts 1, a writer 1000.
     #[test]
     fn a_writer_is_alone_and_everybody_gets_through() {
         shuttle::check_random(

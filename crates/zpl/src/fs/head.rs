@@ -1,10 +1,11 @@
-//! File systems and volumes in the heads of a pool: where their transactions, their intent log and the
-//! counts of cloned blocks come from.
+//! File systems and volumes in the heads of a pool, and the source of their transactions, intent log and
+//! reference counts.
 //!
 //! # What always holds
-//! - A property that is changed counts for what begins after the change: the head tells of it.
-//! - What [`HeadFs::fsync`] and [`HeadVolume::flush`] returned for is durable.
-//! - A log that an import claimed is replayed before the file system can be changed.
+//! - A changed property applies to all operations that begin after the change: the head notifies the file
+//!   system.
+//! - Changes for which [`HeadFs::fsync`] or [`HeadVolume::flush`] has returned are durable.
+//! - A claimed log is replayed before the file system can be changed.
 
 use crate::ZplError;
 use crate::attrs::record::log_time;
@@ -24,7 +25,7 @@ use format::znode::Time;
 use format::{BlockPtr, ObjectId};
 use std::sync::Arc;
 
-/// Transactions in which files without a name are freed before it is asked whether any are left.
+/// Transactions of freeing files without a name, between checks whether any are left.
 const DRAIN_STEPS: usize = 64;
 
 /// A head as the backing of a file system or volume.
@@ -84,7 +85,7 @@ impl IntentLog for HeadLog {
 
     fn log(&self, tx: &Tx, record: Body) {
         match &record {
-            // Programs that rename a new file over an old one rely on the data being there with the name.
+            // Programs that rename a new file over an old one expect the data to be durable with the name.
             Body::Rename(_) | Body::Exchange(_) | Body::Whiteout(..) => self.log.order_all(),
             _ => {}
         }
@@ -108,13 +109,13 @@ impl IntentLog for HeadLog {
     }
 }
 
-/// The pool's counts of cloned blocks.
+/// The block reference table of the pool.
 pub struct PoolClones {
     brt: Arc<Brt>,
 }
 
 impl PoolClones {
-    /// The counts of this pool.
+    /// Wraps the table of this pool.
     pub fn new(brt: &Arc<Brt>) -> PoolClones {
         PoolClones { brt: Arc::clone(brt) }
     }
@@ -135,10 +136,10 @@ impl CloneTable for PoolClones {
     }
 }
 
-/// What the properties of a dataset mean for the file system in it.
+/// The options of a file system, from the properties of its dataset.
 ///
 /// # Errors
-/// If they cannot be read.
+/// If the properties cannot be read.
 pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptions, DslError> {
     let number = |name| prop::stored_number(dataset, name);
     let access_times = match (number("atime")?, number("relatime")?) {
@@ -174,10 +175,10 @@ pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptio
     })
 }
 
-/// Applies a record, with the data of a write that is not in it.
+/// Applies a record, with the data of a write that is in a block of its own.
 type Apply<'a> = &'a mut dyn FnMut(&Body, Option<&[u8]>, &Tx) -> Result<(), ZplError>;
 
-/// Replays the log of a head, and gives it up.
+/// Replays the log of a head, and frees it.
 fn replay_log(head: &Head, apply: Apply<'_>) -> Result<(), ZplError> {
     let done = apply_log(head, apply)?;
     let sync = || sync_all(head.txgs()).map_err(|error| refused(head, error.into()));
@@ -188,7 +189,7 @@ fn replay_log(head: &Head, apply: Apply<'_>) -> Result<(), ZplError> {
     if done == Replayed::default() { Ok(()) } else { sync() }
 }
 
-/// Does again what the log of a head says. When that is on disk, the log is to be given up.
+/// Applies the records of a head's log. The log is freed once the changes are on disk.
 fn apply_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
     let mut sync = || sync_all(head.txgs());
     let mut apply =
@@ -201,7 +202,7 @@ fn apply_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
     Ok(done)
 }
 
-/// Gives up the log of a head, whose records are on disk.
+/// Frees the log of a head whose records are on disk.
 fn give_up(head: &Head) -> Result<(), ZplError> {
     let mut unclaim = |bp: &BlockPtr, how: Unclaim, tx: &Tx| head.clones().drop_claim(bp, how, tx.txg());
     dmu::log::give_up(&head.log, &mut unclaim).map_err(|source| refused(head, source))
@@ -211,8 +212,8 @@ fn refused(head: &Head, source: dmu::log::ReplayError) -> ZplError {
     ZplError::Replay { objset: head.set.number(), source: Box::new(source) }
 }
 
-/// Logs of one pool whose records were applied, and are to be given up together: when the records are on
-/// disk, which takes a txg, and another one, however many there are.
+/// Logs of one pool whose records were applied and which are freed together once the changes are on disk.
+/// That takes two txgs for any number of logs.
 #[derive(Default)]
 pub struct AppliedLogs(Vec<Arc<Head>>);
 
@@ -220,7 +221,7 @@ impl AppliedLogs {
     /// Applies the log of a file system that is not in use yet.
     ///
     /// # Errors
-    /// If it is not a file system, or cannot be read: its log is as it was.
+    /// If the dataset is no file system, or cannot be read: its log is unchanged.
     pub fn add_fs(&mut self, head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<(), ZplError> {
         let fs = open_fs(head, options, env)?;
         apply_log(head, &mut |record, data, tx| replay::replay(&fs, record, data, tx))?;
@@ -228,10 +229,10 @@ impl AppliedLogs {
         Ok(())
     }
 
-    /// The same of a volume.
+    /// Applies the log of a volume that is not in use yet.
     ///
     /// # Errors
-    /// As of [`AppliedLogs::add_fs`].
+    /// Those of [`AppliedLogs::add_fs`].
     pub fn add_volume(&mut self, head: &Arc<Head>) -> Result<(), ZplError> {
         let volume = VolumeWriter::open(HeadBacking::new(head))?;
         apply_log(head, &mut |record, data, tx| volume.replay(record, data, tx))?;
@@ -239,8 +240,8 @@ impl AppliedLogs {
         Ok(())
     }
 
-    /// Gives them up. Everything is on disk when this returns; of a log that cannot be given up, what is left
-    /// is done when its dataset is opened.
+    /// Frees the logs. All applied changes are on disk on return; a log that cannot be freed is freed when
+    /// its dataset is opened.
     ///
     /// # Errors
     /// [`ZplError::Replay`] if the pool is suspended.
@@ -257,11 +258,11 @@ impl AppliedLogs {
     }
 }
 
-/// Opens the file system of a head; the records of its log are to be applied before it is changed.
+/// Opens the file system of a head. Its log must be applied before other changes.
 fn open_fs(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<Arc<Fs>, ZplError> {
     let fs = Fs::open(HeadBacking::new(head), options, env)?;
     if head.log.awaits_replay() {
-        // Records may make files with the numbers of those that only waited to be freed.
+        // Records may create files with the numbers of files that wait to be freed.
         while !fs.drain(DRAIN_STEPS)? {}
     }
     Ok(fs)
@@ -279,20 +280,19 @@ pub struct HeadFs {
 }
 
 impl HeadFs {
-    /// Gives the file system that is open in the head, or opens it; then what an import found in its log is
-    /// replayed first.
+    /// Returns the file system that is open in the head, or opens it and first replays a claimed log.
     ///
     /// # Errors
-    /// If it is not a file system, or cannot be read.
+    /// [`ZplError::WrongDataset`] if the dataset is no file system; or it cannot be read.
     pub fn open(head: &Arc<Head>, options: FsOptions, env: &Env) -> Result<Arc<HeadFs>, ZplError> {
         HeadFs::open_drained(head, options, env, 0)
     }
 
-    /// As [`HeadFs::open`]. If the file system was not open, files without a name are freed in at most
-    /// `steps` transactions ([`Fs::drain`]).
+    /// Like [`HeadFs::open`]. If the file system was not open, frees files without a name in at most `steps`
+    /// transactions ([`Fs::drain`]).
     ///
     /// # Errors
-    /// As of [`HeadFs::open`]; if a file cannot be freed.
+    /// Those of [`HeadFs::open`]; or a file cannot be freed.
     pub fn open_drained(
         head: &Arc<Head>,
         options: FsOptions,
@@ -310,12 +310,12 @@ impl HeadFs {
         })
     }
 
-    /// The head that it is in.
+    /// The head that contains the file system.
     pub fn head(&self) -> &Arc<Head> {
         &self.head
     }
 
-    /// Makes durable what was changed of a file, and all changes of names.
+    /// Makes the changes of a file durable, and all changes of names.
     ///
     /// # Errors
     /// If the pool is suspended.
@@ -323,7 +323,7 @@ impl HeadFs {
         commit(&self.head, Some(id))
     }
 
-    /// Makes every change durable.
+    /// Makes all changes durable.
     ///
     /// # Errors
     /// If the pool is suspended.
@@ -331,7 +331,7 @@ impl HeadFs {
         commit(&self.head, None)
     }
 
-    /// To be called after a change: with `sync=always` it is durable when this returns.
+    /// Called after a change: with `sync=always` the change is durable on return.
     ///
     /// # Errors
     /// If the pool is suspended.
@@ -359,11 +359,10 @@ pub struct HeadVolume {
 }
 
 impl HeadVolume {
-    /// Gives the volume that is open in the head, or opens it; then what an import found in its log is
-    /// replayed first.
+    /// Returns the volume that is open in the head, or opens it and first replays a claimed log.
     ///
     /// # Errors
-    /// If it is not a volume, or cannot be read.
+    /// [`ZplError::WrongDataset`] if the dataset is no volume; or it cannot be read.
     pub fn open(head: &Arc<Head>) -> Result<Arc<HeadVolume>, ZplError> {
         head.open_shared(|| {
             let volume = VolumeWriter::open(HeadBacking::new(head))?;
@@ -373,22 +372,22 @@ impl HeadVolume {
         })
     }
 
-    /// The head that it is in.
+    /// The head that contains the volume.
     pub fn head(&self) -> &Arc<Head> {
         &self.head
     }
 
-    /// Changes the size. It is durable when this returns, and what is beyond is freed.
+    /// Changes the size. On return the new size is durable, and the blocks beyond it are freed.
     ///
     /// # Errors
-    /// As of [`VolumeWriter::set_size`]; [`BeginError::Tx`] if the pool is suspended.
+    /// Those of [`VolumeWriter::set_size`]; [`BeginError::Tx`] if the pool is suspended.
     pub fn resize(&self, size: u64) -> Result<(), ZplError> {
         let txg = self.volume.set_size(size)?;
         self.head.txgs().wait_synced(txg).map_err(BeginError::from)?;
         self.volume.free_beyond()
     }
 
-    /// Makes every write durable.
+    /// Makes all writes durable.
     ///
     /// # Errors
     /// If the pool is suspended.
@@ -396,7 +395,7 @@ impl HeadVolume {
         commit(&self.head, None)
     }
 
-    /// To be called after a change: with `sync=always` it is durable when this returns.
+    /// Called after a change: with `sync=always` the change is durable on return.
     ///
     /// # Errors
     /// If the pool is suspended.

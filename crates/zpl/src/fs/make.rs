@@ -16,14 +16,14 @@ use std::sync::Arc;
 /// The version of new file systems.
 const VERSION: u64 = 5;
 
-/// What a new file system is like for good.
+/// The settings of a new file system that cannot be changed later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewFilesystem {
     /// Normalization of names: 0, or a form of `format::zap::NORM_…`.
     pub normalization: u64,
-    /// Only names in UTF-8 are allowed. Normalization implies it.
+    /// Names must be UTF-8. Normalization implies it.
     pub utf8only: bool,
-    /// Whether case matters in names.
+    /// Case sensitivity of names.
     pub case: CaseSensitivity,
     /// Files have a project: feature `project_quota` is enabled.
     pub projects: bool,
@@ -49,22 +49,22 @@ impl Default for NewFilesystem {
     }
 }
 
-/// Time of the clock of `env`.
+/// The time by the clock of `env`.
 pub(crate) fn now(env: &Env) -> Time {
     let wall = env.clock().wall();
     Time { secs: i64::try_from(wall.as_secs()).unwrap_or(i64::MAX), nanos: wall.subsec_nanos() }
 }
 
-/// How the names of directories are hashed.
+/// Normalization for hashing names in directories.
 pub(crate) fn directory_normalization(normalization: u64, case: CaseSensitivity) -> u64 {
     let forms = NORM_CANONICAL | NORM_COMPATIBLE | NORM_COMPOSE;
     normalization & forms | if case == CaseSensitivity::Sensitive { 0 } else { NORM_UPPER }
 }
 
-/// Makes the contents of a new file system in an empty object set. Returns the root directory.
+/// Creates the contents of a new file system in an empty object set. Returns the root directory.
 ///
 /// # Errors
-/// If an object cannot be made.
+/// If an object cannot be created.
 pub fn make_filesystem(
     set: &Arc<LiveSet>,
     new: &NewFilesystem,
@@ -101,7 +101,7 @@ pub fn make_filesystem(
         xattrs: None,
         slots: 1,
     };
-    // The root is its own parent, and its number is known only when it is made.
+    // The root is its own parent, and its number is known only when it was created.
     let root = set.allocate(&NewObject::of(ObjType::DIRECTORY).with_bonus(ObjType::SA, vec![0; 8]), tx)?;
     let mut attrs = fresh.attrs();
     attrs.parent = root.id();
@@ -130,11 +130,12 @@ pub fn make_filesystem(
     Ok(root.id())
 }
 
-/// Brings a file system of an older version to version 5, in which it can be changed. Its files stay as they
-/// are until they are changed.
+/// Upgrades a file system of an older version to version 5, which can be changed. Each file keeps its form
+/// until it is changed.
 ///
 /// # Errors
-/// If it is not a file system, or of a version that is not known.
+/// [`ZplError::WrongDataset`] if the object set is no file system; [`ZplError::Version`] if its version is
+/// unknown.
 pub fn upgrade_filesystem(set: &Arc<LiveSet>, env: &Env, tx: &dyn AllocTx) -> Result<(), ZplError> {
     let reader = Filesystem::open(set.view())?;
     if reader.version() >= VERSION {
@@ -153,11 +154,11 @@ pub fn upgrade_filesystem(set: &Arc<LiveSet>, env: &Env, tx: &dyn AllocTx) -> Re
     Ok(())
 }
 
-/// Makes the contents of a new volume in an empty object set.
+/// Creates the contents of a new volume in an empty object set.
 ///
 /// # Errors
-/// If the sizes are not those of a volume: a block size that is no power of two from 512 to 16 MiB, or a
-/// size that is not a multiple of it.
+/// If the sizes are not those of a volume: a block size that is no power of two from 512 to 16 MiB, or a size
+/// that is not a multiple of it.
 pub fn make_volume(
     set: &Arc<LiveSet>,
     size: u64,

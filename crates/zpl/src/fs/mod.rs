@@ -1,5 +1,5 @@
-//! An open file system: its master node, and the tables that files are read by
-//! (docs/on-disk/23-zpl.md, sections 1 and 2).
+//! Open file systems: the master node, and the tables for reading files (docs/on-disk/23-zpl.md, sections 1
+//! and 2).
 
 pub(crate) mod backing;
 pub(crate) mod head;
@@ -22,15 +22,15 @@ use std::sync::{Arc, OnceLock};
 
 /// The newest version of file systems.
 const VERSION_MAX: u64 = 5;
-/// Whether upper and lower case make different names.
+/// Whether upper and lower case make different names (property `casesensitivity`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CaseSensitivity {
-    /// Case matters.
+    /// Case is significant.
     #[default]
     Sensitive,
-    /// Case does not matter.
+    /// Case is ignored.
     Insensitive,
-    /// They do, unless the asker says otherwise.
+    /// Case is significant, unless the caller asks to ignore it.
     Mixed,
 }
 
@@ -52,8 +52,8 @@ impl Filesystem {
     /// Opens the file system in an object set.
     ///
     /// # Errors
-    /// If the object set holds something else, its key is missing, or its master node or attribute
-    /// tables cannot be read.
+    /// [`ZplError::WrongDataset`] if the object set holds no file system; also if its key is missing, or its
+    /// master node or attribute tables cannot be read.
     pub fn open(objset: Arc<ObjSet>) -> Result<Arc<Filesystem>, ZplError> {
         let number = objset.number();
         if objset.kind() != ObjsetType::Zfs {
@@ -104,23 +104,22 @@ impl Filesystem {
         self.root
     }
 
-    /// The version, 1 to 5.
+    /// Version of the file system, 1 to 5.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// Whether case matters in names.
+    /// Case sensitivity of names.
     pub fn case_sensitivity(&self) -> CaseSensitivity {
         self.case
     }
 
-    /// How names are normalized: `format::zap::NORM_…`.
+    /// Normalization of names: `format::zap::NORM_…`.
     pub fn normalization(&self) -> u64 {
         self.normalization
     }
 
-    /// How names in directories are compared. `ignore_case`: where case sensitivity is mixed, case does not
-    /// matter.
+    /// Comparison of names in directories. `ignore_case`: ignore case if the case sensitivity is mixed.
     pub(crate) fn name_match(&self, ignore_case: bool) -> Match {
         match self.case {
             CaseSensitivity::Insensitive => Match::Normalized,
@@ -130,7 +129,7 @@ impl Filesystem {
         }
     }
 
-    /// Only names in UTF-8 are allowed.
+    /// Whether names must be UTF-8.
     pub(crate) fn is_utf8only(&self) -> bool {
         self.utf8only
     }
@@ -140,8 +139,8 @@ impl Filesystem {
         Ok(self.master.lookup_u64(name.as_bytes())?)
     }
 
-    /// The domain (a Windows security identifier without its last part) of an identity; `None` for
-    /// POSIX ids and for domains that the table lacks.
+    /// The domain (a Windows security identifier without its last part) of a FUID; `None` for POSIX ids and
+    /// for domains that the table lacks.
     ///
     /// # Errors
     /// If the table cannot be read.

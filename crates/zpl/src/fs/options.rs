@@ -1,9 +1,9 @@
-//! What the properties of a dataset mean for the file system in it.
+//! The options of a file system, from the properties of its dataset.
 
 /// Place of new extended attributes (property `xattr`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrStorage {
-    /// Among the system attributes, while they fit.
+    /// Among the system attributes, as long as they fit.
     #[default]
     SystemAttributes,
     /// Each in a file of a hidden directory.
@@ -12,22 +12,22 @@ pub enum XattrStorage {
     Off,
 }
 
-/// When a read changes the time of the last access.
+/// When a read updates the access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AccessTimes {
     /// Each read changes the time.
     Always,
-    /// If the file changed since, or once a day.
+    /// If the file changed since the last access, or once a day.
     #[default]
     Relative,
     /// No read changes the time.
     Never,
 }
 
-/// Whether snapshots are seen in the directory `.zfs` of the root.
+/// Whether the directory `.zfs` in the root shows snapshots (property `snapdir`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SnapshotDir {
-    /// It is found by its name, and not listed.
+    /// The directory is found by its name, but not listed.
     #[default]
     Hidden,
     /// The directory is listed.
@@ -36,7 +36,7 @@ pub enum SnapshotDir {
     Disabled,
 }
 
-/// What the properties of a dataset mean for the file system in it.
+/// The options of a file system, from the properties and features of its dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FsOptions {
     /// Property `recordsize`: a power of two, 512 to 16 MiB.
@@ -47,17 +47,17 @@ pub struct FsOptions {
     pub posix_acls: bool,
     /// Properties `atime` and `relatime`.
     pub access_times: AccessTimes,
-    /// Slots of 512 bytes for a new file's dnode, 1 to 32: property `dnodesize`.
+    /// Property `dnodesize`: slots of 512 bytes for a new file's dnode, 1 to 32.
     pub dnode_slots: u8,
     /// Property `longname` is on, and the feature enabled.
     pub long_names: bool,
     /// Feature `project_quota` is enabled: new files have a project.
     pub projects: bool,
-    /// Feature `zilsaxattr` is enabled: the intent log can say what happened to extended attributes.
+    /// Feature `zilsaxattr` is enabled: the intent log has records of extended attributes.
     pub log_sa_xattrs: bool,
     /// Feature `block_cloning` is enabled: files can share blocks.
     pub clones: bool,
-    /// Property `readonly`: nothing can be changed.
+    /// Property `readonly`: no change is allowed.
     pub read_only: bool,
     /// Property `snapdir`.
     pub snapshot_dir: SnapshotDir,
@@ -85,10 +85,10 @@ impl Default for FsOptions {
 }
 
 impl FsOptions {
-    /// Largest block of a new file.
+    /// Largest block of a new file, in bytes.
     pub(crate) fn block_max(&self) -> u64 {
         let limit = if self.large_blocks { format::units::MAX_BLOCK } else { 128 << 10 };
-        // The property cannot hold anything else; a block of another size could not be written.
+        // The property allows no other values; a block of another size could not be written.
         self.record_size.clamp(512, limit).next_power_of_two().min(limit)
     }
 }

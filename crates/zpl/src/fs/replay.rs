@@ -1,7 +1,7 @@
-//! Doing again what an intent log says (docs/on-disk/24-zil.md, section 7).
+//! Replay of intent log records (docs/on-disk/24-zil.md, section 7).
 //!
-//! The walk over the log is `dmu`'s ([`dmu::log::replay`]); here one record is applied, in the transaction
-//! that remembers how far the replay got.
+//! `dmu` walks the log ([`dmu::log::replay`]); this module applies one record, in the transaction that
+//! records the progress of the replay.
 
 use crate::attrs::record::from_record;
 use crate::dir::names::{Given, NewFile};
@@ -18,11 +18,11 @@ use format::{BlockPtr, ObjectId};
 use std::borrow::Cow;
 
 /// Applies a record in this transaction. The file system is not in use meanwhile, and has no log yet.
-/// `indirect` are the bytes of the block of a write whose data is not in the record.
+/// `indirect` is the data of a write whose record refers to a block.
 ///
 /// # Errors
-/// Whatever the operation gives. The caller waits for a sync and tries once more: names and numbers that were
-/// freed in this txg are free only then.
+/// Those of the operation. The caller waits for a sync and tries once more: names and numbers that were freed
+/// in this txg are available only then.
 pub fn replay(fs: &Fs, record: &Body, indirect: Option<&[u8]>, tx: &Tx) -> Result<(), ZplError> {
     fs.set_replay_tx(Some(tx.again()));
     let result = apply(fs, record, indirect);
@@ -66,7 +66,7 @@ fn apply(fs: &Fs, record: &Body, indirect: Option<&[u8]>) -> Result<(), ZplError
     }
 }
 
-/// Records about one object may come after it was freed: then there is nothing to do.
+/// Ignores a record whose object was freed since.
 fn if_it_exists(
     fs: &Fs,
     object: ObjectId,
@@ -79,7 +79,7 @@ fn if_it_exists(
     }
 }
 
-/// Where a logged write begins, and its bytes. A write whose data is a block is the whole block.
+/// Offset and bytes of a logged write. A write that refers to a block is the whole block.
 pub(crate) fn logged_write<'r>(
     offset: u64,
     length: u64,
@@ -139,7 +139,7 @@ impl Fs {
     fn replay_write(&self, id: ObjectId, at: u64, bytes: &[u8], size: u64) -> Result<(), ZplError> {
         let old = self.attrs(id)?.size;
         self.write(id, at, bytes, &crate::WriteHow::default())?;
-        // A whole block was written, of which the file may have only a part.
+        // A whole block was written, which may extend beyond the end of the file.
         let wanted = old.max(size);
         let now = self.attrs(id)?.size;
         if now != wanted || bytes.is_empty() {

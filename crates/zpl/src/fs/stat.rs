@@ -1,36 +1,36 @@
-//! What file systems report of their size (docs/on-disk/23-zpl.md, section 7).
+//! Sizes that file systems report to `stat` and `statfs` (docs/on-disk/23-zpl.md, section 7).
 
 use crate::fs::writable::Fs;
 use crate::space::QuotaOf;
 use crate::{Attrs, FileKind, SpaceKind, ZplError};
 use format::ObjectId;
 
-/// Objects that an object set can have.
+/// Largest number of objects in an object set.
 const OBJECTS_MAX: u64 = 1 << 48;
-/// Bytes that a file takes at least.
+/// Fewest bytes that a file takes.
 const FILE_MIN: u64 = 512;
-/// The unit of space in reports, whatever the size of records: programs take both numbers that `statfs` has
-/// for it.
+/// The unit of space in `statfs`, independent of the record size: programs use either of the two block sizes
+/// of `statfs` for it.
 const UNIT: u64 = 4096;
 
 /// Sizes of a file system as `statfs` reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FsStats {
-    /// Bytes of the unit of the next two.
+    /// Bytes of the unit of `blocks` and `blocks_free`.
     pub block_size: u64,
     /// Number of units in all.
     pub blocks: u64,
-    /// Units that may still be taken.
+    /// Number of units that are available.
     pub blocks_free: u64,
     /// Number of files in all, existing and possible.
     pub files: u64,
-    /// Files that may still be made.
+    /// Number of files that may still be created.
     pub files_free: u64,
-    /// Bytes of the longest name.
+    /// Longest name, in bytes.
     pub name_max: u64,
 }
 
-/// What `stat` tells of a file.
+/// Values of `stat` for a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
     /// Attributes of the file as of the look-up.
@@ -39,25 +39,25 @@ pub struct Stat {
     pub blocks_512: u64,
     /// Block size in bytes.
     pub block_size: u64,
-    /// Of a regular file: the space that it takes is not known before the next sync.
+    /// Whether a regular file has unwritten data: its allocated space is not known before the next sync.
     pub is_unwritten: bool,
 }
 
 impl Fs {
-    /// What `stat` tells of a file. Nothing is decoded for it: it is asked for more often than anything else.
+    /// Values of `stat` for a file. Decodes no bytes, because `stat` is the most frequent operation.
     ///
     /// # Errors
-    /// [`ZplError::Stale`] if there is none.
+    /// [`ZplError::Stale`] if there is no such file.
     pub fn stat(&self, id: ObjectId) -> Result<Stat, ZplError> {
         let inode = self.inode(id)?;
         let (taken, attrs) = (inode.object.taken(), inode.attrs());
         let is_unwritten = inode.kind == FileKind::Regular && taken.is_unwritten;
-        // Programs take a file with fewer blocks than bytes for one with holes: what is still to be written
-        // counts as if it could not be compressed, but the file for no more than its bytes.
+        // Programs take a file with fewer blocks than bytes for a sparse one: unwritten data count as
+        // incompressible, but at most as the size of the file.
         let more = if is_unwritten { taken.dirty.min(attrs.size.saturating_sub(taken.used)) } else { 0 };
         Ok(Stat {
             attrs,
-            // As of `Node::blocks_512`.
+            // As in `Node::blocks_512`.
             blocks_512: (taken.used.saturating_add(more).saturating_add(256) / 512)
                 .saturating_add(taken.slots.into()),
             block_size: taken.block_size,
@@ -65,8 +65,8 @@ impl Fs {
         })
     }
 
-    /// The size of the file system, as its dataset reports it: bytes referenced, and bytes available. `at` is
-    /// the file that is asked about: where a directory passes its project on, the project's limits count.
+    /// The size of the file system from that of its dataset: bytes referenced, and bytes available. `at` is
+    /// the file of the query: if its directory passes its project on, the project's limits apply.
     ///
     /// # Errors
     /// [`ZplError::Stale`] if there is no such file; or an object of the file system cannot be read.

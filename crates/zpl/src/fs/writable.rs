@@ -1,4 +1,4 @@
-//! A file system opened for writing.
+//! File systems opened for writing.
 
 use crate::attrs::layout::Tables;
 use crate::dir::prefetch_credit::PrefetchCredit;
@@ -26,8 +26,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
-/// A file system opened for writing. Operations are by object number; several threads may call any of them
-/// at the same time.
+/// A file system opened for writing. Operations take object numbers; several threads may call any of them at
+/// the same time.
 pub struct Fs {
     pub(crate) backing: Arc<dyn Backing>,
     pub(crate) set: Arc<LiveSet>,
@@ -35,7 +35,7 @@ pub struct Fs {
     pub(crate) tables: Tables,
     pub(crate) env: Env,
     options: RwLock<Arc<FsOptions>>,
-    /// It can be changed whatever the property `readonly` says.
+    /// Whether it can be changed in spite of the property `readonly`.
     is_writable_anyway: AtomicBool,
     pub(crate) inodes: Inodes,
     pub(crate) unlinked: LiveObject,
@@ -44,10 +44,10 @@ pub struct Fs {
     pub(crate) renames: Lock,
     pub(crate) quotas: Quotas,
     pub(crate) prefetch_credit: PrefetchCredit,
-    /// While a log is replayed: the transaction that everything belongs to.
+    /// During a log replay: the transaction of all changes.
     replaying: AtomicBool,
     replay_tx: Mutex<Option<Tx>>,
-    /// Files without a name whose space is to be freed little by little.
+    /// Files without a name that are freed in several steps.
     pub(crate) pending: Mutex<VecDeque<ObjectId>>,
 }
 
@@ -55,7 +55,8 @@ impl Fs {
     /// Opens a file system for writing. Files without a name are not freed yet: [`Fs::drain`] does that.
     ///
     /// # Errors
-    /// If it cannot be read, or is of a version before 5: those can only be read.
+    /// If it cannot be read; [`ZplError::Version`] if its version is before 5: such file systems are
+    /// read-only.
     pub fn open(backing: Arc<dyn Backing>, options: FsOptions, env: &Env) -> Result<Arc<Fs>, ZplError> {
         let set = Arc::clone(backing.set());
         let reader = Filesystem::open(set.view())?;
@@ -90,7 +91,7 @@ impl Fs {
         }))
     }
 
-    /// The file system for reading, in its newest state.
+    /// The file system for reading, which always shows the newest state.
     pub fn reader(&self) -> &Arc<Filesystem> {
         &self.reader
     }
@@ -105,17 +106,17 @@ impl Fs {
         self.reader.root()
     }
 
-    /// What its properties mean now.
+    /// The options in force.
     pub fn options(&self) -> Arc<FsOptions> {
         Arc::clone(&read(&self.options))
     }
 
-    /// Takes over changed properties.
+    /// Replaces the options, after properties have changed.
     pub fn set_options(&self, options: FsOptions) {
         *write(&self.options) = Arc::new(options);
     }
 
-    /// From now on `log` is told of every change. Not while a log is replayed.
+    /// Logs every change to `log` from now on. Not during a log replay.
     pub fn set_log(&self, log: Arc<dyn IntentLog>) {
         *write(&self.log) = log;
     }
@@ -124,7 +125,7 @@ impl Fs {
         Arc::clone(&read(&self.log))
     }
 
-    /// Tells the log, if there is one.
+    /// Logs a record, if there is a log.
     pub(crate) fn log(&self, tx: &Tx, record: impl FnOnce() -> Body) {
         let log = read(&self.log);
         if log.is_on() {
@@ -132,8 +133,8 @@ impl Fs {
         }
     }
 
-    /// Tells the log of attributes, as they are now. They are locked until it knows: of two records that say
-    /// the same attribute, the later record has the later value, in whatever order threads log their changes.
+    /// Logs the present attributes, which stay locked until they are logged: so of two records of one
+    /// attribute, the later one has the later value, whatever the order of the threads.
     pub(crate) fn log_attrs(&self, inode: &Inode, tx: &Tx, record: impl FnOnce(&Attrs) -> SetAttr) {
         let log = self.intent_log();
         if log.is_on() {
@@ -142,7 +143,7 @@ impl Fs {
         }
     }
 
-    /// A file for reading, as it is now.
+    /// A file for reading, in its present state.
     ///
     /// # Errors
     /// [`ZplError::Stale`] if there is no such file; or an object of the file system cannot be read.
@@ -150,10 +151,11 @@ impl Fs {
         self.reader.node_of(self.inode(id)?.object.read())
     }
 
-    /// The value of an extended attribute. The kernel asks for one whenever a file is first written.
+    /// The value of an extended attribute; `None`: there is none. The kernel asks for one whenever a file is
+    /// first written.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If the attribute cannot be read.
     pub fn xattr(&self, id: ObjectId, name: &[u8]) -> Result<Option<Vec<u8>>, ZplError> {
         let inode = self.inode(id)?;
         if inode.has_no_xattrs() {
@@ -170,7 +172,7 @@ impl Fs {
         Ok(self.inode(id)?.attrs())
     }
 
-    /// Forgets files in memory that are not in use: their objects were changed by other means.
+    /// Drops the inodes in memory that are not in use, because their objects were changed by other means.
     pub fn forget(&self) {
         self.inodes.clear();
     }
@@ -181,7 +183,8 @@ impl Fs {
             return Ok(inode);
         }
         let inode = self.inodes.get_or_insert(Inode::load(&self.reader, &self.tables, self.object(id)?)?);
-        // It may have been freed between the two: then no other thread takes it out of the table.
+        // The object may have been freed between the two steps: then no other thread removes the inode from
+        // the table.
         if let Err(error) = self.object(id) {
             self.inodes.remove_this(&inode);
             return Err(error);
@@ -203,12 +206,13 @@ impl Fs {
         Ok(dir)
     }
 
-    /// Says whether it can be changed whatever the property `readonly` says: it was mounted so.
+    /// Sets whether the file system can be changed in spite of the property `readonly`: it was mounted that
+    /// way.
     pub fn set_writable_anyway(&self, is_writable: bool) {
         self.is_writable_anyway.store(is_writable, Ordering::Release);
     }
 
-    /// Begins a change that a caller asked for.
+    /// Begins a change that a caller requested.
     pub(crate) fn begin(&self, cost: Cost) -> Result<Tx, ZplError> {
         let is_read_only = self.options().read_only && !self.is_writable_anyway.load(Ordering::Acquire);
         if is_read_only && !self.is_replaying() {
@@ -217,7 +221,7 @@ impl Fs {
         self.begin_freeing(cost)
     }
 
-    /// Begins a change that follows from earlier ones: also where nothing can be changed any more.
+    /// Begins a change that follows from earlier ones. Allowed also in a read-only file system.
     pub(crate) fn begin_freeing(&self, cost: Cost) -> Result<Tx, ZplError> {
         if self.is_replaying()
             && let Some(tx) = &*lock(&self.replay_tx)
@@ -231,15 +235,15 @@ impl Fs {
         self.replaying.load(Ordering::Relaxed)
     }
 
-    /// Until the next call everything belongs to this transaction, and limits are not looked at; with `None`
-    /// everything is as usual again.
+    /// Sets the transaction of all changes until the next call, during which quotas are not checked; `None`
+    /// ends that.
     pub(crate) fn set_replay_tx(&self, tx: Option<Tx>) {
         self.quotas.suspend(tx.is_some());
         self.replaying.store(tx.is_some(), Ordering::Relaxed);
         *lock(&self.replay_tx) = tx;
     }
 
-    /// What changes of attributes need.
+    /// The context for changing attributes.
     pub(crate) fn store<'s>(&'s self, tx: &'s dyn AllocTx) -> Store<'s> {
         Store { tables: &self.tables, reader: &self.reader, tx }
     }
@@ -248,12 +252,12 @@ impl Fs {
         make::now(&self.env)
     }
 
-    /// How the names in new directories are hashed.
+    /// Normalization for hashing names in new directories.
     pub(crate) fn normalization(&self) -> u64 {
         directory_normalization(self.reader.normalization(), self.reader.case_sensitivity())
     }
 
-    /// How names are compared. In directories of extended attributes they are what they are.
+    /// Comparison of names. Names of extended attributes are compared bytewise.
     pub(crate) fn name_match(&self, dir: &Inode, ignore_case: bool) -> Match {
         if dir.attrs().is_xattr() {
             return Match::Exact;
@@ -266,10 +270,10 @@ impl Fs {
     }
 }
 
-/// What flags and projects forbid. The records of a log come in another order than the changes that they tell
-/// of: while they are replayed nothing is forbidden.
+/// Restrictions by flags and projects. Not checked during a replay, because records come in another order
+/// than their changes.
 impl Fs {
-    /// Flags that forbid every change of a file.
+    /// Fails if flags forbid every change of the file.
     pub(crate) fn check_mutable(&self, inode: &Inode, attrs: &Attrs) -> Result<(), ZplError> {
         if attrs.flags & FLAG_IMMUTABLE != 0 && !self.is_replaying() {
             return Err(ZplError::NotPermitted { object: inode.id, why: "it is immutable" });
@@ -277,7 +281,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Flags that forbid every change of a file but adding to its end.
+    /// Fails if flags forbid every change of the file but appending.
     pub(crate) fn check_not_append_only(&self, inode: &Inode, attrs: &Attrs) -> Result<(), ZplError> {
         self.check_mutable(inode, attrs)?;
         if attrs.flags & FLAG_APPENDONLY != 0 && !self.is_replaying() {
@@ -286,7 +290,7 @@ impl Fs {
         Ok(())
     }
 
-    /// A directory that gives its project to new files takes only files of that project.
+    /// A directory that passes its project to new files takes only files of that project.
     pub(crate) fn check_project(
         &self,
         inode: &Inode,

@@ -1,4 +1,4 @@
-//! Handles that keep a file although its last name is removed.
+//! Holds: handles that keep a file after its last name is removed.
 
 use crate::fs::writable::Fs;
 use crate::node::inode::Inode;
@@ -6,9 +6,9 @@ use crate::{Attrs, Node, ZplError};
 use format::ObjectId;
 use std::sync::Arc;
 
-/// Keeps a file: as long as one exists its number stays its own, and it can be read and written, with a name
-/// or without. Dropping the last handle of a file without a name frees it; so none is dropped while a
-/// transaction is held.
+/// Keeps a file: while a hold exists, the object number is not reused, and the file can be read and written,
+/// with or without a name. Dropping the last hold of a file without a name frees the file, so no hold may be
+/// dropped while a transaction is held.
 pub struct Hold {
     fs: Arc<Fs>,
     inode: Arc<Inode>,
@@ -16,13 +16,13 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// `inode` was held for it.
+    /// Takes over a hold that was counted in `inode`.
     pub(crate) fn new(fs: Arc<Fs>, inode: Arc<Inode>) -> Hold {
         Hold { fs, inode, frees: true }
     }
 
-    /// Lets go of the file without freeing it: without a name it is freed by [`Fs::drain`] when the file
-    /// system is opened again, unless it is held then.
+    /// Releases the file without freeing it: a file without a name is then freed by [`Fs::drain`] when the
+    /// file system is opened again, unless it is held then.
     pub fn leave(mut self) {
         self.frees = false;
     }
@@ -37,7 +37,7 @@ impl Hold {
         self.inode.attrs()
     }
 
-    /// It for reading, as it is now.
+    /// The file for reading, in its present state.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -54,8 +54,8 @@ impl Drop for Hold {
     }
 }
 
-/// Keeps a file for the length of one operation: its object is not freed meanwhile. Made before the
-/// transaction, and so dropped after it.
+/// Keeps the object of a file from being freed during one operation. Created before the transaction, and so
+/// dropped after it.
 pub(crate) struct Busy<'f> {
     fs: &'f Fs,
     inode: Arc<Inode>,
@@ -84,21 +84,21 @@ impl std::fmt::Debug for Hold {
 }
 
 impl Fs {
-    /// Keeps a file.
+    /// Holds a file.
     ///
     /// # Errors
-    /// [`ZplError::Stale`] if it does not exist any more.
+    /// [`ZplError::Stale`] if it no longer exists.
     pub fn hold(self: &Arc<Self>, id: ObjectId) -> Result<Hold, ZplError> {
         self.keep(&self.inode(id)?)
     }
 
-    /// The same of a file that is at hand.
+    /// Holds the file of an inode.
     pub(crate) fn keep(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<Hold, ZplError> {
         self.note_hold(inode)?;
         Ok(Hold::new(Arc::clone(self), Arc::clone(inode)))
     }
 
-    /// Keeps a file for the length of an operation.
+    /// Keeps a file during one operation.
     pub(crate) fn busy(&self, id: ObjectId) -> Result<Busy<'_>, ZplError> {
         let inode = self.inode(id)?;
         self.note_hold(&inode)?;
@@ -110,8 +110,7 @@ impl Fs {
         if state.is_gone {
             return Err(ZplError::Stale { object: inode.id });
         }
-        // Under the state lock, because the holds are looked at under the same lock before an object is
-        // freed.
+        // Under the state lock, which is also held when the holds are checked before an object is freed.
         inode.hold();
         drop(state);
         Ok(())

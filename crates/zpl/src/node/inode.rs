@@ -1,15 +1,15 @@
-//! Open files in memory: attributes decoded once, changed in place in the bonus.
+//! Files in memory: attributes decoded once, and changed in place in the bonus.
 //!
 //! # What always holds
 //! - The attributes in memory and those in the bonus are the same whenever the state lock is free.
-//! - One inode exists for one object at any time; that of a freed object says so and is in no table.
+//! - An object has at most one inode at any time; the inode of a freed object is marked and is in no table.
 //!
 //! # Order
-//! The state lock is the innermost of this crate: it is held for the change of a bonus, and while the intent
-//! log is told of attributes, never while waiting for a transaction, another inode or a device. There are two
-//! exceptions. A file of the old form is read once more when it is first changed. And a file that gets a
-//! name, its first or another, is locked until the log knows of that: the name goes into its directory
-//! meanwhile, whose inode is the only other that is locked.
+//! The state lock is the innermost of this crate: it is held for the change of a bonus, and while attributes
+//! are logged, never while waiting for a transaction, another inode or a device. There are two exceptions. A
+//! file of the old form is read once more when it is first changed. And a file that gets a name, its first or
+//! another, is locked until that is logged: meanwhile the name enters its directory, whose inode is the only
+//! other one that is locked.
 
 use crate::attrs::layout::{Capacity, LEADING, Laid, Offsets, Tables};
 use crate::error::BeginError;
@@ -34,41 +34,41 @@ pub(crate) struct Inode {
     pub(crate) object: LiveObject,
     pub(crate) kind: FileKind,
     state: Mutex<State>,
-    /// Of a directory: its names. Held while one is looked up and then changed.
+    /// Of a directory: lock of its names. Held while one is looked up and then changed.
     names: Lock,
-    /// Its attributes as a whole: mode with ACL, extended attributes in their two places.
+    /// Lock of related attributes: mode with ACL, extended attributes in their two places.
     settings: Lock,
-    /// Locks of ranges of its content, and of its size.
+    /// Locks of byte ranges of the content, and of the size.
     ranges: RangeLock,
-    /// It was read since it came into memory.
+    /// The file was read since it came into memory.
     was_read: AtomicBool,
-    /// Handles that keep it although it has no name.
+    /// Number of holds, which keep the file even without a name.
     holds: AtomicU32,
 }
 
-/// What changes of a file in memory.
+/// The mutable state of a file in memory.
 pub(crate) struct State {
     pub(crate) attrs: Attrs,
     form: Form,
     /// Whether the object is freed.
     pub(crate) is_gone: bool,
-    /// It has no name and is freed when the last hold is dropped.
+    /// The file has no name, and is freed when the last hold is dropped.
     pub(crate) is_orphan: bool,
-    /// It was made without a name, and can be given one.
+    /// The file was created without a name, and can be linked.
     pub(crate) is_nameless: bool,
-    /// Of a directory: the ACL that new files inherit, once it was asked for.
+    /// Of a directory: the ACL that new files inherit; `None`: not read yet.
     pub(crate) default_acl: Option<Option<Arc<Vec<u8>>>>,
 }
 
-/// How the attributes are stored.
+/// Stored form of the attributes.
 enum Form {
-    /// System attributes in our byte order.
+    /// System attributes in little-endian order.
     Sa(Offsets),
-    /// Something older or foreign: laid out anew by the first change.
+    /// An older form or the other byte order: the first change lays the attributes out again.
     Foreign,
 }
 
-/// A change of an attribute that is not in [`Attrs`]: its new bytes, or none.
+/// A change of an attribute that is not in [`Attrs`]: its new bytes; `None` removes it.
 pub(crate) type Edit = (Attr, Option<Vec<u8>>);
 
 impl Inode {
@@ -88,13 +88,13 @@ impl Inode {
             .filter(|header| header.order == Endian::Little && header.size.is_multiple_of(8))
             .and_then(|header| tables.plan(header.layout))
             .and_then(|plan| plan.offsets(read.bonus()))
-            // Those can be changed without reading anything.
+            // Only then can they be changed without reading the object again.
             .filter(|offsets| LEADING.iter().all(|attr| offsets.get(*attr).is_some()))
             .map_or(Form::Foreign, Form::Sa);
         Ok(Inode::of(object, node.kind(), *node.attrs(), form))
     }
 
-    /// A file that was just made.
+    /// The inode of a new file.
     pub(crate) fn fresh(object: LiveObject, kind: FileKind, attrs: Attrs, offsets: Offsets) -> Inode {
         Inode::of(object, kind, attrs, Form::Sa(offsets))
     }
@@ -129,7 +129,7 @@ impl Inode {
         self.state().attrs
     }
 
-    /// That it has no extended attributes is known without reading anything.
+    /// Whether the file is known to have no extended attributes, without a read.
     pub(crate) fn has_no_xattrs(&self) -> bool {
         let state = self.state();
         let has_no_list = matches!(&state.form, Form::Sa(offsets) if offsets.get(Attr::Dxattr).is_none());
@@ -140,7 +140,7 @@ impl Inode {
         self.kind == FileKind::Directory
     }
 
-    /// An error unless it is of this kind.
+    /// Fails unless the file is of this kind.
     pub(crate) fn expect(&self, kind: FileKind, expected: &'static str) -> Result<(), ZplError> {
         if self.kind == kind {
             return Ok(());
@@ -148,22 +148,22 @@ impl Inode {
         Err(ZplError::WrongKind { object: self.id, kind: self.kind, expected })
     }
 
-    /// It is read. True the first time.
+    /// Notes that the file is read. Returns true the first time.
     pub(crate) fn note_read(&self) -> bool {
         !self.was_read.load(Ordering::Relaxed) && !self.was_read.swap(true, Ordering::Relaxed)
     }
 
-    /// Keeps it until [`Inode::let_go`].
+    /// Adds a hold, until [`Inode::let_go`].
     pub(crate) fn hold(&self) {
         self.holds.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// True if that was the last hold.
+    /// Drops a hold. Returns true if it was the last one.
     pub(crate) fn let_go(&self) -> bool {
         self.holds.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Whether it has holds beside that of the caller.
+    /// Whether there are holds beside that of the caller.
     pub(crate) fn is_held_by_others(&self) -> bool {
         self.holds.load(Ordering::Acquire) > 1
     }
@@ -172,7 +172,7 @@ impl Inode {
         self.holds.load(Ordering::Acquire) != 0
     }
 
-    /// Its names, locked. Like the next two it is waited for only as long as the caller of the request waits:
+    /// Locks the names. This wait and the next two end when the caller of the request is interrupted, because
     /// a holder may wait for a txg of `backing`.
     pub(crate) fn names(&self, backing: &dyn Backing) -> Result<Guard<'_>, ZplError> {
         locked(&self.names, backing)
@@ -183,13 +183,13 @@ impl Inode {
         locked(&self.settings, backing)
     }
 
-    /// Its bytes, to be locked.
+    /// The byte ranges, for locking.
     pub(crate) fn ranges<'i>(&'i self, backing: &'i dyn Backing) -> Ranges<'i> {
         self.ranges.of(backing)
     }
 
-    /// Takes the state lock for changes: the attributes are in the form that can be changed, whatever the
-    /// file was written by.
+    /// Takes the state lock for a change, and converts the attributes to the form that can be changed in
+    /// place.
     pub(crate) fn ready<'i>(&'i self, store: &Store<'_>) -> Result<MutexGuard<'i, State>, ZplError> {
         let mut state = self.state();
         if state.is_gone {
@@ -204,13 +204,13 @@ impl Inode {
     /// Changes attributes, in memory and in the bonus.
     ///
     /// # Errors
-    /// Only if the attributes have to be laid out anew; then nothing was changed.
+    /// Only if the attributes have to be laid out again; the file is unchanged then.
     pub(crate) fn change(&self, store: &Store<'_>, change: impl FnOnce(&mut Attrs)) -> Result<(), ZplError> {
         let mut state = self.ready(store)?;
         self.change_locked(&mut state, store, change)
     }
 
-    /// The same under the lock that [`Inode::ready`] took.
+    /// Changes attributes under the lock that [`Inode::ready`] took.
     pub(crate) fn change_locked(
         &self,
         state: &mut State,
@@ -229,7 +229,7 @@ impl Inode {
         result
     }
 
-    /// Changes attributes, those too that are not part of [`Attrs`].
+    /// Changes attributes, including those that are not part of [`Attrs`].
     pub(crate) fn edit(
         &self,
         store: &Store<'_>,
@@ -252,7 +252,7 @@ impl Inode {
         result
     }
 
-    /// Brings the bonus up to the attributes in memory.
+    /// Writes the attributes in memory to the bonus.
     fn store(&self, state: &mut State, old: &Attrs, store: &Store<'_>) -> Result<(), ZplError> {
         let Form::Sa(offsets) = &state.form else { return self.lay_anew(state, &[], store) };
         let (new_words, old_words) = (words(&state.attrs), words(old));
@@ -288,8 +288,8 @@ impl Inode {
                     values[place].1 = bytes;
                 }
                 (place, bytes) => {
-                    // An attribute whose size changes goes to the end, as new ones do; the ACL stays
-                    // before what follows it.
+                    // An attribute of variable size that changes goes to the end, as new ones do; the ACL
+                    // keeps its place before the following ones.
                     let stays = matches!(attr, Attr::DaclAces);
                     match (place, bytes) {
                         (Some(place), Some(bytes)) if stays => values[place].1 = bytes,
@@ -330,7 +330,7 @@ impl Inode {
         Ok(())
     }
 
-    /// What accounting reads comes first, and the project follows the links.
+    /// Moves the attributes that accounting reads to the front, with the project after the link count.
     fn put_in_order(&self, values: &mut [(u16, Vec<u8>)], store: &Store<'_>) -> Result<(), ZplError> {
         let mut ranks = Vec::new();
         for attr in LEADING.iter().copied().chain([Attr::Projid, Attr::Rdev]) {
@@ -341,7 +341,7 @@ impl Inode {
         Ok(())
     }
 
-    /// Everything that is stored, by number, in our byte order.
+    /// All stored attributes by number, in little-endian order.
     fn stored_values(&self, store: &Store<'_>) -> Result<Vec<(u16, Vec<u8>)>, ZplError> {
         let object = self.object.read();
         if object.dnode().bonus_type == ObjType::ZNODE {
@@ -372,7 +372,7 @@ impl Inode {
         Ok(values)
     }
 
-    /// The values of a file of the old form.
+    /// The attributes of a file of the old form.
     fn legacy_values(&self, store: &Store<'_>) -> Result<Vec<(u16, Vec<u8>)>, ZplError> {
         let node = store.reader.node_of(self.object.read())?;
         let acl = node.acl()?;
@@ -394,12 +394,12 @@ impl Inode {
         Ok(values)
     }
 
-    /// Puts laid out attributes into the object.
+    /// Writes laid out attributes to the object.
     fn install(&self, state: &mut State, laid: Laid, tx: &dyn AllocTx) {
         let has_spill = self.object.read().dnode().spill.is_some();
         match laid.spill {
             Some(spill) => {
-                // The pointer's place must be free before there is one.
+                // The bonus must leave room for the spill pointer before there is one.
                 self.object.set_bonus(&laid.bonus, tx);
                 self.object.set_spill(Some(spill), tx);
             }
@@ -417,7 +417,7 @@ impl Inode {
     }
 }
 
-/// What is needed to change attributes.
+/// The context for changing attributes.
 pub(crate) struct Store<'s> {
     pub(crate) tables: &'s Tables,
     pub(crate) reader: &'s Arc<Filesystem>,
@@ -434,7 +434,7 @@ impl Store<'_> {
 /// Takes a lock whose holder may wait for a txg.
 ///
 /// # Errors
-/// [`dmu::TxError::Interrupted`] if the caller of the request waits no longer.
+/// [`dmu::TxError::Interrupted`] if the caller of the request was interrupted.
 pub(crate) fn locked<'l>(lock: &'l Lock, backing: &dyn Backing) -> Result<Guard<'l>, ZplError> {
     Ok(lock.lock(|| backing.is_suspended()).map_err(BeginError::from)?)
 }
@@ -442,7 +442,7 @@ pub(crate) fn locked<'l>(lock: &'l Lock, backing: &dyn Backing) -> Result<Guard<
 /// Number of words in [`words`].
 const WORDS: usize = 19;
 
-/// The attribute that a word of [`words`] belongs to, and its place in it.
+/// For each word of [`words`], its attribute and its place in that.
 const PLACES: [(Attr, usize); WORDS] = [
     (Attr::Mode, 0),
     (Attr::Size, 0),
@@ -490,7 +490,7 @@ fn words(attrs: &Attrs) -> [u64; WORDS] {
     ]
 }
 
-/// Puts the attributes into a bonus that has places for them.
+/// Writes the attributes into a bonus that has places for them.
 pub(crate) fn fill_in(bonus: &mut [u8], offsets: &Offsets, attrs: &Attrs) {
     for ((attr, within), word) in PLACES.iter().zip(words(attrs)) {
         if let Some(at) = offsets.get(*attr) {
@@ -499,12 +499,12 @@ pub(crate) fn fill_in(bonus: &mut [u8], offsets: &Offsets, attrs: &Attrs) {
     }
 }
 
-/// A time as it is stored.
+/// A time in stored form.
 pub(crate) fn time_words(time: Time) -> [u64; 2] {
     [time.secs as u64, time.nanos.into()]
 }
 
-/// An attribute's bytes in our byte order.
+/// Converts an attribute's bytes to little-endian order.
 fn to_little(
     bytes: &[u8],
     swap: Option<format::sa::SaSwap>,

@@ -1,5 +1,4 @@
-//! Kinds of files, and the numbers of devices, in the forms in which modes, directory entries and attributes
-//! hold them.
+//! Kinds of files and device numbers, in the forms of modes, directory entries and attributes.
 
 use std::fmt;
 
@@ -42,7 +41,7 @@ impl FileKind {
         FileKind::from_type((mode >> 12 & 0xF) as u8)
     }
 
-    /// The value of [`FileKind::from_type`]: type of a directory entry, `(mode & S_IFMT) >> 12`.
+    /// Inverse of [`FileKind::from_type`]: type of a directory entry, `(mode & S_IFMT) >> 12`.
     pub(crate) fn type_bits(self) -> u8 {
         match self {
             FileKind::Fifo => 1,
@@ -75,8 +74,8 @@ impl fmt::Display for FileKind {
     }
 }
 
-/// Major and minor number. Linux stores its 32-bit form, 12 and 20 bits; others a half word each. A
-/// number that has nothing in its high half is of the first kind: there is no device of major 0.
+/// Decodes major and minor number. Linux stores its 32-bit form, with 12 and 20 bits; other systems 32 bits
+/// each. A number with an empty high half is of the first form, because no device has major 0.
 pub(crate) fn decode_device(rdev: u64) -> (u32, u32) {
     match (rdev >> 32) as u32 {
         0 => ((rdev >> 20) as u32, (rdev & 0xF_FFFF) as u32),
@@ -84,7 +83,7 @@ pub(crate) fn decode_device(rdev: u64) -> (u32, u32) {
     }
 }
 
-/// Inverse of [`decode_device`]: the form of Linux where the numbers fit, else a half word each.
+/// Inverse of [`decode_device`]: the form of Linux if the numbers fit, otherwise 32 bits each.
 pub(crate) fn encode_device(major: u32, minor: u32) -> u64 {
     if major < 1 << 12 && minor < 1 << 20 {
         u64::from(major) << 20 | u64::from(minor)

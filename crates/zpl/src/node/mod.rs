@@ -1,4 +1,4 @@
-//! One file of a file system.
+//! One file of a file system, for reading.
 
 pub(crate) mod hold;
 pub(crate) mod inode;
@@ -12,7 +12,7 @@ use format::{DecodeError, ObjectId};
 use std::fmt;
 use std::sync::Arc;
 
-/// A file, directory, link or anything else with a name. Cloning is cheap.
+/// A file of any kind: regular file, directory, link, device… Cheap to clone.
 #[derive(Clone)]
 pub struct Node {
     pub(crate) fs: Arc<Filesystem>,
@@ -32,7 +32,7 @@ impl Node {
         Ok(Node { fs, object, attrs, kind })
     }
 
-    /// Its number: the inode number.
+    /// Object number, which is the inode number.
     pub fn id(&self) -> ObjectId {
         self.object.id()
     }
@@ -42,12 +42,12 @@ impl Node {
         &self.attrs
     }
 
-    /// The object that holds it.
+    /// The object that holds the file.
     pub fn object(&self) -> &Object {
         &self.object
     }
 
-    /// The file system it is in.
+    /// The file system that contains the file.
     pub fn filesystem(&self) -> &Arc<Filesystem> {
         &self.fs
     }
@@ -62,14 +62,14 @@ impl Node {
         self.kind == FileKind::Directory
     }
 
-    /// Space taken, its own dnode included, in units of 512 bytes: `st_blocks`. Space on RAID-Z is
-    /// deflated and no multiple of that unit: it is rounded to the nearest.
+    /// Allocated space, its own dnode included, in units of 512 bytes: `st_blocks`. Space on RAID-Z is
+    /// deflated and not a multiple of that unit: it is rounded to the nearest.
     pub fn blocks_512(&self) -> u64 {
         let dnode = self.object.dnode();
         (dnode.used_bytes().saturating_add(256) / 512).saturating_add(dnode.slots() as u64)
     }
 
-    /// Bytes of a block: `st_blksize`.
+    /// Block size in bytes: `st_blksize`.
     pub fn block_size(&self) -> u64 {
         self.object.block_size()
     }
@@ -91,19 +91,19 @@ impl Node {
 }
 
 impl Filesystem {
-    /// The file with this number.
+    /// Opens the file with this number.
     ///
     /// # Errors
-    /// [`ZplError::NotAFile`] if the object is one of the file system's own.
+    /// [`ZplError::NotAFile`] if the object is an internal one of the file system.
     pub fn node(self: &Arc<Self>, id: ObjectId) -> Result<Node, ZplError> {
         Node::new(Arc::clone(self), self.objset().object(id)?)
     }
 
-    /// The file in an object already at hand.
+    /// Opens the file in an object.
     ///
     /// # Errors
-    /// [`ZplError::NotAFile`] if the object is one of the file system's own; or its attributes cannot be
-    /// read.
+    /// [`ZplError::NotAFile`] if the object is an internal one of the file system; or its attributes cannot
+    /// be read.
     pub fn node_of(self: &Arc<Self>, object: Object) -> Result<Node, ZplError> {
         Node::new(Arc::clone(self), object)
     }

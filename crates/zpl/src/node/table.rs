@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const SHARDS: usize = 16;
-/// Inodes not in use that a shard keeps.
+/// Unused inodes that a shard keeps.
 const SHARD_KEEPS: usize = 1024;
 
 /// Table of the inodes in memory, by object number.
@@ -18,7 +18,7 @@ pub(crate) struct Inodes {
 
 struct Shard {
     inodes: HashMap<u64, Arc<Inode>>,
-    /// Number of inodes at which those not in use are forgotten.
+    /// Number of inodes at which unused ones are dropped.
     limit: usize,
 }
 
@@ -29,10 +29,10 @@ impl Default for Shard {
 }
 
 impl Shard {
-    /// Forgets the inodes that are not in use.
+    /// Drops the inodes that are not in use.
     fn sweep(&mut self) {
         self.inodes.retain(|_, inode| Arc::strong_count(inode) > 1 || inode.is_held());
-        // Many may be in use: they are not looked at each time.
+        // Many may be in use, so the next sweep comes only after as many more.
         self.limit = SHARD_KEEPS.max(2 * self.inodes.len());
     }
 
@@ -45,7 +45,7 @@ impl Shard {
 
 impl Inodes {
     fn shard(&self, id: ObjectId) -> MutexGuard<'_, Shard> {
-        // Neighbours are often used by one thread: they share a shard.
+        // Neighbouring numbers are often used by one thread, so they share a shard.
         lock(&self.shards[(id.0 / 32) as usize % SHARDS])
     }
 
@@ -54,7 +54,7 @@ impl Inodes {
         self.shard(id).inodes.get(&id.0).cloned()
     }
 
-    /// The inode in memory: this one, unless another thread was faster.
+    /// Inserts an inode unless another thread has been faster; returns the one in the table.
     pub(crate) fn get_or_insert(&self, loaded: Inode) -> Arc<Inode> {
         let mut shard = self.shard(loaded.id);
         let inode = Arc::clone(shard.inodes.entry(loaded.id.0).or_insert_with(|| Arc::new(loaded)));
@@ -62,7 +62,7 @@ impl Inodes {
         inode
     }
 
-    /// A file that was just made.
+    /// Inserts the inode of a new file.
     pub(crate) fn insert(&self, inode: Arc<Inode>) {
         let mut shard = self.shard(inode.id);
         shard.inodes.insert(inode.id.0, inode);
@@ -74,7 +74,7 @@ impl Inodes {
         self.shard(id).inodes.remove(&id.0);
     }
 
-    /// The object of this inode is freed; its number may be another's by now.
+    /// Removes this inode after its object was freed; another file may have its number by now.
     pub(crate) fn remove_this(&self, inode: &Arc<Inode>) {
         let mut shard = self.shard(inode.id);
         if shard.inodes.get(&inode.id.0).is_some_and(|found| Arc::ptr_eq(found, inode)) {
@@ -82,7 +82,7 @@ impl Inodes {
         }
     }
 
-    /// Forgets all inodes that are not in use: after the set was changed by other means.
+    /// Drops all inodes that are not in use: after the object set was changed by other means.
     pub(crate) fn clear(&self) {
         for shard in &self.shards {
             lock(shard).sweep();

@@ -1,6 +1,6 @@
-//! Checking and changing the limits of users, groups and projects.
+//! Checking and setting quotas of users, groups and projects.
 //!
-//! Use is read from the accounting objects, that is as of the last sync, and only where there is a limit.
+//! Use is read from the accounting objects, as of the last sync, and only for owners with a limit.
 
 use super::quota::Owners;
 use super::{QuotaOf, SpaceKind, limit_key, used_key};
@@ -21,12 +21,12 @@ fn kind_name(kind: SpaceKind) -> &'static str {
 }
 
 impl Fs {
-    /// Fails if one of the owners has used up what they may.
+    /// Fails with [`ZplError::OverQuota`] if one of the owners has reached a limit.
     pub(crate) fn check_quota(&self, owners: Owners, of: &[QuotaOf]) -> Result<(), ZplError> {
         SpaceKind::ALL.iter().try_for_each(|kind| self.check_limits(*kind, owners.of(*kind), of))
     }
 
-    /// Fails if a user, a group or a project has used up what they may.
+    /// Fails with [`ZplError::OverQuota`] if a user, group or project has reached its limit.
     pub(crate) fn check_limits(&self, kind: SpaceKind, id: u64, of: &[QuotaOf]) -> Result<(), ZplError> {
         if !self.quotas.are_checked() || (kind == SpaceKind::Project && id == 0) {
             return Ok(());
@@ -53,7 +53,7 @@ impl Fs {
         Ok(Zap::open(&object.read())?.lookup_u64(used_key(of, id).as_bytes())?.unwrap_or(0))
     }
 
-    /// Sets a limit of a user, a group (both as FUID) or a project; 0 removes it.
+    /// Sets the limit of a user, a group (both as FUID) or a project, in bytes or objects; 0 removes it.
     ///
     /// # Errors
     /// [`ZplError::Begin`] if no transaction can begin; or the master node cannot be read or changed.
@@ -82,7 +82,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Sets the limit of owners that have none of their own; 0 removes it.
+    /// Sets the limit of owners without a limit of their own, in bytes or objects; 0 removes it.
     ///
     /// # Errors
     /// [`ZplError::Begin`] if no transaction can begin; or the master node cannot be read or changed.

@@ -1,9 +1,9 @@
-//! Space and objects used by users, groups and projects, and their limits
-//! (docs/on-disk/20-dmu.md, section 8, and 23-zpl.md, section 7).
+//! Space and objects used by users, groups and projects, and their limits (docs/on-disk/20-dmu.md, section 8,
+//! and 23-zpl.md, section 7).
 //!
-//! The DMU counts what is used, in an object for each kind of owner. The master node leads to the limits.
-//! Here are the keys of both and the lists that `zfs userspace` shows; [`quota`] keeps the limits of an open
-//! file system in memory, [`change`] checks and changes them.
+//! The DMU counts the use, in an object for each kind of owner. The master node leads to the limits. This
+//! module has the keys of both and the lists that `zfs userspace` shows; [`quota`] keeps the limits of an
+//! open file system in memory, [`change`] checks and changes them.
 
 pub(crate) mod change;
 pub(crate) mod quota;
@@ -15,7 +15,7 @@ use format::ObjectId;
 use format::names::master_node;
 use std::collections::BTreeMap;
 
-/// Kind of owner for which space is counted.
+/// Kind of owner for which use is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpaceKind {
     /// Users: owners of files.
@@ -26,7 +26,7 @@ pub enum SpaceKind {
     Project,
 }
 
-/// Resource that a limit is of.
+/// The limited resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QuotaOf {
     /// Bytes of data and metadata.
@@ -39,7 +39,7 @@ impl SpaceKind {
     /// All kinds of owners.
     pub(crate) const ALL: [SpaceKind; 3] = [SpaceKind::User, SpaceKind::Group, SpaceKind::Project];
 
-    /// The ZAP in which the DMU counts what owners of this kind use.
+    /// The ZAP in which the DMU counts the use of owners of this kind.
     pub(crate) fn accounting(self) -> ObjectId {
         match self {
             SpaceKind::User => ObjectId::USER_USED,
@@ -48,7 +48,7 @@ impl SpaceKind {
         }
     }
 
-    /// Key of the master node: the ZAP of limits by owner.
+    /// Key in the master node of the ZAP of limits by owner.
     pub(crate) fn quota_key(self, of: QuotaOf) -> &'static str {
         match (self, of) {
             (SpaceKind::User, QuotaOf::Space) => master_node::USER_QUOTA,
@@ -60,7 +60,7 @@ impl SpaceKind {
         }
     }
 
-    /// Key of the master node: the limit of owners that have none of their own.
+    /// Key in the master node of the limit of owners without a limit of their own.
     pub(crate) fn default_quota_key(self, of: QuotaOf) -> &'static str {
         match (self, of) {
             (SpaceKind::User, QuotaOf::Space) => master_node::DEFAULT_USER_QUOTA,
@@ -73,10 +73,10 @@ impl SpaceKind {
     }
 }
 
-/// Prefix of the keys under which the DMU counts objects; keys of bytes have none.
+/// Prefix of the keys of object counts; keys of byte counts have none.
 const OBJECTS_PREFIX: &str = "obj-";
 
-/// Key of an owner in the ZAP of what owners use.
+/// Key of an owner in an accounting ZAP.
 pub(crate) fn used_key(of: QuotaOf, id: u64) -> String {
     match of {
         QuotaOf::Space => format!("{id:x}"),
@@ -89,7 +89,7 @@ pub(crate) fn limit_key(id: u64) -> String {
     format!("{id:x}")
 }
 
-/// The owner that a key is of; `None` of a key that no owner has.
+/// The owner of a key; `None` if it is no key of an owner.
 fn owner(key: &[u8]) -> Option<u64> {
     std::str::from_utf8(key).ok().and_then(|text| u64::from_str_radix(text, 16).ok())
 }
@@ -97,20 +97,20 @@ fn owner(key: &[u8]) -> Option<u64> {
 /// Use and limits of one user, group or project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SpaceRow {
-    /// The owner: a FUID, or a project's number.
+    /// Id of the owner: a FUID, or a project id.
     pub id: u64,
     /// Bytes used.
     pub used: u64,
-    /// Objects used; `None` where they are not counted.
+    /// Objects used; `None`: they are not counted.
     pub objects: Option<u64>,
-    /// Most bytes allowed; 0 is no limit.
+    /// Most bytes allowed; 0: no limit.
     pub quota: u64,
-    /// Most objects allowed; 0 is no limit.
+    /// Most objects allowed; 0: no limit.
     pub objquota: u64,
 }
 
 impl Filesystem {
-    /// Space and limits of every owner that has any, by id. Empty where space is not accounted for.
+    /// Use and limits of all owners that have any, by id. Empty if the file system has no accounting.
     ///
     /// # Errors
     /// If an object of the accounting or of the limits cannot be read.
@@ -130,7 +130,7 @@ impl Filesystem {
         Ok(rows.into_values().collect())
     }
 
-    /// Owners that have a limit of their own, with the limit.
+    /// Owners with a limit of their own, each with the limit.
     pub(crate) fn limits(&self, kind: SpaceKind, of: QuotaOf) -> Result<Vec<(u64, u64)>, ZplError> {
         let table = self.master_value(kind.quota_key(of))?.filter(|id| *id != 0);
         let Some(table) = table else { return Ok(Vec::new()) };
@@ -142,7 +142,7 @@ impl Filesystem {
         Ok(limits)
     }
 
-    /// The limit of owners that have none of their own; 0 is no limit.
+    /// The limit of owners without a limit of their own; 0: no limit.
     ///
     /// # Errors
     /// If the master node cannot be read.

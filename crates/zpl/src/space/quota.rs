@@ -1,4 +1,4 @@
-//! Limits of users, groups and projects, as an open file system keeps them in memory (docs/on-disk/23-zpl.md,
+//! Limits of users, groups and projects, in the memory of an open file system (docs/on-disk/23-zpl.md,
 //! section 7).
 
 use super::{QuotaOf, SpaceKind};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Owners of a file that is about to be made or written.
+/// Owners of a file to be created or written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Owners {
     pub(crate) uid: u64,
@@ -29,16 +29,16 @@ impl Owners {
 /// The limits of a file system, in memory.
 #[derive(Default)]
 pub(crate) struct Quotas {
-    /// There is a limit at all.
+    /// Whether any limit is set.
     any: AtomicBool,
-    /// Limits are not looked at: a log is replayed.
+    /// Limits are not checked, because a log is replayed.
     suspended: AtomicBool,
     limits: RwLock<HashMap<(SpaceKind, QuotaOf), Limits>>,
 }
 
 #[derive(Default)]
 struct Limits {
-    /// Limit of owners that have none of their own; 0: none.
+    /// Limit of owners without a limit of their own; 0: none.
     default: u64,
     by_id: HashMap<u64, u64>,
 }
@@ -50,7 +50,7 @@ impl Limits {
 }
 
 impl Quotas {
-    /// The limits of an open file system, as they are on disk.
+    /// Reads the limits from disk.
     pub(crate) fn open(reader: &Filesystem) -> Result<Quotas, ZplError> {
         let mut limits = HashMap::new();
         for kind in SpaceKind::ALL {
@@ -70,23 +70,23 @@ impl Quotas {
         self.any.store(any, Ordering::Relaxed);
     }
 
-    /// While a log is replayed, limits are not looked at.
+    /// Turns checks off during a log replay.
     pub(crate) fn suspend(&self, is_suspended: bool) {
         self.suspended.store(is_suspended, Ordering::Relaxed);
     }
 
-    /// Whether limits have to be looked at: there are some, and no log is replayed.
+    /// Whether limits must be checked: some are set, and no log is replayed.
     pub(crate) fn are_checked(&self) -> bool {
         self.any.load(Ordering::Relaxed) && !self.suspended.load(Ordering::Relaxed)
     }
 
-    /// The limit of an owner; 0 is no limit.
+    /// The limit of an owner; 0: no limit.
     pub(crate) fn limit(&self, kind: SpaceKind, of: QuotaOf, id: u64) -> u64 {
         let limits = read(&self.limits);
         limits.get(&(kind, of)).map_or(0, |limits| limits.of(id))
     }
 
-    /// Notes a limit of one owner, or (`None`) of those that have none of their own; 0 is no limit.
+    /// Sets the limit of one owner, or (`None`) of owners without their own; 0: no limit.
     pub(crate) fn set(&self, kind: SpaceKind, of: QuotaOf, id: Option<u64>, limit: u64) {
         let mut limits = write(&self.limits);
         let entry = limits.entry((kind, of)).or_default();

@@ -1,4 +1,4 @@
-//! Volumes: one range of bytes (docs/on-disk/25-zvol.md).
+//! Volumes: a range of bytes as a block device (docs/on-disk/25-zvol.md).
 
 pub(crate) mod writer;
 
@@ -23,7 +23,7 @@ pub(crate) fn check_range(objset: u64, size: u64, offset: u64, len: u64) -> Resu
     Ok(())
 }
 
-/// An open volume. Cloning is cheap.
+/// An open volume. Cheap to clone.
 #[derive(Clone)]
 pub struct Volume {
     data: Object,
@@ -76,7 +76,7 @@ impl Volume {
         self.data.block_size()
     }
 
-    /// The object with the bytes.
+    /// The object with the data.
     pub fn object(&self) -> &Object {
         &self.data
     }
@@ -84,13 +84,13 @@ impl Volume {
     /// Fills `buf` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// [`ZplError::BeyondVolume`] unless all of them are inside the volume.
+    /// [`ZplError::BeyondVolume`] unless the whole range is inside the volume; or a block cannot be read.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), ZplError> {
         check_range(self.data.objset().number(), self.size, offset, buf.len() as u64)?;
         Ok(self.data.read_at(offset, buf)?)
     }
 
-    /// The first offset from `offset` on that is in a block; `None` if only a hole follows.
+    /// The first offset at or after `offset` that is in a block; `None` if only a hole follows.
     ///
     /// # Errors
     /// If an indirect block cannot be read.
@@ -101,7 +101,7 @@ impl Volume {
         Ok(self.data.next_data(offset)?.filter(|data| *data < self.size))
     }
 
-    /// The first offset from `offset` on that is in a hole, the end being one; `None` beyond it.
+    /// The first offset at or after `offset` that is in a hole; the end counts as one; `None` beyond it.
     ///
     /// # Errors
     /// If an indirect block cannot be read.

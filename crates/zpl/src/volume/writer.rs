@@ -1,4 +1,4 @@
-//! Changing volumes (docs/on-disk/25-zvol.md).
+//! Volumes opened for writing (docs/on-disk/25-zvol.md).
 
 use crate::dir::unlink::BLOCKS_PER_TX;
 use crate::error::BeginError;
@@ -18,7 +18,7 @@ use format::zil::Body;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
-/// Bytes that are written in one transaction.
+/// Bytes written in one transaction.
 const CHUNK: u64 = 1 << 20;
 
 /// A volume opened for writing.
@@ -32,7 +32,7 @@ pub struct VolumeWriter {
     resizing: Lock,
     ranges: RangeLock,
     log: RwLock<Arc<dyn IntentLog>>,
-    /// While a log is replayed: the transaction that everything belongs to.
+    /// During a log replay: the transaction of all changes.
     replay_tx: Mutex<Option<Tx>>,
     read_only: AtomicBool,
 }
@@ -41,7 +41,7 @@ impl VolumeWriter {
     /// Opens the volume in an object set for writing.
     ///
     /// # Errors
-    /// As of [`Volume::open`].
+    /// Those of [`Volume::open`].
     pub fn open(backing: Arc<dyn Backing>) -> Result<Arc<VolumeWriter>, ZplError> {
         let set = Arc::clone(backing.set());
         let volume = Volume::open(&set.view())?;
@@ -59,12 +59,12 @@ impl VolumeWriter {
         }))
     }
 
-    /// From now on `log` is told of every change.
+    /// Logs every change to `log` from now on.
     pub(crate) fn set_log(&self, log: Arc<dyn IntentLog>) {
         *write(&self.log) = log;
     }
 
-    /// Property `readonly`: nothing can be written.
+    /// Sets the property `readonly`.
     pub(crate) fn set_read_only(&self, is_read_only: bool) {
         self.read_only.store(is_read_only, Ordering::Release);
     }
@@ -90,7 +90,7 @@ impl VolumeWriter {
     /// Fills `buf` with the bytes from `offset` on.
     ///
     /// # Errors
-    /// [`ZplError::BeyondVolume`] unless all of the range is inside the volume; or a block cannot be read.
+    /// [`ZplError::BeyondVolume`] unless the whole range is inside the volume; or a block cannot be read.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), ZplError> {
         self.check(offset, buf.len() as u64)?;
         let _range = self.ranges.of(&*self.backing).read(offset..offset + buf.len() as u64)?;
@@ -98,15 +98,16 @@ impl VolumeWriter {
         Ok(self.data.read_at(offset, buf)?)
     }
 
-    /// Writes bytes. Larger writes are several transactions.
+    /// Writes all of `data`. A large write takes several transactions.
     ///
     /// # Errors
-    /// [`ZplError::BeyondVolume`] unless all of them are inside the volume; then nothing is written.
+    /// [`ZplError::BeyondVolume`] unless the whole range is inside the volume: no byte is written then.
+    /// [`ZplError::Begin`] if no transaction can begin.
     pub fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), ZplError> {
         self.check(offset, data.len() as u64)?;
         let end = offset + data.len() as u64;
         let _range = self.ranges.of(&*self.backing).write(offset..end)?;
-        // It may have been made smaller meanwhile.
+        // The volume may have been made smaller since the first check.
         self.check(offset, data.len() as u64)?;
         let mut at = offset;
         while at < end {
@@ -126,10 +127,10 @@ impl VolumeWriter {
         Ok(())
     }
 
-    /// Gives up the whole blocks inside a range: they read as zeros.
+    /// Frees the whole blocks inside a range: they read as zeros.
     ///
     /// # Errors
-    /// [`ZplError::BeyondVolume`] unless all of the range is inside the volume; [`ZplError::Begin`] if no
+    /// [`ZplError::BeyondVolume`] unless the whole range is inside the volume; [`ZplError::Begin`] if no
     /// transaction can begin.
     pub fn trim(&self, offset: u64, len: u64) -> Result<(), ZplError> {
         self.check(offset, len)?;
@@ -151,17 +152,17 @@ impl VolumeWriter {
         Ok(())
     }
 
-    /// Makes a range read as zeros, its edges too.
+    /// Makes a range read as zeros, including partial blocks at its ends.
     ///
     /// # Errors
-    /// [`ZplError::BeyondVolume`] unless all of the range is inside the volume; [`ZplError::Begin`] if no
+    /// [`ZplError::BeyondVolume`] unless the whole range is inside the volume; [`ZplError::Begin`] if no
     /// transaction can begin.
     pub fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), ZplError> {
         self.check(offset, len)?;
         let end = offset + len;
         let start = offset.next_multiple_of(self.block_size).min(end);
         let stop = (end / self.block_size * self.block_size).max(start);
-        // The block layer has no zeros of its own: parts of blocks are written.
+        // The block layer cannot zero parts of blocks: they are written.
         let zeros = vec![0; self.block_size as usize];
         if offset < start {
             self.write_at(offset, &zeros[..(start - offset) as usize])?;
@@ -173,7 +174,7 @@ impl VolumeWriter {
         Ok(())
     }
 
-    /// Frees whole blocks in a transaction, and says so to the log.
+    /// Frees whole blocks in a transaction, and logs that.
     fn free(&self, offset: u64, len: u64, tx: &Tx) -> Result<(), ZplError> {
         self.data.free_range(offset, len, tx)?;
         let log = self.log();
@@ -184,16 +185,17 @@ impl VolumeWriter {
     }
 
     /// Changes the size, and returns the txg with which that is durable. The caller waits for it before it
-    /// calls [`VolumeWriter::free_beyond`], so that a crash in between loses nothing.
+    /// calls [`VolumeWriter::free_beyond`], so that a crash in between loses no data.
     ///
     /// # Errors
-    /// If the size is not a multiple of the block size, or 0.
+    /// [`ZplError::Invalid`] if the size is not a multiple of the block size, or 0; [`ZplError::Begin`] if no
+    /// transaction can begin.
     pub fn set_size(&self, size: u64) -> Result<Txg, ZplError> {
         if !is_size(size) || !size.is_multiple_of(self.block_size) {
             return Err(ZplError::Invalid { what: "the size of a volume" });
         }
         let _resizing = locked(&self.resizing, &*self.backing)?;
-        // A write that began before must not go on beyond the end.
+        // A write that began before must not continue beyond the new end.
         let _range = self.ranges.of(&*self.backing).write(self.size().min(size)..u64::MAX)?;
         let tx = self.begin(Cost::NAMES)?;
         self.properties.zap(&tx)?.upsert(names::volume::SIZE.as_bytes(), size)?;
@@ -227,8 +229,8 @@ impl VolumeWriter {
         Ok(self.backing.begin(Cost { within: Some(self.size()), ..cost })?)
     }
 
-    /// Applies a record of the intent log in this transaction: writes and trims. The volume is not in use
-    /// meanwhile, and it has no log yet.
+    /// Applies an intent log record in this transaction: a write or a trim. The volume is not in use
+    /// meanwhile, and has no log yet.
     ///
     /// # Errors
     /// [`ZplError::Unsupported`] for records that no volume has.

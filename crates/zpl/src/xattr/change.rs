@@ -1,9 +1,9 @@
-//! Changing extended attributes, in their two forms (docs/on-disk/23-zpl.md, section 5).
+//! Changing extended attributes, in both stored forms (docs/on-disk/23-zpl.md, section 5).
 //!
 //! # What always holds
 //! - A name is in one of the forms, never in both: writing one form removes the other in the same
 //!   transaction.
-//! - A POSIX ACL that says no more than the mode is not stored; mode and list say the same.
+//! - A POSIX ACL that is equivalent to the mode is not stored; mode and list always agree.
 
 use crate::acl::change as acl;
 use crate::attrs::change::{acl_edits, set_mode};
@@ -30,14 +30,14 @@ use std::sync::Arc;
 
 /// Bytes of the longest name.
 const NAME_MAX: usize = 255;
-/// Longest value that is kept among the system attributes.
+/// Longest value that is kept among the system attributes, in bytes.
 const PACKED_VALUE_MAX: usize = 32 << 10;
 /// Bytes of the longest packed list.
 const PACKED_MAX: usize = 65535;
 /// Bytes of the longest value.
 const VALUE_MAX: usize = 1 << 20;
 
-/// Whether an attribute may or must be there before.
+/// Whether the attribute may or must exist before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum XattrHow {
     /// The attribute may exist or not.
@@ -49,21 +49,21 @@ pub enum XattrHow {
     Replace,
 }
 
-/// A change that is about to be made.
+/// A change to be made.
 struct Change<'x> {
     name: &'x [u8],
     /// New value; `None` removes the attribute.
     value: Option<&'x [u8]>,
-    /// The mode that goes with it.
+    /// The new mode that an ACL implies.
     mode: Option<u32>,
 }
 
 impl Fs {
-    /// Sets an extended attribute; its name is as Linux has it, with its name space.
+    /// Sets an extended attribute. `name` includes the Linux namespace: `user.x`.
     ///
     /// # Errors
-    /// [`ZplError::XattrExists`], [`ZplError::NoXattr`] as `how` demands; [`ZplError::Unsupported`] where the
-    /// dataset has none, or no POSIX ACLs.
+    /// [`ZplError::XattrExists`], [`ZplError::NoXattr`] as `how` demands; [`ZplError::Unsupported`] if the
+    /// dataset has no extended attributes, or no POSIX ACLs.
     pub fn set_xattr(&self, id: ObjectId, name: &[u8], value: &[u8], how: XattrHow) -> Result<(), ZplError> {
         if value.len() > VALUE_MAX {
             return Err(ZplError::AttributeTooLarge { size: value.len() as u64 });
@@ -104,7 +104,7 @@ impl Fs {
         let is_acl = is_default || name == POSIX_ACCESS.as_bytes();
         match (how, is_there) {
             (XattrHow::Create, true) => return Err(ZplError::XattrExists { object: id }),
-            // Linux removes an ACL that is not there without a word.
+            // Linux reports no error when an ACL that does not exist is removed.
             (XattrHow::Replace, false) if value.is_none() && is_acl => return Ok(()),
             (XattrHow::Replace, false) => return Err(ZplError::NoXattr { object: id }),
             _ => {}
@@ -117,8 +117,7 @@ impl Fs {
         result
     }
 
-    /// Does again what a log says of the packed list, whatever the properties are now. Modes have records of
-    /// their own.
+    /// Replays a record of the packed list, whatever the properties are now. Modes have records of their own.
     pub(crate) fn replay_xattr(&self, id: ObjectId, name: &[u8], value: &[u8]) -> Result<(), ZplError> {
         let inode = self.busy(id)?;
         let _settings = inode.settings(&*self.backing)?;
@@ -127,7 +126,7 @@ impl Fs {
         self.store_packed(&inode, &Change { name, value, mode: None })
     }
 
-    /// POSIX ACLs are checked, and change the mode.
+    /// Checks a POSIX ACL, and adds the mode that it implies.
     fn with_mode_change<'x>(
         &self,
         inode: &Inode,
@@ -158,7 +157,7 @@ impl Fs {
         let Some(value) = change.value else {
             return if is_there || change.mode.is_some() { self.store_packed(inode, change) } else { Ok(()) };
         };
-        // A name that no file can have has no other place.
+        // A name that no file can have fits only in the packed list.
         let can_be_file = crate::dir::is_name(change.name);
         let prefers_packed = self.options().xattrs == XattrStorage::SystemAttributes;
         if !can_be_file && value.len() > PACKED_VALUE_MAX {
@@ -173,7 +172,7 @@ impl Fs {
         self.store_in_directory(inode, change, value)
     }
 
-    /// Changes the packed list, and takes the name out of the directory.
+    /// Changes the packed list, and removes the name from the directory.
     fn store_packed(&self, inode: &Arc<Inode>, change: &Change<'_>) -> Result<(), ZplError> {
         let (mut list, _) = self.reader.node_of(inode.object.read())?.packed_xattrs()?;
         let had = stored_names(change.name).any(|name| list.has(name));
@@ -188,7 +187,7 @@ impl Fs {
         if packed.len() > PACKED_MAX {
             return Err(ZplError::AttributeTooLarge { size: packed.len() as u64 });
         }
-        // Of a file that goes, the log has a record too.
+        // The log also has a record of the file's removal.
         let file = if self.is_replaying() { None } else { self.xattr_file(inode, change.name)? };
         let tx = self.begin(Cost::write(packed.len() as u64 + (64 << 10), PACKED_MAX as u64))?;
         let mut edits = Vec::new();
@@ -213,7 +212,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Changes mode, ctime and what else goes with an attribute.
+    /// Changes mode, ctime and the other attributes that go with the change.
     fn apply_settings(
         &self,
         inode: &Inode,
@@ -241,7 +240,7 @@ impl Fs {
         }
     }
 
-    /// The file of an attribute in the directory form, with the directory and the name that it has there.
+    /// The file of an attribute in the directory form, with the directory and its name there.
     #[allow(clippy::type_complexity)] // one place
     fn xattr_file(
         &self,
@@ -259,7 +258,7 @@ impl Fs {
         Ok(None)
     }
 
-    /// Removes an attribute's file. Its owner's settings are locked, so that no other thread changes the
+    /// Removes the file of an attribute. The owner's settings are locked, so that no other thread changes the
     /// directory.
     fn remove_xattr_file(
         &self,
@@ -281,7 +280,7 @@ impl Fs {
         Ok(later)
     }
 
-    /// Stores an attribute as a file of the hidden directory, and takes it out of the packed list.
+    /// Stores an attribute as a file of the hidden directory, and removes it from the packed list.
     fn store_in_directory(
         &self,
         inode: &Arc<Inode>,
@@ -315,7 +314,7 @@ impl Fs {
         }
         let (mut list, _) = self.reader.node_of(inode.object.read())?.packed_xattrs()?;
         let removed = stored_names(change.name).filter(|name| list.remove(name).is_some()).count();
-        // The value is there: what belongs to it is not refused any more.
+        // The value is stored: the attributes that go with it must not be refused any more.
         let tx = self.begin(Cost::FREES)?;
         let mut edits = Vec::new();
         if removed > 0 {
@@ -327,8 +326,8 @@ impl Fs {
         Ok(())
     }
 
-    /// Makes these bytes the whole content of a file, in one transaction, unless what it had takes several to
-    /// be freed.
+    /// Replaces the whole content of a file in one transaction, after its old blocks were freed in as many as
+    /// that takes.
     fn replace_content(&self, file: &Inode, value: &[u8]) -> Result<(), ZplError> {
         let _range = file.ranges(&*self.backing).write_all()?;
         let rest = self.free_in_steps(file, 0..u64::MAX)?;
@@ -349,19 +348,20 @@ impl Fs {
         let log = self.intent_log();
         if log.is_on() {
             log.log_write(&tx, file.id, 0, LogData::written(&file.object, 0, value), None);
-            // Making the owner durable does not include this object, and its name does not come without it.
+            // An fsync of the owner does not include this object, so its content must be logged before its
+            // name.
             log.order(file.id);
         }
         Ok(())
     }
 
-    /// Makes the hidden directory of a file; the settings are locked.
+    /// Creates the hidden directory of a file; the settings are locked.
     pub(crate) fn make_xattr_dir(&self, inode: &Arc<Inode>, given: &Given) -> Result<Arc<Inode>, ZplError> {
         let tx = self.begin(Cost::NAMES)?;
         let store = self.store(&tx);
         drop(inode.ready(&store)?);
         let (attrs, now) = (inode.attrs(), self.now());
-        // That of its owner it gets when that is set again.
+        // The owner's project is applied when it is set again.
         let project = if attrs.flags & FLAG_PROJINHERIT != 0 { attrs.projid } else { 0 };
         let fresh = Fresh {
             kind: FileKind::Directory,
@@ -382,7 +382,7 @@ impl Fs {
             slots: given.object.map_or(1, |(_, slots)| slots).clamp(1, 32),
         };
         let dir = self.make_object(&fresh, given, &tx)?;
-        // Before anything leads to it: a thread that follows the reference must find this inode.
+        // Before any reference leads to it: a thread that follows one must find this inode.
         self.inodes.insert(Arc::clone(&dir));
         if let Err(error) = inode.change(&store, |attrs| attrs.xattr_dir = Some(dir.id)) {
             self.inodes.remove_this(&dir);

@@ -10,13 +10,13 @@ use format::sa::Attr;
 use format::{NvList, NvValue, ObjectId};
 use std::collections::HashSet;
 
-/// Largest value that is read. Linux stops at 64 KiB; other systems do not.
+/// Largest value that is read, in bytes. Linux allows 64 KiB, other systems more.
 const VALUE_MAX: u64 = 1 << 24;
-/// The namespaces of Linux. A name outside them was made by another system.
+/// The namespaces of Linux. Other systems store names without one.
 const NAMESPACES: [&[u8]; 4] = [b"user.", b"system.", b"security.", b"trusted."];
 const USER: &[u8] = b"user.";
 
-/// The name under which a stored name is shown.
+/// The name as Linux shows a stored name.
 fn shown(stored: &[u8]) -> Vec<u8> {
     if NAMESPACES.iter().any(|space| stored.starts_with(space)) {
         return stored.to_vec();
@@ -37,22 +37,22 @@ fn bytes(value: &NvValue) -> Option<&[u8]> {
     }
 }
 
-/// A name and a value.
+/// Name and value of an extended attribute.
 pub type NameAndValue = (Vec<u8>, Vec<u8>);
-/// What is called with each name and the place of its value.
+/// Callback for each name and the place of its value.
 type Visit<'v> = &'v mut dyn FnMut(Vec<u8>, Stored<'_>) -> Result<(), ZplError>;
 
 /// Place of a value.
 enum Stored<'a> {
     /// The value is in the packed list.
     Packed(&'a [u8]),
-    /// In a file of the hidden directory.
+    /// The value is a file of the hidden directory.
     File(ObjectId),
 }
 
 impl Node {
-    /// The packed list that holds the attributes stored with the file itself, and its bytes; empty
-    /// if there is none.
+    /// The packed list of the attributes stored with the file itself, and its size in bytes; empty if there
+    /// is none.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -70,7 +70,7 @@ impl Node {
         }
     }
 
-    /// The hidden directory.
+    /// The hidden directory of extended attributes; `None`: there is none.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -85,7 +85,7 @@ impl Node {
         }
     }
 
-    /// The names of its extended attributes, each once, as Linux shows them.
+    /// The names of the extended attributes, each once, as Linux shows them.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -98,7 +98,7 @@ impl Node {
         Ok(names)
     }
 
-    /// Names and values of its extended attributes, in the order of [`Node::xattrs`].
+    /// Names and values of the extended attributes, in the order of [`Node::xattrs`].
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -115,7 +115,7 @@ impl Node {
         Ok(found)
     }
 
-    /// Visits each name once: those of the list come first.
+    /// Visits each name once, those of the packed list first.
     fn each_xattr(&self, visit: Visit<'_>) -> Result<(), ZplError> {
         let mut seen = HashSet::new();
         let (list, _) = self.packed_xattrs()?;
@@ -136,7 +136,8 @@ impl Node {
         Ok(())
     }
 
-    /// The value of an extended attribute: from the list first, then from the directory.
+    /// The value of an extended attribute, from the packed list or else from the directory; `None`: there is
+    /// none.
     ///
     /// # Errors
     /// If an object of the file system cannot be read, or is damaged.
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(stored_names(b"user.a").collect::<Vec<_>>(), [&b"user.a"[..], b"a"]);
         assert_eq!(stored_names(b"security.x").collect::<Vec<_>>(), [b"security.x"]);
         assert_eq!(stored_names(b"user.").collect::<Vec<_>>(), [b"user."]);
-        // What is stored as `trusted.x` is not shown as `user.trusted.x`.
+        // An attribute stored as `trusted.x` is not shown as `user.trusted.x`.
         assert_eq!(stored_names(b"user.trusted.x").collect::<Vec<_>>(), [b"user.trusted.x"]);
     }
 }

@@ -1,5 +1,5 @@
-//! File systems whose blocks are damaged in ways that no checksum finds: changing them fails, or does not,
-//! but nothing panics and nothing hangs.
+//! File systems whose blocks are damaged with valid checksums: changes may fail, but must neither panic nor
+//! hang.
 #![allow(missing_docs, unreachable_pub, dead_code)]
 
 #[path = "../it/write/world.rs"]
@@ -38,7 +38,7 @@ fn fill(fs: &Arc<Fs>) -> Result<(), ZplError> {
     Ok(())
 }
 
-/// One operation on whatever the numbers lead to.
+/// Runs one operation on random object numbers.
 fn operate(fs: &Arc<Fs>, random: &mut Random) -> Result<(), ZplError> {
     let (a, b) = (ObjectId(random.below(150)), ObjectId(random.below(150)));
     let name = format!("file{}", random.below(60)).into_bytes();
@@ -73,7 +73,7 @@ fn damage(seed: u64, of: u64) {
             return;
         }
         for _ in 0..=random.below(6) {
-            // Where there is something, changes mean something.
+            // A change of a byte that is not 0 has more effect.
             let mut at = random.below(block.len() as u64) as usize;
             for _ in 0..200 {
                 if block[at] != 0 {
@@ -90,9 +90,9 @@ fn damage(seed: u64, of: u64) {
     })));
 }
 
-/// Operations that succeeded, and that failed.
+/// Runs operations. Returns how many succeeded and how many failed.
 fn attack(world: &World, seed: u64) -> [usize; 2] {
-    // Nothing is known of the blocks yet.
+    // A new store has no blocks in its cache.
     let store = Store::new(Arc::clone(world.store.zio()), 1 << 20);
     let mut done = [0; 2];
     let is_early = seed.is_multiple_of(2);
@@ -114,7 +114,7 @@ fn attack(world: &World, seed: u64) -> [usize; 2] {
         }
     }
     set_mutator(None);
-    // What is freed counts as dirty until a txg is written.
+    // Freed memory counts as dirty until a txg is written.
     world.home.txgs.finish(world.home.txgs.quiesce());
     done
 }
@@ -136,7 +136,7 @@ fn damaged_file_systems_are_changed_without_a_panic() {
     println!("{done:?}");
 }
 
-/// Says which seed failed.
+/// Prints the seed that failed.
 struct Named(u64);
 
 impl Drop for Named {

@@ -182,7 +182,7 @@ fn logs_are_replayed_and_clones_counted() {
     pool.sync().expect("synced");
     assert_eq!(fs.clone_range(&fs, from, to, 512 << 10, table).expect("cloned"), 512 << 10);
     pool.sync().expect("synced");
-    // What follows is only in the log.
+    // The following changes are only in the log.
     let logged = make(b"logged");
     fs.write(logged, 5, b"in the log", &WriteHow::default()).expect("written");
     fs.set_xattr(logged, b"user.a", b"b", XattrHow::Either).expect("set");
@@ -215,8 +215,8 @@ fn logs_are_replayed_and_clones_counted() {
     judge(copied.path());
 }
 
-/// A disk that was left with clones that only the intent log of `tank/fs` has: one into `copy`, and one into
-/// a file that is not there, so that its record is skipped.
+/// Leaves a disk with clones that only the intent log of `tank/fs` has: one into `copy`, and one into a file
+/// that does not exist, so that its record is skipped.
 fn crashed_with_logged_clones() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a folder");
     let pool = new_pool(dir.path());
@@ -282,8 +282,8 @@ fn claimed_clones_go_with_their_dataset() {
     export(pool, crashed.path());
 }
 
-/// A log as other systems leave them behind: its head is at records that the pool has since a txg, of blocks
-/// that were freed since. It is claimed, replayed and let go of, and stops no txg and no mount.
+/// A log as other systems leave it: its header points at records that the pool knows since a txg, with blocks
+/// that were freed since. It is claimed, replayed and freed, and blocks no txg and no mount.
 #[test]
 fn a_claimed_log_of_what_was_freed_keeps_nobody_out() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -302,7 +302,7 @@ fn a_claimed_log_of_what_was_freed_keeps_nobody_out() {
     let pointers: Vec<_> =
         (0..4).filter_map(|n| file.pointer_on_disk(format::BlockId(n)).expect("read")).collect();
     drop(file);
-    // A log of which the pool knows nothing: its head moves only when it is told to.
+    // A log that is not registered with the pool: its header moves only on request.
     let log = dmu::log::IntentLog::new(&head.set, pool.txgs());
     let push = |body| {
         log.push(&pool.txgs().begin().expect("open"), Pending::Body(body));
@@ -373,7 +373,7 @@ fn a_volume_as_zdb_sees_it() {
     }
 }
 
-/// Every file of a file system, from the root on.
+/// Lists all files of a file system, from the root on.
 fn all_files(read: &Arc<cenote_zpl::Filesystem>) -> Vec<(ObjectId, Vec<u8>, ObjectId)> {
     let mut files = Vec::new();
     let mut todo = vec![read.root()];
@@ -389,7 +389,7 @@ fn all_files(read: &Arc<cenote_zpl::Filesystem>) -> Vec<(ObjectId, Vec<u8>, Obje
     files
 }
 
-/// Reads all that there is to be read of a file.
+/// Reads all data and attributes of a file.
 fn read_all(node: &cenote_zpl::Node) {
     match node.kind() {
         FileKind::Regular => {
@@ -407,7 +407,7 @@ fn read_all(node: &cenote_zpl::Node) {
     node.xattr_values().expect("readable");
 }
 
-/// Changes a bit of everything; returns how many changes were made.
+/// Changes one thing of each kind; returns the number of changes.
 fn change_all(open: &HeadFs) -> usize {
     let fs = &open.fs;
     while !fs.drain(100).expect("drained") {}
@@ -465,7 +465,7 @@ fn copy_of(name: &str) -> tempfile::TempDir {
     dir
 }
 
-/// File systems of the reference are changed, and read by it afterwards.
+/// File systems of OpenZFS are changed, and read by it afterwards.
 #[test]
 fn golden_file_systems_are_changed() {
     let usual = "single dnodes posixacl names fileflags holes recordsize deleteq longname legacy version1 version10 compat-2.0";

@@ -1,5 +1,5 @@
-//! Tests of the crate from outside, in one program: a program of tests links all that is below it.
-//! `fuzz` and `hostile` change blocks for the whole process.
+//! Integration tests in one program, because each test program links all crates below. `fuzz` and `hostile`
+//! change blocks for the whole process, so they are programs of their own.
 
 mod golden;
 mod judged;

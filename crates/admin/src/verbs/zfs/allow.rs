@@ -1,17 +1,18 @@
-//! `zfs allow`: gives permissions at a dataset to users, groups or everyone, or tells which there are.
+//! `zfs allow`: gives permissions at a dataset to users, groups or everyone. Without permissions the command asks which there are:
+//! [`super::allowed`].
 //!
 //! Source: docs/on-disk/33-cli.md (section 8).
 
+use super::operand::{self, NotOpened};
 use crate::Session;
-use crate::edit::names::{self, Form};
-use crate::edit::{self, EditError, Grant, Permit};
+use crate::edit::{self, EditError, Grant};
 use crate::verbs::{Code, Reason, Refused, Right, Verb};
-use cenote::Pool;
 use dsl::delegation::{Scope, Who};
 use serde::{Deserialize, Serialize};
 
 /// Permissions to give.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of a file system or volume.
     pub dataset: String,
@@ -32,20 +33,32 @@ pub struct Grants {
     pub permissions: Vec<String>,
 }
 
-/// A holder of permissions.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A holder of permissions, in the order of a listing.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Holder {
+    /// A set of permissions, by its name with `@` in front.
+    Set(String),
+    /// The user that makes a dataset below.
+    Creator,
     /// A user, by its number.
     User(u64),
     /// A group, by its number.
     Group(u64),
     /// Every user.
     Everyone,
-    /// The user that makes a dataset below.
-    Creator,
-    /// A set of permissions, by its name with `@` in front.
-    Set(String),
+}
+
+impl From<Who> for Holder {
+    fn from(who: Who) -> Holder {
+        match who {
+            Who::User(id) => Holder::User(id),
+            Who::Group(id) => Holder::Group(id),
+            Who::Everyone => Holder::Everyone,
+            Who::CreateTime => Holder::Creator,
+            Who::Set(name) => Holder::Set(name),
+        }
+    }
 }
 
 impl From<&Holder> for Who {
@@ -78,21 +91,11 @@ pub enum Refusal {
     #[error("{0}")]
     Denied(Reason),
     /// The dataset cannot be opened.
-    #[error("{}", reason.cannot_open(dataset))]
-    Open {
-        /// Full name of the dataset.
-        dataset: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// The pool cannot be opened for change.
-    #[error("{}", reason.cannot_open(dataset))]
-    Unwritable {
-        /// Full name of the dataset.
-        dataset: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Unwritable(NotOpened),
     /// The permissions cannot be changed.
     #[error("cannot set permissions on '{dataset}': {reason}")]
     NotSet {
@@ -109,8 +112,8 @@ impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
             Refusal::Denied(reason)
-            | Refusal::Open { reason, .. }
-            | Refusal::Unwritable { reason, .. }
+            | Refusal::Open(NotOpened { reason, .. })
+            | Refusal::Unwritable(NotOpened { reason, .. })
             | Refusal::NotSet { reason, .. } => reason.clone(),
         }
     }
@@ -127,35 +130,17 @@ impl Verb for Request {
     }
 }
 
-/// The permissions that hold at a dataset, nearest first: full name of the dataset that has them, and they.
-///
-/// # Errors
-/// [`Refusal::Open`].
-pub fn allowed(session: &mut Session<'_>, dataset: &str) -> Result<Vec<(String, Vec<Permit>)>, Refusal> {
-    let view = open(session, dataset)?;
-    edit::allowed(&view, dataset)
-        .map_err(|error| Refusal::Open { dataset: dataset.to_owned(), reason: error.into() })
-}
-
-fn open(session: &mut Session<'_>, dataset: &str) -> Result<Pool, Refusal> {
-    let closed = |error: EditError| Refusal::Open { dataset: dataset.to_owned(), reason: error.into() };
-    names::check(dataset, Form::Head).map_err(|error| closed(error.into()))?;
-    let view = session.view(dataset).map_err(closed)?;
-    view.dataset(dataset).map_err(|error| closed(error.into()))?;
-    Ok(view)
-}
-
 /// Changes permissions at a dataset that exists.
 pub(super) fn change(
     session: &mut Session<'_>,
     dataset: &str,
     change: impl FnOnce(&cenote::PoolWriter) -> Result<(), EditError>,
 ) -> Result<(), Refusal> {
-    open(session, dataset)?;
+    operand::open_head(session, dataset).map_err(Refusal::Open)?;
     let name = || dataset.to_owned();
     let pool = session.writer(dataset).map_err(|error| match error.is_read_only() {
         true => Refusal::NotSet { dataset: name(), reason: error.into() },
-        false => Refusal::Unwritable { dataset: name(), reason: error.into() },
+        false => Refusal::Unwritable(NotOpened::new(dataset, error)),
     })?;
     change(&pool).map_err(|error| {
         let mut reason = Reason::from(error);

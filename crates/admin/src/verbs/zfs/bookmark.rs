@@ -2,6 +2,7 @@
 //!
 //! Source: docs/on-disk/33-cli.md (section 7), 22-mos-dsl.md (section 5).
 
+use super::operand::NotOpened;
 use crate::Session;
 use crate::edit::names::{self, Form, NameError};
 use crate::edit::{self, EditError};
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// A bookmark to make.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the snapshot or bookmark that it is made of.
     pub source: String,
@@ -24,19 +26,8 @@ pub enum Refusal {
     #[error("{0}")]
     Denied(Reason),
     /// The source cannot be opened.
-    #[error("{}", reason.cannot_open(source_name))]
-    Open {
-        /// Full name of the source.
-        source_name: String,
-        /// Why.
-        reason: Reason,
-    },
-    /// The source is a bookmark that does not exist.
-    #[error("cannot open '{source_name}': no such pool or dataset")]
-    NoSource {
-        /// Full name of the source.
-        source_name: String,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// The bookmark cannot be made.
     #[error("cannot create bookmark '{name}': {reason}")]
     NotMade {
@@ -52,10 +43,9 @@ from_denied!(Refusal, Refusal::Denied);
 impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
-            Refusal::Denied(reason) | Refusal::Open { reason, .. } | Refusal::NotMade { reason, .. } => {
-                reason.clone()
-            }
-            Refusal::NoSource { .. } => Reason::new(Code::NoDataset, self),
+            Refusal::Denied(reason)
+            | Refusal::Open(NotOpened { reason, .. })
+            | Refusal::NotMade { reason, .. } => reason.clone(),
         }
     }
 }
@@ -94,12 +84,14 @@ impl Request {
 
     fn check_source(&self, session: &mut Session<'_>) -> Result<(), Refusal> {
         let source = self.source.as_str();
-        let closed =
-            |error: EditError| Refusal::Open { source_name: source.to_owned(), reason: error.into() };
+        let closed = |error: EditError| Refusal::Open(NotOpened::new(source, error));
         let view = session.view(source).map_err(closed)?;
         if source.contains('#') {
             names::check(source, Form::Bookmark).map_err(|error| closed(error.into()))?;
-            let missing = |_| Refusal::NoSource { source_name: source.to_owned() };
+            let missing = |_| {
+                let reason = Reason::new(Code::NoDataset, "no such pool or dataset");
+                Refusal::Open(NotOpened { name: source.to_owned(), reason })
+            };
             view.dsl().bookmark(source).map(drop).map_err(missing)
         } else {
             names::check(source, Form::Snapshot).map_err(|error| closed(error.into()))?;

@@ -6,7 +6,8 @@
 //!
 //! Source: docs/on-disk/33-cli.md (section 7), 22-mos-dsl.md (section 5).
 
-use super::{NotMounted, lines, mounts, set};
+use super::operand::{self, NotOpened};
+use super::{AfterAncestors, NotMounted, mounts, set};
 use crate::Session;
 use crate::edit::names::{self, Form};
 use crate::edit::{self, CloneSpec, EditError};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// A clone to make.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the snapshot.
     pub origin: String,
@@ -37,15 +39,8 @@ pub struct Answer {
     pub not_mounted: Vec<NotMounted>,
 }
 
-/// Why there is no clone.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[error("{}{why}", lines(ancestors_not_mounted))]
-pub struct Refusal {
-    /// Ancestors that were made and are not mounted.
-    pub ancestors_not_mounted: Vec<NotMounted>,
-    /// Why.
-    pub why: Why,
-}
+/// Why there is no clone, with the ancestors that were made and are not mounted.
+pub type Refusal = AfterAncestors<Why>;
 
 /// Why there is no clone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -54,13 +49,8 @@ pub enum Why {
     #[error("{0}")]
     Denied(Reason),
     /// The snapshot cannot be opened.
-    #[error("{}", reason.cannot_open(origin))]
-    Open {
-        /// Full name of the snapshot.
-        origin: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// The new name is in another pool.
     #[error("cannot create '{name}': source and target pools differ")]
     OtherPool {
@@ -77,18 +67,20 @@ pub enum Why {
     },
 }
 
-from_denied!(Refusal, Why::Denied);
+from_denied!(Why, Why::Denied);
 
 impl From<Why> for Refusal {
     fn from(why: Why) -> Refusal {
-        Refusal { ancestors_not_mounted: Vec::new(), why }
+        AfterAncestors { ancestors_not_mounted: Vec::new(), why }
     }
 }
 
-impl Refused for Refusal {
+impl Refused for Why {
     fn reason(&self) -> Reason {
-        match &self.why {
-            Why::Denied(reason) | Why::Open { reason, .. } | Why::NotMade { reason, .. } => reason.clone(),
+        match self {
+            Why::Denied(reason) | Why::Open(NotOpened { reason, .. }) | Why::NotMade { reason, .. } => {
+                reason.clone()
+            }
             Why::OtherPool { .. } => Reason::new(Code::Refused, "source and target pools differ"),
         }
     }
@@ -101,11 +93,9 @@ impl Verb for Request {
     type Refusal = Refusal;
 
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
-        let closed = |error: EditError| Why::Open { origin: self.origin.clone(), reason: error.into() };
-        names::check(&self.origin, Form::Snapshot).map_err(|error| closed(error.into()))?;
-        let view = session.view(&self.origin).map_err(closed)?;
-        let origin = view.dataset(&self.origin).map_err(|error| closed(error.into()))?;
-        let is_volume = origin.dsl().is_volume().unwrap_or(false);
+        let view = operand::open(session, &self.origin, Form::Snapshot).map_err(Why::Open)?;
+        let is_volume =
+            view.dataset(&self.origin).is_ok_and(|origin| origin.dsl().is_volume().unwrap_or(false));
         if self.parents && self.name.contains('/') && view.dataset(&self.name).is_ok() {
             return Ok(Answer::default());
         }
@@ -117,11 +107,8 @@ impl Verb for Request {
         set::small_blocks(&self.properties, &view).into_iter().for_each(|warning| session.warn(warning));
         let mut answer = Answer::default();
         if self.parents {
-            let made = edit::create_ancestors(&pool, &self.name).map_err(|error| self.not_made(error))?;
-            if !made.is_empty() {
-                session.note_change(&self.name);
-                answer.ancestors_not_mounted = mounts::mount_new(session, &made);
-            }
+            let made = mounts::make_ancestors(session, &pool, &self.name);
+            answer.ancestors_not_mounted = made.map_err(|error| self.not_made(error))?;
         }
         let spec = CloneSpec {
             origin: self.origin.clone(),
@@ -130,7 +117,7 @@ impl Verb for Request {
         };
         if let Err(error) = edit::clone(&pool, &spec) {
             let ancestors_not_mounted = answer.ancestors_not_mounted;
-            return Err(Refusal { ancestors_not_mounted, why: self.not_made(error) });
+            return Err(AfterAncestors { ancestors_not_mounted, why: self.not_made(error) });
         }
         session.note_change(&self.name);
         if !self.unmounted && !is_volume {

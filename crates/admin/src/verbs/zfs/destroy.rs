@@ -11,7 +11,8 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 5).
 
-use super::{list, mounts};
+use super::operand::NotOpened;
+use super::{listing, mounts};
 use crate::Session;
 use crate::edit::names::{self, Form};
 use crate::edit::operation::{self, Operation};
@@ -32,6 +33,7 @@ const BATCH: usize = 64;
 
 /// What is to be destroyed.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of a file system, volume or bookmark, or a dataset with a list of snapshots: `tank@a,b%c`.
     pub name: String,
@@ -80,18 +82,13 @@ pub enum Why {
     #[error("{0}")]
     Denied(Reason),
     /// The dataset cannot be opened.
-    #[error("{}", reason.cannot_open(name))]
-    Open {
-        /// Full name of the dataset.
-        name: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// The list names no snapshot that exists.
     #[error("{}", RangeError)]
     NoSnapshots,
     /// A snapshot has clones.
-    #[error("{}", list(
+    #[error("{}", listing(
         &format!("cannot destroy '{snapshot}': snapshot has dependent clones"),
         "use '-R' to destroy the following datasets:",
         dependents,
@@ -142,7 +139,7 @@ pub enum Why {
         name: String,
     },
     /// The dataset has children or snapshots.
-    #[error("{}", list(
+    #[error("{}", listing(
         &format!("cannot destroy '{name}': {} has children", kind_word(*is_volume)),
         "use '-r' to destroy the following datasets:",
         dependents,
@@ -156,7 +153,7 @@ pub enum Why {
         dependents: Vec<String>,
     },
     /// The dataset's snapshots have clones elsewhere.
-    #[error("{}", list(
+    #[error("{}", listing(
         &format!("cannot destroy '{name}': {} has dependent clones", kind_word(*is_volume)),
         "use '-R' to destroy the following datasets:",
         dependents,
@@ -299,7 +296,7 @@ impl Refused for Refusal {
         };
         match &self.why {
             Why::Denied(reason)
-            | Why::Open { reason, .. }
+            | Why::Open(NotOpened { reason, .. })
             | Why::BookmarkStays { reason, .. }
             | Why::ReadOnly { reason, .. } => reason.clone(),
             Why::NoSnapshots => Reason::new(Code::NoDataset, RangeError),
@@ -354,7 +351,7 @@ impl Verb for Request {
 
 /// The refusal of a dataset that cannot be opened.
 fn closed(name: &str, error: impl Into<EditError>) -> Why {
-    Why::Open { name: name.to_owned(), reason: error.into().into() }
+    Why::Open(NotOpened::new(name, Into::<EditError>::into(error)))
 }
 
 fn snapshots_stay(error: EditError) -> Why {
@@ -418,6 +415,8 @@ impl Request {
             true => snapshots_stay(error),
             false => closed(first, error),
         })?;
+        // Before holds and users, which the caller may not have to know.
+        ask(&pool, names).and_then(|()| ask(&pool, clones)).map_err(snapshots_stay)?;
         if !defer {
             let mut obstacles: Vec<Obstacle> = held(view, names.iter().chain(clones))?;
             for names in [names, clones] {

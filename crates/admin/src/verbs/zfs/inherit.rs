@@ -6,9 +6,10 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 7).
 
+use super::operand::{self, NotOpened};
 use super::{lines, mounts};
 use crate::Session;
-use crate::edit::names::{self, Form};
+use crate::edit::names::Form;
 use crate::edit::values::{self, InheritError};
 use crate::edit::{self, EditError, permit};
 use crate::mounting::MountRefusal;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 /// A property that is to be inherited.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the dataset.
     pub dataset: String,
@@ -51,13 +53,8 @@ pub enum Refusal {
         reason: Reason,
     },
     /// The dataset cannot be opened.
-    #[error("{}", reason.cannot_open(dataset))]
-    Open {
-        /// Full name of the dataset.
-        dataset: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// A file system cannot be unmounted; nothing has changed.
     #[error("{0}")]
     Mount(MountRefusal),
@@ -88,7 +85,7 @@ impl Refused for Refusal {
         match self {
             Refusal::Denied(reason)
             | Refusal::Property { reason, .. }
-            | Refusal::Open { reason, .. }
+            | Refusal::Open(NotOpened { reason, .. })
             | Refusal::NotInherited { reason, .. } => reason.clone(),
             Refusal::Mount(refusal) => refusal.into(),
             Refusal::NotMounted { refusals } => {
@@ -104,8 +101,8 @@ impl Request {
         Request { dataset: dataset.into(), property: property.into(), ..Request::default() }
     }
 
-    fn closed(&self, error: impl Into<EditError>) -> Refusal {
-        Refusal::Open { dataset: self.dataset.clone(), reason: error.into().into() }
+    fn closed(&self, error: EditError) -> Refusal {
+        Refusal::Open(NotOpened::new(self.dataset.as_str(), error))
     }
 }
 
@@ -121,9 +118,7 @@ impl Verb for Request {
             let is_unknown = matches!(error, InheritError::Unknown { .. });
             Refusal::Property { is_unknown, reason: Reason::new(Code::Value, error) }
         })?;
-        names::check(name, Form::Any).map_err(|error| self.closed(error))?;
-        let view = session.view(name).map_err(|error| self.closed(error))?;
-        view.dataset(name).map_err(|error| self.closed(error))?;
+        let view = operand::open(session, name, Form::Any).map_err(Refusal::Open)?;
         let refused = |datasets: Vec<String>, error: EditError| Refusal::NotInherited {
             property: property.clone(),
             datasets,
@@ -160,7 +155,10 @@ fn inherit(
     if prop == "mlslabel" || prop == "keylocation" {
         return Err(EditError::Denied);
     }
-    permit::ask(pool, name, &[&permit::to_set(prop)])?;
+    let needed = permit::to_set(prop);
+    let permit = permit::of(pool)?;
+    // Before anything is looked up, and again at each dataset below: what is granted here need not be granted there.
+    permit::ask(pool, name, &[&needed])?;
     let view = pool.view()?;
     let dataset = view.dataset(name)?;
     let targets = if recursive { tree(&view, &dataset)? } else { vec![dataset] };
@@ -170,7 +168,10 @@ fn inherit(
         let kind = edit::kind_of(&target)?;
         let applies = native.is_none_or(|p| p.applies_to(kind) && kind != table::SNAP);
         match (applies, recursive) {
-            (true, _) => names.push(target.name().to_owned()),
+            (true, _) => {
+                permit.iter().try_for_each(|permit| permit.ask(target.name(), &[&needed]))?;
+                names.push(target.name().to_owned());
+            }
             (false, true) => {}
             (false, false) => return Err(EditError::NotApplicable),
         }

@@ -1,10 +1,13 @@
 //! What the verbs do to mounts around their changes: mounting what was made, unmounting what goes, and asking what
 //! is in use. Where the process has no mounts, nothing is done.
 
+use super::lines;
 use crate::Session;
 use crate::Unmount;
-use crate::edit::EditError;
+use crate::edit::{self, EditError};
 use crate::mounting::{MountRefusal, Mounting, Pending};
+use crate::verbs::{Denied, Reason, Refused};
+use cenote::PoolWriter;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::PathBuf;
@@ -28,6 +31,41 @@ impl fmt::Display for NotMounted {
             false => write!(f, "{}\nfilesystem successfully created, but not mounted", self.refusal),
         }
     }
+}
+
+/// A refusal of a verb that had made missing ancestors by then (`-p`).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[error("{}{why}", lines(ancestors_not_mounted))]
+pub struct AfterAncestors<W> {
+    /// Ancestors that were made and are not mounted.
+    pub ancestors_not_mounted: Vec<NotMounted>,
+    /// Why the verb was refused.
+    pub why: W,
+}
+
+impl<W: From<Denied>> From<Denied> for AfterAncestors<W> {
+    fn from(denied: Denied) -> AfterAncestors<W> {
+        AfterAncestors { ancestors_not_mounted: Vec::new(), why: denied.into() }
+    }
+}
+
+impl<W: Refused> Refused for AfterAncestors<W> {
+    fn reason(&self) -> Reason {
+        self.why.reason()
+    }
+}
+
+/// Makes the missing file systems above a new dataset, and mounts them. Returns those that are not mounted.
+pub(super) fn make_ancestors(
+    session: &mut Session<'_>,
+    pool: &PoolWriter,
+    name: &str,
+) -> Result<Vec<NotMounted>, EditError> {
+    let made = edit::create_ancestors(pool, name)?;
+    if !made.is_empty() {
+        session.note_change(name);
+    }
+    Ok(mount_new(session, &made))
 }
 
 /// Mounts file systems that were just made. Returns those that are not mounted.
@@ -97,9 +135,9 @@ impl PropertyChange {
     }
 
     /// Mounts again, where it belongs now, what was unmounted. Returns what is not mounted, and why. Nothing was set
-    /// if the caller was denied it; after another error, some of several properties may be set.
+    /// if the caller may not set it; after another error, some of several properties may be set.
     pub(super) fn finish(self, done: &Result<(), EditError>) -> Vec<MountRefusal> {
-        let is_set = !matches!(done, Err(EditError::Denied));
+        let is_set = !matches!(done, Err(EditError::Denied | EditError::DelegationOff));
         self.0.map(|(mounting, pending)| mounting.after_set(pending, is_set)).unwrap_or_default()
     }
 }

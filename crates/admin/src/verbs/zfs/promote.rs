@@ -2,8 +2,8 @@
 //!
 //! Source: docs/on-disk/33-cli.md (section 7), 22-mos-dsl.md (section 5).
 
+use super::operand::{self, NotOpened};
 use crate::Session;
-use crate::edit::names::{self, Form};
 use crate::edit::{self, EditError, permit};
 use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use cenote::PoolWriter;
@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// A clone to promote.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the clone.
     pub dataset: String,
@@ -23,13 +24,8 @@ pub enum Refusal {
     #[error("{0}")]
     Denied(Reason),
     /// The dataset cannot be opened.
-    #[error("{}", reason.cannot_open(dataset))]
-    Open {
-        /// Full name of the dataset.
-        dataset: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// The dataset is no clone.
     #[error("cannot promote '{dataset}': not a cloned filesystem")]
     NotAClone {
@@ -61,9 +57,9 @@ from_denied!(Refusal, Refusal::Denied);
 impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
-            Refusal::Denied(reason) | Refusal::Open { reason, .. } | Refusal::NotPromoted { reason, .. } => {
-                reason.clone()
-            }
+            Refusal::Denied(reason)
+            | Refusal::Open(NotOpened { reason, .. })
+            | Refusal::NotPromoted { reason, .. } => reason.clone(),
             Refusal::NotAClone { .. } => Reason::new(Code::WrongKind, "not a cloned filesystem"),
             Refusal::SnapshotConflict { .. } => Reason::new(Code::Exists, self),
         }
@@ -72,16 +68,15 @@ impl Refused for Refusal {
 
 impl Verb for Request {
     const NAME: &'static str = "zfs promote";
-    const RIGHT: Right = Right::Delegated(&["promote"]);
+    const RIGHT: Right = Right::Delegated(&["promote", "mount"]);
     type Answer = ();
     type Refusal = Refusal;
 
     fn run(&self, session: &mut Session<'_>) -> Result<(), Refusal> {
         let name = self.dataset.as_str();
         let dataset = || name.to_owned();
-        let closed = |error: EditError| Refusal::Open { dataset: dataset(), reason: error.into() };
-        names::check(name, Form::Head).map_err(|error| closed(error.into()))?;
-        let view = session.view(name).map_err(closed)?;
+        let view = operand::open_head(session, name).map_err(Refusal::Open)?;
+        let closed = |error: EditError| Refusal::Open(NotOpened::new(name, error));
         let origin = view.dataset(name).map_err(|error| closed(error.into()))?.dsl().dir().origin();
         let Ok(Some(origin)) = origin else { return Err(Refusal::NotAClone { dataset: dataset() }) };
         let pool = session.writer(name).map_err(|error| match error.is_read_only() {
@@ -105,7 +100,7 @@ impl Verb for Request {
 /// Promotes the clone in one transaction group.
 fn promote(pool: &PoolWriter, name: &str) -> Result<(), EditError> {
     if let Some(permit) = permit::of(pool)? {
-        permit.ask(name, &["promote"])?;
+        permit.ask(name, &["promote", "mount"])?;
         let origin = edit::view(pool)?.dataset(name)?.dsl().dir().origin()?;
         origin.map_or(Ok(()), |origin| permit.ask(origin.name(), &["promote", "mount"]))?;
     }

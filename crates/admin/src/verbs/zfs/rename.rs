@@ -7,7 +7,8 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 5).
 
-use super::{NotMounted, lines, mounts};
+use super::operand::{self, NotOpened};
+use super::{AfterAncestors, NotMounted, mounts};
 use crate::Session;
 use crate::edit::names::{self, Form, NameError};
 use crate::edit::{self, EditError, permit};
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 /// A dataset to rename.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of a file system, volume or snapshot.
     pub from: String,
@@ -41,15 +43,8 @@ pub struct Answer {
     pub not_mounted: Vec<MountRefusal>,
 }
 
-/// Why the dataset has its old name.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[error("{}{why}", lines(ancestors_not_mounted))]
-pub struct Refusal {
-    /// Ancestors that were made and are not mounted.
-    pub ancestors_not_mounted: Vec<NotMounted>,
-    /// Why.
-    pub why: Why,
-}
+/// Why the dataset has its old name, with the ancestors that were made and are not mounted.
+pub type Refusal = AfterAncestors<Why>;
 
 /// Why a dataset has its old name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
@@ -58,13 +53,8 @@ pub enum Why {
     #[error("{0}")]
     Denied(Reason),
     /// The dataset cannot be opened.
-    #[error("{}", reason.cannot_open(name))]
-    Open {
-        /// Full name of the dataset.
-        name: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// The dataset cannot have this name.
     #[error("cannot rename to '{to}': {reason}")]
     NewName {
@@ -114,19 +104,19 @@ pub enum Why {
     },
 }
 
-from_denied!(Refusal, Why::Denied);
+from_denied!(Why, Why::Denied);
 
 impl From<Why> for Refusal {
     fn from(why: Why) -> Refusal {
-        Refusal { ancestors_not_mounted: Vec::new(), why }
+        AfterAncestors { ancestors_not_mounted: Vec::new(), why }
     }
 }
 
-impl Refused for Refusal {
+impl Refused for Why {
     fn reason(&self) -> Reason {
-        match &self.why {
+        match self {
             Why::Denied(reason)
-            | Why::Open { reason, .. }
+            | Why::Open(NotOpened { reason, .. })
             | Why::NewName { reason, .. }
             | Why::NoPlace { reason, .. }
             | Why::NotRenamed { reason, .. } => reason.clone(),
@@ -149,7 +139,7 @@ impl Request {
     }
 
     fn closed(&self, error: EditError) -> Why {
-        Why::Open { name: self.from.clone(), reason: error.into() }
+        Why::Open(NotOpened::new(self.from.as_str(), error))
     }
 
     fn refused(&self, error: EditError) -> Why {
@@ -181,7 +171,7 @@ impl Verb for Request {
         let mut ancestors_not_mounted = Vec::new();
         match self.rename_dataset(session, &mut ancestors_not_mounted) {
             Ok(not_mounted) => Ok(Answer { ancestors_not_mounted, not_mounted }),
-            Err(why) => Err(Refusal { ancestors_not_mounted, why }),
+            Err(why) => Err(AfterAncestors { ancestors_not_mounted, why }),
         }
     }
 }
@@ -189,10 +179,7 @@ impl Verb for Request {
 impl Request {
     fn rename_snapshot(&self, session: &mut Session<'_>) -> Result<(), Why> {
         let from = self.from.as_str();
-        let closed = |error: EditError| self.closed(error);
-        names::check(from, Form::Snapshot).map_err(|error| closed(error.into()))?;
-        let view = session.view(from).map_err(closed)?;
-        view.dataset(from).map_err(|error| closed(error.into()))?;
+        let view = operand::open(session, from, Form::Snapshot).map_err(Why::Open)?;
         let short =
             snapshot_name(from, &self.to).map_err(|reason| Why::NewName { to: self.to.clone(), reason })?;
         if from.split_once('@').is_some_and(|(_, old)| old == short) {
@@ -220,10 +207,7 @@ impl Request {
     /// Checks the names of a file system or volume; false if there is nothing to do.
     fn check_dataset(&self, session: &mut Session<'_>) -> Result<bool, Why> {
         let (from, to) = (self.from.as_str(), self.to.as_str());
-        let closed = |error: EditError| self.closed(error);
-        names::check(from, Form::Head).map_err(|error| closed(error.into()))?;
-        let view = session.view(from).map_err(closed)?;
-        view.dataset(from).map_err(|error| closed(error.into()))?;
+        operand::open_head(session, from).map_err(Why::Open)?;
         if from == to {
             return Ok(false);
         }
@@ -254,18 +238,18 @@ impl Request {
         let (from, to) = (self.from.as_str(), self.to.as_str());
         let pool = session.writer(from).map_err(|error| self.unwritable(error))?;
         if self.parents {
-            let made = edit::create_ancestors(&pool, to).map_err(|error| self.no_place(error))?;
-            if !made.is_empty() {
-                session.note_change(from);
-                *ancestors_not_mounted = mounts::mount_new(session, &made);
-            }
+            let made = mounts::make_ancestors(session, &pool, to);
+            *ancestors_not_mounted = made.map_err(|error| self.no_place(error))?;
         }
         let mounting = session.mounting();
         let pending = mounting
             .as_ref()
             .map(|mounting| mounting.before_rename(from, self.stay_mounted, mounts::UNMOUNT));
         let pending = pending.transpose().map_err(Why::Mount)?;
-        let renamed = rename(&pool, from, to);
+        let renamed = match &mounting {
+            Some(mounting) => mounting.rename(from, to, || rename(&pool, from, to)),
+            None => rename(&pool, from, to),
+        };
         let mut not_mounted = Vec::new();
         if let (Some(mounting), Some(pending)) = (&mounting, pending) {
             not_mounted = mounting.after_rename(pending, if renamed.is_ok() { to } else { from });
@@ -343,7 +327,7 @@ mod tests {
             what: "/tank/a".into(),
             why: "directory is not empty".into(),
         };
-        let refusal = Refusal {
+        let refusal = AfterAncestors {
             ancestors_not_mounted: vec![NotMounted { refusal, needs_administrator: false }],
             why: Request::of("tank/b", "tank/a/b").refused(EditError::Denied),
         };

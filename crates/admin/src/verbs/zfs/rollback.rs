@@ -10,7 +10,8 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 5).
 
-use super::{destroy, list, mounts};
+use super::operand::NotOpened;
+use super::{destroy, listing, mounts};
 use crate::Session;
 use crate::edit::names::{self, Form};
 use crate::edit::operation::{self, Operation};
@@ -23,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 /// A snapshot to go back to.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the snapshot.
     pub snapshot: String,
@@ -67,15 +69,10 @@ pub enum Refusal {
     #[error("{0}")]
     Denied(Reason),
     /// The snapshot cannot be opened.
-    #[error("{}", reason.cannot_open(snapshot))]
-    Open {
-        /// Full name of the snapshot.
-        snapshot: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// Newer snapshots or bookmarks would be lost.
-    #[error("{}", list(
+    #[error("{}", listing(
         &format!("cannot rollback to '{snapshot}': more recent snapshots or bookmarks exist"),
         "use '-r' to force deletion of the following snapshots and bookmarks:",
         newer.points(),
@@ -87,7 +84,7 @@ pub enum Refusal {
         newer: Newer,
     },
     /// Clones of newer snapshots would be lost.
-    #[error("{}", list(
+    #[error("{}", listing(
         &format!("cannot rollback to '{snapshot}': clones of previous snapshots exist"),
         "use '-R' to force deletion of the following clones and dependents:",
         &newer.clones,
@@ -137,9 +134,9 @@ from_denied!(Refusal, Refusal::Denied);
 impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
-            Refusal::Denied(reason) | Refusal::Open { reason, .. } | Refusal::ReadOnly { reason, .. } => {
-                reason.clone()
-            }
+            Refusal::Denied(reason)
+            | Refusal::Open(NotOpened { reason, .. })
+            | Refusal::ReadOnly { reason, .. } => reason.clone(),
             Refusal::NewerExist { newer, .. } => Reason {
                 code: Code::Refused,
                 about: newer.points().cloned().collect(),
@@ -187,7 +184,7 @@ impl Request {
     }
 
     fn closed(&self, error: EditError) -> Refusal {
-        Refusal::Open { snapshot: self.snapshot.clone(), reason: error.into() }
+        Refusal::Open(NotOpened::new(self.snapshot.as_str(), error))
     }
 }
 
@@ -300,6 +297,10 @@ impl PreparedRollback<'_> {
     fn ask(&self) -> Result<(), Stopped> {
         permit::ask(self.pool, self.snapshot, &["rollback"])
             .and_then(|()| destroy::ask(self.pool, &self.newer.snapshots))
+            .and_then(|()| {
+                let mut marks = self.newer.bookmarks.iter();
+                marks.try_for_each(|mark| permit::ask(self.pool, mark, &["destroy"]))
+            })
             .map_err(|error| Stopped {
                 done: Vec::new(),
                 left: vec![self.snapshot.to_owned()],

@@ -9,6 +9,7 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 7).
 
+use super::operand::NotOpened;
 use super::{lines, mounts};
 use crate::Session;
 use crate::edit::names::{self, Form};
@@ -22,6 +23,7 @@ use std::path::PathBuf;
 
 /// Properties to set.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of the dataset.
     pub dataset: String,
@@ -57,13 +59,8 @@ pub enum Why {
     #[error("{0}")]
     Denied(Reason),
     /// The dataset cannot be opened.
-    #[error("{}", reason.cannot_open(dataset))]
-    Open {
-        /// Full name of the dataset.
-        dataset: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// A file system cannot be unmounted; nothing was set.
     #[error("{0}")]
     Mount(MountRefusal),
@@ -92,7 +89,9 @@ impl From<Denied> for Refusal {
 impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match &self.why {
-            Why::Denied(reason) | Why::Open { reason, .. } | Why::NotSet { reason, .. } => reason.clone(),
+            Why::Denied(reason) | Why::Open(NotOpened { reason, .. }) | Why::NotSet { reason, .. } => {
+                reason.clone()
+            }
             Why::Mount(refusal) => refusal.into(),
             Why::NotMounted { refusals } => {
                 refusals.first().map_or_else(|| Reason::new(Code::Mount, ""), Reason::from)
@@ -118,7 +117,7 @@ impl Verb for Request {
 
 impl Request {
     fn closed(&self, error: impl Into<EditError>) -> Why {
-        Why::Open { dataset: self.dataset.clone(), reason: error.into().into() }
+        Why::Open(NotOpened::new(self.dataset.as_str(), Into::<EditError>::into(error)))
     }
 
     fn refused(&self, error: impl Into<EditError>) -> Why {
@@ -132,6 +131,9 @@ impl Request {
 
     fn set(&self, session: &mut Session<'_>, warnings: &mut Vec<Warning>) -> Result<Option<PathBuf>, Why> {
         let name = self.dataset.as_str();
+        if self.properties.is_empty() {
+            return Ok(None);
+        }
         names::check(name, Form::Any).map_err(|error| self.closed(error))?;
         let view = session.view(name).map_err(|error| self.closed(error))?;
         let dataset = view.dataset(name).map_err(|error| self.closed(error))?;

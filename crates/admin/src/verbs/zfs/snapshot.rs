@@ -7,6 +7,7 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7), 22-mos-dsl.md (section 5).
 
+use super::operand::{self, NotOpened};
 use crate::Session;
 use crate::edit::names::{self, Form, NameError};
 use crate::edit::operation::{self, Operation};
@@ -20,6 +21,7 @@ use std::collections::HashSet;
 
 /// Snapshots to take.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full names: `tank/home@monday`.
     pub names: Vec<String>,
@@ -49,13 +51,8 @@ pub enum Refusal {
         name: String,
     },
     /// The dataset of a snapshot cannot be opened.
-    #[error("{}", reason.cannot_open(dataset))]
-    Open {
-        /// Full name of the dataset, or of the first snapshot.
-        dataset: String,
-        /// Why.
-        reason: Reason,
-    },
+    #[error("{0}")]
+    Open(NotOpened),
     /// A property that snapshots cannot have.
     #[error("cannot create snapshots : {0}")]
     Property(Reason),
@@ -103,7 +100,7 @@ impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
             Refusal::Denied(reason)
-            | Refusal::Open { reason, .. }
+            | Refusal::Open(NotOpened { reason, .. })
             | Refusal::Property(reason)
             | Refusal::Name { reason, .. }
             | Refusal::NotTaken { reason, .. } => reason.clone(),
@@ -141,7 +138,7 @@ impl Verb for Request {
             return Err(Refusal::SameDataset { wanted });
         }
         let Some(first) = snapshots.first() else { return Ok(Answer { snapshots }) };
-        let closed = |error: EditError| Refusal::Open { dataset: first.clone(), reason: error.into() };
+        let closed = |error: EditError| Refusal::Open(NotOpened::new(first.as_str(), error));
         let view = session.view(first).map_err(closed)?;
         let pool = session.writer(first).map_err(|error| match error.is_read_only() {
             true => Refusal::NotTaken { about: None, reason: error.into(), wanted },
@@ -164,10 +161,10 @@ impl Verb for Request {
 impl Request {
     /// Full names of the snapshots to take, each once.
     fn expand(&self, session: &mut Session<'_>) -> Result<Vec<String>, Refusal> {
-        let mut wanted: Vec<String> = Vec::new();
+        let (mut wanted, mut known) = (Vec::new(), HashSet::new());
         for name in &self.names {
             for snapshot in self.expand_one(session, name)? {
-                if !wanted.contains(&snapshot) {
+                if known.insert(snapshot.clone()) {
                     wanted.push(snapshot);
                 }
             }
@@ -179,14 +176,12 @@ impl Request {
         let Some((dataset, snapshot)) = name.split_once('@') else {
             return Err(Refusal::NotASnapshot { name: name.to_owned() });
         };
-        let closed = |error: EditError| Refusal::Open { dataset: dataset.to_owned(), reason: error.into() };
-        names::check(dataset, Form::Head).map_err(|error| closed(error.into()))?;
-        let view = session.view(dataset).map_err(closed)?;
-        view.dataset(dataset).map_err(|error| closed(error.into()))?;
+        let view = operand::open_head(session, dataset).map_err(Refusal::Open)?;
         if !self.recursive {
             return Ok(vec![name.to_owned()]);
         }
-        let all = edit::with_descendants(&view, dataset).map_err(closed)?;
+        let all = edit::with_descendants(&view, dataset)
+            .map_err(|error| Refusal::Open(NotOpened::new(dataset, error)))?;
         Ok(all.iter().map(|dataset| format!("{dataset}@{snapshot}")).collect())
     }
 

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Permissions to take back.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Full name of a file system or volume.
     pub dataset: String,

@@ -18,6 +18,7 @@ const VERSION: u64 = 5000;
 
 /// A pool to make.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Name of the pool.
     pub name: String,

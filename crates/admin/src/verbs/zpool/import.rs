@@ -20,6 +20,7 @@ const VERSION: u64 = 5000;
 
 /// Pools to import.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Request {
     /// Name or guid of the pool; `None`: all pools that are found (`-a`).
     pub pool: Option<String>,

@@ -1,4 +1,4 @@
-//! What open handles see of what happens beside them.
+//! Open handles during changes by others.
 
 use super::support::{Images, noise};
 use cenote::Pool;
@@ -29,7 +29,7 @@ fn open_writers_follow_properties() {
     assert_eq!(block(&fs, b"/e"), 32 << 10, "from above");
     pool.set("p", &[("recordsize", "64k")]).expect("set");
     assert_eq!(block(&fs, b"/f"), 64 << 10, "set above");
-    // By renaming.
+    // Replaced by a rename.
     pool.create_filesystem("p/other", &[("recordsize", "8k")]).expect("made");
     pool.rename("p/fs", "p/other/fs").expect("renamed");
     assert_eq!(block(&fs, b"/g"), 8 << 10, "elsewhere");
@@ -103,7 +103,7 @@ fn what_is_open_is_not_destroyed() {
     assert_eq!(pool.rollback("p/fs@a").expect_err("it is open").reason().code, Code::Busy);
     let stopped = pool.destroy_all_below("p/fs").expect_err("it is open");
     assert_eq!(stopped.reason().code, Code::Busy, "{stopped:?}");
-    // Renaming is fine, and its writers stay what they are.
+    // A rename is allowed, and the writers keep working.
     pool.rename("p/fs", "p/moved").expect("renamed");
     fs.write(b"/x", b"22").expect("written");
     assert!(matches!(pool.filesystem("p/fs"), Err(cenote::Error::Dsl(_))));
@@ -135,7 +135,7 @@ fn a_view_is_the_last_txg_and_a_writer_the_newest_state() {
     assert_eq!(&bytes[..5], b"newer");
     fs.sync().expect("synced");
     assert_eq!(read(&pool.view().expect("a view")), b"newer");
-    // The old view is good for two more txgs.
+    // The old view stays valid for two more txgs.
     assert_eq!(read(&view), b"old");
     drop((fs, newest));
     pool.close().expect("closed");
@@ -147,7 +147,7 @@ fn one_process_opens_a_pool_once_for_writing() {
     let pool = images.pool(SIZE, "a", &[]);
     let second = Pool::open_rw("p", &images.search()).expect_err("it is open");
     assert!(second.to_string().contains("p") || second.to_string().contains("in use"), "{second}");
-    // It did no harm.
+    // The pool is still usable.
     pool.filesystem("p").expect("opened").write(b"/x", b"1").expect("written");
     pool.close().expect("closed");
     images.open_rw().close().expect("closed");
@@ -164,10 +164,10 @@ fn handles_of_a_closed_pool_say_so() {
     pool.close().expect("closed, whoever still has handles");
     let error = file.write_at(0, b"late").expect_err("closed");
     assert!(format!("{error:?}").contains("Closed"), "{error:?}");
-    // What was written before was synced by closing.
+    // Closing has synced the earlier writes.
     file.sync().expect("nothing is left to be synced");
     assert!(fs.sync().is_err());
-    // Its devices are let go of with the last handle.
+    // The last handle releases the devices.
     Pool::open_rw("p", &images.search()).expect_err("still in use");
     drop((file, fs));
     let again = images.open_rw();
@@ -195,7 +195,7 @@ fn a_panic_in_a_task_does_not_take_the_process_along() {
     fs.write(b"/x", b"kept").expect("written");
     fs.sync().expect("synced");
     let file = fs.open_file(b"/x").expect("there");
-    // A panic in a thread that writes leaves the pool as good as before.
+    // A panic in a thread that writes leaves the pool usable.
     let thread = std::thread::spawn(move || {
         file.write_at(0, b"KEPT").expect("written");
         panic!("on purpose");
@@ -208,7 +208,7 @@ fn a_panic_in_a_task_does_not_take_the_process_along() {
     images.judge();
 }
 
-/// The log of the one who had it open before is no log to be replayed.
+/// When a file system is opened again, the log of its previous writer is not replayed.
 #[test]
 fn a_file_system_is_opened_again_after_an_fsync() {
     let images = Images::new();
@@ -230,7 +230,7 @@ fn a_file_system_is_opened_again_after_an_fsync() {
     images.judge();
 }
 
-/// The example is a test: `cargo test` builds it beside the tests.
+/// The example is run as a test; `cargo test` builds it with the tests.
 #[test]
 fn the_example_runs() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! Many threads of mixed operations on one pool, each with a model of what is its own; and what a pool does
-//! that is full, whose device is pulled, or that is refused what it is asked for.
+//! Runs many threads with mixed operations on one pool, each with a model of its own dataset; and tests pools that
+//! are full, lose their device, or refuse requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ impl Dice {
 
 type Tree = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// One thread's dataset, and what must be in it and in its snapshots.
+/// A thread's dataset, and the expected contents of it and of its snapshots.
 struct Actor {
     pool: Arc<PoolWriter>,
     name: String,
@@ -185,7 +185,7 @@ impl Actor {
     }
 }
 
-/// Ends the process, with the stacks of its threads, if nobody gets on.
+/// Ends the process and prints the stacks of its threads if no thread makes progress.
 fn watchdog(beats: Arc<Vec<AtomicU64>>, done: Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
         let sum = || beats.iter().map(|beat| beat.load(Ordering::Relaxed)).sum::<u64>();
@@ -243,7 +243,7 @@ fn threads_of_everything() {
         dog.join().expect("no panic");
         Arc::into_inner(shared).expect("nobody else has it").close().expect("closed");
         images.judge();
-        // Everything is there when it is opened again, snapshots too.
+        // All data is present after reopening, snapshots included.
         let read = Pool::open("p", &OpenOptions::new().search(images.dir.path())).expect("opened");
         for (name, model, snapshots) in results {
             let all = snapshots.into_iter().chain([(name, model)]);
@@ -278,7 +278,7 @@ fn a_full_pool_says_so_and_lets_people_delete() {
         }
         assert!(count < 96, "more than fits");
     };
-    // Half of so small a pool is held back.
+    // Half of the space of such a small pool is reserved.
     assert!(count > 30, "{count} MiB of 96");
     assert!(matches!(
         error,
@@ -289,7 +289,7 @@ fn a_full_pool_says_so_and_lets_people_delete() {
     for i in 0..count {
         fs.remove(format!("/{i}").as_bytes()).expect("deleting goes on");
     }
-    // What was freed can be used again two transaction groups later: the writer waits for them.
+    // Freed space is available two transaction groups later; the writer waits for it.
     fs.write(b"/again", &content).expect("there is room again");
     drop(fs);
     pool.close().expect("closed");

@@ -1,11 +1,11 @@
-//! Pools on files, made and used through the public interface only.
+//! Pools on files, created and used only through the public interface.
 
 use std::path::Path;
 
 use cenote::{OpenOptions, Pool, PoolWriter};
 use cenote_admin::change::NewPool;
 
-/// A folder of image files for a pool `p`.
+/// A directory of image files for a pool `p`.
 pub(crate) struct Images {
     pub(crate) dir: tempfile::TempDir,
 }
@@ -15,14 +15,14 @@ impl Images {
         Images { dir: tempfile::tempdir().expect("a folder") }
     }
 
-    /// Makes an image file; returns its path.
+    /// Creates an image file; returns its path.
     pub(crate) fn file(&self, name: &str, size: u64) -> String {
         let path = self.dir.path().join(name);
         std::fs::File::create(&path).and_then(|file| file.set_len(size)).expect("a file");
         path.to_str().expect("plain names").to_owned()
     }
 
-    /// Makes the pool; words that are no words of the grammar become files of this size.
+    /// Creates the pool. Words that are not in the vdev grammar become image files of this size.
     pub(crate) fn pool(&self, size: u64, vdevs: &str, props: &[(&str, &str)]) -> PoolWriter {
         self.describe(size, vdevs, props).create().expect("a pool")
     }
@@ -47,12 +47,12 @@ impl Images {
         Pool::open_rw("p", &self.search()).expect("it was exported")
     }
 
-    /// What `zdb` says of the exported pool; `None`: there is no `zdb`.
+    /// Output of `zdb` on the exported pool; `None`: `zdb` is not installed.
     pub(crate) fn zdb(&self, args: &[&str]) -> Option<String> {
         zdb(self.dir.path(), args)
     }
 
-    /// `zdb` must find nothing wrong in the exported pool.
+    /// Checks the exported pool with `zdb`.
     pub(crate) fn judge(&self) {
         testkit::assert_zdb_clean(self.dir.path(), "p");
     }
@@ -62,7 +62,7 @@ pub(crate) fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
     Some(try_zdb(dir, args)?.unwrap_or_else(|| panic!("zdb {args:?} fails")))
 }
 
-/// What `zdb` says, if it can read the pool; `None`: there is no `zdb`.
+/// Output of `zdb`, if it can read the pool; `None`: `zdb` is not installed.
 pub(crate) fn try_zdb(dir: &Path, args: &[&str]) -> Option<Option<String>> {
     let zdb = testkit::need_tool("zdb")?;
     let output = testkit::hurried(zdb).args(["-e", "-p"]).arg(dir).args(args).output().expect("zdb runs");
@@ -75,7 +75,7 @@ pub(crate) fn try_zdb(dir: &Path, args: &[&str]) -> Option<Option<String>> {
     Some(Some(text + &errors))
 }
 
-/// Bytes that do not compress.
+/// Incompressible bytes.
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -90,7 +90,7 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
 }
 
 impl Images {
-    /// The bytes of a block of the exported pool, as they are on disk: `zdb -R`.
+    /// Bytes of a block of the exported pool as they are on disk, read with `zdb -R`.
     pub(crate) fn raw(&self, block: &str) -> Option<Vec<u8>> {
         let zdb = testkit::need_tool("zdb")?;
         let output =

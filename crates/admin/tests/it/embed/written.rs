@@ -1,6 +1,6 @@
-//! Properties that decide how things are written: what of them is on disk, as `zdb` sees it.
+//! Properties that affect how data is written; `zdb` shows what is on disk.
 //!
-//! Each file is written while other properties are in force than for the file before, by a writer that stays open.
+//! Each file is written with other properties than the file before, by a writer that stays open.
 
 use super::support::{Images, noise};
 use cenote::PoolWriter;
@@ -13,9 +13,9 @@ const SIZE: u64 = 256 << 20;
 #[derive(Debug, Clone, Default)]
 struct Block {
     level: u32,
-    /// The vdevs of its copies; none if it is embedded.
+    /// Vdevs of its copies; empty for an embedded block.
     vdevs: Vec<u32>,
-    /// Where its first copy is: offset and size, as printed.
+    /// Offset and size of its first copy, as printed.
     place: String,
     checksum: String,
     compression: String,
@@ -94,7 +94,7 @@ fn objects_of(images: &Images, dataset: &str) -> Option<Vec<Object>> {
     Some(all)
 }
 
-/// Text that compresses, better with more effort.
+/// Compressible text; more effort makes it smaller.
 fn words(len: usize) -> Vec<u8> {
     let dice = noise(99, len / 3);
     let mut text = Vec::new();
@@ -117,7 +117,7 @@ impl<'a> Pool<'a> {
         Pool { pool, fs: pool.filesystem("p/fs").expect("opened"), count: 0 }
     }
 
-    /// Writes a file with these properties; returns its path.
+    /// Writes a file while these properties are set; returns its path.
     fn file(&mut self, props: &[(&str, &str)], content: &[u8]) -> String {
         self.pool.set("p/fs", props).expect("set");
         self.count += 1;
@@ -166,7 +166,7 @@ fn compression_and_checksum_and_copies() {
         let images = Images::new();
         let pool = images.pool(SIZE, layout, &[]);
         let mut files = Pool::new(&pool);
-        // Runs of zeros for zle.
+        // Zeros in runs, for zle.
         let mut content = text.clone();
         content[1000..60_000].fill(0);
         let compressed: Vec<_> = compressions
@@ -189,7 +189,7 @@ fn compression_and_checksum_and_copies() {
             assert!((block.psize < block.lsize) == (value != "off"), "{value}: {block:?}");
             sizes.insert(value, block.psize);
             if shown == "zstd" && layout == "a" {
-                // The header of the compressed block tells the level: docs/on-disk/13.
+                // The header of the compressed block contains the level: docs/on-disk/13.
                 let raw = images.raw(&format!("0:{}:r", block.place)).expect("readable");
                 let wanted = match value {
                     "zstd" => 3,
@@ -253,8 +253,8 @@ fn sizes_of_records_and_dnodes() {
 
 #[test]
 fn copies_of_metadata() {
-    // As OpenZFS 2.3.2 does it. Copies of data, of its pointers of level 1 and 2, of dnodes, of the pointers to
-    // them, of directories, of the delete queue's like (critical ones), and of the root.
+    // As in OpenZFS 2.3.2: copies of data, of indirect blocks of levels 1 and 2, of dnodes, of their indirect
+    // blocks, of directories, of critical objects such as the delete queue, and of the root.
     let expected = [
         ("all", [1, 2, 2, 2, 2, 2, 2, 2]),
         ("most", [1, 1, 2, 2, 2, 2, 2, 2]),
@@ -312,10 +312,10 @@ fn small_blocks_go_to_special_vdevs() {
         let all = files.file(&[("special_small_blocks", "64k")], &content);
         let mut zeros = content.clone();
         zeros[5000..].fill(0);
-        // What counts is the size on disk.
+        // The size on disk decides.
         let packed = files.file(&[("special_small_blocks", "8k"), ("compression", "lz4")], &zeros[..60_000]);
         drop(files);
-        // Volumes never go there.
+        // Blocks of volumes are never put there.
         pool.set("p", &[("special_small_blocks", "64k")]).expect("set");
         pool.create_volume("p/vol", 1 << 20, &[]).expect("made");
         pool.volume("p/vol").expect("opened").write_at(0, &content).expect("written");
@@ -357,7 +357,7 @@ fn same_content_is_not_written_again() {
         let file = files.fs.open_file(path.as_bytes()).expect("there");
         file.write_at(0, &content).expect("written");
         files.fs.sync().expect("synced");
-        // Something else is written.
+        // Other data is written.
         let other = files.file(&[], &noise(8, 128 << 10));
         let file = files.fs.open_file(other.as_bytes()).expect("there");
         file.write_at(0, &noise(9, 128 << 10)).expect("written");
@@ -417,7 +417,7 @@ fn embedded_and_attributes() {
     images.judge();
 }
 
-/// What the log of a dataset is on disk, of a pool that is not closed in good order.
+/// The log of a dataset as on disk, in a pool that was not closed.
 fn log_of(images: &Images, dataset: &str) -> Option<String> {
     for _ in 0..20 {
         let copy = tempfile::tempdir().expect("a folder");
@@ -427,7 +427,7 @@ fn log_of(images: &Images, dataset: &str) -> Option<String> {
             .arg(copy.path().join("images"))
             .status();
         assert!(copied.expect("cp runs").success());
-        // A txg may have been written meanwhile: then the copy is none.
+        // If a txg was written during the copy, the copy is not consistent.
         if let Some(text) =
             super::support::try_zdb(&copy.path().join("images"), &["-dddd", "-iiiii", dataset])?
         {

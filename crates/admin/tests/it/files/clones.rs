@@ -1,4 +1,4 @@
-//! Copies within a pool share their blocks.
+//! Copies within a pool share blocks.
 
 use cenote::copy::Children;
 use cenote::copy::import::{Options, import};
@@ -24,7 +24,7 @@ pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// Bytes that shared blocks save, as of the last txg.
+/// Bytes saved by shared blocks, as of the last txg.
 fn saved(writer: &PoolWriter) -> u64 {
     writer.live().brt().saved()
 }
@@ -58,10 +58,10 @@ fn in_one_dataset_across_two_and_out_of_a_snapshot() {
     sparse.write_at(3 << 20, &large[..200_000]).unwrap();
     sparse.set_len(5 << 20).unwrap();
     drop(sparse);
-    // What is only in memory is copied.
+    // Data that is not on disk yet is copied.
     copy(&a, &a.node(a.resolve(b"/dir").unwrap()).unwrap(), "p", b"early");
     assert_eq!(saved(&writer), 0);
-    // The sparse one has two blocks, of which the second is compressed.
+    // The sparse file has two blocks; the second is compressed.
     let shared = (1 << 20) + 70_144 + (128 << 10) + 69_632;
     let rounded = |bytes: u64| bytes..bytes + (64 << 10);
     copy(&a, &a.node(a.resolve(b"/dir").unwrap()).unwrap(), "p", b"again");
@@ -98,7 +98,7 @@ fn in_one_dataset_across_two_and_out_of_a_snapshot() {
     image.judge();
 }
 
-/// Blocks of another size than a dataset's own do not come in, and nothing is shared without the feature.
+/// Blocks are not shared with a dataset of another record size, or without the feature.
 #[test]
 fn only_where_records_are_of_one_size() {
     let (image, writer) = Image::new(SIZE, &[]);
@@ -122,7 +122,7 @@ fn only_where_records_are_of_one_size() {
     image.judge();
 }
 
-/// Destroys a snapshot as soon as something was copied.
+/// Destroys a snapshot as soon as data was copied.
 struct Destroyer<'p> {
     writer: &'p PoolWriter,
     outcome: Option<Result<(), destroy::Refusal>>,
@@ -140,7 +140,7 @@ impl cenote::copy::Observer for Destroyer<'_> {
     }
 }
 
-/// A snapshot whose files are being copied stays until that is done, and the files of one that has gone share nothing.
+/// A snapshot that is being copied from cannot be destroyed; the files of a destroyed snapshot do not share blocks.
 #[test]
 fn out_of_a_snapshot_that_is_destroyed() {
     let (image, writer) = Image::new(SIZE, &[]);
@@ -181,12 +181,12 @@ fn out_of_a_snapshot_that_is_destroyed() {
     for _ in 0..3 {
         writer.sync().unwrap();
     }
-    // Another snapshot, perhaps with the number of the first.
+    // Another snapshot, possibly with the object id of the first.
     taken();
     let before = saved(&writer);
     copy(&b, &from, "p@s", b"gone");
     assert_eq!(saved(&writer), before);
-    // Space that was freed is used again.
+    // Freed space is used again.
     fill();
     a.sync().unwrap();
     for dir in ["held", "gone"] {
@@ -199,7 +199,7 @@ fn out_of_a_snapshot_that_is_destroyed() {
     image.judge();
 }
 
-/// Does something once, when something was copied.
+/// Calls a function once, when data was copied.
 struct Once<F> {
     act: Option<F>,
     problems: Vec<String>,
@@ -217,8 +217,8 @@ impl<F: FnOnce()> cenote::copy::Observer for Once<F> {
     }
 }
 
-/// Between two pools nothing is shared, whatever becomes of the snapshot: a file is copied as it was, or the
-/// copy says that it was not.
+/// Two pools share no blocks, whatever happens to the snapshot: a file is copied completely, or the copy reports a
+/// problem.
 #[test]
 fn into_another_pool_out_of_a_snapshot_that_is_destroyed() {
     let ((one, from), (other, to)) = (Image::new(SIZE, &[]), Image::new(SIZE, &[]));
@@ -236,7 +236,7 @@ fn into_another_pool_out_of_a_snapshot_that_is_destroyed() {
     let mut is_destroyed = false;
     let act = || {
         is_destroyed = from.destroy_dataset("p@s").is_ok();
-        // Others take the space, if it is free.
+        // Other files take the space, if it is free.
         for n in 0..12 {
             a.write(format!("/dir/{n}").as_bytes(), &content(100 + n)).unwrap();
             a.sync().unwrap();

@@ -93,7 +93,7 @@ fn archives_of_the_hosts_tar() {
         writer.close().unwrap();
         let (mut before, mut after) = (describe(folder.path()), image.contents());
         if format == "gnu" {
-            // GNU's own format has whole seconds and no extended attributes.
+            // GNU's own format has times in whole seconds and no extended attributes.
             for text in before.values_mut().chain(after.values_mut()) {
                 let (head, rest) = text.split_once('.').unwrap_or(("", ""));
                 let rest = rest.split_once(' ').map_or("", |(_, rest)| rest);
@@ -107,7 +107,7 @@ fn archives_of_the_hosts_tar() {
     }
 }
 
-/// Who wants to keep what is there keeps a file, too, where the archive has a directory.
+/// With `keep_existing` a file is kept even if the archive has a directory of that name.
 #[test]
 fn what_is_kept_is_kept_from_directories() {
     let folder = tempfile::tempdir().unwrap();
@@ -160,7 +160,8 @@ fn hostile_archives_stay_below() {
         result.unwrap();
         assert!(summary.failures == 1 && told.0[0].contains(wanted), "{name}: {told:?}", told = told.0);
     }
-    // An absolute name goes below; a link in the place of a file is replaced, not followed.
+    // An absolute name is unpacked below the target; a symbolic link in the place of a file is replaced, not
+    // followed.
     fs.symlink(b"/outside/g", b"/target/f").unwrap();
     let archive = tar(&["-c", "-P", "-f", "-", "--transform=s,^,/,"]);
     let top = fs.resolve(b"/target").unwrap();
@@ -246,7 +247,7 @@ fn copies_do_not_inherit() {
     support::set_mode(&folder.path().join("d/f"), 0o604);
     let (image, writer) = Image::new(SIZE, &[("acltype", 1), ("xattr", 2)]);
     let fs = writer.filesystem("p").unwrap();
-    // Everybody who opens it shares one file system.
+    // All handles of a file system share one instance.
     assert!(std::sync::Arc::ptr_eq(fs.fs(), writer.filesystem("p").unwrap().fs()));
     let entry = |who, perm| PosixEntry { who, perm };
     let acl = [
@@ -306,7 +307,7 @@ fn attributes_of_whole_trees() {
     };
     let changed = fs.change_all(b"/a", true, &new, &mut told).unwrap();
     assert_eq!((changed.failures, told.0.len()), (0, 0));
-    // Folders, files and the link below /a, one file by two names.
+    // Directories, files and the symbolic link below /a, and one file with two names.
     assert_eq!(changed.seen, 1 + 2 + 3 + 2 + 500);
     for path in [&b"/a"[..], b"/a/b/c/f499", b"/a/large"] {
         assert_eq!((fs.attrs(path).unwrap().uid, fs.attrs(path).unwrap().mode & 0o7777), (5, 0o700));
@@ -317,7 +318,7 @@ fn attributes_of_whole_trees() {
     image.judge();
 }
 
-/// Blocks that are far smaller than a sector, in several copies: what is accepted must fit, or the pool stops.
+/// Blocks far smaller than a sector, in several copies: accepted writes must fit, or the pool would stop.
 #[test]
 fn a_full_pool_of_large_sectors_goes_on() {
     let disk = [("disk", pool::space::Class::Normal)];
@@ -343,7 +344,8 @@ fn a_full_pool_of_large_sectors_goes_on() {
     }
 }
 
-/// What one txg makes dirty is all that it has to write, and the intent log of what it writes takes room too.
+/// Rewritten parts of large records dirty whole records, and logging them needs space too: both must fit into the
+/// txg.
 #[test]
 fn parts_of_large_records_that_are_written_again_fit_into_their_txg() {
     const RECORD: u64 = 1 << 20;
@@ -379,7 +381,7 @@ fn parts_of_large_records_that_are_written_again_fit_into_their_txg() {
     }
 }
 
-/// Space that was freed is waited for before the pool is said to be full.
+/// A writer waits for freed space before the pool is reported as full.
 #[test]
 fn what_was_removed_from_a_full_pool_can_be_used() {
     let (image, writer) = Image::new(64 << 20, &[("compression", 2)]);

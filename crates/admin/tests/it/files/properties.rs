@@ -1,4 +1,4 @@
-//! Properties that are changed while a file system or a volume is open: they count at once.
+//! Changed properties take effect at once in open file systems and volumes.
 
 use cenote::files::{Allocate, BeginError, XattrHow, ZplError};
 use cenote::{Error, PoolWriter};
@@ -45,7 +45,7 @@ fn what_decides_how_blocks_are_written() {
     writer.run(|ctx| prop::change::inherit(ctx, "p", "copies", false)).unwrap();
     assert_eq!(policy().copies, 1);
 
-    // Only new files have blocks of another size.
+    // Existing files keep their block size.
     let whole = vec![7; 256 << 10];
     fs.write(b"/old", &whole).unwrap();
     set(&writer, "p", "recordsize", 1 << 20);
@@ -109,7 +109,7 @@ fn what_decides_how_files_are_changed() {
     assert_eq!(fs.read(b"/file").unwrap(), b"");
     set(&writer, "p", "readonly", 0);
     file.write_at(0, b"yes").unwrap();
-    // A file without a name goes, whatever the property is by then.
+    // A file without names is freed, whatever the property is by then.
     other.remove(b"/file").unwrap();
     set(&writer, "p", "readonly", 1);
     let id = file.id();
@@ -150,7 +150,7 @@ fn volumes_hear_of_them_too() {
     writer.run(|ctx| prop::change::inherit(ctx, "p/v", "readonly", false)).unwrap();
     volume.write_at(3 << 20, &[3; 8192]).unwrap();
 
-    // The size as well, which is durable at once.
+    // The size takes effect too, and is durable at once.
     edit::set(&writer, "p/v", &[Setting::VolumeSize(2 << 20)]).unwrap();
     assert_eq!(volume.size(), 2 << 20);
     assert_eq!(writer.view().unwrap().dataset("p/v").unwrap().volume().unwrap().size(), 2 << 20);
@@ -165,7 +165,7 @@ fn volumes_hear_of_them_too() {
     image.judge();
 }
 
-/// What was changed while nothing was logged is durable too when a commit returns.
+/// A commit makes changes durable that were made while logging was off.
 #[test]
 fn commits_count_again() {
     let (_image, writer) = Image::new(SIZE, &[]);
@@ -179,7 +179,7 @@ fn commits_count_again() {
     let before = fs.pool().txgs().synced_txg();
     file.sync().unwrap();
     assert_eq!(fs.pool().txgs().synced_txg(), before);
-    // Set in the txg in which the file was made: its commit has to wait for it all the same.
+    // The property is set in the txg in which the file was created; its commit still has to wait.
     set(&writer, "p", "sync", 0);
     file.write_at(0, b"more").unwrap();
     file.sync().unwrap();

@@ -1,4 +1,4 @@
-//! Pools on files, trees of files, and what tells two trees apart.
+//! Pools on files, trees of files, and the comparison of two trees.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -18,23 +18,23 @@ use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
 use zpl::{NewFilesystem, make_filesystem};
 
-/// A pool `p` on one file in a folder of its own.
+/// A pool `p` on image files in a directory of its own.
 pub(crate) struct Image {
     pub(crate) dir: tempfile::TempDir,
 }
 
 impl Image {
-    /// Makes the pool, with properties of its root file system.
+    /// Creates the pool on one file, with properties of its root file system.
     pub(crate) fn new(size: u64, props: &[(&str, u64)]) -> (Image, PoolWriter) {
         Image::of(&[("disk", Class::Normal)], size, props)
     }
 
-    /// The same of several files.
+    /// Creates the pool on several files.
     pub(crate) fn of(disks: &[(&str, Class)], size: u64, props: &[(&str, u64)]) -> (Image, PoolWriter) {
         Image::on_sectors(None, disks, size, props)
     }
 
-    /// The same with sectors of this size.
+    /// Creates the pool on files with sectors of this size.
     pub(crate) fn on_sectors(
         ashift: Option<Ashift>,
         disks: &[(&str, Class)],
@@ -64,12 +64,12 @@ impl Image {
         (Image { dir }, PoolWriter::of(live))
     }
 
-    /// The pool for reading, after it was closed.
+    /// Opens the closed pool for reading.
     pub(crate) fn read(&self) -> Pool {
         Pool::open("p", &OpenOptions::new().search(self.dir.path())).expect("it was exported")
     }
 
-    /// Copies the files of the pool's root file system to the host, and says what that is.
+    /// Copies the files of the pool's root file system to the host and describes them.
     pub(crate) fn contents(&self) -> BTreeMap<PathBuf, String> {
         let to = tempfile::tempdir().expect("a folder");
         let files = self.read().dataset("p").and_then(|p| p.filesystem()).expect("a file system");
@@ -82,13 +82,13 @@ impl Image {
         describe(to.path())
     }
 
-    /// `zdb` must find nothing wrong in the exported pool.
+    /// Checks the exported pool with `zdb`.
     pub(crate) fn judge(&self) {
         testkit::assert_zdb_clean(self.dir.path(), "p");
     }
 }
 
-/// Problems that were told.
+/// Collects the reported problems.
 #[derive(Default)]
 pub(crate) struct Told(pub(crate) Vec<String>);
 
@@ -104,7 +104,7 @@ impl cenote::files::TreeObserver for Told {
     }
 }
 
-/// Everything about the files of a folder but what no copy keeps.
+/// Describes the files of a directory, without the attributes that no copy keeps.
 pub(crate) fn describe(folder: &Path) -> BTreeMap<PathBuf, String> {
     let mut all = BTreeMap::new();
     let mut names: BTreeMap<(u64, u64), PathBuf> = BTreeMap::new();
@@ -115,7 +115,7 @@ pub(crate) fn describe(folder: &Path) -> BTreeMap<PathBuf, String> {
         let content = if stat.is_symlink() {
             std::fs::read_link(&path).expect("a link").display().to_string()
         } else if stat.is_file() {
-            // One of several names stands for all.
+            // The first of several names of a file represents all.
             let bytes = std::fs::read(&path).expect("readable");
             let hash =
                 bytes.iter().fold(0u64, |hash, byte| hash.wrapping_mul(31).wrapping_add((*byte).into()));
@@ -163,7 +163,7 @@ fn xattrs(path: &Path) -> Vec<(String, usize, u64)> {
     all
 }
 
-/// A folder with one of everything.
+/// Fills a directory with a file of every kind.
 pub(crate) fn rich(folder: &Path) {
     let path = |name: &str| folder.join(name);
     std::fs::create_dir_all(path("a/b/c")).expect("folders");
@@ -204,7 +204,7 @@ pub(crate) fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("our own file");
 }
 
-/// A live pool behind a writer.
+/// The live pool of a writer.
 pub(crate) fn live(writer: &PoolWriter) -> &Arc<LivePool> {
     writer.live()
 }

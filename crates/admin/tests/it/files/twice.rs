@@ -1,5 +1,5 @@
-//! What frees somebody else's space in the end, a block with two owners and a count of what is free, is told by
-//! `verify` and by counting blocks.
+//! Defects that later free space of others are reported by `verify` and by the block count: a block with two
+//! owners, and a wrong count of free space.
 
 use cenote::inspect::{Check, CountedBy, blocks};
 use cenote::verify::{Options, Report, verify};
@@ -14,7 +14,7 @@ use super::support::Image;
 
 const SIZE: u64 = 512 << 20;
 
-/// Counts nothing.
+/// A clone table that records no references.
 struct Forgetful;
 
 impl CloneTable for Forgetful {
@@ -41,7 +41,7 @@ fn pointer(writer: &PoolWriter, path: &[u8], block: u64) -> BlockPtr {
     head.set.object(id).unwrap().pointer_on_disk(BlockId(block)).unwrap().unwrap()
 }
 
-/// Where nothing is, as a pointer to a block of the same form.
+/// A pointer of the same form to a place that is not allocated.
 fn elsewhere(bp: &BlockPtr) -> BlockPtr {
     let mut words = *bp.words();
     words[1] = (SIZE * 3 / 4) >> 9;

@@ -1,4 +1,4 @@
-//! The empty file system, by this program itself.
+//! The empty file system, served by this program.
 
 use super::{Keeper, Purpose, Server, check_transport, is_mount_point, is_over_uring, let_go, unmount};
 use crate::Failure;
@@ -31,7 +31,7 @@ impl Floor {
 }
 
 impl Keeper for Floor {
-    /// It has been mounted since it was made.
+    /// It is mounted since its creation.
     fn mount(&mut self) -> Result<(), Failure> {
         Ok(())
     }

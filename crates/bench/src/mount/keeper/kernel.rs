@@ -17,7 +17,7 @@ pub(in crate::mount) struct Kernel {
 }
 
 impl Kernel {
-    /// Makes one. `mkfs` is its program with options.
+    /// Creates a file system. `mkfs` is its program with options.
     pub(in crate::mount) fn make(
         ground: &Ground,
         kind: &'static str,
@@ -52,7 +52,7 @@ impl Drop for Kernel {
     }
 }
 
-/// The bare device: what a stream may reach at best.
+/// The bare device: upper bound for streams.
 pub(in crate::mount) struct Disk(PathBuf);
 
 impl Disk {

@@ -1,5 +1,5 @@
-//! The systems that provide a measured file system: the kernel, an empty FUSE server, zfs-fuse, or Cenote.
-//! All are taken down when dropped.
+//! The systems that provide a measured file system: the kernel, an empty FUSE server, zfs-fuse, or Cenote. All are
+//! removed when dropped.
 
 mod floor;
 mod kernel;
@@ -19,12 +19,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to come or to go.
+/// Time limit for the start or end of a server.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The pool of those that have pools.
+/// Name of the pools.
 const POOL: &str = "cenotebench";
 
-/// What a folder is for: where that can be chosen, records are as large as what is written.
+/// Purpose of a directory; the record size matches the size of writes, if the system has such a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// Files of all sizes: the default record size.
@@ -38,39 +38,39 @@ pub(super) trait Keeper {
     /// Mounts the file system.
     fn mount(&mut self) -> Result<(), Failure>;
 
-    /// Everything is on disk after this, and nothing in the keeper's memory.
+    /// Unmounts the file system: all data is on disk, and caches of the keeper are empty.
     fn unmount(&mut self) -> Result<(), Failure>;
 
-    /// The folder to work in.
+    /// The directory to work in.
     fn folder(&self, purpose: Purpose) -> PathBuf;
 
-    /// Everything that was done below a folder of this file system is on disk: a `sync` of all would wait for
+    /// Makes all changes below a directory of this file system durable; a `sync` of all file systems would wait for
     /// others.
     fn sync(&self, dir: &Path) -> Result<(), Failure> {
         Ok(rustix::fs::syncfs(std::fs::File::open(dir)?)?)
     }
 
-    /// What is kept is still there after it was unmounted.
+    /// True if contents survive unmounting.
     fn is_lasting(&self) -> bool {
         true
     }
 
-    /// The process that serves it.
+    /// Process id of the server; `None`: there is no server.
     fn server(&self) -> Option<u32> {
         None
     }
 
-    /// What its device did so far.
+    /// I/O of its device so far; `None`: there is no device.
     fn device_use(&self, ground: &Ground) -> Option<DeviceUse> {
         DeviceUse::of_disk(ground.device())
     }
 }
 
-/// A process that serves file systems; killed if it is still there when this is dropped.
+/// A server process; killed if it is still running when the value is dropped.
 struct Server(Child);
 
 impl Server {
-    /// Starts one; what it says goes into a file.
+    /// Starts a server; its output goes to a file.
     fn start(command: &mut Command, log: &Path) -> Result<Server, Failure> {
         let log = std::fs::File::create(log)?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
@@ -81,7 +81,7 @@ impl Server {
         self.0.id()
     }
 
-    /// Waits until something is so. An error if the server ends before, or it takes too long.
+    /// Waits until a condition is true. Fails if the server ends before, or after a time limit.
     fn wait_until(&mut self, mut is_so: impl FnMut(u32) -> bool) -> Result<(), Failure> {
         let start = Instant::now();
         while !is_so(self.0.id()) {
@@ -96,7 +96,7 @@ impl Server {
         Ok(())
     }
 
-    /// Waits for the end of a server that has been asked for it.
+    /// Waits for the end of a server that was asked to end.
     fn wait_for_end(&mut self) -> Result<(), Failure> {
         let start = Instant::now();
         while self.0.try_wait()?.is_none() {
@@ -116,14 +116,14 @@ impl Drop for Server {
     }
 }
 
-/// Whether something is mounted on a directory.
+/// True if a file system is mounted on the directory.
 fn is_mount_point(at: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let device = |path: &Path| std::fs::metadata(path).map(|meta| meta.dev()).ok();
     at.parent().is_some_and(|above| device(at).is_some() && device(at) != device(above))
 }
 
-/// Unmounts a directory if something is mounted there.
+/// Unmounts a directory if a file system is mounted there.
 fn unmount(at: &Path) -> Result<(), Failure> {
     if is_mount_point(at) {
         run(Command::new("umount").arg(at))?;
@@ -131,21 +131,21 @@ fn unmount(at: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Unmounts what cannot be unmounted in an orderly way.
+/// Detaches a file system that cannot be unmounted normally.
 fn let_go(at: &Path) {
     if unmount(at).is_err() {
         let _ = run(Command::new("umount").arg("--lazy").arg(at));
     }
 }
 
-/// Whether requests of the mounts of a server of ours come over io_uring: threads of that name wait for them.
+/// True if requests to the mounts of a Cenote server use io_uring: threads with that name wait for them.
 fn is_over_uring(pid: u32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let mut names = threads.map(|thread| std::fs::read_to_string(thread.path().join("comm")));
     names.any(|name| name.is_ok_and(|name| name.trim() == "fuse-ring"))
 }
 
-/// What was asked for must be what is measured: nothing falls back in silence.
+/// Checks that the requested transport is in use, because a fallback would be measured otherwise.
 fn check_transport(pid: u32, over_uring: bool) -> Result<(), Failure> {
     match (over_uring, is_over_uring(pid)) {
         (true, false) => Err("requests come through /dev/fuse, not over io_uring".into()),

@@ -1,4 +1,4 @@
-//! A pool of ours on the device, kept by a `cenoted` of its own.
+//! A pool of Cenote on the device, with a `cenoted` of its own.
 
 use super::{Keeper, POOL, Purpose, Server, check_transport, let_go};
 use crate::Failure;
@@ -7,7 +7,7 @@ use crate::mount::tools::{limited, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The file systems of the pool, and what each is for.
+/// Names of the file systems of the pool, by purpose.
 const FILES: &str = "files";
 const DATABASE: &str = "database";
 
@@ -19,7 +19,7 @@ pub(in crate::mount) struct Ours<'g> {
 }
 
 impl<'g> Ours<'g> {
-    /// Starts a daemon and makes a pool.
+    /// Starts a daemon and creates a pool.
     pub(in crate::mount) fn make(ground: &'g Ground, over_uring: bool) -> Result<Ours<'g>, Failure> {
         let state = ground.dir().join("state");
         if state.exists() {
@@ -47,18 +47,19 @@ impl<'g> Ours<'g> {
         command
     }
 
-    /// Runs a command that mounts something.
+    /// Runs a command that mounts a file system.
     fn mounting(&self, command: &mut Command) -> Result<(), Failure> {
         self.ground.with_uring(self.over_uring, || run(command).map(drop))
     }
 }
 
-/// Our program, for what asks the daemon.
+/// The cenote program, for requests to the daemon.
 fn asking(ground: &Ground) -> Command {
     here(ground, limited(&ground.tools().cenote))
 }
 
-/// The daemon of this run has a state of its own and sees this device only; no command starts another.
+/// Sets the environment: the daemon of this run has its own state and sees this device only; commands do not start
+/// another.
 fn here(ground: &Ground, mut command: Command) -> Command {
     let state = ground.dir().join("state");
     command.env("CENOTE_SOCKET", state.join("socket")).env("CENOTE_STATE", state);
@@ -88,7 +89,7 @@ impl Keeper for Ours<'_> {
         })
     }
 
-    /// The kernel does not tell a server of FUSE about `syncfs`.
+    /// The kernel does not forward `syncfs` to a FUSE server.
     fn sync(&self, dir: &Path) -> Result<(), Failure> {
         rustix::fs::syncfs(std::fs::File::open(dir)?)?;
         run(&mut self.command(&["zpool", "sync", POOL]))?;

@@ -1,5 +1,4 @@
-//! zfs-fuse, with a pool on the image itself: what its process reads and writes is counted in place of the
-//! device's work.
+//! zfs-fuse, with a pool on the image itself: I/O of its process is counted instead of the device's.
 
 use super::{Keeper, POOL, Purpose, Server, let_go};
 use crate::Failure;
@@ -19,7 +18,7 @@ pub(in crate::mount) struct ZfsFuse {
 }
 
 impl ZfsFuse {
-    /// Starts the server and makes a pool.
+    /// Starts the server and creates a pool.
     pub(in crate::mount) fn make(ground: &Ground) -> Result<ZfsFuse, Failure> {
         let tools = ground.tools().zfs_fuse.clone();
         let tools = tools.ok_or("zfs-fuse is not here (cargo xtask bench mount unpacks it)")?;
@@ -71,8 +70,7 @@ impl Keeper for ZfsFuse {
         }
     }
 
-    /// It has no `zpool sync`, and the kernel does not tell it about `syncfs`: its intent log has everything
-    /// after this.
+    /// It has no `zpool sync`, and the kernel does not forward `syncfs` to it: this makes its intent log complete.
     fn sync(&self, dir: &Path) -> Result<(), Failure> {
         let dir = std::fs::File::open(dir)?;
         rustix::fs::syncfs(&dir)?;

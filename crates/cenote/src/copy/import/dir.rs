@@ -12,20 +12,20 @@ use super::{Meta, Problem, Shared};
 use crate::copy::host::Lost;
 use crate::files::last::{Finish, Last};
 
-/// A directory of the target.
+/// A directory of the target that is being filled.
 pub(super) struct Dir {
     pub(super) shared: Arc<Shared>,
     pub(super) id: ObjectId,
     pub(super) display_path: Vec<u8>,
     above: Option<DirRef>,
-    /// Attributes that it gets at the end.
+    /// Attributes that it gets when it is complete; `None`: it keeps its attributes.
     end: Option<Meta>,
-    /// New files in it inherit an ACL, which must be removed again.
+    /// New files in it inherit an ACL, which must be removed.
     pub(super) has_default_acl: bool,
 }
 
-/// A directory of the target that is being filled. It gets its attributes when the last clone of this handle
-/// is dropped.
+/// A directory of the target that is being filled. It gets its attributes when the last clone of this handle is
+/// dropped.
 #[derive(Clone, Debug)]
 pub struct Folder(pub(super) DirRef);
 
@@ -49,7 +49,7 @@ impl std::fmt::Debug for DirRef {
 }
 
 impl Dir {
-    /// An existing directory.
+    /// A reference to an existing directory.
     pub(super) fn existing(
         shared: &Arc<Shared>,
         id: ObjectId,
@@ -116,7 +116,7 @@ impl Dir {
         if self.shared.options.owners { (meta.uid, meta.gid) } else { self.shared.owner }
     }
 
-    /// Removes the ACL that a new file inherited, because the copy has the ACL of its source.
+    /// Removes the ACL that a new file inherited, because the copy gets the ACL of its source.
     pub(super) fn drop_inherited(&self, id: ObjectId) -> Result<(), ZplError> {
         if self.has_default_acl {
             for name in [POSIX_ACCESS, POSIX_DEFAULT] {
@@ -134,7 +134,7 @@ impl Dir {
         let fs = &self.shared.fs;
         let now = fs.attrs(id)?;
         let ids = self.ids(meta);
-        // A directory with the setgid bit has given its own group; an ACL, other permissions.
+        // A setgid directory has set its own group; an ACL, other permissions.
         let (uid, gid) = (Some(ids.0), Some(ids.1));
         let changed_mode = now.mode & 0o7777 != meta.perm && meta.kind != FileKind::Symlink;
         fs.set_attrs(
@@ -173,7 +173,7 @@ impl Dir {
     }
 }
 
-/// The same for all files that suffer it.
+/// The same message for all files with this error.
 fn xattr_words(error: &ZplError) -> String {
     match error {
         ZplError::Unsupported { .. } => "the dataset does not support it (xattr, acltype)".to_owned(),

@@ -1,9 +1,7 @@
-//! Creates one file of the target that is no directory: a regular file, a symbolic link, a device, a pipe or
-//! a socket.
+//! Creates one file of the target that is not a directory: a regular file, symbolic link, device, pipe or socket.
 //!
-//! A [`FileJob`] runs on a worker thread. Its [`JobSource`] opens the source and calls [`FileJob::create`]
-//! with the attributes and the content; the sources of the host, of pools and of archives are in the modules
-//! of their names.
+//! A [`FileJob`] runs on a worker thread. Its [`JobSource`] opens the source and calls [`FileJob::create`] with the
+//! attributes and the content. The modules `from_host`, `from_pool` and `from_tar` have the sources.
 //!
 //! # Order
 //! create, under a temporary name if the name is taken -> content -> attributes -> rename to the final name.
@@ -22,7 +20,7 @@ use crate::copy::meta::{Content, Segment};
 use crate::copy::source::known_segments;
 use crate::copy::tar::{BadRange, Piece, push_bad, read_in_blocks};
 
-/// A file to be created in a directory of the target.
+/// A file to create in a directory of the target.
 pub(super) struct FileJob {
     pub(super) dir: DirRef,
     pub(super) name: Vec<u8>,
@@ -36,11 +34,11 @@ pub(super) trait JobSource: Send {
     /// Creates the file of `job`.
     ///
     /// # Errors
-    /// Why it could not be read or created; the caller reports it.
+    /// The source could not be read or the file could not be created; the caller reports it.
     fn make(&self, job: &FileJob) -> Result<(), Problem>;
 }
 
-/// The source of a job whose holder creates the file itself.
+/// A placeholder for a job that is not run, because its owner creates the file itself.
 pub(super) struct NoSource;
 
 impl JobSource for NoSource {
@@ -51,7 +49,7 @@ impl JobSource for NoSource {
 
 /// Content of a new file.
 pub(super) enum Body<'b> {
-    /// Content of a file of a pool; its blocks are shared where that is possible.
+    /// Content of a file of a pool; its blocks are shared if possible.
     Node(&'b Node),
     Data {
         content: &'b dyn Content,
@@ -61,15 +59,15 @@ pub(super) enum Body<'b> {
     None,
 }
 
-/// A new file that is not complete yet.
+/// A new file that is incomplete.
 pub(super) struct NewFileHandle {
     pub(super) id: ObjectId,
-    /// Its temporary name; `None` if it has its final name.
+    /// Temporary name; `None` if it has its final name.
     temporary: Option<Vec<u8>>,
 }
 
 impl FileJob {
-    /// Creates the file, and reports why if that is not possible.
+    /// Creates the file, and reports a problem.
     pub(super) fn run(self) {
         if self.dir.shared.is_stopped() {
             return;
@@ -133,7 +131,7 @@ impl FileJob {
         Ok(())
     }
 
-    /// Creates the file. `None`: it was left out, which is reported if content is missing.
+    /// Creates the file. `None`: it was left out; missing content was reported.
     pub(super) fn create(&self, meta: &Meta, body: &Body<'_>) -> Result<Option<ObjectId>, Problem> {
         let target = match body {
             Body::Target(target) => target,
@@ -157,7 +155,7 @@ impl FileJob {
         }
     }
 
-    /// Creates an empty file, under a temporary name if its name exists. `None`: the existing file stays.
+    /// Creates an empty file, under a temporary name if its name exists. `None`: the existing file is kept.
     pub(super) fn begin(&self, meta: &Meta, target: &[u8]) -> Result<Option<NewFileHandle>, Problem> {
         let (dir, fs) = (&self.dir, &self.dir.shared.fs);
         let new = dir.new_file(meta, target);
@@ -179,7 +177,7 @@ impl FileJob {
         Ok(Some(handle))
     }
 
-    /// False if an existing file must stay.
+    /// False if an existing file must be kept.
     fn may_replace(&self) -> Result<bool, Problem> {
         let (dir, fs) = (&self.dir, &self.dir.shared.fs);
         if dir.shared.options.keep_existing {
@@ -193,8 +191,8 @@ impl FileJob {
         Ok(true)
     }
 
-    /// Writes content and attributes. False: the content is incomplete and the file must be left out, or the
-    /// copy was cancelled.
+    /// Writes content and attributes. False: the content is incomplete and the file must be left out, or the copy
+    /// was cancelled.
     fn fill(&self, handle: &NewFileHandle, meta: &Meta, body: &Body<'_>) -> Result<bool, Problem> {
         let bad = match body {
             Body::Data { content, segments } => self.write(handle.id, *content, segments)?,
@@ -231,7 +229,7 @@ impl FileJob {
             Err(
                 ZplError::CannotClone { .. } | ZplError::NotYetWritten { .. } | ZplError::Unsupported { .. },
             ) => {
-                // Some of it may have been shared.
+                // Some blocks may have been shared.
                 if shared.fs.attrs(id)?.size > 0 {
                     shared.fs.truncate(id, 0, false)?;
                 }
@@ -251,7 +249,7 @@ impl FileJob {
         let (shared, size) = (&self.dir.shared, content.size());
         let is_whole = *segments == [Segment { offset: 0, len: size }];
         if !is_whole && size > 0 {
-            // First, so that it has blocks of its final size.
+            // Before the data, so that the file has its final block size.
             shared.fs.truncate(id, size, false)?;
         }
         let (mut bad, mut failure) = (Vec::new(), None);
@@ -299,7 +297,7 @@ impl FileJob {
     /// Removes an incomplete file.
     pub(super) fn discard(&self, handle: &NewFileHandle) {
         let name = handle.temporary.as_ref().unwrap_or(&self.name);
-        // On the way out with an error that matters more.
+        // An error here is ignored, because the caller returns an earlier one.
         let _ = self.dir.shared.fs.unlink(self.dir.id, name);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # What always holds
 //! - Symbolic links are copied, never followed, except at the path that the caller gives.
-//! - Attributes and content of a file are read through one handle, so a file that is replaced meanwhile is
-//!   not mixed up.
+//! - Attributes and content of a file are read through one handle, so they belong together even if the file is
+//!   replaced meanwhile.
 
 use std::ffi::CString;
 use std::io;
@@ -20,14 +20,14 @@ use super::file_job::{Body, FileJob, JobSource};
 use super::{DirRef, Folder, Importer, Kind, Meta, Problem};
 use crate::copy::meta::{Content, Segment, Stamp, segments};
 
-/// Bytes read at a time.
+/// Number of bytes that are read at a time.
 const CHUNK: u64 = 128 << 10;
-/// Longest target of a link.
+/// Maximum length of a symbolic link's target in bytes.
 const TARGET_MAX: usize = 4096;
-/// Buffer size for values and lists of extended attributes; the limit of Linux is 64 KiB.
+/// Buffer size in bytes for values and lists of extended attributes; the limit of Linux is 64 KiB.
 const XATTR_MAX: usize = 1 << 20;
 
-/// A file or directory of the host to be copied.
+/// A file or directory of the host that is to be copied.
 #[derive(Debug)]
 pub struct HostSource {
     folder: Arc<OwnedFd>,
@@ -35,7 +35,7 @@ pub struct HostSource {
     stat: Stat,
 }
 
-/// A file of the host in its folder.
+/// A file of the host, relative to its directory.
 pub(super) struct HostFile {
     folder: Arc<OwnedFd>,
     name: CString,
@@ -43,7 +43,7 @@ pub(super) struct HostFile {
     kind: FileType,
 }
 
-/// A folder that is being read.
+/// A directory that is being read.
 struct Level {
     folder: Arc<OwnedFd>,
     entries: fs::Dir,
@@ -51,7 +51,7 @@ struct Level {
     display_path: Vec<u8>,
 }
 
-/// Something of the host that could not be read.
+/// The problem of an unreadable file or directory of the host.
 fn unreadable(error: impl Into<io::Error>) -> Problem {
     Problem::Source(error.into())
 }
@@ -61,7 +61,7 @@ impl HostSource {
     /// path ends in a slash.
     ///
     /// # Errors
-    /// If it does not exist, or its attributes cannot be read.
+    /// The file does not exist, or its attributes cannot be read.
     pub fn open(path: &Path, follow: bool) -> io::Result<HostSource> {
         let bytes = path.as_os_str().as_bytes();
         let trimmed = bytes.iter().rposition(|byte| *byte != b'/').map_or(&b"/"[..], |at| &bytes[..=at]);
@@ -79,7 +79,7 @@ impl HostSource {
         let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
         let stat = fs::statat(&folder, name, flags)?;
         if follow {
-            // From here on it is what the link leads to.
+            // The target of the symbolic link.
             let file = fs::openat(&folder, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
             let real = fs::readlink(format!("/proc/self/fd/{}", file.as_raw_fd()), Vec::new())?;
             return HostSource::open(Path::new(std::ffi::OsStr::from_bytes(real.as_bytes())), false);
@@ -97,10 +97,10 @@ impl HostSource {
         (self.stat.st_dev, self.stat.st_ino)
     }
 
-    /// Opens its content.
+    /// Opens the content.
     ///
     /// # Errors
-    /// If it is neither a regular file nor a block device, or cannot be opened.
+    /// The file is neither a regular file nor a block device, or cannot be opened.
     pub fn content(&self) -> io::Result<HostContent> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = fs::openat(&self.folder, &self.name, flags, Mode::empty())?;
@@ -209,7 +209,7 @@ impl Importer<'_> {
 }
 
 impl Level {
-    /// The next entry's name and kind.
+    /// Name and type of the next entry.
     fn next(&mut self) -> io::Result<Option<(CString, FileType)>> {
         loop {
             let Some(entry) = self.entries.read() else { return Ok(None) };
@@ -238,7 +238,7 @@ impl JobSource for HostFile {
 
 impl HostFile {
     fn make_regular(&self, job: &FileJob) -> Result<(), Problem> {
-        // Without waiting: it may have been exchanged for a pipe.
+        // Without blocking: the file may have been replaced by a pipe.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file =
             fs::openat(&self.folder, self.name.as_c_str(), flags, Mode::empty()).map_err(unreadable)?;
@@ -363,7 +363,7 @@ fn meta_of(stat: &Stat, kind: Kind) -> Meta {
     }
 }
 
-/// A file whose extended attributes are read.
+/// A file for reading its extended attributes.
 enum Handle<'h> {
     Open(&'h OwnedFd),
     /// A path whose last component is not followed.
@@ -378,13 +378,13 @@ fn read_xattrs(handle: &Handle<'_>, job: &FileJob) -> Vec<NameAndValue> {
     found
 }
 
-/// Attributes of a file, and why there may be more.
+/// The extended attributes of a file, and the error that prevented reading all of them.
 fn xattrs(handle: &Handle<'_>) -> (Vec<NameAndValue>, Option<io::Error>) {
     let list = |buf: &mut Vec<u8>| match handle {
         Handle::Open(file) => fs::flistxattr(file.as_fd(), buf.as_mut_slice()),
         Handle::Path(path) => fs::llistxattr(path.as_slice(), buf.as_mut_slice()),
     };
-    // Most files have none: that is one call.
+    // Most files have none: one call is sufficient.
     let names = match grown(list) {
         Ok(names) => names,
         Err(Errno::NOTSUP | Errno::PERM | Errno::ACCESS) => return (Vec::new(), None),
@@ -398,7 +398,7 @@ fn xattrs(handle: &Handle<'_>) -> (Vec<NameAndValue>, Option<io::Error>) {
         };
         match grown(get) {
             Ok(value) => found.push((name.to_vec(), value)),
-            // Gone meanwhile, or listed but of no use.
+            // The attribute was removed, or is listed but cannot be read.
             Err(Errno::NODATA | Errno::NOTSUP) => {}
             Err(error) => return (found, Some(error.into())),
         }
@@ -406,7 +406,7 @@ fn xattrs(handle: &Handle<'_>) -> (Vec<NameAndValue>, Option<io::Error>) {
     (found, None)
 }
 
-/// Calls with a buffer that is larger each time, until it is large enough: most lists are empty.
+/// Repeats a call with a growing buffer until it is large enough; most lists are empty.
 fn grown(mut call: impl FnMut(&mut Vec<u8>) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
     let mut buf = vec![0; 256];
     loop {

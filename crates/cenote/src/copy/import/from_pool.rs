@@ -1,4 +1,4 @@
-//! Copies from a pool: the same one or another.
+//! Copies from the same or another pool.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Importer<'_> {
         walk(fs, start, dataset, children, &mut visit);
     }
 
-    /// Copies a volume into `to` as a file with holes.
+    /// Copies a volume into `to` as a sparse file.
     pub fn copy_volume(
         &mut self,
         volume: &Volume,
@@ -52,7 +52,7 @@ impl Importer<'_> {
             dir: to.0.clone(),
             name: name.to_vec(),
             display_path: display_path.to_vec(),
-            // It is made right here: this is never run.
+            // The file is created here; this job is never run.
             source: Box::new(NoSource),
         };
         let segments = known_segments(volume);
@@ -143,7 +143,7 @@ impl JobSource for Node {
 
 impl FileJob {
     /// # Errors
-    /// [`Problem::SameFile`] if the file of the target is the source itself.
+    /// [`Problem::SameFile`] if source and target are the same file.
     fn check_not_itself(&self, node: &Node) -> Result<(), Problem> {
         let fs = &self.dir.shared.fs;
         let is_same_set = Arc::ptr_eq(node.filesystem(), fs.reader());

@@ -1,10 +1,10 @@
 //! Copies from a tar archive.
 //!
 //! # What always holds
-//! - Every member goes below the directory that is filled: a slash at the front of its name is dropped, a
-//!   name with `..` is refused, and no link is followed on the way, wherever it came from.
-//! - Members with one name replace each other in the order of the archive.
-//! - Directories get their times at the end, whatever order the archive has.
+//! - Every member is unpacked below the directory that is filled: leading slashes of its name are dropped, a name
+//!   with `..` is refused, and symbolic links are not followed, wherever they came from.
+//! - Members with the same name replace each other in the order of the archive.
+//! - Directories get their times at the end, whatever the order of the archive.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{self, Read};
@@ -21,13 +21,13 @@ use crate::copy::meta::{Content, Segment, Stamp};
 use crate::copy::untar::{Entry, Member, TarError, TarReader, clean_name};
 use std::sync::atomic::Ordering;
 
-/// Files with at most this much data are read whole and made by another thread.
+/// Files with at most this many bytes of data are read into memory and created by a worker thread.
 const SMALL_MAX: u64 = 1 << 20;
-/// and in at most so many ranges.
+/// Maximum number of data ranges of such a file.
 const SEGMENTS_MAX: usize = 1 << 10;
-/// Names that other threads may be creating.
+/// Maximum number of names that worker threads may be creating.
 const IN_FLIGHT_MAX: usize = 1 << 16;
-/// Bytes read from the archive at a time.
+/// Number of bytes that are read from the archive at a time.
 const CHUNK: usize = 1 << 20;
 
 /// Selects members of an archive by their names.
@@ -38,7 +38,7 @@ struct Unpacker<'u, 'i> {
     top: DirRef,
     display_path: &'u [u8],
     in_flight: HashSet<(ObjectId, Vec<u8>)>,
-    /// Directories of the archive and their times, access and change.
+    /// Access and change times of the archive's directories.
     times: HashMap<ObjectId, (Stamp, Stamp)>,
     /// The directory of the last member.
     last: Option<(Vec<u8>, DirRef)>,
@@ -48,7 +48,7 @@ struct Unpacker<'u, 'i> {
 /// begin with `display_path`.
 ///
 /// # Errors
-/// [`TarError`] if the archive cannot be read any further. Files unpacked until then stay.
+/// [`TarError`] if the archive cannot be read any further. Files unpacked until then are kept.
 pub fn unpack<R: Read>(
     importer: &mut Importer<'_>,
     top: &Folder,
@@ -107,7 +107,7 @@ impl<'i> Unpacker<'_, 'i> {
             self.importer.problem(display_path, Lost::Acl);
         }
         let Some((name, above)) = parts.split_last() else {
-            // The directory itself.
+            // The member is the directory that is filled.
             if member.meta.kind == Kind::Directory {
                 self.importer.observer.begins(display_path);
                 let (dir, id) = (self.top.clone(), self.top.id);
@@ -167,7 +167,7 @@ impl<'i> Unpacker<'_, 'i> {
         self.in_flight.insert((job.dir.id, job.name.clone()));
         self.importer.file(job, bytes);
         if bytes > SMALL_MAX {
-            // Not many of them at a time.
+            // The number of names in progress is bounded.
             self.settle();
         }
     }
@@ -178,7 +178,7 @@ impl<'i> Unpacker<'_, 'i> {
         self.in_flight.clear();
     }
 
-    /// A file too large for memory, written as it is read.
+    /// Creates a file that is too large for memory, and writes it while it is read.
     fn large<R: Read>(
         &mut self,
         job: &FileJob,
@@ -231,7 +231,7 @@ impl<'i> Unpacker<'_, 'i> {
         Ok(())
     }
 
-    /// A directory of the archive: made, or the one that is there.
+    /// Creates a directory of the archive, or opens the existing one.
     fn directory(
         &mut self,
         dir: &DirRef,
@@ -250,7 +250,7 @@ impl<'i> Unpacker<'_, 'i> {
                     kind if dir.shared.options.keep_existing => {
                         return Err(Problem::InTheWay { kind: kind.unwrap_or(FileKind::Regular) });
                     }
-                    // What is no directory makes way, as in other programs of this name.
+                    // As in other tar programs, a file that is not a directory is replaced.
                     _ => {
                         fs.unlink(dir.id, name)?;
                         fs.create(dir.id, name, &dir.new_file(meta, &[]))?.id
@@ -265,7 +265,7 @@ impl<'i> Unpacker<'_, 'i> {
         Ok(())
     }
 
-    /// Everything at once but the times, which what is made in it would change.
+    /// Sets all attributes except the times, which creating entries would change.
     fn directory_attributes(
         &mut self,
         above: &DirRef,
@@ -275,7 +275,7 @@ impl<'i> Unpacker<'_, 'i> {
     ) -> Result<(), Problem> {
         above.attributes(id, display_path, meta)?;
         self.times.insert(id, (meta.atime, meta.mtime));
-        // It may have a default ACL now.
+        // The directory may have a default ACL now.
         self.last = None;
         Ok(())
     }
@@ -285,14 +285,14 @@ impl<'i> Unpacker<'_, 'i> {
         for (id, (atime, mtime)) in std::mem::take(&mut self.times) {
             let new = NewAttrs { atime: Some(atime), mtime: Some(mtime), ..NewAttrs::default() };
             match fs.set_attrs(id, &new) {
-                // It was replaced by a later member.
+                // A later member has replaced it.
                 Ok(_) | Err(ZplError::Stale { .. } | ZplError::NotAFile { .. }) => {}
                 Err(error) => self.importer.problem(self.display_path, error),
             }
         }
     }
 
-    /// The directory with these components below the top, made where it is missing.
+    /// The directory with these components below the target; missing ones are created.
     fn folder(&mut self, parts: &[&[u8]]) -> Result<DirRef, Problem> {
         if parts.is_empty() {
             return Ok(self.top.clone());
@@ -316,7 +316,7 @@ impl<'i> Unpacker<'_, 'i> {
         Ok(dir)
     }
 
-    /// One component down. No link is followed.
+    /// Opens one component of a path. Symbolic links are not followed.
     fn step(&self, dir: ObjectId, name: &[u8], make: bool) -> Result<ObjectId, Problem> {
         let shared = &self.importer.shared;
         let Some(id) = shared.fs.lookup(dir, name)? else {
@@ -334,7 +334,7 @@ impl<'i> Unpacker<'_, 'i> {
         }
     }
 
-    /// The file that a hard link is to, by its name in the archive.
+    /// The target of a hard link, by its name in the archive.
     fn link_target(&mut self, name: &[u8]) -> Result<ObjectId, Problem> {
         let parts = clean_name(name).ok_or(Problem::LeadsOut)?;
         self.settle();
@@ -348,7 +348,7 @@ impl<'i> Unpacker<'_, 'i> {
     }
 }
 
-/// A small file of an archive, read into memory: the bytes of its segments, concatenated.
+/// Content of a small file of an archive: the bytes of its segments, concatenated.
 struct InMemory {
     meta: Meta,
     target: Vec<u8>,
@@ -399,7 +399,7 @@ impl JobSource for InMemory {
     }
 }
 
-/// What the extended attributes of a member take in memory.
+/// Memory that the extended attributes of a member need, in bytes.
 fn attribute_bytes(meta: &Meta) -> u64 {
     meta.xattrs.iter().map(|(name, value)| (name.len() + value.len()) as u64).sum()
 }

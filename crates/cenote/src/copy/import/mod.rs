@@ -7,14 +7,14 @@
 //! - A file that could not be read completely does not appear under its name, unless zeros were requested.
 //! - An existing file is replaced atomically, by a rename, when its successor is complete; a directory is
 //!   never replaced.
-//! - Files of the same pool share their blocks with the copy, where both datasets have the same record size.
-//!   A damaged block is then damaged in both.
+//! - Files of the same pool share their blocks with the copy if both datasets have the same record size. A damaged
+//!   block is then damaged in both.
 //! - Symbolic links of the target are not followed below the directory that is filled.
 //! - A directory gets its times after all its entries.
-//! - Nothing is durable before the caller syncs the file system.
+//! - Copied files are durable only after the caller has synced the file system.
 //!
 //! # Order of locks
-//! `links` -> those of `zpl`.
+//! `links` -> locks of `zpl`.
 
 mod dir;
 mod file_job;
@@ -49,9 +49,9 @@ use dir::{Dir, DirRef};
 use file_job::FileJob;
 use vdev::sync::lock;
 
-/// Files of one job,
+/// Maximum number of files in one job.
 const BATCH_FILES: usize = 32;
-/// or bytes of them, where that is known.
+/// Maximum number of bytes in one job, if the sizes are known.
 const BATCH_BYTES: u64 = 1 << 20;
 
 /// Options of [`import`].
@@ -63,7 +63,7 @@ pub struct Options {
     pub damaged: Damaged,
     /// Existing files are not replaced.
     pub keep_existing: bool,
-    /// Number of worker threads beside the one that walks. 0: one per processor.
+    /// Number of worker threads in addition to the walking one; 0: one per processor.
     pub threads: usize,
     /// Cancels the copy: files in progress are removed, and no more are begun. Cancellation itself is not
     /// reported as a problem.
@@ -87,29 +87,29 @@ struct Shared {
     fs: Arc<Fs>,
     pool: Arc<LivePool>,
     clones: PoolClones,
-    /// Source datasets, by the numbers of their object sets.
+    /// Source datasets, by object set id.
     origins: Mutex<HashMap<u64, Origin>>,
     options: Options,
-    /// Owner of new files if they do not keep their owners.
+    /// Owner of new files that do not keep their owners: user and group id.
     owner: (u32, u32),
     files: AtomicU64,
     dirs: AtomicU64,
     bytes: AtomicU64,
     problems: Mutex<Vec<(Vec<u8>, Problem)>>,
-    /// Files with several names that were copied under one of them, and the number of names left. Locked
-    /// while such a file is created, so that it is created once.
+    /// Files with several names that were copied under one of them, and the number of names left. Locked while such
+    /// a file is created, so that it is created once.
     links: Mutex<HashMap<(u64, u64), (ObjectId, u64)>>,
     temporary: AtomicU64,
     /// The pool cannot be written any more.
     is_stopped: AtomicBool,
 }
 
-/// A dataset of the pool that is copied from.
+/// A source dataset in the same pool.
 #[derive(Clone)]
 enum Origin {
-    /// Held, so that it cannot be destroyed.
+    /// The hold prevents its destruction.
     Snapshot { root: BlockPtr, _hold: Arc<SnapshotHold> },
-    /// Kept open, so that it cannot be destroyed.
+    /// The open head prevents its destruction.
     Head(Arc<Head>),
     /// Its blocks cannot be shared.
     Foreign,
@@ -119,7 +119,7 @@ impl Shared {
     fn problem(&self, path: &[u8], problem: impl Into<Problem>) {
         let problem = problem.into();
         if let Problem::Target(ZplError::Begin(BeginError::Tx(_))) = problem {
-            // One such problem is enough.
+            // This problem is reported once.
             if self.is_stopped.swap(true, Ordering::Relaxed) {
                 return;
             }
@@ -127,9 +127,9 @@ impl Shared {
         lock(&self.problems).push((path.to_vec(), problem));
     }
 
-    /// A file of the pool as an object that can be changed, with its version; `Some(None)` if it cannot
-    /// change. `None`: it has, or its blocks cannot be shared. What it is in stays there until this copy
-    /// ends.
+    /// The writable object of a source file, with its version; `Some(None)`: the file is in a snapshot and cannot
+    /// change. `None`: the file has changed, or its blocks cannot be shared. The source dataset cannot be destroyed
+    /// until the copy ends.
     fn newest(&self, node: &Node) -> Option<Option<(LiveObject, u64)>> {
         if let Some(live) = node.object().live() {
             return Some(Some((live.clone(), live.version())));
@@ -141,7 +141,7 @@ impl Shared {
             let heads = self.pool.heads();
             let origin = match heads.hold_snapshot(ObjectId(number), set.root()) {
                 Ok(hold) => Origin::Snapshot { root: *set.root(), _hold: Arc::new(hold) },
-                // A snapshot that has gone is none of these, nor is what has its number by now.
+                // The id is not that of an existing snapshot with this root.
                 Err(_) => heads.open(ObjectId(number)).map_or(Origin::Foreign, Origin::Head),
             };
             lock(&self.origins).entry(number).or_insert(origin).clone()
@@ -161,7 +161,7 @@ impl Shared {
         self.is_stopped.load(Ordering::Relaxed) || self.options.cancel.is_cancelled()
     }
 
-    /// A name for a file that is not complete yet.
+    /// A unique temporary name for an incomplete file.
     fn temporary_name(&self) -> Vec<u8> {
         let number = self.temporary.fetch_add(1, Ordering::Relaxed);
         format!(".cenote.{}.{number}", rustix::process::getpid().as_raw_nonzero()).into_bytes()
@@ -180,8 +180,8 @@ pub struct Importer<'i> {
     minor: u64,
 }
 
-/// Copies into a file system: runs `lead`, which calls methods of the [`Importer`]. Returns when all files
-/// are created, with the result of `lead` and the counts.
+/// Copies into a file system: runs `lead`, which calls methods of the [`Importer`]. Returns the result of `lead`
+/// and the counts when all files are created.
 pub fn import<T>(
     to: &FilesystemWriter,
     options: &Options,
@@ -226,16 +226,16 @@ pub fn import<T>(
 }
 
 impl Importer<'_> {
-    /// A directory that is there, to be filled. It keeps its attributes.
+    /// Opens an existing directory to be filled. It keeps its attributes.
     ///
     /// # Errors
-    /// It is no directory, or cannot be read.
+    /// The file is not a directory, or cannot be read.
     pub fn top(&self, id: ObjectId, display_path: &[u8]) -> Result<Folder, ZplError> {
         Dir::existing(&self.shared, id, display_path, None).map(Folder)
     }
 
-    /// Makes a directory, or takes the one that is there, or without a name `above` itself; it gets its
-    /// attributes when the last reference to it goes. `None`: that was not possible, and was reported.
+    /// Creates a directory, or opens the existing one; without a name, returns `above` itself. The directory gets
+    /// its attributes when the last reference is dropped. `None`: this failed and was reported.
     fn enter(
         &mut self,
         above: &DirRef,
@@ -262,7 +262,7 @@ impl Importer<'_> {
         }
     }
 
-    /// Hands over a file to be made. `bytes`: of what it holds in memory, or will.
+    /// Queues a file to be created. `bytes`: memory that it holds or will need.
     fn file(&mut self, job: FileJob, bytes: u64) {
         if self.shared.is_stopped() {
             return;
@@ -283,7 +283,7 @@ impl Importer<'_> {
         }
     }
 
-    /// Everything that was handed over is there when this returns.
+    /// Waits until all queued files are created.
     pub fn finish(&mut self) {
         self.flush();
         let queue = self.queue;
@@ -297,7 +297,7 @@ impl Importer<'_> {
         self.report_progress();
     }
 
-    /// Tells the observer what happened since the last call.
+    /// Reports progress since the last call to the observer.
     fn report_progress(&mut self) {
         let bytes = self.shared.bytes.load(Ordering::Relaxed);
         if bytes > self.reported_bytes {

@@ -1,4 +1,4 @@
-//! Images written to volumes.
+//! Writes images to volumes.
 
 use std::io;
 
@@ -7,24 +7,24 @@ use crate::copy::meta::{Content, Segment, segments};
 use crate::copy::tar::{Piece, read_in_blocks};
 use crate::files::VolumeFile;
 
-/// Why an image was not written, or not whole.
+/// Why an image was not written, or only in part.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VolumeError {
-    /// The image does not fit.
+    /// The image is larger than the volume.
     #[error("the image has {image} bytes, the volume {volume}")]
     TooLarge {
-        /// Bytes of the image.
+        /// Size of the image in bytes.
         image: u64,
-        /// Bytes of the volume.
+        /// Size of the volume in bytes.
         volume: u64,
     },
-    /// The image cannot be read: what is behind this place in the volume is as it was.
+    /// The image cannot be read. The volume is unchanged from this offset on.
     #[error("cannot read the image at byte {at}")]
     Source {
-        /// Where.
+        /// Offset of the read that failed, in bytes.
         at: u64,
-        /// Why.
+        /// The read error.
         #[source]
         source: io::Error,
     },
@@ -42,12 +42,12 @@ impl From<Error> for VolumeError {
     }
 }
 
-/// Writes an image to the front of a volume; holes of the image become zeros. What the volume has behind
-/// the end of the image stays. `wrote` is called for each piece; if it returns `false`,
-/// that is the last. Durable when the volume is synced.
+/// Writes an image to the beginning of a volume; holes of the image become zeros. The volume is unchanged beyond
+/// the end of the image. `wrote` is called for each piece; if it returns `false`, the copy ends. The data is
+/// durable when the volume is synced.
 ///
 /// # Errors
-/// [`VolumeError`]; nothing was written if it does not fit.
+/// [`VolumeError`]; nothing is written if the image is too large.
 pub fn write_volume(
     to: &VolumeFile,
     image: &dyn Content,

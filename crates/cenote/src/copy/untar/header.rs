@@ -1,21 +1,21 @@
-//! The 512 bytes before each member.
+//! The 512-byte header of a member.
 
 use super::super::meta::{Kind, Meta, Stamp};
 
-/// A header's fields.
+/// The decoded fields of a header.
 #[derive(Debug)]
 pub(super) struct Header {
     pub(super) name: Vec<u8>,
     pub(super) link: Vec<u8>,
     pub(super) flag: u8,
-    /// Bytes behind it.
+    /// Number of bytes that follow the header.
     pub(super) size: u64,
     mode: u32,
     uid: u32,
     gid: u32,
     mtime: i64,
     device: (u32, u32),
-    /// Of GNU's old sparse files: the first part of the map, whether more of it follows, and the size.
+    /// Of GNU's old sparse format: the first part of the map, whether more of it follows, and the file size.
     pub(super) old_sparse: Option<OldSparse>,
 }
 
@@ -26,17 +26,17 @@ pub(super) struct OldSparse {
     pub(super) size: u64,
 }
 
-/// A field of a block.
+/// The bytes of a field.
 fn field(block: &[u8], at: usize, len: usize) -> &[u8] {
     block.get(at..at + len).unwrap_or(&[])
 }
 
-/// Bytes up to the first NUL.
+/// Bytes of a field up to the first NUL.
 fn text(field: &[u8]) -> Vec<u8> {
     field.split(|byte| *byte == 0).next().unwrap_or(&[]).to_vec()
 }
 
-/// Octal digits between spaces and NULs, or a number in base 256 if the first bit says so.
+/// Octal digits between spaces and NULs, or a base-256 number if the first bit is set.
 fn number(field: &[u8]) -> Option<i64> {
     let (first, rest) = field.split_first()?;
     if first & 0x80 != 0 {
@@ -58,7 +58,7 @@ fn unsigned(field: &[u8]) -> Option<u64> {
     number(field).and_then(|value| u64::try_from(value).ok())
 }
 
-/// Ids that do not fit become the id of `nobody`.
+/// Ids that do not fit are replaced by the id of `nobody`.
 fn id(field: &[u8]) -> u32 {
     unsigned(field).and_then(|id| u32::try_from(id).ok()).unwrap_or(zpl::NOBODY)
 }
@@ -78,7 +78,7 @@ pub(super) fn old_map(block: &[u8], entries: usize) -> Option<Vec<(u64, u64)>> {
 impl Header {
     pub(super) fn decode(block: &[u8; 512]) -> Result<Header, &'static str> {
         let sum = number(field(block, 148, 8)).ok_or("the checksum is no number")?;
-        // The checksum's own field counts as spaces. Some old archives counted signed bytes.
+        // The checksum field itself counts as spaces. Some old archives sum signed bytes.
         let bytes = || block.iter().enumerate().map(|(i, b)| if (148..156).contains(&i) { b' ' } else { *b });
         let unsigned_sum: i64 = bytes().map(i64::from).sum();
         let signed_sum: i64 = bytes().map(|byte| i64::from(byte as i8)).sum();
@@ -122,7 +122,7 @@ impl Header {
         })
     }
 
-    /// The attributes that the header itself has.
+    /// The attributes in the header itself.
     pub(super) fn meta(&self) -> Meta {
         let kind = match self.flag {
             b'2' => Kind::Symlink,
@@ -130,7 +130,7 @@ impl Header {
             b'4' => Kind::BlockDevice,
             b'5' | b'D' => Kind::Directory,
             b'6' => Kind::Fifo,
-            // What is not known is a regular file, as POSIX wants it.
+            // POSIX: unknown types are treated as regular files.
             _ => Kind::Regular,
         };
         let mtime = Stamp { secs: self.mtime, nanos: 0 };
@@ -150,7 +150,7 @@ impl Header {
     }
 }
 
-/// The program that wrote a compressed file which begins like that.
+/// The program that wrote compressed data with this beginning.
 pub(super) fn compressed_by(block: &[u8]) -> Option<&'static str> {
     let known: [(&[u8], &str); 5] = [
         (&[0x1F, 0x8B], "gzip"),

@@ -1,15 +1,14 @@
-//! Reads tar archives: ustar, pax and GNU, and those from before all of them.
+//! Reads tar archives in the formats ustar, pax, GNU and v7.
 //!
-//! What a pax archive says in extended headers is believed over the header: names of any length, sizes,
-//! ids, times with nanoseconds, `SCHILY.xattr` and `SCHILY.acl` records, GNU's sparse files in all four
-//! forms (old GNU, 0.0, 0.1, 1.0). GNU's long names (`L`, `K`) and numbers in base 256 are read too.
+//! Extended headers of pax archives override the header: names of any length, sizes, ids, times with nanoseconds,
+//! `SCHILY.xattr` and `SCHILY.acl` records, and all four versions of GNU's sparse format (old GNU, 0.0, 0.1, 1.0).
+//! GNU's long names (`L`, `K`) and base-256 numbers are read too.
 //!
 //! # What always holds
-//! - The archive is hostile: sizes and maps are checked before they are believed, what is kept in memory
-//!   is bounded, and no error of the archive is a panic.
-//! - Whatever a caller leaves unread of a member's data is skipped by [`TarReader::next`].
-//! - Names are returned as they are in the archive; code that creates files cleans them
-//!   ([`clean_name`]).
+//! - The archive is treated as hostile: sizes and maps are checked before use, memory is bounded, and errors in the
+//!   archive do not cause panics.
+//! - [`TarReader::next`] skips the data of a member that the caller has not read.
+//! - Names are returned as they are in the archive; code that creates files sanitizes them ([`clean_name`]).
 
 mod header;
 mod pax;
@@ -24,21 +23,22 @@ use header::Header;
 use pax::Pax;
 
 const BLOCK: usize = 512;
-/// Largest extended header that is read: a file may have many attributes of 64 KiB.
+/// Maximum size of an extended header in bytes; a file may have many attributes of 64 KiB.
 const EXTENDED_MAX: u64 = 64 << 20;
-/// Longest name of GNU's kind.
+/// Maximum length of a GNU long name in bytes.
 const LONG_NAME_MAX: u64 = 1 << 20;
-/// Bytes that are read after the end of the archive, so that a program that writes it into a pipe can finish.
+/// Maximum number of bytes that are read after the end of the archive, so that a program that writes it to a pipe
+/// can finish.
 const TRAILER_MAX: u64 = 1 << 20;
 
-/// Why an archive cannot be read on.
+/// Why an archive cannot be read further.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TarError {
-    /// It does not begin like one.
+    /// The input does not begin with a tar header.
     #[error("this does not look like a tar archive")]
     NotAnArchive,
-    /// It begins like a compressed file.
+    /// The input is compressed; holds the name of the program that can decompress it.
     #[error("the archive is compressed: decompress it first, as in `{0} -dc FILE | cenote tar -x ...`")]
     Compressed(&'static str),
     /// The archive has a damaged header.
@@ -63,11 +63,11 @@ pub enum TarError {
 /// Kind of a member, with its link target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Entry {
-    /// A file of its own, of [`Meta::kind`].
+    /// A file with data or attributes of its own, of kind [`Meta::kind`].
     File,
-    /// One more name of an earlier member.
+    /// A hard link to an earlier member, by its name.
     HardLink(Vec<u8>),
-    /// A symbolic link to this.
+    /// A symbolic link with this target.
     Symlink(Vec<u8>),
 }
 
@@ -80,9 +80,9 @@ pub(crate) struct Member {
     pub(crate) entry: Entry,
     /// Its attributes. [`Meta::size`] is that of the file, holes included.
     pub(crate) meta: Meta,
-    /// Where its data are; everything else of it is zeros.
+    /// Ranges with data; the other bytes are zeros.
     pub(crate) segments: Vec<Segment>,
-    /// It has an NFSv4 ACL, which is not read.
+    /// It has an NFSv4 ACL, which is ignored.
     pub(crate) has_nfs4_acl: bool,
     /// Records that were not understood.
     pub(crate) ignored: Vec<String>,
@@ -93,7 +93,7 @@ pub struct TarReader<R: Read> {
     input: R,
     /// Number of bytes read so far.
     at: u64,
-    /// Data of the present member that are left, and the padding behind them.
+    /// Number of data bytes of the current member that are left, and of padding after them.
     left: u64,
     padding: u64,
     global: Pax,
@@ -123,7 +123,7 @@ impl<R: Read> TarReader<R> {
     /// The next member; `None` at the end.
     ///
     /// # Errors
-    /// If the archive cannot be read any further.
+    /// [`TarError`] if the archive cannot be read further.
     #[allow(clippy::should_implement_trait)] // Its data are read between two calls.
     pub(crate) fn next(&mut self) -> Result<Option<Member>, TarError> {
         self.skip(self.left + self.padding)?;
@@ -145,7 +145,7 @@ impl<R: Read> TarReader<R> {
                 }
                 b'L' => long_name = Some(self.long(start, header.size)?),
                 b'K' => long_link = Some(self.long(start, header.size)?),
-                // The label of the volume.
+                // Volume label.
                 b'V' => self.skip(header.size.next_multiple_of(BLOCK as u64))?,
                 b'M' => {
                     return Err(TarError::Header { at: start, why: "a part of a multi-volume archive" });
@@ -161,10 +161,10 @@ impl<R: Read> TarReader<R> {
         }
     }
 
-    /// Reads data of the present member, one segment after the other; 0 at their end.
+    /// Reads data of the current member, segment after segment; returns 0 at the end.
     ///
     /// # Errors
-    /// The archive ends too early, or cannot be read.
+    /// [`TarError`] if the archive ends too early or cannot be read.
     pub(crate) fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, TarError> {
         let len = usize::try_from(self.left).map_or(buf.len(), |left| left.min(buf.len()));
         let Some(buf) = buf.get_mut(..len) else { return Ok(0) };
@@ -185,7 +185,7 @@ impl<R: Read> TarReader<R> {
             b'2' => Entry::Symlink(link),
             _ => Entry::File,
         };
-        // Only regular files have data behind the header. A hard link may, in pax archives.
+        // Regular files have data after the header; in pax archives, hard links may too.
         let has_data = meta.kind == Kind::Regular && (entry == Entry::File || !own.is_empty());
         let stored = if has_data || header.flag == b'D' { stored } else { 0 };
         let padded = stored.checked_next_multiple_of(BLOCK as u64).filter(|len| *len < 1 << 62);
@@ -215,7 +215,7 @@ impl<R: Read> TarReader<R> {
         Ok(Member { name, entry, meta, segments, has_nfs4_acl, ignored: pax.ignored() })
     }
 
-    /// The next header and where it begins; `None` at the end of the archive.
+    /// The next header and its offset; `None` at the end of the archive.
     fn header(&mut self) -> Result<Option<(u64, Header)>, TarError> {
         if self.has_ended {
             return Ok(None);
@@ -223,7 +223,7 @@ impl<R: Read> TarReader<R> {
         let start = self.at;
         let mut block = [0; BLOCK];
         if !self.block_or_end(&mut block)? {
-            // Nothing at all is no archive; one without its closing zeros is.
+            // An empty input is not an archive; an archive may lack its final zeros.
             self.has_ended = true;
             return if self.has_begun { Ok(None) } else { Err(TarError::NotAnArchive) };
         }
@@ -240,7 +240,7 @@ impl<R: Read> TarReader<R> {
         Ok(Some((start, header)))
     }
 
-    /// False: the input is at its end.
+    /// Reads a block. False: the input is at its end.
     fn block_or_end(&mut self, block: &mut [u8; BLOCK]) -> Result<bool, TarError> {
         let mut done = 0;
         while let Some(rest) = block.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -257,12 +257,12 @@ impl<R: Read> TarReader<R> {
         Ok(true)
     }
 
-    /// The data of a header that is about the next one.
+    /// The data of a header that describes the next one.
     fn blob(&mut self, start: u64, len: u64, max: u64) -> Result<Vec<u8>, TarError> {
         if len > max {
             return Err(TarError::Header { at: start, why: "an extended header that is too large" });
         }
-        // Grows as bytes come: the size alone must not take memory.
+        // The buffer grows with the data: the announced size alone must not allocate memory.
         let mut bytes = Vec::new();
         let got = (&mut self.input).take(len).read_to_end(&mut bytes)? as u64;
         self.at += got;
@@ -296,13 +296,13 @@ impl<R: Read> TarReader<R> {
     }
 
     fn drain(&mut self) {
-        // What is behind the end does not matter, nor whether it can be read.
+        // Data after the end is irrelevant, and so are errors in reading it.
         let _ = io::copy(&mut (&mut self.input).take(TRAILER_MAX), &mut io::sink());
     }
 }
 
-/// A member's name as a path below the target: without slashes at its ends, `.` components and empty ones.
-/// `None`: it has a `..`, and could lead elsewhere.
+/// A member's name as a path below the target: without leading and trailing slashes, `.` components and empty
+/// components. `None`: the name contains `..` and could lead out of the target.
 #[must_use]
 pub(crate) fn clean_name(name: &[u8]) -> Option<Vec<&[u8]>> {
     let parts = name.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".");

@@ -1,4 +1,4 @@
-//! Extended headers: records of `LENGTH KEY=VALUE`.
+//! Extended headers of pax archives: records of the form `LENGTH KEY=VALUE`.
 
 use std::collections::BTreeMap;
 
@@ -7,26 +7,26 @@ use format::acl::{PosixEntry, PosixWho};
 use super::super::meta::{Meta, Stamp};
 use super::TarError;
 
-/// Ranges in a map that is made of records, at most.
+/// Maximum number of ranges in a map made of records.
 const MAP_MAX: usize = 1 << 20;
-/// Records of one member, or of all, at most, and the bytes in them.
+/// Maximum number of records for one member or for all members, and of bytes in them.
 const RECORDS_MAX: usize = 1 << 16;
 const BYTES_MAX: usize = 64 << 20;
 const XATTR: &str = "SCHILY.xattr.";
 
-/// Records, the last of each key.
+/// Records, the last one of each key.
 #[derive(Debug, Default, Clone)]
 pub(super) struct Pax {
     records: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Bytes of them all. There can be any number of headers before a member.
+    /// Size of all records in bytes: there can be any number of headers before a member.
     bytes: usize,
-    /// Of sparse files of form 0.0, whose map is many records of the same keys.
+    /// Map of the sparse format 0.0, which has many records with the same keys.
     map: Vec<(u64, u64)>,
     offset: Option<u64>,
 }
 
 impl Pax {
-    /// Adds the records of one header.
+    /// Adds the records of one extended header.
     pub(super) fn read(&mut self, mut bytes: &[u8], at: u64) -> Result<(), TarError> {
         let bad = || TarError::Header { at, why: "a damaged extended header" };
         while !bytes.is_empty() {
@@ -53,7 +53,7 @@ impl Pax {
                 }
                 self.map.push((self.offset.take()?, parse(value)?));
             }
-            // An empty value takes back what a global header said.
+            // An empty value revokes the record of a global header.
             _ => {
                 self.bytes += key.len() + value.len();
                 if let Some(old) = self.records.insert(key.to_vec(), value.to_vec()) {
@@ -71,7 +71,7 @@ impl Pax {
         self.records.is_empty()
     }
 
-    /// These records with those of a member's own header over them.
+    /// These records, overridden by those of a member's own header.
     pub(super) fn with(&self, own: &Pax) -> Pax {
         if self.records.is_empty() {
             return own.clone();
@@ -98,7 +98,7 @@ impl Pax {
         self.get(key).and_then(parse)
     }
 
-    /// The map of form 0.0 or 0.1.
+    /// The map of sparse format 0.0 or 0.1.
     pub(super) fn sparse_map(&self) -> Option<Vec<(u64, u64)>> {
         let Some(text) = self.text("GNU.sparse.map") else { return Some(self.map.clone()) };
         let mut numbers = text.split(',').map(|number| number.parse::<u64>().ok());
@@ -112,7 +112,7 @@ impl Pax {
         Some(map)
     }
 
-    /// Puts what the records say over what the header does.
+    /// Overrides the attributes of the header.
     pub(super) fn apply(&self, meta: &mut Meta) {
         let id = |key| self.number(key).map(|id| u32::try_from(id).unwrap_or(zpl::NOBODY));
         meta.uid = id("uid").unwrap_or(meta.uid);
@@ -134,10 +134,10 @@ impl Pax {
         }
     }
 
-    /// Records that carry something and were not understood.
+    /// Records that were not understood and have an effect.
     pub(super) fn ignored(&self) -> Vec<String> {
         let acls = POSIX_ACLS.iter().filter(|(key, name)| {
-            // The attribute itself says the same in numbers.
+            // The extended attribute has the same ACL with numeric ids.
             let attribute = format!("{XATTR}{name}");
             self.get(&attribute).is_none()
                 && self.text(key).is_some_and(|text| !text.trim().is_empty() && parse_acl(text).is_none())
@@ -149,7 +149,7 @@ impl Pax {
 const POSIX_ACLS: [(&str, &str); 2] =
     [("SCHILY.acl.access", "system.posix_acl_access"), ("SCHILY.acl.default", "system.posix_acl_default")];
 
-/// GNU tar writes the two characters that would end a key, or look like such, as `%3D` and `%25`.
+/// Decodes `%3D` and `%25`, as which GNU tar writes `=` and `%` in keys.
 fn attribute_name(mut key: &[u8]) -> Vec<u8> {
     let mut name = Vec::with_capacity(key.len());
     while let Some((first, rest)) = key.split_first() {
@@ -168,7 +168,7 @@ fn parse(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Decimal seconds with a fraction, perhaps negative.
+/// Parses decimal seconds, possibly negative, with a fraction.
 pub(super) fn parse_time(text: &str) -> Option<Stamp> {
     let (sign, digits) = match text.strip_prefix('-') {
         Some(digits) => (-1, digits),
@@ -187,7 +187,7 @@ pub(super) fn parse_time(text: &str) -> Option<Stamp> {
     })
 }
 
-/// `user::rwx,user:joe:r-x:1000,…`: a name is only of use with its number behind it.
+/// Parses `user::rwx,user:joe:r-x:1000,…`; a name is used only if its id follows.
 pub(super) fn parse_acl(text: &str) -> Option<Vec<PosixEntry>> {
     let mut acl = Vec::new();
     for entry in text.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty()) {
@@ -215,7 +215,7 @@ pub(super) fn parse_acl(text: &str) -> Option<Vec<PosixEntry>> {
         }
         acl.push(PosixEntry { who, perm: bits });
     }
-    // In the order in which Linux has them.
+    // The order of Linux.
     let rank = |entry: &PosixEntry| match entry.who {
         PosixWho::UserObj => (0, 0),
         PosixWho::User(id) => (1, id),

@@ -1,4 +1,4 @@
-//! Files with holes, in the four forms that GNU tar has had for them.
+//! Sparse files in the four formats of GNU tar.
 
 use std::io::Read;
 
@@ -7,21 +7,21 @@ use super::header::{Header, old_map};
 use super::pax::Pax;
 use super::{BLOCK, TarError, TarReader};
 
-/// Ranges of a map, at most.
+/// Maximum number of ranges in a map.
 const SEGMENTS_MAX: usize = 1 << 20;
-/// Ranges in a block that continues an old map.
+/// Number of ranges in an extension block of an old map.
 const OLD_MAP_ENTRIES: usize = 21;
-/// Digits of a number in a map of form 1.0.
+/// Maximum number of digits in a map of format 1.0.
 const DIGITS_MAX: usize = 20;
 
-/// A file with holes.
+/// Layout of a sparse file.
 pub(super) struct Sparse {
     pub(super) size: u64,
     pub(super) segments: Vec<Segment>,
 }
 
 impl<R: Read> TarReader<R> {
-    /// The map of a sparse file; `None` for any other. Data begin behind what is read here.
+    /// The map of a sparse file; `None` for other files. The data begins after what is read here.
     pub(super) fn sparse(
         &mut self,
         start: u64,
@@ -52,7 +52,7 @@ impl<R: Read> TarReader<R> {
         check(&map, size, self.left).map(Some).ok_or_else(bad)
     }
 
-    /// The map at the front of the data, one number a line, filled to whole blocks.
+    /// The map before the data: one number a line, padded to whole blocks.
     fn map_in_data(&mut self, start: u64) -> Result<Vec<(u64, u64)>, TarError> {
         let bad = || TarError::Header { at: start, why: "the map of a sparse file is damaged" };
         let mut block = [0; BLOCK];
@@ -80,7 +80,7 @@ impl<R: Read> TarReader<R> {
     }
 }
 
-/// The ranges if they are in order, inside the file, and as long as the data that follow.
+/// The ranges, if they are in order, inside the file, and as long as the stored data.
 fn check(map: &[(u64, u64)], size: u64, stored: u64) -> Option<Sparse> {
     let (mut segments, mut end, mut sum) = (Vec::new(), 0u64, 0u64);
     for (offset, len) in map {

@@ -1,4 +1,4 @@
-//! Archives of GNU tar and of our own writer, and hostile ones.
+//! Archives of GNU tar, of Cenote's own writer, and hostile ones.
 #![allow(clippy::disallowed_types)] // it makes files
 
 use std::io::Write;
@@ -25,7 +25,7 @@ fn read_all(archive: &[u8]) -> Result<Vec<(Member, Vec<u8>)>, TarError> {
     Ok(all)
 }
 
-/// A folder with one of everything.
+/// A directory with every kind of file.
 fn folder() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
@@ -75,7 +75,7 @@ fn archives_of_gnu_tar_in_all_formats() {
         assert_eq!(get(&format!("./{}", "n".repeat(200))).1, b"long");
         let (holes, data) = get("./holes");
         assert_eq!(holes.meta.size, 41 * 65536);
-        // The file system's own blocks decide how much of a range is data.
+        // The file system's block size determines how much of a range is data.
         assert!(holes.segments.len() == 39, "{format:?}: {:?}", holes.segments);
         let mut at = 0;
         for (i, segment) in (1u8..).zip(&holes.segments) {
@@ -158,7 +158,7 @@ fn rich() -> Vec<u8> {
     [tar(&["--format=gnu"]), tar(&["--format=pax"])].concat()
 }
 
-/// A header of `flag` with these bytes behind it.
+/// A header with type `flag`, followed by these bytes.
 fn header(flag: u8, name: &[u8], data: &[u8]) -> Vec<u8> {
     let mut block = vec![0; 512];
     block[..name.len()].copy_from_slice(name);
@@ -176,7 +176,7 @@ fn header(flag: u8, name: &[u8], data: &[u8]) -> Vec<u8> {
     block
 }
 
-/// One header may have 64 MiB of records; any number of headers, no more together.
+/// All extended headers together may have 64 MiB of records, as one header may.
 #[test]
 fn many_extended_headers_take_no_more_memory_than_one() {
     let records = |from: usize| -> Vec<u8> {
@@ -189,12 +189,12 @@ fn many_extended_headers_take_no_more_memory_than_one() {
         let many: Vec<u8> = (0..4).flat_map(|i| header(flag, b"h", &records(i * 20_000))).collect();
         assert!(matches!(read_all(&many), Err(TarError::Header { .. })));
     }
-    // The same record again and again is one.
+    // A repeated record counts once.
     let same: Vec<u8> = (0..9).flat_map(|_| header(b'g', b"h", &records(0))).collect();
     assert_eq!(read_all(&[same, header(b'0', b"f", b"")].concat()).unwrap().len(), 1);
 }
 
-/// GNU tar writes names of users into these; the attribute beside it has their numbers.
+/// GNU tar writes names of users into ACL records; the extended attribute has their ids.
 #[test]
 fn an_acl_in_names_is_no_loss_beside_the_attribute() {
     let text = b"42 SCHILY.acl.access=user::rw-,user:lp:r\n";
@@ -228,7 +228,7 @@ fn damaged_headers_are_errors() {
             let block = random.below(bad.len() as u64 / 512) as usize * 512;
             let at = block + random.below(512) as usize;
             bad[at] = random.next() as u8;
-            // With the checksum made right again, so that the fields are looked at.
+            // The checksum is corrected, so that the fields are decoded.
             bad[block + 148..block + 156].fill(b' ');
             let sum: u32 = bad[block..block + 512].iter().map(|byte| u32::from(*byte)).sum();
             let mut text = Vec::new();

@@ -1,17 +1,17 @@
-//! What is done with each block: it is counted, and read where that was asked for.
+//! Counts each block and, if requested, reads it.
 //!
 //! # What always holds
-//! - A block shared by deduplication or cloning is checked once, where it is met first.
-//! - Where leaks are looked for, the extents of every block are taken out of what is allocated, those of a
-//!   shared one once. Pointers share a block if they agree on where it is and when it was written there.
-//! - Every pointer to a place that a block reference table knows, and every deduplicated one, is counted, to
-//!   be compared with the tables.
+//! - A block shared by deduplication or cloning is checked once, at its first pointer.
+//! - If leaks are searched for, the extents of every block are removed from the allocated ranges; those of a shared
+//!   block are removed once. Pointers share a block if they have the same location and physical birth.
+//! - The pointers to each location in a block reference table, and each deduplicated pointer, are counted for
+//!   comparison with the tables.
 
-use super::{BlockUse, Check, CountedBy, Damaged, Miscount, Tally};
+use super::{BlockUse, Check, CountedBy, Damaged, Miscount, Problem, Subject, Tally};
 use crate::Pool;
 use crate::block_walk::{BlockChecker, Walk};
-use crate::error::chain;
-use crate::verify::plan::Plan;
+use crate::error::Cause;
+use crate::verify::plan::{Plan, Set};
 use dmu::DmuError;
 use dmu::traverse::Bookmark;
 use format::dnode::Dnode;
@@ -19,55 +19,55 @@ use format::{AllocOffset, BlockPtr, ChecksumId, Level, Txg, VdevId};
 use pool::allocated::Allocated;
 use pool::dedup::{DedupCopies, DedupCounts};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use vdev::sync::lock;
 use vdev::tree::VdevError;
 use zio::{ReadPolicy, ZioError};
 
-/// Unreadable blocks that are listed; all are counted.
+/// Maximum number of unreadable blocks in the report; all are counted.
 const DAMAGED_MAX: usize = 10_000;
-/// Blocks that are listed because their space is not theirs; all are counted.
+/// Maximum number of reported blocks whose space is not allocated to them; all are counted.
 const STRAYS_MAX: usize = 1000;
-/// Error numbers of Linux, as the real tool counts them: a wrong checksum, and everything else.
+/// Linux error numbers, by which `zdb` counts errors: a wrong checksum, and any other error.
 const WRONG_CHECKSUM: i32 = 52;
 const IO_ERROR: i32 = 5;
 
 /// Location of a block.
 pub(super) type Place = (VdevId, AllocOffset);
 
-/// Blocks by place and birth: pointers that lead there, and their checksum.
+/// Blocks by location and birth: the number of pointers, and their checksum algorithm.
 type Unknown = HashMap<(Place, Txg), (u64, Option<ChecksumId>)>;
 
 /// Counts blocks, and checks them.
 pub(super) struct Checker<'a> {
     pub(super) pool: &'a Pool,
     pub(super) check: Check,
-    /// Blocks that were cloned, and how many references beyond the first their tables count.
+    /// Cloned blocks, with the number of references beyond the first in their tables.
     pub(super) clones: HashMap<Place, u64>,
-    /// Pointers to those that were met. `None`: there is one among them that another table counts.
+    /// Number of pointers found to cloned blocks. `None`: one of the pointers is counted by another table.
     pub(super) references: Mutex<HashMap<Place, Option<u64>>>,
-    /// References that dedup tables count.
+    /// Reference counts in the dedup tables.
     pub(super) dedup: DedupCounts,
-    /// Deduplicated pointers that were met to blocks which no dedup table knows, and their checksum.
+    /// Deduplicated pointers to blocks that no dedup table contains, with their checksum algorithm.
     pub(super) unknown: Mutex<Unknown>,
-    /// All copies of blocks of dedup tables.
+    /// Copies of the blocks in dedup tables.
     pub(super) copies: DedupCopies,
-    /// log2 of the size of the metaslabs, by vdev.
+    /// Binary logarithm of the metaslab size of each vdev.
     pub(super) shifts: HashMap<VdevId, u32>,
-    /// Blocks of dedup tables and cloned blocks that were met, with the txg that wrote them, and how often.
+    /// Blocks of dedup tables and cloned blocks that were found: location, birth, and number of pointers.
     pub(super) seen: Mutex<HashMap<(Place, Txg), u64>>,
-    /// Allocated ranges in which no block was found yet; `None` if leaks are not looked for.
+    /// Allocated ranges in which no block was found yet; `None` if leaks are not searched for.
     pub(super) allocated: Option<Allocated>,
 }
 
-/// What a thread found, or all of them.
+/// Results of one thread, or of all threads.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) tally: Tally,
     pub(super) damaged: Vec<Damaged>,
-    /// Unreadable blocks by error number.
+    /// Number of unreadable blocks by error number.
     pub(super) errors: std::collections::BTreeMap<i32, u64>,
-    pub(super) problems: Vec<String>,
+    pub(super) problems: Vec<Problem>,
     /// Blocks with an extent that is not allocated or belongs to another block, too: the first, and how many.
     pub(super) strays: (Vec<BlockPtr>, u64),
 }
@@ -80,10 +80,10 @@ impl Found {
         }
     }
 
-    fn hit(&mut self, at: &Bookmark, bp: &BlockPtr, errno: i32, why: String) {
+    fn hit(&mut self, at: &Bookmark, bp: &BlockPtr, errno: i32, cause: Cause) {
         *self.errors.entry(errno).or_default() += 1;
         if self.damaged.len() < DAMAGED_MAX {
-            self.damaged.push(Damaged { at: *at, bp: *bp, errno, why });
+            self.damaged.push(Damaged { at: *at, bp: *bp, errno, cause });
         }
     }
 
@@ -101,25 +101,23 @@ impl Found {
     }
 }
 
-/// A block to be checked.
+/// A block to check.
 pub(super) struct Job {
     at: Bookmark,
     bp: BlockPtr,
 }
 
 /// The object sets of a plan, and what is wrong with those that cannot be opened.
-pub(in crate::inspect) fn walks_of(plan: &Plan) -> (Vec<Walk>, Vec<String>) {
-    let mut problems = Vec::new();
-    for set in &plan.sets {
-        if let (Err(why), false) = (&set.objset, set.empty) {
-            problems.push(format!("{}: {why}", set.name));
-        }
-    }
-    (plan.walks(), problems)
+pub(in crate::inspect) fn walks_of(plan: &Plan) -> (Vec<Walk>, Vec<Problem>) {
+    let problem = |set: &Set| {
+        let cause = set.failed()?.clone();
+        Some(Problem { subject: Subject::Dataset(set.name.clone()), cause })
+    };
+    (plan.walks(), plan.sets.iter().filter_map(problem).collect())
 }
 
 impl Checker<'_> {
-    /// Counts a block that was met outside of any object set.
+    /// Counts a block that is not in an object set.
     pub(super) fn count_loose(&self, found: &mut Found, bp: &BlockPtr, used: BlockUse) {
         if !bp.is_hole() {
             self.count(found, bp, used, 0);
@@ -130,8 +128,8 @@ impl Checker<'_> {
         self.shifts.get(&vdev).copied().unwrap_or(u32::MAX)
     }
 
-    /// Counts a block; true if it was not met before. A shared block counts with the copies that its table
-    /// knows, whatever the pointer says that is met.
+    /// Counts a block. Returns true at its first pointer. A shared block is counted with the copies in its table,
+    /// whatever the pointer says.
     fn count(&self, found: &mut Found, bp: &BlockPtr, used: BlockUse, level: u8) -> bool {
         let bp = &self.copies.complete(bp);
         found.tally.add(bp, used, level, &|vdev| self.shift(vdev));
@@ -160,7 +158,7 @@ impl Checker<'_> {
         false
     }
 
-    /// A block of those that are remembered was met. True the first time.
+    /// Records a pointer to a shared block. Returns true the first time.
     fn note_met(&self, key: (Place, Txg)) -> bool {
         let mut seen = lock(&self.seen);
         let met = seen.entry(key).or_insert(0);
@@ -168,8 +166,8 @@ impl Checker<'_> {
         *met == 1
     }
 
-    /// The blocks of which a table counts other references than were met, by table and place. `held`:
-    /// references that intent logs may have to each.
+    /// Blocks whose reference count differs from the number of pointers found, by table and location. `held`:
+    /// number of references that intent logs may have to each block.
     pub(super) fn miscounted(&self, held: &HashMap<Place, u64>) -> Vec<Miscount> {
         let mut wrong = self.miscounted_clones(held);
         wrong.extend(self.miscounted_dedup(held));
@@ -186,7 +184,7 @@ impl Checker<'_> {
             let is_right = (found..=most).contains(&counted);
             (!is_right).then_some(Miscount { by, vdev, offset, counted, found })
         });
-        // The block goes with the first of two pointers that no table counts.
+        // The block is freed with the first of two pointers that no table counts.
         let unknown = unknown.iter().filter_map(|(((vdev, offset), _), (found, checksum))| {
             let may_lack = *found == 1 && checksum.is_none_or(|checksum| self.dedup.may_lack(checksum));
             (!may_lack).then_some(Miscount { by, vdev: *vdev, offset: *offset, counted: 0, found: *found })
@@ -201,7 +199,7 @@ impl Checker<'_> {
             .iter()
             .filter_map(|(place, extra)| {
                 let found = references.get(place).copied().unwrap_or(Some(0))?;
-                // Those of a log may be to a block that is free: of records that were on disk when it was
+                // References of a log may be to blocks that are free, if the records were on disk when the log was
                 // claimed.
                 let least = found.saturating_sub(1);
                 let most = least.saturating_add(held.get(place).copied().unwrap_or(0));
@@ -212,10 +210,10 @@ impl Checker<'_> {
             .collect()
     }
 
-    /// Takes the extents of a block out of what is allocated.
+    /// Removes the extents of a block from the allocated ranges.
     fn take(&self, found: &mut Found, bp: &BlockPtr) {
         let Some(allocated) = &self.allocated else { return };
-        // The pieces of a gang block that cannot be read appear as leaks; the block is reported as damaged.
+        // The pieces of an unreadable gang block appear as leaks; the block itself is reported as damaged.
         let Ok(places) = self.pool.store().zio().places(bp) else { return };
         if places.iter().filter(|extent| !allocated.take(extent)).count() > 0 {
             found.stray(bp);
@@ -252,21 +250,21 @@ impl BlockChecker for Checker<'_> {
     fn check(&self, found: &mut Found, job: Job) {
         let policy = ReadPolicy { key: None, every_copy: true };
         if let Err(error) = self.pool.store().zio().check(&job.bp, &policy).data {
-            found.hit(&job.at, &job.bp, errno(&error), chain(&error));
+            found.hit(&job.at, &job.bp, errno(&error), error.into());
         }
     }
 
-    fn unreadable(&self, found: &mut Found, _: &Walk, at: &Bookmark, bp: &BlockPtr, error: &DmuError) {
+    fn unreadable(&self, found: &mut Found, _: &Walk, at: &Bookmark, bp: &BlockPtr, error: Arc<DmuError>) {
         // A block without a good copy is reported by its check, if it is checked.
-        let is_bad_copy = matches!(error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. });
+        let is_bad_copy = matches!(*error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. });
         if !(is_bad_copy && self.is_checked(bp)) {
             let errno = if is_bad_copy { WRONG_CHECKSUM } else { IO_ERROR };
-            found.hit(at, bp, errno, chain(error));
+            found.hit(at, bp, errno, Cause::Object(error));
         }
     }
 }
 
-/// The number that the real tool counts an error by.
+/// The error number by which `zdb` counts an error.
 fn errno(error: &ZioError) -> i32 {
     match error {
         ZioError::Unreadable { source: VdevError::WrongChecksum, .. } | ZioError::Gang { .. } => {

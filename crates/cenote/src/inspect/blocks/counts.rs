@@ -1,21 +1,21 @@
-//! What is counted of blocks, and by what.
+//! Counts of blocks by use, level and size.
 
 use format::{BlockPtr, BpKind, ObjType, VdevId};
 use std::collections::BTreeMap;
 
-/// What a block is counted as.
+/// Use of a block, by which it is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BlockUse {
     /// Part of an object of this type.
     Object(ObjType),
     /// In a list of blocks that wait to be freed.
     DeferredFree,
-    /// Part of an object whose type describes itself.
+    /// Part of an object whose type describes itself (a DMU "new type").
     Other,
 }
 
 impl BlockUse {
-    /// What the blocks of an object of this type are counted as.
+    /// The use of the blocks of an object of this type.
     pub(crate) fn of(kind: ObjType) -> BlockUse {
         if kind.id() & 0x80 != 0 { BlockUse::Other } else { BlockUse::Object(kind) }
     }
@@ -26,15 +26,15 @@ impl BlockUse {
     }
 }
 
-/// Powers of two from 512 bytes to 16 MiB.
+/// Number of histogram rows: powers of two from 512 bytes to 16 MiB.
 pub const SIZE_ROWS: usize = 16;
 
 /// Number and sizes of blocks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockCounts {
-    /// Pointers to blocks, embedded ones included.
+    /// Number of block pointers, embedded ones included.
     pub blocks: u64,
-    /// Copies that are gangs: a block can have one copy in a piece and another in pieces.
+    /// Number of copies that are gang blocks: a block can have a plain copy and a gang copy.
     pub gangs: u64,
     /// Sum of the sizes before compression, in bytes.
     pub lsize: u64,
@@ -78,31 +78,31 @@ fn sizes(bp: &BlockPtr) -> (u64, u64) {
     }
 }
 
-/// Everything that is counted in one go.
+/// All counts of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// By what they are and their level.
+    /// Counts by use and level.
     pub by_use: BTreeMap<(BlockUse, u8), BlockCounts>,
-    /// Embedded pointers by what is in them, each by its compressed bytes.
+    /// Number of embedded block pointers, by type and compressed size in bytes.
     pub embedded: BTreeMap<u8, BTreeMap<u64, u64>>,
-    /// Rows by size after compression.
+    /// Number of blocks and bytes per row, by size after compression.
     pub by_psize: [(u64, u64); SIZE_ROWS],
-    /// Rows by size before compression.
+    /// Number of blocks and bytes per row, by size before compression.
     pub by_lsize: [(u64, u64); SIZE_ROWS],
-    /// Rows by allocated size.
+    /// Number of blocks and bytes per row, by allocated size.
     pub by_asize: [(u64, u64); SIZE_ROWS],
-    /// Bytes and number of further references to blocks of dedup tables.
+    /// Bytes and number of additional references to blocks of dedup tables.
     pub deduped: (u64, u64),
-    /// Bytes and number of further references to cloned blocks.
+    /// Bytes and number of additional references to cloned blocks.
     pub cloned: (u64, u64),
-    /// Blocks with two copies or more on one vdev.
+    /// Number of blocks with two or more copies on one vdev.
     pub same_vdev: u64,
-    /// Blocks with two copies or more in one metaslab.
+    /// Number of blocks with two or more copies in one metaslab.
     pub same_metaslab: u64,
 }
 
 impl Tally {
-    /// Counts a block; `shift` gives log2 of the size of the metaslabs of a vdev.
+    /// Counts a block. `shift` returns the binary logarithm of a vdev's metaslab size.
     pub(super) fn add(&mut self, bp: &BlockPtr, used: BlockUse, level: u8, shift: &dyn Fn(VdevId) -> u32) {
         self.by_use.entry((used, level)).or_default().add(bp);
         if bp.is_embedded() {

@@ -1,4 +1,4 @@
-//! Counts every block that anything in a pool refers to, and compares their locations with the space maps.
+//! Counts all referenced blocks of a pool, and compares their locations with the space maps.
 //!
 //! # What always holds
 //! - A block is counted once, in the set in which it was born, no matter how many snapshots share it; further
@@ -11,9 +11,8 @@
 //! - Allocated blocks that are in no tree are counted as well: deferred frees, datasets and clones being
 //!   destroyed, intent logs.
 //!
-//! Source: `docs/on-disk/15-space.md`, `22-mos-dsl.md`. Memory grows by some tens of bytes per block
-//! that a dedup table or a block reference table knows, and per separate range of free space if leaks are
-//! looked for.
+//! Source: `docs/on-disk/15-space.md`, `22-mos-dsl.md`. Memory: some tens of bytes per block in a dedup table or
+//! block reference table and, if leaks are searched for, per separate range of free space.
 
 mod check;
 mod counts;
@@ -21,7 +20,7 @@ mod counts;
 pub use counts::{BlockCounts, BlockUse, SIZE_ROWS, Tally};
 
 use crate::block_walk::{self, Walk};
-use crate::error::chain;
+use crate::error::Cause;
 use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 pub(super) use check::walks_of;
@@ -43,13 +42,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Mutex;
 
-/// Number of destroyed datasets that cannot be opened after which their list counts as damaged.
+/// Number of unreadable destroyed datasets after which their list counts as damaged.
 const PROBLEMS_MAX: usize = 10_000;
-/// Upper bound of the threads that check blocks.
+/// Maximum number of threads that check blocks.
 const THREADS_MAX: usize = 16;
-/// Leaked ranges that are listed at most.
+/// Maximum number of leaked ranges in the report.
 const LEAKED_MAX: usize = 10_000;
-/// Blocks with a wrong reference count that are listed at most.
+/// Maximum number of blocks with a wrong reference count in the report.
 const MISCOUNTED_MAX: usize = 1000;
 
 /// Comparison of the space maps with the blocks that were found.
@@ -57,24 +56,24 @@ const MISCOUNTED_MAX: usize = 1000;
 pub struct Space {
     /// Bytes allocated by the space maps of all vdevs, without those that only a checkpoint holds.
     pub allocated: u64,
-    /// Bytes of all blocks that were found, each once.
+    /// Bytes of all blocks that were found, each counted once.
     pub found: u64,
-    /// Allocated ranges that are in no block, by vdev and byte offset, in order; the first ten thousand.
+    /// Allocated ranges without a block, as vdev and range of byte offsets, in order; the first ten thousand.
     pub leaked: Vec<(VdevId, Range<u64>)>,
-    /// Blocks in ranges that are not allocated or that another block occupies; the first thousand.
+    /// Blocks in ranges that are not allocated or that belong to another block; the first thousand.
     pub strays: Vec<BlockPtr>,
-    /// Number of blocks of that kind.
+    /// Number of blocks of which `strays` lists the first.
     pub stray_count: u64,
     /// Blocks whose reference count in a table is wrong, by table and location; the first thousand.
     pub miscounted: Vec<Miscount>,
-    /// Number of blocks of that kind.
+    /// Number of blocks of which `miscounted` lists the first.
     pub miscount_count: u64,
 }
 
-/// Table that counts references to a block.
+/// Kind of the table that counts references to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CountedBy {
-    /// A block reference table: the block was cloned.
+    /// A block reference table, which counts clones.
     CloneTable,
     /// A dedup table.
     DedupTable,
@@ -89,7 +88,7 @@ pub struct Miscount {
     pub vdev: VdevId,
     /// Offset of the block in the vdev.
     pub offset: AllocOffset,
-    /// Reference count in the table, the first reference included. 0: the block is not in the table.
+    /// Reference count in the table, including the first reference. 0: the block is not in the table.
     pub counted: u64,
     /// Number of pointers found. 0: the block is free, or will leak.
     pub found: u64,
@@ -152,10 +151,42 @@ pub struct Damaged {
     pub at: Bookmark,
     /// Pointer to the block.
     pub bp: BlockPtr,
-    /// Error number of Linux: 52 for a wrong checksum.
+    /// Linux error number; 52 for a wrong checksum.
     pub errno: i32,
-    /// Text of the error.
-    pub why: String,
+    /// The error.
+    pub cause: Cause,
+}
+
+/// What a [`Problem`] is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Subject {
+    /// The pool's own structures.
+    Pool,
+    /// The space maps.
+    SpaceMaps,
+    /// A dataset or snapshot, by its full name.
+    Dataset(String),
+    /// A destroyed dataset whose blocks are being freed.
+    Destroyed,
+    /// A block that leads to others.
+    Block(Bookmark),
+}
+
+/// An object set, list or table that could not be read, so that a count is incomplete.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{}{cause}", match subject {
+    Subject::Pool => String::new(),
+    Subject::SpaceMaps => "space maps: ".to_owned(),
+    Subject::Dataset(name) => format!("{name}: "),
+    Subject::Destroyed => "a destroyed dataset: ".to_owned(),
+    Subject::Block(at) => format!("{at}: "),
+})]
+pub struct Problem {
+    /// What could not be read.
+    pub subject: Subject,
+    /// Why.
+    pub cause: Cause,
 }
 
 /// Result of [`blocks`].
@@ -168,7 +199,7 @@ pub struct BlockReport {
     /// Number of unreadable blocks by error number of Linux.
     pub errors: BTreeMap<i32, u64>,
     /// Errors of object sets and lists that could not be read.
-    pub problems: Vec<String>,
+    pub problems: Vec<Problem>,
     /// Comparison with the space maps. `None`: not asked for, or something could not be read.
     pub space: Option<Space>,
 }
@@ -176,7 +207,7 @@ pub struct BlockReport {
 /// Which blocks [`blocks`] reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Check {
-    /// Only blocks that lead to other blocks.
+    /// Only the blocks that contain block pointers.
     Nothing,
     /// Every copy of metadata.
     Metadata,
@@ -184,10 +215,10 @@ pub enum Check {
     Everything,
 }
 
-/// Counts all blocks of the pool. `compare`: compares them with the space maps as well.
+/// Counts all blocks of the pool. With `compare`, also compares them with the space maps.
 ///
 /// # Errors
-/// If the meta object set cannot be read. Other errors are part of the report.
+/// The meta object set cannot be read. Other errors are part of the report.
 pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, Error> {
     let plan = Plan::new(pool.spa(), &[]);
     let (mut walks, mut problems) = walks_of(&plan);
@@ -236,12 +267,16 @@ pub fn blocks(pool: &Pool, check: Check, compare: bool) -> Result<BlockReport, E
 }
 
 /// What the space maps say; `None`: they contradict themselves or cannot be read.
-fn read_maps(pool: &Pool, problems: &mut Vec<String>) -> Option<Allocated> {
+fn read_maps(pool: &Pool, problems: &mut Vec<Problem>) -> Option<Allocated> {
     let allocated = pool.spa().allocated();
-    allocated.inspect_err(|error| problems.push(format!("space maps: {}", chain(error)))).ok()
+    allocated
+        .map_err(|error| {
+            problems.push(Problem { subject: Subject::SpaceMaps, cause: Error::from(error).into() })
+        })
+        .ok()
 }
 
-/// The blocks that the block reference tables know, and how many references beyond the first each has.
+/// The blocks in block reference tables, with the number of references beyond the first.
 fn cloned_blocks(pool: &Pool) -> Result<HashMap<Place, u64>, Error> {
     let mut clones = HashMap::new();
     for table in pool.spa().clone_tables()? {
@@ -263,21 +298,21 @@ fn cloned_blocks(pool: &Pool) -> Result<HashMap<Place, u64>, Error> {
     Ok(clones)
 }
 
-/// The logs of the heads. Blocks newer than the last txg are not in the space maps, unless an import has
-/// claimed them. What comes after the end of a claim is no part of the log, though the chain may lead on: a
-/// device that was not there when the log was claimed may know more of it. Returns the references that
-/// records of claimed logs may hold to cloned blocks.
+/// Counts the blocks of the heads' intent logs. Blocks newer than the last txg are not in the space maps, unless an
+/// import has claimed them. A chain may continue after the end of a claim, on a device that was missing at that
+/// time; those blocks do not belong to the log. Returns the references that records of claimed logs may have to
+/// cloned blocks.
 fn intent_logs(
     pool: &Pool,
     plan: &Plan,
     checker: &Checker<'_>,
     found: &mut Found,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> HashMap<Place, u64> {
     let mut held = HashMap::new();
     let last = pool.spa().txg();
     for set in plan.sets.iter().filter(|set| set.id != 0 && !set.name.contains('@')) {
-        let Ok(objset) = &set.objset else { continue };
+        let Some(objset) = set.objset() else { continue };
         let header = objset.phys().zil;
         let claimed = header.claim_txg;
         let limits = log::Limits::of(&header);
@@ -301,7 +336,9 @@ fn intent_logs(
         });
         match end {
             Ok(end) => blocks.extend(end.filter(|bp| limits.has_block(bp))),
-            Err(error) => problems.push(format!("{}: {error}", set.name)),
+            Err(error) => {
+                problems.push(Problem { subject: Subject::Dataset(set.name.clone()), cause: error.into() })
+            }
         }
         for bp in blocks {
             let is_allocated = claimed != Txg(0) || bp.logical_birth() <= last;
@@ -313,13 +350,13 @@ fn intent_logs(
     held
 }
 
-/// Where a block is, if it is on a vdev.
+/// Location of a block. `None`: it is not stored on a vdev.
 fn place_of(bp: &BlockPtr) -> Option<Place> {
     let first = if bp.is_hole() || bp.is_embedded() { None } else { bp.dvas().next() };
     first.map(|dva| (dva.vdev, dva.offset))
 }
 
-/// The blocks of a list of pointers. It keeps no checksums, so there is nothing to verify.
+/// Counts the blocks in a list of pointers. The list has no checksums, so they cannot be verified.
 fn count_list(pool: &Pool, id: ObjectId, checker: &Checker<'_>, found: &mut Found) -> Result<(), Error> {
     Bpobj::open(pool.mos(), id)?.for_each(&mut |bp, _| {
         checker.count_loose(found, bp, BlockUse::DeferredFree);
@@ -329,7 +366,7 @@ fn count_list(pool: &Pool, id: ObjectId, checker: &Checker<'_>, found: &mut Foun
 }
 
 /// Datasets whose blocks are freed in the background.
-fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>, Error> {
+fn being_destroyed(pool: &Pool, problems: &mut Vec<Problem>) -> Result<Vec<Walk>, Error> {
     let Some(id) = pool.spa().directory().object(names::directory::BPTREE_OBJ)? else {
         return Ok(Vec::new());
     };
@@ -343,20 +380,20 @@ fn being_destroyed(pool: &Pool, problems: &mut Vec<String>) -> Result<Vec<Walk>,
         object.read_numbers(index.saturating_mul(BPTREE_ENTRY_SIZE as u64), 8, &mut raw)?;
         let entry = BptreeEntry::decode(&raw, Endian::Little)
             .map_err(|_| object.corrupt("an entry of the tree of destroyed datasets"))?;
-        // A sparse object can claim any number of entries: the first that cannot be one ends the list.
+        // A sparse object can have any number of entries: the first invalid entry ends the list.
         if entry.bp.is_hole() || problems.len() >= PROBLEMS_MAX {
             return Err(object.corrupt("an entry of the tree of destroyed datasets").into());
         }
         let key = if entry.bp.uses_crypt() { KeyState::Locked } else { KeyState::None };
         match pool.mos().open_other(&entry.bp, 0, key) {
             Ok(objset) => walks.push(Walk { set: usize::MAX, objset, newer_than: entry.birth }),
-            Err(error) => problems.push(format!("a destroyed dataset: {error}")),
+            Err(error) => problems.push(Problem { subject: Subject::Destroyed, cause: error.into() }),
         }
     }
     Ok(walks)
 }
 
-/// Destroyed clones, whose blocks are in lists of what they wrote and let go.
+/// Counts the blocks of destroyed clones, from their lists of blocks written and freed.
 fn deleted_clones(pool: &Pool, checker: &Checker<'_>, found: &mut Found) -> Result<(), Error> {
     let Some((_, lists)) = pool.spa().directory().zap(names::directory::DELETED_CLONES)? else {
         return Ok(());
@@ -371,7 +408,7 @@ fn deleted_clones(pool: &Pool, checker: &Checker<'_>, found: &mut Found) -> Resu
             }
             Ok(())
         })?;
-        // Files of one clone may share a block: each pointer is an entry of its own.
+        // Files of a clone may share a block: each pointer has its own entry.
         for (bp, n) in live.into_values() {
             (0..n).for_each(|_| checker.count_loose(found, &bp, BlockUse::DeferredFree));
         }

@@ -1,4 +1,4 @@
-//! A pool against its manifest.
+//! Compares a pool with its manifest.
 
 pub(crate) use cenote::error::chain;
 use cenote::{Dataset, Filesystem, Node, OpenOptions, Pool, Volume};
@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use testkit::{Entry, EntryKind, Fixture, Manifest, keys};
 
-/// How a fixture is to be opened and compared.
+/// How to open and compare a fixture.
 #[derive(Default)]
 pub(crate) struct Open {
-    /// Folder of the manifest inside of the fixture's; empty: the fixture's own.
+    /// Directory of the manifest below the fixture's; empty: the fixture's own.
     pub(crate) manifest: &'static str,
-    /// As of the checkpoint.
+    /// Open the pool as of its checkpoint.
     pub(crate) checkpoint: bool,
-    /// Images to leave out.
+    /// Names of images to leave out.
     pub(crate) without: Vec<&'static str>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn check(name: &str) {
     assert_eq!(faults(&pool), 0, "{name}: a healthy pool has no faults");
 }
 
-/// Errors counted on all devices.
+/// Number of errors counted on all devices.
 pub(crate) fn faults(pool: &Pool) -> u64 {
     fn sum(vdev: &vdev::tree::VdevStatus) -> u64 {
         vdev.read_errors + vdev.checksum_errors + vdev.children.iter().map(sum).sum::<u64>()
@@ -52,7 +52,7 @@ pub(crate) fn faults(pool: &Pool) -> u64 {
     sum(&pool.spa().tree().status())
 }
 
-/// Compares everything, and returns the pool.
+/// Compares the whole pool. Returns the pool.
 pub(crate) fn check_with(name: &str, how: &Open) -> Pool {
     let fixture = Fixture::open(name);
     let pool = open(&fixture, how);
@@ -62,7 +62,7 @@ pub(crate) fn check_with(name: &str, how: &Open) -> Pool {
     pool
 }
 
-/// Everything in which an open pool is not what its manifest says.
+/// Differences between an open pool and its manifest.
 pub(crate) fn differences(fixture: &Fixture, pool: &Pool, how: &Open) -> Vec<String> {
     let (manifest, entries) = answers(fixture, how);
     let mut wrong = Vec::new();
@@ -131,14 +131,13 @@ fn contents(
     let Some(entries) = entries else { return Ok(()) };
     let files = dataset.filesystem()?;
     let found = tree(&files)?;
-    // With `snapdir=visible` a mount adds a directory that is not stored.
+    // A mount with `snapdir=visible` shows a directory that is not stored.
     let stored = |path: &[u8]| path != b".zfs" && !path.starts_with(b".zfs/");
     let control_dir = entries.keys().any(|path| !stored(path));
     for (path, entry) in entries.iter().filter(|(path, _)| stored(path)) {
         let mut entry = entry.clone();
         if path == b"." {
-            // The root of a mounted snapshot has a number of the mount's own; `.zfs` counts as a
-            // subdirectory.
+            // The root of a mounted snapshot has an inode number of the mount; `.zfs` counts as a subdirectory.
             entry.ino = entry.ino.filter(|_| !expected.is_snapshot());
             entry.nlink -= u64::from(control_dir);
         }

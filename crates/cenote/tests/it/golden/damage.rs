@@ -1,10 +1,10 @@
-//! Pools with damage: what redundancy can give back is right to the last byte, and what the devices
-//! did wrong is counted against them; what is lost is an error that names the file.
+//! Damaged pools: data that redundancy can restore is right to the last byte, and the faults are counted against
+//! the devices; lost data is an error that names the file.
 
 use super::compare::{Open, check_with, faults};
 use cenote::inspect::{Check, blocks};
 
-/// Reads everything, every copy of it, and expects devices to have been caught lying.
+/// Reads every copy of all data, and expects errors of devices.
 fn heals(name: &str) {
     let pool = check_with(name, &Open::default());
     blocks(&pool, Check::Everything, false).expect("counted");
@@ -31,13 +31,13 @@ fn silent_disk() {
     heals("silent-disk");
 }
 
-/// One file cannot be read, all others can.
+/// One file cannot be read; all others can.
 #[test]
 fn lost_block() {
     heals("lost-block");
 }
 
-/// Mirrors and RAID-Z without as many disks as they can spare, in every combination.
+/// Mirrors and RAID-Z with as many missing disks as the redundancy allows, in every combination.
 #[test]
 fn any_disks_within_the_redundancy_may_be_missing() {
     let layouts: [(&str, usize, usize); 8] = [

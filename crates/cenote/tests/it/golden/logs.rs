@@ -1,6 +1,6 @@
-//! Pools with intent logs that were not replayed. They open at their last whole txg, and the records
-//! that wait for replay are those that OpenZFS lists (`zil.txt`). Their manifests describe the state
-//! after the replay, so contents are not compared here, only read.
+//! Pools with intent logs that were not replayed. They open as of their last whole txg, and the records that wait
+//! for replay are those that OpenZFS lists (`zil.txt`). Their manifests describe the state after the replay, so
+//! contents are read but not compared.
 
 use super::compare::{Open, chain, open};
 use cenote::inspect::{Check, blocks};
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use testkit::Fixture;
 
-/// Records in the order of the log: type, txg, number.
+/// Records in the order of the log: type, txg, sequence number.
 type Log = Vec<(String, u64, u64)>;
 
 fn expected(fixture: &Fixture) -> BTreeMap<String, Log> {
@@ -97,7 +97,7 @@ fn of_encrypted_datasets() {
     check("zil-encrypted");
 }
 
-/// Without the key the records are counted all the same: their headers are in clear.
+/// Records are counted without the key too, because their headers are not encrypted.
 #[test]
 fn of_encrypted_datasets_without_the_key() {
     let fixture = Fixture::open("zil-encrypted");
@@ -106,7 +106,7 @@ fn of_encrypted_datasets_without_the_key() {
     compare(&pool, &expected(&fixture));
 }
 
-/// A device that was away when the log was claimed may have more of it.
+/// A device that was missing when the log was claimed may have later records.
 #[test]
 fn what_follows_the_end_of_a_claim_is_no_part_of_the_log() {
     let fixture = Fixture::open("zil");
@@ -130,7 +130,7 @@ fn what_follows_the_end_of_a_claim_is_no_part_of_the_log() {
         let which = pool::Which::Name(name.clone());
         LivePool::import(&found, &which, &ImportOptions::default(), vdev::Env::system()).expect("opens")
     };
-    // Claimed, and not replayed.
+    // The log is claimed but not replayed.
     drop(open());
     assert!(space().matches(), "{}", space());
     let live = open();

@@ -1,6 +1,6 @@
-//! Every golden pool, read through the library: each file, attribute and byte as its manifest says.
+//! Reads every golden pool through the library, and compares each file, attribute and byte with its manifest.
 //!
-//! One test for each pool; its name is that of the fixture, and what it covers is said beside it.
+//! There is one test for each pool, named after the fixture; its comment says what the pool covers.
 
 mod compare;
 mod damage;
@@ -127,11 +127,11 @@ golden! {
     zvol = "zvol";
 }
 
-// Further pools, in `fixtures/openzfs-2.3.2-more`.
+// Pools of `fixtures/openzfs-2.3.2-more`.
 golden! {
-    /// Gang blocks only, plain, encrypted, in two copies, with records of 16 MiB.
+    /// Gang blocks only: plain, encrypted, in two copies, with records of 16 MiB.
     gang = "gang";
-    /// raidz2 with sectors of 4 KiB; no gangs came about there, see `gangraidz-encrypted`.
+    /// raidz2 with sectors of 4 KiB. It has no gang blocks; see `gangraidz-encrypted`.
     gang_on_raidz = "gangraidz";
     /// Sectors of 8 KiB.
     ashift13 = "ashift13";
@@ -139,7 +139,7 @@ golden! {
     ashift14_and_10 = "ashift14";
     /// Sectors of 64 KiB.
     ashift16 = "ashift16";
-    /// A directory of 60000 names, and normalising directories of 4000.
+    /// A directory with 60000 names, and normalizing directories with 4000.
     bigdir = "bigdir";
     /// Deduplication with pruned entries, special and dedup vdevs.
     dedupmix = "dedupmix";
@@ -169,11 +169,11 @@ golden! {
     checkpoint_on_raidz = "checkpoint-raidz";
     /// The live side of a pool with a checkpoint that was taken after a removal.
     checkpoint_after_removal = "checkpoint-removed";
-    /// The replacement of a disk of a raidz1 has begun.
+    /// A raidz1 with the replacement of a disk in progress.
     replacing = "replacing";
 }
 
-/// The pools as they were when their checkpoints were taken; and every block of both views is good.
+/// The pools as of their checkpoints; every block of both states is good.
 #[test]
 fn checkpoints_rewound() {
     for fixture in ["checkpoint", "checkpoint-raidz", "checkpoint-removed"] {
@@ -187,7 +187,7 @@ fn checkpoints_rewound() {
     }
 }
 
-/// Gangs are in the fixtures that are there for them: as many copies as `zdb -bcc` counts.
+/// The fixtures for gang blocks have them: as many copies as `zdb -bcc` counts.
 #[test]
 fn gangs_are_counted() {
     for (fixture, gangs) in [("gang", 134), ("gangraidz-encrypted", 45), ("single", 0)] {
@@ -198,7 +198,7 @@ fn gangs_are_counted() {
     }
 }
 
-/// Every fixture of the folder has a test here, in `damage` or in `logs`.
+/// Every fixture of the directory has a test here, in `damage` or in `logs`.
 #[test]
 fn no_fixture_is_left_out() {
     let this = include_str!("mod.rs");

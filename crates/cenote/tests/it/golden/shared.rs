@@ -1,5 +1,4 @@
-//! What the dedup tables count and what the trees say: told where it is not the same, in both forms of
-//! tables.
+//! Differences between the counts of dedup tables and the pointers found are reported, for both kinds of tables.
 
 use cenote::inspect::{Check, CountedBy, Space, blocks};
 use cenote::{OpenOptions, Pool};
@@ -15,7 +14,7 @@ use testkit::{Fixture, Scratch};
 use vdev::env::Env;
 use vdev::scan::Search;
 
-/// A value that is not compressed, as a little-endian machine writes it.
+/// A value as a little-endian machine writes it, not compressed.
 fn packed(value: &DdtValue) -> Vec<u8> {
     let mut bytes = vec![format::CompressionId::Off.id() | 0x80];
     bytes.extend(value.encode(Endian::Little));
@@ -30,7 +29,7 @@ fn edit(value: &mut DdtValue, change: impl Fn(&mut DdtPhys)) {
     slots.iter_mut().filter(|slot| slot.birth.0 != 0).for_each(change);
 }
 
-/// An entry of a table.
+/// An entry of a dedup table.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     zap: ObjectId,
@@ -71,7 +70,7 @@ impl World {
         report.space.expect("compared")
     }
 
-    /// What is told, as (counted, found).
+    /// The reported differences, as (counted, found).
     fn told(&self) -> Vec<(u64, u64)> {
         let space = self.space();
         assert!(space.miscounted.iter().all(|one| one.by == CountedBy::DedupTable), "{space}");
@@ -110,7 +109,7 @@ impl World {
     }
 }
 
-/// One with a classic table, and one with logs.
+/// A pool with a legacy table, and one with logs.
 const TABLES: [&str; 2] = ["dedup-legacy", "dedup-fast"];
 
 #[test]

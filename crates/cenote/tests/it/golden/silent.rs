@@ -1,13 +1,13 @@
-//! Devices that lie: golden pools whose images stand behind simulated disks with faults that nobody tells of.
+//! Silent faults: golden pools on simulated disks that return wrong data without an error.
 //!
 //! # What always holds
-//! - As long as no more devices are bad than the layout can spare, every file is right to the last byte, and
-//!   the faults are counted against the bad devices and no others.
-//! - With one more, what cannot be had is an error, never wrong bytes, and everything else is right: which
-//!   block is hit is known from the contents of the images, not from our own arithmetic.
+//! - While no more devices are bad than the redundancy allows, every file is right to the last byte, and the faults
+//!   are counted against the bad devices only.
+//! - With one more bad device, reads of affected data return errors, never wrong bytes, and all other data is
+//!   right. The affected block is known from the contents of the images, not from Cenote's own arithmetic.
 //!
-//! `CENOTE_SILENT_ROUNDS=N` tries all faults with all numbers of devices, and N rounds of random faults,
-//! devices and places; `CENOTE_SILENT_SEED` begins elsewhere.
+//! `CENOTE_SILENT_ROUNDS=N` tries all faults with all numbers of devices, and N rounds of random faults, devices
+//! and locations; `CENOTE_SILENT_SEED` sets the seed.
 
 use super::compare::{self, Open};
 use cenote::Pool;
@@ -24,37 +24,37 @@ use vdev::env::Random;
 use vdev::scan::Search;
 use vdev::tree::VdevStatus;
 
-/// What a device does.
+/// Fault of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// Random bytes.
+    /// Returns random bytes.
     Garbage,
-    /// One bit of every byte is wrong.
+    /// Flips a bit of every byte.
     Flips,
-    /// What was there before anything was written: every write was lost.
+    /// Returns the original contents: every write was lost.
     Blank,
-    /// Blocks of other places, whole and with the right checksums for those places.
+    /// Returns whole blocks of other locations, which have valid checksums.
     Elsewhere,
-    /// Only the beginning of what was asked for.
+    /// Returns only the beginning of the requested bytes.
     Short,
-    /// Errors.
+    /// Returns errors.
     Errors,
-    /// Nothing: it is gone as soon as the pool is being opened.
+    /// Disappears when the pool is being opened.
     Gone,
 }
 
 const FAULTS: [Fault; 7] =
     [Fault::Garbage, Fault::Elsewhere, Fault::Errors, Fault::Blank, Fault::Short, Fault::Gone, Fault::Flips];
 
-/// Where blocks may be: behind the labels and the boot area in front, before the labels at the end.
+/// Range of blocks: after the front labels and the boot area, before the back labels.
 const DATA_START: u64 = 4 << 20;
 const LABELS_END: u64 = 512 << 10;
-/// How far misdirected reads go: to the neighbours.
+/// Distance of misdirected reads in bytes: they return neighbours.
 const DISTANCE: u64 = 64 << 10;
 const SECTOR: usize = 512;
 const RECORD: usize = 128 << 10;
 
-/// Devices that have parts of the same blocks, and how many of them may be bad at once.
+/// Devices that hold parts of the same blocks, and how many of them may be bad at once.
 struct Group {
     images: &'static [&'static str],
     spare: usize,
@@ -86,11 +86,11 @@ const LAYOUTS: &[Layout] = &[
     Layout { fixture: "raidz3", groups: &[group(D6, 3)] },
     Layout { fixture: "raidz-expanded", groups: &[group(D4, 1)] },
     Layout { fixture: "removed-mirror", groups: &[group(D2, 1), group(&["d4.img", "d5.img"], 1)] },
-    // All blocks are in one group of the first slice, of which d0 and d4 hold nothing.
+    // All blocks are in one group of the first slice, of which d0 and d4 have no part.
     Layout { fixture: "draid1", groups: &[group(&["d1.img", "d2.img", "d3.img"], 1)] },
-    // d1 has failed, d4 holds nothing.
+    // d1 has failed; d4 has no part.
     Layout { fixture: "draid1-spare", groups: &[group(&["d0.img", "d2.img", "d3.img"], 1)] },
-    // d2 and d6 have failed, d4 holds nothing.
+    // d2 and d6 have failed; d4 has no part.
     Layout {
         fixture: "draid3-spare",
         groups: &[group(&["d0.img", "d1.img", "d3.img", "d5.img", "d7.img"], 3)],
@@ -98,7 +98,7 @@ const LAYOUTS: &[Layout] = &[
     Layout { fixture: "expanding", groups: &[group(D5, 2)] },
     Layout { fixture: "gangraidz-encrypted", groups: &[group(D3, 1)] },
     Layout { fixture: "removed-split", groups: &[group(D2, 1)] },
-    // d3 has failed and a distributed spare is in its place; d4 holds nothing.
+    // d3 has failed and a distributed spare replaces it; d4 has no part.
     Layout { fixture: "draid2", groups: &[group(&["d0.img", "d1.img", "d5.img", "d6.img", "d7.img"], 2)] },
 ];
 
@@ -106,7 +106,7 @@ fn layout(name: &str) -> &'static Layout {
     LAYOUTS.iter().find(|layout| layout.fixture == name).expect("a layout of the table")
 }
 
-/// The images of a fixture behind simulated disks, by name.
+/// The images of a fixture on simulated disks, by name.
 struct Disks {
     fixture: Fixture,
     found: vdev::scan::Found,
@@ -131,7 +131,7 @@ impl Disks {
         self.sims.get(image).unwrap_or_else(|| panic!("{} has no {image}", self.fixture.name()))
     }
 
-    /// Makes a device bad in some of its bytes; what has no place is everywhere.
+    /// Makes a range of a device bad; some faults affect the whole device.
     fn spoil(&mut self, image: &str, fault: Fault, range: Range<u64>) {
         let sim = Arc::clone(self.sim(image));
         let (at, len) = (DeviceOffset(range.start), range.end - range.start);
@@ -171,7 +171,7 @@ impl Disks {
     }
 }
 
-/// Leaves with their errors: image, failed reads, wrong checksums.
+/// Leaves with errors: image, failed reads, wrong checksums.
 fn errors(pool: &Pool) -> BTreeMap<String, (u64, u64)> {
     fn walk(vdev: &VdevStatus, all: &mut BTreeMap<String, (u64, u64)>) {
         if vdev.children.is_empty()
@@ -187,15 +187,15 @@ fn errors(pool: &Pool) -> BTreeMap<String, (u64, u64)> {
     all
 }
 
-/// Reads everything, every copy of it; what of it is not as the manifest says.
+/// Reads all copies of all data. Returns the differences from the manifest.
 fn read_all(disks: &Disks, pool: &Pool) -> Vec<String> {
     let wrong = compare::differences(&disks.fixture, pool, &Open::default());
     blocks(pool, Check::Everything, false).expect("counted");
     wrong
 }
 
-/// No more bad devices than the layout can spare: everything is right, and only the bad ones are counted.
-/// `everywhere`: every bad device must have been caught.
+/// With no more bad devices than the redundancy allows, all data is right and only bad devices are counted.
+/// `everywhere`: every bad device must have been counted.
 fn is_survived(disks: &Disks, bad: &BTreeMap<String, Fault>, everywhere: bool) {
     let what = format!("{}: {bad:?}", disks.fixture.name());
     let pool = disks.open();
@@ -215,7 +215,7 @@ fn is_survived(disks: &Disks, bad: &BTreeMap<String, Fault>, everywhere: bool) {
     }
 }
 
-/// So many members of each group, the first of them turned by `turn`.
+/// Up to `most` members of each group, rotated by `turn`.
 fn members(layout: &Layout, turn: usize, most: usize) -> Vec<&'static str> {
     let of_group = |group: &Group| {
         let first = turn % group.images.len();
@@ -232,13 +232,13 @@ fn members(layout: &Layout, turn: usize, most: usize) -> Vec<&'static str> {
     layout.groups.iter().flat_map(of_group).collect()
 }
 
-/// One bad device in each group, then as many as can be spared, each fault in its turn; the last with a
-/// mixture.
+/// Tests one bad device in each group, then as many as the redundancy allows, with each fault in turn, and at last
+/// with a mixture of faults.
 fn survives(name: &str) {
     let layout = layout(name);
     let most = layout.groups.iter().map(|group| group.spare).max().unwrap_or(0);
     let long = rounds() > 0;
-    // Short runs: every second fault, each with one number of devices; another half for the next layout.
+    // Short runs try every second fault with one number of devices; the next layout tries the other half.
     let half = LAYOUTS.iter().position(|one| one.fixture == name).unwrap_or(0) % 2;
     for (turn, fault) in FAULTS.into_iter().enumerate().filter(|(turn, _)| long || turn % 2 == half) {
         for count in (1..=most).filter(|count| long || *count == 1 + turn % most) {
@@ -286,7 +286,7 @@ layouts! {
     split_blocks = "removed-split";
 }
 
-/// Random faults in random places of random devices, up to the redundancy.
+/// Random faults at random locations of random devices, up to the redundancy.
 #[test]
 fn random_faults() {
     let first = number("CENOTE_SILENT_SEED");
@@ -316,7 +316,7 @@ fn random_faults() {
     }
 }
 
-/// Where the sectors of a file's first record are on each image: the ranges of neighbours among them.
+/// Ranges of the sectors of a file's first record on each image; adjacent sectors are joined.
 fn places(disks: &Disks, content: &[u8]) -> BTreeMap<String, Vec<Range<u64>>> {
     let wanted: HashMap<&[u8], usize> =
         content[..RECORD].chunks_exact(SECTOR).enumerate().map(|(i, sector)| (sector, i)).collect();
@@ -339,12 +339,12 @@ fn places(disks: &Disks, content: &[u8]) -> BTreeMap<String, Vec<Range<u64>>> {
             }
         }
     }
-    // Where a stripe has one data column, parity is its copy.
+    // In a stripe with one data column, parity is a copy of it.
     places.retain(|_, ranges| ranges.iter().any(|range| range.end - range.start > 4096));
     places
 }
 
-/// The file that the topology fixtures have for this, without compression.
+/// The file for this test in the topology fixtures; it is not compressed.
 fn victim(pool: &Pool, dataset: &str, path: &[u8]) -> Vec<u8> {
     let files = pool.dataset(dataset).expect("listed").filesystem().expect("a file system");
     let node = files.open(path).expect("there");
@@ -353,7 +353,7 @@ fn victim(pool: &Pool, dataset: &str, path: &[u8]) -> Vec<u8> {
     content
 }
 
-/// The first record of the file cannot be read, everything else is right.
+/// The first record of the file cannot be read; all other data is right.
 fn only_that_block_is_lost(disks: &Disks, dataset: &str, path: &str, content: &[u8], what: &str) {
     let pool = disks.open();
     let files = pool.dataset(dataset).expect("listed").filesystem().expect("a file system");
@@ -374,14 +374,14 @@ fn only_that_block_is_lost(disks: &Disks, dataset: &str, path: &str, content: &[
     assert_eq!(report.damaged.len(), 1, "{what}: {:?}", report.damaged);
 }
 
-/// One bad device more than can be spared, in the rows of one block.
+/// One bad device more than the redundancy allows, in the rows of one block.
 fn loses_one_block(name: &str) {
     let clean = Disks::of(name);
     let pool = clean.open();
     let dataset = format!("{}/raw", clean.fixture.manifest().pool);
     let content = victim(&pool, &dataset, b"/plain");
     let places = places(&clean, &content);
-    // All columns of a block have the same rows, but for the first and the last.
+    // All columns of a block have the same rows, except the first and the last.
     let row = 4096;
     let is_mirror =
         places.values().all(|ranges| ranges.iter().map(|r| r.end - r.start).sum::<u64>() >= RECORD as u64);
@@ -399,7 +399,7 @@ fn loses_one_block(name: &str) {
         .iter()
         .find(|group| group.images.iter().any(|image| places.contains_key(*image)))
         .expect("the group that holds it");
-    // Data first: of a dRAID only those columns are known to belong to the block.
+    // Data columns first: of a dRAID only those are known to belong to the block.
     let mut order: Vec<&str> = group.images.to_vec();
     order.sort_by_key(|image| !places.contains_key(*image));
     for fault in [Fault::Garbage, Fault::Elsewhere, Fault::Errors, Fault::Flips] {
@@ -410,7 +410,7 @@ fn loses_one_block(name: &str) {
         }
         only_that_block_is_lost(&disks, &dataset, "plain", &content, &format!("{name} {bad:?} {fault:?}"));
     }
-    // With one of them good again, nothing is lost.
+    // With one of the devices good again, all data is readable.
     let mut disks = Disks::of(name);
     let mut bad = BTreeMap::new();
     for image in order.iter().take(group.spare) {
@@ -432,7 +432,7 @@ beyond! {
     one_block_of_draid1_is_lost = "draid1";
 }
 
-/// Copies on one disk: without all but one of them everything is right, without the last that block is lost.
+/// Copies on one disk: all data is right if any copy is good; without the last copy the block is lost.
 #[test]
 fn copies_on_one_disk() {
     for (dataset, copies) in [("t_copies/c2", 2), ("t_copies/c3", 3)] {

@@ -1,10 +1,10 @@
 //! `zfs project` of files by their paths, wherever they are mounted. This runs in the process of whoever typed it,
 //! never in the daemon: the kernel decides what that user may see and change.
 
-use super::{Do, Options, change_of, told_line};
+use super::{Options, told_line};
 use crate::out::Out;
 use crate::stop::Outcome;
-use admin::edit::Reach;
+use admin::verbs::zfs::project::Reach;
 use rustix::io::Errno;
 use serve::projects::Projected;
 use std::ffi::{OsStr, OsString};
@@ -53,18 +53,17 @@ fn one(options: &Options, operand: &OsString, out: &Out) -> Result<(), String> {
     let expected = options.id.unwrap_or_else(|| first.project());
     let own = u64::from(first.project());
     drop(first);
-    let is_told = matches!(options.what, Do::List | Do::Check);
+    let change = options.action().change(own);
     let reach = if meta.is_dir() { options.reach() } else { Reach::Own };
     // Who asks for the entries of a directory is not told of the directory itself.
-    let walk = Walk { reach, with_top: !(is_told && reach == Reach::Entries) };
+    let walk = Walk { reach, with_top: !(change.is_none() && reach == Reach::Entries) };
     walk.each(path, |path| {
         let mut file = open(path)?;
-        if is_told {
+        let Some(change) = change else {
             let name = path.to_string_lossy();
             out.print(&told_line(options, &name, file.project().into(), file.inherits(), expected.into()));
             return Ok(());
-        }
-        let change = change_of(options, own);
+        };
         let changed = file.change(change.project, change.inherits);
         changed.map_err(|errno| format!("failed to set attributes of {}: {}", path.display(), words(errno)))
     })

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// What a command did.
+/// Outcome of a command.
 pub(crate) struct Ran {
     /// Standard output.
     pub(crate) out: String,
@@ -18,7 +18,7 @@ pub(crate) fn run(devices: &Path, words: &[&str]) -> Ran {
     run_with(devices, "", words)
 }
 
-/// The same with keys: one `DATASET=FILE` a line.
+/// [`run`] with keys: one `DATASET=FILE` a line.
 pub(crate) fn run_with(devices: &Path, keys: &str, words: &[&str]) -> Ran {
     let output = Command::new(env!("CARGO_BIN_EXE_cenote"))
         .args(words)

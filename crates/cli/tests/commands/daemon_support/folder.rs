@@ -1,4 +1,4 @@
-//! A folder with a daemon of its own, and commands that are run there.
+//! A folder with a daemon of its own, and commands that run there.
 
 use super::{Ran, cenote};
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 /// A folder with a state folder and a socket of its own.
 pub(crate) trait Folder {
-    /// Where it is.
+    /// Path of the folder.
     fn folder(&self) -> &Path;
 
     fn path(&self, name: &str) -> PathBuf {
@@ -23,7 +23,7 @@ pub(crate) trait Folder {
         self.command(words).output().expect("it starts").into()
     }
 
-    /// The output of a command that does what it is to do.
+    /// Output of a command that must succeed.
     fn good(&self, words: &str) -> String {
         let ran = self.run(words);
         assert!(ran.code == Some(0), "{words}: {ran:?}\n{}", self.log());

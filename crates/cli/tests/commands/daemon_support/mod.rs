@@ -1,11 +1,11 @@
-//! Running commands that have a daemon of their own, below a folder of the test's.
+//! Runs commands that have a daemon of their own, below a folder of the test.
 
 pub(crate) mod folder;
 
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// What a command did.
+/// Outcome of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
     /// Standard output.
@@ -23,8 +23,8 @@ impl From<Output> for Ran {
     }
 }
 
-/// `cenote` with these words, in which `~` is the folder, with a socket and the state folder `state` in it, and with
-/// no other environment.
+/// A `cenote` command with these words, in which `~` stands for the folder. Its socket and the state folder
+/// `state` are in that folder, and its environment is otherwise empty.
 pub(crate) fn cenote(folder: &Path, socket: &str, words: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
     let words = words.replace('~', folder.to_str().expect("text"));

@@ -1,4 +1,4 @@
-//! A folder with images, and running the commands in it.
+//! A folder with images, and commands that run there.
 #![allow(dead_code)] // Each test uses its part.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub(crate) struct World {
     images: PathBuf,
 }
 
-/// Sizes of images, in MiB.
+/// Names of the images, and their sizes in MiB.
 const IMAGES: [(&str, u64); 9] = [
     ("small", 64),
     ("tiny", 10),
@@ -39,7 +39,7 @@ impl World {
         &self.images
     }
 
-    /// Images are in this folder from now on.
+    /// Uses the images in this folder from now on.
     pub(crate) fn use_images(&mut self, folder: &Path) {
         self.images = folder.to_owned();
     }
@@ -50,7 +50,7 @@ impl World {
         file.set_len(mib << 20).expect("sized");
     }
 
-    /// Runs a command; what it printed, both ways as they came, and its exit code.
+    /// Runs a command; returns its output, both streams mixed, and its exit code.
     pub(crate) fn run(&self, line: &str) -> (String, i32) {
         let words: Vec<String> = line.split(' ').map(|word| self.here(word)).collect();
         self.run_words(&words)
@@ -76,7 +76,7 @@ impl World {
         (self.there(&text), code)
     }
 
-    /// Runs a command that must do its work in silence.
+    /// Runs a command that must succeed without output.
     pub(crate) fn good(&self, line: &str) {
         assert_eq!(self.run(line), (String::new(), 0), "{line}");
     }
@@ -89,7 +89,7 @@ impl World {
         text.replace(&self.images().display().to_string(), "/img/d").replace("/img/d/lnk", "/img/lnk")
     }
 
-    /// What `zdb` says of a pool, if it is installed.
+    /// Output of `zdb` for a pool, if it is installed.
     pub(crate) fn zdb(&self, options: &str, pool: &str) -> Option<(String, bool)> {
         let zdb = Path::new("/usr/sbin/zdb");
         if !zdb.exists() {
@@ -107,7 +107,7 @@ impl World {
         Some((text, output.status.success()))
     }
 
-    /// What `zdb` says of the cache file, if it is installed.
+    /// Output of `zdb` for the cache file, if it is installed.
     pub(crate) fn zdb_of_cache(&self) -> Option<String> {
         let zdb = Path::new("/usr/sbin/zdb");
         let cache = self.folder.path().join("state/zpool.cache");
@@ -117,7 +117,7 @@ impl World {
         Some(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// The pool is sound: no block leaks, none is wrong.
+    /// Checks that the pool is consistent: no block leaks, and none is wrong.
     pub(crate) fn judge(&self, pool: &str) {
         if let Some((text, success)) = self.zdb("-bcc", pool) {
             assert!(
@@ -128,7 +128,7 @@ impl World {
     }
 }
 
-/// Columns of tables, however wide: paths here are of another length than in the transcripts.
+/// The lines with columns squeezed: paths here have other lengths than in the transcripts.
 pub(crate) fn squeezed(text: &str) -> Vec<String> {
     let squeeze = |line: &str| {
         let indent = line.len() - line.trim_start().len();
@@ -138,7 +138,7 @@ pub(crate) fn squeezed(text: &str) -> Vec<String> {
     text.lines().map(squeeze).collect()
 }
 
-/// Runs every command of a transcript and compares.
+/// Runs every command of a transcript, and compares the output.
 pub(crate) fn replay(transcript: &str) {
     let world = World::new();
     let mut wrong = Vec::new();
@@ -154,7 +154,7 @@ pub(crate) fn replay(transcript: &str) {
     assert!(wrong.is_empty(), "{} commands differ:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// What is on the devices.
+/// Checksums of the devices.
 pub(crate) fn sums(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
     let mut images: Vec<_> = entries.collect();

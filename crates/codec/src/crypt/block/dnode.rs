@@ -1,4 +1,4 @@
-//! Blocks of dnodes: bonus areas of encrypted types are encrypted in place, all else is authenticated
+//! Blocks of dnodes: bonus areas of encrypted types are encrypted in place, all other bytes are authenticated
 //! (docs/on-disk/31-encryption.md, section 6).
 
 use super::record::{DnodeParts, bad_dnode};
@@ -16,10 +16,10 @@ pub fn decrypt_dnode_block(key: &DataKey, bp: &BlockPtr, data: &mut [u8]) -> Res
     plan(key.version(), data, bp.byte_order())?.decrypt(key, &params, data)
 }
 
-/// Encrypts the bonus areas of a block of dnodes and gives the MAC; that in `params` is not looked at.
+/// Encrypts the bonus areas of a block of dnodes. Returns the MAC; the one in `params` is ignored.
 ///
 /// # Errors
-/// [`CryptError`] if the structure of the block does not hold together.
+/// [`CryptError`] if the structure of the block is not consistent.
 pub fn encrypt_dnode_block(
     key: &DataKey,
     params: &CryptParams,

@@ -1,5 +1,4 @@
-//! What of a block is encrypted and what authenticated
-//! (docs/on-disk/31-encryption.md, sections 4 to 9).
+//! Encryption and authentication by kind of block (docs/on-disk/31-encryption.md, sections 4 to 9).
 //!
 //! | block | function |
 //! | --- | --- |
@@ -10,7 +9,7 @@
 //! | object set | [`objset_macs`], to be compared with those in the block |
 //! | intent log | [`decrypt_zil_block`] |
 //!
-//! All but the last two work on the bytes as they are on disk, after the checksum was verified.
+//! Except the last two, the functions work on the bytes as they are on disk, after their checksum was verified.
 
 mod dnode;
 mod objset;
@@ -36,7 +35,7 @@ pub fn decrypt_block(key: &DataKey, bp: &BlockPtr, data: &mut [u8]) -> Result<()
     key.decrypt(&salt, &iv, &mac, &[], data)
 }
 
-/// Checks the MAC of a block at level 0 that is authenticated only, `psize` bytes as on disk.
+/// Verifies the MAC of a level-0 block that is only authenticated; `data` is `psize` bytes as on disk.
 ///
 /// # Errors
 /// [`CryptError::Authentication`] if the MAC is wrong; another [`CryptError`] if the pointer has none.
@@ -44,13 +43,13 @@ pub fn verify_auth(key: &DataKey, bp: &BlockPtr, data: &[u8]) -> Result<(), Cryp
     check_mac(&auth_mac(key, data), &bp.mac_bytes())
 }
 
-/// The MAC of a block at level 0 that is authenticated only.
+/// The MAC of a level-0 block that is only authenticated.
 pub(crate) fn auth_mac(key: &DataKey, data: &[u8]) -> [u8; MAC_LEN] {
     head(&key.hmac(&[data]))
 }
 
-/// Checks the MAC of an indirect block; `data` is the block decompressed. No key is needed: it is a
-/// plain hash of the MACs below, in the form of either version of key objects.
+/// Verifies the MAC of an indirect block; `data` is the decompressed block. No key is needed: it is a plain hash of
+/// the MACs in the block, in the form of either version of key objects.
 ///
 /// # Errors
 /// [`CryptError::Authentication`] if the MAC is wrong; another [`CryptError`] if the pointer has none.
@@ -63,7 +62,7 @@ pub fn verify_indirect_mac(bp: &BlockPtr, data: &[u8]) -> Result<(), CryptError>
         .ok_or(CryptError::Authentication)
 }
 
-/// The MAC of an indirect block, decompressed, in the form of a version of key objects.
+/// The MAC of a decompressed indirect block, in the form of the given version of key objects.
 pub(crate) fn indirect_mac(version: u64, data: &[u8], order: Endian) -> [u8; MAC_LEN] {
     let mut records = Vec::with_capacity(data.len() / 4);
     for bp in BlockPtr::decode_all(data, order) {
@@ -78,15 +77,15 @@ fn head(digest: &[u8; 64]) -> [u8; MAC_LEN] {
     mac
 }
 
-/// The parts of a structured block: what is authenticated in clear, and which bytes are encrypted.
+/// The parts of a structured block: data that is authenticated in clear, and ranges that are encrypted.
 struct Plan {
     aad: Vec<u8>,
-    /// In ascending order, without overlaps, within the block.
+    /// Ascending ranges without overlaps, within the block.
     secret: Vec<Range<usize>>,
 }
 
 impl Plan {
-    /// The encrypted bytes of the block, one range after the other.
+    /// The encrypted bytes of the block, concatenated.
     fn gather(&self, block: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.secret.iter().map(ExactSizeIterator::len).sum());
         for range in &self.secret {
@@ -112,7 +111,7 @@ impl Plan {
         opened
     }
 
-    /// The MAC in `params` is not looked at.
+    /// Encrypts the ranges. Returns the MAC; the one in `params` is ignored.
     fn encrypt(
         &self,
         key: &DataKey,

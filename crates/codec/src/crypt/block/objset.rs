@@ -10,15 +10,15 @@ use format::objset::FLAG_USERACCOUNTING_COMPLETE;
 const WHAT: &str = "objset";
 const KIND: usize = 704;
 const FLAGS: usize = 712;
-/// The flags that travel with a raw stream: none.
+/// The flags that are portable, that is, travel with a raw stream: none.
 const PORTABLE_FLAGS: u64 = 0;
-/// Where the dnodes of user, group and project accounting are, in objects sets that have them.
+/// Offsets of the dnodes for user, group and project accounting, in object sets that have them.
 const ACCOUNTING: [usize; 3] = [1024, 1536, 2048];
-/// Object sets of this size have project accounting too; from the other one on, user and group.
+/// Size of object sets with project accounting; smaller ones may have user and group accounting.
 const WITH_PROJECTS: usize = 4096;
 
-/// The portable and the local MAC that the object set should have. The local one is zeros when space
-/// accounting is not complete; after a raw receive it is zeros on disk too, regardless of the flags.
+/// The portable and the local MAC that the object set should have. The local MAC is zero if space accounting is
+/// incomplete; after a raw receive it is zero on disk too, regardless of the flags.
 ///
 /// # Errors
 /// [`CryptError`] if the object set is too short.
@@ -28,7 +28,7 @@ pub fn objset_macs(key: &DataKey, objset: &[u8], order: Endian) -> Result<([u8; 
     let flags = order.get_u64(objset, FLAGS).ok_or(short)?;
     let mut meta = Vec::new();
     push_dnode(key, objset, 0, order, &mut meta)?;
-    // The type in the big order is an accident that became the format.
+    // The big-endian type is an accident that became part of the format.
     let portable = key.hmac(&[&kind.to_be_bytes(), &PORTABLE_FLAGS.to_le_bytes(), &meta]);
 
     let mut accounting = Vec::new();

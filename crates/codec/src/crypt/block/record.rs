@@ -1,5 +1,5 @@
-//! The forms in which block pointers and dnodes are authenticated: without what may change when the
-//! same contents are stored elsewhere, and in the little order.
+//! The records by which block pointers and dnodes are authenticated: little-endian, and without the fields that may
+//! change when the same contents are stored elsewhere.
 
 use crate::crypt::{CryptError, KEY_VERSION};
 use format::dnode::{CORE_SIZE, FLAG_SPILL, SLOT_SIZE};
@@ -37,9 +37,9 @@ fn pointer_prop(version: u64, bp: &BlockPtr) -> u64 {
     cleared.iter().fold(bp.prop(), |prop, (first, count)| with_bits(prop, *first, *count, 0))
 }
 
-/// Where the parts of a dnode are, from nothing but the sizes in it.
+/// Ranges of the parts of a dnode, determined from its size fields only.
 pub(super) struct DnodeParts {
-    /// Bytes of all slots that the dnode takes.
+    /// Size of all slots of the dnode in bytes.
     pub(super) len: usize,
     pointers: Range<usize>,
     /// The bonus area, up to its capacity.
@@ -48,8 +48,8 @@ pub(super) struct DnodeParts {
 }
 
 impl DnodeParts {
-    /// The parts of the dnode at the start of `bytes`, which may be longer; `None` when its sizes
-    /// contradict each other or the length of `bytes`.
+    /// The parts of the dnode at the start of `bytes`, which may be longer. `None`: its size fields are not
+    /// consistent with each other or with the length of `bytes`.
     pub(super) fn of(bytes: &[u8]) -> Option<DnodeParts> {
         let &[_, _, _, nblkptr, _, _, _, flags, _, _, _, _, extra_slots, ..] =
             bytes.first_chunk::<CORE_SIZE>()?;
@@ -79,7 +79,7 @@ impl DnodeParts {
     }
 }
 
-/// The core with only the spill flag, without the space used, in the little order.
+/// The core with only the spill flag, without the space used, in little-endian order.
 fn masked_core(core: &[u8; CORE_SIZE], order: Endian) -> [u8; CORE_SIZE] {
     let mut out = *core;
     out[7] &= FLAG_SPILL;
@@ -93,7 +93,7 @@ fn masked_core(core: &[u8; CORE_SIZE], order: Endian) -> [u8; CORE_SIZE] {
     out
 }
 
-/// The error of a dnode at byte `at` of a block.
+/// The error for a dnode at byte `at` of a block.
 pub(super) fn bad_dnode(what: &'static str, at: usize) -> CryptError {
     CryptError::Structure { what, why: "sizes of a dnode contradict each other", at }
 }

@@ -1,5 +1,5 @@
-//! Blocks of the intent log: chain header, record headers and block pointers stay in clear, so that a
-//! pool can be claimed without keys (docs/on-disk/31-encryption.md, section 9).
+//! Blocks of the intent log: chain header, record headers and block pointers are in clear, so that a pool can be
+//! claimed without keys (docs/on-disk/31-encryption.md, section 9).
 
 use super::{CryptParams, DataKey, Plan};
 use crate::checksum::{CHAIN_SIZE, TRAILER_MAGIC};
@@ -8,21 +8,22 @@ use format::{BlockPtr, Endian};
 
 const WHAT: &str = "log block";
 const NUSED: usize = 136;
-/// Magic number and checksum, the end of the chain header: not authenticated, as the MAC is in it.
+/// Offset of the magic number and checksum at the end of the chain header. They are not authenticated, because they
+/// contain the MAC.
 const EMBEDDED: usize = 144;
 const MAC: usize = EMBEDDED + 24;
 const RECORD_HEADER: usize = 32;
 const TX_WRITE: u64 = 9;
 const TX_CLONE_RANGE: u64 = 24;
-/// Names are looked up without regard to case; no part of the type.
+/// Flag in the type of a record: names are looked up without regard to case.
 const CASE_BIT: u64 = 1 << 63;
-/// The block pointer of a write record.
+/// Range of the block pointer in a write record.
 const WRITE_POINTER: std::ops::Range<usize> = 64..192;
-/// The number of pointers of a clone record, with the pointers after it.
+/// Offset of the number of pointers in a clone record; the pointers follow.
 const CLONE_POINTERS: usize = 64;
 
-/// Decrypts the records of a log block, in place. The checksum has been verified, so the block is of
-/// the layout with the chain header in front: older ones are never encrypted.
+/// Decrypts the records of a log block in place. Its checksum was verified, so its chain header is in front: blocks
+/// with the older layout are never encrypted.
 ///
 /// # Errors
 /// [`CryptError`] if the pointer is not of an encrypted block, the records do not hold together, or the MAC
@@ -37,11 +38,11 @@ pub fn decrypt_zil_block(key: &DataKey, bp: &BlockPtr, block: &mut [u8]) -> Resu
     plan(block, order)?.decrypt(key, &params, block)
 }
 
-/// Encrypts the records of a log block, complete but for its checksum, in place, and gives the MAC,
-/// which goes into the checksum. That in `params` is not looked at.
+/// Encrypts the records of a log block, complete except for its checksum, in place. Returns the MAC, which becomes
+/// part of the checksum. The MAC in `params` is ignored.
 ///
 /// # Errors
-/// [`CryptError`] if the records do not hold together.
+/// [`CryptError`] if the records are not consistent.
 pub fn encrypt_zil_block(
     key: &DataKey,
     params: &CryptParams,

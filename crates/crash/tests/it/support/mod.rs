@@ -1,4 +1,4 @@
-//! What tests of single findings begin with.
+//! Setup for tests of single defects.
 
 use cenote_crash::disks::Disks;
 use cenote_crash::workload::{self, env, open_fs};
@@ -6,7 +6,7 @@ use pool::LivePool;
 use std::sync::Arc;
 use zpl::HeadFs;
 
-/// A pool of this layout, and its root file system.
+/// Makes a pool of this layout; returns it with its root file system.
 pub(crate) fn create(disks: &Disks, layout: &str) -> (Arc<LivePool>, Arc<HeadFs>) {
     let pool = workload::create(disks, layout.parse().expect("a layout"), env(1)).expect("made");
     let fs = open_fs(&pool, 1).expect("opened");

@@ -26,7 +26,7 @@ fn equal_hashes_are_told_apart_by_their_differentiators() {
         disk.verify();
         let cds: BTreeSet<u32> = zap.entries().unwrap().iter().map(|entry| entry.cd).collect();
         assert!(cds.contains(&0) && cds.contains(&1));
-        // The smallest number that is free is used again.
+        // The smallest free differentiator is reused.
         let twins: Vec<ZapEntry> =
             zap.entries().unwrap().into_iter().filter(|e| names[..2].iter().any(|n| n == e.name())).collect();
         assert_eq!(twins[0].hash, twins[1].hash);
@@ -38,8 +38,8 @@ fn equal_hashes_are_told_apart_by_their_differentiators() {
     }
 }
 
-/// Names that agree in the bits by which a pointer table can tell them apart, as somebody could make
-/// them: the ZAP refuses what it has no room for, and keeps what it has.
+/// Names that agree in all bits by which a pointer table can distinguish them, as an attacker could make
+/// them: the ZAP refuses those that do not fit, and keeps its entries.
 #[test]
 fn names_made_to_collide_cost_nobody_an_entry() {
     // CRCs are linear: of names of one length, which bytes differ decides how the hashes differ.
@@ -47,7 +47,7 @@ fn names_made_to_collide_cost_nobody_an_entry() {
     let zero = hash_name(1, 0, &[0; 40]);
     let mut kernel = Vec::new();
     for bit in 0..40 * 3 {
-        // Only bits that leave letters letters.
+        // Only bits that keep letters letters.
         let mut name = [0; 40];
         name[bit / 3] = 1 << (bit % 3);
         let mut hash = (hash_name(1, 0, &name) ^ zero) >> 38;
@@ -85,7 +85,7 @@ fn names_made_to_collide_cost_nobody_an_entry() {
     assert!(matches!(error, DmuError::ZapFull { .. }), "{error}");
     for other in 0..500 {
         zap.insert(format!("harmless{other}").as_bytes(), 5).unwrap_or_else(|error| {
-            // Still small, and it cannot grow out of that.
+            // Still micro, because it cannot be converted.
             assert!(!zap.is_fat().unwrap() && matches!(error, DmuError::ZapFull { .. }));
         });
     }
@@ -94,7 +94,7 @@ fn names_made_to_collide_cost_nobody_an_entry() {
     assert!(disk.max_block().0 < 30);
 }
 
-/// With keys that are their own hash, everything can be made to collide.
+/// With keys that are their own hash, any set of keys can collide.
 #[test]
 fn keys_of_one_hash_fill_a_leaf_and_then_the_zap() {
     let disk = Disk::fat(12, 5, 0, FLAG_UINT64_KEY | FLAG_PRE_HASHED_KEY);
@@ -107,7 +107,7 @@ fn keys_of_one_hash_fill_a_leaf_and_then_the_zap() {
         }
     };
     assert!(matches!(error, DmuError::ZapFull { .. }));
-    // An entry takes three chunks of a leaf's 158; no table was made in vain.
+    // An entry takes three of a leaf's 158 chunks; no table was grown in vain.
     assert_eq!((count, disk.max_block().0), (52, 1));
     disk.verify();
     zap.insert_words(&[0x1234_0000_0000_0000, 1], 1).unwrap();
@@ -117,7 +117,8 @@ fn keys_of_one_hash_fill_a_leaf_and_then_the_zap() {
         zap.remove_words(&[0xABCD_0000_0000_0000, i]).unwrap();
     }
     disk.verify();
-    // Keys that differ only far down lengthen the table; too far down, they are refused before.
+    // Keys that differ only in low bits lengthen the table; if the bits are too low, they are refused before
+    // that.
     let insert = |top: u64, shift: u32, i: u64| zap.insert_words(&[(i & 3) << shift | top, i], 0_u64);
     let refused = (0..200).find_map(|i| insert(1 << 60, 39, i).err());
     assert!(matches!(refused, Some(DmuError::ZapFull { .. })), "{refused:?}");
@@ -166,7 +167,7 @@ fn names_that_match_are_one_or_two_as_asked() {
         zap.insert_matching("Caf\u{e9}".as_bytes(), 1, Match::Normalized).unwrap();
         let again = zap.insert_matching("CAFE\u{301}".as_bytes(), 2, Match::Normalized);
         assert!(matches!(again, Err(DmuError::KeyExists { .. })));
-        // Of another case: another name, if the case counts.
+        // Another case: another name, if case is significant.
         assert!(zap.has_conflict("CAFE\u{301}".as_bytes(), Match::Normalized).unwrap());
         assert!(!zap.has_conflict("CAFE\u{301}".as_bytes(), Match::NormalizedMatchCase).unwrap());
         zap.insert_matching("CAFE\u{301}".as_bytes(), 2, Match::NormalizedMatchCase).unwrap();
@@ -234,7 +235,7 @@ fn readers_share_the_index() {
         assert_eq!(find(format!("name{i}").as_bytes(), Match::Exact), None);
     }
     assert!(disk.state.lock_for_tests().is_some());
-    // A ZAP made anew in the same object has nothing of the old one.
+    // A ZAP created again in the same object has no entry of the old one.
     disk.blocks.lock().unwrap().1.clear();
     create_micro(&disk, 5, 0).unwrap();
     assert_eq!(find(b"Name1", Match::Exact), None);
@@ -303,7 +304,7 @@ fn a_growth_left_half_done_is_finished() {
         zap.insert_int(i).unwrap();
         i += 1;
     }
-    // As the reference leaves it: room for the next table, one block of it copied.
+    // As OpenZFS leaves it: space for the next table, one block of it copied.
     let old = disk.read().fat_header().unwrap().clone();
     let mut header = old.clone();
     header.next_block = header.free_block;
@@ -338,7 +339,7 @@ fn damage_on_the_way_is_an_error_and_changes_nothing() {
         }
         let Ok(zap) = ZapMut::open(&copy, 0, ObjectId(7)) else { continue };
         for i in 0..40 {
-            // Errors are fine, panics and endless walks are not.
+            // Errors are allowed, panics and endless walks are not.
             let _ = zap.remove_if_present(format!("{i:x}").as_bytes());
             let _ = zap.insert(format!("new{i}").as_bytes(), ZapValue::Bytes(&vec![1; (i * round) % 90]));
             let _ = zap.update(format!("{:x}", i + 100).as_bytes(), ZapValue::Bytes(&[3; 30]));
@@ -352,7 +353,7 @@ fn damage_on_the_way_is_an_error_and_changes_nothing() {
     assert!(results.iter().any(Result::is_err) && results.iter().any(Result::is_ok));
 }
 
-/// What an index says and what the block says never part.
+/// The index and the block always agree.
 #[test]
 fn an_index_can_be_thrown_away_at_any_time() {
     let (kept, thrown) = (Disk::micro(9, 0), Disk::micro(9, 0));

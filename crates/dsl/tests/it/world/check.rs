@@ -1,5 +1,4 @@
-//! Recomputes everything that is accounted for from the blocks themselves
-//! (docs/on-disk/22-mos-dsl.md, section 4).
+//! Recomputes all accounted sums from the blocks themselves (docs/on-disk/22-mos-dsl.md, section 4).
 
 use super::dsl::Space;
 use super::dsl::block_space::of_pointer;
@@ -26,9 +25,9 @@ fn key(bp: &BlockPtr) -> Key {
 /// The blocks of an object set.
 #[derive(Default)]
 struct Blocks {
-    /// With a place, by identity.
+    /// Blocks on vdevs, by identity.
     placed: HashMap<Key, Space>,
-    /// All, with births.
+    /// All blocks, each with its birth.
     all: Vec<(Txg, Space)>,
 }
 
@@ -75,7 +74,7 @@ fn blocks_of(dataset: &Dataset) -> Blocks {
 
 struct Pool {
     dsl: Dsl,
-    /// Every dataset by object.
+    /// All datasets, by object number.
     datasets: BTreeMap<ObjectId, (Dataset, Blocks)>,
 }
 
@@ -90,8 +89,8 @@ fn all_dirs(dsl: &Dsl) -> Vec<Dir> {
     all
 }
 
-/// Checks all sums of datasets and directories. Returns the bytes that the MOS, all datasets together and
-/// what waits to be freed take.
+/// Checks all sums of datasets and directories. Returns the bytes that the MOS, all datasets together and the
+/// waiting blocks take.
 pub fn check(dsl: Dsl) -> u64 {
     let mut datasets = BTreeMap::new();
     let dirs = all_dirs(&dsl);

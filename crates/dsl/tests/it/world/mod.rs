@@ -1,4 +1,4 @@
-//! A pool in memory as far as the dataset layer sees it: a MOS, heads, txgs; no labels, no space maps.
+//! A pool in memory, reduced to the needs of the dataset layer: a MOS, heads, txgs; no labels, no space maps.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
 pub mod check;
@@ -25,7 +25,7 @@ use zio::{AllocTx, Allocator, Env};
 
 pub const POOL: &str = "tank";
 
-/// Features of a pool as it is made today, as far as they matter here.
+/// Features that a new pool enables, as far as they matter here.
 const FEATURES: &[&str] = &[
     "async_destroy",
     "empty_bpobj",
@@ -130,7 +130,7 @@ impl World {
         self.txgs.finish(tx);
     }
 
-    /// Runs one txg with these tasks.
+    /// Runs one txg with this task.
     pub fn run<R>(&self, task: impl FnOnce(&mut TaskCtx<'_>) -> R) -> R {
         let tx = self.txgs.quiesce();
         let mut ctx = self.ctx(&tx);
@@ -148,21 +148,21 @@ impl World {
         result
     }
 
-    /// The same for a task that must succeed; everything is checked afterwards.
+    /// Runs one txg with a task that must succeed; then checks all sums.
     pub fn task<R>(&self, task: impl FnOnce(&mut TaskCtx<'_>) -> Result<R, DslError>) -> R {
         let result = self.run(task).expect("the task succeeds");
         self.check();
         result
     }
 
-    /// Checks all sums, and that nothing has leaked.
+    /// Checks all sums, and that no block has leaked.
     pub fn check(&self) {
         let reachable = check::check(self.reopened());
         let allocated = self.allocator.totals(zio::AllocClass::Normal).allocated;
         assert_eq!(allocated, reachable, "space allocated, and space that something names");
     }
 
-    /// Checks that nothing waits to be freed, and that `$FREE` says so.
+    /// Checks that no block waits to be freed, and that the charge of `$FREE` is 0.
     pub fn all_freed(&self) {
         self.sync();
         let hidden = self.reopened().root().expect("a root").hidden_children().expect("children");
@@ -191,7 +191,7 @@ impl World {
         self.heads.open_by_name(name).expect("a head")
     }
 
-    /// The newest state as somebody else reads it from disk.
+    /// The newest state as another process reads it from disk.
     pub fn reopened(&self) -> Dsl {
         let store = Store::new(Arc::clone(self.store.zio()), 16 << 20);
         let mos = ObjSet::open(&store, &self.mos.root_bp(), 0, KeyState::None).expect("a MOS");
@@ -201,12 +201,12 @@ impl World {
         Dsl::open(mos, ObjectId(root), POOL)
     }
 
-    /// Bytes of a file of `blocks` blocks made of noise, in an object that is made at the first call.
+    /// Writes `blocks` blocks of noise to an object, which is created at the first call.
     pub fn write(&self, name: &str, object: u64, first: u64, blocks: u64, seed: u64) {
         assert!(self.try_write(name, object, first, blocks, seed), "there is room");
     }
 
-    /// The same; false if there is no room.
+    /// Like `write`; returns false if there is not enough space.
     pub fn try_write(&self, name: &str, object: u64, first: u64, blocks: u64, seed: u64) -> bool {
         let head = self.open(name);
         let Ok(tx) = head.begin(Cost::write(blocks << 14, 128 << 10)) else { return false };

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: opening golden pools, loading their keys.
+//! Test support: opening golden pools, loading their keys.
 #![allow(dead_code)] // Not every test file uses everything.
 
 use cenote_pool::{OpenOptions, Pool, PoolError, Which};
@@ -23,7 +23,7 @@ pub(crate) fn open(fixture: &Fixture) -> Arc<Pool> {
         .unwrap_or_else(|error| panic!("{}: {error} ({error:?})", fixture.name()))
 }
 
-/// Leaves out some devices.
+/// The devices of a golden pool without some images.
 pub(crate) fn without(fixture: &Fixture, images: &[&str]) -> Found {
     let mut found = found(fixture);
     found.leaves.retain(|leaf| !images.iter().any(|image| leaf.path.ends_with(image)));

@@ -85,15 +85,15 @@ fn a_side_of_a_mirror_vanishes_and_comes_back() {
     pool.export(Leave::Exported).unwrap();
     disks[1].come_back();
     let pool = import(&devices).unwrap();
-    // What it missed is remembered; and nothing is read from it that it does not have.
+    // Its DTL has the missed writes, and missing blocks are not read from it.
     assert!(pool.tree().dtl(guid).contains(whole_until.0 + 2));
     churn(&pool, 3);
     pool.view().unwrap().properties().unwrap();
     pool.export(Leave::Exported).unwrap();
 }
 
-/// `zpool offline -f`, and with `-t`: a fault that was declared shows whether or not the leaf is offline, lasts over an
-/// export unless it is temporary, and goes when it is cleared.
+/// `zpool offline -f`, and with `-t`: a declared fault is shown whether or not the leaf is offline, lasts
+/// over an export unless it is temporary, and is removed by `zpool clear`.
 #[test]
 fn a_declared_fault_covers_offline_and_lasts_as_long_as_was_said() {
     let (_, devices) = sims(2);
@@ -171,7 +171,7 @@ fn a_pool_that_is_in_use_is_not_taken_from_its_machine() {
     assert!(pool.uberblock().mmp.is_some_and(|mmp| mmp.is_on()));
 }
 
-/// A machine may be given its id while its pools are open.
+/// A machine may get its host id while its pools are open.
 #[test]
 fn multihost_is_for_machines_that_have_an_id_by_then() {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(SIZE));
@@ -186,7 +186,7 @@ fn multihost_is_for_machines_that_have_an_id_by_then() {
     pool.set_props(on()).unwrap();
     churn(&pool, 2);
     assert!(pool.uberblock().mmp.is_some_and(|mmp| mmp.is_on()));
-    // Other machines are told whose it is.
+    // The labels tell other machines which host has the pool.
     assert_eq!(pool.config().hostid, 7);
     let host = Host { id: 2, name: "host2".to_owned(), ..Host::default() };
     let refused = import_as(&devices, &ImportOptions { host, ..ImportOptions::default() });
@@ -201,7 +201,7 @@ fn multihost_writes_are_remembered_up_to_the_number_that_is_asked_for() {
     spec.props = vec![("multihost".into(), "on".into())];
     let pool = LivePool::create(spec, Env::system()).unwrap();
     pool.start();
-    // Other pools of this process remember theirs as well, which changes nothing for them.
+    // Other pools of this process record theirs as well, without further effect.
     assert!(MULTIHOST_HISTORY.set(2));
     let wait_for = |is_there: &dyn Fn(&[MmpRecord]) -> bool| loop {
         let history = pool.multihost_history();
@@ -238,7 +238,7 @@ fn the_history_loses_the_oldest_records_but_not_the_first() {
     for n in 1..=400 {
         pool.record(command(n)).unwrap();
     }
-    // Lines are not waited for.
+    // Commands are recorded without waiting for their txg.
     pool.sync().unwrap();
     let history = pool.view().unwrap().history().unwrap();
     let commands: Vec<String> = history
@@ -285,7 +285,7 @@ fn a_leaf_that_fails_its_test_is_faulted_and_left_alone() {
         (faulted.state, faulted.aux, status.state),
         (VdevState::Faulted, Aux::ErrExceeded, VdevState::Degraded)
     );
-    // It is left alone, though it would answer.
+    // It is not used, though it would answer.
     disks[1].come_back();
     disks[1].record(false);
     churn(&pool, 3);
@@ -322,7 +322,7 @@ fn a_leaf_with_many_errors_is_faulted_unless_it_is_the_last() {
     assert!(!last.faulted, "nothing would be left");
     drop(pool);
     disks[1].set_rates(Rates::default());
-    // An import begins anew.
+    // An import lifts the fault.
     let pool = import(&devices).unwrap();
     churn(&pool, 2);
     assert!(!leaf(&pool, 0).faulted && !leaf(&pool, 1).degraded);
@@ -351,7 +351,7 @@ fn what_a_side_loses_when_a_txg_is_flushed_is_on_disk_with_that_txg() {
     pool.run(|ctx| ctx.m().set_entry("org.cenote:n", 1)).unwrap();
     let lossy = pool.txgs().synced_txg();
     assert!(pool.tree().dtl(guid).contains(lossy.0));
-    // A crash, before anybody changes anything.
+    // A crash, before any change.
     drop(pool);
     let pool = import(&devices).unwrap();
     assert!(pool.tree().dtl(guid).contains(lossy.0), "{:?}", pool.tree().dtl(guid));

@@ -1,4 +1,4 @@
-//! Devices that do not take what was held back, and tasks that fail halfway.
+//! Devices that fail when held writes are released, and tasks that fail halfway.
 
 use super::churn;
 use crate::support::{Files, judge};
@@ -15,7 +15,7 @@ use vdev::env::Env;
 use vdev::scan::{Found, Leaf};
 use vdev::{Device, DeviceError, label};
 
-/// A device that can be told to take nothing any more.
+/// A device that can be made to refuse writes.
 #[derive(Debug)]
 struct Stubborn {
     base: Arc<dyn Device>,
@@ -57,7 +57,7 @@ fn pool_of(count: usize, layout: Layout) -> Files {
     files
 }
 
-/// Opens the pool, its writes held back, with handles that can refuse.
+/// Opens the pool with held writes, on handles that can refuse.
 fn import_held(files: &Files, count: usize) -> (Vec<Arc<Stubborn>>, Arc<LivePool>) {
     let (mut disks, mut leaves) = (Vec::new(), Vec::new());
     for n in 0..count {
@@ -91,7 +91,7 @@ fn a_side_of_a_mirror_that_takes_nothing_is_done_without() {
     files.hide(1);
     judge(&files, "tank");
     files.show(1);
-    // The side is back, and nothing is read from it that it does not have.
+    // The side is back, and missing blocks are not read from it.
     let pool = files.import("tank").unwrap();
     let missed = pool.tree().dtl(bad);
     assert!((first..=last).all(|txg| missed.contains(txg)), "{missed:?} of {first} to {last}");
@@ -138,7 +138,7 @@ fn a_task_that_fails_halfway_is_not_on_disk() {
     let files = pool_of(1, Layout::Single);
     let pool = files.import("tank").unwrap();
     let refused = |id| DslError::Dmu(dmu::DmuError::NoObject { objset: 0, object: ObjectId(id) });
-    // It has changed nothing: the pool goes on.
+    // The failed task has changed nothing: the pool continues.
     let failed = pool.run(move |_| Err::<(), _>(refused(1)));
     assert!(matches!(failed, Err(PoolError::Dsl(_))), "{failed:?}");
     pool.run(|ctx| ctx.m().set_entry("org.cenote:kept", 1)).unwrap();

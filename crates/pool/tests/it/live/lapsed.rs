@@ -1,5 +1,4 @@
-//! Views that are older than the pool can keep them, and blocks without checksums: what is read through them is the
-//! block, or an error.
+//! Lapsed views, and blocks without checksums: a read through them returns the right block, or an error.
 
 use cenote_pool::LivePool;
 use cenote_pool::space::Class;
@@ -23,10 +22,10 @@ const BLOCK: usize = 128 << 10;
 const MINE: u8 = 0x11;
 const OTHERS: u8 = 0xEE;
 
-/// What is done before a range is read: once, and it can look at the device.
+/// Callback before a read: runs once, and can look at the device.
 type Before = Box<dyn FnOnce(&dyn Fn() -> u8) + Send>;
 
-/// A device that lets others work while it is asked for a block: between the look-up of the block and its read.
+/// A device that lets other threads work between the look-up of a block and its read.
 struct Slow {
     base: MemoryDevice,
     before: Mutex<Option<Before>>,
@@ -95,7 +94,7 @@ impl World {
         Arc::new(World { device, pool, head })
     }
 
-    /// An object of so many blocks of this byte, on disk.
+    /// Creates an object of `blocks` blocks filled with `byte`, on disk.
     fn make(&self, blocks: u64, byte: u8) -> ObjectId {
         let size = blocks * BLOCK as u64;
         let tx = self.head.begin(Cost::write(size, BLOCK as u64)).unwrap();
@@ -114,7 +113,7 @@ impl World {
         self.pool.sync().unwrap();
     }
 
-    /// The object as a view shows it that is opened now, and nothing of it in the cache.
+    /// The object as a newly opened view shows it, with an empty cache.
     fn seen(&self, dataset: &str, id: ObjectId) -> (Object, BlockPtr) {
         let set = self.pool.view().unwrap().dsl().dataset(dataset).unwrap().open_objset().unwrap();
         let object = set.object(id).unwrap();
@@ -124,7 +123,7 @@ impl World {
         (object, bp)
     }
 
-    /// So much is freed that no view of before is kept.
+    /// Frees so much that no earlier view is kept.
     fn lapse(&self) {
         let ballast = self.make(64, OTHERS);
         self.free(ballast);
@@ -133,8 +132,8 @@ impl World {
         }
     }
 
-    /// Writes, and frees what it has written, until the place whose first byte is looked at is somebody else's; or
-    /// more than there is room for.
+    /// Writes, and frees the written blocks, until the byte that `look` reads has been overwritten, or the
+    /// pool is full.
     fn overwrite(&self, look: &dyn Fn() -> u8) {
         let mut written = VecDeque::new();
         for _ in 0..192 {
@@ -169,7 +168,7 @@ fn a_lapsed_view_gives_no_data_of_others() {
     assert!(matches!(read, Err(DmuError::TooOld { object, .. }) if object == id), "{read:?}");
     let key = arc::Key::of(&bp, false).unwrap();
     assert!(!world.pool.store().cache().has(&key), "nobody keeps what was read");
-    // Nor is it read ahead, or given out later.
+    // It is neither read ahead nor returned later.
     assert!(matches!(object.block(BlockId(0)), Err(DmuError::TooOld { .. })));
 }
 
@@ -197,7 +196,7 @@ fn a_view_is_held_as_long_as_what_was_opened_through_it() {
     world.free(id);
     let settle = || (0..6).for_each(|n| _ = world.make(1, n));
     settle();
-    // The view itself was let go of, but for what was opened through it.
+    // The view itself was dropped, but not the object opened through it.
     assert!(held_back() >= BLOCK as u64, "{} bytes", held_back());
     let block = object.block(BlockId(0)).unwrap().unwrap();
     assert!(block.bytes().iter().all(|byte| *byte == MINE));

@@ -1,4 +1,4 @@
-//! Verbs, failures and stale devices that meet on the vdevs of one pool.
+//! Verbs, failures and stale devices that coincide on the vdevs of one pool.
 
 use super::churn;
 use super::faults::{SIZE, create, import};
@@ -20,7 +20,7 @@ use vdev::tree::{Extent, VdevState};
 
 type Interlude = Box<dyn FnOnce() + Send>;
 
-/// A device that can be shut, and that lets others do something in the middle of a read.
+/// A device that can be shut, and that runs a callback in the middle of a read.
 #[derive(Default)]
 struct Door {
     is_shut: AtomicBool,
@@ -88,7 +88,7 @@ fn leaf(pool: &LivePool, top: usize, n: usize) -> VdevGuid {
     pool.config().vdev_tree.children[top].children[n].guid
 }
 
-/// A new disk with what another holds.
+/// A new disk with the contents of another.
 fn copy_of(disk: &dyn Device, seed: u64) -> Arc<dyn Device> {
     let copy = SimDisk::new(disk.size(), seed);
     let mut bytes = vec![0; 1 << 20];
@@ -147,7 +147,7 @@ fn of_two_sides_that_are_taken_offline_at_once_one_stays() {
         let memories: [Arc<dyn Device>; 2] = [(); 2].map(|()| Arc::new(MemoryDevice::new(SIZE)) as _);
         let pool = create(Layout::Mirror, &memories, 40 + round as u64);
         pool.start();
-        // While a txg is written, both begin to wait for the next.
+        // While a txg is written, both wait for the next.
         let (go, wait) = mpsc::channel::<()>();
         let (holder, barrier) = (Arc::clone(&pool), Arc::new(Barrier::new(3)));
         let holder = std::thread::spawn(move || {
@@ -242,7 +242,7 @@ fn a_stale_copy_of_a_leaf_is_known_at_import() {
         }
         resilver(&pool, side);
         pool.export(Leave::Exported).unwrap();
-        // It has everything, also with one of the others away.
+        // It has all data, also with one of the others missing.
         let alone = import(&devices[1..]).unwrap();
         alone.view().unwrap().properties().unwrap();
     }
@@ -264,7 +264,7 @@ fn leaves_that_have_everything_lack_nothing_after_an_import() {
         for leaf in pool.tree().leaf_guids() {
             assert!(pool.tree().dtl(leaf).is_empty(), "{:?}", pool.tree().dtl(leaf));
         }
-        // Few of the vdevs get the uberblock of a txg.
+        // Only some vdevs get the uberblock of a txg.
         churn(&pool, 9);
         match is_exported {
             true => pool.export(Leave::Exported).unwrap(),

@@ -1,4 +1,4 @@
-//! Pools that are made, changed, exported and opened again, judged by `zdb`.
+//! Pools that are created, changed, exported and opened again, checked by `zdb`.
 
 mod faults;
 mod held;
@@ -124,7 +124,7 @@ fn vdevs_are_added_and_features_enabled() {
     judge(&files, "grown");
 }
 
-/// The other implementation opens it for writing, and what it leaves is opened here again.
+/// OpenZFS opens the pool for writing, and Cenote opens the result.
 #[test]
 fn pools_are_written_by_turns() {
     for (count, layout) in [(1, Layout::Single), (4, Layout::Raidz(1))] {
@@ -213,7 +213,7 @@ fn golden_pools_are_written() {
     }
 }
 
-/// Txgs in which objects of the MOS come, change and go.
+/// Writes txgs in which objects of the MOS are created, changed and freed.
 fn churn(pool: &LivePool, txgs: u64) {
     for n in 0..txgs {
         pool.run(move |ctx| {

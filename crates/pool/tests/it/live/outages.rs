@@ -1,4 +1,4 @@
-//! Pools that lose their devices in the middle of work, and get them back: `failmode`.
+//! Pools that lose their devices during work, and get them back: `failmode`.
 
 use super::faults::{SIZE, create, import};
 use crate::support::{Files, judge};
@@ -28,7 +28,7 @@ fn fill(set: &Arc<LiveSet>, tx: &SyncTx) -> Result<(), DslError> {
     Ok(object.create_zap(tx, 1, 0)?)
 }
 
-/// A pool with a data set, and disks that hang on one supply.
+/// A pool with a dataset, and disks on one power supply.
 struct World {
     disks: Vec<Arc<SimDisk>>,
     pool: Arc<LivePool>,
@@ -91,7 +91,7 @@ fn found(disks: &[Arc<SimDisk>]) -> Found {
     Found::from(devices(disks).into_iter().enumerate().map(leaf).collect::<Vec<_>>())
 }
 
-/// Everything that was written is there, in memory and after an export.
+/// Checks that all written data are readable, in memory and after an export.
 fn check(world: World, disks: &[Arc<SimDisk>], written: &BTreeMap<u64, u64>) {
     let compare = |object: &LiveObject| {
         for (block, version) in written {
@@ -111,8 +111,8 @@ fn check(world: World, disks: &[Arc<SimDisk>], written: &BTreeMap<u64, u64>) {
     pool.export(Leave::Exported).unwrap();
 }
 
-/// All disks vanish after `after` operations, while a thread writes and syncs; they come back, with or without
-/// what was in their caches.
+/// Makes all disks vanish after `after` operations, while a thread writes and syncs; they come back, with or
+/// without their volatile caches.
 fn lose_all(layout: Layout, count: u64, seed: u64, after: u64, loses_caches: bool) -> u64 {
     let mut resumed = 0;
     let mut world = World::new(layout, count, seed);
@@ -147,7 +147,7 @@ fn lose_all(layout: Layout, count: u64, seed: u64, after: u64, loses_caches: boo
             }
             resumed += 1;
             assert_eq!(resumed, 1, "suspended again: {:?}", world.pool.suspended());
-            // Nothing was acknowledged that is not there.
+            // Every acknowledged txg is on disk.
             assert!(acknowledged.load(Ordering::SeqCst) <= world.pool.txgs().synced_txg().0);
             if loses_caches {
                 let supply = Power::new();
@@ -174,7 +174,7 @@ fn lose_all(layout: Layout, count: u64, seed: u64, after: u64, loses_caches: boo
     resumed
 }
 
-/// `zdb` finds nothing wrong on these disks.
+/// Runs `zdb` on these disks; it must find no errors.
 fn judge_disks(disks: &[Arc<SimDisk>]) {
     let files = Files::new(disks.len(), SIZE);
     let mut bytes = vec![0; 1 << 20];
@@ -222,7 +222,7 @@ fn failmode_continue_refuses_at_once_and_resumes() {
     assert!(matches!(refused, Err(PoolError::Tx(TxError::Suspended { .. }))), "{refused:?}");
     world.wait_until_suspended();
     assert!(world.write(3, 3).is_err());
-    // What is in memory can be read.
+    // Data in memory can be read.
     let mut bytes = vec![0; BLOCK as usize];
     world.object().read_at(2 * BLOCK, &mut bytes).unwrap();
     assert!(bytes == contents(2, 2));
@@ -294,7 +294,7 @@ fn whoever_waits_for_a_suspended_pool_can_give_that_up() {
     world.disks[0].vanish();
     world.pool.txgs().kick();
     world.wait_until_suspended();
-    // A file system's request for permission to change something, and its fsync; a command's change of the pool.
+    // A file system's transaction and fsync, and a command's change of the pool.
     let requests = [0, 1].map(|_| Interrupt::new(0, |_| false));
     let command = Interrupt::of_command();
     let during = |interrupt: &Arc<Interrupt>, wait: fn(&LivePool) -> Result<(), TxError>| {
@@ -314,7 +314,7 @@ fn whoever_waits_for_a_suspended_pool_can_give_that_up() {
         assert_eq!(waiting.join().unwrap(), Err(TxError::Interrupted));
     }
     assert!(requests.iter().all(|interrupt| interrupt.has_ended()));
-    // What was given up before it began is not done later either.
+    // A request that was interrupted before it began does not run later either.
     world.disks[0].come_back();
     world.pool.resume(None).unwrap();
     world.pool.sync().unwrap();

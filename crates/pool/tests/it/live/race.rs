@@ -1,5 +1,5 @@
-//! Processes that want the same pool at the same time: each is stopped between two of its steps while others do all of
-//! theirs.
+//! Processes that open the same pool at the same time: each is stopped between two of its steps while others
+//! run completely.
 
 use crate::support::{Files, judge};
 use cenote_pool::LivePool;
@@ -26,7 +26,7 @@ const FIRST_LOCKED: u64 = 2;
 
 type Interlude = Box<dyn FnOnce() + Send>;
 
-/// The steps of a process: opening a device, a read, a write, a flush. At one of them others get their turn.
+/// Counts the steps of a process: opening a device, a read, a write, a flush. At one of them the others run.
 #[derive(Default)]
 struct Steps {
     done: AtomicU64,
@@ -106,7 +106,8 @@ impl DeviceSource for Stepper {
     }
 }
 
-/// What a command without a daemon does, with what it has found: opens the pool, changes something and exports it.
+/// What a command without a daemon does with the search result: opens the pool, changes something and exports
+/// it.
 fn command(found: &Found, name: &str, steps: &Arc<Steps>) -> Result<(), PoolError> {
     let name = format!("org.cenote:{name}");
     let env = Env::system().with_devices(Devices::new(Stepper(Arc::clone(steps))));
@@ -125,7 +126,7 @@ fn create(tops: Vec<TopSpec>) {
     LivePool::create(CreateSpec::new("tank", tops), Env::system()).unwrap().export(Leave::Exported).unwrap();
 }
 
-/// How many of the changes are in the pool.
+/// Number of the changes that are in the pool.
 fn count(dir: &Path, names: &[&str]) -> usize {
     let found = Search::in_paths([dir]).run();
     let pool = Pool::open(found, &Which::Name("tank".into()), &OpenOptions::default()).unwrap();
@@ -139,7 +140,7 @@ fn whoever_read_a_pool_before_locking_it_reads_it_again() {
     create(vec![files.top(Layout::Single, 0..1)]);
     let found = Search::in_paths([files.dir()]).run();
     command(&found, "a", &Arc::default()).unwrap();
-    // It has found the pool before that.
+    // It has searched for the pool before that.
     command(&found, "b", &Arc::default()).unwrap();
     assert_eq!(count(files.dir(), &["a", "b"]), 2);
     judge(&files, "tank");
@@ -196,7 +197,7 @@ fn a_partition_that_was_added_since_the_search_is_not_busy_because_of_its_disk()
 fn two_and_three_processes_race_for_a_pool_of_24_devices_paused_between_any_two_steps() {
     let files = Files::new(DEVICES, SIZE);
     create((0..DEVICES / 4).map(|n| files.top(Layout::Raidz(1), 4 * n..4 * n + 4)).collect());
-    // The same devices under names that sort the other way round.
+    // The same devices under names that sort in reverse.
     let reversed = tempfile::tempdir().unwrap();
     for (n, leaf) in Search::in_paths([files.dir()]).run().leaves.iter().enumerate() {
         let link = reversed.path().join(format!("d{:02}", DEVICES - n));
@@ -208,7 +209,7 @@ fn two_and_three_processes_race_for_a_pool_of_24_devices_paused_between_any_two_
     command(&search(false), "alone", &steps).unwrap();
     let all = steps.done.load(Ordering::SeqCst);
 
-    // Two: the second does everything while the first is stopped.
+    // Two processes: the second runs completely while the first is stopped.
     for at in [0, 1, 2, 3, 13, DEVICES as u64, DEVICES as u64 + 1, all / 2, all - 2] {
         let names = [format!("{at} first"), format!("{at} second")];
         let (found, second) = (search(at % 2 == 1), Arc::new(Mutex::new(None)));
@@ -223,7 +224,7 @@ fn two_and_three_processes_race_for_a_pool_of_24_devices_paused_between_any_two_
         assert_eq!(count(files.dir(), &names.each_ref().map(String::as_str)), expected, "step {at}");
     }
 
-    // Three: the second is stopped too, and the third does everything.
+    // Three processes: the second is stopped too, and the third runs completely.
     for (first_at, second_at) in [(0, 0), (0, 1), (1, 1), (1, 2), (0, 14), (1, all / 2)] {
         let names = ["first", "second", "third"].map(|who| format!("{first_at} {second_at} {who}"));
         let (second_name, third_name) = (names[1].clone(), names[2].clone());

@@ -1,5 +1,4 @@
-//! The pool's own verbs that are refused, whatever was looked at before they were submitted: nothing has
-//! changed then, and the pool goes on.
+//! Refused verbs of the pool itself, whatever their callers saw before: the pool is unchanged, and continues.
 
 use super::churn;
 use super::faults::{SIZE, create};
@@ -16,7 +15,7 @@ use vdev::device::Device;
 use vdev::device::memory::MemoryDevice;
 use vdev::device::sim::SimDisk;
 
-/// What must stay as it was.
+/// The state that must not change.
 fn state(pool: &LivePool) -> String {
     let config = PoolConfig { txg: Txg(0), ..pool.config() };
     let features: Vec<String> = pool.features().counts().into_keys().collect();
@@ -75,7 +74,7 @@ fn several_properties_are_set_all_or_none() {
         let props = [("comment", "new"), ("autotrim", "on"), ("a:c", "d"), ("failmode", "panic"), last];
         refused(&pool, || pool.set_props(pairs(&props)));
     }
-    // The longest that there may be.
+    // The longest allowed values.
     let (long, text) = (format!("a:{}", "b".repeat(253)), "x".repeat(8191));
     pool.set_props(pairs(&[(&long, &text)])).unwrap();
     pool.set_props(pairs(&[(&long, ""), ("bootfs", "tank")])).unwrap();
@@ -97,7 +96,7 @@ fn a_guid_a_feature_and_devices_that_are_refused() {
     refused(&pool, || pool.add(vec![single("d1", good()), single("d2", small)]));
     let raidz = TopSpec { layout: Layout::Raidz(3), ..single("d2", good()) };
     refused(&pool, || pool.add(vec![single("d1", good()), raidz]));
-    // One that takes no labels.
+    // A device that takes no labels.
     let gone = Arc::new(SimDisk::new(SIZE, 1));
     gone.vanish();
     refused(&pool, || pool.add(vec![single("d1", good()), single("d2", gone)]));

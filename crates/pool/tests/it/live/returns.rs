@@ -1,4 +1,4 @@
-//! Leaves that lack something and get it back: resilvers that are due, devices that are no longer where they were, and
+//! Leaves that lack data and get them back: due resilvers, devices that are no longer at their paths, and
 //! spares and cache devices.
 
 use super::churn;
@@ -24,7 +24,7 @@ fn memories() -> [Arc<dyn Device>; 2] {
     [(); 2].map(|()| Arc::new(MemoryDevice::new(SIZE)) as Arc<dyn Device>)
 }
 
-/// A mirror of two files that holds something.
+/// A mirror of two files with some data.
 fn mirror_of_files() -> (Files, Arc<LivePool>) {
     let files = Files::new(2, SIZE);
     let spec = CreateSpec::new("tank", vec![files.top(Layout::Mirror, 0..2)]);
@@ -41,7 +41,7 @@ fn state(pool: &LivePool, leaf: VdevGuid) -> VdevState {
     pool.tree().status().find(leaf).unwrap().state
 }
 
-/// What is due is done, and nothing is missed any more.
+/// Runs the due resilver; no leaf lacks data then.
 fn resilver(pool: &LivePool) {
     assert_eq!(pool.scan_progress().unwrap().phys.func, ScanFunc::Resilver);
     pool.scan_to_end().unwrap();
@@ -68,7 +68,7 @@ fn a_scrub_keeps_no_leaf_from_being_resilvered() {
     }
 }
 
-/// A side that was out of service kept the old guid, and was never known again.
+/// A side that was out of service used to keep the old guid, and was never recognized again.
 #[test]
 fn a_pool_gets_a_new_guid_only_with_all_its_devices() {
     let devices = memories();
@@ -155,7 +155,7 @@ fn looking_again_sees_files_that_are_gone_cut_or_others() {
         pool.export(Leave::Exported).unwrap();
         let _unless_used = std::fs::remove_file(&copy);
         judge(&files, "tank");
-        // It has everything, alone.
+        // It alone has all data.
         let found = Search::in_paths([&path]).run();
         let alone = Pool::open(found, &Which::Name("tank".into()), &OpenOptions::default()).unwrap();
         alone.properties().unwrap();
@@ -179,7 +179,7 @@ fn a_paused_scrub_keeps_no_device_open_that_was_let_go() {
     judge(&files, "tank");
 }
 
-/// Who reads by an older tree has the old handle, and with it the lock on the file.
+/// A reader of an older tree has the old handle, and with it the lock on the file.
 #[test]
 fn a_device_comes_back_while_somebody_reads_by_its_old_handle() {
     let (files, pool) = mirror_of_files();
@@ -212,7 +212,7 @@ fn a_copy_with_another_guid_does_not_stand_in_the_way_of_the_original() {
     };
     let pool = open(&Search::in_paths([path(1)]).run(), original).unwrap();
     let copied = pool.reguid(None).unwrap();
-    // It is newer than the original, and its leaf has the same guid.
+    // The copy is newer than the original, and its leaf has the same guid.
     churn(&pool, 3);
     pool.export(Leave::Exported).unwrap();
     let found = Search::in_paths([files.dir()]).run();
@@ -257,7 +257,7 @@ fn spares_and_cache_devices_are_held_and_found_where_they_were() {
     assert!(is_held());
     pool.export(Leave::Exported).unwrap();
     assert!(!is_held());
-    // The search is told of the mirror only.
+    // The search covers the mirror only.
     let found = Search::in_paths([path(0), path(1)]).run();
     let listed = listing::candidates(&found);
     assert_eq!(listed[0].spares[0].state, "AVAIL");
@@ -314,7 +314,7 @@ fn a_spare_that_another_pool_holds_is_shared() {
 fn a_state_on_a_device_that_is_missing_is_told_by_the_name_of_the_device() {
     let (files, pool) = mirror_of_files();
     pool.export(Leave::Exported).unwrap();
-    // The labels of the second are new, and it has nothing of what they lead to.
+    // The labels of the second are new, but it has none of the blocks that they reference.
     let second = open_exclusive(&files.dir().join("d1"), Access::Cached).unwrap();
     second.write_at(&vec![0; (SIZE - (8 << 20)) as usize], DeviceOffset(4 << 20)).unwrap();
     drop(second);

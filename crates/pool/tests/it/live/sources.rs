@@ -1,4 +1,4 @@
-//! The whole life of a pool whose devices come from a source in memory: nothing of it is in the file system.
+//! The life of a pool whose devices come from a source in memory, without any file.
 
 use super::churn;
 use cenote_pool::space::Class;
@@ -102,7 +102,7 @@ fn a_pool_lives_in_memory_alone() {
     let away = world.devices.remove(&path(2)).unwrap();
     assert_eq!(read(), (Some(1), VdevState::Degraded));
     world.devices.insert(path(2), away);
-    // Nothing of it reached the machine's own source.
+    // No device reached the machine's own source.
     assert_eq!(listing::candidates(&Search::in_paths([path(0)]).run()).len(), 0);
     let pool = world.import();
     pool.run(|ctx| ctx.m().set_entry("org.cenote:sources", 2)).unwrap();
@@ -116,7 +116,7 @@ fn devices_that_are_lost_are_reopened_by_their_names_in_the_source() {
     let pool = world.create(Layout::Mirror, 2);
     churn(&pool, 3);
     let side = leaf(&pool, 1);
-    // Its name leads nowhere: it is let go of, and what is written meanwhile is missing there.
+    // Its name no longer exists: the device is closed, and misses later writes.
     let away = world.devices.remove(&path(1)).unwrap();
     pool.reopen_devices(None).unwrap();
     churn(&pool, 3);
@@ -132,7 +132,7 @@ fn devices_that_are_lost_are_reopened_by_their_names_in_the_source() {
     pool.scan_to_end().unwrap();
     assert!(pool.tree().dtl(side).is_empty());
     pool.export(Leave::Exported).unwrap();
-    // It has everything, alone, and where it is now.
+    // It alone has all data, at its present place.
     world.devices.remove(&path(0)).unwrap();
     let pool = world.import();
     assert_eq!(pool.tree().status().state, VdevState::Degraded);
@@ -146,7 +146,7 @@ fn spares_are_found_at_their_names_in_the_source() {
     pool.add_aux(AuxKind::Spare, vec![world.leaf(2)]).unwrap();
     assert!(world.holds(2));
     pool.export(Leave::Exported).unwrap();
-    // The search is told of the mirror only.
+    // The search covers the mirror only.
     let paths = vec![path(0), path(1)];
     let found = Search { paths, env: world.env.clone(), ..Search::default() }.run();
     assert_eq!(listing::candidates(&found)[0].spares[0].state, "AVAIL");

@@ -1,5 +1,5 @@
-//! Two changes of the tree of vdevs at once: a device that is opened again while vdevs are added, grow or leave. Both
-//! changes are there afterwards, whichever comes first.
+//! Two concurrent changes of the vdev tree: a device is opened again while vdevs are added, grow or are taken
+//! offline. Both changes are in effect afterwards, whichever comes first.
 
 use super::churn;
 use super::faults::{SIZE, create};
@@ -17,10 +17,10 @@ use vdev::{Device, label};
 
 type Interlude = Box<dyn FnOnce() + Send>;
 
-/// A device that lets another change of the pool begin in the middle of the one that uses it.
+/// A device that starts another change of the pool in the middle of the one that uses it.
 struct Interrupted {
     base: Arc<dyn Device>,
-    /// Bytes that it has when somebody looks, and bytes that the pool knows of.
+    /// Present size of the device, and the size that the pool knows, in bytes.
     sizes: Mutex<(u64, u64)>,
     interlude: Mutex<Option<Interlude>>,
 }
@@ -106,8 +106,8 @@ impl World {
         Found::from(vec![leaf])
     }
 
-    /// Opens the side again on a thread of its own, and goes on when that is done, or waits for the change that is under
-    /// way.
+    /// Opens the side again on a thread of its own, and returns when that is done, or waits for the change
+    /// that is running.
     fn reopening(&self) -> (Interlude, Arc<Mutex<Option<std::thread::JoinHandle<()>>>>) {
         let thread = Arc::new(Mutex::new(None));
         let (slot, pool, back) = (Arc::clone(&thread), Arc::clone(&self.pool), Arc::clone(&self.back));
@@ -123,7 +123,7 @@ impl World {
         (Box::new(interlude), thread)
     }
 
-    /// The side is reached by its new handle.
+    /// Checks that the side is reached through its new handle.
     fn assert_is_back(&self) {
         let device = self.pool.tree().device(self.side).unwrap();
         assert!(Arc::ptr_eq(&device, &self.back), "the side is no longer in use by its new handle");
@@ -160,7 +160,7 @@ fn a_vdev_that_is_added_while_a_device_is_opened_again_stays() {
     let pool = Arc::clone(&world.pool);
     let found = World::found(&world.back);
     back.set(move || {
-        // All of it happens while the label of the device that is to be opened again is looked at.
+        // Both changes run while the label of the device to be opened again is read.
         let added = std::thread::spawn(move || pool.add(single(Arc::new(MemoryDevice::new(SIZE)))));
         added.join().unwrap().unwrap();
     });
@@ -203,7 +203,7 @@ fn changes_of_one_txg_are_all_in_the_tree() {
     world.pool.resilver_if_needed().unwrap();
     world.pool.scan_to_end().unwrap();
     world.pool.start();
-    // A leaf leaves, temporarily and so in no label, while vdevs come.
+    // A leaf goes offline temporarily, and so without a label, while vdevs are added.
     std::thread::scope(|scope| {
         scope.spawn(|| assert!(world.pool.take_offline(world.side, Offline::Temporarily).unwrap()));
         for _ in 0..2 {

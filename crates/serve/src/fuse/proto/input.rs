@@ -1,4 +1,4 @@
-//! Requests out of bytes.
+//! Decodes requests from bytes.
 
 use super::op;
 
@@ -29,7 +29,7 @@ impl<'a> Bytes<'a> {
         self.take().map(u64::from_ne_bytes)
     }
 
-    /// Up to the next NUL, which is skipped.
+    /// The bytes up to the next NUL, which is skipped.
     pub(in crate::fuse) fn name(&mut self) -> Option<&'a [u8]> {
         let end = self.0.iter().position(|&byte| byte == 0)?;
         let name = self.0.get(..end)?;
@@ -44,19 +44,19 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Header of every request.
+/// The header of every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::fuse) struct Header {
-    /// Bytes of the request, header included.
+    /// Length of the request in bytes, header included.
     pub(in crate::fuse) len: u32,
     pub(in crate::fuse) opcode: u32,
-    /// Names the request in its reply.
+    /// Number of the request, repeated in its reply.
     pub(in crate::fuse) unique: u64,
     pub(in crate::fuse) node: u64,
     pub(in crate::fuse) uid: u32,
     pub(in crate::fuse) gid: u32,
     pub(in crate::fuse) pid: u32,
-    /// Bytes of extensions at the end.
+    /// Length of the extensions at the end, in bytes.
     pub(in crate::fuse) extensions: usize,
 }
 
@@ -78,8 +78,8 @@ impl Header {
     }
 }
 
-/// Bytes of the fixed part that stands before names and data in a request of this kind. The ring transport
-/// carries the two parts in different places.
+/// Length of the fixed part that precedes names and data in a request of this kind, in bytes. The ring
+/// transport carries the two parts in different buffers.
 pub(in crate::fuse) fn fixed_len(opcode: u32) -> usize {
     match opcode {
         op::FORGET | op::RENAME | op::LINK | op::INTERRUPT | op::SYNCFS => 8,

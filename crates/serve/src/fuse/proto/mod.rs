@@ -1,23 +1,24 @@
-//! The kernel's FUSE protocol: requests out of bytes ([`input`]), replies into bytes ([`output`]).
+//! The kernel's FUSE protocol: decodes requests from bytes ([`input`]), encodes replies to bytes
+//! ([`output`]).
 //!
 //! # What always holds
 //! - Bytes are read and written in the machine's order, field by field: no struct is laid over them.
-//! - A request that is too short for its kind is `None`, which is answered with an error; nothing here panics
-//!   on what the other side sends.
+//! - A request that is too short for its kind decodes to `None`, and gets an error as its reply. No input of
+//!   the kernel causes a panic here.
 //!
-//! Source: `linux/fuse.h` (the header that is the interface; 7.31 and later, up to 7.45), and what kernels
-//! do.
+//! Source: `linux/fuse.h` (the header that is the interface; 7.31 and later, up to 7.45), and observed
+//! behaviour of kernels.
 
 pub(super) mod input;
 pub(super) mod output;
 
-/// Version that we speak. Newer kernels come down to it, older ones are spoken to in theirs.
+/// Version of the protocol that is spoken with newer kernels; with older ones, theirs.
 pub(super) const MAJOR: u32 = 7;
 pub(super) const MINOR: u32 = 42;
-/// Oldest version that we serve: Linux 5.4.
+/// Oldest version of the protocol that is supported: that of Linux 5.4.
 pub(super) const MINOR_MIN: u32 = 31;
 
-/// Bytes of the header of a request and of a reply.
+/// Lengths of the header of a request and of a reply, in bytes.
 pub(super) const IN_HEADER: usize = 40;
 pub(super) const OUT_HEADER: usize = 16;
 
@@ -66,50 +67,50 @@ pub(super) mod op {
     pub(in crate::fuse) const STATX: u32 = 52;
 }
 
-/// Abilities that the kernel offers and we take, by bit.
+/// Capabilities that the kernel offers in `INIT` and the server uses, by bit.
 pub mod flag {
     /// Several reads of one file at a time.
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
-    /// Files are found by their numbers alone.
+    /// Files can be looked up by their node numbers alone (for NFS and file handles).
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     /// Writes of more than a page.
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
-    /// The umask comes along and is not applied by the kernel.
+    /// Requests carry the umask, and the kernel does not apply it.
     pub const DONT_MASK: u64 = 1 << 6;
-    /// A directory is read with the attributes of its files.
+    /// The kernel can read a directory with the attributes of its files.
     pub const DO_READDIRPLUS: u64 = 1 << 13;
-    /// The kernel chooses when a directory is read with attributes.
+    /// The kernel decides for each directory whether to read it with attributes.
     pub const READDIRPLUS_AUTO: u64 = 1 << 14;
-    /// Direct I/O in parallel.
+    /// Several direct reads and writes of one file at a time.
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
-    /// The kernel keeps dirty pages.
+    /// The kernel caches writes and writes dirty pages back later.
     pub const WRITEBACK_CACHE: u64 = 1 << 16;
-    /// `open` may be answered "not needed".
+    /// `OPEN` may return `ENOSYS`, after which the kernel sends no more of them.
     pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
-    /// Look-ups of one directory in parallel.
+    /// Several look-ups in one directory at a time.
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     /// The kernel evaluates POSIX ACLs.
     pub(crate) const POSIX_ACL: u64 = 1 << 20;
-    /// An aborted connection is told from a vanished one.
+    /// Reading from an aborted connection returns an error of its own.
     pub(crate) const ABORT_ERROR: u64 = 1 << 21;
-    /// `max_pages` of the reply to `INIT` counts.
+    /// The field `max_pages` of the reply to `INIT` is used.
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
-    /// Targets of symbolic links are cached.
+    /// The kernel caches targets of symbolic links.
     pub const CACHE_SYMLINKS: u64 = 1 << 23;
-    /// `opendir` may be answered "not needed".
+    /// `OPENDIR` may return `ENOSYS`, after which the kernel sends no more of them.
     pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
-    /// Pages stay cached until told otherwise.
+    /// The kernel drops cached pages only on a notification.
     pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
-    /// Writes, truncations and changes of owner drop the set-id bits here, when the request says so.
+    /// The server clears set-id bits on writes, truncations and changes of owner, if the request says so.
     pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
-    /// The long form of `setxattr`.
+    /// The kernel sends the long form of `SETXATTR`.
     pub(crate) const SETXATTR_EXT: u64 = 1 << 29;
-    /// The second word of flags is used.
+    /// The second word of capabilities in `INIT` is used.
     pub(crate) const INIT_EXT: u64 = 1 << 30;
-    /// Names can be forgotten without being dropped.
+    /// A notification can make the kernel look a name up again without dropping it.
     pub(crate) const HAS_EXPIRE_ONLY: u64 = 1 << 35;
-    /// Shared writable mappings of files open for direct I/O.
+    /// Files that are open for direct I/O can have shared writable mappings.
     pub(crate) const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
-    /// Requests come through io_uring.
+    /// Requests come over io_uring.
     pub(crate) const OVER_IO_URING: u64 = 1 << 41;
 }

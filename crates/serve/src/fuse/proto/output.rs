@@ -1,20 +1,20 @@
-//! Replies into bytes. A reply is written into a buffer of the transport's and never beyond it.
+//! Encodes replies to bytes. A reply is written into a buffer of the transport, and never beyond its end.
 
 use super::super::service::Opened;
 use crate::export::{Attr, DirLine, Entry, Kind, SpaceInfo, Stability, Time};
 use rustix::io::Errno;
 
-/// How long the kernel may keep an answer.
+/// Time for which the kernel may cache an answer.
 struct Lifetime {
     seconds: u64,
     nanos: u32,
 }
 
 impl Lifetime {
-    /// For answers that soon change by themselves: so short that no program notices, and long enough to save
-    /// requests.
+    /// Lifetime of answers that soon change by themselves, in nanoseconds: too short for a program to notice,
+    /// long enough to save requests.
     const MOMENT_NANOS: u32 = 20_000_000;
-    /// "For ever", as far as a signed counter of jiffies goes.
+    /// Lifetime of answers without a limit, in seconds: within the kernel's signed counter of jiffies.
     const EVER_SECONDS: u64 = 1 << 30;
 
     fn of(stability: Stability) -> Lifetime {
@@ -32,7 +32,7 @@ pub(in crate::fuse) struct Body<'a> {
     len: usize,
 }
 
-/// A reply that does not fit: the kernel gave less room than its protocol says.
+/// The error for a reply that does not fit: the kernel gave a smaller buffer than its protocol says.
 fn no_room<T>(_: T) -> Errno {
     Errno::RANGE
 }
@@ -42,7 +42,7 @@ impl<'a> Body<'a> {
         Body { bytes, len: 0 }
     }
 
-    /// Bytes that were written to the body.
+    /// Number of bytes that were written to the body.
     pub(in crate::fuse) fn len(&self) -> usize {
         self.len
     }
@@ -52,12 +52,12 @@ impl<'a> Body<'a> {
         self.bytes.get_mut(self.len..).unwrap_or_default()
     }
 
-    /// Bytes of room left.
+    /// Number of bytes that can still be written.
     pub(in crate::fuse) fn room(&self) -> usize {
         self.bytes.len().saturating_sub(self.len)
     }
 
-    /// So many bytes of [`Body::rest`] were filled.
+    /// Counts `count` bytes at the beginning of [`Body::rest`] as written.
     pub(in crate::fuse) fn advance(&mut self, count: usize) {
         self.len = (self.len + count).min(self.bytes.len());
     }
@@ -81,7 +81,7 @@ impl<'a> Body<'a> {
         self.put(&value.to_ne_bytes())
     }
 
-    /// Attributes of a file; `shown` is the number to show for it.
+    /// Writes the attributes of a file; `shown` is its inode number.
     fn attr(&mut self, shown: u64, attr: &Attr) -> Result<(), Errno> {
         for word in [shown, attr.size, attr.blocks] {
             self.u64(word)?;
@@ -99,7 +99,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// A file that was looked up or made.
+    /// Writes the entry of a file that was looked up or made.
     pub(in crate::fuse) fn entry(
         &mut self,
         entry: &Entry,
@@ -115,7 +115,7 @@ impl<'a> Body<'a> {
         self.attr(entry.attr.ino, &entry.attr)
     }
 
-    /// "There is none", which the kernel may remember.
+    /// Writes the entry for an absent name, which the kernel may cache for as long as `name` says.
     pub(in crate::fuse) fn absent(&mut self, name: Stability) -> Result<(), Errno> {
         for word in [0, 0, Lifetime::of(name).seconds, 0, 0] {
             self.u64(word)?;
@@ -129,7 +129,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// Body of the replies to `GETATTR` and `SETATTR`.
+    /// Writes the body of the replies to `GETATTR` and `SETATTR`.
     pub(in crate::fuse) fn attributes(&mut self, attr: &Attr, stability: Stability) -> Result<(), Errno> {
         let lifetime = Lifetime::of(stability);
         self.u64(lifetime.seconds)?;
@@ -138,7 +138,7 @@ impl<'a> Body<'a> {
         self.attr(attr.ino, attr)
     }
 
-    /// Body of the reply to `OPEN`.
+    /// Writes the body of the reply to `OPEN`.
     pub(in crate::fuse) fn opened(&mut self, opened: &Opened) -> Result<(), Errno> {
         self.u64(opened.handle)?;
         self.u32(opened.flags)?;
@@ -155,7 +155,7 @@ impl<'a> Body<'a> {
         Ok(())
     }
 
-    /// Body of the reply to `STATX`.
+    /// Writes the body of the reply to `STATX`.
     pub(in crate::fuse) fn statx(&mut self, attr: &Attr, stability: Stability) -> Result<(), Errno> {
         /// Basic statistics and the time of birth.
         const MASK: u32 = 0xfff;
@@ -193,8 +193,8 @@ impl<'a> Body<'a> {
         self.u32(0)
     }
 
-    /// A line of a directory; `plus`: of a listing with attributes, where the kernel asks by itself for those
-    /// that are not there. `false`: no room for it.
+    /// Writes a line of a directory. `plus`: of a listing with attributes; the kernel itself asks for
+    /// attributes that are missing. `false`: the line does not fit.
     pub(in crate::fuse) fn dir_line(&mut self, line: &DirLine<'_>, plus: bool) -> bool {
         let len = dir_line_len(line.name.len(), plus);
         if self.room() < len {
@@ -221,18 +221,18 @@ impl<'a> Body<'a> {
     }
 }
 
-/// Bytes of attributes, of an entry, of a line of a directory before its name.
+/// Lengths of attributes, of an entry, and of a directory line before its name, in bytes.
 const ATTR: usize = 88;
 const ENTRY: usize = 40 + ATTR;
 const DIRENT: usize = 24;
 
-/// Bytes of a line of a directory with a name of so many bytes; `plus`: of a listing with attributes.
+/// Length of a directory line with a name of so many bytes; `plus`: of a listing with attributes.
 pub(in crate::fuse) fn dir_line_len(name: usize, plus: bool) -> usize {
     let prefix = if plus { ENTRY } else { 0 };
     (prefix + DIRENT + name).next_multiple_of(8)
 }
 
-/// The kind in a mode.
+/// The file type bits of a mode.
 pub(in crate::fuse) fn mode_of(kind: Kind) -> u32 {
     match kind {
         Kind::Fifo => 0o01_0000,
@@ -250,7 +250,7 @@ pub(in crate::fuse) fn pack_device((major, minor): (u32, u32)) -> u32 {
     (minor & 0xff) | (major & 0xfff) << 8 | (minor & 0xf_ff00) << 12
 }
 
-/// The opposite of [`pack_device`].
+/// The inverse of [`pack_device`].
 pub(in crate::fuse) fn unpack_device(packed: u32) -> (u32, u32) {
     (packed >> 8 & 0xfff, packed & 0xff | packed >> 12 & 0xf_ff00)
 }

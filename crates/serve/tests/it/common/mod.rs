@@ -12,31 +12,31 @@ use transports::{Turn, turn_for};
 #[allow(dead_code)] // Not every program of tests asks over all of them.
 pub(crate) mod transports;
 
-/// A pool `p`, and a table of mounts. At the end everything is unmounted, and the pool is closed.
+/// A pool `p` and a table of mounts. At the end all file systems are unmounted, and the pool is closed.
 pub(crate) struct Home {
     pub(crate) table: MountTable,
     pub(crate) pool: Option<PoolWriter>,
     pub(crate) dir: tempfile::TempDir,
-    /// Held by those who are to have rings.
+    /// Held by tests that need rings.
     turn: Option<Turn>,
 }
 
 #[allow(dead_code)] // No program of tests needs all of it.
 impl Home {
-    /// With these file systems, asked over this transport, and a record of what is mounted. `None`: it cannot
-    /// be done here, which has been said.
+    /// A home with these file systems, served over this transport, and with a record of mounts. `None`:
+    /// mounting is not possible here, which was reported.
     pub(crate) fn with(transport: Transport, filesystems: &[&str]) -> Option<Home> {
         Home::set(TableSettings { transport, threads: Some(3), ..TableSettings::default() }, filesystems)
     }
 
-    /// The same over io_uring, as far as there are rings.
+    /// [`Home::with`] over io_uring, as far as there are rings.
     pub(crate) fn may_lack_rings(filesystems: &[&str]) -> Option<Home> {
         let settings =
             TableSettings { transport: Transport::Ring, threads: Some(3), ..TableSettings::default() };
         Home::made(settings, filesystems, None)
     }
 
-    /// The same with settings of its own.
+    /// [`Home::with`] with other settings.
     pub(crate) fn set(settings: TableSettings, filesystems: &[&str]) -> Option<Home> {
         Home::made(settings, filesystems, turn_for(settings.transport))
     }
@@ -67,7 +67,7 @@ impl Home {
         self.dir.path().canonicalize().unwrap().join(name)
     }
 
-    /// A folder to mount on.
+    /// Makes a folder to mount on.
     pub(crate) fn folder(&self, name: &str) -> PathBuf {
         let at = self.path(name);
         fs::create_dir(&at).unwrap();
@@ -76,19 +76,19 @@ impl Home {
 
     pub(crate) fn mount(&self, dataset: &str, at: &str, options: &MountOptions) -> Result<(), MountError> {
         self.table.mount(self.pool().live(), dataset, &self.path(at), options)?;
-        // One over /dev/fuse would show nothing that the others have not shown.
+        // A mount over /dev/fuse would test only what other tests have tested.
         assert!(self.turn.is_none() || self.table.began_with_rings(dataset), "no rings: {dataset}");
         Ok(())
     }
 
-    /// `zdb` finds nothing wrong in the pool.
+    /// Checks that `zdb` finds no error in the pool.
     pub(crate) fn judge(mut self) {
         self.unmount_all();
         self.pool.take().unwrap().close().unwrap();
         testkit::assert_zdb_clean(self.dir.path(), "p");
     }
 
-    /// Unmounts everything, the newest first.
+    /// Unmounts all file systems, the newest first.
     pub(crate) fn unmount_all(&self) {
         for mount in self.table.list().iter().rev() {
             let _ = self.table.unmount_from(&mount.dataset, &mount.at, Unmount::Force);
@@ -106,7 +106,7 @@ impl Drop for Home {
     }
 }
 
-/// For writing, by everybody where that can be.
+/// Options for a writable mount, for all users where possible.
 pub(crate) fn options() -> MountOptions {
     MountOptions {
         overlay: false,

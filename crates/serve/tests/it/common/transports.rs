@@ -1,11 +1,11 @@
-//! The transports over which tests ask.
+//! The transports over which tests mount.
 
 use cenote_serve::fuse::Transport;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The transports that this kernel offers. That it does not offer all has been said.
+/// The transports that this kernel offers; a missing one was reported.
 pub(crate) fn transports() -> Vec<Transport> {
     let is_enabled = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
     if is_enabled.is_ok_and(|text| text.trim() == "Y") {
@@ -15,20 +15,20 @@ pub(crate) fn transports() -> Vec<Transport> {
     vec![Transport::Classic]
 }
 
-/// The right to have rings: a process has few sets of them, on machines with many processors one.
+/// The right to use rings: a process has few sets of them, and one only on machines with many processors.
 pub(crate) type Turn = MutexGuard<'static, ()>;
 
 /// Waits until the other tests of this program have no rings.
 pub(crate) fn turn() -> Turn {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    // How many there may be is looked up once, and depends on it.
+    // The number of sets is computed once, from this limit.
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
     turn
 }
 
-/// The same for a mount over this transport, if that needs it.
+/// [`turn`] for a mount over this transport, if it needs rings.
 pub(crate) fn turn_for(transport: Transport) -> Option<Turn> {
     (transport == Transport::Ring).then(turn)
 }

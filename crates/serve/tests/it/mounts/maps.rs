@@ -1,8 +1,8 @@
-//! Files that programs write through their maps: what the kernel has not handed over yet counts for whoever
-//! asks.
+//! Files that programs write through memory maps: requests take into account pages that the kernel has not
+//! written back yet.
 //!
-//! The maps belong to another process, which is this program once more: while a page is brought in, its
-//! process cannot change any map, and one that serves the mount needs to.
+//! The maps belong to another process, which is this program again: while the kernel reads a page for a map,
+//! the process cannot change its maps, and the process that serves the mount needs to.
 #![allow(unsafe_code)] // Mappings.
 
 use super::{AdminSnapshot, Home, home_over, options, transports};
@@ -20,12 +20,12 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 const PAGE: usize = 4096;
 const MIB: u64 = 1 << 20;
 const RECORD: u64 = 128 << 10;
-/// Names the file that the other process maps.
+/// Variable with the path of the file that the other process maps.
 const MAPPED_FILE: &str = "CENOTE_TEST_MAPPED_FILE";
-/// What it says when something was written.
+/// Output of that process after a write.
 const WRITTEN: &str = "written";
 
-/// Another process that has a file mapped.
+/// Another process with a mapped file.
 struct Mapper {
     child: Child,
     orders: ChildStdin,
@@ -45,7 +45,7 @@ impl Mapper {
         Mapper { child, orders, answers: BufReader::new(answers) }
     }
 
-    /// Writes at the beginning of a page, which stays mapped. The file itself is not open then.
+    /// Writes at the beginning of a page, which stays mapped. The file itself is closed then.
     fn write(&mut self, at: u64, text: &str) {
         writeln!(self.orders, "{at} {text}").unwrap();
         let mut lines = self.answers.by_ref().lines().map(Result::unwrap);
@@ -80,7 +80,7 @@ fn other_process() {
     }
 }
 
-/// A file that is one hole.
+/// Makes a file that is one hole.
 fn sparse(path: &Path, len: u64) -> File {
     let file = File::options().read(true).write(true).create_new(true).open(path).unwrap();
     ftruncate(&file, len).unwrap();
@@ -106,7 +106,7 @@ fn what_was_written_through_maps_is_data_to_whoever_seeks() {
         mapper.write(4 * MIB, "one");
         assert_eq!(data(&file, 0), Ok(4 * MIB), "{transport:?}");
         assert_eq!(hole(&file, 4 * MIB), Ok(4 * MIB + RECORD), "{transport:?}");
-        // A hole is looked for, and is none; nor is what follows.
+        // Searches for a hole find neither the changed range nor what follows it.
         for at in [1, 2, 3] {
             mapper.write(4 * MIB + at * RECORD, "two");
         }
@@ -115,7 +115,7 @@ fn what_was_written_through_maps_is_data_to_whoever_seeks() {
         mapper.write(4 * MIB + 4 * RECORD, "three");
         assert_eq!(hole(&file, 4 * MIB + 1), Ok(4 * MIB + 5 * RECORD), "{transport:?}");
         assert_eq!(data(&file, 5 * MIB + RECORD), Err(Errno::NXIO), "{transport:?}");
-        // Those who have it mapped go on.
+        // Programs with the file mapped continue.
         mapper.write(4 * MIB, "four");
         let mut text = [0; 4];
         pread(&file, &mut text, 4 * MIB).unwrap();
@@ -147,7 +147,8 @@ fn what_was_written_through_maps_is_copied_along() {
             pread(&to, &mut found, MIB).unwrap();
             assert_eq!(&found, text.as_bytes(), "{transport:?}, {name}");
         }
-        // No kernel takes these to a server; one that does shows whether the pages come along.
+        // No present kernel passes these calls to a server; with one that does, this checks the pages as
+        // well.
         mapper.write(MIB, "six");
         let to = sparse(&home.path("a/clone"), 0);
         match ioctl_ficlone(&to, &from) {
@@ -185,7 +186,8 @@ fn snapshots_on_every_road_have_what_was_written_through_maps() {
         a.write(0, "two");
         fs::create_dir(home.path("a/.zfs/snapshot/made")).unwrap();
         has("a", "made", "two");
-        // The page is mapped by somebody who has written to it before, and it is to be told again.
+        // Another process has the page mapped and has written to it before; the kernel must report a further
+        // write.
         a.write(0, "three");
         b.write(0, "tre");
         fs::create_dir(home.path("b/.zfs/snapshot/made")).unwrap();
@@ -196,7 +198,7 @@ fn snapshots_on_every_road_have_what_was_written_through_maps() {
     }
 }
 
-/// One user who writes more than the quota does not keep others from taking snapshots.
+/// A user who writes more than the quota allows does not keep others from taking snapshots.
 #[test]
 fn what_a_quota_refuses_stops_no_snapshot() {
     for transport in transports() {
@@ -208,7 +210,7 @@ fn what_a_quota_refuses_stops_no_snapshot() {
         let mut mapper = Mapper::of(&home.path("q/file"));
         let mut full = 0;
         for round in 0..400 {
-            // Until nothing more is taken, and further.
+            // Until writes are refused, and further.
             mapper.write(round * RECORD, "text");
             if round % 8 == 7 {
                 full += u32::from(file.sync_data().is_err());
@@ -222,7 +224,8 @@ fn what_a_quota_refuses_stops_no_snapshot() {
 
 #[test]
 fn no_snapshot_is_taken_without_what_was_written_through_maps() {
-    // One thread, which is to take the snapshot, and nobody who answers what the kernel writes.
+    // A single thread, which is to take the snapshot, so none is left for the pages that the kernel writes
+    // back.
     let settings =
         TableSettings { transport: Transport::Classic, threads: Some(1), ..TableSettings::default() };
     let Some(home) = Home::set(settings, &["p/a"]) else { return };
@@ -243,7 +246,7 @@ fn no_snapshot_is_taken_without_what_was_written_through_maps() {
 fn many_seek_at_once_in_files_that_are_written_through_maps() {
     const ROUNDS: u64 = 20;
     for transport in transports() {
-        // More of them than threads that answer.
+        // More of them than threads that answer requests.
         let Some(home) = home_over(transport) else { return };
         home.mount("p/a", "a", &options()).unwrap();
         std::thread::scope(|scope| {
@@ -255,7 +258,7 @@ fn many_seek_at_once_in_files_that_are_written_through_maps() {
                     for at in (0..ROUNDS).rev().map(|round| round * 2 * MIB + MIB) {
                         mapper.write(at, "data");
                         let (data, hole) = (data(&file, 0).unwrap(), hole(&file, at).unwrap());
-                        // Where no thread is left to take the pages, all is data.
+                        // If no thread is left for the pages, the whole file is reported as data.
                         assert!(data == at || data == 0, "{data} {at}");
                         assert!(hole == at + RECORD || hole == 64 * MIB, "{hole} {at}");
                     }

@@ -1,4 +1,4 @@
-//! The table of mounts: file systems of a pool in this process, used as any program would.
+//! The table of mounts: file systems of a pool are mounted and used in this process.
 #![allow(clippy::disallowed_types)] // The tests look at the mounts as any program would.
 
 use crate::common::transports::transports;
@@ -18,13 +18,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod maps;
 
-/// With file systems `p/a` and `p/a/b`, and folders `a` and `b`. `None`: it cannot be done here, which has
-/// been said.
+/// A home with file systems `p/a` and `p/a/b`, and folders `a` and `b`. `None`: mounting is not possible
+/// here, which was reported.
 fn home() -> Option<Home> {
     home_over(Transport::Classic)
 }
 
-/// The same, asked over this transport.
+/// [`home`] over this transport.
 fn home_over(transport: Transport) -> Option<Home> {
     let home = Home::with(transport, &["p/a", "p/a/b"])?;
     home.folder("a");
@@ -32,8 +32,8 @@ fn home_over(transport: Transport) -> Option<Home> {
     Some(home)
 }
 
-/// Whether snapshots are made by name is a parameter of the process: tests that depend on it run one after
-/// the other.
+/// A parameter of the process decides whether snapshots can be made in `.zfs`: tests that depend on it run
+/// one after the other.
 struct AdminSnapshot(#[allow(dead_code)] MutexGuard<'static, ()>);
 
 impl AdminSnapshot {
@@ -66,13 +66,13 @@ fn what_is_mounted_is_listed_and_ends_when_asked() {
     fs::write(home.path("a/inner/deep"), "deeper").unwrap();
     let named: Vec<String> = home.table.list().into_iter().map(|mount| mount.dataset).collect();
     assert_eq!(named, ["p/a", "p/a/b"]);
-    // The one above is busy as long as something is mounted in it.
+    // The parent is busy while a file system is mounted in it.
     assert!(matches!(home.table.unmount("p/a", Unmount::Normal), Err(MountError::Busy { .. })));
     home.table.unmount("p/a/b", Unmount::Normal).unwrap();
     home.table.unmount("p/a", Unmount::Normal).unwrap();
     assert!(matches!(home.table.unmount("p/a", Unmount::Normal), Err(MountError::NotMounted)));
     assert!(!is_mounted(&home.path("a")));
-    // What was written is in the pool.
+    // All written data are in the pool.
     let again = home.pool().view().unwrap().dataset("p/a/b").unwrap().filesystem().unwrap();
     assert_eq!(again.open(b"/deep").unwrap().attrs().size, 6);
     fs::write(home.path("a/in the way"), "").unwrap();
@@ -81,7 +81,7 @@ fn what_is_mounted_is_listed_and_ends_when_asked() {
     assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
 }
 
-/// Where a dataset is, oldest place first.
+/// The places of a dataset, oldest first.
 fn places(home: &Home, dataset: &str) -> Vec<PathBuf> {
     let list = home.table.list().into_iter().filter(|mount| mount.dataset == dataset);
     list.map(|mount| mount.at).collect()
@@ -109,7 +109,7 @@ fn a_file_system_is_the_same_in_each_of_its_places() {
     fs::write(a.join("file"), "text").unwrap();
     assert_eq!(fs::read_to_string(b.join("file")).unwrap(), "text");
     assert_eq!(fs::metadata(a.join("file")).unwrap().ino(), fs::metadata(b.join("file")).unwrap().ino());
-    // Each goes alone; whoever has a file open in the other does not notice.
+    // One place is unmounted alone; a program with an open file in the other place does not notice.
     let mut open = fs::File::open(b.join("file")).unwrap();
     home.table.unmount_from("p/a", &a, Unmount::Normal).unwrap();
     assert!(!is_mounted(&a));
@@ -118,13 +118,13 @@ fn a_file_system_is_the_same_in_each_of_its_places() {
     let mut text = String::new();
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "text");
-    // What is in use in one place stays in all.
+    // A mount that is in use in one place stays in all.
     home.table.mount_beside("p/a", &c, &options()).unwrap();
     assert!(matches!(home.table.unmount("p/a", Unmount::Normal), Err(MountError::Busy { .. })));
     assert_eq!(places(&home, "p/a"), [b.clone(), c.clone()]);
     assert_eq!(fs::read_to_string(c.join("file")).unwrap(), "text");
     drop(open);
-    // By others, too.
+    // Another program unmounts it.
     umount(&b);
     assert_eq!(places(&home, "p/a"), *std::slice::from_ref(&c));
     home.table.mount_beside("p/a", &a, &options()).unwrap();
@@ -192,7 +192,7 @@ fn who_uses_a_mount_is_named_and_thrown_out_by_force() {
     assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "last words");
 }
 
-/// Makes `at`, and binds there what is at `from`.
+/// Makes `at`, and bind-mounts `from` there.
 fn bind(from: &Path, at: &Path) {
     fs::create_dir_all(at).unwrap();
     assert!(Command::new("mount").arg("--bind").arg(from).arg(at).status().unwrap().success());
@@ -327,7 +327,7 @@ fn contents_are_replaced_under_a_mount() {
     assert_eq!(fs::read_to_string(home.path("a/later")).unwrap(), "works");
 }
 
-/// A rollback may be refused when the mount waits for it already.
+/// A rollback may be refused when the mount is suspended already.
 #[test]
 fn contents_that_were_not_replaced_are_what_they_were() {
     for transport in transports() {
@@ -346,7 +346,7 @@ fn contents_that_were_not_replaced_are_what_they_were() {
                 let paused = home.table.suspend("p/a").unwrap().expect("mounted");
                 let writer =
                     scope.spawn(|| std::os::unix::fs::FileExt::write_all_at(&open, &[round; 1 << 20], 0));
-                // The kernel has some of it, and some waits.
+                // The kernel has some of the written data, and some requests wait.
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 drop(paused);
                 writer.join().unwrap().unwrap();
@@ -363,7 +363,7 @@ fn contents_that_were_not_replaced_are_what_they_were() {
     }
 }
 
-/// `zfs rename -u` beside it.
+/// With `zfs rename -u` at the same time.
 #[test]
 fn a_mount_that_got_another_name_while_it_was_let_go_of_is_served_again() {
     let Some(home) = home() else { return };
@@ -375,7 +375,7 @@ fn a_mount_that_got_another_name_while_it_was_let_go_of_is_served_again() {
         home.table.renamed(from, to);
         drop(paused);
         assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
-        // The table hears of it later.
+        // The table is told later.
         let paused = home.table.suspend(to).unwrap().expect("mounted");
         home.pool().rename(to, from).unwrap();
         drop(paused);
@@ -408,13 +408,13 @@ fn what_is_mounted_below_stays_when_contents_are_replaced() {
     assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "one");
     assert!(is_mounted(&home.path("a/dir/inner")));
     assert_eq!(fs::read_to_string(home.path("a/dir/inner/deep")).unwrap(), "deeper");
-    // A name that was in use, and is no more.
+    // A name that was in use, and no longer exists.
     assert_eq!(fs::metadata(home.path("a/moved")).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     drop(moved);
 }
 
-/// The kernel takes off what is mounted on names that it is told to forget: also on a folder that was looked
-/// up before, and is mounted on after.
+/// The kernel unmounts file systems from names that it is told to drop, including a folder that was looked up
+/// before and is mounted on afterwards.
 #[test]
 fn what_is_being_mounted_while_contents_are_replaced_stays() {
     let Some(home) = home() else { return };
@@ -445,17 +445,17 @@ fn what_is_being_mounted_while_contents_are_replaced_stays() {
     assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "one");
 }
 
-/// What a file of this name holds.
+/// Expected contents of a file of this name.
 fn content(name: &str) -> String {
     name.repeat(500)
 }
 
-/// Whether an error is one that a program may meet while contents are replaced.
+/// Whether a program may get this error while contents are replaced.
 fn is_due(error: &std::io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::STALE))
 }
 
-/// Makes, reads and removes files of its own until told to stop, and reads those that were always there.
+/// Makes, reads and removes files of its own until told to stop, and reads files that always exist.
 fn use_files(at: &Path, me: usize, stop: &AtomicBool) -> usize {
     let (mut state, mut rounds) = (0x9e37_79b9_7f4a_7c15_u64 ^ (me as u64) << 20, 0);
     let mut open: VecDeque<(String, fs::File)> = VecDeque::new();
@@ -498,7 +498,7 @@ fn use_files(at: &Path, me: usize, stop: &AtomicBool) -> usize {
     rounds
 }
 
-/// Tells the others to stop, also when the one who holds it has failed: they would be waited for without end.
+/// Stops the other threads when dropped, also when a thread has failed: they would be waited for without end.
 struct Stops<'s>(&'s AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -507,8 +507,8 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Rolls back again and again under programs; each time nothing of what was made since is there, and
-/// everything else is what it was.
+/// Rolls back repeatedly while programs use the mount; after each rollback, files that were made since are
+/// gone, and all others are unchanged.
 fn roll_back_under_load(home: &Home, rounds: usize) {
     let at = home.path("a");
     for number in 0..8 {
@@ -523,13 +523,13 @@ fn roll_back_under_load(home: &Home, rounds: usize) {
         let stops = Stops(stop);
         let users: Vec<_> = (0..3).map(|me| scope.spawn(move || use_files(at, me, stop))).collect();
         for round in 0..rounds {
-            // If one of them has found something, it tells when it is waited for.
+            // If a thread has failed, joining it reports the failure.
             if users.iter().any(std::thread::ScopedJoinHandle::is_finished) {
                 break;
             }
             let names: Vec<String> = (0..6).map(|file| format!("new-{}", (round + file) % 7)).collect();
             for name in &names {
-                // Neither the name nor that it is not there is remembered from the time before.
+                // The kernel has cached neither the name nor its absence from before.
                 let mut file =
                     fs::File::options().write(true).create(true).truncate(false).open(at.join(name)).unwrap();
                 file.write_all(content(name).as_bytes()).unwrap();
@@ -564,12 +564,12 @@ fn roll_back_under_load(home: &Home, rounds: usize) {
     });
 }
 
-/// More rounds by `CENOTE_ROLLBACKS`.
+/// `CENOTE_ROLLBACKS` sets the number of rounds.
 #[test]
 fn no_name_gives_another_files_content_around_rollbacks() {
     let rounds = std::env::var("CENOTE_ROLLBACKS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     for transport in transports() {
-        // With something mounted below names cannot be taken back all at once, as in old kernels.
+        // With a mount below, names cannot be dropped all at once, as with old kernels.
         for has_below in [false, true] {
             let Some(home) = home_over(transport) else { return };
             home.mount("p/a", "a", &options()).unwrap();
@@ -594,7 +594,7 @@ fn a_snapshot_with_the_number_of_one_that_was_destroyed_is_another() {
         let mut before: Option<String> = None;
         for round in 0..24 {
             fs::write(home.path("a/file"), format!("{round}")).unwrap();
-            // Each name comes again, too.
+            // Each name is used again, too.
             let name = format!("s{}", round % 5);
             home.pool().snapshot(&[format!("p/a@{name}")]).unwrap();
             home.table.snapshots_changed("p/a");
@@ -613,7 +613,7 @@ fn a_snapshot_with_the_number_of_one_that_was_destroyed_is_another() {
     }
 }
 
-/// Bytes that do not get smaller, and are others for each seed.
+/// Bytes that do not compress, different for each seed.
 fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = vec![0; len];
@@ -626,9 +626,9 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Copies all of a file as programs do that restore it from a snapshot: by a clone where the kernel has
-/// servers make one, else by ranges, of which `each` is told. How much was copied until it was refused, if it
-/// was.
+/// Copies a whole file as programs do that restore it from a snapshot: by a clone if the kernel passes clones
+/// to servers, else by ranges; calls `each` after each range. Returns how many bytes were copied, and the
+/// error if there was one.
 fn restore(from: &fs::File, to: &fs::File, each: impl Fn()) -> (u64, Option<Errno>) {
     match rustix::fs::ioctl_ficlone(to, from) {
         Ok(()) => {
@@ -656,7 +656,7 @@ fn what_is_copied_out_of_a_snapshot_stays_when_the_snapshot_is_destroyed() {
         home.pool().set("p", &[("recordsize", "16k"), ("compression", "off")]).unwrap();
         let mount = || home.mount("p/a", "a", &options()).unwrap();
         mount();
-        // What is freed is soon taken again.
+        // Freed blocks are soon reused.
         let view = home.pool().view().unwrap();
         let free = view.dataset("p/a").unwrap().dsl().available().unwrap();
         drop(view);
@@ -670,7 +670,7 @@ fn what_is_copied_out_of_a_snapshot_stays_when_the_snapshot_is_destroyed() {
             home.pool().snapshot(&["p/a@s"]).unwrap();
             home.table.snapshots_changed("p/a");
             let from = fs::File::open(home.path("a/.zfs/snapshot/s/file")).unwrap();
-            // Only the snapshot has it from now on.
+            // From now on only the snapshot has these contents.
             fs::write(home.path("a/file"), noise(round + 1000, LEN)).unwrap();
             sync();
             let create = |name: &str| fs::File::create_new(home.path("a").join(name)).unwrap();
@@ -690,7 +690,7 @@ fn what_is_copied_out_of_a_snapshot_stays_when_the_snapshot_is_destroyed() {
             assert!(len == LEN as u64 || why == Some(Errno::STALE), "{transport:?}: {len}, {why:?}");
             copied.extend([(before, round, LEN as u64), (during, round, len)]);
             home.table.snapshots_changed("p/a");
-            // Whoever has one of its files open gets nothing else from it either.
+            // A program with an open file of a destroyed snapshot cannot copy other contents either.
             let (more, _) = restore(&from, &create(&format!("after-{round}")), || ());
             copied.push((format!("after-{round}"), round, more));
             drop(from);
@@ -698,7 +698,7 @@ fn what_is_copied_out_of_a_snapshot_stays_when_the_snapshot_is_destroyed() {
             let others = home.path(&format!("a/others-{}", round % 2));
             fs::write(others, noise(round + 2000, 12 << 20)).unwrap();
             (0..3).for_each(|_| sync());
-            // As it is in the pool.
+            // Compared with the state in the pool.
             home.table.unmount("p/a", Unmount::Normal).unwrap_or_else(|error| panic!("{error}"));
             mount();
             for (name, seed, len) in &copied {
@@ -712,8 +712,8 @@ fn what_is_copied_out_of_a_snapshot_stays_when_the_snapshot_is_destroyed() {
     }
 }
 
-/// Names that differ in case are different ones to the kernel: it forgets a file by one of them that is open
-/// by the other.
+/// Names that differ in case are different names for the kernel: it drops a file by one name that is open by
+/// the other.
 #[test]
 fn open_files_stay_when_the_kernel_forgets_them_by_another_name() {
     const FILES: usize = 200;
@@ -745,7 +745,7 @@ fn open_files_stay_when_the_kernel_forgets_them_by_another_name() {
     }
 }
 
-/// The number of a snapshot's place is above those of its files.
+/// The slot of a snapshot is above the object numbers in node numbers.
 #[test]
 fn places_of_snapshots_that_were_listed_and_destroyed_come_back() {
     let Some(home) = home() else { return };
@@ -762,19 +762,20 @@ fn places_of_snapshots_that_were_listed_and_destroyed_come_back() {
         home.pool().destroy_dataset(&name).unwrap();
         home.table.snapshots_changed("p/a");
         assert!(fs::metadata(&dir).is_err());
-        // What the kernel forgets it tells when it comes to it.
+        // The kernel sends FORGET requests some time later.
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert!((1..=8).contains(&highest), "{highest} places");
 }
 
-/// Writes a range as a program that goes on meanwhile, and waits until that is done.
+/// Writes a range with asynchronous I/O, and waits for the result.
 #[allow(unsafe_code)] // A ring is filled by hand.
 fn write_unordered(ring: &mut io_uring::IoUring, file: &fs::File, data: &[u8]) {
     use std::os::fd::AsRawFd;
     let len = u32::try_from(data.len()).unwrap();
     let write = io_uring::opcode::Write::new(io_uring::types::Fd(file.as_raw_fd()), data.as_ptr(), len);
-    // SAFETY: the bytes and the descriptor are borrowed until the call has ended, for which is waited here.
+    // SAFETY: the bytes and the descriptor are borrowed until the operation has ended, which this function
+    // waits for.
     unsafe { ring.submission().push(&write.offset(0).build()) }.unwrap();
     ring.submit_and_wait(1).unwrap();
     assert_eq!(ring.completion().next().unwrap().result(), data.len() as i32);
@@ -917,7 +918,7 @@ fn what_a_mount_was_told_of_times_goes_before_the_property() {
     let before = atimes();
     home.table.unmount("p/a", Unmount::Normal).unwrap();
     home.mount("p/a", "a", &always).unwrap();
-    // So many that the kernel would no longer be asked, were it not for the times.
+    // So many that the kernel would not send OPEN any more, but for the access times.
     for _ in 0..300 {
         drop(fs::File::open(home.path("a/file")).unwrap());
     }
@@ -932,7 +933,7 @@ fn what_a_mount_was_told_of_times_goes_before_the_property() {
 
 #[test]
 fn the_first_read_after_a_change_is_noted_of_empty_files_too() {
-    // Older kernels are not asked to tell who opens files, unless every read counts.
+    // Older kernels do not send opens for execution, unless every read counts.
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (6, 18) {
@@ -991,7 +992,7 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
     let snapshots = home.path("a/.zfs/snapshot");
     let _admin = AdminSnapshot::set(true);
     // By its further group: the kernel's request names only the first.
-    let made = |name: &str, group: u32| {
+    let as_user = |name: &str, group: u32, call: fn(&Path) -> Result<(), Errno>| {
         let path = snapshots.join(name);
         std::thread::spawn(move || {
             rustix::thread::set_thread_groups(&[rustix::fs::Gid::from_raw(group)]).unwrap();
@@ -999,10 +1000,13 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
             rustix::thread::set_thread_res_gid(gid, gid, gid).unwrap();
             let uid = rustix::fs::Uid::from_raw(65_501);
             rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-            rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(0o755))
+            call(&path)
         })
         .join()
         .unwrap()
+    };
+    let made = |name: &str, group: u32| {
+        as_user(name, group, |path| rustix::fs::mkdir(path, rustix::fs::Mode::from_raw_mode(0o755)))
     };
     assert_eq!(made("no", 65_510), Err(Errno::PERM));
     let grant = edit::Grant {
@@ -1015,6 +1019,17 @@ fn whoever_was_granted_it_takes_snapshots_by_name() {
     assert_eq!(made("other", 65_511), Err(Errno::PERM));
     let taken: Vec<_> = fs::read_dir(&snapshots).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(taken, ["yes"]);
+    // A user without the permission does not learn that a snapshot is held, or that a name is bad.
+    let hold = admin::verbs::zfs::hold::Request {
+        tag: "kept".into(),
+        snapshots: vec!["p/a@yes".into()],
+        ..Default::default()
+    };
+    admin::Session::over(home.pool()).run(&hold).unwrap();
+    assert_eq!(as_user("yes", 65_510, |path| rustix::fs::rmdir(path)), Err(Errno::PERM));
+    let renamed = as_user("yes", 65_510, |path| rustix::fs::rename(path, path.with_file_name("bad,name")));
+    assert_eq!(renamed, Err(Errno::PERM));
+    assert_eq!(rustix::fs::rmdir(snapshots.join("yes")), Err(Errno::BUSY));
 }
 
 #[test]
@@ -1041,7 +1056,7 @@ fn long_names_are_found_when_no_more_may_be_made() {
 #[test]
 fn what_was_removed_is_room_at_once() {
     let Some(home) = home() else { return };
-    // All but some megabytes are somebody else's.
+    // All but some megabytes are taken by another file system.
     let view = home.pool().view().unwrap();
     let free = view.dataset("p/a").unwrap().dsl().available().unwrap();
     drop(view);

@@ -1,4 +1,4 @@
-//! Files that are written around the kernel's cache, beside others that go through it.
+//! Files that are written past the kernel's cache, beside others that use it.
 
 use super::home::Home;
 use cenote_serve::export::Caller;
@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const PAGE: usize = 8192;
 /// `O_DSYNC`; the flag of this name in rustix is `O_SYNC`.
 const DSYNC: OFlags = OFlags::from_bits_retain(0o1_0000);
-/// More than a mount asks about before it is sure that nobody wants to go around the cache.
+/// More opens than a mount answers before it concludes that no program bypasses the cache.
 const MANY: usize = 1000;
-/// More than are made before the mount says that they need not be opened.
+/// More files than are made before the mount stops opening them.
 const MANY_MADE: usize = 2000;
 
 /// Makes so many files that the mount no longer opens them.
@@ -60,14 +60,14 @@ fn who_makes_many_files_makes_and_opens_them_by_separate_requests() {
             assert_eq!(open_often(&one, b"a0", OFlags::RDWR, 1).err(), Some(Errno::NOSYS));
         }
         drop(one);
-        // Whoever goes around the cache once is expected to do so again.
+        // After a program has bypassed the cache once, the mount expects more of that.
         let two = service();
         make(&two, "durable", OFlags::RDWR | DSYNC).unwrap();
         assert!((0..MANY_MADE).all(|number| make(&two, &format!("b{number}"), OFlags::RDWR).is_ok()));
     }
 }
 
-/// Opens the file of this name with these flags again and again; what came of the last time.
+/// Opens a file with these flags repeatedly; returns the last result.
 fn open_often(service: &LiveService, name: &[u8], flags: OFlags, times: usize) -> Answer<Opened> {
     let who = Caller::default();
     let known = service.lookup(&who, 1, name).unwrap().unwrap();
@@ -108,7 +108,7 @@ fn who_writes_durably_goes_around_the_cache_and_who_opens_much_is_not_asked() {
         let many = open_often(&one, b"f", OFlags::RDWR, MANY);
         assert_eq!(many.err(), (record == 128 << 10).then_some(Errno::NOSYS), "recordsize {record}");
         assert!(goes_around(&open_often(&two, b"f", durable, 1)));
-        // Whoever has seen one expects more of them.
+        // A mount that has seen one such open expects more.
         assert!(open_often(&two, b"f", OFlags::RDWR, MANY).is_ok());
         assert!(goes_around(&open_often(&two, b"f", durable, 1)));
     }
@@ -129,7 +129,7 @@ fn what_goes_around_the_cache_is_seen_by_those_who_go_through_it() {
     };
     let (around, through, stop) = (open(DSYNC), open(OFlags::empty()), AtomicBool::new(false));
     std::thread::scope(|scope| {
-        // Somebody has the page brought into the cache all the time.
+        // A thread has the page read into the cache all the time.
         scope.spawn(|| {
             let mut page = [0; PAGE];
             while !stop.load(Ordering::Relaxed) {
@@ -150,7 +150,7 @@ fn what_goes_around_the_cache_is_seen_by_those_who_go_through_it() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    // Several who write different pages, and one who appends.
+    // Several threads that write different pages, and one that appends.
     let mut log = std::fs::File::options();
     log.append(true).create(true).custom_flags(DSYNC.bits().cast_signed());
     std::thread::scope(|scope| {
@@ -168,7 +168,7 @@ fn what_goes_around_the_cache_is_seen_by_those_who_go_through_it() {
     let content = std::fs::read(&path).unwrap();
     assert!(content.chunks(PAGE).zip(0..4).all(|(page, writer)| page == [writer; PAGE]));
     assert_eq!(std::fs::read(home.at().join("log")).unwrap().len(), 4 * 50 * 10);
-    // The times of the file move, whoever changes it.
+    // The times of the file change, whichever program writes it.
     let old = Timespec { tv_sec: 1000, tv_nsec: 0 };
     rustix::fs::futimens(&around, &Timestamps { last_access: old, last_modification: old }).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().mtime(), 1000);

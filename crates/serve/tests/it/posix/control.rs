@@ -1,4 +1,4 @@
-//! Control calls of files, by their numbers.
+//! Control calls (ioctl) of files, by number.
 #![allow(unsafe_code)] // They have no safe form.
 
 use rustix::io::Errno;
@@ -6,7 +6,7 @@ use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl};
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 
-/// Room for `struct fsxattr`, the longest of what is given and got.
+/// Space for `struct fsxattr`, the longest input and output.
 pub(crate) type Words = [u8; 28];
 
 struct Call {
@@ -15,7 +15,7 @@ struct Call {
 }
 
 // SAFETY: the words are owned by the call and outlive it. The kernel reads and writes as many bytes as the
-// number says, which `call` has compared with theirs.
+// number says, which `call` has compared with their length.
 unsafe impl Ioctl for Call {
     type Output = Words;
     const IS_MUTATING: bool = true;
@@ -34,7 +34,7 @@ unsafe impl Ioctl for Call {
     }
 }
 
-/// Makes a call with these words; what they are then.
+/// Makes a call with these words; returns the words after it.
 pub(crate) fn call(file: &OwnedFd, number: u32, words: Words) -> Result<Words, Errno> {
     let len = (number >> 16 & 0x3fff) as usize;
     assert!(len <= words.len(), "{number:x}");

@@ -1,5 +1,5 @@
-//! One file, changed in all ways that there are, and a model of it in memory: after each step they are the
-//! same.
+//! One file, which is changed by all kinds of calls, and a model in memory: after each step both are
+//! compared.
 
 use super::home::Home;
 use super::random::Chance;
@@ -9,11 +9,11 @@ use std::path::Path;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};
 
-/// Largest size of the file.
+/// Greatest length of the file in bytes.
 const MAX: u64 = 600_000;
 
-/// Whether pages are mapped. A process that serves the mount that it maps waits for itself: only where
-/// another serves.
+/// Whether pages are mapped. A process that maps a file of its own mount waits for itself, so this is for
+/// servers in another process only.
 const MAPS: bool = false;
 
 /// A file and its model.
@@ -24,7 +24,7 @@ struct Pair {
     chance: Chance,
 }
 
-/// Looks at a part of a file through a mapping of its pages.
+/// Calls `look` with a part of a file, through a mapping of its pages.
 #[allow(unsafe_code)] // Mappings.
 fn through_pages(fd: &OwnedFd, end: usize, look: impl FnOnce(&mut [u8])) {
     // SAFETY: a new mapping of `end` bytes, all within the file, which only this thread changes; it is used
@@ -83,7 +83,7 @@ impl Pair {
         rustix::fs::open(&self.path, flags | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).unwrap()
     }
 
-    /// One change, or one look. Says what it was.
+    /// Makes one change or one comparison; returns its description.
     fn step(&mut self) -> String {
         let size = self.model.len() as u64;
         let (at, len) = self.range(MAX);
@@ -150,10 +150,10 @@ impl Pair {
         format!("{kind} {at}+{len}, size {} -> {}", size, self.model.len())
     }
 
-    /// A part becomes another part; blocks are shared where they can be.
+    /// Copies one range over another; shares blocks where possible.
     fn copy(&mut self, to: usize) {
         let (from, len) = self.range(self.model.len() as u64);
-        // Whole records, often.
+        // Often whole records.
         let (from, to, len) = match self.chance.below(2) {
             0 => (from / 16_384 * 16_384, to / 16_384 * 16_384, len.div_ceil(16_384) * 16_384),
             _ => (from, to, len),
@@ -183,7 +183,7 @@ impl Pair {
     }
 }
 
-/// Runs steps from a seed, and compares after each few.
+/// Runs steps from a seed, and compares after every few.
 pub(crate) fn run(home: &Home, seed: u64, steps: u64) {
     let mut pair = Pair::new(&home.at(), seed);
     let mut so_far = Vec::new();
@@ -196,7 +196,7 @@ pub(crate) fn run(home: &Home, seed: u64, steps: u64) {
     }
 }
 
-/// What the files were when they were left.
+/// The expected contents of the files.
 pub(crate) struct Left(Vec<(std::path::PathBuf, Vec<u8>)>);
 
 /// Several threads, each with a file of its own.
@@ -217,7 +217,7 @@ pub(crate) fn run_many(home: &Home, seeds: std::ops::Range<u64>, steps: u64) -> 
 }
 
 impl Left {
-    /// They are still the same, read from the devices by a new mount.
+    /// Checks that the contents are the same, read from the devices by a new mount.
     pub(crate) fn check(&self) {
         for (path, content) in &self.0 {
             assert!(std::fs::read(path).unwrap() == *content, "{}", path.display());

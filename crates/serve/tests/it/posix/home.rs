@@ -17,7 +17,7 @@ use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
 use zpl::{NewFilesystem, make_filesystem};
 
-/// A mounted file system. Dropped in the middle of a failed test, it is unmounted all the same.
+/// A mounted file system, which is unmounted when dropped, also in a failed test.
 pub(crate) struct Home {
     dir: tempfile::TempDir,
     mounted: Option<Mounted>,
@@ -27,13 +27,13 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel keeps what is
-    /// written. `None`: it cannot be mounted here, which has been said.
+    /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel caches writes.
+    /// `None`: it cannot be mounted here, which was reported.
     pub(crate) fn new(size: u64, props: &[(&str, u64)], writeback: bool) -> Option<Home> {
         Home::over(Transport::Best, size, props, writeback)
     }
 
-    /// The same, asked over this transport.
+    /// [`Home::new`] over this transport.
     pub(crate) fn over(
         transport: Transport,
         size: u64,
@@ -48,7 +48,7 @@ impl Home {
         for name in ["images", "at"] {
             std::fs::create_dir(dir.path().join(name)).unwrap();
         }
-        // The way to the mount is open to everybody.
+        // All users may enter the folder above the mount.
         rustix::fs::chmod(dir.path(), rustix::fs::Mode::from_raw_mode(0o755)).unwrap();
         let path = dir.path().join("images/disk");
         std::fs::File::create(&path).unwrap().set_len(size << 20).unwrap();
@@ -84,13 +84,13 @@ impl Home {
         self.dir.path()
     }
 
-    /// What serves it.
+    /// The service of the file system.
     pub(crate) fn service(&self, writeback: bool) -> LiveService {
         let fs = FilesystemWriter::open(self.pool.as_ref().unwrap().live(), "p").unwrap();
         LiveService::new(Arc::new(LiveExport::new(LiveFs::new(fs))), writeback)
     }
 
-    /// Whether it is mounted now.
+    /// Mounts it; returns whether that was possible.
     pub(crate) fn mount(&mut self, writeback: bool) -> bool {
         let service: Arc<dyn Service> = Arc::new(self.service(writeback));
         let is_root = rustix::process::geteuid().is_root();
@@ -115,7 +115,7 @@ impl Home {
         self.mounted.is_some()
     }
 
-    /// Everything that reached the pool is on its devices.
+    /// Writes all changes to the devices.
     pub(crate) fn sync(&self) {
         self.pool.as_ref().unwrap().live().sync().unwrap();
     }
@@ -126,7 +126,7 @@ impl Home {
         }
     }
 
-    /// `zdb` finds nothing wrong in the pool.
+    /// Checks that `zdb` finds no error in the pool.
     pub(crate) fn judge(mut self) {
         self.unmount();
         self.pool.take().unwrap().close().unwrap();

@@ -1,5 +1,5 @@
-//! A mount behaves as the file systems that programs know: tables of calls are run in it and in a folder of
-//! this machine (ext4, XFS, btrfs or tmpfs), by root and by others, and each outcome is the same.
+//! A mount behaves like other file systems: tables of calls are run in it and in a folder of this machine
+//! (ext4, XFS, btrfs or tmpfs), by root and by other users, and each outcome must be the same.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // The tests use the mount as any program would.
 
 mod around;
@@ -16,13 +16,14 @@ use random::Chance;
 use run::Runner;
 use std::path::Path;
 
-/// `xattr=sa`, `acltype=posix`.
+/// Properties `xattr=sa` and `acltype=posix`.
 const PROPERTIES: [(&str, u64); 2] = [("xattr", 2), ("acltype", 1)];
 
 const GROUP_BIT: &str =
     "FUSE: the bit, with which nothing is run, stays when the kernel keeps what is written";
 
-/// Where file systems of the machine differ among themselves, or from ZFS: the table's line, and why.
+/// Lines of tables for which file systems of the machine differ among themselves, or from ZFS: table, line,
+/// and reason.
 const DIFFERENT: &[(&str, usize, &str)] = &[
     ("truncate and sizes", 4, "files of ZFS may have that size"),
     ("set-id bits without a change", 18, "FUSE: this call is not told from the end of somebody's write"),
@@ -32,7 +33,7 @@ const DIFFERENT: &[(&str, usize, &str)] = &[
     ("set-group-id bits that nobody executes", 30, GROUP_BIT),
 ];
 
-/// The outcomes of the lines of a table, in an empty folder that everybody may look into.
+/// The outcomes of the lines of a table, in an empty folder that every user may enter.
 fn outcomes(root: &Path, table: &str) -> Vec<String> {
     std::fs::create_dir(root).unwrap();
     rustix::fs::chmod(root, rustix::fs::Mode::from_raw_mode(0o777)).unwrap();
@@ -67,7 +68,7 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Makes all calls of the tables in a mount and beside it, after something else was done there.
+/// Runs all tables in a mount and beside it, after a preparation.
 fn compare_tables(writeback: bool, before: impl FnOnce(&Home)) {
     if !is_root() {
         return;
@@ -89,13 +90,13 @@ fn the_same_with_writes_through_the_cache() {
     compare_tables(false, |_| ());
 }
 
-/// After so many files have been made, others are made and opened by separate requests.
+/// After many files were made, further files are made and opened by separate requests.
 #[test]
 fn the_same_where_many_files_were_made_before() {
     compare_tables(false, |home| around::make_many(&home.at()));
 }
 
-/// Runs lines by chance in a mount and beside it, and looks at all files now and then.
+/// Runs random lines in a mount and beside it, and compares all files now and then.
 fn compare_by_chance(home: &Home, seed: u64, lines: u64) {
     let (ours, theirs) =
         (home.at().join(format!("chance{seed}")), home.beside().join(format!("chance{seed}")));
@@ -156,7 +157,7 @@ fn many_programs_at_the_same_time() {
     }
 }
 
-/// Bytes that the file system says are taken, of those in an open file that was not synced.
+/// Space that the file system reports for an open file that was not synced, in bytes.
 fn taken_of_unsynced(home: &Home) -> u64 {
     let free = || rustix::fs::statvfs(home.at()).map(|stats| stats.f_bfree * stats.f_bsize).unwrap();
     let before = free();
@@ -233,15 +234,15 @@ fn a_file_without_a_name_stays_until_it_was_forgotten_as_often_as_it_was_told_of
     let caller = Caller::default();
     let new = NewNode { kind: Kind::Regular, mode: 0o644, rdev: (0, 0), target: &[] };
     let file = live.make(&caller, 1, b"f", &new).unwrap().entry.node;
-    // The kernel has forgotten it, which is still on its way; then it looks for it again, opens it, and
-    // unlinks it.
+    // The kernel has dropped the file, and its FORGET is still on its way; then it looks the file up again,
+    // opens it, and unlinks it.
     assert_eq!(live.lookup(&caller, 1, b"f").unwrap().unwrap().entry.node, file);
     live.unlink(&caller, 1, b"f").unwrap();
     live.forget(file, 1);
     assert_eq!(live.attr(file, None).map(|(attr, _)| attr.nlink), Ok(0));
     live.forget(file, 1);
     assert_eq!(live.attr(file, None).map(drop), Err(Errno::STALE));
-    // Whoever makes what is there is told to look again.
+    // A request to make an existing name has the kernel look again.
     live.make(&caller, 1, b"g", &new).unwrap();
     assert_eq!(live.make(&caller, 1, b"g", &new).map(drop), Err(Errno::STALE));
     drop(live);
@@ -261,7 +262,7 @@ fn a_pool_that_was_full_and_was_emptied_has_room() {
     home.sync();
     assert!(room().f_bavail < all / 10, "{} of {all} units", room().f_bavail);
     std::fs::remove_file(home.at().join("large")).unwrap();
-    // Nothing is changed any more. The kernel tells when it likes that the file was closed.
+    // No further changes. The kernel sends the close some time later.
     let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while room().f_bavail <= all / 10 * 9 && std::time::Instant::now() < until {
         std::thread::sleep(std::time::Duration::from_millis(50));
@@ -342,8 +343,7 @@ fn dos_attributes_are_the_owners_and_roots() {
     home.judge();
 }
 
-/// Where the kernel keeps what is written it knows of data, and of the end of the file, before the server
-/// does.
+/// If the kernel caches writes, it knows data and the end of the file before the server does.
 #[test]
 fn what_the_kernel_keeps_is_found_by_seek() {
     use rustix::fs::{SeekFrom, ftruncate, seek};

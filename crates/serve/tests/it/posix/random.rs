@@ -1,6 +1,6 @@
-//! Calls by chance, from a seed: what nobody thought of when the tables were written.
+//! Random lines of calls from a seed, for cases that the tables do not have.
 
-/// A generator that any machine repeats.
+/// A reproducible generator of random numbers.
 pub(crate) struct Chance(u64);
 
 impl Chance {
@@ -29,7 +29,7 @@ const NAMES: [&str; 16] = [
 ];
 const MODES: [&str; 10] = ["644", "755", "777", "1777", "2775", "700", "0", "6755", "4711", "555"];
 
-/// A line; what it names may be there or not.
+/// A random line; the names in it may exist or not.
 pub(crate) fn line(chance: &mut Chance) -> String {
     let who = chance.of(&["", "", "a: ", "b: ", "c: "]);
     let (one, two, mode) = (chance.of(&NAMES), chance.of(&NAMES), chance.of(&MODES));
@@ -87,7 +87,7 @@ pub(crate) fn line(chance: &mut Chance) -> String {
     format!("{who}{call}")
 }
 
-/// Lines that tell the state of all names.
+/// Lines that show the state of all names.
 pub(crate) fn state() -> Vec<String> {
     NAMES
         .iter()

@@ -1,5 +1,4 @@
-//! What a file lends to programs (set-id bits, capabilities) and binds them with (flags), when somebody else
-//! changes it.
+//! Set-id bits, capabilities and flags of files when another user changes the file.
 
 use super::home::Home;
 use super::run::Runner;
@@ -14,10 +13,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `struct vfs_cap_data` with a capability that programs get.
+/// `struct vfs_cap_data` with a capability for programs.
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// Makes a file as a program of root's that a group may write: with set-id bits, a capability, or both.
+/// Makes a file like a program of root's that a group may write: with set-id bits, a capability, or both.
 fn lend(run: &mut Runner, at: &Path, mode: &str, capable: bool) {
     assert_eq!(run.run(&format!("chmod f {mode}")), "ok");
     if capable {
@@ -25,14 +24,14 @@ fn lend(run: &mut Runner, at: &Path, mode: &str, capable: bool) {
     }
 }
 
-/// The mode that programs are run with, and whether they get a capability.
+/// The mode of a program, and whether it gets a capability.
 fn lent(at: &Path) -> (u32, bool) {
     let mode = std::fs::metadata(at.join("f")).unwrap().mode() & 0o7777;
     let mut value = [0; 64];
     (mode, rustix::fs::getxattr(at.join("f"), "security.capability", &mut value[..]).is_ok())
 }
 
-/// The transports of this kernel, each with writes through the cache and with those that the kernel keeps.
+/// The transports of this kernel, each with and without the write-back cache.
 fn everywhere() -> impl Iterator<Item = (Transport, bool)> {
     transports().into_iter().flat_map(|transport| [(transport, false), (transport, true)])
 }
@@ -62,7 +61,7 @@ fn what_a_file_lends_goes_before_somebody_else_writes() {
         }
         std::fs::write(at.join("f"), [1; 8192]).unwrap();
         for capable in [false, true] {
-            // Opened before it lends something, and after that.
+            // Opened before it has the bits, and after.
             for is_early in [false, true] {
                 for (flags, calls) in WAYS {
                     let open = format!("b: open x f {flags}");
@@ -72,8 +71,8 @@ fn what_a_file_lends_goes_before_somebody_else_writes() {
                     assert_eq!(early.unwrap_or_else(|| run.run(&open)), "ok");
                     let done: Vec<String> = calls.iter().map(|line| run.run(line)).collect();
                     let was = lent(&at);
-                    // Around its cache the kernel would go on believing in set-id bits: such a write is
-                    // refused. Where the kernel collects writes, not all that want to go around it do.
+                    // Past its cache the kernel would go on using cached set-id bits: such a write is
+                    // refused. With the write-back cache, not all writes that ask for it bypass the cache.
                     let is_refused = done[0].ends_with(&format!(" {}", Errno::TXTBSY.raw_os_error()));
                     let left = if is_refused { (0o6775, capable) } else { (0o775, false) };
                     assert_eq!(was, left, "{transport:?}, {flags} {calls:?}: {done:?}, early {is_early}");
@@ -85,7 +84,7 @@ fn what_a_file_lends_goes_before_somebody_else_writes() {
                         );
                     }
                     run.run("chmod f 664");
-                    // It is there only where the write was refused.
+                    // The attribute exists only if the write was refused.
                     let _ = rustix::fs::removexattr(at.join("f"), "security.capability");
                 }
             }
@@ -95,19 +94,20 @@ fn what_a_file_lends_goes_before_somebody_else_writes() {
     }
 }
 
-/// [`CAPABILITY`] as the kernel tells of it in `/proc`.
+/// [`CAPABILITY`] in the form that `/proc` shows.
 const CAPABLE: u64 = 0x80;
-/// Who runs programs: somebody to whom nothing belongs.
+/// Id of the user that runs programs, who owns no files.
 const SOMEBODY: u32 = 65_503;
 const PAGE: usize = 4096;
 
-/// Runs a copy of `cat` as somebody who may do nothing: as whom it runs, and with which capabilities.
+/// Runs a copy of `cat` as a user without rights; returns the effective user id and capabilities of the
+/// process.
 fn run_as_somebody(program: &Path) -> (u32, u64) {
     let output = loop {
         let mut cat = Command::new(program);
         cat.arg0("cat").arg("/proc/self/status").uid(SOMEBODY).gid(SOMEBODY).current_dir("/");
         match cat.output() {
-            // Processes that other tests start have for a moment what is open here.
+            // Processes that other tests start hold this process's descriptors for a moment.
             Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
             ran => break ran.unwrap(),
         }
@@ -121,8 +121,8 @@ fn run_as_somebody(program: &Path) -> (u32, u64) {
     (words("Uid:")[1].parse().unwrap(), u64::from_str_radix(&words("CapEff:")[0], 16).unwrap())
 }
 
-/// The bits and the capability that the kernel knows count, whatever the server tells of them: so the program
-/// is run.
+/// The bits and the capability in the kernel's cache count, whatever the server reports: so the program is
+/// run.
 #[test]
 fn a_program_that_somebody_else_has_written_to_runs_without_what_its_file_lent() {
     if !rustix::process::geteuid().is_root() {
@@ -133,7 +133,7 @@ fn a_program_that_somebody_else_has_written_to_runs_without_what_its_file_lent()
     }
     let Some(cat) = testkit::need_tool("cat") else { return };
     let mut program = std::fs::read(cat).unwrap();
-    // Behind the program are pages that do not matter to it.
+    // After the program there are pages that do not matter to it.
     program.resize(program.len().next_multiple_of(PAGE) + 4 * PAGE, 0);
     let spare = program.len() - PAGE;
     let ways = [
@@ -171,8 +171,8 @@ fn a_program_that_somebody_else_has_written_to_runs_without_what_its_file_lent()
             lend(&mut run, &at, if capable { "775" } else { "6775" }, capable);
             let lent = if capable { (SOMEBODY, CAPABLE) } else { (0, all_capabilities()) };
             if !is_early {
-                // What it lends counts, and the kernel knows of it. As long as it is open to be written it is
-                // not run.
+                // The bits are in effect, and the kernel has them in its cache. While the program is open for
+                // writing it cannot be run.
                 assert_eq!(run_as_somebody(&at.join("f")), lent, "{what}");
                 assert_eq!(run.run(&open), "ok", "{what}");
             }
@@ -214,7 +214,7 @@ fn flags_and_projects_are_the_owners_and_not_changed_through_mounts_that_are_onl
         "control x 401c5820 0 0 0 7",
         "control x 40088302 0 1",
     ];
-    // The numbers of programs of 32 bits, and other sizes, by one of 64: the kernel checks nothing.
+    // Numbers of 32-bit programs, and other sizes, by a 64-bit program: the kernel does not check them.
     const OTHERS: [&str; 5] = [
         "control x 40046602 40",
         "control x 40106602 40",
@@ -231,7 +231,7 @@ fn flags_and_projects_are_the_owners_and_not_changed_through_mounts_that_are_onl
         for line in ["make f 666", "chmod f 666", "chown f 65501 65501"] {
             assert_eq!(run.run(line), "ok");
         }
-        // Another file with the same number, of another file system, is open to be written.
+        // Another file with the same number, of another file system, is open for writing.
         let Some(other) = Home::over(Transport::Classic, 256, &[], false) else { return };
         let namesake = std::fs::File::create(other.at().join("f")).unwrap();
         let number = std::fs::metadata(home.at().join("f")).unwrap().ino();
@@ -249,7 +249,7 @@ fn flags_and_projects_are_the_owners_and_not_changed_through_mounts_that_are_onl
                 "{transport:?}, {what}: {outcome}"
             );
         };
-        // Nothing is set, but what every file has.
+        // Only flags that every file has are set.
         let now = |who: &str, run: &mut Runner| {
             assert_eq!(run.run(&format!("{who}open x f r")), "ok");
             let now = [GET, GET_EXTENDED, GET_DOS].map(|call| run.run(&format!("{who}{call}")));
@@ -259,14 +259,15 @@ fn flags_and_projects_are_the_owners_and_not_changed_through_mounts_that_are_onl
         let before = now("", &mut run);
         for call in CALLS.iter().chain(&OTHERS) {
             for who in ["", "a: ", "b: "] {
-                // It is open here only, as the server looks where else it is.
+                // Open only for reading here, because the server checks whether it is open for writing
+                // elsewhere.
                 assert_eq!(only_read.run(&format!("{who}open x f r")), "ok");
                 let outcome = only_read.run(&format!("{who}{call}"));
                 only_read.run("close x");
                 let is_known = CALLS.contains(call);
                 let error = match (is_known, who) {
                     (false, _) => Errno::NOTTY,
-                    // The kernel asks of the mount first, the server who it is.
+                    // The kernel checks the mount first, the server the user.
                     (true, "b: ") if call.contains("40088302") => Errno::PERM,
                     (true, _) => Errno::ROFS,
                 };
@@ -300,7 +301,7 @@ fn flags_and_projects_are_the_owners_and_not_changed_through_mounts_that_are_onl
     }
 }
 
-/// Something that is bound in a place until this is dropped.
+/// A bind mount, which is removed when dropped.
 struct Bound(PathBuf);
 
 impl Drop for Bound {
@@ -318,7 +319,7 @@ fn flags_are_changed_by_the_calls_that_the_kernel_checks_and_no_others() {
     let new = NewNode { kind: Kind::Regular, mode: 0o666, rdev: (0, 0), target: &[] };
     let file = live.make(&Caller::default(), 1, b"f", &new).unwrap().entry.node;
     let set = |number: u32, len: usize| live.ioctl(&who, file, number, &vec![0x10; len], &mut []);
-    // The form of programs of 32 bits, and other sizes.
+    // The form of 32-bit programs, and other sizes.
     for number in [0x4004_6602, 0x4001_6602, 0x4010_6602, 0x4018_5820, 0x4020_5820, 0x4004_8302] {
         assert_eq!(set(number, 64), Err(Errno::NOTTY), "{number:x}");
     }
@@ -328,7 +329,7 @@ fn flags_are_changed_by_the_calls_that_the_kernel_checks_and_no_others() {
     let mut flags = [0xff; 4];
     assert_eq!(live.ioctl(&who, file, 0x8008_6601, &[], &mut flags), Ok(4));
     assert_eq!(flags, [0; 4]);
-    // The kernel's own form of the call.
+    // The native form of the call.
     assert_eq!(live.ioctl(&who, file, 0x4008_6602, &0x40_u32.to_ne_bytes(), &mut []), Ok(0));
     live.ioctl(&who, file, 0x8008_6601, &[], &mut flags).unwrap();
     assert_eq!(u32::from_ne_bytes(flags), 0x40);

@@ -1,5 +1,5 @@
-//! A small language of system calls. A line is a call and its operands; its outcome is a text: `ok`, the name
-//! of an error, or what was found. The same lines in two folders can so be compared.
+//! A small language of system calls. A line is a call with its operands; its outcome is a text: `ok`, the
+//! name of an error, or the result. So the same lines can be compared in two folders.
 
 use super::control;
 use std::collections::BTreeMap;
@@ -14,18 +14,18 @@ use rustix::io::Errno;
 
 type Done = Result<String, Errno>;
 
-/// Runs lines in a folder, and remembers what the lines opened and noted.
+/// Runs lines in a folder, and keeps the descriptors that lines opened and the values that they noted.
 pub(crate) struct Runner {
     root: PathBuf,
     open: BTreeMap<String, OwnedFd>,
     times: BTreeMap<String, [(i64, u64); 3]>,
 }
 
-/// A user who acts: number, group, further groups.
+/// A user that makes calls: user id, group id, supplementary groups.
 #[derive(Clone, Copy)]
 struct User(u32, u32, &'static [u32]);
 
-/// Users by the letter that begins a line; without one root acts.
+/// The user for the letter that begins a line; root for lines without one.
 fn user(letter: &str) -> Option<User> {
     Some(match letter {
         "a:" => User(65_501, 65_501, &[65_510]),
@@ -35,7 +35,7 @@ fn user(letter: &str) -> Option<User> {
     })
 }
 
-/// Becomes somebody, for the rest of this thread's life.
+/// Makes the calling thread run as a user for the rest of its life.
 fn become_user(User(uid, gid, groups): User) {
     let groups: Vec<Gid> = groups.iter().map(|gid| Gid::from_raw(*gid)).collect();
     rustix::thread::set_thread_groups(&groups).unwrap();
@@ -100,7 +100,7 @@ impl Runner {
         Runner { root: root.to_owned(), open: BTreeMap::new(), times: BTreeMap::new() }
     }
 
-    /// Runs a line, as the user who it says acts.
+    /// Runs a line as the user that it names.
     pub(crate) fn run(&mut self, line: &str) -> String {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (who, words) = match words.split_first() {
@@ -301,7 +301,7 @@ impl Runner {
                 let len = rustix::fs::getxattr(path, format!("system.posix_acl_{}", arg(2)), &mut buf[..])?;
                 Ok(buf[..len].iter().map(|byte| format!("{byte:02x}")).collect())
             }
-            // control FD NUMBER: the words that are given
+            // control FD NUMBER: the input words
             "control" => {
                 let number = u32::from_str_radix(arg(2), 16).unwrap();
                 let mut given = [0; 28];
@@ -321,11 +321,11 @@ impl Runner {
                 std::thread::sleep(std::time::Duration::from_millis(12));
                 Ok("ok".to_owned())
             }
-            // Which times are not those that were marked.
+            // The times that differ from the marked ones.
             "changed" => {
                 let now = times(&self.stat(arg(1), false)?);
                 let then = self.times.get(arg(1)).copied().unwrap_or(now);
-                // Access times depend on how a file system is mounted.
+                // Access times depend on the mount options.
                 let names = ["atime", "mtime", "ctime"];
                 let changed =
                     names.iter().zip(now.iter().zip(then)).skip(1).filter(|(_, (now, then))| *now != then);
@@ -347,7 +347,7 @@ impl Runner {
     }
 }
 
-/// An ACL as the kernel takes it, out of `u:7,u65501:6,g:5,g65510:4,m:7,o:0`.
+/// An ACL in the kernel's form, from `u:7,u65501:6,g:5,g65510:4,m:7,o:0`.
 fn acl(text: &str) -> Vec<u8> {
     let mut bytes = 2_u32.to_le_bytes().to_vec();
     for entry in text.split(',').filter(|entry| !entry.is_empty()) {
@@ -376,11 +376,11 @@ fn times(stat: &Stat) -> [(i64, u64); 3] {
     ]
 }
 
-/// What of a file is the same wherever it is.
+/// The attributes of a file that are the same on all file systems.
 fn shown(stat: &Stat) -> String {
     let kind = FileType::from_raw_mode(stat.st_mode);
     let size = if kind == FileType::Directory { 0 } else { stat.st_size };
-    // Access times depend on how a file system is mounted.
+    // Access times depend on the mount options.
     let old = |secs: i64| if secs < 1_000_000 { secs.to_string() } else { "new".to_owned() };
     format!(
         "{kind:?} {:o} links {} owner {}:{} size {size} device {:x} mtime {}",

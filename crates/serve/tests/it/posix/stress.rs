@@ -1,11 +1,10 @@
-//! Many programs at the same time, in one tree: names, files and bytes say by themselves whether they are
-//! right.
+//! Many programs at the same time in one tree: names and contents of files show whether they are right.
 
 use super::random::Chance;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The bytes of a file that say whose they are.
+/// Contents of a file, which identify its owner and number.
 fn content(owner: u64, number: u64, len: usize) -> Vec<u8> {
     let line = format!("file {number} of {owner};");
     line.bytes().cycle().take(len).collect()
@@ -15,7 +14,7 @@ fn length(number: u64) -> usize {
     (number.wrapping_mul(7919) % 70_000) as usize
 }
 
-/// One program: makes, renames, replaces, links and removes files of its own in folders that all share.
+/// One program: makes, renames, replaces, links and removes files of its own in shared folders.
 fn work(root: &Path, owner: u64, steps: u64, lists: &AtomicU64) -> Vec<(PathBuf, u64)> {
     let mut chance = Chance::new(owner + 1000);
     let mut files: Vec<(PathBuf, u64)> = Vec::new();
@@ -34,7 +33,7 @@ fn work(root: &Path, owner: u64, steps: u64, lists: &AtomicU64) -> Vec<(PathBuf,
                 files[at].0 = to;
             }
             5 if files.len() > 1 => {
-                // One replaces another, under its name.
+                // One file replaces another, under its name.
                 let from = files.swap_remove(chance.below(files.len() as u64) as usize);
                 let at = chance.below(files.len() as u64) as usize;
                 std::fs::rename(&from.0, &files[at].0).unwrap();
@@ -52,7 +51,7 @@ fn work(root: &Path, owner: u64, steps: u64, lists: &AtomicU64) -> Vec<(PathBuf,
                 std::fs::remove_file(&second).unwrap();
             }
             _ => {
-                // Each of one's own files that were there before and after is listed, once.
+                // Each own file that existed before and after the listing is listed once.
                 let dir = folder(&mut chance);
                 let mut names: Vec<_> = std::fs::read_dir(&dir)
                     .unwrap()
@@ -75,7 +74,7 @@ fn work(root: &Path, owner: u64, steps: u64, lists: &AtomicU64) -> Vec<(PathBuf,
     files
 }
 
-/// Runs programs in a tree, and says what must be there afterwards.
+/// Runs programs in a tree; returns the files that must exist afterwards.
 pub(crate) fn run(root: &Path, programs: u64, steps: u64) -> Vec<(PathBuf, u64, u64)> {
     (0..4).for_each(|i| std::fs::create_dir(root.join(format!("folder{i}"))).unwrap());
     let lists = AtomicU64::new(0);
@@ -92,7 +91,7 @@ pub(crate) fn run(root: &Path, programs: u64, steps: u64) -> Vec<(PathBuf, u64, 
     })
 }
 
-/// These files are there, and no others.
+/// Checks that these files exist, and no others.
 pub(crate) fn check(root: &Path, files: &[(PathBuf, u64, u64)]) {
     for (path, owner, number) in files {
         assert!(

@@ -1,4 +1,4 @@
-//! Tables of calls: each is run in an empty folder.
+//! Tables of calls. Each table is run in an empty folder.
 
 pub(crate) const TABLES: &[(&str, &str)] = &[
     ("mkdir and rmdir", "

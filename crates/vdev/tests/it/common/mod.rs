@@ -1,4 +1,4 @@
-//! A writer for tests: puts blocks on simulated disks the way a pool of the given shape would have.
+//! A writer for tests: puts blocks on simulated disks as a pool of the given shape would.
 #![allow(dead_code)] // each test file uses its own part
 
 use cenote_vdev::VdevTree;
@@ -91,7 +91,7 @@ pub(crate) fn root(tops: Vec<NvList>) -> VdevNode {
     VdevNode::from_nvlist(&interior("root", 0, 1, tops)).unwrap()
 }
 
-/// The keys that only top-level vdevs have.
+/// Adds the keys that only top-level vdevs have.
 pub(crate) fn as_top(mut list: NvList, ashift: Ashift, asize: u64) -> NvList {
     list.push("ashift", u64::from(ashift.0));
     list.push("asize", asize);
@@ -99,7 +99,7 @@ pub(crate) fn as_top(mut list: NvList, ashift: Ashift, asize: u64) -> NvList {
 }
 
 impl Shape {
-    /// Its configuration as top-level vdev 0, with these children.
+    /// The configuration as top-level vdev 0, with these children.
     pub(crate) fn node(&self, ashift: Ashift, children: Vec<NvList>) -> NvList {
         let mut list = match self {
             Shape::Leaf => leaf(0, guid(0)),
@@ -173,7 +173,7 @@ impl Disks {
         block
     }
 
-    /// The disks as simulated ones that can be made to fail; the media stay as they are.
+    /// The disks as simulated ones that can be made to fail; the media stay unchanged.
     pub(crate) fn simulated(&self) -> Vec<Arc<SimDisk>> {
         let over = |(i, disk): (usize, &Arc<MemoryDevice>)| {
             Arc::new(SimDisk::over(Arc::clone(disk) as Arc<dyn Device>, i as u64, Power::new()))
@@ -198,7 +198,7 @@ impl Disks {
         })
     }
 
-    /// Which children hold something of a block.
+    /// The children that hold a part of a block.
     pub(crate) fn holders(&self, at: &Extent) -> Vec<usize> {
         let mut holders: Vec<usize> = match self.shape.map(self.ashift, at) {
             None => (0..self.media.len()).collect(),

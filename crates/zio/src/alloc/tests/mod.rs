@@ -1,5 +1,4 @@
-//! Tests of the allocator as a whole, over vdevs that hold nothing and a disk that is a set of free
-//! ranges.
+//! Tests of the whole allocator, over vdevs without devices and a disk that is a set of free ranges.
 
 mod model;
 mod placement;
@@ -17,7 +16,7 @@ use vdev::device::Device;
 use vdev::device::memory::MemoryDevice;
 use vdev::tree::{RangeSet, VdevTree};
 
-/// What stands for a transaction.
+/// A stand-in for a transaction.
 pub(super) struct Tx(pub(super) u64);
 
 impl AllocTx for Tx {
@@ -116,7 +115,7 @@ impl Spec {
     }
 }
 
-/// The disk: what is free in each metaslab, as of the txg being written and the last one.
+/// The simulated disk: the free space of each metaslab, as of the txg being written and of the last one.
 #[derive(Default)]
 pub(super) struct Disk {
     pub(super) working: Mutex<BTreeMap<(VdevId, u64), RangeSet>>,
@@ -174,7 +173,7 @@ pub(super) struct Lab {
 }
 
 impl Lab {
-    /// Vdevs that were never written to.
+    /// Creates vdevs that were never written.
     pub(super) fn new(specs: &[Spec]) -> Lab {
         Lab::with_hints(specs, |spec| spec.hints(false))
     }
@@ -199,7 +198,7 @@ impl Lab {
         Lab { specs: specs.to_vec(), tree, disk, alloc }
     }
 
-    /// The same pool opened again: what was deferred is not.
+    /// Opens the same pool again, without deferred space.
     pub(super) fn reopen(&mut self, used: bool) {
         let tops = self.specs.iter().enumerate().map(|(id, spec)| top_space(id, spec, spec.hints(used)));
         let source = Arc::clone(&self.disk) as Arc<dyn SpaceSource>;
@@ -210,12 +209,12 @@ impl Lab {
         self.alloc.allocate(&normal(psize, copies), &Tx(txg))
     }
 
-    /// One copy of a block that must fit.
+    /// Allocates one copy of a block that must fit.
     pub(super) fn one(&self, psize: u64, txg: u64) -> Dva {
         self.allocate(psize, 1, txg).expect("room")[0]
     }
 
-    /// One pass: what changed is applied to the disk, which must be able to take it.
+    /// Runs one pass: applies the changes to the disk, which checks them.
     pub(super) fn pass(&self, txg: u64, what: &str) -> bool {
         let mut working = self.disk.working.lock().unwrap();
         let changes = self.alloc.take_changes(Txg(txg));
@@ -235,14 +234,14 @@ impl Lab {
         !changes.is_empty()
     }
 
-    /// The rest of a txg.
+    /// Runs the rest of a txg.
     pub(super) fn sync(&self, txg: u64, what: &str) {
         self.pass(txg, what);
         *self.disk.synced.lock().unwrap() = self.disk.working.lock().unwrap().clone();
         self.alloc.synced(Txg(txg));
     }
 
-    /// What a metaslab's free space on disk is.
+    /// The free space of a metaslab on disk.
     pub(super) fn on_disk(&self, vdev: u32, metaslab: u64) -> RangeSet {
         self.disk.working.lock().unwrap()[&(VdevId(vdev), metaslab)].clone()
     }

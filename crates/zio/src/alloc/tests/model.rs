@@ -1,4 +1,4 @@
-//! A long random life of a pool, with a map of every sector as the model.
+//! A long random run of a pool, with a map of every sector as the model.
 
 use super::{Lab, Shape, Spec, Tx, dva};
 use crate::alloc::{AllocClass, AllocError};
@@ -19,7 +19,7 @@ struct Model {
     random: Random,
     /// Sectors of 512 bytes of each vdev.
     maps: Vec<Vec<Sector>>,
-    /// What is allocated, and since when.
+    /// Allocated extents, each with its birth.
     live: Vec<(Dva, u64)>,
     /// The txg being written; the next is open.
     txg: u64,
@@ -75,7 +75,7 @@ impl Model {
             Err(AllocError::NoSpace { largest, .. }) => {
                 self.full += 1;
                 let room = self.room(psize, txg);
-                // A copy that keeps away from another may cut a free run in two.
+                // Keeping copies apart may cut a free run in two.
                 let enough = if copies == 1 { 1 } else { 2 * u64::from(copies) };
                 assert!(room < enough, "{}: {copies} copies of {psize}, room for {room}", self.what);
                 if largest.0 > 0 {
@@ -87,7 +87,7 @@ impl Model {
         }
     }
 
-    /// How many blocks of this size there is room for.
+    /// Number of blocks of this size for which there is space.
     fn room(&self, psize: u64, txg: u64) -> u64 {
         let mut room = 0;
         for (id, spec) in self.lab.specs.iter().enumerate() {
@@ -116,7 +116,7 @@ impl Model {
         assert!(matches!(again, Err(AllocError::NotAllocated { .. })), "{}: {again:?}", self.what);
     }
 
-    /// Frees or claims anything.
+    /// Frees or claims random extents.
     fn meddle(&mut self) {
         let id = self.random.below(self.maps.len() as u64) as usize;
         let spec = self.lab.specs[id];
@@ -177,7 +177,7 @@ impl Model {
                     *sector = Sector::Free;
                 }
             }
-            // The hints are empty: what is allocated is known when all is loaded.
+            // The hints are empty: the allocated bytes are known after all is loaded.
             for (id, spec) in self.lab.specs.clone().iter().enumerate() {
                 for metaslab in 0..spec.metaslabs {
                     self.lab.alloc.free_space(VdevId(id as u32), metaslab).unwrap();

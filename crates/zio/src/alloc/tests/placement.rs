@@ -1,4 +1,4 @@
-//! Where blocks go: side by side, copies apart, classes, turns.
+//! Placement of blocks: adjacency, distance of copies, classes, turns.
 
 use super::{Lab, Shape, Spec, Tx, dva, normal, top_space, tree};
 use crate::alloc::{AllocClass, AllocError, MetaslabHint, Request};
@@ -15,7 +15,7 @@ fn of_class(class: AllocClass, psize: u64) -> Request {
     Request { class, ..normal(psize, 1) }
 }
 
-/// Pieces in which extents lie.
+/// Number of separate pieces that extents form.
 fn pieces<'a>(dvas: impl IntoIterator<Item = &'a Dva>) -> usize {
     let ranges = dvas.into_iter().map(|dva| dva.offset.0..dva.offset.0 + dva.asize.0);
     ranges.collect::<RangeSet>().iter().count()
@@ -125,7 +125,7 @@ fn one_of_many_metaslabs_is_for_the_log() {
 
 #[test]
 fn vdevs_fill_up_together() {
-    // The second has three times the room.
+    // The second has three times the space.
     let lab = Lab::new(&[single(24, 8), single(24, 24)]);
     let mut bytes = [0_u64; 2];
     for _ in 0..2000 {
@@ -226,7 +226,7 @@ fn wrong_hints_do_not_hide_room() {
     while lab.allocate(128 << 10, 1, 5).is_ok() {
         count += 1;
     }
-    // Of the one that claims to be full nothing is asked, until something else is done there.
+    // The metaslab that claims to be full is not read until another operation uses it.
     assert_eq!(count, 16);
     assert!(lab.alloc.free(&dva(0, M, 4096), &Tx(5)).is_err());
     assert!(lab.allocate(128 << 10, 1, 5).is_ok());

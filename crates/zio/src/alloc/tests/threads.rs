@@ -10,7 +10,7 @@ use std::time::Duration;
 use vdev::env::Random;
 use vdev::tree::RangeSet;
 
-/// Threads allocate and free in two txgs; afterwards every extent is someone's, once.
+/// Threads allocate and free in two txgs; afterwards every extent has exactly one owner.
 #[test]
 fn threads_never_share_an_extent() {
     let specs = [Spec::new(Shape::Single, 9, 20, 10), Spec::new(Shape::Raidz(4, 1), 9, 20, 10)];
@@ -60,7 +60,7 @@ fn work(lab: &Lab, kept: &Mutex<Vec<Dva>>, txg: u64, seed: u64) {
     kept.lock().unwrap().extend(mine);
 }
 
-/// Reading the free space of vdev 0 takes until the test says so.
+/// A source on which reading the free space of vdev 0 waits for the test.
 struct Slow {
     started: Mutex<Sender<()>>,
     go_on: Mutex<Receiver<()>>,

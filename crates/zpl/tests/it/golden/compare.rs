@@ -1,4 +1,4 @@
-//! Comparison of a whole dataset with what the manifest says of it.
+//! Comparison of a whole dataset with its manifest.
 
 use cenote_zpl::{FileKind, Filesystem, Node, SpaceKind, SpaceRow, Time, Volume, ZplError};
 use dmu::ObjSet;
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use testkit::{Dataset, Entry, EntryKind};
 
-/// Bytes read at a time: not a multiple of a block, so that reads cross blocks anywhere.
+/// Bytes read at a time: not a multiple of a block, so that reads cross block boundaries at any offset.
 const PIECE: usize = 300_007;
 
-/// A mounted snapshot's root has this number, less that of its dataset.
+/// The root of a mounted snapshot has this number minus that of its dataset.
 const FIRST_SNAPSHOT: u64 = 0xFFFF_FFFF_FFFC;
 
 /// Differences found, in words.
@@ -26,7 +26,7 @@ impl Differences {
     }
 }
 
-/// Everything in a file system by path, the root as `.`.
+/// All files of a file system by path, the root as `.`.
 pub(crate) fn walk(fs: &Arc<Filesystem>) -> Result<BTreeMap<Vec<u8>, Node>, ZplError> {
     let root = fs.node(fs.root())?;
     let mut all = BTreeMap::new();
@@ -51,12 +51,12 @@ pub(crate) fn walk(fs: &Arc<Filesystem>) -> Result<BTreeMap<Vec<u8>, Node>, ZplE
     Ok(all)
 }
 
-/// Compares a file system with its entries.
+/// Compares a file system with its manifest entries.
 pub(crate) fn filesystem(objset: Arc<ObjSet>, want: &[Entry], out: &mut Differences) -> Result<(), ZplError> {
     let number = objset.number();
     let fs = Filesystem::open(objset)?;
     let mut have = walk(&fs)?;
-    // What a mount adds: the `.zfs` of a root, and numbers of its own for the roots of snapshots.
+    // A mount adds the `.zfs` of a root, and other inode numbers for the roots of snapshots.
     let shows_snapshots = want.iter().any(|entry| entry.path == b".zfs");
     for entry in want.iter().filter(|entry| !entry.path.starts_with(b".zfs")) {
         let mut entry = entry.clone();
@@ -85,7 +85,7 @@ pub(crate) fn filesystem(objset: Arc<ObjSet>, want: &[Entry], out: &mut Differen
     Ok(())
 }
 
-/// A name is found, and the path back is the same.
+/// Checks that each name is found, and that the path back is the same.
 fn lookups(
     of: &str,
     fs: &Arc<Filesystem>,
@@ -95,7 +95,7 @@ fn lookups(
 ) -> Result<(), ZplError> {
     let root = fs.node(fs.root())?;
     out.check(of, "lookup", &fs.lookup(&root, &entry.path)?, &Some(node.id()));
-    // The parent of a file that lost one of several names may be the directory of a lost one.
+    // The parent of a file that lost one of several names may be the directory of the lost name.
     let path = fs.path_of(node.id())?;
     if node.is_dir() || (node.attrs().links == 1 && path.is_some()) {
         out.check(of, "path", &path, &Some([b"/", &entry.path[..]].concat()));
@@ -231,7 +231,7 @@ pub(crate) fn space(objset: Arc<ObjSet>, want: &Dataset, out: &mut Differences) 
         (SpaceKind::Project, &want.projectspace),
     ];
     for (kind, rows) in kinds {
-        // Nothing listed is nothing asked for, in these manifests.
+        // In these manifests an empty list means that none was recorded.
         if rows.is_empty() {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Golden pools: every file of every file system, and every volume, is what the manifest says.
+//! Golden pools: the files of every file system, and every volume, equal the manifest.
 
 mod compare;
 

@@ -1,4 +1,4 @@
-//! Access control lists that stay when something else changes, and after a crash as well.
+//! Access control lists are kept when another attribute changes, and after a crash.
 
 use super::steps::Records;
 use super::world::{World, sync};
@@ -10,7 +10,7 @@ use format::acl::Ace;
 use format::zil::{Body, LoggedAcl};
 use std::sync::Arc;
 
-/// What the owner may, and what user 1234.
+/// Rights of the owner, and of user 1234.
 fn list() -> LoggedAcl {
     let entry = |flags: u16, mask: u32| [&[0; 2], &flags.to_le_bytes()[..], &mask.to_le_bytes()].concat();
     let aces = [entry(0x1000, 0x1f), entry(0, 0x81), 1234_u64.to_le_bytes().to_vec()].concat();
@@ -32,7 +32,7 @@ fn a_list_is_after_a_replay_what_it_was_before() {
             let new = NewAttrs { uid: Some(7), gid: Some(8), ..NewAttrs::default() };
             fs.set_attrs(id, &new).map(drop).expect("given away");
         }),
-        // As a kernel asks that knows which bits go.
+        // As a kernel asks that decides which bits to clear.
         ("owner and mode", true, |fs, id| {
             let new = NewAttrs { uid: Some(7), mode: Some(0o755), ..NewAttrs::default() };
             fs.set_attrs(id, &new).map(drop).expect("given away");

@@ -1,4 +1,4 @@
-//! Operations on names while the disk stops to be readable: each is done, or nothing of it is.
+//! Operations on names while reads begin to fail: each is done completely or not at all.
 
 use super::world::{MemoryBacking, new_set_in, sync};
 use cenote_zpl::{
@@ -17,7 +17,7 @@ use vdev::device::{Device, DeviceError};
 use vdev::env::Env;
 use zio::testing::pool_on;
 
-/// A disk of which so many reads more succeed.
+/// A disk on which a given number of further reads succeed.
 #[derive(Debug)]
 struct Failing {
     disk: MemoryDevice,
@@ -73,7 +73,7 @@ impl Bench {
         bench
     }
 
-    /// The file system as it is on disk, with nothing in memory.
+    /// Opens the file system as it is on disk, with empty caches.
     fn open(&self) -> Arc<Fs> {
         let store = Store::new(Arc::clone(self.store.zio()), 64 << 20);
         let txgs = Txgs::new(self.home.txgs.synced_txg(), Limits::default());
@@ -143,7 +143,7 @@ fn fill(fs: &Arc<Fs>) -> Result<(), ZplError> {
     Ok(())
 }
 
-/// Every file, with what its attributes and its names say, but for what only waits to be freed.
+/// Dumps attributes and names of all files, except files that wait to be freed.
 fn dump(fs: &Arc<Fs>) -> BTreeSet<String> {
     let read = fs.reader();
     let unlinked: BTreeSet<ObjectId> = read.unlinked().expect("set").into_iter().collect();

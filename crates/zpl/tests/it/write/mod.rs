@@ -1,5 +1,5 @@
-//! File systems and volumes that are changed, on a disk in memory: operations one by one, and many in
-//! random order against a model; read again as somebody else reads them after a sync.
+//! Changes of file systems and volumes on a disk in memory: single operations, and many in random order
+//! against a model; after a sync the result is read again from disk.
 #![allow(missing_docs, unreachable_pub)]
 
 mod acls;

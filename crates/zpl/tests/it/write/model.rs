@@ -15,14 +15,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use vdev::env::Random;
 
-/// What a log would hold since the last sync.
+/// The records that a log would hold since the last sync.
 #[derive(Default)]
 struct Recorder(Mutex<Recorded>);
 
 #[derive(Default)]
 struct Recorded {
     records: Vec<Body>,
-    /// Something happened that no record tells of.
+    /// A change was made that no record describes.
     is_beyond_records: bool,
 }
 
@@ -42,7 +42,7 @@ impl IntentLog for Recorder {
     }
 }
 
-/// A file as it should be.
+/// The expected state of a file.
 #[derive(Debug, Clone)]
 struct File {
     kind: FileKind,
@@ -115,7 +115,7 @@ impl Run {
         (count > 0).then(|| fitting[self.random.below(count) as usize])
     }
 
-    /// A directory that is still in the tree.
+    /// A random directory that is still in the tree.
     fn dir(&mut self) -> u64 {
         self.pick(|file| file.is_dir() && file.links > 0).expect("the root at least")
     }
@@ -447,7 +447,7 @@ impl Run {
         self.fs.set_log(Arc::clone(&self.log) as Arc<dyn IntentLog>);
     }
 
-    /// What was not synced is lost, and comes back from the log.
+    /// Drops the changes since the last sync, and replays them from the log.
     fn crash(&mut self) {
         let recorded = std::mem::take(&mut *self.log.0.lock().expect("whole"));
         if recorded.is_beyond_records {
@@ -472,7 +472,7 @@ impl Run {
         self.sync();
     }
 
-    /// Everything, as somebody else reads it.
+    /// Compares the whole state on disk with the model.
     fn check(&self) {
         let read = self.world.reopened();
         let mut objects = BTreeSet::new();
@@ -520,7 +520,7 @@ fn check_file(read: &Arc<Filesystem>, id: u64, file: &File) {
     assert!(!node.acl().expect("readable").aces.is_empty());
 }
 
-/// What the accounting objects say is the sum over all files; and no object is lost.
+/// Checks that the accounting objects equal the sums over all files, and that no object is lost.
 fn check_accounting(read: &Arc<Filesystem>, expected: &BTreeSet<u64>) {
     let objset = read.objset();
     let mut sums: [BTreeMap<u64, (u64, u64)>; 3] = Default::default();
@@ -579,7 +579,7 @@ fn run(seed: u64, options: FsOptions, steps: u64) {
     std::mem::forget(guard);
 }
 
-/// Says which seed failed.
+/// Prints the seed that failed.
 struct Named(u64);
 
 impl Drop for Named {
@@ -590,7 +590,7 @@ impl Drop for Named {
 
 #[test]
 fn random_operations_are_those_of_posix() {
-    // More, to look for what is rare.
+    // `SEEDS`: more runs, to find rare failures.
     let seeds = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(3);
     for seed in 1..seeds {
         run(seed, FsOptions::default(), 1500);

@@ -1,4 +1,4 @@
-//! Operations one by one.
+//! Tests of single operations.
 
 use super::world::{World, sync_and};
 use cenote_zpl::{
@@ -251,7 +251,7 @@ fn renames_of_all_kinds() {
     fs.rename(root, b"b", root, b"c", RenameHow::Replace).expect("replaced");
     assert!(fs.attrs(c).is_err() && fs.attrs(d).is_ok());
     assert_eq!(fs.attrs(root).expect("there").links, 4);
-    // Two names of one file: nothing happens.
+    // Two names of one file: a rename has no effect.
     fs.link(d, root, b"e").expect("linked");
     fs.rename(root, b"d", root, b"e", RenameHow::Replace).expect("nothing");
     assert!(fs.lookup(root, b"d").expect("read").is_some());
@@ -288,7 +288,7 @@ fn extended_attributes_in_both_forms() {
     set(b"user.empty", b"");
     assert!(matches!(fs.set_xattr(id, b"user.a", b"2", XattrHow::Create), Err(ZplError::XattrExists { .. })));
     assert!(matches!(fs.set_xattr(id, b"user.z", b"2", XattrHow::Replace), Err(ZplError::NoXattr { .. })));
-    // Spilled, then too large for the list, then small again.
+    // Spilled, then too large for the packed list, then small again.
     set(b"user.large", &[7; 3000]);
     assert!(fs.node(id).expect("there").object().spill().expect("read").is_some());
     set(b"user.huge", &[8; 60_000]);
@@ -427,7 +427,7 @@ fn dos_attributes_are_kept_and_some_bind() {
     let stored = FLAG_READONLY | FLAG_HIDDEN | FLAG_SYSTEM | FLAG_OFFLINE | FLAG_SPARSE;
     set(stored).expect("set");
     assert_eq!(shown(), stored);
-    // Who may write a read-only file is not decided here.
+    // Write permission is not checked in this layer.
     fs.write(f, 0, b"x", &WriteHow::default()).expect("written");
     assert_eq!(shown(), stored | FLAG_ARCHIVE);
     for no_flag in [FLAG_REPARSE, FLAG_PROJID, 1] {
@@ -461,11 +461,11 @@ fn attributes_in_files_go_to_the_project_of_their_owner() {
         let rows = world.reopened().space(SpaceKind::Project).expect("counted");
         rows.iter().find(|row| row.id == project).and_then(|row| row.objects).unwrap_or(0)
     };
-    // More than are changed in one transaction.
+    // More attributes than are changed in one transaction.
     put(0, 150);
     give(7);
     assert_eq!(objects(7), 152);
-    // New ones are nobody's until then, as in OpenZFS.
+    // New ones have no project until then, as in OpenZFS.
     put(150, 153);
     world.sync();
     assert_eq!(objects(7), 152);
@@ -527,7 +527,7 @@ fn quotas_stop_their_owners_only() {
     assert!(matches!(again.create(again.root(), b"c", &new), Err(ZplError::OverQuota { .. })));
 }
 
-/// Who is over a limit may still give a file to somebody else: only the new owner's limits count.
+/// A user over the limit may still give a file to another user: only the new owner's limits count.
 #[test]
 fn limits_of_new_owners() {
     let world = world();
@@ -562,7 +562,7 @@ impl IntentLog for Records {
     fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
 }
 
-/// A program that was changed by somebody else must not have its set-id bits back after a crash.
+/// A program changed by a user other than its owner must not get its set-id bits back after a crash.
 #[test]
 fn cleared_set_id_bits_are_logged() {
     let world = world();
@@ -664,15 +664,15 @@ fn a_directory_of_many_entries() {
     assert_eq!(count, 2000);
 }
 
-/// What a program that lists a directory is sent is what is read for it, whatever fits; and a list that is
-/// made while others make and remove files has what was there all the time, each once.
+/// A directory listing reads each entry once, however many fit into a page; and a listing during creations
+/// and removals has each entry that existed all the time exactly once.
 #[test]
 fn pages_of_a_directory_that_is_changed_are_read_once() {
     let world = world();
     let fs = &world.fs;
     let d = dir(&world, fs.root(), "d");
     let stays: BTreeSet<Vec<u8>> = (0..3000).map(|i| format!("stays-{i}").into_bytes()).collect();
-    // From the small form of a directory to the large one, while it is listed.
+    // The directory changes from a micro ZAP to a fat ZAP while it is listed.
     for (made, room) in [(10, 20), (1500, 100), (2040, 640), (3000, 4000)] {
         let new = stays.iter().filter(|name| fs.lookup(d, name).expect("read").is_none());
         let new: Vec<&Vec<u8>> =
@@ -699,7 +699,7 @@ fn pages_of_a_directory_that_is_changed_are_read_once() {
                 assert_eq!(fs.lookup(d, name).expect("read"), Some(entry.id));
                 seen.push(name.to_vec());
             }
-            // Another one removes what it has made, and makes more.
+            // Another program removes its files, and creates more.
             for i in 0..7 {
                 if round > 0 {
                     fs.unlink(d, format!("goes-{}-{i}", round - 1).as_bytes()).expect("removed");
@@ -869,7 +869,7 @@ fn what_a_rename_replaces_is_kept() {
     assert!(matches!(fs.attrs(b), Err(ZplError::Stale { .. })));
     assert_eq!(fs.lookup(root, b"b").expect("looked up"), Some(a));
     assert!(fs.rename_kept((root, b"b"), (root, b"c"), RenameHow::Replace).expect("moved").is_none());
-    // Directories: the one that makes way is locked too, and may be the one that is moved from.
+    // Directories: the replaced one is locked too, and may be the one that is moved from.
     let [d, e] = ["d", "e"].map(|name| dir(&world, root, name));
     let kept = fs.rename_kept((root, b"d"), (root, b"e"), RenameHow::Replace).expect("moved").expect("kept");
     assert_eq!((kept.id(), fs.lookup(root, b"e").expect("looked up")), (e, Some(d)));
@@ -880,7 +880,7 @@ fn what_a_rename_replaces_is_kept() {
     assert_eq!(fs.lookup(d, b"f").expect("looked up"), Some(f));
 }
 
-/// How many there are on disk.
+/// Number of objects on disk.
 fn objects(world: &World) -> usize {
     let read = world.reopened();
     let (mut count, mut from) = (0, ObjectId(1));
@@ -928,7 +928,7 @@ fn attributes_are_found_wherever_they_are() {
     }
 }
 
-/// Counts nothing.
+/// A clone table that counts no references.
 struct Uncounted;
 
 impl CloneTable for Uncounted {
@@ -939,8 +939,8 @@ impl CloneTable for Uncounted {
     }
 }
 
-/// Readers see the blocks of a txg as soon as they are written. The log would tell of pointers to them, and
-/// after a crash before the txg was on disk nothing from that record on could be replayed.
+/// Readers see the blocks of a txg as soon as they are written. The log would contain pointers to them, and
+/// after a crash before the txg is on disk that record and all later ones could not be replayed.
 #[test]
 fn blocks_are_cloned_when_their_txg_is_on_disk() {
     let world = world();
@@ -957,8 +957,8 @@ fn blocks_are_cloned_when_their_txg_is_on_disk() {
     assert_eq!(clone().expect("in the pool"), 256 << 10);
 }
 
-/// Whoever replays a record does what it says and no more: set-id bits that went with an owner stayed, and
-/// the time of a new size was that of the record, which had none.
+/// A replay does exactly what a record says: set-id bits that were cleared with the owner used to stay, and
+/// the mtime of a new size was that of the record, which had none.
 #[test]
 fn records_hold_what_changed_along() {
     let world = world();

@@ -1,5 +1,5 @@
-//! What two threads do to one file, in the order in which the log is told of it: the last record of an
-//! attribute says what the attribute is, and nothing is done to a file that is not made yet.
+//! Two threads change one file, and the log sees the changes in order: the last record of an attribute has
+//! its final value, and no change of a file is logged before its creation.
 
 use super::world::{MemoryBacking, World};
 use cenote_zpl::FileKind;
@@ -25,12 +25,13 @@ enum Told {
 #[derive(Default)]
 struct Seen {
     told: Vec<Told>,
-    /// Somebody else is to be first: whoever is about to tell of this waits.
+    /// Condition under which a logging thread waits, so that another one goes first.
     held: Option<fn(&Told) -> bool>,
     is_waiting: bool,
 }
 
-/// A log that lets others go first, for a while: they may have to wait for whoever is held.
+/// A log that delays threads for a while, so that others go first; the others may depend on the delayed
+/// thread.
 #[derive(Default)]
 struct Slow(Mutex<Seen>, Condvar);
 
@@ -51,8 +52,8 @@ impl Slow {
         self.1.notify_all();
     }
 
-    /// Does `first`, and `second` when the first is about to tell of something that is `held`. What was told
-    /// since.
+    /// Runs `first`, and starts `second` when `first` is about to log a record that is `held`. Returns the
+    /// records logged since.
     fn race(
         &self,
         held: fn(&Told) -> bool,
@@ -148,7 +149,7 @@ fn set_id_bits_that_a_truncation_clears_stay_cleared() {
     let (world, log, id) = world();
     let fs = &world.fs;
     set(fs, id, NewAttrs { mode: Some(0o755), ..NewAttrs::default() });
-    // They are set when the truncation is under way already.
+    // The times are set while the truncation is running.
     let told = log.race(
         |told| mode(told).is_some(),
         || set(fs, id, NewAttrs { mode: Some(0o4755), ..NewAttrs::default() }),
@@ -167,7 +168,7 @@ fn a_time_that_is_set_while_data_are_written_is_the_last_that_is_logged() {
     let write = || _ = fs.write(id, 0, &[2; 100], &WriteHow::default()).expect("written");
     let told = log.race(|told| matches!(told, Told::Write(_)), write, utimes);
     assert_eq!(last(&told, mtime), Some(time.secs.cast_unsigned()), "{told:?}");
-    // And the other way round.
+    // The reverse order.
     let told = log.race(|told| mtime(told).is_some(), utimes, write);
     let now = fs.attrs(id).expect("there").mtime.secs;
     assert_eq!(last(&told, mtime), Some(now.cast_unsigned()), "{told:?}");
@@ -186,7 +187,7 @@ fn what_is_written_to_a_new_file_is_logged_after_the_file() {
         },
     );
     assert!(matches!(told.first(), Some(Told::Create(_))), "{told:?}");
-    // The same of what is made in a directory.
+    // Likewise for files created in a directory.
     let told = log.race(
         |told| matches!(told, Told::Create(_)),
         || _ = fs.create(root, b"dir", &NewFile::of(FileKind::Directory, 0o755)).expect("made"),
@@ -199,7 +200,7 @@ fn what_is_written_to_a_new_file_is_logged_after_the_file() {
     assert_eq!(told.first(), Some(&Told::Create(dir)), "{told:?}");
 }
 
-/// A replay that removes the only name of a file frees it, and has nothing for the new name to lead to.
+/// A replay that removes the only name of a file frees it, so the new name would lead nowhere.
 #[test]
 fn the_new_name_of_a_file_is_logged_before_its_old_one_goes() {
     let (world, log, id) = world();
@@ -214,7 +215,8 @@ fn the_new_name_of_a_file_is_logged_before_its_old_one_goes() {
     assert_eq!(fs.attrs(id).expect("there").links, 1);
 }
 
-/// A dataset that lets others work when a long name is in its directory, and nothing else of the file.
+/// A dataset that lets other threads run when a long name is in its directory, but nothing else of the file
+/// exists.
 struct Slower {
     base: Arc<MemoryBacking>,
     go: mpsc::SyncSender<()>,
@@ -237,7 +239,7 @@ impl Backing for Slower {
     fn uses_feature(&self, name: &'static str, _: &Tx) {
         if name == "longname" {
             self.go.send(()).expect("somebody waits");
-            // They may have to wait for the file.
+            // The other threads may have to wait for the file.
             _ = self.done.lock().expect("whole").recv_timeout(Duration::from_millis(300));
         }
     }

@@ -1,4 +1,4 @@
-//! How long making files takes: printed, not judged.
+//! Time of creating files: printed, not checked.
 
 use super::world::World;
 use cenote_zpl::FileKind;

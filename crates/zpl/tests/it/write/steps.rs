@@ -36,7 +36,7 @@ impl IntentLog for Records {
     fn log_by_txg(&self, _: &Tx, _: ObjectId) {}
 }
 
-/// A home in which a txg is written before every second transaction, and only so many begin.
+/// A backing that writes a txg before every second transaction, and allows a limited number of transactions.
 struct Short {
     home: Arc<MemoryBacking>,
     store: Arc<Store>,
@@ -75,13 +75,13 @@ fn content(fs: &Fs, id: ObjectId) -> Vec<u8> {
     bytes
 }
 
-/// What was written, with zeros in a range.
+/// The written data, with zeros in a range.
 fn model(size: u64, zeros: std::ops::Range<u64>) -> Vec<u8> {
     (0..size).map(|at| if zeros.contains(&at) { 0 } else { byte(at) }).collect()
 }
 
-/// Runs `change` with so many transactions, each time on a new file, until it succeeds; whatever stops it,
-/// the file is a state on the way, and a crash keeps that state.
+/// Runs `change` with a limited number of transactions, each time on a new file, until it succeeds. When it
+/// is stopped, the file is in an intermediate state, and a crash keeps that state.
 fn in_steps(change: impl Fn(&Fs, ObjectId) -> bool, range: std::ops::Range<u64>, size_after: u64) {
     let options = FsOptions { record_size: 512, ..FsOptions::default() };
     let mut stopped = 0;

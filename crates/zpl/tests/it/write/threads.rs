@@ -1,5 +1,5 @@
-//! Many threads in the same directories and files, while txgs are written: afterwards everything fits
-//! together.
+//! Many threads in the same directories and files, while txgs are written: afterwards the file system is
+//! consistent.
 
 use super::world::World;
 use cenote_zpl::{FileKind, Filesystem, ZplError};
@@ -14,7 +14,7 @@ use vdev::env::Random;
 const DIRS: u64 = 5;
 const NAMES: u64 = 8;
 
-/// What may go wrong when others do something else at the same time.
+/// Whether an error can be caused by another thread's concurrent change.
 fn is_lost_race(error: &ZplError) -> bool {
     matches!(
         error,
@@ -42,7 +42,7 @@ fn step(fs: &Arc<Fs>, random: &mut Random) -> Result<(), ZplError> {
         5 => fs.rename(from, &name, to, &other, RenameHow::Replace)?,
         6 => fs.rename(from, &name, to, &other, RenameHow::Exchange)?,
         7 => {
-            // Into a directory below: circles must not come about.
+            // Into a directory below: no cycle may be made.
             if let Some(below) = fs.lookup(to, &other)? {
                 fs.rename(from, &name, below, &other, RenameHow::Replace)?;
             }

@@ -1,4 +1,4 @@
-//! Volumes against an array.
+//! Model test of volumes against an array.
 
 use super::world::{new_set, reopened, sync};
 use cenote_zpl::Volume;

@@ -1,5 +1,5 @@
-//! Requests that wait behind others which wait for a txg: those whose caller gives up end, and have changed
-//! nothing.
+//! Requests that wait for locks whose holders wait for a txg: when their callers are interrupted, the
+//! requests end without a change.
 
 use super::world::World;
 use cenote_zpl::{FileKind, ZplError};
@@ -10,13 +10,13 @@ use format::ObjectId;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-/// A killed program is to be gone within this.
+/// Time within which an interrupted request must end.
 const SOON: Duration = Duration::from_secs(1);
-/// Until a thread waits that was started.
+/// Time within which a started thread has begun to wait.
 const MOMENT: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is there: two directories with a file each.
+/// The files of a case: two directories with a file each.
 #[derive(Clone, Copy)]
 struct Ground {
     one: ObjectId,
@@ -26,7 +26,8 @@ struct Ground {
 
 type Step = fn(&Fs, Ground) -> Result<(), ZplError>;
 
-/// What holds a lock while it waits, what waits for that lock, and whether the latter was done.
+/// A request that holds a lock while it waits, a request that waits for that lock, and a check whether the
+/// latter was done.
 struct Case {
     name: &'static str,
     holds: Step,
@@ -94,7 +95,7 @@ fn ground(fs: &Fs) -> Ground {
     Ground { one, two, file }
 }
 
-/// A step on a thread of its own, which tells of its end.
+/// Runs a step on a thread of its own, which reports its end.
 fn go(
     fs: &Arc<Fs>,
     ground: Ground,
@@ -147,7 +148,7 @@ fn who_waits_behind_a_slow_request_gives_up_only_when_it_is_killed() {
     for case in CASES {
         let world = World::new(FsOptions::default());
         let ground = ground(&world.fs);
-        // A txg is closed, and one of its holders takes its time.
+        // A txg is closing, and one of its holders is slow.
         let slow = world.home.txgs.begin().expect("open");
         let txgs = Arc::clone(&world.home.txgs);
         let closing = std::thread::spawn(move || {

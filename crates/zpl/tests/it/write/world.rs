@@ -29,7 +29,7 @@ impl Backing for MemoryBacking {
     }
 }
 
-/// Frees what is killed.
+/// A ledger that frees killed blocks.
 struct Freeing<'a> {
     zio: Arc<zio::Zio>,
     tx: &'a dyn zio::AllocTx,
@@ -89,7 +89,7 @@ impl World {
         sync(&self.store, &self.home);
     }
 
-    /// The file system as somebody else reads it.
+    /// The file system as another process reads it from disk.
     pub(crate) fn reopened(&self) -> Arc<Filesystem> {
         Filesystem::open(reopened(&self.store, &self.home)).expect("a file system")
     }
@@ -116,7 +116,7 @@ pub(crate) fn sync(store: &Arc<Store>, home: &MemoryBacking) {
     sync_and(store, home, || ());
 }
 
-/// Does something when all of a txg is written but what makes it the state of the pool.
+/// Writes a txg, and calls `before_the_end` when only its commit is missing.
 pub(crate) fn sync_and(store: &Arc<Store>, home: &MemoryBacking, before_the_end: impl FnOnce()) {
     let tx = home.txgs.quiesce();
     let mut ledger = Freeing { zio: Arc::clone(store.zio()), tx: &tx };
