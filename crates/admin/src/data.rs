@@ -95,7 +95,7 @@ impl Property {
 }
 
 /// Health of a vdev or a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Health {
     /// Works as configured.
     Online,
@@ -159,7 +159,7 @@ impl Health {
 }
 
 /// Details of why a vdev has its health.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Aux {
     /// There are no details.
     None,
@@ -222,7 +222,7 @@ impl Aux {
 }
 
 /// Allocation class or role of a vdev.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Class {
     /// Data vdev.
     Normal,
@@ -253,7 +253,7 @@ impl Class {
 }
 
 /// Progress of initializing or trimming a leaf vdev.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     /// 1 active, 2 canceled, 3 suspended, 4 complete (docs/on-disk/14-vdevs.md, section 10).
     pub state: u64,
@@ -266,7 +266,7 @@ pub struct Activity {
 }
 
 /// A vdev and its descendants.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vdev {
     /// Type as stored: `root`, `mirror`, `raidz`, `draid`, `file`, `disk`, `replacing`, `spare`, `dspare`,
     /// `indirect`, `hole`, `missing`.
@@ -346,6 +346,88 @@ pub struct Vdev {
 }
 
 impl Vdev {
+    /// A healthy vdev of which nothing more is known.
+    pub fn new(kind: impl Into<String>, guid: u64) -> Vdev {
+        Vdev {
+            kind: kind.into(),
+            id: 0,
+            guid,
+            pool_name: None,
+            path: None,
+            devid: None,
+            phys_path: None,
+            whole_disk: false,
+            nparity: 0,
+            draid: None,
+            class: Class::Normal,
+            health: Health::Online,
+            aux: Aux::None,
+            not_present: false,
+            is_log: false,
+            ashift: 0,
+            alloc: 0,
+            space: 0,
+            deflated: 0,
+            checkpoint: 0,
+            expandsize: 0,
+            fragmentation: None,
+            asize: 0,
+            replace_size: 0,
+            psize: 0,
+            read_errors: 0,
+            write_errors: 0,
+            checksum_errors: 0,
+            slow_ios: 0,
+            resilvering: false,
+            resilver_deferred: false,
+            removing: false,
+            non_allocating: false,
+            expanding: false,
+            initialize: None,
+            trim: None,
+            children: Vec::new(),
+        }
+    }
+
+    /// The name by which the commands show it: the last part of a disk's path, the whole path of a file, the kind and
+    /// number of a vdev that is made of others; the guid of one that is missing.
+    pub fn name(&self) -> String {
+        match &self.pool_name {
+            Some(pool) => pool.clone(),
+            None if self.not_present && self.kind != "dspare" => self.guid.to_string(),
+            None => self.name_if_present(),
+        }
+    }
+
+    /// The name that it would have if it were not missing.
+    pub fn name_if_present(&self) -> String {
+        match (&self.pool_name, &self.path, self.kind.as_str()) {
+            (Some(pool), ..) => pool.clone(),
+            (None, Some(path), "dspare") => path.clone(),
+            (None, Some(path), _) => self.short_path(path),
+            (None, None, "raidz") => format!("raidz{}-{}", self.nparity, self.id),
+            (None, None, "draid") => match self.draid {
+                Some((data, children, spares)) => {
+                    format!("draid{}:{data}d:{children}c:{spares}s-{}", self.nparity, self.id)
+                }
+                None => format!("draid{}-{}", self.nparity, self.id),
+            },
+            (None, None, kind) => format!("{kind}-{}", self.id),
+        }
+    }
+
+    /// What the commands show of a path by which it is reached: of a disk the last part, without the partition if the
+    /// whole disk is ZFS's.
+    pub fn short_path(&self, path: &str) -> String {
+        let short = path.strip_prefix("/dev/").filter(|_| self.kind == "disk");
+        let short = short.map(|path| path.rsplit('/').next().unwrap_or(path));
+        match short {
+            Some(name) if self.whole_disk => without_partition(name).to_owned(),
+            Some(name) => name.to_owned(),
+            None => path.to_owned(),
+        }
+    }
+
     /// True if it has no children.
     pub fn is_leaf(&self) -> bool {
         self.children.is_empty()
@@ -359,8 +441,24 @@ impl Vdev {
     }
 }
 
+/// The name of a disk without its partition: `sda1` is `sda`, `nvme0n1p1` is `nvme0n1`, `wwn-1-part1` is
+/// `wwn-1`.
+fn without_partition(name: &str) -> &str {
+    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let Some(stem) = name.get(..name.len() - digits).filter(|_| digits > 0) else { return name };
+    if let Some(disk) = stem.strip_suffix("-part") {
+        return disk;
+    }
+    let disk_prefix = ["hd", "sd", "vd", "xvd", "ubd"].iter().any(|p| stem.starts_with(p));
+    match stem.strip_suffix('p') {
+        Some(disk) if disk.ends_with(|c: char| c.is_ascii_digit()) => disk,
+        _ if disk_prefix => stem,
+        _ => name,
+    }
+}
+
 /// Condition of a pool. The order of the variants is their priority: `zpool status` shows the first that applies.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Diagnosis {
     /// No problem.
     Healthy,
@@ -417,7 +515,7 @@ pub enum Diagnosis {
 }
 
 /// The last scrub or resilver, running or ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scan {
     /// 1 scrub, 2 resilver.
     pub function: u64,
@@ -444,7 +542,7 @@ pub struct Scan {
 }
 
 /// Progress of a scan since the pool was opened or the scan was last resumed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanPass {
     /// Start of the pass, in seconds since 1970.
     pub start: u64,
@@ -461,7 +559,7 @@ pub struct ScanPass {
 }
 
 /// A scrub of the blocks with known errors only.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ErrorScrub {
     /// 1 scanning, 2 finished, 3 canceled.
     pub state: u64,
@@ -480,7 +578,7 @@ pub struct ErrorScrub {
 }
 
 /// The removal of a top-level vdev, running or ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Removal {
     /// 1 copying, 2 finished, 3 canceled.
     pub state: u64,
@@ -499,7 +597,7 @@ pub struct Removal {
 }
 
 /// The expansion of a raidz vdev, running or ended.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expansion {
     /// 1 running, 2 finished.
     pub state: u64,
@@ -516,7 +614,7 @@ pub struct Expansion {
 }
 
 /// A pool checkpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkpoint {
     /// Time of its creation, in seconds since 1970.
     pub time: u64,
@@ -527,7 +625,7 @@ pub struct Checkpoint {
 }
 
 /// A line of the dedup histogram: the blocks whose reference count has the same power of two.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DedupBucket {
     /// Number of blocks.
     pub blocks: u64,
@@ -563,7 +661,7 @@ impl From<&format::ddt::DdtStat> for DedupBucket {
 }
 
 /// Totals of a pool's dedup tables.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Dedup {
     /// Number of entries.
     pub entries: u64,
@@ -578,7 +676,7 @@ pub struct Dedup {
 }
 
 /// The facts of a pool that every listing shows.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolFacts {
     /// Name under which the pool is imported.
     pub name: String,
@@ -604,7 +702,7 @@ impl PoolFacts {
 }
 
 /// The vdevs of a pool: the tree, and the devices beside it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Vdevs {
     /// The root vdev; its children include log, special and dedup vdevs.
     pub root: Vdev,
@@ -615,7 +713,7 @@ pub struct Vdevs {
 }
 
 /// All facts that `zpool status` shows of one pool.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolStatus {
     /// Name, guid and state.
     pub facts: PoolFacts,
@@ -715,4 +813,34 @@ pub struct SpaceRow {
     pub objects: Option<u64>,
     /// Quota of objects; 0: no limit.
     pub object_quota: Option<u64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Vdev, without_partition};
+
+    #[test]
+    fn partitions_of_whole_disks_are_not_named() {
+        for (name, disk) in [
+            ("sda1", "sda"),
+            ("vdb1", "vdb"),
+            ("nvme0n1p1", "nvme0n1"),
+            ("wwn-0x5000-part1", "wwn-0x5000"),
+            ("dm-3", "dm-3"),
+            ("sda", "sda"),
+        ] {
+            assert_eq!(without_partition(name), disk);
+        }
+    }
+
+    #[test]
+    fn vdevs_have_names() {
+        let raidz = Vdev { id: 3, nparity: 2, ..Vdev::new("raidz", 7) };
+        assert_eq!(raidz.name(), "raidz2-3");
+        let path = Some("/dev/disk/by-id/ata-X-part1".to_owned());
+        let disk = Vdev { path, whole_disk: true, ..Vdev::new("disk", 7) };
+        assert_eq!(disk.name(), "ata-X");
+        let gone = Vdev { not_present: true, ..disk };
+        assert_eq!((gone.name(), gone.name_if_present()), ("7".to_owned(), "ata-X".to_owned()));
+    }
 }

@@ -1,18 +1,81 @@
 //! What the vdevs of a pool have read and written: the data of `zpool iostat` and of the kstat files.
 
 use super::{AdminError, OpenPool, Vdev, Vdevs, vdevs};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Duration;
 
 pub use ::vdev::tree::{IoStats, Op, PRIORITIES, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times};
 
 /// What a vdev has done since it was opened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VdevIo {
     /// How long ago that was.
     pub age: Duration,
     /// What it did; of a vdev with others below it, what these did.
+    #[serde(with = "stats")]
     pub stats: IoStats,
+}
+
+/// Counters as serde data: serde has no arrays of more than 32 elements.
+mod stats {
+    use super::{IoStats, Sizes, Times};
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    /// [`IoStats`] in vectors, field by field.
+    #[derive(Serialize, Deserialize)]
+    struct Plain {
+        ops: Vec<u64>,
+        bytes: Vec<u64>,
+        total_wait: Vec<Vec<u64>>,
+        disk_wait: Vec<Vec<u64>>,
+        queue_wait: Vec<Vec<u64>>,
+        individual: Vec<Vec<u64>>,
+        aggregated: Vec<Vec<u64>>,
+        pending: Vec<u64>,
+        active: Vec<u64>,
+    }
+
+    pub(super) fn serialize<S: Serializer>(stats: &IoStats, serializer: S) -> Result<S::Ok, S::Error> {
+        let times = |all: &[Times]| all.iter().map(|one| one.to_vec()).collect();
+        let sizes = |all: &[Sizes]| all.iter().map(|one| one.to_vec()).collect();
+        let plain = Plain {
+            ops: stats.ops.to_vec(),
+            bytes: stats.bytes.to_vec(),
+            total_wait: times(&stats.total_wait),
+            disk_wait: times(&stats.disk_wait),
+            queue_wait: times(&stats.queue_wait),
+            individual: sizes(&stats.individual),
+            aggregated: sizes(&stats.aggregated),
+            pending: stats.pending.to_vec(),
+            active: stats.active.to_vec(),
+        };
+        plain.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IoStats, D::Error> {
+        let plain = Plain::deserialize(deserializer)?;
+        Ok(IoStats {
+            ops: array(plain.ops)?,
+            bytes: array(plain.bytes)?,
+            total_wait: table(plain.total_wait)?,
+            disk_wait: table(plain.disk_wait)?,
+            queue_wait: table(plain.queue_wait)?,
+            individual: table(plain.individual)?,
+            aggregated: table(plain.aggregated)?,
+            pending: array(plain.pending)?,
+            active: array(plain.active)?,
+        })
+    }
+
+    fn array<T, const N: usize, E: Error>(values: Vec<T>) -> Result<[T; N], E> {
+        values.try_into().map_err(|values: Vec<T>| E::custom(format!("{} values, not {N}", values.len())))
+    }
+
+    fn table<const N: usize, const M: usize, E: Error>(rows: Vec<Vec<u64>>) -> Result<[[u64; N]; M], E> {
+        array(rows.into_iter().map(array).collect::<Result<Vec<_>, E>>()?)
+    }
 }
 
 impl VdevIo {
@@ -35,7 +98,7 @@ impl VdevIo {
 }
 
 /// One pool at one moment.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolIo {
     /// Its name.
     pub name: String,
@@ -59,7 +122,7 @@ impl PoolIo {
 ///
 /// # Errors
 /// If its space cannot be read.
-pub fn pool_io(pool: &OpenPool) -> Result<PoolIo, AdminError> {
+pub(crate) fn pool_io(pool: &OpenPool) -> Result<PoolIo, AdminError> {
     let leaves = pool.pool.spa().tree().io_stats();
     let leaves = leaves.into_iter().map(|(guid, leaf)| (guid.0, VdevIo { age: leaf.age, stats: leaf.stats }));
     let vdevs = vdevs(pool)?;
@@ -89,6 +152,17 @@ mod tests {
         let mut stats = IoStats::default();
         stats.ops[Op::Read as usize] = reads;
         VdevIo { age: Duration::from_secs(seconds), stats }
+    }
+
+    #[test]
+    fn counters_cross_a_process() {
+        let mut one = io(u64::MAX, u64::MAX);
+        one.stats.total_wait[1][TIME_BUCKETS - 1] = 7;
+        one.stats.aggregated[PRIORITIES - 1][SIZE_BUCKETS - 1] = 9;
+        assert_eq!(crate::verbs::carried(&one), one);
+        let text = serde_json::to_string(&one).expect("data").replace("\"bytes\":[0,", "\"bytes\":[");
+        let error = serde_json::from_str::<VdevIo>(&text).expect_err("one is missing").to_string();
+        assert!(error.starts_with("2 values, not 3"), "{error}");
     }
 
     #[test]

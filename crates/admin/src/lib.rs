@@ -19,7 +19,6 @@ mod diff;
 pub mod edit;
 mod file_ops;
 mod identity;
-mod import;
 mod import_settings;
 mod iostat;
 mod kstat;
@@ -37,17 +36,17 @@ mod users;
 mod vdev_props;
 pub mod verbs;
 
-pub use ::pool::events::{Event, EventRing};
+pub(crate) use ::pool::import::{Candidate, CandidateVdev};
 pub use cachefile::{Imported, ImportedPool};
 pub use cenote::Caller;
 pub use change::cache_path;
 pub use data::*;
 pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;
-pub use import::{Candidate, CandidateVdev, import_list};
 pub use import_settings::ImportSettings;
+pub(crate) use iostat::pool_io;
 pub use iostat::{
-    IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo, pool_io,
+    IoStats, Op, PRIORITIES, PoolIo, Priority, SIZE_BUCKETS, Sizes, TIME_BUCKETS, Times, VdevIo,
 };
 pub use kstat::Kstats;
 pub use methods::PoolVerbs;
@@ -57,14 +56,13 @@ pub use mounts::{
 };
 pub use namespace::Namespace;
 pub(crate) use namespace::{Kept, NotTaken};
-pub use pool_props::{is_feature_property, pool_property, pool_property_names};
+pub(crate) use pool_props::pool_property;
 pub use session::{CloseError, ProgressListener, Session, Writer};
-pub use status::{pool_status, settle};
-pub use tree::{find_vdev, vdevs};
+pub use status::settle;
+pub(crate) use tree::{find_vdev, vdevs};
 pub use tunables::{Tunable, set_tunables, tunable, tunables};
 #[doc(hidden)] // For the server: locks that outlive a panic.
 pub use vdev::sync;
-pub use vdev_props::{vdev_property, vdev_property_names};
 
 use ::pool::{OpenOptions, Which};
 use cenote::error::chain;
@@ -449,7 +447,7 @@ fn label_damage(found: &Found, pool: &str) -> Vec<Problem> {
 ///
 /// # Errors
 /// [`AdminError::Cenote`] if the pool's configuration or version cannot be read.
-pub fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
+pub(crate) fn pool_facts(pool: &OpenPool) -> Result<PoolFacts, AdminError> {
     let config = pool.pool.spa().config();
     Ok(PoolFacts {
         name: pool.name.clone(),

@@ -13,7 +13,7 @@ fn failed(error: impl Into<Error>) -> AdminError {
 }
 
 /// True for the names `feature@NAME` and `unsupported@GUID`.
-pub fn is_feature_property(name: &str) -> bool {
+pub(crate) fn is_feature_property(name: &str) -> bool {
     let known = name.strip_prefix(PROPERTY_PREFIX).is_some_and(|f| feature::by_name(f).is_some());
     known || name.strip_prefix(UNSUPPORTED_PREFIX).is_some_and(|guid| guid.contains(':'))
 }
@@ -22,7 +22,7 @@ pub fn is_feature_property(name: &str) -> bool {
 ///
 /// # Errors
 /// [`AdminError::Cenote`] if the pool's properties or features cannot be read.
-pub fn pool_property_names(pool: &OpenPool) -> Result<Vec<String>, AdminError> {
+pub(crate) fn pool_property_names(pool: &OpenPool) -> Result<Vec<String>, AdminError> {
     let spa = pool.pool.spa();
     let mut names: Vec<String> =
         prop::POOL.iter().filter(|p| p.visible && p.name != "name").map(|p| p.name.to_owned()).collect();
@@ -41,7 +41,7 @@ pub fn pool_property_names(pool: &OpenPool) -> Result<Vec<String>, AdminError> {
 ///
 /// # Errors
 /// [`AdminError::Cenote`] if the pool's properties or features cannot be read.
-pub fn pool_property(pool: &OpenPool, name: &str) -> Result<Option<Property>, AdminError> {
+pub(crate) fn pool_property(pool: &OpenPool, name: &str) -> Result<Option<Property>, AdminError> {
     if let Some(guid) = name.strip_prefix(UNSUPPORTED_PREFIX) {
         let mut unknown = pool.pool.spa().features().unknown().iter().filter(|f| f.guid == guid);
         return Ok(unknown.next().map(|f| {
@@ -66,6 +66,12 @@ pub fn pool_property(pool: &OpenPool, name: &str) -> Result<Option<Property>, Ad
             Property { value: Value::Absent, source, received: None }
         }
     }))
+}
+
+/// A property of a pool as lists show it: one that the pool has not is absent.
+pub(crate) fn value_of(pool: &OpenPool, name: &str) -> Result<Property, AdminError> {
+    let found = pool_property(pool, name)?;
+    Ok(found.unwrap_or(Property { value: Value::Absent, source: Source::None, received: None }))
 }
 
 /// Properties that belong to the import. `None`: `name` is not one of them, or has its default.

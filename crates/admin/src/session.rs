@@ -12,9 +12,10 @@
 //!
 //! Tests: `crates/admin/tests`, `crates/cli/tests/commands/zfs_change.rs`.
 
+use crate::change;
 use crate::edit::{self, EditError};
 use crate::mounting::Mounting;
-use crate::verbs::{Denied, Right, Streamed, Verb, Warning};
+use crate::verbs::{Denied, Reason, Right, Streamed, Verb, Warning};
 use crate::{Caller, OpenPool, Problem, Search};
 use cenote::{Pool, PoolWriter};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,6 +31,8 @@ pub struct Session<'p> {
     writers: BTreeMap<String, Writer<'p>>,
     /// Pools open for reading only, by name.
     read_only: BTreeMap<String, Pool>,
+    /// All pools, opened for their counters; see [`Session::counting_pools`].
+    counting: Option<Rc<(Vec<OpenPool>, Vec<Problem>)>>,
     /// Names of the pools that verbs have changed.
     changed: BTreeSet<String>,
     /// Warnings of verbs that the caller has not taken yet.
@@ -80,6 +83,7 @@ impl Session<'static> {
             command_line: None,
             writers: BTreeMap::new(),
             read_only: BTreeMap::new(),
+            counting: None,
             changed: BTreeSet::new(),
             warnings: Vec::new(),
             progress: None,
@@ -101,6 +105,7 @@ impl<'p> Session<'p> {
             command_line: None,
             writers: BTreeMap::from([(pool.name().to_owned(), Writer::Lent(pool))]),
             read_only: BTreeMap::new(),
+            counting: None,
             changed: BTreeSet::new(),
             warnings: Vec::new(),
             progress: None,
@@ -239,6 +244,40 @@ impl<'p> Session<'p> {
         }
         pools.sort_by(|a, b| a.name().cmp(b.name()));
         (pools, problems)
+    }
+
+    /// All pools, for reading what their devices have done. Counters begin when a pool is opened, so pools that the
+    /// process does not keep open stay open until the session ends.
+    pub(crate) fn counting_pools(&mut self) -> Rc<(Vec<OpenPool>, Vec<Problem>)> {
+        if let Some(counting) = &self.counting {
+            return Rc::clone(counting);
+        }
+        let pools = Rc::new(self.pools(&[]));
+        if self.search.namespace.is_none() {
+            self.counting = Some(Rc::clone(&pools));
+        }
+        pools
+    }
+
+    /// Waits a little until these pools (none: all) show what has happened until now; see [`crate::settle`].
+    pub(crate) fn settle(&self, names: &[String]) {
+        crate::settle(&self.search, names);
+    }
+
+    /// The names of the pools that are imported.
+    ///
+    /// # Errors
+    /// The cache file cannot be read.
+    pub fn imported_names(&self) -> Result<Vec<String>, Reason> {
+        Ok(change::imported_names(&self.search)?)
+    }
+
+    /// The names of the pools that are found, destroyed ones left out, in order.
+    ///
+    /// # Errors
+    /// Looking for them has failed.
+    pub fn found_names(&self) -> Result<Vec<String>, Reason> {
+        Ok(change::found_names(&self.search)?)
     }
 
     /// Brings a pool that is open for writing to the state of now: what programs did a moment ago is in the views that

@@ -47,7 +47,7 @@ pub fn settle(search: &Search, names: &[String]) {
 }
 
 /// Everything that `zpool status` shows of a pool.
-pub fn pool_status(pool: &OpenPool) -> Result<PoolStatus, AdminError> {
+pub(crate) fn pool_status(pool: &OpenPool) -> Result<PoolStatus, AdminError> {
     let spa = pool.pool.spa();
     let vdevs = tree::vdevs(pool)?;
     let damage = damaged(pool, &spa.error_log().map_err(failed)?);

@@ -58,10 +58,7 @@ pub(super) fn plain(status: &VdevStatus, node: &VdevNode, class: Class) -> Vdev 
     let missing =
         status.state == VdevState::Unavail && status.aux == TreeAux::OpenFailed && node.kind.is_leaf();
     Vdev {
-        kind: status.kind.name().to_owned(),
         id: u64::from(status.id),
-        guid: status.guid.0,
-        pool_name: None,
         path: status.path.as_deref().map(|p| Path::to_string_lossy(p).into_owned()),
         devid: node.devid.clone(),
         phys_path: node.phys_path.clone(),
@@ -74,33 +71,23 @@ pub(super) fn plain(status: &VdevStatus, node: &VdevNode, class: Class) -> Vdev 
         not_present: missing,
         is_log: status.is_log,
         ashift: node.ashift.map_or(0, |a| u64::from(a.0)),
-        alloc: 0,
-        space: 0,
-        deflated: 0,
-        checkpoint: 0,
-        expandsize: 0,
-        fragmentation: None,
         asize: node.asize,
-        replace_size: 0,
         // The size of a device that is not in use is of no use.
         psize: if status.state >= VdevState::Degraded { status.device_size } else { 0 },
         read_errors: status.read_errors,
         write_errors: status.write_errors,
         checksum_errors: status.checksum_errors,
         slow_ios: status.slow_ios,
-        resilvering: false,
-        resilver_deferred: false,
         removing: status.removing,
         non_allocating: status.non_allocating,
         expanding: node.raidz_expanding,
-        initialize: None,
-        trim: None,
         children: children.map(|(status, node)| plain(status, node, class)).collect(),
+        ..Vdev::new(status.kind.name(), status.guid.0)
     }
 }
 
 /// The vdevs of a pool with their sizes. Reads the headers of its space maps.
-pub fn vdevs(pool: &OpenPool) -> Result<Vdevs, AdminError> {
+pub(crate) fn vdevs(pool: &OpenPool) -> Result<Vdevs, AdminError> {
     let failed = |e| AdminError::from(Error::from(e));
     let (tree, spa) = (pool.pool.spa().tree(), pool.pool.spa());
     let status = tree.status();
@@ -253,44 +240,23 @@ fn beside(pool: &OpenPool, device: &AuxVdev, class: Class, root: &Vdev) -> Vdev 
         _ => 0,
     };
     Vdev {
-        kind: node.kind.name().to_owned(),
         id: u64::from(node.id),
-        guid: node.guid.0,
-        pool_name: None,
         path,
         devid: node.devid.clone(),
         phys_path: node.phys_path.clone(),
         whole_disk: node.whole_disk,
-        nparity: 0,
-        draid: None,
         class,
         health,
         aux,
-        not_present: false,
-        is_log: false,
         ashift: node.ashift.map_or(0, |a| u64::from(a.0)),
-        // What the cache device holds is not counted: nothing here reads it.
-        alloc: 0,
+        // Bytes in use stay 0: nothing here reads what a cache device holds.
         space,
         deflated: space,
-        checkpoint: 0,
-        expandsize: 0,
         fragmentation: (class == Class::Cache).then_some(0),
         asize: node.asize,
         replace_size: psize,
         psize,
-        read_errors: 0,
-        write_errors: 0,
-        checksum_errors: 0,
-        slow_ios: 0,
-        resilvering: false,
-        resilver_deferred: false,
-        removing: false,
-        non_allocating: false,
-        expanding: false,
-        initialize: None,
-        trim: None,
-        children: Vec::new(),
+        ..Vdev::new(node.kind.name(), node.guid.0)
     }
 }
 
@@ -301,7 +267,7 @@ fn distributed_spare_size(root: &Vdev, spare: &VdevNode) -> u64 {
 }
 
 /// A vdev by its name, path or guid; `root-0`, also `root`, is the root.
-pub fn find_vdev(pool: &OpenPool, name: &str) -> Result<Option<Vdev>, AdminError> {
+pub(crate) fn find_vdev(pool: &OpenPool, name: &str) -> Result<Option<Vdev>, AdminError> {
     let vdevs = vdevs(pool)?;
     if matches!(name, "root-0" | "root") {
         return Ok(Some(vdevs.root));

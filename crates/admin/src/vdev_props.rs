@@ -17,7 +17,7 @@ fn failed(error: impl Into<Error>) -> AdminError {
 ///
 /// # Errors
 /// [`AdminError::Cenote`] if the vdev's ZAP cannot be read.
-pub fn vdev_property_names(pool: &OpenPool, vdev: &Vdev) -> Result<Vec<String>, AdminError> {
+pub(crate) fn vdev_property_names(pool: &OpenPool, vdev: &Vdev) -> Result<Vec<String>, AdminError> {
     let mut names: Vec<String> = Vec::new();
     for known in prop::VDEV.iter().filter(|p| p.visible && p.name != "name") {
         if vdev_property(pool, vdev, known.name)?.is_some() {
@@ -47,7 +47,11 @@ pub fn vdev_property_names(pool: &OpenPool, vdev: &Vdev) -> Result<Vec<String>, 
 ///
 /// # Errors
 /// [`AdminError::Cenote`] if the vdev's ZAP cannot be read.
-pub fn vdev_property(pool: &OpenPool, vdev: &Vdev, name: &str) -> Result<Option<Property>, AdminError> {
+pub(crate) fn vdev_property(
+    pool: &OpenPool,
+    vdev: &Vdev,
+    name: &str,
+) -> Result<Option<Property>, AdminError> {
     if prop::is_user(name) {
         let text = entry(pool, vdev, name)?.and_then(|e| e.string());
         return Ok(text.map(|t| Property::local(String::from_utf8_lossy(&t).into_owned())));

@@ -29,75 +29,25 @@ impl Names {
 
     /// The name of a vdev.
     pub(crate) fn of(self, vdev: &Vdev) -> String {
-        if let Some(pool) = &vdev.pool_name {
-            return pool.clone();
-        }
-        if vdev.not_present && vdev.kind != "dspare" {
-            return vdev.guid.to_string();
-        }
-        self.of_present(vdev)
+        let is_missing = vdev.not_present && vdev.kind != "dspare";
+        if is_missing { vdev.name() } else { self.of_present(vdev) }
     }
 
     /// [`Names::of`] for a vdev that is named by its path even if it is missing.
     pub(crate) fn of_present(self, vdev: &Vdev) -> String {
-        if let Some(pool) = &vdev.pool_name {
-            return pool.clone();
-        }
-        if self.guid && vdev.kind != "dspare" {
-            return vdev.guid.to_string();
-        }
-        match (&vdev.path, vdev.kind.as_str()) {
-            (Some(path), "dspare") => path.clone(),
-            (Some(path), _) => self.path_of(path, vdev),
-            (None, "raidz") => format!("raidz{}-{}", vdev.nparity, vdev.id),
-            (None, "draid") => draid_name(vdev),
-            (None, kind) => format!("{kind}-{}", vdev.id),
+        let is_spare = vdev.kind == "dspare";
+        match &vdev.path {
+            _ if vdev.pool_name.is_some() => vdev.name(),
+            _ if self.guid && !is_spare => vdev.guid.to_string(),
+            Some(path) if !is_spare => self.path_of(path, vdev),
+            _ => vdev.name_if_present(),
         }
     }
 
     fn path_of(self, path: &str, vdev: &Vdev) -> String {
-        let mut name = path.to_owned();
-        if self.follow
-            && let Ok(real) = std::fs::canonicalize(path)
-        {
-            name = real.to_string_lossy().into_owned();
-        }
-        if self.path {
-            return name;
-        }
-        let is_disk = vdev.kind == "disk";
-        if let Some(short) = name.strip_prefix("/dev/").filter(|_| is_disk) {
-            name = short.rsplit('/').next().unwrap_or(short).to_owned();
-            if vdev.whole_disk {
-                name = without_partition(&name).to_owned();
-            }
-        }
-        name
-    }
-}
-
-fn draid_name(vdev: &Vdev) -> String {
-    match vdev.draid {
-        Some((data, children, spares)) => {
-            format!("draid{}:{data}d:{children}c:{spares}s-{}", vdev.nparity, vdev.id)
-        }
-        None => format!("draid{}-{}", vdev.nparity, vdev.id),
-    }
-}
-
-/// The name of a disk without its partition: `sda1` is `sda`, `nvme0n1p1` is `nvme0n1`, `wwn-1-part1` is
-/// `wwn-1`.
-fn without_partition(name: &str) -> &str {
-    let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
-    let Some(stem) = name.get(..name.len() - digits).filter(|_| digits > 0) else { return name };
-    if let Some(disk) = stem.strip_suffix("-part") {
-        return disk;
-    }
-    let disk_prefix = ["hd", "sd", "vd", "xvd", "ubd"].iter().any(|p| stem.starts_with(p));
-    match stem.strip_suffix('p') {
-        Some(disk) if disk.ends_with(|c: char| c.is_ascii_digit()) => disk,
-        _ if disk_prefix => stem,
-        _ => name,
+        let real = if self.follow { std::fs::canonicalize(path).ok() } else { None };
+        let path = real.map_or_else(|| path.to_owned(), |real| real.to_string_lossy().into_owned());
+        if self.path { path } else { vdev.short_path(&path) }
     }
 }
 
@@ -108,23 +58,4 @@ pub(crate) const GROUPS: [(Class, &str); 3] =
 /// The top-level vdevs of one class, without holes.
 pub(crate) fn tops(root: &Vdev, class: Class) -> impl Iterator<Item = &Vdev> {
     root.children.iter().filter(move |v| v.class == class && v.kind != "hole")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::without_partition;
-
-    #[test]
-    fn partitions_of_whole_disks_are_not_named() {
-        for (name, disk) in [
-            ("sda1", "sda"),
-            ("vdb1", "vdb"),
-            ("nvme0n1p1", "nvme0n1"),
-            ("wwn-0x5000-part1", "wwn-0x5000"),
-            ("dm-3", "dm-3"),
-            ("sda", "sda"),
-        ] {
-            assert_eq!(without_partition(name), disk);
-        }
-    }
 }

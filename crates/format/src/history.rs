@@ -87,6 +87,16 @@ pub struct Records<'a> {
     rest: &'a [u8],
 }
 
+/// How many of `bytes` hold whole records, for a reader that has only the front of a stretch. The first byte starts a
+/// record. Bytes that cannot be a record end the count: no later ones make them one.
+pub fn whole_records(bytes: &[u8]) -> usize {
+    let mut rest = bytes;
+    while let Ok((_, after)) = split_record(rest) {
+        rest = after;
+    }
+    bytes.len() - rest.len()
+}
+
 /// The records in `bytes`, which begin at the start of a record.
 pub fn records(bytes: &[u8]) -> Records<'_> {
     Records { rest: bytes }
@@ -178,6 +188,11 @@ mod tests {
         stream.extend(encode_record(&list(2)));
         let read: Vec<NvList> = records(&stream).map(Result::unwrap).collect();
         assert_eq!(read, [list(1), list(2)]);
+        let first = encode_record(&list(1)).len();
+        for len in 0..stream.len() {
+            assert_eq!(whole_records(&stream[..len]), if len < first { 0 } else { first }, "{len} bytes");
+        }
+        assert_eq!(whole_records(&stream), stream.len());
         let cut = records(&stream[..stream.len() - 1]).last().unwrap();
         assert!(cut.is_err());
         assert_eq!(records(&[0; 64]).count(), 1);

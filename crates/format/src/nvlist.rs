@@ -62,6 +62,7 @@ mod id {
 
 /// The value of a pair.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum NvValue {
     /// True by its presence; has no value.
     Boolean,
@@ -256,6 +257,7 @@ impl From<&str> for NvValue {
 }
 
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Pair {
     /// Readable form; has replacement characters if the name is not UTF-8.
     name: String,
@@ -286,6 +288,7 @@ impl Pair {
 
 /// An ordered list of names and values.
 #[derive(Debug, Clone, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct NvList {
     pairs: Vec<Pair>,
     /// The bits `FLAG_…`, as stored.

@@ -1,5 +1,6 @@
 //! Errors of opening and changing pools.
 
+use crate::missing_vdev::MissingVdev;
 use crate::refusal::{DeviceRefusal, PropertyRefusal, SpecRefusal, WriteRefusal};
 use dmu::DmuError;
 use dsl::DslError;
@@ -115,28 +116,24 @@ pub enum PoolError {
     /// Top-level vdevs that hold data cannot be opened.
     #[error(
         "pool '{name}': one or more devices is currently unavailable: {}; OpenOptions::allow_missing_devices reads what is left",
-        why.join(", ")
+        list(vdevs)
     )]
     MissingTops {
         /// Name of the pool.
         name: String,
-        /// Numbers of the top-level vdevs.
-        vdevs: Vec<VdevId>,
-        /// Each vdev with its missing devices.
-        why: Vec<String>,
+        /// The top-level vdevs.
+        vdevs: Vec<MissingVdev>,
     },
     /// Log devices cannot be opened, so the last synchronous writes may be lost.
     #[error(
         "pool '{name}': the log device is unavailable: {}; OpenOptions::allow_missing_logs (import -m) ignores it",
-        why.join(", ")
+        list(vdevs)
     )]
     MissingLogs {
         /// Name of the pool.
         name: String,
-        /// Numbers of the top-level vdevs.
-        vdevs: Vec<VdevId>,
-        /// Each vdev with its missing devices.
-        why: Vec<String>,
+        /// The top-level vdevs.
+        vdevs: Vec<MissingVdev>,
     },
     /// The pool has no checkpoint.
     #[error("pool '{name}' has no checkpoint")]

@@ -15,7 +15,7 @@ use crate::assemble::{Group, Member, aux_devices, groups, label_of};
 use crate::directory::{Directory, packed_list};
 use crate::error::PoolError;
 use crate::features::Features;
-use crate::vdev_name::display_name;
+use crate::missing_vdev::MissingVdev;
 use crate::view::Pool;
 use crate::{checkpoint, indirect, missing, space};
 use codec::checksum::Salt;
@@ -24,7 +24,7 @@ use dsl::Dsl;
 use format::config::{PoolConfig, VdevKind, VdevNode};
 use format::names;
 use format::uberblock::Uberblock;
-use format::{PoolGuid, Txg, VdevGuid, VdevId, feature};
+use format::{PoolGuid, Txg, VdevGuid, feature};
 use std::borrow::Borrow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -372,13 +372,12 @@ impl Opener<'_> {
             status.children.iter().filter(unusable).collect()
         };
         let (tops, logs) = (lost(false), lost(true));
-        let ids = |lost: &[&VdevStatus]| lost.iter().map(|v| VdevId(v.id)).collect();
-        let why = |lost: &[&VdevStatus]| lost.iter().map(|v| lacks(v)).collect();
+        let vdevs = |lost: &[&VdevStatus]| lost.iter().map(|v| MissingVdev::of(v)).collect();
         if !tops.is_empty() && !self.opts.allow_missing_tops {
-            return Err(PoolError::MissingTops { name: self.name(), vdevs: ids(&tops), why: why(&tops) });
+            return Err(PoolError::MissingTops { name: self.name(), vdevs: vdevs(&tops) });
         }
         if !logs.is_empty() && !self.opts.allow_missing_logs {
-            return Err(PoolError::MissingLogs { name: self.name(), vdevs: ids(&logs), why: why(&logs) });
+            return Err(PoolError::MissingLogs { name: self.name(), vdevs: vdevs(&logs) });
         }
         Ok(())
     }
@@ -389,7 +388,7 @@ impl Opener<'_> {
         let tree = self.group.tree().ok().and_then(|root| VdevTree::open(&root, &self.devices, reflow).ok());
         let Some(status) = tree.map(|tree| tree.status()) else { return Vec::new() };
         let is_absent = |v: &&&VdevStatus| v.children.is_empty() && v.aux == Aux::OpenFailed;
-        status.walk().iter().filter(is_absent).map(|leaf| lacks(leaf)).collect()
+        status.walk().iter().filter(is_absent).map(|leaf| MissingVdev::of(leaf).to_string()).collect()
     }
 
     /// The top-level vdevs that are missing according to the labels. Removed ones have no labels either, so
@@ -407,22 +406,6 @@ fn is_for_want_of_devices(cause: &PoolError) -> bool {
         return false;
     };
     faults.iter().any(|fault| fault.kind == FaultKind::Missing)
-}
-
-/// A vdev that cannot be opened, with the devices that are the cause.
-fn lacks(top: &VdevStatus) -> String {
-    let all = top.walk();
-    let leaves = all.iter().filter(|v| v.children.is_empty() && v.state < VdevState::Degraded).map(|v| {
-        let name = display_name(v);
-        match v.aux {
-            _ if v.kind == VdevKind::Missing => format!("no device of top-level vdev {} was found", v.id),
-            Aux::TooSmall => format!("{name}: too small, it has {} bytes", v.device_size),
-            aux if aux.words().is_empty() => name,
-            aux => format!("{name}: {}", aux.words()),
-        }
-    });
-    let leaves = leaves.collect::<Vec<_>>().join(", ");
-    if top.children.is_empty() { leaves } else { format!("{} ({leaves})", display_name(top)) }
 }
 
 fn check_version(version: u64) -> Result<(), PoolError> {

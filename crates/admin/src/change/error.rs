@@ -4,7 +4,7 @@
 use super::in_use::InUse;
 use super::pool_name::NameProblem;
 use crate::{AdminError, chain};
-use ::pool::PoolError;
+use ::pool::{MissingVdev, PoolError};
 use cenote::Error;
 use dmu::TxError;
 use dsl::DslError;
@@ -113,14 +113,14 @@ pub enum ChangeError {
     /// Required devices are missing.
     #[error("one or more devices is currently unavailable")]
     Unavailable {
-        /// The missing devices, grouped by top-level vdev.
-        devices: Vec<String>,
+        /// The vdevs that lack them.
+        vdevs: Vec<MissingVdev>,
     },
     /// Log devices are missing; `-m` imports the pool without them.
     #[error("one or more devices is currently unavailable")]
     MissingLogs {
-        /// The missing log devices.
-        devices: Vec<String>,
+        /// The log vdevs.
+        vdevs: Vec<MissingVdev>,
     },
     /// A layer below failed; the message contains the whole chain of causes.
     #[error("{}", chain(.0))]
@@ -161,8 +161,8 @@ impl From<PoolError> for ChangeError {
             PoolError::NotWritable { why, .. } => ChangeError::ReadOnly { why: why.to_string() },
             PoolError::BadDevice { path, why } => ChangeError::Busy { why: format!("{path}: {why}") },
             PoolError::OtherHost { host, hostid, .. } => ChangeError::OtherHost { host, hostid, accessed: 0 },
-            PoolError::MissingTops { why, .. } => ChangeError::Unavailable { devices: why },
-            PoolError::MissingLogs { why, .. } => ChangeError::MissingLogs { devices: why },
+            PoolError::MissingTops { vdevs, .. } => ChangeError::Unavailable { vdevs },
+            PoolError::MissingLogs { vdevs, .. } => ChangeError::MissingLogs { vdevs },
             PoolError::Tx(TxError::Suspended { .. }) => ChangeError::Suspended,
             PoolError::Property { why, .. } => ChangeError::Property(why.to_string()),
             PoolError::Dsl(DslError::NotFound { .. }) => {

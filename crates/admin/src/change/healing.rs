@@ -60,7 +60,7 @@ pub(super) fn scan_now(pool: &PoolWriter) -> Result<(), ChangeError> {
 ///
 /// # Errors
 /// [`ChangeError`], also if another scan is in progress.
-pub fn scrub_pool(search: &Search, name: &str, what: Scrub, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn scrub_pool(search: &Search, name: &str, what: Scrub, command: &str) -> Result<(), ChangeError> {
     change(search, name, command, |pool| {
         let live = pool.live();
         Ok(match what {
@@ -77,7 +77,7 @@ pub fn scrub_pool(search: &Search, name: &str, what: Scrub, command: &str) -> Re
 ///
 /// # Errors
 /// [`ChangeError`] if the pool cannot be changed.
-pub fn resilver_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn resilver_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     change(search, name, command, |pool| {
         if !pool.live().features().is_enabled("resilver_defer") {
             let why = "this action requires the resilver_defer feature";
@@ -91,7 +91,12 @@ pub fn resilver_pool(search: &Search, name: &str, command: &str) -> Result<(), C
 ///
 /// # Errors
 /// [`ChangeError`] if the pool cannot be changed or the vdev does not exist.
-pub fn clear_pool(search: &Search, name: &str, vdev: Option<u64>, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn clear_pool(
+    search: &Search,
+    name: &str,
+    vdev: Option<u64>,
+    command: &str,
+) -> Result<(), ChangeError> {
     let found = search.run()?;
     change_even_suspended(search, name, command, |pool| {
         Ok(pool.live().clear(vdev.map(VdevGuid), Some(&found))?)
@@ -102,7 +107,7 @@ pub fn clear_pool(search: &Search, name: &str, vdev: Option<u64>, command: &str)
 ///
 /// # Errors
 /// [`ChangeError`], also if the remaining devices do not have all data.
-pub fn offline_vdev(
+pub(crate) fn offline_vdev(
     search: &Search,
     name: &str,
     vdev: u64,
@@ -122,7 +127,7 @@ pub fn offline_vdev(
 ///
 /// # Errors
 /// [`ChangeError`] if the pool cannot be changed or the leaf does not exist.
-pub fn online_vdev(
+pub(crate) fn online_vdev(
     search: &Search,
     name: &str,
     vdev: u64,
@@ -143,7 +148,12 @@ pub fn online_vdev(
 ///
 /// # Errors
 /// [`ChangeError`] if the pool cannot be changed.
-pub fn reopen_pool(search: &Search, name: &str, restart: bool, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn reopen_pool(
+    search: &Search,
+    name: &str,
+    restart: bool,
+    command: &str,
+) -> Result<(), ChangeError> {
     let found = search.run()?;
     change_even_suspended(search, name, command, |pool| {
         let live = pool.live();
@@ -170,7 +180,7 @@ pub struct Activities {
 ///
 /// # Errors
 /// The pool's own objects cannot be read.
-pub fn activities(pool: &OpenPool) -> Result<Activities, ChangeError> {
+pub(crate) fn activities(pool: &OpenPool) -> Result<Activities, ChangeError> {
     let spa = pool.pool().spa();
     let live = spa.scan_progress();
     let recorded = if live.is_some() { None } else { spa.scan()? };

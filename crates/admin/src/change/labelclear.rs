@@ -7,13 +7,54 @@
 
 use crate::{Imported, Search, open_pools};
 use format::config::PoolState;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::Path;
 use vdev::device::file::Access;
 use vdev::source::Mode;
 use vdev::{DeviceError, label, label_write};
 
+/// What a device is to a pool that has it in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Role {
+    /// A device with data.
+    Active,
+    /// A hot spare.
+    Spare,
+    /// A cache device.
+    Cache,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::Active => "ACTIVE",
+            Role::Spare => "SPARE",
+            Role::Cache => "L2CACHE",
+        })
+    }
+}
+
+/// What the labels say of a pool that is not imported here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LetGo {
+    /// It was exported.
+    Exported,
+    /// It was not: another machine may use it.
+    PotentiallyActive,
+}
+
+impl fmt::Display for LetGo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LetGo::Exported => "exported",
+            LetGo::PotentiallyActive => "potentially active",
+        })
+    }
+}
+
 /// Why labels were not cleared. The texts are those of OpenZFS.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum LabelClearError {
     /// The device cannot be opened.
@@ -35,8 +76,8 @@ pub enum LabelClearError {
     Member {
         /// Path of the device.
         path: String,
-        /// `ACTIVE`, `SPARE` or `L2CACHE`.
-        role: &'static str,
+        /// Role of the device in the pool.
+        role: Role,
         /// Name of the pool.
         pool: String,
     },
@@ -45,8 +86,8 @@ pub enum LabelClearError {
     Foreign {
         /// Path of the device.
         path: String,
-        /// `exported` or `potentially active`.
-        state: &'static str,
+        /// Whether the pool was exported.
+        state: LetGo,
         /// Name of the pool.
         pool: String,
     },
@@ -62,7 +103,7 @@ pub enum LabelClearError {
 ///
 /// # Errors
 /// [`LabelClearError`]; the device is unchanged unless it has failed.
-pub fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<(), LabelClearError> {
+pub(crate) fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<(), LabelClearError> {
     let shown = path.display().to_string();
     let failed = |why: String| LabelClearError::Open { path: shown.clone(), why };
     let device = match search.devices.open(path, Mode::Read, Access::Auto) {
@@ -75,16 +116,16 @@ pub fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<(), Lab
     let imported = Imported::load().unwrap_or_default();
     let pool = config.guid.and_then(|guid| imported.pool_of(guid)).map(str::to_owned);
     let role = match config.state {
-        PoolState::Spare => "SPARE",
-        PoolState::L2cache => "L2CACHE",
-        _ => "ACTIVE",
+        PoolState::Spare => Role::Spare,
+        PoolState::L2cache => Role::Cache,
+        _ => Role::Active,
     };
     if let Some(pool) = pool.filter(|pool| !force || is_there(search, pool)) {
         return Err(LabelClearError::Member { path: shown, role, pool });
     }
     let state = match config.state {
-        PoolState::Exported => Some("exported"),
-        PoolState::Active => Some("potentially active"),
+        PoolState::Exported => Some(LetGo::Exported),
+        PoolState::Active => Some(LetGo::PotentiallyActive),
         _ => None,
     };
     if let Some(state) = state.filter(|_| !force) {

@@ -1,4 +1,4 @@
-//! Verbs that change pools.
+//! The steps of the verbs that change pools ([`crate::verbs::zpool`]).
 //!
 //! Requests are checked here as far as that is possible without the pool, in the order and with the messages of
 //! OpenZFS. The changes are made by the layers below.
@@ -27,33 +27,37 @@ mod replication;
 mod signature;
 mod state;
 
-pub use ::pool::Offline;
-pub use ::pool::VdevProp;
+pub(crate) use ::pool::Offline;
+pub(crate) use ::pool::VdevProp;
 pub use compat::{CompatError, Compatibility};
 pub use error::ChangeError;
-pub use healing::{
-    Activities, Scrub, activities, clear_pool, offline_vdev, online_vdev, reopen_pool, resilver_pool,
-    scrub_pool,
+pub use healing::{Activities, Scrub};
+pub(crate) use healing::{
+    activities, clear_pool, offline_vdev, online_vdev, reopen_pool, resilver_pool, scrub_pool,
 };
 pub use in_use::{InUse, Usage};
-pub use keep::before_close;
-pub use labelclear::{LabelClearError, clear_labels};
-pub(crate) use pool_create::make_pool;
-pub use pool_create::{NewPool, create_pool};
-pub use pool_devices::{Allow, check_layout};
+pub(crate) use keep::before_close;
+pub(crate) use labelclear::clear_labels;
+pub use labelclear::{LabelClearError, LetGo, Role};
+pub use pool_create::NewPool;
+pub(crate) use pool_create::{create_pool, make_pool};
+pub use pool_devices::Allow;
+pub(crate) use pool_devices::check_layout;
 pub use pool_draid::DraidError;
 pub use pool_import::{ImportRequest, Importable, importable};
 pub use pool_layout::{DeviceUse, LayoutClass, LayoutError, LayoutKind, LayoutTop, PoolLayout};
-pub use pool_name::{NameProblem, check_pool_name};
-pub(crate) use pool_open::open_writer;
-pub use pool_open::{check_admin, open_for_change};
-pub use pool_path::{DeviceName, PathProblem, find_device, first_partition};
-pub use pool_settings::{PoolSetting, SetWhen, check_pool_setting, parse_ashift};
-pub use pool_verbs::{
+pub use pool_name::NameProblem;
+pub(crate) use pool_name::check_pool_name;
+pub(crate) use pool_open::{check_admin, open_for_change, open_writer};
+pub(crate) use pool_path::find_device;
+pub use pool_path::{DeviceName, PathProblem};
+pub use pool_settings::parse_ashift;
+pub(crate) use pool_settings::{PoolSetting, SetWhen, check_pool_setting};
+pub(crate) use pool_verbs::{
     NewVdevs, add_vdevs, config_tree, destroy_pool, enable_features, export_pool, found_names,
     imported_names, set_cachefile, set_pool_props, set_vdev_prop, sync_pool,
 };
-pub use reguid::reguid_pool;
+pub(crate) use reguid::reguid_pool;
 pub(crate) use state::prepare_folder;
 pub use state::{cache_path, state_folder};
 

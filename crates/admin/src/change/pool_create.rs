@@ -57,7 +57,7 @@ pub struct NewPool {
 ///
 /// # Errors
 /// [`ChangeError`]; the devices keep their previous contents unless a device has failed.
-pub fn create_pool(search: &Search, new: &NewPool) -> Result<(), ChangeError> {
+pub(crate) fn create_pool(search: &Search, new: &NewPool) -> Result<(), ChangeError> {
     check_admin(search)?;
     let settings = ImportSettings { temporary: new.temporary.is_some(), ..new.settings.clone() };
     let Some(namespace) = &search.namespace else {

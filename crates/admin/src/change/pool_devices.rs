@@ -43,7 +43,11 @@ impl Allow {
 ///
 /// # Errors
 /// [`ChangeError::Vdevs`] with all objections.
-pub fn check_layout(layout: &PoolLayout, pool: Option<&VdevNode>, allow: Allow) -> Result<(), ChangeError> {
+pub(crate) fn check_layout(
+    layout: &PoolLayout,
+    pool: Option<&VdevNode>,
+    allow: Allow,
+) -> Result<(), ChangeError> {
     let imported = Imported::load()?;
     let used: Vec<InUse> = layout
         .devices()

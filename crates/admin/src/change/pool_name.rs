@@ -27,7 +27,7 @@ pub enum NameProblem {
 ///
 /// # Errors
 /// [`NameProblem`]: the rule that the name breaks.
-pub fn check_pool_name(name: &str) -> Result<(), NameProblem> {
+pub(crate) fn check_pool_name(name: &str) -> Result<(), NameProblem> {
     if name.len() >= DATASET_NAME_SIZE - HIDDEN {
         return Err(NameProblem::TooLong);
     }

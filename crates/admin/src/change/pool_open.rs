@@ -35,7 +35,7 @@ pub(super) fn options() -> ImportOptions {
 ///
 /// # Errors
 /// [`ChangeError`] if the pool does not exist or cannot be changed.
-pub fn open_for_change(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
+pub(crate) fn open_for_change(search: &Search, name: &str) -> Result<PoolWriter, ChangeError> {
     check_admin(search)?;
     open_writer(search, name)
 }
@@ -123,7 +123,7 @@ fn do_and_close<T>(
 ///
 /// # Errors
 /// [`ChangeError::Denied`] otherwise.
-pub fn check_admin(search: &Search) -> Result<(), ChangeError> {
+pub(crate) fn check_admin(search: &Search) -> Result<(), ChangeError> {
     if search.caller.as_ref().is_none_or(Caller::is_admin) { Ok(()) } else { Err(ChangeError::Denied) }
 }
 

@@ -86,7 +86,7 @@ pub enum PathProblem {
 ///
 /// # Errors
 /// [`PathProblem`] if the device does not exist, is of another type, or cannot be examined.
-pub fn find_device(name: &str) -> Result<DeviceName, PathProblem> {
+pub(crate) fn find_device(name: &str) -> Result<DeviceName, PathProblem> {
     if name.starts_with('/') {
         return at(PathBuf::from(name), || PathProblem::Unresolved { path: name.to_owned() });
     }
@@ -125,7 +125,7 @@ fn is_whole_disk(real: &Path) -> bool {
 }
 
 /// Path of the first partition of a disk.
-pub fn first_partition(disk: &Path) -> PathBuf {
+pub(super) fn first_partition(disk: &Path) -> PathBuf {
     let text = disk.as_os_str().to_string_lossy();
     let by_link = ["/by-id/", "/by-path/", "/by-vdev/"].iter().any(|folder| text.contains(folder));
     let suffix = match text.chars().last() {

@@ -28,7 +28,7 @@ pub fn parse_ashift(value: &str) -> Result<u8, String> {
 
 /// The command that sets a property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SetWhen {
+pub(crate) enum SetWhen {
     /// `zpool create -o`.
     Create,
     /// `zpool import -o`.
@@ -39,7 +39,7 @@ pub enum SetWhen {
 
 /// A checked property.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PoolSetting {
+pub(crate) enum PoolSetting {
     /// A property stored in the pool: name and value as [`pool::LivePool::set_props`] takes them.
     Stored(String, String),
     /// Enable the feature with this short name.
@@ -64,7 +64,7 @@ pub enum PoolSetting {
 ///
 /// # Errors
 /// A message that says why the property cannot be set.
-pub fn check_pool_setting(name: &str, value: &str, when: SetWhen) -> Result<PoolSetting, String> {
+pub(crate) fn check_pool_setting(name: &str, value: &str, when: SetWhen) -> Result<PoolSetting, String> {
     if let Some(feature) = name.strip_prefix(PROPERTY_PREFIX) {
         return check_feature(name, feature, value, when);
     }

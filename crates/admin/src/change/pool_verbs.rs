@@ -20,7 +20,7 @@ use vdev::scan::Found;
 ///
 /// # Errors
 /// [`ChangeError`] if the pool cannot be opened for change.
-pub fn sync_pool(search: &Search, name: &str) -> Result<(), ChangeError> {
+pub(crate) fn sync_pool(search: &Search, name: &str) -> Result<(), ChangeError> {
     let pool = open_writer(search, name)?;
     pool.sync()?;
     close(pool)
@@ -30,7 +30,7 @@ pub fn sync_pool(search: &Search, name: &str) -> Result<(), ChangeError> {
 ///
 /// # Errors
 /// One of the properties cannot be set.
-pub fn set_pool_props(
+pub(crate) fn set_pool_props(
     search: &Search,
     name: &str,
     props: &[(String, String)],
@@ -46,7 +46,12 @@ pub fn set_pool_props(
 ///
 /// # Errors
 /// The property cannot be set.
-pub fn set_vdev_prop(search: &Search, name: &str, vdev: &Vdev, prop: VdevProp) -> Result<(), ChangeError> {
+pub(crate) fn set_vdev_prop(
+    search: &Search,
+    name: &str,
+    vdev: &Vdev,
+    prop: VdevProp,
+) -> Result<(), ChangeError> {
     if let VdevProp::Number("allocating", wanted) = prop {
         check_allocating(vdev, wanted != 0)?;
     }
@@ -74,7 +79,7 @@ fn check_allocating(vdev: &Vdev, wanted: bool) -> Result<(), ChangeError> {
 ///
 /// # Errors
 /// A feature is not known.
-pub fn enable_features(
+pub(crate) fn enable_features(
     search: &Search,
     name: &str,
     features: &[&str],
@@ -84,13 +89,13 @@ pub fn enable_features(
 }
 
 /// The vdev tree of an open pool's configuration, for checking additional vdevs.
-pub fn config_tree(pool: &OpenPool) -> &VdevNode {
+pub(crate) fn config_tree(pool: &OpenPool) -> &VdevNode {
     &pool.pool().spa().config().vdev_tree
 }
 
 /// Vdevs to add to a pool.
 #[derive(Debug, Clone)]
-pub struct NewVdevs {
+pub(crate) struct NewVdevs {
     /// The vdevs, already checked.
     pub layout: PoolLayout,
     /// Binary logarithm of their sector size. `None`: the pool's property `ashift`; `Some(0)`: chosen for the
@@ -104,7 +109,12 @@ pub struct NewVdevs {
 ///
 /// # Errors
 /// [`ChangeError`]; the pool is unchanged.
-pub fn add_vdevs(search: &Search, name: &str, new: &NewVdevs, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn add_vdevs(
+    search: &Search,
+    name: &str,
+    new: &NewVdevs,
+    command: &str,
+) -> Result<(), ChangeError> {
     change(search, name, command, |pool| {
         let live = pool.live();
         let ashift = match new.ashift {
@@ -162,7 +172,7 @@ fn check_ashift(pool: &PoolWriter, new: &NewVdevs, wanted: Option<u8>) -> Result
 ///
 /// # Errors
 /// The pool does not exist or is in use, or its labels cannot be written.
-pub fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     check_admin(search)?;
     if search.namespace.is_some() {
         return keep::close(search, name, Leave::Exported, command);
@@ -198,7 +208,7 @@ fn leave_unwritten(guid: format::PoolGuid, error: ChangeError) -> Result<(), Cha
 ///
 /// # Errors
 /// The pool does not exist or is in use, or its labels cannot be written.
-pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     check_admin(search)?;
     if search.namespace.is_some() {
         return keep::close(search, name, Leave::Destroyed, command);
@@ -222,7 +232,12 @@ pub fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), Ch
 ///
 /// # Errors
 /// The pool does not exist, or a file cannot be written.
-pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn set_cachefile(
+    search: &Search,
+    name: &str,
+    value: &str,
+    command: &str,
+) -> Result<(), ChangeError> {
     let settings = change(search, name, command, |pool| {
         let _noting = noting();
         let config = listed_now(pool)?;
@@ -252,7 +267,7 @@ pub fn set_cachefile(search: &Search, name: &str, value: &str, command: &str) ->
 ///
 /// # Errors
 /// The cache file cannot be read.
-pub fn imported_names(search: &Search) -> Result<Vec<String>, ChangeError> {
+pub(crate) fn imported_names(search: &Search) -> Result<Vec<String>, ChangeError> {
     if let Some(namespace) = &search.namespace {
         return Ok(namespace.names());
     }
@@ -263,7 +278,7 @@ pub fn imported_names(search: &Search) -> Result<Vec<String>, ChangeError> {
 ///
 /// # Errors
 /// The search fails.
-pub fn found_names(search: &Search) -> Result<Vec<String>, ChangeError> {
+pub(crate) fn found_names(search: &Search) -> Result<Vec<String>, ChangeError> {
     if let Some(namespace) = &search.namespace {
         return Ok(namespace.names());
     }

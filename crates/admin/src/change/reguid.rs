@@ -10,7 +10,7 @@ use format::PoolGuid;
 ///
 /// # Errors
 /// Another pool or a vdev has this guid, or the pool cannot be changed.
-pub fn reguid_pool(
+pub(crate) fn reguid_pool(
     search: &Search,
     name: &str,
     guid: Option<PoolGuid>,

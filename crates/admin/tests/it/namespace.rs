@@ -2,14 +2,12 @@
 
 use cenote::{OpenOptions, Pool, PoolWriter};
 use cenote_admin::PoolVerbs;
-use cenote_admin::change::{
-    ChangeError, ImportRequest, NewPool, create_pool, destroy_pool, export_pool, importable, open_for_change,
-    set_pool_props, sync_pool,
-};
+use cenote_admin::change::{ChangeError, ImportRequest, importable};
 use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Scope, Who};
 use cenote_admin::verbs::zfs::allow::Holder;
 use cenote_admin::verbs::zfs::{allowed, destroy, hold};
-use cenote_admin::verbs::{Code, Refused};
+use cenote_admin::verbs::zpool;
+use cenote_admin::verbs::{Code, Reason, Refused, Verb};
 use cenote_admin::{Caller, ImportSettings, Imported, Namespace, Search, Session, open_pools, settle};
 use format::config::PoolState;
 use pool::ImportOptions;
@@ -68,15 +66,17 @@ impl Place {
     /// A search with a new namespace that has a pool `p`.
     fn pool(&self) -> Search {
         let search = self.search();
-        create_pool(&search, &self.describe("p")).expect("a pool");
+        run(&search, &self.describe("p")).expect("a pool");
         search
     }
 
-    fn describe(&self, name: &str) -> NewPool {
-        let words = ["mirror".to_owned(), self.file(&format!("{name}0")), self.file(&format!("{name}1"))];
-        NewPool {
-            command: Some(format!("zpool create {name}")),
-            ..NewPool::new(name, &words).expect("free files")
+    fn describe(&self, name: &str) -> zpool::create::Request {
+        zpool::create::Request {
+            name: name.to_owned(),
+            vdevs: vec!["mirror".to_owned(), self.file(&format!("{name}0")), self.file(&format!("{name}1"))],
+            // Whatever there is at its usual place.
+            mountpoint: Some("legacy".to_owned()),
+            ..zpool::create::Request::default()
         }
     }
 
@@ -92,6 +92,31 @@ fn namespace(search: &Search) -> &Arc<Namespace> {
 fn by(search: &Search, uid: u32) -> Search {
     let caller = Some(Caller { uid, gid: uid, groups: vec![uid + 1] });
     Search { caller, ..search.clone() }
+}
+
+/// Runs a verb in a session of its own.
+fn run<V: Verb>(search: &Search, request: &V) -> Result<V::Answer, V::Refusal> {
+    Session::of_command(search.clone(), V::NAME).run(request)
+}
+
+fn export(search: &Search, pool: &str) -> Result<(), zpool::Refusal> {
+    run(search, &zpool::export::Request { pool: pool.to_owned(), force: false })
+}
+
+fn sync(search: &Search, pool: &str) -> Result<(), zpool::Refusal> {
+    run(search, &zpool::sync::Request { pool: pool.to_owned(), unless_read_only: false })
+}
+
+/// Sets a property of the pool `p`.
+fn set_pool(search: &Search, property: &str, value: &str) -> Result<(), zpool::set::Refusal> {
+    let (property, value) = (property.to_owned(), value.to_owned());
+    run(search, &zpool::set::Request { pool: "p".to_owned(), vdev: None, property, value })
+}
+
+/// Why a pool cannot be opened for change.
+fn not_changed(search: &Search, pool: &str) -> Code {
+    let refused = Session::new(search.clone()).writer(pool).map(drop).expect_err("it is not to be changed");
+    Reason::from(refused).code
 }
 
 fn import(search: &Search, name: &str, request: &ImportRequest) -> Result<(), ChangeError> {
@@ -137,15 +162,16 @@ fn pools_stay_until_they_are_exported_and_come_back() {
         let listed = Imported::load().expect("a cache file");
         assert!(listed.by_name("p").is_some());
         assert!(importable(&search).expect("devices").pools.is_empty(), "it is imported");
-        let again = create_pool(&search, &NewPool { name: "p".into(), ..place.describe("q") });
-        assert!(matches!(again, Err(ChangeError::Exists)), "{again:?}");
+        let again = zpool::create::Request { name: "p".into(), ..place.describe("q") };
+        let again = run(&search, &again).expect_err("it is there").reason();
+        assert_eq!(again.code, Code::Exists, "{again}");
 
-        export_pool(&search, "p", "zpool export p").expect("exported");
+        export(&search, "p").expect("exported");
         assert!(names(&search).is_empty());
         assert!(Imported::load().expect("none").pools.is_empty());
         let (none, problems) = open_pools(&search, &["p".to_owned()]);
         assert!(none.is_empty() && problems[0].is_missing_pool());
-        assert!(matches!(open_for_change(&search, "p"), Err(ChangeError::NoPool)));
+        assert_eq!(not_changed(&search, "p"), Code::NoPool);
         place.judge("p");
 
         let request = ImportRequest { new_name: Some("r".into()), ..ImportRequest::default() };
@@ -153,7 +179,7 @@ fn pools_stay_until_they_are_exported_and_come_back() {
         assert_eq!(names(&search), ["r"]);
         edit::create(&edit::open_pool(&search, "r/a").expect("open"), &NewDataset::filesystem("r/b"))
             .expect("made");
-        destroy_pool(&search, "r", "zpool destroy r").expect("destroyed");
+        run(&search, &zpool::destroy::Request { pool: "r".into() }).expect("destroyed");
         assert!(names(&search).is_empty());
         let search = Search { destroyed: true, ..search };
         assert_eq!(importable(&search).expect("devices").pools.len(), 1);
@@ -165,12 +191,11 @@ fn a_pool_is_not_exported_while_a_verb_is_at_work() {
     alone("a_pool_is_not_exported_while_a_verb_is_at_work", |place| {
         let search = place.pool();
         let at_work = writer(&search);
-        let refused = export_pool(&search, "p", "zpool export p");
-        assert!(matches!(refused, Err(ChangeError::InUse)), "{refused:?}");
-        assert_eq!(refused.expect_err("busy").to_string(), "pool is busy");
+        let refused = export(&search, "p").expect_err("busy").reason();
+        assert_eq!((refused.code, refused.message.as_str()), (Code::Busy, "pool is busy"));
         at_work.create_filesystem("p/a", &[]).expect("it is still open");
         std::thread::scope(|scope| {
-            let export = scope.spawn(|| export_pool(&search, "p", "zpool export p"));
+            let export = scope.spawn(|| export(&search, "p"));
             std::thread::yield_now();
             drop(at_work);
             export.join().expect("no panic").expect("nobody uses it");
@@ -199,7 +224,7 @@ fn an_export_lets_who_is_at_work_look_again() {
             });
             at_work.wait();
             asked.store(true, Ordering::Relaxed);
-            export_pool(&search, "p", "zpool export p").expect("it waits");
+            export(&search, "p").expect("it waits");
         });
         place.judge("p");
     });
@@ -233,7 +258,7 @@ fn after_a_crash_it_is_opened_again_without_force() {
         assert_eq!(open(&search), PoolState::Active);
         assert!(namespace(&search).import_all(None).is_empty());
         assert_eq!(names(&search), ["p"]);
-        export_pool(&search, "p", "zpool export p").expect("exported");
+        export(&search, "p").expect("exported");
         place.judge("p");
     });
 }
@@ -251,7 +276,7 @@ fn logs_of_many_datasets_are_replayed_with_few_txgs() {
             // The first record of a log may wait for a txg, which puts it on disk in any case.
             file.sync().expect("durable");
         }
-        sync_pool(&search, "p").expect("synced");
+        sync(&search, "p").expect("synced");
         for name in &names {
             let file = writer(&search).filesystem(name).expect("open").open_file(b"/log").expect("there");
             file.append(b" twice").expect("written");
@@ -269,7 +294,7 @@ fn logs_of_many_datasets_are_replayed_with_few_txgs() {
             assert_eq!(fs.read(b"/log").expect("replayed"), b"acknowledged twice", "{name}");
         }
         assert!(txgs < MANY / 2, "{txgs} txgs");
-        export_pool(&search, "p", "zpool export p").expect("exported");
+        export(&search, "p").expect("exported");
         place.judge("p");
     });
 }
@@ -281,11 +306,10 @@ fn who_has_the_devices_is_not_disturbed() {
         let direct = Pool::open_rw("p", &OpenOptions::new().search(&place.folder));
         assert!(direct.is_err(), "somebody else has it");
         let direct = Search { namespace: None, ..search.clone() };
-        assert!(matches!(open_for_change(&direct, "p"), Err(ChangeError::Busy { .. })));
+        assert_eq!(not_changed(&direct, "p"), Code::Busy);
         make(&search, "p/a").expect("nothing has happened to it");
-        sync_pool(&search, "p").expect("synced");
-        set_pool_props(&search, "p", &[("comment".into(), "x".into())], "zpool set comment=x p")
-            .expect("set");
+        sync(&search, "p").expect("synced");
+        set_pool(&search, "comment", "x").expect("set");
     });
 }
 
@@ -294,12 +318,12 @@ fn what_was_imported_for_reading_is_not_changed() {
     alone("what_was_imported_for_reading_is_not_changed", |place| {
         let search = place.pool();
         make(&search, "p/a").expect("made");
-        export_pool(&search, "p", "zpool export p").expect("exported");
+        export(&search, "p").expect("exported");
         let settings = ImportSettings { readonly: true, ..ImportSettings::default() };
         import(&search, "p", &ImportRequest { settings, ..ImportRequest::default() }).expect("imported");
         assert_eq!(datasets(&search), ["p", "p/a"]);
-        assert!(matches!(open_for_change(&search, "p"), Err(ChangeError::ImportedReadOnly)));
-        export_pool(&search, "p", "zpool export p").expect("exported");
+        assert_eq!(not_changed(&search, "p"), Code::ReadOnly);
+        export(&search, "p").expect("exported");
         assert!(names(&search).is_empty());
 
         let settings = ImportSettings { temporary: true, ..ImportSettings::default() };
@@ -308,7 +332,7 @@ fn what_was_imported_for_reading_is_not_changed() {
         assert_eq!(names(&search), ["t"]);
         edit::create(&edit::open_pool(&search, "t/b").expect("open"), &NewDataset::filesystem("t/b"))
             .expect("made");
-        export_pool(&search, "t", "zpool export t").expect("exported");
+        export(&search, "t").expect("exported");
         import(&search, "p", &ImportRequest::default()).expect("it has its own name again");
         assert_eq!(datasets(&search), ["p", "p/a", "p/b"]);
     });
@@ -356,7 +380,7 @@ fn readers_see_whole_states_while_metadata_is_rewritten() {
             is_over.store(true, Ordering::Relaxed);
         });
         assert!(listings.into_inner() > 0);
-        export_pool(&search, "p", "zpool export p").expect("exported");
+        export(&search, "p").expect("exported");
         place.judge("p");
     });
 }
@@ -368,7 +392,7 @@ fn a_view_that_is_held_stays_whole_without_a_cache() {
         for i in 0..20 {
             make(&search, &format!("p/d{i}")).expect("made");
         }
-        export_pool(&search, "p", "zpool export p").expect("exported");
+        export(&search, "p").expect("exported");
         let found =
             vdev::scan::Search { paths: vec![place.folder.clone()], ..vdev::scan::Search::default() }.run();
         let open = pool::OpenOptions { cache_bytes: 0, ..pool::OpenOptions::default() };
@@ -418,7 +442,7 @@ fn verbs_of_many_threads_on_one_pool() {
         });
         // For each worker, three pairs of a dataset and a snapshot.
         assert_eq!(datasets(&search).len(), 1 + 4 * 3 * 3);
-        export_pool(&search, "p", "zpool export p").expect("exported");
+        export(&search, "p").expect("exported");
         place.judge("p");
     });
 }
@@ -446,17 +470,16 @@ fn others_do_what_they_are_allowed_to() {
             make(&search, name).expect("made");
         }
         let joe = by(&search, JOE);
-        sync_pool(&joe, "p").expect("everybody may");
+        sync(&joe, "p").expect("everybody may");
         assert_eq!(datasets(&joe).len(), 4, "everybody may look");
         denied(&make(&joe, "p/a/x"));
         let pool_verbs = [
-            export_pool(&joe, "p", "zpool export p"),
-            destroy_pool(&joe, "p", "zpool destroy p"),
-            create_pool(&joe, &place.describe("q")),
+            export(&joe, "p").expect_err("denied").reason(),
+            run(&joe, &zpool::destroy::Request { pool: "p".into() }).expect_err("denied").reason(),
+            run(&joe, &place.describe("q")).expect_err("denied").reason(),
         ];
         for refused in pool_verbs {
-            assert!(matches!(refused, Err(ChangeError::Denied)), "{refused:?}");
-            assert_eq!(refused.expect_err("denied").to_string(), "permission denied");
+            assert_eq!((refused.code, refused.message.as_str()), (Code::Denied, "permission denied"));
         }
 
         // Grants for the dataset only, for descendants only, to a group, to everyone, and through sets.
@@ -526,8 +549,7 @@ fn others_do_what_they_are_allowed_to() {
         let allowed = Session::over(&writer(&search)).run(&request).expect("read").datasets;
         assert!(allowed[0].permits.iter().any(|permit| permit.holder == Holder::User(1)));
 
-        set_pool_props(&search, "p", &[("delegation".into(), "off".into())], "zpool set delegation=off p")
-            .expect("set");
+        set_pool(&search, "delegation", "off").expect("set");
         let refusal = snapshot("p/a@2").expect_err("delegation is off");
         assert_eq!(refusal.reason().code, Code::DelegationOff);
     });
@@ -551,17 +573,16 @@ fn the_history_names_the_caller() {
 fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
     alone("a_pool_of_commands_without_a_daemon_is_not_opened_by_one", |place| {
         let in_process = Search { paths: vec![place.folder.clone()], ..Search::default() };
-        create_pool(&in_process, &place.describe("p")).expect("a pool");
+        run(&in_process, &place.describe("p")).expect("a pool");
         let is_listed = || Imported::load().expect("readable").by_name("p").is_some();
         assert!(is_listed());
         // A verb in process does not change the mark.
-        sync_pool(&in_process, "p").expect("written");
-        set_pool_props(&in_process, "p", &[("comment".into(), "ours".into())], "zpool set").expect("set");
+        sync(&in_process, "p").expect("written");
+        set_pool(&in_process, "comment", "ours").expect("set");
         let daemon = place.search();
         assert!(namespace(&daemon).import_all(None).is_empty());
         assert!(names(&daemon).is_empty() && is_listed());
-        set_pool_props(&in_process, "p", &[("comment".into(), "still".into())], "zpool set")
-            .expect("not busy");
+        set_pool(&in_process, "comment", "still").expect("not busy");
         // A daemon that is told to import the pool takes it, then and at every later start.
         import(&daemon, "p", &ImportRequest::default()).expect("nobody has it");
         assert_eq!(names(&daemon), ["p"]);
@@ -569,7 +590,7 @@ fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
         let daemon = place.search();
         assert!(namespace(&daemon).import_all(None).is_empty());
         assert_eq!(names(&daemon), ["p"]);
-        export_pool(&daemon, "p", "zpool export p").expect("nobody uses it");
+        export(&daemon, "p").expect("nobody uses it");
         assert!(!is_listed());
         // The same holds for a pool that is imported without a daemon.
         import(&in_process, "p", &ImportRequest::default()).expect("nobody has it");
@@ -583,7 +604,7 @@ fn a_pool_of_commands_without_a_daemon_is_not_opened_by_one() {
 fn an_import_that_cannot_be_noted_is_noted_nowhere() {
     alone("an_import_that_cannot_be_noted_is_noted_nowhere", |place| {
         let search = place.pool();
-        export_pool(&search, "p", "zpool export p").expect("exported");
+        export(&search, "p").expect("exported");
         // The second of the two files cannot be written.
         let imports = place.folder.join("imports");
         std::fs::create_dir(&imports).expect("a folder");

@@ -44,16 +44,13 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
         return Err(Stop::usage("missing vdev specification"));
     }
     let ashift = ashift.map(|text| parse_ashift(&text)).transpose().map_err(Stop::failed)?;
-    let opened = super::open(std::slice::from_ref(name));
-    let Some(pool) = opened.pools.into_iter().next() else { return Err(Stop::Code(1)) };
+    super::check_opens(name)?;
     let request = Request { pool: name.clone(), vdevs: words.to_vec(), ashift, allow };
     if dry {
-        let vdevs = request.check(&pool).map_err(Stop::failed)?;
-        let tree = admin::vdevs(&pool).map_err(Stop::failed)?;
-        out.print(&layout::larger_pool(name, &vdevs, &tree, names, out));
+        let plan = request.plan(&mut super::reading()).map_err(Stop::failed)?;
+        out.print(&layout::larger_pool(name, &plan.added, &plan.pool, names, out));
         return Ok(0);
     }
-    drop(pool);
     in_session("add", args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
 }
 

@@ -6,7 +6,7 @@ use crate::getopt::Getopt;
 use crate::out::visible;
 use crate::rights;
 use crate::stop::{Outcome, Stop};
-use admin::change::{found_names, imported_names};
+use admin::change::LabelClearError;
 use admin::verbs::zpool;
 use admin::verbs::zpool::labelclear;
 use admin::{Search, Session};
@@ -46,7 +46,7 @@ pub(super) fn export(args: &[OsString]) -> Outcome {
         if !names.is_empty() {
             return Err(Stop::usage("too many arguments"));
         }
-        names = imported_names(&crate::search::from_env()).map_err(Stop::failed)?;
+        names = super::reading().imported_names().map_err(Stop::failed)?;
     } else if names.is_empty() {
         return Err(Stop::usage("missing pool argument"));
     }
@@ -62,7 +62,7 @@ pub(super) fn sync(args: Vec<OsString>) -> Outcome {
     let mut names = texts(&walk.operands());
     let are_all = names.is_empty();
     if are_all {
-        names = found_names(&search).map_err(Stop::failed)?;
+        names = Session::new(search.clone()).found_names().map_err(Stop::failed)?;
     }
     let mut code = 0;
     for name in names {
@@ -144,7 +144,7 @@ pub(super) fn labelclear(args: Vec<OsString>) -> Outcome {
         }
         Err(refusal) => {
             refusal.to_string().lines().for_each(|line| say_error_line!("{}", visible(line)));
-            let nothing_there = matches!(refusal, labelclear::Refusal::NotCleared(_));
+            let nothing_there = matches!(refusal, labelclear::Refusal::Kept(LabelClearError::Clear { .. }));
             Err(Stop::Code(if nothing_there { 255 } else { 1 }))
         }
     }

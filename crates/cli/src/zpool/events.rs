@@ -3,14 +3,13 @@
 
 use crate::getopt::Getopt;
 use crate::out::Out;
-use crate::rights::{self, Right};
 use crate::stop::{Outcome, Stop};
 use crate::time;
-use admin::change::check_pool_name;
-use admin::{Event, EventRing};
+use admin::verbs::zpool::events::{ClearRequest, Event, Item, Request, wait_after};
 use format::nvlist::{NvList, NvValue};
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::ops::ControlFlow;
 use std::time::Duration;
 
 /// How often a follower looks whether it is to end.
@@ -41,40 +40,38 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if operands.len() > 1 {
         return Err(Stop::usage("too many arguments"));
     }
-    // A pool that could be, there or not.
-    if let Some(name) = operands.first().filter(|name| !options.clear && check_pool_name(name).is_err()) {
-        return Err(Stop::usage(format!("invalid pool name '{name}'")));
-    }
-    let ring = EventRing::process();
+    let mut request = Request { pool: operands.into_iter().next(), after: 0 };
     if options.clear {
-        if !operands.is_empty() || options.verbose || options.scripted || options.follow {
+        if request.pool.is_some() || options.verbose || options.scripted || options.follow {
             return Err(Stop::usage("invalid options combined with -c"));
         }
-        rights::check(Right::Administrator, || "cannot clear events: permission denied".to_owned())?;
-        out.print(&format!("cleared {} events\n", ring.clear()));
+        let cleared = super::reading().run(&ClearRequest {}).map_err(Stop::failed)?;
+        out.print(&format!("cleared {} events\n", cleared.events));
         return Ok(0);
     }
+    // A pool that could be, there or not.
+    request.check().map_err(|refusal| Stop::usage(refusal.to_string()))?;
     if !options.scripted {
         out.print(&format!("{:<30} CLASS\n", "TIME"));
     }
-    let mut last = 0;
+    let mut session = super::reading();
     loop {
-        let batch = ring.after(last);
-        let mut text = String::new();
-        if batch.lost > 0 {
-            let _ = writeln!(text, "dropped {} events", batch.lost);
-        }
-        for event in &batch.events {
-            last = event.id;
-            if operands.first().is_none_or(|pool| event.pool() == Some(pool)) {
-                text.push_str(&shown(event, options, out));
+        let (mut text, mut last) = (String::new(), request.after);
+        let outcome = session.each(&request, &mut |item| {
+            match item {
+                Item::Lost(lost) => drop(writeln!(text, "dropped {lost} events")),
+                Item::Event(event) => text.push_str(&shown(&event, options, out)),
+                Item::Last(number) => last = number,
             }
-        }
+            ControlFlow::Continue(())
+        });
+        outcome.map_err(Stop::failed)?;
         out.print(&text);
         if !options.follow {
             return Ok(0);
         }
-        while !ring.wait_after(last, LOOK) {
+        request.after = last;
+        while !wait_after(last, LOOK) {
             crate::console::end_if_cancelled();
         }
     }
@@ -82,11 +79,11 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
 
 fn shown(event: &Event, options: Options, out: &Out) -> String {
     let when = format!("{}.{:09}", time::event(event.time.as_secs()), event.time.subsec_nanos());
-    let class = out.cell(event.class()).into_owned();
+    let class = out.cell(&event.class).into_owned();
     let mut text =
         if options.scripted { format!("{when}\t{class}\n") } else { format!("{when:<30} {class}\n") };
     if options.verbose {
-        list(&event.payload, 1, out, &mut text);
+        list(&event.pairs, 1, out, &mut text);
         text.push('\n');
     }
     text
@@ -181,12 +178,14 @@ mod tests {
         events.find(|text| text.lines().next().is_some_and(|line| line.ends_with(class))).expect("recorded")
     }
 
+    /// The first event that there ever was.
     fn event(time: (u64, u32), pairs: &[(&str, NvValue)]) -> Event {
-        let ring = EventRing::default();
-        let mut payload = NvList::new();
-        pairs.iter().for_each(|(name, value)| payload.push(name, value.clone()));
-        ring.post(Duration::new(time.0, time.1), payload);
-        Event::clone(&ring.after(0).events[0])
+        let mut all = NvList::new();
+        pairs.iter().for_each(|(name, value)| all.push(name, value.clone()));
+        all.push("time", NvValue::Int64Array(vec![time.0.cast_signed(), i64::from(time.1)]));
+        all.push("eid", 1u64);
+        let class = all.str("class").expect("every event has one").to_owned();
+        Event { id: 1, time: Duration::new(time.0, time.1), class, pairs: all }
     }
 
     fn head(class: &str, context: i32) -> Vec<(&'static str, NvValue)> {

@@ -1,14 +1,14 @@
 //! `zpool get`: properties of pools, and of their vdevs.
 
-use super::list::{Wanted, property, wanted};
-use super::{JSON_LONG, JsonOptions, json_answer, json_facts, open_saying, texts};
+use super::{JSON_LONG, JsonOptions, json_answer, json_facts, tell_problems_as, texts, unread, unread_as};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
 use crate::vdevs::Names;
-use admin::{self, OpenPool, Problem, Property, Source, Value, Vdev};
+use admin::verbs::zpool::get::{Answer, PoolRow, Request, VdevRow};
+use admin::{PoolFacts, Problem};
 use format::prop;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;
@@ -61,34 +61,28 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if operands.is_empty() {
         return Err(Stop::usage("missing property argument"));
     }
-    let list = operands.remove(0);
-    // The second word may be a vdev of the first: then all of them are.
-    let for_vdevs = operands.len() > 1 && vdev_properties(&list, &Vec::new).is_ok();
-    if let Err(stop) = wanted(&list, &Vec::new)
-        && !for_vdevs
-    {
-        return Err(stop);
-    }
+    let properties = operands.remove(0).split(',').map(str::to_owned).collect();
+    let request = Request { properties, operands };
+    request.check().map_err(|refusal| unread(&refusal))?;
     let words = |problem: &Problem| match problem.is_missing_pool() {
         true => format!("Cannot get properties of {}: no such pool available.", problem.what),
         false => problem.to_string(),
     };
-    if let [name, vdevs @ ..] = &operands[..]
-        && let Some(first) = vdevs.first()
-    {
-        let (pools, _) = admin::open_pools(&crate::search::from_env(), std::slice::from_ref(name));
-        if let [pool] = &pools[..]
-            && (first == "all-vdevs" || admin::find_vdev(pool, first).map_err(Stop::failed)?.is_some())
-        {
-            return of_vdevs(&options, &list, pool, vdevs, out);
+    let answer = super::reading().run(&request).map_err(|refusal| unread_as(&refusal, &words))?;
+    match answer {
+        Answer::Vdevs { pool, vdevs } => {
+            of_vdevs(&options, &pool, &vdevs, out);
+            Ok(0)
+        }
+        Answer::Pools { pools, problems } => {
+            let code = tell_problems_as(&problems, &words);
+            if pools.is_empty() && request.operands.is_empty() && code == 0 && !options.json.on {
+                out.print("no pools available\n");
+            }
+            of_pools(&options, &pools, out);
+            Ok(code)
         }
     }
-    let opened = open_saying(&operands, &words);
-    if opened.pools.is_empty() && operands.is_empty() && opened.code == 0 && !options.json.on {
-        out.print("no pools available\n");
-    }
-    of_pools(&options, &list, &opened.pools, out)?;
-    Ok(opened.code)
 }
 
 /// The columns that `-o` names.
@@ -105,41 +99,37 @@ pub(crate) fn fields(list: &str, received: bool) -> Result<Vec<&'static str>, St
         .collect()
 }
 
-fn of_pools(options: &Options, list: &str, pools: &[OpenPool], out: &Out) -> Result<(), Stop> {
+fn of_pools(options: &Options, pools: &[PoolRow], out: &Out) {
     let mut lines = Vec::new();
     let mut all = Map::new();
     let mut width = 0;
     for pool in pools {
-        let facts = admin::pool_facts(pool).map_err(Stop::failed)?;
-        let names = admin::pool_property_names(pool).map_err(Stop::failed)?;
         let mut properties = Map::new();
-        for column in wanted(list, &|| names.clone())? {
-            let property = property(pool, &column)?;
-            let value = values::pool(&column.name, &property.value, options.exact);
-            properties.insert(column.name.clone(), values::json(&value, &property, options.json.int));
-            width = width.max(least_width(&column));
+        for (name, property) in &pool.properties {
+            let value = values::pool(name, &property.value, options.exact);
+            properties.insert(name.clone(), values::json(&value, property, options.json.int));
+            width = width.max(least_width(name, prop::pool(name)));
             lines.push(Line {
-                name: facts.name.clone(),
+                name: pool.facts.name.clone(),
                 source: values::source(&property.source),
-                property: column.name,
+                property: name.clone(),
                 value,
             });
         }
-        let mut map = json_facts(&facts, true, options.json.int);
+        let mut map = json_facts(&pool.facts, true, options.json.int);
         map.insert("properties".into(), Json::Object(properties));
-        all.insert(options.json.key(&facts), Json::Object(map));
+        all.insert(options.json.key(&pool.facts), Json::Object(map));
     }
     if options.json.on {
         out.print(&json_answer("zpool get", "pools", all));
     } else if !lines.is_empty() {
         out.print(&text(options, &lines, width, out));
     }
-    Ok(())
 }
 
 /// The width that a property asks of the VALUE column.
-fn least_width(column: &Wanted) -> usize {
-    column.known.map_or(column.name.len(), prop::Prop::width)
+fn least_width(name: &str, known: Option<&prop::Prop>) -> usize {
+    known.map_or(name.len(), prop::Prop::width)
 }
 
 fn text(options: &Options, lines: &[Line], value_width: usize, out: &Out) -> String {
@@ -167,62 +157,29 @@ fn text(options: &Options, lines: &[Line], value_width: usize, out: &Out) -> Str
     table::whole(out, columns, &rows, options.scripted)
 }
 
-fn of_vdevs(options: &Options, list: &str, pool: &OpenPool, names: &[String], out: &Out) -> Outcome {
-    let mut vdevs: Vec<Vdev> = Vec::new();
-    for name in names {
-        if name == "all-vdevs" {
-            let tree = admin::vdevs(pool).map_err(Stop::failed)?;
-            vdevs.extend(tree.root.walk().into_iter().filter(|v| v.kind != "hole").cloned());
-        } else {
-            let found = admin::find_vdev(pool, name).map_err(Stop::failed)?;
-            vdevs.push(found.ok_or_else(|| Stop::failed(format!("no such vdev '{name}' in pool")))?);
-        }
-    }
+fn of_vdevs(options: &Options, pool: &PoolFacts, vdevs: &[VdevRow], out: &Out) {
     let mut lines = Vec::new();
     let mut objects = Map::new();
     let mut width = 0;
-    for vdev in &vdevs {
+    for VdevRow { vdev, properties: found } in vdevs {
         let name = if vdev.pool_name.is_some() { "root-0".to_owned() } else { Names::from_env().of(vdev) };
         let mut properties = Map::new();
-        let all = admin::vdev_property_names(pool, vdev).map_err(Stop::failed)?;
-        for property_name in vdev_properties(list, &|| all.clone())? {
-            let found = admin::vdev_property(pool, vdev, &property_name).map_err(Stop::failed)?;
-            let source = if prop::is_user(&property_name) { Source::Default } else { Source::None };
-            let property = found.unwrap_or(Property { value: Value::Absent, source, received: None });
-            let value = values::vdev(&property_name, &property.value, options.exact);
-            width = width.max(prop::vdev(&property_name).map_or(property_name.len(), prop::Prop::width));
-            properties.insert(property_name.clone(), values::json(&value, &property, options.json.int));
+        for (property_name, property) in found {
+            let value = values::vdev(property_name, &property.value, options.exact);
+            width = width.max(least_width(property_name, prop::vdev(property_name)));
+            properties.insert(property_name.clone(), values::json(&value, property, options.json.int));
             let source = values::source(&property.source);
-            lines.push(Line { name: name.clone(), property: property_name, value, source });
+            lines.push(Line { name: name.clone(), property: property_name.clone(), value, source });
         }
         objects.insert(name.clone(), json!({"name": name, "properties": properties}));
     }
     if options.json.on {
-        let facts = admin::pool_facts(pool).map_err(Stop::failed)?;
-        let mut map = json_facts(&facts, true, options.json.int);
+        let mut map = json_facts(pool, true, options.json.int);
         map.insert("vdevs".into(), Json::Object(objects));
         let mut all = Map::new();
-        all.insert(options.json.key(&facts), Json::Object(map));
+        all.insert(options.json.key(pool), Json::Object(map));
         out.print(&json_answer("zpool get", "pools", all));
     } else {
         out.print(&text(options, &lines, width, out));
     }
-    Ok(0)
-}
-
-/// The vdev properties that a list names; `all` stands for those of this vdev.
-fn vdev_properties(list: &str, all: &dyn Fn() -> Vec<String>) -> Result<Vec<String>, Stop> {
-    let mut names = Vec::new();
-    for name in list.split(',') {
-        if name == "all" {
-            names.extend(all());
-        } else if let Some(known) = prop::vdev(name) {
-            names.push(known.name.to_owned());
-        } else if prop::is_user(name) {
-            names.push(name.to_owned());
-        } else {
-            return Err(Stop::usage(format!("bad property list: invalid property '{name}'")));
-        }
-    }
-    Ok(names)
 }

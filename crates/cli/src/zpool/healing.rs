@@ -1,11 +1,10 @@
 //! `zpool scrub`, `resilver`, `clear`, `online`, `offline`, `reopen`, `wait`.
 
-use super::{Stamp, each, in_session, nice, open, texts};
+use super::{Stamp, check_opens, each, in_session, names_of, nice, reading, texts};
 use crate::console;
 use crate::getopt::{Getopt, Long};
 use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
-use admin::Session;
 use admin::change::{Activities, Scrub};
 use admin::verbs::zpool;
 use std::ffi::OsString;
@@ -129,17 +128,13 @@ pub(super) fn offline(args: &[OsString]) -> Outcome {
     }
     let operands = texts(&walk.operands());
     let (pool, names) = devices(&operands)?;
-    open_pool(pool)?;
+    check_opens(pool)?;
     in_session("offline", args, |session| {
         Ok(each(names, |name| {
             let (pool, device) = (pool.clone(), name.to_owned());
             session.run(&zpool::offline::Request { pool, device, fault, temporary: temporarily })
         }))
     })
-}
-
-fn open_pool(pool: &str) -> Result<(), Stop> {
-    if open(&[pool.to_owned()]).pools.is_empty() { Err(Stop::Code(1)) } else { Ok(()) }
 }
 
 pub(super) fn online(args: &[OsString]) -> Outcome {
@@ -150,7 +145,7 @@ pub(super) fn online(args: &[OsString]) -> Outcome {
     }
     let operands = texts(&walk.operands());
     let (pool, names) = devices(&operands)?;
-    open_pool(pool)?;
+    check_opens(pool)?;
     in_session("online", args, |session| {
         Ok(each(names, |name| {
             let (pool, device) = (pool.clone(), name.to_owned());
@@ -181,7 +176,7 @@ pub(super) fn reopen(args: &[OsString]) -> Outcome {
     }
     let mut names = texts(&walk.operands());
     if names.is_empty() {
-        names = open(&[]).pools.iter().map(|pool| pool.name().to_owned()).collect();
+        names = names_of(&[])?;
     }
     in_session("reopen", args, |session| {
         Ok(each(&names, |name| {
@@ -219,7 +214,7 @@ fn wait_for(pool: &str, left: &dyn Fn(&Activities) -> u64, _: &Out) -> Result<bo
 
 fn look(pool: &str) -> Result<Activities, Stop> {
     let request = zpool::wait::Request { pool: pool.to_owned() };
-    Session::new(crate::search::from_env()).run(&request).map_err(Stop::failed)
+    reading().run(&request).map_err(Stop::failed)
 }
 
 pub(super) fn wait(args: Vec<OsString>, out: &Out) -> Outcome {

@@ -6,12 +6,12 @@ use crate::keys;
 use crate::out::{Out, message_line, visible};
 use crate::stop::{Outcome, Stop};
 use crate::time;
-use admin::change::importable;
-use admin::verbs::zpool::import::{self, Answer, Refusal, Request};
-use admin::{Candidate, CandidateVdev, Search, Session};
+use admin::verbs::zpool::import::{self, Answer, MissingVdev, Refusal, Request};
+use admin::verbs::zpool::importable::{self, Found, FoundVdev};
+use admin::{Search, Session};
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const REWIND_TO_CHECKPOINT: char = '\u{1}';
 const LONG: &[Long] = &[Long::flag("rewind-to-checkpoint", REWIND_TO_CHECKPOINT)];
@@ -37,7 +37,7 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
         return Err(Stop::usage("too many arguments"));
     }
     if operands.is_empty() && !all {
-        return list(&search, request.names_places, out);
+        return list(search, request.names_places, out);
     }
     let mut operands = operands.into_iter();
     (request.pool, request.new_name) = (operands.next(), operands.next());
@@ -145,13 +145,10 @@ fn txg(text: &str) -> Result<u64, Stop> {
 }
 
 /// Without operands: the pools that could be imported.
-fn list(search: &Search, is_given: bool, out: &Out) -> Outcome {
-    let mut found = importable(search).map_err(Stop::failed)?;
-    // A folder of -d that is not there holds no pools.
-    found.problems.retain(|problem| !is_given || Path::new(&problem.what).exists());
-    for problem in &found.problems {
-        say_error_line!("{}", visible(&problem.to_string()));
-    }
+fn list(search: Search, names_places: bool, out: &Out) -> Outcome {
+    let request = importable::Request { names_places };
+    let found = Session::new(search).run(&request).map_err(Stop::failed)?;
+    let code = super::tell_problems(&found.problems);
     if found.pools.is_empty() && found.problems.is_empty() {
         say_error_line!("no pools available to import");
     }
@@ -159,7 +156,7 @@ fn list(search: &Search, is_given: bool, out: &Out) -> Outcome {
         let gap = if i > 0 { "\n" } else { "" };
         out.print(&format!("{gap}{}", text(pool, out)));
     }
-    Ok(u8::from(!found.problems.is_empty()))
+    Ok(code)
 }
 
 /// What the tool says of a pool that is not imported.
@@ -178,16 +175,17 @@ fn words(refusal: &Refusal) -> String {
             time::ctime(*accessed)
         ),
         // OpenZFS advises here to destroy the pool, whose data is whole when the devices are back.
-        Refusal::Unavailable { pool, new_name, devices } => {
-            let list: String = devices.iter().map(|device| format!("\t    {device}\n")).collect();
+        Refusal::Unavailable { pool, new_name, vdevs } => {
+            let list: String = vdevs.iter().map(|vdev| format!("\t    {vdev}\n")).collect();
             format!(
                 "{}: one or more devices is currently unavailable\n\
                  The devices below are missing or corrupted, the pool can be imported when they are back:\n{list}",
                 what(pool, new_name)
             )
         }
-        Refusal::MissingLogs { pool, new_name, devices } => {
-            let list: String = devices.iter().map(|d| format!("\t    {} [log]\n", vdev_name(d))).collect();
+        Refusal::MissingLogs { pool, new_name, vdevs } => {
+            let name = |vdev: &MissingVdev| vdev.name.clone().unwrap_or_else(|| vdev.to_string());
+            let list: String = vdevs.iter().map(|vdev| format!("\t    {} [log]\n", name(vdev))).collect();
             format!(
                 "{}: one or more devices is currently unavailable\n\
                  The devices below are missing or corrupted, use '-m' to import the pool anyway:\n{list}\n",
@@ -203,35 +201,26 @@ fn words(refusal: &Refusal) -> String {
     }
 }
 
-/// The name of a vdev, without what is behind it: how it is missing, or which of its devices are.
-fn vdev_name(lacking: &str) -> &str {
-    let is_group = |name: &str| {
-        name.rsplit_once('-').is_some_and(|(kind, id)| !kind.contains('/') && id.parse::<u32>().is_ok())
-    };
-    let group = lacking.split_once(" (").map(|(name, _)| name).filter(|name| is_group(name));
-    group.unwrap_or_else(|| lacking.rsplit_once(": ").map_or(lacking, |(path, _)| path))
-}
-
-fn text(pool: &Candidate, out: &Out) -> String {
-    let comment = pool.config.comment.as_ref().filter(|comment| !comment.is_empty());
+fn text(pool: &Found, out: &Out) -> String {
+    let comment = pool.comment.as_ref();
     // The labels are flush right, and this one is longer than the others.
     let width = if comment.is_some() { "comment".len() } else { "config".len() };
-    let destroyed = if pool.is_destroyed() { " (DESTROYED)" } else { "" };
+    let destroyed = if pool.is_destroyed { " (DESTROYED)" } else { "" };
     let mut text = String::new();
     let mut line = |label: &str, value: &str| {
         let _ = writeln!(text, "{label:>width$}: {value}");
     };
     line("pool", &out.cell(&pool.name));
     line("id", &pool.guid.to_string());
-    line("state", &format!("{}{destroyed}", pool.health_name()));
-    if let Some(status) = pool.status_text() {
-        line("status", &status);
+    line("state", &format!("{}{destroyed}", pool.state));
+    if let Some(status) = &pool.status {
+        line("status", status);
     }
-    line("action", &pool.action_text());
+    line("action", &pool.action);
     if let Some(comment) = comment {
         line("comment", &out.cell(comment));
     }
-    if let Some(id) = pool.message_id() {
+    if let Some(id) = &pool.message_id {
         line("see", &status_text::page(id));
     }
     let _ = writeln!(text, "{:>width$}:\n", "config");
@@ -244,7 +233,7 @@ fn text(pool: &Candidate, out: &Out) -> String {
 }
 
 /// The tree, without counters.
-fn config(pool: &Candidate, out: &Out, text: &mut String) {
+fn config(pool: &Found, out: &Out, text: &mut String) {
     let groups = [
         (None, &pool.vdevs),
         (Some("dedup\t"), &pool.dedup),
@@ -257,7 +246,7 @@ fn config(pool: &Candidate, out: &Out, text: &mut String) {
     let members = groups.iter().flat_map(|(_, members)| members.iter());
     let widest = members.map(|v| widest(v, 1, out)).fold(out.cell(&pool.name).chars().count(), usize::max);
     let mut config = Config { out, text, width: widest.max(10) };
-    config.line(&pool.name, pool.health_name(), pool.reason, 0);
+    config.line(&pool.name, &pool.state, &pool.reason, 0);
     for (heading, members) in groups.iter().filter(|(_, members)| !members.is_empty()) {
         if let Some(heading) = heading {
             let _ = writeln!(config.text, "\t{heading}");
@@ -266,7 +255,7 @@ fn config(pool: &Candidate, out: &Out, text: &mut String) {
     }
 }
 
-fn widest(vdev: &CandidateVdev, depth: usize, out: &Out) -> usize {
+fn widest(vdev: &FoundVdev, depth: usize, out: &Out) -> usize {
     let own = 2 * depth + out.cell(&vdev.name).chars().count();
     vdev.children.iter().map(|c| widest(c, depth + 1, out)).fold(own, usize::max)
 }
@@ -278,8 +267,8 @@ struct Config<'a> {
 }
 
 impl Config<'_> {
-    fn tree(&mut self, vdev: &CandidateVdev, depth: usize) {
-        self.line(&vdev.name, vdev.state, vdev.reason, depth);
+    fn tree(&mut self, vdev: &FoundVdev, depth: usize) {
+        self.line(&vdev.name, &vdev.state, &vdev.reason, depth);
         for child in &vdev.children {
             self.tree(child, depth + 1);
         }

@@ -13,8 +13,8 @@ use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::vdevs::{GROUPS, Names, tops};
-use admin::{Class, OpenPool, PoolIo, Search, Vdev, VdevIo, Vdevs, open_pools, pool_io};
-use operands::{Operands, Wanted};
+use admin::verbs::zpool::iostat::{Refusal, Request, Selection};
+use admin::{Class, PoolIo, Vdev, VdevIo};
 use std::ffi::OsString;
 use std::time::Duration;
 
@@ -82,13 +82,18 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if options.skip_first && interval.is_none() {
         (interval, count) = (Some(1.0), Some(1));
     }
-    let mut source = Source::new(&given)?;
+    // In one session: counters begin when a pool is opened.
+    let mut session = super::reading();
+    let mut request = Request::Named(given.names);
     let mut before = Vec::new();
-    let wanted = source.wanted.clone();
-    let mut report = Report { options, stamp, scripts, out, wanted, samples: 0, lines: 0 };
+    let selection = Selection::default();
+    let mut report = Report { options, stamp, scripts, out, selection, samples: 0, lines: 0 };
     let mut is_first = true;
     loop {
-        let now = source.sample()?;
+        let answer = session.run(&request).map_err(refused)?;
+        let now = answer.pools;
+        report.selection.clone_from(&answer.selection);
+        request = Request::Selected(answer.selection);
         if now.is_empty() && interval.is_none() {
             return Err(Stop::failed("no pools available"));
         }
@@ -140,52 +145,16 @@ fn options(args: Vec<OsString>) -> Result<(Options, Stamp, Scripts, Getopt), Sto
     Ok((options, stamp, scripts.unwrap_or_default(), walk))
 }
 
-/// Where samples come from.
-struct Source {
-    search: Search,
-    /// Pools that this command itself has opened: they stay open, or nothing would ever be counted.
-    own: Vec<OpenPool>,
-    /// By name; empty: all.
-    pools: Vec<String>,
-    wanted: Wanted,
-}
-
-impl Source {
-    fn new(given: &Operands) -> Result<Source, Stop> {
-        let search = crate::search::from_env();
-        let mut source = Source { search, own: Vec::new(), pools: Vec::new(), wanted: Wanted::Pools };
-        let all = source.open();
-        let vdevs: Vec<(String, Vdevs)> = all
-            .iter()
-            .map(|pool| Ok((pool.name().to_owned(), pool_io(pool).map_err(Stop::failed)?.vdevs)))
-            .collect::<Result<_, Stop>>()?;
-        (source.pools, source.wanted) = operands::understand(&given.names, &vdevs)?;
-        if source.search.namespace.is_none() {
-            source.own = all;
-        }
-        Ok(source)
+/// How the command ends when no sample is taken.
+fn refused(refusal: Refusal) -> Stop {
+    if !matches!(refusal, Refusal::Mixed { .. }) {
+        return Stop::failed(refusal);
     }
-
-    fn open(&self) -> Vec<OpenPool> {
-        let (pools, problems) = open_pools(&self.search, &[]);
-        for problem in problems.iter().filter(|problem| problem.is_missing_pool()) {
-            say_error_line!("{}", crate::out::visible(&problem.to_string()));
-        }
-        pools
+    // An empty line is between it and the usage.
+    for line in format!("{refusal}\n").lines() {
+        say_error_line!("{}", crate::out::message_line(line));
     }
-
-    fn sample(&mut self) -> Result<Vec<PoolIo>, Stop> {
-        let opened;
-        let pools = if self.search.namespace.is_none() {
-            &self.own
-        } else {
-            opened = self.open();
-            &opened
-        };
-        let is_wanted =
-            |pool: &&OpenPool| self.pools.is_empty() || self.pools.iter().any(|name| name == pool.name());
-        pools.iter().filter(is_wanted).map(|pool| pool_io(pool).map_err(Stop::failed)).collect()
-    }
+    Stop::usage("")
 }
 
 /// Prints samples, one after the other.
@@ -195,7 +164,7 @@ struct Report<'o> {
     /// `-c`.
     scripts: Scripts,
     out: &'o Out,
-    wanted: Wanted,
+    selection: Selection,
     /// So many were printed.
     samples: u64,
     /// Lines since the last header.
@@ -229,12 +198,12 @@ impl Report<'_> {
             return text;
         }
         let columns = self.columns(pools);
-        let table = table::Table::new(options, width, matches!(self.wanted, Wanted::Vdevs(_)), &columns);
+        let is_listing = self.selection.vdevs.is_some();
+        let table = table::Table::new(options, width, is_listing, &columns);
         if self.wants_header() {
             text.push_str(&table.header());
             self.lines = 0;
         }
-        let is_listing = matches!(self.wanted, Wanted::Vdevs(_));
         for pool in pools {
             for part in self.parts(pool) {
                 self.lines += 1;
@@ -271,8 +240,8 @@ impl Report<'_> {
     fn name_width(&self, pools: &[PoolIo]) -> usize {
         let mut width = 10;
         for pool in pools {
-            let all = match self.wanted {
-                Wanted::Pools if !self.options.verbose => vec![(pool.name.clone(), 0)],
+            let all = match self.selection.vdevs {
+                None if !self.options.verbose => vec![(pool.name.clone(), 0)],
                 _ => self.tree(pool),
             };
             let widths = all.iter().map(|(name, depth)| name.chars().count() + 2 * depth);
@@ -299,7 +268,7 @@ impl Report<'_> {
     fn parts<'a>(&self, pool: &'a PoolIo) -> Vec<Part<'a>> {
         let mut parts = Vec::new();
         let root = &pool.vdevs.root;
-        if matches!(self.wanted, Wanted::Pools) {
+        if self.selection.vdevs.is_none() {
             let name = self.out.cell(&pool.name).into_owned();
             parts.push(Part::Line(Line { name, depth: 0, vdev: root, io: pool.io.get(&root.guid) }));
             if !self.options.verbose {
@@ -322,7 +291,7 @@ impl Report<'_> {
         parts: &mut Vec<Part<'a>>,
     ) {
         if !vdevs.is_empty() {
-            let is_named = matches!(self.wanted, Wanted::Pools) && !self.options.scripted;
+            let is_named = self.selection.vdevs.is_none() && !self.options.scripted;
             parts.push(Part::Heading(if is_named { heading } else { "" }));
             vdevs.into_iter().for_each(|vdev| self.below(pool, vdev, 1, parts));
         }
@@ -330,9 +299,9 @@ impl Report<'_> {
 
     fn below<'a>(&self, pool: &'a PoolIo, vdev: &'a Vdev, depth: usize, parts: &mut Vec<Part<'a>>) {
         let names = self.options.names;
-        let (shown, depth_shown) = match &self.wanted {
-            Wanted::Pools => (true, depth),
-            Wanted::Vdevs(wanted) => (wanted.iter().any(|name| operands::is_called(vdev, name)), 0),
+        let (shown, depth_shown) = match self.selection.vdevs {
+            None => (true, depth),
+            Some(_) => (self.selection.has_vdev(vdev), 0),
         };
         if shown {
             let name = self.out.cell(&names.of(vdev)).into_owned();

@@ -1,13 +1,14 @@
 //! `zpool list`.
 
-use super::{JSON_LONG, JsonOptions, Stamp, json_answer, json_facts, nice, open, operands, repeat};
+use super::{JSON_LONG, JsonOptions, Stamp, json_answer, json_facts, nice, operands, repeat};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
 use crate::vdevs::{GROUPS, Names, tops};
-use admin::{self, Class, OpenPool, Property, Source, Value, Vdev, Vdevs};
+use admin::verbs::zpool::list::{Request, Row};
+use admin::{self, Class, Source, Vdev, Vdevs};
 use format::prop::{self, Prop};
 use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;
@@ -25,11 +26,11 @@ struct Options {
 }
 
 /// A column: a property of the table, or a feature or user property.
-pub(super) struct Wanted {
+struct Wanted {
     /// Its full name.
-    pub(super) name: String,
+    name: String,
     /// What the table knows of it.
-    pub(super) known: Option<&'static Prop>,
+    known: Option<&'static Prop>,
 }
 
 impl Wanted {
@@ -46,22 +47,10 @@ impl Wanted {
     }
 }
 
-/// The properties that a list names; `all` stands for every one that `get all` shows.
-pub(super) fn wanted(list: &str, all: &dyn Fn() -> Vec<String>) -> Result<Vec<Wanted>, Stop> {
-    let mut found = Vec::new();
-    let bad = |name: &str| Stop::usage(format!("bad property list: invalid property '{name}'"));
-    for name in list.split(',') {
-        if name == "all" {
-            found.extend(all().into_iter().map(|name| Wanted { known: prop::pool(&name), name }));
-        } else if let Some(known) = prop::pool(name) {
-            found.push(Wanted { name: known.name.to_owned(), known: Some(known) });
-        } else if admin::is_feature_property(name) || prop::is_user(name) {
-            found.push(Wanted { name: name.to_owned(), known: None });
-        } else {
-            return Err(bad(name));
-        }
-    }
-    Ok(found)
+/// The columns of a request.
+fn columns(request: &Request) -> Result<Vec<Wanted>, Stop> {
+    let names = request.columns().map_err(|refusal| super::unread(&refusal))?;
+    Ok(names.into_iter().map(|name| Wanted { known: prop::pool(&name), name }).collect())
 }
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
@@ -93,45 +82,41 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     options.json.check()?;
     options.exact |= options.json.int;
-    let everything = || prop::POOL.iter().filter(|p| p.visible).map(|p| p.name.to_owned()).collect();
-    options.columns = wanted(&list, &everything)?;
+    let properties = list.split(',').map(str::to_owned).collect();
+    let mut request = Request { pools: Vec::new(), properties, vdevs: options.verbose };
+    options.columns = columns(&request)?;
     let operands = operands(walk)?;
-    repeat(&operands, stamp, out, |pools| sample(&options, pools, out))
+    request.pools.clone_from(&operands.pools);
+    repeat(&operands, stamp, out, |_| sample(&options, &request, out))
 }
 
-fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
-    let opened = open(names);
+fn sample(options: &Options, request: &Request, out: &Out) -> Outcome {
+    let answer = super::reading().run(request).map_err(|refusal| super::unread(&refusal))?;
+    let code = super::tell_problems(&answer.problems);
     if options.json.on {
-        out.print(&json(options, &opened.pools)?);
-    } else if opened.pools.is_empty() {
-        if names.is_empty() && opened.code == 0 && !options.scripted {
+        out.print(&json(options, &answer.pools));
+    } else if answer.pools.is_empty() {
+        if request.pools.is_empty() && code == 0 && !options.scripted {
             out.print("no pools available\n");
         }
     } else {
-        out.print(&text(options, &opened.pools, out)?);
+        out.print(&text(options, &answer.pools, out));
     }
-    Ok(opened.code)
+    Ok(code)
 }
 
-/// The value of a column for a pool.
-pub(super) fn property(pool: &OpenPool, column: &Wanted) -> Result<Property, Stop> {
-    let found = admin::pool_property(pool, &column.name).map_err(Stop::failed)?;
-    Ok(found.unwrap_or(Property { value: Value::Absent, source: Source::None, received: None }))
-}
-
-fn text(options: &Options, pools: &[OpenPool], out: &Out) -> Result<String, Stop> {
+fn text(options: &Options, pools: &[Row], out: &Out) -> String {
     let mut columns: Vec<Column> = options.columns.iter().map(|w| w.column(options.exact)).collect();
     let mut rows = Vec::new();
     for pool in pools {
         let mut row = Vec::new();
-        for (wanted, column) in options.columns.iter().zip(&mut columns) {
-            let text = values::pool(&wanted.name, &property(pool, wanted)?.value, options.exact);
+        for ((name, property), column) in pool.properties.iter().zip(&mut columns) {
+            let text = values::pool(name, &property.value, options.exact);
             let text = out.cell(&text).into_owned();
             column.fit(&text);
             row.push(text);
         }
-        let vdevs = options.verbose.then(|| admin::vdevs(pool)).transpose().map_err(Stop::failed)?;
-        if let Some(vdevs) = &vdevs {
+        if let Some(vdevs) = &pool.vdevs {
             let width = name_width(vdevs, options.names, out);
             for (wanted, column) in options.columns.iter().zip(&mut columns) {
                 if wanted.name == "name" {
@@ -139,7 +124,7 @@ fn text(options: &Options, pools: &[OpenPool], out: &Out) -> Result<String, Stop
                 }
             }
         }
-        rows.push((row, vdevs));
+        rows.push((row, &pool.vdevs));
     }
     let mut text = String::new();
     if !options.scripted {
@@ -153,7 +138,7 @@ fn text(options: &Options, pools: &[OpenPool], out: &Out) -> Result<String, Stop
             Lines { options, columns: &columns, out, text: &mut text }.all(vdevs);
         }
     }
-    Ok(text)
+    text
 }
 
 /// The width of the widest indented vdev name.
@@ -267,24 +252,22 @@ fn capacity(alloc: u64, space: u64, exact: bool) -> String {
     }
 }
 
-fn json(options: &Options, pools: &[OpenPool]) -> Result<String, Stop> {
+fn json(options: &Options, pools: &[Row]) -> String {
     let mut all = Map::new();
     for pool in pools {
-        let facts = admin::pool_facts(pool).map_err(Stop::failed)?;
-        let mut map = json_facts(&facts, true, options.json.int);
+        let mut map = json_facts(&pool.facts, true, options.json.int);
         let mut properties = Map::new();
-        for wanted in options.columns.iter().filter(|w| w.name != "name") {
-            let property = property(pool, wanted)?;
-            let text = values::pool(&wanted.name, &property.value, options.exact);
-            properties.insert(wanted.name.clone(), values::json(&text, &property, options.json.int));
+        for (name, property) in pool.properties.iter().filter(|(name, _)| name != "name") {
+            let text = values::pool(name, &property.value, options.exact);
+            properties.insert(name.clone(), values::json(&text, property, options.json.int));
         }
         map.insert("properties".into(), Json::Object(properties));
-        if options.verbose {
-            json_vdevs(options, &admin::vdevs(pool).map_err(Stop::failed)?, &mut map);
+        if let Some(vdevs) = &pool.vdevs {
+            json_vdevs(options, vdevs, &mut map);
         }
-        all.insert(options.json.key(&facts), Json::Object(map));
+        all.insert(options.json.key(&pool.facts), Json::Object(map));
     }
-    Ok(json_answer("zpool list", "pools", all))
+    json_answer("zpool list", "pools", all)
 }
 
 fn json_vdevs(options: &Options, vdevs: &Vdevs, map: &mut Map<String, Json>) {
@@ -325,7 +308,7 @@ fn json_vdev(options: &Options, vdev: &Vdev, depth: usize) -> (String, Json) {
 
 #[cfg(test)]
 mod tests {
-    use super::{DEFAULT, JsonOptions, Names, Options, capacity, json_vdevs, wanted};
+    use super::{DEFAULT, JsonOptions, Names, Options, Request, capacity, columns, json_vdevs};
     use crate::zpool::samples::{LISTING, printed, tank};
     use serde_json::Map;
 
@@ -335,7 +318,8 @@ mod tests {
             [("zpool list -j -v", false), ("zpool list -vj --json-int --json-pool-key-guid", true)]
         {
             let json = JsonOptions { on: true, int, ..JsonOptions::default() };
-            let columns = wanted(DEFAULT, &Vec::new).expect("known properties");
+            let properties = DEFAULT.split(',').map(str::to_owned).collect();
+            let columns = columns(&Request { properties, ..Request::default() }).expect("known properties");
             let names = Names::default();
             let options = Options { scripted: false, exact: int, verbose: true, names, json, columns };
             let mut map = Map::new();

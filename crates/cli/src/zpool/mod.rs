@@ -34,7 +34,8 @@ use crate::rights;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::usage::Tool;
-use admin::{self, OpenPool, PoolFacts, Problem, Search, Session};
+use admin::verbs::zpool::{self, ReadRefusal};
+use admin::{self, PoolFacts, Problem, Search, Session};
 use format::nicenum;
 use serde_json::{Map, Value as Json, json};
 use std::ffi::{OsStr, OsString};
@@ -334,28 +335,48 @@ pub(crate) fn repeat(
     }
 }
 
-/// The pools that a listing is about, and its exit code so far.
-pub(crate) struct Opened {
-    /// Pools, by name.
-    pub(crate) pools: Vec<OpenPool>,
-    /// 1 if something could not be opened.
-    pub(crate) code: u8,
+/// A session of a command that changes no pool.
+fn reading() -> Session<'static> {
+    Session::new(crate::search::from_env())
 }
 
-/// Opens pools: all that are found, or those named. What is wrong is said on standard error.
-pub(crate) fn open(names: &[String]) -> Opened {
-    open_saying(names, &Problem::to_string)
+/// Tells what could not be opened or looked at. The exit code: 1 if there was something.
+fn tell_problems(problems: &[Problem]) -> u8 {
+    tell_problems_as(problems, &Problem::to_string)
 }
 
-/// The same, with words of the verb's own for what is wrong.
-pub(crate) fn open_saying(names: &[String], words: &dyn Fn(&Problem) -> String) -> Opened {
-    let (pools, problems) = admin::open_pools(&crate::search::from_env(), names);
-    let mut code = 0;
-    for problem in problems {
-        say_error_line!("{}", crate::out::visible(&words(&problem)));
-        code = 1;
+/// The same, with words of the command's own.
+fn tell_problems_as(problems: &[Problem], words: &dyn Fn(&Problem) -> String) -> u8 {
+    problems.iter().for_each(|problem| say_error_line!("{}", crate::out::visible(&words(problem))));
+    u8::from(!problems.is_empty())
+}
+
+/// How a command ends that could not read its pools.
+fn unread(refusal: &ReadRefusal) -> Stop {
+    unread_as(refusal, &Problem::to_string)
+}
+
+/// The same, with words of the command's own for what could not be opened.
+fn unread_as(refusal: &ReadRefusal, words: &dyn Fn(&Problem) -> String) -> Stop {
+    tell_problems_as(refusal.problems(), words);
+    match refusal {
+        ReadRefusal::Property { .. } => Stop::usage(refusal.to_string()),
+        refusal => Stop::failed(refusal),
     }
-    Opened { pools, code }
+}
+
+/// The names of these pools as far as they can be opened; without names, of all. What is wrong is told, and the command
+/// goes on.
+fn names_of(pools: &[String]) -> Result<Vec<String>, Stop> {
+    let request = zpool::list::Request { pools: pools.to_vec(), ..Default::default() };
+    let answer = reading().run(&request).map_err(|refusal| unread(&refusal))?;
+    tell_problems(&answer.problems);
+    Ok(answer.pools.into_iter().map(|pool| pool.facts.name).collect())
+}
+
+/// Ends the command if a pool cannot be opened. What is wrong is told.
+fn check_opens(pool: &str) -> Result<(), Stop> {
+    if names_of(&[pool.to_owned()])?.is_empty() { Err(Stop::Code(1)) } else { Ok(()) }
 }
 
 /// A number with its unit, or exact.

@@ -1,6 +1,6 @@
 //! Pools like those of the transcripts, for tests.
 
-use admin::{Aux, Class, Diagnosis, Health, PoolFacts, PoolStatus, Vdev, Vdevs};
+use admin::{Class, Diagnosis, PoolFacts, PoolStatus, Vdev, Vdevs};
 
 pub(super) const LISTING: &str = include_str!("../../../../fixtures/cli-transcripts/03-listing.txt");
 pub(super) const LAYOUTS: &str = include_str!("../../../../fixtures/cli-transcripts/02-layouts.txt");
@@ -14,45 +14,7 @@ pub(super) fn printed(transcript: &str, command: &str, nth: usize) -> String {
 }
 
 pub(super) fn vdev(kind: &str, guid: u64, children: Vec<Vdev>) -> Vdev {
-    Vdev {
-        kind: kind.to_owned(),
-        id: 0,
-        guid,
-        pool_name: None,
-        path: None,
-        devid: None,
-        phys_path: None,
-        whole_disk: false,
-        nparity: 0,
-        draid: None,
-        class: Class::Normal,
-        health: Health::Online,
-        aux: Aux::None,
-        not_present: false,
-        is_log: false,
-        ashift: 9,
-        alloc: 0,
-        space: 0,
-        deflated: 0,
-        checkpoint: 0,
-        expandsize: 0,
-        fragmentation: None,
-        asize: 0,
-        replace_size: 0,
-        psize: 0,
-        read_errors: 0,
-        write_errors: 0,
-        checksum_errors: 0,
-        slow_ios: 0,
-        resilvering: false,
-        resilver_deferred: false,
-        removing: false,
-        non_allocating: false,
-        expanding: false,
-        initialize: None,
-        trim: None,
-        children,
-    }
+    Vdev { ashift: 9, children, ..Vdev::new(kind, guid) }
 }
 
 pub(super) fn disk(path: &str, guid: u64) -> Vdev {

@@ -4,7 +4,7 @@ use super::list::spare_word;
 use super::scripts::{Columns, Scripts};
 use super::status_text::{self, Advice};
 use super::{
-    JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, Operands, POWER, Stamp, nice, open, operands, repeat,
+    JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, Operands, POWER, Stamp, nice, operands, repeat,
     status_json,
 };
 use crate::colour::{self, Colour};
@@ -13,9 +13,8 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::vdevs::{GROUPS, Names, tops};
-use admin::{
-    self, Activity, Class, Diagnosis, ErrorScrub, Expansion, Health, PoolStatus, Removal, Scan, Vdev,
-};
+use admin::verbs::zpool::status::{Request, Row};
+use admin::{Activity, Class, ErrorScrub, Expansion, Health, PoolStatus, Removal, Scan, Vdev};
 use format::nicenum::{nicebytes, nicenum};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -105,53 +104,36 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
 }
 
 fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
-    admin::settle(&crate::search::from_env(), names);
-    let opened = open(names);
-    let mut statuses = Vec::new();
-    let mounting = crate::zfs::mount::mounting();
-    let not_mounted = |pool: &str| mounting.as_ref().map(|m| m.not_mounted(pool)).unwrap_or_default();
-    for pool in &opened.pools {
-        let status = admin::pool_status(pool).map_err(Stop::failed)?;
-        // A pool that is only old is not sick.
-        let well = matches!(
-            status.diagnosis,
-            Diagnosis::Healthy
-                | Diagnosis::OldVersion
-                | Diagnosis::FeaturesDisabled
-                | Diagnosis::Incompatible
-        );
-        if !(options.sick_only && well && not_mounted(pool.name()).is_empty()) {
-            statuses.push(status);
-        }
-    }
+    let request = Request { pools: names.to_vec(), unhealthy_only: options.sick_only };
+    let answer = super::reading().run(&request).map_err(|refusal| super::unread(&refusal))?;
+    let code = super::tell_problems(&answer.problems);
     if options.json.on {
-        out.print(&status_json::answer(options, &statuses, &not_mounted));
-    } else if opened.pools.is_empty() {
-        if names.is_empty() && opened.code == 0 {
+        out.print(&status_json::answer(options, &answer.pools));
+    } else if answer.pools.is_empty() && answer.healthy == 0 {
+        if names.is_empty() && code == 0 {
             say_error_line!("no pools available");
         }
-    } else if statuses.is_empty() && options.sick_only {
+    } else if answer.pools.is_empty() {
         match names {
             [one] => out.print(&format!("pool '{}' is healthy\n", out.cell(one))),
             _ => out.print("all pools are healthy\n"),
         }
     }
     if !options.json.on {
-        for (i, status) in statuses.iter().enumerate() {
+        for (i, Row { status, not_mounted }) in answer.pools.iter().enumerate() {
             let gap = if i > 0 { "\n" } else { "" };
             let text = format!("{gap}{}", text(options, status, out));
             let is_painted = colour::are_wanted(out);
             out.print_bytes(&if is_painted { colour::paint(text.as_bytes(), of_state) } else { text.into() });
-            let not_mounted = not_mounted(&status.facts.name);
             if !not_mounted.is_empty() {
                 out.print("mounts: The following file systems could not be mounted:\n\n");
             }
             for (dataset, why) in not_mounted {
-                out.print(&format!("        {}: {}\n", out.cell(&dataset), out.cell(&why)));
+                out.print(&format!("        {}: {}\n", out.cell(dataset), out.cell(why)));
             }
         }
     }
-    Ok(opened.code)
+    Ok(code)
 }
 
 /// The colour of a line that tells a state.

@@ -6,6 +6,7 @@ use super::{json_answer, json_facts};
 use crate::time;
 use crate::values;
 use crate::vdevs::{GROUPS, tops};
+use admin::verbs::zpool::status::Row;
 use admin::{self, Checkpoint, Class, Expansion, PoolStatus, Removal, Scan, Vdev};
 use format::nicenum::{nicebytes, nicenum};
 use serde_json::{Map, Value as Json, json};
@@ -48,19 +49,14 @@ impl Form {
     }
 }
 
-/// The answer for all pools. Of file systems that could not be mounted, `not_mounted` says why, by pool.
-pub(super) fn answer(
-    options: &Options,
-    statuses: &[PoolStatus],
-    not_mounted: &dyn Fn(&str) -> Vec<(String, String)>,
-) -> String {
+/// The answer for all pools.
+pub(super) fn answer(options: &Options, rows: &[Row]) -> String {
     let mut pools = Map::new();
-    for status in statuses {
+    for Row { status, not_mounted } in rows {
         let mut map = pool(options, status);
-        let not_mounted = not_mounted(&status.facts.name);
         if !not_mounted.is_empty() {
             let not_mounted: Map<String, Json> =
-                not_mounted.into_iter().map(|(dataset, why)| (dataset, json!(why))).collect();
+                not_mounted.iter().map(|(dataset, why)| (dataset.clone(), json!(why))).collect();
             map.insert("not_mounted".into(), Json::Object(not_mounted));
         }
         pools.insert(options.json.key(&status.facts), Json::Object(map));

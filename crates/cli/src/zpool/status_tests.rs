@@ -1,12 +1,16 @@
 //! The exact text and JSON of `zpool status`, for pools like those of the transcripts.
 
-use super::{Options, parse, status_json, text};
+use super::{Options, Row, parse, status_json, text};
 use crate::out::Out;
 use crate::zpool::samples::{LAYOUTS, LISTING, MAINTENANCE, disk, in_class, printed, status, tank, vdev};
-use admin::{Aux, Class, Diagnosis, Health, Vdev};
+use admin::{Aux, Class, Diagnosis, Health, PoolStatus, Vdev};
 
 fn options(flags: &[&str]) -> Options {
     parse(flags.iter().map(Into::into).collect()).expect("good options").0
+}
+
+fn row(status: PoolStatus) -> Row {
+    Row { status, not_mounted: Vec::new() }
 }
 
 #[test]
@@ -30,7 +34,7 @@ fn json_in_all_styles() {
         &["-jv"],
     ] {
         let command = ["zpool", "status"].iter().chain(flags).copied().collect::<Vec<_>>().join(" ");
-        let found = status_json::answer(&options(flags), &[tank()], &|_| Vec::new());
+        let found = status_json::answer(&options(flags), &[row(tank())]);
         assert_eq!(found, printed(LISTING, &command, 0), "{command}");
     }
 }
@@ -81,6 +85,6 @@ fn a_lost_disk() {
 fn names_from_a_pool_stay_one_line_of_json() {
     let mut evil = tank();
     evil.facts.name = "a\n\u{1b}[2J".into();
-    let found = status_json::answer(&options(&["-j"]), &[evil], &|_| Vec::new());
+    let found = status_json::answer(&options(&["-j"]), &[row(evil)]);
     assert_eq!(found.lines().count(), 1);
 }

@@ -4,9 +4,9 @@ use super::{in_session, texts};
 use crate::getopt::Getopt;
 use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
-use admin::change::Compatibility;
-use admin::verbs::zpool::upgrade::{Answer, Request, VERSION, compatibility, legacy, missing, version_of};
-use admin::{OpenPool, Session};
+use admin::Session;
+use admin::verbs::zpool::upgradable::{self, Row};
+use admin::verbs::zpool::upgrade::{Answer, Refusal, Request, VERSION};
 use format::feature::{FEATURES, Since};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -39,19 +39,20 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
         out.print(&format!("{HELLO}{}", supported()));
         return Ok(0);
     }
-    let opened = super::open(&names);
+    let found = super::reading().run(&upgradable::Request { pools: names.clone() });
+    let upgradable::Answer { pools, problems } = found.map_err(|refusal| super::unread(&refusal))?;
+    let code = super::tell_problems(&problems);
     out.print(HELLO);
     if all {
-        in_session("upgrade", args, |session| upgrade_all(&opened.pools, version, session, out))?;
+        in_session("upgrade", args, |session| upgrade_all(&pools, version, session, out))?;
     } else if names.is_empty() {
-        out.print(&report(&opened.pools)?);
+        out.print(&report(&pools)?);
     } else {
-        let names: Vec<String> = opened.pools.into_iter().map(|pool| pool.name().to_owned()).collect();
         in_session("upgrade", args, |session| {
-            names.iter().try_fold(0, |_, pool| upgrade_one(pool, version, session, out))
+            pools.iter().try_fold(0, |_, row| upgrade_one(&row.pool, version, session, out))
         })?;
     }
-    Ok(opened.code)
+    Ok(code)
 }
 
 fn parse_version(text: &str) -> Result<u64, Stop> {
@@ -111,26 +112,25 @@ const LEGACY: [&str; LEGACY_MAX as usize] = [
 ];
 
 /// Without arguments: what could be upgraded.
-fn report(pools: &[OpenPool]) -> Result<String, Stop> {
+fn report(pools: &[Row]) -> Result<String, Stop> {
     let mut text = String::new();
-    let old: Vec<&OpenPool> = pools.iter().filter(|pool| version_of(pool) < VERSION).collect();
+    let old: Vec<&Row> = pools.iter().filter(|pool| pool.version < VERSION).collect();
     if old.is_empty() {
         text.push_str("All pools are formatted using feature flags.\n\n");
     } else {
         text.push_str(OLD_POOLS);
         for pool in old {
-            let _ = writeln!(text, "{:<3}  {}", version_of(pool), visible(pool.name()));
+            let _ = writeln!(text, "{:<3}  {}", pool.version, visible(&pool.pool));
         }
         text.push_str("\nUse 'zpool upgrade -v' for a list of available legacy versions.\n");
     }
     let mut table = String::new();
-    for pool in pools.iter().filter(|pool| version_of(pool) >= VERSION) {
-        let set = compatibility(pool).map_err(Stop::failed)?;
-        let lacks: Vec<_> = missing(pool).into_iter().filter(|f| allowed(&set, f.name)).collect();
+    for pool in pools.iter().filter(|pool| pool.version >= VERSION) {
+        let lacks = pool.missing.as_ref().map_err(Stop::failed)?;
         if !lacks.is_empty() {
-            let _ = writeln!(table, "{}", visible(pool.name()));
+            let _ = writeln!(table, "{}", visible(&pool.pool));
             lacks.iter().for_each(|feature| {
-                let _ = writeln!(table, "      {}", feature.name);
+                let _ = writeln!(table, "      {feature}");
             });
         }
     }
@@ -140,11 +140,6 @@ fn report(pools: &[OpenPool]) -> Result<String, Stop> {
         let _ = writeln!(text, "{MISSING}{table}");
     }
     Ok(text)
-}
-
-/// Pools that keep to no features at all are listed all the same: their features could be enabled.
-fn allowed(set: &Compatibility, feature: &str) -> bool {
-    *set == Compatibility::Legacy || set.allows(feature)
 }
 
 const OLD_POOLS: &str = "The following pools are formatted with legacy version numbers and can\n\
@@ -190,22 +185,28 @@ fn upgrade_one(pool: &str, version: Option<u64>, session: &mut Session<'_>, out:
     Ok(0)
 }
 
-fn upgrade_all(pools: &[OpenPool], version: Option<u64>, session: &mut Session<'_>, out: &Out) -> Outcome {
-    if let Some(version) = version.filter(|version| *version < VERSION) {
-        if let Some(old) = pools.iter().find(|pool| version_of(pool) < version) {
-            return Err(Stop::failed(legacy(old)));
+/// The refusal of the first pool whose version is below this one.
+fn refuse_older(pools: &[Row], version: u64) -> Result<(), Stop> {
+    match pools.iter().find(|row| row.version < version) {
+        Some(Row { pool, version, .. }) => {
+            Err(Stop::failed(Refusal::Legacy { pool: pool.clone(), version: *version }))
         }
+        None => Ok(()),
+    }
+}
+
+fn upgrade_all(pools: &[Row], version: Option<u64>, session: &mut Session<'_>, out: &Out) -> Outcome {
+    if let Some(version) = version.filter(|version| *version < VERSION) {
+        refuse_older(pools, version)?;
         out.print(&format!("All pools are already formatted with version {version} or higher.\n"));
         return Ok(0);
     }
-    if let Some(old) = pools.iter().find(|pool| version_of(pool) < VERSION) {
-        return Err(Stop::failed(legacy(old)));
-    }
+    refuse_older(pools, VERSION)?;
     let mut done = String::new();
-    for pool in pools.iter().map(|pool| pool.name().to_owned()) {
+    for pool in pools.iter().map(|row| &row.pool) {
         let answer = session.run(&Request { pool: pool.clone(), version: None }).map_err(Stop::failed)?;
         if let Answer::Enabled { features } = answer {
-            done.push_str(&enabled(&pool, &features));
+            done.push_str(&enabled(pool, &features));
         }
     }
     if done.is_empty() {

@@ -4,10 +4,10 @@
 //! The pool is opened for reading -> the words are parsed into vdevs -> their devices are free and the vdevs agree with
 //! those of the pool -> the pool is opened for change, the devices are opened alone, checked again and added.
 
-use super::{Action, Refusal};
+use super::{Action, ReadRefusal, Refusal};
 use crate::change::{self, Allow, ChangeError, LayoutError, NewVdevs, PoolLayout};
 use crate::verbs::{Code, Reason, Right, Verb};
-use crate::{OpenPool, Session};
+use crate::{OpenPool, Session, Vdevs, tree};
 use serde::{Deserialize, Serialize};
 
 /// Vdevs to add.
@@ -23,12 +23,31 @@ pub struct Request {
     pub allow: Allow,
 }
 
+/// What adding vdevs would make of a pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The vdevs that the pool has.
+    pub pool: Vdevs,
+    /// The vdevs that would be added.
+    pub added: PoolLayout,
+}
+
 impl Request {
-    /// Checks the request against the pool, which is open for reading: the vdevs to be added.
+    /// Checks the request and changes nothing (`-n`).
     ///
     /// # Errors
-    /// [`Refusal::Vdevs`] with everything that is wrong.
-    pub fn check(&self, pool: &OpenPool) -> Result<PoolLayout, Refusal> {
+    /// [`Refusal::Denied`], [`Refusal::Read`]; [`Refusal::Vdevs`] with everything that is wrong.
+    pub fn plan(&self, session: &mut Session<'_>) -> Result<Plan, Refusal> {
+        session.check_right::<Request>()?;
+        let pool = super::open(session, &self.pool)?;
+        let added = self.check(&pool)?;
+        let vdevs = tree::vdevs(&pool);
+        let pool = vdevs.map_err(|error| ReadRefusal::unreadable(&self.pool, error, &[]))?;
+        Ok(Plan { pool, added })
+    }
+
+    /// The vdevs to be added to a pool that is open for reading, checked against it.
+    fn check(&self, pool: &OpenPool) -> Result<PoolLayout, Refusal> {
         let vdevs = PoolLayout::parse(&self.vdevs, &mut change::find_device)
             .map_err(|error: LayoutError| Refusal::Vdevs(Reason::new(Code::Refused, error)))?;
         change::check_layout(&vdevs, Some(change::config_tree(pool)), self.allow)
@@ -51,13 +70,7 @@ impl Verb for Request {
     type Refusal = Refusal;
 
     fn run(&self, session: &mut Session<'_>) -> Result<(), Refusal> {
-        let (pools, problems) = crate::open_pools(session.search(), std::slice::from_ref(&self.pool));
-        let Some(pool) = pools.first() else {
-            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            return Err(Refusal::Closed { message: lines.join("\n") });
-        };
-        let layout = self.check(pool)?;
-        drop(pools);
+        let layout = self.check(&super::open(session, &self.pool)?)?;
         let new = NewVdevs { layout, ashift: self.ashift, allow: self.allow };
         change::add_vdevs(session.search(), &self.pool, &new, session.command_line())
             .map_err(|error| self.refused(error))

@@ -13,7 +13,7 @@ use crate::change::{
 use crate::verbs::{Code, Reason, Refused, Right, Verb, Warning};
 use crate::{Candidate, Session};
 use serde::{Deserialize, Serialize};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Version of pools with features.
 const VERSION: u64 = 5000;
@@ -70,6 +70,47 @@ pub struct Outcome {
     pub refusal: Option<Refusal>,
     /// The messages of file systems that are not mounted.
     pub not_mounted: Vec<String>,
+}
+
+/// A vdev that cannot be used. `Display` gives what the command says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingVdev {
+    /// Guid of the vdev.
+    pub guid: u64,
+    /// Name of the vdev as the commands show it; `None`: only its number in the pool is known.
+    pub name: Option<String>,
+    /// The devices that it lacks; its own, if it is not made of others.
+    pub devices: Vec<MissingDevice>,
+    /// What the command says of it.
+    pub text: String,
+}
+
+/// A device that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MissingDevice {
+    /// Guid of the device.
+    pub guid: u64,
+    /// Path at which it was, or is.
+    pub path: Option<PathBuf>,
+}
+
+impl std::fmt::Display for MissingVdev {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<&::pool::MissingVdev> for MissingVdev {
+    fn from(vdev: &::pool::MissingVdev) -> MissingVdev {
+        let device =
+            |device: &::pool::MissingDevice| MissingDevice { guid: device.guid.0, path: device.path.clone() };
+        MissingVdev {
+            guid: vdev.guid.0,
+            name: vdev.name.clone(),
+            devices: vdev.devices.iter().map(device).collect(),
+            text: vdev.to_string(),
+        }
+    }
 }
 
 /// Why a pool is not imported.
@@ -148,8 +189,8 @@ pub enum Refusal {
         pool: String,
         /// New name that was asked for.
         new_name: Option<String>,
-        /// The missing devices, with the reasons.
-        devices: Vec<String>,
+        /// The vdevs that lack devices.
+        vdevs: Vec<MissingVdev>,
     },
     /// Log devices are missing.
     #[error("cannot import '{pool}': one or more devices is currently unavailable")]
@@ -158,8 +199,8 @@ pub enum Refusal {
         pool: String,
         /// New name that was asked for.
         new_name: Option<String>,
-        /// The missing devices, with the reasons.
-        devices: Vec<String>,
+        /// The vdevs that lack devices.
+        vdevs: Vec<MissingVdev>,
     },
     /// This version of Cenote can only read the pool.
     #[error("cannot import '{pool}': {reason}")]
@@ -346,8 +387,12 @@ impl Request {
             ChangeError::OtherHost { host, hostid, accessed } => {
                 Refusal::OtherHost { pool, new_name, host, hostid, accessed }
             }
-            ChangeError::Unavailable { devices } => Refusal::Unavailable { pool, new_name, devices },
-            ChangeError::MissingLogs { devices } => Refusal::MissingLogs { pool, new_name, devices },
+            ChangeError::Unavailable { vdevs } => {
+                Refusal::Unavailable { pool, new_name, vdevs: vdevs.iter().map(MissingVdev::from).collect() }
+            }
+            ChangeError::MissingLogs { vdevs } => {
+                Refusal::MissingLogs { pool, new_name, vdevs: vdevs.iter().map(MissingVdev::from).collect() }
+            }
             ChangeError::ReadOnly { why } => {
                 Refusal::ReadOnly { pool, new_name, reason: Reason::new(Code::ReadOnly, why) }
             }
@@ -368,6 +413,17 @@ mod tests {
             reason: Reason::new(Code::Busy, "pool is busy"),
         };
         assert_eq!(refusal.to_string(), "cannot import 'tank' as 'pond': pool is busy");
+        let log = MissingVdev {
+            guid: 7,
+            name: Some("mirror-1".into()),
+            devices: vec![MissingDevice { guid: 8, path: Some("/img/l0".into()) }],
+            text: "mirror-1 (/img/l0: cannot open)".into(),
+        };
+        crate::verbs::carried(&Refusal::MissingLogs {
+            pool: "tank".into(),
+            new_name: None,
+            vdevs: vec![log],
+        });
         let text = serde_json::to_string(&refusal).expect("data");
         assert_eq!(serde_json::from_str::<Refusal>(&text).expect("data"), refusal);
     }

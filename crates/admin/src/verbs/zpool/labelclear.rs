@@ -27,12 +27,9 @@ pub enum Refusal {
         /// The name.
         device: String,
     },
-    /// The device has no labels, or they could not be overwritten.
+    /// The device is in use or may be, cannot be opened, or has no labels.
     #[error("{0}")]
-    NotCleared(Reason),
-    /// The device is in use, may be in use, or cannot be opened.
-    #[error("{0}")]
-    Kept(Reason),
+    Kept(LabelClearError),
 }
 
 from_denied!(Refusal, Refusal::Denied);
@@ -40,8 +37,12 @@ from_denied!(Refusal, Refusal::Denied);
 impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
-            Refusal::Denied(reason) | Refusal::NotCleared(reason) | Refusal::Kept(reason) => reason.clone(),
+            Refusal::Denied(reason) => reason.clone(),
             Refusal::NoDevice { .. } => Reason::new(Code::Refused, self),
+            Refusal::Kept(LabelClearError::Member { .. } | LabelClearError::Foreign { .. }) => {
+                Reason::new(Code::Busy, self)
+            }
+            Refusal::Kept(_) => Reason::new(Code::Failed, self),
         }
     }
 }
@@ -54,15 +55,7 @@ impl Verb for Request {
 
     fn run(&self, session: &mut Session<'_>) -> Result<(), Refusal> {
         let path = path_of(&self.device)?;
-        change::clear_labels(session.search(), &path, self.force).map_err(|error| match error {
-            LabelClearError::Clear { .. } => Refusal::NotCleared(Reason::new(Code::Failed, error)),
-            LabelClearError::Member { .. } | LabelClearError::Foreign { .. } => {
-                Refusal::Kept(Reason::new(Code::Busy, error))
-            }
-            LabelClearError::Open { .. } | LabelClearError::Read { .. } => {
-                Refusal::Kept(Reason::new(Code::Failed, error))
-            }
-        })
+        change::clear_labels(session.search(), &path, self.force).map_err(Refusal::Kept)
     }
 }
 
@@ -75,5 +68,27 @@ fn path_of(device: &Path) -> Result<PathBuf, Refusal> {
     match change::find_device(&name) {
         Ok(found) => Ok(found.path),
         Err(_) => Err(Refusal::NoDevice { device: name }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::change::{LetGo, Role};
+    use crate::verbs::carried;
+
+    #[test]
+    fn refusals_cross_a_process() {
+        let (path, pool) = ("/dev/sda".to_owned(), "tank".to_owned());
+        let member = LabelClearError::Member { path: path.clone(), role: Role::Cache, pool: pool.clone() };
+        let member = carried(&Refusal::Kept(member));
+        assert_eq!(member.to_string(), "/dev/sda is a member (L2CACHE) of pool \"tank\"");
+        assert_eq!(member.reason().code, Code::Busy);
+        let foreign = LabelClearError::Foreign { path: path.clone(), state: LetGo::PotentiallyActive, pool };
+        assert_eq!(
+            carried(&Refusal::Kept(foreign)).to_string(),
+            "use '-f' to override the following error:\n/dev/sda is a member of potentially active pool \"tank\""
+        );
+        assert_eq!(carried(&Refusal::Kept(LabelClearError::Clear { path })).reason().code, Code::Failed);
     }
 }

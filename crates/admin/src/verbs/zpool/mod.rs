@@ -1,21 +1,30 @@
 //! The verbs of `zpool`: pools as a whole, their devices and settings.
 //!
-//! A request is about one pool; a command that names several runs one request for each.
+//! A request to change something is about one pool; a command that names several runs one request for each. A request
+//! to read may be about several: what cannot be opened stands in the answer ([`crate::Problem`]), beside the others.
 //!
 //! # What always holds
-//! - A pool is opened for the verb, changed, has the session's command line in its history, and is closed again; a pool
+//! - A verb that reads opens no device for writing.
+//! - A pool that changes is opened for the verb, changed, has the session's command line in its history, and is closed again; a pool
 //!   that the process keeps open stays open.
 //! - File systems of a pool are unmounted before the pool is exported or destroyed, and mounted again if it stays.
 
+mod read_refusal;
 mod refusal;
 
 pub mod add;
 pub mod clear;
 pub mod create;
 pub mod destroy;
+pub mod events;
 pub mod export;
+pub mod get;
+pub mod history;
 pub mod import;
+pub mod importable;
+pub mod iostat;
 pub mod labelclear;
+pub mod list;
 pub mod offline;
 pub mod online;
 pub mod reguid;
@@ -23,14 +32,17 @@ pub mod reopen;
 pub mod resilver;
 pub mod scrub;
 pub mod set;
+pub mod status;
 pub mod sync;
+pub mod upgradable;
 pub mod upgrade;
 pub mod wait;
 
+pub use read_refusal::ReadRefusal;
 pub use refusal::{Action, Refusal};
 
 use crate::change::{self, ChangeError};
-use crate::{Health, Session, Unmount, Vdev};
+use crate::{Health, OpenPool, Session, Unmount, Vdev};
 
 /// Unmounts the file systems of a pool and lets the pool go by `close`; mounts them again if the pool stays.
 fn let_go(
@@ -47,22 +59,25 @@ fn let_go(
     let pending = mounting.before_export(pool, Unmount::Normal).map_err(|refusal| Refusal::NotUnmounted {
         action,
         pool: pool.to_owned(),
-        message: refusal.to_string(),
+        refusal,
     })?;
     let outcome = close();
     mounting.after_export(&pending, outcome.is_ok());
     outcome.map_err(failed)
 }
 
+/// A pool, open for reading.
+fn open(session: &mut Session<'_>, pool: &str) -> Result<OpenPool, ReadRefusal> {
+    let (pools, problems) = session.pools(&[pool.to_owned()]);
+    pools.into_iter().next().ok_or(ReadRefusal::Closed { problems })
+}
+
 /// The vdev of a pool that `device` names: a path, the last part of a path, or a guid.
-fn find_vdev(session: &Session<'_>, action: Action, pool: &str, device: &str) -> Result<Vdev, Refusal> {
-    let closed = |message: String| Refusal::Closed { message };
-    let (pools, problems) = crate::open_pools(session.search(), &[pool.to_owned()]);
-    let Some(opened) = pools.first() else {
-        return Err(closed(problems.first().map_or_else(String::new, ToString::to_string)));
-    };
+fn find_vdev(session: &mut Session<'_>, action: Action, pool: &str, device: &str) -> Result<Vdev, Refusal> {
+    let opened = open(session, pool)?;
     let missing = || Refusal::NoDevice { action, pool: pool.to_owned(), device: device.to_owned() };
-    crate::find_vdev(opened, device).map_err(|error| closed(error.to_string()))?.ok_or_else(missing)
+    let found = crate::find_vdev(&opened, device);
+    found.map_err(|error| ReadRefusal::unreadable(pool, error, &[]))?.ok_or_else(missing)
 }
 
 /// True for spares and cache devices, which hold no space of the pool.

@@ -1,5 +1,7 @@
 //! What the verbs of `zpool` refuse.
 
+use super::ReadRefusal;
+use crate::mounting::MountRefusal;
 use crate::verbs::{Code, Reason, Refused};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -45,11 +47,8 @@ pub enum Action {
 pub enum Refusal {
     /// The caller is no administrator.
     Denied(Reason),
-    /// The pool cannot be opened for reading.
-    Closed {
-        /// The line that says why.
-        message: String,
-    },
+    /// The pool cannot be opened for reading, or not be read.
+    Read(ReadRefusal),
     /// The pool has no such device.
     NoDevice {
         /// What was to be done with it.
@@ -65,8 +64,8 @@ pub enum Refusal {
         action: Action,
         /// Name of the pool.
         pool: String,
-        /// The lines that say which, and why.
-        message: String,
+        /// Which, and why.
+        refusal: MountRefusal,
     },
     /// The devices do not go together, or are in use.
     Vdevs(Reason),
@@ -115,17 +114,17 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Refusal::Denied(reason) | Refusal::Vdevs(reason) => write!(f, "{reason}"),
-            Refusal::Closed { message } => f.write_str(message),
+            Refusal::Read(refusal) => write!(f, "{refusal}"),
             Refusal::NoDevice { action: Action::Online, pool, device } => {
                 write!(f, "couldn't find device \"{device}\" in pool \"{pool}\"")
             }
             Refusal::NoDevice { action, device, .. } => {
                 write!(f, "{}: no such device in pool", action.words(device))
             }
-            Refusal::NotUnmounted { action: Action::Destroy, pool, message } => {
-                write!(f, "{message}\ncould not destroy '{pool}': could not unmount datasets")
+            Refusal::NotUnmounted { action: Action::Destroy, pool, refusal } => {
+                write!(f, "{refusal}\ncould not destroy '{pool}': could not unmount datasets")
             }
-            Refusal::NotUnmounted { message, .. } => f.write_str(message),
+            Refusal::NotUnmounted { refusal, .. } => write!(f, "{refusal}"),
             // Vdevs are added to a pool that was found.
             Refusal::Failed { action, target, reason }
                 if reason.code == Code::NoPool && *action != Action::Add =>
@@ -139,18 +138,24 @@ impl fmt::Display for Refusal {
 
 from_denied!(Refusal, Refusal::Denied);
 
+impl From<ReadRefusal> for Refusal {
+    fn from(refusal: ReadRefusal) -> Refusal {
+        Refusal::Read(refusal)
+    }
+}
+
 impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
             Refusal::Denied(reason) | Refusal::Vdevs(reason) | Refusal::Failed { reason, .. } => {
                 reason.clone()
             }
-            Refusal::Closed { message } => Reason::new(Code::Failed, message),
+            Refusal::Read(refusal) => refusal.reason(),
             Refusal::NoDevice { device, .. } => {
                 Reason { about: vec![device.clone()], ..Reason::new(Code::Refused, "no such device in pool") }
             }
-            Refusal::NotUnmounted { pool, message, .. } => {
-                Reason { about: vec![pool.clone()], ..Reason::new(Code::Busy, message) }
+            Refusal::NotUnmounted { pool, refusal, .. } => {
+                Reason { about: vec![pool.clone()], ..Reason::new(Code::Busy, refusal) }
             }
         }
     }

@@ -1,5 +1,6 @@
 //! `zpool upgrade`: enables the features that a pool lacks, as far as its `compatibility` allows them.
 
+use super::ReadRefusal;
 use crate::change::{self, Compatibility};
 use crate::verbs::{Code, Reason, Refused, Right, Verb};
 use crate::{OpenPool, Session, pool_property};
@@ -42,18 +43,9 @@ pub enum Answer {
 /// Why the pool is as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The caller is no administrator.
+    /// The caller is no administrator, or the pool cannot be read.
     #[error("{0}")]
-    Denied(Reason),
-    /// The pool cannot be opened.
-    #[error("{}", messages.join("\n"))]
-    Closed {
-        /// The lines that say why.
-        messages: Vec<String>,
-    },
-    /// The properties of the pool cannot be read.
-    #[error("{0}")]
-    Unreadable(Reason),
+    Read(ReadRefusal),
     /// The pool has no features, so this version of Cenote can only read it.
     #[error("cannot upgrade '{pool}': pools of version {version} can only be read by this version of Cenote")]
     Legacy {
@@ -72,44 +64,42 @@ pub enum Refusal {
     },
 }
 
-from_denied!(Refusal, Refusal::Denied);
+from_denied!(Refusal, ReadRefusal::Denied);
+
+impl From<ReadRefusal> for Refusal {
+    fn from(refusal: ReadRefusal) -> Refusal {
+        Refusal::Read(refusal)
+    }
+}
 
 impl Refused for Refusal {
     fn reason(&self) -> Reason {
         match self {
-            Refusal::Denied(reason) | Refusal::Unreadable(reason) | Refusal::Failed { reason, .. } => {
-                reason.clone()
-            }
-            Refusal::Closed { .. } => Reason::new(Code::NoPool, self),
+            Refusal::Read(refusal) => refusal.reason(),
+            Refusal::Failed { reason, .. } => reason.clone(),
             Refusal::Legacy { .. } => Reason::new(Code::Unsupported, self),
         }
     }
 }
 
 /// The version of a pool's format.
-pub fn version_of(pool: &OpenPool) -> u64 {
+pub(super) fn version_of(pool: &OpenPool) -> u64 {
     pool.pool().spa().version()
-}
-
-/// The refusal to upgrade a pool without features.
-pub fn legacy(pool: &OpenPool) -> Refusal {
-    Refusal::Legacy { pool: pool.name().to_owned(), version: version_of(pool) }
 }
 
 /// The feature sets that a pool keeps to.
 ///
 /// # Errors
-/// [`Refusal::Unreadable`].
-pub fn compatibility(pool: &OpenPool) -> Result<Compatibility, Refusal> {
-    let value = pool_property(pool, "compatibility")
-        .map_err(|error| Refusal::Unreadable(Reason::new(Code::Failed, error)))?;
+/// The properties of the pool cannot be read.
+pub(super) fn compatibility(pool: &OpenPool) -> Result<Compatibility, Reason> {
+    let value = pool_property(pool, "compatibility")?;
     let text = value.and_then(|found| found.value.text().map(str::to_owned)).unwrap_or_default();
     // A set that no longer exists limits nothing that could be named.
     Ok(Compatibility::load(&text).unwrap_or(Compatibility::Off))
 }
 
 /// The features that a pool lacks, in the order of the tools.
-pub fn missing(pool: &OpenPool) -> Vec<&'static Feature> {
+pub(super) fn missing(pool: &OpenPool) -> Vec<&'static Feature> {
     let features = pool.pool().spa().features();
     let is_missing = |(feature, state): &(&'static Feature, FeatureState)| {
         feature.since == Since::V2_3 && !feature.no_upgrade && *state == FeatureState::Disabled
@@ -124,19 +114,22 @@ impl Verb for Request {
     type Refusal = Refusal;
 
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
-        let (pools, problems) = crate::open_pools(session.search(), std::slice::from_ref(&self.pool));
-        let Some(pool) = pools.into_iter().next() else {
-            return Err(Refusal::Closed { messages: problems.iter().map(ToString::to_string).collect() });
-        };
+        let pool = super::open(session, &self.pool)?;
         let (now, wanted) = (version_of(&pool), self.version.unwrap_or(VERSION));
         if now > wanted {
             return Ok(Answer::Newer { version: now });
         }
         if now < VERSION {
             let is_same = self.version == Some(now);
-            return if is_same { Ok(Answer::Same { version: now }) } else { Err(legacy(&pool)) };
+            return match is_same {
+                true => Ok(Answer::Same { version: now }),
+                false => Err(Refusal::Legacy { pool: self.pool.clone(), version: now }),
+            };
         }
-        let set = compatibility(&pool)?;
+        let set = compatibility(&pool).map_err(|reason| {
+            let (pool, problems) = (self.pool.clone(), Vec::new());
+            Refusal::Read(ReadRefusal::Unreadable { pool, reason, problems })
+        })?;
         let lacks = missing(&pool).into_iter().map(|feature| feature.name);
         let lacks: Vec<&str> = lacks.filter(|name| set.allows(name)).collect();
         if lacks.is_empty() {
@@ -147,5 +140,24 @@ impl Verb for Request {
         let enabled = change::enable_features(session.search(), &self.pool, &lacks, session.command_line())
             .map_err(|error| Refusal::Failed { pool: self.pool.clone(), reason: error.into() })?;
         Ok(Answer::Enabled { features: enabled.into_iter().map(str::to_owned).collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verbs::carried;
+
+    #[test]
+    fn refusals_cross_a_process() {
+        carried(&Request { pool: "tank".into(), version: Some(28) });
+        carried(&Answer::Enabled { features: vec!["livelist".into()] });
+        let legacy = carried(&Refusal::Legacy { pool: "tank".into(), version: 28 });
+        assert_eq!(
+            legacy.to_string(),
+            "cannot upgrade 'tank': pools of version 28 can only be read by this version of Cenote"
+        );
+        let denied = carried(&Refusal::from(crate::verbs::Denied));
+        assert_eq!((denied.to_string().as_str(), denied.reason().code), ("permission denied", Code::Denied));
     }
 }

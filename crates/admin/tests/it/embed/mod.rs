@@ -3,6 +3,7 @@
 #![allow(missing_docs)]
 
 mod handles;
+mod pools;
 mod reading;
 mod storm;
 mod support;

@@ -4,7 +4,7 @@
 use super::*;
 use crate::zpool::samples::{disk, vdev};
 use crate::zpool::scripts::Columns;
-use admin::{IoStats, Op, Priority};
+use admin::{IoStats, Op, Priority, Vdevs};
 use std::collections::HashMap;
 
 const FIRST: &str = include_str!("../../../../../fixtures/cli-transcripts/04-iostat.txt");
@@ -64,10 +64,16 @@ fn tank(stats: &IoStats, rates: [[u64; 4]; 3]) -> PoolIo {
     PoolIo { name: "tank".to_owned(), vdevs, io }
 }
 
-fn shown(options: Options, wanted: Wanted, pools: &[PoolIo]) -> String {
+fn shown(options: Options, selection: Selection, pools: &[PoolIo]) -> String {
     let out = Out::new();
     let scripts = Scripts::default();
-    Report { options, stamp: Stamp::Off, scripts, out: &out, wanted, samples: 0, lines: 0 }.text(pools)
+    Report { options, stamp: Stamp::Off, scripts, out: &out, selection, samples: 0, lines: 0 }.text(pools)
+}
+
+/// Vdevs of whatever pool.
+fn vdevs(names: &[&str]) -> Selection {
+    let names = names.iter().map(|name| (*name).to_owned()).collect();
+    Selection { pools: Vec::new(), vdevs: Some(names) }
 }
 
 #[test]
@@ -78,10 +84,10 @@ fn a_table_of_vdevs() {
     let pool = tank(&IoStats::default(), rates);
     let verbose = Options { verbose: true, ..Options::default() };
     assert_eq!(
-        shown(verbose, Wanted::Pools, std::slice::from_ref(&pool)),
+        shown(verbose, Selection::default(), std::slice::from_ref(&pool)),
         printed(FIRST, "zpool iostat -v tank")
     );
-    let one = Wanted::Vdevs(vec!["/disks/c0t1d0".to_owned()]);
+    let one = vdevs(&["/disks/c0t1d0"]);
     let text = shown(Options::default(), one, std::slice::from_ref(&pool));
     let real = printed(FIRST, "zpool iostat -v tank /disks/c0t1d0");
     assert_eq!(text.lines().take(3).collect::<Vec<_>>(), real.lines().take(3).collect::<Vec<_>>());
@@ -93,11 +99,14 @@ fn exact_numbers_have_wider_columns() {
     let pool = tank(&IoStats::default(), [[0, 29, 22_914, 346_693]; 3]);
     let options = Options { exact: true, ..Options::default() };
     assert_eq!(
-        shown(options, Wanted::Pools, std::slice::from_ref(&pool)),
+        shown(options, Selection::default(), std::slice::from_ref(&pool)),
         printed(FIRST, "zpool iostat -p tank")
     );
     let options = Options { scripted: true, ..options };
-    assert_eq!(shown(options, Wanted::Pools, &[pool]), "tank\t4450816\t247207424\t0\t29\t22914\t346693\n");
+    assert_eq!(
+        shown(options, Selection::default(), &[pool]),
+        "tank\t4450816\t247207424\t0\t29\t22914\t346693\n"
+    );
     let header = |options| table::Table::new(options, 10, false, &Columns::default()).header();
     let real = printed(MORE, "zpool iostat -p -lqv tp");
     let options = Options { exact: true, latency: true, queues: true, ..Options::default() };
@@ -116,7 +125,7 @@ fn histograms() {
         };
         let pool = tank(&stats_of(times, sizes), [[0; 4]; 3]);
         let options = Options { histogram: Some(kind), ..Options::default() };
-        assert_eq!(shown(options, Wanted::Pools, &[pool]), real);
+        assert_eq!(shown(options, Selection::default(), &[pool]), real);
     }
 }
 
@@ -125,7 +134,7 @@ fn histograms_for_scripts() {
     let real = printed(MORE, "zpool iostat -rH tp");
     let pool = tank(&stats_of(None, Some(printed(MORE, "zpool iostat -r tp"))), [[0; 4]; 3]);
     let options = Options { histogram: Some(Histogram::Sizes), scripted: true, ..Options::default() };
-    assert_eq!(shown(options, Wanted::Pools, &[pool]).replace("tank", "tp"), real);
+    assert_eq!(shown(options, Selection::default(), &[pool]).replace("tank", "tp"), real);
 }
 
 #[test]
@@ -133,7 +142,7 @@ fn mean_times_follow_from_the_histograms() {
     let stats = stats_of(Some(printed(MORE, "zpool iostat -w tq")), None);
     let pool = tank(&stats, [[0; 4]; 3]);
     let options = Options { latency: true, scripted: true, ..Options::default() };
-    let ours = shown(options, Wanted::Pools, &[pool]);
+    let ours = shown(options, Selection::default(), &[pool]);
     let real = printed(MORE, "zpool iostat -vl tq");
     let real: Vec<&str> = real.lines().nth(3).expect("the pool").split_whitespace().skip(7).collect();
     assert_eq!(ours.trim_end().split('\t').skip(7).collect::<Vec<_>>(), real);
@@ -147,7 +156,7 @@ fn depths_are_those_of_the_moment() {
     let pool = tank(&stats, [[0; 4]; 3]);
     let since = pool.since(Some(&pool));
     let options = Options { queues: true, ..Options::default() };
-    let text = shown(options, Wanted::Pools, &[since]);
+    let text = shown(options, Selection::default(), &[since]);
     let real = printed(FIRST, "zpool iostat -q tank");
     assert_eq!(text.lines().take(3).collect::<Vec<_>>(), real.lines().take(3).collect::<Vec<_>>());
     assert!(text.ends_with(
@@ -161,14 +170,14 @@ fn classes_have_headings_and_lists_of_vdevs_have_none() {
     let log = Vdev { class: Class::Log, alloc: 0, space: 288 << 20, ..disk("/img/c", 9) };
     pool.vdevs.root.children.push(log);
     let verbose = Options { verbose: true, ..Options::default() };
-    let text = shown(verbose, Wanted::Pools, std::slice::from_ref(&pool));
+    let text = shown(verbose, Selection::default(), std::slice::from_ref(&pool));
     assert!(text.contains("\nlogs                   -      -      -      -      -      -\n"), "{text}");
     assert!(text.contains("\n  /img/c               0   288M      0      0      0      0\n---"), "{text}");
-    let one = Wanted::Vdevs(vec!["3".to_owned()]);
+    let one = vdevs(&["3"]);
     let text = shown(Options::default(), one, std::slice::from_ref(&pool));
     assert!(text.contains("/disks/c0t1d0          -      -      0      0      0      0\n\n---"), "{text}");
     let scripted = Options { scripted: true, ..verbose };
-    assert!(shown(scripted, Wanted::Pools, &[pool]).contains("\n\n/img/c\t0\t288M"));
+    assert!(shown(scripted, Selection::default(), &[pool]).contains("\n\n/img/c\t0\t288M"));
 }
 
 #[test]
@@ -182,12 +191,11 @@ fn operands_as_the_real_one_takes_them() {
         assert!(matches!(split(zero), Err(Stop::Usage(text)) if text == "interval cannot be zero"));
     }
     let pool = tank(&IoStats::default(), [[0; 4]; 3]);
-    let pools = [("tank".to_owned(), pool.vdevs)];
-    let understand = |text: &str| operands::understand(&words(text), &pools);
-    assert_eq!(understand("").unwrap(), (Vec::new(), Wanted::Pools));
-    assert_eq!(understand("tank").unwrap(), (words("tank"), Wanted::Pools));
-    assert_eq!(understand("mirror-0 4").unwrap(), (Vec::new(), Wanted::Vdevs(words("mirror-0 4"))));
-    assert_eq!(understand("tank mirror-0").unwrap(), (words("tank"), Wanted::Vdevs(words("mirror-0"))));
-    assert!(matches!(understand("tank nodev"), Err(Stop::Usage(_))));
-    assert!(matches!(understand("nopool"), Err(Stop::Failed(Some(_)))));
+    let select = |text: &str| Selection::of(&words(text), std::slice::from_ref(&pool));
+    assert_eq!(select("").unwrap(), Selection::default());
+    assert_eq!(select("tank").unwrap(), Selection { pools: words("tank"), vdevs: None });
+    assert_eq!(select("mirror-0 4").unwrap(), vdevs(&["mirror-0", "4"]));
+    assert_eq!(select("tank mirror-0").unwrap(), Selection { pools: words("tank"), ..vdevs(&["mirror-0"]) });
+    assert!(matches!(refused(select("tank nodev").unwrap_err()), Stop::Usage(_)));
+    assert!(matches!(refused(select("nopool").unwrap_err()), Stop::Failed(Some(_))));
 }
