@@ -102,6 +102,7 @@ pub(super) const VERBS: &[Row] = &[
     row::<zpool::get::Request>(),
     row::<zpool::history::Request>(),
     row::<zpool::import::Request>(),
+    row::<zpool::importable::Request>(),
     row::<zpool::iostat::Request>(),
     row::<zpool::labelclear::Request>(),
     row::<zpool::list::Request>(),
@@ -114,6 +115,7 @@ pub(super) const VERBS: &[Row] = &[
     row::<zpool::set::Request>(),
     row::<zpool::status::Request>(),
     row::<zpool::sync::Request>(),
+    row::<zpool::upgradable::Request>(),
     row::<zpool::upgrade::Request>(),
     row::<zpool::wait::Request>(),
     // Commands that only read and have no verb.

@@ -129,7 +129,7 @@ impl From<&CandidateVdev> for FoundVdev {
 }
 
 impl Verb for Request {
-    const NAME: &'static str = "zpool import";
+    const NAME: &'static str = "zpool importable";
     const RIGHT: Right = Right::Administrator;
     type Answer = Answer;
     type Refusal = Refusal;

@@ -18,6 +18,7 @@ pub enum Request {
 
 /// What a sample is of.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Selection {
     /// Names of the pools; none: all.
     pub pools: Vec<String>,

@@ -36,7 +36,7 @@ pub struct Row {
 }
 
 impl Verb for Request {
-    const NAME: &'static str = "zpool upgrade";
+    const NAME: &'static str = "zpool upgradable";
     const RIGHT: Right = Right::Administrator;
     type Answer = Answer;
     type Refusal = ReadRefusal;
