@@ -9,9 +9,11 @@
 //! - Either the whole gang has space, or none is held.
 //! - A gang that takes the place of another of the same size is cut as that one is, and takes no other space.
 
+use crate::layer::Zio;
+use crate::policy::{ReadPolicy, WritePolicy};
+use crate::quantum::Quantum;
 use crate::space::{self, Writer};
-use crate::write::{Quantum, WritePolicy};
-use crate::{AllocError, AllocTx, ReadPolicy, Request, Zio, ZioError, gang, pointer};
+use crate::{AllocError, AllocTx, Request, ZioError, gang, pointer};
 use codec::checksum;
 use format::blkptr::BLKPTR_SIZE;
 use format::units::MAX_BLOCK;

@@ -1,8 +1,8 @@
 //! What is stored of a block: nothing, its bytes, or fewer
 //! (docs/on-disk/13-checksums-compression.md, section 2.1).
 
-use super::policy::WritePolicy;
-use super::quantum::Quantum;
+use crate::policy::WritePolicy;
+use crate::quantum::Quantum;
 use codec::compress::{compress, is_zero};
 use format::{ChecksumId, CompressionId};
 

@@ -1,8 +1,19 @@
-//! What is to be written, and how it is to be stored.
+//! How a block is to be read, and what is to be written, and how it is to be stored.
 
 use crate::AllocClass;
+use codec::crypt::DataKey;
 use format::{BlockPtr, ChecksumId, CompressionId, Level, ObjType};
 use std::sync::Arc;
+
+/// How a block is to be read.
+#[derive(Clone, Copy, Default)]
+pub struct ReadPolicy<'a> {
+    /// The key of an encrypted dataset. Without it, encrypted blocks are [`ZioError::Locked`](crate::ZioError::Locked), except
+    /// that dnode blocks come with their bonus areas still encrypted, and MACs are not checked.
+    pub key: Option<&'a DataKey>,
+    /// Read and check every copy, parity included, as a scrub does.
+    pub every_copy: bool,
+}
 
 /// How a block is to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
