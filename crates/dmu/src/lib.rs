@@ -30,6 +30,7 @@ pub mod arc;
 mod error;
 mod in_flight;
 pub mod interrupt;
+mod ledger;
 pub mod log;
 mod loop_guard;
 mod object;
@@ -45,19 +46,20 @@ pub mod traverse;
 mod txg;
 pub mod zap;
 
-pub use error::DmuError;
+pub use error::{DmuError, TxError};
+pub use ledger::Ledger;
 pub use loop_guard::LoopGuard;
 pub use object::live::{LiveObject, Taken};
 pub use object::tail::Tail;
 pub use object::{Blocks, Object};
 pub use objset::ObjSet;
-pub use objset::live::{LiveSet, NewObject};
+pub use objset::live::LiveSet;
+pub use objset::new_object::NewObject;
 pub use objset::policy::{RedundantMetadata, SetPolicy};
-pub use objset::sync::Ledger;
 pub use prefetch::PREFETCH_DISABLE;
 pub use set_blocks::{KeyState, Lease};
 pub use store::{Store, Witness};
-pub use txg::{DirtyMeter, Limits, SyncTx, TXG_TIMEOUT, Tx, TxError, Txgs, Work};
+pub use txg::{DirtyMeter, Limits, SyncTx, TXG_TIMEOUT, Tx, Txgs, Work};
 
 /// What everybody above holds who changes objects: transactions, and clock, random numbers and workers; and
 /// the bytes of a block.

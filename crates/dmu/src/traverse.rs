@@ -9,7 +9,7 @@
 //! - An unreadable block ends the visit of its subtree, not of the object set.
 //! - A walk ends, although a hostile tree may repeat itself: see [`LoopGuard`].
 
-use crate::objset::DnodeSlots;
+use crate::objset::dnode_slots::DnodeSlots;
 use crate::set_blocks::TreeShape;
 use crate::{DmuError, LoopGuard, ObjSet};
 use format::dnode::{Dnode, SLOT_SIZE};

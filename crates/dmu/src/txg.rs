@@ -11,31 +11,12 @@
 //! `begin` … drop (many threads) -> `quiesce` (closes the gate, waits for the holders, opens the next
 //! txg) -> the txg is written -> `finish` (wakes whoever waits for it, and throttled writers).
 
-use crate::interrupt;
-use crate::panics;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, lock};
+use crate::{TxError, interrupt, panics};
 use format::Txg;
 use std::time::{Duration, Instant};
 use zio::{AllocTx, Tunable};
-
-/// Why no transaction can begin, or a txg will never be on disk.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TxError {
-    /// A txg could not be written, and the pool waits for its devices.
-    #[error("the pool is suspended: {why}")]
-    Suspended {
-        /// What happened.
-        why: String,
-    },
-    /// The pool is being closed.
-    #[error("the pool is closed")]
-    Closed,
-    /// Whoever asked for it waits no longer.
-    #[error("interrupted")]
-    Interrupted,
-}
 
 /// Seconds after which a txg with changes is closed, where it is not what it was: then what was said for each pool
 /// counts (`Limits::timeout`).

@@ -1,6 +1,7 @@
 //! Claiming the logs that a crash left, and giving up logs
 //! (docs/on-disk/24-zil.md, sections 6 and 8).
 
+use super::chain::note_not_freed;
 use super::walk::{Step, walk_blocks};
 use crate::{LiveSet, SyncTx};
 use codec::crypt::DataKey;
@@ -337,7 +338,7 @@ pub(crate) fn free_chain(
             && let Err(error) = zio.free(bp, tx)
         {
             // A file system that could not be opened again for that would be worse.
-            super::tracing_free_failed(bp, &error);
+            note_not_freed(bp, &error);
         }
     }
     clones.iter().for_each(|(bp, how)| clone(bp, *how));

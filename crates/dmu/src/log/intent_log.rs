@@ -1,73 +1,34 @@
-//! The intent log of a dataset: changes that were promised to be durable before their txg is on disk
-//! (docs/on-disk/24-zil.md).
-//!
-//! `zpl` and volumes [push](IntentLog::push) what they change, in the transaction that changes it, and
-//! [commit](IntentLog::commit) when somebody asked for durability. `dsl` calls [`IntentLog::sync`]
-//! before it writes a set, `pool` [`check`]s and [`claim`]s the logs at import, and [`replay`] applies
-//! what is left of them.
-//!
-//! # What always holds
-//! - When `commit` returns, everything that was pushed for the object before, and every change of names
-//!   before, is on a device whose cache was flushed after the write: in the log, or in a txg.
-//! - A commit that failed stays failed. What it took out of the queue and could not make durable is *owed*
-//!   (`Writer::owed`): until the newest txg of it is on disk, no commit returns without an error, whoever asks and
-//!   for whatever, and nothing is written behind the gap.
-//! - A record says what happened, not what is there when it is written: it keeps its data ([`LogData`]), and nothing
-//!   is read for it. What later changes do to the same bytes is said by their records alone.
-//! - A record needs nothing that a crash takes away: the blocks that it points to were born in txgs that are on disk
-//!   when it is pushed (`Tx::is_on_disk`), and nothing frees them before its own txg is.
-//! - A record whose txg is on disk says nothing any more. It may stand in the chain all the same, beside newer ones; replay
-//!   passes over it. No clone does in a chain of ours, as its record is only written while its txg is open. In those of
-//!   others it is claimed and let go of as they do, by counting ([`Unclaim`]): whoever claims a chain need not be the one
-//!   who frees it.
-//! - A block of the log is written while a transaction of the txg that allocated its successor is
-//!   held. So whatever a txg's space maps call allocated can be reached from the head of the chain.
-//! - The head points to the oldest block that holds a record of a txg that is not on disk, or earlier.
-//!
-//! # Order of locks
-//! writer (one committer at a time) -> [`Tx`] -> chain -> pending records.
+//! The log of one dataset: what is pushed to it, and what the sync of its set does with it.
 
-pub mod walk;
-
-mod chain;
-mod claim;
-mod pending;
-mod replay;
-
-pub use claim::{ClaimError, Claimed, Limits, Unclaim, check, claim, destroy, walk_chain};
-pub use pending::{LogData, Pending};
-pub use replay::{Apply, ReplayError, Replayed, apply_log, give_up, replay};
-
-use crate::interrupt;
+use super::chain::{ChainState, note_not_freed};
+use super::pending::{Pending, Queue};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::thread::{self, Thread};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
-use crate::{LiveSet, SyncTx, Tx, TxError, Txgs};
-use chain::ChainState;
+use crate::{LiveSet, SyncTx, Tx, Txgs};
 use format::objset::ZilHeader;
 use format::{BlockPtr, ObjectId, Txg};
-use pending::Queue;
 use zio::AllocTx;
 
 /// The intent log of one dataset.
 pub struct IntentLog {
-    set: Arc<LiveSet>,
-    txgs: Arc<Txgs>,
-    enabled: AtomicBool,
+    pub(super) set: Arc<LiveSet>,
+    pub(super) txgs: Arc<Txgs>,
+    pub(super) enabled: AtomicBool,
     /// Changes of this txg and before may not have been recorded.
-    recorded_after: AtomicU64,
-    avoids_log_devices: AtomicBool,
+    pub(super) recorded_after: AtomicU64,
+    pub(super) avoids_log_devices: AtomicBool,
     queue: Mutex<Queue>,
     /// Ordered records up to this one are durable.
-    done: AtomicU64,
-    progress: Mutex<Progress>,
+    pub(super) done: AtomicU64,
+    pub(super) progress: Mutex<Progress>,
     /// Of the committer at work.
-    writer: Mutex<Writer>,
-    chain: Mutex<ChainState>,
+    pub(super) writer: Mutex<Writer>,
+    pub(super) chain: Mutex<ChainState>,
     /// Records replayed in a txg, by its lowest bit: the highest number, plus one.
-    replayed: [AtomicU64; 2],
+    pub(super) replayed: [AtomicU64; 2],
     /// A chain that an import found is being replayed: the head must stay as it is.
-    in_replay: AtomicBool,
+    pub(super) in_replay: AtomicBool,
 }
 
 /// Where the blocks of a log go.
@@ -82,16 +43,16 @@ pub enum LogBias {
 
 /// Who commits.
 #[derive(Debug, Default)]
-struct Progress {
+pub(super) struct Progress {
     /// Somebody writes.
-    is_written: bool,
+    pub(super) is_written: bool,
     /// Who waits, and for which record.
-    waiters: Vec<(u64, Thread)>,
+    pub(super) waiters: Vec<(u64, Thread)>,
 }
 
 impl Progress {
     /// The calling thread parks until the record is durable, or somebody else must write. It may wake early.
-    fn wait_for(&mut self, target: u64) {
+    pub(super) fn wait_for(&mut self, target: u64) {
         let me = thread::current();
         if !self.waiters.iter().any(|(_, thread)| thread.id() == me.id()) {
             self.waiters.push((target, me));
@@ -100,7 +61,7 @@ impl Progress {
 
     /// Whom to wake when records up to `done` are durable: one of the rest, to write next, before all who are
     /// served. The others sleep on: they would only fight for the lock.
-    fn finish(&mut self, done: u64) -> Vec<Thread> {
+    pub(super) fn finish(&mut self, done: u64) -> Vec<Thread> {
         let (served, rest): (Vec<_>, Vec<_>) =
             self.waiters.drain(..).partition(|(target, _)| *target <= done);
         let mut rest = rest.into_iter();
@@ -112,28 +73,14 @@ impl Progress {
 
 /// What the committer at work knows.
 #[derive(Debug, Default)]
-struct Writer {
+pub(super) struct Writer {
     /// Number of the last record.
-    seq: u64,
+    pub(super) seq: u64,
     /// Bytes of the last commits: the next block is made as large as the largest.
-    recent: [usize; 8],
-    at: usize,
+    pub(super) recent: [usize; 8],
+    pub(super) at: usize,
     /// Nothing is durable before this txg is on disk: records up to it were taken, and may be lost.
-    owed: Txg,
-}
-
-/// The calling thread is the one that writes. When it has, however it ended, others are woken.
-struct Turn<'a>(&'a IntentLog);
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let woken = {
-            let mut progress = lock(&self.0.progress);
-            progress.is_written = false;
-            progress.finish(self.0.done.load(Ordering::Acquire))
-        };
-        woken.iter().for_each(Thread::unpark);
-    }
+    pub(super) owed: Txg,
 }
 
 impl IntentLog {
@@ -173,7 +120,7 @@ impl IntentLog {
         self.enabled.load(Ordering::Relaxed)
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue> {
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
         lock(&self.queue)
     }
 
@@ -201,91 +148,6 @@ impl IntentLog {
         self.queue().forget(object);
     }
 
-    /// Makes durable what was pushed for `object`, or for all objects, and every change of names. Must be
-    /// called without a transaction.
-    ///
-    /// # Errors
-    /// If neither the log nor the txg could be written: the pool is suspended. It is an error again for everybody until
-    /// that txg is on disk.
-    pub fn commit(&self, object: Option<ObjectId>) -> Result<(), TxError> {
-        if !self.enabled.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let target = self.queue().order(object);
-        loop {
-            let mut progress = lock(&self.progress);
-            if self.done.load(Ordering::Acquire) >= target {
-                return Ok(());
-            }
-            if !progress.is_written {
-                progress.is_written = true;
-                // Who woke early may still be on the list, and must not be woken instead of somebody who waits.
-                let me = thread::current().id();
-                progress.waiters.retain(|(_, thread)| thread.id() != me);
-                break;
-            }
-            progress.wait_for(target);
-            drop(progress);
-            match interrupt::look_again() {
-                Some(time) => std::thread::park_timeout(time),
-                None => thread::park(),
-            }
-            if self.done.load(Ordering::Acquire) >= target {
-                return Ok(());
-            }
-            if interrupt::ends(self.txgs.is_suspended()) {
-                self.leave();
-                return Err(TxError::Interrupted);
-            }
-        }
-        // Whoever came while the last one wrote is served by this one too.
-        let turn = Turn(self);
-        let outcome = self.write_pending();
-        if let Ok(taken) = outcome {
-            self.done.fetch_max(taken, Ordering::AcqRel);
-        }
-        drop(turn);
-        outcome.map(drop)
-    }
-
-    /// The calling thread waits no longer. If it was woken to write next, another one is.
-    fn leave(&self) {
-        let mut progress = lock(&self.progress);
-        let me = thread::current().id();
-        progress.waiters.retain(|(_, thread)| thread.id() != me);
-        if !progress.is_written
-            && let Some((_, next)) = progress.waiters.pop()
-        {
-            next.unpark();
-        }
-    }
-
-    /// Makes everything durable that is ordered. Returns how many records have ever been ordered.
-    fn write_pending(&self) -> Result<u64, TxError> {
-        let mut writer = lock(&self.writer);
-        // What is recorded may build on what is not.
-        let unrecorded = Txg(self.recorded_after.load(Ordering::SeqCst));
-        self.txgs.wait_synced(unrecorded.max(writer.owed))?;
-        let synced = self.txgs.synced_txg();
-        let (batch, taken) = self.queue().take(synced);
-        let Some(newest) = batch.iter().map(|record| record.txg).max() else { return Ok(taken) };
-        // They are in no list any more, whatever happens from here on.
-        writer.owed = newest;
-        let is_beyond_records = batch.iter().any(|record| matches!(record.body, Pending::Txg { .. }));
-        if is_beyond_records || self.write(&mut writer, batch).is_err() {
-            // The txgs themselves are as good a promise.
-            self.txgs.wait_synced(writer.owed)?;
-        }
-        writer.owed = Txg(0);
-        Ok(taken)
-    }
-
-    /// For [`replay`]: this record's change belongs to the txg of `tx`.
-    fn note_replayed(&self, seq: u64, tx: &Tx) {
-        self.replayed[(tx.txg().0 & 1) as usize].fetch_max(seq, Ordering::AcqRel);
-        self.set.mark_root(tx.txg());
-    }
-
     /// In syncing context, before the set is written: frees the blocks that are no longer needed and puts
     /// the head of the chain into the set.
     pub fn sync(&self, tx: &SyncTx) {
@@ -305,7 +167,7 @@ impl IntentLog {
             for bp in chain.trim(tx.txg()) {
                 if let Err(error) = self.set.store().zio().free(&bp, tx) {
                     // The space is lost, the log is not.
-                    tracing_free_failed(&bp, &error);
+                    note_not_freed(&bp, &error);
                 }
             }
             if chain.is_started {
@@ -330,17 +192,13 @@ impl IntentLog {
         let mut chain = lock(&self.chain);
         for bp in chain.abandon() {
             if let Err(error) = self.set.store().zio().free(&bp, tx) {
-                tracing_free_failed(&bp, &error);
+                note_not_freed(&bp, &error);
             }
         }
         drop(chain);
         self.set.set_zil_header(ZilHeader::default(), tx);
         lock(&self.queue).clear();
     }
-}
-
-fn tracing_free_failed(bp: &BlockPtr, error: &zio::ZioError) {
-    tracing::warn!(%bp, %error, "a block of an intent log was not freed");
 }
 
 impl std::fmt::Debug for IntentLog {

@@ -1,7 +1,8 @@
-//! Writing the chain of log blocks (docs/on-disk/24-zil.md, section 5).
+//! Writing records into new blocks of the chain (docs/on-disk/24-zil.md, section 5).
 
+use super::chain::Written;
+use super::intent_log::{IntentLog, Writer};
 use super::pending::{Itx, Pending};
-use super::{IntentLog, Writer};
 use crate::Tx;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
@@ -30,58 +31,6 @@ pub(crate) enum LogError {
     TooLarge(usize),
     #[error("no room for {0} bytes beside what the txgs need")]
     NoRoom(u64),
-}
-
-/// A block that was written.
-#[derive(Debug)]
-struct Written {
-    bp: BlockPtr,
-    allocated: Txg,
-    /// The newest txg that a record in it belongs to.
-    newest: Txg,
-}
-
-/// The chain as far as it exists.
-#[derive(Debug, Default)]
-pub(crate) struct ChainState {
-    written: VecDeque<Written>,
-    /// The block at the end: allocated, reachable, not written.
-    current: Option<(BlockPtr, Txg)>,
-    /// There is a chain of ours, and the head of the set must follow it.
-    pub(crate) is_started: bool,
-    /// With the sync of this txg the head that an import found is dropped.
-    pub(crate) forget_head: Option<Txg>,
-}
-
-impl ChainState {
-    /// What the head of the set leads to is what an import found: not the chain of somebody who has used the
-    /// set since, nor one that was given up already.
-    pub(crate) fn is_foreign(&self) -> bool {
-        !self.is_started && self.forget_head.is_none()
-    }
-
-    /// The block that the head must point to.
-    pub(crate) fn head(&self) -> Option<BlockPtr> {
-        self.written.front().map(|block| block.bp).or(self.current.map(|(bp, _)| bp))
-    }
-
-    /// Takes out the blocks that no txg after `txg` needs.
-    pub(crate) fn trim(&mut self, txg: Txg) -> Vec<BlockPtr> {
-        let mut freed = Vec::new();
-        while let Some(block) =
-            self.written.pop_front_if(|block| block.allocated <= txg && block.newest <= txg)
-        {
-            freed.push(block.bp);
-        }
-        freed
-    }
-
-    /// Gives up the whole chain.
-    pub(crate) fn abandon(&mut self) -> Vec<BlockPtr> {
-        let current = self.current.take().map(|(bp, _)| bp);
-        self.is_started = false;
-        self.written.drain(..).map(|block| block.bp).chain(current).collect()
-    }
 }
 
 /// An encoded record and its txg.

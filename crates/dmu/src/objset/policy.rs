@@ -3,8 +3,8 @@
 
 use crate::object::cell::Header;
 use format::{ChecksumId, CompressionId, Level, ObjType};
+use zio::WritePolicy;
 use zio::alloc::AllocClass;
-use zio::write::WritePolicy;
 
 /// How much metadata gets a copy more than the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -16,8 +16,9 @@ use crate::DmuError;
 use crate::object::cell::{Cell, Frozen, Header, Leaf, Spill, TreeTop};
 use crate::object::tree::{TreeEdit, fill_of};
 use crate::objset::accounting::Accounting;
+use crate::objset::dnode_slots::DnodeSlots;
 use crate::objset::live::{LiveSet, Root};
-use crate::{SetPolicy, SyncTx};
+use crate::{Ledger, SetPolicy, SyncTx};
 use format::dnode::{
     Dnode, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE, SLOTS_PER_BLOCK,
 };
@@ -27,7 +28,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use zio::AllocTx;
-use zio::write::NewBlock;
+use zio::NewBlock;
 
 /// Bytes of blocks that are written in one batch: many windows of `zio`, which compresses one while it writes another.
 const BATCH_BYTES: usize = 256 << 20;
@@ -37,14 +38,6 @@ const INDIRECT_BYTES: usize = if cfg!(test) { 16 << 10 } else { 64 << 20 };
 const BATCH_BLOCKS: usize = 16 << 10;
 /// Bytes of the root block of sets that count projects.
 const ROOT_WITH_PROJECTS: usize = 4096;
-
-/// Is told of every block that the sync of a set made or unmade: space is accounted for, and freed, there.
-pub trait Ledger {
-    /// A block is new.
-    fn born(&mut self, bp: &BlockPtr);
-    /// Nothing in the set refers to a block any more.
-    fn killed(&mut self, bp: &BlockPtr);
-}
 
 /// A changed object on its way to disk.
 struct Job {
@@ -266,13 +259,7 @@ impl SetSync<'_> {
         self.flush(jobs, &mut batch)
     }
 
-    fn new_block(
-        &self,
-        data: Arc<Vec<u8>>,
-        policy: zio::write::WritePolicy,
-        old: BlockPtr,
-        fill: u64,
-    ) -> NewBlock {
+    fn new_block(&self, data: Arc<Vec<u8>>, policy: zio::WritePolicy, old: BlockPtr, fill: u64) -> NewBlock {
         // Only the MOS is written in several passes, and nothing else refers to its blocks.
         let in_place = self.policy.is_mos
             && self.tx.pass() > 1
@@ -450,7 +437,7 @@ fn complete_before(header: &Header, blkid: u64) -> impl Fn(u8) -> u64 + use<> {
 
 /// Objects in a block of dnodes.
 fn count_dnodes(block: &[u8]) -> u64 {
-    let slots = crate::objset::DnodeSlots::new(block);
+    let slots = DnodeSlots::new(block);
     slots.filter(|(_, bytes)| bytes.first().is_some_and(|kind| *kind != 0)).count() as u64
 }
 
@@ -458,7 +445,7 @@ fn count_dnodes(block: &[u8]) -> u64 {
 /// which nothing tells how it is turned.
 fn dnodes_in_little_order(block: &[u8]) -> Option<Vec<u8>> {
     let mut out = vec![0; block.len()];
-    for (slot, bytes) in crate::objset::DnodeSlots::new(block) {
+    for (slot, bytes) in DnodeSlots::new(block) {
         let Some(dnode) = Dnode::decode(bytes, Endian::Big).ok()? else { continue };
         let dnode = dnode.into_little()?;
         let encoded = dnode.encode();

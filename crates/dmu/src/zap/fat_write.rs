@@ -7,9 +7,10 @@
 //!   when no split could help.
 
 use super::entries::sorted_entries;
+use super::entry::{NAME_MAX, ZapEntry, leaf_entry, max_cd};
 use super::normalize::is_doubtful;
-use super::write::{Key, Mode, NewValue, ZapMut};
-use super::{ZapEntry, leaf_entry, max_cd};
+use super::value::NewValue;
+use super::zap_mut::{Key, Mode, ZapMut};
 use crate::DmuError;
 use format::zap::{FatHeader, Leaf, LeafEntry, LeafMut, NewEntry, ZapBlockKind, hash_bits, new_leaf};
 use format::{BlockId, DecodeError};
@@ -233,7 +234,7 @@ impl ZapMut<'_> {
                 leaf.words(entry).map(|found| found == *words)
             }
             Key::Name(matcher) if matcher.wanted.is_none() => leaf.name_is(entry, matcher.name),
-            Key::Name(_) if usize::from(entry.name_len) > super::NAME_MAX => return Ok(false),
+            Key::Name(_) if usize::from(entry.name_len) > NAME_MAX => return Ok(false),
             Key::Name(matcher) => leaf.name(entry).map(|name| matcher.accepts(&name)),
         };
         verdict.map_err(|e| self.decode_error(e))

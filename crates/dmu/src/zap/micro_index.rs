@@ -9,7 +9,7 @@
 //! - The free slot it gives is the first one, with or without a history of removals: equal blocks grow
 //!   equally.
 
-use super::prepare;
+use super::normalize::prepare;
 use format::zap::{MICRO_ENTRY_SIZE, MicroZap, hash_name};
 use format::{DecodeError, Endian};
 
