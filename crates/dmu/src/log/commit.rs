@@ -9,9 +9,9 @@ use crate::{TxError, interrupt};
 use format::{ObjectId, Txg};
 
 /// The calling thread is the one that writes. When it has, however it ended, others are woken.
-struct Turn<'a>(&'a IntentLog);
+struct Committer<'a>(&'a IntentLog);
 
-impl Drop for Turn<'_> {
+impl Drop for Committer<'_> {
     fn drop(&mut self) {
         let woken = {
             let mut progress = lock(&self.0.progress);
@@ -61,12 +61,12 @@ impl IntentLog {
             }
         }
         // Whoever came while the last one wrote is served by this one too.
-        let turn = Turn(self);
+        let committer = Committer(self);
         let outcome = self.write_pending();
         if let Ok(taken) = outcome {
             self.done.fetch_max(taken, Ordering::AcqRel);
         }
-        drop(turn);
+        drop(committer);
         outcome.map(drop)
     }
 

@@ -25,7 +25,7 @@
 //! - The head points to the oldest block that holds a record of a txg that is not on disk, or earlier.
 //!
 //! # Order of locks
-//! writer (one committer at a time) -> [`Tx`] -> chain -> pending records.
+//! writer (one committer at a time) -> [`Tx`](crate::Tx) -> chain -> pending records.
 
 pub mod walk;
 

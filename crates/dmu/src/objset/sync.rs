@@ -52,7 +52,7 @@ struct Job {
 
 /// Where a written block belongs.
 #[derive(Clone, Copy)]
-enum Place {
+enum BlockPosition {
     Tree { level: u8, blkid: u64 },
     Spill,
 }
@@ -189,7 +189,7 @@ impl SetSync<'_> {
                         let policy =
                             self.policy.of_block(&jobs[at].frozen.header, Level(0), false, self.tx.pass());
                         let block = self.new_block(Arc::clone(data), policy, old, 1);
-                        batch.push(at, Place::Tree { level: 0, blkid: *blkid }, block);
+                        batch.push(at, BlockPosition::Tree { level: 0, blkid: *blkid }, block);
                     }
                 }
                 held += jobs[at].edit.held();
@@ -208,7 +208,7 @@ impl SetSync<'_> {
                 let policy = self.policy.of_block(&jobs[at].frozen.header, Level(0), true, self.tx.pass());
                 let old = jobs[at].spill.unwrap_or(BlockPtr::HOLE);
                 let block = self.new_block(Arc::clone(data), policy, old, 1);
-                batch.push(at, Place::Spill, block);
+                batch.push(at, BlockPosition::Spill, block);
             }
         }
         self.flush(jobs, &mut batch)
@@ -250,7 +250,7 @@ impl SetSync<'_> {
                 let policy =
                     self.policy.of_block(&jobs[at].frozen.header, Level(level), false, self.tx.pass());
                 let block = self.new_block(Arc::new(bytes), policy, old, fill);
-                batch.push(at, Place::Tree { level, blkid }, block);
+                batch.push(at, BlockPosition::Tree { level, blkid }, block);
                 if batch.is_full() {
                     self.flush(jobs, &mut batch)?;
                 }
@@ -279,8 +279,8 @@ impl SetSync<'_> {
                 source,
             })?;
             match *place {
-                Place::Tree { level, blkid } => job.edit.place(self.set, level, blkid, &bp)?,
-                Place::Spill => {
+                BlockPosition::Tree { level, blkid } => job.edit.place(self.set, level, blkid, &bp)?,
+                BlockPosition::Spill => {
                     let old = job.spill.replace(bp).unwrap_or(BlockPtr::HOLE);
                     job.edit.replaced(self.set, &old, &bp);
                 }
@@ -389,7 +389,7 @@ impl SetSync<'_> {
             let old_bp = meta[0].edit.pointer(self.set, 0, blkid)?;
             let policy = self.policy.of_block(&meta[0].frozen.header, Level(0), false, self.tx.pass());
             let block = self.new_block(Arc::new(bytes), policy, old_bp, fill);
-            batch.push(0, Place::Tree { level: 0, blkid }, block);
+            batch.push(0, BlockPosition::Tree { level: 0, blkid }, block);
             if batch.is_full() || meta[0].edit.held() >= INDIRECT_BYTES {
                 self.flush(meta, &mut batch)?;
                 let complete = complete_before(&meta[0].frozen.header, blkid);
@@ -465,12 +465,12 @@ fn top_of(old: Option<&Dnode>, header: &Header) -> TreeTop {
 #[derive(Default)]
 struct Batch {
     blocks: Vec<NewBlock>,
-    places: Vec<(usize, Place)>,
+    places: Vec<(usize, BlockPosition)>,
     bytes: usize,
 }
 
 impl Batch {
-    fn push(&mut self, job: usize, place: Place, block: NewBlock) {
+    fn push(&mut self, job: usize, place: BlockPosition, block: NewBlock) {
         self.bytes += block.data.len();
         self.blocks.push(block);
         self.places.push((job, place));

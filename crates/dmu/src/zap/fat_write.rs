@@ -21,7 +21,7 @@ use zio::Block;
 const GROWTH_MAX: u32 = 12;
 
 /// Where a key is, or would be.
-pub(super) enum Place {
+pub(super) enum KeyPosition {
     Found {
         leaf: BlockId,
         entry: LeafEntry,
@@ -42,7 +42,7 @@ fn key_unit(header: &FatHeader) -> usize {
 
 impl ZapMut<'_> {
     pub(super) fn find_fat(&self, header: &FatHeader, key: &Key<'_>) -> Result<Option<ZapEntry>, DmuError> {
-        let Place::Found { leaf, entry } = self.locate(header, key)? else { return Ok(None) };
+        let KeyPosition::Found { leaf, entry } = self.locate(header, key)? else { return Ok(None) };
         self.read_entry(header, leaf, &entry).map(Some)
     }
 
@@ -67,12 +67,12 @@ impl ZapMut<'_> {
             return Err(self.limit("length of name and value", stored.len() + value.bytes.len()));
         }
         match (self.locate(header, key)?, mode) {
-            (Place::Found { .. }, Mode::Insert) => Err(self.exists()),
-            (Place::Free { .. } | Place::NoLeaf, Mode::Update) => Err(self.missing()),
-            (Place::NoLeaf, _) => Err(self.corrupt("a hole among a ZAP's leaves")),
-            (Place::Found { leaf, entry }, _) => self.replace(header, key, &new, (leaf, entry)),
-            (Place::Free { cd, .. }, _) if cd >= max_cd(header.flags) => Err(self.full()),
-            (Place::Free { leaf, cd }, _) => {
+            (KeyPosition::Found { .. }, Mode::Insert) => Err(self.exists()),
+            (KeyPosition::Free { .. } | KeyPosition::NoLeaf, Mode::Update) => Err(self.missing()),
+            (KeyPosition::NoLeaf, _) => Err(self.corrupt("a hole among a ZAP's leaves")),
+            (KeyPosition::Found { leaf, entry }, _) => self.replace(header, key, &new, (leaf, entry)),
+            (KeyPosition::Free { cd, .. }, _) if cd >= max_cd(header.flags) => Err(self.full()),
+            (KeyPosition::Free { leaf, cd }, _) => {
                 new.cd = cd;
                 // In memory to be changed before anything else is: writing it in the end cannot fail then.
                 self.write_header(header)?;
@@ -103,7 +103,7 @@ impl ZapMut<'_> {
             self.split(header, leaf, entry.hash)?;
             was_split = true;
             at = match self.locate(header, key)? {
-                Place::Found { leaf, entry } => (leaf, entry),
+                KeyPosition::Found { leaf, entry } => (leaf, entry),
                 _ => return Err(self.corrupt("an entry of a ZAP vanished when its leaf was split")),
             };
         }
@@ -204,25 +204,25 @@ impl ZapMut<'_> {
     }
 
     /// Finds a key.
-    pub(super) fn locate(&self, header: &FatHeader, key: &Key<'_>) -> Result<Place, DmuError> {
+    pub(super) fn locate(&self, header: &FatHeader, key: &Key<'_>) -> Result<KeyPosition, DmuError> {
         let hash = key.hash(header.salt, header.flags);
         let id = self.leaf_id(header, hash)?;
-        let Some(block) = self.leaf_block(id)? else { return Ok(Place::NoLeaf) };
+        let Some(block) = self.leaf_block(id)? else { return Ok(KeyPosition::NoLeaf) };
         let leaf = self.decode_leaf(header, hash, &block)?;
         for entry in leaf.chain(leaf.bucket(hash)) {
             let entry = entry.map_err(|e| self.decode_error(e))?;
             if entry.hash == hash && self.is_key(&leaf, &entry, key)? {
-                return Ok(Place::Found { leaf: id, entry });
+                return Ok(KeyPosition::Found { leaf: id, entry });
             }
         }
         if let Key::Name(matcher) = key
             && is_doubtful(matcher.name, header.normalization)
             && let Some((leaf, entry)) = self.search(header, key)?
         {
-            return Ok(Place::Found { leaf, entry });
+            return Ok(KeyPosition::Found { leaf, entry });
         }
         let cd = leaf.unused_cd(hash).map_err(|e| self.decode_error(e))?;
-        Ok(Place::Free { leaf: id, cd })
+        Ok(KeyPosition::Free { leaf: id, cd })
     }
 
     fn is_key(&self, leaf: &Leaf<'_>, entry: &LeafEntry, key: &Key<'_>) -> Result<bool, DmuError> {

@@ -1,7 +1,7 @@
 //! Finding, putting and removing an entry, whichever form the ZAP has.
 
 use super::entry::{ZapEntry, cursor_position};
-use super::fat_write::Place;
+use super::fat_write::KeyPosition;
 use super::matching::Matcher;
 use super::micro_index::MicroIndex;
 use super::reader::Form;
@@ -101,7 +101,7 @@ impl ZapMut<'_> {
             (Form::Micro { .. }, Key::Words(_)) => Err(self.wrong_keys()),
             (Form::Fat(mut header), key) => {
                 drop(first);
-                let Place::Found { leaf, entry } = self.locate(&header, key)? else { return Ok(None) };
+                let KeyPosition::Found { leaf, entry } = self.locate(&header, key)? else { return Ok(None) };
                 self.take_fat(&mut header, leaf, &entry).map(Some)
             }
         }

@@ -51,7 +51,7 @@ pub(crate) struct Position {
     /// The dataset: its txg (of a snapshot) and number.
     pub(crate) at: (Txg, ObjectId),
     /// Position in the dataset.
-    pub(crate) place: dmu::traverse::Place,
+    pub(crate) place: dmu::traverse::WalkPosition,
 }
 
 /// A scan that is under way, or paused.

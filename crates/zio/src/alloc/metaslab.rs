@@ -64,9 +64,9 @@ fn change(sum: &AtomicU64, before: u64, after: u64) {
     sum.fetch_add(after.wrapping_sub(before), Relaxed);
 }
 
-/// The place of a metaslab, and the counters that it keeps up to date.
+/// Number of a metaslab, and what it works with: its source of free space, and the counters that it keeps up to date.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct MetaslabContext<'a> {
     pub(super) vdev: VdevId,
     pub(super) index: u64,
     pub(super) counters: &'a Counters,
@@ -202,12 +202,12 @@ impl FreeSpace {
 }
 
 impl Body {
-    fn pending(&mut self, txg: Txg, place: &Place<'_>) -> &mut Pending {
+    fn pending(&mut self, txg: Txg, place: &MetaslabContext<'_>) -> &mut Pending {
         self.changed = self.changed.max(txg);
         by_txg(&mut self.pending, txg, || place.ledger.note_change(txg, place.vdev, place.index))
     }
 
-    fn defer(&mut self, txg: Txg, run: Run, place: &Place<'_>) {
+    fn defer(&mut self, txg: Txg, run: Run, place: &MetaslabContext<'_>) {
         by_txg(&mut self.deferred, txg, || place.ledger.note_deferred(txg, place.vdev, place.index))
             .insert(run);
     }
@@ -345,7 +345,7 @@ impl Metaslab {
     // ---- loading -------------------------------------------------------------------------------
 
     /// Locks it with its free space in memory.
-    fn load(&self, place: &Place<'_>) -> Result<MutexGuard<'_, Body>, LoadError> {
+    fn load(&self, place: &MetaslabContext<'_>) -> Result<MutexGuard<'_, Body>, LoadError> {
         let mut body = self.lock();
         if body.free.is_none() {
             let tree = self.read(place).inspect_err(|_| self.is_unreadable.store(true, Relaxed))?;
@@ -360,7 +360,7 @@ impl Metaslab {
         Ok(body)
     }
 
-    fn read(&self, place: &Place<'_>) -> Result<RangeTree, LoadError> {
+    fn read(&self, place: &MetaslabContext<'_>) -> Result<RangeTree, LoadError> {
         if self.size / self.unit > u64::from(u32::MAX) {
             return Err(LoadError::TooLarge);
         }
@@ -413,7 +413,7 @@ impl Metaslab {
         bytes: u64,
         kind: Kind,
         txg: Txg,
-        place: &Place<'_>,
+        place: &MetaslabContext<'_>,
     ) -> Result<Option<u64>, LoadError> {
         let Some(len) = self.units(bytes) else { return Ok(None) };
         let mut body = self.load(place)?;
@@ -433,7 +433,7 @@ impl Metaslab {
         bytes: u64,
         (others, distance): (&[u64], u64),
         txg: Txg,
-        place: &Place<'_>,
+        place: &MetaslabContext<'_>,
     ) -> Result<Option<u64>, LoadError> {
         let Some(len) = self.units(bytes) else { return Ok(None) };
         let mut body = self.load(place)?;
@@ -458,7 +458,7 @@ impl Metaslab {
     }
 
     /// Notes that a run was taken off the free space; gives its offset.
-    fn took(&self, body: &mut Body, run: Run, txg: Txg, place: &Place<'_>) -> u64 {
+    fn took(&self, body: &mut Body, run: Run, txg: Txg, place: &MetaslabContext<'_>) -> u64 {
         let bytes = self.bytes(run.1);
         body.allocated += bytes;
         place.counters.allocated.fetch_add(bytes, Relaxed);
@@ -467,7 +467,7 @@ impl Metaslab {
     }
 
     /// Takes back an allocation that no caller has seen: it can be handed out again at once.
-    pub(super) fn undo_alloc(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) {
+    pub(super) fn undo_alloc(&self, offset: u64, bytes: u64, txg: Txg, place: &MetaslabContext<'_>) {
         let run = self.run(offset, bytes).expect("what is undone was allocated here");
         let mut body = self.lock();
         body.pending(txg, place).undo_alloc(run);
@@ -478,7 +478,13 @@ impl Metaslab {
     }
 
     /// Allocates the very range that is named.
-    pub(super) fn claim(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) -> Result<(), Refusal> {
+    pub(super) fn claim(
+        &self,
+        offset: u64,
+        bytes: u64,
+        txg: Txg,
+        place: &MetaslabContext<'_>,
+    ) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
         let free = body.loaded();
@@ -496,7 +502,12 @@ impl Metaslab {
     }
 
     /// Refuses unless all of a range is in use.
-    pub(super) fn check_allocated(&self, offset: u64, bytes: u64, place: &Place<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_allocated(
+        &self,
+        offset: u64,
+        bytes: u64,
+        place: &MetaslabContext<'_>,
+    ) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
         let is_free = body.loaded().overlaps(run) || body.is_deferred(run);
@@ -506,7 +517,13 @@ impl Metaslab {
     // ---- freeing -------------------------------------------------------------------------------
 
     /// Gives a range back: free for the disk at once, for us when `txg` + 2 has synced.
-    pub(super) fn free(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) -> Result<(), Refusal> {
+    pub(super) fn free(
+        &self,
+        offset: u64,
+        bytes: u64,
+        txg: Txg,
+        place: &MetaslabContext<'_>,
+    ) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
         if body.loaded().overlaps(run) || body.is_deferred(run) {
@@ -538,7 +555,7 @@ impl Metaslab {
     }
 
     /// Lets go of what was freed before the txg `end`.
-    pub(super) fn release(&self, end: Txg, place: &Place<'_>) {
+    pub(super) fn release(&self, end: Txg, place: &MetaslabContext<'_>) {
         let mut body = self.lock();
         let ready = body.deferred.partition_point(|(txg, _)| *txg < end);
         let ready: Vec<_> = body.deferred.drain(..ready).collect();
@@ -555,7 +572,7 @@ impl Metaslab {
     // ---- the whole -----------------------------------------------------------------------------
 
     /// What is free on disk after the changes handed over so far.
-    pub(super) fn free_on_disk(&self, place: &Place<'_>) -> Result<RangeSet, LoadError> {
+    pub(super) fn free_on_disk(&self, place: &MetaslabContext<'_>) -> Result<RangeSet, LoadError> {
         let mut body = self.load(place)?;
         body.loaded().settle();
         self.tell(&body);
@@ -577,7 +594,11 @@ impl Metaslab {
 
     /// Adds to `counts`, by the power of two of their bytes, the free segments: deferred ones for
     /// themselves, what is left of windows too.
-    pub(super) fn count_segments(&self, counts: &mut [u64; 64], place: &Place<'_>) -> Result<(), LoadError> {
+    pub(super) fn count_segments(
+        &self,
+        counts: &mut [u64; 64],
+        place: &MetaslabContext<'_>,
+    ) -> Result<(), LoadError> {
         let mut body = self.load(place)?;
         body.loaded().settle();
         self.tell(&body);
