@@ -12,7 +12,7 @@
 //! pools -> users of a pool -> whatever a pool has. No lock is held while a pool is opened or closed, or something
 //! is mounted.
 
-use super::mounting::Remounted;
+use super::mounting::remounted::Remounted;
 use super::{ImportSettings, Mounts};
 use crate::users::{PoolUse, PoolUsers};
 use ::pool::LivePool;
@@ -53,7 +53,7 @@ enum Slot {
 
 /// A pool that is imported.
 pub(crate) struct Entry {
-    kept: Kept,
+    opened: Opened,
     settings: Mutex<Arc<ImportSettings>>,
     users: PoolUsers,
     load_guid: u64,
@@ -66,11 +66,11 @@ pub(crate) fn draw() -> u64 {
 }
 
 /// How it is open.
-pub(crate) enum Kept {
+pub(crate) enum Opened {
     /// For writing.
     Live(Arc<LivePool>),
     /// Only for reading, with the devices that were found beside it.
-    Shown(Pool, Found),
+    ReadOnly(Pool, Found),
 }
 
 impl Namespace {
@@ -113,17 +113,17 @@ impl Namespace {
     /// The pool of this name, if it is open for writing. Closing it does nothing; it cannot be exported meanwhile.
     pub fn get(&self, name: &str) -> Option<PoolWriter> {
         let (entry, user) = self.entry(name)?;
-        match &entry.kept {
-            Kept::Live(live) => Some(PoolWriter::shared(Arc::clone(live), Some(Arc::new(user)))),
-            Kept::Shown(..) => None,
+        match &entry.opened {
+            Opened::Live(live) => Some(PoolWriter::shared(Arc::clone(live), Some(Arc::new(user)))),
+            Opened::ReadOnly(..) => None,
         }
     }
 
     /// The same pool, as the layers below know it: for whoever sees to it that it is not exported.
     pub fn live(&self, name: &str) -> Option<Arc<LivePool>> {
-        match &self.entry(name)?.0.kept {
-            Kept::Live(live) => Some(Arc::clone(live)),
-            Kept::Shown(..) => None,
+        match &self.entry(name)?.0.opened {
+            Opened::Live(live) => Some(Arc::clone(live)),
+            Opened::ReadOnly(..) => None,
         }
     }
 
@@ -250,8 +250,8 @@ impl Namespace {
 
 impl Entry {
     /// How it is open.
-    pub(crate) fn kept(&self) -> &Kept {
-        &self.kept
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
     }
 
     /// How it was imported.
@@ -269,9 +269,9 @@ impl Entry {
     }
 
     pub(crate) fn guid(&self) -> PoolGuid {
-        match &self.kept {
-            Kept::Live(live) => live.guid(),
-            Kept::Shown(pool, _) => pool.guid(),
+        match &self.opened {
+            Opened::Live(live) => live.guid(),
+            Opened::ReadOnly(pool, _) => pool.guid(),
         }
     }
 }
@@ -303,16 +303,16 @@ pub(crate) struct Reserved {
 impl Reserved {
     /// The pool is open: everybody may use it. One that is open for writing gets its threads, and whoever
     /// waits for its devices waits as its property `failmode` says.
-    pub(crate) fn fill(mut self, kept: Kept, settings: ImportSettings) {
-        if let Kept::Live(live) = &kept {
+    pub(crate) fn fill(mut self, opened: Opened, settings: ImportSettings) {
+        if let Opened::Live(live) = &opened {
             live.start();
             live.attend();
         }
         let settings = Mutex::new(Arc::new(settings));
-        let entry = Arc::new(Entry { kept, settings, users: PoolUsers::default(), load_guid: draw() });
+        let entry = Arc::new(Entry { opened, settings, users: PoolUsers::default(), load_guid: draw() });
         self.is_settled = true;
         self.namespace.settle(&self.name, Some(Arc::clone(&entry)));
-        if let Kept::Live(live) = &entry.kept {
+        if let Opened::Live(live) = &entry.opened {
             // Whoever asks next sees what is due. Should it not begin now, it is tried again as long as the pool is open.
             let _ = live.resilver_if_needed();
         }

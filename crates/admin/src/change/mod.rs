@@ -7,10 +7,11 @@
 //! - Nothing is written before everything that can be checked has been.
 
 mod compat;
+mod device_holder;
 mod error;
 mod healing;
 mod in_use;
-mod keep;
+mod keep_open;
 mod labelclear;
 mod pool_create;
 mod pool_devices;
@@ -36,7 +37,7 @@ pub use healing::{
     scrub_pool,
 };
 pub use in_use::{InUse, Usage};
-pub use keep::before_close;
+pub use keep_open::before_close;
 pub use labelclear::{LabelClearError, clear_labels};
 pub(crate) use pool_create::make_pool;
 pub use pool_create::{NewPool, create_pool};

@@ -3,10 +3,11 @@
 //! In process an import is: open for writing (what crashed logs hold is claimed), do what the options ask
 //! for, export, and note that the pool is imported, and how. Where there is a namespace the pool stays open in it.
 
+use super::device_holder::with_holder;
 use super::pool_open::{in_process, listed, listed_now, note, options, unnote, without_logs};
-use super::{ChangeError, check_pool_name, keep};
+use super::{ChangeError, check_pool_name, keep_open};
 use crate::{
-    AdminError, Caller, Candidate, ImportSettings, Imported, Kept, Namespace, Problem, Search,
+    AdminError, Caller, Candidate, ImportSettings, Imported, Namespace, Opened, Problem, Search,
     device_problems, host_id,
 };
 use ::pool::import::candidates_for;
@@ -115,11 +116,11 @@ impl Importable {
         if request.settings.readonly || request.dry {
             let shown = self.open_for_reading(pool, request, &open)?;
             if let Some((reserved, shown)) = reserved.zip(shown) {
-                reserved.fill(Kept::Shown(shown, self.found.clone()), request.settings.clone());
+                reserved.fill(Opened::ReadOnly(shown, self.found.clone()), request.settings.clone());
             }
             return Ok(());
         }
-        let mut import = if reserved.is_some() { keep::options() } else { options() };
+        let mut import = if reserved.is_some() { keep_open::options() } else { options() };
         import.open = OpenOptions { cache_bytes: import.open.cache_bytes, ..open };
         import.force = request.force;
         match &request.new_name {
@@ -127,7 +128,7 @@ impl Importable {
             new => import.new_name.clone_from(new),
         }
         let writer = PoolWriter::import(&self.found, pool.guid, &import)
-            .map_err(|e| self.told(keep::with_holder(e.into()), pool))?
+            .map_err(|e| self.told(with_holder(e.into()), pool))?
             .in_name_of(self.caller.as_ref());
         let outcome = finish(&writer, request);
         // Before it can be found under its name: one that cannot be noted would be lost at the next start.
@@ -138,7 +139,7 @@ impl Importable {
         });
         match (reserved, noted) {
             (Some(reserved), Ok(())) => {
-                reserved.fill(Kept::Live(writer.into_live()), request.settings.clone());
+                reserved.fill(Opened::Live(writer.into_live()), request.settings.clone());
                 Ok(())
             }
             (_, noted) => {
