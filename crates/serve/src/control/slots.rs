@@ -6,8 +6,8 @@
 //! - A connection that has not asked for anything yet gives way to a new one, the oldest first: of its own
 //!   user where that one has too many, else of anybody.
 
+use super::cancel::Cancelled;
 use super::descriptors::Socket;
-use super::listen::Cancelled;
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ use super::types::{
     SpaceInfo, Stability, Time, Write, WriteSource,
 };
 use super::unlinked::{FileId, Unlinked};
-use super::{access, seek};
+use super::{seek, set_ids};
 use admin::served::ServedFilesystem;
 use cenote::files::{
     AccessTimes, Allocate, Attrs, BeginError, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs,
@@ -377,7 +377,7 @@ impl LiveFs {
             let mode = self.fs().attrs(id)?.mode;
             wanted.mode = Some(cenote::files::without_set_ids(mode) & 0o7777);
         }
-        if access::is_bare(new) {
+        if new.is_bare() {
             wanted.mode = self.mode_after_chown(caller, id)?;
         }
         // Also without anything to change, which is a change of the ctime.
@@ -706,7 +706,7 @@ pub(super) fn copy_chunks(len: u64, mut step: impl FnMut(u64, &mut [u8]) -> Answ
 
 /// Whether attributes stay right: those of an unwritten file will soon tell of more space.
 fn stability_of(attrs: &Attrs, is_unwritten: bool) -> Stability {
-    match (access::lends_rights(attrs), is_unwritten) {
+    match (set_ids::lends_rights(attrs), is_unwritten) {
         (true, _) => Stability::Volatile,
         (false, true) => Stability::Settling,
         (false, false) => Stability::Stable,

@@ -1,11 +1,10 @@
 //! Counters of the requests of a mount by kind. Threads have counters of their own, as far as these go, so
 //! that counting is no more than an addition to memory that no other thread writes.
 
-use super::dispatch::Request;
-use super::proto::input::Bytes;
+use super::proto::input::{Bytes, Request};
 use super::proto::op;
-use super::service::Answer;
 use admin::{FILE_OPS, FileOp, FileOps};
+use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// So many sets of counters there are.
@@ -46,7 +45,7 @@ impl FileCounters {
     }
 
     /// Counts a request that was answered with so many bytes.
-    pub(super) fn note(&self, request: &Request<'_>, answer: &Answer<usize>) {
+    pub(super) fn note(&self, request: &Request<'_>, answer: &Result<usize, Errno>) {
         let Some(kind) = kind(request.header.opcode) else { return };
         // The kernel does the same by other means.
         if matches!(answer, Err(rustix::io::Errno::NOSYS)) {

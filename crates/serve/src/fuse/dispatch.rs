@@ -9,7 +9,7 @@
 //!   (`interrupts`).
 
 use super::interrupts;
-use super::proto::input::{Bytes, Header};
+use super::proto::input::{Bytes, Header, Request};
 use super::proto::op;
 use super::proto::output::{Body, dir_line_len, unpack_device};
 use super::service::{Answer, Service, WriteAt};
@@ -33,15 +33,6 @@ const SETXATTR_KILL_SET_GID: u32 = 1 << 0;
 const FSYNC_DATA: u32 = 1 << 0;
 const IOCTL_UNRESTRICTED: u32 = 1 << 1;
 const IOCTL_COMPAT: u32 = 1 << 0;
-
-/// A request, its parts wherever the transport has them.
-pub(super) struct Request<'a> {
-    pub(super) header: Header,
-    /// The fixed part, see [`super::proto::input::fixed_len`].
-    pub(super) fixed: &'a [u8],
-    /// Names and data.
-    pub(super) rest: &'a [u8],
-}
 
 /// Answers a request: the body of its reply is written to `room`, and its length returned. `None`: it wants
 /// none.

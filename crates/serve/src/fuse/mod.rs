@@ -27,12 +27,15 @@ mod errno;
 mod interrupts;
 mod ioctl;
 mod live_service;
+mod load;
 mod mount;
 mod notify;
 mod open_files;
+mod options;
 mod pages;
 mod proto;
 mod ring;
+mod ring_threads;
 mod rings;
 mod seek;
 mod service;
@@ -40,8 +43,10 @@ mod thread_pool;
 mod view_service;
 mod write_back;
 
+use proto::MAX_WRITE;
 use proto::input::Init;
-use rings::{Rings, Threads};
+use ring_threads::RingThreads;
+use rings::Rings;
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::Errno;
 use std::io;
@@ -53,95 +58,18 @@ use thread_pool::Served;
 pub use counters::FileCounters;
 pub use live_service::LiveService;
 pub use notify::Notifier;
+pub use options::{MountError, MountOptions, Transport};
 pub use proto::flag;
 pub use service::{Answer, Opened, Service, WriteAt, open_flag};
 pub use view_service::{Reporter, ViewService};
 pub use write_back::write_back;
 pub(crate) use write_back::{is_answering, write_back_beside};
 
-/// Most bytes of one write, and of one read.
-const MAX_WRITE: usize = 1 << 20;
 const PAGE: usize = 4096;
 /// Requests that the kernel may send without a program that waits for each: reading ahead, writing back.
 const MAX_BACKGROUND: u16 = 128;
 /// Bytes that the kernel may read ahead.
 const MAX_READAHEAD: u32 = 1 << 20;
-
-/// Transport of requests.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Transport {
-    /// Over `/dev/fuse`; and, when the mount is busy, over io_uring, if the kernel offers that and few mounts
-    /// have it. Mounts of users other than root, and all with kernels with which that was not tried, have it
-    /// from the beginning.
-    #[default]
-    Best,
-    /// Over io_uring from the beginning, if the kernel offers that and few mounts have it, else classic.
-    Ring,
-    /// Over `/dev/fuse` alone.
-    Classic,
-}
-
-/// Options of a mount.
-#[derive(Debug, Clone, Default)]
-pub struct MountOptions {
-    /// Source that the table of mounts shows: the dataset.
-    pub source: String,
-    /// Other users may look in. Their rights are checked then, as they are for root's mounts;
-    /// a private mount of a user shows that user everything.
-    pub allow_other: bool,
-    /// The file system can be changed.
-    pub writable: bool,
-    /// Set-id bits and capabilities of files count. Only root's mounts. The kernel then takes them away by
-    /// itself before it writes: left to the server ([`flag::HANDLE_KILLPRIV_V2`]), it would go on believing
-    /// in them.
-    pub setuid: bool,
-    /// Device files are devices. Only root's mounts.
-    pub devices: bool,
-    /// Programs of the file system can be run.
-    pub exec: bool,
-    /// Most threads of the classic transport; `None`: as many as seem good.
-    pub threads: Option<usize>,
-    /// Transport of requests.
-    pub transport: Transport,
-    /// Mounts of one group wait for the same devices, and share what threads they may have: the guid of the
-    /// pool.
-    pub group: u64,
-}
-
-/// Why there is no mount.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MountError {
-    /// The kernel has no FUSE.
-    #[error("/dev/fuse is not there: the kernel's FUSE module is not loaded")]
-    NoFuse,
-    /// Only root mounts without a helper, and there is none.
-    #[error("fusermount3 is not installed (package fuse3): only root can mount without it")]
-    NoHelper,
-    /// The mount point is no directory.
-    #[error("{}: not a directory", at.display())]
-    NotADirectory {
-        /// The mount point.
-        at: PathBuf,
-    },
-    /// The kernel speaks an older protocol.
-    #[error("the kernel speaks FUSE {major}.{minor}; 7.31 (Linux 5.4) is the oldest that is served")]
-    OldKernel {
-        /// Its version.
-        major: u32,
-        /// Its version.
-        minor: u32,
-    },
-    /// The system refused.
-    #[error("cannot mount on {}", at.display())]
-    Refused {
-        /// The mount point.
-        at: PathBuf,
-        /// Its reason.
-        #[source]
-        source: io::Error,
-    },
-}
 
 /// Threads that serve one mount at once, on a machine with this many processors.
 fn default_threads() -> usize {
@@ -268,7 +196,8 @@ fn start(
     let how = thread_pool::ServeOptions {
         requests: if ring.is_empty() { thread_pool::Requests::All } else { thread_pool::Requests::Rest },
         threads: options.threads.unwrap_or_else(default_threads),
-        gets_rings: options.transport == Transport::Best && !at_once,
+        when_busy: (options.transport == Transport::Best && !at_once)
+            .then_some(rings::bring_to as fn(&Arc<Served>)),
         group: options.group,
     };
     let served = thread_pool::serve(service, device, how)?;
@@ -398,7 +327,7 @@ impl Mounted {
 #[derive(Debug)]
 pub struct Waiter {
     /// The threads of rings that it had from the beginning.
-    ring: Threads,
+    ring: RingThreads,
     served: Arc<Served>,
 }
 
@@ -408,9 +337,9 @@ impl Waiter {
     /// # Errors
     /// The connection to the kernel broke.
     pub fn wait(self) -> io::Result<()> {
-        let result = rings::join(self.ring);
+        let result = ring_threads::join(self.ring);
         let served = self.served.wait();
-        result.and(served).and(rings::join(self.served.take_rings()))
+        result.and(served).and(ring_threads::join(self.served.take_rings()))
     }
 
     /// Has `told` called when nothing is mounted any more.
@@ -422,7 +351,7 @@ impl Waiter {
             let served = Arc::clone(&self.served);
             self.served.when_ended(move |result| match served.take_rings() {
                 none if none.is_empty() => told(result),
-                rings => rings::join_elsewhere(rings, move |joined| told(result.and(joined))),
+                rings => ring_threads::join_elsewhere(rings, move |joined| told(result.and(joined))),
             });
             return Ok(());
         }

@@ -19,23 +19,19 @@
 //!   longer a mount has to be busy for one.
 
 use super::dirty_pages::{Group, Member};
+use super::proto::MAX_WRITE;
+use super::ring_threads::RingThreads;
 use super::service::Service;
 use super::thread_pool::Served;
-use super::{MAX_WRITE, clone, ring};
+use super::{clone, ring};
 use crate::affinity;
 use crate::kernel_version::this_kernel;
 use admin::sync::lock;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
-/// Requests of a mount that are counted together.
-const WINDOW: u32 = 10_000;
-/// Time within which a busy mount gets so many requests.
-const WINDOW_TIME: Duration = Duration::from_secs(5);
 /// How long nothing may have come over `/dev/fuse` that is to be answered, until nothing more is expected
 /// there.
 const QUIET: Duration = Duration::from_millis(100);
@@ -50,36 +46,9 @@ pub(super) fn can_come_late() -> bool {
     TRIED.contains(&this_kernel())
 }
 
-/// Threads that serve the rings of a mount.
-pub(super) type Threads = Vec<JoinHandle<io::Result<()>>>;
-
-/// Waits until all of the threads have ended; returns the first error.
-pub(super) fn join(threads: Threads) -> io::Result<()> {
-    let died = |_| Err(io::Error::other("the server of the mount died"));
-    let all: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or_else(died)).collect();
-    all.into_iter().collect()
-}
-
-/// [`join`] on another thread, which then calls `told`; on this one if there is no other.
-pub(super) fn join_elsewhere(threads: Threads, told: impl FnOnce(io::Result<()>) + Send + 'static) {
-    let work = Arc::new(Mutex::new(Some(move || told(join(threads)))));
-    let take = |work: &Mutex<Option<_>>| lock(work).take();
-    let theirs = Arc::clone(&work);
-    let spawned = affinity::spawn_anywhere("mount", move || {
-        if let Some(work) = take(&theirs) {
-            work();
-        }
-    });
-    if spawned.is_err()
-        && let Some(work) = take(&work)
-    {
-        work();
-    }
-}
-
 /// The threads of the rings of a mount, with all that they need, before the kernel knows of them.
 pub(super) struct Rings {
-    threads: Threads,
+    threads: RingThreads,
     /// First it is told to register, then whether it is to serve.
     tell: Vec<mpsc::Sender<bool>>,
     registered: mpsc::Receiver<(u16, bool)>,
@@ -96,7 +65,7 @@ impl Rings {
         let queues = ring::queues()?;
         let (made, all_made) = mpsc::channel();
         let (register, registered) = mpsc::channel();
-        let (mut threads, mut tell) = (Threads::new(), Vec::new());
+        let (mut threads, mut tell) = (RingThreads::new(), Vec::new());
         let (seats, share) = (share.seats(), Arc::new(share));
         let seats_of_queue = seats / usize::from(queues.max(1));
         let groups: Vec<_> = (0..queues).map(|_| Group::of(seats_of_queue)).collect();
@@ -135,7 +104,7 @@ impl Rings {
     }
 
     /// Tells the kernel of them; the threads that serve then. `None`: it wants none of them after all.
-    pub(super) fn begin(self) -> Option<Threads> {
+    pub(super) fn begin(self) -> Option<RingThreads> {
         let Rings { threads, tell, registered, queues } = self;
         let tell_all = |what: bool| tell.iter().for_each(|tell| tell.send(what).unwrap_or(()));
         tell_all(true);
@@ -154,48 +123,6 @@ impl Rings {
 
 /// The name of a thread that answers what comes over a ring.
 pub(super) const RING_THREAD: &str = "fuse-ring";
-
-/// Load of a mount, measured as long as it may get rings.
-#[derive(Debug, Default)]
-pub(super) struct Load {
-    requests: AtomicU32,
-    /// When the window began, in milliseconds.
-    began: AtomicU64,
-    /// Windows in a row in which it was busy.
-    busy: AtomicUsize,
-    /// A thread is giving it rings at the moment.
-    is_asked: AtomicBool,
-}
-
-fn now_ms() -> u64 {
-    static BEGAN: OnceLock<Instant> = OnceLock::new();
-    u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Load {
-    /// A request came. Whether the mount is to get rings: it is said once, until [`Load::refused`].
-    pub(super) fn note(&self) -> bool {
-        let count = self.requests.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        count.is_multiple_of(WINDOW) && self.note_window(now_ms(), ring::Share::count())
-    }
-
-    /// A window ends; so many mounts have rings.
-    fn note_window(&self, now: u64, taken: usize) -> bool {
-        let began = self.began.swap(now, Ordering::AcqRel);
-        if u128::from(now.saturating_sub(began)) > WINDOW_TIME.as_millis() {
-            self.busy.store(0, Ordering::Release);
-            return false;
-        }
-        // The first window has begun with the first request, whose time is not known.
-        self.busy.fetch_add(1, Ordering::AcqRel) + 1 > taken && !self.is_asked.swap(true, Ordering::AcqRel)
-    }
-
-    /// Notes that it got no rings: they are asked for again when it was busy for as long again.
-    fn refused(&self) {
-        self.busy.store(0, Ordering::Release);
-        self.is_asked.store(false, Ordering::Release);
-    }
-}
 
 /// A mount that is busy gets rings, by a thread of its own: nothing waits for that.
 pub(super) fn bring_to(served: &Arc<Served>) {
@@ -244,25 +171,4 @@ pub(super) fn give_so_many(served: &Arc<Served>, share: ring::Share) -> io::Resu
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mount_is_busy_when_much_is_asked_for_long_and_longer_where_others_have_rings() {
-        let millis = u64::try_from(WINDOW_TIME.as_millis()).unwrap();
-        let load = Load::default();
-        assert!(!load.note_window(10 * millis, 0), "nobody knows how long that took");
-        assert!(!load.note_window(12 * millis, 0), "few requests");
-        assert!(load.note_window(12 * millis + 1, 0));
-        assert!(!load.note_window(12 * millis + 2, 0), "it is asked for once");
-        load.refused();
-        assert!(!load.note_window(12 * millis + 3, 2) && !load.note_window(12 * millis + 4, 2));
-        assert!(load.note_window(12 * millis + 5, 2));
-        load.refused();
-        assert!(!load.note_window(13 * millis, 1) && !load.note_window(15 * millis, 1), "it has paused");
-        assert!(!load.note_window(15 * millis, 1) && load.note_window(15 * millis, 1));
-    }
 }

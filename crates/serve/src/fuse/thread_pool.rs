@@ -21,7 +21,8 @@
 
 use super::classic::{Buffers, Next};
 use super::dirty_pages::{self, Member};
-use super::rings::{self, Load, Threads};
+use super::load::Load;
+use super::ring_threads::RingThreads;
 use super::service::Service;
 use crate::affinity;
 use admin::sync::{self, lock};
@@ -101,8 +102,8 @@ pub(super) struct ServeOptions {
     pub(super) requests: Requests,
     /// Bound of the threads that serve it at once.
     pub(super) threads: usize,
-    /// It gets rings when it is busy.
-    pub(super) gets_rings: bool,
+    /// Called when it is busy, by a thread that serves it: gives it rings, on another thread.
+    pub(super) when_busy: Option<fn(&Arc<Served>)>,
     /// Number of its group: mounts of one group wait for the same devices.
     pub(super) group: u64,
 }
@@ -124,13 +125,13 @@ pub(super) struct Served {
     turning: Mutex<()>,
     /// Bound of the threads that serve it at once.
     threads: usize,
-    /// It may get rings when `load` says that it is busy.
-    gets_rings: bool,
+    /// Called when `load` says that it is busy.
+    when_busy: Option<fn(&Arc<Served>)>,
     load: Load,
     /// Requests that the pool has answered.
     answered: AtomicU64,
     /// The threads of rings that it got while it was served.
-    rings: Mutex<Threads>,
+    rings: Mutex<RingThreads>,
     /// Its threads, of which one at least does not wait until pages are written back.
     answering: Arc<dirty_pages::Group>,
     work: Mutex<Work>,
@@ -216,9 +217,9 @@ impl ThreadPool {
             lacks: Mutex::new(false),
             lacking: Condvar::new(),
         });
-        let keeper = Arc::clone(&pool);
+        let starter = Arc::clone(&pool);
         // Before any other: it sees to it when there are none.
-        affinity::spawn_anywhere("fuse-keeper", move || keeper.keep())?;
+        affinity::spawn_anywhere("fuse-keeper", move || starter.start_missing())?;
         Ok(pool)
     }
 
@@ -242,7 +243,7 @@ impl ThreadPool {
     }
 
     /// Starts threads that could not be started when they were needed, as soon as that can be.
-    fn keep(self: Arc<ThreadPool>) {
+    fn start_missing(self: Arc<ThreadPool>) {
         loop {
             let mut lacks = lock(&self.lacks);
             while !*lacks {
@@ -385,7 +386,7 @@ impl ThreadPool {
             is_rest: AtomicBool::new(how.requests == Requests::Rest),
             turning: Mutex::default(),
             threads: how.threads.max(1),
-            gets_rings: how.gets_rings,
+            when_busy: how.when_busy,
             load: Load::default(),
             answered: AtomicU64::new(0),
             rings: Mutex::default(),
@@ -457,8 +458,10 @@ impl Served {
                             self.expect(pool, Requests::All);
                         }
                     }
-                    if self.gets_rings && self.load.note() {
-                        rings::bring_to(self);
+                    if let Some(when_busy) = self.when_busy
+                        && self.load.note()
+                    {
+                        when_busy(self);
                     }
                     buffers.answer(&*self.service, &self.device, len)?;
                 }
@@ -500,7 +503,7 @@ impl Served {
     }
 
     /// Notes the threads of its rings. Requests that come over `/dev/fuse` are answered all the same.
-    pub(super) fn set_rings(&self, threads: Threads) {
+    pub(super) fn set_rings(&self, threads: RingThreads) {
         *lock(&self.rings) = threads;
     }
 
@@ -510,7 +513,7 @@ impl Served {
     }
 
     /// Takes the threads of its rings, to be waited for when the mount is gone.
-    pub(super) fn take_rings(&self) -> Threads {
+    pub(super) fn take_rings(&self) -> RingThreads {
         std::mem::take(&mut *lock(&self.rings))
     }
 
@@ -628,7 +631,7 @@ mod tests {
     }
 
     fn how(group: u64) -> ServeOptions {
-        ServeOptions { requests: Requests::All, threads: 4, gets_rings: false, group }
+        ServeOptions { requests: Requests::All, threads: 4, when_busy: None, group }
     }
 
     /// The kernel reports both requests at once.

@@ -1,7 +1,7 @@
 //! One file, changed in all ways that there are, and a model of it in memory: after each step they are the
 //! same.
 
-use super::home::Home;
+use super::mounted_pool::MountedPool;
 use super::random::Chance;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -184,7 +184,7 @@ impl Pair {
 }
 
 /// Runs steps from a seed, and compares after each few.
-pub(crate) fn run(home: &Home, seed: u64, steps: u64) {
+pub(crate) fn run(home: &MountedPool, seed: u64, steps: u64) {
     let mut pair = Pair::new(&home.at(), seed);
     let mut so_far = Vec::new();
     for step in 0..steps {
@@ -200,7 +200,7 @@ pub(crate) fn run(home: &Home, seed: u64, steps: u64) {
 pub(crate) struct Left(Vec<(std::path::PathBuf, Vec<u8>)>);
 
 /// Several threads, each with a file of its own.
-pub(crate) fn run_many(home: &Home, seeds: std::ops::Range<u64>, steps: u64) -> Left {
+pub(crate) fn run_many(home: &MountedPool, seeds: std::ops::Range<u64>, steps: u64) -> Left {
     std::thread::scope(|scope| {
         let runs: Vec<_> = seeds
             .map(|seed| {
