@@ -10,6 +10,7 @@ mod cat;
 mod chmod;
 mod copying;
 mod cp;
+mod cp_args;
 mod cp_into;
 mod find;
 mod glob;
@@ -24,6 +25,7 @@ mod open;
 mod rm;
 mod stat;
 mod tar;
+mod tar_args;
 mod tar_extract;
 pub(crate) mod term;
 mod truncate;
@@ -32,9 +34,10 @@ mod writing;
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::console::{self, Stream};
+use crate::daemon::{Programs, RunProgram};
 use crate::rights;
 use term::complain;
 
@@ -61,7 +64,7 @@ signal ended a verb that changes files: the pool is closed then, a second signal
 
 #[derive(Parser)]
 #[command(name = "cenote", version, about = ABOUT, long_about = LONG_ABOUT, max_term_width = 100)]
-pub(crate) struct Cli {
+struct Cli {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -71,8 +74,8 @@ enum Verb {
     Ls(ls::Args),
     Stat(stat::Args),
     Cat(cat::Args),
-    Cp(cp::Args),
-    Tar(tar::Args),
+    Cp(cp_args::Args),
+    Tar(tar_args::Args),
     Mkdir(mkdir::Args),
     Rm(rm::Args),
     Mv(mv::Args),
@@ -93,14 +96,18 @@ enum Verb {
     Complete(crate::completions::CompleteArgs),
 }
 
+/// The command line, as the parser knows it.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
+}
+
 /// Whether this is one of the verbs.
 pub(crate) fn is_verb(word: &str) -> bool {
-    use clap::CommandFactory;
-    word == "help" || Cli::command().get_subcommands().any(|verb| verb.get_name() == word)
+    word == "help" || command().get_subcommands().any(|verb| verb.get_name() == word)
 }
 
 /// The pool that `cenote mount` is to mount from; `None` if it says on which devices that is, or makes no sense.
-pub(crate) fn pool_to_mount(args: &[OsString]) -> Option<String> {
+fn pool_to_mount(args: &[OsString]) -> Option<String> {
     let words = std::iter::once(OsString::from("cenote")).chain(args.iter().cloned());
     match Cli::try_parse_from(words).ok()?.verb {
         Verb::Mount(args) => args.pool(),
@@ -152,8 +159,9 @@ impl Failure {
     }
 }
 
-/// Runs `cenote` with these arguments, the first of which is its name.
-pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
+/// Runs `cenote` with these arguments, the first of which is its name. `run_program`: how a daemon runs what its clients
+/// ask for.
+pub(crate) fn main(args: impl Iterator<Item = OsString>, run_program: RunProgram) -> u8 {
     let args = find::with_long_options(args.collect());
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -189,9 +197,9 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Verb::Tour(args) => Ok(crate::tour::run(&args)),
         Verb::Kstat(args) => observe::kstat(&args),
         Verb::Metrics(args) => observe::metrics(&args),
-        Verb::Daemon(args) => Ok(crate::daemon::run(&args)),
+        Verb::Daemon(args) => Ok(crate::daemon::run(&args, Programs { run: run_program, pool_to_mount })),
         Verb::Completions(args) => Ok(crate::completions::run(&args)),
-        Verb::Complete(args) => Ok(crate::completions::complete(&args)),
+        Verb::Complete(args) => Ok(crate::completions::complete(&args, command)),
     };
     match outcome {
         Ok(code) => code,

@@ -1,6 +1,7 @@
 //! A daemon that goes on when whoever started it has ended.
 
-use super::{DaemonError, RUNNING};
+use super::RUNNING;
+use super::error::DaemonError;
 use serve::clean_start;
 use std::io::{self, Read, Write};
 use std::process::Stdio;

@@ -4,8 +4,8 @@
 //! - A line has a bound, and so has the file: when it is full it is put aside, and the one put aside before is gone.
 //! - The file is known by its name only while it is opened: whoever moves it away and sends SIGHUP gets a new one.
 
-use super::DaemonError;
-use super::places::log_path;
+use super::error::DaemonError;
+use super::paths::log_path;
 use rustix::fs::{Mode, OFlags, open};
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

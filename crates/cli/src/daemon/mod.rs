@@ -18,9 +18,12 @@
 
 mod detach;
 mod ending;
+mod error;
+mod lock;
 mod log;
-pub(crate) mod places;
+pub(crate) mod paths;
 mod policy;
+mod programs;
 mod release;
 mod requests;
 
@@ -28,13 +31,16 @@ use crate::console;
 use admin::change::ChangeError;
 use admin::mounting::{MountRefusal, MountRequest, Mounting};
 use admin::{Mounts, Namespace, Search};
+use error::DaemonError;
+use lock::Lock;
+pub(crate) use programs::{Programs, RunProgram};
 use requests::Requests;
 use serve::control::{Connection, Listener, Message, Reply, Server, VERSION};
 use serve::control_files::{ControlFiles, ControlMount};
-use serve::mounts::MountTable;
+use serve::mounts::{MountTable, TableSettings};
 use serve::{Terminator, manager, panics};
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,80 +80,15 @@ pub(crate) struct Args {
     status: bool,
 }
 
-/// Why there is no daemon.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DaemonError {
-    /// Another one has the state folder.
-    #[error("cenoted is already running{} with the state folder {}", process(*.pid), .state.display())]
-    Running {
-        /// Its process.
-        pid: Option<u32>,
-        /// The folder.
-        state: PathBuf,
-    },
-    /// One with another state folder answers at the socket.
-    #[error("another cenoted answers at {}", .socket.display())]
-    Answers {
-        /// The socket.
-        socket: PathBuf,
-    },
-    /// A folder or file cannot be used.
-    #[error("{}: {source}", .path.display())]
-    Folder {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The socket cannot be made.
-    #[error("cannot listen at {}: {source}", .socket.display())]
-    Listen {
-        /// Which.
-        socket: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It may run, and cannot be asked.
-    #[error("cannot connect to cenoted at {}: {source}", .socket.display())]
-    Connect {
-        /// The socket.
-        socket: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// `CENOTE_LOG` is none of its words.
-    #[error("CENOTE_LOG is '{text}': it must be off, error, warn, info, debug or trace")]
-    LogLevel {
-        /// What it is.
-        text: String,
-    },
-    /// `CENOTE_PARAMETERS` sets what there is not.
-    #[error("CENOTE_PARAMETERS: {why}")]
-    Parameters {
-        /// What is wrong.
-        why: String,
-    },
-    /// What started it has limits that it would have too.
-    #[error("{0}")]
-    Limited(String),
-    /// The system refuses something else.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
-fn process(pid: Option<u32>) -> String {
-    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
-}
-
-/// Runs the verb; its exit code.
-pub(crate) fn run(args: &Args) -> u8 {
-    let socket = places::own_socket(|name| std::env::var_os(name));
+/// Runs the verb; its exit code. `programs`: what the daemon runs for its clients.
+pub(crate) fn run(args: &Args, programs: Programs) -> u8 {
+    let socket = paths::own_socket(|name| std::env::var_os(name));
     let done = match () {
         () if args.stop => stop(&socket),
         () if args.status => status(&socket),
         () if args.release.is_some() => return args.release.map_or(1, release::run),
         () if args.detach => detach::start(args.unless_running),
-        () => serve(&socket, args.detached),
+        () => serve(&socket, args.detached, programs),
     };
     match done {
         Ok(code) => code,
@@ -160,16 +101,16 @@ pub(crate) fn run(args: &Args) -> u8 {
 }
 
 /// A daemon, from its start to its end.
-fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
+fn serve(socket: &Path, is_detached: bool, programs: Programs) -> Result<u8, DaemonError> {
     // Before any thread is started, so that all of them leave the signals to one.
     let terminator = Terminator::new()?;
     // A hangup of a terminal ends what runs there.
     let terminator = if io::stderr().is_terminal() { terminator } else { terminator.on_hangup(log::reopen) };
     let inherited = manager::inherited_socket()?;
-    places::prepare(socket)?;
-    let lock = match places::Lock::take() {
+    paths::prepare(socket)?;
+    let lock = match Lock::take() {
         Err(DaemonError::Running { pid: Some(pid), state })
-            if inherited.as_ref().is_some_and(|handed| places::is_at(handed, socket)) =>
+            if inherited.as_ref().is_some_and(|handed| paths::is_at(handed, socket)) =>
         {
             take_over(pid, &state)?
         }
@@ -190,11 +131,11 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         None => listen(socket)?,
     };
     // Somebody else may put another one there.
-    let made = is_ours.then(|| places::identity(socket)).flatten();
+    let made = is_ours.then(|| paths::identity(socket)).flatten();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "cenoted starts");
     release::start();
     let namespace = bring_back(lock.before_has_died());
-    let handler = Arc::new(Requests::new(Arc::clone(&namespace)));
+    let handler = Arc::new(Requests::new(Arc::clone(&namespace), programs));
     let server = Server::new(handler.clone())?;
     handler.stops(&server);
     let stopping = Arc::clone(&server);
@@ -218,7 +159,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         server.stop();
     }
     tell_manager("STOPPING=1");
-    if made.is_some() && made == places::identity(socket) {
+    if made.is_some() && made == paths::identity(socket) {
         // From now on clients see that nobody is there; the next daemon replaces it anyway.
         let _ = std::fs::remove_file(socket);
     }
@@ -236,7 +177,7 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
 
 /// Ends a daemon that a command has started: the service manager's socket stands in the place of its own, so that nobody
 /// can ask it any more.
-fn take_over(pid: u32, state: &Path) -> Result<places::Lock, DaemonError> {
+fn take_over(pid: u32, state: &Path) -> Result<Lock, DaemonError> {
     let running = |pid| DaemonError::Running { pid, state: state.to_path_buf() };
     let process = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let process = process.ok_or_else(|| running(Some(pid)))?;
@@ -245,7 +186,7 @@ fn take_over(pid: u32, state: &Path) -> Result<places::Lock, DaemonError> {
         .map_err(|error| DaemonError::Io(error.into()))?;
     let until = Instant::now() + ending::ALL;
     loop {
-        match places::Lock::take() {
+        match Lock::take() {
             Err(DaemonError::Running { .. }) if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
             taken => {
                 tell_manager("STATUS=");
@@ -277,9 +218,8 @@ fn listen(socket: &Path) -> Result<Listener, DaemonError> {
 /// Everything as it was when the last daemon ended: pools imported, file systems mounted. `has_died`: it has not ended in
 /// order.
 fn bring_back(has_died: bool) -> Arc<Namespace> {
-    let record = places::mount_record();
-    let table: Arc<dyn Mounts> =
-        Arc::new(MountTable::new(requests::table_settings()).recorded(record.clone()));
+    let record = paths::mount_record();
+    let table: Arc<dyn Mounts> = Arc::new(MountTable::new(TableSettings::default()).recorded(record.clone()));
     let namespace = Namespace::new(Some(table));
     namespace.when_wanted(console::give_way);
     let until = Instant::now() + if has_died { DYING } else { Duration::ZERO };
@@ -350,8 +290,8 @@ fn mount_all(namespace: &Arc<Namespace>) -> Vec<MountRefusal> {
 
 /// Counters and parameters as files.
 fn mount_control_files(namespace: &Arc<Namespace>) -> Option<ControlMount> {
-    let at = places::control_folder(|name| std::env::var_os(name))?;
-    if let Err(error) = places::mount_record().note(&at) {
+    let at = paths::control_folder(|name| std::env::var_os(name))?;
+    if let Err(error) = paths::mount_record().note(&at) {
         tracing::warn!(%error, "the record of mounts");
     }
     match ControlFiles::mount(namespace, &at) {

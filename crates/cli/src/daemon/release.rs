@@ -8,7 +8,8 @@
 //! - The process is told by the kernel when the first thread of the daemon has ended, and looks itself whether it was before.
 //! - It ends connections only while that daemon is dying, and goes with it.
 
-use super::places::{is_dying, mount_record};
+use super::lock::is_dying;
+use super::paths::mount_record;
 use nix::sys::signal::{SigSet, Signal};
 use std::process::Stdio;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! A pool that heals: bytes go bad under it, a disk is away and comes back.
 
-use super::Place::Daemon;
+use super::RunsIn::Daemon;
 use super::{Tour, Wrong, create, print, say};
 
 /// Bytes of a disk.

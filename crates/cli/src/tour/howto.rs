@@ -1,6 +1,6 @@
 //! The story of a pool in use: `testpool`, its projects, another disk, snapshots and clones, what it does.
 
-use super::Place::Daemon;
+use super::RunsIn::Daemon;
 use super::{Tour, Wrong, create, mounted_at, say};
 
 /// Bytes of a disk.

@@ -29,6 +29,7 @@ mod object;
 mod raw;
 mod text;
 mod uberblock;
+mod view;
 mod zil;
 mod znode;
 

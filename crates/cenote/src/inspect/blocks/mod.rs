@@ -25,7 +25,7 @@ use crate::error::chain;
 use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 pub(super) use check::walks_of;
-use check::{Checker, Found, Place};
+use check::{BlockLocation, Checker, Found};
 use dmu::log::walk as zil;
 use dmu::traverse::Bookmark;
 use dmu::zap::{Zap, ZapKey};
@@ -242,7 +242,7 @@ fn read_maps(pool: &Pool, problems: &mut Vec<String>) -> Option<Allocated> {
 }
 
 /// The blocks that the block reference tables know, and how many references beyond the first each has.
-fn cloned_blocks(pool: &Pool) -> Result<HashMap<Place, u64>, Error> {
+fn cloned_blocks(pool: &Pool) -> Result<HashMap<BlockLocation, u64>, Error> {
     let mut clones = HashMap::new();
     for table in pool.spa().clone_tables()? {
         if table.phys.entries == ObjectId(0) {
@@ -273,7 +273,7 @@ fn intent_logs(
     checker: &Checker<'_>,
     found: &mut Found,
     problems: &mut Vec<String>,
-) -> HashMap<Place, u64> {
+) -> HashMap<BlockLocation, u64> {
     let mut held = HashMap::new();
     let last = pool.spa().txg();
     for set in plan.sets.iter().filter(|set| set.id != 0 && !set.name.contains('@')) {
@@ -314,7 +314,7 @@ fn intent_logs(
 }
 
 /// Where a block is, if it is on a vdev.
-fn place_of(bp: &BlockPtr) -> Option<Place> {
+fn place_of(bp: &BlockPtr) -> Option<BlockLocation> {
     let first = if bp.is_hole() || bp.is_embedded() { None } else { bp.dvas().next() };
     first.map(|dva| (dva.vdev, dva.offset))
 }
