@@ -7,7 +7,8 @@
 //! - Bits that have flipped are right again after a scrub.
 
 use crate::disks::Layout;
-use crate::workload::{Failure, Run, Work};
+use crate::run::{Failure, Run};
+use crate::workload::Work;
 use format::VdevGuid;
 use pool::{Leave, Offline};
 use std::sync::Arc;

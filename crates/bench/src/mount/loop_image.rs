@@ -24,16 +24,16 @@ pub(super) fn warm_memory(bytes: u64) -> Result<(), Failure> {
 }
 
 /// The folder of a run with its image, and the loop device.
-pub(super) struct Ground {
+pub(super) struct LoopImage {
     dir: PathBuf,
     device: PathBuf,
     tools: Tools,
 }
 
-impl Ground {
+impl LoopImage {
     /// Makes an image of so many bytes in `dir`, filled so that the file system below has nothing to allocate
     /// later. The loop device over it keeps no cache of its own.
-    pub(super) fn new(dir: PathBuf, bytes: u64, tools: Tools) -> Result<Ground, Failure> {
+    pub(super) fn new(dir: PathBuf, bytes: u64, tools: Tools) -> Result<LoopImage, Failure> {
         let image = dir.join(IMAGE);
         let mut file = std::fs::File::create(&image)?;
         let zeros = vec![0; 4 << 20];
@@ -43,7 +43,7 @@ impl Ground {
         file.sync_all()?;
         let text = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
         std::fs::create_dir_all(dir.join("mnt"))?;
-        Ok(Ground { dir, device: PathBuf::from(text.trim()), tools })
+        Ok(LoopImage { dir, device: PathBuf::from(text.trim()), tools })
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -55,7 +55,7 @@ impl Ground {
         self.dir.join("mnt")
     }
 
-    pub(super) fn image(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.dir.join(IMAGE)
     }
 
@@ -91,7 +91,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for LoopImage {
     fn drop(&mut self) {
         let _ = run(Command::new("losetup").arg("--detach").arg(&self.device));
     }

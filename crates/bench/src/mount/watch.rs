@@ -5,7 +5,7 @@
 //! starts, does the work. An interrupt, or a signal that cannot be caught, ends the first and with it the
 //! pipe.
 
-use super::ground::{IMAGE, URING, URING_BEFORE};
+use super::loop_image::{IMAGE, URING, URING_BEFORE};
 use super::tools::run;
 use crate::Failure;
 use std::os::unix::process::CommandExt;

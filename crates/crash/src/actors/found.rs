@@ -9,17 +9,17 @@
 //! What is wrong in a log is told only where it has not done damage: that says more.
 
 use super::Failure;
+use super::found_state::{FoundDir, FoundFile, State};
 use super::history::History;
 use super::images::{Ranges, Reads};
 use super::world::{COPIES, DATASETS};
 use crate::check::check_space;
 use crate::disks::Disks;
-use crate::workload::{POOL, RECORD, env, host};
+use crate::run::{POOL, RECORD, env, host};
 use cenote::error::chain;
 use dmu::log::walk_chain;
 use dsl::DslError;
 use dsl::destroy::{destroy, destroy_snapshots};
-use format::ObjectId;
 use format::zil::{RawRecord, RecordKind};
 use pool::LivePool;
 use pool::Which;
@@ -33,39 +33,6 @@ use zpl::{FsOptions, HeadFs, NewFile, WriteHow};
 
 /// Files that are written while a log waits.
 const EXTRA_FILES: usize = 16;
-
-/// A file found in the pool.
-#[derive(Debug)]
-pub struct FoundFile {
-    /// Kind of the file.
-    pub kind: FileKind,
-    /// Permission bits.
-    pub mode: u32,
-    /// Content; for a symbolic link, its target.
-    pub bytes: Vec<u8>,
-}
-
-/// What is in a work directory.
-#[derive(Debug, Default)]
-pub struct FoundDir {
-    /// Names and what they lead to.
-    pub names: BTreeMap<String, ObjectId>,
-    /// Files by object id.
-    pub files: BTreeMap<ObjectId, FoundFile>,
-}
-
-/// Contents of the whole pool.
-#[derive(Debug, Default)]
-pub struct State {
-    /// Homes, but for those of a dataset that was destroyed.
-    pub(crate) work_dirs: BTreeMap<usize, FoundDir>,
-    /// Snapshots that are there, and the work directories in them.
-    pub snapshots: BTreeMap<usize, BTreeMap<usize, FoundDir>>,
-    /// Files that were copied out of snapshots.
-    pub copies: BTreeMap<String, Vec<u8>>,
-    /// The second dataset was destroyed after the import, with its snapshots.
-    pub(crate) is_second_gone: bool,
-}
 
 /// What is done between the import and opening the datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -163,7 +130,7 @@ fn look_on(
             there.iter().map(|dataset| open(&pool, dataset, seed)).collect::<Result<_, _>>()?;
         for (i, work_dir) in history.work_dirs.iter().enumerate() {
             if let Some(fs) = all.get(work_dir.dataset) {
-                state.work_dirs.insert(i, read_home(fs.fs.reader(), &work_dir.dir)?);
+                state.work_dirs.insert(i, read_work_dir(fs.fs.reader(), &work_dir.dir)?);
             }
         }
         if let Some(second) = all.get(1) {
@@ -187,7 +154,7 @@ fn look_on(
                 .filter(|(_, work_dir)| work_dir.dataset == snapshot.dataset);
             let mut found = BTreeMap::new();
             for (n, work_dir) in work_dirs {
-                found.insert(n, read_home(&fs, &work_dir.dir).map_err(|why| format!("{name}: {why}"))?);
+                found.insert(n, read_work_dir(&fs, &work_dir.dir).map_err(|why| format!("{name}: {why}"))?);
             }
             state.snapshots.insert(i, found);
         }
@@ -262,7 +229,7 @@ fn destroy_second(pool: &Arc<LivePool>, history: &History) -> Result<(), Failure
     Ok(())
 }
 
-fn read_home(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundDir, Failure> {
+fn read_work_dir(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundDir, Failure> {
     let mut work_dir = FoundDir::default();
     let Some(dir) = fs.resolve(dir.as_bytes())? else { return Err(format!("{dir} is missing").into()) };
     for entry in dir.entries()? {
@@ -283,7 +250,7 @@ fn read_home(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundDir, Failure> {
 }
 
 fn read_copies(fs: &Arc<Filesystem>) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
-    let work_dir = read_home(fs, COPIES)?;
+    let work_dir = read_work_dir(fs, COPIES)?;
     let mut copies = BTreeMap::new();
     for (name, id) in work_dir.names {
         copies.insert(name, work_dir.files[&id].bytes.clone());

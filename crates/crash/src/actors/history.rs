@@ -12,7 +12,7 @@
 //! - A snapshot that was promised is there; its work directories are between what had been done when it was asked for
 //!   and what had been begun when it was there.
 
-use super::found::{FoundDir, FoundFile, State};
+use super::found_state::{FoundDir, FoundFile, State};
 use crate::model::{Entry, FileId, FileState, Model, Version, possible};
 use std::collections::BTreeMap;
 use zpl::FileKind;
@@ -361,7 +361,7 @@ pub(crate) fn told_until(history: &History, operation: u64, lines: usize) -> Str
 }
 
 /// A work directory that is empty.
-pub(crate) fn empty_home(dataset: usize, dir: &str) -> WorkDir {
+pub(crate) fn empty_work_dir(dataset: usize, dir: &str) -> WorkDir {
     WorkDir { dataset, dir: dir.to_owned(), model: Model::new(), done: 0, renames: Vec::new() }
 }
 

@@ -147,7 +147,7 @@ impl Reads {
 
 /// Which sectors of a write are there: all, or by their bits.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Kept {
+enum KeptSectors {
     Whole,
     Sectors(Vec<bool>),
 }
@@ -172,7 +172,7 @@ pub struct Replay {
 /// An image, by what makes it different from what is durable.
 pub struct Image {
     /// By disk, in order: the number of the write, where, and what of it is there.
-    kept: Vec<Vec<(Unflushed, Kept)>>,
+    kept: Vec<Vec<(Unflushed, KeptSectors)>>,
 }
 
 impl Replay {
@@ -220,9 +220,9 @@ impl Replay {
             let mut of_disk = Vec::new();
             for (i, write) in writes.iter().enumerate() {
                 let what = match fate {
-                    Fate::Kept => Some(Kept::Whole),
+                    Fate::Kept => Some(KeptSectors::Whole),
                     Fate::Lost => None,
-                    Fate::InOrder if i < last => Some(Kept::Whole),
+                    Fate::InOrder if i < last => Some(KeptSectors::Whole),
                     Fate::InOrder if i > last => None,
                     Fate::InOrder | Fate::Random => settle(&mut random, write.data.len() as u64),
                 };
@@ -239,8 +239,8 @@ impl Replay {
         for (disk, writes) in image.kept.iter().enumerate() {
             for (write, what) in writes {
                 match what {
-                    Kept::Whole => after.write(disk, write.at, &write.data),
-                    Kept::Sectors(kept) => {
+                    KeptSectors::Whole => after.write(disk, write.at, &write.data),
+                    KeptSectors::Sectors(kept) => {
                         for (sector, bytes) in write.data.chunks(SECTOR as usize).enumerate() {
                             if kept.get(sector) == Some(&true) {
                                 after.write(disk, write.at + sector as u64 * SECTOR, bytes);
@@ -256,16 +256,16 @@ impl Replay {
 }
 
 /// Half of the writes are there whole, a quarter in part, a quarter not at all.
-fn settle(random: &mut Random, len: u64) -> Option<Kept> {
+fn settle(random: &mut Random, len: u64) -> Option<KeptSectors> {
     match random.below(4) {
-        0 | 1 => Some(Kept::Whole),
+        0 | 1 => Some(KeptSectors::Whole),
         2 => {
             let sectors = len.div_ceil(SECTOR);
             let (is_scattered, prefix) = (random.one_in(2), random.below(sectors + 1));
             let keep = |sector| if is_scattered { random.one_in(2) } else { sector < prefix };
             let kept: Vec<bool> = (0..sectors).map(keep).collect();
             let (all, none) = (kept.iter().all(|kept| *kept), !kept.contains(&true));
-            if none { None } else { Some(if all { Kept::Whole } else { Kept::Sectors(kept) }) }
+            if none { None } else { Some(if all { KeptSectors::Whole } else { KeptSectors::Sectors(kept) }) }
         }
         _ => None,
     }
@@ -276,7 +276,7 @@ fn settle(random: &mut Random, len: u64) -> Option<Kept> {
 struct Trace(Vec<u64>);
 
 impl Trace {
-    fn note(&mut self, disk: usize, number: usize, kept: &Kept) {
+    fn note(&mut self, disk: usize, number: usize, kept: &KeptSectors) {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
         (self.0[disk], number, kept).hash(&mut hasher);
@@ -320,7 +320,7 @@ impl<T> Known<T> {
     /// Something is durable from now on.
     pub fn settled(&mut self, disk: usize, number: usize, range: &Range<u64>) {
         if self.reads[disk].meets(range) {
-            self.durable.note(disk, number, &Kept::Whole);
+            self.durable.note(disk, number, &KeptSectors::Whole);
         }
     }
 
