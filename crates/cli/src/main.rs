@@ -28,6 +28,7 @@ mod rights;
 mod search;
 mod stop;
 mod table;
+mod this_program;
 mod time;
 mod tour;
 mod usage;
@@ -41,10 +42,10 @@ mod zpool;
 
 use out::Out;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::ExitCode;
 use stop::{Outcome, Stop};
+use this_program::this_program;
 use usage::Tool;
 
 fn main() -> ExitCode {
@@ -151,16 +152,6 @@ fn check_direct(value: Option<&OsStr>) -> Result<(), String> {
 /// A name under which this binary is another tool than `cenote`.
 fn is_tool(name: &OsStr) -> bool {
     matches!(name.to_str(), Some("zpool" | "zfs" | "zdb" | "fsstat" | "cenoted" | IDS_TO_PATH))
-}
-
-/// This program again, as `cenote`, whatever name it was called by: each name may be a copy or a hard link.
-///
-/// # Errors
-/// Its file is not known.
-fn this_program() -> std::io::Result<std::process::Command> {
-    let mut command = std::process::Command::new(std::env::current_exe()?);
-    command.arg0("cenote");
-    Ok(command)
 }
 
 /// Runs one of the tools; its exit code.

@@ -12,6 +12,7 @@ mod copying;
 mod cp;
 mod cp_args;
 mod cp_into;
+mod failure;
 mod find;
 mod glob;
 mod ln;
@@ -39,6 +40,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::console::{self, Stream};
 use crate::daemon::{Programs, RunProgram};
 use crate::rights;
+use failure::{Failure, Outcome, code};
 use term::complain;
 
 const ABOUT: &str =
@@ -112,50 +114,6 @@ fn pool_to_mount(args: &[OsString]) -> Option<String> {
     match Cli::try_parse_from(words).ok()?.verb {
         Verb::Mount(args) => args.pool(),
         _ => None,
-    }
-}
-
-/// Why a verb ends at once. Everything that concerns one file of several is told and passed over
-/// instead.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// To be said.
-    Message(String),
-    /// All has been said.
-    Silent,
-    /// Nobody reads our output any more.
-    NoReader,
-    /// A signal asked for the end, and nothing was left half done.
-    Interrupted,
-}
-
-impl<E: std::error::Error + 'static> From<E> for Failure {
-    fn from(error: E) -> Failure {
-        let io = (&error as &(dyn std::error::Error + 'static)).downcast_ref::<std::io::Error>();
-        match io.map(std::io::Error::kind) {
-            Some(std::io::ErrorKind::BrokenPipe) => Failure::NoReader,
-            _ => Failure::Message(term::chain(&error)),
-        }
-    }
-}
-
-/// A verb's exit code, or why there was no sense in going on.
-type Outcome = Result<u8, Failure>;
-
-/// Exit code of a verb that met `problems`.
-fn code(has_problems: bool) -> u8 {
-    u8::from(has_problems)
-}
-
-impl Failure {
-    /// Says what there is to say. Output that nobody reads is no reason to go on.
-    fn tell(self) -> Result<(), Failure> {
-        match self {
-            Failure::Message(text) => text.lines().for_each(complain),
-            Failure::Silent => {}
-            Failure::NoReader | Failure::Interrupted => return Err(self),
-        }
-        Ok(())
     }
 }
 

@@ -1,7 +1,6 @@
 //! A daemon that goes on when whoever started it has ended.
 
-use super::RUNNING;
-use super::error::DaemonError;
+use super::error::{DaemonError, RUNNING};
 use serve::clean_start;
 use std::io::{self, Read, Write};
 use std::process::Stdio;

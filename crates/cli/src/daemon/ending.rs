@@ -7,8 +7,8 @@
 //!
 //! Tests: `cli/tests/commands/daemon.rs`.
 
-use super::mounting;
-use admin::{Namespace, Unmount};
+use admin::mounting::Mounting;
+use admin::{Namespace, Search, Unmount};
 use cenote::LivePool;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +23,11 @@ pub(super) const ALL: Duration = Duration::from_secs(CLOSING.as_secs() + FORCING
 const FORCING: Duration = Duration::from_secs(40);
 /// How often one looks whether a pool is suspended.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// The mounts of a namespace; `None`: it has no means to mount.
+pub(super) fn mounting(namespace: &Arc<Namespace>) -> Option<Mounting> {
+    Mounting::of(&Search { namespace: Some(Arc::clone(namespace)), ..Search::default() })
+}
 
 /// What has become of a pool.
 enum Outcome {

@@ -3,6 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+/// Exit code when a daemon runs already: there is no need for this one.
+pub(crate) const RUNNING: u8 = 3;
+
 /// Why there is no daemon.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DaemonError {

@@ -29,9 +29,11 @@ mod requests;
 
 use crate::console;
 use admin::change::ChangeError;
-use admin::mounting::{MountRefusal, MountRequest, Mounting};
-use admin::{Mounts, Namespace, Search};
+use admin::mounting::{MountRefusal, MountRequest};
+use admin::{Mounts, Namespace};
+use ending::mounting;
 use error::DaemonError;
+pub(crate) use error::RUNNING;
 use lock::Lock;
 pub(crate) use programs::{Programs, RunProgram};
 use requests::Requests;
@@ -49,9 +51,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the kernel may take to let go of the devices of a daemon that has died.
 const DYING: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Exit code when a daemon runs already: there is no need for this one.
-pub(crate) const RUNNING: u8 = 3;
-
 /// Keep pools open, mount their file systems, and run what the commands ask for
 ///
 /// The commands start it when they need it; `cenoted` is the same as `cenote daemon`. It stays in the
@@ -301,10 +300,6 @@ fn mount_control_files(namespace: &Arc<Namespace>) -> Option<ControlMount> {
             None
         }
     }
-}
-
-fn mounting(namespace: &Arc<Namespace>) -> Option<Mounting> {
-    Mounting::of(&Search { namespace: Some(Arc::clone(namespace)), ..Search::default() })
 }
 
 /// No more requests; what is mounted is unmounted; the pools are closed.

@@ -116,7 +116,7 @@ fn every_block_comes_up_once_however_small_the_pieces() {
         wanted.sort_unstable();
         for piece in [u64::MAX, 100, 7, 1] {
             let mut seen: Vec<BlockKey> =
-                walk_in_pieces(&world, &root, Txg(0), piece).iter().map(place).collect();
+                walk_in_pieces(&world, &root, Txg(0), piece).iter().map(key_of).collect();
             assert_eq!(seen.last(), Some(&key_of(&root)), "the root is the last");
             seen.sort_unstable();
             assert_eq!(seen, wanted, "seed {seed}, pieces of {piece}");
@@ -124,7 +124,7 @@ fn every_block_comes_up_once_however_small_the_pieces() {
         // Only what is newer than a snapshot.
         let newer = Txg(root.logical_birth().0 - 2);
         let mut wanted: Vec<BlockKey> = wanted.into_iter().filter(|(_, _, birth)| *birth > newer.0).collect();
-        let mut seen: Vec<BlockKey> = walk_in_pieces(&world, &root, newer, 3).iter().map(place).collect();
+        let mut seen: Vec<BlockKey> = walk_in_pieces(&world, &root, newer, 3).iter().map(key_of).collect();
         seen.sort_unstable();
         wanted.sort_unstable();
         assert_eq!(seen, wanted, "seed {seed}");
