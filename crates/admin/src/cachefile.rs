@@ -93,28 +93,28 @@ impl Imported {
     }
 }
 
-/// Where the pools of a cache file are searched for, and their guids.
-pub(super) struct Places {
-    /// Paths of present devices, then their directories, which may contain renamed or additional devices.
+/// Where the devices of the pools of a cache file are looked for, and which pools these are.
+pub(super) struct DevicePaths {
+    /// Devices that are there, then the folders of all: they may have been renamed, and others may have joined them.
     pub(super) paths: Vec<PathBuf>,
     pools: HashSet<PoolGuid>,
 }
 
-impl Places {
-    /// True if the device belongs to one of the pools.
+impl DevicePaths {
+    /// Whether a device belongs to one of the pools.
     pub(super) fn has(&self, leaf: &Leaf) -> bool {
         leaf.probe.newest_config().is_some_and(|config| self.pools.contains(&config.pool_guid))
     }
 }
 
-/// The search locations that a cache file gives.
-pub(super) fn places(file: &Path) -> Result<Places, AdminError> {
+/// What a cache file says of where its pools are.
+pub(super) fn device_paths(file: &Path) -> Result<DevicePaths, AdminError> {
     let pools = read(file, false)?.pools;
     let all: Vec<PathBuf> = pools.iter().flat_map(ImportedPool::paths).collect();
     let folders: BTreeSet<&Path> = all.iter().filter_map(|path| path.parent()).collect();
     let folders = folders.into_iter().filter(|folder| folder.is_dir()).map(Path::to_path_buf);
     let paths = all.iter().filter(|path| path.exists()).cloned().chain(folders).collect();
-    Ok(Places { paths, pools: pools.iter().map(|pool| pool.guid).collect() })
+    Ok(DevicePaths { paths, pools: pools.iter().map(|pool| pool.guid).collect() })
 }
 
 /// The pools of a cache file. `is_own`: the file is our own file of import settings, whose outdated
@@ -193,9 +193,9 @@ mod tests {
         for bytes in [cache.encode_native(), cache.encode_xdr()] {
             std::fs::write(&file, bytes).expect("written");
             let _ = std::fs::remove_file(&leaf);
-            assert_eq!(places(&file).expect("a cache file").paths, [folder.path()]);
+            assert_eq!(device_paths(&file).expect("a cache file").paths, [folder.path()]);
             std::fs::write(&leaf, b"").expect("written");
-            assert_eq!(places(&file).expect("a cache file").paths, [&leaf, folder.path()]);
+            assert_eq!(device_paths(&file).expect("a cache file").paths, [&leaf, folder.path()]);
         }
     }
 
@@ -204,8 +204,8 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("zpool.cache");
         std::fs::write(&file, b"not a list").expect("written");
-        let text = places(&file).err().expect("no list").to_string();
+        let text = device_paths(&file).err().expect("no list").to_string();
         assert!(text.contains("not a cache file"), "{text}");
-        assert!(places(&folder.path().join("nosuch")).is_err());
+        assert!(device_paths(&folder.path().join("nosuch")).is_err());
     }
 }

@@ -415,12 +415,12 @@ impl Metrics {
     }
 
     fn gauge(&mut self, name: &'static str, help: &'static str, labels: &[(&str, &str)], value: u64) {
-        let labels = shown(labels);
+        let labels = label_set(labels);
         let _ = writeln!(self.family(name, "gauge", help), "{name}{labels} {value}");
     }
 
     fn counter(&mut self, name: &'static str, help: &'static str, labels: &[(&str, &str)], value: u64) {
-        let labels = shown(labels);
+        let labels = label_set(labels);
         let _ = writeln!(self.family(name, "counter", help), "{name}_total{labels} {value}");
     }
 
@@ -433,11 +433,11 @@ impl Metrics {
             sum += count;
             if bit >= 9 && bit + 1 < counts.len() {
                 let bound = format!("{:e}", (2u64 << bit) as f64 / 1e9);
-                let labels = shown(&[labels, &[("le", bound.as_str())]].concat());
+                let labels = label_set(&[labels, &[("le", bound.as_str())]].concat());
                 let _ = writeln!(lines, "{name}_bucket{labels} {sum}");
             }
         }
-        let infinite = shown(&[labels, &[("le", "+Inf")]].concat());
+        let infinite = label_set(&[labels, &[("le", "+Inf")]].concat());
         let _ = writeln!(lines, "{name}_bucket{infinite} {sum}");
         self.family(name, "histogram", help).push_str(&lines);
     }
@@ -451,7 +451,7 @@ impl Metrics {
     }
 }
 
-fn shown(labels: &[(&str, &str)]) -> String {
+fn label_set(labels: &[(&str, &str)]) -> String {
     let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
     let pairs: Vec<String> =
         labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();

@@ -55,8 +55,8 @@ pub use mounts::{
     Suspended, Unmount,
 };
 pub use namespace::Namespace;
-pub(crate) use namespace::{Kept, NotTaken};
-pub(crate) use pool_props::pool_property;
+pub(crate) use namespace::{NotTaken, Opened};
+pub use pool_props::{is_feature_property, pool_property, pool_property_names};
 pub use session::{CloseError, ProgressListener, Session, Writer};
 pub use status::settle;
 pub(crate) use tree::{find_vdev, vdevs};
@@ -120,14 +120,14 @@ impl Search {
         let env = Env::system().with_devices(self.devices.clone());
         let search = |paths| vdev::scan::Search { paths, env: env.clone(), ..Default::default() }.run();
         if let Some(file) = &self.cachefile {
-            let places = cachefile::places(file)?;
-            paths.extend(places.paths.iter().cloned());
+            let listed = cachefile::device_paths(file)?;
+            paths.extend(listed.paths.iter().cloned());
             if paths.is_empty() {
                 return Ok(Found::default());
             }
             let mut found = search(paths);
-            found.leaves.retain(|leaf| places.has(leaf));
-            // Problems with unrelated files in those directories are not reported.
+            found.leaves.retain(|leaf| listed.has(leaf));
+            // What else is in those folders is nobody's business.
             found.problems.clear();
             return Ok(found);
         }
@@ -342,13 +342,14 @@ fn show_pools(namespace: &Namespace, search: &Search, names: &[String]) -> (Vec<
 }
 
 fn show_one(namespace: &Namespace, name: &str) -> Result<OpenPool, Problem> {
-    let (entry, user) = namespace.entry(name).ok_or_else(|| Problem::missing_pool(name))?;
-    let (pool, found) = match entry.kept() {
-        Kept::Live(live) => {
+    let missing = || Problem { missing_pool: true, ..Problem::new(name, "no such pool") };
+    let (entry, user) = namespace.entry(name).ok_or_else(missing)?;
+    let (pool, found) = match entry.opened() {
+        Opened::Live(live) => {
             let view = live.view().map_err(|error| Problem::new(name, chain(&error)))?;
             (Pool::from(view), Found::default())
         }
-        Kept::Shown(pool, found) => (pool.clone(), found.clone()),
+        Opened::ReadOnly(pool, found) => (pool.clone(), found.clone()),
     };
     let pool = pool.used_by(Some(Arc::new(user)));
     let mounts = namespace.mounts().map(|mounts| mounts.list());

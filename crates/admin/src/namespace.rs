@@ -13,7 +13,7 @@
 //! pools -> users of a pool -> locks of a pool. No lock is held while a pool is opened or closed or a file system
 //! is mounted.
 
-use super::mounting::Remounted;
+use super::mounting::remounted::Remounted;
 use super::{ImportSettings, Mounts};
 use crate::users::{PoolUse, PoolUsers};
 use ::pool::LivePool;
@@ -54,7 +54,7 @@ enum Slot {
 
 /// An imported pool.
 pub(crate) struct Entry {
-    kept: Kept,
+    opened: Opened,
     settings: Mutex<Arc<ImportSettings>>,
     users: PoolUsers,
     load_guid: u64,
@@ -66,12 +66,12 @@ pub(crate) fn draw() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Open mode of an imported pool.
-pub(crate) enum Kept {
-    /// Open for writing.
+/// How it is open.
+pub(crate) enum Opened {
+    /// For writing.
     Live(Arc<LivePool>),
-    /// Open for reading only, with the devices that were found with it.
-    Shown(Pool, Found),
+    /// Only for reading, with the devices that were found beside it.
+    ReadOnly(Pool, Found),
 }
 
 impl Namespace {
@@ -115,18 +115,18 @@ impl Namespace {
     /// closing the value does not close the pool.
     pub fn get(&self, name: &str) -> Option<PoolWriter> {
         let (entry, user) = self.entry(name)?;
-        match &entry.kept {
-            Kept::Live(live) => Some(PoolWriter::shared(Arc::clone(live), Some(Arc::new(user)))),
-            Kept::Shown(..) => None,
+        match &entry.opened {
+            Opened::Live(live) => Some(PoolWriter::shared(Arc::clone(live), Some(Arc::new(user)))),
+            Opened::ReadOnly(..) => None,
         }
     }
 
     /// The pool of this name as the engine's type, if it is open for writing. It does not count as a use: the
     /// caller must prevent the export of the pool.
     pub fn live(&self, name: &str) -> Option<Arc<LivePool>> {
-        match &self.entry(name)?.0.kept {
-            Kept::Live(live) => Some(Arc::clone(live)),
-            Kept::Shown(..) => None,
+        match &self.entry(name)?.0.opened {
+            Opened::Live(live) => Some(Arc::clone(live)),
+            Opened::ReadOnly(..) => None,
         }
     }
 
@@ -261,9 +261,9 @@ impl Namespace {
 }
 
 impl Entry {
-    /// The open mode.
-    pub(crate) fn kept(&self) -> &Kept {
-        &self.kept
+    /// How it is open.
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
     }
 
     /// The settings of its import.
@@ -281,9 +281,9 @@ impl Entry {
     }
 
     pub(crate) fn guid(&self) -> PoolGuid {
-        match &self.kept {
-            Kept::Live(live) => live.guid(),
-            Kept::Shown(pool, _) => pool.guid(),
+        match &self.opened {
+            Opened::Live(live) => live.guid(),
+            Opened::ReadOnly(pool, _) => pool.guid(),
         }
     }
 }
@@ -313,20 +313,19 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Publishes the opened pool under the name. A pool open for writing gets its background threads. While it is
-    /// suspended, waiting callers behave as its property `failmode` says.
-    pub(crate) fn fill(mut self, kept: Kept, settings: ImportSettings) {
-        if let Kept::Live(live) = &kept {
+    /// The pool is open: everybody may use it. One that is open for writing gets its threads, and whoever
+    /// waits for its devices waits as its property `failmode` says.
+    pub(crate) fn fill(mut self, opened: Opened, settings: ImportSettings) {
+        if let Opened::Live(live) = &opened {
             live.start();
             live.attend();
         }
         let settings = Mutex::new(Arc::new(settings));
-        let entry = Arc::new(Entry { kept, settings, users: PoolUsers::default(), load_guid: draw() });
+        let entry = Arc::new(Entry { opened, settings, users: PoolUsers::default(), load_guid: draw() });
         self.is_settled = true;
         self.namespace.settle(&self.name, Some(Arc::clone(&entry)));
-        if let Kept::Live(live) = &entry.kept {
-            // The next caller sees due resilvers. If one cannot start now, it is tried again while the pool is
-            // open.
+        if let Opened::Live(live) = &entry.opened {
+            // Whoever asks next sees what is due. Should it not begin now, it is tried again as long as the pool is open.
             let _ = live.resilver_if_needed();
         }
     }

@@ -14,7 +14,7 @@
 #![allow(clippy::disallowed_methods)]
 
 use crate::cenote::{can_have_holes, end_in_hole};
-use crate::daemon::{self, places};
+use crate::daemon::{self, paths};
 use crate::keys::prompt;
 use crate::stop::Stop;
 use crate::zpool::SAID;
@@ -111,12 +111,12 @@ fn lost(why: impl std::fmt::Display) -> Done {
 /// Connects to the daemon for this command. `None`: there is none, and none is needed.
 fn connect(start: bool) -> Result<Option<Connection>, u8> {
     let env = |name: &str| std::env::var_os(name);
-    let own = places::own_socket(env);
+    let own = paths::own_socket(env);
     let found = try_connect(&own)?;
     if found.is_some() {
         return Ok(found);
     }
-    if let Some(connection) = places::system_socket(env).and_then(|socket| Connection::open(&socket).ok()) {
+    if let Some(connection) = paths::system_socket(env).and_then(|socket| Connection::open(&socket).ok()) {
         return Ok(Some(connection));
     }
     if !start {
@@ -133,7 +133,7 @@ fn connect(start: bool) -> Result<Option<Connection>, u8> {
         }
         // A daemon that is ending replies no more, but keeps its state folder until its pools are closed.
         if began.elapsed() > ENDING {
-            let (socket, log) = (own.display(), places::log_path());
+            let (socket, log) = (own.display(), paths::log_path());
             say_error_line!("cenoted does not answer at {socket}\nits log: {}", log.display());
             return Err(1);
         }
@@ -166,7 +166,7 @@ fn start_daemon() -> Result<(), u8> {
         // Another command was faster.
         Some(code) if code == 0 || code == i32::from(daemon::RUNNING) => Ok(()),
         _ => {
-            say_error_line!("cannot start cenoted; its log: {}", places::log_path().display());
+            say_error_line!("cannot start cenoted; its log: {}", paths::log_path().display());
             Err(1)
         }
     }

@@ -28,6 +28,7 @@ mod rights;
 mod search;
 mod stop;
 mod table;
+mod this_program;
 mod time;
 mod tour;
 mod usage;
@@ -41,10 +42,10 @@ mod zpool;
 
 use out::Out;
 use std::ffi::{OsStr, OsString};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::ExitCode;
 use stop::{Outcome, Stop};
+use this_program::this_program;
 use usage::Tool;
 
 fn main() -> ExitCode {
@@ -74,11 +75,11 @@ fn main() -> ExitCode {
         _ => "cenote",
     };
     let is_direct = console::env(DIRECT).is_some_and(|value| value == "1");
-    let place = if is_direct { Place::Here } else { place(program, &args) };
-    let done = match place {
-        Place::Here => client::Done::Here,
-        Place::Daemon => client::run(program, &args, true),
-        Place::DaemonIfAny => client::run(program, &args, false),
+    let runs_in = if is_direct { RunsIn::Here } else { runs_in(program, &args) };
+    let done = match runs_in {
+        RunsIn::Here => client::Done::Here,
+        RunsIn::Daemon => client::run(program, &args, true),
+        RunsIn::DaemonIfAny => client::run(program, &args, false),
     };
     let code = match done {
         client::Done::Code(code) => code,
@@ -95,7 +96,7 @@ fn main() -> ExitCode {
 
 /// Where a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum RunsIn {
     /// In this process.
     Here,
     /// In a daemon, which is started if none runs.
@@ -104,23 +105,23 @@ enum Place {
     DaemonIfAny,
 }
 
-/// Decides where a command runs. Commands without a pool need no daemon; verbs on files can do without one.
-fn place(program: &str, args: &[OsString]) -> Place {
+/// Commands that ask for nothing of a pool need no daemon; verbs on files can do without.
+fn runs_in(program: &str, args: &[OsString]) -> RunsIn {
     let word = args.first().and_then(|word| word.to_str()).unwrap_or_default();
     let tool = match program {
         "zpool" => Tool::Zpool,
         "zfs" => Tool::Zfs,
         "cenote" => {
             let is_own = matches!(word, "" | "tour" | "completions" | "complete" | "daemon" | "help");
-            return if is_own || word.starts_with('-') { Place::Here } else { Place::DaemonIfAny };
+            return if is_own || word.starts_with('-') { RunsIn::Here } else { RunsIn::DaemonIfAny };
         }
-        _ => return Place::Daemon,
+        _ => return RunsIn::Daemon,
     };
     if tool == Tool::Zfs && word == "project" && zfs::project::names_files(&args[1..]) {
-        return Place::Here;
+        return RunsIn::Here;
     }
     let needs_pools = tool.subcommand(word).is_some_and(|subcommand| subcommand != "version");
-    if needs_pools && !asks_for_usage(&args[1..]) { Place::Daemon } else { Place::Here }
+    if needs_pools && !asks_for_usage(&args[1..]) { RunsIn::Daemon } else { RunsIn::Here }
 }
 
 /// Runs a command with the console of this thread; returns its exit code.
@@ -130,7 +131,7 @@ fn run_program(program: &str, args: Vec<OsString>) -> u8 {
         "zfs" => run(Tool::Zfs, args),
         "fsstat" => fsstat::main(args, &Out::new()),
         IDS_TO_PATH => ids_to_path::main(&args, &Out::new()),
-        _ => cenote::main(std::iter::once(OsString::from("cenote")).chain(args)),
+        _ => cenote::main(std::iter::once(OsString::from("cenote")).chain(args), run_program),
     }
 }
 
@@ -153,18 +154,7 @@ fn is_tool(name: &OsStr) -> bool {
     matches!(name.to_str(), Some("zpool" | "zfs" | "zdb" | "fsstat" | "cenoted" | IDS_TO_PATH))
 }
 
-/// A command that runs this program again as `cenote`, whatever its present name: each name may be a copy or
-/// a hard link.
-///
-/// # Errors
-/// The path of the program is not known.
-fn this_program() -> std::io::Result<std::process::Command> {
-    let mut command = std::process::Command::new(std::env::current_exe()?);
-    command.arg0("cenote");
-    Ok(command)
-}
-
-/// Runs one of the tools; returns its exit code.
+/// Runs one of the tools; its exit code.
 fn run(tool: Tool, mut args: Vec<OsString>) -> u8 {
     let out = Out::new();
     if args.is_empty() {
@@ -239,20 +229,20 @@ mod tests {
 
     #[test]
     fn only_what_needs_a_pool_goes_to_the_daemon() {
-        let place = |program, line: &str| {
-            place(program, &line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
+        let runs_in = |program, line: &str| {
+            runs_in(program, &line.split_whitespace().map(OsString::from).collect::<Vec<_>>())
         };
-        assert_eq!((place("zpool", "list"), place("zfs", "get all")), (Place::Daemon, Place::Daemon));
-        assert_eq!((place("zpool", "version"), place("zpool", "list -?")), (Place::Here, Place::Here));
+        assert_eq!((runs_in("zpool", "list"), runs_in("zfs", "get all")), (RunsIn::Daemon, RunsIn::Daemon));
+        assert_eq!((runs_in("zpool", "version"), runs_in("zpool", "list -?")), (RunsIn::Here, RunsIn::Here));
         assert_eq!(
-            (place("zfs", ""), place("zfs", "nosuch"), place("zfs", "help")),
-            (Place::Here, Place::Here, Place::Here)
+            (runs_in("zfs", ""), runs_in("zfs", "nosuch"), runs_in("zfs", "help")),
+            (RunsIn::Here, RunsIn::Here, RunsIn::Here)
         );
         assert_eq!(
-            (place("cenote", "ls tank:/"), place("cenote", "mount a b")),
-            (Place::DaemonIfAny, Place::DaemonIfAny)
+            (runs_in("cenote", "ls tank:/"), runs_in("cenote", "mount a b")),
+            (RunsIn::DaemonIfAny, RunsIn::DaemonIfAny)
         );
-        assert_eq!((place("cenote", "--help"), place("fsstat", "/x")), (Place::Here, Place::Daemon));
+        assert_eq!((runs_in("cenote", "--help"), runs_in("fsstat", "/x")), (RunsIn::Here, RunsIn::Daemon));
     }
 
     #[test]

@@ -102,8 +102,8 @@ fn mounted_at(wanted: impl Fn(&Path) -> bool) -> bool {
 
 /// Where the commands of a part of the tour run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
-    /// In this process, on the disks of the first part.
+enum RunsIn {
+    /// In process, on the disks of the first part.
     Here,
     /// In the tour's daemon.
     Daemon,
@@ -156,7 +156,7 @@ impl Tour {
         self.at(name).display().to_string()
     }
 
-    fn command(&self, place: Place, program: &str, words: &[&str]) -> Command {
+    fn command(&self, place: RunsIn, program: &str, words: &[&str]) -> Command {
         let is_ours = matches!(program, "cenote" | "zpool" | "zfs" | "fsstat");
         let mut command =
             Command::new(if is_ours { self.program.as_os_str().to_owned() } else { OsString::from(program) });
@@ -166,20 +166,20 @@ impl Tour {
         command.args(words).env_remove("ZPOOL_IMPORT_PATH").env("CENOTE_STATE", self.at("state"));
         command.env("CENOTE_SOCKET", self.at("socket"));
         match place {
-            Place::Here => command.env("CENOTE_DIRECT", "1").env("CENOTE_DEVICES", self.at("openzfs")),
-            Place::Daemon => command.env_remove("CENOTE_DIRECT").env_remove("CENOTE_DEVICES"),
+            RunsIn::Here => command.env("CENOTE_DIRECT", "1").env("CENOTE_DEVICES", self.at("openzfs")),
+            RunsIn::Daemon => command.env_remove("CENOTE_DIRECT").env_remove("CENOTE_DEVICES"),
         };
         command.stdin(Stdio::null());
         command
     }
 
-    /// Shows a command and its output.
-    fn show(&self, place: Place, line: &[&str]) -> Result<(), Wrong> {
+    /// Shows a command and what it prints.
+    fn show(&self, place: RunsIn, line: &[&str]) -> Result<(), Wrong> {
         print(&self.run(place, line)?)
     }
 
-    /// Shows a command, runs it, and returns its output.
-    fn run(&self, place: Place, line: &[&str]) -> Result<String, Wrong> {
+    /// Shows a command, runs it, and returns what it prints.
+    fn run(&self, place: RunsIn, line: &[&str]) -> Result<String, Wrong> {
         say(&format!("$ {}", line.join(" ")))?;
         let Some((program, words)) = line.split_first() else { return Ok(String::new()) };
         let mut child = self.command(place, program, words).stdout(Stdio::piped()).spawn()?;
@@ -199,7 +199,7 @@ impl Tour {
     fn refused(&self, line: &[&str]) -> Result<(), Wrong> {
         say(&format!("$ {}", line.join(" ")))?;
         let Some((program, words)) = line.split_first() else { return Ok(()) };
-        let output = self.command(Place::Daemon, program, words).output()?;
+        let output = self.command(RunsIn::Daemon, program, words).output()?;
         self.go_on()?;
         print(&String::from_utf8_lossy(&output.stderr))?;
         if output.status.success() {
@@ -215,7 +215,7 @@ impl Tour {
 
     /// Ends the daemon, if one was started. Prints nothing: there may be none.
     fn stop_daemon(&self) {
-        let mut command = self.command(Place::Daemon, "cenote", &["daemon", "--stop"]);
+        let mut command = self.command(RunsIn::Daemon, "cenote", &["daemon", "--stop"]);
         let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }

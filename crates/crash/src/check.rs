@@ -11,7 +11,7 @@
 
 use crate::disks::Disks;
 use crate::model::{Entry, FileId, FileState, Names, Version, possible};
-use crate::workload::{Failure, POOL, Run, env, host, open_fs};
+use crate::run::{Failure, POOL, Run, env, host, open_fs};
 use cenote::inspect::{Check, blocks};
 use dsl::DslError;
 use format::ObjectId;

@@ -4,7 +4,8 @@
 use crate::check;
 use crate::disks::{Disks, Layout};
 use crate::model::Entry;
-use crate::workload::{Failure, POOL, Run, Work, host, open_fs};
+use crate::run::{Failure, POOL, Run, host, open_fs};
+use crate::workload::Work;
 use format::DeviceOffset;
 use format::units::LABEL_START;
 use pool::ImportOptions;
@@ -161,7 +162,7 @@ impl std::error::Error for Misread {}
 fn read_files(run: &Run, disks: &Disks, seed: u64, readings: &mut Readings) -> Result<(), Failure> {
     let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
     let which = Which::Name(POOL.to_owned());
-    let pool = LivePool::import(&disks.found(), &which, &options, crate::workload::env(seed))?;
+    let pool = LivePool::import(&disks.found(), &which, &options, crate::run::env(seed))?;
     let fs = open_fs(&pool, seed)?;
     let reader = fs.fs.reader();
     for (path, entry) in run.model.now() {

@@ -20,6 +20,7 @@ pub mod load;
 pub mod logs;
 pub mod model;
 pub mod parts;
+pub mod run;
 pub mod scans;
 pub mod subject;
 pub mod workload;
@@ -28,9 +29,9 @@ pub(crate) mod world_workload;
 use actors::history::Coverage;
 use check::{Depth, check};
 use disks::Disks;
+use run::{Failure, Run};
 use subject::Subject;
 use vdev::device::sim::{Fate, Op, OpKind};
-use workload::{Failure, Run};
 use world_workload::WorldRun;
 
 /// Fates of writes that were not flushed before the cut.

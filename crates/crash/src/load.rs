@@ -9,7 +9,8 @@
 
 use crate::check::check_space;
 use crate::disks::{Disks, Layout};
-use crate::workload::{Failure, Work};
+use crate::run::Failure;
+use crate::workload::Work;
 use pool::Leave;
 use pool::LivePool;
 use std::sync::Arc;

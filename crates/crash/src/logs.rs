@@ -5,8 +5,9 @@
 
 use crate::check::check_space;
 use crate::disks::{Disks, Layout};
-use crate::workload::host;
-use crate::workload::{self, Failure, POOL};
+use crate::run;
+use crate::run::host;
+use crate::run::{Failure, POOL};
 use dsl::prop;
 use dsl::prop::PropValue;
 use format::acl::{PosixEntry, PosixWho};
@@ -81,7 +82,7 @@ impl Device for HookDisk {
 }
 
 fn options() -> FsOptions {
-    FsOptions { record_size: workload::RECORD, posix_acls: true, clones: true, ..FsOptions::default() }
+    FsOptions { record_size: run::RECORD, posix_acls: true, clones: true, ..FsOptions::default() }
 }
 
 /// A pool on one disk, with its file system and its disk.
@@ -105,7 +106,7 @@ pub fn create(env: &Env) -> Result<LoggedPool, Failure> {
     let mut disks = Disks::new(1, 5);
     let hook = Arc::new(HookDisk { disk: Arc::clone(&disks.disks()[0]), hook: Mutex::default() });
     disks.show(vec![Arc::clone(&hook) as Arc<dyn Device>]);
-    let pool = workload::create(&disks, layout, env.clone())?;
+    let pool = run::create(&disks, layout, env.clone())?;
     pool.run(|ctx| prop::change::set(ctx, POOL, "acltype", &PropValue::Number(1)))?;
     let head = pool.heads().open_by_name(POOL)?;
     let fs = HeadFs::open(&head, options(), env)?;
@@ -444,13 +445,13 @@ fn compare(before: &str, after: &str) -> Result<(), Failure> {
 
 fn import(disks: &Disks) -> Result<Arc<LivePool>, Failure> {
     let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
-    Ok(LivePool::import(&disks.found(), &Which::Name(POOL.to_owned()), &options, workload::env(9))?)
+    Ok(LivePool::import(&disks.found(), &Which::Name(POOL.to_owned()), &options, run::env(9))?)
 }
 
 /// Replays the log, and lists the contents.
 fn replayed(disks: &Disks) -> Result<String, Failure> {
     let pool = import(disks)?;
-    drop(HeadFs::open(&pool.heads().open_by_name(POOL)?, options(), &workload::env(9))?);
+    drop(HeadFs::open(&pool.heads().open_by_name(POOL)?, options(), &run::env(9))?);
     pool.export(Leave::Exported)?;
     check_space(disks)?;
     list_pool(disks)

@@ -4,7 +4,7 @@
 //! a newer version of the names than of a file that was not synced, but never a version older than the
 //! last durable one.
 
-use crate::workload::Failure;
+use crate::run::Failure;
 use cenote_interop::content::{Content, File, Head, Model, Tree};
 use cenote_interop::judge::walk;
 use std::collections::BTreeMap;

@@ -6,7 +6,8 @@
 //! - Flipped bits are repaired by a scrub.
 
 use crate::disks::Layout;
-use crate::workload::{Failure, Run, Work};
+use crate::run::{Failure, Run};
+use crate::workload::Work;
 use format::VdevGuid;
 use pool::{Leave, Offline};
 use std::sync::Arc;

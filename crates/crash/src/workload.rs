@@ -6,90 +6,26 @@
 use crate::check;
 use crate::disks::{Disks, Layout};
 use crate::model::{Entry, FileState, Model};
+use crate::run::{Ack, Failure, POOL, Run, create, env, open_fs};
 use dsl::destroy::destroy_snapshots;
-use dsl::prop;
-use dsl::prop::PropValue;
 use dsl::snapshot::snapshot;
 use format::ObjectId;
 use format::units::{LABEL_END, LABEL_START};
+use pool::Leave;
 use pool::LivePool;
-use pool::PoolError;
-use pool::{Host, Leave};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vdev::device::sim::{Fate, Op, OpKind};
 use vdev::env::{Env, Random};
 use zpl::FileKind;
-use zpl::{
-    Allocate, FsOptions, HeadFs, NewAttrs, NewFile, NewFilesystem, RenameHow, WriteHow, XattrHow,
-    make_filesystem,
-};
+use zpl::{Allocate, HeadFs, NewAttrs, NewFile, RenameHow, WriteHow, XattrHow};
 
-/// Name of the pool and of its root file system.
-pub const POOL: &str = "crash";
 /// Largest size of a file in bytes.
 const FILE_MAX: u64 = 200_000;
-/// Record size in bytes.
-pub const RECORD: u64 = 8192;
 /// Largest number of names.
 const NAMES_MAX: usize = 40;
 
-/// A promise: the steps that are durable from a disk operation on.
-#[derive(Debug, Clone, Copy)]
-pub struct Ack {
-    /// Number of disk operations before the promise.
-    pub operations: u64,
-    /// The last step that had begun.
-    pub step: u64,
-    /// Whether all steps up to this one are durable; `false`: the step has begun.
-    pub is_durable: bool,
-}
-
-/// A completed run: disk operations, and promises.
-pub struct Run {
-    /// Arrangement of the disks in the pool.
-    pub layout: Layout,
-    /// Disk operations that created the pool, before the workload began.
-    pub base: Vec<(usize, Op)>,
-    /// Disk operations of the workload.
-    pub ops: Vec<(usize, Op)>,
-    /// Promises and beginnings of steps, in order.
-    pub acks: Vec<Ack>,
-    /// Model of the file system, with its history.
-    pub model: Model,
-}
-
-impl Run {
-    /// Number of promises before this disk operation.
-    pub(crate) fn promises(&self, operation: u64) -> usize {
-        let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
-        before.filter(|ack| ack.is_durable).count()
-    }
-
-    /// The last durable step and the last begun step, if the power goes off at this operation.
-    pub fn at(&self, operation: u64) -> (u64, u64) {
-        let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
-        let durable = before.clone().filter(|ack| ack.is_durable).map(|ack| ack.step).max().unwrap_or(0);
-        // The beginning of a step is recorded before its first operation.
-        let begun = before.map(|ack| ack.step).max().unwrap_or(0);
-        (durable, begun)
-    }
-}
-
-/// The host that the pool belongs to.
-pub fn host() -> Host {
-    Host::default()
-}
-
-/// The environment of a run: clock and random numbers.
-pub fn env(seed: u64) -> Env {
-    Env::simulated(seed).0
-}
-
-/// Why a workload stopped: an unexpected error or result.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// A workload on an open pool, with its model.
+/// A workload in progress.
 pub struct Work {
     layout: Layout,
     disks: Disks,
@@ -114,37 +50,6 @@ pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
         work.advance()?;
     }
     Ok(work.into_run().0)
-}
-
-/// Makes a pool of this layout, with an empty root file system.
-///
-/// # Errors
-/// The pool cannot be created.
-pub fn create(disks: &Disks, layout: Layout, env: Env) -> Result<Arc<LivePool>, PoolError> {
-    let mut spec = disks.spec(POOL, layout);
-    let fill_env = env.clone();
-    spec.root.fill = Box::new(move |set, tx| {
-        make_filesystem(set, &NewFilesystem::default(), &fill_env, tx)
-            .map(drop)
-            .map_err(|error| dsl::DslError::Fill { source: Box::new(error) })
-    });
-    spec.host = host();
-    // Small, so that reads come from the disks.
-    spec.cache_bytes = 512 << 10;
-    let pool = LivePool::create(spec, env)?;
-    // The settings with which a file system was opened hold until the first txg reads its properties.
-    pool.run(|ctx| prop::change::set(ctx, POOL, "recordsize", &PropValue::Number(RECORD)))?;
-    Ok(pool)
-}
-
-/// Opens the root file system for writing.
-///
-/// # Errors
-/// It cannot be opened.
-pub fn open_fs(pool: &Arc<LivePool>, seed: u64) -> Result<Arc<HeadFs>, Failure> {
-    let head = pool.heads().open_by_name(POOL)?;
-    let options = FsOptions { record_size: RECORD, ..FsOptions::default() };
-    Ok(HeadFs::open(&head, options, &env(seed))?)
 }
 
 impl Work {

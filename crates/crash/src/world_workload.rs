@@ -12,7 +12,7 @@
 
 use crate::disks::Disks;
 use crate::parts::{Span, check_head};
-use crate::workload::{Failure, env, host};
+use crate::run::{Failure, env, host};
 use cenote_interop::content::{Head, Model};
 use cenote_interop::disk_provider::DiskProvider;
 use cenote_interop::history::{Durable, History};

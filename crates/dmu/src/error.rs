@@ -1,4 +1,4 @@
-//! Errors of reading and changing objects.
+//! What can go wrong between an object number and its bytes, and why a change cannot begin.
 
 use format::{DecodeError, ObjectId};
 use zio::ZioError;
@@ -132,4 +132,22 @@ pub enum DmuError {
         /// Number of the object set.
         objset: u64,
     },
+}
+
+/// Why no transaction can begin, or a txg will never be on disk.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TxError {
+    /// A txg could not be written, and the pool waits for its devices.
+    #[error("the pool is suspended: {why}")]
+    Suspended {
+        /// What happened.
+        why: String,
+    },
+    /// The pool is being closed.
+    #[error("the pool is closed")]
+    Closed,
+    /// Whoever asked for it waits no longer.
+    #[error("interrupted")]
+    Interrupted,
 }

@@ -19,6 +19,13 @@
 //! - Dirty memory is metered where buffers are made, not estimated by callers; [`Txgs::begin`] slows and then
 //!   stops new changes while the meter is high.
 //!
+//! # Layers
+//! Each uses only what stands before it: `error`, `ledger`, `interrupt`, `txg` -> `arc`, `prefetch`, `in_flight`, `store` ->
+//! `loop_guard`, `set_blocks` -> `object::cell`, `object::disk_tree` (one object in memory, one tree on disk) ->
+//! `objset::image`, [`LiveSet`] -> [`LiveObject`], [`ObjSet`] -> [`Object`] -> `objset::{live_objects, lookup, sync}` (objects by
+//! number, and writing them) -> [`traverse`], [`log`], [`zap`]. Below objects stands what they keep for the writers of their
+//! ZAPs, `zap::state`, and the interface through which a ZAP reads blocks, `zap::blocks`.
+//!
 //! # Order of locks
 //! locks of `zpl` -> [`Tx`] -> table of objects -> one object -> lists of dirty objects -> meter. The sync
 //! takes none of the first two.
@@ -30,6 +37,7 @@ pub mod arc;
 mod error;
 mod in_flight;
 pub mod interrupt;
+mod ledger;
 pub mod log;
 mod loop_guard;
 mod object;
@@ -45,19 +53,20 @@ pub mod traverse;
 mod txg;
 pub mod zap;
 
-pub use error::DmuError;
+pub use error::{DmuError, TxError};
+pub use ledger::Ledger;
 pub use loop_guard::LoopGuard;
 pub use object::live::{LiveObject, Taken};
 pub use object::tail::Tail;
 pub use object::{Blocks, Object};
 pub use objset::ObjSet;
-pub use objset::live::{LiveSet, NewObject};
+pub use objset::live::LiveSet;
+pub use objset::new_object::NewObject;
 pub use objset::policy::{RedundantMetadata, SetPolicy};
-pub use objset::sync::Ledger;
 pub use prefetch::PREFETCH_DISABLE;
 pub use set_blocks::{KeyState, Lease};
 pub use store::{Store, Witness};
-pub use txg::{DirtyMeter, Limits, SyncTx, TXG_TIMEOUT, Tx, TxError, Txgs, Work};
+pub use txg::{DirtyMeter, Limits, SyncTx, TXG_TIMEOUT, Tx, Txgs, Work};
 
 /// Used by all layers above that change objects: transactions, and clock, random numbers and workers; also
 /// the contents of a block.

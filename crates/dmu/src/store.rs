@@ -9,7 +9,7 @@ use codec::crypt::DataKey;
 use format::blkptr::BLKPTR_SIZE;
 use format::{BlockId, BlockPtr, Endian, Level, ObjectId};
 use std::sync::{Arc, OnceLock};
-use zio::write::NewBlock;
+use zio::NewBlock;
 use zio::{AllocTx, Block, Priority, PriorityGuard, ReadPolicy, Zio, ZioError};
 
 /// Most bytes of blocks in one batch of a reader.

@@ -9,7 +9,7 @@
 //! - An unreadable block ends the visit of its subtree, not of the object set.
 //! - A traversal ends, although a hostile tree may repeat itself: see [`LoopGuard`].
 
-use crate::objset::DnodeSlots;
+use crate::objset::dnode_slots::DnodeSlots;
 use crate::set_blocks::TreeShape;
 use crate::{DmuError, LoopGuard, ObjSet};
 use format::dnode::{Dnode, SLOT_SIZE};
@@ -67,16 +67,16 @@ pub trait Visitor {
 /// Progress of a traversal: all earlier objects, and of this object all earlier level-0 blocks, were visited,
 /// with all blocks above them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
-    /// Number of the object; 0: none was visited.
+pub struct WalkPosition {
+    /// The object; 0: nothing was visited.
     pub object: ObjectId,
     /// Number of the level-0 block; [`Bookmark::SPILL`]: only the spill block is left.
     pub blkid: u64,
 }
 
-impl Place {
-    /// The start of a traversal.
-    pub const START: Place = Place { object: ObjectId(0), blkid: 0 };
+impl WalkPosition {
+    /// Where a walk begins.
+    pub const START: WalkPosition = WalkPosition { object: ObjectId(0), blkid: 0 };
 
     /// Its rank in the order of a traversal: accounting objects come last.
     fn rank(&self) -> (u64, u64) {
@@ -84,14 +84,14 @@ impl Place {
     }
 }
 
-impl PartialOrd for Place {
-    fn partial_cmp(&self, other: &Place) -> Option<std::cmp::Ordering> {
+impl PartialOrd for WalkPosition {
+    fn partial_cmp(&self, other: &WalkPosition) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Place {
-    fn cmp(&self, other: &Place) -> std::cmp::Ordering {
+impl Ord for WalkPosition {
+    fn cmp(&self, other: &WalkPosition) -> std::cmp::Ordering {
         self.rank().cmp(&other.rank())
     }
 }
@@ -101,12 +101,12 @@ fn rank(object: ObjectId) -> u64 {
     if object.0 >= LAST { LAST + (u64::MAX - object.0) } else { object.0 }
 }
 
-/// Callback that decides before each block, by its place, whether the traversal ends there.
-pub type Until<'a> = &'a mut dyn FnMut(&Place) -> bool;
+/// Decides before each block, by its place, whether the walk is to end there.
+pub type Until<'a> = &'a mut dyn FnMut(&WalkPosition) -> bool;
 
 /// Visits the blocks of `objset` that are newer than `newer_than`.
 pub fn walk(objset: &Arc<ObjSet>, newer_than: Txg, visitor: &mut dyn Visitor) {
-    walk_from(objset, newer_than, Place::START, visitor, &mut |_| false);
+    walk_from(objset, newer_than, WalkPosition::START, visitor, &mut |_| false);
 }
 
 /// Visits the blocks of `objset` from a place on, until `until` returns true. Blocks above the place may be
@@ -115,17 +115,17 @@ pub fn walk(objset: &Arc<ObjSet>, newer_than: Txg, visitor: &mut dyn Visitor) {
 pub fn walk_from(
     objset: &Arc<ObjSet>,
     newer_than: Txg,
-    from: Place,
+    from: WalkPosition,
     visitor: &mut dyn Visitor,
     until: Until<'_>,
-) -> Option<Place> {
+) -> Option<WalkPosition> {
     let guard = LoopGuard::new(objset.store());
     let mut walk = Walk { objset, newer_than, guard, visitor, from, until, stopped_at: None };
     let root = *objset.root();
     if root.logical_birth() <= newer_than {
         return None;
     }
-    if from == Place::START {
+    if from == WalkPosition::START {
         let at = Bookmark { objset: objset.number(), object: ObjectId(0), level: -1, blkid: 0 };
         if (walk.until)(&from) {
             return Some(from);
@@ -142,8 +142,9 @@ pub fn walk_from(
 /// Visits the blocks of one object that are newer than `newer_than`.
 pub fn walk_object(object: &crate::Object, newer_than: Txg, visitor: &mut dyn Visitor) {
     let objset = object.objset();
-    let (guard, until) = (LoopGuard::new(objset.store()), &mut |_: &Place| false);
-    let mut walk = Walk { objset, newer_than, guard, visitor, from: Place::START, until, stopped_at: None };
+    let (guard, until) = (LoopGuard::new(objset.store()), &mut |_: &WalkPosition| false);
+    let mut walk =
+        Walk { objset, newer_than, guard, visitor, from: WalkPosition::START, until, stopped_at: None };
     let _ = walk.dnode(object.id(), object.dnode());
 }
 
@@ -154,9 +155,9 @@ struct Walk<'a> {
     newer_than: Txg,
     guard: LoopGuard,
     visitor: &'a mut dyn Visitor,
-    from: Place,
+    from: WalkPosition,
     until: Until<'a>,
-    stopped_at: Option<Place>,
+    stopped_at: Option<WalkPosition>,
 }
 
 /// Relation of a pointer to the place at which a traversal starts.
@@ -165,8 +166,8 @@ enum Part {
     Before,
     /// The place is below it, and it was visited.
     Across,
-    /// It starts at the place, or after it.
-    From(Place),
+    /// It begins there, or comes later.
+    From(WalkPosition),
 }
 
 impl Walk<'_> {
@@ -200,18 +201,18 @@ impl Walk<'_> {
             if rank(self.from.object) > last {
                 return Part::Before;
             }
-            Place { object: ObjectId(first), blkid: 0 }
+            WalkPosition { object: ObjectId(first), blkid: 0 }
         } else {
             if object == self.from.object && self.from.blkid > last {
                 return Part::Before;
             }
-            Place { object, blkid: first }
+            WalkPosition { object, blkid: first }
         };
         if place < self.from { Part::Across } else { Part::From(place) }
     }
 
-    /// Records that the traversal ends here, if it does.
-    fn check_end(&mut self, place: Place) -> Result<(), Stopped> {
+    /// Notes that the walk ends here, if it does.
+    fn check_end(&mut self, place: WalkPosition) -> Result<(), Stopped> {
         if (self.until)(&place) {
             self.stopped_at = Some(place);
             return Err(Stopped);
@@ -230,7 +231,7 @@ impl Walk<'_> {
         if let Some(bp) = &dnode.spill {
             let at = self.bookmark(object, Level(0), Bookmark::SPILL);
             if self.is_wanted(bp) {
-                self.check_end(Place { object, blkid: Bookmark::SPILL })?;
+                self.check_end(WalkPosition { object, blkid: Bookmark::SPILL })?;
                 if self.visitor.block(&at, bp, Some(dnode)) == Step::Stop {
                     return Err(Stopped);
                 }

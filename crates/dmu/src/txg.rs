@@ -10,34 +10,15 @@
 //! `begin` … drop (many threads) -> `quiesce` (closes the gate, waits for the holders, opens the next txg) ->
 //! the txg is written -> `finish` (wakes the threads that wait for it, and throttled writers).
 
-use crate::interrupt;
-use crate::panics;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, lock};
+use crate::{TxError, interrupt, panics};
 use format::Txg;
 use std::time::{Duration, Instant};
 use zio::{AllocTx, Tunable};
 
-/// Why no transaction can begin, or a txg will never be on disk.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TxError {
-    /// A txg could not be written, and the pool waits for its devices.
-    #[error("the pool is suspended: {why}")]
-    Suspended {
-        /// The failure that suspended the pool.
-        why: String,
-    },
-    /// The pool is being closed.
-    #[error("the pool is closed")]
-    Closed,
-    /// The caller of the request was interrupted.
-    #[error("interrupted")]
-    Interrupted,
-}
-
-/// Seconds after which a txg with changes is closed. While it has its default, the setting of each pool
-/// applies (`Limits::timeout`).
+/// Seconds after which a txg with changes is closed, where it is not what it was: then what was said for each pool
+/// counts (`Limits::timeout`).
 pub static TXG_TIMEOUT: Tunable = Tunable::new("zfs_txg_timeout", 5, 1, 1 << 20);
 
 /// Limits of dirty memory, and of the time between txgs.

@@ -6,7 +6,6 @@
 //! - A step is recorded as durable only after the call that promised it has returned.
 
 use crate::content::Model;
-use crate::world::World;
 
 /// What is durable from a moment on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,42 +46,23 @@ impl History {
     pub fn step(&self) -> u64 {
         self.step
     }
-}
 
-impl World {
-    /// Starts recording the history of this world.
-    pub fn remember(&mut self) {
-        self.history = Some(History::default());
-        self.promise(Durable::Pool);
+    /// Notes what should be there after the step that was under way.
+    pub(crate) fn note_outcome(&mut self, model: &Model) {
+        let step = self.step;
+        self.versions.retain(|(known, _)| *known != step);
+        self.versions.push((step, model.clone()));
     }
 
-    /// Ends recording and returns the history.
-    pub fn take_history(&mut self) -> Option<History> {
-        self.note_outcome();
-        self.history.take()
+    /// A step begins, after this many operations of the disks; the model says what should be there before it.
+    pub(crate) fn begin(&mut self, operations: u64, model: &Model) {
+        self.note_outcome(model);
+        self.step += 1;
+        self.promise(operations, Durable::Nothing);
     }
 
-    fn note_outcome(&mut self) {
-        let Some(history) = &mut self.history else { return };
-        let step = history.step;
-        history.versions.retain(|(known, _)| *known != step);
-        history.versions.push((step, self.model.clone()));
-    }
-
-    /// Begins a step, and records the model before it.
-    pub(crate) fn begin(&mut self) {
-        self.note_outcome();
-        if let Some(history) = &mut self.history {
-            history.step += 1;
-        }
-        self.promise(Durable::Nothing);
-    }
-
-    /// Records a promise for all steps so far.
-    pub(crate) fn promise(&mut self, what: Durable) {
-        let operations = self.disks.operations();
-        if let Some(history) = &mut self.history {
-            history.acks.push(Ack { operations, step: history.step, what });
-        }
+    /// What was done so far has become durable, after this many operations of the disks.
+    pub(crate) fn promise(&mut self, operations: u64, what: Durable) {
+        self.acks.push(Ack { operations, step: self.step, what });
     }
 }

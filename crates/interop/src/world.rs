@@ -102,8 +102,37 @@ impl World {
         Ok(world)
     }
 
-    /// Writes a file into each file system, takes a recursive snapshot, and destroys every other snapshot and
-    /// clone for which that is possible.
+    /// Starts recording.
+    pub fn remember(&mut self) {
+        self.history = Some(History::default());
+        self.promise(Durable::Pool);
+    }
+
+    /// Ends recording and returns the history.
+    pub fn take_history(&mut self) -> Option<History> {
+        let mut history = self.history.take()?;
+        history.note_outcome(&self.model);
+        Some(history)
+    }
+
+    /// A step begins; the model says what should be there before it.
+    pub(crate) fn begin(&mut self) {
+        let operations = self.disks.operations();
+        if let Some(history) = &mut self.history {
+            history.begin(operations, &self.model);
+        }
+    }
+
+    /// What was done so far has become durable.
+    pub(crate) fn promise(&mut self, what: Durable) {
+        let operations = self.disks.operations();
+        if let Some(history) = &mut self.history {
+            history.promise(operations, what);
+        }
+    }
+
+    /// Writes a file into each file system, takes a snapshot of everything, and destroys every other snapshot
+    /// and clone that can be.
     ///
     /// # Errors
     /// An operation fails for a reason that is not permitted.

@@ -28,6 +28,7 @@
 //!
 //! Tests: here, `cli/tests/commands/daemon.rs`; fuzz: `tests::any_bytes`.
 
+mod cancel;
 mod client;
 mod complaints;
 mod descriptors;
@@ -38,12 +39,13 @@ mod peer;
 mod slots;
 mod wire;
 
+pub use cancel::{Cancelled, Ends};
 pub use client::{CallError, Connection};
 pub use frame::{
     Came, DATA_MAX, FrameError, Head, Message, Piece, Reply, Request, Screen, VERSION, piece, word,
 };
 pub use link::Link;
-pub use listen::{Call, Cancelled, Ends, Handler, Listener, Server};
+pub use listen::{Call, Handler, Listener, Server};
 pub use peer::Peer;
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod common;
 
 use admin::Mounts;
 use cenote_serve::fuse::Transport;
-use common::{Home, options};
+use common::{TestMounts, options};
 use std::fs;
 
 /// Number of mounts that are counted.
@@ -24,7 +24,7 @@ fn count(what: &str) -> usize {
 fn a_mount_that_nobody_uses_takes_one_descriptor_and_no_thread() {
     let names: Vec<String> = (0..=MANY).map(|n| format!("p/{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let Some(home) = Home::with(Transport::Classic, &names) else { return };
+    let Some(home) = TestMounts::with(Transport::Classic, &names) else { return };
     let mount = |n: usize| {
         home.folder(&n.to_string());
         home.mount(&format!("p/{n}"), &n.to_string(), &options()).unwrap();

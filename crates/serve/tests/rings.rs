@@ -6,7 +6,7 @@
 mod common;
 
 use cenote_serve::fuse::Transport;
-use common::{Home, options};
+use common::{TestMounts, options};
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
@@ -73,7 +73,7 @@ fn a_busy_mount_gets_rings_while_it_is_used_and_no_request_is_lost() {
         return;
     }
     let names = ["p/busy", "p/other"];
-    let Some(home) = Home::with(Transport::Best, &names) else { return };
+    let Some(home) = TestMounts::with(Transport::Best, &names) else { return };
     for name in ["busy", "other"] {
         home.folder(name);
         home.mount(&format!("p/{name}"), name, &options()).unwrap();

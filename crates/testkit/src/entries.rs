@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value};
 
 use crate::bytes::base64_decode;
-use crate::fixture::FixtureError;
+use crate::error::FixtureError;
 use crate::unpack::decoder;
 
 /// Kind of a directory entry.

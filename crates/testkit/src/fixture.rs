@@ -12,54 +12,11 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::entries::Entries;
+use crate::error::FixtureError;
 use crate::manifest::Manifest;
 use crate::unpack::{sha256_of_file, sparse_copy, unpack};
 
-/// Why a fixture cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FixtureError {
-    /// There is no fixture of that name.
-    #[error("no fixture {name} in {root}")]
-    Unknown {
-        /// The requested name.
-        name: String,
-        /// Folder that was searched.
-        root: PathBuf,
-    },
-    /// A file or folder could not be read or written.
-    #[error("{path}")]
-    Io {
-        /// Path of the file or folder.
-        path: PathBuf,
-        /// Error of the system.
-        #[source]
-        source: io::Error,
-    },
-    /// `manifest.json` cannot be decoded.
-    #[error("{path}")]
-    Manifest {
-        /// Path of the manifest.
-        path: PathBuf,
-        /// Error of the decoder.
-        #[source]
-        source: serde_json::Error,
-    },
-    /// An unpacked image differs from its manifest.
-    #[error("{path}: {what} {actual}, expected {expected}")]
-    Image {
-        /// Path of the image.
-        path: PathBuf,
-        /// The property that differs: `size` or `sha256`.
-        what: &'static str,
-        /// Value in the manifest.
-        expected: String,
-        /// Value of the image.
-        actual: String,
-    },
-}
-
-/// Root folder of the project.
+/// The root of the project.
 #[must_use]
 pub fn workspace_root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -23,6 +23,7 @@
 pub mod alloc;
 mod bytes;
 mod entries;
+mod error;
 mod fixture;
 pub mod fuzz;
 mod judge;
@@ -32,6 +33,7 @@ mod unpack;
 
 pub use bytes::{base64_decode, hex, sha256};
 pub use entries::{Entries, Entry, EntryKind};
-pub use fixture::{Fixture, FixtureError, Scratch, fixtures_root, workspace_root};
+pub use error::FixtureError;
+pub use fixture::{Fixture, Scratch, fixtures_root, workspace_root};
 pub use judge::{assert_zdb_clean, hurried, need_file, need_root, need_tool, skip, tool};
 pub use manifest::{Dataset, Image, Manifest, Partition, Property, SpaceRow, ZdbResult};

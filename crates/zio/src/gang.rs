@@ -5,7 +5,9 @@
 //! - The pieces add up to the block before any of them is read, so that memory is bounded by the
 //!   block's own size; gangs nest at most [`MAX_DEPTH`] deep.
 
-use crate::{ReadPolicy, Zio, ZioError};
+use crate::ZioError;
+use crate::layer::Zio;
+use crate::policy::ReadPolicy;
 use codec::checksum;
 use format::blkptr::BLKPTR_SIZE;
 use format::{BlockPtr, ChecksumId, Dva, Endian, ObjType, Psize};
@@ -18,26 +20,6 @@ pub(crate) const HEADER_SIZE: usize = 512;
 /// Bytes of the trailer: magic and four words.
 const TRAILER_SIZE: usize = 40;
 const TRAILER_MAGIC: u64 = 0x0210_da7a_b10c_7a11;
-
-pub(crate) fn read(
-    zio: &Zio,
-    bp: &BlockPtr,
-    how: &ReadPolicy<'_>,
-    faults: &mut Vec<Fault>,
-    depth: usize,
-) -> Result<Vec<u8>, ZioError> {
-    let bad = |why| ZioError::Gang { bp: *bp, why };
-    let pieces = pieces(zio, bp, how, faults, depth)?;
-    let mut data = Vec::with_capacity(bp.psize().0 as usize);
-    for piece in &pieces {
-        data.extend_from_slice(&zio.physical(piece, how, faults, depth + 1)?);
-    }
-    // Interior headers have a checksum too, but the format does not promise that it is updated.
-    let whole = depth > 0
-        || checksum::verify(bp, &data, zio.salt())
-            .map_err(|source| ZioError::Checksum { bp: *bp, source })?;
-    if whole { Ok(data) } else { Err(bad("the pieces are right, but the checksum of the whole is not")) }
-}
 
 /// The pointers to the pieces of a gang block that is itself `depth` gangs deep.
 pub(crate) fn pieces(
@@ -53,7 +35,7 @@ pub(crate) fn pieces(
     }
     let header = read_header(zio, bp, how, faults)?;
     #[cfg(feature = "testing")]
-    let header = crate::testing::mutate_stored(bp, crate::testing::Stored::GangHeader, header);
+    let header = crate::mutators::mutate_stored(bp, crate::mutators::Stored::GangHeader, header);
     let mut pieces = pieces_of(&header, bp.byte_order());
     pieces.retain(|piece| !piece.is_hole());
     let total: u64 = pieces.iter().map(|piece| piece.psize().0).sum();

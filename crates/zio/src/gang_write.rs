@@ -8,9 +8,11 @@
 //! - Space is allocated for the whole gang, or none is.
 //! - A gang that replaces another of the same size is cut like that one, and uses the same space.
 
+use crate::layer::Zio;
+use crate::policy::{ReadPolicy, WritePolicy};
+use crate::quantum::Quantum;
 use crate::space::{self, Writer};
-use crate::write::{Quantum, WritePolicy};
-use crate::{AllocError, AllocTx, ReadPolicy, Request, Zio, ZioError, gang, pointer};
+use crate::{AllocError, AllocTx, Request, ZioError, gang, pointer};
 use codec::checksum;
 use format::blkptr::BLKPTR_SIZE;
 use format::units::MAX_BLOCK;

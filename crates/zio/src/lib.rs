@@ -15,9 +15,9 @@
 //! - In a writable pool, copies that a read found damaged are rewritten from a right one.
 //!
 //! # Layers
-//! `tx`, `block`, `pointer`, `alloc`, `error`, `kept_blocks` -> [`Zio`] itself, that is `read` with `gang`,
-//! `heal` and `space` (shared by reading and writing) -> `gang_write` -> `write` -> `outage`, `free`,
-//! `log_blocks`.
+//! Each uses only what stands before it: `tx`, `block`, `quantum`, `error`, `alloc`, `policy`, `pointer` -> `freed`,
+//! `kept_blocks`, `outage` -> `space` (what reading and writing share) -> `layer`, the [`Zio`] itself -> `batch`, `heal`
+//! -> `gang`, `retry` -> `read`, `free`, `log_blocks` -> `gang_write` -> `write`.
 //!
 //! # State of the process
 //! None, except for the parameters [`FORCE_GANGING`] and [`FORCE_GANGING_PCT`] (see `vdev::tunable`), guards
@@ -27,24 +27,32 @@
 #![forbid(unsafe_code)]
 
 pub mod alloc;
+mod batch;
 mod block;
 mod error;
 mod free;
+mod freed;
 mod gang;
 mod gang_write;
 mod heal;
 mod kept_blocks;
+mod layer;
 mod log_blocks;
+#[cfg(feature = "testing")]
+mod mutators;
 mod outage;
 mod pointer;
+mod policy;
+mod quantum;
 mod read;
+mod retry;
 mod space;
 #[cfg(feature = "testing")]
 pub mod testing;
 #[cfg(test)]
 mod tests;
 mod tx;
-pub mod write;
+mod write;
 
 pub use alloc::{
     AllocClass, AllocError, Allocator, ClassTotals, MetaslabHint, Request, SpaceChange, SpaceSource, TopSpace,
@@ -52,12 +60,14 @@ pub use alloc::{
 pub use block::Block;
 pub use error::ZioError;
 pub use gang_write::{FORCE_GANGING, FORCE_GANGING_PCT};
+pub use layer::Zio;
 pub use log_blocks::LogBlock;
 pub use outage::{Insist, Outage};
-pub use read::{Checked, ReadPolicy, Zio};
+pub use policy::{NewBlock, ReadPolicy, WritePolicy};
+pub use quantum::Quantum;
+pub use read::Checked;
 pub use space::{Obsolete, Unflushed};
 pub use tx::AllocTx;
-pub use write::{NewBlock, Quantum, WritePolicy};
 
 /// Clock, random numbers, workers and devices of a session; shared by all layers above.
 pub use vdev::Env;

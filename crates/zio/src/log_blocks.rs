@@ -45,7 +45,7 @@ impl Zio {
                             .map_err(|source| ZioError::Crypt { bp: *bp, source })?;
                     }
                     #[cfg(feature = "testing")]
-                    let bytes = crate::testing::mutate(bp, bytes);
+                    let bytes = crate::mutators::mutate(bp, bytes);
                     return Ok(Some(LogBlock { bytes }));
                 }
                 Err(VdevError::WrongChecksum) => return Ok(None),

@@ -1,6 +1,6 @@
 //! Construction of block pointers (docs/on-disk/12-block-pointers.md, sections 1 to 4 and 7).
 
-use crate::write::WritePolicy;
+use crate::policy::WritePolicy;
 use format::units::SECTOR_SHIFT;
 use format::{BlockPtr, Checksum, ChecksumId, CompressionId, Dva, ObjType, Txg};
 

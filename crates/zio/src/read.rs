@@ -1,29 +1,17 @@
 //! Reading blocks, one or many at once.
 
-use crate::outage::Outage;
-use crate::space::{Space, Writer};
-use crate::{Allocator, Block, Quantum, ZioError, gang};
-use codec::checksum::{self, Salt};
+use crate::layer::Zio;
+use crate::policy::ReadPolicy;
+use crate::{Block, ZioError, gang};
+use codec::checksum;
 use codec::compress::decompress;
 use codec::crypt::{DataKey, block as crypt_block};
 use format::blkptr::Protection;
 use format::{BlockPtr, BpKind, CompressionId, Dva, Endian, Level, ObjType};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use vdev::VdevTree;
 use vdev::tree::{BlockRead, Extent, Fault, Read, VdevError};
 
-/// Options of reading a block.
-#[derive(Clone, Copy, Default)]
-pub struct ReadPolicy<'a> {
-    /// The key of an encrypted dataset. Without it, encrypted blocks are [`ZioError::Locked`], except that
-    /// dnode blocks are returned with their bonus areas still encrypted, and MACs are not checked.
-    pub key: Option<&'a DataKey>,
-    /// Read and check every copy, parity included, as a scrub does.
-    pub every_copy: bool,
-}
-
-/// Result of checking a block: its bytes, and the faults of its devices.
+/// A block that was checked, and what its devices did wrong on the way.
 pub struct Checked {
     /// The stored bytes, `psize` of them, or the error.
     pub data: Result<Vec<u8>, ZioError>,
@@ -31,88 +19,8 @@ pub struct Checked {
     pub faults: Vec<Fault>,
 }
 
-/// The block layer of one pool.
-pub struct Zio {
-    tree: RwLock<Arc<VdevTree>>,
-    salt: OnceLock<Salt>,
-    dynamic_gang: AtomicBool,
-    quantum: RwLock<Quantum>,
-    writer: OnceLock<Writer>,
-    pub(crate) outage: OnceLock<Arc<dyn Outage>>,
-}
-
 impl Zio {
-    /// The block layer over these vdevs.
-    pub fn new(tree: Arc<VdevTree>) -> Zio {
-        Zio {
-            quantum: RwLock::new(Quantum::of_tree(&tree)),
-            tree: RwLock::new(tree),
-            salt: OnceLock::new(),
-            dynamic_gang: AtomicBool::new(false),
-            writer: OnceLock::new(),
-            outage: OnceLock::new(),
-        }
-    }
-
-    /// The present vdev tree.
-    pub fn tree(&self) -> Arc<VdevTree> {
-        Arc::clone(&self.tree.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Replaces the vdev tree, for example when a vdev was added; called before space is allocated on it.
-    /// Running operations continue with the old tree. Resets the quantum, see [`Zio::set_quantum`].
-    pub fn set_tree(&self, tree: Arc<VdevTree>) {
-        self.set_quantum(Quantum::of_tree(&tree));
-        *self.tree.write().unwrap_or_else(PoisonError::into_inner) = tree;
-    }
-
-    /// Sets the sizes in which compressed blocks are stored: [`Quantum::of`] the vdevs for ordinary blocks.
-    /// Without this call, all vdevs except log vdevs count as such.
-    pub fn set_quantum(&self, quantum: Quantum) {
-        *self.quantum.write().unwrap_or_else(PoisonError::into_inner) = quantum;
-    }
-
-    /// The sizes in which compressed blocks are stored.
-    pub fn quantum(&self) -> Quantum {
-        *self.quantum.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Makes the pool writable: from now on blocks can be written, freed and claimed, and damage found by
-    /// reads is repaired. Pointers passed to a [`Zio::check`] of every copy must then be in use. A second
-    /// call has no effect.
-    pub fn set_allocator(&self, allocator: Arc<Allocator>) {
-        self.set_space(allocator);
-    }
-
-    pub(crate) fn set_space(&self, space: Arc<dyn Space>) {
-        let _ = self.writer.set(Writer::new(space));
-    }
-
-    /// The writing half; `None` if the pool is open for reading only.
-    pub(crate) fn writer(&self) -> Option<&Writer> {
-        self.writer.get()
-    }
-
-    /// Sets the pool's salt, which is itself read from the pool. A second call has no effect.
-    pub fn set_salt(&self, salt: Salt) {
-        let _ = self.salt.set(salt);
-    }
-
-    /// The pool's checksum salt, if it is known.
-    pub fn salt(&self) -> Option<&Salt> {
-        self.salt.get()
-    }
-
-    /// Sets whether the feature `dynamic_gang_header` is active: gang headers may be larger than 512 bytes.
-    pub fn set_dynamic_gang_headers(&self, active: bool) {
-        self.dynamic_gang.store(active, Ordering::Relaxed);
-    }
-
-    pub(crate) fn dynamic_gang_headers(&self) -> bool {
-        self.dynamic_gang.load(Ordering::Relaxed)
-    }
-
-    /// Reads the contents of a block: verified, decrypted, decompressed. A hole reads as zeros.
+    /// The contents of a block: verified, decrypted, decompressed. A hole reads as zeros.
     ///
     /// # Errors
     /// [`ZioError`]: the pointer is damaged, no copy or reconstruction is right, or the block cannot be
@@ -198,7 +106,7 @@ impl Zio {
     /// Decrypts or authenticates, then decompresses, the stored bytes of `bp`.
     pub fn open(&self, bp: &BlockPtr, stored: Vec<u8>, key: Option<&DataKey>) -> Result<Block, ZioError> {
         #[cfg(feature = "testing")]
-        let stored = crate::testing::mutate_stored(bp, crate::testing::Stored::Block, stored);
+        let stored = crate::mutators::mutate_stored(bp, crate::mutators::Stored::Block, stored);
         let stored = decrypt(bp, stored, key)?;
         let plain = decompress_block(bp, stored)?;
         if key.is_some() && bp.protection() == Protection::Authenticated && bp.level() > Level(0) {
@@ -206,7 +114,7 @@ impl Zio {
                 .map_err(|source| ZioError::Crypt { bp: *bp, source })?;
         }
         #[cfg(feature = "testing")]
-        let plain = crate::testing::mutate(bp, plain);
+        let plain = crate::mutators::mutate(bp, plain);
         Ok(Block::new(plain, bp.byte_order()))
     }
 
@@ -228,7 +136,7 @@ impl Zio {
     }
 
     /// The stored bytes of a block or of a piece of a gang block, `depth` gangs deep.
-    pub(crate) fn physical(
+    fn physical(
         &self,
         bp: &BlockPtr,
         how: &ReadPolicy<'_>,
@@ -240,13 +148,34 @@ impl Zio {
             BpKind::Embedded => return Ok(bp.embedded_payload().unwrap_or_default()),
             BpKind::Redacted => return Err(ZioError::Redacted { bp: *bp }),
             BpKind::Hole => return Ok(vec![0; bp.psize().0 as usize]),
-            BpKind::Gang => return gang::read(self, bp, how, faults, depth),
+            BpKind::Gang => return self.gang(bp, how, faults, depth),
             BpKind::Normal => {}
         }
         self.normal(bp, how, faults, None)
     }
 
-    /// The stored bytes of a block that is no gang. `attempt`: the result of a batch for it.
+    /// The stored bytes of a gang block that is itself `depth` gangs deep.
+    fn gang(
+        &self,
+        bp: &BlockPtr,
+        how: &ReadPolicy<'_>,
+        faults: &mut Vec<Fault>,
+        depth: usize,
+    ) -> Result<Vec<u8>, ZioError> {
+        let pieces = gang::pieces(self, bp, how, faults, depth)?;
+        let mut data = Vec::with_capacity(bp.psize().0 as usize);
+        for piece in &pieces {
+            data.extend_from_slice(&self.physical(piece, how, faults, depth + 1)?);
+        }
+        // Interior headers carry a checksum too, but the format does not promise that it is kept right.
+        let is_whole = depth > 0
+            || checksum::verify(bp, &data, self.salt())
+                .map_err(|source| ZioError::Checksum { bp: *bp, source })?;
+        let why = "the pieces are right, but the checksum of the whole is not";
+        if is_whole { Ok(data) } else { Err(ZioError::Gang { bp: *bp, why }) }
+    }
+
+    /// The stored bytes of a block that is no gang. `attempt`: what a batch has read of it already.
     fn normal(
         &self,
         bp: &BlockPtr,

@@ -1,6 +1,6 @@
 //! The allocator interface that the write path needs, and the state that the write path keeps between calls.
 
-use crate::heal::Freed;
+use crate::freed::Freed;
 use crate::kept_blocks::KeptBlocks;
 use crate::{AllocClass, AllocError, AllocTx, Allocator, Request};
 use format::{AllocOffset, Asize, Dva, VdevId};

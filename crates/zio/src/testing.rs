@@ -1,69 +1,19 @@
-//! Test support for the layers above: blocks that pass their checksums but have wrong contents, as in a
-//! malicious pool.
-//!
-//! The mutators belong to the process, because the block layer of a pool is created while the pool is being
-//! opened. Only test builds have them (feature `testing`).
+//! For tests of the layers above: pools in memory, and blocks that pass their checksums and are wrong all the same.
 
-use crate::Zio;
 use crate::alloc::{AllocClass, Allocator, MetaslabHint, SpaceSource, TopSpace};
+use crate::layer::Zio;
+pub use crate::mutators::{Mutator, Stored, StoredMutator, set_mutator, set_stored_mutator};
 use format::config::VdevNode;
 use format::uberblock::ReflowInfo;
-use format::{Ashift, BlockPtr, NvList, NvValue, VdevGuid, VdevId};
+use format::{Ashift, NvList, NvValue, VdevGuid, VdevId};
 use std::collections::HashMap;
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::RwLock;
 use vdev::VdevTree;
 pub use vdev::device::memory::MemoryDevice;
 pub use vdev::device::sim::{OpKind, SimDisk};
 pub use vdev::device::{Device, DeviceError, ReadRequest, WriteRequest};
-use vdev::sync::{read, write};
 use vdev::tree::RangeSet;
-
-/// Callback that changes the contents of a block that was read; gets the block's pointer.
-pub type Mutator = Box<dyn Fn(&BlockPtr, &mut [u8]) + Send + Sync>;
-
-static MUTATOR: RwLock<Option<Mutator>> = RwLock::new(None);
-
-/// Applies `mutator` to every block after its verification from now on; `None` ends that.
-pub fn set_mutator(mutator: Option<Mutator>) {
-    *write(&MUTATOR) = mutator;
-}
-
-pub(crate) fn mutate(bp: &BlockPtr, mut plain: Vec<u8>) -> Vec<u8> {
-    if let Some(mutator) = read(&MUTATOR).as_ref() {
-        mutator(bp, &mut plain);
-    }
-    plain
-}
-
-/// Kind of bytes passed to a [`StoredMutator`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
-    /// The stored bytes of a block: compressed, encrypted.
-    Block,
-    /// The header of a gang block.
-    GangHeader,
-}
-
-/// Callback that changes stored bytes; gets the pointer of the block. It simulates hostile compressed
-/// streams, ciphertexts and gang headers with right checksums.
-pub type StoredMutator = Box<dyn Fn(&BlockPtr, Stored, &mut [u8]) + Send + Sync>;
-
-static STORED_MUTATOR: RwLock<Option<StoredMutator>> = RwLock::new(None);
-
-/// Applies `mutator` to the stored bytes of every block after their verification from now on; `None` ends
-/// that.
-pub fn set_stored_mutator(mutator: Option<StoredMutator>) {
-    *write(&STORED_MUTATOR) = mutator;
-}
-
-pub(crate) fn mutate_stored(bp: &BlockPtr, what: Stored, mut stored: Vec<u8>) -> Vec<u8> {
-    if let Some(mutator) = read(&STORED_MUTATOR).as_ref() {
-        mutator(bp, what, &mut stored);
-    }
-    stored
-}
 
 /// A writable pool on one disk in memory, empty and without labels: for tests of the layers above.
 pub fn memory_pool(bytes: u64) -> Arc<Zio> {

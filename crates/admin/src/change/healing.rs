@@ -4,7 +4,7 @@
 //! completed before the command ends.
 
 use super::ChangeError;
-use super::pool_open::{change_even_suspended, change_then};
+use super::pool_open::{change_even_suspended, change_then, scan_now};
 use crate::tree::health;
 use crate::{Health, OpenPool, Search};
 use ::pool::{Grow, Offline, ScanRefusal};
@@ -46,14 +46,6 @@ fn change<T>(
     work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
 ) -> Result<T, ChangeError> {
     change_then(search, name, command, work, scan_now)
-}
-
-/// Completes all scans in a pool that is open for this command only.
-pub(super) fn scan_now(pool: &PoolWriter) -> Result<(), ChangeError> {
-    if !pool.is_kept_open() {
-        pool.live().scan_to_end()?;
-    }
-    Ok(())
 }
 
 /// `zpool scrub`.

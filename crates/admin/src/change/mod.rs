@@ -7,10 +7,11 @@
 //! - All checks are made before the first write.
 
 mod compat;
+mod device_holder;
 mod error;
 mod healing;
 mod in_use;
-mod keep;
+mod keep_open;
 mod labelclear;
 mod pool_create;
 mod pool_devices;
@@ -36,13 +37,11 @@ pub(crate) use healing::{
     activities, clear_pool, offline_vdev, online_vdev, reopen_pool, resilver_pool, scrub_pool,
 };
 pub use in_use::{InUse, Usage};
-pub(crate) use keep::before_close;
-pub(crate) use labelclear::clear_labels;
-pub use labelclear::{LabelClearError, LetGo, Role};
-pub use pool_create::NewPool;
-pub(crate) use pool_create::{create_pool, make_pool};
-pub use pool_devices::Allow;
-pub(crate) use pool_devices::check_layout;
+pub use keep_open::before_close;
+pub use labelclear::{LabelClearError, clear_labels};
+pub(crate) use pool_create::make_pool;
+pub use pool_create::{NewPool, create_pool};
+pub use pool_devices::{Allow, check_layout};
 pub use pool_draid::DraidError;
 pub use pool_import::{ImportRequest, Importable, importable};
 pub use pool_layout::{DeviceUse, LayoutClass, LayoutError, LayoutKind, LayoutTop, PoolLayout};

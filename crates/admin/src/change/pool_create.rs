@@ -3,10 +3,10 @@
 use super::pool_devices::open_devices;
 use super::pool_layout::{LayoutClass, PoolLayout};
 use super::pool_open::{check_admin, in_process, listed_now, note, unnote};
-use super::{ChangeError, check_pool_name, keep};
+use super::{ChangeError, check_pool_name, keep_open};
 use crate::edit;
 use crate::edit::values::{self, Setting, Subject};
-use crate::{Caller, ImportSettings, Imported, Kept, Search};
+use crate::{Caller, ImportSettings, Imported, Opened, Search};
 use ::pool::LivePool;
 use ::pool::PoolError;
 use ::pool::{AuxKind, CreateSpec, FeatureSet, RootDataset};
@@ -75,7 +75,7 @@ pub(crate) fn create_pool(search: &Search, new: &NewPool) -> Result<(), ChangeEr
     let mut config = listed_now(&pool)?;
     pool.name().clone_into(&mut config.name);
     let live = noted(pool, &config, &settings)?.into_live();
-    reserved.fill(Kept::Live(live), settings);
+    reserved.fill(Opened::Live(live), settings);
     Ok(())
 }
 
@@ -101,7 +101,7 @@ fn reopen(pool: PoolWriter, new: &NewPool, temporary: &str) -> Result<PoolWriter
     let leaves = layout.tops.iter().flat_map(|top| &top.leaves).chain(&layout.spares).chain(&layout.cache);
     let paths = leaves.map(|leaf| leaf.path.clone());
     let found = vdev::scan::Search { paths: paths.collect(), ..vdev::scan::Search::default() }.run();
-    let mut options = keep::options();
+    let mut options = keep_open::options();
     options.open.name = Some(temporary.to_owned());
     Ok(PoolWriter::import(&found, guid, &options)?)
 }

@@ -4,10 +4,11 @@
 //! options ask for, exports it, and records it as imported with its settings. With a namespace the pool stays open
 //! there.
 
+use super::device_holder::with_holder;
 use super::pool_open::{in_process, listed, listed_now, note, options, unnote, without_logs};
-use super::{ChangeError, check_pool_name, keep};
+use super::{ChangeError, check_pool_name, keep_open};
 use crate::{
-    AdminError, Caller, Candidate, ImportSettings, Imported, Kept, Namespace, Problem, Search,
+    AdminError, Caller, Candidate, ImportSettings, Imported, Namespace, Opened, Problem, Search,
     device_problems, host_id,
 };
 use ::pool::import::candidates_for;
@@ -116,11 +117,11 @@ impl Importable {
         if request.settings.readonly || request.dry {
             let shown = self.open_for_reading(pool, request, &open)?;
             if let Some((reserved, shown)) = reserved.zip(shown) {
-                reserved.fill(Kept::Shown(shown, self.found.clone()), request.settings.clone());
+                reserved.fill(Opened::ReadOnly(shown, self.found.clone()), request.settings.clone());
             }
             return Ok(());
         }
-        let mut import = if reserved.is_some() { keep::options() } else { options() };
+        let mut import = if reserved.is_some() { keep_open::options() } else { options() };
         import.open = OpenOptions { cache_bytes: import.open.cache_bytes, ..open };
         import.force = request.force;
         match &request.new_name {
@@ -128,7 +129,7 @@ impl Importable {
             new => import.new_name.clone_from(new),
         }
         let writer = PoolWriter::import(&self.found, pool.guid, &import)
-            .map_err(|e| self.told(keep::with_holder(e.into()), pool))?
+            .map_err(|e| self.told(with_holder(e.into()), pool))?
             .in_name_of(self.caller.as_ref());
         let outcome = finish(&writer, request);
         // Recorded before it can be found under its name: a pool that is not recorded would be lost at the next
@@ -140,7 +141,7 @@ impl Importable {
         });
         match (reserved, noted) {
             (Some(reserved), Ok(())) => {
-                reserved.fill(Kept::Live(writer.into_live()), request.settings.clone());
+                reserved.fill(Opened::Live(writer.into_live()), request.settings.clone());
                 Ok(())
             }
             (_, noted) => {

@@ -6,6 +6,7 @@
 //! - A pool that was imported read-only is not opened for change.
 //! - With a namespace only its pools are used: they are open already, and stay open.
 
+use super::device_holder::with_holder;
 use super::state::{cache_path, prepare_folder};
 use super::{ChangeError, cache_error};
 use crate::cachefile::{AUX, IN_PROCESS, ImportedPool, WITHOUT_LOGS};
@@ -94,7 +95,15 @@ pub(super) fn change_even_suspended<T>(
     work: impl FnOnce(&PoolWriter) -> Result<T, ChangeError>,
 ) -> Result<T, ChangeError> {
     check_admin(search)?;
-    do_and_close(open_even_suspended(search, name)?, command, work, super::healing::scan_now)
+    do_and_close(open_even_suspended(search, name)?, command, work, scan_now)
+}
+
+/// Does all that there is to scan, in a pool that is open for this command only.
+pub(super) fn scan_now(pool: &PoolWriter) -> Result<(), ChangeError> {
+    if !pool.is_kept_open() {
+        pool.live().scan_to_end()?;
+    }
+    Ok(())
 }
 
 /// Writes a command line into the history of a pool; an empty line is not written.
@@ -137,7 +146,7 @@ pub(super) fn open_found(found: &Found, guid: PoolGuid) -> Result<PoolWriter, Ch
         options.open.allow_missing_logs = pool.without_logs;
         options.open.name = Some(pool.name.clone()).filter(|_| pool.settings.temporary);
     }
-    PoolWriter::import(found, guid, &options).map_err(|error| super::keep::with_holder(error.into()))
+    PoolWriter::import(found, guid, &options).map_err(|error| with_holder(error.into()))
 }
 
 /// The guid of the pool with this name.
@@ -288,20 +297,4 @@ pub(super) fn close(pool: PoolWriter) -> Result<(), ChangeError> {
     pool.close().map_err(|e: Error| ChangeError::from(e))?;
     refresh(&config?);
     Ok(())
-}
-
-/// The process that has a device or file open: its id and name. `None`: it cannot be determined. Open files are
-/// compared by path only, because examining files of other processes could block on the server of a file system.
-pub(super) fn find_device_holder(path: &Path) -> Option<(u32, String)> {
-    let wanted = std::fs::canonicalize(path).ok()?;
-    let is_it = |fd: std::fs::DirEntry| std::fs::read_link(fd.path()).is_ok_and(|open| open == wanted);
-    let own = std::process::id();
-    std::fs::read_dir("/proc").ok()?.flatten().find_map(|process| {
-        let number: u32 = process.file_name().to_str()?.parse().ok()?;
-        if number == own || !std::fs::read_dir(process.path().join("fd")).ok()?.flatten().any(is_it) {
-            return None;
-        }
-        let name = std::fs::read_to_string(process.path().join("comm")).ok()?;
-        Some((number, name.trim().to_owned()))
-    })
 }

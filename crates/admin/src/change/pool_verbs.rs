@@ -8,7 +8,7 @@ use super::pool_open::{
     change, check_admin, close, find, forget, listed_now, note, note_again, noting, open_found, open_writer,
     record,
 };
-use super::{ChangeError, keep, open_for_change};
+use super::{ChangeError, keep_open, open_for_change};
 use crate::{Imported, OpenPool, Search, Vdev};
 use ::pool::{AuxKind, Leave, VdevProp};
 use cenote::PoolWriter;
@@ -175,7 +175,7 @@ fn check_ashift(pool: &PoolWriter, new: &NewVdevs, wanted: Option<u8>) -> Result
 pub(crate) fn export_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     check_admin(search)?;
     if search.namespace.is_some() {
-        return keep::close(search, name, Leave::Exported, command);
+        return keep_open::close(search, name, Leave::Exported, command);
     }
     let guid = Imported::load()?.by_name(name).map(|pool| pool.guid).ok_or(ChangeError::NoPool)?;
     let pool = match open_found(&search.run()?, guid) {
@@ -211,7 +211,7 @@ fn leave_unwritten(guid: format::PoolGuid, error: ChangeError) -> Result<(), Cha
 pub(crate) fn destroy_pool(search: &Search, name: &str, command: &str) -> Result<(), ChangeError> {
     check_admin(search)?;
     if search.namespace.is_some() {
-        return keep::close(search, name, Leave::Destroyed, command);
+        return keep_open::close(search, name, Leave::Destroyed, command);
     }
     let found = search.run()?;
     let guid = find(&found, name)?;

@@ -129,6 +129,11 @@ pub fn check_new(name: &str) -> Result<(), NameError> {
     Ok(())
 }
 
+/// The name of the pool that a dataset's name begins with.
+pub fn pool_of(name: &str) -> &str {
+    name.split(['/', '@', '#']).next().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,8 +1,8 @@
 //! Unmounts file systems before a change of datasets, and mounts them again after it.
 
 use super::{
-    MountAction, MountOptions, MountPoint, MountRefusal, MountRequest, Mounted, Mounting, Place, Unmount,
-    unmount_words,
+    MountAction, MountOptions, MountPoint, MountProperties, MountRefusal, MountRequest, Mounted, Mounting,
+    Unmount, unmount_words,
 };
 use crate::Suspended;
 use crate::edit::{self, EditError};
@@ -53,8 +53,8 @@ impl Replacing<'_> {
 
 #[derive(Debug)]
 pub(super) struct Moved {
-    place: Place,
-    /// Its mounts, oldest first, each with its position in the list of all mounts.
+    properties: MountProperties,
+    /// Where it was, oldest first, each with its position among all mounts.
     was: Vec<(usize, Mounted)>,
 }
 
@@ -65,30 +65,38 @@ impl Moved {
 }
 
 impl Mounting {
-    /// A file system, then its descendants that inherit the mount point from it.
-    pub(super) fn inheriting(&self, dataset: &str) -> Result<Vec<Place>, MountRefusal> {
-        let all = self.places_below(dataset)?;
+    /// A file system and those below it that have their mount points from it, it first.
+    pub(super) fn inheriting(&self, dataset: &str) -> Result<Vec<MountProperties>, MountRefusal> {
+        let all = self.properties_below(dataset)?;
         let mut stops: Vec<String> = Vec::new();
         let mut found = Vec::new();
-        for place in all {
-            let below_stop = stops.iter().any(|stop| is_below(&place.dataset, stop));
-            if below_stop || (place.is_own && place.dataset != dataset) {
-                stops.push(place.dataset);
+        for properties in all {
+            let below_stop = stops.iter().any(|stop| is_below(&properties.dataset, stop));
+            if below_stop || (properties.is_own && properties.dataset != dataset) {
+                stops.push(properties.dataset);
             } else {
-                found.push(place);
+                found.push(properties);
             }
         }
         Ok(found)
     }
 
-    /// Unmounts those of `places` that are mounted, newest first. If one cannot be unmounted, the others are
-    /// mounted again.
-    pub(super) fn take_down(&self, places: &[Place], how: Unmount) -> Result<Vec<Moved>, MountRefusal> {
+    /// Unmounts those of these that are mounted, the newest first. If one stays, the others are mounted again.
+    pub(super) fn take_down(
+        &self,
+        places: &[MountProperties],
+        how: Unmount,
+    ) -> Result<Vec<Moved>, MountRefusal> {
         let mounts = self.list();
-        let wanted: HashMap<&str, usize> =
-            places.iter().enumerate().map(|(index, place)| (place.dataset.as_str(), index)).collect();
-        let mut moved: Vec<Moved> =
-            places.iter().map(|place| Moved { place: place.clone(), was: Vec::new() }).collect();
+        let wanted: HashMap<&str, usize> = places
+            .iter()
+            .enumerate()
+            .map(|(index, properties)| (properties.dataset.as_str(), index))
+            .collect();
+        let mut moved: Vec<Moved> = places
+            .iter()
+            .map(|properties| Moved { properties: properties.clone(), was: Vec::new() })
+            .collect();
         let which = |mount: &Mounted| wanted.get(mount.dataset.as_str()).copied();
         for (age, mount) in mounts.iter().enumerate().rev() {
             let Some(moved_one) = which(mount).and_then(|index| moved.get_mut(index)) else { continue };
@@ -120,8 +128,8 @@ impl Mounting {
     /// The mount that cannot be ended, or whose data cannot be written; then the mounts are unchanged.
     pub fn before_set(&self, dataset: &str, props: &[&str], off: bool) -> Result<Pending, MountRefusal> {
         let mut pending = Pending { root: dataset.to_owned(), ..Pending::default() };
-        // Properties do not mount snapshots and volumes.
-        if self.place(dataset).is_err() {
+        // Of snapshots and volumes nothing is mounted by its properties.
+        if self.properties(dataset).is_err() {
             return Ok(pending);
         }
         if props.contains(&"mountpoint") {
@@ -132,11 +140,11 @@ impl Mounting {
             pending.moved = self.take_down(&self.inheriting(dataset)?, Unmount::Normal)?;
         }
         if props.contains(&"readonly") {
-            // Data that programs have already written must reach the pool.
-            for place in self.places_below(dataset)? {
+            // What programs have written before still counts.
+            for properties in self.properties_below(dataset)? {
                 let failed = |error| MountRefusal::open(dataset, unmount_words(&error));
-                if self.mounted(&place.dataset).is_some() {
-                    self.mounts.write_back(&place.dataset).map_err(failed)?;
+                if self.mounted(&properties.dataset).is_some() {
+                    self.mounts.write_back(&properties.dataset).map_err(failed)?;
                 }
             }
         }
@@ -153,53 +161,58 @@ impl Mounting {
         let mounts_all = mounts_all && is_set;
         let mut refusals = Vec::new();
         for moved in moved {
-            let put = self.put_again(&moved, &moved.place.dataset, mounts_all);
-            // The user did not ask for mounts that were not there before, so their failures are not reported.
+            let put = self.put_again(&moved, &moved.properties.dataset, mounts_all);
+            // What was not mounted before, nobody has asked to mount: it may stay so.
             refusals.extend(put.err().filter(|_| moved.was_mounted()));
         }
         if is_set && !follows.is_empty() {
             refusals.extend(self.follow_properties(&root, &follows));
         }
         if is_set && shows {
-            let places = self.places_below(&root).unwrap_or_default();
-            places.iter().for_each(|place| self.mounts.snapshots_changed(&place.dataset));
+            let places = self.properties_below(&root).unwrap_or_default();
+            places.iter().for_each(|properties| self.mounts.snapshots_changed(&properties.dataset));
         }
         refusals
     }
 
     /// Mounts a file system again, under its new name and at its new mount point.
     fn put_again(&self, moved: &Moved, name: &str, mounts_all: bool) -> Result<(), MountRefusal> {
-        let place = self.place(name)?;
-        let is_moved = place.point != moved.place.point;
-        if let (true, MountPoint::At(old)) = (is_moved && !moved.place.is_own, &moved.place.point) {
+        let properties = self.properties(name)?;
+        let is_moved = properties.point != moved.properties.point;
+        if let (true, MountPoint::At(old)) = (is_moved && !moved.properties.is_own, &moved.properties.point) {
             self.mounts.remove_folder(old);
         }
-        let wanted = moved.was_mounted() || (mounts_all && place.mounts_by_itself());
+        let wanted = moved.was_mounted() || (mounts_all && properties.mounts_by_itself());
         if !wanted || self.mounted(name).is_some() {
             return Ok(());
         }
-        if place.point == MountPoint::Legacy && !is_moved {
-            // It was mounted by hand: mount it in the same places.
-            return self.put_beside(&moved.was, name, &place);
+        if properties.point == MountPoint::Legacy && !is_moved {
+            // It was mounted by hand: there again.
+            return self.put_beside(&moved.was, name, &properties);
         }
-        if place.can_mount == super::CanMount::Off || place.is_inconsistent {
+        if properties.can_mount == super::CanMount::Off || properties.is_inconsistent {
             return Ok(());
         }
         // The place that its properties gave may have changed; places chosen by hand stay.
         let by_hand = moved.was.iter().filter(|(_, was)| was.options.by_hand).cloned().collect::<Vec<_>>();
-        self.put(&place, &place.options)?;
-        self.put_beside(&by_hand, name, &place)
+        self.put(&properties, &properties.options)?;
+        self.put_beside(&by_hand, name, &properties)
     }
 
-    /// Mounts a file system, under its present name, in the places where it was.
-    fn put_beside(&self, was: &[(usize, Mounted)], name: &str, place: &Place) -> Result<(), MountRefusal> {
+    /// Mounts something under its name of now in places where it was.
+    fn put_beside(
+        &self,
+        was: &[(usize, Mounted)],
+        name: &str,
+        properties: &MountProperties,
+    ) -> Result<(), MountRefusal> {
         for (_, was) in was {
             let was = Mounted { dataset: name.to_owned(), ..was.clone() };
             let done = match self.mounted(name) {
                 Some(_) => self.mounts.mount_beside(name, &was.at, &was.options),
                 None => self.mount_on(name, &was.at, &was.options),
             };
-            done.map_err(|error| super::mount_words(place, &error))?;
+            done.map_err(|error| super::mount_words(properties, &error))?;
         }
         Ok(())
     }
@@ -210,28 +223,27 @@ impl Mounting {
     fn follow_properties(&self, dataset: &str, props: &[String]) -> Vec<MountRefusal> {
         let mut refusals = Vec::new();
         let all = self.list();
-        for place in self.places_below(dataset).unwrap_or_default() {
-            let Some(mut mount) = self.mounted(&place.dataset) else { continue };
-            let options = followed(&mount.options, &place.options, props);
-            // A dataset in several places is not mounted anew, because it would be absent from all of them
-            // meanwhile.
-            let is_alone = all.iter().filter(|other| other.dataset == place.dataset).count() == 1;
+        for properties in self.properties_below(dataset).unwrap_or_default() {
+            let Some(mut mount) = self.mounted(&properties.dataset) else { continue };
+            let options = followed(&mount.options, &properties.options, props);
+            // One that is in several places would be away from all of them meanwhile.
+            let is_alone = all.iter().filter(|other| other.dataset == properties.dataset).count() == 1;
             if is_alone
-                && self.mounts.wants_new_mount(&place.dataset)
+                && self.mounts.wants_new_mount(&properties.dataset)
                 && self.end(&mount, Unmount::Normal).is_ok()
             {
                 mount.options = options;
                 let again = self.mount_on(&mount.dataset, &mount.at, &mount.options);
-                refusals.extend(again.err().map(|error| super::mount_words(&place, &error)));
+                refusals.extend(again.err().map(|error| super::mount_words(&properties, &error)));
                 continue;
             }
             if mount.options == options {
                 continue;
             }
-            match self.mounts.remount(&place.dataset, &options) {
-                // Programs that write get errors from now on; the table of mounts shows the change later.
+            match self.mounts.remount(&properties.dataset, &options) {
+                // Programs that are writing get errors from now on; the table of mounts shows it later.
                 Ok(()) | Err(super::MountError::Busy { .. } | super::MountError::NotMounted) => {}
-                Err(error) => refusals.push(super::mount_words(&place, &error)),
+                Err(error) => refusals.push(super::mount_words(&properties, &error)),
             }
         }
         refusals
@@ -245,8 +257,8 @@ impl Mounting {
     /// The file system that cannot be unmounted; then the mounts are unchanged.
     pub fn before_rename(&self, from: &str, stay: bool, how: Unmount) -> Result<Pending, MountRefusal> {
         let mut pending = Pending { root: from.to_owned(), ..Pending::default() };
-        if !stay && self.place(from).is_ok() {
-            pending.moved = self.take_down(&self.places_below(from)?, how)?;
+        if !stay && self.properties(from).is_ok() {
+            pending.moved = self.take_down(&self.properties_below(from)?, how)?;
         }
         Ok(pending)
     }
@@ -283,7 +295,7 @@ impl Mounting {
         let Pending { moved, root, .. } = pending;
         let mut refusals = Vec::new();
         for moved in moved {
-            let rest = moved.place.dataset.strip_prefix(&root).unwrap_or_default();
+            let rest = moved.properties.dataset.strip_prefix(&root).unwrap_or_default();
             refusals.extend(self.put_again(&moved, &format!("{to}{rest}"), false).err());
         }
         refusals
@@ -298,10 +310,12 @@ impl Mounting {
     pub fn before_destroy(&self, datasets: &[String], how: Unmount) -> Result<Vec<PathBuf>, MountRefusal> {
         let mut folders = Vec::new();
         for dataset in datasets.iter().filter(|name| !name.contains(['@', '#'])) {
-            let place = self.place(dataset).ok();
+            let properties = self.properties(dataset).ok();
             if let Some(mount) = self.mounted(dataset) {
                 self.end_all(dataset, how)?;
-                if place.is_some_and(|place| !place.is_own && place.point.path().is_some()) {
+                if properties
+                    .is_some_and(|properties| !properties.is_own && properties.point.path().is_some())
+                {
                     folders.push(mount.at);
                 }
             }
@@ -319,19 +333,26 @@ impl Mounting {
     /// # Errors
     /// The file system that cannot be unmounted; those unmounted before it are mounted again.
     pub fn before_export(&self, pool: &str, how: Unmount) -> Result<Pending, MountRefusal> {
-        let mut places = self.places_below(pool).unwrap_or_default();
+        let mut places = self.properties_below(pool).unwrap_or_default();
         let is_here = |mount: &Mounted| super::super::edit::pool_of(&mount.dataset) == pool;
         // Snapshots that were mounted by hand.
         for mount in self.list().into_iter().filter(is_here) {
             let head = mount.dataset.split_once('@').map(|(head, _)| head);
-            if let Some(place) = places.iter().find(|place| Some(place.dataset.as_str()) == head) {
+            if let Some(properties) =
+                places.iter().find(|properties| Some(properties.dataset.as_str()) == head)
+            {
                 let point = MountPoint::Legacy;
-                places.push(Place { dataset: mount.dataset, point, is_own: true, ..place.clone() });
+                places.push(MountProperties {
+                    dataset: mount.dataset,
+                    point,
+                    is_own: true,
+                    ..properties.clone()
+                });
             }
         }
         places.sort_by(|a, b| a.point.path().cmp(&b.point.path()));
-        // Mounts by hand may be at any place; they are sorted by their present place.
-        let order = |place: &Place| self.mounted(&place.dataset).map(|mount| mount.at);
+        // Those that were mounted by hand may lie anywhere: they go by where they are.
+        let order = |properties: &MountProperties| self.mounted(&properties.dataset).map(|mount| mount.at);
         places.sort_by_cached_key(order);
         places.dedup_by(|a, b| a.dataset == b.dataset);
         let moved = self.take_down(&places, how)?;
@@ -344,8 +365,8 @@ impl Mounting {
         if !done {
             return self.put_back_as_was(&pending.moved);
         }
-        for moved in pending.moved.iter().rev().filter(|moved| !moved.place.is_own) {
-            if let Some(at) = moved.place.point.path() {
+        for moved in pending.moved.iter().rev().filter(|moved| !moved.properties.is_own) {
+            if let Some(at) = moved.properties.point.path() {
                 self.mounts.remove_folder(at);
             }
         }

@@ -52,9 +52,9 @@ impl Mounting {
     pub fn wanted_keys(&self, below: Option<&str>) -> Vec<WantedKey> {
         let (places, _) = self.unmounted(below);
         let mut wanted: Vec<WantedKey> = Vec::new();
-        let locked = places.iter().filter(|place| place.is_locked);
-        // Errors are reported later, when the file system is mounted.
-        for key in locked.filter_map(|place| self.wanted_key(&place.dataset).ok().flatten()) {
+        let locked = places.iter().filter(|properties| properties.is_locked);
+        // What cannot be looked at is told when it is mounted.
+        for key in locked.filter_map(|properties| self.wanted_key(&properties.dataset).ok().flatten()) {
             if !wanted.contains(&key) {
                 wanted.push(key);
             }

@@ -1,8 +1,8 @@
 //! Verbs on mounts: which file system is mounted where and in which order, and what is unmounted and mounted again
 //! when datasets change.
 //!
-//! The [`Mounts`] of the [`Namespace`] make the mounts. If the process has none, [`Mounting::of`] returns `None`
-//! and file systems are not mounted. [`place`] reads the properties; `change` handles changes of datasets.
+//! The means are the [`Mounts`] of the [`Namespace`]; without them ([`Mounting::of`] gives `None`) nothing is mounted,
+//! and no verb asks. `properties` reads the properties of file systems, `options` the words of `-o`, `change` goes around changes.
 //!
 //! # What always holds
 //! - File systems are mounted parents first, and unmounted in the reverse order of mounting.
@@ -16,89 +16,28 @@
 
 mod change;
 mod keys;
-pub mod place;
-mod remounted;
+mod options;
+mod properties;
+mod refusal;
+pub(crate) mod remounted;
 
 pub use change::{Pending, Replacing};
 pub use keys::{KeyFormat, KeyLocation, WantedKey};
-pub use place::{CanMount, MountPoint, Place};
-pub(super) use remounted::Remounted;
+pub use options::MountRequest;
+pub use properties::{CanMount, MountPoint, MountProperties};
+pub use refusal::{MountAction, MountRefusal};
+
+use refusal::{LOCKED, failed, missing};
 
 use super::edit::names::{self, Form};
-use super::namespace::Kept;
+use super::namespace::Opened;
 use super::{ImportSettings, MountError, MountOptions, Mounted, Mounts, Namespace, Search, Unmount};
 use cenote::{Error, Pool};
-use serde::{Deserialize, Serialize};
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Operation that was refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum MountAction {
-    /// Mount a file system.
-    Mount,
-    /// Unmount a file system.
-    Unmount,
-    /// Look up a dataset or path.
-    Open,
-}
-
-impl fmt::Display for MountAction {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            MountAction::Mount => "mount",
-            MountAction::Unmount => "unmount",
-            MountAction::Open => "open",
-        })
-    }
-}
-
-/// Why a file system was not mounted or unmounted, in the words of OpenZFS.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-#[error("cannot {action} '{what}': {why}")]
-pub struct MountRefusal {
-    /// The refused operation.
-    pub action: MountAction,
-    /// The dataset or path.
-    pub what: String,
-    /// The reason; further lines may give advice.
-    pub why: String,
-}
-
-/// Reason for an encrypted file system without its key.
-const LOCKED: &str = "encryption key not loaded";
-
-impl MountRefusal {
-    /// True if the missing key is the reason.
-    pub fn is_locked(&self) -> bool {
-        self.action == MountAction::Mount && self.why == LOCKED
-    }
-
-    fn mount(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
-        MountRefusal { action: MountAction::Mount, what: what.into(), why: why.into() }
-    }
-
-    fn unmount(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
-        MountRefusal { action: MountAction::Unmount, what: what.into(), why: why.into() }
-    }
-
-    fn open(what: impl Into<String>, why: impl Into<String>) -> MountRefusal {
-        MountRefusal { action: MountAction::Open, what: what.into(), why: why.into() }
-    }
-}
-
-/// Mount options that a command gives in addition to the properties.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct MountRequest {
-    /// `-O`: mount on a directory that is not empty.
-    pub overlay: bool,
-    /// The words of `-o`, in order.
-    pub options: Vec<String>,
-}
-
-/// The mounts of a namespace and its pools.
+/// The mounts of a namespace, and what is known of its pools.
 pub struct Mounting {
     namespace: Arc<Namespace>,
     mounts: Arc<dyn Mounts>,
@@ -106,18 +45,7 @@ pub struct Mounting {
     may_mount: bool,
 }
 
-fn missing(name: &str) -> MountRefusal {
-    MountRefusal::open(name, "dataset does not exist")
-}
-
-fn failed(name: &str, error: &Error) -> MountRefusal {
-    match error {
-        Error::Dsl(dsl::DslError::NotFound { .. }) => missing(name),
-        other => MountRefusal::open(name, super::chain(other)),
-    }
-}
-
-/// The message for an I/O error.
+/// The words for an error of the system.
 fn errno_words(error: &io::Error) -> String {
     super::change::errno_text(error)
 }
@@ -155,11 +83,11 @@ impl Mounting {
     fn view(&self, dataset: &str) -> Result<(Pool, Arc<ImportSettings>), MountRefusal> {
         let (entry, _) =
             self.namespace.entry(super::edit::pool_of(dataset)).ok_or_else(|| missing(dataset))?;
-        let pool = match entry.kept() {
-            Kept::Live(live) => {
+        let pool = match entry.opened() {
+            Opened::Live(live) => {
                 live.view().map(Pool::from).map_err(|error| failed(dataset, &error.into()))?
             }
-            Kept::Shown(pool, _) => pool.clone(),
+            Opened::ReadOnly(pool, _) => pool.clone(),
         };
         Ok((pool, entry.settings()))
     }
@@ -241,28 +169,27 @@ impl Mounting {
             return self.mounts.mount_view(&view, dataset, at, options);
         }
         let pool = super::edit::pool_of(dataset);
-        // A use of the pool until the file system is in the table of mounts: an export waits, and looks there again.
-        let Some((entry, _user)) = self.namespace.entry(pool) else { return Err(MountError::NotMounted) };
-        match entry.kept() {
-            Kept::Live(live) => self.mounts.mount(live, dataset, at, options),
-            Kept::Shown(pool, _) => self.mounts.mount_view(pool, dataset, at, options),
+        let Some((entry, _)) = self.namespace.entry(pool) else { return Err(MountError::NotMounted) };
+        match entry.opened() {
+            Opened::Live(live) => self.mounts.mount(live, dataset, at, options),
+            Opened::ReadOnly(pool, _) => self.mounts.mount_view(pool, dataset, at, options),
         }
     }
 
     /// Mount point and mount options of a file system.
     ///
     /// # Errors
-    /// The file system does not exist or cannot be read.
-    pub fn place(&self, dataset: &str) -> Result<Place, MountRefusal> {
+    /// There is none of this name.
+    pub fn properties(&self, dataset: &str) -> Result<MountProperties, MountRefusal> {
         names::check(dataset, Form::Head).map_err(|error| MountRefusal::open(dataset, error.to_string()))?;
         let (view, settings) = self.view(dataset)?;
-        place::of(&view, &settings, dataset)
+        properties::of(&view, &settings, dataset)
     }
 
-    /// The places of a file system and its descendants, parents first.
-    fn places_below(&self, dataset: &str) -> Result<Vec<Place>, MountRefusal> {
+    /// Where a file system and all below it belong, those above first.
+    fn properties_below(&self, dataset: &str) -> Result<Vec<MountProperties>, MountRefusal> {
         let (view, settings) = self.view(dataset)?;
-        place::below(&view, &settings, dataset)
+        properties::below(&view, &settings, dataset)
     }
 
     // ---- mounting ----------------------------------------------------------------------------
@@ -272,11 +199,11 @@ impl Mounting {
     /// # Errors
     /// Why the file system is not mounted.
     pub fn mount(&self, dataset: &str, request: &MountRequest) -> Result<(), MountRefusal> {
-        let place = self.place(dataset)?;
+        let properties = self.properties(dataset)?;
         let refused = |why: &str| Err(MountRefusal::mount(dataset, why));
-        let parsed = place::parse_options(&place, request)
+        let parsed = options::parse_options(&properties, request)
             .ok_or_else(|| MountRefusal::mount(dataset, "Invalid argument"))?;
-        match (&place.point, place.can_mount) {
+        match (&properties.point, properties.can_mount) {
             (MountPoint::Legacy, _) => {
                 return refused("legacy mountpoint\nuse mount(8) to mount this filesystem");
             }
@@ -286,17 +213,17 @@ impl Mounting {
         }
         if parsed.remount {
             self.ask(dataset)?;
-            return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&place, &e));
+            return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&properties, &e));
         }
         if self.mounted(dataset).is_some() {
             return refused("filesystem already mounted");
         }
-        if place.is_inconsistent {
+        if properties.is_inconsistent {
             return refused(
                 "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"",
             );
         }
-        self.put(&place, &parsed.options)
+        self.put(&properties, &parsed.options)
     }
 
     /// `mount -t fuse.cenote`: mounts on a directory of the caller's choice, whatever the property `mountpoint`
@@ -308,11 +235,11 @@ impl Mounting {
         if let Some((head, _)) = dataset.split_once('@') {
             return self.mount_snapshot(dataset, head, at, options);
         }
-        let place = self.place(dataset)?;
+        let properties = self.properties(dataset)?;
         let request = MountRequest { overlay: true, options: options.to_vec() };
-        let parsed = place::parse_options(&place, &request)
+        let parsed = options::parse_options(&properties, &request)
             .ok_or_else(|| MountRefusal::mount(dataset, "Invalid argument"))?;
-        if place.point != MountPoint::Legacy && !parsed.by_tool && !parsed.remount {
+        if properties.point != MountPoint::Legacy && !parsed.by_tool && !parsed.remount {
             return Err(MountRefusal {
                 action: MountAction::Mount,
                 what: dataset.to_owned(),
@@ -324,7 +251,7 @@ impl Mounting {
         }
         if parsed.remount {
             self.ask(dataset)?;
-            return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&place, &e));
+            return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&properties, &e));
         }
         self.ask(dataset)?;
         let options = MountOptions { by_hand: true, ..parsed.options };
@@ -335,7 +262,9 @@ impl Mounting {
             }
             None => self.mount_on(dataset, at, &options),
         };
-        mounted.map_err(|error| mount_words(&Place { point: MountPoint::At(at.to_owned()), ..place }, &error))
+        mounted.map_err(|error| {
+            mount_words(&MountProperties { point: MountPoint::At(at.to_owned()), ..properties }, &error)
+        })
     }
 
     /// Makes again the mounts by hand that the previous daemon had, for pools that are imported. A mount that fails
@@ -348,7 +277,7 @@ impl Mounting {
             if is_there || !pools.iter().any(|pool| pool == super::edit::pool_of(&was.dataset)) {
                 continue;
             }
-            let words = was.temporary.iter().filter_map(|(name, value)| place::word(name, value));
+            let words = was.temporary.iter().filter_map(|(name, value)| options::word(name, value));
             let options: Vec<String> = words.chain(["zfsutil"]).map(str::to_owned).collect();
             if let Err(refusal) = self.mount_at(&was.dataset, &was.at, &options) {
                 self.mounts.not_by_hand(&was.at);
@@ -372,12 +301,12 @@ impl Mounting {
         options: &[String],
     ) -> Result<(), MountRefusal> {
         names::check(name, Form::Snapshot).map_err(|error| MountRefusal::open(name, error.to_string()))?;
-        let mut place = self.place(head)?;
+        let mut properties = self.properties(head)?;
         let (view, _) = self.view(head)?;
         view.dataset(name).map_err(|error| failed(name, &error))?;
-        place.options.read_only = true;
+        properties.options.read_only = true;
         let request = MountRequest { overlay: true, options: options.to_vec() };
-        let parsed = place::parse_options(&place, &request)
+        let parsed = options::parse_options(&properties, &request)
             .ok_or_else(|| MountRefusal::mount(name, "Invalid argument"))?;
         self.ask(head)?;
         if parsed.remount {
@@ -386,8 +315,9 @@ impl Mounting {
         }
         let options =
             MountOptions { read_only: true, temporary: Vec::new(), by_hand: true, ..parsed.options };
-        let place = Place { dataset: name.to_owned(), point: MountPoint::At(at.to_owned()), ..place };
-        self.mounts.mount_view(&view, name, at, &options).map_err(|error| mount_words(&place, &error))
+        let properties =
+            MountProperties { dataset: name.to_owned(), point: MountPoint::At(at.to_owned()), ..properties };
+        self.mounts.mount_view(&view, name, at, &options).map_err(|error| mount_words(&properties, &error))
     }
 
     /// Those of these snapshots that are in use: they are mounted, or a program has its working directory or an
@@ -422,14 +352,14 @@ impl Mounting {
         tell: &mut dyn FnMut(usize, usize),
     ) -> Vec<MountRefusal> {
         let (places, mut refusals) = self.unmounted(below);
-        for (index, place) in places.iter().enumerate() {
+        for (index, properties) in places.iter().enumerate() {
             tell(index + 1, places.len());
-            let done = match place::parse_options(place, request) {
-                Some(parsed) => self.put(place, &parsed.options),
-                None => Err(MountRefusal::mount(&place.dataset, "Invalid argument")),
+            let done = match options::parse_options(properties, request) {
+                Some(parsed) => self.put(properties, &parsed.options),
+                None => Err(MountRefusal::mount(&properties.dataset, "Invalid argument")),
             };
             if let Some(refusal) = done.err().filter(|refusal| !refusal.is_locked()) {
-                self.namespace.not_mounted().insert(place.dataset.clone(), refusal.why.clone());
+                self.namespace.not_mounted().insert(properties.dataset.clone(), refusal.why.clone());
                 refusals.push(refusal);
             }
         }
@@ -441,7 +371,7 @@ impl Mounting {
         let known = self.namespace.not_mounted().clone();
         let of_pool = known.into_iter().filter(|(dataset, _)| super::edit::pool_of(dataset) == pool);
         let is_still = |(dataset, _): &(String, String)| {
-            let is_wanted = self.place(dataset).is_ok_and(|place| place.mounts_by_itself());
+            let is_wanted = self.properties(dataset).is_ok_and(|properties| properties.mounts_by_itself());
             let is_still = is_wanted && self.mounted(dataset).is_none();
             if !is_still {
                 self.namespace.not_mounted().remove(dataset);
@@ -451,9 +381,8 @@ impl Mounting {
         of_pool.filter(is_still).collect()
     }
 
-    /// File systems that mount automatically and are not mounted, in mount order; and those that could not be
-    /// examined.
-    fn unmounted(&self, below: Option<&str>) -> (Vec<Place>, Vec<MountRefusal>) {
+    /// What mounts by itself and is not mounted, in the order in which it can be; and what could not be looked at.
+    fn unmounted(&self, below: Option<&str>) -> (Vec<MountProperties>, Vec<MountRefusal>) {
         let roots = match below {
             Some(dataset) => vec![dataset.to_owned()],
             None => self.namespace.names(),
@@ -461,13 +390,15 @@ impl Mounting {
         let mut refusals = Vec::new();
         let mut places = Vec::new();
         for root in roots {
-            match self.places_below(&root) {
+            match self.properties_below(&root) {
                 Ok(found) => places.extend(found),
                 Err(refusal) => refusals.push(refusal),
             }
         }
         places.sort_by(|a, b| a.point.path().cmp(&b.point.path()));
-        places.retain(|place| place.mounts_by_itself() && self.mounted(&place.dataset).is_none());
+        places.retain(|properties| {
+            properties.mounts_by_itself() && self.mounted(&properties.dataset).is_none()
+        });
         (places, refusals)
     }
 
@@ -476,26 +407,26 @@ impl Mounting {
     /// # Errors
     /// Why the file system is not mounted.
     pub fn mount_new(&self, dataset: &str) -> Result<(), MountRefusal> {
-        let place = self.place(dataset)?;
-        if place.mounts_by_itself() && self.mounted(dataset).is_none() {
-            self.put(&place, &place.options)?;
+        let properties = self.properties(dataset)?;
+        if properties.mounts_by_itself() && self.mounted(dataset).is_none() {
+            self.put(&properties, &properties.options)?;
         }
         Ok(())
     }
 
-    fn put(&self, place: &Place, options: &MountOptions) -> Result<(), MountRefusal> {
-        let MountPoint::At(at) = &place.point else { return Ok(()) };
+    fn put(&self, properties: &MountProperties, options: &MountOptions) -> Result<(), MountRefusal> {
+        let MountPoint::At(at) = &properties.point else { return Ok(()) };
         let shown = at.display().to_string();
-        self.ask(&place.dataset)?;
-        if place.is_locked {
-            return Err(MountRefusal::mount(&place.dataset, LOCKED));
+        self.ask(&properties.dataset)?;
+        if properties.is_locked {
+            return Err(MountRefusal::mount(&properties.dataset, LOCKED));
         }
         if let Err(error) = self.mounts.make_folder(at) {
             let why = format!("failed to create mountpoint: {}", errno_words(&error));
             return Err(MountRefusal::mount(shown, why));
         }
-        let mounted = self.mount_on(&place.dataset, at, options);
-        mounted.map_err(|error| mount_words(place, &error))
+        let mounted = self.mount_on(&properties.dataset, at, options);
+        mounted.map_err(|error| mount_words(properties, &error))
     }
 
     // ---- unmounting --------------------------------------------------------------------------
@@ -505,16 +436,16 @@ impl Mounting {
     /// # Errors
     /// Why a file system is not unmounted.
     pub fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountRefusal> {
-        let place = self.place(dataset)?;
-        if place.point == MountPoint::Legacy {
+        let properties = self.properties(dataset)?;
+        if properties.point == MountPoint::Legacy {
             let why = "legacy mountpoint\nuse umount(8) to unmount this filesystem";
             return Err(MountRefusal::unmount(dataset, why));
         }
         if self.mounted(dataset).is_none() {
             return Err(MountRefusal::unmount(dataset, "not currently mounted"));
         }
-        let mut below = self.places_below(dataset)?;
-        below.retain(|place| place.point != MountPoint::Legacy);
+        let mut below = self.properties_below(dataset)?;
+        below.retain(|properties| properties.point != MountPoint::Legacy);
         self.take_down(&below, how).map(drop)
     }
 
@@ -547,9 +478,10 @@ impl Mounting {
         let mut refusals = Vec::new();
         // A later mount may be inside an earlier one; the reverse is impossible.
         for mount in self.list().into_iter().rev().filter(is_meant) {
-            let is_by_hand =
-                |place: Place| place.point == MountPoint::Legacy || place.can_mount == CanMount::NoAuto;
-            if by_hand || !self.place(&mount.dataset).is_ok_and(is_by_hand) {
+            let is_by_hand = |properties: MountProperties| {
+                properties.point == MountPoint::Legacy || properties.can_mount == CanMount::NoAuto
+            };
+            if by_hand || !self.properties(&mount.dataset).is_ok_and(is_by_hand) {
                 refusals.extend(self.end(&mount, how).err());
             }
         }
@@ -611,9 +543,9 @@ impl Mounting {
     }
 }
 
-fn mount_words(place: &Place, error: &MountError) -> MountRefusal {
-    let at = place.point.path().map(|path| path.display().to_string());
-    let dataset = place.dataset.clone();
+fn mount_words(properties: &MountProperties, error: &MountError) -> MountRefusal {
+    let at = properties.point.path().map(|path| path.display().to_string());
+    let dataset = properties.dataset.clone();
     match error {
         MountError::NotEmpty => MountRefusal::mount(at.unwrap_or(dataset), "directory is not empty"),
         MountError::Busy { .. } => MountRefusal::mount(dataset, "mountpoint or dataset is busy"),

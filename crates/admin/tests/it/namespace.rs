@@ -23,11 +23,11 @@ const MIB: u64 = 1 << 20;
 /// User id of a user who is not an administrator.
 const JOE: u32 = 54321;
 
-/// Runs a test in a process of its own, because the environment determines the place of the cache file.
-fn alone(name: &str, body: impl FnOnce(&Place)) {
+/// Runs a test in a process of its own: where the cache file is, the environment tells.
+fn alone(name: &str, body: impl FnOnce(&TestFolder)) {
     if std::env::var_os(INNER).is_some() {
         let folder = std::env::var_os("CENOTE_STATE").expect("set below");
-        return body(&Place { folder: Path::new(&folder).to_owned() });
+        return body(&TestFolder { folder: Path::new(&folder).to_owned() });
     }
     let folder = tempfile::tempdir().expect("a folder");
     let test = std::env::current_exe().expect("this program");
@@ -41,12 +41,12 @@ fn alone(name: &str, body: impl FnOnce(&Place)) {
     assert!(run.status.success(), "{text}");
 }
 
-/// A directory for devices and the cache file.
-struct Place {
+/// A folder for devices and the cache file.
+struct TestFolder {
     folder: std::path::PathBuf,
 }
 
-impl Place {
+impl TestFolder {
     #[allow(clippy::disallowed_types)] // An image file.
     fn file(&self, name: &str) -> String {
         let path = self.folder.join(name);

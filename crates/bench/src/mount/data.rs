@@ -1,8 +1,8 @@
 //! Workloads on data: streams, databases, durable writes.
 
-use super::ground::warm_memory;
-use super::keeper::Purpose;
+use super::loop_image::warm_memory;
 use super::meter::{Meter, Row, percentiles};
+use super::providers::Purpose;
 use super::site::{Site, System};
 use crate::Failure;
 use crate::pools::noise;

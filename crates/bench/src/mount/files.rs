@@ -1,7 +1,7 @@
 //! Workloads on names and small files.
 
-use super::keeper::Purpose;
 use super::meter::{Meter, Row};
+use super::providers::Purpose;
 use super::site::Site;
 use super::tools::run;
 use crate::Failure;

@@ -5,18 +5,18 @@
 //! kernel's own threads is only in the CPU time of the whole machine, which is meaningful if the machine is idle
 //! otherwise.
 //!
-//! [`watch`] removes what a run leaves; [`ground`] is the common image and loop device; [`keeper`] creates and
-//! mounts each file system; [`files`], [`data`] and [`programs`] are the workloads; [`goals`] evaluates.
+//! [`watch`] sees to it that nothing stays behind; [`loop_image`] is what all stand on; [`providers`] make and
+//! mount each; [`files`], [`data`] and [`programs`] are the workloads; [`goals`] judges.
 
 mod data;
 mod device_use;
 mod files;
 mod goals;
-mod ground;
-mod keeper;
+mod loop_image;
 mod meter;
 mod null;
 mod programs;
+mod providers;
 mod site;
 mod table;
 mod tools;
@@ -26,7 +26,7 @@ mod watchdog;
 use crate::Failure;
 use clap::ValueEnum;
 use data::Extent;
-use ground::Ground;
+use loop_image::LoopImage;
 use meter::Row;
 use serde_json::{Value, json};
 use site::{Site, System};
@@ -177,11 +177,11 @@ pub(crate) fn run(dir: &Path, choices: &Choices) -> Result<(), Failure> {
         bonnie: is_there("bonnie++"),
     };
     let sizes = choices.sizes();
-    let ground = Ground::new(folder, sizes.image, tools)?;
+    let image = LoopImage::new(folder, sizes.image, tools)?;
     let mut results = Results::default();
     let mut text = String::new();
     for kind in choices.systems() {
-        match ground.open(kind) {
+        match image.open(kind) {
             Ok(mut site) => measure(&mut site, choices, &sizes, &mut results),
             Err(error) => fail(&mut results, format!("{}: {error}", kind.name())),
         }

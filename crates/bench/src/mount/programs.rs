@@ -1,8 +1,8 @@
 //! External programs that measure: fio and bonnie++.
 
 use super::data::Extent;
-use super::keeper::Purpose;
 use super::meter::{Meter, Row};
+use super::providers::Purpose;
 use super::site::Site;
 use super::tools::run;
 use crate::Failure;

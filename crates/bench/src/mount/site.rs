@@ -1,8 +1,8 @@
 //! The compared systems, each created for a run and then removed.
 
 use super::device_use::DeviceUse;
-use super::ground::{Ground, drop_caches};
-use super::keeper::{Disk, Floor, Keeper, Kernel, Ours, Purpose, ZfsFuse};
+use super::loop_image::{LoopImage, drop_caches};
+use super::providers::{Disk, Floor, Kernel, Ours, Provider, Purpose, ZfsFuse};
 use super::tools::Tools;
 use crate::Failure;
 use clap::ValueEnum;
@@ -47,12 +47,12 @@ impl System {
     }
 }
 
-impl Ground {
-    /// Creates a file system and mounts it.
+impl LoopImage {
+    /// Makes a file system and mounts it.
     pub(super) fn open(&self, kind: System) -> Result<Site<'_>, Failure> {
         self.wipe()?;
         let kernel = |kind, mkfs: &[&str], options| Kernel::make(self, kind, mkfs, options);
-        let mut keeper: Box<dyn Keeper + '_> = match kind {
+        let mut provider: Box<dyn Provider + '_> = match kind {
             System::Disk => Box::new(Disk::new(self)),
             System::Ext4 => Box::new(kernel("ext4", &["mkfs.ext4", "-q", "-F", "-E", "nodiscard"], "")?),
             System::Xfs => Box::new(kernel("xfs", &["mkfs.xfs", "-q", "-f", "-K"], "")?),
@@ -64,40 +64,40 @@ impl Ground {
             System::Cenote => Box::new(Ours::make(self, false)?),
             System::CenoteUring => Box::new(Ours::make(self, true)?),
         };
-        keeper.mount()?;
-        Ok(Site { kind, ground: self, keeper, purpose: Purpose::Files })
+        provider.mount()?;
+        Ok(Site { kind, image: self, provider, purpose: Purpose::Files })
     }
 }
 
 /// A mounted file system with its measurements.
 pub(super) struct Site<'g> {
     pub(super) kind: System,
-    ground: &'g Ground,
-    keeper: Box<dyn Keeper + 'g>,
+    image: &'g LoopImage,
+    provider: Box<dyn Provider + 'g>,
     purpose: Purpose,
 }
 
 impl Site<'_> {
     /// The directory to work in; for the bare device, the device.
     pub(super) fn dir(&self) -> PathBuf {
-        self.keeper.folder(self.purpose)
+        self.provider.folder(self.purpose)
     }
 
     /// The directories for all purposes.
     pub(super) fn folders(&self) -> [PathBuf; 2] {
-        [Purpose::Files, Purpose::Database].map(|purpose| self.keeper.folder(purpose))
+        [Purpose::Files, Purpose::Database].map(|purpose| self.provider.folder(purpose))
     }
 
     pub(super) fn server_pid(&self) -> Option<u32> {
-        self.keeper.server()
+        self.provider.server()
     }
 
     pub(super) fn device_use(&self) -> Option<DeviceUse> {
-        self.keeper.device_use(self.ground)
+        self.provider.device_use(self.image)
     }
 
     pub(super) fn tools(&self) -> &Tools {
-        self.ground.tools()
+        self.image.tools()
     }
 
     /// Selects the directory for this purpose.
@@ -107,7 +107,7 @@ impl Site<'_> {
 
     /// Makes all changes durable.
     pub(super) fn sync(&self) -> Result<(), Failure> {
-        self.keeper.sync(&self.dir())
+        self.provider.sync(&self.dir())
     }
 
     /// Removes what a failed workload has left, so that the next one has space.
@@ -127,9 +127,9 @@ impl Site<'_> {
     /// changed.
     pub(super) fn cool(&mut self) -> Result<(), Failure> {
         rustix::fs::sync();
-        if self.keeper.is_lasting() {
-            self.keeper.unmount()?;
-            self.keeper.mount()?;
+        if self.provider.is_lasting() {
+            self.provider.unmount()?;
+            self.provider.mount()?;
         }
         drop_caches()
     }

@@ -5,7 +5,7 @@
 //! [`MARK`] in their environment. An interrupt, or a signal that cannot be caught, ends the first process and
 //! thereby closes the pipe.
 
-use super::ground::{IMAGE, URING, URING_BEFORE};
+use super::loop_image::{IMAGE, URING, URING_BEFORE};
 use super::tools::run;
 use crate::Failure;
 use std::os::unix::process::CommandExt;

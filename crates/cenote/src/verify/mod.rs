@@ -162,7 +162,7 @@ pub struct DatasetReport {
 
 /// Part of a dataset that is damaged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum DamagedPart {
     /// A file, by its path from the root of the file system.
     File(Vec<u8>),
     /// An object of a file system whose name was not found; holds the object id.
@@ -181,8 +181,8 @@ pub struct Damage {
     /// Full name of the dataset or snapshot.
     pub dataset: String,
     /// The damaged part of it.
-    pub place: Place,
-    /// Lost byte ranges, in order; empty if the whole object is lost.
+    pub place: DamagedPart,
+    /// Byte ranges that are lost, in order; empty if everything is.
     pub ranges: Vec<Range<u64>>,
     /// True if attributes are lost, with or without data.
     pub attributes: bool,

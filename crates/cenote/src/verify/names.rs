@@ -16,7 +16,7 @@ use zpl::{Filesystem, Node};
 
 use super::check::{Found, Hit, ObjectShape};
 use super::plan::Plan;
-use super::{Damage, DatasetReport, DeviceReport, HITS_MAX, Place, Report};
+use super::{Damage, DamagedPart, DatasetReport, DeviceReport, HITS_MAX, Report};
 use crate::Pool;
 use crate::error::Cause;
 
@@ -101,7 +101,7 @@ fn merge(ranges: &mut Vec<Range<u64>>) {
 struct SetState {
     filesystem: Option<Arc<Filesystem>>,
     /// Names found so far.
-    paths: HashMap<ObjectId, Place>,
+    paths: HashMap<ObjectId, DamagedPart>,
     /// Objects whose dnodes are lost, and why.
     lost: Vec<(Range<u64>, Cause)>,
 }
@@ -110,8 +110,8 @@ struct Namer<'a> {
     plan: &'a Plan,
     sets: HashMap<usize, SetState>,
     damage: Vec<Damage>,
-    /// Index in `damage` of each place.
-    index: HashMap<(usize, Place), usize>,
+    /// Where in `damage` a place is.
+    index: HashMap<(usize, DamagedPart), usize>,
 }
 
 impl Namer<'_> {
@@ -158,7 +158,7 @@ impl Namer<'_> {
     fn add_hit(&mut self, set: usize, hit: &Hit) {
         let Some(objset) = self.objset(set).cloned() else { return };
         if hit.at.level < 0 {
-            let place = Place::Objects(1..u64::MAX);
+            let place = DamagedPart::Objects(1..u64::MAX);
             return self.add(set, place, None, false, &hit.cause);
         }
         if hit.at.object == ObjectId(0) {
@@ -176,7 +176,14 @@ impl Namer<'_> {
         self.add(set, place, range, is_attributes, &hit.cause);
     }
 
-    fn add(&mut self, set: usize, place: Place, range: Option<Range<u64>>, attributes: bool, cause: &Cause) {
+    fn add(
+        &mut self,
+        set: usize,
+        place: DamagedPart,
+        range: Option<Range<u64>>,
+        attributes: bool,
+        cause: &str,
+    ) {
         let key = (set, place);
         let at = match self.index.get(&key) {
             Some(&at) => at,
@@ -211,18 +218,18 @@ impl Namer<'_> {
         objset: &Arc<ObjSet>,
         object: ObjectId,
         shape: Option<ObjectShape>,
-    ) -> Place {
+    ) -> DamagedPart {
         let kind = shape.map_or(ObjType::NONE, |shape| shape.kind);
-        let internal = || Place::Internal(object.0, kind.to_string());
+        let internal = || DamagedPart::Internal(object.0, kind.to_string());
         match objset.kind() {
-            ObjsetType::Zvol if object == VOLUME_DATA => Place::Volume,
+            ObjsetType::Zvol if object == VOLUME_DATA => DamagedPart::Volume,
             ObjsetType::Zfs if is_file(kind) => {
                 let state = self.state(set);
                 if let Some(known) = state.paths.get(&object) {
                     return known.clone();
                 }
                 let path = state.filesystem.as_ref().and_then(|fs| fs.path_of(object).ok().flatten());
-                let place = path.map_or(Place::Object(object.0), Place::File);
+                let place = path.map_or(DamagedPart::Object(object.0), DamagedPart::File);
                 state.paths.insert(object, place.clone());
                 place
             }
@@ -242,10 +249,10 @@ impl Namer<'_> {
             let fs = state.filesystem.clone();
             let named = fs.map(|fs| search(&fs, &lost)).unwrap_or_default();
             for (path, cause) in named {
-                self.add(set, Place::File(path), None, true, &cause);
+                self.add(set, DamagedPart::File(path), None, true, &cause);
             }
             for (range, cause) in lost {
-                self.add(set, Place::Objects(range), None, false, &cause);
+                self.add(set, DamagedPart::Objects(range), None, false, &cause);
             }
         }
     }
@@ -269,8 +276,8 @@ fn is_file(kind: ObjType) -> bool {
     matches!(kind, ObjType::PLAIN_FILE | ObjType::DIRECTORY) || kind == ObjType::NONE
 }
 
-fn has_bytes(place: &Place) -> bool {
-    matches!(place, Place::File(_) | Place::Object(_) | Place::Volume)
+fn has_bytes(place: &DamagedPart) -> bool {
+    matches!(place, DamagedPart::File(_) | DamagedPart::Object(_) | DamagedPart::Volume)
 }
 
 /// Range of level-0 blocks below a bookmark.

@@ -99,7 +99,7 @@ impl How {
         target: &OsStr,
         new: &(dyn Fn(&Attrs) -> Option<NewAttrs> + Sync),
     ) -> Result<(), Failure> {
-        let place = pools.place(target)?;
+        let place = pools.writable_path(target)?;
         let (fs, path) = (&place.fs, &place.path);
         let failure = |error| cannot(format_args!("{} '{}'", self.what, place.shown), &error);
         if self.recursive {

@@ -11,10 +11,10 @@ use ::cenote::files::{FilesystemWriter, VolumeFile};
 use format::ObjectId;
 
 use super::copying::Teller;
-use super::cp::Args;
+use super::cp_args::Args;
 use super::mv::{is_dir, not_a_folder};
 use super::open::{Found, FoundFile};
-use super::writing::{Place, Writable, Writing, cannot};
+use super::writing::{Writable, WritablePath, Writing, cannot};
 use super::{Failure, Outcome, code, term};
 
 /// Whether a text has the form of a path in a pool.
@@ -51,7 +51,7 @@ struct Destination {
 }
 
 impl Destination {
-    fn new(args: &Args, place: &Place, is_single: bool) -> Result<Destination, Failure> {
+    fn new(args: &Args, place: &WritablePath, is_single: bool) -> Result<Destination, Failure> {
         let shown = place.shown.clone();
         let failure = |error| cannot(format_args!("create '{shown}'"), &error);
         if is_dir(place) && !args.no_target_directory {
@@ -85,7 +85,12 @@ pub(super) fn run(args: &Args, to: &OsStr, sources: &[std::ffi::OsString]) -> Ou
     pools.end(outcome)
 }
 
-fn into_files(args: &Args, pools: &Writing<'_>, to: &Place, sources: &[std::ffi::OsString]) -> Outcome {
+fn into_files(
+    args: &Args,
+    pools: &Writing<'_>,
+    to: &WritablePath,
+    sources: &[std::ffi::OsString],
+) -> Outcome {
     let destination = Destination::new(args, to, sources.len() == 1)?;
     let options = Options {
         owners: !args.no_owner,

@@ -7,7 +7,7 @@ use ::cenote::Error;
 
 use super::mv::{inside, is_dir, last_part, not_a_folder};
 use super::open::Source;
-use super::writing::{Place, Writing, why};
+use super::writing::{WritablePath, Writing, why};
 use super::{Failure, Outcome, term};
 
 /// Make links in a pool
@@ -32,7 +32,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let Some((link, targets)) = args.paths.split_last() else { return Err(Failure::Silent) };
     let link = link.clone();
     Writing::new(&args.source)?.each(targets, |pools, target| {
-        let link = pools.place(&link)?;
+        let link = pools.writable_path(&link)?;
         let is_folder = is_dir(&link);
         if targets.len() > 1 && !is_folder {
             return Err(not_a_folder(&link));
@@ -45,11 +45,11 @@ fn make(
     args: &Args,
     pools: &Writing<'_>,
     target: &OsStr,
-    link: &Place,
+    link: &WritablePath,
     is_folder: bool,
 ) -> Result<(), Failure> {
     let kind = if args.symbolic { "symbolic" } else { "hard" };
-    let existing = if args.symbolic { None } else { Some(pools.place(target)?) };
+    let existing = if args.symbolic { None } else { Some(pools.writable_path(target)?) };
     let own = existing.as_ref().map_or(target.as_bytes(), |place| &place.path);
     let (path, shown) = match is_folder {
         true => {

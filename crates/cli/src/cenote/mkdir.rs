@@ -39,7 +39,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn make(args: &Args, pools: &Writing<'_>, target: &OsStr, usual: u32, mode: u32) -> Result<(), Failure> {
-    let place = pools.place(target)?;
+    let place = pools.writable_path(target)?;
     let failure = |error| cannot(format_args!("create directory '{}'", place.shown), &error);
     let path = place.path.strip_suffix(b"/").unwrap_or(&place.path);
     if !args.parents {

@@ -10,7 +10,9 @@ mod cat;
 mod chmod;
 mod copying;
 mod cp;
+mod cp_args;
 mod cp_into;
+mod failure;
 mod find;
 mod glob;
 mod ln;
@@ -24,6 +26,7 @@ mod open;
 mod rm;
 mod stat;
 mod tar;
+mod tar_args;
 mod tar_extract;
 pub(crate) mod term;
 mod truncate;
@@ -33,10 +36,12 @@ mod writing;
 
 use std::ffi::OsString;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::console::{self, Stream};
+use crate::daemon::{Programs, RunProgram};
 use crate::rights;
+use failure::{Failure, Outcome, code};
 use term::complain;
 
 const ABOUT: &str =
@@ -62,7 +67,7 @@ signal ended a verb that changes files: the pool is closed then, a second signal
 
 #[derive(Parser)]
 #[command(name = "cenote", version, about = ABOUT, long_about = LONG_ABOUT, max_term_width = 100)]
-pub(crate) struct Cli {
+struct Cli {
     #[command(subcommand)]
     verb: Verb,
 }
@@ -72,8 +77,8 @@ enum Verb {
     Ls(ls::Args),
     Stat(stat::Args),
     Cat(cat::Args),
-    Cp(cp::Args),
-    Tar(tar::Args),
+    Cp(cp_args::Args),
+    Tar(tar_args::Args),
     Mkdir(mkdir::Args),
     Rm(rm::Args),
     Mv(mv::Args),
@@ -96,14 +101,18 @@ enum Verb {
     Complete(crate::completions::CompleteArgs),
 }
 
-/// Whether a word is one of the verbs.
-pub(crate) fn is_verb(word: &str) -> bool {
-    use clap::CommandFactory;
-    word == "help" || Cli::command().get_subcommands().any(|verb| verb.get_name() == word)
+/// The command line, as the parser knows it.
+pub(crate) fn command() -> clap::Command {
+    Cli::command()
 }
 
-/// The pool that `cenote mount` mounts from; `None` if the arguments name its devices, or are wrong.
-pub(crate) fn pool_to_mount(args: &[OsString]) -> Option<String> {
+/// Whether this is one of the verbs.
+pub(crate) fn is_verb(word: &str) -> bool {
+    word == "help" || command().get_subcommands().any(|verb| verb.get_name() == word)
+}
+
+/// The pool that `cenote mount` is to mount from; `None` if it says on which devices that is, or makes no sense.
+fn pool_to_mount(args: &[OsString]) -> Option<String> {
     let words = std::iter::once(OsString::from("cenote")).chain(args.iter().cloned());
     match Cli::try_parse_from(words).ok()?.verb {
         Verb::Mount(args) => args.pool(),
@@ -111,51 +120,9 @@ pub(crate) fn pool_to_mount(args: &[OsString]) -> Option<String> {
     }
 }
 
-/// Why a verb ends early. A problem with one of several files is reported instead, and the verb continues.
-#[derive(Debug)]
-pub(crate) enum Failure {
-    /// A message that is still to be printed.
-    Message(String),
-    /// The messages have been printed.
-    Silent,
-    /// Standard output is closed: its reader is gone.
-    NoReader,
-    /// A signal has asked for the end; no file is left half written.
-    Interrupted,
-}
-
-impl<E: std::error::Error + 'static> From<E> for Failure {
-    fn from(error: E) -> Failure {
-        let io = (&error as &(dyn std::error::Error + 'static)).downcast_ref::<std::io::Error>();
-        match io.map(std::io::Error::kind) {
-            Some(std::io::ErrorKind::BrokenPipe) => Failure::NoReader,
-            _ => Failure::Message(term::chain(&error)),
-        }
-    }
-}
-
-/// The exit code of a verb, or the reason why it ended early.
-type Outcome = Result<u8, Failure>;
-
-/// Exit code of a verb that met `problems`.
-fn code(has_problems: bool) -> u8 {
-    u8::from(has_problems)
-}
-
-impl Failure {
-    /// Prints the message, if there is one. An error if the verb must end because its output has no reader.
-    fn tell(self) -> Result<(), Failure> {
-        match self {
-            Failure::Message(text) => text.lines().for_each(complain),
-            Failure::Silent => {}
-            Failure::NoReader | Failure::Interrupted => return Err(self),
-        }
-        Ok(())
-    }
-}
-
-/// Runs `cenote` with these arguments, of which the first is the name of the command.
-pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
+/// Runs `cenote` with these arguments, the first of which is its name. `run_program`: how a daemon runs what its clients
+/// ask for.
+pub(crate) fn main(args: impl Iterator<Item = OsString>, run_program: RunProgram) -> u8 {
     let args = find::with_long_options(args.collect());
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
@@ -191,10 +158,9 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
         Verb::Tour(args) => Ok(crate::tour::run(&args)),
         Verb::Kstat(args) => observe::kstat(&args),
         Verb::Metrics(args) => observe::metrics(&args),
-        Verb::Named(args) => verb::run(&args),
-        Verb::Daemon(args) => Ok(crate::daemon::run(&args)),
+        Verb::Daemon(args) => Ok(crate::daemon::run(&args, Programs { run: run_program, pool_to_mount })),
         Verb::Completions(args) => Ok(crate::completions::run(&args)),
-        Verb::Complete(args) => Ok(crate::completions::complete(&args)),
+        Verb::Complete(args) => Ok(crate::completions::complete(&args, command)),
     };
     match outcome {
         Ok(code) => code,

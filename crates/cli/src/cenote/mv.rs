@@ -9,7 +9,7 @@ use ::cenote::files::{FileKind, ZplError};
 
 use super::copying::Teller;
 use super::open::{Found, Source};
-use super::writing::{Place, TreeTeller, Writing, cannot, why};
+use super::writing::{TreeTeller, WritablePath, Writing, cannot, why};
 use super::{Failure, Outcome};
 
 /// Move or rename files and directories of pools
@@ -37,7 +37,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let Some((to, sources)) = args.paths.split_last() else { return Err(Failure::Silent) };
     let pools = Writing::new(&args.source)?;
-    let to = pools.place(to)?;
+    let to = pools.writable_path(to)?;
     let is_folder = !args.no_target_directory && is_dir(&to);
     if sources.len() > 1 && !is_folder {
         return Err(not_a_folder(&to));
@@ -47,17 +47,17 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 struct Destination {
-    place: Place,
+    place: WritablePath,
     is_folder: bool,
 }
 
-pub(super) fn is_dir(place: &Place) -> bool {
+pub(super) fn is_dir(place: &WritablePath) -> bool {
     let attrs = place.fs.resolve(&place.path).and_then(|id| Ok(place.fs.fs().attrs(id)?));
     attrs.is_ok_and(|attrs| FileKind::from_mode(attrs.mode) == Some(FileKind::Directory))
 }
 
-/// The error for several sources and a destination that is no directory.
-pub(super) fn not_a_folder(place: &Place) -> Failure {
+/// Several things cannot go there.
+pub(super) fn not_a_folder(place: &WritablePath) -> Failure {
     let why = place.fs.resolve(&place.path).err().map_or("Not a directory".to_owned(), |error| why(&error));
     Failure::Message(format!("target '{}': {why}", place.shown))
 }
@@ -75,7 +75,7 @@ pub(super) fn last_part(path: &[u8]) -> &[u8] {
 
 fn move_one(args: &Args, pools: &Writing<'_>, from: &OsStr, to: &Destination) -> Result<(), Failure> {
     let from_text = from;
-    let from = pools.place(from)?;
+    let from = pools.writable_path(from)?;
     let source = from
         .fs
         .find(&from.path, false)
@@ -138,8 +138,8 @@ fn copy_and_remove(
     args: &Args,
     pools: &Writing<'_>,
     from_text: &OsStr,
-    from: &Place,
-    to: &Place,
+    from: &WritablePath,
+    to: &WritablePath,
     target: &[u8],
 ) -> Result<(), Failure> {
     let Found::File(file) = pools.source(from_text)? else { return Err(Failure::Silent) };

@@ -34,7 +34,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn remove(args: &Args, pools: &Writing<'_>, target: &OsStr) -> Result<(), Failure> {
-    let place = pools.place(target)?;
+    let place = pools.writable_path(target)?;
     let path = match place.path.strip_suffix(b"/") {
         Some(path) if !path.is_empty() => path,
         _ => &place.path,

@@ -10,8 +10,8 @@ use ::cenote::copy::import::{Options, import, unpack};
 use ::cenote::{CancelFlag, Error};
 
 use super::copying::Teller;
-use super::tar::Args;
-use super::writing::{Place, Writing, cannot, why};
+use super::tar_args::Args;
+use super::writing::{WritablePath, Writing, cannot, why};
 use super::{Failure, Outcome, code, term};
 use crate::console::{self, Input};
 
@@ -74,7 +74,7 @@ fn extract(
     members: &Members<'_>,
     input: Box<dyn Read>,
 ) -> Outcome {
-    let Place { fs, path, shown } = pools.place(target)?;
+    let WritablePath { fs, path, shown } = pools.writable_path(target)?;
     let failure = |error| cannot(format_args!("extract into '{shown}'"), &error);
     let top = match fs.resolve(&path) {
         Err(Error::NoSuchPath { .. }) => {

@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let size = NewSize::parse(&args.size)
         .ok_or_else(|| Failure::Message(format!("Invalid number: '{}'", args.size)))?;
     Writing::new(&args.source)?.each(&args.targets, |pools, target| {
-        let place = pools.place(target)?;
+        let place = pools.writable_path(target)?;
         let failure = |error| cannot(format_args!("open '{}' for writing", place.shown), &error);
         let file = match place.fs.open_file(&place.path) {
             Err(Error::NoSuchPath { .. }) if args.no_create => return Ok(()),
@@ -108,7 +108,7 @@ pub(super) fn touch(args: &TouchArgs) -> Outcome {
 }
 
 fn touch_one(args: &TouchArgs, pools: &Writing<'_>, target: &OsStr) -> Result<(), Failure> {
-    let place = pools.place(target)?;
+    let place = pools.writable_path(target)?;
     let failure = |error| cannot(format_args!("touch '{}'", place.shown), &error);
     let id = match place.fs.resolve(&place.path) {
         Err(Error::NoSuchPath { .. }) if args.no_create => return Ok(()),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ::cenote::verify::{
-    Damage, DatasetReport, DeviceReport, Encryption, Options, Place, Progress, Report, Watcher,
+    Damage, DamagedPart, DatasetReport, DeviceReport, Encryption, Options, Progress, Report, Watcher,
     expected_bytes, verify,
 };
 use format::nicenum::nicebytes;
@@ -242,14 +242,14 @@ fn damage_text(damage: &Damage) -> String {
     const SHOWN: usize = 8;
     let dataset = term::escape(damage.dataset.as_bytes());
     let place = match &damage.place {
-        Place::File(path) => format!("{dataset}:{}", term::escape(path)),
-        Place::Object(number) => {
+        DamagedPart::File(path) => format!("{dataset}:{}", term::escape(path)),
+        DamagedPart::Object(number) => {
             format!("{dataset}: file with inode number {number} (its name cannot be read)")
         }
-        Place::Volume => format!("{dataset}: volume data"),
-        Place::Internal(number, kind) => format!("{dataset}: object {number} ({kind})"),
-        Place::Objects(range) if range.end == u64::MAX => format!("{dataset}: everything in it"),
-        Place::Objects(range) => format!("{dataset}: objects {} to {}", range.start, range.end - 1),
+        DamagedPart::Volume => format!("{dataset}: volume data"),
+        DamagedPart::Internal(number, kind) => format!("{dataset}: object {number} ({kind})"),
+        DamagedPart::Objects(range) if range.end == u64::MAX => format!("{dataset}: everything in it"),
+        DamagedPart::Objects(range) => format!("{dataset}: objects {} to {}", range.start, range.end - 1),
     };
     let mut ranges: Vec<String> = damage
         .ranges

@@ -34,7 +34,7 @@ pub(super) struct Writing<'a> {
 }
 
 /// A path in a file system that is open for writing.
-pub(super) struct Place {
+pub(super) struct WritablePath {
     pub(super) fs: FilesystemWriter,
     pub(super) path: Vec<u8>,
     /// The target as the user wrote it.
@@ -43,7 +43,7 @@ pub(super) struct Place {
 
 /// An object that can be written.
 pub(super) enum Writable {
-    Files(Place),
+    Files(WritablePath),
     Volume(VolumeFile),
 }
 
@@ -79,7 +79,7 @@ impl<'a> Writing<'a> {
         let name = self.open_pool(&target)?;
         if let Some(fs) = self.filesystems.borrow().get(&name) {
             let path = target.path.unwrap_or_else(|| b"/".to_vec());
-            return Ok(Writable::Files(Place { fs: fs.clone(), path, shown }));
+            return Ok(Writable::Files(WritablePath { fs: fs.clone(), path, shown }));
         }
         let pools = self.pools.borrow();
         let Some(pool) = pools.get(target.pool()) else { return Err(Failure::Silent) };
@@ -97,7 +97,7 @@ impl<'a> Writing<'a> {
                 let fs = fs.as_owner(uid.as_raw(), gid.as_raw());
                 self.filesystems.borrow_mut().insert(name, fs.clone());
                 let path = target.path.unwrap_or_else(|| b"/".to_vec());
-                Ok(Writable::Files(Place { fs, path, shown }))
+                Ok(Writable::Files(WritablePath { fs, path, shown }))
             }
             Err(Error::NotAFilesystem { .. }) if target.path.as_deref().is_none_or(|path| path == b"/") => {
                 Ok(Writable::Volume(pool.volume(&name)?))
@@ -109,8 +109,8 @@ impl<'a> Writing<'a> {
         }
     }
 
-    /// [`Writing::open`] for verbs that do not work on volumes.
-    pub(super) fn place(&self, text: &OsStr) -> Result<Place, Failure> {
+    /// As [`Writing::open`], for verbs that have no use for volumes.
+    pub(super) fn writable_path(&self, text: &OsStr) -> Result<WritablePath, Failure> {
         match self.open(text)? {
             Writable::Files(place) => Ok(place),
             Writable::Volume(volume) => Err(Failure::Message(format!("'{}' is a volume", volume.name()))),

@@ -14,7 +14,6 @@ mod shells;
 
 use crate::out::Out;
 use crate::usage::Tool;
-use clap::CommandFactory as _;
 use operands::What;
 
 /// Prints what a shell needs to complete commands: source it, or put it where the shell looks for such files
@@ -39,12 +38,15 @@ pub(crate) fn run(args: &Args) -> u8 {
     0
 }
 
-/// Prints candidates, one a line; returns the exit code.
-pub(crate) fn complete(args: &CompleteArgs) -> u8 {
+/// The command line of `cenote`, as its parser knows it.
+type Cenote = fn() -> clap::Command;
+
+/// Prints candidates, one a line; the exit code.
+pub(crate) fn complete(args: &CompleteArgs, cenote: Cenote) -> u8 {
     let Some((command, words)) = args.words.split_first() else { return 0 };
     let mut text = String::new();
-    for candidate in candidates(command, words) {
-        // Names with control characters are not offered: the shell could not take them as one word.
+    for candidate in candidates(command, words, cenote) {
+        // A name that would be more than one word, or more than a name, is not offered.
         if !candidate.is_empty() && !candidate.chars().any(char::is_control) {
             text.push_str(&candidate);
             text.push('\n');
@@ -54,8 +56,8 @@ pub(crate) fn complete(args: &CompleteArgs) -> u8 {
     0
 }
 
-/// Candidates for the last of `words`, the arguments of a command.
-fn candidates(command: &str, words: &[String]) -> Vec<String> {
+/// What could be the last of `words`, which stand behind the name of a command.
+fn candidates(command: &str, words: &[String], cenote: Cenote) -> Vec<String> {
     let Some((current, before)) = words.split_last() else { return Vec::new() };
     let name = command.rsplit('/').next().unwrap_or(command);
     let all = match name {
@@ -65,8 +67,8 @@ fn candidates(command: &str, words: &[String]) -> Vec<String> {
         "zdb" => operands::names(What::Datasets),
         "fsstat" if current.starts_with('-') => letters(operands::FSSTAT),
         "fsstat" => operands::names(What::Mountpoints),
-        "cenote" => of_cenote(before, current),
-        "cenoted" => of_cenote(&[&["daemon".to_owned()], before].concat(), current),
+        "cenote" => of_cenote(before, current, cenote),
+        "cenoted" => of_cenote(&[&["daemon".to_owned()], before].concat(), current, cenote),
         _ => Vec::new(),
     };
     all.into_iter().filter(|candidate| candidate.starts_with(current)).collect()
@@ -99,15 +101,15 @@ fn of_tool(tool: Tool, before: &[String], current: &str) -> Vec<String> {
     what.into_iter().flat_map(|what| operands::list(what, current)).collect()
 }
 
-fn of_cenote(before: &[String], current: &str) -> Vec<String> {
+fn of_cenote(before: &[String], current: &str, cenote: Cenote) -> Vec<String> {
     let tools = ["zpool", "zfs", "zdb", "fsstat"];
     if let Some((first, rest)) = before.split_first()
         && tools.contains(&first.as_str())
     {
         let words: Vec<String> = rest.iter().cloned().chain([current.to_owned()]).collect();
-        return candidates(first, &words);
+        return candidates(first, &words, cenote);
     }
-    let command = crate::cenote::Cli::command();
+    let command = cenote();
     let shown = |command: &clap::Command| !command.is_hide_set();
     let Some(first) = before.first() else {
         let verbs = command.get_subcommands().filter(|verb| shown(verb));
@@ -135,7 +137,7 @@ mod tests {
     fn all(line: &str) -> Vec<String> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let (command, words) = words.split_first().expect("a command");
-        candidates(command, words)
+        candidates(command, words, crate::cenote::command)
     }
 
     #[test]

@@ -144,8 +144,8 @@ pub(super) fn expected(tool: Tool, subcommand: &str, index: usize, usage: &str) 
 /// Candidates of a kind; `current` is the beginning of the word.
 pub(super) fn list(what: What, current: &str) -> Vec<String> {
     match what {
-        What::DatasetProperties => several(current, &shown(&prop::DATASET)),
-        What::PoolProperties => several(current, &shown(&prop::POOL)),
+        What::DatasetProperties => several(current, &visible_names(&prop::DATASET)),
+        What::PoolProperties => several(current, &visible_names(&prop::POOL)),
         What::Types => several(current, &["filesystem", "snapshot", "volume", "bookmark", "all"]),
         What::Dates => ["d", "u"].map(str::to_owned).to_vec(),
         What::SetDataset => assignments(current, &prop::DATASET),
@@ -154,7 +154,7 @@ pub(super) fn list(what: What, current: &str) -> Vec<String> {
     }
 }
 
-fn shown(table: &'static [Prop]) -> Vec<&'static str> {
+fn visible_names(table: &'static [Prop]) -> Vec<&'static str> {
     table.iter().filter(|prop| prop.visible).map(|prop| prop.name).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Starts a daemon in the background, where it survives the process that started it.
 
-use super::{DaemonError, RUNNING};
+use super::error::{DaemonError, RUNNING};
 use serve::clean_start;
 use std::io::{self, Read, Write};
 use std::process::Stdio;

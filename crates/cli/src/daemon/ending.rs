@@ -8,8 +8,8 @@
 //!
 //! Tests: `cli/tests/commands/daemon.rs`.
 
-use super::mounting;
-use admin::{Namespace, Unmount};
+use admin::mounting::Mounting;
+use admin::{Namespace, Search, Unmount};
 use cenote::LivePool;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,12 @@ const FORCING: Duration = Duration::from_secs(40);
 /// Interval at which pools are checked for suspension.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Outcome of closing a pool.
+/// The mounts of a namespace; `None`: it has no means to mount.
+pub(super) fn mounting(namespace: &Arc<Namespace>) -> Option<Mounting> {
+    Mounting::of(&Search { namespace: Some(Arc::clone(namespace)), ..Search::default() })
+}
+
+/// What has become of a pool.
 enum Outcome {
     Closed,
     /// A program uses its mounts.

@@ -5,8 +5,8 @@
 //!   one that was renamed before.
 //! - The name of the file is used only to open it: after the file is moved away, SIGHUP opens a new one.
 
-use super::DaemonError;
-use super::places::log_path;
+use super::error::DaemonError;
+use super::paths::log_path;
 use rustix::fs::{Mode, OFlags, open};
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

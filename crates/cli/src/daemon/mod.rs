@@ -22,23 +22,31 @@
 
 mod detach;
 mod ending;
+mod error;
+mod lock;
 mod log;
-pub(crate) mod places;
+pub(crate) mod paths;
 mod policy;
+mod programs;
 mod release;
 mod requests;
 
 use crate::console;
 use admin::change::ChangeError;
-use admin::mounting::{MountRefusal, MountRequest, Mounting};
-use admin::{Mounts, Namespace, Search};
+use admin::mounting::{MountRefusal, MountRequest};
+use admin::{Mounts, Namespace};
+use ending::mounting;
+use error::DaemonError;
+pub(crate) use error::RUNNING;
+use lock::Lock;
+pub(crate) use programs::{Programs, RunProgram};
 use requests::Requests;
 use serve::control::{Connection, Listener, Message, Reply, Server, VERSION};
 use serve::control_files::{ControlFiles, ControlMount};
-use serve::mounts::MountTable;
+use serve::mounts::{MountTable, TableSettings};
 use serve::{Terminator, manager, panics};
 use std::io::{self, IsTerminal};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,9 +55,6 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest wait for the kernel to release the devices of a daemon that died.
 const DYING: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
-/// Exit code if a daemon runs already and this one is not needed.
-pub(crate) const RUNNING: u8 = 3;
-
 /// Keep pools open, mount their file systems, and run what the commands ask for
 ///
 /// The commands start it when they need it; `cenoted` is the same as `cenote daemon`. It stays in the
@@ -78,80 +83,15 @@ pub(crate) struct Args {
     status: bool,
 }
 
-/// Why a daemon cannot start, or cannot be reached.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DaemonError {
-    /// Another daemon has the state folder.
-    #[error("cenoted is already running{} with the state folder {}", process(*.pid), .state.display())]
-    Running {
-        /// Process id of that daemon, if known.
-        pid: Option<u32>,
-        /// Path of the state folder.
-        state: PathBuf,
-    },
-    /// A daemon with another state folder listens on the socket.
-    #[error("another cenoted answers at {}", .socket.display())]
-    Answers {
-        /// Path of the socket.
-        socket: PathBuf,
-    },
-    /// A folder or file cannot be used.
-    #[error("{}: {source}", .path.display())]
-    Folder {
-        /// Path of the folder or file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// The socket cannot be made.
-    #[error("cannot listen at {}: {source}", .socket.display())]
-    Listen {
-        /// Path of the socket.
-        socket: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// A daemon may run, but its socket cannot be used.
-    #[error("cannot connect to cenoted at {}: {source}", .socket.display())]
-    Connect {
-        /// Path of the socket.
-        socket: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
-    /// `CENOTE_LOG` has an unknown value.
-    #[error("CENOTE_LOG is '{text}': it must be off, error, warn, info, debug or trace")]
-    LogLevel {
-        /// The value.
-        text: String,
-    },
-    /// `CENOTE_PARAMETERS` names an unknown parameter, or a value that it cannot have.
-    #[error("CENOTE_PARAMETERS: {why}")]
-    Parameters {
-        /// What is wrong with it.
-        why: String,
-    },
-    /// The starting process has limits under which a daemon cannot work.
-    #[error("{0}")]
-    Limited(String),
-    /// Another error of the system.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-}
-
-fn process(pid: Option<u32>) -> String {
-    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
-}
-
-/// Runs the verb `daemon`; returns its exit code.
-pub(crate) fn run(args: &Args) -> u8 {
-    let socket = places::own_socket(|name| std::env::var_os(name));
+/// Runs the verb; its exit code. `programs`: what the daemon runs for its clients.
+pub(crate) fn run(args: &Args, programs: Programs) -> u8 {
+    let socket = paths::own_socket(|name| std::env::var_os(name));
     let done = match () {
         () if args.stop => stop(&socket),
         () if args.status => status(&socket),
         () if args.release.is_some() => return args.release.map_or(1, release::run),
         () if args.detach => detach::start(args.unless_running),
-        () => serve(&socket, args.detached),
+        () => serve(&socket, args.detached, programs),
     };
     match done {
         Ok(code) => code,
@@ -163,17 +103,17 @@ pub(crate) fn run(args: &Args) -> u8 {
     }
 }
 
-/// Runs a daemon from its start to its end.
-fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
-    // Before any thread is started, so that all threads leave the signals to one.
+/// A daemon, from its start to its end.
+fn serve(socket: &Path, is_detached: bool, programs: Programs) -> Result<u8, DaemonError> {
+    // Before any thread is started, so that all of them leave the signals to one.
     let terminator = Terminator::new()?;
     // A hangup of a terminal ends what runs there.
     let terminator = if io::stderr().is_terminal() { terminator } else { terminator.on_hangup(log::reopen) };
     let inherited = manager::inherited_socket()?;
-    places::prepare(socket)?;
-    let lock = match places::Lock::take() {
+    paths::prepare(socket)?;
+    let lock = match Lock::take() {
         Err(DaemonError::Running { pid: Some(pid), state })
-            if inherited.as_ref().is_some_and(|handed| places::is_at(handed, socket)) =>
+            if inherited.as_ref().is_some_and(|handed| paths::is_at(handed, socket)) =>
         {
             take_over(pid, &state)?
         }
@@ -193,12 +133,12 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         Some(inherited) => Listener::of(inherited),
         None => listen(socket)?,
     };
-    // Another process may replace the socket file.
-    let made = is_ours.then(|| places::identity(socket)).flatten();
+    // Somebody else may put another one there.
+    let made = is_ours.then(|| paths::identity(socket)).flatten();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "cenoted starts");
     release::start();
     let namespace = bring_back(lock.before_has_died());
-    let handler = Arc::new(Requests::new(Arc::clone(&namespace)));
+    let handler = Arc::new(Requests::new(Arc::clone(&namespace), programs));
     let server = Server::new(handler.clone())?;
     handler.stops(&server);
     let stopping = Arc::clone(&server);
@@ -222,8 +162,8 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
         server.stop();
     }
     tell_manager("STOPPING=1");
-    if made.is_some() && made == places::identity(socket) {
-        // Clients now find no daemon. The next daemon would replace the file in any case.
+    if made.is_some() && made == paths::identity(socket) {
+        // From now on clients see that nobody is there; the next daemon replaces it anyway.
         let _ = std::fs::remove_file(socket);
     }
     drop(listener);
@@ -238,9 +178,9 @@ fn serve(socket: &Path, is_detached: bool) -> Result<u8, DaemonError> {
     Ok(u8::from(served.is_err()))
 }
 
-/// Ends a daemon that a command has started: the service manager's socket has replaced that daemon's socket,
-/// so that no client can reach it any more.
-fn take_over(pid: u32, state: &Path) -> Result<places::Lock, DaemonError> {
+/// Ends a daemon that a command has started: the service manager's socket stands in the place of its own, so that nobody
+/// can ask it any more.
+fn take_over(pid: u32, state: &Path) -> Result<Lock, DaemonError> {
     let running = |pid| DaemonError::Running { pid, state: state.to_path_buf() };
     let process = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     let process = process.ok_or_else(|| running(Some(pid)))?;
@@ -249,7 +189,7 @@ fn take_over(pid: u32, state: &Path) -> Result<places::Lock, DaemonError> {
         .map_err(|error| DaemonError::Io(error.into()))?;
     let until = Instant::now() + ending::ALL;
     loop {
-        match places::Lock::take() {
+        match Lock::take() {
             Err(DaemonError::Running { .. }) if Instant::now() < until => std::thread::sleep(LOOK_AGAIN),
             taken => {
                 tell_manager("STATUS=");
@@ -282,9 +222,8 @@ fn listen(socket: &Path) -> Result<Listener, DaemonError> {
 /// Restores the state at the end of the last daemon: imports its pools and mounts its file systems.
 /// `has_died`: that daemon did not end in order.
 fn bring_back(has_died: bool) -> Arc<Namespace> {
-    let record = places::mount_record();
-    let table: Arc<dyn Mounts> =
-        Arc::new(MountTable::new(requests::table_settings()).recorded(record.clone()));
+    let record = paths::mount_record();
+    let table: Arc<dyn Mounts> = Arc::new(MountTable::new(TableSettings::default()).recorded(record.clone()));
     let namespace = Namespace::new(Some(table));
     namespace.when_wanted(console::give_way);
     let until = Instant::now() + if has_died { DYING } else { Duration::ZERO };
@@ -357,8 +296,8 @@ fn mount_all(namespace: &Arc<Namespace>) -> Vec<MountRefusal> {
 
 /// Mounts the control files (counters and parameters).
 fn mount_control_files(namespace: &Arc<Namespace>) -> Option<ControlMount> {
-    let at = places::control_folder(|name| std::env::var_os(name))?;
-    if let Err(error) = places::mount_record().note(&at) {
+    let at = paths::control_folder(|name| std::env::var_os(name))?;
+    if let Err(error) = paths::mount_record().note(&at) {
         tracing::warn!(%error, "the record of mounts");
     }
     match ControlFiles::mount(namespace, &at) {
@@ -370,11 +309,7 @@ fn mount_control_files(namespace: &Arc<Namespace>) -> Option<ControlMount> {
     }
 }
 
-fn mounting(namespace: &Arc<Namespace>) -> Option<Mounting> {
-    Mounting::of(&Search { namespace: Some(Arc::clone(namespace)), ..Search::default() })
-}
-
-/// Ends requests, unmounts all file systems, and closes the pools.
+/// No more requests; what is mounted is unmounted; the pools are closed.
 fn end(server: &Server, namespace: &Arc<Namespace>) {
     let _giving_up = ending::GivingUp::begin(namespace);
     let left = server.wait(PATIENCE);

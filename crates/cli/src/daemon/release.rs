@@ -10,7 +10,8 @@
 //!   whether that had happened before.
 //! - It aborts connections only while that daemon is dying, and ends with it.
 
-use super::places::{is_dying, mount_record};
+use super::lock::is_dying;
+use super::paths::mount_record;
 use nix::sys::signal::{SigSet, Signal};
 use std::process::Stdio;
 use std::time::Duration;

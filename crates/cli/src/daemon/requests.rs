@@ -1,13 +1,13 @@
 //! Runs the requests of clients as they would run in their own processes.
 
 use super::policy;
+use super::programs::Programs;
 use crate::console::{Cancel, Console, Exit, Held};
 use admin::{Caller, Namespace};
 use cenote::interrupt::Interrupt;
 use nix::sched::{CloneFlags, unshare};
 use rustix::fs::Mode;
 use serve::control::{Call, Ends, Handler, Peer, Request, Server};
-use serve::mounts::TableSettings;
 use serve::panics;
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -24,17 +24,13 @@ const NO_READER: u8 = 141;
 /// Runs requests on the pools of a namespace.
 pub(super) struct Requests {
     namespace: Arc<Namespace>,
+    programs: Programs,
     server: OnceLock<Weak<Server>>,
 }
 
-/// Settings for the mounts of the daemon.
-pub(super) fn table_settings() -> TableSettings {
-    TableSettings::default()
-}
-
 impl Requests {
-    pub(super) fn new(namespace: Arc<Namespace>) -> Requests {
-        Requests { namespace, server: OnceLock::new() }
+    pub(super) fn new(namespace: Arc<Namespace>, programs: Programs) -> Requests {
+        Requests { namespace, programs, server: OnceLock::new() }
     }
 
     /// Lets clients with the right to it end `server`.
@@ -85,7 +81,7 @@ impl Handler for Requests {
     fn accepts(&self, request: &Request, _: &Peer) -> Result<bool, String> {
         let args = &request.args;
         if request.program == "cenote" && args.first().is_some_and(|verb| verb == "mount") {
-            return match crate::cenote::pool_to_mount(args) {
+            return match (self.programs.pool_to_mount)(args) {
                 Some(pool) if self.namespace.names().contains(&pool) => Err(format!(
                     "cenote: pool '{pool}' is imported: 'zfs mount' mounts its file systems, and there snapshots \
                      are in .zfs/snapshot"
@@ -107,11 +103,13 @@ impl Handler for Requests {
         let is_trusted = policy::is_trusted(&call.peer);
         let (folder, umask) =
             if is_trusted { (Path::new(&request.folder), request.umask) } else { (Path::new("/"), 0o022) };
-        let place = Place::enter(folder, umask);
+        let working_folder = WorkingFolder::enter(folder, umask);
         let interrupt = Interrupt::of_command();
         let (console, args) = self.console(request, call, &interrupt);
-        let (place, args) = match place.and_then(|place| Ok((place.whole_paths(&program, args)?, place))) {
-            Ok((args, place)) => (place, args),
+        let (working_folder, args) = match working_folder
+            .and_then(|working_folder| Ok((working_folder.whole_paths(&program, args)?, working_folder)))
+        {
+            Ok((args, working_folder)) => (working_folder, args),
             Err(error) => {
                 console.enter(|| say_error_line!("cenoted: cannot enter the working folder: {error}"));
                 return 1;
@@ -120,7 +118,7 @@ impl Handler for Requests {
         let provoke = |arg: &OsString| panics::provoke(arg.as_bytes(), panics::TEST_NAMES[0]);
         let work = || {
             args.iter().for_each(provoke);
-            interrupt.during(|| console.enter(|| crate::run_program(&program, args)))
+            interrupt.during(|| console.enter(|| (self.programs.run)(&program, args)))
         };
         let ran = panics::survive(work);
         let code = ran.unwrap_or_else(|why| match why.downcast_ref::<Exit>() {
@@ -131,8 +129,8 @@ impl Handler for Requests {
                 BUG
             }
         });
-        // All that the command used is released; its reader may take any time.
-        drop(place);
+        // Whatever it used is free again; its reader may take as long as it likes.
+        drop(working_folder);
         let code = match console.cancel.is_cut() {
             true => {
                 console.enter(|| say_error_line!("cenoted ends: the command was not waited for"));
@@ -164,11 +162,10 @@ impl Handler for Requests {
     }
 }
 
-/// The working folder and the file mode creation mask of a request.
-enum Place {
-    /// The calling thread has the client's folder and mask. Threads that it starts inherit them, and some of
-    /// these threads live as long as the pool that they belong to. So at the end all threads leave the
-    /// folder; it could not be unmounted otherwise.
+/// The working folder and umask of a request.
+enum WorkingFolder {
+    /// This thread has them. Threads that it starts have these too, and some stay, with the pool that it opens: at
+    /// the end all leave the folder, which could not be unmounted otherwise.
     Own,
     /// The thread cannot have the client's folder: the system lets no thread have one of its own (containers
     /// in which `unshare` is forbidden), or root cannot enter this one. Holds the client's folder and the
@@ -176,29 +173,32 @@ enum Place {
     Elsewhere(PathBuf, String),
 }
 
-impl Place {
-    fn enter(folder: &Path, umask: u32) -> io::Result<Place> {
+impl WorkingFolder {
+    fn enter(folder: &Path, umask: u32) -> io::Result<WorkingFolder> {
         use nix::errno::Errno;
         match unshare(CloneFlags::CLONE_FS) {
             Ok(()) => {}
             Err(Errno::EPERM | Errno::EACCES | Errno::ENOSYS | Errno::EINVAL) => {
-                return Ok(Place::Elsewhere(folder.to_owned(), "unshare is forbidden to it".to_owned()));
+                return Ok(WorkingFolder::Elsewhere(
+                    folder.to_owned(),
+                    "unshare is forbidden to it".to_owned(),
+                ));
             }
             Err(error) => return Err(error.into()),
         }
-        // From here on, the folder is that of this thread alone.
-        let place = Place::Own;
+        // Of this thread alone, from now on.
+        let working_folder = WorkingFolder::Own;
         if let Err(error) = rustix::process::chdir(folder) {
-            // Most commands do not use the folder.
-            return Ok(Place::Elsewhere(folder.to_owned(), io::Error::from(error).to_string()));
+            // Most commands have no use for it.
+            return Ok(WorkingFolder::Elsewhere(folder.to_owned(), io::Error::from(error).to_string()));
         }
         rustix::process::umask(Mode::from_raw_mode(umask));
-        Ok(place)
+        Ok(working_folder)
     }
 
     /// The arguments of a command that does not run in the client's folder, with absolute paths.
     fn whole_paths(&self, program: &str, args: Vec<OsString>) -> io::Result<Vec<OsString>> {
-        let Place::Elsewhere(folder, why) = self else { return Ok(args) };
+        let WorkingFolder::Elsewhere(folder, why) = self else { return Ok(args) };
         let is_copy = program == "cenote"
             && args.first().is_some_and(|verb| ["cp", "tar"].iter().any(|known| verb == known));
         // For other programs a word without a slash is a name in a pool.
@@ -226,10 +226,10 @@ fn names_here(arg: &OsStr) -> bool {
     matches!(bytes, b"." | b"..") || bytes.starts_with(b"./") || bytes.starts_with(b"../")
 }
 
-impl Drop for Place {
+impl Drop for WorkingFolder {
     fn drop(&mut self) {
-        if let Place::Own = self {
-            // The root always exists.
+        if let WorkingFolder::Own = self {
+            // The root is always there.
             let _ = rustix::process::chdir("/");
             rustix::process::umask(Mode::from_raw_mode(0o022));
         }
@@ -259,11 +259,11 @@ mod tests {
 
     #[test]
     fn where_threads_share_a_folder_paths_are_made_whole() {
-        let place = Place::Elsewhere("/home/a".into(), "forbidden".to_owned());
+        let working_folder = WorkingFolder::Elsewhere("/home/a".into(), "forbidden".to_owned());
         let whole = |program: &str, line: &str| {
             let args = line.split_whitespace().map(OsString::from).collect();
             let joined = |args: Vec<OsString>| args.join(OsStr::new(" ")).into_string().expect("text");
-            place.whole_paths(program, args).map(joined).ok()
+            working_folder.whole_paths(program, args).map(joined).ok()
         };
         let said = whole("zpool", "import -d . -d ../x tank").expect("clear");
         assert_eq!(said, "import -d /home/a/. -d /home/a/../x tank");
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(whole("cenote", "cp ./x /y tank:/").as_deref(), Some("cp /home/a/./x /y tank:/"));
         assert_eq!(whole("cenote", "cp tank:/x y"), None);
         assert_eq!(
-            Place::Own.whole_paths("cenote", vec!["cp".into(), "y".into()]).expect("as it is").len(),
+            WorkingFolder::Own.whole_paths("cenote", vec!["cp".into(), "y".into()]).expect("as it is").len(),
             2
         );
     }

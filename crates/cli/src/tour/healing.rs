@@ -1,6 +1,6 @@
 //! The third part of the tour: a pool that heals after bytes were overwritten, and after a disk was away.
 
-use super::Place::Daemon;
+use super::RunsIn::Daemon;
 use super::{Tour, Wrong, create, print, say};
 
 /// Size of a disk in bytes.

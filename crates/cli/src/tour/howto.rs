@@ -1,7 +1,7 @@
 //! The second part of the tour, a pool in use: `testpool`, its projects, a further disk, snapshots and
 //! clones, statistics.
 
-use super::Place::Daemon;
+use super::RunsIn::Daemon;
 use super::{Tour, Wrong, create, mounted_at, say};
 
 /// Size of a disk in bytes.

@@ -1,7 +1,7 @@
 //! The first part of the tour: a pool that OpenZFS made, read in this process, first whole and then without a
 //! disk.
 
-use super::{Place, Tour, Wrong, create, print, say};
+use super::{RunsIn, Tour, Wrong, create, print, say};
 use serde::Deserialize;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
@@ -46,18 +46,18 @@ impl Tour {
         ))?;
         unpack(&manifest.images, &devices)?;
         let pool = &manifest.pool;
-        self.show(Place::Here, &["zpool", "import"])?;
-        self.show(Place::Here, &["zfs", "list", "-t", "all"])?;
+        self.show(RunsIn::Here, &["zpool", "import"])?;
+        self.show(RunsIn::Here, &["zfs", "list", "-t", "all"])?;
         self.walk_tree(pool)?;
         say("Every block of every dataset and snapshot, all copies and parity, against its checksum:")?;
-        self.show(Place::Here, &["cenote", "verify", pool])?;
+        self.show(RunsIn::Here, &["cenote", "verify", pool])?;
         say("What changed between two snapshots:")?;
         let changes =
-            self.run(Place::Here, &["zfs", "diff", &format!("{pool}/fs@s1"), &format!("{pool}/fs")])?;
+            self.run(RunsIn::Here, &["zfs", "diff", &format!("{pool}/fs@s1"), &format!("{pool}/fs")])?;
         print_some(&changes)?;
         say("Files, back out:")?;
         let copy = self.word("hard0");
-        self.show(Place::Here, &["cenote", "cp", &format!("{pool}/fs@s1:/a/hard0"), &copy])?;
+        self.show(RunsIn::Here, &["cenote", "cp", &format!("{pool}/fs@s1:/a/hard0"), &copy])?;
         let before = self.archive(pool, "whole.tar")?;
         let disk = manifest.images.get(1).map(|image| image.name.clone()).unwrap_or_default();
         self.without_a_disk(pool, &disk, &before)
@@ -65,13 +65,13 @@ impl Tour {
 
     fn walk_tree(&self, pool: &str) -> Result<(), Wrong> {
         say("The files of a snapshot, without mounting it:")?;
-        print_some(&self.run(Place::Here, &["cenote", "ls", "-lR", &format!("{pool}/fs@s1:/")])?)
+        print_some(&self.run(RunsIn::Here, &["cenote", "ls", "-lR", &format!("{pool}/fs@s1:/")])?)
     }
 
     /// Archives the file system and returns the archive.
     fn archive(&self, pool: &str, name: &str) -> Result<Vec<u8>, Wrong> {
         let target = self.word(name);
-        self.show(Place::Here, &["cenote", "tar", "-f", &target, &format!("{pool}/fs:/")])?;
+        self.show(RunsIn::Here, &["cenote", "tar", "-f", &target, &format!("{pool}/fs:/")])?;
         let bytes = std::fs::read(self.at(name))?;
         print(&format!("{} bytes, with extended attributes, ACLs, holes and hard links\n", bytes.len()))?;
         Ok(bytes)
@@ -80,8 +80,8 @@ impl Tour {
     fn without_a_disk(&self, pool: &str, disk: &str, before: &[u8]) -> Result<(), Wrong> {
         say("Now a disk is gone. raidz1 can spare one:")?;
         let disk = self.at("openzfs").join(disk).display().to_string();
-        self.show(Place::Here, &["rm", &disk])?;
-        self.show(Place::Here, &["zpool", "status", pool])?;
+        self.show(RunsIn::Here, &["rm", &disk])?;
+        self.show(RunsIn::Here, &["zpool", "status", pool])?;
         let after = self.archive(pool, "degraded.tar")?;
         if after != before {
             return Err(Wrong::Step("the archive is not what it was".to_owned()));

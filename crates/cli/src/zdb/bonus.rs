@@ -2,7 +2,7 @@
 
 use super::bp::Long;
 use super::contents;
-use super::object::View;
+use super::view::View;
 use crate::time::ctime;
 use admin::debug::Object;
 use format::dsl::{BpobjPhys, DatasetPhys, DirPhys};

@@ -1,8 +1,8 @@
 //! Contents of objects, as `zdb -dddd` prints them: ZAPs, packed lists, lists of block pointers.
 
 use super::nvprint::Indented;
-use super::object::View;
 use super::text::put;
+use super::view::View;
 use super::{chain, deadlists};
 use admin::debug::{DmuError, Object, Zap, ZapEntry, ZapKey, ZapStats};
 use format::dsl::BpobjPhys;

@@ -1,6 +1,7 @@
 //! Datasets and their objects: `zdb -d`, `-i`.
 
 use super::bp::Long;
+use super::view::View;
 use super::{Options, Verdict, chain, deadlists, dirty_times, object, zil};
 use admin::debug::{Filesystem, ObjSet, Paths, prop};
 use cenote::inspect::{FeatureCount, census, leaked_objects, removal_census};
@@ -341,7 +342,7 @@ fn print_subject(
         write!(out, " (inconsistent)")?;
     }
     writeln!(out)?;
-    let view = object::View {
+    let view = View {
         options,
         detail,
         paths: filesystem(objset).map(|fs| RefCell::new(Paths::new(fs))),
@@ -419,7 +420,7 @@ fn filesystem(objset: &Arc<ObjSet>) -> Option<Arc<Filesystem>> {
 fn print_range(
     objset: &Arc<ObjSet>,
     range: &Range,
-    view: &object::View<'_>,
+    view: &View<'_>,
     out: &mut dyn Write,
     slots: &mut Slots,
 ) -> io::Result<Verdict> {

@@ -1,44 +1,15 @@
 //! One object as `zdb -d` prints it: its line in the table, then, with more `-d`, its contents.
 
 use super::bp::{Long, Short};
-use super::{Options, bonus, chain, contents, znode};
-use admin::debug::{Object, Paths, Segment, ZstdHeader, each_block, segments, zstd_header};
+use super::view::View;
+use super::{bonus, chain, contents, znode};
+use admin::debug::{Object, Segment, ZstdHeader, each_block, segments, zstd_header};
 use format::dnode::{
     FLAG_SPILL, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE,
     SLOTS_PER_BLOCK,
 };
 use format::{BlockPtr, BpKind, ObjType, ObjectId};
-use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
-
-/// The heading of the object table.
-const HEADER: &str = "\n    Object  lvl   iblk   dblk  dsize  dnsize  lsize   %full  type";
-
-/// Settings for printing the objects of one object set.
-pub(super) struct View<'a> {
-    pub(super) options: &'a Options,
-    /// Number of `-d` options.
-    pub(super) detail: usize,
-    /// Finds paths in the file system; `None` if the dataset is no file system or cannot be read.
-    pub(super) paths: Option<RefCell<Paths>>,
-    /// Compression of objects that name none themselves.
-    pub(super) compression: String,
-    /// Number of files without a path.
-    pub(super) leaked: Cell<u64>,
-    /// Whether the heading is still to be printed. If contents of objects come in between, each line gets a
-    /// heading.
-    pub(super) header: Cell<bool>,
-}
-
-impl View<'_> {
-    pub(super) fn print_header(&self, out: &mut dyn Write) -> io::Result<()> {
-        if self.header.replace(self.detail > 3) { writeln!(out, "{HEADER}") } else { Ok(()) }
-    }
-
-    pub(super) fn number(&self, n: u64) -> String {
-        self.options.number(n)
-    }
-}
 
 /// Prints one object.
 pub(super) fn print(out: &mut dyn Write, object: &Object, view: &View<'_>) -> io::Result<()> {

@@ -16,7 +16,7 @@ try avoiding ZLE by setting and exporting ZDB_NO_ZLE=\"true\"";
 
 /// A place: `vdev[.child…]:offset:[lsize/]psize[:flags]`, with numbers in hexadecimal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
+struct BlockSpecifier {
     vdev: u32,
     path: Vec<usize>,
     offset: u64,
@@ -27,8 +27,8 @@ struct Place {
     pointer: usize,
 }
 
-impl Place {
-    fn parse(text: &str) -> Result<Place, String> {
+impl BlockSpecifier {
+    fn parse(text: &str) -> Result<BlockSpecifier, String> {
         let bad = |why: &str| format!("Invalid block specifier: {text}  - {why}");
         let mut parts = text.splitn(4, ':');
         let mut part = || parts.next().unwrap_or_default();
@@ -54,7 +54,7 @@ impl Place {
             return Err(bad("offset must be a multiple of sector size"));
         }
         let (flags, pointer) = split_flags(flags)?;
-        Ok(Place { vdev, path, offset, lsize, psize, flags, pointer })
+        Ok(BlockSpecifier { vdev, path, offset, lsize, psize, flags, pointer })
     }
 
     fn has(&self, flag: char) -> bool {
@@ -90,7 +90,7 @@ fn split_flags(text: &str) -> Result<(String, usize), String> {
 
 /// Prints the bytes at a place.
 pub(super) fn print(pool: &Pool, text: &str, _: &Options, out: &mut dyn Write) -> io::Result<Verdict> {
-    let place = match Place::parse(text) {
+    let place = match BlockSpecifier::parse(text) {
         Ok(place) => place,
         Err(why) => {
             writeln!(out, "{why}")?;
@@ -212,23 +212,23 @@ mod tests {
 
     #[test]
     fn places_have_hexadecimal_numbers_and_flags() {
-        let place = Place::parse("1.0:1b000:20000/1400:db80").expect("a place");
+        let place = BlockSpecifier::parse("1.0:1b000:20000/1400:db80").expect("a place");
         assert_eq!((place.vdev, place.path.as_slice(), place.offset), (1, &[0][..], 0x1b000));
         assert_eq!((place.lsize, place.psize, place.pointer), (0x20000, 0x1400, 0x80));
         assert!(place.has('d') && place.has('b') && !place.has('c'));
         for bad in ["x:0:200", "0:0", "0:1:200", "0:0:1", "0:0:200:z", "0:zz:200"] {
-            assert!(Place::parse(bad).is_err(), "{bad}");
+            assert!(BlockSpecifier::parse(bad).is_err(), "{bad}");
         }
     }
 
     #[test]
     fn sizes_may_be_written_as_pointers_have_them() {
         for text in ["0:0:20000L/1400P:d", "0:0:20000/1400", "0:0:0x20000/0x1400"] {
-            let place = Place::parse(text).expect(text);
+            let place = BlockSpecifier::parse(text).expect(text);
             assert_eq!((place.lsize, place.psize), (0x20000, 0x1400), "{text}");
         }
-        assert_eq!(Place::parse("0:0:1400P").expect("a place").lsize, 0x1400);
-        assert!(Place::parse("0:0:1400X").is_err());
+        assert_eq!(BlockSpecifier::parse("0:0:1400P").expect("a place").lsize, 0x1400);
+        assert!(BlockSpecifier::parse("0:0:1400X").is_err());
     }
 
     #[test]

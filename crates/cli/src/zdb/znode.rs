@@ -1,8 +1,8 @@
 //! Attributes of files, as `zdb -dddd` prints them.
 
 use super::chain;
-use super::object::View;
 use super::text::{Octal, put};
+use super::view::View;
 use crate::time::ctime_signed;
 use admin::debug::{FileKind, Object, Paths};
 use format::ObjType;

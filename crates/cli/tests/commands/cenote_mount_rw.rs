@@ -14,14 +14,14 @@ use rustix::fs::{FallocateFlags, OFlags, RenameFlags, XattrFlags};
 use rustix::io::Errno;
 
 /// A pool `p` with a file system `p/a`, mounted; unmounted and judged at the end.
-struct Home {
+struct MountedPool {
     dir: tempfile::TempDir,
     server: Option<Child>,
 }
 
-impl Home {
-    /// `None`: no mount is possible here, which was reported.
-    fn new(properties: &[&str]) -> Option<Home> {
+impl MountedPool {
+    /// `None`: it cannot be done here, which has been said.
+    fn new(properties: &[&str]) -> Option<MountedPool> {
         if !testkit::need_file("/dev/fuse") {
             return None;
         }
@@ -34,7 +34,7 @@ impl Home {
         }
         let disk = dir.path().join("images/disk");
         fs::File::create(&disk).unwrap().set_len(512 << 20).unwrap();
-        let home = Home { dir, server: None };
+        let home = MountedPool { dir, server: None };
         home.good(&["zpool", "create", "p", disk.to_str().unwrap()]);
         let mut create = vec!["zfs", "create"];
         properties.iter().for_each(|property| create.extend(["-o", property]));
@@ -62,7 +62,7 @@ impl Home {
         text
     }
 
-    fn mounted(mut self) -> Option<Home> {
+    fn mounted(mut self) -> Option<MountedPool> {
         let at = self.at();
         let before = fs::metadata(&at).unwrap().dev();
         let mut server = self.command(&["mount", "-w", "p/a"]).arg(&at).spawn().unwrap();
@@ -79,8 +79,8 @@ impl Home {
         Some(self)
     }
 
-    /// Ends the server by a signal; it closes the pool.
-    fn unmounted(mut self) -> Home {
+    /// The server is told to end, and closes the pool.
+    fn unmounted(mut self) -> MountedPool {
         let mut server = self.server.take().unwrap();
         let pid = rustix::process::Pid::from_child(&server);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -88,8 +88,8 @@ impl Home {
         self
     }
 
-    /// Kills the server.
-    fn killed(mut self) -> Home {
+    /// The server is gone from one moment to the next.
+    fn killed(mut self) -> MountedPool {
         let mut server = self.server.take().unwrap();
         server.kill().unwrap();
         server.wait().unwrap();
@@ -107,7 +107,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for MountedPool {
     fn drop(&mut self) {
         if let Some(server) = self.server.as_mut() {
             let pid = rustix::process::Pid::from_child(server);
@@ -132,7 +132,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 
 #[test]
 fn names_links_and_attributes() {
-    let Some(home) = Home::new(&["xattr=sa", "acltype=posix"]) else { return };
+    let Some(home) = MountedPool::new(&["xattr=sa", "acltype=posix"]) else { return };
     let at = |name: &str| home.at().join(name);
     fs::create_dir_all(at("dir/sub")).unwrap();
     fs::write(at("dir/file"), "content").unwrap();
@@ -178,7 +178,7 @@ fn names_links_and_attributes() {
 
 #[test]
 fn bytes_holes_and_files_without_names() {
-    let Some(home) = Home::new(&["recordsize=16k"]) else { return };
+    let Some(home) = MountedPool::new(&["recordsize=16k"]) else { return };
     let at = |name: &str| home.at().join(name);
     let content = noise(1_000_000, 3);
     fs::write(at("file"), &content).unwrap();
@@ -240,7 +240,7 @@ fn bytes_holes_and_files_without_names() {
 
 #[test]
 fn copies_share_blocks_and_many_names_are_listed() {
-    let Some(home) = Home::new(&["recordsize=64k"]) else { return };
+    let Some(home) = MountedPool::new(&["recordsize=64k"]) else { return };
     let at = |name: &str| home.at().join(name);
     let content = noise(1 << 20, 9);
     fs::write(at("one"), &content).unwrap();
@@ -269,7 +269,7 @@ fn copies_share_blocks_and_many_names_are_listed() {
 
 #[test]
 fn what_was_synced_survives_the_death_of_the_server() {
-    let Some(home) = Home::new(&[]) else { return };
+    let Some(home) = MountedPool::new(&[]) else { return };
     let at = |name: &str| home.at().join(name);
     fs::create_dir(at("dir")).unwrap();
     let content = noise(300_000, 5);

@@ -10,17 +10,17 @@
 //! An error in a log is reported only if it did no damage: the damage says more.
 
 use super::Failure;
+use super::found_state::{FoundDir, FoundFile, State};
 use super::history::History;
 use super::images::{Ranges, Reads};
 use super::world::{COPIES, DATASETS};
 use crate::check::check_space;
 use crate::disks::Disks;
-use crate::workload::{POOL, RECORD, env, host};
+use crate::run::{POOL, RECORD, env, host};
 use cenote::error::chain;
 use dmu::log::walk_chain;
 use dsl::DslError;
 use dsl::destroy::{destroy, destroy_snapshots};
-use format::ObjectId;
 use format::zil::{RawRecord, RecordKind};
 use pool::LivePool;
 use pool::Which;
@@ -35,40 +35,7 @@ use zpl::{FsOptions, HeadFs, NewFile, WriteHow};
 /// Number of files that are written while a log waits.
 const EXTRA_FILES: usize = 16;
 
-/// A file found in the pool.
-#[derive(Debug)]
-pub struct FoundFile {
-    /// Kind: regular file, directory or symbolic link.
-    pub kind: FileKind,
-    /// Permission bits, as in `st_mode` without the kind.
-    pub mode: u32,
-    /// Content; for a symbolic link, its target.
-    pub bytes: Vec<u8>,
-}
-
-/// Contents of a work directory.
-#[derive(Debug, Default)]
-pub struct FoundDir {
-    /// Object id of each name in the directory.
-    pub names: BTreeMap<String, ObjectId>,
-    /// Kind, mode and contents of each file, by object id.
-    pub files: BTreeMap<ObjectId, FoundFile>,
-}
-
-/// Contents of the whole pool.
-#[derive(Debug, Default)]
-pub struct State {
-    /// Work directories, except those of a dataset that was destroyed.
-    pub(crate) work_dirs: BTreeMap<usize, FoundDir>,
-    /// Existing snapshots, and the work directories in each.
-    pub snapshots: BTreeMap<usize, BTreeMap<usize, FoundDir>>,
-    /// Contents of the files that were copied out of snapshots, by name.
-    pub copies: BTreeMap<String, Vec<u8>>,
-    /// Whether the second dataset was destroyed after the import, with its snapshots.
-    pub(crate) is_second_gone: bool,
-}
-
-/// What happens between the import and opening the datasets.
+/// What is done between the import and opening the datasets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     /// The datasets are opened at once.
@@ -164,7 +131,7 @@ fn look_on(
             there.iter().map(|dataset| open(&pool, dataset, seed)).collect::<Result<_, _>>()?;
         for (i, work_dir) in history.work_dirs.iter().enumerate() {
             if let Some(fs) = all.get(work_dir.dataset) {
-                state.work_dirs.insert(i, read_home(fs.fs.reader(), &work_dir.dir)?);
+                state.work_dirs.insert(i, read_work_dir(fs.fs.reader(), &work_dir.dir)?);
             }
         }
         if let Some(second) = all.get(1) {
@@ -188,7 +155,7 @@ fn look_on(
                 .filter(|(_, work_dir)| work_dir.dataset == snapshot.dataset);
             let mut found = BTreeMap::new();
             for (n, work_dir) in work_dirs {
-                found.insert(n, read_home(&fs, &work_dir.dir).map_err(|why| format!("{name}: {why}"))?);
+                found.insert(n, read_work_dir(&fs, &work_dir.dir).map_err(|why| format!("{name}: {why}"))?);
             }
             state.snapshots.insert(i, found);
         }
@@ -263,7 +230,7 @@ fn destroy_second(pool: &Arc<LivePool>, history: &History) -> Result<(), Failure
     Ok(())
 }
 
-fn read_home(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundDir, Failure> {
+fn read_work_dir(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundDir, Failure> {
     let mut work_dir = FoundDir::default();
     let Some(dir) = fs.resolve(dir.as_bytes())? else { return Err(format!("{dir} is missing").into()) };
     for entry in dir.entries()? {
@@ -284,7 +251,7 @@ fn read_home(fs: &Arc<Filesystem>, dir: &str) -> Result<FoundDir, Failure> {
 }
 
 fn read_copies(fs: &Arc<Filesystem>) -> Result<BTreeMap<String, Vec<u8>>, Failure> {
-    let work_dir = read_home(fs, COPIES)?;
+    let work_dir = read_work_dir(fs, COPIES)?;
     let mut copies = BTreeMap::new();
     for (name, id) in work_dir.names {
         copies.insert(name, work_dir.files[&id].bytes.clone());

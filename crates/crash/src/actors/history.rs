@@ -12,7 +12,7 @@
 //! - A promised snapshot exists; its work directories are between the steps that had ended when it was
 //!   requested and those that had begun when it existed.
 
-use super::found::{FoundDir, FoundFile, State};
+use super::found_state::{FoundDir, FoundFile, State};
 use crate::model::{Entry, FileId, FileState, Model, Version, possible};
 use std::collections::BTreeMap;
 use zpl::FileKind;
@@ -361,8 +361,8 @@ pub(crate) fn told_until(history: &History, operation: u64, lines: usize) -> Str
     of.iter().map(|(ops, text)| format!("  {ops}: {text}")).collect::<Vec<_>>().join("\n")
 }
 
-/// An empty work directory.
-pub(crate) fn empty_home(dataset: usize, dir: &str) -> WorkDir {
+/// A work directory that is empty.
+pub(crate) fn empty_work_dir(dataset: usize, dir: &str) -> WorkDir {
     WorkDir { dataset, dir: dir.to_owned(), model: Model::new(), done: 0, renames: Vec::new() }
 }
 

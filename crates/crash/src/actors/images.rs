@@ -147,7 +147,7 @@ impl Reads {
 
 /// Which sectors of a write are present: all, or those in a bit set.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Kept {
+enum KeptSectors {
     Whole,
     Sectors(Vec<bool>),
 }
@@ -171,8 +171,8 @@ pub struct Replay {
 
 /// An image, as the difference from the flushed writes.
 pub struct Image {
-    /// By disk, in order: the write, and the part of it that is present.
-    kept: Vec<Vec<(Unflushed, Kept)>>,
+    /// By disk, in order: the number of the write, where, and what of it is there.
+    kept: Vec<Vec<(Unflushed, KeptSectors)>>,
 }
 
 impl Replay {
@@ -221,9 +221,9 @@ impl Replay {
             let mut of_disk = Vec::new();
             for (i, write) in writes.iter().enumerate() {
                 let what = match fate {
-                    Fate::Kept => Some(Kept::Whole),
+                    Fate::Kept => Some(KeptSectors::Whole),
                     Fate::Lost => None,
-                    Fate::InOrder if i < last => Some(Kept::Whole),
+                    Fate::InOrder if i < last => Some(KeptSectors::Whole),
                     Fate::InOrder if i > last => None,
                     Fate::InOrder | Fate::Random => settle(&mut random, write.data.len() as u64),
                 };
@@ -240,8 +240,8 @@ impl Replay {
         for (disk, writes) in image.kept.iter().enumerate() {
             for (write, what) in writes {
                 match what {
-                    Kept::Whole => after.write(disk, write.at, &write.data),
-                    Kept::Sectors(kept) => {
+                    KeptSectors::Whole => after.write(disk, write.at, &write.data),
+                    KeptSectors::Sectors(kept) => {
                         for (sector, bytes) in write.data.chunks(SECTOR as usize).enumerate() {
                             if kept.get(sector) == Some(&true) {
                                 after.write(disk, write.at + sector as u64 * SECTOR, bytes);
@@ -256,17 +256,17 @@ impl Replay {
     }
 }
 
-/// Keeps half of the writes whole, a quarter in part, and a quarter not at all.
-fn settle(random: &mut Random, len: u64) -> Option<Kept> {
+/// Half of the writes are there whole, a quarter in part, a quarter not at all.
+fn settle(random: &mut Random, len: u64) -> Option<KeptSectors> {
     match random.below(4) {
-        0 | 1 => Some(Kept::Whole),
+        0 | 1 => Some(KeptSectors::Whole),
         2 => {
             let sectors = len.div_ceil(SECTOR);
             let (is_scattered, prefix) = (random.one_in(2), random.below(sectors + 1));
             let keep = |sector| if is_scattered { random.one_in(2) } else { sector < prefix };
             let kept: Vec<bool> = (0..sectors).map(keep).collect();
             let (all, none) = (kept.iter().all(|kept| *kept), !kept.contains(&true));
-            if none { None } else { Some(if all { Kept::Whole } else { Kept::Sectors(kept) }) }
+            if none { None } else { Some(if all { KeptSectors::Whole } else { KeptSectors::Sectors(kept) }) }
         }
         _ => None,
     }
@@ -277,7 +277,7 @@ fn settle(random: &mut Random, len: u64) -> Option<Kept> {
 struct Trace(Vec<u64>);
 
 impl Trace {
-    fn note(&mut self, disk: usize, number: usize, kept: &Kept) {
+    fn note(&mut self, disk: usize, number: usize, kept: &KeptSectors) {
         use std::hash::{DefaultHasher, Hash, Hasher};
         let mut hasher = DefaultHasher::new();
         (self.0[disk], number, kept).hash(&mut hasher);
@@ -321,7 +321,7 @@ impl<T> Known<T> {
     /// Notes that a write becomes durable.
     pub fn settled(&mut self, disk: usize, number: usize, range: &Range<u64>) {
         if self.reads[disk].meets(range) {
-            self.durable.note(disk, number, &Kept::Whole);
+            self.durable.note(disk, number, &KeptSectors::Whole);
         }
     }
 

@@ -38,6 +38,7 @@
 //! by one process in 25 minutes, found nothing either.
 
 pub mod found;
+mod found_state;
 pub mod history;
 pub mod images;
 pub(crate) mod scheduler;
@@ -46,9 +47,10 @@ pub mod work;
 mod worker;
 mod world;
 
-use crate::workload::Failure;
+use crate::run::Failure;
 use crate::{Broken, Cuts, Series};
-use found::{State, examine};
+use found::examine;
+use found_state::State;
 use history::{Moment, told_until};
 use images::{Image, Known, Replay};
 use std::collections::VecDeque;

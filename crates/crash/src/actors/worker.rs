@@ -6,7 +6,7 @@ use super::scheduler;
 use super::snapshots::{destroy_snapshot, snapshots, take_snapshot};
 use super::world::{WORK_DIRS, World, sync_dataset};
 use crate::model::{Entry, FileId, FileState, Names};
-use crate::workload::RECORD;
+use crate::run::RECORD;
 use cenote::error::chain;
 use format::{ObjectId, Txg};
 use std::collections::HashMap;
@@ -98,13 +98,13 @@ impl Worker<'_> {
         self.world.history().work_dirs[file.work_dir].model.file(file.id).clone()
     }
 
-    fn pick_home(&mut self) -> usize {
+    fn pick_work_dir(&mut self) -> usize {
         self.work_dirs[self.random.below(self.work_dirs.len() as u64) as usize]
     }
 
     /// Picks a file, often one that was used recently.
     fn pick(&mut self) -> Option<Named> {
-        let work_dir = self.pick_home();
+        let work_dir = self.pick_work_dir();
         let all: Vec<Named> = self
             .names(work_dir)
             .into_iter()
@@ -171,7 +171,7 @@ impl Worker<'_> {
         if is_copied && self.random.one_in(2) {
             return if self.random.one_in(2) { self.write() } else { self.truncate() };
         }
-        let work_dir = self.pick_home();
+        let work_dir = self.pick_work_dir();
         let names = self.names(work_dir).len();
         let is_full = names >= NAMES_MAX;
         if names < NAMES_MIN && self.random.one_in(2) {

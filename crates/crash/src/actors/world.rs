@@ -1,10 +1,10 @@
 //! The pool that the threads work on, and the record of their operations.
 
 use super::Failure;
-use super::history::{History, Promise, Steps, What, empty_home};
+use super::history::{History, Promise, Steps, What, empty_work_dir};
 use super::scheduler::ScheduledDisk;
 use crate::disks::{Disks, Layout};
-use crate::workload::{POOL, RECORD, create, env};
+use crate::run::{POOL, RECORD, create, env};
 use dsl::create::{NewHead, create as create_head};
 use dsl::{DslError, TaskCtx};
 use format::ObjectId;
@@ -109,7 +109,7 @@ pub(super) fn new_world(layout: Layout, seed: u64) -> Result<(World, Vec<(usize,
     // From here on, a thread of the run writes the txgs.
     pool.txgs().set_inline(None);
     let base = disks.take_record();
-    let work_dirs = WORK_DIRS.iter().map(|(dataset, name, _)| empty_home(*dataset, name)).collect();
+    let work_dirs = WORK_DIRS.iter().map(|(dataset, name, _)| empty_work_dir(*dataset, name)).collect();
     let history = Mutex::new(History { work_dirs, ..History::default() });
     Ok((
         World {

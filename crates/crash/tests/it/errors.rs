@@ -4,7 +4,7 @@
 
 use crate::support::create;
 use cenote_crash::disks::Disks;
-use cenote_crash::workload::{POOL, env, host, open_fs};
+use cenote_crash::run::{POOL, env, host, open_fs};
 use format::scan::{ScanFunc, ScanState};
 use format::{BlockId, BlockPtr, Level, ObjectId};
 use pool::LivePool;

@@ -4,8 +4,8 @@
 use crate::support;
 use cenote_crash::disks::{Disks, Layout};
 use cenote_crash::faults::{Fault, Readings, read_beyond_redundancy, run_with_faults};
+use cenote_crash::run::{POOL, env, host, open_fs};
 use cenote_crash::scans::flip_and_scrub;
-use cenote_crash::workload::{POOL, env, host, open_fs};
 use pool::ImportOptions;
 use pool::LivePool;
 use pool::Which;

@@ -3,7 +3,7 @@
 
 use crate::support::create;
 use cenote_crash::disks::Disks;
-use cenote_crash::workload::{POOL, env, host, open_fs};
+use cenote_crash::run::{POOL, env, host, open_fs};
 use dmu::log::Pending;
 use format::ObjectId;
 use format::zil::{Body, Create, CreateKind, LogTime};

@@ -3,7 +3,7 @@
 
 use crate::support::create;
 use cenote_crash::disks::{Disks, Layout};
-use cenote_crash::workload::{POOL, env, host, open_fs};
+use cenote_crash::run::{POOL, env, host, open_fs};
 use pool::ImportOptions;
 use pool::LivePool;
 use pool::Which;

@@ -5,7 +5,7 @@
 use crate::support::create;
 use cenote::inspect::{Check, Space, blocks};
 use cenote_crash::disks::Disks;
-use cenote_crash::workload::POOL;
+use cenote_crash::run::POOL;
 use dmu::Tx;
 use format::{BlockId, BlockPtr, Level, ObjectId};
 use pool::Leave;

@@ -1,5 +1,6 @@
 //! Claiming the logs that a crash left, and freeing logs (docs/on-disk/24-zil.md, sections 6 and 8).
 
+use super::chain::note_not_freed;
 use super::walk::{Step, walk_blocks};
 use crate::{LiveSet, SyncTx};
 use codec::crypt::DataKey;
@@ -336,8 +337,8 @@ pub(crate) fn free_chain(
         if seen.insert(bp.dvas().next().map(format::Dva::to_words))
             && let Err(error) = zio.free(bp, tx)
         {
-            // Lost space is better than a file system that can never be opened again.
-            super::tracing_free_failed(bp, &error);
+            // A file system that could not be opened again for that would be worse.
+            note_not_freed(bp, &error);
         }
     }
     clones.iter().for_each(|(bp, how)| clone(bp, *how));

@@ -1,7 +1,7 @@
 //! Replay of a claimed log (docs/on-disk/24-zil.md, section 7).
 
-use super::claim::{REPLAY_NEEDED, Unclaim, is_needed, walk_log};
-use super::{ClaimError, IntentLog};
+use super::claim::{ClaimError, REPLAY_NEEDED, Unclaim, free_chain, is_needed, walk_log};
+use super::intent_log::IntentLog;
 use crate::DmuError;
 use crate::sync::atomic::Ordering;
 use crate::sync::lock;
@@ -10,7 +10,7 @@ use format::units::MAX_BLOCK;
 use format::zil::{Body, Record};
 use format::{BlockPtr, Txg};
 use std::fmt::Display;
-use zio::{ReadPolicy, ZioError};
+use zio::{AllocTx, ReadPolicy, ZioError};
 
 /// Why a replay did not begin. Failures of single records are in [`Replayed`].
 #[derive(Debug, thiserror::Error)]
@@ -45,6 +45,12 @@ impl IntentLog {
     pub fn awaits_replay(&self) -> bool {
         let header = self.set.zil_header();
         header.flags & REPLAY_NEEDED != 0 && header.claim_txg != Txg(0) && lock(&self.chain).is_foreign()
+    }
+
+    /// This record's change belongs to the txg of `tx`.
+    fn note_replayed(&self, seq: u64, tx: &Tx) {
+        self.replayed[(tx.txg().0 & 1) as usize].fetch_max(seq, Ordering::AcqRel);
+        self.set.mark_root(tx.txg());
     }
 }
 
@@ -192,12 +198,11 @@ fn indirect_data(log: &IntentLog, record: &Record) -> Result<Option<Vec<u8>>, Zi
 /// # Errors
 /// [`ReplayError`] if the log cannot be read, or the pool is suspended.
 pub fn give_up(log: &IntentLog, unclaim: &mut dyn FnMut(&BlockPtr, Unclaim, &Tx)) -> Result<(), ReplayError> {
-    use zio::AllocTx;
     if !log.is_left() {
         return Ok(());
     }
     let tx = log.txgs.begin()?;
-    super::claim::free_chain(&log.set, &tx, &mut |bp, how| unclaim(bp, how, &tx))?;
+    free_chain(&log.set, &tx, &mut |bp, how| unclaim(bp, how, &tx))?;
     lock(&log.chain).forget_head = Some(tx.txg());
     log.set.mark_root(tx.txg());
     Ok(())

@@ -1,10 +1,10 @@
 //! Writable objects: reading their newest state, and changing them.
 
+use crate::DmuError;
 use crate::object::cell::{Cell, Inner, Known, Leaf, Overlay, POINTER_COST, Spill};
 use crate::object::disk_tree::{BlockResult, DiskTree, read_range};
 use crate::objset::live::LiveSet;
 use crate::store::RangeRead;
-use crate::{DmuError, ObjSet, Object};
 use format::dnode::Dnode;
 use format::ids::SwapClass;
 use format::units::{MAX_BLOCK, SECTOR};
@@ -71,14 +71,9 @@ impl LiveObject {
         &self.set
     }
 
-    /// A reading handle: header and bonus as of now, blocks as of their reads.
-    pub fn read(&self) -> Object {
-        self.read_through(self.set.view())
-    }
-
-    pub(crate) fn read_through(&self, view: Arc<ObjSet>) -> Object {
-        let image = self.cell.lock().image();
-        Object::of_live(view, image, self)
+    /// Its dnode as it is now.
+    pub(crate) fn image(&self) -> Arc<Dnode> {
+        self.cell.lock().image()
     }
 
     /// Type of the object's data.

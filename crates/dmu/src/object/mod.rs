@@ -257,3 +257,14 @@ impl ZapBlocks for Object {
         Object::block(self, id)
     }
 }
+
+impl LiveObject {
+    /// A reading handle: header and bonus as they are now, blocks as they are when they are read.
+    pub fn read(&self) -> Object {
+        self.read_through(self.set().view())
+    }
+
+    pub(crate) fn read_through(&self, view: Arc<ObjSet>) -> Object {
+        Object::of_live(view, self.image(), self)
+    }
+}

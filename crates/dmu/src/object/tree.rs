@@ -5,9 +5,9 @@
 //! written elsewhere from the bottom up. Born and killed blocks are collected.
 
 use crate::DmuError;
+use crate::ledger::Ledger;
 use crate::object::cell::{Header, Leaf, TreeTop};
 use crate::objset::live::LiveSet;
-use crate::objset::sync::Ledger;
 use crate::set_blocks::TreeShape;
 use format::blkptr::BLKPTR_SIZE;
 use format::{BlockPtr, BpKind, Endian, Level, ObjectId};

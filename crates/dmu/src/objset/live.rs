@@ -1,14 +1,14 @@
 //! Writable object sets.
 
-use crate::object::cell::{Cell, Header};
+use crate::object::cell::Cell;
 use crate::object::disk_tree::DiskTree;
-use crate::objset::DnodeSlots;
+use crate::objset::dnode_slots::DnodeSlots;
+use crate::objset::image::SetImage;
 use crate::objset::numbers::Numbers;
 use crate::set_blocks::{KeyState, SetBlocks};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, RwLock, Weak, lock, read, write};
-use crate::{DirtyMeter, LiveObject, SetPolicy};
-use crate::{DmuError, ObjSet, Store};
+use crate::{DirtyMeter, DmuError, SetPolicy, Store};
 use format::dnode::{CORE_SIZE, Dnode, FLAG_USED_BYTES, SLOT_SIZE, SLOTS_PER_BLOCK};
 use format::objset::{ObjsetPhys, ObjsetType, ZilHeader};
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
@@ -27,87 +27,7 @@ const OBJSET_SIZE: usize = 4096;
 const DNODE_BLOCK: u64 = (SLOT_SIZE * SLOTS_PER_BLOCK) as u64;
 /// Height of the tree of dnodes of a new dataset: enough for all object numbers.
 const DATASET_META_LEVELS: u8 = 6;
-/// Smallest and largest indirect blocks, as powers of two.
-const INDIRECT_SHIFTS: std::ops::RangeInclusive<u8> = 12..=17;
-
-/// Description of a new object.
-#[derive(Debug, Clone)]
-pub struct NewObject {
-    /// Type of the object's data.
-    pub obj_type: ObjType,
-    /// Bytes of a data block, a multiple of 512; 0: 512.
-    pub block_size: u64,
-    /// log2 of an indirect block; 0: 17.
-    pub indirect_shift: u8,
-    /// Type of the bonus.
-    pub bonus_type: ObjType,
-    /// Contents of the bonus.
-    pub bonus: Vec<u8>,
-    /// Size of the dnode, 1 to 32 slots of 512 bytes.
-    pub slots: u8,
-    /// Checksum id of its blocks; 0: that of the set.
-    pub checksum: u8,
-    /// Compression id of its blocks; 0: that of the set.
-    pub compress: u8,
-}
-
-impl NewObject {
-    /// An object of this type without a bonus, with blocks of 512 bytes that grow if possible.
-    pub fn of(obj_type: ObjType) -> NewObject {
-        NewObject {
-            obj_type,
-            block_size: 0,
-            indirect_shift: 0,
-            bonus_type: ObjType::NONE,
-            bonus: Vec::new(),
-            slots: 1,
-            checksum: 0,
-            compress: 0,
-        }
-    }
-
-    /// Sets the bonus.
-    pub fn with_bonus(mut self, bonus_type: ObjType, bonus: Vec<u8>) -> NewObject {
-        (self.bonus_type, self.bonus) = (bonus_type, bonus);
-        self
-    }
-
-    /// Sets the block size.
-    pub fn with_block_size(mut self, bytes: u64) -> NewObject {
-        self.block_size = bytes;
-        self
-    }
-
-    fn header(&self, policy: &SetPolicy) -> Header {
-        let slots = self.slots.clamp(1, SLOTS_PER_BLOCK as u8);
-        let room = 320 + SLOT_SIZE * (usize::from(slots) - 1);
-        assert!(self.bonus.len() <= room, "a bonus of {} bytes in {slots} slots", self.bonus.len());
-        let nblkptr = match self.bonus_type {
-            ObjType::SA => 1,
-            _ => (1 + (room - self.bonus.len()) / 128).min(3),
-        };
-        let shift = if self.indirect_shift == 0 { 17 } else { self.indirect_shift };
-        let sectors = self.block_size.div_ceil(512).max(1);
-        let _ = policy;
-        Header {
-            obj_type: self.obj_type,
-            bonus_type: self.bonus_type,
-            indblkshift: shift.clamp(*INDIRECT_SHIFTS.start(), *INDIRECT_SHIFTS.end()),
-            nblkptr: nblkptr as u8,
-            checksum: self.checksum,
-            compress: self.compress,
-            flags: 0,
-            extra_slots: slots - 1,
-            datablkszsec: u16::try_from(sectors).expect("a block size of at most 16 MiB"),
-            maxblkid: 0,
-            bonus: self.bonus.clone(),
-            has_spill: false,
-            core: [0; CORE_SIZE],
-        }
-    }
-}
-
-/// The root of the set on disk.
+/// The root of the set as it is on disk.
 #[derive(Clone)]
 pub(crate) struct Root {
     pub(crate) bp: BlockPtr,
@@ -128,10 +48,10 @@ pub struct LiveSet {
     /// Number of roots so far: data of an older root may be out of date.
     generation: AtomicU64,
     table: [Mutex<HashMap<u64, Arc<Cell>>>; SHARDS],
-    /// Numbers of objects that are not on disk yet, in order.
-    fresh: Mutex<BTreeSet<u64>>,
-    numbers: Mutex<Numbers>,
-    /// Objects changed in a txg, indexed by its lowest bit.
+    /// Objects that are not on disk yet, in order.
+    pub(super) fresh: Mutex<BTreeSet<u64>>,
+    pub(super) numbers: Mutex<Numbers>,
+    /// Objects changed in a txg, by its lowest bit.
     dirty: [Mutex<Vec<Arc<Cell>>>; 2],
     /// The last txg with changes, indexed by its lowest bit.
     dirty_txg: [AtomicU64; 2],
@@ -141,7 +61,8 @@ pub struct LiveSet {
     changes: AtomicU64,
     zil: Mutex<ZilHeader>,
     flags: AtomicU64,
-    view: Mutex<Weak<ObjSet>>,
+    /// Its state on disk when the oldest view was made.
+    image: Mutex<Weak<SetImage>>,
 }
 
 impl LiveSet {
@@ -216,7 +137,7 @@ impl LiveSet {
             flags: AtomicU64::new(phys.flags),
             root: RwLock::new(Arc::new(Root { bp, meta: Arc::new(phys.meta_dnode.clone()), phys })),
             generation: AtomicU64::new(0),
-            view: Mutex::default(),
+            image: Mutex::default(),
         })
     }
 
@@ -339,40 +260,32 @@ impl LiveSet {
         );
     }
 
-    /// A reading handle that shows the newest state.
-    pub fn view(self: &Arc<Self>) -> Arc<ObjSet> {
-        let mut cached = lock(&self.view);
-        if let Some(view) = cached.upgrade() {
-            return view;
+    /// The set as it is on disk, the same for all views that exist at one time.
+    pub(super) fn image(&self) -> Arc<SetImage> {
+        let mut cached = lock(&self.image);
+        if let Some(image) = cached.upgrade() {
+            return image;
         }
-        let root = self.root();
-        let live = Some(Arc::clone(self));
-        let view = ObjSet::of_blocks(Arc::clone(&self.blocks), root.bp, root.phys.clone(), live);
-        *cached = Arc::downgrade(&view);
-        view
+        let image = Arc::new(self.newest_image());
+        *cached = Arc::downgrade(&image);
+        image
     }
 
-    fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Cell>>> {
+    /// The set as the last sync has left it.
+    pub(super) fn newest_image(&self) -> SetImage {
+        let root = self.root();
+        SetImage::new(Arc::clone(&self.blocks), root.bp, root.phys.clone())
+    }
+
+    pub(super) fn shard(&self, id: u64) -> MutexGuard<'_, HashMap<u64, Arc<Cell>>> {
         lock(&self.table[(id / 4) as usize % SHARDS])
     }
 
-    /// Opens the object with this number.
-    ///
-    /// # Errors
-    /// [`DmuError::NoObject`] if it does not exist in the newest state.
-    pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<LiveObject, DmuError> {
-        let cell = self.cell(id)?;
-        if !cell.lock().exists {
-            return Err(self.no_object(id));
-        }
-        Ok(LiveObject::new(Arc::clone(self), cell))
-    }
-
-    fn no_object(&self, id: ObjectId) -> DmuError {
+    pub(super) fn no_object(&self, id: ObjectId) -> DmuError {
         DmuError::NoObject { objset: self.number(), object: id }
     }
 
-    fn cell(&self, id: ObjectId) -> Result<Arc<Cell>, DmuError> {
+    pub(super) fn cell(&self, id: ObjectId) -> Result<Arc<Cell>, DmuError> {
         loop {
             if let Some(cell) = self.shard(id.0).get(&id.0) {
                 return Ok(Arc::clone(cell));
@@ -415,62 +328,8 @@ impl LiveSet {
         tree.block(BlockId(block)).inspect_err(|error| self.store().tell(error, BlockId(block)))
     }
 
-    /// Creates an object. Its number is not that of an object freed in a txg that is not on disk yet.
-    pub fn allocate(self: &Arc<Self>, new: &NewObject, tx: &dyn AllocTx) -> Result<LiveObject, DmuError> {
-        let slots = u64::from(new.slots.clamp(1, SLOTS_PER_BLOCK as u8));
-        let id = lock(&self.numbers).take(slots, tx.txg(), &mut |block| self.used_slots(block))?;
-        Ok(self.add(id, new, tx))
-    }
-
-    /// Creates the object with this number.
-    ///
-    /// # Errors
-    /// [`DmuError::ObjectExists`] if the number, or one of its further slots, is in use or was freed in a txg
-    /// that is not on disk yet.
-    pub fn claim(
-        self: &Arc<Self>,
-        id: ObjectId,
-        new: &NewObject,
-        tx: &dyn AllocTx,
-    ) -> Result<LiveObject, DmuError> {
-        let slots = u64::from(new.slots.clamp(1, SLOTS_PER_BLOCK as u8));
-        let is_number = id.0 != 0 && id.0 < ObjectId::LIMIT;
-        let taken = is_number
-            && lock(&self.numbers).take_this(id, slots, tx.txg(), &mut |block| self.used_slots(block))?;
-        if !taken {
-            return Err(DmuError::ObjectExists { objset: self.number(), object: id });
-        }
-        Ok(self.add(id, new, tx))
-    }
-
-    /// One of the three accounting objects of users, groups and projects; created if it is missing.
-    pub(crate) fn accounting_object(
-        self: &Arc<Self>,
-        id: ObjectId,
-        tx: &dyn AllocTx,
-    ) -> Result<(LiveObject, bool), DmuError> {
-        match self.object(id) {
-            Ok(object) => Ok((object, false)),
-            Err(DmuError::NoObject { .. }) => {
-                Ok((self.add(id, &NewObject::of(ObjType::USERGROUP_USED), tx), true))
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    fn add(self: &Arc<Self>, id: ObjectId, new: &NewObject, tx: &dyn AllocTx) -> LiveObject {
-        let cell = Cell::new(id, new.header(&self.policy()));
-        if id.0 < ObjectId::LIMIT {
-            lock(&self.fresh).insert(id.0);
-        }
-        self.shard(id.0).insert(id.0, Arc::clone(&cell));
-        let is_first = cell.lock().touch(tx.txg());
-        self.note_change(&cell, tx.txg(), is_first);
-        LiveObject::new(Arc::clone(self), cell)
-    }
-
-    /// The slots of a block of dnodes that are in use on disk, as a bit set.
-    fn used_slots(&self, block: u64) -> Result<u32, DmuError> {
+    /// The slots of a block of dnodes that are in use on disk.
+    pub(super) fn used_slots(&self, block: u64) -> Result<u32, DmuError> {
         let root = self.root();
         if block > root.meta.maxblkid.0 {
             return Ok(0);
@@ -487,34 +346,7 @@ impl LiveSet {
         Ok(used)
     }
 
-    /// Frees an object and all its blocks.
-    pub fn free(self: &Arc<Self>, id: ObjectId, tx: &dyn AllocTx) -> Result<(), DmuError> {
-        let object = self.object(id)?;
-        let slots = object.free_all(tx);
-        lock(&self.numbers).give_back(id, slots, tx.txg());
-        lock(&self.fresh).remove(&id.0);
-        Ok(())
-    }
-
-    /// The first object with a number of at least `from` in the newest state.
-    pub(crate) fn next_object(self: &Arc<Self>, from: ObjectId) -> Result<Option<LiveObject>, DmuError> {
-        let mut at = from;
-        loop {
-            let root = self.root();
-            let on_disk = ObjSet::of_blocks(Arc::clone(&self.blocks), root.bp, root.phys.clone(), None)
-                .next_object(at)?
-                .map(|object| object.id());
-            let fresh = lock(&self.fresh).range(at.0..).next().copied().map(ObjectId);
-            let Some(next) = on_disk.into_iter().chain(fresh).min() else { return Ok(None) };
-            match self.object(next) {
-                Ok(object) => return Ok(Some(object)),
-                Err(DmuError::NoObject { .. }) => at = ObjectId(next.0 + 1),
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Called after a sync: updates the free numbers, and drops objects without users.
+    /// After a sync: numbers that came and went, and objects that nobody uses are forgotten.
     pub(crate) fn synced(&self, txg: Txg, done: &[ObjectId]) {
         lock(&self.numbers).synced(txg);
         {

@@ -3,8 +3,8 @@
 
 use crate::object::cell::Header;
 use format::{ChecksumId, CompressionId, Level, ObjType};
+use zio::WritePolicy;
 use zio::alloc::AllocClass;
-use zio::write::WritePolicy;
 
 /// The metadata that get one copy more than the data (property `redundant_metadata`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

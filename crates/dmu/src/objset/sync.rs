@@ -15,8 +15,9 @@ use crate::DmuError;
 use crate::object::cell::{Cell, Frozen, Header, Leaf, Spill, TreeTop};
 use crate::object::tree::{TreeEdit, fill_of};
 use crate::objset::accounting::Accounting;
+use crate::objset::dnode_slots::DnodeSlots;
 use crate::objset::live::{LiveSet, Root};
-use crate::{SetPolicy, SyncTx};
+use crate::{Ledger, SetPolicy, SyncTx};
 use format::dnode::{
     Dnode, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE, SLOTS_PER_BLOCK,
 };
@@ -26,7 +27,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use zio::AllocTx;
-use zio::write::NewBlock;
+use zio::NewBlock;
 
 /// Bytes of blocks in one batch: many windows of `zio`, which compresses one while it writes another.
 const BATCH_BYTES: usize = 256 << 20;
@@ -37,15 +38,7 @@ const BATCH_BLOCKS: usize = 16 << 10;
 /// Bytes of the root block of sets that count projects.
 const ROOT_WITH_PROJECTS: usize = 4096;
 
-/// Receives every block that the sync of a set bears and kills: accounts for space, and frees.
-pub trait Ledger {
-    /// Called for a new block.
-    fn born(&mut self, bp: &BlockPtr);
-    /// Called for a block that the set no longer references.
-    fn killed(&mut self, bp: &BlockPtr);
-}
-
-/// A changed object in the sync.
+/// A changed object on its way to disk.
 struct Job {
     cell: Arc<Cell>,
     frozen: Frozen,
@@ -58,7 +51,7 @@ struct Job {
 
 /// Place of a written block.
 #[derive(Clone, Copy)]
-enum Place {
+enum BlockPosition {
     Tree { level: u8, blkid: u64 },
     Spill,
 }
@@ -195,7 +188,7 @@ impl SetSync<'_> {
                         let policy =
                             self.policy.of_block(&jobs[at].frozen.header, Level(0), false, self.tx.pass());
                         let block = self.new_block(Arc::clone(data), policy, old, 1);
-                        batch.push(at, Place::Tree { level: 0, blkid: *blkid }, block);
+                        batch.push(at, BlockPosition::Tree { level: 0, blkid: *blkid }, block);
                     }
                 }
                 held += jobs[at].edit.held();
@@ -214,7 +207,7 @@ impl SetSync<'_> {
                 let policy = self.policy.of_block(&jobs[at].frozen.header, Level(0), true, self.tx.pass());
                 let old = jobs[at].spill.unwrap_or(BlockPtr::HOLE);
                 let block = self.new_block(Arc::clone(data), policy, old, 1);
-                batch.push(at, Place::Spill, block);
+                batch.push(at, BlockPosition::Spill, block);
             }
         }
         self.flush(jobs, &mut batch)
@@ -256,7 +249,7 @@ impl SetSync<'_> {
                 let policy =
                     self.policy.of_block(&jobs[at].frozen.header, Level(level), false, self.tx.pass());
                 let block = self.new_block(Arc::new(bytes), policy, old, fill);
-                batch.push(at, Place::Tree { level, blkid }, block);
+                batch.push(at, BlockPosition::Tree { level, blkid }, block);
                 if batch.is_full() {
                     self.flush(jobs, &mut batch)?;
                 }
@@ -265,14 +258,8 @@ impl SetSync<'_> {
         self.flush(jobs, &mut batch)
     }
 
-    fn new_block(
-        &self,
-        data: Arc<Vec<u8>>,
-        policy: zio::write::WritePolicy,
-        old: BlockPtr,
-        fill: u64,
-    ) -> NewBlock {
-        // Only the MOS is written in several passes, and its blocks have no other references.
+    fn new_block(&self, data: Arc<Vec<u8>>, policy: zio::WritePolicy, old: BlockPtr, fill: u64) -> NewBlock {
+        // Only the MOS is written in several passes, and nothing else refers to its blocks.
         let in_place = self.policy.is_mos
             && self.tx.pass() > 1
             && !old.is_hole()
@@ -291,8 +278,8 @@ impl SetSync<'_> {
                 source,
             })?;
             match *place {
-                Place::Tree { level, blkid } => job.edit.place(self.set, level, blkid, &bp)?,
-                Place::Spill => {
+                BlockPosition::Tree { level, blkid } => job.edit.place(self.set, level, blkid, &bp)?,
+                BlockPosition::Spill => {
                     let old = job.spill.replace(bp).unwrap_or(BlockPtr::HOLE);
                     job.edit.replaced(self.set, &old, &bp);
                 }
@@ -401,7 +388,7 @@ impl SetSync<'_> {
             let old_bp = meta[0].edit.pointer(self.set, 0, blkid)?;
             let policy = self.policy.of_block(&meta[0].frozen.header, Level(0), false, self.tx.pass());
             let block = self.new_block(Arc::new(bytes), policy, old_bp, fill);
-            batch.push(0, Place::Tree { level: 0, blkid }, block);
+            batch.push(0, BlockPosition::Tree { level: 0, blkid }, block);
             if batch.is_full() || meta[0].edit.held() >= INDIRECT_BYTES {
                 self.flush(meta, &mut batch)?;
                 let complete = complete_before(&meta[0].frozen.header, blkid);
@@ -450,7 +437,7 @@ fn complete_before(header: &Header, blkid: u64) -> impl Fn(u8) -> u64 + use<> {
 
 /// Number of objects in a block of dnodes.
 fn count_dnodes(block: &[u8]) -> u64 {
-    let slots = crate::objset::DnodeSlots::new(block);
+    let slots = DnodeSlots::new(block);
     slots.filter(|(_, bytes)| bytes.first().is_some_and(|kind| *kind != 0)).count() as u64
 }
 
@@ -458,7 +445,7 @@ fn count_dnodes(block: &[u8]) -> u64 {
 /// unknown.
 fn dnodes_in_little_order(block: &[u8]) -> Option<Vec<u8>> {
     let mut out = vec![0; block.len()];
-    for (slot, bytes) in crate::objset::DnodeSlots::new(block) {
+    for (slot, bytes) in DnodeSlots::new(block) {
         let Some(dnode) = Dnode::decode(bytes, Endian::Big).ok()? else { continue };
         let dnode = dnode.into_little()?;
         let encoded = dnode.encode();
@@ -478,12 +465,12 @@ fn top_of(old: Option<&Dnode>, header: &Header) -> TreeTop {
 #[derive(Default)]
 struct Batch {
     blocks: Vec<NewBlock>,
-    places: Vec<(usize, Place)>,
+    places: Vec<(usize, BlockPosition)>,
     bytes: usize,
 }
 
 impl Batch {
-    fn push(&mut self, job: usize, place: Place, block: NewBlock) {
+    fn push(&mut self, job: usize, place: BlockPosition, block: NewBlock) {
         self.bytes += block.data.len();
         self.blocks.push(block);
         self.places.push((job, place));

@@ -6,7 +6,8 @@
 //! - An iteration ends. A pointer table may claim any length, and blocks that are holes cost no space on
 //!   disk; so [`FRUITLESS_SLOTS`] and [`DAMAGE_MAX`] bound the work between two entries.
 
-use super::{Form, Zap, ZapEntry, cursor_after, cursor_position};
+use super::entry::{ZapEntry, cursor_after, cursor_position, micro_entry};
+use super::reader::{Form, Zap};
 use crate::DmuError;
 use format::zap::{CHAIN_END, CHUNK_DATA, FatHeader, Leaf, LeafEntry, MicroEntry};
 use format::{BlockId, DecodeError};
@@ -70,8 +71,20 @@ pub struct NamedEntry {
     pub cursor: u64,
 }
 
+impl Zap {
+    /// All entries in order.
+    pub fn entries(&self) -> Entries {
+        self.entries_from(0)
+    }
+
+    /// The entries from a cursor on: 0, or a [`ZapEntry::cursor`].
+    pub fn entries_from(&self, cursor: u64) -> Entries {
+        Entries::new(self.clone(), cursor)
+    }
+}
+
 impl Entries {
-    pub(super) fn new(zap: Zap, cursor: u64) -> Entries {
+    fn new(zap: Zap, cursor: u64) -> Entries {
         let (from, state) = match cursor_position(zap.flags(), cursor) {
             Some(from) => (from, State::Start),
             None => ((0, 0), State::End),
@@ -165,7 +178,7 @@ impl Entries {
         match at {
             At::Slot(slot, hash) => {
                 let entry = self.slot(*slot)?;
-                Ok(super::micro_entry(&entry, *hash))
+                Ok(micro_entry(&entry, *hash))
             }
             At::Leaf(entry) => {
                 let (header, leaf) = self.leaf()?;

@@ -7,9 +7,10 @@
 //!   no split could help.
 
 use super::entries::sorted_entries;
+use super::entry::{NAME_MAX, ZapEntry, leaf_entry, max_cd};
 use super::normalize::is_doubtful;
-use super::write::{Key, Mode, NewValue, ZapMut};
-use super::{ZapEntry, leaf_entry, max_cd};
+use super::value::NewValue;
+use super::zap_mut::{Key, Mode, ZapMut};
 use crate::DmuError;
 use format::zap::{FatHeader, Leaf, LeafEntry, LeafMut, NewEntry, ZapBlockKind, hash_bits, new_leaf};
 use format::{BlockId, DecodeError};
@@ -19,8 +20,8 @@ use zio::Block;
 /// a hostile ZAP could fill the memory with the table.
 const GROWTH_MAX: u32 = 12;
 
-/// The place of a key, or for a new one.
-pub(super) enum Place {
+/// Where a key is, or would be.
+pub(super) enum KeyPosition {
     Found {
         leaf: BlockId,
         entry: LeafEntry,
@@ -41,7 +42,7 @@ fn key_unit(header: &FatHeader) -> usize {
 
 impl ZapMut<'_> {
     pub(super) fn find_fat(&self, header: &FatHeader, key: &Key<'_>) -> Result<Option<ZapEntry>, DmuError> {
-        let Place::Found { leaf, entry } = self.locate(header, key)? else { return Ok(None) };
+        let KeyPosition::Found { leaf, entry } = self.locate(header, key)? else { return Ok(None) };
         self.read_entry(header, leaf, &entry).map(Some)
     }
 
@@ -66,12 +67,12 @@ impl ZapMut<'_> {
             return Err(self.limit("length of name and value", stored.len() + value.bytes.len()));
         }
         match (self.locate(header, key)?, mode) {
-            (Place::Found { .. }, Mode::Insert) => Err(self.exists()),
-            (Place::Free { .. } | Place::NoLeaf, Mode::Update) => Err(self.missing()),
-            (Place::NoLeaf, _) => Err(self.corrupt("a hole among a ZAP's leaves")),
-            (Place::Found { leaf, entry }, _) => self.replace(header, key, &new, (leaf, entry)),
-            (Place::Free { cd, .. }, _) if cd >= max_cd(header.flags) => Err(self.full()),
-            (Place::Free { leaf, cd }, _) => {
+            (KeyPosition::Found { .. }, Mode::Insert) => Err(self.exists()),
+            (KeyPosition::Free { .. } | KeyPosition::NoLeaf, Mode::Update) => Err(self.missing()),
+            (KeyPosition::NoLeaf, _) => Err(self.corrupt("a hole among a ZAP's leaves")),
+            (KeyPosition::Found { leaf, entry }, _) => self.replace(header, key, &new, (leaf, entry)),
+            (KeyPosition::Free { cd, .. }, _) if cd >= max_cd(header.flags) => Err(self.full()),
+            (KeyPosition::Free { leaf, cd }, _) => {
                 new.cd = cd;
                 // Load the header for changing before any other change: writing it in the end cannot fail
                 // then.
@@ -103,7 +104,7 @@ impl ZapMut<'_> {
             self.split(header, leaf, entry.hash)?;
             was_split = true;
             at = match self.locate(header, key)? {
-                Place::Found { leaf, entry } => (leaf, entry),
+                KeyPosition::Found { leaf, entry } => (leaf, entry),
                 _ => return Err(self.corrupt("an entry of a ZAP vanished when its leaf was split")),
             };
         }
@@ -203,25 +204,25 @@ impl ZapMut<'_> {
     }
 
     /// Finds a key.
-    pub(super) fn locate(&self, header: &FatHeader, key: &Key<'_>) -> Result<Place, DmuError> {
+    pub(super) fn locate(&self, header: &FatHeader, key: &Key<'_>) -> Result<KeyPosition, DmuError> {
         let hash = key.hash(header.salt, header.flags);
         let id = self.leaf_id(header, hash)?;
-        let Some(block) = self.leaf_block(id)? else { return Ok(Place::NoLeaf) };
+        let Some(block) = self.leaf_block(id)? else { return Ok(KeyPosition::NoLeaf) };
         let leaf = self.decode_leaf(header, hash, &block)?;
         for entry in leaf.chain(leaf.bucket(hash)) {
             let entry = entry.map_err(|e| self.decode_error(e))?;
             if entry.hash == hash && self.is_key(&leaf, &entry, key)? {
-                return Ok(Place::Found { leaf: id, entry });
+                return Ok(KeyPosition::Found { leaf: id, entry });
             }
         }
         if let Key::Name(matcher) = key
             && is_doubtful(matcher.name, header.normalization)
             && let Some((leaf, entry)) = self.search(header, key)?
         {
-            return Ok(Place::Found { leaf, entry });
+            return Ok(KeyPosition::Found { leaf, entry });
         }
         let cd = leaf.unused_cd(hash).map_err(|e| self.decode_error(e))?;
-        Ok(Place::Free { leaf: id, cd })
+        Ok(KeyPosition::Free { leaf: id, cd })
     }
 
     fn is_key(&self, leaf: &Leaf<'_>, entry: &LeafEntry, key: &Key<'_>) -> Result<bool, DmuError> {
@@ -233,7 +234,7 @@ impl ZapMut<'_> {
                 leaf.words(entry).map(|found| found == *words)
             }
             Key::Name(matcher) if matcher.wanted.is_none() => leaf.name_is(entry, matcher.name),
-            Key::Name(_) if usize::from(entry.name_len) > super::NAME_MAX => return Ok(false),
+            Key::Name(_) if usize::from(entry.name_len) > NAME_MAX => return Ok(false),
             Key::Name(matcher) => leaf.name(entry).map(|name| matcher.accepts(&name)),
         };
         verdict.map_err(|e| self.decode_error(e))

@@ -8,7 +8,7 @@
 //!   code that changes the block by other means drops the index.
 //! - The returned free slot is the first one, whatever was removed before: equal blocks grow equally.
 
-use super::prepare;
+use super::normalize::prepare;
 use format::zap::{MICRO_ENTRY_SIZE, MicroZap, hash_name};
 use format::{DecodeError, Endian};
 

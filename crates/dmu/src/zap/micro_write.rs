@@ -1,8 +1,12 @@
 //! Changing a micro ZAP: one block of slots (docs/on-disk/21-zap.md, section 2).
 
-use super::micro_index::micro_hash;
-use super::write::{MICRO_STEP, Mode, NewValue, ZapBlocksMut, ZapMut, put_empty_fat};
-use super::{Matcher, MicroIndex, ZapBlocks, ZapEntry, micro_entry, prepare};
+use super::blocks::{ZapBlocks, ZapBlocksMut};
+use super::entry::{ZapEntry, micro_entry};
+use super::matching::Matcher;
+use super::micro_index::{MicroIndex, micro_hash};
+use super::normalize::prepare;
+use super::value::NewValue;
+use super::zap_mut::{MICRO_STEP, Mode, ZapMut, put_empty_fat};
 use crate::DmuError;
 use crate::sync::{Arc, Mutex, MutexGuard, PoisonError, lock};
 use format::zap::{

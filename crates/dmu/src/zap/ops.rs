@@ -1,8 +1,11 @@
 //! Operations of [`ZapMut`]: by name, by words, by number.
 
+use super::entry::{ZapEntry, ZapKey};
+use super::matching::Match;
 use super::micro_index::MicroIndex;
-use super::write::{Mode, Wanted, ZapMut, ZapValue};
-use super::{Match, Zap, ZapEntry, ZapKey};
+use super::reader::Zap;
+use super::value::ZapValue;
+use super::zap_mut::{Mode, Wanted, ZapMut};
 use crate::DmuError;
 
 /// The name under which a number is stored.

@@ -1,7 +1,7 @@
 //! Statistics of a ZAP's structure, for `zdb`.
 
 use super::entries::{Table, chunks_of, sorted_entries, step};
-use super::{Form, Zap};
+use super::reader::{Form, Zap};
 use crate::DmuError;
 use format::zap::{FatHeader, Leaf};
 
@@ -39,7 +39,14 @@ pub struct ZapStats {
     pub buckets_by_entries: [u64; HISTOGRAM_ROWS],
 }
 
-pub(super) fn collect(zap: &Zap) -> Result<ZapStats, DmuError> {
+impl Zap {
+    /// Shape and fill, for people.
+    pub fn stats(&self) -> Result<ZapStats, DmuError> {
+        collect(self)
+    }
+}
+
+fn collect(zap: &Zap) -> Result<ZapStats, DmuError> {
     let mut stats = ZapStats {
         block_size: zap.block_size(),
         entries: zap.count()?,

@@ -1,9 +1,16 @@
 //! Tests with ZAPs built in memory.
 
+use super::entry::{cursor_after, cursor_position};
 use super::*;
-use format::Endian;
-use format::zap::{FAT_MAGIC, FAT_TYPE, LEAF_MAGIC, LEAF_TYPE, MICRO_MAGIC, NORM_CANONICAL};
+use crate::DmuError;
+use format::zap::{
+    FAT_MAGIC, FAT_TYPE, FLAG_HASH64, LEAF_MAGIC, LEAF_TYPE, MICRO_MAGIC, NORM_CANONICAL, NORM_UPPER,
+    hash_name,
+};
+use format::{BlockId, Endian, ObjectId};
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use zio::Block;
 
 /// Blocks in memory.
 #[derive(Clone, Default)]

@@ -4,12 +4,15 @@
 mod cases;
 
 use super::*;
-use format::Endian;
+use crate::DmuError;
 use format::zap::{
-    CHAIN_END, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY, LeafMut, MICRO_MAGIC, NORM_CANONICAL, NewEntry,
+    CHAIN_END, FLAG_HASH64, FLAG_PRE_HASHED_KEY, FLAG_UINT64_KEY, FatHeader, Leaf, LeafMut, MICRO_MAGIC,
+    MicroZap, NORM_CANONICAL, NORM_UPPER, NewEntry, ZapForm, hash_name, hash_words,
 };
+use format::{BlockId, Endian, ObjectId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
+use zio::Block;
 
 /// An object in memory.
 #[derive(Default)]
@@ -130,7 +133,7 @@ impl Disk {
                 Some(entry) => assert!(raw[14 + entry.name.len()..].iter().all(|byte| *byte == 0)),
             }
         }
-        let index = self.state.lock_for_tests();
+        let index = self.state.lock();
         if let Some(index) = &*index {
             let fresh = MicroIndex::build(block, Endian::Little).unwrap();
             assert_eq!(index.entries(), fresh.entries());

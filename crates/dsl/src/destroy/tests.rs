@@ -15,31 +15,31 @@ use format::{BlockPtr, Endian, ObjType, ObjectId, Txg};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-type Place = (u64, u64, u64);
+type BlockKey = (u64, u64, u64);
 
-fn place(bp: &BlockPtr) -> Place {
+fn key_of(bp: &BlockPtr) -> BlockKey {
     (bp.words()[0], bp.words()[1], bp.logical_birth().0)
 }
 
 /// The allocated blocks of a set, by place.
 #[derive(Default)]
-struct Blocks(BTreeMap<Place, BlockPtr>);
+struct Blocks(BTreeMap<BlockKey, BlockPtr>);
 
 impl Ledger for Blocks {
     fn born(&mut self, bp: &BlockPtr) {
         if !bp.is_hole() && !bp.is_embedded() {
-            self.0.insert(place(bp), *bp);
+            self.0.insert(key_of(bp), *bp);
         }
     }
 
     fn killed(&mut self, bp: &BlockPtr) {
-        // The space stays allocated, as if a snapshot held it.
-        self.0.remove(&place(bp));
+        // The space stays taken: this is what a snapshot would hold.
+        self.0.remove(&key_of(bp));
     }
 }
 
 /// A dataset with files of many shapes, written in a few txgs; its root pointer and its blocks.
-fn dataset(world: &mut World, seed: u64) -> (BlockPtr, BTreeMap<Place, BlockPtr>) {
+fn dataset(world: &mut World, seed: u64) -> (BlockPtr, BTreeMap<BlockKey, BlockPtr>) {
     let mut rng = Rng(seed);
     let mut blocks = Blocks::default();
     let mut set: Option<Arc<LiveSet>> = None;
@@ -112,19 +112,19 @@ fn every_block_comes_up_once_however_small_the_pieces() {
     for seed in 1..=3 {
         let mut world = World::new();
         let (root, blocks) = dataset(&mut world, seed);
-        let mut wanted: Vec<Place> = blocks.keys().copied().collect();
+        let mut wanted: Vec<BlockKey> = blocks.keys().copied().collect();
         wanted.sort_unstable();
         for piece in [u64::MAX, 100, 7, 1] {
-            let mut seen: Vec<Place> =
-                walk_in_pieces(&world, &root, Txg(0), piece).iter().map(place).collect();
-            assert_eq!(seen.last(), Some(&place(&root)), "the root is the last");
+            let mut seen: Vec<BlockKey> =
+                walk_in_pieces(&world, &root, Txg(0), piece).iter().map(key_of).collect();
+            assert_eq!(seen.last(), Some(&key_of(&root)), "the root is the last");
             seen.sort_unstable();
             assert_eq!(seen, wanted, "seed {seed}, pieces of {piece}");
         }
         // Only blocks newer than a snapshot.
         let newer = Txg(root.logical_birth().0 - 2);
-        let mut wanted: Vec<Place> = wanted.into_iter().filter(|(_, _, birth)| *birth > newer.0).collect();
-        let mut seen: Vec<Place> = walk_in_pieces(&world, &root, newer, 3).iter().map(place).collect();
+        let mut wanted: Vec<BlockKey> = wanted.into_iter().filter(|(_, _, birth)| *birth > newer.0).collect();
+        let mut seen: Vec<BlockKey> = walk_in_pieces(&world, &root, newer, 3).iter().map(key_of).collect();
         seen.sort_unstable();
         wanted.sort_unstable();
         assert_eq!(seen, wanted, "seed {seed}");

@@ -50,8 +50,8 @@ pub(crate) struct Position {
     pub(crate) pass: u64,
     /// The dataset: creation txg (of a snapshot) and object number.
     pub(crate) at: (Txg, ObjectId),
-    /// Position of the scan in the dataset.
-    pub(crate) place: dmu::traverse::Place,
+    /// Position in the dataset.
+    pub(crate) place: dmu::traverse::WalkPosition,
 }
 
 /// An active or paused scan.

@@ -4,7 +4,7 @@ use crate::directory;
 use crate::error::PoolError;
 use crate::error_log::LoggedError;
 use crate::scan::{Position, Run};
-use dmu::traverse::{Bookmark, Place};
+use dmu::traverse::{Bookmark, WalkPosition};
 use dmu::zap::ZapValue;
 use dsl::DslError;
 use dsl::MosTx;
@@ -48,7 +48,7 @@ pub(crate) fn position_of(words: &[u64], phys: &ScanPhys) -> Option<Saved> {
     if !is_same || phys.bookmark != [0; 4] {
         return None;
     }
-    let place = Place { object: ObjectId(object), blkid };
+    let place = WalkPosition { object: ObjectId(object), blkid };
     Some(Saved {
         position: Position { pass, at: (Txg(txg), ObjectId(id)), place },
         issued,

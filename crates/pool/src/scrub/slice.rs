@@ -7,7 +7,7 @@ use crate::scan::state::Failed;
 use crate::scan::{Position, Run};
 use crate::view::Pool;
 use dmu::log;
-use dmu::traverse::{Bookmark, Place, Step, Visitor, walk_from};
+use dmu::traverse::{Bookmark, Step, Visitor, WalkPosition, walk_from};
 use dmu::{DmuError, ObjSet};
 use dsl::{Dataset, Dir, DslError};
 use format::dnode::Dnode;
@@ -248,7 +248,7 @@ impl LivePool {
                 continue;
             };
             if next != position.at {
-                (position.at, position.place) = (next, Place::START);
+                (position.at, position.place) = (next, WalkPosition::START);
             }
             if self.jobs.gate().is_wanted() || left.get() == 0 || self.env.clock().monotonic() > deadline {
                 return (false, position, targets);
@@ -271,8 +271,8 @@ impl LivePool {
                 }
                 None => {
                     list.pop_front();
-                    // The next dataset must come after this one if the list is made again.
-                    (position.at, position.place) = ((next.0, ObjectId(next.1.0 + 1)), Place::START);
+                    // What comes next is not before this one, should the list be made anew.
+                    (position.at, position.place) = ((next.0, ObjectId(next.1.0 + 1)), WalkPosition::START);
                 }
             }
         }
@@ -283,11 +283,11 @@ impl LivePool {
         &self,
         target: &Target,
         run: &Run,
-        from: Place,
+        from: WalkPosition,
         deadline: Duration,
         left: &Cell<u64>,
         outcome: &mut Outcome,
-    ) -> Option<Place> {
+    ) -> Option<WalkPosition> {
         let issued = outcome.issued;
         let checker = RefCell::new(Checker {
             pool: self,
@@ -297,12 +297,12 @@ impl LivePool {
             batch_bytes: 0,
             outcome,
         });
-        if from == Place::START && target.head.0 == target.objset.number() {
+        if from == WalkPosition::START && target.head.0 == target.objset.number() {
             checker.borrow_mut().log(&target.objset);
         }
         let gate = self.jobs.gate();
         let mut visited = 0_u64;
-        let mut until = |place: &Place| {
+        let mut until = |place: &WalkPosition| {
             visited += 1;
             // At least one step is made in any case.
             let is_spent = checker.borrow().outcome.issued.saturating_sub(issued) >= left.get();

@@ -1,5 +1,6 @@
 //! The server side of the control socket: a listening socket, and threads that answer.
 
+use super::cancel::{Cancelled, Ends};
 use super::complaints::Complaints;
 use super::descriptors::Socket;
 use super::frame::{
@@ -120,53 +121,7 @@ pub struct Call {
     pub cancelled: Cancelled,
 }
 
-/// Why a command is cancelled.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ends {
-    /// The client cancels, or has disconnected.
-    Client,
-    /// The daemon ends.
-    Daemon,
-}
-
-/// Reports the cancellation of a command.
-#[derive(Clone, Default)]
-pub struct Cancelled(Arc<Mutex<CancelState>>);
-
-#[derive(Default)]
-struct CancelState {
-    past: Vec<Ends>,
-    watcher: Option<Box<dyn FnMut(Ends) + Send>>,
-}
-
-/// Most cancellations that are kept for a watcher that is added later.
-const PAST_MAX: usize = 4;
-
-impl Cancelled {
-    /// Calls `watcher` at each cancellation, including those before this call.
-    pub fn watch(&self, mut watcher: impl FnMut(Ends) + Send + 'static) {
-        let mut state = self.state();
-        state.past.iter().for_each(|why| watcher(*why));
-        state.watcher = Some(Box::new(watcher));
-    }
-
-    fn ask(&self, why: Ends) {
-        let mut state = self.state();
-        if state.past.len() < PAST_MAX {
-            state.past.push(why);
-        }
-        if let Some(watcher) = &mut state.watcher {
-            watcher(why);
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, CancelState> {
-        // The data is consistent between any two statements.
-        lock(&self.0)
-    }
-}
-
-/// A server of the control socket: one thread for each connection.
+/// Takes connections, each with a thread of its own.
 pub struct Server {
     handler: Arc<dyn Handler>,
     open: Mutex<Open>,

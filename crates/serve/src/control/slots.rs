@@ -6,8 +6,8 @@
 //! - A connection that has not sent a request yet makes way for a new one, the oldest first: a connection of
 //!   the same user if that user has too many, else of any user.
 
+use super::cancel::Cancelled;
 use super::descriptors::Socket;
-use super::listen::Cancelled;
 use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::sync::Arc;

@@ -8,42 +8,15 @@
 use super::caller::{Caller, Capability};
 use super::error::{Answer, ExportError};
 use super::live::LiveFs;
+use super::set_ids::without;
 use super::types::{NewTime, SetAttr};
 use admin::served::ServedFilesystem;
 use cenote::files::{Attrs, FileKind, NewAttrs, without_set_ids};
 use format::ObjectId;
 use format::znode::{FLAG_APPENDONLY, FLAG_IMMUTABLE};
 
-const SET_IDS: u32 = 0o6000;
-const SET_GID: u32 = 0o2000;
-/// Name of the extended attribute with the capabilities that a program gets.
+/// Extended attribute with the capabilities that a program gets.
 const CAPABILITIES: &[u8] = b"security.capability";
-const GROUP_EXECUTES: u32 = 0o0010;
-
-/// Whether a file has a set-group-id bit but its group cannot execute it. Such a bit is cleared only if the
-/// caller that changes the file is not in that group.
-fn is_bare_set_gid(attrs: &Attrs) -> bool {
-    FileKind::from_mode(attrs.mode) == Some(FileKind::Regular)
-        && attrs.mode & (SET_GID | GROUP_EXECUTES) == SET_GID
-}
-
-/// The mode of a file after a change by `caller`, without the set-id bits that the caller may not keep.
-fn without(caller: &Caller, attrs: &Attrs) -> u32 {
-    let mode = without_set_ids(attrs.mode);
-    if is_bare_set_gid(attrs) && !caller.is_in(attrs.posix_gid()) { mode & !SET_GID } else { mode }
-}
-
-/// Whether a program of this file runs with the rights of its owner or its group.
-pub(crate) fn lends_rights(attrs: &Attrs) -> bool {
-    FileKind::from_mode(attrs.mode) == Some(FileKind::Regular) && attrs.mode & SET_IDS != 0
-}
-
-/// Whether a call changes no attribute: `chown` without a user and without a group.
-pub(crate) fn is_bare(new: &SetAttr) -> bool {
-    let SetAttr { mode, uid, gid, size, atime, mtime, ctime: _, kill_set_ids } = *new;
-    (mode, uid, gid, size) == (None, None, None, None) && (atime, mtime) == (None, None) && !kill_set_ids
-}
-
 impl LiveFs {
     /// Clears the set-id bits that the caller may not keep, after a change for which the client has not said
     /// which bits to clear.

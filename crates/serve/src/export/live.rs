@@ -26,7 +26,7 @@ use super::types::{
     SpaceInfo, Stability, Time, Write, WriteSource,
 };
 use super::unlinked::{FileId, Unlinked};
-use super::{access, seek};
+use super::{seek, set_ids};
 use admin::served::ServedFilesystem;
 use cenote::files::{
     AccessTimes, Allocate, Attrs, BeginError, CaseSensitivity, FileKind, FilesystemWriter, NewAttrs,
@@ -380,7 +380,7 @@ impl LiveFs {
             let mode = self.fs().attrs(id)?.mode;
             wanted.mode = Some(cenote::files::without_set_ids(mode) & 0o7777);
         }
-        if access::is_bare(new) {
+        if new.is_bare() {
             wanted.mode = self.mode_after_chown(caller, id)?;
         }
         // Called without any attribute as well: the call updates the ctime.
@@ -707,7 +707,7 @@ pub(super) fn copy_chunks(len: u64, mut step: impl FnMut(u64, &mut [u8]) -> Answ
 
 /// Stability of attributes: the space of a file that is not written yet will soon change.
 fn stability_of(attrs: &Attrs, is_unwritten: bool) -> Stability {
-    match (access::lends_rights(attrs), is_unwritten) {
+    match (set_ids::lends_rights(attrs), is_unwritten) {
         (true, _) => Stability::Volatile,
         (false, true) => Stability::Settling,
         (false, false) => Stability::Stable,

@@ -28,12 +28,12 @@ mod live_export;
 mod pool_view;
 mod replace;
 mod seek;
+mod set_ids;
 mod snapshots;
 mod types;
 mod unlinked;
 mod view;
 
-pub(crate) use access::lends_rights;
 pub use caller::Caller;
 pub use error::ExportError;
 pub use live::LiveFs;
@@ -42,6 +42,7 @@ pub(crate) use live_export::{Names, names_to};
 pub use pool_view::PoolView;
 pub(crate) use pool_view::SNAPSHOTS;
 pub(crate) use seek::{Found, Hole};
+pub(crate) use set_ids::lends_rights;
 pub use types::{
     Attr, CopyRange, DirItem, DirLine, DirSink, Entry, Kind, Known, NewNode, NewTime, Seek, SetAttr,
     SpaceInfo, Stability, Time,

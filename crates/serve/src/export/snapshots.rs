@@ -398,13 +398,13 @@ impl Snapshots {
     }
 
     fn known(self: &Arc<Self>, node: u64, head: &ExportedHead, name: Stability) -> Answer<Known> {
-        let known = self.shown(node, head, name)?;
+        let known = self.known_uncounted(node, head, name)?;
         self.tell(node >> SLOT_SHIFT);
         Ok(known)
     }
 
-    /// The entry for a node, for a caller that counts that the client is told of it.
-    fn shown(self: &Arc<Self>, node: u64, head: &ExportedHead, name: Stability) -> Answer<Known> {
+    /// A node, for a caller that counts that the client is told of it.
+    fn known_uncounted(self: &Arc<Self>, node: u64, head: &ExportedHead, name: Stability) -> Answer<Known> {
         let (attr, stability) = self.attr(node, head)?;
         let entry = Entry { node, attr };
         let attr = if attr.ino == node { stability } else { Stability::Volatile };
@@ -416,7 +416,7 @@ impl Snapshots {
         for _ in 0..ATTEMPTS {
             let (snapshot, name) = self.find(name, head)?;
             let root = lock(&self.slots).take(snapshot, &name)? << SLOT_SHIFT | ROOT;
-            let found = self.shown(root, head, Stability::Volatile);
+            let found = self.known_uncounted(root, head, Stability::Volatile);
             if found.is_err() {
                 self.forget(root, 1);
             }

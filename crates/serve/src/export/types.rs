@@ -182,7 +182,15 @@ pub struct SetAttr {
     pub kill_set_ids: bool,
 }
 
-/// A file to make, without its name.
+impl SetAttr {
+    /// Whether nothing is to be changed: `chown` was called without a user and without a group.
+    pub(crate) fn is_bare(&self) -> bool {
+        let SetAttr { mode, uid, gid, size, atime, mtime, ctime: _, kill_set_ids } = *self;
+        (mode, uid, gid, size) == (None, None, None, None) && (atime, mtime) == (None, None) && !kill_set_ids
+    }
+}
+
+/// A file to make.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NewNode<'a> {
     /// Kind: regular file, directory, link, device, …

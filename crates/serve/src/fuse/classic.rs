@@ -6,11 +6,10 @@
 //! - A thread has address space for the largest request, of which only pages that were ever written take
 //!   memory; long replies are made in shared buffers.
 
-use super::MAX_WRITE;
-use super::dispatch::{self, Request};
+use super::dispatch;
 use super::pages::{Large, Pages};
-use super::proto::input::{Bytes, Header, fixed_len};
-use super::proto::{IN_HEADER, OUT_HEADER, op};
+use super::proto::input::{Bytes, Header, Request, fixed_len};
+use super::proto::{IN_HEADER, MAX_WRITE, OUT_HEADER, op};
 use super::service::Service;
 use rustix::io::Errno;
 use std::io;

@@ -1,11 +1,10 @@
 //! Counters of the requests of a mount, by kind. Each thread has its own set of counters while there are
 //! enough sets, so that counting is an addition to memory that no other thread writes.
 
-use super::dispatch::Request;
-use super::proto::input::Bytes;
+use super::proto::input::{Bytes, Request};
 use super::proto::op;
-use super::service::Answer;
 use admin::{FILE_OPS, FileOp, FileOps};
+use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Number of sets of counters.
@@ -45,8 +44,8 @@ impl FileCounters {
         FileOps(std::array::from_fn(sum))
     }
 
-    /// Counts a request whose reply has the length in `answer`.
-    pub(super) fn note(&self, request: &Request<'_>, answer: &Answer<usize>) {
+    /// Counts a request that was answered with so many bytes.
+    pub(super) fn note(&self, request: &Request<'_>, answer: &Result<usize, Errno>) {
         let Some(kind) = kind(request.header.opcode) else { return };
         // The kernel then does the same by other requests, which are counted.
         if matches!(answer, Err(rustix::io::Errno::NOSYS)) {

@@ -10,7 +10,7 @@
 //!   signal (`interrupts`).
 
 use super::interrupts;
-use super::proto::input::{Bytes, Header};
+use super::proto::input::{Bytes, Header, Request};
 use super::proto::op;
 use super::proto::output::{Body, dir_line_len, unpack_device};
 use super::service::{Answer, Service, WriteAt};
@@ -35,17 +35,8 @@ const FSYNC_DATA: u32 = 1 << 0;
 const IOCTL_UNRESTRICTED: u32 = 1 << 1;
 const IOCTL_COMPAT: u32 = 1 << 0;
 
-/// A request in parts, which may lie in different buffers of the transport.
-pub(super) struct Request<'a> {
-    pub(super) header: Header,
-    /// The fixed part, see [`super::proto::input::fixed_len`].
-    pub(super) fixed: &'a [u8],
-    /// The names and data after the fixed part.
-    pub(super) rest: &'a [u8],
-}
-
-/// Answers a request: writes the body of its reply to `room`, and returns its length. `None`: it gets no
-/// reply.
+/// Answers a request: the body of its reply is written to `room`, and its length returned. `None`: it wants
+/// none.
 pub(super) fn answer(service: &dyn Service, request: &Request<'_>, room: &mut [u8]) -> Option<Answer<usize>> {
     let is_silent = matches!(request.header.opcode, op::FORGET | op::BATCH_FORGET | op::INTERRUPT);
     let failed = |_| (!is_silent).then_some(Err(Errno::IO));

@@ -26,12 +26,15 @@ mod errno;
 mod interrupts;
 mod ioctl;
 mod live_service;
+mod load;
 mod mount;
 mod notify;
 mod open_files;
+mod options;
 mod pages;
 mod proto;
 mod ring;
+mod ring_threads;
 mod rings;
 mod seek;
 mod service;
@@ -39,8 +42,10 @@ mod thread_pool;
 mod view_service;
 mod write_back;
 
+use proto::MAX_WRITE;
 use proto::input::Init;
-use rings::{Rings, Threads};
+use ring_threads::RingThreads;
+use rings::Rings;
 use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
 use rustix::io::Errno;
 use std::io;
@@ -52,97 +57,20 @@ use thread_pool::Served;
 pub use counters::FileCounters;
 pub use live_service::LiveService;
 pub use notify::Notifier;
+pub use options::{MountError, MountOptions, Transport};
 pub use proto::flag;
 pub use service::{Answer, Opened, Service, WriteAt, open_flag};
 pub use view_service::{Reporter, ViewService};
 pub use write_back::write_back;
 pub(crate) use write_back::{is_answering, write_back_beside};
 
-/// Most bytes of one write and of one read.
-const MAX_WRITE: usize = 1 << 20;
 const PAGE: usize = 4096;
 /// Most requests that the kernel may have under way without a waiting program: read-ahead and write-back.
 const MAX_BACKGROUND: u16 = 128;
 /// Most bytes that the kernel may read ahead.
 const MAX_READAHEAD: u32 = 1 << 20;
 
-/// How the kernel and the server exchange requests and replies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Transport {
-    /// `/dev/fuse`; when the mount is busy, io_uring, if the kernel offers it and few mounts use it. Mounts
-    /// of users other than root, and all mounts on kernels on which a later switch was not tried, use
-    /// io_uring from the beginning.
-    #[default]
-    Best,
-    /// io_uring from the beginning, if the kernel offers it and few mounts use it, else `/dev/fuse`.
-    Ring,
-    /// `/dev/fuse` only.
-    Classic,
-}
-
-/// Options of a mount.
-#[derive(Debug, Clone, Default)]
-pub struct MountOptions {
-    /// Source that the table of mounts shows: the name of the dataset.
-    pub source: String,
-    /// Whether other users may access the mount. Their permissions are then checked, as for root's mounts; a
-    /// private mount of a user gives that user access to all files.
-    pub allow_other: bool,
-    /// Whether the file system can be changed.
-    pub writable: bool,
-    /// Whether set-id bits and capabilities of files are in effect; for root's mounts only. The kernel then
-    /// clears them itself before it writes. If it left that to the server ([`flag::HANDLE_KILLPRIV_V2`]), it
-    /// would go on using its cached copy of them.
-    pub setuid: bool,
-    /// Whether device files open devices; for root's mounts only.
-    pub devices: bool,
-    /// Whether programs of the file system can be run.
-    pub exec: bool,
-    /// Most threads of the classic transport; `None`: a default for the number of processors.
-    pub threads: Option<usize>,
-    /// How the kernel and the server exchange requests and replies.
-    pub transport: Transport,
-    /// Guid of the pool. The mounts of one group wait for the same devices, and share a bounded number of
-    /// threads.
-    pub group: u64,
-}
-
-/// Why a file system could not be mounted.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MountError {
-    /// The kernel has no FUSE (`/dev/fuse`).
-    #[error("/dev/fuse is not there: the kernel's FUSE module is not loaded")]
-    NoFuse,
-    /// The user is not root, and the program `fusermount3` is missing.
-    #[error("fusermount3 is not installed (package fuse3): only root can mount without it")]
-    NoHelper,
-    /// The mount point is not a directory.
-    #[error("{}: not a directory", at.display())]
-    NotADirectory {
-        /// Path of the mount point.
-        at: PathBuf,
-    },
-    /// The kernel speaks an older version of the protocol than the oldest supported one.
-    #[error("the kernel speaks FUSE {major}.{minor}; 7.31 (Linux 5.4) is the oldest that is served")]
-    OldKernel {
-        /// Major version of the kernel's protocol.
-        major: u32,
-        /// Minor version of the kernel's protocol.
-        minor: u32,
-    },
-    /// The system refused to mount.
-    #[error("cannot mount on {}", at.display())]
-    Refused {
-        /// Path of the mount point.
-        at: PathBuf,
-        /// Error of the system.
-        #[source]
-        source: io::Error,
-    },
-}
-
-/// Default for the number of threads that serve one mount at once, on this machine.
+/// Threads that serve one mount at once, on a machine with this many processors.
 fn default_threads() -> usize {
     let cpus = std::thread::available_parallelism().map_or(4, std::num::NonZero::get);
     (2 * cpus).clamp(16, 32)
@@ -268,7 +196,8 @@ fn start(
     let how = thread_pool::ServeOptions {
         requests: if ring.is_empty() { thread_pool::Requests::All } else { thread_pool::Requests::Rest },
         threads: options.threads.unwrap_or_else(default_threads),
-        gets_rings: options.transport == Transport::Best && !at_once,
+        when_busy: (options.transport == Transport::Best && !at_once)
+            .then_some(rings::bring_to as fn(&Arc<Served>)),
         group: options.group,
     };
     let served = thread_pool::serve(service, device, how)?;
@@ -397,8 +326,8 @@ impl Mounted {
 /// Waits for the end of a mount.
 #[derive(Debug)]
 pub struct Waiter {
-    /// The threads of rings that the mount has had from the beginning.
-    ring: Threads,
+    /// The threads of rings that it had from the beginning.
+    ring: RingThreads,
     served: Arc<Served>,
 }
 
@@ -408,9 +337,9 @@ impl Waiter {
     /// # Errors
     /// The connection to the kernel failed.
     pub fn wait(self) -> io::Result<()> {
-        let result = rings::join(self.ring);
+        let result = ring_threads::join(self.ring);
         let served = self.served.wait();
-        result.and(served).and(rings::join(self.served.take_rings()))
+        result.and(served).and(ring_threads::join(self.served.take_rings()))
     }
 
     /// Has `told` called when the mount has ended, with the error of [`Waiter::wait`].
@@ -422,7 +351,7 @@ impl Waiter {
             let served = Arc::clone(&self.served);
             self.served.when_ended(move |result| match served.take_rings() {
                 none if none.is_empty() => told(result),
-                rings => rings::join_elsewhere(rings, move |joined| told(result.and(joined))),
+                rings => ring_threads::join_elsewhere(rings, move |joined| told(result.and(joined))),
             });
             return Ok(());
         }

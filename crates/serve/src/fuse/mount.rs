@@ -1,6 +1,6 @@
 //! Mounting and unmounting: by system call for root, with `fusermount3` for other users.
 
-use super::{MountError, MountOptions};
+use super::options::{MountError, MountOptions};
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, statx};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MoveMountFlags, UnmountFlags, fsconfig_create,

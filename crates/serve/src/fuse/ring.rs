@@ -12,9 +12,9 @@
 //! Source: the kernel's document on FUSE over io_uring, and `linux/fuse.h` 7.42.
 #![allow(unsafe_code)] // Memory is shared with the kernel.
 
-use super::dispatch::{self, Request};
+use super::dispatch;
 use super::pages::Pages;
-use super::proto::input::{Bytes, Header, fixed_len};
+use super::proto::input::{Bytes, Header, Request, fixed_len};
 use super::service::Service;
 use crate::affinity;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};

@@ -21,24 +21,21 @@
 //! Tests: `tests/rings.rs`, `tests/it/few.rs`.
 
 use super::dirty_pages::{Group, Member};
+use super::proto::MAX_WRITE;
+use super::ring_threads::RingThreads;
 use super::service::Service;
 use super::thread_pool::Served;
-use super::{MAX_WRITE, clone, ring};
+use super::{clone, ring};
 use crate::affinity;
 use crate::kernel_version::this_kernel;
 use admin::sync::lock;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
-/// Number of requests of a mount in one window of the measurement.
-const WINDOW: u32 = 10_000;
-/// A mount is busy if a window lasts no longer than this.
-const WINDOW_TIME: Duration = Duration::from_secs(5);
-/// Time without a request over `/dev/fuse` that wants a reply, after which no more of them are expected.
+/// How long nothing may have come over `/dev/fuse` that is to be answered, until nothing more is expected
+/// there.
 const QUIET: Duration = Duration::from_millis(100);
 /// Number of such times that are waited for.
 const QUIET_TRIES: usize = 20;
@@ -51,37 +48,10 @@ pub(super) fn can_come_late() -> bool {
     TRIED.contains(&this_kernel())
 }
 
-/// Threads that serve the rings of a mount.
-pub(super) type Threads = Vec<JoinHandle<io::Result<()>>>;
-
-/// Waits until all of the threads have ended; returns the first error.
-pub(super) fn join(threads: Threads) -> io::Result<()> {
-    let died = |_| Err(io::Error::other("the server of the mount died"));
-    let all: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap_or_else(died)).collect();
-    all.into_iter().collect()
-}
-
-/// [`join`] on another thread, which then calls `told`; on the calling thread if there is no other.
-pub(super) fn join_elsewhere(threads: Threads, told: impl FnOnce(io::Result<()>) + Send + 'static) {
-    let work = Arc::new(Mutex::new(Some(move || told(join(threads)))));
-    let take = |work: &Mutex<Option<_>>| lock(work).take();
-    let theirs = Arc::clone(&work);
-    let spawned = affinity::spawn_anywhere("mount", move || {
-        if let Some(work) = take(&theirs) {
-            work();
-        }
-    });
-    if spawned.is_err()
-        && let Some(work) = take(&work)
-    {
-        work();
-    }
-}
-
-/// Threads with all that they need to serve the rings of a mount; the kernel does not know of them yet.
+/// The threads of the rings of a mount, with all that they need, before the kernel knows of them.
 pub(super) struct Rings {
-    threads: Threads,
-    /// Tells each thread first to register, then whether to serve.
+    threads: RingThreads,
+    /// First it is told to register, then whether it is to serve.
     tell: Vec<mpsc::Sender<bool>>,
     registered: mpsc::Receiver<(u16, bool)>,
     queues: usize,
@@ -97,7 +67,7 @@ impl Rings {
         let queues = ring::queues()?;
         let (made, all_made) = mpsc::channel();
         let (register, registered) = mpsc::channel();
-        let (mut threads, mut tell) = (Threads::new(), Vec::new());
+        let (mut threads, mut tell) = (RingThreads::new(), Vec::new());
         let (seats, share) = (share.seats(), Arc::new(share));
         let seats_of_queue = seats / usize::from(queues.max(1));
         let groups: Vec<_> = (0..queues).map(|_| Group::of(seats_of_queue)).collect();
@@ -135,8 +105,8 @@ impl Rings {
         }
     }
 
-    /// Registers the rings; returns the threads that then serve. `None`: the kernel accepted too few of them.
-    pub(super) fn begin(self) -> Option<Threads> {
+    /// Tells the kernel of them; the threads that serve then. `None`: it wants none of them after all.
+    pub(super) fn begin(self) -> Option<RingThreads> {
         let Rings { threads, tell, registered, queues } = self;
         let tell_all = |what: bool| tell.iter().for_each(|tell| tell.send(what).unwrap_or(()));
         tell_all(true);
@@ -156,49 +126,7 @@ impl Rings {
 /// Name of the threads that answer requests over rings.
 pub(super) const RING_THREAD: &str = "fuse-ring";
 
-/// Load of a mount, measured until it has rings.
-#[derive(Debug, Default)]
-pub(super) struct Load {
-    requests: AtomicU32,
-    /// Time at which the window began, in milliseconds.
-    began: AtomicU64,
-    /// Number of busy windows in a row.
-    busy: AtomicUsize,
-    /// A thread is giving rings to the mount.
-    is_asked: AtomicBool,
-}
-
-fn now_ms() -> u64 {
-    static BEGAN: OnceLock<Instant> = OnceLock::new();
-    u64::try_from(BEGAN.get_or_init(Instant::now).elapsed().as_millis()).unwrap_or(u64::MAX)
-}
-
-impl Load {
-    /// Counts a request. Returns whether to give rings to the mount: `true` once, until [`Load::refused`].
-    pub(super) fn note(&self) -> bool {
-        let count = self.requests.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
-        count.is_multiple_of(WINDOW) && self.note_window(now_ms(), ring::Share::count())
-    }
-
-    /// Ends a window while `taken` mounts have rings; returns whether to give rings to the mount.
-    fn note_window(&self, now: u64, taken: usize) -> bool {
-        let began = self.began.swap(now, Ordering::AcqRel);
-        if u128::from(now.saturating_sub(began)) > WINDOW_TIME.as_millis() {
-            self.busy.store(0, Ordering::Release);
-            return false;
-        }
-        // The first window began with the first request, whose time is not known.
-        self.busy.fetch_add(1, Ordering::AcqRel) + 1 > taken && !self.is_asked.swap(true, Ordering::AcqRel)
-    }
-
-    /// Notes that the mount got no rings: it asks again after being busy for as long as before.
-    fn refused(&self) {
-        self.busy.store(0, Ordering::Release);
-        self.is_asked.store(false, Ordering::Release);
-    }
-}
-
-/// Gives rings to a busy mount, on a thread of its own: the caller does not wait.
+/// A mount that is busy gets rings, by a thread of its own: nothing waits for that.
 pub(super) fn bring_to(served: &Arc<Served>) {
     let mount = Arc::clone(served);
     let spawned = affinity::spawn_anywhere("fuse-rings", move || {
@@ -245,25 +173,4 @@ pub(super) fn give_so_many(served: &Arc<Served>, share: ring::Share) -> io::Resu
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_mount_is_busy_when_much_is_asked_for_long_and_longer_where_others_have_rings() {
-        let millis = u64::try_from(WINDOW_TIME.as_millis()).unwrap();
-        let load = Load::default();
-        assert!(!load.note_window(10 * millis, 0), "nobody knows how long that took");
-        assert!(!load.note_window(12 * millis, 0), "few requests");
-        assert!(load.note_window(12 * millis + 1, 0));
-        assert!(!load.note_window(12 * millis + 2, 0), "it is asked for once");
-        load.refused();
-        assert!(!load.note_window(12 * millis + 3, 2) && !load.note_window(12 * millis + 4, 2));
-        assert!(load.note_window(12 * millis + 5, 2));
-        load.refused();
-        assert!(!load.note_window(13 * millis, 1) && !load.note_window(15 * millis, 1), "it has paused");
-        assert!(!load.note_window(15 * millis, 1) && load.note_window(15 * millis, 1));
-    }
 }

@@ -25,7 +25,8 @@
 
 use super::classic::{Buffers, Next};
 use super::dirty_pages::{self, Member};
-use super::rings::{self, Load, Threads};
+use super::load::Load;
+use super::ring_threads::RingThreads;
 use super::service::Service;
 use crate::affinity;
 use admin::sync::{self, lock};
@@ -105,9 +106,9 @@ pub(super) struct ServeOptions {
     pub(super) requests: Requests,
     /// Most threads that serve the mount at once.
     pub(super) threads: usize,
-    /// Whether the mount gets rings when it is busy.
-    pub(super) gets_rings: bool,
-    /// Number of its group: the mounts of a group wait for the same devices.
+    /// Called when it is busy, by a thread that serves it: gives it rings, on another thread.
+    pub(super) when_busy: Option<fn(&Arc<Served>)>,
+    /// Number of its group: mounts of one group wait for the same devices.
     pub(super) group: u64,
 }
 
@@ -128,14 +129,14 @@ pub(super) struct Served {
     turning: Mutex<()>,
     /// Most threads that serve the mount at once.
     threads: usize,
-    /// Whether the mount may get rings when `load` shows that it is busy.
-    gets_rings: bool,
+    /// Called when `load` says that it is busy.
+    when_busy: Option<fn(&Arc<Served>)>,
     load: Load,
     /// Number of requests that the thread pool has answered.
     answered: AtomicU64,
-    /// The threads of rings that the mount got while it was served.
-    rings: Mutex<Threads>,
-    /// The threads of the mount, of which at least one does not wait for pages to be written back.
+    /// The threads of rings that it got while it was served.
+    rings: Mutex<RingThreads>,
+    /// Its threads, of which one at least does not wait until pages are written back.
     answering: Arc<dirty_pages::Group>,
     work: Mutex<Work>,
     ended: Condvar,
@@ -221,9 +222,9 @@ impl ThreadPool {
             lacks: Mutex::new(false),
             lacking: Condvar::new(),
         });
-        let keeper = Arc::clone(&pool);
-        // Started before all other threads: it starts them when there are none.
-        affinity::spawn_anywhere("fuse-keeper", move || keeper.keep())?;
+        let starter = Arc::clone(&pool);
+        // Before any other: it sees to it when there are none.
+        affinity::spawn_anywhere("fuse-keeper", move || starter.start_missing())?;
         Ok(pool)
     }
 
@@ -246,8 +247,8 @@ impl ThreadPool {
         })
     }
 
-    /// Starts the threads that the system refused when they were needed, as soon as it has some.
-    fn keep(self: Arc<ThreadPool>) {
+    /// Starts threads that could not be started when they were needed, as soon as that can be.
+    fn start_missing(self: Arc<ThreadPool>) {
         loop {
             let mut lacks = lock(&self.lacks);
             while !*lacks {
@@ -392,7 +393,7 @@ impl ThreadPool {
             is_rest: AtomicBool::new(how.requests == Requests::Rest),
             turning: Mutex::default(),
             threads: how.threads.max(1),
-            gets_rings: how.gets_rings,
+            when_busy: how.when_busy,
             load: Load::default(),
             answered: AtomicU64::new(0),
             rings: Mutex::default(),
@@ -465,8 +466,10 @@ impl Served {
                             self.expect(pool, Requests::All);
                         }
                     }
-                    if self.gets_rings && self.load.note() {
-                        rings::bring_to(self);
+                    if let Some(when_busy) = self.when_busy
+                        && self.load.note()
+                    {
+                        when_busy(self);
                     }
                     buffers.answer(&*self.service, &self.device, len)?;
                 }
@@ -507,8 +510,8 @@ impl Served {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// Stores the threads of the mount's rings. Requests over `/dev/fuse` are answered as before.
-    pub(super) fn set_rings(&self, threads: Threads) {
+    /// Notes the threads of its rings. Requests that come over `/dev/fuse` are answered all the same.
+    pub(super) fn set_rings(&self, threads: RingThreads) {
         *lock(&self.rings) = threads;
     }
 
@@ -517,8 +520,8 @@ impl Served {
         !lock(&self.rings).is_empty()
     }
 
-    /// Takes the threads of the mount's rings, to wait for them after the mount has ended.
-    pub(super) fn take_rings(&self) -> Threads {
+    /// Takes the threads of its rings, to be waited for when the mount is gone.
+    pub(super) fn take_rings(&self) -> RingThreads {
         std::mem::take(&mut *lock(&self.rings))
     }
 
@@ -636,7 +639,7 @@ mod tests {
     }
 
     fn how(group: u64) -> ServeOptions {
-        ServeOptions { requests: Requests::All, threads: 4, gets_rings: false, group }
+        ServeOptions { requests: Requests::All, threads: 4, when_busy: None, group }
     }
 
     /// The kernel reports both requests by one event.

@@ -5,7 +5,7 @@
 #![allow(clippy::disallowed_types)] // Tests use files as any program does.
 
 use crate::common::transports::{transports, turn};
-use crate::common::{Home, options};
+use crate::common::{TestMounts, options};
 use admin::{Mounts, Unmount};
 use cenote_serve::fuse::Transport;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -37,17 +37,16 @@ fn bound_descriptors(current: u64) {
     setrlimit(Resource::Nofile, Rlimit { current: Some(current), maximum }).unwrap();
 }
 
-fn home(filesystems: &[&str]) -> Option<Home> {
-    let home = Home::may_lack_rings(filesystems)?;
+fn home(filesystems: &[&str]) -> Option<TestMounts> {
+    let home = TestMounts::may_lack_rings(filesystems)?;
     for name in filesystems {
         home.folder(name.trim_start_matches("p/"));
     }
     Some(home)
 }
 
-/// Makes a file in a mount, changes it through the cache and past it, moves it, and compares it with the
-/// pool.
-fn use_mount(home: &Home, name: &str) {
+/// A file is made in a mount, changed through its cache and around it, moved, and read as it is in the pool.
+fn use_mount(home: &TestMounts, name: &str) {
     let at = home.path(name);
     let text = vec![7; 300_000];
     fs::write(at.join("file"), &text).unwrap();
@@ -147,8 +146,8 @@ fn others_have_all_rings() {
     }
 }
 
-/// Checks the files that were written before.
-fn use_mount_again(home: &Home, number: usize) {
+/// What was written before is there.
+fn use_mount_again(home: &TestMounts, number: usize) {
     let moved = home.path(&number.to_string()).join("moved");
     assert_eq!(fs::read(&moved).unwrap(), vec![7; 300_000]);
     fs::remove_file(moved).unwrap();

@@ -63,9 +63,9 @@ fn change(sum: &AtomicU64, before: u64, after: u64) {
     sum.fetch_add(after.wrapping_sub(before), Relaxed);
 }
 
-/// The identity of a metaslab, and the counters that it updates.
+/// Number of a metaslab, and what it works with: its source of free space, and the counters that it keeps up to date.
 #[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
+pub(super) struct MetaslabContext<'a> {
     pub(super) vdev: VdevId,
     pub(super) index: u64,
     pub(super) counters: &'a Counters,
@@ -201,12 +201,12 @@ impl FreeSpace {
 }
 
 impl Body {
-    fn pending(&mut self, txg: Txg, place: &Place<'_>) -> &mut Pending {
+    fn pending(&mut self, txg: Txg, place: &MetaslabContext<'_>) -> &mut Pending {
         self.changed = self.changed.max(txg);
         by_txg(&mut self.pending, txg, || place.ledger.note_change(txg, place.vdev, place.index))
     }
 
-    fn defer(&mut self, txg: Txg, run: Run, place: &Place<'_>) {
+    fn defer(&mut self, txg: Txg, run: Run, place: &MetaslabContext<'_>) {
         by_txg(&mut self.deferred, txg, || place.ledger.note_deferred(txg, place.vdev, place.index))
             .insert(run);
     }
@@ -343,8 +343,8 @@ impl Metaslab {
 
     // ---- loading -------------------------------------------------------------------------------
 
-    /// Locks the metaslab with its free space in memory.
-    fn load(&self, place: &Place<'_>) -> Result<MutexGuard<'_, Body>, LoadError> {
+    /// Locks it with its free space in memory.
+    fn load(&self, place: &MetaslabContext<'_>) -> Result<MutexGuard<'_, Body>, LoadError> {
         let mut body = self.lock();
         if body.free.is_none() {
             let tree = self.read(place).inspect_err(|_| self.is_unreadable.store(true, Relaxed))?;
@@ -359,7 +359,7 @@ impl Metaslab {
         Ok(body)
     }
 
-    fn read(&self, place: &Place<'_>) -> Result<RangeTree, LoadError> {
+    fn read(&self, place: &MetaslabContext<'_>) -> Result<RangeTree, LoadError> {
         if self.size / self.unit > u64::from(u32::MAX) {
             return Err(LoadError::TooLarge);
         }
@@ -412,7 +412,7 @@ impl Metaslab {
         bytes: u64,
         kind: Kind,
         txg: Txg,
-        place: &Place<'_>,
+        place: &MetaslabContext<'_>,
     ) -> Result<Option<u64>, LoadError> {
         let Some(len) = self.units(bytes) else { return Ok(None) };
         let mut body = self.load(place)?;
@@ -432,7 +432,7 @@ impl Metaslab {
         bytes: u64,
         (others, distance): (&[u64], u64),
         txg: Txg,
-        place: &Place<'_>,
+        place: &MetaslabContext<'_>,
     ) -> Result<Option<u64>, LoadError> {
         let Some(len) = self.units(bytes) else { return Ok(None) };
         let mut body = self.load(place)?;
@@ -456,8 +456,8 @@ impl Metaslab {
         Ok(at.map(|at| self.took(&mut body, (at, len), txg, place)))
     }
 
-    /// Notes that a run was allocated. Returns its offset.
-    fn took(&self, body: &mut Body, run: Run, txg: Txg, place: &Place<'_>) -> u64 {
+    /// Notes that a run was taken off the free space; gives its offset.
+    fn took(&self, body: &mut Body, run: Run, txg: Txg, place: &MetaslabContext<'_>) -> u64 {
         let bytes = self.bytes(run.1);
         body.allocated += bytes;
         place.counters.allocated.fetch_add(bytes, Relaxed);
@@ -465,8 +465,8 @@ impl Metaslab {
         self.offset(run.0)
     }
 
-    /// Undoes an allocation that no caller has seen: its space is reusable at once.
-    pub(super) fn undo_alloc(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) {
+    /// Takes back an allocation that no caller has seen: it can be handed out again at once.
+    pub(super) fn undo_alloc(&self, offset: u64, bytes: u64, txg: Txg, place: &MetaslabContext<'_>) {
         let run = self.run(offset, bytes).expect("what is undone was allocated here");
         let mut body = self.lock();
         body.pending(txg, place).undo_alloc(run);
@@ -476,8 +476,14 @@ impl Metaslab {
         self.tell(&body);
     }
 
-    /// Allocates the named range.
-    pub(super) fn claim(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) -> Result<(), Refusal> {
+    /// Allocates the very range that is named.
+    pub(super) fn claim(
+        &self,
+        offset: u64,
+        bytes: u64,
+        txg: Txg,
+        place: &MetaslabContext<'_>,
+    ) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
         let free = body.loaded();
@@ -494,8 +500,13 @@ impl Metaslab {
         Ok(())
     }
 
-    /// Fails unless the whole range is in use.
-    pub(super) fn check_allocated(&self, offset: u64, bytes: u64, place: &Place<'_>) -> Result<(), Refusal> {
+    /// Refuses unless all of a range is in use.
+    pub(super) fn check_allocated(
+        &self,
+        offset: u64,
+        bytes: u64,
+        place: &MetaslabContext<'_>,
+    ) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
         let is_free = body.loaded().overlaps(run) || body.is_deferred(run);
@@ -504,8 +515,14 @@ impl Metaslab {
 
     // ---- freeing -------------------------------------------------------------------------------
 
-    /// Frees a range: free on disk at once, reusable when `txg` + 2 has synced.
-    pub(super) fn free(&self, offset: u64, bytes: u64, txg: Txg, place: &Place<'_>) -> Result<(), Refusal> {
+    /// Gives a range back: free for the disk at once, for us when `txg` + 2 has synced.
+    pub(super) fn free(
+        &self,
+        offset: u64,
+        bytes: u64,
+        txg: Txg,
+        place: &MetaslabContext<'_>,
+    ) -> Result<(), Refusal> {
         let run = self.run(offset, bytes).ok_or(Refusal::State)?;
         let mut body = self.load(place)?;
         if body.loaded().overlaps(run) || body.is_deferred(run) {
@@ -536,8 +553,8 @@ impl Metaslab {
         runs.into_iter().map(|(at, len)| self.offset(at)..self.offset(at) + self.bytes(len)).collect()
     }
 
-    /// Makes the space reusable that was freed before the txg `end`.
-    pub(super) fn release(&self, end: Txg, place: &Place<'_>) {
+    /// Lets go of what was freed before the txg `end`.
+    pub(super) fn release(&self, end: Txg, place: &MetaslabContext<'_>) {
         let mut body = self.lock();
         let ready = body.deferred.partition_point(|(txg, _)| *txg < end);
         let ready: Vec<_> = body.deferred.drain(..ready).collect();
@@ -553,8 +570,8 @@ impl Metaslab {
 
     // ---- the whole -----------------------------------------------------------------------------
 
-    /// The free space on disk after the changes taken so far.
-    pub(super) fn free_on_disk(&self, place: &Place<'_>) -> Result<RangeSet, LoadError> {
+    /// What is free on disk after the changes handed over so far.
+    pub(super) fn free_on_disk(&self, place: &MetaslabContext<'_>) -> Result<RangeSet, LoadError> {
         let mut body = self.load(place)?;
         body.loaded().settle();
         self.tell(&body);
@@ -574,9 +591,13 @@ impl Metaslab {
         Ok(space)
     }
 
-    /// Adds the free segments to `counts`, by the power of two of their bytes; deferred segments and rests of
-    /// windows count separately.
-    pub(super) fn count_segments(&self, counts: &mut [u64; 64], place: &Place<'_>) -> Result<(), LoadError> {
+    /// Adds to `counts`, by the power of two of their bytes, the free segments: deferred ones for
+    /// themselves, what is left of windows too.
+    pub(super) fn count_segments(
+        &self,
+        counts: &mut [u64; 64],
+        place: &MetaslabContext<'_>,
+    ) -> Result<(), LoadError> {
         let mut body = self.load(place)?;
         body.loaded().settle();
         self.tell(&body);

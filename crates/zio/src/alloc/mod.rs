@@ -40,7 +40,7 @@ use crate::AllocTx;
 use format::units::MAX_BLOCK;
 use format::{AllocOffset, Asize, Dva, Psize, Txg, VdevId};
 use ledger::Ledger;
-use metaslab::{Metaslab, Place, Refusal};
+use metaslab::{Metaslab, MetaslabContext, Refusal};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -383,7 +383,7 @@ impl Allocator {
         &self,
         dva: &Dva,
         refused: AllocError,
-        change: impl FnOnce(&Metaslab, &Place<'_>) -> Result<(), Refusal>,
+        change: impl FnOnce(&Metaslab, &MetaslabContext<'_>) -> Result<(), Refusal>,
     ) -> Result<(), AllocError> {
         let view = self.view();
         let top = view.find(dva.vdev).map(|index| &*view.tops[index]);
@@ -405,7 +405,7 @@ impl Allocator {
         &self,
         vdev: VdevId,
         metaslab: u64,
-        act: impl FnOnce(&Metaslab, &Place<'_>) -> T,
+        act: impl FnOnce(&Metaslab, &MetaslabContext<'_>) -> T,
     ) -> Option<T> {
         let view = self.view();
         let top = &*view.tops[view.find(vdev)?];
@@ -542,6 +542,6 @@ impl<'a> Call<'a> {
     }
 }
 
-fn load_error(place: &Place<'_>, source: LoadError) -> AllocError {
+fn load_error(place: &MetaslabContext<'_>, source: LoadError) -> AllocError {
     AllocError::Load { vdev: place.vdev, metaslab: place.index, source }
 }

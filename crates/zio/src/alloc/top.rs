@@ -11,7 +11,7 @@
 //! smaller pieces, and occasionally for others.
 
 use super::ledger::Ledger;
-use super::metaslab::{Counters, Kind, Known, Metaslab, Place};
+use super::metaslab::{Counters, Kind, Known, Metaslab, MetaslabContext};
 use super::types::{AllocClass, LoadError, MetaslabHint, SpaceSource, TopSpace};
 use format::{Txg, VdevId};
 use std::cmp::Reverse;
@@ -161,8 +161,8 @@ impl Top {
         index: u64,
         ledger: &'a Ledger,
         source: &'a dyn SpaceSource,
-    ) -> Place<'a> {
-        Place { vdev: self.vdev, index, counters: &self.counters, ledger, source }
+    ) -> MetaslabContext<'a> {
+        MetaslabContext { vdev: self.vdev, index, counters: &self.counters, ledger, source }
     }
 
     /// Bytes of the longest free segment: exact for metaslabs that are loaded or were never used, by hints

@@ -1,8 +1,8 @@
 //! The stored form of a block: a hole, its bytes, or compressed bytes
 //! (docs/on-disk/13-checksums-compression.md, section 2.1).
 
-use super::policy::WritePolicy;
-use super::quantum::Quantum;
+use crate::policy::WritePolicy;
+use crate::quantum::Quantum;
 use codec::compress::{compress, is_zero};
 use format::{ChecksumId, CompressionId};
 

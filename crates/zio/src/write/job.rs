@@ -1,7 +1,7 @@
 //! The state of a block between the steps of writing.
 
-use super::policy::NewBlock;
 use crate::gang_write::Unit;
+use crate::policy::NewBlock;
 use format::{BlockPtr, Dva};
 
 /// The space of a block.

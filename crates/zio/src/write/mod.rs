@@ -18,18 +18,15 @@
 //! Source: `docs/on-disk/12-block-pointers.md`, section 12; `13-checksums-compression.md`, section 2.
 
 mod image;
-mod issue;
 mod job;
-mod policy;
-mod quantum;
 
-pub(crate) use issue::Batch;
-pub use policy::{NewBlock, WritePolicy};
-pub use quantum::Quantum;
-
+use crate::batch::{Batch, Failed};
 use crate::gang_write;
-use crate::space::{self, Unflushed, Writer};
-use crate::{AllocError, AllocTx, Request, Zio, ZioError, pointer};
+use crate::layer::Zio;
+use crate::policy::{NewBlock, WritePolicy};
+use crate::quantum::Quantum;
+use crate::space::{self, Writer};
+use crate::{AllocError, AllocTx, Request, ZioError, pointer};
 use codec::checksum;
 use format::blkptr::EMBEDDED_MAX;
 use format::units::MAX_BLOCK;
@@ -243,14 +240,40 @@ impl Zio {
         }
     }
 
-    /// Moves blocks that no device took to another place, once, on another vdev if possible; frees their
-    /// first space.
+    /// Writes those of the blocks `which`, in ascending order, that have space; which of them have some
+    /// part that no device took.
+    fn issue(
+        &self,
+        writer: &Writer,
+        blocks: &[NewBlock],
+        jobs: &[Result<Job, ZioError>],
+        which: impl Iterator<Item = usize>,
+    ) -> Vec<Failed> {
+        let mut batch = Batch::default();
+        for index in which {
+            let (Some(Ok(job)), Some(block)) = (jobs.get(index), blocks.get(index)) else { continue };
+            let (bytes, birth) = (job.bytes(block), job.bp.logical_birth());
+            match &job.held {
+                Held::None | Held::Wanted => {}
+                Held::Old | Held::Own => batch.add(index, job.bp.dvas(), bytes, birth),
+                Held::Gang(units) | Held::OldGang(units) => {
+                    for unit in units {
+                        batch.add(index, unit.extents.iter().copied(), unit.bytes(bytes), birth);
+                    }
+                }
+            }
+        }
+        self.issue_batch(writer, &batch)
+    }
+
+    /// Blocks that no device took go to another place, once, on another vdev if possible; what they had is
+    /// given back.
     fn try_elsewhere(
         &self,
         writer: &Writer,
         blocks: &[NewBlock],
         jobs: &mut [Result<Job, ZioError>],
-        failed: Vec<issue::Failed>,
+        failed: Vec<Failed>,
         tx: &dyn AllocTx,
     ) {
         for (index, _) in &failed {
@@ -324,12 +347,6 @@ impl Zio {
             Some(writer) => self.flush_patiently(writer),
             None => Ok(()),
         }
-    }
-
-    pub(crate) fn flush(&self, written: &Unflushed) -> Result<(), ZioError> {
-        let Some(since) = written.since else { return Ok(()) };
-        let vdevs: Vec<_> = written.vdevs.iter().copied().collect();
-        self.tree().flush(&vdevs, since).map_err(|source| ZioError::Flush { source })
     }
 }
 

@@ -16,8 +16,8 @@ const VALUE_MAX: u64 = 1 << 24;
 const NAMESPACES: [&[u8]; 4] = [b"user.", b"system.", b"security.", b"trusted."];
 const USER: &[u8] = b"user.";
 
-/// The name as Linux shows a stored name.
-fn shown(stored: &[u8]) -> Vec<u8> {
+/// The name under which a stored name is shown.
+fn public_name(stored: &[u8]) -> Vec<u8> {
     if NAMESPACES.iter().any(|space| stored.starts_with(space)) {
         return stored.to_vec();
     }
@@ -26,7 +26,8 @@ fn shown(stored: &[u8]) -> Vec<u8> {
 
 /// The names under which a shown name may be stored.
 pub(crate) fn stored_names(name: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let foreign = name.strip_prefix(USER).filter(|foreign| !foreign.is_empty() && shown(foreign) == name);
+    let foreign =
+        name.strip_prefix(USER).filter(|foreign| !foreign.is_empty() && public_name(foreign) == name);
     std::iter::once(name).chain(foreign)
 }
 
@@ -120,7 +121,7 @@ impl Node {
         let mut seen = HashSet::new();
         let (list, _) = self.packed_xattrs()?;
         for (name, value) in list.iter_bytes() {
-            let name = shown(name);
+            let name = public_name(name);
             if let (Some(value), true) = (bytes(value), seen.insert(name.clone())) {
                 visit(name, Stored::Packed(value))?;
             }
@@ -128,7 +129,7 @@ impl Node {
         let Some(dir) = self.xattr_directory()? else { return Ok(()) };
         for entry in dir.entries()? {
             let entry = entry?;
-            let name = shown(&entry.name);
+            let name = public_name(&entry.name);
             if seen.insert(name.clone()) {
                 visit(name, Stored::File(entry.id))?;
             }
@@ -176,8 +177,8 @@ mod tests {
 
     #[test]
     fn foreign_names_are_shown_as_users() {
-        assert_eq!(shown(b"user.a"), b"user.a");
-        assert_eq!(shown(b"SUNWattr_ro"), b"user.SUNWattr_ro");
+        assert_eq!(public_name(b"user.a"), b"user.a");
+        assert_eq!(public_name(b"SUNWattr_ro"), b"user.SUNWattr_ro");
         assert_eq!(stored_names(b"user.a").collect::<Vec<_>>(), [&b"user.a"[..], b"a"]);
         assert_eq!(stored_names(b"security.x").collect::<Vec<_>>(), [b"security.x"]);
         assert_eq!(stored_names(b"user.").collect::<Vec<_>>(), [b"user."]);

@@ -164,7 +164,7 @@ fn done(outcome: Result<(), MountRefusal>) -> Result<Answer, Refusal> {
 
 /// Checks that a file system exists.
 fn place(mounting: &Mounting, name: &str) -> Result<Answer, Refusal> {
-    done(mounting.place(name).map(drop))
+    done(mounting.properties(name).map(drop))
 }
 
 /// The imported pool that has a device.

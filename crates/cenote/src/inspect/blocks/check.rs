@@ -33,20 +33,20 @@ const WRONG_CHECKSUM: i32 = 52;
 const IO_ERROR: i32 = 5;
 
 /// Location of a block.
-pub(super) type Place = (VdevId, AllocOffset);
+pub(super) type BlockLocation = (VdevId, AllocOffset);
 
-/// Blocks by location and birth: the number of pointers, and their checksum algorithm.
-type Unknown = HashMap<(Place, Txg), (u64, Option<ChecksumId>)>;
+/// Blocks by place and birth: pointers that lead there, and their checksum.
+type Unknown = HashMap<(BlockLocation, Txg), (u64, Option<ChecksumId>)>;
 
 /// Counts blocks, and checks them.
 pub(super) struct Checker<'a> {
     pub(super) pool: &'a Pool,
     pub(super) check: Check,
-    /// Cloned blocks, with the number of references beyond the first in their tables.
-    pub(super) clones: HashMap<Place, u64>,
-    /// Number of pointers found to cloned blocks. `None`: one of the pointers is counted by another table.
-    pub(super) references: Mutex<HashMap<Place, Option<u64>>>,
-    /// Reference counts in the dedup tables.
+    /// Blocks that were cloned, and how many references beyond the first their tables count.
+    pub(super) clones: HashMap<BlockLocation, u64>,
+    /// Pointers to those that were met. `None`: there is one among them that another table counts.
+    pub(super) references: Mutex<HashMap<BlockLocation, Option<u64>>>,
+    /// References that dedup tables count.
     pub(super) dedup: DedupCounts,
     /// Deduplicated pointers to blocks that no dedup table contains, with their checksum algorithm.
     pub(super) unknown: Mutex<Unknown>,
@@ -54,9 +54,9 @@ pub(super) struct Checker<'a> {
     pub(super) copies: DedupCopies,
     /// Binary logarithm of the metaslab size of each vdev.
     pub(super) shifts: HashMap<VdevId, u32>,
-    /// Blocks of dedup tables and cloned blocks that were found: location, birth, and number of pointers.
-    pub(super) seen: Mutex<HashMap<(Place, Txg), u64>>,
-    /// Allocated ranges in which no block was found yet; `None` if leaks are not searched for.
+    /// Blocks of dedup tables and cloned blocks that were met, with the txg that wrote them, and how often.
+    pub(super) seen: Mutex<HashMap<(BlockLocation, Txg), u64>>,
+    /// Allocated ranges in which no block was found yet; `None` if leaks are not looked for.
     pub(super) allocated: Option<Allocated>,
 }
 
@@ -158,24 +158,24 @@ impl Checker<'_> {
         false
     }
 
-    /// Records a pointer to a shared block. Returns true the first time.
-    fn note_met(&self, key: (Place, Txg)) -> bool {
+    /// A block of those that are remembered was met. True the first time.
+    fn note_met(&self, key: (BlockLocation, Txg)) -> bool {
         let mut seen = lock(&self.seen);
         let met = seen.entry(key).or_insert(0);
         *met += 1;
         *met == 1
     }
 
-    /// Blocks whose reference count differs from the number of pointers found, by table and location. `held`:
-    /// number of references that intent logs may have to each block.
-    pub(super) fn miscounted(&self, held: &HashMap<Place, u64>) -> Vec<Miscount> {
+    /// The blocks of which a table counts other references than were met, by table and place. `held`:
+    /// references that intent logs may have to each.
+    pub(super) fn miscounted(&self, held: &HashMap<BlockLocation, u64>) -> Vec<Miscount> {
         let mut wrong = self.miscounted_clones(held);
         wrong.extend(self.miscounted_dedup(held));
         wrong.sort_unstable();
         wrong
     }
 
-    fn miscounted_dedup(&self, held: &HashMap<Place, u64>) -> Vec<Miscount> {
+    fn miscounted_dedup(&self, held: &HashMap<BlockLocation, u64>) -> Vec<Miscount> {
         let by = CountedBy::DedupTable;
         let (seen, unknown) = (lock(&self.seen), lock(&self.unknown));
         let known = self.dedup.iter().filter_map(|(vdev, offset, birth, counted)| {
@@ -192,7 +192,7 @@ impl Checker<'_> {
         known.chain(unknown).collect()
     }
 
-    fn miscounted_clones(&self, held: &HashMap<Place, u64>) -> Vec<Miscount> {
+    fn miscounted_clones(&self, held: &HashMap<BlockLocation, u64>) -> Vec<Miscount> {
         let by = CountedBy::CloneTable;
         let references = lock(&self.references);
         self.clones

@@ -24,7 +24,7 @@ use crate::error::Cause;
 use crate::verify::plan::Plan;
 use crate::{Error, Pool};
 pub(super) use check::walks_of;
-use check::{Checker, Found, Place};
+use check::{BlockLocation, Checker, Found};
 use dmu::log::walk as zil;
 use dmu::traverse::Bookmark;
 use dmu::zap::{Zap, ZapKey};
@@ -276,8 +276,8 @@ fn read_maps(pool: &Pool, problems: &mut Vec<Problem>) -> Option<Allocated> {
         .ok()
 }
 
-/// The blocks in block reference tables, with the number of references beyond the first.
-fn cloned_blocks(pool: &Pool) -> Result<HashMap<Place, u64>, Error> {
+/// The blocks that the block reference tables know, and how many references beyond the first each has.
+fn cloned_blocks(pool: &Pool) -> Result<HashMap<BlockLocation, u64>, Error> {
     let mut clones = HashMap::new();
     for table in pool.spa().clone_tables()? {
         if table.phys.entries == ObjectId(0) {
@@ -307,8 +307,8 @@ fn intent_logs(
     plan: &Plan,
     checker: &Checker<'_>,
     found: &mut Found,
-    problems: &mut Vec<Problem>,
-) -> HashMap<Place, u64> {
+    problems: &mut Vec<String>,
+) -> HashMap<BlockLocation, u64> {
     let mut held = HashMap::new();
     let last = pool.spa().txg();
     for set in plan.sets.iter().filter(|set| set.id != 0 && !set.name.contains('@')) {
@@ -350,8 +350,8 @@ fn intent_logs(
     held
 }
 
-/// Location of a block. `None`: it is not stored on a vdev.
-fn place_of(bp: &BlockPtr) -> Option<Place> {
+/// Where a block is, if it is on a vdev.
+fn place_of(bp: &BlockPtr) -> Option<BlockLocation> {
     let first = if bp.is_hole() || bp.is_embedded() { None } else { bp.dvas().next() };
     first.map(|dva| (dva.vdev, dva.offset))
 }

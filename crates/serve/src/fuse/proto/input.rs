@@ -115,6 +115,15 @@ impl Init {
     }
 }
 
+/// A request, its parts wherever the transport has them.
+pub(in crate::fuse) struct Request<'a> {
+    pub(in crate::fuse) header: Header,
+    /// The fixed part, see [`fixed_len`].
+    pub(in crate::fuse) fixed: &'a [u8],
+    /// Names and data.
+    pub(in crate::fuse) rest: &'a [u8],
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,6 +22,9 @@ pub(super) const MINOR_MIN: u32 = 31;
 pub(super) const IN_HEADER: usize = 40;
 pub(super) const OUT_HEADER: usize = 16;
 
+/// Most bytes of one write, and of one read.
+pub(super) const MAX_WRITE: usize = 1 << 20;
+
 /// Kinds of requests.
 pub(super) mod op {
     pub(in crate::fuse) const LOOKUP: u32 = 1;

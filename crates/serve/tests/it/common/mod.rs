@@ -12,8 +12,8 @@ use transports::{Turn, turn_for};
 #[allow(dead_code)] // Not every program of tests asks over all of them.
 pub(crate) mod transports;
 
-/// A pool `p` and a table of mounts. At the end all file systems are unmounted, and the pool is closed.
-pub(crate) struct Home {
+/// A pool `p`, and a table of mounts. At the end everything is unmounted, and the pool is closed.
+pub(crate) struct TestMounts {
     pub(crate) table: MountTable,
     pub(crate) pool: Option<PoolWriter>,
     pub(crate) dir: tempfile::TempDir,
@@ -22,26 +22,29 @@ pub(crate) struct Home {
 }
 
 #[allow(dead_code)] // No program of tests needs all of it.
-impl Home {
-    /// A home with these file systems, served over this transport, and with a record of mounts. `None`:
-    /// mounting is not possible here, which was reported.
-    pub(crate) fn with(transport: Transport, filesystems: &[&str]) -> Option<Home> {
-        Home::set(TableSettings { transport, threads: Some(3), ..TableSettings::default() }, filesystems)
+impl TestMounts {
+    /// With these file systems, asked over this transport, and a record of what is mounted. `None`: it cannot
+    /// be done here, which has been said.
+    pub(crate) fn with(transport: Transport, filesystems: &[&str]) -> Option<TestMounts> {
+        TestMounts::set(
+            TableSettings { transport, threads: Some(3), ..TableSettings::default() },
+            filesystems,
+        )
     }
 
-    /// [`Home::with`] over io_uring, as far as there are rings.
-    pub(crate) fn may_lack_rings(filesystems: &[&str]) -> Option<Home> {
+    /// The same over io_uring, as far as there are rings.
+    pub(crate) fn may_lack_rings(filesystems: &[&str]) -> Option<TestMounts> {
         let settings =
             TableSettings { transport: Transport::Ring, threads: Some(3), ..TableSettings::default() };
-        Home::made(settings, filesystems, None)
+        TestMounts::made(settings, filesystems, None)
     }
 
-    /// [`Home::with`] with other settings.
-    pub(crate) fn set(settings: TableSettings, filesystems: &[&str]) -> Option<Home> {
-        Home::made(settings, filesystems, turn_for(settings.transport))
+    /// The same with settings of its own.
+    pub(crate) fn set(settings: TableSettings, filesystems: &[&str]) -> Option<TestMounts> {
+        TestMounts::made(settings, filesystems, turn_for(settings.transport))
     }
 
-    fn made(settings: TableSettings, filesystems: &[&str], turn: Option<Turn>) -> Option<Home> {
+    fn made(settings: TableSettings, filesystems: &[&str], turn: Option<Turn>) -> Option<TestMounts> {
         if !testkit::need_file("/dev/fuse") {
             return None;
         }
@@ -56,7 +59,7 @@ impl Home {
             pool.create_filesystem(name, &[]).unwrap();
         }
         let table = MountTable::new(settings).recorded(Record::new(dir.path().join("record")));
-        Some(Home { table, pool: Some(pool), dir, turn })
+        Some(TestMounts { table, pool: Some(pool), dir, turn })
     }
 
     pub(crate) fn pool(&self) -> &PoolWriter {
@@ -96,7 +99,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for TestMounts {
     fn drop(&mut self) {
         self.unmount_all();
         if let Some(pool) = self.pool.take() {

@@ -5,7 +5,7 @@
 //! the process cannot change its maps, and the process that serves the mount needs to.
 #![allow(unsafe_code)] // Mappings.
 
-use super::{AdminSnapshot, Home, home_over, options, transports};
+use super::{AdminSnapshot, TestMounts, home_over, options, transports};
 use admin::PoolVerbs;
 use cenote_serve::fuse::Transport;
 use cenote_serve::mounts::TableSettings;
@@ -228,7 +228,7 @@ fn no_snapshot_is_taken_without_what_was_written_through_maps() {
     // back.
     let settings =
         TableSettings { transport: Transport::Classic, threads: Some(1), ..TableSettings::default() };
-    let Some(home) = Home::set(settings, &["p/a"]) else { return };
+    let Some(home) = TestMounts::set(settings, &["p/a"]) else { return };
     home.folder("a");
     home.mount("p/a", "a", &options()).unwrap();
     let _file = sparse(&home.path("a/file"), MIB);

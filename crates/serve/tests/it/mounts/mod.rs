@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_types)] // The tests look at the mounts as any program would.
 
 use crate::common::transports::transports;
-use crate::common::{Home, options};
+use crate::common::{TestMounts, options};
 use admin::edit;
 use admin::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounts, PoolVerbs, Unmount};
 use cenote_serve::fuse::Transport;
@@ -18,15 +18,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 mod maps;
 
-/// A home with file systems `p/a` and `p/a/b`, and folders `a` and `b`. `None`: mounting is not possible
-/// here, which was reported.
-fn home() -> Option<Home> {
+/// With file systems `p/a` and `p/a/b`, and folders `a` and `b`. `None`: it cannot be done here, which has
+/// been said.
+fn home() -> Option<TestMounts> {
     home_over(Transport::Classic)
 }
 
-/// [`home`] over this transport.
-fn home_over(transport: Transport) -> Option<Home> {
-    let home = Home::with(transport, &["p/a", "p/a/b"])?;
+/// The same, asked over this transport.
+fn home_over(transport: Transport) -> Option<TestMounts> {
+    let home = TestMounts::with(transport, &["p/a", "p/a/b"])?;
     home.folder("a");
     home.folder("b");
     Some(home)
@@ -81,8 +81,8 @@ fn what_is_mounted_is_listed_and_ends_when_asked() {
     assert_eq!(fs::read_to_string(home.path("a/file")).unwrap(), "text");
 }
 
-/// The places of a dataset, oldest first.
-fn places(home: &Home, dataset: &str) -> Vec<PathBuf> {
+/// Where a dataset is, oldest place first.
+fn places(home: &TestMounts, dataset: &str) -> Vec<PathBuf> {
     let list = home.table.list().into_iter().filter(|mount| mount.dataset == dataset);
     list.map(|mount| mount.at).collect()
 }
@@ -507,9 +507,9 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// Rolls back repeatedly while programs use the mount; after each rollback, files that were made since are
-/// gone, and all others are unchanged.
-fn roll_back_under_load(home: &Home, rounds: usize) {
+/// Rolls back again and again under programs; each time nothing of what was made since is there, and
+/// everything else is what it was.
+fn roll_back_under_load(home: &TestMounts, rounds: usize) {
     let at = home.path("a");
     for number in 0..8 {
         let name = format!("old-{number}");

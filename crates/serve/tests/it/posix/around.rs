@@ -1,6 +1,6 @@
 //! Files that are written past the kernel's cache, beside others that use it.
 
-use super::home::Home;
+use super::mounted_pool::MountedPool;
 use cenote_serve::export::Caller;
 use cenote_serve::fuse::{Answer, LiveService, Opened, Service, open_flag};
 use rustix::fs::{OFlags, Timespec, Timestamps};
@@ -31,7 +31,7 @@ fn who_makes_many_files_makes_and_opens_them_by_separate_requests() {
     for (record, writeback, ends) in
         [(128 << 10, false, true), (8 << 10, false, false), (128 << 10, true, false)]
     {
-        let Some(mut home) = Home::new(1024, &[("recordsize", record)], writeback) else { return };
+        let Some(mut home) = MountedPool::new(1024, &[("recordsize", record)], writeback) else { return };
         home.unmount();
         let make = |service: &LiveService, name: &str, flags: OFlags| {
             service
@@ -86,7 +86,7 @@ fn goes_around(opened: &Answer<Opened>) -> bool {
 fn who_writes_durably_goes_around_the_cache_and_who_opens_much_is_not_asked() {
     let durable = OFlags::RDWR | DSYNC;
     for (record, writeback) in [(128 << 10, false), (8 << 10, false), (8 << 10, true), (128 << 10, true)] {
-        let Some(mut home) = Home::new(1024, &[("recordsize", record)], writeback) else { return };
+        let Some(mut home) = MountedPool::new(1024, &[("recordsize", record)], writeback) else { return };
         std::fs::write(home.at().join("f"), b"x").unwrap();
         home.unmount();
         let service = || {
@@ -116,7 +116,7 @@ fn who_writes_durably_goes_around_the_cache_and_who_opens_much_is_not_asked() {
 
 #[test]
 fn what_goes_around_the_cache_is_seen_by_those_who_go_through_it() {
-    let Some(home) = Home::new(1024, &[("recordsize", PAGE as u64)], false) else { return };
+    let Some(home) = MountedPool::new(1024, &[("recordsize", PAGE as u64)], false) else { return };
     let path = home.at().join("shared");
     std::fs::write(&path, [0; PAGE * 4]).unwrap();
     let open = |flags: OFlags| {

@@ -1,7 +1,7 @@
 //! One file, which is changed by all kinds of calls, and a model in memory: after each step both are
 //! compared.
 
-use super::home::Home;
+use super::mounted_pool::MountedPool;
 use super::random::Chance;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -183,8 +183,8 @@ impl Pair {
     }
 }
 
-/// Runs steps from a seed, and compares after every few.
-pub(crate) fn run(home: &Home, seed: u64, steps: u64) {
+/// Runs steps from a seed, and compares after each few.
+pub(crate) fn run(home: &MountedPool, seed: u64, steps: u64) {
     let mut pair = Pair::new(&home.at(), seed);
     let mut so_far = Vec::new();
     for step in 0..steps {
@@ -200,7 +200,7 @@ pub(crate) fn run(home: &Home, seed: u64, steps: u64) {
 pub(crate) struct Left(Vec<(std::path::PathBuf, Vec<u8>)>);
 
 /// Several threads, each with a file of its own.
-pub(crate) fn run_many(home: &Home, seeds: std::ops::Range<u64>, steps: u64) -> Left {
+pub(crate) fn run_many(home: &MountedPool, seeds: std::ops::Range<u64>, steps: u64) -> Left {
     std::thread::scope(|scope| {
         let runs: Vec<_> = seeds
             .map(|seed| {

@@ -5,13 +5,13 @@
 mod around;
 mod control;
 mod fsx;
-mod home;
+mod mounted_pool;
 mod random;
 mod rights;
 mod run;
 mod stress;
 mod tables;
-use home::Home;
+use mounted_pool::MountedPool;
 use random::Chance;
 use run::Runner;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn outcomes(root: &Path, table: &str) -> Vec<String> {
 }
 
 /// Runs tables in a mount and beside it.
-fn compare(home: &Home, tables: &[(&str, &str)]) {
+fn compare(home: &MountedPool, tables: &[(&str, &str)]) {
     let beside = home.beside().join("reference");
     std::fs::create_dir(&beside).unwrap();
     let mut wrong = Vec::new();
@@ -68,13 +68,13 @@ fn is_root() -> bool {
     is_root
 }
 
-/// Runs all tables in a mount and beside it, after a preparation.
-fn compare_tables(writeback: bool, before: impl FnOnce(&Home)) {
+/// Makes all calls of the tables in a mount and beside it, after something else was done there.
+fn compare_tables(writeback: bool, before: impl FnOnce(&MountedPool)) {
     if !is_root() {
         return;
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let Some(home) = Home::new(512, &PROPERTIES, writeback) else { return };
+    let Some(home) = MountedPool::new(512, &PROPERTIES, writeback) else { return };
     before(&home);
     compare(&home, tables::TABLES);
     home.judge();
@@ -96,8 +96,8 @@ fn the_same_where_many_files_were_made_before() {
     compare_tables(false, |home| around::make_many(&home.at()));
 }
 
-/// Runs random lines in a mount and beside it, and compares all files now and then.
-fn compare_by_chance(home: &Home, seed: u64, lines: u64) {
+/// Runs lines by chance in a mount and beside it, and looks at all files now and then.
+fn compare_by_chance(home: &MountedPool, seed: u64, lines: u64) {
     let (ours, theirs) =
         (home.at().join(format!("chance{seed}")), home.beside().join(format!("chance{seed}")));
     for root in [&ours, &theirs] {
@@ -125,7 +125,7 @@ fn calls_by_chance_have_the_outcomes_that_they_have_elsewhere() {
         return;
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    let Some(home) = Home::new(512, &PROPERTIES, true) else { return };
+    let Some(home) = MountedPool::new(512, &PROPERTIES, true) else { return };
     for seed in 0..4 {
         compare_by_chance(&home, seed, 300);
     }
@@ -135,7 +135,7 @@ fn calls_by_chance_have_the_outcomes_that_they_have_elsewhere() {
 #[test]
 fn one_file_in_all_ways_is_what_its_model_is() {
     for (props, writeback) in [(("recordsize", 16_384), true), (("recordsize", 131_072), false)] {
-        let Some(mut home) = Home::new(1024, &[props], writeback) else { return };
+        let Some(mut home) = MountedPool::new(1024, &[props], writeback) else { return };
         let left = fsx::run_many(&home, 0..3, 300);
         home.unmount();
         assert!(home.mount(writeback));
@@ -147,7 +147,7 @@ fn one_file_in_all_ways_is_what_its_model_is() {
 #[test]
 fn many_programs_at_the_same_time() {
     for writeback in [true, false] {
-        let Some(mut home) = Home::new(1024, &[], writeback) else { return };
+        let Some(mut home) = MountedPool::new(1024, &[], writeback) else { return };
         let files = stress::run(&home.at(), 8, 150);
         stress::check(&home.at(), &files);
         home.unmount();
@@ -157,8 +157,8 @@ fn many_programs_at_the_same_time() {
     }
 }
 
-/// Space that the file system reports for an open file that was not synced, in bytes.
-fn taken_of_unsynced(home: &Home) -> u64 {
+/// Bytes that the file system says are taken, of those in an open file that was not synced.
+fn taken_of_unsynced(home: &MountedPool) -> u64 {
     let free = || rustix::fs::statvfs(home.at()).map(|stats| stats.f_bfree * stats.f_bsize).unwrap();
     let before = free();
     let content: Vec<u8> = (0..8_u32 << 20).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
@@ -173,7 +173,7 @@ fn taken_of_unsynced(home: &Home) -> u64 {
 #[test]
 fn what_programs_wrote_is_there_when_it_is_asked_for() {
     for writeback in [true, false] {
-        let Some(home) = Home::new(1024, &[("compression", 2)], writeback) else { return };
+        let Some(home) = MountedPool::new(1024, &[("compression", 2)], writeback) else { return };
         let taken = taken_of_unsynced(&home);
         assert!(taken >= 8 << 20, "all of it was written back: {taken} bytes");
         home.judge();
@@ -183,7 +183,7 @@ fn what_programs_wrote_is_there_when_it_is_asked_for() {
 #[test]
 fn who_writes_is_told_that_there_is_no_room() {
     use std::io::Write;
-    let Some(home) = Home::new(1024, &[("quota", 40 << 20), ("compression", 2)], true) else { return };
+    let Some(home) = MountedPool::new(1024, &[("quota", 40 << 20), ("compression", 2)], true) else { return };
     let mut file = std::fs::File::create(home.at().join("large")).unwrap();
     let block = vec![0x5a; 1 << 20];
     let error = (0..100).find_map(|_| file.write_all(&block).err());
@@ -199,7 +199,7 @@ fn files_are_found_by_handles_as_long_as_they_are_there() {
     use cenote_serve::export::{Caller, Kind, NewNode};
     use cenote_serve::fuse::Service;
     use rustix::io::Errno;
-    let Some(mut home) = Home::new(256, &[], false) else { return };
+    let Some(mut home) = MountedPool::new(256, &[], false) else { return };
     home.unmount();
     let live = home.service(false);
     let caller = Caller::default();
@@ -228,7 +228,7 @@ fn a_file_without_a_name_stays_until_it_was_forgotten_as_often_as_it_was_told_of
     use cenote_serve::export::{Caller, Kind, NewNode};
     use cenote_serve::fuse::Service;
     use rustix::io::Errno;
-    let Some(mut home) = Home::new(256, &[], false) else { return };
+    let Some(mut home) = MountedPool::new(256, &[], false) else { return };
     home.unmount();
     let live = home.service(false);
     let caller = Caller::default();
@@ -251,7 +251,7 @@ fn a_file_without_a_name_stays_until_it_was_forgotten_as_often_as_it_was_told_of
 
 #[test]
 fn a_pool_that_was_full_and_was_emptied_has_room() {
-    let Some(home) = Home::new(128, &[("compression", 2)], false) else { return };
+    let Some(home) = MountedPool::new(128, &[("compression", 2)], false) else { return };
     let room = || rustix::fs::statvfs(home.at()).unwrap();
     let all = room().f_bavail;
     assert_eq!((room().f_bsize, room().f_frsize), (4096, 4096));
@@ -274,7 +274,7 @@ fn a_pool_that_was_full_and_was_emptied_has_room() {
 #[test]
 fn names_of_extended_attributes_may_have_slashes() {
     for storage in [1, 2] {
-        let Some(home) = Home::new(256, &[("xattr", storage)], false) else { return };
+        let Some(home) = MountedPool::new(256, &[("xattr", storage)], false) else { return };
         let file = home.at().join("f");
         std::fs::write(&file, "").unwrap();
         let flags = rustix::fs::XattrFlags::empty();
@@ -295,7 +295,7 @@ fn names_of_extended_attributes_may_have_slashes() {
 #[test]
 fn more_than_there_is_cannot_be_reserved() {
     use rustix::fs::{FallocateFlags, fallocate};
-    let Some(home) = Home::new(256, &[("quota", 40 << 20)], false) else { return };
+    let Some(home) = MountedPool::new(256, &[("quota", 40 << 20)], false) else { return };
     let file = std::fs::File::create(home.at().join("file")).unwrap();
     for how in [FallocateFlags::empty(), FallocateFlags::KEEP_SIZE] {
         assert_eq!(fallocate(&file, how, 0, 100 << 20), Err(rustix::io::Errno::NOSPC));
@@ -315,7 +315,7 @@ fn dos_attributes_are_the_owners_and_roots() {
     const GET: u32 = 0x8008_8301;
     const SET: u32 = 0x4008_8302;
     let [readonly, archive, immutable, reparse] = [32, 35, 36, 43].map(|bit| 1u64 << bit);
-    let Some(mut home) = Home::new(256, &[], false) else { return };
+    let Some(mut home) = MountedPool::new(256, &[], false) else { return };
     home.unmount();
     let live = home.service(false);
     let [root, owner, other] = [0, 1000, 1001].map(|uid| Caller { uid, ..Caller::default() });
@@ -349,7 +349,7 @@ fn what_the_kernel_keeps_is_found_by_seek() {
     use rustix::fs::{SeekFrom, ftruncate, seek};
     use rustix::io::Errno;
     const MIB: u64 = 1 << 20;
-    let Some(home) = Home::new(128, &[], true) else { return };
+    let Some(home) = MountedPool::new(128, &[], true) else { return };
     let path = home.at().join("file");
     let file = std::fs::File::options().read(true).write(true).create_new(true).open(path).unwrap();
     rustix::io::pwrite(&file, &[7; 4096], MIB).unwrap();

@@ -1,6 +1,6 @@
 //! Set-id bits, capabilities and flags of files when another user changes the file.
 
-use super::home::Home;
+use super::mounted_pool::MountedPool;
 use super::run::Runner;
 use crate::common::transports::transports;
 use admin::PoolVerbs;
@@ -52,7 +52,7 @@ fn what_a_file_lends_goes_before_somebody_else_writes() {
         ("w", &["open y g r", "b: copy y 0 x 0 4096"]),
     ];
     for (transport, writeback) in everywhere() {
-        let Some(home) = Home::over(transport, 512, &[("xattr", 2)], writeback) else { return };
+        let Some(home) = MountedPool::over(transport, 512, &[("xattr", 2)], writeback) else { return };
         let at = home.at();
         std::fs::write(at.join("g"), [7; 4096]).unwrap();
         let mut run = Runner::new(&at);
@@ -149,7 +149,7 @@ fn a_program_that_somebody_else_has_written_to_runs_without_what_its_file_lent()
         ("w", format!("b: copy y 0 x {spare} {PAGE}")),
     ];
     for (transport, writeback) in everywhere() {
-        let Some(home) = Home::over(transport, 512, &[("xattr", 2)], writeback) else { return };
+        let Some(home) = MountedPool::over(transport, 512, &[("xattr", 2)], writeback) else { return };
         let at = home.at();
         std::fs::write(at.join("g"), [7; PAGE]).unwrap();
         let mut run = Runner::new(&at);
@@ -226,13 +226,13 @@ fn flags_and_projects_are_the_owners_and_not_changed_through_mounts_that_are_onl
         return testkit::skip("only root can act as several users");
     }
     for transport in transports() {
-        let Some(home) = Home::over(transport, 256, &[], false) else { return };
+        let Some(home) = MountedPool::over(transport, 256, &[], false) else { return };
         let mut run = Runner::new(&home.at());
         for line in ["make f 666", "chmod f 666", "chown f 65501 65501"] {
             assert_eq!(run.run(line), "ok");
         }
-        // Another file with the same number, of another file system, is open for writing.
-        let Some(other) = Home::over(Transport::Classic, 256, &[], false) else { return };
+        // Another file with the same number, of another file system, is open to be written.
+        let Some(other) = MountedPool::over(Transport::Classic, 256, &[], false) else { return };
         let namesake = std::fs::File::create(other.at().join("f")).unwrap();
         let number = std::fs::metadata(home.at().join("f")).unwrap().ino();
         assert_eq!(namesake.metadata().unwrap().ino(), number);
@@ -312,7 +312,7 @@ impl Drop for Bound {
 
 #[test]
 fn flags_are_changed_by_the_calls_that_the_kernel_checks_and_no_others() {
-    let Some(mut home) = Home::new(256, &[], false) else { return };
+    let Some(mut home) = MountedPool::new(256, &[], false) else { return };
     home.unmount();
     let live = home.service(false);
     let who = Caller { uid: 1000, ..Caller::default() };
@@ -339,7 +339,7 @@ fn flags_are_changed_by_the_calls_that_the_kernel_checks_and_no_others() {
 
 #[test]
 fn lists_that_do_not_count_are_not_shown() {
-    let Some(home) = Home::new(256, &[("xattr", 2), ("acltype", 1)], false) else { return };
+    let Some(home) = MountedPool::new(256, &[("xattr", 2), ("acltype", 1)], false) else { return };
     let mut run = Runner::new(&home.at());
     for line in ["make f 644", "acl f access u:7,u65501:6,g:5,m:7,o:0", "setx f user.x y"] {
         assert_eq!(run.run(line), "ok");

@@ -12,7 +12,7 @@ pub(super) use ours::Ours;
 pub(super) use zfs_fuse::ZfsFuse;
 
 use super::device_use::DeviceUse;
-use super::ground::Ground;
+use super::loop_image::LoopImage;
 use super::tools::run;
 use crate::Failure;
 use std::path::{Path, PathBuf};
@@ -34,11 +34,11 @@ pub(super) enum Purpose {
 }
 
 /// Provides one measured file system.
-pub(super) trait Keeper {
+pub(super) trait Provider {
     /// Mounts the file system.
     fn mount(&mut self) -> Result<(), Failure>;
 
-    /// Unmounts the file system: all data is on disk, and caches of the keeper are empty.
+    /// Everything is on disk after this, and nothing in the provider's memory.
     fn unmount(&mut self) -> Result<(), Failure>;
 
     /// The directory to work in.
@@ -60,9 +60,9 @@ pub(super) trait Keeper {
         None
     }
 
-    /// I/O of its device so far; `None`: there is no device.
-    fn device_use(&self, ground: &Ground) -> Option<DeviceUse> {
-        DeviceUse::of_disk(ground.device())
+    /// What its device did so far.
+    fn device_use(&self, image: &LoopImage) -> Option<DeviceUse> {
+        DeviceUse::of_disk(image.device())
     }
 }
 

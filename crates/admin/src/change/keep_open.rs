@@ -5,10 +5,11 @@
 //!   [`Namespace::leave_all`]: the same host then imports it again automatically, and other hosts refuse it.
 //! - The cache file, and our own file beside it, list the pools that are to be imported again.
 
-use super::pool_open::{find_device_holder, forget, listed_now, note_again, noting, warn_of};
+use super::device_holder::with_holder;
+use super::pool_open::{check_admin, forget, listed_now, note_again, noting, warn_of};
 use super::{ChangeError, cache_path};
 use crate::cachefile::{self, ImportedPool};
-use crate::{Imported, Kept, Namespace, NotTaken, Search};
+use crate::{Imported, Namespace, NotTaken, Opened, Search};
 use ::pool::LivePool;
 use ::pool::{ImportOptions, Leave};
 use ::pool::{OpenOptions, Which};
@@ -54,19 +55,7 @@ fn guid_now(pool: &ImportedPool, found: &Found) -> PoolGuid {
     guids.iter().copied().find(|guid| *guid == pool.guid).or(guids.first().copied()).unwrap_or(pool.guid)
 }
 
-/// Adds to the error of a busy device the process that has it open.
-pub(super) fn with_holder(error: ChangeError) -> ChangeError {
-    let ChangeError::Busy { why } = &error else { return error };
-    let holder = why.split_once(": ").and_then(|(path, _)| find_device_holder(Path::new(path)));
-    match holder {
-        Some((process, name)) => {
-            ChangeError::Busy { why: format!("{why} ({name}, process {process}, has it)") }
-        }
-        None => error,
-    }
-}
-
-/// Exports or destroys a pool of the namespace.
+/// Takes a pool out of the namespace: exports or destroys it.
 pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> Result<(), ChangeError> {
     let namespace = search.namespace.as_ref().ok_or(ChangeError::NoPool)?;
     // A pool that was given up can be exported, but it cannot be marked as destroyed, because it accepts no writes.
@@ -86,7 +75,7 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
     let caller = search.caller.clone().unwrap_or_else(crate::Caller::this_process);
     // A pool that was given up is left as after a crash, with the txgs that are on disk.
     let is_given_up = |live: &LivePool| live.is_given_up();
-    if let Kept::Live(live) = taken.entry().kept()
+    if let Opened::Live(live) = taken.entry().opened()
         && !is_given_up(live)
         && !command.is_empty()
     {
@@ -94,7 +83,7 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
     }
     taken.close(|entry| {
         let guid = entry.guid();
-        if let Kept::Live(live) = entry.kept() {
+        if let Opened::Live(live) = entry.opened() {
             let (live, is_left) = (Arc::clone(live), is_given_up(live));
             drop(entry);
             let left = live.export(how);
@@ -111,9 +100,9 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
 /// disk are lost, so a pool that was given up before needs `force` too.
 ///
 /// # Errors
-/// [`ChangeError::Suspended`]; [`ChangeError::Denied`] if the caller is not an administrator.
-pub(crate) fn before_close(search: &Search, name: &str, force: bool) -> Result<(), ChangeError> {
-    super::check_admin(search)?;
+/// [`ChangeError::Suspended`], [`ChangeError::Denied`].
+pub fn before_close(search: &Search, name: &str, force: bool) -> Result<(), ChangeError> {
+    check_admin(search)?;
     let live = search.namespace.as_ref().and_then(|namespace| namespace.live(name));
     match live {
         Some(live) if force => live.give_up(),
@@ -196,7 +185,7 @@ impl Namespace {
         options.open.name = Some(pool.name.clone()).filter(|_| pool.settings.temporary);
         if pool.settings.readonly {
             let opened = ::pool::Pool::open(found.clone(), &Which::Guid(guid), &options.open)?;
-            reserved.fill(Kept::Shown(Pool::from(opened), found.clone()), pool.settings.clone());
+            reserved.fill(Opened::ReadOnly(Pool::from(opened), found.clone()), pool.settings.clone());
             return Ok(());
         }
         let writer = PoolWriter::import(found, guid, &options).map_err(|error| with_holder(error.into()))?;
@@ -205,7 +194,7 @@ impl Namespace {
             let _noting = noting();
             warn_of(note_again(pool, &pool.settings, config));
         }
-        reserved.fill(Kept::Live(writer.into_live()), pool.settings.clone());
+        reserved.fill(Opened::Live(writer.into_live()), pool.settings.clone());
         Ok(())
     }
 
@@ -222,9 +211,9 @@ impl Namespace {
     /// Changes could not be written; the pool is closed nevertheless.
     pub fn leave(self: &Arc<Self>, name: &str) -> Result<(), ChangeError> {
         let Some(taken) = self.take_whatever(name, PATIENCE) else { return Ok(()) };
-        taken.close(|entry| match entry.kept() {
-            Kept::Live(live) => Arc::clone(live).export(Leave::Imported).map_err(ChangeError::from),
-            Kept::Shown(..) => Ok(()),
+        taken.close(|entry| match entry.opened() {
+            Opened::Live(live) => Arc::clone(live).export(Leave::Imported).map_err(ChangeError::from),
+            Opened::ReadOnly(..) => Ok(()),
         })
     }
 }
@@ -263,7 +252,7 @@ mod tests {
             live.set_props(vec![("failmode".into(), failmode.into())]).expect("set");
             let namespace = Namespace::new(None);
             let reserved = namespace.reserve("tank").expect("there is none");
-            reserved.fill(Kept::Live(live), ImportSettings::default());
+            reserved.fill(Opened::Live(live), ImportSettings::default());
             let folder = tempfile::tempdir().expect("a folder");
             let paths = vec![folder.path().to_path_buf()];
             let search = Search { paths, namespace: Some(namespace), ..Search::default() };

@@ -1,9 +1,9 @@
 //! zfs-fuse, with a pool on the image itself: I/O of its process is counted instead of the device's.
 
-use super::{Keeper, POOL, Purpose, Server, let_go};
+use super::{POOL, Provider, Purpose, Server, let_go};
 use crate::Failure;
 use crate::mount::device_use::DeviceUse;
-use crate::mount::ground::Ground;
+use crate::mount::loop_image::LoopImage;
 use crate::mount::tools::{self, run};
 use std::path::{Path, PathBuf};
 
@@ -18,17 +18,17 @@ pub(in crate::mount) struct ZfsFuse {
 }
 
 impl ZfsFuse {
-    /// Starts the server and creates a pool.
-    pub(in crate::mount) fn make(ground: &Ground) -> Result<ZfsFuse, Failure> {
-        let tools = ground.tools().zfs_fuse.clone();
+    /// Starts the server and makes a pool.
+    pub(in crate::mount) fn make(image: &LoopImage) -> Result<ZfsFuse, Failure> {
+        let tools = image.tools().zfs_fuse.clone();
         let tools = tools.ok_or("zfs-fuse is not here (cargo xtask bench mount unpacks it)")?;
         if run(tools.command("zpool").arg("list")).is_ok() {
             return Err("another zfs-fuse is running".into());
         }
-        let log = ground.dir().join("zfs-fuse.log");
+        let log = image.dir().join("zfs-fuse.log");
         let mut server = Server::start(tools.server().arg("--no-daemon"), &log)?;
         server.wait_until(|_| run(tools.command("zpool").arg("list")).is_ok())?;
-        let (dir, at) = (ground.dir().to_path_buf(), ground.mount_point());
+        let (dir, at) = (image.dir().to_path_buf(), image.mount_point());
         let made = ZfsFuse { tools, server, dir, at };
         let mut create = made.tools.command("zpool");
         create.args([
@@ -42,14 +42,14 @@ impl ZfsFuse {
             "compression=on",
             "-m",
         ]);
-        run(create.arg(&made.at).arg(POOL).arg(ground.image()))?;
+        run(create.arg(&made.at).arg(POOL).arg(image.path()))?;
         let database = format!("{POOL}/{DATABASE}");
         run(made.tools.command("zfs").args(["create", "-o", "recordsize=8k", &database]))?;
         Ok(made)
     }
 }
 
-impl Keeper for ZfsFuse {
+impl Provider for ZfsFuse {
     fn mount(&mut self) -> Result<(), Failure> {
         if run(self.tools.command("zpool").args(["list", POOL])).is_err() {
             let mut import = self.tools.command("zpool");
@@ -81,7 +81,7 @@ impl Keeper for ZfsFuse {
         Some(self.server.pid())
     }
 
-    fn device_use(&self, _: &Ground) -> Option<DeviceUse> {
+    fn device_use(&self, _: &LoopImage) -> Option<DeviceUse> {
         DeviceUse::of_process(self.server.pid())
     }
 }

@@ -1,10 +1,21 @@
-//! Blocks to be written, and how they are stored.
+//! How a block is to be read, and what is to be written, and how it is to be stored.
 
 use crate::AllocClass;
+use codec::crypt::DataKey;
 use format::{BlockPtr, ChecksumId, CompressionId, Level, ObjType};
 use std::sync::Arc;
 
-/// How a block is stored.
+/// How a block is to be read.
+#[derive(Clone, Copy, Default)]
+pub struct ReadPolicy<'a> {
+    /// The key of an encrypted dataset. Without it, encrypted blocks are [`ZioError::Locked`](crate::ZioError::Locked), except
+    /// that dnode blocks come with their bonus areas still encrypted, and MACs are not checked.
+    pub key: Option<&'a DataKey>,
+    /// Read and check every copy, parity included, as a scrub does.
+    pub every_copy: bool,
+}
+
+/// How a block is to be stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePolicy {
     /// Checksum algorithm; not "on" or "inherit".

@@ -17,8 +17,8 @@ use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
 use zpl::{NewFilesystem, make_filesystem};
 
-/// A mounted file system, which is unmounted when dropped, also in a failed test.
-pub(crate) struct Home {
+/// A mounted file system. Dropped in the middle of a failed test, it is unmounted all the same.
+pub(crate) struct MountedPool {
     dir: tempfile::TempDir,
     mounted: Option<Mounted>,
     pool: Option<PoolWriter>,
@@ -26,11 +26,11 @@ pub(crate) struct Home {
     _turn: Option<Turn>,
 }
 
-impl Home {
-    /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel caches writes.
-    /// `None`: it cannot be mounted here, which was reported.
-    pub(crate) fn new(size: u64, props: &[(&str, u64)], writeback: bool) -> Option<Home> {
-        Home::over(Transport::Best, size, props, writeback)
+impl MountedPool {
+    /// A pool of `size` MiB, with properties of its root file system; `writeback`: the kernel keeps what is
+    /// written. `None`: it cannot be mounted here, which has been said.
+    pub(crate) fn new(size: u64, props: &[(&str, u64)], writeback: bool) -> Option<MountedPool> {
+        MountedPool::over(Transport::Best, size, props, writeback)
     }
 
     /// [`Home::new`] over this transport.
@@ -39,7 +39,7 @@ impl Home {
         size: u64,
         props: &[(&str, u64)],
         writeback: bool,
-    ) -> Option<Home> {
+    ) -> Option<MountedPool> {
         if !testkit::need_file("/dev/fuse") {
             return None;
         }
@@ -67,7 +67,7 @@ impl Home {
         let live = LivePool::create(spec, Env::system()).unwrap();
         live.start();
         let pool = Some(PoolWriter::of(live));
-        let mut home = Home { dir, mounted: None, pool, transport, _turn: turn };
+        let mut home = MountedPool { dir, mounted: None, pool, transport, _turn: turn };
         home.mount(writeback).then_some(home)
     }
 
@@ -134,7 +134,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for MountedPool {
     fn drop(&mut self) {
         if let Some(mounted) = self.mounted.take() {
             let _ = mounted.unmount();

@@ -1,8 +1,8 @@
 //! File systems of the kernel, and the bare device.
 
-use super::{Keeper, Purpose, let_go, unmount};
+use super::{Provider, Purpose, let_go, unmount};
 use crate::Failure;
-use crate::mount::ground::Ground;
+use crate::mount::loop_image::LoopImage;
 use crate::mount::tools::run;
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,18 +19,18 @@ pub(in crate::mount) struct Kernel {
 impl Kernel {
     /// Creates a file system. `mkfs` is its program with options.
     pub(in crate::mount) fn make(
-        ground: &Ground,
+        image: &LoopImage,
         kind: &'static str,
         mkfs: &[&str],
         options: &'static str,
     ) -> Result<Kernel, Failure> {
         let (program, words) = mkfs.split_first().ok_or("no mkfs")?;
-        run(Command::new(program).args(words).arg(ground.device()))?;
-        Ok(Kernel { kind, options, device: ground.device().to_path_buf(), at: ground.mount_point() })
+        run(Command::new(program).args(words).arg(image.device()))?;
+        Ok(Kernel { kind, options, device: image.device().to_path_buf(), at: image.mount_point() })
     }
 }
 
-impl Keeper for Kernel {
+impl Provider for Kernel {
     fn mount(&mut self) -> Result<(), Failure> {
         let options = format!("noatime{}", self.options);
         run(Command::new("mount").args(["-t", self.kind, "-o", &options]).arg(&self.device).arg(&self.at))?;
@@ -56,12 +56,12 @@ impl Drop for Kernel {
 pub(in crate::mount) struct Disk(PathBuf);
 
 impl Disk {
-    pub(in crate::mount) fn new(ground: &Ground) -> Disk {
-        Disk(ground.device().to_path_buf())
+    pub(in crate::mount) fn new(image: &LoopImage) -> Disk {
+        Disk(image.device().to_path_buf())
     }
 }
 
-impl Keeper for Disk {
+impl Provider for Disk {
     fn mount(&mut self) -> Result<(), Failure> {
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! A pool of Cenote on the device, with a `cenoted` of its own.
 
-use super::{Keeper, POOL, Purpose, Server, check_transport, let_go};
+use super::{POOL, Provider, Purpose, Server, check_transport, let_go};
 use crate::Failure;
-use crate::mount::ground::Ground;
+use crate::mount::loop_image::LoopImage;
 use crate::mount::tools::{limited, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,26 +13,26 @@ const DATABASE: &str = "database";
 
 /// A pool of Cenote on the device, with its daemon.
 pub(in crate::mount) struct Ours<'g> {
-    ground: &'g Ground,
+    image: &'g LoopImage,
     over_uring: bool,
     server: Server,
 }
 
 impl<'g> Ours<'g> {
-    /// Starts a daemon and creates a pool.
-    pub(in crate::mount) fn make(ground: &'g Ground, over_uring: bool) -> Result<Ours<'g>, Failure> {
-        let state = ground.dir().join("state");
+    /// Starts a daemon and makes a pool.
+    pub(in crate::mount) fn make(image: &'g LoopImage, over_uring: bool) -> Result<Ours<'g>, Failure> {
+        let state = image.dir().join("state");
         if state.exists() {
             std::fs::remove_dir_all(&state)?;
         }
         std::fs::create_dir_all(&state)?;
-        let mut daemon = here(ground, Command::new(&ground.tools().cenote));
-        let mut server = Server::start(daemon.arg("daemon"), &ground.dir().join("cenoted.log"))?;
-        server.wait_until(|_| run(asking(ground).args(["daemon", "--status"])).is_ok())?;
-        let ours = Ours { ground, over_uring, server };
+        let mut daemon = here(image, Command::new(&image.tools().cenote));
+        let mut server = Server::start(daemon.arg("daemon"), &image.dir().join("cenoted.log"))?;
+        server.wait_until(|_| run(asking(image).args(["daemon", "--status"])).is_ok())?;
+        let ours = Ours { image, over_uring, server };
         let mut create = ours.command(&["zpool", "create", "-f", "-O", "canmount=off", "-O", "atime=off"]);
         create.args(["-O", "compression=lz4", "-O", "xattr=sa", "-O", "acltype=posix"]);
-        create.arg("-m").arg(ground.mount_point()).arg(POOL).arg(ground.device());
+        create.arg("-m").arg(image.mount_point()).arg(POOL).arg(image.device());
         ours.mounting(&mut create)?;
         ours.mounting(&mut ours.command(&["zfs", "create", &format!("{POOL}/{FILES}")]))?;
         let database = format!("{POOL}/{DATABASE}");
@@ -42,32 +42,31 @@ impl<'g> Ours<'g> {
     }
 
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = asking(self.ground);
+        let mut command = asking(self.image);
         command.args(words);
         command
     }
 
     /// Runs a command that mounts a file system.
     fn mounting(&self, command: &mut Command) -> Result<(), Failure> {
-        self.ground.with_uring(self.over_uring, || run(command).map(drop))
+        self.image.with_uring(self.over_uring, || run(command).map(drop))
     }
 }
 
-/// The cenote program, for requests to the daemon.
-fn asking(ground: &Ground) -> Command {
-    here(ground, limited(&ground.tools().cenote))
+/// Our program, for what asks the daemon.
+fn asking(image: &LoopImage) -> Command {
+    here(image, limited(&image.tools().cenote))
 }
 
-/// Sets the environment: the daemon of this run has its own state and sees this device only; commands do not start
-/// another.
-fn here(ground: &Ground, mut command: Command) -> Command {
-    let state = ground.dir().join("state");
+/// The daemon of this run has a state of its own and sees this device only; no command starts another.
+fn here(image: &LoopImage, mut command: Command) -> Command {
+    let state = image.dir().join("state");
     command.env("CENOTE_SOCKET", state.join("socket")).env("CENOTE_STATE", state);
-    command.env("CENOTE_DEVICES", ground.device()).env("CENOTE_NO_START", "1").env_remove("CENOTE_DIRECT");
+    command.env("CENOTE_DEVICES", image.device()).env("CENOTE_NO_START", "1").env_remove("CENOTE_DIRECT");
     command
 }
 
-impl Keeper for Ours<'_> {
+impl Provider for Ours<'_> {
     fn mount(&mut self) -> Result<(), Failure> {
         let is_imported = run(&mut self.command(&["zpool", "list", POOL])).is_ok();
         if !is_imported {
@@ -83,7 +82,7 @@ impl Keeper for Ours<'_> {
     }
 
     fn folder(&self, purpose: Purpose) -> PathBuf {
-        self.ground.mount_point().join(match purpose {
+        self.image.mount_point().join(match purpose {
             Purpose::Files => FILES,
             Purpose::Database => DATABASE,
         })
@@ -106,7 +105,7 @@ impl Drop for Ours<'_> {
         let ended = self.unmount().and_then(|()| run(&mut self.command(&["daemon", "--stop"])).map(drop));
         if ended.and_then(|()| self.server.wait_for_end()).is_err() {
             let _ = self.server.0.kill();
-            [FILES, DATABASE].iter().for_each(|name| let_go(&self.ground.mount_point().join(name)));
+            [FILES, DATABASE].iter().for_each(|name| let_go(&self.image.mount_point().join(name)));
         }
     }
 }

@@ -1,9 +1,8 @@
-//! The last step of writing: all writes of a batch in one call to the vdevs.
+//! Writes to the vdevs: all of a batch in one call, and the flush that makes them durable.
 
-use super::job::{Held, Job};
-use super::policy::NewBlock;
+use crate::ZioError;
+use crate::layer::Zio;
 use crate::space::{Unflushed, Writer};
-use crate::{Zio, ZioError};
 use format::{Dva, Psize, Txg, VdevId};
 use std::collections::BTreeSet;
 use vdev::tree::{Extent, VdevError, Write};
@@ -45,33 +44,7 @@ impl<'a> Batch<'a> {
 }
 
 impl Zio {
-    /// Writes the blocks `which`, in ascending order, that have space. Returns those with a part that no
-    /// device took.
-    pub(super) fn issue(
-        &self,
-        writer: &Writer,
-        blocks: &[NewBlock],
-        jobs: &[Result<Job, ZioError>],
-        which: impl Iterator<Item = usize>,
-    ) -> Vec<Failed> {
-        let mut batch = Batch::default();
-        for index in which {
-            let (Some(Ok(job)), Some(block)) = (jobs.get(index), blocks.get(index)) else { continue };
-            let (bytes, birth) = (job.bytes(block), job.bp.logical_birth());
-            match &job.held {
-                Held::None | Held::Wanted => {}
-                Held::Old | Held::Own => batch.add(index, job.bp.dvas(), bytes, birth),
-                Held::Gang(units) | Held::OldGang(units) => {
-                    for unit in units {
-                        batch.add(index, unit.extents.iter().copied(), unit.bytes(bytes), birth);
-                    }
-                }
-            }
-        }
-        self.issue_batch(writer, &batch)
-    }
-
-    /// Writes a batch. Returns the blocks with a part that no device took.
+    /// Writes a batch; which of its blocks have some part that no device took.
     pub(crate) fn issue_batch(&self, writer: &Writer, batch: &Batch<'_>) -> Vec<Failed> {
         if batch.writes.is_empty() {
             return Vec::new();
@@ -82,6 +55,13 @@ impl Zio {
         let results = tree.write_many(&batch.writes);
         writer.note_written(Unflushed { vdevs: taken(&batch.writes, &results), since });
         failures(&batch.stretches, results)
+    }
+
+    /// Makes durable what these writes have left in volatile caches.
+    pub(crate) fn flush(&self, written: &Unflushed) -> Result<(), ZioError> {
+        let Some(since) = written.since else { return Ok(()) };
+        let vdevs: Vec<_> = written.vdevs.iter().copied().collect();
+        self.tree().flush(&vdevs, since).map_err(|source| ZioError::Flush { source })
     }
 }
 

@@ -1,9 +1,9 @@
 //! The empty file system, served by this program.
 
-use super::{Keeper, Purpose, Server, check_transport, is_mount_point, is_over_uring, let_go, unmount};
+use super::{Provider, Purpose, Server, check_transport, is_mount_point, is_over_uring, let_go, unmount};
 use crate::Failure;
 use crate::mount::device_use::DeviceUse;
-use crate::mount::ground::Ground;
+use crate::mount::loop_image::LoopImage;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -15,10 +15,10 @@ pub(in crate::mount) struct Floor {
 
 impl Floor {
     /// Mounts an empty file system.
-    pub(in crate::mount) fn make(ground: &Ground, over_uring: bool) -> Result<Floor, Failure> {
-        let at = ground.mount_point();
-        let log = ground.dir().join("floor.log");
-        let server = ground.with_uring(over_uring, || {
+    pub(in crate::mount) fn make(image: &LoopImage, over_uring: bool) -> Result<Floor, Failure> {
+        let at = image.mount_point();
+        let log = image.dir().join("floor.log");
+        let server = image.with_uring(over_uring, || {
             let mut command = Command::new(std::env::current_exe()?);
             let mut server = Server::start(command.arg("null-mount").arg(&at), &log)?;
             server.wait_until(|pid| is_mount_point(&at) && (!over_uring || is_over_uring(pid)))?;
@@ -30,8 +30,8 @@ impl Floor {
     }
 }
 
-impl Keeper for Floor {
-    /// It is mounted since its creation.
+impl Provider for Floor {
+    /// It has been mounted since it was made.
     fn mount(&mut self) -> Result<(), Failure> {
         Ok(())
     }
@@ -53,7 +53,7 @@ impl Keeper for Floor {
         Some(self.server.pid())
     }
 
-    fn device_use(&self, _: &Ground) -> Option<DeviceUse> {
+    fn device_use(&self, _: &LoopImage) -> Option<DeviceUse> {
         None
     }
 }

@@ -22,17 +22,17 @@ pub(super) fn warm_memory(bytes: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The directory of a run with its image, and the loop device.
-pub(super) struct Ground {
+/// The folder of a run with its image, and the loop device.
+pub(super) struct LoopImage {
     dir: PathBuf,
     device: PathBuf,
     tools: Tools,
 }
 
-impl Ground {
-    /// Creates an image of this size in `dir`, filled so that the file system below need not allocate later. Its
-    /// loop device has no cache of its own.
-    pub(super) fn new(dir: PathBuf, bytes: u64, tools: Tools) -> Result<Ground, Failure> {
+impl LoopImage {
+    /// Makes an image of so many bytes in `dir`, filled so that the file system below has nothing to allocate
+    /// later. The loop device over it keeps no cache of its own.
+    pub(super) fn new(dir: PathBuf, bytes: u64, tools: Tools) -> Result<LoopImage, Failure> {
         let image = dir.join(IMAGE);
         let mut file = std::fs::File::create(&image)?;
         let zeros = vec![0; 4 << 20];
@@ -42,7 +42,7 @@ impl Ground {
         file.sync_all()?;
         let text = run(Command::new("losetup").args(["--find", "--show", "--direct-io=on"]).arg(&image))?;
         std::fs::create_dir_all(dir.join("mnt"))?;
-        Ok(Ground { dir, device: PathBuf::from(text.trim()), tools })
+        Ok(LoopImage { dir, device: PathBuf::from(text.trim()), tools })
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -54,7 +54,7 @@ impl Ground {
         self.dir.join("mnt")
     }
 
-    pub(super) fn image(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.dir.join(IMAGE)
     }
 
@@ -89,7 +89,7 @@ impl Ground {
     }
 }
 
-impl Drop for Ground {
+impl Drop for LoopImage {
     fn drop(&mut self) {
         let _ = run(Command::new("losetup").arg("--detach").arg(&self.device));
     }

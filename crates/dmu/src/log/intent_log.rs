@@ -1,0 +1,208 @@
+//! The log of one dataset: what is pushed to it, and what the sync of its set does with it.
+
+use super::chain::{ChainState, note_not_freed};
+use super::pending::{Pending, Queue};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::thread::{self, Thread};
+use crate::sync::{Arc, Mutex, MutexGuard, lock};
+use crate::{LiveSet, SyncTx, Tx, Txgs};
+use format::objset::ZilHeader;
+use format::{BlockPtr, ObjectId, Txg};
+use zio::AllocTx;
+
+/// The intent log of one dataset.
+pub struct IntentLog {
+    pub(super) set: Arc<LiveSet>,
+    pub(super) txgs: Arc<Txgs>,
+    pub(super) enabled: AtomicBool,
+    /// Changes of this txg and before may not have been recorded.
+    pub(super) recorded_after: AtomicU64,
+    pub(super) avoids_log_devices: AtomicBool,
+    queue: Mutex<Queue>,
+    /// Ordered records up to this one are durable.
+    pub(super) done: AtomicU64,
+    pub(super) progress: Mutex<Progress>,
+    /// Of the committer at work.
+    pub(super) writer: Mutex<Writer>,
+    pub(super) chain: Mutex<ChainState>,
+    /// Records replayed in a txg, by its lowest bit: the highest number, plus one.
+    pub(super) replayed: [AtomicU64; 2],
+    /// A chain that an import found is being replayed: the head must stay as it is.
+    pub(super) in_replay: AtomicBool,
+}
+
+/// Where the blocks of a log go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LogBias {
+    /// To log devices, if the pool has any.
+    #[default]
+    Latency,
+    /// To where data goes: log devices are left to others.
+    Throughput,
+}
+
+/// Who commits.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Somebody writes.
+    pub(super) is_written: bool,
+    /// Who waits, and for which record.
+    pub(super) waiters: Vec<(u64, Thread)>,
+}
+
+impl Progress {
+    /// The calling thread parks until the record is durable, or somebody else must write. It may wake early.
+    pub(super) fn wait_for(&mut self, target: u64) {
+        let me = thread::current();
+        if !self.waiters.iter().any(|(_, thread)| thread.id() == me.id()) {
+            self.waiters.push((target, me));
+        }
+    }
+
+    /// Whom to wake when records up to `done` are durable: one of the rest, to write next, before all who are
+    /// served. The others sleep on: they would only fight for the lock.
+    pub(super) fn finish(&mut self, done: u64) -> Vec<Thread> {
+        let (served, rest): (Vec<_>, Vec<_>) =
+            self.waiters.drain(..).partition(|(target, _)| *target <= done);
+        let mut rest = rest.into_iter();
+        let next = rest.next();
+        self.waiters = rest.collect();
+        next.into_iter().chain(served).map(|(_, thread)| thread).collect()
+    }
+}
+
+/// What the committer at work knows.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    /// Number of the last record.
+    pub(super) seq: u64,
+    /// Bytes of the last commits: the next block is made as large as the largest.
+    pub(super) recent: [usize; 8],
+    pub(super) at: usize,
+    /// Nothing is durable before this txg is on disk: records up to it were taken, and may be lost.
+    pub(super) owed: Txg,
+}
+
+impl IntentLog {
+    /// The log of a set that has just been opened for writing.
+    pub fn new(set: &Arc<LiveSet>, txgs: &Arc<Txgs>) -> Arc<IntentLog> {
+        Arc::new(IntentLog {
+            set: Arc::clone(set),
+            txgs: Arc::clone(txgs),
+            enabled: AtomicBool::new(true),
+            recorded_after: AtomicU64::new(0),
+            avoids_log_devices: AtomicBool::new(false),
+            queue: Mutex::default(),
+            done: AtomicU64::new(0),
+            progress: Mutex::default(),
+            writer: Mutex::default(),
+            chain: Mutex::default(),
+            replayed: Default::default(),
+            in_replay: AtomicBool::new(false),
+        })
+    }
+
+    /// With `false` nothing is recorded and commits return at once (property `sync=disabled`). Once enabled again,
+    /// commits wait for the txgs of changes that were not recorded.
+    pub fn set_enabled(&self, enabled: bool) {
+        if !self.enabled.swap(enabled, Ordering::SeqCst) && enabled {
+            self.recorded_after.store(self.txgs.open_txg().0, Ordering::SeqCst);
+        }
+    }
+
+    /// Where the blocks of the log go from now on (property `logbias`).
+    pub fn set_bias(&self, bias: LogBias) {
+        self.avoids_log_devices.store(bias == LogBias::Throughput, Ordering::Relaxed);
+    }
+
+    /// Whether anything is recorded.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        lock(&self.queue)
+    }
+
+    /// Remembers a change made in `tx`, until it is committed or its txg is on disk.
+    pub fn push(&self, tx: &Tx, body: Pending) {
+        if self.enabled.load(Ordering::Relaxed) {
+            self.txgs.meter().add(tx.txg(), body.memory());
+            self.queue().push(tx.txg(), body);
+        }
+    }
+
+    /// What was pushed for an object on its own keeps its place before what is pushed next: the object is
+    /// being renamed, and whoever renames a new file over an old one relies on that.
+    pub fn order(&self, object: ObjectId) {
+        self.queue().order(Some(object));
+    }
+
+    /// The same of all objects.
+    pub fn order_all(&self) {
+        self.queue().order(None);
+    }
+
+    /// The object is gone; what was pushed for it on its own need not be written.
+    pub fn forget(&self, object: ObjectId) {
+        self.queue().forget(object);
+    }
+
+    /// In syncing context, before the set is written: frees the blocks that are no longer needed and puts
+    /// the head of the chain into the set.
+    pub fn sync(&self, tx: &SyncTx) {
+        if tx.pass() > 1 {
+            return;
+        }
+        let mut header = self.set.zil_header();
+        let before = header;
+        let replayed = self.replayed[(tx.txg().0 & 1) as usize].swap(0, Ordering::AcqRel);
+        header.replay_seq = header.replay_seq.max(replayed);
+        let mut chain = lock(&self.chain);
+        if chain.forget_head.take_if(|txg| *txg <= tx.txg()).is_some() {
+            header = ZilHeader::default();
+            self.in_replay.store(false, Ordering::Release);
+        }
+        if !self.in_replay.load(Ordering::Acquire) {
+            for bp in chain.trim(tx.txg()) {
+                if let Err(error) = self.set.store().zio().free(&bp, tx) {
+                    // The space is lost, the log is not.
+                    note_not_freed(&bp, &error);
+                }
+            }
+            if chain.is_started {
+                header.log = chain.head().unwrap_or(BlockPtr::HOLE);
+            }
+        }
+        drop(chain);
+        if header != before {
+            self.set.set_zil_header(header, tx);
+        }
+    }
+
+    /// After the txg is on disk: its records are not needed any more.
+    pub fn synced(&self, txg: Txg) {
+        let dropped = self.queue().synced(txg);
+        drop(dropped);
+    }
+
+    /// Waits until every record is in a txg on disk, and frees the chain with the sync of a later one: before a
+    /// dataset is destroyed, rolled back or exported. Nothing may be pushed meanwhile.
+    pub fn close(&self, tx: &SyncTx) {
+        let mut chain = lock(&self.chain);
+        for bp in chain.abandon() {
+            if let Err(error) = self.set.store().zio().free(&bp, tx) {
+                note_not_freed(&bp, &error);
+            }
+        }
+        drop(chain);
+        self.set.set_zil_header(ZilHeader::default(), tx);
+        lock(&self.queue).clear();
+    }
+}
+
+impl std::fmt::Debug for IntentLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IntentLog({:?})", self.set)
+    }
+}

@@ -1,0 +1,27 @@
+//! What the writers of a ZAP share.
+
+use super::micro_index::MicroIndex;
+use crate::sync::{Mutex, MutexGuard};
+
+/// What a ZAP's writers share: their lock, and where the entries of a micro ZAP are.
+#[derive(Debug, Default)]
+pub struct ZapState {
+    index: Mutex<Option<MicroIndex>>,
+}
+
+impl ZapState {
+    /// Forgets the index. Whoever changes a ZAP's first block by other means than [`ZapMut`](super::ZapMut) calls this:
+    /// after a rollback, a receive, or when the object's number is used again.
+    pub fn clear(&self) {
+        *self.lock() = None;
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Option<MicroIndex>> {
+        self.index.lock().unwrap_or_else(|poisoned| {
+            // Whoever panicked may have left the index behind the block.
+            let mut index = poisoned.into_inner();
+            *index = None;
+            index
+        })
+    }
+}
