@@ -39,6 +39,8 @@ pub struct Session<'p> {
     warnings: Vec<Warning>,
     /// Receives the progress of verbs; see [`Session::on_progress`].
     progress: Option<ProgressListener<'p>>,
+    /// See [`Session::on_step`].
+    step: Option<Box<dyn Fn() + 'p>>,
 }
 
 /// Progress callback: the number of the current target, from 1, and the number of targets.
@@ -87,6 +89,7 @@ impl Session<'static> {
             changed: BTreeSet::new(),
             warnings: Vec::new(),
             progress: None,
+            step: None,
         }
     }
 
@@ -109,6 +112,7 @@ impl<'p> Session<'p> {
             changed: BTreeSet::new(),
             warnings: Vec::new(),
             progress: None,
+            step: None,
         }
     }
 
@@ -308,6 +312,17 @@ impl<'p> Session<'p> {
     /// Sets the progress callback. A verb with several targets calls it before each target.
     pub fn on_progress(&mut self, listener: ProgressListener<'p>) {
         self.progress = Some(listener);
+    }
+
+    /// Sets a callback that verbs which read many datasets call before each of them. It may unwind to end a request
+    /// that its caller no longer waits for: such verbs change nothing.
+    pub fn on_step(&mut self, step: impl Fn() + 'p) {
+        self.step = Some(Box::new(step));
+    }
+
+    /// Called before each of many datasets that a verb reads.
+    pub(crate) fn step(&self) {
+        self.step.iter().for_each(|step| step());
     }
 
     /// A callback that forwards progress to the session's listener, if there is one.

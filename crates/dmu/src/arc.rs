@@ -105,7 +105,7 @@ pub struct Stats {
     pub misses: u64,
 }
 
-/// The cache.
+/// The block cache of the pool.
 pub struct Arc {
     shards: Vec<Mutex<Shard>>,
     shard_limit: usize,

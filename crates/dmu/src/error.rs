@@ -141,13 +141,13 @@ pub enum TxError {
     /// A txg could not be written, and the pool waits for its devices.
     #[error("the pool is suspended: {why}")]
     Suspended {
-        /// What happened.
+        /// The failure that suspended the pool.
         why: String,
     },
     /// The pool is being closed.
     #[error("the pool is closed")]
     Closed,
-    /// Whoever asked for it waits no longer.
+    /// The caller of the request was interrupted.
     #[error("interrupted")]
     Interrupted,
 }

@@ -2,10 +2,10 @@
 
 use format::BlockPtr;
 
-/// Is told of every block that the sync of a set made or unmade: space is accounted for, and freed, there.
+/// Receives every block that the sync of a set bears and kills: accounts for space, and frees.
 pub trait Ledger {
-    /// A block is new.
+    /// Called for a new block.
     fn born(&mut self, bp: &BlockPtr);
-    /// Nothing in the set refers to a block any more.
+    /// Called for a block that the set no longer references.
     fn killed(&mut self, bp: &BlockPtr);
 }

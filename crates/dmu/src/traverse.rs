@@ -68,14 +68,14 @@ pub trait Visitor {
 /// with all blocks above them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WalkPosition {
-    /// The object; 0: nothing was visited.
+    /// Number of the object; 0: none was visited.
     pub object: ObjectId,
     /// Number of the level-0 block; [`Bookmark::SPILL`]: only the spill block is left.
     pub blkid: u64,
 }
 
 impl WalkPosition {
-    /// Where a walk begins.
+    /// The start of a traversal.
     pub const START: WalkPosition = WalkPosition { object: ObjectId(0), blkid: 0 };
 
     /// Its rank in the order of a traversal: accounting objects come last.
@@ -101,7 +101,7 @@ fn rank(object: ObjectId) -> u64 {
     if object.0 >= LAST { LAST + (u64::MAX - object.0) } else { object.0 }
 }
 
-/// Decides before each block, by its place, whether the walk is to end there.
+/// Callback that decides before each block, by its place, whether the traversal ends there.
 pub type Until<'a> = &'a mut dyn FnMut(&WalkPosition) -> bool;
 
 /// Visits the blocks of `objset` that are newer than `newer_than`.
@@ -166,7 +166,7 @@ enum Part {
     Before,
     /// The place is below it, and it was visited.
     Across,
-    /// It begins there, or comes later.
+    /// It starts at the place, or after it.
     From(WalkPosition),
 }
 
@@ -211,7 +211,7 @@ impl Walk<'_> {
         if place < self.from { Part::Across } else { Part::From(place) }
     }
 
-    /// Notes that the walk ends here, if it does.
+    /// Records that the traversal ends here, if it does.
     fn check_end(&mut self, place: WalkPosition) -> Result<(), Stopped> {
         if (self.until)(&place) {
             self.stopped_at = Some(place);

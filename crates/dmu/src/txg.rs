@@ -17,8 +17,8 @@ use format::Txg;
 use std::time::{Duration, Instant};
 use zio::{AllocTx, Tunable};
 
-/// Seconds after which a txg with changes is closed, where it is not what it was: then what was said for each pool
-/// counts (`Limits::timeout`).
+/// Seconds after which a txg with changes is closed. While it has its default, the setting of each pool
+/// applies (`Limits::timeout`).
 pub static TXG_TIMEOUT: Tunable = Tunable::new("zfs_txg_timeout", 5, 1, 1 << 20);
 
 /// Limits of dirty memory, and of the time between txgs.

@@ -44,7 +44,7 @@ impl<'a> Batch<'a> {
 }
 
 impl Zio {
-    /// Writes a batch; which of its blocks have some part that no device took.
+    /// Writes a batch. Returns the blocks with a part that no device took.
     pub(crate) fn issue_batch(&self, writer: &Writer, batch: &Batch<'_>) -> Vec<Failed> {
         if batch.writes.is_empty() {
             return Vec::new();

@@ -53,7 +53,7 @@ pub enum ZioError {
     Decompress {
         /// The pointer of the block.
         bp: BlockPtr,
-        /// The cause.
+        /// Why it cannot be computed.
         #[source]
         source: DecompressError,
     },
@@ -62,7 +62,7 @@ pub enum ZioError {
     Crypt {
         /// The pointer of the block.
         bp: BlockPtr,
-        /// The cause.
+        /// Why it cannot be computed.
         #[source]
         source: CryptError,
     },
@@ -83,7 +83,7 @@ pub enum ZioError {
     Allocate {
         /// The pointer, without addresses if there was no space for any.
         bp: BlockPtr,
-        /// The cause.
+        /// Why it cannot be computed.
         #[source]
         source: AllocError,
     },
@@ -108,7 +108,7 @@ pub enum ZioError {
     /// Writes did not become durable. Not the error of one block.
     #[error("writes may not be durable")]
     Flush {
-        /// The cause.
+        /// Why it cannot be computed.
         #[source]
         source: VdevError,
     },

@@ -9,23 +9,23 @@ use format::{AllocOffset, Txg, VdevId};
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
-/// Bits of a filter: 2 MiB of memory, taken when the one before is full.
+/// Bits of a filter: 2 MiB of memory, allocated when the previous one is full.
 const BITS: usize = 1 << 24;
-/// Blocks after which a filter is full: then one block in two hundred is remembered though it was not freed.
+/// Blocks after which a filter is full: then one block in two hundred is reported though it was not freed.
 const FULL: usize = 1 << 20;
-/// Filters that are kept.
+/// Number of filters that are kept.
 const FILTERS: usize = 8;
 
-/// Which blocks were freed lately. May say so of others too, of few.
+/// Record of recently freed blocks. It may also report a few others.
 pub(crate) struct Freed(Mutex<Filters>);
 
 #[derive(Default)]
 struct Filters {
     /// The newest first, each with the last txg that freed one of its blocks.
     filters: VecDeque<(Vec<u64>, Txg)>,
-    /// Blocks in the newest.
+    /// Number of blocks in the newest filter.
     count: usize,
-    /// Frees of this txg and before are not all known.
+    /// Frees of this txg and earlier ones are no longer all recorded.
     forgotten: Txg,
 }
 
@@ -34,7 +34,7 @@ impl Freed {
         Freed(Mutex::default())
     }
 
-    /// A block is freed or overwritten in `txg`.
+    /// Records that a block is freed or overwritten in `txg`.
     pub(crate) fn note(&self, vdev: VdevId, offset: AllocOffset, birth: Txg, txg: Txg) {
         let mut filters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if filters.filters.is_empty() || filters.count >= FULL {
@@ -62,12 +62,12 @@ impl Freed {
                 .into_iter()
                 .all(|bit| filter.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 == 1))
         };
-        // Freed in a txg that is forgotten it can be only if it was born by then.
+        // A free in a txg that is no longer recorded is possible only for a block born by then.
         birth <= filters.forgotten || filters.filters.iter().any(|(filter, _)| has(filter))
     }
 }
 
-/// The bits that stand for a block: where it was, and since when.
+/// The bits of a block in a filter, from its address and birth.
 fn bits(vdev: VdevId, offset: AllocOffset, birth: Txg) -> [usize; 3] {
     let mut hash = offset.0 ^ u64::from(vdev.0) << 48;
     for word in [birth.0, 0x9e37_79b9_7f4a_7c15] {

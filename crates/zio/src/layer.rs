@@ -35,33 +35,32 @@ impl Zio {
         }
     }
 
-    /// The vdevs, as they are now.
+    /// The present vdev tree.
     pub fn tree(&self) -> Arc<VdevTree> {
         Arc::clone(&self.tree.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the vdevs, as when one was added: to be called before space is allocated on it. What is
-    /// under way goes on with the vdevs that it began with. Sets the quantum anew, see
-    /// [`Zio::set_quantum`].
+    /// Replaces the vdev tree, for example when a vdev was added; called before space is allocated on it.
+    /// Running operations continue with the old tree. Resets the quantum, see [`Zio::set_quantum`].
     pub fn set_tree(&self, tree: Arc<VdevTree>) {
         self.set_quantum(Quantum::of_tree(&tree));
         *self.tree.write().unwrap_or_else(PoisonError::into_inner) = tree;
     }
 
-    /// Tells in which sizes compressed blocks are to be stored: [`Quantum::of`] the vdevs for ordinary
-    /// blocks. Without this call all vdevs but those of the log are taken for such.
+    /// Sets the sizes in which compressed blocks are stored: [`Quantum::of`] the vdevs for ordinary blocks.
+    /// Without this call, all vdevs except log vdevs count as such.
     pub fn set_quantum(&self, quantum: Quantum) {
         *self.quantum.write().unwrap_or_else(PoisonError::into_inner) = quantum;
     }
 
-    /// In which sizes compressed blocks are stored.
+    /// The sizes in which compressed blocks are stored.
     pub fn quantum(&self) -> Quantum {
         *self.quantum.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the pool writable: from now on blocks can be written, freed and claimed, and what is found
-    /// damaged while reading is repaired. Pointers that are given to a reading [`Zio::check`] of every copy
-    /// must then be in use. A second call changes nothing.
+    /// Makes the pool writable: from now on blocks can be written, freed and claimed, and damage found by
+    /// reads is repaired. Pointers passed to a [`Zio::check`] of every copy must then be in use. A second
+    /// call has no effect.
     pub fn set_allocator(&self, allocator: Arc<Allocator>) {
         self.set_space(allocator);
     }
@@ -75,13 +74,12 @@ impl Zio {
         self.writer.get()
     }
 
-    /// Sets what decides when nothing more can be written; without it that is an error at
-    /// once. A second call changes nothing.
+    /// Sets the handler of failed writes; without one they are errors at once. A second call has no effect.
     pub fn set_outage(&self, outage: Arc<dyn Outage>) {
         let _ = self.outage.set(outage);
     }
 
-    /// Tells the pool's salt, which is itself read from the pool. A second call changes nothing.
+    /// Sets the pool's salt, which is itself read from the pool. A second call has no effect.
     pub fn set_salt(&self, salt: Salt) {
         let _ = self.salt.set(salt);
     }
@@ -91,7 +89,7 @@ impl Zio {
         self.salt.get()
     }
 
-    /// Tells that feature `dynamic_gang_header` is active: gang headers may be larger than 512 bytes.
+    /// Sets whether the feature `dynamic_gang_header` is active: gang headers may be larger than 512 bytes.
     pub fn set_dynamic_gang_headers(&self, active: bool) {
         self.dynamic_gang.store(active, Ordering::Relaxed);
     }

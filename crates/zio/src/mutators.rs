@@ -7,12 +7,12 @@ use format::BlockPtr;
 use std::sync::RwLock;
 use vdev::sync::{read, write};
 
-/// Changes the contents of a block that was read, given the pointer that led to it.
+/// Callback that changes the contents of a block that was read; gets the block's pointer.
 pub type Mutator = Box<dyn Fn(&BlockPtr, &mut [u8]) + Send + Sync>;
 
 static MUTATOR: RwLock<Option<Mutator>> = RwLock::new(None);
 
-/// From now on every block is changed by `mutator` after it was verified; `None` ends that.
+/// Applies `mutator` to every block after its verification from now on; `None` ends that.
 pub fn set_mutator(mutator: Option<Mutator>) {
     *write(&MUTATOR) = mutator;
 }
@@ -24,22 +24,22 @@ pub(crate) fn mutate(bp: &BlockPtr, mut plain: Vec<u8>) -> Vec<u8> {
     plain
 }
 
-/// What a [`StoredMutator`] is given.
+/// Kind of bytes passed to a [`StoredMutator`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
-    /// The bytes of a block: compressed, encrypted.
+    /// The stored bytes of a block: compressed, encrypted.
     Block,
     /// The header of a gang block.
     GangHeader,
 }
 
-/// Changes bytes as they are on disk, given the pointer that led to them: what a compressed stream, a ciphertext
-/// or a gang header may be in a pool whose checksums are right.
+/// Callback that changes stored bytes; gets the pointer of the block. It simulates hostile compressed
+/// streams, ciphertexts and gang headers with right checksums.
 pub type StoredMutator = Box<dyn Fn(&BlockPtr, Stored, &mut [u8]) + Send + Sync>;
 
 static STORED_MUTATOR: RwLock<Option<StoredMutator>> = RwLock::new(None);
 
-/// From now on the stored bytes of every block are changed by `mutator` after they were verified; `None` ends
+/// Applies `mutator` to the stored bytes of every block after their verification from now on; `None` ends
 /// that.
 pub fn set_stored_mutator(mutator: Option<StoredMutator>) {
     *write(&STORED_MUTATOR) = mutator;

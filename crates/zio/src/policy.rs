@@ -5,7 +5,7 @@ use codec::crypt::DataKey;
 use format::{BlockPtr, ChecksumId, CompressionId, Level, ObjType};
 use std::sync::Arc;
 
-/// How a block is to be read.
+/// Options of reading a block.
 #[derive(Clone, Copy, Default)]
 pub struct ReadPolicy<'a> {
     /// The key of an encrypted dataset. Without it, encrypted blocks are [`ZioError::Locked`](crate::ZioError::Locked), except
@@ -15,7 +15,7 @@ pub struct ReadPolicy<'a> {
     pub every_copy: bool,
 }
 
-/// How a block is to be stored.
+/// How a block is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WritePolicy {
     /// Checksum algorithm; not "on" or "inherit".

@@ -11,7 +11,7 @@ use format::{BlockPtr, BpKind, CompressionId, Dva, Endian, Level, ObjType};
 use vdev::VdevTree;
 use vdev::tree::{BlockRead, Extent, Fault, Read, VdevError};
 
-/// A block that was checked, and what its devices did wrong on the way.
+/// Result of checking a block: its bytes, and the faults of its devices.
 pub struct Checked {
     /// The stored bytes, `psize` of them, or the error.
     pub data: Result<Vec<u8>, ZioError>,
@@ -167,7 +167,7 @@ impl Zio {
         for piece in &pieces {
             data.extend_from_slice(&self.physical(piece, how, faults, depth + 1)?);
         }
-        // Interior headers carry a checksum too, but the format does not promise that it is kept right.
+        // Interior headers have a checksum too, but the format does not promise that it is updated.
         let is_whole = depth > 0
             || checksum::verify(bp, &data, self.salt())
                 .map_err(|source| ZioError::Checksum { bp: *bp, source })?;
@@ -175,7 +175,7 @@ impl Zio {
         if is_whole { Ok(data) } else { Err(ZioError::Gang { bp: *bp, why }) }
     }
 
-    /// The stored bytes of a block that is no gang. `attempt`: what a batch has read of it already.
+    /// The stored bytes of a block that is no gang. `attempt`: the result of a batch for it.
     fn normal(
         &self,
         bp: &BlockPtr,

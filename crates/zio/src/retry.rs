@@ -36,7 +36,7 @@ impl Zio {
         self.outage.get().is_some_and(|outage| outage.is_attended())
     }
 
-    /// Waits until devices are back. False: they will not be waited for.
+    /// Waits until devices are back. Returns false if waiting was given up.
     pub(crate) fn waits_out(&self, why: &ZioError) -> bool {
         let is_back = self.outage.get().is_some_and(|outage| outage.wait(why));
         if let (true, Some(writer)) = (is_back, self.writer()) {
@@ -45,7 +45,7 @@ impl Zio {
         is_back
     }
 
-    /// The same for what could not be read, if it may be readable later, and this thread insists.
+    /// Like `waits_out`, for a failed read, if the block may be readable later and this thread insists.
     pub(crate) fn waits_to_read(&self, why: &ZioError, faults: &[Fault]) -> bool {
         let is_gone = |fault: &Fault| matches!(fault.kind, FaultKind::Io | FaultKind::Missing);
         outage::insists() && faults.iter().any(is_gone) && self.waits_out(why)
@@ -66,7 +66,7 @@ impl Zio {
         Ok(())
     }
 
-    /// Makes everything durable that was written, however often devices have to come back for that.
+    /// Makes all written blocks durable, however often devices have to come back for that.
     pub(crate) fn flush_patiently(&self, writer: &Writer) -> Result<(), ZioError> {
         loop {
             let mut written = Unflushed::default();
@@ -86,7 +86,7 @@ impl Zio {
         }
     }
 
-    /// Writes again what devices that were gone may have lost.
+    /// Writes the blocks again that returned devices may have lost.
     fn renew_suspects(&self, writer: &Writer) -> Result<(), ZioError> {
         let kept = writer.kept();
         if !kept.is_suspect {
@@ -96,7 +96,7 @@ impl Zio {
             return Err(ZioError::Flush { source: VdevError::NoCopies });
         }
         drop(kept);
-        // All of it is written anew: what was lost of the old is no loss.
+        // All kept blocks are written again, so losses of the old writes do not matter.
         let old = writer.take_written();
         self.write_again(writer).inspect_err(|_| writer.note_written(old))?;
         writer.kept().is_suspect = false;

@@ -182,7 +182,7 @@ impl Namer<'_> {
         place: DamagedPart,
         range: Option<Range<u64>>,
         attributes: bool,
-        cause: &str,
+        cause: &Cause,
     ) {
         let key = (set, place);
         let at = match self.index.get(&key) {

@@ -2,7 +2,7 @@
 
 use super::properties::Pairs;
 use super::session::{in_session, refused, tell_warnings};
-use super::{complain_all, mount};
+use super::{complain, complain_all, mount};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -98,13 +98,28 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     let options = Options::parse(args.to_vec())?;
     let request = options.request();
     in_session("create", args, |session| {
-        let outcome = session.run(&request?);
-        tell_warnings(session);
+        let request = request?;
+        let mut prints = options.verbose || options.parsable;
+        // The plan is printed before anything is made.
+        if prints && !options.dry_run {
+            let planned = session.run(&Request { dry_run: true, ..request.clone() });
+            let warnings = session.take_warnings();
+            if let Ok(Some(plan)) = planned.map(|answer| answer.plan) {
+                warnings.iter().for_each(|warning| warning.to_string().lines().for_each(complain));
+                out.print(&text_of(&options, plan));
+                prints = false;
+            }
+        }
+        let outcome = session.run(&request);
+        match prints || options.dry_run || !(options.verbose || options.parsable) {
+            true => tell_warnings(session),
+            false => drop(session.take_warnings()),
+        }
         let plan = match &outcome {
             Ok(answer) => answer.plan,
             Err(refusal) => refusal.plan,
         };
-        if let Some(plan) = plan.filter(|_| options.verbose || options.parsable) {
+        if let Some(plan) = plan.filter(|_| prints) {
             out.print(&text_of(&options, plan));
         }
         let answer = outcome.map_err(|refusal| refused(&refusal))?;

@@ -49,12 +49,22 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
         [one] => one.clone(),
         _ => return Err(Stop::usage("too many arguments")),
     };
-    in_session("destroy", args, |session| match session.run(&request) {
-        Ok(answer) => {
-            style.print(&answer.plan, false, out);
-            Ok(0)
+    in_session("destroy", args, |session| {
+        // The plan is printed before anything is destroyed, which may take long. Bookmarks have none.
+        if style.verbose && !style.dry_run && !request.name.contains('#') {
+            match session.run(&Request { dry_run: true, ..request.clone() }) {
+                Ok(answer) => style.print(&answer.plan, false, out),
+                Err(refusal) => return style.tell(&refusal, out),
+            }
+            (style.verbose, request.measure) = (false, false);
         }
-        Err(refusal) => style.tell(&refusal, out),
+        match session.run(&request) {
+            Ok(answer) => {
+                style.print(&answer.plan, false, out);
+                Ok(0)
+            }
+            Err(refusal) => style.tell(&refusal, out),
+        }
     })
 }
 

@@ -61,7 +61,8 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     if operands.is_empty() {
         return Err(Stop::usage("missing property argument"));
     }
-    let properties = operands.remove(0).split(',').map(str::to_owned).collect();
+    let properties: Vec<String> = operands.remove(0).split(',').map(str::to_owned).collect();
+    crate::zfs::check_number(properties.len())?;
     let request = Request { properties, operands };
     request.check().map_err(|refusal| unread(&refusal))?;
     let words = |problem: &Problem| match problem.is_missing_pool() {

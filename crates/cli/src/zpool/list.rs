@@ -82,7 +82,8 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     }
     options.json.check()?;
     options.exact |= options.json.int;
-    let properties = list.split(',').map(str::to_owned).collect();
+    let properties: Vec<String> = list.split(',').map(str::to_owned).collect();
+    crate::zfs::check_number(properties.len())?;
     let mut request = Request { pools: Vec::new(), properties, vdevs: options.verbose };
     options.columns = columns(&request)?;
     let operands = operands(walk)?;

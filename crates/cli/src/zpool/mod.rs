@@ -337,7 +337,9 @@ pub(crate) fn repeat(
 
 /// A session of a command that changes no pool.
 fn reading() -> Session<'static> {
-    Session::new(crate::search::from_env())
+    let mut session = Session::new(crate::search::from_env());
+    session.on_step(crate::console::end_if_cancelled);
+    session
 }
 
 /// Tells what could not be opened or looked at. The exit code: 1 if there was something.

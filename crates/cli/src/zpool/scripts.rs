@@ -58,7 +58,8 @@ impl Columns {
     /// Characters that a column needs.
     pub(super) fn width(&self, title: &str) -> usize {
         let own = self.cells.iter().filter(|((_, of), _)| of == title).map(|(_, text)| text.chars().count());
-        own.fold(title.chars().count(), usize::max)
+        // What a format can pad to: a longer cell stands as it is.
+        own.fold(title.chars().count(), usize::max).min(usize::from(u16::MAX))
     }
 
     fn put(&mut self, vdev: u64, title: &str, text: &str) {

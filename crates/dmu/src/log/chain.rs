@@ -16,17 +16,17 @@ pub(super) struct Written {
 #[derive(Debug, Default)]
 pub(super) struct ChainState {
     pub(super) written: VecDeque<Written>,
-    /// The block at the end: allocated, reachable, not written.
+    /// The block at the end: allocated, referenced, not written.
     pub(super) current: Option<(BlockPtr, Txg)>,
-    /// There is a chain of ours, and the head of the set must follow it.
+    /// Whether this log has started a chain, which the head of the set must follow.
     pub(super) is_started: bool,
-    /// With the sync of this txg the head that an import found is dropped.
+    /// The txg with whose sync the head that an import found is dropped.
     pub(super) forget_head: Option<Txg>,
 }
 
 impl ChainState {
-    /// What the head of the set leads to is what an import found: not the chain of somebody who has used the
-    /// set since, nor one that was given up already.
+    /// Whether the head of the set is that of a chain found by an import: not of a chain started since, nor
+    /// of one that was freed already.
     pub(super) fn is_foreign(&self) -> bool {
         !self.is_started && self.forget_head.is_none()
     }
@@ -36,7 +36,7 @@ impl ChainState {
         self.written.front().map(|block| block.bp).or(self.current.map(|(bp, _)| bp))
     }
 
-    /// Takes out the blocks that no txg after `txg` needs.
+    /// Removes the blocks that no txg after `txg` needs.
     pub(super) fn trim(&mut self, txg: Txg) -> Vec<BlockPtr> {
         let mut freed = Vec::new();
         while let Some(block) =
@@ -47,7 +47,7 @@ impl ChainState {
         freed
     }
 
-    /// Gives up the whole chain.
+    /// Removes all blocks of the chain.
     pub(super) fn abandon(&mut self) -> Vec<BlockPtr> {
         let current = self.current.take().map(|(bp, _)| bp);
         self.is_started = false;

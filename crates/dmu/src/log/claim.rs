@@ -337,7 +337,7 @@ pub(crate) fn free_chain(
         if seen.insert(bp.dvas().next().map(format::Dva::to_words))
             && let Err(error) = zio.free(bp, tx)
         {
-            // A file system that could not be opened again for that would be worse.
+            // Lost space is better than a file system that can never be opened again.
             note_not_freed(bp, &error);
         }
     }

@@ -8,7 +8,8 @@ use crate::sync::thread::{self, Thread};
 use crate::{TxError, interrupt};
 use format::{ObjectId, Txg};
 
-/// The calling thread is the one that writes. When it has, however it ended, others are woken.
+/// Guard of the thread whose turn it is to write. When it is dropped, however the turn ended, other threads
+/// are woken.
 struct Committer<'a>(&'a IntentLog);
 
 impl Drop for Committer<'_> {
@@ -23,12 +24,12 @@ impl Drop for Committer<'_> {
 }
 
 impl IntentLog {
-    /// Makes durable what was pushed for `object`, or for all objects, and every change of names. Must be
+    /// Makes all pushed changes of `object`, or of all objects, durable, and every change of names. Must be
     /// called without a transaction.
     ///
     /// # Errors
-    /// If neither the log nor the txg could be written: the pool is suspended. It is an error again for everybody until
-    /// that txg is on disk.
+    /// [`TxError`] if neither the log nor the txg could be written: the pool is suspended. All commits then
+    /// fail until that txg is on disk.
     pub fn commit(&self, object: Option<ObjectId>) -> Result<(), TxError> {
         if !self.enabled.load(Ordering::Relaxed) {
             return Ok(());
@@ -41,7 +42,8 @@ impl IntentLog {
             }
             if !progress.is_written {
                 progress.is_written = true;
-                // Who woke early may still be on the list, and must not be woken instead of somebody who waits.
+                // A thread that woke early may still be registered, and must not be woken in place of one
+                // that waits.
                 let me = thread::current().id();
                 progress.waiters.retain(|(_, thread)| thread.id() != me);
                 break;
@@ -60,7 +62,7 @@ impl IntentLog {
                 return Err(TxError::Interrupted);
             }
         }
-        // Whoever came while the last one wrote is served by this one too.
+        // Records that came while the last committer wrote are included in this commit.
         let committer = Committer(self);
         let outcome = self.write_pending();
         if let Ok(taken) = outcome {
@@ -70,7 +72,7 @@ impl IntentLog {
         outcome.map(drop)
     }
 
-    /// The calling thread waits no longer. If it was woken to write next, another one is.
+    /// Unregisters the calling thread. If it was woken to write next, another one is woken.
     fn leave(&self) {
         let mut progress = lock(&self.progress);
         let me = thread::current().id();
@@ -82,20 +84,20 @@ impl IntentLog {
         }
     }
 
-    /// Makes everything durable that is ordered. Returns how many records have ever been ordered.
+    /// Makes all ordered records durable. Returns the number of records that were ever ordered.
     fn write_pending(&self) -> Result<u64, TxError> {
         let mut writer = lock(&self.writer);
-        // What is recorded may build on what is not.
+        // Recorded changes may depend on unrecorded ones.
         let unrecorded = Txg(self.recorded_after.load(Ordering::SeqCst));
         self.txgs.wait_synced(unrecorded.max(writer.owed))?;
         let synced = self.txgs.synced_txg();
         let (batch, taken) = self.queue().take(synced);
         let Some(newest) = batch.iter().map(|record| record.txg).max() else { return Ok(taken) };
-        // They are in no list any more, whatever happens from here on.
+        // From here on the records are in no list.
         writer.owed = newest;
         let is_beyond_records = batch.iter().any(|record| matches!(record.body, Pending::Txg { .. }));
         if is_beyond_records || self.write(&mut writer, batch).is_err() {
-            // The txgs themselves are as good a promise.
+            // A txg on disk is as durable as the log.
             self.txgs.wait_synced(writer.owed)?;
         }
         writer.owed = Txg(0);

@@ -15,43 +15,44 @@ pub struct IntentLog {
     pub(super) set: Arc<LiveSet>,
     pub(super) txgs: Arc<Txgs>,
     pub(super) enabled: AtomicBool,
-    /// Changes of this txg and before may not have been recorded.
+    /// Changes of this txg and earlier may not have been recorded.
     pub(super) recorded_after: AtomicU64,
     pub(super) avoids_log_devices: AtomicBool,
     queue: Mutex<Queue>,
     /// Ordered records up to this one are durable.
     pub(super) done: AtomicU64,
     pub(super) progress: Mutex<Progress>,
-    /// Of the committer at work.
+    /// State of the active committer.
     pub(super) writer: Mutex<Writer>,
     pub(super) chain: Mutex<ChainState>,
-    /// Records replayed in a txg, by its lowest bit: the highest number, plus one.
+    /// Highest number, plus one, of a record replayed in a txg, by the txg's lowest bit.
     pub(super) replayed: [AtomicU64; 2],
-    /// A chain that an import found is being replayed: the head must stay as it is.
+    /// A chain that an import found is being replayed: the head must not change.
     pub(super) in_replay: AtomicBool,
 }
 
-/// Where the blocks of a log go.
+/// Where the blocks of a log are allocated (property `logbias`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LogBias {
-    /// To log devices, if the pool has any.
+    /// On log devices, if the pool has any.
     #[default]
     Latency,
-    /// To where data goes: log devices are left to others.
+    /// In the class of data blocks: log devices are left to other datasets.
     Throughput,
 }
 
-/// Who commits.
+/// The active committer and the waiting ones.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
-    /// Somebody writes.
+    /// Whether a thread is writing.
     pub(super) is_written: bool,
-    /// Who waits, and for which record.
+    /// The waiting threads, each with its record.
     pub(super) waiters: Vec<(u64, Thread)>,
 }
 
 impl Progress {
-    /// The calling thread parks until the record is durable, or somebody else must write. It may wake early.
+    /// Registers the calling thread, which then parks until the record is durable, or until it must write
+    /// itself. It may wake early.
     pub(super) fn wait_for(&mut self, target: u64) {
         let me = thread::current();
         if !self.waiters.iter().any(|(_, thread)| thread.id() == me.id()) {
@@ -59,8 +60,9 @@ impl Progress {
         }
     }
 
-    /// Whom to wake when records up to `done` are durable: one of the rest, to write next, before all who are
-    /// served. The others sleep on: they would only fight for the lock.
+    /// Ends the turn of a committer. Returns the threads to wake when records up to `done` are durable: first
+    /// one of the others, to write next, then all that are served. The remaining threads keep sleeping,
+    /// because they would only compete for the lock.
     pub(super) fn finish(&mut self, done: u64) -> Vec<Thread> {
         let (served, rest): (Vec<_>, Vec<_>) =
             self.waiters.drain(..).partition(|(target, _)| *target <= done);
@@ -71,20 +73,21 @@ impl Progress {
     }
 }
 
-/// What the committer at work knows.
+/// State of the active committer.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     /// Number of the last record.
     pub(super) seq: u64,
-    /// Bytes of the last commits: the next block is made as large as the largest.
+    /// Bytes of the last commits: the next block has the size of the largest.
     pub(super) recent: [usize; 8],
     pub(super) at: usize,
-    /// Nothing is durable before this txg is on disk: records up to it were taken, and may be lost.
+    /// Records up to this txg were taken from the queue and may be lost: no commit succeeds before it is on
+    /// disk.
     pub(super) owed: Txg,
 }
 
 impl IntentLog {
-    /// The log of a set that has just been opened for writing.
+    /// The log of a set that was just opened for writing.
     pub fn new(set: &Arc<LiveSet>, txgs: &Arc<Txgs>) -> Arc<IntentLog> {
         Arc::new(IntentLog {
             set: Arc::clone(set),
@@ -102,20 +105,20 @@ impl IntentLog {
         })
     }
 
-    /// With `false` nothing is recorded and commits return at once (property `sync=disabled`). Once enabled again,
-    /// commits wait for the txgs of changes that were not recorded.
+    /// Sets whether changes are recorded. With `false` commits return at once (property `sync=disabled`).
+    /// After enabling, commits wait for the txgs of changes that were not recorded.
     pub fn set_enabled(&self, enabled: bool) {
         if !self.enabled.swap(enabled, Ordering::SeqCst) && enabled {
             self.recorded_after.store(self.txgs.open_txg().0, Ordering::SeqCst);
         }
     }
 
-    /// Where the blocks of the log go from now on (property `logbias`).
+    /// Sets where new blocks of the log are allocated (property `logbias`).
     pub fn set_bias(&self, bias: LogBias) {
         self.avoids_log_devices.store(bias == LogBias::Throughput, Ordering::Relaxed);
     }
 
-    /// Whether anything is recorded.
+    /// Whether changes are recorded.
     pub fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Relaxed)
     }
@@ -124,7 +127,7 @@ impl IntentLog {
         lock(&self.queue)
     }
 
-    /// Remembers a change made in `tx`, until it is committed or its txg is on disk.
+    /// Records a change made in `tx`, and keeps it until it is committed or its txg is on disk.
     pub fn push(&self, tx: &Tx, body: Pending) {
         if self.enabled.load(Ordering::Relaxed) {
             self.txgs.meter().add(tx.txg(), body.memory());
@@ -132,24 +135,24 @@ impl IntentLog {
         }
     }
 
-    /// What was pushed for an object on its own keeps its place before what is pushed next: the object is
-    /// being renamed, and whoever renames a new file over an old one relies on that.
+    /// Makes earlier records of an object precede all later records, because the object is being renamed:
+    /// programs that rename a new file over an old one rely on that.
     pub fn order(&self, object: ObjectId) {
         self.queue().order(Some(object));
     }
 
-    /// The same of all objects.
+    /// Like [`IntentLog::order`], for all objects.
     pub fn order_all(&self) {
         self.queue().order(None);
     }
 
-    /// The object is gone; what was pushed for it on its own need not be written.
+    /// Drops the pending records of an object alone, which was freed.
     pub fn forget(&self, object: ObjectId) {
         self.queue().forget(object);
     }
 
-    /// In syncing context, before the set is written: frees the blocks that are no longer needed and puts
-    /// the head of the chain into the set.
+    /// In syncing context, before the set is written: frees the blocks that are no longer needed and stores
+    /// the head of the chain in the set.
     pub fn sync(&self, tx: &SyncTx) {
         if tx.pass() > 1 {
             return;
@@ -166,7 +169,7 @@ impl IntentLog {
         if !self.in_replay.load(Ordering::Acquire) {
             for bp in chain.trim(tx.txg()) {
                 if let Err(error) = self.set.store().zio().free(&bp, tx) {
-                    // The space is lost, the log is not.
+                    // The space is lost, but not the log.
                     note_not_freed(&bp, &error);
                 }
             }
@@ -180,14 +183,14 @@ impl IntentLog {
         }
     }
 
-    /// After the txg is on disk: its records are not needed any more.
+    /// Called after the txg is on disk: drops its records.
     pub fn synced(&self, txg: Txg) {
         let dropped = self.queue().synced(txg);
         drop(dropped);
     }
 
-    /// Waits until every record is in a txg on disk, and frees the chain with the sync of a later one: before a
-    /// dataset is destroyed, rolled back or exported. Nothing may be pushed meanwhile.
+    /// Waits until every record is in a txg on disk, and frees the chain with the sync of a later one: called
+    /// before a dataset is destroyed, rolled back or exported. No change may be pushed meanwhile.
     pub fn close(&self, tx: &SyncTx) {
         let mut chain = lock(&self.chain);
         for bp in chain.abandon() {

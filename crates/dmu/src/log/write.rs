@@ -17,10 +17,10 @@ use zio::{AllocError, AllocTx, Unflushed, ZioError};
 const BLOCK_MAX: usize = 128 << 10;
 /// Bytes of a write record before its data.
 const WRITE_HEADER: usize = 192;
-/// Most data in one write record.
+/// Most bytes of data in one write record.
 const DATA_MAX: usize = BLOCK_MAX - CHAIN_SIZE - WRITE_HEADER - 8;
 
-/// Why the log could not be written. The txgs have to do then.
+/// Why the log could not be written. The caller waits for the txg then.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogError {
     #[error(transparent)]
@@ -42,8 +42,8 @@ struct Encoded {
 impl IntentLog {
     /// Writes records and makes them durable.
     pub(super) fn write(&self, writer: &mut Writer, mut batch: Vec<Itx>) -> Result<(), LogError> {
-        // Held until the blocks are written: the txg that makes the space of the last one's successor
-        // allocated for good must not be on disk while nothing leads there.
+        // Held until the blocks are written: the txg that permanently allocates the successor of the last
+        // block must not be on disk before a block references it.
         let tx = self.begin_writing(&mut batch).inspect_err(|_| self.give_up())?;
         if batch.is_empty() {
             return Ok(());
@@ -68,17 +68,16 @@ impl IntentLog {
         drop(tx);
         let outcome = written.and_then(|written| Ok(zio.flush_log_blocks(&written)?));
         if outcome.is_err() {
-            // Nobody would find what comes behind blocks that were lost: the chain is given up when the txgs
-            // have caught up.
+            // Blocks after lost ones cannot be found: the chain is abandoned once the txgs have caught up.
             self.give_up();
         }
         outcome
     }
 
-    /// The transaction in which blocks with these records may be written. A clone is only told of while its txg is open:
-    /// then the head of the chain is behind its record as soon as that txg is on disk. Later that record would be
-    /// claimed again by others, with references to blocks that may be free. So a txg that has been closed is waited
-    /// for, and its records go.
+    /// The transaction in which blocks with these records may be written. A clone is logged only while its
+    /// txg is open: the head of the chain is then past its record as soon as that txg is on disk. A later
+    /// record would be claimed again by other implementations, with references to blocks that may be free. So
+    /// for a closed txg this waits, and drops its records.
     fn begin_writing(&self, batch: &mut Vec<Itx>) -> Result<Tx, LogError> {
         loop {
             let tx = self.txgs.begin_now()?;
@@ -90,8 +89,8 @@ impl IntentLog {
         }
     }
 
-    /// Writes records into as many blocks as it takes, all at once: the chain needs their order only when it
-    /// is read, and nobody is told before all are there.
+    /// Writes records into as many blocks as needed, all at once: their order matters only when the chain is
+    /// read, and the commit is acknowledged after all are written.
     fn write_blocks(
         &self,
         writer: &Writer,
@@ -108,7 +107,7 @@ impl IntentLog {
                     end = Some((next, tx.txg()));
                 }
                 Err(error) => {
-                    // Space that nothing leads to yet.
+                    // Space without a reference so far.
                     for block in &built {
                         zio.free(&block.next, tx)?;
                     }
@@ -134,13 +133,13 @@ impl IntentLog {
         Ok(written)
     }
 
-    /// Where the next block goes.
+    /// Allocation class of the next block.
     fn class(&self) -> AllocClass {
         if self.avoids_log_devices.load(Ordering::Relaxed) { AllocClass::Normal } else { AllocClass::Log }
     }
 
-    /// Starts a chain. Its head is on disk when this returns, and with it every change so far; if this fails, nothing
-    /// may be written to the chain before that.
+    /// Starts a chain. On return its head is on disk, with every change so far; if this fails, no block may
+    /// be written to the chain before that.
     fn start(&self, writer: &mut Writer, tx: Tx) -> Result<(), LogError> {
         let env = self.set.store().env();
         let identity = [env.random(), env.random(), self.set.number(), 1];
@@ -158,7 +157,7 @@ impl IntentLog {
         Ok(())
     }
 
-    /// A block, if that leaves enough room to the txgs.
+    /// Allocates a block, if that leaves enough space to the txgs.
     fn allocate(&self, size: u64, identity: [u64; 4], tx: &Tx) -> Result<BlockPtr, LogError> {
         let (zio, class, meter) = (self.set.store().zio(), self.class(), &self.set.meter);
         let tree = zio.tree();
@@ -174,7 +173,7 @@ impl IntentLog {
         Ok(bp)
     }
 
-    /// The end of the chain is lost: a new one begins when its blocks are no longer needed.
+    /// Abandons the chain after its end was lost: a new one begins when its blocks are no longer needed.
     fn give_up(&self) {
         let mut chain = lock(&self.chain);
         if let Some((bp, allocated)) = chain.current.take() {
@@ -239,7 +238,7 @@ impl IntentLog {
         let least = records.front().map_or(WRITE_UNIT, |record| block_for(record.bytes.len()));
         let next = loop {
             match self.allocate(size as u64, [guid0, guid1, objset, seq + 1], tx) {
-                // Free space in small pieces: more and smaller blocks, each with a record at least.
+                // Free space is fragmented: use more and smaller blocks, each with at least one record.
                 Err(LogError::Zio(ZioError::Allocate { source: AllocError::NoSpace { .. }, .. }))
                     if size > least =>
                 {
@@ -259,11 +258,11 @@ impl IntentLog {
 struct Built {
     written: Written,
     bytes: Vec<u8>,
-    /// The block that it leads to.
+    /// The block that it references.
     next: BlockPtr,
 }
 
-/// How large the next block should be: for what is left, else for what commits lately needed.
+/// Size of the next block: for the remaining records, otherwise for the size of recent commits.
 fn next_size(writer: &Writer, records: &VecDeque<Encoded>) -> usize {
     let mut left = 0;
     for record in records {
@@ -276,7 +275,7 @@ fn next_size(writer: &Writer, records: &VecDeque<Encoded>) -> usize {
     block_for(expected)
 }
 
-/// The size of a block with room for so many bytes of records, or of the largest one.
+/// The smallest block size with room for so many bytes of records, at most the largest size.
 fn block_for(records: usize) -> usize {
     (records + CHAIN_SIZE).next_multiple_of(WRITE_UNIT).clamp(WRITE_UNIT, BLOCK_MAX)
 }

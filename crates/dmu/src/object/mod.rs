@@ -259,7 +259,7 @@ impl ZapBlocks for Object {
 }
 
 impl LiveObject {
-    /// A reading handle: header and bonus as they are now, blocks as they are when they are read.
+    /// A reading handle: header and bonus as of now, blocks as of their reads.
     pub fn read(&self) -> Object {
         self.read_through(self.set().view())
     }

@@ -2,8 +2,8 @@
 
 use format::dnode::{Dnode, SLOT_SIZE};
 
-/// The dnodes of a block, each with the number of its first slot and the bytes from there on. Slots
-/// inside a larger dnode are passed over.
+/// The dnodes of a block, each with the number of its first slot and the bytes from there on. Slots inside a
+/// larger dnode are skipped.
 pub(crate) struct DnodeSlots<'a> {
     bytes: &'a [u8],
     slot: usize,

@@ -25,7 +25,7 @@ impl SetImage {
         SetImage { blocks, root, phys, met: Mutex::default() }
     }
 
-    /// What its blocks are read with.
+    /// The source of its blocks.
     pub(crate) fn blocks(&self) -> &Arc<SetBlocks> {
         &self.blocks
     }
@@ -35,7 +35,7 @@ impl SetImage {
         &self.root
     }
 
-    /// The root block.
+    /// The decoded root block.
     pub(crate) fn phys(&self) -> &ObjsetPhys {
         &self.phys
     }
@@ -75,7 +75,7 @@ impl SetImage {
                 break;
             }
             let blkid = next / per_block;
-            // Where a walk goes on in a block it has been there already.
+            // Unless a walk continues in a block that it has met already.
             if blkid > from.0 / per_block {
                 let bp = tree.pointer(Level(0), BlockId(blkid))?;
                 let mut met = lock(&self.met);

@@ -27,7 +27,7 @@ const OBJSET_SIZE: usize = 4096;
 const DNODE_BLOCK: u64 = (SLOT_SIZE * SLOTS_PER_BLOCK) as u64;
 /// Height of the tree of dnodes of a new dataset: enough for all object numbers.
 const DATASET_META_LEVELS: u8 = 6;
-/// The root of the set as it is on disk.
+/// The root of the set on disk.
 #[derive(Clone)]
 pub(crate) struct Root {
     pub(crate) bp: BlockPtr,
@@ -48,10 +48,10 @@ pub struct LiveSet {
     /// Number of roots so far: data of an older root may be out of date.
     generation: AtomicU64,
     table: [Mutex<HashMap<u64, Arc<Cell>>>; SHARDS],
-    /// Objects that are not on disk yet, in order.
+    /// Numbers of objects that are not on disk yet, in order.
     pub(super) fresh: Mutex<BTreeSet<u64>>,
     pub(super) numbers: Mutex<Numbers>,
-    /// Objects changed in a txg, by its lowest bit.
+    /// Objects changed in a txg, indexed by its lowest bit.
     dirty: [Mutex<Vec<Arc<Cell>>>; 2],
     /// The last txg with changes, indexed by its lowest bit.
     dirty_txg: [AtomicU64; 2],
@@ -328,7 +328,7 @@ impl LiveSet {
         tree.block(BlockId(block)).inspect_err(|error| self.store().tell(error, BlockId(block)))
     }
 
-    /// The slots of a block of dnodes that are in use on disk.
+    /// The slots of a block of dnodes that are in use on disk, as a bit set.
     pub(super) fn used_slots(&self, block: u64) -> Result<u32, DmuError> {
         let root = self.root();
         if block > root.meta.maxblkid.0 {
@@ -346,7 +346,7 @@ impl LiveSet {
         Ok(used)
     }
 
-    /// After a sync: numbers that came and went, and objects that nobody uses are forgotten.
+    /// Called after a sync: updates the free numbers, and drops objects without users.
     pub(crate) fn synced(&self, txg: Txg, done: &[ObjectId]) {
         lock(&self.numbers).synced(txg);
         {

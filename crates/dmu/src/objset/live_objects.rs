@@ -8,10 +8,10 @@ use format::{ObjType, ObjectId};
 use zio::AllocTx;
 
 impl LiveSet {
-    /// The object with this number.
+    /// Opens the object with this number.
     ///
     /// # Errors
-    /// [`DmuError::NoObject`] if there is none in the newest state.
+    /// [`DmuError::NoObject`] if it does not exist in the newest state.
     pub fn object(self: &Arc<Self>, id: ObjectId) -> Result<LiveObject, DmuError> {
         let cell = self.cell(id)?;
         if !cell.lock().exists {
@@ -20,18 +20,18 @@ impl LiveSet {
         Ok(LiveObject::new(Arc::clone(self), cell))
     }
 
-    /// Makes an object. Its number is not that of an object freed in a txg that is not on disk yet.
+    /// Creates an object. Its number is not that of an object freed in a txg that is not on disk yet.
     pub fn allocate(self: &Arc<Self>, new: &NewObject, tx: &dyn AllocTx) -> Result<LiveObject, DmuError> {
         let slots = u64::from(new.slots.clamp(1, SLOTS_PER_BLOCK as u8));
         let id = lock(&self.numbers).take(slots, tx.txg(), &mut |block| self.used_slots(block))?;
         Ok(self.add(id, new, tx))
     }
 
-    /// Makes the object with this very number.
+    /// Creates the object with this number.
     ///
     /// # Errors
-    /// [`DmuError::ObjectExists`] if the number, or one of the slots behind it, is in use or was freed in a
-    /// txg that is not on disk yet.
+    /// [`DmuError::ObjectExists`] if the number, or one of its further slots, is in use or was freed in a txg
+    /// that is not on disk yet.
     pub fn claim(
         self: &Arc<Self>,
         id: ObjectId,
@@ -48,7 +48,7 @@ impl LiveSet {
         Ok(self.add(id, new, tx))
     }
 
-    /// One of the three objects that count the space of users, groups and projects; made if it is not there.
+    /// One of the three accounting objects of users, groups and projects; created if it is missing.
     pub(crate) fn accounting_object(
         self: &Arc<Self>,
         id: ObjectId,

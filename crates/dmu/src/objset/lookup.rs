@@ -5,8 +5,8 @@ use crate::{DmuError, ObjSet, Object};
 use format::{BlockId, BlockPtr, Level, ObjectId};
 
 impl ObjSet {
-    /// Whether the tree of an object on disk leads to `bp` from its data block `blkid`. False also if that cannot be
-    /// read.
+    /// Whether the tree of an object on disk references `bp` as its data block `blkid`. Returns false also if
+    /// that cannot be read.
     pub fn leads_to(self: &Arc<Self>, object: ObjectId, blkid: BlockId, bp: &BlockPtr) -> bool {
         self.object(object).is_ok_and(|object| {
             object.dnode().maxblkid >= blkid
@@ -14,12 +14,12 @@ impl ObjSet {
         })
     }
 
-    /// The object whose data are the dnodes.
+    /// The object of the dnode array.
     pub fn meta_object(self: &Arc<Self>) -> Object {
         Object::new(Arc::clone(self), ObjectId(0), Arc::new(self.phys().meta_dnode.clone()))
     }
 
-    /// The object with this number.
+    /// Opens the object with this number.
     ///
     /// # Errors
     /// [`DmuError::NoObject`] if the number is free, inside a larger dnode, or out of range.
@@ -32,8 +32,8 @@ impl ObjSet {
         Ok(Object::new(Arc::clone(self), id, Arc::new(dnode)))
     }
 
-    /// The first object with a number of at least `from`, in order of numbers. Fails where
-    /// the tree of the dnodes repeats itself: such a walk would not end.
+    /// The first object with a number of at least `from`, in order of numbers. Fails if the tree of the
+    /// dnodes repeats itself: such a walk would not end.
     pub fn next_object(self: &Arc<Self>, from: ObjectId) -> Result<Option<Object>, DmuError> {
         if let Some(live) = self.live() {
             return Ok(live.next_object(from)?.map(|object| object.read_through(Arc::clone(self))));

@@ -21,7 +21,7 @@ use image::SetImage;
 /// An object set that is open for reading.
 pub struct ObjSet {
     image: Arc<SetImage>,
-    /// The writable set that this shows in its newest state.
+    /// The writable set whose newest state this shows; `None`: it shows the state on disk.
     live: Option<Arc<LiveSet>>,
 }
 
@@ -118,7 +118,7 @@ impl ObjSet {
 }
 
 impl LiveSet {
-    /// A reading handle that sees the newest state.
+    /// A reading handle that shows the newest state.
     pub fn view(self: &Arc<Self>) -> Arc<ObjSet> {
         Arc::new(ObjSet { image: self.image(), live: Some(Arc::clone(self)) })
     }

@@ -7,20 +7,20 @@ use format::dnode::{CORE_SIZE, SLOT_SIZE, SLOTS_PER_BLOCK};
 /// Smallest and largest indirect blocks, as powers of two.
 const INDIRECT_SHIFTS: std::ops::RangeInclusive<u8> = 12..=17;
 
-/// What a new object is like.
+/// Description of a new object.
 #[derive(Debug, Clone)]
 pub struct NewObject {
-    /// Type of its data.
+    /// Type of the object's data.
     pub obj_type: ObjType,
     /// Bytes of a data block, a multiple of 512; 0: 512.
     pub block_size: u64,
     /// log2 of an indirect block; 0: 17.
     pub indirect_shift: u8,
-    /// Type of its bonus.
+    /// Type of the bonus.
     pub bonus_type: ObjType,
-    /// Its bonus.
+    /// Contents of the bonus.
     pub bonus: Vec<u8>,
-    /// Slots of 512 bytes that its dnode takes, 1 to 32.
+    /// Size of the dnode, 1 to 32 slots of 512 bytes.
     pub slots: u8,
     /// Checksum id of its blocks; 0: that of the set.
     pub checksum: u8,
@@ -29,7 +29,7 @@ pub struct NewObject {
 }
 
 impl NewObject {
-    /// An object of this type without a bonus, with blocks of 512 bytes that grow where that is possible.
+    /// An object of this type without a bonus, with blocks of 512 bytes that grow if possible.
     pub fn of(obj_type: ObjType) -> NewObject {
         NewObject {
             obj_type,
@@ -43,13 +43,13 @@ impl NewObject {
         }
     }
 
-    /// The same with a bonus.
+    /// Sets the bonus.
     pub fn with_bonus(mut self, bonus_type: ObjType, bonus: Vec<u8>) -> NewObject {
         (self.bonus_type, self.bonus) = (bonus_type, bonus);
         self
     }
 
-    /// The same with another block size.
+    /// Sets the block size.
     pub fn with_block_size(mut self, bytes: u64) -> NewObject {
         self.block_size = bytes;
         self

@@ -38,7 +38,7 @@ const BATCH_BLOCKS: usize = 16 << 10;
 /// Bytes of the root block of sets that count projects.
 const ROOT_WITH_PROJECTS: usize = 4096;
 
-/// A changed object on its way to disk.
+/// A changed object in the sync.
 struct Job {
     cell: Arc<Cell>,
     frozen: Frozen,
@@ -259,7 +259,7 @@ impl SetSync<'_> {
     }
 
     fn new_block(&self, data: Arc<Vec<u8>>, policy: zio::WritePolicy, old: BlockPtr, fill: u64) -> NewBlock {
-        // Only the MOS is written in several passes, and nothing else refers to its blocks.
+        // Only the MOS is written in several passes, and its blocks have no other references.
         let in_place = self.policy.is_mos
             && self.tx.pass() > 1
             && !old.is_hole()

@@ -5,26 +5,26 @@ use crate::DmuError;
 use format::BlockId;
 use zio::Block;
 
-/// Where a ZAP gets its blocks from.
+/// Source of the blocks of a ZAP.
 pub trait ZapBlocks: Send + Sync {
     /// Bytes of a block.
     fn block_size(&self) -> u64;
     /// The highest block number.
     fn max_block(&self) -> BlockId;
-    /// A block; `None` for a hole, and beyond the last one.
+    /// A block; `None` for a hole, and after the last one.
     fn block(&self, id: BlockId) -> Result<Option<Block>, DmuError>;
 }
 
-/// The blocks of a ZAP that is being changed.
+/// The blocks of a writable ZAP.
 pub trait ZapBlocksMut: ZapBlocks {
-    /// Replaces a whole block, or makes it. The bytes are little-endian.
+    /// Replaces a whole block, or creates it. The bytes are little-endian.
     fn put_block(&self, id: BlockId, bytes: Vec<u8>) -> Result<(), DmuError>;
     /// Changes bytes of a block in place: calls `change` exactly once if the result is `Ok`. Blocks that
-    /// [`ZapBlocks::block`] gives in big-endian order are not changed but put.
+    /// [`ZapBlocks::block`] returns in big-endian order are replaced instead.
     fn change_block(&self, id: BlockId, change: &mut dyn FnMut(&mut [u8])) -> Result<(), DmuError>;
-    /// Only while there is one block: its new size, larger or smaller. The block is put right after.
+    /// Sets the size of the only block, larger or smaller. The caller replaces the block right after.
     fn set_block_size(&self, bytes: u64) -> Result<(), DmuError>;
-    /// Makes the only block larger: what it has stays, and zeros follow.
+    /// Enlarges the only block: it keeps its contents, followed by zeros.
     fn grow_block(&self, bytes: u64) -> Result<(), DmuError> {
         let Some(block) = self.block(BlockId(0))? else { return self.set_block_size(bytes) };
         let mut grown = block.bytes().to_vec();
@@ -32,7 +32,7 @@ pub trait ZapBlocksMut: ZapBlocks {
         self.set_block_size(bytes)?;
         self.put_block(BlockId(0), grown)
     }
-    /// Makes holes of blocks.
+    /// Makes blocks holes.
     fn free_blocks(&self, first: BlockId, count: u64) -> Result<(), DmuError>;
     /// What is kept beside the object for its writers. Without it each [`ZapMut`](super::ZapMut) has its own, and there
     /// must be no other at the same time.

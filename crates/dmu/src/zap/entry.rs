@@ -6,7 +6,7 @@ use format::zap::{FLAG_HASH64, FatHeader, Leaf, LeafEntry, MicroEntry, hash_bits
 /// The cursor after the last entry.
 pub const CURSOR_END: u64 = u64::MAX;
 
-/// What an entry is known by.
+/// Key of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ZapKey {
     /// A name, without NUL.
@@ -15,10 +15,10 @@ pub enum ZapKey {
     Words(Vec<u64>),
 }
 
-/// An entry.
+/// An entry of a ZAP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ZapEntry {
-    /// Its key.
+    /// Key of the entry.
     pub key: ZapKey,
     /// Bytes of each integer: 1, 2, 4 or 8.
     pub int_size: u8,
@@ -26,14 +26,14 @@ pub struct ZapEntry {
     pub value: Vec<u8>,
     /// The hash of its key, significant bits at the top.
     pub hash: u64,
-    /// Tells entries of equal hash apart.
+    /// Collision differentiator: distinguishes entries of equal hash.
     pub cd: u32,
-    /// The position after it.
+    /// Position after the entry, for [`Zap::entries_from`].
     pub cursor: u64,
 }
 
 impl ZapEntry {
-    /// The name; empty if the key is words.
+    /// The name; empty if the key consists of words.
     pub fn name(&self) -> &[u8] {
         match &self.key {
             ZapKey::Name(name) => name,
@@ -41,13 +41,13 @@ impl ZapEntry {
         }
     }
 
-    /// The first integer, if there is one.
+    /// The first integer; `None`: the value has none.
     pub fn u64(&self) -> Option<u64> {
         let raw = self.value.get(..usize::from(self.int_size))?;
         Some(raw.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    /// All integers, widened.
+    /// All integers, widened to 64 bits.
     pub fn u64s(&self) -> Vec<u64> {
         let widen = |raw: &[u8]| raw.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
         self.value.chunks_exact(usize::from(self.int_size).max(1)).map(widen).collect()
@@ -59,11 +59,11 @@ impl ZapEntry {
     }
 }
 
-/// Longest name with its NUL that is compared in a normalized form. Longer ones are not made, and
-/// each costs time.
+/// Longest name, with its NUL, that is compared in a normalized form. Longer ones are never created, and each
+/// would cost time.
 pub(super) const NAME_MAX: usize = 1025;
 
-/// An entry of a micro ZAP, whose hash this is.
+/// An entry of a micro ZAP, with this hash.
 pub(super) fn micro_entry(entry: &MicroEntry<'_>, hash: u64) -> ZapEntry {
     ZapEntry {
         key: ZapKey::Name(entry.name.to_vec()),
@@ -108,14 +108,14 @@ pub(super) fn cursor_after(flags: u64, hash: u64, cd: u32) -> u64 {
     if cd < max_cd(flags) {
         return high | u64::from(cd + 1) << bits;
     }
-    // No differentiator comes after the largest: the next hash does.
+    // After the largest differentiator comes the next hash.
     match (high + 1) >> bits {
         0 => high + 1,
         _ => CURSOR_END,
     }
 }
 
-/// The (hash, cd) of a serialized position; `None` at the end.
+/// Inverse of [`cursor_after`]; `None` at the end.
 pub(super) fn cursor_position(flags: u64, cursor: u64) -> Option<(u64, u32)> {
     let bits = hash_bits(flags);
     let cd = u32::try_from(cursor >> bits).ok().filter(|cd| *cd < max_cd(flags)).unwrap_or(0);

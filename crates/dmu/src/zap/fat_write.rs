@@ -20,7 +20,7 @@ use zio::Block;
 /// a hostile ZAP could fill the memory with the table.
 const GROWTH_MAX: u32 = 12;
 
-/// Where a key is, or would be.
+/// The place of a key, or for a new one.
 pub(super) enum KeyPosition {
     Found {
         leaf: BlockId,

@@ -13,7 +13,7 @@ impl Zap {
         self.lookup_matching(name, Match::Exact)
     }
 
-    /// The entry whose name matches; of several the one with the lowest differentiator.
+    /// The entry whose name matches; of several, the one with the lowest differentiator.
     pub fn lookup_matching(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
         let matcher = Matcher::new(name, how, self.normalization());
         match &self.form {
@@ -68,7 +68,7 @@ impl Zap {
                 }
             }
         }
-        // The hash of a rare name may not be what the reference made it: see `normalize`.
+        // The hash of a rare name may differ from that of OpenZFS: see `normalize`.
         if !is_doubtful(matcher.name, header.normalization) {
             return Ok(None);
         }

@@ -4,24 +4,25 @@ use super::normalize::prepare;
 use format::zap::NORM_UPPER;
 use std::borrow::Cow;
 
-/// When a name of the ZAP is the name looked for.
+/// Comparison of names in a ZAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Match {
-    /// Byte for byte.
+    /// Names are compared byte for byte.
     #[default]
     Exact,
-    /// As normalized by the ZAP's flags, case included if they say so.
+    /// Names are normalized by the ZAP's flags, including case if they say so.
     Normalized,
-    /// As normalized by the ZAP's flags, but upper and lower case differ.
+    /// Names are normalized by the ZAP's flags, except that case is significant.
     NormalizedMatchCase,
 }
 
-/// A name looked for, prepared once.
+/// A name to be found, prepared once.
 pub(super) struct Matcher<'n> {
     pub(super) name: &'n [u8],
-    /// What its hash is made of.
+    /// The bytes that are hashed.
     pub(super) hashed: Cow<'n, [u8]>,
-    /// How names are prepared for comparison, and the result for this one; `None`: byte for byte.
+    /// Normalization flags for comparisons, and the normalized name; `None`: names are compared byte for
+    /// byte.
     pub(super) wanted: Option<(u64, Cow<'n, [u8]>)>,
 }
 

@@ -15,7 +15,7 @@ pub(super) enum Form {
     Fat(FatHeader),
 }
 
-/// An open ZAP. Cloning is cheap.
+/// An open ZAP. Cheap to clone.
 #[derive(Clone)]
 pub struct Zap {
     pub(super) blocks: Arc<dyn ZapBlocks>,
@@ -29,7 +29,7 @@ impl Zap {
     /// Opens the ZAP in an object.
     ///
     /// # Errors
-    /// If the object is not of a ZAP type, or its first block is no ZAP's.
+    /// [`DmuError`] if the object is not of a ZAP type, or its first block is not that of a ZAP.
     pub fn open(object: &Object) -> Result<Zap, DmuError> {
         if !object.dnode().obj_type.is_zap() {
             return Err(object.corrupt("not a name-value object"));
@@ -37,7 +37,7 @@ impl Zap {
         Zap::over(Arc::new(object.clone()), object.objset().number(), object.id())
     }
 
-    /// Opens the ZAP in these blocks; `objset` and `object` are for messages.
+    /// Opens the ZAP in these blocks; `objset` and `object` are used in errors.
     pub fn over(blocks: Arc<dyn ZapBlocks>, objset: u64, object: ObjectId) -> Result<Zap, DmuError> {
         let corrupt = |why| DmuError::Corrupt { objset, object, why };
         let decode = |source| DmuError::Decode { objset, object, source };
@@ -56,7 +56,7 @@ impl Zap {
         Ok(Zap { blocks, objset, object, first, form })
     }
 
-    /// The header, if it is fat.
+    /// The header of a fat ZAP; `None` for a micro ZAP.
     pub fn fat_header(&self) -> Option<&FatHeader> {
         match &self.form {
             Form::Fat(header) => Some(header),
@@ -69,7 +69,7 @@ impl Zap {
         self.blocks.block_size()
     }
 
-    /// The start value of its hash.
+    /// Salt of the ZAP: start value of its hash.
     pub fn salt(&self) -> u64 {
         match &self.form {
             Form::Micro { salt, .. } => *salt,
@@ -77,7 +77,7 @@ impl Zap {
         }
     }
 
-    /// How names are normalized: `format::zap::NORM_…`.
+    /// Normalization of names: `format::zap::NORM_…`.
     pub fn normalization(&self) -> u64 {
         match &self.form {
             Form::Micro { normalization, .. } => *normalization,
@@ -85,12 +85,12 @@ impl Zap {
         }
     }
 
-    /// `format::zap::FLAG_…`; 0 of a micro ZAP.
+    /// Flags of the ZAP: `format::zap::FLAG_…`; 0 for a micro ZAP.
     pub fn flags(&self) -> u64 {
         self.fat_header().map_or(0, |header| header.flags)
     }
 
-    /// Number of entries: counted in a micro ZAP, as the header says in a fat one.
+    /// Number of entries: counted in a micro ZAP, from the header of a fat one.
     pub fn count(&self) -> Result<u64, DmuError> {
         match &self.form {
             Form::Micro { .. } => Ok(self.micro()?.entries().count() as u64),
@@ -127,7 +127,7 @@ impl Zap {
         self.blocks.block(id)?.ok_or_else(|| self.corrupt("a hole in a ZAP's pointer table"))
     }
 
-    /// The leaf that byte `at` of a block of the pointer table leads to.
+    /// The leaf in byte `at` of a block of the pointer table, after a check.
     pub(super) fn check_pointer(
         &self,
         header: &FatHeader,
@@ -140,7 +140,7 @@ impl Zap {
         }
     }
 
-    /// The block of the leaf that a hash belongs to; `None` if it is a hole or all zeros.
+    /// The block of the leaf for a hash; `None` if it is a hole or all zeros.
     pub(super) fn leaf_for(&self, header: &FatHeader, hash: u64) -> Result<Option<Block>, DmuError> {
         let (id, at) = header.table_slot(header.table_index(hash));
         let block = self.table_block(header, id)?;
@@ -148,7 +148,7 @@ impl Zap {
     }
 
     pub(super) fn leaf_block(&self, id: BlockId) -> Result<Option<Block>, DmuError> {
-        // Removing a ZAP's leaves can end in the middle: what is left of a leaf is then zeros.
+        // The removal of a ZAP's leaves may be cut short: the rest of a leaf is zeros then.
         Ok(self.blocks.block(id)?.filter(|block| block.bytes().iter().any(|byte| *byte != 0)))
     }
 

@@ -9,8 +9,8 @@ use crate::DmuError;
 use format::{BlockId, ObjectId};
 use zio::Block;
 
-/// Finds an entry with the help of what the writers of a ZAP share, without a transaction: in a micro
-/// ZAP this does not compare all names, as [`super::Zap`] does, which knows no writers.
+/// Finds an entry with the shared state of a ZAP's writers, without a transaction: in a micro ZAP this does
+/// not compare all names, unlike [`super::Zap`], which has no access to that state.
 pub fn lookup_shared(
     blocks: &dyn ZapBlocks,
     state: &ZapState,
@@ -21,7 +21,7 @@ pub fn lookup_shared(
     ZapMut::over(Shared { blocks, state, objset, object }, objset, object).lookup_matching(name, how)
 }
 
-/// At most `limit` entries from a cursor on, without a transaction, while nobody writes.
+/// At most `limit` entries from a cursor on, without a transaction, under the writers' lock.
 pub fn list_shared(
     blocks: &dyn ZapBlocks,
     state: &ZapState,
@@ -32,7 +32,7 @@ pub fn list_shared(
     ZapMut::over(Shared { blocks, state, objset, object }, objset, object).entries_from(cursor, limit)
 }
 
-/// Blocks that are only looked at.
+/// Blocks that are only read.
 struct Shared<'a> {
     blocks: &'a dyn ZapBlocks,
     state: &'a ZapState,

@@ -3,7 +3,7 @@
 use super::micro_index::MicroIndex;
 use crate::sync::{Mutex, MutexGuard};
 
-/// What a ZAP's writers share: their lock, and where the entries of a micro ZAP are.
+/// State shared by the writers of a ZAP: their lock, and the index of a micro ZAP.
 #[derive(Debug, Default)]
 pub struct ZapState {
     index: Mutex<Option<MicroIndex>>,
@@ -18,7 +18,7 @@ impl ZapState {
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Option<MicroIndex>> {
         self.index.lock().unwrap_or_else(|poisoned| {
-            // Whoever panicked may have left the index behind the block.
+            // A thread that panicked may have left the index out of date.
             let mut index = poisoned.into_inner();
             *index = None;
             index

@@ -40,7 +40,7 @@ pub struct ZapStats {
 }
 
 impl Zap {
-    /// Shape and fill, for people.
+    /// Statistics of the ZAP's structure, for `zdb`.
     pub fn stats(&self) -> Result<ZapStats, DmuError> {
         collect(self)
     }

@@ -5,10 +5,10 @@ use std::borrow::Cow;
 /// Bytes of the largest value of an entry.
 pub const VALUE_MAX: usize = 8192;
 
-/// A value to be stored.
+/// A value to store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ZapValue<'a> {
-    /// One integer of 8 bytes: all that a micro ZAP takes.
+    /// One integer of 8 bytes: the only value that a micro ZAP can hold.
     U64(u64),
     /// Integers of 8 bytes.
     U64s(&'a [u64]),
@@ -18,13 +18,13 @@ pub enum ZapValue<'a> {
     U16s(&'a [u16]),
     /// Integers of 1 byte.
     Bytes(&'a [u8]),
-    /// A string: integers of 1 byte, with a NUL that is added.
+    /// A string: integers of 1 byte; a NUL is appended.
     Str(&'a [u8]),
     /// Integers as [`ZapEntry::value`](super::ZapEntry::value) has them: big-endian, packed.
     Packed {
         /// Bytes of each integer: 1, 2, 4 or 8.
         int_size: u8,
-        /// The integers.
+        /// The packed integers.
         bytes: &'a [u8],
     },
 }
@@ -48,7 +48,7 @@ impl<'a> From<&'a str> for ZapValue<'a> {
 }
 
 impl<'a> ZapValue<'a> {
-    /// Bytes of each integer, and the integers packed.
+    /// Bytes of each integer, and the packed integers.
     fn packed(&self) -> (u8, Cow<'a, [u8]>) {
         match self {
             ZapValue::U64(value) => (8, Cow::Owned(value.to_be_bytes().to_vec())),
@@ -61,7 +61,7 @@ impl<'a> ZapValue<'a> {
         }
     }
 
-    /// The value, if a micro ZAP can have it.
+    /// The value, if a micro ZAP can hold it.
     fn single(&self) -> Option<u64> {
         match self {
             ZapValue::U64(value) | ZapValue::U64s([value]) => Some(*value),
@@ -71,11 +71,11 @@ impl<'a> ZapValue<'a> {
     }
 }
 
-/// A value ready to be stored.
+/// A value in stored form.
 pub(super) struct NewValue<'v> {
     pub(super) int_size: u8,
     pub(super) bytes: Cow<'v, [u8]>,
-    /// If a micro ZAP can have it.
+    /// The value, if a micro ZAP can hold it.
     pub(super) single: Option<u64>,
 }
 

@@ -10,7 +10,7 @@ use super::zap_mut::{Key, Mode, NAME_LEN_MAX, Wanted, ZapMut};
 use crate::DmuError;
 
 impl ZapMut<'_> {
-    /// Number of entries: counted in a micro ZAP, as the header says in a fat one.
+    /// Number of entries: counted in a micro ZAP, from the header of a fat one.
     pub fn count(&self) -> Result<u64, DmuError> {
         let mut state = self.lock();
         match self.form()? {
@@ -19,7 +19,7 @@ impl ZapMut<'_> {
         }
     }
 
-    /// All entries in order. For ZAPs known to be small.
+    /// All entries in order. Only for ZAPs that are known to be small.
     pub fn entries(&self) -> Result<Vec<ZapEntry>, DmuError> {
         self.entries_from(0, usize::MAX)
     }

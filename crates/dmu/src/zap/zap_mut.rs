@@ -32,20 +32,20 @@ use format::zap::{
 use format::{BlockId, DecodeError, Endian, ObjectId};
 use zio::Block;
 
-/// Bytes of a new micro ZAP, and by which it grows.
+/// Bytes of a new micro ZAP, and the step by which it grows.
 pub(super) const MICRO_STEP: usize = 512;
 /// Longest name of an entry, without its NUL. Names over 255 bytes need the feature `longname`.
 pub const NAME_LEN_MAX: usize = 1023;
 
-/// Makes an empty micro ZAP, of 512 bytes, in an object without data. `salt` is random; it is made odd.
+/// Creates an empty micro ZAP of 512 bytes in an object without data. `salt` is random; it is made odd.
 pub fn create_micro(blocks: &dyn ZapBlocksMut, salt: u64, normalization: u64) -> Result<(), DmuError> {
     blocks.state().into_iter().for_each(ZapState::clear);
     blocks.set_block_size(MICRO_STEP as u64)?;
     blocks.put_block(BlockId(0), new_micro(MICRO_STEP, salt | 1, normalization))
 }
 
-/// Makes an empty fat ZAP of blocks of `1 << block_shift` bytes (9 to 24) in an object without data.
-/// `salt` is random, it is made odd; `flags` are `format::zap::FLAG_…`.
+/// Creates an empty fat ZAP with blocks of `1 << block_shift` bytes (9 to 24) in an object without data.
+/// `salt` is random; it is made odd. `flags` are `format::zap::FLAG_…`.
 pub fn create_fat(
     blocks: &dyn ZapBlocksMut,
     block_shift: u32,
@@ -63,32 +63,32 @@ pub fn create_fat(
     put_empty_fat(blocks, &header)
 }
 
-/// Writes header and only leaf of an empty fat ZAP.
+/// Writes the header and the only leaf of an empty fat ZAP.
 pub(super) fn put_empty_fat(blocks: &dyn ZapBlocksMut, header: &FatHeader) -> Result<(), DmuError> {
     blocks.set_block_size(1 << header.block_shift)?;
     blocks.put_block(BlockId(0), header.new_block())?;
     blocks.put_block(BlockId(1), new_leaf(header.block_shift, 0, 0, header.normalization != 0))
 }
 
-/// What to do with a key that is there or not.
+/// Handling of an existing or missing key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// It must not be there.
+    /// The key must not exist.
     Insert,
-    /// It must be there.
+    /// The key must exist.
     Update,
-    /// Either.
+    /// The key may exist or not.
     Upsert,
 }
 
-/// A key, prepared once.
+/// A prepared key.
 pub(super) enum Key<'k> {
     Name(Matcher<'k>),
     Words(&'k [u64]),
 }
 
 impl<'k> Key<'k> {
-    /// As the key is stored: a name with its NUL, or words, big-endian.
+    /// The key in stored form: a name with its NUL, or words, big-endian.
     pub(super) fn stored(&self) -> Vec<u8> {
         match self {
             Key::Name(matcher) => matcher.name.iter().copied().chain([0]).collect(),
@@ -104,7 +104,7 @@ impl<'k> Key<'k> {
     }
 }
 
-/// A key as a caller gives it.
+/// A key as the caller passes it.
 #[derive(Clone, Copy)]
 pub(super) enum Wanted<'k> {
     Name(&'k [u8], Match),
@@ -117,8 +117,7 @@ impl<'k> Wanted<'k> {
     }
 }
 
-/// A ZAP that is being changed. It holds no block; several may exist for one ZAP if its blocks have a
-/// [`ZapState`].
+/// A writable ZAP. It holds no block; several may exist for one ZAP if its blocks have a [`ZapState`].
 pub struct ZapMut<'a> {
     pub(super) blocks: Box<dyn ZapBlocksMut + 'a>,
     pub(super) objset: u64,
@@ -127,10 +126,10 @@ pub struct ZapMut<'a> {
 }
 
 impl<'a> ZapMut<'a> {
-    /// Opens the ZAP in these blocks; `objset` and `object` are for messages.
+    /// Opens the ZAP in these blocks; `objset` and `object` are used in errors.
     ///
     /// # Errors
-    /// If the first block is no ZAP's.
+    /// [`DmuError`] if the first block is not that of a ZAP.
     pub fn open(
         blocks: impl ZapBlocksMut + 'a,
         objset: u64,
@@ -141,17 +140,17 @@ impl<'a> ZapMut<'a> {
         Ok(zap)
     }
 
-    /// The same without looking: what is no ZAP is found out by the first that is asked of it.
+    /// Opens the ZAP without a check: the first operation fails if it is none.
     pub(crate) fn over(blocks: impl ZapBlocksMut + 'a, objset: u64, object: ObjectId) -> ZapMut<'a> {
         ZapMut { blocks: Box::new(blocks), objset, object, own: ZapState::default() }
     }
 
-    /// It has the fat form.
+    /// Whether the ZAP has the fat form.
     pub fn is_fat(&self) -> Result<bool, DmuError> {
         Ok(matches!(self.form()?, Form::Fat(_)))
     }
 
-    /// The start value of its hash.
+    /// Salt of the ZAP: start value of its hash.
     pub fn salt(&self) -> Result<u64, DmuError> {
         Ok(match self.form()? {
             Form::Micro { salt, .. } => salt,
@@ -159,7 +158,7 @@ impl<'a> ZapMut<'a> {
         })
     }
 
-    /// How names are normalized: `format::zap::NORM_…`.
+    /// Normalization of names: `format::zap::NORM_…`.
     pub fn normalization(&self) -> Result<u64, DmuError> {
         Ok(match self.form()? {
             Form::Micro { normalization, .. } => normalization,
@@ -167,7 +166,7 @@ impl<'a> ZapMut<'a> {
         })
     }
 
-    /// `format::zap::FLAG_…`; 0 of a micro ZAP.
+    /// Flags of the ZAP: `format::zap::FLAG_…`; 0 for a micro ZAP.
     pub fn flags(&self) -> Result<u64, DmuError> {
         Ok(match self.form()? {
             Form::Micro { .. } => 0,
@@ -179,7 +178,7 @@ impl<'a> ZapMut<'a> {
         self.blocks.state().unwrap_or(&self.own).lock()
     }
 
-    /// Which form it has now.
+    /// The present form of the ZAP.
     pub(super) fn form(&self) -> Result<Form, DmuError> {
         self.form_of(&self.first()?)
     }
@@ -202,7 +201,7 @@ impl<'a> ZapMut<'a> {
         self.blocks.block(BlockId(0))?.ok_or_else(|| self.corrupt("the first block of a ZAP is a hole"))
     }
 
-    /// Changes a block in place. A block of the other byte order is turned first.
+    /// Changes a block in place. A block of the other byte order is byte-swapped first.
     pub(super) fn change<R>(
         &self,
         id: BlockId,

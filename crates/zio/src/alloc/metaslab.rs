@@ -343,7 +343,7 @@ impl Metaslab {
 
     // ---- loading -------------------------------------------------------------------------------
 
-    /// Locks it with its free space in memory.
+    /// Locks the metaslab with its free space in memory.
     fn load(&self, place: &MetaslabContext<'_>) -> Result<MutexGuard<'_, Body>, LoadError> {
         let mut body = self.lock();
         if body.free.is_none() {
@@ -456,7 +456,7 @@ impl Metaslab {
         Ok(at.map(|at| self.took(&mut body, (at, len), txg, place)))
     }
 
-    /// Notes that a run was taken off the free space; gives its offset.
+    /// Notes that a run was allocated. Returns its offset.
     fn took(&self, body: &mut Body, run: Run, txg: Txg, place: &MetaslabContext<'_>) -> u64 {
         let bytes = self.bytes(run.1);
         body.allocated += bytes;
@@ -465,7 +465,7 @@ impl Metaslab {
         self.offset(run.0)
     }
 
-    /// Takes back an allocation that no caller has seen: it can be handed out again at once.
+    /// Undoes an allocation that no caller has seen: its space is reusable at once.
     pub(super) fn undo_alloc(&self, offset: u64, bytes: u64, txg: Txg, place: &MetaslabContext<'_>) {
         let run = self.run(offset, bytes).expect("what is undone was allocated here");
         let mut body = self.lock();
@@ -476,7 +476,7 @@ impl Metaslab {
         self.tell(&body);
     }
 
-    /// Allocates the very range that is named.
+    /// Allocates the named range.
     pub(super) fn claim(
         &self,
         offset: u64,
@@ -500,7 +500,7 @@ impl Metaslab {
         Ok(())
     }
 
-    /// Refuses unless all of a range is in use.
+    /// Fails unless the whole range is in use.
     pub(super) fn check_allocated(
         &self,
         offset: u64,
@@ -515,7 +515,7 @@ impl Metaslab {
 
     // ---- freeing -------------------------------------------------------------------------------
 
-    /// Gives a range back: free for the disk at once, for us when `txg` + 2 has synced.
+    /// Frees a range: free on disk at once, reusable when `txg` + 2 has synced.
     pub(super) fn free(
         &self,
         offset: u64,
@@ -553,7 +553,7 @@ impl Metaslab {
         runs.into_iter().map(|(at, len)| self.offset(at)..self.offset(at) + self.bytes(len)).collect()
     }
 
-    /// Lets go of what was freed before the txg `end`.
+    /// Makes the space reusable that was freed before the txg `end`.
     pub(super) fn release(&self, end: Txg, place: &MetaslabContext<'_>) {
         let mut body = self.lock();
         let ready = body.deferred.partition_point(|(txg, _)| *txg < end);
@@ -570,7 +570,7 @@ impl Metaslab {
 
     // ---- the whole -----------------------------------------------------------------------------
 
-    /// What is free on disk after the changes handed over so far.
+    /// The free space on disk after the changes taken so far.
     pub(super) fn free_on_disk(&self, place: &MetaslabContext<'_>) -> Result<RangeSet, LoadError> {
         let mut body = self.load(place)?;
         body.loaded().settle();
@@ -591,8 +591,8 @@ impl Metaslab {
         Ok(space)
     }
 
-    /// Adds to `counts`, by the power of two of their bytes, the free segments: deferred ones for
-    /// themselves, what is left of windows too.
+    /// Adds the free segments to `counts`, by the power of two of their bytes; deferred segments and rests of
+    /// windows count separately.
     pub(super) fn count_segments(
         &self,
         counts: &mut [u64; 64],

@@ -147,7 +147,7 @@ pub enum AllocError {
         vdev: VdevId,
         /// Number of the metaslab on the vdev.
         metaslab: u64,
-        /// The cause.
+        /// Why it cannot be computed.
         #[source]
         source: LoadError,
     },

@@ -240,8 +240,8 @@ impl Zio {
         }
     }
 
-    /// Writes those of the blocks `which`, in ascending order, that have space; which of them have some
-    /// part that no device took.
+    /// Writes the blocks `which`, in ascending order, that have space. Returns those with a part that no
+    /// device took.
     fn issue(
         &self,
         writer: &Writer,
@@ -266,8 +266,8 @@ impl Zio {
         self.issue_batch(writer, &batch)
     }
 
-    /// Blocks that no device took go to another place, once, on another vdev if possible; what they had is
-    /// given back.
+    /// Moves blocks that no device took to another place, once, on another vdev if possible; frees their
+    /// first space.
     fn try_elsewhere(
         &self,
         writer: &Writer,

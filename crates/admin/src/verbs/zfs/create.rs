@@ -26,12 +26,16 @@ pub struct Request {
     /// A file system or a volume.
     pub kind: NewKind,
     /// Properties (`-o`, `-b`), without the size of a volume.
+    #[serde(default)]
     pub properties: Vec<(String, String)>,
     /// Missing file systems above it are made; a dataset that exists already is no error (`-p`).
+    #[serde(default)]
     pub parents: bool,
     /// The file system is not mounted (`-u`).
+    #[serde(default)]
     pub unmounted: bool,
     /// Only the plan is wanted (`-n`).
+    #[serde(default)]
     pub dry_run: bool,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 2, 4, 10).
 
-use super::select::{self, DatasetRow, Reader, Selection, Unreadable};
+use super::select::{DatasetRow, Properties, Reader, Selection, Unreadable};
 use super::{Entry, Unopened};
 use crate::verbs::{Right, Verb};
 use crate::{Property, Session};
@@ -50,7 +50,11 @@ impl Verb for Request {
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
         let mut selected = self.selection.select(session, Reader::Get)?;
         let entries = std::mem::take(&mut selected.entries);
-        let rows = entries.iter().map(|entry| Ok(DatasetRow::new(entry, self.properties.of(entry)?)));
+        let read = selected.properties(session);
+        let rows = entries.iter().map(|entry| {
+            session.step();
+            Ok(DatasetRow::new(entry, self.properties.of(entry, &read)?))
+        });
         match rows.collect() {
             Ok(datasets) => Ok(Answer { datasets, unopened: selected.unopened }),
             Err(error) => Err(selected.unreadable(error)),
@@ -60,9 +64,9 @@ impl Verb for Request {
 
 impl Wanted {
     /// Name and value of each for one dataset.
-    fn of(&self, entry: &Entry) -> Result<Vec<(String, Property)>, Unreadable> {
+    fn of(&self, entry: &Entry, read: &Properties<'_, '_>) -> Result<Vec<(String, Property)>, Unreadable> {
         if let Wanted::Named(names) = self {
-            return names.iter().map(|name| Ok((name.clone(), select::property(entry, name)?))).collect();
+            return names.iter().map(|name| Ok((name.clone(), read.of(entry, name)?))).collect();
         }
         let failed = |error| (Some(entry.name().to_owned()), error);
         let mut found = Vec::new();

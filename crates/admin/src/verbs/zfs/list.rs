@@ -4,7 +4,7 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 2, 4, 10).
 
-use super::select::{self, DatasetRow, Reader, Selection};
+use super::select::{self, DatasetRow, Properties, Reader, Selection};
 use super::{Entry, Unopened};
 use crate::verbs::{Right, Verb};
 use crate::{Session, Value};
@@ -53,7 +53,8 @@ impl Verb for Request {
 
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
         let mut selected = self.selection.select(session, Reader::List)?;
-        match self.rows(std::mem::take(&mut selected.entries)) {
+        let entries = std::mem::take(&mut selected.entries);
+        match self.rows(session, &selected.properties(session), entries) {
             Ok(datasets) => Ok(Answer { datasets, unopened: selected.unopened }),
             Err(error) => Err(selected.unreadable(error)),
         }
@@ -61,10 +62,15 @@ impl Verb for Request {
 }
 
 impl Request {
-    fn rows(&self, entries: Vec<Entry>) -> Result<Vec<DatasetRow>, select::Unreadable> {
+    fn rows(
+        &self,
+        session: &Session<'_>,
+        read: &Properties<'_, '_>,
+        entries: Vec<Entry>,
+    ) -> Result<Vec<DatasetRow>, select::Unreadable> {
         let mut keyed = Vec::new();
         for entry in entries {
-            let keys = self.sort.iter().map(|key| Ok(select::property(&entry, &key.property)?.value));
+            let keys = self.sort.iter().map(|key| Ok(read.of(&entry, &key.property)?.value));
             keyed.push((keys.collect::<Result<Vec<Value>, _>>()?, entry));
         }
         // Stable: equal keys stay in the order of the selection, also of a reversed one.
@@ -73,8 +79,8 @@ impl Request {
             by.fold(Ordering::Equal, Ordering::then)
         });
         let row = |(_, entry): (Vec<Value>, Entry)| {
-            let values =
-                self.properties.iter().map(|name| Ok((name.clone(), select::property(&entry, name)?)));
+            session.step();
+            let values = self.properties.iter().map(|name| Ok((name.clone(), read.of(&entry, name)?)));
             Ok(DatasetRow::new(&entry, values.collect::<Result<_, _>>()?))
         };
         keyed.into_iter().map(row).collect()

@@ -39,10 +39,13 @@ pub struct Request {
     /// What is to be mounted.
     pub target: Target,
     /// Directories that are not empty are mounted over (`-O`).
+    #[serde(default)]
     pub overlay: bool,
     /// Mount options (`-o`), in order.
+    #[serde(default)]
     pub options: Vec<String>,
     /// Nothing is mounted: only whether the target exists is checked.
+    #[serde(default)]
     pub check_only: bool,
 }
 

@@ -34,6 +34,7 @@ pub struct Request {
     /// Full name of the file system, or of a snapshot to look at.
     pub dataset: String,
     /// Path of a file or directory from the root of the file system, where it begins.
+    #[serde(default)]
     pub path: Vec<u8>,
     /// How far below.
     pub reach: Reach,

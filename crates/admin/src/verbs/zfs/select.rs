@@ -9,9 +9,13 @@
 use super::lines;
 use super::operand::{self, NotOpened, Operand, Unopened};
 use crate::datasets::{self, Entry, Walk};
+use crate::edit;
 use crate::verbs::{Denied, Reason, Refused};
 use crate::{AdminError, Kind, OpenPool, Property, Session, Source, Value, pool_property};
+use crate::{Owner, identity};
+use format::prop;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// All kinds, in the order of the commands.
@@ -131,6 +135,11 @@ impl Selected {
         self.entries.dedup_by(|a, b| a.name() == b.name());
     }
 
+    /// Reads their properties.
+    pub(super) fn properties<'a, 'p>(&'a self, session: &'a Session<'p>) -> Properties<'a, 'p> {
+        Properties { session, pools: &self.pools }
+    }
+
     /// The refusal where something cannot be read.
     pub(super) fn unreadable(self, (name, error): Unreadable) -> Refusal {
         Refusal::Unreadable { unopened: self.unopened, name, reason: error.into() }
@@ -145,13 +154,49 @@ fn place(entry: &Entry) -> (String, bool, u64, String) {
     }
 }
 
-/// A property of a dataset, or [`Value::Absent`] where it does not apply or has no value.
-pub(super) fn property(entry: &Entry, name: &str) -> Result<Property, Unreadable> {
-    if name == "name" {
-        return Ok(Property::computed(entry.name()));
+/// Reads properties of selected datasets for a caller.
+pub(super) struct Properties<'a, 'p> {
+    session: &'a Session<'p>,
+    pools: &'a [OpenPool],
+}
+
+impl Properties<'_, '_> {
+    /// A property of a dataset, or [`Value::Absent`] where it does not apply, has no value, or is a number of an owner
+    /// that the caller may not see.
+    pub(super) fn of(&self, entry: &Entry, name: &str) -> Result<Property, Unreadable> {
+        if name == "name" {
+            return Ok(Property::computed(entry.name()));
+        }
+        let absent = Property { value: Value::Absent, source: Source::None, received: None };
+        if let Some((prefix, owner)) = prop::per_owner(name)
+            && !self.may_see(entry, prefix, owner)
+        {
+            return Ok(absent);
+        }
+        let found = entry.property(name).map_err(|error| (Some(entry.name().to_owned()), error))?;
+        Ok(found.unwrap_or(absent))
     }
-    let found = entry.property(name).map_err(|error| (Some(entry.name().to_owned()), error))?;
-    Ok(found.unwrap_or(Property { value: Value::Absent, source: Source::None, received: None }))
+
+    /// True if the caller may see the number `prefix` (`userused@`) of an owner: of himself and of his groups, or of
+    /// anyone with the permission of that name.
+    fn may_see(&self, entry: &Entry, prefix: &str, owner: &str) -> bool {
+        let search = self.session.search();
+        let Some(caller) = search.caller.as_ref().filter(|caller| !caller.is_admin()) else { return true };
+        let own = |owner, text: &str, ids: &[u32]| {
+            let found = identity::parse(owner, text);
+            matches!(found, Some((None, id)) if ids.iter().any(|own| u64::from(*own) == id))
+        };
+        let is_own = match prefix {
+            p if p.starts_with("user") => own(Owner::User, owner, &[caller.uid]),
+            p if p.starts_with("group") => {
+                own(Owner::Group, owner, &[caller.gid]) || own(Owner::Group, owner, &caller.groups)
+            }
+            _ => false,
+        };
+        let permission = prefix.trim_end_matches('@');
+        let may = |pool: &OpenPool| edit::may(search, pool.pool(), entry.name(), &[permission]).is_ok();
+        is_own || operand::pool_of_entry(self.pools, entry).is_some_and(may)
+    }
 }
 
 impl Selection {
@@ -186,7 +231,13 @@ impl Selection {
                 entries.extend(datasets::walk(pool, pool.name(), &walk)?);
             }
         }
+        let mut selects = HashSet::new();
         for operand in &self.operands {
+            session.step();
+            // An operand selects what it selects once, however often it is named.
+            if selects.contains(&(&operand.text, &operand.path)) {
+                continue;
+            }
             let found = match self.unexpected(reader, operand) {
                 Some(why) => {
                     Err(not_opened(operand, AdminError::BadName { name: operand.text.clone(), why }))
@@ -196,6 +247,7 @@ impl Selection {
             };
             match found {
                 Ok(entry) => {
+                    selects.insert((&operand.text, &operand.path));
                     let Some(pool) = operand::pool_of_entry(pools, &entry) else { continue };
                     match self.below(reader, pool, entry)? {
                         Some(found) => entries.extend(found),

@@ -23,11 +23,14 @@ pub struct Request {
     /// A file system or a snapshot of one.
     pub filesystem: Operand,
     /// Owners of these kinds.
+    #[serde(default)]
     pub kinds: Vec<OwnerKind>,
     /// Owners are not given names (`-n`).
+    #[serde(default)]
     pub numeric: bool,
     /// What the rows are sorted by, the first key first; then by kind and name, owners without a name last and by
     /// number.
+    #[serde(default)]
     pub sort: Vec<SortKey>,
 }
 

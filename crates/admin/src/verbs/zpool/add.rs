@@ -16,8 +16,10 @@ pub struct Request {
     /// Name of the pool.
     pub pool: String,
     /// The vdevs in the words of the command: `["mirror", "/dev/sda", "/dev/sdb"]`.
+    #[serde(default)]
     pub vdevs: Vec<String>,
     /// log2 of the sector size; `None`: as the property of the pool says, `Some(0)`: as the devices like best.
+    #[serde(default)]
     pub ashift: Option<u8>,
     /// Objections that do not count (`-f`, `--allow-…`).
     pub allow: Allow,

@@ -12,8 +12,10 @@ pub struct Request {
     /// Name of the pool.
     pub pool: String,
     /// The device; `None`: all of the pool.
+    #[serde(default)]
     pub device: Option<String>,
     /// Only checks the request (`-n`).
+    #[serde(default)]
     pub dry_run: bool,
 }
 

@@ -12,6 +12,7 @@ pub struct Request {
     /// Name of the pool.
     pub pool: String,
     /// Also if a spare of the pool is in use by another pool (`-f`).
+    #[serde(default)]
     pub force: bool,
 }
 

@@ -16,9 +16,11 @@ pub const ALL_VDEVS: &str = "all-vdevs";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// The wanted properties by any of their names; `all` stands for each that the pool or vdev has.
+    #[serde(default)]
     pub properties: Vec<String>,
     /// Names of the pools (none: all), or a pool and some of its vdevs: if the second is a vdev of the first, or
     /// [`ALL_VDEVS`], all behind the first are.
+    #[serde(default)]
     pub operands: Vec<String>,
 }
 

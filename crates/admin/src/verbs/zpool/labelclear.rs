@@ -12,6 +12,7 @@ pub struct Request {
     /// Path of the device, or its name in one of the device folders.
     pub device: PathBuf,
     /// Also the labels of a pool that may be in use elsewhere (`-f`).
+    #[serde(default)]
     pub force: bool,
 }
 

@@ -14,8 +14,10 @@ pub struct Request {
     /// The device: a path, the last part of a path, or a guid.
     pub device: String,
     /// The device counts as faulted (`-f`).
+    #[serde(default)]
     pub fault: bool,
     /// Until the pool is opened again only (`-t`).
+    #[serde(default)]
     pub temporary: bool,
 }
 

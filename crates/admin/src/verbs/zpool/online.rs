@@ -14,6 +14,7 @@ pub struct Request {
     /// The device: a path, the last part of a path, or a guid.
     pub device: String,
     /// The pool uses space that the device has gained (`-e`).
+    #[serde(default)]
     pub expand: bool,
 }
 

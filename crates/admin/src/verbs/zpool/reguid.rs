@@ -13,6 +13,7 @@ pub struct Request {
     /// Name of the pool.
     pub pool: String,
     /// The guid; `None`: a random one.
+    #[serde(default)]
     pub guid: Option<u64>,
 }
 

@@ -12,6 +12,7 @@ pub struct Request {
     /// Name of the pool.
     pub pool: String,
     /// A scrub that is under way gives way to a resilver of devices that came back; false: `-n`.
+    #[serde(default)]
     pub restart_scrub: bool,
 }
 

@@ -12,6 +12,7 @@ pub struct Request {
     /// Name of the pool.
     pub pool: String,
     /// The vdev; `None`: the property is the pool's.
+    #[serde(default)]
     pub vdev: Option<String>,
     /// Name of the property, or `feature@` and a feature.
     pub property: String,

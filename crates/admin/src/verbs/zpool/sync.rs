@@ -12,6 +12,7 @@ pub struct Request {
     /// Name of the pool.
     pub pool: String,
     /// A pool that cannot be changed holds nothing to write, and is passed over.
+    #[serde(default)]
     pub unless_read_only: bool,
 }
 

@@ -17,6 +17,7 @@ pub struct Request {
     /// Name of the pool.
     pub pool: String,
     /// Version to upgrade to; `None`: the newest (`-V`).
+    #[serde(default)]
     pub version: Option<u64>,
 }
 

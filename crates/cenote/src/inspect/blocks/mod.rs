@@ -307,7 +307,7 @@ fn intent_logs(
     plan: &Plan,
     checker: &Checker<'_>,
     found: &mut Found,
-    problems: &mut Vec<String>,
+    problems: &mut Vec<Problem>,
 ) -> HashMap<BlockLocation, u64> {
     let mut held = HashMap::new();
     let last = pool.spa().txg();

@@ -235,7 +235,7 @@ fn readers_share_the_index() {
         assert_eq!(find(format!("name{i}").as_bytes(), Match::Exact), None);
     }
     assert!(disk.state.lock().is_some());
-    // A ZAP made anew in the same object has nothing of the old one.
+    // A ZAP created again in the same object has no entry of the old one.
     disk.blocks.lock().unwrap().1.clear();
     create_micro(&disk, 5, 0).unwrap();
     assert_eq!(find(b"Name1", Match::Exact), None);
