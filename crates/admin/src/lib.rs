@@ -56,7 +56,7 @@ pub use mounts::{
 };
 pub use namespace::Namespace;
 pub(crate) use namespace::{NotTaken, Opened};
-pub use pool_props::{is_feature_property, pool_property, pool_property_names};
+pub(crate) use pool_props::pool_property;
 pub use session::{CloseError, ProgressListener, Session, Writer};
 pub use status::settle;
 pub(crate) use tree::{find_vdev, vdevs};
@@ -342,8 +342,7 @@ fn show_pools(namespace: &Namespace, search: &Search, names: &[String]) -> (Vec<
 }
 
 fn show_one(namespace: &Namespace, name: &str) -> Result<OpenPool, Problem> {
-    let missing = || Problem { missing_pool: true, ..Problem::new(name, "no such pool") };
-    let (entry, user) = namespace.entry(name).ok_or_else(missing)?;
+    let (entry, user) = namespace.entry(name).ok_or_else(|| Problem::missing_pool(name))?;
     let (pool, found) = match entry.opened() {
         Opened::Live(live) => {
             let view = live.view().map_err(|error| Problem::new(name, chain(&error)))?;

@@ -97,7 +97,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
 
 fn print_report(report: &Report) {
     for set in &report.datasets {
-        let failed = set.failed.as_deref().map(|why| format!(" FAILED {why}")).unwrap_or_default();
+        let failed = set.failed.as_ref().map(|why| format!(" FAILED {why}")).unwrap_or_default();
         println!(
             "{:>8} blocks {:>12} bytes {:>5} damaged {:>5} degraded  {} {:?}{failed}",
             set.blocks, set.bytes, set.damaged, set.degraded, set.name, set.encryption

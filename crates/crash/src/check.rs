@@ -135,11 +135,11 @@ pub fn check_space(disks: &Disks) -> Result<(), Failure> {
             "{} damaged blocks, the first: {:?} {}",
             report.damaged.len(),
             bad.at,
-            bad.why
+            bad.cause
         ));
     }
     if let Some(problem) = report.problems.first() {
-        return wrong(problem.clone());
+        return wrong(problem.to_string());
     }
     match report.space {
         Some(space) if space.matches() => Ok(()),

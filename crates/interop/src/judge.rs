@@ -110,10 +110,10 @@ pub fn open(dir: &Path, name: &str) -> Result<cenote::Pool, Failure> {
 pub fn verify(pool: &cenote::Pool) -> Result<(), Failure> {
     let report = blocks(pool, Check::Everything, true)?;
     if let Some(bad) = report.damaged.first() {
-        return wrong(format!("{} damaged blocks: {:?} {}", report.damaged.len(), bad.at, bad.why));
+        return wrong(format!("{} damaged blocks: {:?} {}", report.damaged.len(), bad.at, bad.cause));
     }
     if let Some(problem) = report.problems.first() {
-        return wrong(problem.clone());
+        return wrong(problem.to_string());
     }
     match report.space {
         Some(space) if space.matches() => {}

@@ -101,7 +101,7 @@ pub(super) fn close(search: &Search, name: &str, how: Leave, command: &str) -> R
 ///
 /// # Errors
 /// [`ChangeError::Suspended`], [`ChangeError::Denied`].
-pub fn before_close(search: &Search, name: &str, force: bool) -> Result<(), ChangeError> {
+pub(crate) fn before_close(search: &Search, name: &str, force: bool) -> Result<(), ChangeError> {
     check_admin(search)?;
     let live = search.namespace.as_ref().and_then(|namespace| namespace.live(name));
     match live {

@@ -37,11 +37,13 @@ pub(crate) use healing::{
     activities, clear_pool, offline_vdev, online_vdev, reopen_pool, resilver_pool, scrub_pool,
 };
 pub use in_use::{InUse, Usage};
-pub use keep_open::before_close;
-pub use labelclear::{LabelClearError, clear_labels};
-pub(crate) use pool_create::make_pool;
-pub use pool_create::{NewPool, create_pool};
-pub use pool_devices::{Allow, check_layout};
+pub(crate) use keep_open::before_close;
+pub(crate) use labelclear::clear_labels;
+pub use labelclear::{LabelClearError, LetGo, Role};
+pub use pool_create::NewPool;
+pub(crate) use pool_create::{create_pool, make_pool};
+pub use pool_devices::Allow;
+pub(crate) use pool_devices::check_layout;
 pub use pool_draid::DraidError;
 pub use pool_import::{ImportRequest, Importable, importable};
 pub use pool_layout::{DeviceUse, LayoutClass, LayoutError, LayoutKind, LayoutTop, PoolLayout};

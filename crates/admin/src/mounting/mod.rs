@@ -164,12 +164,14 @@ impl Mounting {
 
     fn mount_alone(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
         if let Some((head, _)) = dataset.split_once('@') {
+            // As below: a use of the pool until the snapshot is in the table of mounts.
             let _user = self.namespace.entry(super::edit::pool_of(head));
             let (view, _) = self.view(head).map_err(|refusal| MountError::Refused { why: refusal.why })?;
             return self.mounts.mount_view(&view, dataset, at, options);
         }
         let pool = super::edit::pool_of(dataset);
-        let Some((entry, _)) = self.namespace.entry(pool) else { return Err(MountError::NotMounted) };
+        // A use of the pool until the file system is in the table of mounts: an export waits, and looks there again.
+        let Some((entry, _user)) = self.namespace.entry(pool) else { return Err(MountError::NotMounted) };
         match entry.opened() {
             Opened::Live(live) => self.mounts.mount(live, dataset, at, options),
             Opened::ReadOnly(pool, _) => self.mounts.mount_view(pool, dataset, at, options),

@@ -158,6 +158,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>, run_program: RunProgram
         Verb::Tour(args) => Ok(crate::tour::run(&args)),
         Verb::Kstat(args) => observe::kstat(&args),
         Verb::Metrics(args) => observe::metrics(&args),
+        Verb::Named(args) => verb::run(&args),
         Verb::Daemon(args) => Ok(crate::daemon::run(&args, Programs { run: run_program, pool_to_mount })),
         Verb::Completions(args) => Ok(crate::completions::run(&args)),
         Verb::Complete(args) => Ok(crate::completions::complete(&args, command)),

@@ -66,7 +66,7 @@ impl World {
 
     fn space(&self) -> Space {
         let report = blocks(&self.open(), Check::Nothing, true).expect("counted");
-        assert_eq!(report.problems, Vec::<String>::new());
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
         report.space.expect("compared")
     }
 
