@@ -47,7 +47,7 @@ pub struct InUse {
 
 impl InUse {
     /// True if even `-f` must not take the device.
-    pub fn is_final(&self) -> bool {
+    pub(crate) fn is_final(&self) -> bool {
         matches!(self.usage, Usage::Active(_) | Usage::Spare(_))
     }
 }

@@ -59,8 +59,9 @@ pub(crate) use pool_verbs::{
     imported_names, set_cachefile, set_pool_props, set_vdev_prop, sync_pool,
 };
 pub(crate) use reguid::reguid_pool;
+pub(crate) use state::cache_path;
 pub(crate) use state::prepare_folder;
-pub use state::{cache_path, state_folder};
+pub use state::state_folder;
 
 use crate::AdminError;
 use ::pool::CacheFileError;

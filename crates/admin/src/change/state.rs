@@ -57,7 +57,7 @@ fn home_of(users: &str, uid: u32) -> Option<PathBuf> {
 }
 
 /// The default cache file of this machine, or of this user.
-pub fn cache_path() -> PathBuf {
+pub(crate) fn cache_path() -> PathBuf {
     let is_own = named("CENOTE_STATE").is_some() || !is_root() || Path::new(MODULE).exists();
     if is_own { state_folder().join(CACHE_NAME) } else { PathBuf::from(SYSTEM_CACHE) }
 }

@@ -24,7 +24,7 @@ pub struct Dependents {
 ///
 /// # Errors
 /// [`EditError::NoDataset`] if the dataset does not exist.
-pub fn dependents(pool: &Pool, name: &str) -> Result<Dependents, EditError> {
+pub(crate) fn dependents(pool: &Pool, name: &str) -> Result<Dependents, EditError> {
     let mut walk =
         Walk { found: Dependents::default(), seen: HashSet::new(), entered: HashSet::new(), target: name };
     let dataset = pool.dsl().dataset(name)?;
@@ -109,7 +109,7 @@ impl SnapshotRange {
     ///
     /// # Errors
     /// [`RangeError`] if the syntax is not valid.
-    pub fn parse_list(text: &str) -> Result<Vec<SnapshotRange>, RangeError> {
+    pub(crate) fn parse_list(text: &str) -> Result<Vec<SnapshotRange>, RangeError> {
         let mut items = Vec::new();
         for item in text.split(',').filter(|item| !item.is_empty()) {
             let end = |text: &str| (!text.is_empty()).then(|| text.to_owned());
@@ -144,7 +144,7 @@ impl SnapshotRange {
 ///
 /// # Errors
 /// [`EditError::NoDataset`] if the dataset does not exist.
-pub fn select_snapshots(
+pub(crate) fn select_snapshots(
     pool: &Pool,
     dataset: &str,
     list: &[SnapshotRange],

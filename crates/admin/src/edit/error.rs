@@ -113,7 +113,7 @@ pub fn is_bad_name(error: &DslError) -> bool {
 }
 
 /// The refusal is about a permission that does not exist.
-pub fn is_bad_permission(error: &DslError) -> bool {
+pub(crate) fn is_bad_permission(error: &DslError) -> bool {
     matches!(error, DslError::BadPermission { .. })
 }
 

@@ -20,7 +20,7 @@ pub fn open_pool(search: &Search, dataset: &str) -> Result<PoolWriter, EditError
 }
 
 /// True if the pool has special vdevs (metadata and small blocks).
-pub fn has_special(pool: &Pool) -> bool {
+pub(crate) fn has_special(pool: &Pool) -> bool {
     let spa = pool.spa();
     pool.spa().tree().tops().any(|(vdev, _)| spa.class_of(vdev).is_ok_and(|class| class == Class::Special))
 }

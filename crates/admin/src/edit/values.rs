@@ -151,7 +151,7 @@ pub fn parse_number(text: &str) -> Result<u64, PropError> {
 ///
 /// # Errors
 /// [`ValueError::Prop`] if the name or the value is not valid.
-pub fn check_user(name: &str, value: &str) -> Result<(), ValueError> {
+pub(crate) fn check_user(name: &str, value: &str) -> Result<(), ValueError> {
     Ok(prop::change::validate_user(name, value)?)
 }
 
@@ -327,7 +327,7 @@ fn hints(name: &str) -> String {
 ///
 /// # Errors
 /// [`InheritError`] if there is no such property.
-pub fn inheritable(name: &str, received: bool) -> Result<String, InheritError> {
+pub(crate) fn inheritable(name: &str, received: bool) -> Result<String, InheritError> {
     let Some(prop) = table::dataset(name) else {
         return match table::is_user(name) {
             true => Ok(name.to_owned()),

@@ -4,7 +4,7 @@ use format::{Psize, Txg, VdevId};
 use vdev::VdevTree;
 
 /// Default block size of volumes in bytes.
-pub const DEFAULT_VOLUME_BLOCK: u64 = 16 << 10;
+pub(crate) const DEFAULT_VOLUME_BLOCK: u64 = 16 << 10;
 /// Maximum size of a metadata block in bytes.
 const METADATA_BLOCK: u64 = 128 << 10;
 /// Number of block pointers in an indirect block.

@@ -126,7 +126,12 @@ impl Mounting {
     ///
     /// # Errors
     /// The mount that cannot be ended, or whose data cannot be written; then the mounts are unchanged.
-    pub fn before_set(&self, dataset: &str, props: &[&str], off: bool) -> Result<Pending, MountRefusal> {
+    pub(crate) fn before_set(
+        &self,
+        dataset: &str,
+        props: &[&str],
+        off: bool,
+    ) -> Result<Pending, MountRefusal> {
         let mut pending = Pending { root: dataset.to_owned(), ..Pending::default() };
         // Of snapshots and volumes nothing is mounted by its properties.
         if self.properties(dataset).is_err() {
@@ -156,7 +161,7 @@ impl Mounting {
 
     /// Call after the change of [`Mounting::before_set`]: makes the mounts again where they belong now. `is_set`:
     /// at least one property was set. Returns what could not be mounted.
-    pub fn after_set(&self, pending: Pending, is_set: bool) -> Vec<MountRefusal> {
+    pub(crate) fn after_set(&self, pending: Pending, is_set: bool) -> Vec<MountRefusal> {
         let Pending { moved, root, mounts_all, follows, shows } = pending;
         let mounts_all = mounts_all && is_set;
         let mut refusals = Vec::new();
@@ -255,7 +260,12 @@ impl Mounting {
     ///
     /// # Errors
     /// The file system that cannot be unmounted; then the mounts are unchanged.
-    pub fn before_rename(&self, from: &str, stay: bool, how: Unmount) -> Result<Pending, MountRefusal> {
+    pub(crate) fn before_rename(
+        &self,
+        from: &str,
+        stay: bool,
+        how: Unmount,
+    ) -> Result<Pending, MountRefusal> {
         let mut pending = Pending { root: from.to_owned(), ..Pending::default() };
         if !stay && self.properties(from).is_ok() {
             pending.moved = self.take_down(&self.properties_below(from)?, how)?;
@@ -291,7 +301,7 @@ impl Mounting {
 
     /// Call after [`Mounting::before_rename`]. `to` is the dataset's present name: the old one if the rename
     /// failed.
-    pub fn after_rename(&self, pending: Pending, to: &str) -> Vec<MountRefusal> {
+    pub(crate) fn after_rename(&self, pending: Pending, to: &str) -> Vec<MountRefusal> {
         let Pending { moved, root, .. } = pending;
         let mut refusals = Vec::new();
         for moved in moved {
@@ -307,7 +317,11 @@ impl Mounting {
     ///
     /// # Errors
     /// The file system that cannot be unmounted; those unmounted before it stay unmounted.
-    pub fn before_destroy(&self, datasets: &[String], how: Unmount) -> Result<Vec<PathBuf>, MountRefusal> {
+    pub(crate) fn before_destroy(
+        &self,
+        datasets: &[String],
+        how: Unmount,
+    ) -> Result<Vec<PathBuf>, MountRefusal> {
         let mut folders = Vec::new();
         for dataset in datasets.iter().filter(|name| !name.contains(['@', '#'])) {
             let properties = self.properties(dataset).ok();
@@ -324,7 +338,7 @@ impl Mounting {
     }
 
     /// Call after datasets were destroyed: removes the directories that were created as their mount points.
-    pub fn after_destroy(&self, folders: &[PathBuf]) {
+    pub(crate) fn after_destroy(&self, folders: &[PathBuf]) {
         folders.iter().for_each(|at| self.mounts.remove_folder(at));
     }
 
@@ -332,7 +346,7 @@ impl Mounting {
     ///
     /// # Errors
     /// The file system that cannot be unmounted; those unmounted before it are mounted again.
-    pub fn before_export(&self, pool: &str, how: Unmount) -> Result<Pending, MountRefusal> {
+    pub(crate) fn before_export(&self, pool: &str, how: Unmount) -> Result<Pending, MountRefusal> {
         let mut places = self.properties_below(pool).unwrap_or_default();
         let is_here = |mount: &Mounted| super::super::edit::pool_of(&mount.dataset) == pool;
         // Snapshots that were mounted by hand.
@@ -361,7 +375,7 @@ impl Mounting {
 
     /// Call after [`Mounting::before_export`]. `done`: the pool is gone, so directories created as mount points are
     /// removed; otherwise its file systems are mounted again.
-    pub fn after_export(&self, pending: &Pending, done: bool) {
+    pub(crate) fn after_export(&self, pending: &Pending, done: bool) {
         if !done {
             return self.put_back_as_was(&pending.moved);
         }
@@ -374,7 +388,7 @@ impl Mounting {
 
     /// Call after a pool was imported or created: mounts the file systems that mount automatically. Returns what
     /// could not be mounted.
-    pub fn after_import(&self, pool: &str, options: &[String]) -> Vec<MountRefusal> {
+    pub(crate) fn after_import(&self, pool: &str, options: &[String]) -> Vec<MountRefusal> {
         self.mount_all(Some(pool), &MountRequest { overlay: false, options: options.to_vec() })
     }
 
@@ -385,7 +399,7 @@ impl Mounting {
     ///
     /// # Errors
     /// Data of the mount could not be written; then the dataset is not released.
-    pub fn before_replace(&self, dataset: &str) -> Result<Replacing<'_>, MountRefusal> {
+    pub(crate) fn before_replace(&self, dataset: &str) -> Result<Replacing<'_>, MountRefusal> {
         self.mounts.suspend(dataset).map(Replacing).map_err(|error| MountRefusal {
             action: MountAction::Unmount,
             what: dataset.to_owned(),
@@ -394,7 +408,7 @@ impl Mounting {
     }
 
     /// Call after snapshots with these names were created, destroyed or renamed.
-    pub fn after_snapshots<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
+    pub(crate) fn after_snapshots<'n>(&self, names: impl IntoIterator<Item = &'n str>) {
         let mut datasets: Vec<&str> =
             names.into_iter().filter_map(|name| name.split_once('@')).map(|(dataset, _)| dataset).collect();
         datasets.sort_unstable();
@@ -403,7 +417,7 @@ impl Mounting {
     }
 
     /// The mounted file system that contains a path: the one with the longest mount point above it.
-    pub fn holding(&self, path: &std::path::Path) -> Option<Mounted> {
+    pub(crate) fn holding(&self, path: &std::path::Path) -> Option<Mounted> {
         let path = path.canonicalize().ok()?;
         let mounts = self.list().into_iter().rev().filter(|mount| path.starts_with(&mount.at));
         mounts.max_by_key(|mount| mount.at.as_os_str().len())

@@ -347,7 +347,7 @@ impl Mounting {
 
     /// Like [`Mounting::mount_all`]. `tell` is called before each mount with its number, from 1, and the number of
     /// mounts.
-    pub fn mount_all_telling(
+    pub(crate) fn mount_all_telling(
         &self,
         below: Option<&str>,
         request: &MountRequest,
@@ -408,7 +408,7 @@ impl Mounting {
     ///
     /// # Errors
     /// Why the file system is not mounted.
-    pub fn mount_new(&self, dataset: &str) -> Result<(), MountRefusal> {
+    pub(crate) fn mount_new(&self, dataset: &str) -> Result<(), MountRefusal> {
         let properties = self.properties(dataset)?;
         if properties.mounts_by_itself() && self.mounted(dataset).is_none() {
             self.put(&properties, &properties.options)?;
@@ -455,7 +455,7 @@ impl Mounting {
     ///
     /// # Errors
     /// Why the file system is not unmounted.
-    pub fn unmount_path(&self, path: &Path, how: Unmount) -> Result<(), MountRefusal> {
+    pub(crate) fn unmount_path(&self, path: &Path, how: Unmount) -> Result<(), MountRefusal> {
         let shown = path.display().to_string();
         let at = path.canonicalize().map_err(|error| {
             let words = errno_words(&error);

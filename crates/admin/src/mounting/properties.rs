@@ -61,7 +61,7 @@ pub struct MountProperties {
 
 impl MountProperties {
     /// It is mounted with all others.
-    pub fn mounts_by_itself(&self) -> bool {
+    pub(crate) fn mounts_by_itself(&self) -> bool {
         self.can_mount == CanMount::On && self.point.path().is_some() && !self.is_inconsistent
     }
 }

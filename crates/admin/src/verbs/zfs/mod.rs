@@ -33,7 +33,8 @@ pub mod upgrade;
 pub mod wait;
 
 pub use hold_changes::HoldChange;
-pub use mounts::{AfterAncestors, NotMounted, UNMOUNT};
+pub(crate) use mounts::UNMOUNT;
+pub use mounts::{AfterAncestors, NotMounted};
 pub use operand::{NotOpened, Operand, Unopened};
 pub use select::{DatasetRow, Depth, Selection};
 

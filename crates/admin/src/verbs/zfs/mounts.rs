@@ -13,7 +13,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// How verbs unmount, with `-f` or without: what is in use stays, as it does on Linux.
-pub const UNMOUNT: Unmount = Unmount::Normal;
+pub(crate) const UNMOUNT: Unmount = Unmount::Normal;
 
 /// A file system that was made, and that should be mounted and is not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -50,7 +50,7 @@ pub struct Newer {
 
 impl Newer {
     /// Snapshots and bookmarks, in the order in which they are listed.
-    pub fn points(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn points(&self) -> impl Iterator<Item = &String> {
         self.snapshots.iter().chain(&self.bookmarks)
     }
 }
