@@ -386,6 +386,32 @@ fn a_mount_that_got_another_name_while_it_was_let_go_of_is_served_again() {
     }
 }
 
+/// With `zfs mount -a` at the same time: the mount waits for the name, and finds that the dataset is mounted.
+#[test]
+fn a_dataset_that_is_being_renamed_is_not_mounted_a_second_time() {
+    let Some(home) = home() else { return };
+    home.mount("p/a", "a", &options()).unwrap();
+    let renamed = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            renamed.wait();
+            home.mount("p/c", "c", &options())
+        });
+        let mut rename = || {
+            home.pool().rename("p/a", "p/c").unwrap();
+            renamed.wait();
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            home.table.renamed("p/a", "p/c");
+        };
+        home.table.while_renaming("p", &mut rename).unwrap();
+        let second = second.join().unwrap();
+        assert!(matches!(second, Err(MountError::AlreadyMounted)), "{second:?}");
+    });
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let at = home.dir.path().to_str().unwrap().to_owned();
+    assert_eq!(table.lines().filter(|line| line.contains(&at)).count(), 1, "{table}");
+}
+
 #[test]
 fn what_is_mounted_below_stays_when_contents_are_replaced() {
     let Some(home) = home() else { return };
