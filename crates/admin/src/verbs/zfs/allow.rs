@@ -1,5 +1,5 @@
-//! `zfs allow`: gives permissions at a dataset to users, groups or everyone. Without permissions the command asks which there are:
-//! [`super::allowed`].
+//! `zfs allow`: gives permissions at a dataset to users, groups or everyone. Without permissions the command asks which
+//! there are: [`super::allowed`].
 //!
 //! Source: docs/on-disk/33-cli.md (section 8).
 

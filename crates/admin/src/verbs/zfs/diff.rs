@@ -4,8 +4,8 @@
 //! the same memory however many there are; [`Session::run`] collects them.
 //!
 //! # Order
-//! A pool that is in use is written, so that what was done before is seen -> the caller's permission at both datasets ->
-//! both are opened and compared ([`crate::diff`]).
+//! A pool that is in use is written, so that what was done before is seen -> the caller's permission at both datasets
+//! -> both are opened and compared (`admin::diff`).
 //!
 //! Source: docs/on-disk/33-cli.md (sections 2, 5).
 
@@ -182,7 +182,8 @@ fn open(pool: &OpenPool, name: &str) -> Result<Dataset, Refusal> {
     pool.pool().dataset(name).map_err(|error| Refusal::Unreadable(Reason::new(Code::Failed, error)))
 }
 
-/// Where the files of a file system are: its mount point, or `/` and its name if it has none. Without a slash at the end.
+/// Where the files of a file system are: its mount point, or `/` and its name if it has none. Without a slash at the
+/// end.
 fn place(session: &Session<'_>, pools: &[OpenPool], to: &str) -> Result<Vec<u8>, Refusal> {
     let head = to.split('@').next().unwrap_or(to);
     let entry = operand::find_name(session, pools, head).map_err(|error| closed(head, error))?;

@@ -1,9 +1,9 @@
 //! `zfs project`: project ids of files inside a file system, mounted or not, and the flag that hands them down to new
 //! files. Files are looked at or changed.
 //!
-//! There may be millions of files: [`Session::each`] gives them one by one as they are looked at, with no more in memory
-//! than the directories that are still to be visited; [`Session::run`] collects them. Files to be changed are collected
-//! in any case: all are found before the first is changed.
+//! There may be millions of files: [`Session::each`] gives them one by one as they are looked at, with no more in
+//! memory than the directories that are still to be visited; [`Session::run`] collects them. Files to be changed are
+//! collected in any case: all are found before the first is changed.
 //!
 //! # What always holds
 //! - A directory comes before what is in it.
