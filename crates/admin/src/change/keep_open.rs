@@ -221,11 +221,13 @@ impl Namespace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ImportSettings;
     use crate::change::{clear_pool, destroy_pool, export_pool, online_vdev, reopen_pool};
+    use crate::{ImportSettings, MountError, MountOptions, Mounted, Mounts, Unmount};
     use ::pool::space::Class;
     use ::pool::{CreateSpec, Layout, LeafSpec, TopSpec};
     use format::Txg;
+    use std::io;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::JoinHandle;
     use vdev::device::sim::SimDisk;
     use vdev::scan::Leaf;
@@ -287,7 +289,11 @@ mod tests {
 
     impl Mounts for LateMounts {
         fn list(&self) -> Vec<Mounted> {
-            let mounted = || Mounted::new("tank/late", PathBuf::from("/late"), MountOptions::default());
+            let mounted = || Mounted {
+                dataset: "tank/late".to_owned(),
+                at: PathBuf::from("/late"),
+                options: MountOptions::default(),
+            };
             self.0.load(Ordering::Acquire).then(mounted).into_iter().collect()
         }
 
@@ -301,13 +307,7 @@ mod tests {
 
         fn remove_folder(&self, _: &Path) {}
 
-        fn mount(
-            &self,
-            _: &Arc<LivePool>,
-            _: &str,
-            _: &Path,
-            _: &MountOptions,
-        ) -> Result<(), MountError> {
+        fn mount(&self, _: &Arc<LivePool>, _: &str, _: &Path, _: &MountOptions) -> Result<(), MountError> {
             Ok(())
         }
 
@@ -333,7 +333,10 @@ mod tests {
         let mounts = Arc::new(LateMounts::default());
         let namespace = Namespace::new(Some(Arc::clone(&mounts) as Arc<dyn Mounts>));
         let Opened::Live(live) = opened.opened() else { panic!("open for writing") };
-        namespace.reserve("tank").expect("there is none").fill(Opened::Live(Arc::clone(live)), ImportSettings::default());
+        namespace
+            .reserve("tank")
+            .expect("there is none")
+            .fill(Opened::Live(Arc::clone(live)), ImportSettings::default());
         let (_, user) = namespace.entry("tank").expect("it is kept");
         let mount = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(50));
