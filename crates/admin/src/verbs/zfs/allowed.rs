@@ -3,10 +3,11 @@
 //! Source: docs/on-disk/33-cli.md (section 8).
 
 use super::allow::Holder;
+pub use super::operand::OpenRefusal as Refusal;
 use super::operand::{self, NotOpened};
 use crate::Session;
 use crate::edit;
-use crate::verbs::{Reason, Refused, Right, Verb};
+use crate::verbs::{Right, Verb};
 use dsl::delegation::{Allow, Scope};
 use serde::{Deserialize, Serialize};
 
@@ -68,27 +69,6 @@ impl From<Allow> for Permit {
     }
 }
 
-/// Why nothing is answered.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-pub enum Refusal {
-    /// The caller may run no such verb.
-    #[error("{0}")]
-    Denied(Reason),
-    /// The dataset cannot be opened.
-    #[error("{0}")]
-    Open(NotOpened),
-}
-
-from_denied!(Refusal, Refusal::Denied);
-
-impl Refused for Refusal {
-    fn reason(&self) -> Reason {
-        match self {
-            Refusal::Denied(reason) | Refusal::Open(NotOpened { reason, .. }) => reason.clone(),
-        }
-    }
-}
-
 impl Verb for Request {
     const NAME: &'static str = "zfs allowed";
     const RIGHT: Right = Right::Anyone;
@@ -110,7 +90,7 @@ impl Verb for Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::{Code, carried};
+    use crate::verbs::{Code, Reason, carried};
     use dsl::delegation::Who;
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::datasets::{self, Entry};
 use crate::edit;
 use crate::edit::names::{self, Form};
-use crate::verbs::Reason;
+use crate::verbs::{Reason, Refused};
 use crate::{AdminError, OpenPool, Problem, Session};
 use cenote::Pool;
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,27 @@ pub enum Unopened {
         /// The name.
         name: String,
     },
+}
+
+/// The refusal of a verb that only looks at one dataset.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum OpenRefusal {
+    /// The caller may run no such verb.
+    #[error("{0}")]
+    Denied(Reason),
+    /// There is no such dataset, or it cannot be read.
+    #[error("{0}")]
+    Open(NotOpened),
+}
+
+from_denied!(OpenRefusal, OpenRefusal::Denied);
+
+impl Refused for OpenRefusal {
+    fn reason(&self) -> Reason {
+        match self {
+            OpenRefusal::Denied(reason) | OpenRefusal::Open(NotOpened { reason, .. }) => reason.clone(),
+        }
+    }
 }
 
 /// Opens the pools of operands for reading; all pools if a path is among them, because its pool is not known before.

@@ -2,8 +2,9 @@
 //!
 //! Source: docs/on-disk/33-cli.md (section 2).
 
+pub use super::operand::OpenRefusal as Refusal;
 use super::operand::{self, NotOpened};
-use crate::verbs::{Reason, Refused, Right, Verb};
+use crate::verbs::{Right, Verb};
 use crate::{AdminError, Kind, Session};
 use serde::{Deserialize, Serialize};
 
@@ -21,27 +22,6 @@ pub struct Answer {
     /// Number of files that have lost their last name and wait to be freed: they are large, or somebody has them open.
     /// None if the file system is not mounted, as nothing frees them then.
     pub files_to_free: u64,
-}
-
-/// Why the file system cannot be looked at.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
-pub enum Refusal {
-    /// The caller may run no such verb.
-    #[error("{0}")]
-    Denied(Reason),
-    /// There is no such file system, or it cannot be read.
-    #[error("{0}")]
-    Open(NotOpened),
-}
-
-from_denied!(Refusal, Refusal::Denied);
-
-impl Refused for Refusal {
-    fn reason(&self) -> Reason {
-        match self {
-            Refusal::Denied(reason) | Refusal::Open(NotOpened { reason, .. }) => reason.clone(),
-        }
-    }
 }
 
 impl Verb for Request {
@@ -80,7 +60,7 @@ impl Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verbs::{Code, carried};
+    use crate::verbs::{Code, Refused, carried};
 
     #[test]
     fn requests_answers_and_refusals_cross_a_process() {
