@@ -100,8 +100,8 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     in_session("create", args, |session| {
         let request = request?;
         let mut prints = options.verbose || options.parsable;
-        // The plan is printed before anything is made.
-        if prints && !options.dry_run {
+        // The plan is printed before anything is made; with `-p` only if the dataset does not exist already.
+        if prints && !options.dry_run && !options.parents {
             let planned = session.run(&Request { dry_run: true, ..request.clone() });
             let warnings = session.take_warnings();
             if let Ok(Some(plan)) = planned.map(|answer| answer.plan) {

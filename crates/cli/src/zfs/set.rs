@@ -53,9 +53,6 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
 fn split(operands: &[String]) -> Result<Result<(Pairs, &[String]), String>, Stop> {
     let count = operands.iter().take_while(|word| values::split(word).is_some()).count();
     let (words, datasets) = operands.split_at(count);
-    if words.is_empty() {
-        return Err(Stop::usage("missing property=value argument(s)"));
-    }
     let mut pairs = Pairs::default();
     for word in words {
         match pairs.add(Some(word.into())) {
@@ -129,9 +126,6 @@ mod tests {
         assert_eq!((pairs.0.len(), datasets.len()), (2, 2));
         let twice = words("a:b=1 a:b=2 tank");
         assert_eq!(split(&twice).expect("usage"), Err("property 'a:b' specified multiple times".to_owned()));
-        assert!(
-            matches!(split(&words("tank")), Err(Stop::Usage(text)) if text.starts_with("missing property=value"))
-        );
         let none = words("compression=on");
         assert!(matches!(split(&none), Err(Stop::Usage(text)) if text == "missing dataset name(s)"));
     }

@@ -1471,7 +1471,7 @@ fn verbs_are_called_by_name() {
         let output = command.args([name, request]).output().expect("it starts");
         (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
     };
-    let (code, text) = call("zfs create", r#"{"name":"tank/a"}"#);
+    let (code, text) = call("zfs create", r#"{"name":"tank/a","kind":"Filesystem"}"#);
     assert_eq!(code, Some(0), "{text}");
     assert!(text.starts_with(r#"{"answer":"#) && text.ends_with("\"warnings\":[]}\n"), "{text}");
     let (code, text) = call("zfs snapshot", r#"{"names":["tank/a@1"]}"#);

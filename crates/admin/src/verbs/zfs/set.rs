@@ -131,12 +131,12 @@ impl Request {
 
     fn set(&self, session: &mut Session<'_>, warnings: &mut Vec<Warning>) -> Result<Option<PathBuf>, Why> {
         let name = self.dataset.as_str();
-        if self.properties.is_empty() {
-            return Ok(None);
-        }
         names::check(name, Form::Any).map_err(|error| self.closed(error))?;
         let view = session.view(name).map_err(|error| self.closed(error))?;
         let dataset = view.dataset(name).map_err(|error| self.closed(error))?;
+        if self.properties.is_empty() {
+            return Ok(None);
+        }
         let subject = edit::subject(&dataset).map_err(|error| self.refused(error))?;
         let pool = match session.writer(name) {
             Err(error) if !error.is_read_only() => return Err(self.closed(error)),
