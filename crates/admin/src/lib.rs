@@ -39,7 +39,6 @@ pub mod verbs;
 pub(crate) use ::pool::import::{Candidate, CandidateVdev};
 pub use cachefile::{Imported, ImportedPool};
 pub use cenote::Caller;
-pub(crate) use change::cache_path;
 pub use data::*;
 pub use file_ops::{FILE_OPS, FileOp, FileOps};
 pub use identity::names as owner_names;

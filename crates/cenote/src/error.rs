@@ -104,9 +104,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The error itself.
-    #[must_use]
-    pub fn error(&self) -> &(dyn std::error::Error + 'static) {
+    fn error(&self) -> &(dyn std::error::Error + 'static) {
         match self {
             Cause::Block(error) => error.as_ref(),
             Cause::Object(error) => error.as_ref(),

@@ -88,7 +88,7 @@ pub use dmu::{interrupt, panics};
 pub use error::Error;
 pub use host::this_host;
 pub use memory::{Budget, allowed as memory_allowed};
-pub use open::{OpenOptions, Pool, PoolUse};
+pub use open::{OpenOptions, Pool};
 pub use pool::FeatureState;
 pub use pool::LivePool;
 pub use pool::Outside;

@@ -126,16 +126,12 @@ impl OpenOptions {
     }
 }
 
-/// A value that is dropped together with the last handle of a pool. The owner of a pool that stays open, such as a
-/// namespace, uses it to count the users of the pool.
-pub type PoolUse = Arc<dyn Send + Sync>;
-
 /// An open pool. Read-only; closed when dropped. Cloning is cheap.
 #[derive(Clone)]
 pub struct Pool {
     inner: Arc<pool::Pool>,
     /// Held while this handle exists; see [`Pool::used_by`].
-    _user: Option<PoolUse>,
+    _user: Option<Arc<dyn Send + Sync>>,
 }
 
 impl Pool {
@@ -170,7 +166,7 @@ impl Pool {
 
     /// The same pool, which holds `user` until this handle and all its clones are dropped.
     #[must_use]
-    pub fn used_by(self, user: Option<PoolUse>) -> Pool {
+    pub fn used_by(self, user: Option<Arc<dyn Send + Sync>>) -> Pool {
         Pool { _user: user, ..self }
     }
 

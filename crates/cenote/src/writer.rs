@@ -8,7 +8,7 @@
 
 use crate::host::{host_name, this_host};
 use crate::memory::Budget;
-use crate::{Caller, Error, OpenOptions, Pool, PoolUse};
+use crate::{Caller, Error, OpenOptions, Pool};
 use dsl::DslError;
 use dsl::TaskCtx;
 use format::{PoolGuid, Txg};
@@ -27,7 +27,7 @@ pub struct PoolWriter {
     /// The pool has another owner, which keeps it open.
     stays_open: bool,
     /// Held until this handle is dropped; see [`PoolWriter::shared`].
-    user: Option<PoolUse>,
+    user: Option<Arc<dyn Send + Sync>>,
     caller: Caller,
 }
 
@@ -40,7 +40,7 @@ impl PoolWriter {
 
     /// A pool that its owner, such as a namespace, keeps open: it stays open when this is closed or dropped.
     /// `user` is held until then.
-    pub fn shared(live: Arc<LivePool>, user: Option<PoolUse>) -> PoolWriter {
+    pub fn shared(live: Arc<LivePool>, user: Option<Arc<dyn Send + Sync>>) -> PoolWriter {
         let mut pool = PoolWriter::of(live);
         (pool.stays_open, pool.user) = (true, user);
         pool

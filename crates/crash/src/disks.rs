@@ -53,7 +53,7 @@ impl Layout {
     }
 
     /// Number of disks that can be lost without losing data.
-    pub(crate) fn spare_disks(self) -> usize {
+    pub fn spare_disks(self) -> usize {
         match self.shape {
             Shape::Single => 0,
             Shape::Mirror => 1,

@@ -150,7 +150,7 @@ impl Arc {
     }
 
     /// Counts a request for a block that its reader got from the thread that read it ahead.
-    pub(crate) fn note_use(&self, key: &Key) {
+    pub fn note_use(&self, key: &Key) {
         let mut shard = self.shard(key);
         if shard.entries.get(key).is_some_and(|entry| entry.ahead.is_some()) {
             shard.touch(key, self.shard_limit);
@@ -169,7 +169,7 @@ impl Arc {
 
     /// Adds a block that was read ahead: the first look-up counts as its first request. `is_content`: it has
     /// file contents.
-    pub(crate) fn insert_ahead(&self, key: Key, block: Block, is_content: bool) {
+    pub fn insert_ahead(&self, key: Key, block: Block, is_content: bool) {
         let passes = is_content && self.streams_pass.load(Ordering::Relaxed);
         self.add(key, block, Some(if passes { Lane::Written } else { Lane::Once }));
     }

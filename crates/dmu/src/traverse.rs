@@ -140,7 +140,7 @@ pub fn walk_from(
 }
 
 /// Visits the blocks of one object that are newer than `newer_than`.
-pub(crate) fn walk_object(object: &crate::Object, newer_than: Txg, visitor: &mut dyn Visitor) {
+pub fn walk_object(object: &crate::Object, newer_than: Txg, visitor: &mut dyn Visitor) {
     let objset = object.objset();
     let (guard, until) = (LoopGuard::new(objset.store()), &mut |_: &WalkPosition| false);
     let mut walk =

@@ -105,7 +105,7 @@ impl FeatureCounts {
     }
 
     /// Whether space is counted in deflated bytes. All pools do, except those of the first versions.
-    pub(crate) fn deflates(&self) -> bool {
+    pub fn deflates(&self) -> bool {
         self.deflates
     }
 

@@ -167,7 +167,7 @@ impl CacheEntry {
     }
 
     /// Whether the block is encrypted or authenticated.
-    pub(crate) fn is_protected(&self) -> bool {
+    pub fn is_protected(&self) -> bool {
         bits(self.prop, 56, 1) == 1
     }
 }

@@ -83,7 +83,7 @@ pub mod directory {
     pub const DDT_STATISTICS: &str = "DDT-statistics";
     /// Object; the prefix is followed by the number of a vdev: its block reference table (32-dedup-cloning.md,
     /// section 3).
-    pub(crate) const BRT_PREFIX: &str = "com.fudosecurity:brt:vdev:";
+    pub const BRT_PREFIX: &str = "com.fudosecurity:brt:vdev:";
 }
 
 /// Names of DSL directories that are hidden from users (docs/on-disk/22-mos-dsl.md, sections 1.1 and 4).

@@ -50,7 +50,7 @@ pub fn make(dir: &Path, layout: &str, seed: u64, steps: u64) -> Result<(), Failu
 }
 
 /// Names of the layouts with enough space for the kernel's changes.
-pub(crate) fn layout_names() -> Vec<&'static str> {
+pub fn layout_names() -> Vec<&'static str> {
     let has_room = |name: &&str| !name.starts_with("full") && !name.starts_with("pieces");
     layouts().into_iter().map(|(name, _)| name).filter(has_room).collect()
 }

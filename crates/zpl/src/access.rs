@@ -45,7 +45,7 @@ impl Access {
     /// Write a file, or change the entries of a directory.
     pub const WRITE: Access = Access(2);
     /// Execute a file, or look up names in a directory.
-    pub(crate) const EXECUTE: Access = Access(1);
+    pub const EXECUTE: Access = Access(1);
 
     /// Both accesses together.
     pub fn and(self, other: Access) -> Access {
@@ -54,7 +54,7 @@ impl Access {
 }
 
 /// Whether a file may be accessed. `acl` is its POSIX ACL, if it has one.
-pub(crate) fn may_access(attrs: &Attrs, acl: Option<&[PosixEntry]>, cred: &Cred, access: Access) -> bool {
+pub fn may_access(attrs: &Attrs, acl: Option<&[PosixEntry]>, cred: &Cred, access: Access) -> bool {
     let wanted = access.0;
     let is_dir = FileKind::from_mode(attrs.mode) == Some(FileKind::Directory);
     if cred.is_privileged {
@@ -101,14 +101,14 @@ fn allowed_by_acl(attrs: &Attrs, acl: &[PosixEntry], cred: &Cred, wanted: u16) -
 
 /// Whether an entry may be removed from a directory or replaced, by the directory's permissions and its
 /// sticky bit.
-pub(crate) fn may_remove(dir: &Attrs, acl: Option<&[PosixEntry]>, file: &Attrs, cred: &Cred) -> bool {
+pub fn may_remove(dir: &Attrs, acl: Option<&[PosixEntry]>, file: &Attrs, cred: &Cred) -> bool {
     let may_change = may_access(dir, acl, cred, Access::WRITE.and(Access::EXECUTE));
     let is_sticky = dir.mode & 0o1000 != 0;
     may_change && (!is_sticky || cred.is_privileged || cred.owns(file) || cred.owns(dir))
 }
 
 /// Whether the owner may be changed to these ids.
-pub(crate) fn may_chown(attrs: &Attrs, uid: Option<u32>, gid: Option<u32>, cred: &Cred) -> bool {
+pub fn may_chown(attrs: &Attrs, uid: Option<u32>, gid: Option<u32>, cred: &Cred) -> bool {
     if cred.is_privileged {
         return true;
     }
@@ -118,13 +118,13 @@ pub(crate) fn may_chown(attrs: &Attrs, uid: Option<u32>, gid: Option<u32>, cred:
 }
 
 /// Whether mode, times or flags may be changed.
-pub(crate) fn may_change_attrs(attrs: &Attrs, cred: &Cred) -> bool {
+pub fn may_change_attrs(attrs: &Attrs, cred: &Cred) -> bool {
     cred.is_privileged || cred.owns(attrs)
 }
 
 /// The mode that a caller gets for a requested `mode`: without setgid if the caller is not in the file's
 /// group.
-pub(crate) fn allowed_mode(attrs: &Attrs, mode: u32, cred: &Cred) -> u32 {
+pub fn allowed_mode(attrs: &Attrs, mode: u32, cred: &Cred) -> u32 {
     if cred.is_privileged || cred.is_in(attrs.posix_gid()) { mode } else { mode & !0o2000 }
 }
 

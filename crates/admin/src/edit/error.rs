@@ -112,11 +112,6 @@ pub fn is_bad_name(error: &DslError) -> bool {
     matches!(error, DslError::BadName { .. })
 }
 
-/// The refusal is about a permission that does not exist.
-pub(crate) fn is_bad_permission(error: &DslError) -> bool {
-    matches!(error, DslError::BadPermission { .. })
-}
-
 /// The dataset that a refusal is about.
 pub fn about(error: &DslError) -> Option<&str> {
     match error {

@@ -35,7 +35,6 @@ pub use dependents::{Dependents, RangeError, SnapshotRange, reclaimed};
 pub(crate) use dependents::{dependents, select_snapshots};
 pub use descendants::with_descendants;
 pub use dsl::delegation::{Scope, Who};
-pub(crate) use error::is_bad_permission;
 pub use error::{EditError, about, is_bad_name, is_held};
 pub use names::pool_of;
 pub(crate) use open::has_special;

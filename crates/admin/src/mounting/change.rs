@@ -415,13 +415,6 @@ impl Mounting {
         datasets.dedup();
         datasets.into_iter().for_each(|dataset| self.mounts.snapshots_changed(dataset));
     }
-
-    /// The mounted file system that contains a path: the one with the longest mount point above it.
-    pub(crate) fn holding(&self, path: &std::path::Path) -> Option<Mounted> {
-        let path = path.canonicalize().ok()?;
-        let mounts = self.list().into_iter().rev().filter(|mount| path.starts_with(&mount.at));
-        mounts.max_by_key(|mount| mount.at.as_os_str().len())
-    }
 }
 
 /// The options of a mount after these properties have changed to the values in `set`.

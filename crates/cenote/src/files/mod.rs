@@ -376,7 +376,7 @@ impl FilesystemWriter {
     ///
     /// # Errors
     /// [`Error::Path`] if the name exists or the file cannot be created.
-    pub(crate) fn make_node(
+    pub fn make_node(
         &self,
         path: &[u8],
         kind: FileKind,

@@ -153,7 +153,7 @@ impl LiveObject {
     }
 
     /// Makes the next sync write the dnode even without a change.
-    pub(crate) fn mark_dirty(&self, tx: &dyn AllocTx) {
+    pub fn mark_dirty(&self, tx: &dyn AllocTx) {
         self.change(tx, |_| ());
     }
 

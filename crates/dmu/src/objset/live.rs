@@ -213,7 +213,7 @@ impl LiveSet {
     }
 
     /// Makes the next sync of this txg write the root, whether or not an object changed.
-    pub(crate) fn mark_root(&self, txg: Txg) {
+    pub fn mark_root(&self, txg: Txg) {
         self.dirty_txg[(txg.0 & 1) as usize].fetch_max(txg.0, Ordering::AcqRel);
         self.newest.fetch_max(txg.0, Ordering::AcqRel);
         self.meter.add(txg, 0);

@@ -76,7 +76,7 @@ impl ZapBlocks for Looked<'_> {
 impl LiveObject {
     /// The entry whose name matches in the ZAP of this object, in its newest state: the most frequent query
     /// of a file server. Compares few names, however many there are.
-    pub(crate) fn zap_lookup(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
+    pub fn zap_lookup(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
         lookup_shared(&Looked(self), self.zap_state(), (self.set().number(), self.id()), name, how)
     }
 

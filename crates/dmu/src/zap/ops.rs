@@ -37,7 +37,7 @@ impl ZapMut<'_> {
     }
 
     /// Whether there is an entry whose name matches but is not exactly this one.
-    pub(crate) fn has_conflict(&self, name: &[u8], how: Match) -> Result<bool, DmuError> {
+    pub fn has_conflict(&self, name: &[u8], how: Match) -> Result<bool, DmuError> {
         Ok(self.lookup_matching(name, how)?.is_some_and(|entry| entry.name() != name))
     }
 
@@ -74,7 +74,7 @@ impl ZapMut<'_> {
     ///
     /// # Errors
     /// [`DmuError::NoKey`] if there is no such entry.
-    pub(crate) fn update_matching<'v>(
+    pub fn update_matching<'v>(
         &self,
         name: &[u8],
         value: impl Into<ZapValue<'v>>,
@@ -89,7 +89,7 @@ impl ZapMut<'_> {
     }
 
     /// Adds an entry, or replaces the value of the one whose name matches, and keeps its spelling.
-    pub(crate) fn upsert_matching<'v>(
+    pub fn upsert_matching<'v>(
         &self,
         name: &[u8],
         value: impl Into<ZapValue<'v>>,
@@ -245,12 +245,12 @@ impl ZapMut<'_> {
     }
 
     /// Adds or replaces the value of a number's entry.
-    pub(crate) fn upsert_int_key(&self, n: u64, value: u64) -> Result<(), DmuError> {
+    pub fn upsert_int_key(&self, n: u64, value: u64) -> Result<(), DmuError> {
         self.upsert(&int_name(n), value)
     }
 
     /// The value of a number's entry; `None`: there is none.
-    pub(crate) fn lookup_int_key(&self, n: u64) -> Result<Option<u64>, DmuError> {
+    pub fn lookup_int_key(&self, n: u64) -> Result<Option<u64>, DmuError> {
         self.lookup_u64(&int_name(n))
     }
 
@@ -263,7 +263,7 @@ impl ZapMut<'_> {
     }
 
     /// Like [`ZapMut::increment`], for a number's entry.
-    pub(crate) fn increment_int_key(&self, n: u64, delta: i64) -> Result<u64, DmuError> {
+    pub fn increment_int_key(&self, n: u64, delta: i64) -> Result<u64, DmuError> {
         self.increment(&int_name(n), delta)
     }
 }
@@ -285,14 +285,14 @@ impl ZapMut<'_> {
     ///
     /// # Errors
     /// [`DmuError::KeyExists`] if one exists here; those before it have been added.
-    pub(crate) fn join_with(&self, from: &Zap, value: u64) -> Result<(), DmuError> {
+    pub fn join_with(&self, from: &Zap, value: u64) -> Result<(), DmuError> {
         self.for_all(from, |state, entry| {
             self.put(state, wanted(&entry.key), &ZapValue::U64(value), Mode::Insert)
         })
     }
 
     /// Adds the values of another ZAP's names to those here.
-    pub(crate) fn join_increment(&self, from: &Zap) -> Result<(), DmuError> {
+    pub fn join_increment(&self, from: &Zap) -> Result<(), DmuError> {
         self.for_all(from, |state, entry| {
             let delta = entry.u64().unwrap_or(0).cast_signed();
             self.increment_locked(state, entry.name(), delta).map(drop)

@@ -11,7 +11,7 @@ use zio::Block;
 
 /// Finds an entry with the shared state of a ZAP's writers, without a transaction: in a micro ZAP this does
 /// not compare all names, unlike [`super::Zap`], which has no access to that state.
-pub(crate) fn lookup_shared(
+pub fn lookup_shared(
     blocks: &dyn ZapBlocks,
     state: &ZapState,
     (objset, object): (u64, ObjectId),

@@ -6,7 +6,7 @@ use crate::DmuError;
 use format::zap::{FatHeader, Leaf};
 
 /// Rows of a histogram; the last one counts all larger values too.
-pub(crate) const HISTOGRAM_ROWS: usize = 10;
+pub const HISTOGRAM_ROWS: usize = 10;
 
 /// Statistics of a ZAP's structure.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

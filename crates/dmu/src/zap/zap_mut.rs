@@ -35,7 +35,7 @@ use zio::Block;
 /// Bytes of a new micro ZAP, and the step by which it grows.
 pub(super) const MICRO_STEP: usize = 512;
 /// Longest name of an entry, without its NUL. Names over 255 bytes need the feature `longname`.
-pub(crate) const NAME_LEN_MAX: usize = 1023;
+pub const NAME_LEN_MAX: usize = 1023;
 
 /// Creates an empty micro ZAP of 512 bytes in an object without data. `salt` is random; it is made odd.
 pub fn create_micro(blocks: &dyn ZapBlocksMut, salt: u64, normalization: u64) -> Result<(), DmuError> {
