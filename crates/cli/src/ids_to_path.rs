@@ -1,8 +1,8 @@
 //! `zfs_ids_to_path`: finds the path of a file from the object numbers of its dataset and of the file.
 
+use crate::mounts::mounting;
 use crate::out::Out;
 use crate::rights;
-use crate::zfs::mount::mounting;
 use format::ObjectId;
 use std::ffi::OsString;
 

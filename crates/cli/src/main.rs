@@ -23,6 +23,7 @@ mod fsstat;
 mod getopt;
 mod ids_to_path;
 mod keys;
+mod mounts;
 mod out;
 mod rights;
 mod search;

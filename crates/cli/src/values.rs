@@ -2,11 +2,26 @@
 //!
 //! `exact` corresponds to `-p`: bytes, seconds and plain numbers instead of units and dates.
 
+use crate::stop::Stop;
 use crate::time;
 use admin::{Health, Property, Source, Value};
 use format::nicenum::{exact_ratio, nicebytes, nicenum, ratio};
 use format::prop::{self, Kind, Prop};
 use serde_json::{Value as Json, json};
+
+/// Most columns of a listing, and properties that `get` shows: each is a value of each dataset, in memory at once.
+const PROPERTIES_MAX: usize = 1000;
+
+/// Refuses more properties than a listing can have.
+///
+/// # Errors
+/// A usage error.
+pub(crate) fn check_number(properties: usize) -> Result<(), Stop> {
+    match properties > PROPERTIES_MAX {
+        true => Err(Stop::usage(format!("bad property list: more than {PROPERTIES_MAX} properties"))),
+        false => Ok(()),
+    }
+}
 
 /// Text for a missing value.
 pub(crate) const ABSENT: &str = "-";

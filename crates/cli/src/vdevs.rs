@@ -59,3 +59,12 @@ pub(crate) const GROUPS: [(Class, &str); 3] =
 pub(crate) fn tops(root: &Vdev, class: Class) -> impl Iterator<Item = &Vdev> {
     root.children.iter().filter(move |v| v.class == class && v.kind != "hole")
 }
+
+/// `AVAIL`, `INUSE`, or what is wrong with a spare.
+pub(crate) fn spare_word(vdev: &Vdev) -> &'static str {
+    match (vdev.health, vdev.aux) {
+        (admin::Health::Online, _) => "AVAIL",
+        (_, admin::Aux::SpareInUse) => "INUSE",
+        (health, _) => health.word(),
+    }
+}

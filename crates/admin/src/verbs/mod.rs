@@ -25,6 +25,7 @@ macro_rules! from_denied {
 }
 
 pub mod by_name;
+mod call;
 mod reason;
 mod right;
 mod warning;

@@ -4,7 +4,7 @@
 //! # What always holds
 //! - A subcommand that is not in the table needs the administrator.
 
-use super::by_name::{self, Runner};
+use super::call::{self, Runner};
 use super::{Reason, Refused, Verb, zfs, zpool};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ pub(super) struct Row {
 /// The row of a verb. A subcommand whose operands say whether it changes or lists (`zfs allow`, `zfs mount`,
 /// `zfs upgrade`) has the row of the verb that changes; the verb that lists has a name of its own (`zfs allowed`).
 const fn row<V: Verb>() -> Row {
-    Row { name: V::NAME, right: V::RIGHT, run: Some(by_name::run_as::<V>) }
+    Row { name: V::NAME, right: V::RIGHT, run: Some(call::run_as::<V>) }
 }
 
 /// The row of another subcommand that runs a verb.

@@ -2,7 +2,7 @@
 
 use super::properties::Pairs;
 use super::session::{in_session, refused, tell_warnings};
-use super::{complain, complain_all, mount};
+use super::{complain, complain_all};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -126,7 +126,7 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
         complain_all(&answer.ancestors_not_mounted);
         complain_all(&answer.not_mounted);
         if let (Some(at), Some(wanted)) = (answer.mounted_elsewhere, options.props.get("mountpoint")) {
-            mount::print_elsewhere(&options.name, &at, wanted, out);
+            crate::mounts::print_elsewhere(&options.name, &at, wanted, out);
         }
         Ok(u8::from(!answer.not_mounted.is_empty()))
     })

@@ -85,7 +85,7 @@ fn wanted(list: &str) -> Result<Wanted, Stop> {
         return Ok(Wanted::All);
     }
     let bad = |name: &str| Stop::usage(format!("bad property list: invalid property '{name}'"));
-    super::check_number(list.split(',').count())?;
+    crate::values::check_number(list.split(',').count())?;
     let names = list.split(',').map(|name| known_property(name).ok_or_else(|| bad(name)));
     Ok(Wanted::Named(names.collect::<Result<_, _>>()?))
 }

@@ -79,7 +79,7 @@ fn columns(list: &str) -> Result<Vec<String>, Stop> {
             _ => columns.push(known_property(name).ok_or_else(|| bad(name))?),
         }
     }
-    super::check_number(columns.len())?;
+    crate::values::check_number(columns.len())?;
     Ok(columns)
 }
 

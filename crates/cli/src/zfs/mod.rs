@@ -181,20 +181,6 @@ fn tell_unopened(unopened: &[Unopened]) -> u8 {
     u8::from(!unopened.is_empty())
 }
 
-/// Most columns of a listing, and properties that `get` shows: each is a value of each dataset, in memory at once.
-const PROPERTIES_MAX: usize = 1000;
-
-/// Refuses more properties than a listing can have.
-///
-/// # Errors
-/// A usage error.
-pub(crate) fn check_number(properties: usize) -> Result<(), Stop> {
-    match properties > PROPERTIES_MAX {
-        true => Err(Stop::usage(format!("bad property list: more than {PROPERTIES_MAX} properties"))),
-        false => Ok(()),
-    }
-}
-
 /// A session for verbs that change no pool: those that read, and those about mounts. It writes no history line.
 fn reading() -> Session<'static> {
     let mut session = Session::new(crate::search::from_env());

@@ -3,20 +3,15 @@
 use super::{complain_all, reading};
 use crate::getopt::{Getopt, Long};
 use crate::keys;
+use crate::mounts::mounting;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
-use admin::mounting::Mounting;
 use admin::verbs::zfs::mount::{Refusal, Request, Target};
 use admin::verbs::zfs::{mounted, unmount};
 use serde_json::{Map, json};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
-
-/// The mounts that commands are about; without a daemon nothing can be mounted.
-pub(crate) fn mounting() -> Option<Mounting> {
-    Mounting::of(&crate::search::from_env())
-}
 
 #[derive(Default)]
 struct Options {
@@ -205,17 +200,4 @@ pub(super) fn unmount(args: Vec<OsString>) -> Outcome {
     let answer = reading().run(&request).map_err(Stop::failed)?;
     complain_all(&answer.still_mounted);
     Ok(u8::from(!answer.still_mounted.is_empty()))
-}
-
-/// Says where a file system is mounted whose mount point, which was just set, only root mounts on.
-pub(crate) fn tell_elsewhere(dataset: &str, wanted: &str, out: &Out) {
-    let at = mounting().filter(|_| wanted.starts_with('/')).and_then(|mounting| mounting.elsewhere(dataset));
-    at.iter().for_each(|at| print_elsewhere(dataset, at, wanted, out));
-}
-
-/// Says that a file system is mounted on `at`, not on its mount point.
-pub(crate) fn print_elsewhere(dataset: &str, at: &Path, wanted: &str, out: &Out) {
-    let (at, dataset) = (at.to_string_lossy(), out.cell(dataset));
-    let (at, wanted) = (out.cell(&at), out.cell(wanted));
-    out.print(&format!("{dataset} is mounted on {at}: only root mounts on {wanted}\n"));
 }

@@ -2,7 +2,7 @@
 
 use super::properties::{MINUS_ONE, Pairs};
 use super::session::{in_session, refused};
-use super::{complain, complain_all, mount};
+use super::{complain, complain_all};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
@@ -38,7 +38,7 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
                 Ok(answer) => {
                     complain_all(&answer.warnings);
                     if let (Some(at), Some(wanted)) = (answer.mounted_elsewhere, pairs.get("mountpoint")) {
-                        mount::print_elsewhere(&request.dataset, &at, wanted, out);
+                        crate::mounts::print_elsewhere(&request.dataset, &at, wanted, out);
                     }
                 }
                 Err(refusal) => code = code.max(tell(&refusal)),

@@ -51,7 +51,7 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
         super::tell_warnings(session);
         let answer = outcome.map_err(refused)?;
         if let Some(path) = &request.mountpoint {
-            crate::zfs::mount::tell_elsewhere(&answer.pool, path, out);
+            crate::mounts::tell_elsewhere(&answer.pool, path, out);
         }
         Ok(0)
     })

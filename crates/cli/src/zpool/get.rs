@@ -62,7 +62,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         return Err(Stop::usage("missing property argument"));
     }
     let properties: Vec<String> = operands.remove(0).split(',').map(str::to_owned).collect();
-    crate::zfs::check_number(properties.len())?;
+    crate::values::check_number(properties.len())?;
     let request = Request { properties, operands };
     request.check().map_err(|refusal| unread(&refusal))?;
     let words = |problem: &Problem| match problem.is_missing_pool() {

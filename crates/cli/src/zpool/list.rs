@@ -6,7 +6,7 @@ use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::table::{self, Column};
 use crate::values;
-use crate::vdevs::{GROUPS, Names, tops};
+use crate::vdevs::{GROUPS, Names, spare_word, tops};
 use admin::verbs::zpool::list::{Request, Row};
 use admin::{self, Class, Source, Vdev, Vdevs};
 use format::prop::{self, Prop};
@@ -83,7 +83,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
     options.json.check()?;
     options.exact |= options.json.int;
     let properties: Vec<String> = list.split(',').map(str::to_owned).collect();
-    crate::zfs::check_number(properties.len())?;
+    crate::values::check_number(properties.len())?;
     let mut request = Request { pools: Vec::new(), properties, vdevs: options.verbose };
     options.columns = columns(&request)?;
     let operands = operands(walk)?;
@@ -228,15 +228,6 @@ fn cell(vdev: &Vdev, depth: usize, column: &str, exact: bool) -> String {
         "health" if spare => spare_word(vdev).to_owned(),
         "health" => vdev.health.word().to_owned(),
         _ => absent(),
-    }
-}
-
-/// `AVAIL`, `INUSE`, or what is wrong with a spare.
-pub(super) fn spare_word(vdev: &Vdev) -> &'static str {
-    match (vdev.health, vdev.aux) {
-        (admin::Health::Online, _) => "AVAIL",
-        (_, admin::Aux::SpareInUse) => "INUSE",
-        (health, _) => health.word(),
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) use scripts::SAID;
 mod set;
 mod status;
 mod status_json;
+mod status_options;
 mod status_text;
 mod upgrade;
 

@@ -1,18 +1,15 @@
 //! `zpool status`.
 
-use super::list::spare_word;
 use super::scripts::{Columns, Scripts};
+use super::status_options::Options;
 use super::status_text::{self, Advice};
-use super::{
-    JSON_BY_GUID, JSON_FLAT, JSON_INT, JsonOptions, Operands, POWER, Stamp, nice, operands, repeat,
-    status_json,
-};
+use super::{JSON_BY_GUID, JSON_FLAT, JSON_INT, Operands, POWER, Stamp, nice, operands, repeat, status_json};
 use crate::colour::{self, Colour};
 use crate::getopt::{Getopt, Long};
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
 use crate::time;
-use crate::vdevs::{GROUPS, Names, tops};
+use crate::vdevs::{GROUPS, Names, spare_word, tops};
 use admin::verbs::zpool::status::{Request, Row};
 use admin::{Activity, Class, ErrorScrub, Expansion, Health, PoolStatus, Removal, Scan, Vdev};
 use format::nicenum::{nicebytes, nicenum};
@@ -26,36 +23,6 @@ const LONG: &[Long] = &[
     Long::flag("json-pool-key-guid", JSON_BY_GUID),
     Long::flag("power", POWER),
 ];
-
-/// What a status shows.
-#[derive(Default)]
-pub(super) struct Options {
-    /// How vdevs are named.
-    pub(super) names: Names,
-    /// JSON and its variants.
-    pub(super) json: JsonOptions,
-    /// `-p`.
-    pub(super) exact: bool,
-    /// `-v`: the files with errors.
-    pub(super) verbose: bool,
-    /// `-s`: slow I/Os.
-    pub(super) slow: bool,
-    direct: bool,
-    dedup: u32,
-    unhealthy_only: bool,
-    initialize: bool,
-    trim: bool,
-    sick_only: bool,
-    power: bool,
-    scripts: Scripts,
-}
-
-impl Options {
-    /// How often `-D` was given.
-    pub(super) fn dedup(&self) -> u32 {
-        self.dedup
-    }
-}
 
 /// Options, operands and the stamp of a command line.
 fn parse(args: Vec<OsString>) -> Result<(Options, Operands, Stamp), Stop> {

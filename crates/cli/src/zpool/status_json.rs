@@ -1,6 +1,6 @@
 //! `zpool status -j`, and the vdev objects that `list -j` shares with it.
 
-use super::status::Options;
+use super::status_options::Options;
 use super::status_text;
 use super::{json_answer, json_facts};
 use crate::time;
@@ -91,7 +91,7 @@ fn pool(options: &Options, status: &PoolStatus) -> Map<String, Json> {
         map.insert("raidz_expand_stats".into(), expansion(options, status, stats, form));
     }
     vdevs(options, status, form, &mut map);
-    if let Some(dedup) = status.dedup.as_ref().filter(|d| d.entries > 0 && options.dedup() > 0) {
+    if let Some(dedup) = status.dedup.as_ref().filter(|d| d.entries > 0 && options.dedup > 0) {
         map.insert("dedup_stats".into(), dedup_json(options, dedup, form));
     }
     map.insert("error_count".into(), form.count(status.error_count));
@@ -185,7 +185,7 @@ fn dedup_json(options: &Options, dedup: &admin::Dedup, form: Form) -> Json {
     map.insert("ddt_entries".into(), form.count(dedup.entries));
     map.insert("size_on_disk".into(), form.bytes(dedup.on_disk));
     map.insert("size_in_core".into(), form.bytes(dedup.in_core));
-    if options.dedup() > 1 {
+    if options.dedup > 1 {
         let mut histogram = Map::new();
         for (power, b) in dedup.histogram.iter().enumerate().filter(|(_, b)| b.blocks > 0) {
             let bucket = json!({
