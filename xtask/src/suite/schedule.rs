@@ -1,8 +1,8 @@
 //! Runs test programs concurrently: the longest first, as many as the machine has processors.
 //!
 //! # What always holds
-//! - Of the programs in [`LANE`] one runs at a time: they mount, attach loop devices and start daemons, and check
-//!   tables of the whole machine. They mostly wait, so it runs beside as many others as there are processors.
+//! - Of the programs in [`LANE`] one runs at a time, beside others: they mount, attach loop devices and start
+//!   daemons, and check tables of the whole machine.
 //! - A program that runs longer than [`PATIENCE`] is killed, and counts as failed.
 
 use std::collections::HashMap;
@@ -76,7 +76,8 @@ struct Schedule<'p> {
 impl<'p> Schedule<'p> {
     fn next(&mut self) -> Option<Result<Ran<'p>, String>> {
         loop {
-            while let Some(program) = self.choose() {
+            while self.running.len() < self.cores {
+                let Some(program) = self.choose() else { break };
                 match self.start(program) {
                     Ok(running) => self.running.push(running),
                     Err(reason) => return Some(Err(reason)),
@@ -95,15 +96,8 @@ impl<'p> Schedule<'p> {
 
     /// The longest program that may be started now.
     fn choose(&mut self) -> Option<&'p Program> {
-        let in_lane = self.running.iter().filter(|running| is_in_lane(running.program)).count();
-        let others_run = self.running.len() - in_lane;
-        let may_start = |program: &&Program| match is_in_lane(program) {
-            true => in_lane == 0,
-            false => others_run < self.cores,
-        };
-        // The lane first: it takes longer than all others together where there are many processors.
-        let of_lane = self.waiting.iter().rposition(|program| is_in_lane(program) && may_start(program));
-        let at = of_lane.or_else(|| self.waiting.iter().rposition(may_start))?;
+        let is_lane_taken = self.running.iter().any(|running| is_in_lane(running.program));
+        let at = self.waiting.iter().rposition(|program| !(is_lane_taken && is_in_lane(program)))?;
         Some(self.waiting.remove(at))
     }
 

@@ -74,7 +74,7 @@ struct Looked {
 /// Runs threads, and cuts the power at every operation.
 ///
 /// # Errors
-/// [`Broken`](crate::Broken): the first cut after which the state is not permitted.
+/// [`crate::Broken`]: the first cut after which the state is not permitted.
 pub fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cuts, Box<Broken>> {
     let broken = |cut, why| Box::new(Broken { series, cut, why });
     let run = work::run(layout, series.seed, series.steps).map_err(|why| broken(None, why))?;

@@ -28,7 +28,7 @@ pub struct ZapEntry {
     pub hash: u64,
     /// Collision differentiator: distinguishes entries of equal hash.
     pub cd: u32,
-    /// Position after the entry, for [`Zap::entries_from`].
+    /// Position after the entry, for [`super::Zap::entries_from`].
     pub cursor: u64,
 }
 
