@@ -147,15 +147,14 @@ pub trait Mounts: Send + Sync {
     /// renamed.
     fn snapshots_changed(&self, _dataset: &str) {}
 
-    /// Calls `rename`, which renames datasets of a pool and calls [`Mounts::renamed`], while no mount of that pool
-    /// begins or ends. Without that, a mount that begins meanwhile would be known by a name that its dataset no longer
-    /// has, and the dataset could be mounted a second time.
+    /// Keeps mounts of a pool from beginning, changing and ending until the returned value is dropped: while datasets
+    /// are renamed, up to the call of [`Mounts::renamed`]. Without that, a mount that begins meanwhile would be known
+    /// by a name that its dataset no longer has, and the dataset could be mounted a second time.
     ///
     /// # Errors
-    /// The caller no longer waits for the mounts that are beginning or ending; `rename` was not called.
-    fn while_renaming(&self, _pool: &str, rename: &mut dyn FnMut()) -> Result<(), MountError> {
-        rename();
-        Ok(())
+    /// The caller no longer waits for the mounts that are beginning or ending.
+    fn hold_names(&self, _pool: &str) -> Result<Box<dyn Send + '_>, MountError> {
+        Ok(Box::new(()))
     }
 
     /// Updates the names of a renamed dataset and its descendants.

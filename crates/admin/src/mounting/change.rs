@@ -284,19 +284,12 @@ impl Mounting {
         to: &str,
         rename: impl FnOnce() -> Result<(), EditError>,
     ) -> Result<(), EditError> {
-        let (mut rename, mut renamed) = (Some(rename), None);
-        let called = self.mounts.while_renaming(edit::pool_of(from), &mut || {
-            let done = rename.take().map(|rename| rename());
-            if let Some(Ok(())) = done {
-                self.mounts.renamed(from, to);
-                self.namespace.remounted().renamed(from, to);
-            }
-            renamed = done;
-        });
-        match (called, renamed) {
-            (Ok(()), Some(done)) => done,
-            _ => Err(EditError::Busy { name: from.to_owned() }),
-        }
+        let held = self.mounts.hold_names(edit::pool_of(from));
+        let _held = held.map_err(|_| EditError::Busy { name: from.to_owned() })?;
+        rename()?;
+        self.mounts.renamed(from, to);
+        self.namespace.remounted().renamed(from, to);
+        Ok(())
     }
 
     /// Call after [`Mounting::before_rename`]. `to` is the dataset's present name: the old one if the rename

@@ -76,6 +76,16 @@ pub trait Streamed: Verb {
     ) -> Result<(), Self::Refusal>;
 }
 
+/// All items of a streamed verb, for [`Verb::run`].
+fn collect<V: Streamed>(request: &V, session: &mut Session<'_>) -> Result<Vec<V::Item>, V::Refusal> {
+    let mut items = Vec::new();
+    request.each(session, &mut |item| {
+        items.push(item);
+        ControlFlow::Continue(())
+    })?;
+    Ok(items)
+}
+
 /// A verb's refusal: an enum whose variants hold the facts. `Display` gives what the command says, in the words of
 /// OpenZFS.
 pub trait Refused: Serialize + DeserializeOwned + std::fmt::Display + From<Denied> {

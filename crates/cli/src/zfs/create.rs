@@ -1,11 +1,12 @@
 //! `zfs create`.
 
+use super::complain_all;
 use super::properties::Pairs;
 use super::session::{in_session, refused, tell_warnings};
-use super::{complain, complain_all};
 use crate::getopt::Getopt;
 use crate::out::Out;
 use crate::stop::{Outcome, Stop};
+use admin::Session;
 use admin::edit::NewKind;
 use admin::edit::values::parse_number;
 use admin::verbs::zfs::create::{Plan, Request};
@@ -99,28 +100,17 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
     let request = options.request();
     in_session("create", args, |session| {
         let request = request?;
-        let mut prints = options.verbose || options.parsable;
-        // The plan is printed before anything is made; with `-p` only if the dataset does not exist already.
-        if prints && !options.dry_run && !options.parents {
-            let planned = session.run(&Request { dry_run: true, ..request.clone() });
-            let warnings = session.take_warnings();
-            if let Ok(Some(plan)) = planned.map(|answer| answer.plan) {
-                warnings.iter().for_each(|warning| warning.to_string().lines().for_each(complain));
-                out.print(&text_of(&options, plan));
-                prints = false;
-            }
-        }
+        let prints = options.verbose || options.parsable;
+        // With `-p` there is a plan only if the dataset does not exist already, which a dry run does not look at.
+        let was_printed =
+            prints && !options.dry_run && !options.parents && print_plan(session, &request, &options, out);
         let outcome = session.run(&request);
-        match prints || options.dry_run || !(options.verbose || options.parsable) {
-            true => tell_warnings(session),
-            false => drop(session.take_warnings()),
-        }
-        let plan = match &outcome {
-            Ok(answer) => answer.plan,
-            Err(refusal) => refusal.plan,
-        };
-        if let Some(plan) = plan.filter(|_| prints) {
-            out.print(&text_of(&options, plan));
+        if was_printed {
+            session.take_warnings();
+        } else {
+            tell_warnings(session);
+            let plan = outcome.as_ref().map_or_else(|refusal| refusal.plan, |answer| answer.plan);
+            plan.filter(|_| prints).iter().for_each(|plan| out.print(&text_of(&options, *plan)));
         }
         let answer = outcome.map_err(|refusal| refused(&refusal))?;
         complain_all(&answer.ancestors_not_mounted);
@@ -130,6 +120,18 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
         }
         Ok(u8::from(!answer.not_mounted.is_empty()))
     })
+}
+
+/// Prints the plan, with its warnings, before anything is made; false: it is not made, and the reason is told later.
+fn print_plan(session: &mut Session<'_>, request: &Request, options: &Options, out: &Out) -> bool {
+    let planned = session.run(&Request { dry_run: true, ..request.clone() });
+    let Ok(Some(plan)) = planned.map(|answer| answer.plan) else {
+        session.take_warnings();
+        return false;
+    };
+    tell_warnings(session);
+    out.print(&text_of(options, plan));
+    true
 }
 
 /// The text of `-v` and `-P`.

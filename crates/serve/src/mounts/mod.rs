@@ -153,12 +153,12 @@ impl Drop for Claim<'_> {
 }
 
 /// The right to rename datasets of one pool: until this is dropped, no mount of the pool begins, changes or ends.
-struct Renaming<'t> {
+struct HeldNames<'t> {
     inner: &'t Inner,
     pool: String,
 }
 
-impl Drop for Renaming<'_> {
+impl Drop for HeldNames<'_> {
     fn drop(&mut self) {
         lock(&self.inner.changing).names.remove(&self.pool);
         self.inner.changed.notify_all();
@@ -182,14 +182,14 @@ impl Inner {
     }
 
     /// Waits until no mount of this pool begins, changes or ends, and keeps others from it.
-    fn renaming(&self, pool: &str) -> Result<Renaming<'_>, MountError> {
+    fn hold_names(&self, pool: &str) -> Result<HeldNames<'_>, MountError> {
         let mut changing = self.wait_until(|changing| !changing.names.contains(pool))?;
         // From here on no mount begins, so the wait below ends.
         changing.names.insert(pool.to_owned());
         drop(changing);
-        let renaming = Renaming { inner: self, pool: pool.to_owned() };
+        let held = HeldNames { inner: self, pool: pool.to_owned() };
         drop(self.wait_until(|changing| !changing.has_mount_of(pool))?);
-        Ok(renaming)
+        Ok(held)
     }
 
     fn wait_until(

@@ -201,10 +201,8 @@ impl Mounts for MountTable {
         mount.forget_snapshots();
     }
 
-    fn while_renaming(&self, pool: &str, rename: &mut dyn FnMut()) -> Result<(), MountError> {
-        let _renaming = self.inner.renaming(pool)?;
-        rename();
-        Ok(())
+    fn hold_names(&self, pool: &str) -> Result<Box<dyn Send + '_>, MountError> {
+        Ok(Box::new(self.inner.hold_names(pool)?))
     }
 
     fn renamed(&self, from: &str, to: &str) {

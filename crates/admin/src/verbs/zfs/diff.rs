@@ -12,7 +12,7 @@
 use super::operand::{self, NotOpened};
 use crate::diff;
 use crate::edit::{self, EditError};
-use crate::verbs::{Code, Reason, Refused, Right, Streamed, Verb, Warning};
+use crate::verbs::{Code, Reason, Refused, Right, Streamed, Verb, Warning, collect};
 use crate::{AdminError, OpenPool, Session};
 use cenote::Dataset;
 use serde::{Deserialize, Serialize};
@@ -106,12 +106,7 @@ impl Verb for Request {
     type Refusal = Refusal;
 
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
-        let mut answer = Answer::default();
-        self.each(session, &mut |change| {
-            answer.changes.push(change);
-            ControlFlow::Continue(())
-        })?;
-        Ok(answer)
+        Ok(Answer { changes: collect(self, session)? })
     }
 }
 

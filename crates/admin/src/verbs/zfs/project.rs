@@ -12,7 +12,7 @@
 
 use super::operand::NotOpened;
 use crate::Session;
-use crate::verbs::{Code, Reason, Refused, Right, Streamed, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Streamed, Verb, collect};
 use cenote::Error;
 use cenote::error::chain;
 use cenote::files::{FilesystemWriter, NewAttrs};
@@ -167,12 +167,7 @@ impl Verb for Request {
     type Refusal = Refusal;
 
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
-        let mut answer = Answer::default();
-        self.each(session, &mut |file| {
-            answer.files.push(file);
-            ControlFlow::Continue(())
-        })?;
-        Ok(answer)
+        Ok(Answer { files: collect(self, session)? })
     }
 }
 

@@ -247,10 +247,12 @@ impl Selection {
             };
             match found {
                 Ok(entry) => {
-                    selects.insert((&operand.text, &operand.path));
                     let Some(pool) = operand::pool_of_entry(pools, &entry) else { continue };
                     match self.below(reader, pool, entry)? {
-                        Some(found) => entries.extend(found),
+                        Some(found) => {
+                            entries.extend(found);
+                            selects.insert((&operand.text, &operand.path));
+                        }
                         None => {
                             let name = operand.text.clone();
                             unopened.push(not_opened(operand, AdminError::NotAFilesystem { name }));

@@ -11,7 +11,7 @@
 
 use crate::Session;
 use crate::change::check_pool_name;
-use crate::verbs::{Code, Reason, Refused, Right, Streamed, Verb};
+use crate::verbs::{Code, Reason, Refused, Right, Streamed, Verb, collect};
 use ::pool::events::EventRing;
 use format::nvlist::NvList;
 use serde::{Deserialize, Serialize};
@@ -116,14 +116,13 @@ impl Verb for Request {
 
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
         let mut answer = Answer { events: Vec::new(), last: self.after, lost: 0 };
-        self.each(session, &mut |item| {
+        for item in collect(self, session)? {
             match item {
                 Item::Lost(lost) => answer.lost = lost,
                 Item::Event(event) => answer.events.push(event),
                 Item::Last(last) => answer.last = last,
             }
-            ControlFlow::Continue(())
-        })?;
+        }
         Ok(answer)
     }
 }

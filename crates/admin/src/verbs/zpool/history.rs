@@ -8,7 +8,7 @@
 //! Format of the records: docs/on-disk/22-mos-dsl.md, section 10.
 
 use super::ReadRefusal;
-use crate::verbs::{Code, Reason, Right, Streamed, Verb};
+use crate::verbs::{Code, Reason, Right, Streamed, Verb, collect};
 use crate::{OpenPool, Problem, Session};
 use format::nvlist::{NvList, NvValue};
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,7 @@ impl Verb for Request {
 
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, ReadRefusal> {
         let mut answer = Answer { pools: Vec::new(), problems: Vec::new() };
-        self.each(session, &mut |item| {
+        for item in collect(self, session)? {
             match item {
                 Item::Problem(problem) => answer.problems.push(problem),
                 Item::Pool(pool) => answer.pools.push(History { pool, records: Vec::new() }),
@@ -185,8 +185,7 @@ impl Verb for Request {
                     }
                 }
             }
-            ControlFlow::Continue(())
-        })?;
+        }
         Ok(answer)
     }
 }

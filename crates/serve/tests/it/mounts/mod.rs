@@ -397,13 +397,12 @@ fn a_dataset_that_is_being_renamed_is_not_mounted_a_second_time() {
             renamed.wait();
             home.mount("p/c", "c", &options())
         });
-        let mut rename = || {
-            home.pool().rename("p/a", "p/c").unwrap();
-            renamed.wait();
-            std::thread::sleep(std::time::Duration::from_millis(200));
-            home.table.renamed("p/a", "p/c");
-        };
-        home.table.while_renaming("p", &mut rename).unwrap();
+        let held = home.table.hold_names("p").unwrap();
+        home.pool().rename("p/a", "p/c").unwrap();
+        renamed.wait();
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        home.table.renamed("p/a", "p/c");
+        drop(held);
         let second = second.join().unwrap();
         assert!(matches!(second, Err(MountError::AlreadyMounted)), "{second:?}");
     });
