@@ -3,6 +3,7 @@
 use dmu::DmuError;
 use dsl::DslError;
 use pool::PoolError;
+pub use pool::{chain, chain_with};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::scan::ScanError;
@@ -154,32 +155,6 @@ fn list(problems: &[(PathBuf, ScanError)]) -> String {
         text.push_str(&format!("; and {more} more"));
     }
     text
-}
-
-/// One line of text: the error, then each of its causes ([`std::error::Error::source`]), separated by `": "`.
-///
-/// A cause whose text already ends the line is left out, because transparent errors repeat the text of their
-/// cause.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    chain_with(error, |error| error.to_string())
-}
-
-/// [`chain`] with the text of each error made by `text_of`.
-pub fn chain_with(
-    error: &dyn std::error::Error,
-    text_of: impl Fn(&dyn std::error::Error) -> String,
-) -> String {
-    let mut line = text_of(error);
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let text = text_of(cause);
-        if !line.ends_with(&text) {
-            line.push_str(": ");
-            line.push_str(&text);
-        }
-        next = cause.source();
-    }
-    line
 }
 
 #[cfg(test)]

@@ -209,7 +209,7 @@ impl LivePool {
                 ..NewHead::named(&name)
             };
             let made = create_root(ctx, new, &mut *root.fill).map(|_| ());
-            let failure = made.as_ref().err().map(|error| crate::error::with_causes(error));
+            let failure = made.as_ref().err().map(|error| crate::error::chain(error));
             *lock(&slot) = made;
             failure.map_or(Ok(()), Err)
         });

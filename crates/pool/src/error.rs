@@ -348,14 +348,28 @@ impl PoolError {
     }
 }
 
-/// The message of an error, followed by those of all its sources.
-pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
+/// One line of text: the error, then each of its causes ([`std::error::Error::source`]), separated by `": "`.
+///
+/// A cause whose text already ends the line is left out, because transparent errors repeat the text of their
+/// cause.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    chain_with(error, |error| error.to_string())
+}
+
+/// [`chain`] with the text of each error made by `text_of`.
+pub fn chain_with(
+    error: &dyn std::error::Error,
+    text_of: impl Fn(&dyn std::error::Error) -> String,
+) -> String {
+    let mut line = text_of(error);
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let text = text_of(cause);
+        if !line.ends_with(&text) {
+            line.push_str(": ");
+            line.push_str(&text);
+        }
+        next = cause.source();
     }
-    text
+    line
 }

@@ -19,7 +19,7 @@
 
 use crate::config::Host;
 use crate::diagnosis::Diagnosis;
-use crate::error::{PoolError, with_causes};
+use crate::error::{PoolError, chain};
 use crate::events::{self, Poster};
 use crate::jobs::Jobs;
 use crate::labels;
@@ -452,7 +452,7 @@ impl LivePool {
                 return Ok(());
             }
             let result = task(ctx, pool);
-            let failure = result.as_ref().err().map(|error| with_causes(error));
+            let failure = result.as_ref().err().map(|error| chain(error));
             *lock(&slot) = Some((ctx.txg(), result));
             failure.map_or(Ok(()), Err)
         });

@@ -14,7 +14,7 @@
 //! - Locks: only `state` is held while waiting, which [`LivePool::resume`] and [`LivePool::give_up`] do not
 //!   take.
 
-use crate::error::{PoolError, with_causes};
+use crate::error::{PoolError, chain};
 use crate::live::LivePool;
 use crate::status::FailMode;
 use dmu::TxError;
@@ -37,7 +37,7 @@ impl zio::Outage for Asked {
     }
 
     fn wait(&self, why: &dyn Error) -> bool {
-        self.0.upgrade().is_some_and(|pool| pool.wait_out(&with_causes(why)))
+        self.0.upgrade().is_some_and(|pool| pool.wait_out(&chain(why)))
     }
 }
 

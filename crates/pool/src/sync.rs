@@ -14,7 +14,7 @@
 //! - After an error every block that the last uberblock references is intact.
 
 use crate::directory::Directory;
-use crate::error::{CommitFailure, CommitStep, PoolError, with_causes};
+use crate::error::{CommitFailure, CommitStep, PoolError, chain};
 use crate::history::record as history;
 use crate::labels::Commit;
 use crate::leases::Leases;
@@ -272,7 +272,7 @@ impl<'a> TxgSync<'a> {
             uberblock: &uberblock,
             dirty: &self.state.dirty,
             turn: self.pool.env.random(),
-            waits: &|error| self.pool.wait_out(&with_causes(error)),
+            waits: &|error| self.pool.wait_out(&chain(error)),
         };
         commit.run()?;
         self.state.uberblock = uberblock;
@@ -374,7 +374,7 @@ impl LivePool {
                 Ok(txg)
             }
             Err(error) => {
-                let error = with_causes(&error);
+                let error = chain(&error);
                 tracing::error!(pool = self.name, txg = txg.0, error, "the txg was not written");
                 self.note_stopped(&error);
                 let error = TxError::Suspended { why: error };

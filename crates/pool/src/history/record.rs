@@ -5,7 +5,7 @@
 //! - The oldest of the others make room, whole records at a time.
 
 use crate::config::Host;
-use crate::error::{PoolError, with_causes};
+use crate::error::{PoolError, chain};
 use crate::live::{LivePool, PoolTask, Task};
 use dmu::{LiveObject, NewObject};
 use dsl::{HistoryNote, MosTx, TaskCtx};
@@ -100,7 +100,7 @@ impl LivePool {
             return self.run_on_pool(move |ctx, _| write(ctx.m()));
         }
         let run = Box::new(move |ctx: &mut TaskCtx<'_>, _: &mut PoolTask<'_>| {
-            write(ctx.m()).map_err(|error| with_causes(&error))
+            write(ctx.m()).map_err(|error| chain(&error))
         });
         // Keeps the txg open until the task is in the queue.
         let tx = self.txgs.begin_now()?;
