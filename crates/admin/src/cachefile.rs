@@ -4,6 +4,7 @@
 
 use super::import_settings::{self, ImportSettings};
 use super::{AdminError, change};
+use ::pool::{CacheFileError, CacheFileFailure};
 use format::config::VdevNode;
 use format::names;
 use format::{NvList, PoolGuid, VdevGuid};
@@ -120,13 +121,13 @@ pub(super) fn device_paths(file: &Path) -> Result<DevicePaths, AdminError> {
 /// The pools of a cache file. `is_own`: the file is our own file of import settings, whose outdated
 /// entries are left out.
 pub(super) fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
-    let failed = |why: String| AdminError::CacheFile { path: file.display().to_string(), why };
-    let size = std::fs::metadata(file).map_err(|e| failed(e.to_string()))?.len();
-    if size > SIZE_MAX {
-        return Err(failed(format!("{size} bytes are too many for a cache file")));
+    let failed = |why| AdminError::from(CacheFileError { path: file.to_path_buf(), why });
+    let io = |error| failed(CacheFileFailure::Io(error));
+    if std::fs::metadata(file).map_err(io)?.len() > SIZE_MAX {
+        return Err(failed(CacheFileFailure::TooLarge));
     }
-    let bytes = std::fs::read(file).map_err(|e| failed(e.to_string()))?;
-    let lists = NvList::decode(&bytes).map_err(|e| failed(format!("not a cache file: {e}")))?;
+    let bytes = std::fs::read(file).map_err(io)?;
+    let lists = NvList::decode(&bytes).map_err(|e| failed(CacheFileFailure::NotACacheFile(e)))?;
     let mut pools = Vec::new();
     for (name, _) in lists.iter() {
         let config = lists.list(name);
@@ -138,8 +139,9 @@ pub(super) fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
         let guid =
             config.and_then(|config| config.u64(names::config::POOL_GUID)).map_or(PoolGuid(0), PoolGuid);
         let tree = config.and_then(|config| config.list(names::config::VDEV_TREE));
-        let tree = tree.ok_or_else(|| failed(format!("pool '{name}' has no vdev_tree")))?;
-        let root = VdevNode::from_nvlist(tree).map_err(|e| failed(format!("pool '{name}': {e}")))?;
+        let tree = tree.ok_or_else(|| failed(CacheFileFailure::NoTree { pool: name.to_owned() }))?;
+        let root = VdevNode::from_nvlist(tree)
+            .map_err(|why| failed(CacheFileFailure::Tree { pool: name.to_owned(), why }))?;
         let lists =
             AUX.iter().flat_map(|key| config.and_then(|config| config.lists(key)).unwrap_or_default());
         let aux = lists.filter_map(|list| VdevNode::from_nvlist(list).ok()).collect();

@@ -9,8 +9,8 @@
 //!   file are imported again.
 
 use super::AdminError;
-use super::change::{cache_error, prepare_folder, state_folder};
-use ::pool::CacheFile;
+use super::change::{prepare_folder, state_folder};
+use ::pool::{CacheFile, CacheFileError, CacheFileFailure};
 use format::NvList;
 use format::config::PoolConfig;
 use format::nvlist::NvValue;
@@ -105,16 +105,14 @@ pub(super) fn path() -> PathBuf {
 /// Stores the settings of a pool. The name in `config` is the one under which it is imported.
 pub(crate) fn put(mut config: PoolConfig, settings: &ImportSettings) -> Result<(), AdminError> {
     if *settings == ImportSettings::default() {
-        return CacheFile::at(path()).take(config.pool_guid).map_err(|e| cache_error(&e));
+        return Ok(CacheFile::at(path()).take(config.pool_guid)?);
     }
     let path = path();
-    prepare_folder(&path).map_err(|e| AdminError::CacheFile {
-        path: path.display().to_string(),
-        why: super::change::errno_text(&e),
-    })?;
+    prepare_folder(&path)
+        .map_err(|error| CacheFileError { path: path.clone(), why: CacheFileFailure::Io(error) })?;
     config.raw.remove(LIST);
     config.raw.push(LIST, NvValue::List(settings.to_list()));
-    CacheFile::at(path).put(&config).map_err(|e| cache_error(&e))
+    Ok(CacheFile::at(path).put(&config)?)
 }
 
 fn boot_id() -> String {

@@ -51,7 +51,7 @@ pub use kstat::Kstats;
 pub use methods::PoolVerbs;
 pub use mounts::{
     ADMIN_SNAPSHOT, AccessTimes, DIO_ENABLED, MountError, MountOptions, Mounted, MountedByHand, Mounts,
-    Suspended, Unmount,
+    NotWritten, Suspended, Unmount,
 };
 pub use namespace::Namespace;
 pub(crate) use namespace::{NotTaken, Opened};
@@ -59,11 +59,11 @@ pub(crate) use pool_props::pool_property;
 pub use session::{CloseError, ProgressListener, Session, Writer};
 pub use status::settle;
 pub(crate) use tree::{find_vdev, vdevs};
-pub use tunables::{Tunable, set_tunables, tunable, tunables};
+pub use tunables::{ParameterError, Tunable, set_tunables, tunable, tunables};
 #[doc(hidden)] // For the server: locks that outlive a panic.
 pub use vdev::sync;
 
-use ::pool::{OpenOptions, Which};
+use ::pool::{CacheFileError, OpenOptions, Which};
 use cenote::error::chain;
 use cenote::{Error, Pool, PoolWriter};
 use format::PoolGuid;
@@ -223,14 +223,9 @@ pub enum AdminError {
         /// Name of the dataset.
         name: String,
     },
-    /// A cache file that cannot be read or decoded.
-    #[error("{path}: {why}")]
-    CacheFile {
-        /// Path of the cache file.
-        path: String,
-        /// What is wrong with it, as a message.
-        why: String,
-    },
+    /// A cache file that cannot be read, decoded or written.
+    #[error(transparent)]
+    CacheFile(#[from] CacheFileError),
     /// A layer below failed; the message contains the whole chain of causes.
     #[error("{}", chain(.0))]
     Cenote(Box<Error>),

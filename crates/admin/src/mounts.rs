@@ -3,6 +3,7 @@
 
 use super::FileOps;
 use ::pool::LivePool;
+use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -288,15 +289,26 @@ pub enum MountError {
         /// Mount point of the hiding mount.
         by: PathBuf,
     },
+    /// Changes of programs were not written in time.
+    #[error("{0}")]
+    NotWritten(NotWritten),
     /// The kernel, or FUSE, refuses.
-    #[error("{why}")]
-    Refused {
-        /// The reason, as a message.
-        why: String,
-    },
+    #[error("{}", crate::change::errno_text(.0))]
+    System(io::Error),
     /// The dataset cannot be opened.
     #[error(transparent)]
     Open(Box<cenote::Error>),
+}
+
+/// What was not written before a mount ends or is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+pub enum NotWritten {
+    /// The kernel keeps changes of programs in its cache.
+    #[error("the kernel has not written back in time what programs have changed")]
+    Cache,
+    /// Changes are not on disk.
+    #[error("not everything could be written")]
+    Data,
 }
 
 impl From<cenote::Error> for MountError {

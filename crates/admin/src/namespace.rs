@@ -13,6 +13,7 @@
 //! pools -> users of a pool -> locks of a pool. No lock is held while a pool is opened or closed or a file system
 //! is mounted.
 
+use super::mounting::Obstacle;
 use super::mounting::remounted::Remounted;
 use super::{ImportSettings, Mounts};
 use crate::users::{PoolUse, PoolUsers};
@@ -24,6 +25,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use vdev::scan::Found;
+use vdev::sync::lock;
 
 /// How long a verb waits while another verb opens or closes a pool of the same name.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,8 +38,8 @@ pub struct Namespace {
     pools: Mutex<BTreeMap<String, Slot>>,
     changed: Condvar,
     mounts: Option<Arc<dyn Mounts>>,
-    /// File systems that failed to mount automatically, and the messages.
-    not_mounted: Mutex<BTreeMap<String, String>>,
+    /// File systems that failed to mount automatically, and why.
+    not_mounted: Mutex<BTreeMap<String, Obstacle>>,
     /// Mounts that were moved inside others because those were mounted over their mount points.
     remounted: Mutex<Remounted>,
     /// Callback for a pool that is to be taken out while it is in use.
@@ -92,16 +94,14 @@ impl Namespace {
         self.mounts.as_ref()
     }
 
-    /// File systems that failed to mount automatically, and the messages.
-    pub(crate) fn not_mounted(&self) -> MutexGuard<'_, BTreeMap<String, String>> {
-        // No invariant spans statements, so a poisoned lock is usable.
-        self.not_mounted.lock().unwrap_or_else(PoisonError::into_inner)
+    /// File systems that failed to mount automatically, and why.
+    pub(crate) fn not_mounted(&self) -> MutexGuard<'_, BTreeMap<String, Obstacle>> {
+        lock(&self.not_mounted)
     }
 
     /// Mounts that were moved inside others because those were mounted over their mount points.
     pub(super) fn remounted(&self) -> MutexGuard<'_, Remounted> {
-        // No invariant spans statements, so a poisoned lock is usable.
-        self.remounted.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.remounted)
     }
 
     /// The names of the imported pools.
@@ -255,8 +255,7 @@ impl Namespace {
     }
 
     fn pools(&self) -> MutexGuard<'_, BTreeMap<String, Slot>> {
-        // No invariant spans statements, so a poisoned lock is usable.
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pools)
     }
 }
 
@@ -268,11 +267,11 @@ impl Entry {
 
     /// The settings of its import.
     pub(crate) fn settings(&self) -> Arc<ImportSettings> {
-        Arc::clone(&self.settings.lock().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&lock(&self.settings))
     }
 
     pub(crate) fn set_settings(&self, settings: ImportSettings) {
-        *self.settings.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(settings);
+        *lock(&self.settings) = Arc::new(settings);
     }
 
     /// Value of the property `load_guid`, unique to this import.
@@ -325,7 +324,8 @@ impl Reserved {
         self.is_settled = true;
         self.namespace.settle(&self.name, Some(Arc::clone(&entry)));
         if let Opened::Live(live) = &entry.opened {
-            // Whoever asks next sees what is due. Should it not begin now, it is tried again as long as the pool is open.
+            // Whoever asks next sees what is due. Should it not begin now, it is tried again as long as the pool is
+            // open.
             let _ = live.resilver_if_needed();
         }
     }

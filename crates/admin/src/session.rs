@@ -222,8 +222,8 @@ impl<'p> Session<'p> {
         Err(error)
     }
 
-    /// The pools of these names for reading, as of now, by name; without names all that are there and not destroyed, or,
-    /// where the process keeps pools open, those. None is opened for change. What could not be opened or looked at
+    /// The pools of these names for reading, as of now, by name; without names all that are there and not destroyed,
+    /// or, where the process keeps pools open, those. None is opened for change. What could not be opened or looked at
     /// comes second. A session over a pool that was lent to it knows no other.
     pub fn pools(&mut self, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
         if self.writers.is_empty() || self.search.namespace.is_some() {

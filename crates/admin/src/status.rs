@@ -36,8 +36,8 @@ fn state(state: ScanState) -> u64 {
 /// How long is waited for what was noted of the past.
 const SETTLE: Duration = Duration::from_secs(2);
 
-/// Waits a little until these pools (all, if none is named) show what has happened until now: commands in the history, and
-/// files that could not be read. For what is open here; nothing else has anything to wait for.
+/// Waits a little until these pools (all, if none is named) show what has happened until now: commands in the
+/// history, and files that could not be read. For what is open here; nothing else has anything to wait for.
 pub fn settle(search: &Search, names: &[String]) {
     let Some(namespace) = &search.namespace else { return };
     let all = if names.is_empty() { namespace.names() } else { names.to_vec() };

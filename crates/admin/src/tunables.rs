@@ -41,16 +41,47 @@ pub fn tunables() -> [&'static Tunable; 20] {
     ]
 }
 
+/// Why a parameter is not set.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ParameterError {
+    /// An entry of the list has no `=`.
+    #[error("'{entry}' is not NAME=VALUE")]
+    NotAPair {
+        /// The entry.
+        entry: String,
+    },
+    /// No parameter has this name.
+    #[error("there is no parameter '{name}'")]
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// The value is no number, or out of range.
+    #[error("'{value}': {name} is a number from {min} to {max}")]
+    Value {
+        /// Name of the parameter.
+        name: &'static str,
+        /// The value.
+        value: String,
+        /// The least value.
+        min: u64,
+        /// The greatest value.
+        max: u64,
+    },
+}
+
 /// Sets parameters from a list: `NAME=VALUE,…`.
 ///
 /// # Errors
-/// A message about the first entry that is not a parameter or has an invalid value. The entries before it are set.
-pub fn set_tunables(list: &str) -> Result<(), String> {
-    for pair in list.split(',').filter(|pair| !pair.is_empty()) {
-        let (name, value) = pair.split_once('=').ok_or_else(|| format!("'{pair}' is not NAME=VALUE"))?;
-        let known = tunable(name).ok_or_else(|| format!("there is no parameter '{name}'"))?;
+/// [`ParameterError`] of the first entry that is refused. The entries before it are set.
+pub fn set_tunables(list: &str) -> Result<(), ParameterError> {
+    for entry in list.split(',').filter(|entry| !entry.is_empty()) {
+        let (name, value) =
+            entry.split_once('=').ok_or_else(|| ParameterError::NotAPair { entry: entry.to_owned() })?;
+        let known = tunable(name).ok_or_else(|| ParameterError::Unknown { name: name.to_owned() })?;
         if !value.parse().is_ok_and(|value| known.set(value)) {
-            return Err(format!("'{value}': {name} is a number from {} to {}", known.min, known.max));
+            let Tunable { name, min, max, .. } = known;
+            return Err(ParameterError::Value { name, value: value.to_owned(), min: *min, max: *max });
         }
     }
     Ok(())

@@ -91,7 +91,7 @@ pub use memory::{Budget, allowed as memory_allowed};
 pub use open::{OpenOptions, Pool};
 pub use pool::FeatureState;
 pub use pool::LivePool;
-pub use pool::Outside;
+pub use pool::{NotHandedOver, Outside};
 pub use target::Target;
 pub use vdev::VdevTree;
 pub use writer::{PoolWriter, history_command};

@@ -16,7 +16,7 @@ mod held;
 mod progress;
 
 #[allow(unused_imports)] // For commands that take long.
-pub(crate) use cancel::{Cancel, end_if_cancelled, is_cancelled, on_cancel, sleep};
+pub(crate) use cancel::{Cancel, end_if_cancelled, end_without_client, is_cancelled, on_cancel, sleep};
 pub(crate) use held::{Held, give_way};
 pub(crate) use progress::progress_target;
 

@@ -73,8 +73,8 @@ pub enum DmuError {
         /// Why the shape is not possible.
         why: &'static str,
     },
-    /// The object set shows a pool as it was, and a block of the object may have been overwritten since: nothing else can
-    /// tell, as it has no checksum. A newer object set has the newer block, or has it no more.
+    /// The object set shows a pool as it was, and a block of the object may have been overwritten since: nothing else
+    /// can tell, as it has no checksum. A newer object set has the newer block, or has it no more.
     #[error(
         "object {object} of object set {objset}: this state of it is too old, and a block may be overwritten"
     )]

@@ -20,11 +20,12 @@
 //!   stops new changes while the meter is high.
 //!
 //! # Layers
-//! Each uses only what stands before it: `error`, `ledger`, `interrupt`, `txg` -> `arc`, `prefetch`, `in_flight`, `store` ->
-//! `loop_guard`, `set_blocks` -> `object::cell`, `object::disk_tree` (one object in memory, one tree on disk) ->
-//! `objset::image`, [`LiveSet`] -> [`LiveObject`], [`ObjSet`] -> [`Object`] -> `objset::{live_objects, lookup, sync}` (objects by
-//! number, and writing them) -> [`traverse`], [`log`], [`zap`]. Below objects stands what they keep for the writers of their
-//! ZAPs, `zap::state`, and the interface through which a ZAP reads blocks, `zap::blocks`.
+//! Each uses only what stands before it: `error`, `ledger`, `interrupt`, `txg` -> `arc`, `prefetch`, `in_flight`,
+//! `store` -> `loop_guard`, `set_blocks` -> `object::cell`, `object::disk_tree` (one object in memory, one tree on
+//! disk) -> `objset::image`, [`LiveSet`] -> [`LiveObject`], [`ObjSet`] -> [`Object`] -> `objset::{live_objects,
+//! lookup, sync}` (objects by number, and writing them) -> [`traverse`], [`log`], [`zap`]. Below objects stands what
+//! they keep for the writers of their ZAPs, `zap::state`, and the interface through which a ZAP reads blocks,
+//! `zap::blocks`.
 //!
 //! # Order of locks
 //! locks of `zpl` -> [`Tx`] -> table of objects -> one object -> lists of dirty objects -> meter. The sync

@@ -19,6 +19,7 @@ use format::{Dva, ObjectId, VdevId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use vdev::sync::lock;
 use vdev::tree::RangeSet;
 
 /// Allocated extents of a pool that were not taken yet. Several threads may take extents.
@@ -142,7 +143,7 @@ impl Allocated {
 
 impl Metaslab {
     fn lock(&self) -> MutexGuard<'_, RangeSet> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.free)
     }
 
     fn left(&self) -> Vec<Range<u64>> {

@@ -41,6 +41,20 @@ pub enum CacheFileFailure {
     /// The file does not hold a list of pools.
     #[error("not a cache file: {0}")]
     NotACacheFile(DecodeError),
+    /// The entry of a pool has no vdev tree.
+    #[error("pool '{pool}' has no vdev_tree")]
+    NoTree {
+        /// Name of the pool.
+        pool: String,
+    },
+    /// The vdev tree of a pool is malformed.
+    #[error("pool '{pool}': {why}")]
+    Tree {
+        /// Name of the pool.
+        pool: String,
+        /// What is wrong with it.
+        why: DecodeError,
+    },
 }
 
 /// A cache file: the list of pools that are opened again at the next start.

@@ -22,6 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use vdev::VdevTree;
 use vdev::env::Env;
+use vdev::sync::lock;
 use vdev::tree::{Aux, Fault, FaultKind, FaultListener, Op, VdevState, VdevStatus};
 use vdev::tunable::Tunable;
 
@@ -111,7 +112,7 @@ impl EventRing {
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
         // Consistent between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn len_max(&self) -> usize {

@@ -99,7 +99,7 @@ pub use missing_vdev::{MissingDevice, MissingVdev, WhyMissing};
 pub use mmp::{MULTIHOST_FAIL_INTERVALS, MULTIHOST_HISTORY, MULTIHOST_INTERVAL, MmpRecord, MmpTarget};
 pub use open::{OpenOptions, Which};
 pub use out_of_service::Offline;
-pub use outside::Outside;
+pub use outside::{NotHandedOver, Outside};
 pub use props::change::PoolProp;
 pub use refusal::{DeviceRefusal, PropertyRefusal, SpecRefusal, WriteRefusal};
 pub use scan::recorded::Expansion;

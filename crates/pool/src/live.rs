@@ -28,7 +28,7 @@ use crate::losses::Losses;
 use crate::mmp::Mmp;
 use crate::out_of_service::OutOfService;
 use crate::outage::Outages;
-use crate::outside::{Outside, Outsides};
+use crate::outside::{NotHandedOver, Outside, Outsides};
 use crate::runtime::Runtime;
 use crate::scan::Scans;
 use crate::space_maps::SpaceBook;
@@ -349,7 +349,7 @@ impl LivePool {
     ///
     /// # Errors
     /// A message that names the data that could not be written.
-    pub fn hand_over<'n>(&self, datasets: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
+    pub fn hand_over<'n>(&self, datasets: impl IntoIterator<Item = &'n str>) -> Result<(), NotHandedOver> {
         self.outside.hand_over(datasets)
     }
 

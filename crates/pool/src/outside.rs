@@ -7,14 +7,17 @@
 use std::sync::{Arc, Mutex, Weak};
 use vdev::sync::lock;
 
+/// The error of a holder that could not write its data.
+pub type NotHandedOver = Box<dyn std::error::Error + Send + Sync>;
+
 /// A holder of file system data outside of the pool.
 pub trait Outside: Send + Sync {
     /// Writes all data that the holder has of the file system with this full name to the pool. Does nothing
     /// for a file system that the holder does not know.
     ///
     /// # Errors
-    /// A message that names the data that could not be written.
-    fn hand_over(&self, dataset: &str) -> Result<(), String>;
+    /// Why data could not be written.
+    fn hand_over(&self, dataset: &str) -> Result<(), NotHandedOver>;
 }
 
 /// The holders that are registered with a pool.
@@ -31,7 +34,10 @@ impl Outsides {
     }
 
     /// Makes every holder write its data of these file systems.
-    pub(crate) fn hand_over<'n>(&self, datasets: impl IntoIterator<Item = &'n str>) -> Result<(), String> {
+    pub(crate) fn hand_over<'n>(
+        &self,
+        datasets: impl IntoIterator<Item = &'n str>,
+    ) -> Result<(), NotHandedOver> {
         // Called without the lock, because the holders answer with writes.
         let keepers: Vec<Arc<dyn Outside>> = lock(&self.0).iter().filter_map(Weak::upgrade).collect();
         for dataset in datasets {

@@ -7,7 +7,8 @@
 
 use format::{AllocOffset, Txg, VdevId};
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use vdev::sync::lock;
 
 /// Bits of a filter: 2 MiB of memory, allocated when the previous one is full.
 const BITS: usize = 1 << 24;
@@ -36,7 +37,7 @@ impl Freed {
 
     /// Records that a block is freed or overwritten in `txg`.
     pub(crate) fn note(&self, vdev: VdevId, offset: AllocOffset, birth: Txg, txg: Txg) {
-        let mut filters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut filters = lock(&self.0);
         if filters.filters.is_empty() || filters.count >= FULL {
             while filters.filters.len() >= FILTERS {
                 let oldest = filters.filters.pop_back().map_or(Txg(0), |(_, last)| last);
@@ -56,7 +57,7 @@ impl Freed {
     }
 
     pub(crate) fn may_have(&self, vdev: VdevId, offset: AllocOffset, birth: Txg) -> bool {
-        let filters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let filters = lock(&self.0);
         let has = |filter: &[u64]| {
             bits(vdev, offset, birth)
                 .into_iter()

@@ -16,8 +16,8 @@
 //!
 //! # Layers
 //! Each uses only what stands before it: `tx`, `block`, `quantum`, `error`, `alloc`, `policy`, `pointer` -> `freed`,
-//! `kept_blocks`, `outage` -> `space` (what reading and writing share) -> `layer`, the [`Zio`] itself -> `batch`, `heal`
-//! -> `gang`, `retry` -> `read`, `free`, `log_blocks` -> `gang_write` -> `write`.
+//! `kept_blocks`, `outage` -> `space` (what reading and writing share) -> `layer`, the [`Zio`] itself -> `batch`,
+//! `heal` -> `gang`, `retry` -> `read`, `free`, `log_blocks` -> `gang_write` -> `write`.
 //!
 //! # State of the process
 //! None, except for the parameters [`FORCE_GANGING`] and [`FORCE_GANGING_PCT`] (see `vdev::tunable`), guards

@@ -8,11 +8,16 @@ use std::sync::Arc;
 /// Options of reading a block.
 #[derive(Clone, Copy, Default)]
 pub struct ReadPolicy<'a> {
-    /// The key of an encrypted dataset. Without it, encrypted blocks are [`ZioError::Locked`](crate::ZioError::Locked), except
-    /// that dnode blocks come with their bonus areas still encrypted, and MACs are not checked.
+    /// The key of an encrypted dataset. Without it, encrypted blocks are
+    /// [`ZioError::Locked`](crate::ZioError::Locked), except that dnode blocks come with their bonus areas still encrypted, and MACs are not checked.
     pub key: Option<&'a DataKey>,
     /// Read and check every copy, parity included, as a scrub does.
     pub every_copy: bool,
+}
+
+impl ReadPolicy<'_> {
+    /// That of a scrub: every copy is checked as it is stored, which needs no key.
+    pub const SCRUB: ReadPolicy<'static> = ReadPolicy { key: None, every_copy: true };
 }
 
 /// How a block is stored.

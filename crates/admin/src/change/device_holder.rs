@@ -3,21 +3,36 @@
 use super::ChangeError;
 use std::path::Path;
 
-/// Names who has a device that cannot be opened alone.
-pub(super) fn with_holder(error: ChangeError) -> ChangeError {
-    let ChangeError::Busy { why } = &error else { return error };
-    let holder = why.split_once(": ").and_then(|(path, _)| find_device_holder(Path::new(path)));
-    match holder {
-        Some((process, name)) => {
-            ChangeError::Busy { why: format!("{why} ({name}, process {process}, has it)") }
-        }
-        None => error,
+/// A process that has a device open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Process id.
+    pub process: u32,
+    /// Name of its program.
+    pub name: String,
+}
+
+impl Holder {
+    /// The end of a sentence about the device.
+    pub(super) fn remark(&self) -> String {
+        format!(" ({}, process {}, has it)", self.name, self.process)
     }
 }
 
-/// Who has a device or file open: number and name of the process. `None`: that cannot be seen. Files of others are known
-/// by their paths: asking for more than that could wait for whoever serves them.
-fn find_device_holder(path: &Path) -> Option<(u32, String)> {
+/// Adds the process that has the device to the error of a device that cannot be opened alone.
+pub(super) fn with_holder(error: ChangeError) -> ChangeError {
+    match error {
+        ChangeError::Busy { path, why, .. } => {
+            let holder = find_device_holder(Path::new(&path));
+            ChangeError::Busy { path, why, holder }
+        }
+        error => error,
+    }
+}
+
+/// The process that has a device or file open. `None`: it cannot be seen. Files of other processes are compared by
+/// their paths, because other questions about them could wait for the server of their file system.
+fn find_device_holder(path: &Path) -> Option<Holder> {
     let wanted = std::fs::canonicalize(path).ok()?;
     let is_it = |fd: std::fs::DirEntry| std::fs::read_link(fd.path()).is_ok_and(|open| open == wanted);
     let own = std::process::id();
@@ -27,6 +42,6 @@ fn find_device_holder(path: &Path) -> Option<(u32, String)> {
             return None;
         }
         let name = std::fs::read_to_string(process.path().join("comm")).ok()?;
-        Some((number, name.trim().to_owned()))
+        Some(Holder { process: number, name: name.trim().to_owned() })
     })
 }

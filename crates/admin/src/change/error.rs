@@ -1,14 +1,16 @@
 //! Why a verb that changes a pool is refused or fails. The texts are those of OpenZFS; the command prints what
 //! precedes them (`cannot create 'tank': `).
 
+use super::device_holder::Holder;
 use super::in_use::InUse;
 use super::pool_name::NameProblem;
 use crate::{AdminError, chain};
-use ::pool::{MissingVdev, PoolError};
+use ::pool::{DeviceRefusal, MissingVdev, PoolError, WriteRefusal};
 use cenote::Error;
 use dmu::TxError;
 use dsl::DslError;
 use vdev::DeviceError;
+use vdev::gpt::GptWriteError;
 
 /// Why a pool was not changed.
 #[derive(Debug, thiserror::Error)]
@@ -60,14 +62,21 @@ pub enum ChangeError {
     /// The pool can only be opened for reading.
     #[error("pool is read-only: {why}")]
     ReadOnly {
-        /// The reason, as a message.
-        why: String,
+        /// Why it cannot be written.
+        why: WriteRefusal,
     },
-    /// Another process has the pool open.
-    #[error("pool is busy: {why}")]
+    /// The pool was to be opened for reading under a name of its own.
+    #[error("pool is read-only: its name is written on its devices")]
+    FixedName,
+    /// A device of the pool cannot be opened alone: another process has the pool open.
+    #[error("pool is busy: {path}: {why}{}", holder.as_ref().map(Holder::remark).unwrap_or_default())]
     Busy {
-        /// The device that is locked, and by what it was recognized.
-        why: String,
+        /// Path of the device.
+        path: String,
+        /// Why it is refused.
+        why: DeviceRefusal,
+        /// The process that has it open, if that can be seen.
+        holder: Option<Holder>,
     },
     /// The pool is in use, or one of its file systems is mounted.
     #[error("pool is busy")]
@@ -107,8 +116,16 @@ pub enum ChangeError {
     Device {
         /// Path of the device.
         path: String,
-        /// The reason, as a message.
-        why: String,
+        /// What is wrong with it.
+        why: DeviceError,
+    },
+    /// No partition table can be written to a disk.
+    #[error("cannot open '{path}': {why}")]
+    Partitions {
+        /// Path of the disk.
+        path: String,
+        /// What is wrong with it.
+        why: GptWriteError,
     },
     /// Required devices are missing.
     #[error("one or more devices is currently unavailable")]
@@ -145,10 +162,10 @@ impl ChangeError {
     }
 
     /// The error of a device that could not be opened for writing.
-    pub(super) fn device(path: String, is_disk: bool, error: &DeviceError) -> ChangeError {
+    pub(super) fn device(path: String, is_disk: bool, error: DeviceError) -> ChangeError {
         match error {
             DeviceError::Busy { .. } => ChangeError::DeviceBusy { disk: is_disk.then_some(path) },
-            error => ChangeError::Device { path, why: error.to_string() },
+            why => ChangeError::Device { path, why },
         }
     }
 }
@@ -158,8 +175,8 @@ impl From<PoolError> for ChangeError {
         match error {
             PoolError::NoSuchPool { .. } => ChangeError::NoPool,
             PoolError::Ambiguous { .. } => ChangeError::Ambiguous,
-            PoolError::NotWritable { why, .. } => ChangeError::ReadOnly { why: why.to_string() },
-            PoolError::BadDevice { path, why } => ChangeError::Busy { why: format!("{path}: {why}") },
+            PoolError::NotWritable { why, .. } => ChangeError::ReadOnly { why },
+            PoolError::BadDevice { path, why } => ChangeError::Busy { path, why, holder: None },
             PoolError::OtherHost { host, hostid, .. } => ChangeError::OtherHost { host, hostid, accessed: 0 },
             PoolError::MissingTops { vdevs, .. } => ChangeError::Unavailable { vdevs },
             PoolError::MissingLogs { vdevs, .. } => ChangeError::MissingLogs { vdevs },

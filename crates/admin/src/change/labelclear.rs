@@ -58,12 +58,12 @@ impl fmt::Display for LetGo {
 #[non_exhaustive]
 pub enum LabelClearError {
     /// The device cannot be opened.
-    #[error("failed to open {path}: {why}")]
+    #[error("failed to open {path}: {message}")]
     Open {
         /// Path of the device.
         path: String,
-        /// The reason, as a message.
-        why: String,
+        /// The error of the device.
+        message: String,
     },
     /// The path is not a device or file.
     #[error("failed to read label from {path}")]
@@ -105,10 +105,10 @@ pub enum LabelClearError {
 /// [`LabelClearError`]; the device is unchanged unless it has failed.
 pub(crate) fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<(), LabelClearError> {
     let shown = path.display().to_string();
-    let failed = |why: String| LabelClearError::Open { path: shown.clone(), why };
+    let failed = |e: DeviceError| LabelClearError::Open { path: shown.clone(), message: e.to_string() };
     let device = match search.devices.open(path, Mode::Read, Access::Auto) {
         Err(DeviceError::NotADevice) => return Err(LabelClearError::Read { path: shown }),
-        opened => opened.map_err(|e| failed(e.to_string()))?,
+        opened => opened.map_err(failed)?,
     };
     let probe = label::probe(&*device);
     let none = || LabelClearError::Clear { path: shown.clone() };
@@ -136,7 +136,7 @@ pub(crate) fn clear_labels(search: &Search, path: &Path, force: bool) -> Result<
         Err(DeviceError::Busy { .. }) => {
             return Err(LabelClearError::Member { path: shown, role, pool: config.name.clone() });
         }
-        opened => opened.map_err(|e| failed(e.to_string()))?,
+        opened => opened.map_err(failed)?,
     };
     label_write::clear(&*device).map_err(|_| none())
 }

@@ -31,6 +31,7 @@ mod state;
 pub(crate) use ::pool::Offline;
 pub(crate) use ::pool::VdevProp;
 pub use compat::{CompatError, Compatibility};
+pub use device_holder::Holder;
 pub use error::ChangeError;
 pub use healing::{Activities, Scrub};
 pub(crate) use healing::{
@@ -62,14 +63,6 @@ pub(crate) use reguid::reguid_pool;
 pub(crate) use state::cache_path;
 pub(crate) use state::prepare_folder;
 pub use state::state_folder;
-
-use crate::AdminError;
-use ::pool::CacheFileError;
-
-/// Converts the error of a cache file.
-pub(crate) fn cache_error(error: &CacheFileError) -> AdminError {
-    AdminError::CacheFile { path: error.path.display().to_string(), why: error.why.to_string() }
-}
 
 /// The message of the C library for an I/O error.
 pub(crate) fn errno_text(error: &std::io::Error) -> String {

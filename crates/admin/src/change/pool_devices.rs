@@ -141,7 +141,7 @@ fn open(name: &DeviceName) -> Result<Opened<'_>, ChangeError> {
     let shown = || name.path.display().to_string();
     match file::open_exclusive(&name.path, Access::Auto) {
         Ok(device) => Ok(Opened { name, device }),
-        Err(error) => Err(ChangeError::device(shown(), name.is_disk, &error)),
+        Err(error) => Err(ChangeError::device(shown(), name.is_disk, error)),
     }
 }
 
@@ -156,7 +156,7 @@ fn open_spare<'l>(name: &'l DeviceName, imported: &Imported) -> Result<Opened<'l
     let path = partition.as_ref().unwrap_or(&name.path);
     match file::FileDevice::open(path, Access::Auto) {
         Ok(device) => Ok(Opened { name, device: Arc::new(device) }),
-        Err(error) => Err(ChangeError::device(path.display().to_string(), name.is_disk, &error)),
+        Err(error) => Err(ChangeError::device(path.display().to_string(), name.is_disk, error)),
     }
 }
 
@@ -171,12 +171,11 @@ fn leaf_spec(leaf: Opened<'_>, env: &Env) -> Result<LeafSpec, ChangeError> {
         spec.path = shown(&first_partition(&name.path));
         spec.whole_disk = true;
     } else if name.is_whole_disk {
-        let failed = |why: String| ChangeError::Device { path: shown(&name.path), why };
-        let partition =
-            gpt::write(&*device, &gpt::Identity::random(env)).map_err(|e| failed(e.to_string()))?;
+        let partition = gpt::write(&*device, &gpt::Identity::random(env))
+            .map_err(|why| ChangeError::Partitions { path: shown(&name.path), why })?;
         // The kernel may not show the partition while the disk is open, so it is accessed through the disk.
         let window = PartitionDevice::new(device, partition.start, partition.len);
-        spec.device = Arc::new(window.map_err(|e| failed(e.to_string()))?);
+        spec.device = Arc::new(window.map_err(|why| ChangeError::Device { path: shown(&name.path), why })?);
         spec.path = shown(&first_partition(&name.path));
         spec.whole_disk = true;
     }
@@ -190,7 +189,7 @@ pub(super) fn best_ashift(top: &super::LayoutTop) -> Result<u8, ChangeError> {
     for leaf in &top.leaves {
         let shown = leaf.path.display().to_string();
         let device = file::FileDevice::open(&leaf.path, Access::Cached);
-        let device = device.map_err(|e| ChangeError::device(shown, leaf.is_disk, &e))?;
+        let device = device.map_err(|e| ChangeError::device(shown, leaf.is_disk, e))?;
         sectors.push(device.sector_sizes());
     }
     Ok(pool::best_ashift(sectors))

@@ -161,7 +161,7 @@ impl Importable {
         open: &OpenOptions,
     ) -> Result<Option<cenote::Pool>, ChangeError> {
         if request.new_name.is_some() && !request.settings.temporary && !request.dry {
-            return Err(ChangeError::ReadOnly { why: "its name is written on its devices".to_owned() });
+            return Err(ChangeError::FixedName);
         }
         let name = request.new_name.clone().filter(|_| !request.dry);
         let open = OpenOptions { name, ..open.clone() };

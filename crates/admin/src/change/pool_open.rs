@@ -6,13 +6,13 @@
 //! - A pool that was imported read-only is not opened for change.
 //! - With a namespace only its pools are used: they are open already, and stay open.
 
+use super::ChangeError;
 use super::device_holder::with_holder;
 use super::state::{cache_path, prepare_folder};
-use super::{ChangeError, cache_error};
 use crate::cachefile::{AUX, IN_PROCESS, ImportedPool, WITHOUT_LOGS};
 use crate::{AdminError, Caller, ImportSettings, Imported, Search, import_settings, labelled};
 use ::pool::OpenOptions;
-use ::pool::{CacheFile, ImportOptions};
+use ::pool::{CacheFile, CacheFileError, CacheFileFailure, ImportOptions};
 use cenote::Budget;
 use cenote::this_host;
 use cenote::{Error, PoolWriter};
@@ -20,8 +20,9 @@ use format::PoolGuid;
 use format::config::PoolConfig;
 use format::nvlist::NvValue;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use vdev::scan::Found;
+use vdev::sync::lock;
 
 /// Import options of a command. Labels are written only with the first change, so a refused command leaves the
 /// devices unchanged.
@@ -204,17 +205,17 @@ pub(super) fn listed_now(pool: &PoolWriter) -> Result<PoolConfig, ChangeError> {
 pub(super) fn note(config: &PoolConfig, settings: &ImportSettings) -> Result<(), ChangeError> {
     let usual = CacheFile::at(cache_path());
     if settings.is_listed() {
-        prepare_folder(usual.path()).map_err(|e| broken(usual.path(), &e))?;
-        usual.put(config).map_err(|e| cache_error(&e))?;
+        prepare_folder(usual.path()).map_err(|e| broken(usual.path(), e))?;
+        usual.put(config).map_err(AdminError::from)?;
     }
     if let Some(file) = settings.other_file() {
-        file.put(config).map_err(|e| cache_error(&e))?;
+        file.put(config).map_err(AdminError::from)?;
     }
     import_settings::put(config.clone(), settings)?;
     if settings.is_listed() {
         return Ok(());
     }
-    Ok(usual.take(config.pool_guid).map_err(|e| cache_error(&e))?)
+    Ok(usual.take(config.pool_guid).map_err(AdminError::from)?)
 }
 
 /// Removes the entries that a failed [`note`] has written: the pool is not imported, so no file may list it.
@@ -254,7 +255,7 @@ pub(super) fn warn_of(outcome: Result<(), ChangeError>) {
 /// Serializes the comparing and updating of cache files. The lock is not held while waiting for a pool.
 pub(super) fn noting() -> MutexGuard<'static, ()> {
     static NOTING: Mutex<()> = Mutex::new(());
-    NOTING.lock().unwrap_or_else(PoisonError::into_inner)
+    lock(&NOTING)
 }
 
 /// Updates the entry of a listed pool, with these settings.
@@ -282,13 +283,13 @@ pub(super) fn forget(guid: PoolGuid) -> Result<(), ChangeError> {
     let usual = CacheFile::at(cache_path());
     let files = [Some(usual), pool.settings.other_file(), Some(CacheFile::at(import_settings::path()))];
     for file in files.into_iter().flatten() {
-        file.take(guid).map_err(|e| cache_error(&e))?;
+        file.take(guid).map_err(AdminError::from)?;
     }
     Ok(())
 }
 
-fn broken(path: &Path, error: &std::io::Error) -> ChangeError {
-    AdminError::CacheFile { path: path.display().to_string(), why: super::errno_text(error) }.into()
+fn broken(path: &Path, error: std::io::Error) -> ChangeError {
+    AdminError::from(CacheFileError { path: path.to_path_buf(), why: CacheFileFailure::Io(error) }).into()
 }
 
 /// Closes a pool after a change and updates its entry.

@@ -4,6 +4,7 @@
 //! - A name that begins with a slash is a path. It is kept as given, with symbolic links, because the configuration
 //!   stores it. Any other name is searched for in the device directories.
 
+use rustix::io::Errno;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
@@ -73,12 +74,12 @@ pub enum PathProblem {
         path: String,
     },
     /// The device exists but cannot be examined.
-    #[error("cannot open '{path}': {why}")]
+    #[error("cannot open '{path}': {}", super::errno_text(&(*errno).into()))]
     Open {
         /// The path as given.
         path: String,
-        /// The reason, as a message.
-        why: String,
+        /// What the system says.
+        errno: Errno,
     },
 }
 
@@ -102,7 +103,10 @@ fn at(path: PathBuf, missing: impl FnOnce() -> PathProblem) -> Result<DeviceName
     let meta = match std::fs::metadata(&path) {
         Ok(meta) => meta,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Err(missing()),
-        Err(e) => return Err(PathProblem::Open { path: shown(), why: super::errno_text(&e) }),
+        Err(e) => {
+            let errno = Errno::from_io_error(&e).unwrap_or(Errno::INVAL);
+            return Err(PathProblem::Open { path: shown(), errno });
+        }
     };
     if meta.is_file() {
         return Ok(DeviceName::file(path, meta.len()));

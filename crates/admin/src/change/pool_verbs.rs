@@ -9,7 +9,7 @@ use super::pool_open::{
     record,
 };
 use super::{ChangeError, keep_open, open_for_change};
-use crate::{Imported, OpenPool, Search, Vdev};
+use crate::{AdminError, Imported, OpenPool, Search, Vdev};
 use ::pool::{AuxKind, Leave, VdevProp};
 use cenote::PoolWriter;
 use format::VdevGuid;
@@ -253,7 +253,7 @@ pub(crate) fn set_cachefile(
         }
         let now = settings.other_file();
         if let Some(file) = before.filter(|file| now.is_none_or(|now| now.path() != file.path())) {
-            file.take(guid).map_err(|e| super::cache_error(&e))?;
+            file.take(guid).map_err(AdminError::from)?;
         }
         Ok(settings)
     })?;

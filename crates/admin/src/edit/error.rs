@@ -3,7 +3,7 @@
 use super::names::NameError;
 use super::values::ValueError;
 use crate::change::ChangeError;
-use ::pool::PoolError;
+use ::pool::{NotHandedOver, PoolError};
 use cenote::Error;
 use dsl::DslError;
 use dsl::prop::change::PropError;
@@ -73,11 +73,8 @@ pub enum EditError {
     #[error("out of space")]
     NoSpace,
     /// What programs have written to a mount of it could not be taken along.
-    #[error("what programs have written could not be written back: {why}")]
-    NotHandedOver {
-        /// Why.
-        why: String,
-    },
+    #[error("what programs have written could not be written back: {0}")]
+    NotHandedOver(NotHandedOver),
     /// This version does not do it.
     #[error("{what} is not supported by this version of Cenote")]
     Unsupported {

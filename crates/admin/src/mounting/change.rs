@@ -1,8 +1,8 @@
 //! Unmounts file systems before a change of datasets, and mounts them again after it.
 
 use super::{
-    MountAction, MountOptions, MountPoint, MountProperties, MountRefusal, MountRequest, Mounted, Mounting,
-    Unmount, unmount_words,
+    MountOptions, MountPoint, MountProperties, MountRefusal, MountRequest, Mounted, Mounting, Obstacle,
+    Unmount,
 };
 use crate::Suspended;
 use crate::edit::{self, EditError};
@@ -147,7 +147,7 @@ impl Mounting {
         if props.contains(&"readonly") {
             // What programs have written before still counts.
             for properties in self.properties_below(dataset)? {
-                let failed = |error| MountRefusal::open(dataset, unmount_words(&error));
+                let failed = |error| MountRefusal::open(dataset, error);
                 if self.mounted(&properties.dataset).is_some() {
                     self.mounts.write_back(&properties.dataset).map_err(failed)?;
                 }
@@ -214,10 +214,10 @@ impl Mounting {
         for (_, was) in was {
             let was = Mounted { dataset: name.to_owned(), ..was.clone() };
             let done = match self.mounted(name) {
-                Some(_) => self.mounts.mount_beside(name, &was.at, &was.options),
+                Some(_) => self.mounts.mount_beside(name, &was.at, &was.options).map_err(Obstacle::from),
                 None => self.mount_on(name, &was.at, &was.options),
             };
-            done.map_err(|error| super::mount_words(properties, &error))?;
+            done.map_err(|why| super::mount_refusal(properties, why))?;
         }
         Ok(())
     }
@@ -239,7 +239,7 @@ impl Mounting {
             {
                 mount.options = options;
                 let again = self.mount_on(&mount.dataset, &mount.at, &mount.options);
-                refusals.extend(again.err().map(|error| super::mount_words(&properties, &error)));
+                refusals.extend(again.err().map(|why| super::mount_refusal(&properties, why)));
                 continue;
             }
             if mount.options == options {
@@ -248,7 +248,7 @@ impl Mounting {
             match self.mounts.remount(&properties.dataset, &options) {
                 // Programs that are writing get errors from now on; the table of mounts shows it later.
                 Ok(()) | Err(super::MountError::Busy { .. } | super::MountError::NotMounted) => {}
-                Err(error) => refusals.push(super::mount_words(&properties, &error)),
+                Err(error) => refusals.push(super::mount_refusal(&properties, error.into())),
             }
         }
         refusals
@@ -393,11 +393,7 @@ impl Mounting {
     /// # Errors
     /// Data of the mount could not be written; then the dataset is not released.
     pub(crate) fn before_replace(&self, dataset: &str) -> Result<Replacing<'_>, MountRefusal> {
-        self.mounts.suspend(dataset).map(Replacing).map_err(|error| MountRefusal {
-            action: MountAction::Unmount,
-            what: dataset.to_owned(),
-            why: unmount_words(&error),
-        })
+        self.mounts.suspend(dataset).map(Replacing).map_err(|error| MountRefusal::unmount(dataset, error))
     }
 
     /// Call after snapshots with these names were created, destroyed or renamed.

@@ -2,7 +2,8 @@
 //! when datasets change.
 //!
 //! The means are the [`Mounts`] of the [`Namespace`]; without them ([`Mounting::of`] gives `None`) nothing is mounted,
-//! and no verb asks. `properties` reads the properties of file systems, `options` the words of `-o`, `change` goes around changes.
+//! and no verb asks. `properties` reads the properties of file systems, `options` the words of `-o`, `change` goes
+//! around changes.
 //!
 //! # What always holds
 //! - File systems are mounted parents first, and unmounted in the reverse order of mounting.
@@ -25,15 +26,14 @@ pub use change::{Pending, Replacing};
 pub use keys::{KeyFormat, KeyLocation, WantedKey};
 pub use options::MountRequest;
 pub use properties::{CanMount, MountPoint, MountProperties};
-pub use refusal::{MountAction, MountRefusal};
+pub use refusal::{MountAction, MountRefusal, Obstacle};
 
-use refusal::{LOCKED, failed, missing};
+use refusal::failed;
 
 use super::edit::names::{self, Form};
 use super::namespace::Opened;
 use super::{ImportSettings, MountError, MountOptions, Mounted, Mounts, Namespace, Search, Unmount};
-use cenote::{Error, Pool};
-use std::io;
+use cenote::Pool;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -43,11 +43,6 @@ pub struct Mounting {
     mounts: Arc<dyn Mounts>,
     /// The caller may mount and unmount. As with OpenZFS on Linux, only the administrator may.
     may_mount: bool,
-}
-
-/// The words for an error of the system.
-fn errno_words(error: &io::Error) -> String {
-    super::change::errno_text(error)
 }
 
 impl Mounting {
@@ -81,8 +76,10 @@ impl Mounting {
 
     /// The pool of a dataset, open for reading, and its import settings.
     fn view(&self, dataset: &str) -> Result<(Pool, Arc<ImportSettings>), MountRefusal> {
-        let (entry, _) =
-            self.namespace.entry(super::edit::pool_of(dataset)).ok_or_else(|| missing(dataset))?;
+        let (entry, _) = self
+            .namespace
+            .entry(super::edit::pool_of(dataset))
+            .ok_or_else(|| MountRefusal::open(dataset, Obstacle::NoDataset))?;
         let pool = match entry.opened() {
             Opened::Live(live) => {
                 live.view().map(Pool::from).map_err(|error| failed(dataset, &error.into()))?
@@ -104,18 +101,18 @@ impl Mounting {
 
     /// Refuses callers that are not administrators.
     fn ask(&self, dataset: &str) -> Result<(), MountRefusal> {
-        if self.may_mount { Ok(()) } else { Err(MountRefusal::mount(dataset, "Insufficient privileges")) }
+        if self.may_mount { Ok(()) } else { Err(MountRefusal::mount(dataset, Obstacle::Privileges)) }
     }
 
     /// Mounts a file system. Mounts below its mount point would be hidden and could not be unmounted any more; they
     /// are moved inside it.
-    fn mount_on(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+    fn mount_on(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), Obstacle> {
         self.namespace.remounted().placed(dataset, at);
         self.mount_over(dataset, at, options)
     }
 
     /// Like [`Mounting::mount_on`], for a mount that is restored to its place.
-    fn mount_over(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+    fn mount_over(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), Obstacle> {
         let below = self.mounts.below(at);
         self.step_aside(&below)?;
         let done = self.mount_alone(dataset, at, options);
@@ -127,20 +124,20 @@ impl Mounting {
     }
 
     /// Unmounts these mounts, which are in the order of their age. If one fails, all are restored.
-    fn step_aside(&self, mounts: &[Mounted]) -> Result<(), MountError> {
+    fn step_aside(&self, mounts: &[Mounted]) -> Result<(), Obstacle> {
         for (index, mount) in mounts.iter().enumerate().rev() {
             if let Err(error) = self.mounts.unmount_from(&mount.dataset, &mount.at, Unmount::Normal) {
                 // The first error is the one to report.
                 let _ = self.mount_all_there_again(mounts.get(index + 1..).unwrap_or_default());
-                let why = format!("'{}' is mounted below: {}", mount.dataset, unmount_words(&error));
-                return Err(MountError::Refused { why });
+                let why = Box::new(error.into());
+                return Err(Obstacle::MountedBelow { dataset: mount.dataset.clone(), why });
             }
         }
         Ok(())
     }
 
     /// Restores these mounts; returns the first error.
-    fn mount_all_there_again(&self, mounts: &[Mounted]) -> Result<(), MountError> {
+    fn mount_all_there_again(&self, mounts: &[Mounted]) -> Result<(), Obstacle> {
         let mut outcome = Ok(());
         for mount in mounts {
             outcome = outcome.and(self.mount_there_again(mount));
@@ -148,34 +145,36 @@ impl Mounting {
         outcome
     }
 
-    fn mount_there_again(&self, mount: &Mounted) -> Result<(), MountError> {
-        let told = |why: String| MountError::Refused { why: format!("'{}' below it: {why}", mount.dataset) };
-        self.mounts.make_folder(&mount.at).map_err(|error| told(errno_words(&error)))?;
-        self.mount_as_was(mount).map_err(|error| told(error.to_string()))
+    fn mount_there_again(&self, mount: &Mounted) -> Result<(), Obstacle> {
+        let folder = self.mounts.make_folder(&mount.at).map_err(|error| Obstacle::system(&error));
+        folder
+            .and_then(|()| self.mount_as_was(mount))
+            .map_err(|why| Obstacle::NotMountedBelow { dataset: mount.dataset.clone(), why: Box::new(why) })
     }
 
     /// Restores a mount, also if the dataset is mounted in other places.
-    fn mount_as_was(&self, was: &Mounted) -> Result<(), MountError> {
+    fn mount_as_was(&self, was: &Mounted) -> Result<(), Obstacle> {
         match self.mounts.mounted(&was.dataset) {
-            Some(_) => self.mounts.mount_beside(&was.dataset, &was.at, &was.options),
+            Some(_) => Ok(self.mounts.mount_beside(&was.dataset, &was.at, &was.options)?),
             None => self.mount_over(&was.dataset, &was.at, &was.options),
         }
     }
 
-    fn mount_alone(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {
+    fn mount_alone(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), Obstacle> {
         if let Some((head, _)) = dataset.split_once('@') {
             // As below: a use of the pool until the snapshot is in the table of mounts.
             let _user = self.namespace.entry(super::edit::pool_of(head));
-            let (view, _) = self.view(head).map_err(|refusal| MountError::Refused { why: refusal.why })?;
-            return self.mounts.mount_view(&view, dataset, at, options);
+            let (view, _) = self.view(head).map_err(|refusal| refusal.why)?;
+            return Ok(self.mounts.mount_view(&view, dataset, at, options)?);
         }
         let pool = super::edit::pool_of(dataset);
         // A use of the pool until the file system is in the table of mounts: an export waits, and looks there again.
-        let Some((entry, _user)) = self.namespace.entry(pool) else { return Err(MountError::NotMounted) };
+        let Some((entry, _user)) = self.namespace.entry(pool) else { return Err(Obstacle::NotMounted) };
         match entry.opened() {
-            Opened::Live(live) => self.mounts.mount(live, dataset, at, options),
-            Opened::ReadOnly(pool, _) => self.mounts.mount_view(pool, dataset, at, options),
+            Opened::Live(live) => self.mounts.mount(live, dataset, at, options)?,
+            Opened::ReadOnly(pool, _) => self.mounts.mount_view(pool, dataset, at, options)?,
         }
+        Ok(())
     }
 
     /// Mount point and mount options of a file system.
@@ -183,7 +182,8 @@ impl Mounting {
     /// # Errors
     /// There is none of this name.
     pub fn properties(&self, dataset: &str) -> Result<MountProperties, MountRefusal> {
-        names::check(dataset, Form::Head).map_err(|error| MountRefusal::open(dataset, error.to_string()))?;
+        names::check(dataset, Form::Head)
+            .map_err(|error| MountRefusal::open(dataset, Obstacle::Failed { message: error.to_string() }))?;
         let (view, settings) = self.view(dataset)?;
         properties::of(&view, &settings, dataset)
     }
@@ -202,28 +202,27 @@ impl Mounting {
     /// Why the file system is not mounted.
     pub fn mount(&self, dataset: &str, request: &MountRequest) -> Result<(), MountRefusal> {
         let properties = self.properties(dataset)?;
-        let refused = |why: &str| Err(MountRefusal::mount(dataset, why));
+        let refused = |why: Obstacle| Err(MountRefusal::mount(dataset, why));
         let parsed = options::parse_options(&properties, request)
-            .ok_or_else(|| MountRefusal::mount(dataset, "Invalid argument"))?;
+            .ok_or_else(|| MountRefusal::mount(dataset, Obstacle::Option))?;
         match (&properties.point, properties.can_mount) {
-            (MountPoint::Legacy, _) => {
-                return refused("legacy mountpoint\nuse mount(8) to mount this filesystem");
-            }
-            (MountPoint::None, _) => return refused("no mountpoint set"),
-            (_, CanMount::Off) => return refused("'canmount' property is set to 'off'"),
+            (MountPoint::Legacy, _) => return refused(Obstacle::Legacy { tool: "mount".to_owned() }),
+            (MountPoint::None, _) => return refused(Obstacle::NoMountPoint),
+            (_, CanMount::Off) => return refused(Obstacle::CanMountOff),
             (MountPoint::At(_), _) => {}
         }
         if parsed.remount {
             self.ask(dataset)?;
-            return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&properties, &e));
+            return self
+                .mounts
+                .remount(dataset, &parsed.options)
+                .map_err(|e| mount_refusal(&properties, e.into()));
         }
         if self.mounted(dataset).is_some() {
-            return refused("filesystem already mounted");
+            return refused(Obstacle::AlreadyMounted);
         }
         if properties.is_inconsistent {
-            return refused(
-                "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"",
-            );
+            return refused(Obstacle::PartlyReceived);
         }
         self.put(&properties, &parsed.options)
     }
@@ -240,32 +239,28 @@ impl Mounting {
         let properties = self.properties(dataset)?;
         let request = MountRequest { overlay: true, options: options.to_vec() };
         let parsed = options::parse_options(&properties, &request)
-            .ok_or_else(|| MountRefusal::mount(dataset, "Invalid argument"))?;
+            .ok_or_else(|| MountRefusal::mount(dataset, Obstacle::Option))?;
         if properties.point != MountPoint::Legacy && !parsed.by_tool && !parsed.remount {
-            return Err(MountRefusal {
-                action: MountAction::Mount,
-                what: dataset.to_owned(),
-                why: format!(
-                    "it cannot be mounted using 'mount'.\nUse 'zfs set mountpoint=legacy {dataset}' or \
-                     'zfs mount {dataset}'.\nSee zfs(8) for more information."
-                ),
-            });
+            return Err(MountRefusal::mount(dataset, Obstacle::NotLegacy { dataset: dataset.to_owned() }));
         }
         if parsed.remount {
             self.ask(dataset)?;
-            return self.mounts.remount(dataset, &parsed.options).map_err(|e| mount_words(&properties, &e));
+            return self
+                .mounts
+                .remount(dataset, &parsed.options)
+                .map_err(|e| mount_refusal(&properties, e.into()));
         }
         self.ask(dataset)?;
         let options = MountOptions { by_hand: true, ..parsed.options };
         let mounted = match self.mounted(dataset) {
             Some(_) => {
                 self.namespace.remounted().placed(dataset, at);
-                self.mounts.mount_beside(dataset, at, &options)
+                self.mounts.mount_beside(dataset, at, &options).map_err(Obstacle::from)
             }
             None => self.mount_on(dataset, at, &options),
         };
         mounted.map_err(|error| {
-            mount_words(&MountProperties { point: MountPoint::At(at.to_owned()), ..properties }, &error)
+            mount_refusal(&MountProperties { point: MountPoint::At(at.to_owned()), ..properties }, error)
         })
     }
 
@@ -302,24 +297,29 @@ impl Mounting {
         at: &Path,
         options: &[String],
     ) -> Result<(), MountRefusal> {
-        names::check(name, Form::Snapshot).map_err(|error| MountRefusal::open(name, error.to_string()))?;
+        names::check(name, Form::Snapshot)
+            .map_err(|error| MountRefusal::open(name, Obstacle::Failed { message: error.to_string() }))?;
         let mut properties = self.properties(head)?;
         let (view, _) = self.view(head)?;
         view.dataset(name).map_err(|error| failed(name, &error))?;
         properties.options.read_only = true;
         let request = MountRequest { overlay: true, options: options.to_vec() };
         let parsed = options::parse_options(&properties, &request)
-            .ok_or_else(|| MountRefusal::mount(name, "Invalid argument"))?;
+            .ok_or_else(|| MountRefusal::mount(name, Obstacle::Option))?;
         self.ask(head)?;
         if parsed.remount {
-            let why = "a snapshot cannot be mounted for writing";
-            return if parsed.options.read_only { Ok(()) } else { Err(MountRefusal::mount(name, why)) };
+            return match parsed.options.read_only {
+                true => Ok(()),
+                false => Err(MountRefusal::mount(name, Obstacle::ReadOnly)),
+            };
         }
         let options =
             MountOptions { read_only: true, temporary: Vec::new(), by_hand: true, ..parsed.options };
         let properties =
             MountProperties { dataset: name.to_owned(), point: MountPoint::At(at.to_owned()), ..properties };
-        self.mounts.mount_view(&view, name, at, &options).map_err(|error| mount_words(&properties, &error))
+        self.mounts
+            .mount_view(&view, name, at, &options)
+            .map_err(|error| mount_refusal(&properties, error.into()))
     }
 
     /// Those of these snapshots that are in use: they are mounted, or a program has its working directory or an
@@ -358,7 +358,7 @@ impl Mounting {
             tell(index + 1, places.len());
             let done = match options::parse_options(properties, request) {
                 Some(parsed) => self.put(properties, &parsed.options),
-                None => Err(MountRefusal::mount(&properties.dataset, "Invalid argument")),
+                None => Err(MountRefusal::mount(&properties.dataset, Obstacle::Option)),
             };
             if let Some(refusal) = done.err().filter(|refusal| !refusal.is_locked()) {
                 self.namespace.not_mounted().insert(properties.dataset.clone(), refusal.why.clone());
@@ -369,10 +369,10 @@ impl Mounting {
     }
 
     /// File systems of a pool that failed to mount automatically and are still not mounted, with the reasons.
-    pub fn not_mounted(&self, pool: &str) -> Vec<(String, String)> {
+    pub fn not_mounted(&self, pool: &str) -> Vec<(String, Obstacle)> {
         let known = self.namespace.not_mounted().clone();
         let of_pool = known.into_iter().filter(|(dataset, _)| super::edit::pool_of(dataset) == pool);
-        let is_still = |(dataset, _): &(String, String)| {
+        let is_still = |(dataset, _): &(String, Obstacle)| {
             let is_wanted = self.properties(dataset).is_ok_and(|properties| properties.mounts_by_itself());
             let is_still = is_wanted && self.mounted(dataset).is_none();
             if !is_still {
@@ -421,14 +421,14 @@ impl Mounting {
         let shown = at.display().to_string();
         self.ask(&properties.dataset)?;
         if properties.is_locked {
-            return Err(MountRefusal::mount(&properties.dataset, LOCKED));
+            return Err(MountRefusal::mount(&properties.dataset, Obstacle::Locked));
         }
         if let Err(error) = self.mounts.make_folder(at) {
-            let why = format!("failed to create mountpoint: {}", errno_words(&error));
-            return Err(MountRefusal::mount(shown, why));
+            let error = super::change::errno_text(&error);
+            return Err(MountRefusal::mount(shown, Obstacle::Folder { error }));
         }
         let mounted = self.mount_on(&properties.dataset, at, options);
-        mounted.map_err(|error| mount_words(properties, &error))
+        mounted.map_err(|why| mount_refusal(properties, why))
     }
 
     // ---- unmounting --------------------------------------------------------------------------
@@ -440,11 +440,10 @@ impl Mounting {
     pub fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountRefusal> {
         let properties = self.properties(dataset)?;
         if properties.point == MountPoint::Legacy {
-            let why = "legacy mountpoint\nuse umount(8) to unmount this filesystem";
-            return Err(MountRefusal::unmount(dataset, why));
+            return Err(MountRefusal::unmount(dataset, Obstacle::Legacy { tool: "umount".to_owned() }));
         }
         if self.mounted(dataset).is_none() {
-            return Err(MountRefusal::unmount(dataset, "not currently mounted"));
+            return Err(MountRefusal::unmount(dataset, Obstacle::NotMounted));
         }
         let mut below = self.properties_below(dataset)?;
         below.retain(|properties| properties.point != MountPoint::Legacy);
@@ -458,9 +457,8 @@ impl Mounting {
     pub(crate) fn unmount_path(&self, path: &Path, how: Unmount) -> Result<(), MountRefusal> {
         let shown = path.display().to_string();
         let at = path.canonicalize().map_err(|error| {
-            let words = errno_words(&error);
-            let more = format!("{words}\nwarning: {shown} not in/proc/self/mounts\n{shown}: {words}");
-            MountRefusal::open(&shown, more)
+            let error = super::change::errno_text(&error);
+            MountRefusal::open(&shown, Obstacle::NoPath { path: shown.clone(), error })
         })?;
         let mounts = self.list();
         if let Some(mount) = mounts.iter().rev().find(|mount| mount.at == at) {
@@ -469,7 +467,7 @@ impl Mounting {
             return if is_beside { self.end(mount, how) } else { self.unmount(&mount.dataset.clone(), how) };
         }
         let is_below = mounts.iter().any(|mount| at.starts_with(&mount.at));
-        let why = if is_below { "not a mountpoint" } else { "not a ZFS filesystem" };
+        let why = if is_below { Obstacle::NotAMountPoint } else { Obstacle::NotZfs };
         Err(MountRefusal::unmount(shown, why))
     }
 
@@ -511,26 +509,26 @@ impl Mounting {
         end: impl FnOnce() -> Result<(), MountError>,
     ) -> Result<(), MountRefusal> {
         let Some(first) = places.first() else { return Ok(()) };
-        let refused = |why: String| Err(MountRefusal::unmount(first.at.display().to_string(), why));
+        let refused = |why: Obstacle| Err(MountRefusal::unmount(first.at.display().to_string(), why));
         if !self.may_mount {
-            return refused("permission denied".to_owned());
+            return refused(Obstacle::Denied);
         }
         let inside = self.remounted_in(places);
         let aside = match self.step_aside(&inside) {
             Ok(()) => inside,
             // A lazy unmount takes the mounts inside along, even if they are in use.
             Err(_) if how == Unmount::Lazy => Vec::new(),
-            Err(error) => return refused(error.to_string()),
+            Err(why) => return refused(why),
         };
         let ended = match end() {
             // Another caller has already unmounted it.
             Ok(()) | Err(MountError::NotMounted) => Ok(()),
-            Err(error) => refused(unmount_words(&error)),
+            Err(error) => refused(error.into()),
         };
         for mount in &aside {
-            if let Err(error) = self.mount_there_again(mount) {
-                tracing::warn!(dataset = mount.dataset, at = %mount.at.display(), %error, "not mounted again");
-                self.namespace.not_mounted().insert(mount.dataset.clone(), error.to_string());
+            if let Err(why) = self.mount_there_again(mount) {
+                tracing::warn!(dataset = mount.dataset, at = %mount.at.display(), %why, "not mounted again");
+                self.namespace.not_mounted().insert(mount.dataset.clone(), why);
             }
         }
         ended
@@ -545,33 +543,15 @@ impl Mounting {
     }
 }
 
-fn mount_words(properties: &MountProperties, error: &MountError) -> MountRefusal {
-    let at = properties.point.path().map(|path| path.display().to_string());
+/// The refusal for a file system that is not mounted at the mount point of `properties`.
+fn mount_refusal(properties: &MountProperties, why: Obstacle) -> MountRefusal {
     let dataset = properties.dataset.clone();
-    match error {
-        MountError::NotEmpty => MountRefusal::mount(at.unwrap_or(dataset), "directory is not empty"),
-        MountError::Busy { .. } => MountRefusal::mount(dataset, "mountpoint or dataset is busy"),
-        MountError::Open(error)
-            if matches!(**error, Error::Locked { .. } | Error::Dsl(dsl::DslError::Encrypted { .. })) =>
-        {
-            MountRefusal::mount(dataset, LOCKED)
+    match why {
+        Obstacle::NotEmpty => {
+            let at = properties.point.path().map(|path| path.display().to_string());
+            MountRefusal::mount(at.unwrap_or(dataset), Obstacle::NotEmpty)
         }
-        MountError::Open(error) => MountRefusal::mount(dataset, super::chain(&**error)),
-        other => MountRefusal::mount(dataset, other.to_string()),
+        Obstacle::InUse { .. } => MountRefusal::mount(dataset, Obstacle::Occupied),
+        why => MountRefusal::mount(dataset, why),
     }
-}
-
-/// Why a file system is not unmounted; each user of it is on a line of its own.
-fn unmount_words(error: &MountError) -> String {
-    let mut words = error.to_string();
-    if let MountError::Busy { by, also_at } = error {
-        let places: Vec<String> = also_at.iter().map(|at| at.display().to_string()).collect();
-        let users: Vec<String> = by.iter().map(|(pid, name)| format!("{name} ({pid})")).collect();
-        for (what, which) in [("also mounted on", places), ("in use by", users)] {
-            if !which.is_empty() {
-                words += &format!("\n{what}: {}", which.join(", "));
-            }
-        }
-    }
-    words
 }

@@ -1,6 +1,6 @@
 //! The properties of a file system that say where it belongs and how it is mounted.
 
-use super::refusal::{MountRefusal, failed};
+use super::refusal::{MountRefusal, Obstacle, failed};
 use crate::{AccessTimes, ImportSettings, MountOptions};
 use cenote::Pool;
 use dsl::keys::KeyStatus;
@@ -75,7 +75,7 @@ pub(super) fn of(
     let refused = |error: dsl::DslError| failed(name, &error.into());
     let dataset = pool.dsl().dataset(name).map_err(refused)?;
     if dataset.is_snapshot() || dataset.is_volume().map_err(refused)? {
-        return Err(MountRefusal::open(name, "operation not applicable to datasets of this type"));
+        return Err(MountRefusal::open(name, Obstacle::NotAFilesystem));
     }
     read(&dataset, settings).map_err(refused)
 }

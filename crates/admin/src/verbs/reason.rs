@@ -148,7 +148,7 @@ impl From<EditError> for Reason {
             EditError::Unsupported { .. } => (Code::Unsupported, vec![]),
             EditError::Refused(refusal) => of_dsl(refusal),
             EditError::Open(error) => return error.into(),
-            EditError::NotHandedOver { .. } => (Code::NotWrittenBack, vec![]),
+            EditError::NotHandedOver(_) => (Code::NotWrittenBack, vec![]),
             EditError::Failed(_) => (Code::Failed, vec![]),
         };
         Reason { code, about, message }
@@ -180,13 +180,18 @@ impl From<ChangeError> for Reason {
             ChangeError::Exists => Code::Exists,
             ChangeError::Name(_) => Code::Name,
             ChangeError::DeviceBusy { .. } | ChangeError::Busy { .. } | ChangeError::InUse => Code::Busy,
-            ChangeError::ImportedReadOnly | ChangeError::ReadOnly { .. } => Code::ReadOnly,
+            ChangeError::ImportedReadOnly | ChangeError::ReadOnly { .. } | ChangeError::FixedName => {
+                Code::ReadOnly
+            }
             ChangeError::Suspended => Code::Suspended,
             ChangeError::Denied => Code::Denied,
             ChangeError::NoSpace => Code::NoSpace,
             ChangeError::Property(_) => Code::Value,
             ChangeError::Unsupported { .. } => Code::Unsupported,
-            ChangeError::Failed(_) | ChangeError::Admin(_) | ChangeError::Device { .. } => Code::Failed,
+            ChangeError::Failed(_)
+            | ChangeError::Admin(_)
+            | ChangeError::Device { .. }
+            | ChangeError::Partitions { .. } => Code::Failed,
             _ => Code::Refused,
         };
         Reason::new(code, error)
@@ -213,7 +218,7 @@ impl From<AdminError> for Reason {
             AdminError::NotAFilesystem { name } => (Code::WrongKind, vec![name]),
             AdminError::NotEarlier { name } => (Code::Refused, vec![name]),
             AdminError::NotInPool { .. } => (Code::Refused, vec![]),
-            AdminError::CacheFile { .. } => (Code::Failed, vec![]),
+            AdminError::CacheFile(_) => (Code::Failed, vec![]),
         };
         Reason { code, about, message }
     }
@@ -233,7 +238,7 @@ impl From<ValueError> for Reason {
 
 impl From<&MountRefusal> for Reason {
     fn from(refusal: &MountRefusal) -> Reason {
-        Reason { code: Code::Mount, about: vec![refusal.what.clone()], message: refusal.why.clone() }
+        Reason { code: Code::Mount, about: vec![refusal.what.clone()], message: refusal.why.to_string() }
     }
 }
 

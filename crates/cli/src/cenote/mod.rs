@@ -120,8 +120,8 @@ fn pool_to_mount(args: &[OsString]) -> Option<String> {
     }
 }
 
-/// Runs `cenote` with these arguments, the first of which is its name. `run_program`: how a daemon runs what its clients
-/// ask for.
+/// Runs `cenote` with these arguments, the first of which is its name. `run_program`: how a daemon runs what its
+/// clients ask for.
 pub(crate) fn main(args: impl Iterator<Item = OsString>, run_program: RunProgram) -> u8 {
     let args = find::with_long_options(args.collect());
     let cli = match Cli::try_parse_from(args) {

@@ -2,6 +2,7 @@
 //! daemon.
 
 use super::{LOOK_EVERY, current};
+use admin::sync::lock;
 use serve::Terminator;
 use std::fmt;
 use std::io;
@@ -99,7 +100,7 @@ impl Cancel {
 
     fn state(&self) -> MutexGuard<'_, State> {
         // The data is consistent between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -162,6 +163,16 @@ pub(crate) fn end_if_cancelled() {
         let _ = console.send_ready();
     }
     if is_cancelled() {
+        super::exit(130);
+    }
+}
+
+/// Ends the command if its client has cancelled it or is gone. The end of the daemon does not end it: for work that
+/// takes a bounded time; also sends output that the client has not taken yet.
+pub(crate) fn end_without_client() {
+    let Some(console) = current() else { return };
+    let _ = console.send_ready();
+    if console.cancel.times() > 0 {
         super::exit(130);
     }
 }

@@ -9,11 +9,12 @@
 //! - A command that waits for its reader while it uses pools ends when another command wants one of them.
 
 use super::{Console, LOOK_EVERY, Stream};
+use admin::sync::lock;
 use serve::control::{DATA_MAX, Link, Piece, piece};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Most held bytes of a command and of all commands, for trusted users.
@@ -80,7 +81,7 @@ impl Held {
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
         // The data is consistent between any two statements.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

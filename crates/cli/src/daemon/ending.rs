@@ -93,8 +93,8 @@ fn close(namespace: &Arc<Namespace>, pool: &str, how: Unmount) -> Outcome {
         let refused = mounting.unmount_all(Some(pool), true, how);
         for refusal in &refused {
             match how {
-                Unmount::Normal => tracing::warn!(dataset = refusal.what, why = refusal.why, "in use"),
-                _ => tracing::error!(dataset = refusal.what, why = refusal.why, "not unmounted"),
+                Unmount::Normal => tracing::warn!(dataset = refusal.what, why = %refusal.why, "in use"),
+                _ => tracing::error!(dataset = refusal.what, why = %refusal.why, "not unmounted"),
             }
         }
         if !refused.is_empty() && how == Unmount::Normal {

@@ -1,5 +1,6 @@
 //! Why there is no daemon.
 
+use admin::ParameterError;
 use std::io;
 use std::path::PathBuf;
 
@@ -54,11 +55,8 @@ pub(crate) enum DaemonError {
         text: String,
     },
     /// `CENOTE_PARAMETERS` sets what there is not.
-    #[error("CENOTE_PARAMETERS: {why}")]
-    Parameters {
-        /// What is wrong.
-        why: String,
-    },
+    #[error("CENOTE_PARAMETERS: {0}")]
+    Parameters(#[from] ParameterError),
     /// What started it has limits that it would have too.
     #[error("{0}")]
     Limited(String),

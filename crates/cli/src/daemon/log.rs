@@ -7,10 +7,11 @@
 
 use super::error::DaemonError;
 use super::paths::log_path;
+use admin::sync::lock;
 use rustix::fs::{Mode, OFlags, open};
 use std::io::{self, IsTerminal, Write};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use tracing::level_filters::LevelFilter;
 
 /// Length from which on a log file is renamed, in bytes.
@@ -102,7 +103,7 @@ pub(super) fn reopen() {
 
 /// Opens the log file as standard error; renames a file that is longer than `most` bytes before.
 fn replace(most: u64) -> io::Result<()> {
-    let _replacing = REPLACING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _replacing = lock(&REPLACING);
     let path = log_path();
     let length = || std::fs::symlink_metadata(&path).map_or(0, |found| found.len());
     if length() > most {

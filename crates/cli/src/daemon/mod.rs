@@ -124,7 +124,7 @@ fn serve(socket: &Path, is_detached: bool, programs: Programs) -> Result<u8, Dae
     }
     log::begin()?;
     let parameters = std::env::var("CENOTE_PARAMETERS").unwrap_or_default();
-    ::admin::set_tunables(&parameters).map_err(|why| DaemonError::Parameters { why })?;
+    ::admin::set_tunables(&parameters)?;
     end_on_panic();
     take_descriptors();
     heap::start_trim_thread();
@@ -178,8 +178,8 @@ fn serve(socket: &Path, is_detached: bool, programs: Programs) -> Result<u8, Dae
     Ok(u8::from(served.is_err()))
 }
 
-/// Ends a daemon that a command has started: the service manager's socket stands in the place of its own, so that nobody
-/// can ask it any more.
+/// Ends a daemon that a command has started: the service manager's socket stands in the place of its own, so that
+/// nobody can ask it any more.
 fn take_over(pid: u32, state: &Path) -> Result<Lock, DaemonError> {
     let running = |pid| DaemonError::Running { pid, state: state.to_path_buf() };
     let process = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
@@ -261,7 +261,7 @@ fn bring_back(has_died: bool) -> Arc<Namespace> {
         tracing::info!(pool, "imported");
     }
     for refusal in refused {
-        tracing::error!(dataset = refusal.what, why = refusal.why, "not mounted");
+        tracing::error!(dataset = refusal.what, why = %refusal.why, "not mounted");
     }
     namespace
 }

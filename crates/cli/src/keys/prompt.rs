@@ -1,8 +1,9 @@
 //! Asks for a key at the terminal: of this process, or, in a daemon, of the client.
 
+use admin::sync::lock;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 
@@ -19,7 +20,7 @@ static QUIET: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
 
 /// Restores the settings of the terminal. For code that ends this process while the user is being asked.
 pub(crate) fn put_right() {
-    let quiet = QUIET.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let quiet = lock(&QUIET).take();
     if let Some((terminal, before)) = quiet {
         let _ = tcsetattr(&terminal, OptionalActions::Flush, &before);
     }
@@ -31,7 +32,7 @@ struct Quiet;
 impl Quiet {
     fn new(terminal: &OwnedFd) -> io::Result<Quiet> {
         let before = tcgetattr(terminal)?;
-        let mut slot = QUIET.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut slot = lock(&QUIET);
         *slot = Some((terminal.try_clone()?, before.clone()));
         let mut quiet = before.clone();
         // Without signals: a signal that ended the process now would leave the terminal without echo.

@@ -184,7 +184,7 @@ fn tell_unopened(unopened: &[Unopened]) -> u8 {
 /// A session for verbs that change no pool: those that read, and those about mounts. It writes no history line.
 fn reading() -> Session<'static> {
     let mut session = Session::new(crate::search::from_env());
-    session.on_step(crate::console::end_if_cancelled);
+    session.on_step(crate::console::end_without_client);
     session
 }
 

@@ -2,8 +2,8 @@
 //!
 //! `mount(8)` runs `/sbin/mount.fuse.cenote SOURCE DIRECTORY [-sfnv] [-o OPTIONS]` if that is there (a link to this
 //! binary), else `mount.fuse3`, which runs `cenote SOURCE DIRECTORY -o OPTIONS`. Both become
-//! `zfs mount --on DIRECTORY -o OPTIONS SOURCE`. Where `/sbin/mount.zfs` is a link to this binary, `mount -t zfs` is the same;
-//! its source may also be a device of a pool, which stands for the pool's root. In `/etc/fstab`:
+//! `zfs mount --on DIRECTORY -o OPTIONS SOURCE`. Where `/sbin/mount.zfs` is a link to this binary, `mount -t zfs` is
+//! the same; its source may also be a device of a pool, which stands for the pool's root. In `/etc/fstab`:
 //!
 //! ```text
 //! tank/home  /home  fuse.cenote  defaults,nofail,x-systemd.requires=cenoted.service  0  0

@@ -76,7 +76,8 @@ pub(super) fn sync(args: Vec<OsString>) -> Outcome {
     Ok(code)
 }
 
-/// A thread that syncs a pool for somebody who is no administrator. Of a suspended pool it stays when its client has gone.
+/// A thread that syncs a pool for somebody who is no administrator. Of a suspended pool it stays when its client has
+/// gone.
 struct OthersSync(&'static AtomicUsize);
 
 impl OthersSync {

@@ -339,7 +339,7 @@ pub(crate) fn repeat(
 /// A session of a command that changes no pool.
 fn reading() -> Session<'static> {
     let mut session = Session::new(crate::search::from_env());
-    session.on_step(crate::console::end_if_cancelled);
+    session.on_step(crate::console::end_without_client);
     session
 }
 

@@ -96,7 +96,7 @@ fn sample(options: &Options, names: &[String], out: &Out) -> Outcome {
                 out.print("mounts: The following file systems could not be mounted:\n\n");
             }
             for (dataset, why) in not_mounted {
-                out.print(&format!("        {}: {}\n", out.cell(dataset), out.cell(why)));
+                out.print(&format!("        {}: {}\n", out.cell(dataset), out.cell(&why.to_string())));
             }
         }
     }

@@ -56,7 +56,7 @@ pub(super) fn answer(options: &Options, rows: &[Row]) -> String {
         let mut map = pool(options, status);
         if !not_mounted.is_empty() {
             let not_mounted: Map<String, Json> =
-                not_mounted.iter().map(|(dataset, why)| (dataset.clone(), json!(why))).collect();
+                not_mounted.iter().map(|(dataset, why)| (dataset.clone(), json!(why.to_string()))).collect();
             map.insert("not_mounted".into(), Json::Object(not_mounted));
         }
         pools.insert(options.json.key(&status.facts), Json::Object(map));

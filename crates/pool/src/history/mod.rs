@@ -31,8 +31,8 @@ impl Pool {
         Ok(all)
     }
 
-    /// Gives the records of the history to `sink`, oldest first, until it breaks off. A record that does not decode is an error in its
-    /// place; those after it are still there. What is in memory at a time is one record and
+    /// Gives the records of the history to `sink`, oldest first, until it breaks off. A record that does not decode
+    /// is an error in its place; those after it are still there. What is in memory at a time is one record and
     /// what is read at once, a mebibyte.
     ///
     /// # Errors

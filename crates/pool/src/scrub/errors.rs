@@ -198,7 +198,7 @@ impl LivePool {
             Now::Unknown => false,
             Now::Block(bp) => {
                 let _priority = PriorityGuard::begin(Priority::Scrub);
-                self.zio.check(&bp, &ReadPolicy { key: None, every_copy: true }).data.is_ok()
+                self.zio.check(&bp, &ReadPolicy::SCRUB).data.is_ok()
             }
         }
     }

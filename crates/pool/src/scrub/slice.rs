@@ -66,10 +66,9 @@ impl Checker<'_> {
         let position = |check: &Check| check.bp.dvas().next().map(|dva| (dva.vdev, dva.offset));
         checks.sort_by_key(position);
         let zio = &self.pool.zio;
-        let policy = ReadPolicy { key: None, every_copy: true };
         let check = |check: &Check| {
             let _priority = PriorityGuard::begin(Priority::Scrub);
-            match zio.check(&check.bp, &policy).data {
+            match zio.check(&check.bp, &ReadPolicy::SCRUB).data {
                 Ok(_) | Err(ZioError::Redacted { .. }) => None,
                 Err(error) => Some(error),
             }

@@ -31,8 +31,9 @@ use format::{ObjType, ObjectId, Txg, VdevId};
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use vdev::VdevTree;
+use vdev::sync::lock;
 use vdev::tree::RangeSet;
 use zio::alloc::{AllocClass, Allocator, MetaslabHint, SpaceChange, SpaceSource, TopSpace};
 
@@ -159,7 +160,7 @@ impl SpaceBook {
     }
 
     fn lock(&self) -> MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.book)
     }
 
     /// Adds a top-level vdev: creates its array of empty space maps. Returns the array, for the

@@ -28,8 +28,8 @@ pub struct MountOptions {
     /// The file system can be changed.
     pub writable: bool,
     /// Set-id bits and capabilities of files count. Only root's mounts. The kernel then takes them away by
-    /// itself before it writes: left to the server ([`flag::HANDLE_KILLPRIV_V2`](super::flag::HANDLE_KILLPRIV_V2)), it would go on believing
-    /// in them.
+    /// itself before it writes: left to the server ([`flag::HANDLE_KILLPRIV_V2`](super::flag::HANDLE_KILLPRIV_V2)),
+    /// it would go on believing in them.
     pub setuid: bool,
     /// Device files are devices. Only root's mounts.
     pub devices: bool,

@@ -34,9 +34,9 @@ mod walk;
 use crate::export::LiveFs;
 use crate::fuse::{self, Service, Transport};
 use admin::sync::lock;
-use admin::{AccessTimes, MountError, MountOptions, Mounted, Mounts, Unmount};
+use admin::{AccessTimes, MountError, MountOptions, Mounted, Mounts, NotWritten, Unmount};
 use cenote::files::{self, FilesystemWriter};
-use cenote::{Outside, interrupt};
+use cenote::{NotHandedOver, Outside, interrupt};
 use ending::Ended;
 use kernel::Sign;
 use mount::{Backend, End, HEARING_OF_AN_END, LAST_WRITES, Mount, Spot};
@@ -349,30 +349,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The error of a command whose client no longer waits for it.
 fn interrupted() -> MountError {
-    refused(&Errno::INTR.into())
-}
-
-fn refused(error: &io::Error) -> MountError {
-    let why = match Errno::from_io_error(error) {
-        Some(Errno::PERM | Errno::ACCESS) => "permission denied".to_owned(),
-        Some(Errno::NOENT) => "No such file or directory".to_owned(),
-        _ => {
-            let mut words = error.to_string();
-            // Without the error number that the standard library appends.
-            if let Some(at) = words.find(" (os error") {
-                words.truncate(at);
-            }
-            words
-        }
-    };
-    MountError::Refused { why }
+    MountError::System(Errno::INTR.into())
 }
 
 fn fuse_refused(error: fuse::MountError) -> MountError {
-    match error {
-        fuse::MountError::Refused { source, .. } => refused(&source),
-        other => MountError::Refused { why: other.to_string() },
-    }
+    MountError::System(match error {
+        fuse::MountError::Refused { source, .. } => source,
+        other => io::Error::other(other),
+    })
 }
 
 impl MountTable {
@@ -452,16 +436,17 @@ impl MountTable {
 
     /// The directory to mount on. A mount of a dead server there is detached.
     fn ready_directory(&self, at: &Path, overlay: bool) -> Result<MountPoint, MountError> {
-        let refused = |error: io::Error| refused(&error);
         loop {
-            let place = self.past_dead(|| MountPoint::find(at)).map_err(refused)?;
-            if place.is_mount_point().map_err(refused)? && self.detach_left(&place.path().map_err(refused)?) {
+            let place = self.past_dead(|| MountPoint::find(at)).map_err(MountError::System)?;
+            if place.is_mount_point().map_err(MountError::System)?
+                && self.detach_left(&place.path().map_err(MountError::System)?)
+            {
                 continue;
             }
             if !overlay {
-                let dir = place.open().map_err(refused)?;
-                let mut entries =
-                    std::fs::read_dir(format!("/proc/self/fd/{}", dir.as_raw_fd())).map_err(refused)?;
+                let dir = place.open().map_err(MountError::System)?;
+                let mut entries = std::fs::read_dir(format!("/proc/self/fd/{}", dir.as_raw_fd()))
+                    .map_err(MountError::System)?;
                 if entries.next().is_some() {
                     return Err(MountError::NotEmpty);
                 }
@@ -511,10 +496,9 @@ impl MountTable {
         serves: &Arc<dyn Service>,
         backend: Backend,
     ) -> Result<(), MountError> {
-        let system = |error: io::Error| refused(&error);
-        let dir = place.open().map_err(system)?;
-        let at = place.path().map_err(system)?;
-        let before = place.top().map_err(system)?;
+        let dir = place.open().map_err(MountError::System)?;
+        let at = place.path().map_err(MountError::System)?;
+        let before = place.top().map_err(MountError::System)?;
         self.tell_record(|record| record.note(&at));
         let wanted = fuse::MountOptions { group: backend.pool().0, ..self.fuse_options(dataset, options) };
         let mounted = fuse::mount_in(serves, dir, at.clone(), &wanted).map_err(fuse_refused)?;
@@ -544,7 +528,7 @@ impl MountTable {
             self.inner.take_out(&mount);
             mount.close();
             let _ = place.unmount(true);
-            return Err(refused(&error));
+            return Err(MountError::System(error));
         }
         Ok(())
     }
@@ -557,19 +541,19 @@ impl MountTable {
         place: &MountPoint,
         options: &MountOptions,
     ) -> Result<(), MountError> {
-        let system = |error: io::Error| refused(&error);
         let first = mount.first();
         if first.options.read_only != options.read_only {
             return Err(MountError::Busy { by: Vec::new(), also_at: Vec::new() });
         }
-        let (dir, at) = (place.open().map_err(system)?, place.path().map_err(system)?);
+        let (dir, at) =
+            (place.open().map_err(MountError::System)?, place.path().map_err(MountError::System)?);
         if mount.is_at(&at) {
             return Err(MountError::AlreadyMounted);
         }
         self.tell_record(|record| record.note(&at));
         let dataset = lock(&mount.name).clone();
         let wanted = self.fuse_options(&dataset, options);
-        fuse::mount_beside(&mount.notifier, &dir, &wanted).map_err(|error| refused(&error))?;
+        fuse::mount_beside(&mount.notifier, &dir, &wanted).map_err(MountError::System)?;
         mount.add(Spot::new(at.clone(), options.clone()));
         self.tell_record(|record| record.mounted(&at, mount.device));
         self.inner.note_by_hand(&dataset, &at, options);
@@ -615,8 +599,8 @@ impl MountTable {
             Err(error) if is_busy(&error) && how == Unmount::Normal => {
                 return Err(in_use(at));
             }
-            Err(error) if is_busy(&error) => place.unmount(true).map_err(|error| refused(&error))?,
-            Err(error) => return Err(refused(&error)),
+            Err(error) if is_busy(&error) => place.unmount(true).map_err(MountError::System)?,
+            Err(error) => return Err(MountError::System(error)),
         }
         self.inner.take_from(mount, at);
         Ok(())
@@ -643,13 +627,13 @@ impl MountTable {
                 (Err(error), Unmount::Normal) if is_busy(&error) => {
                     return Err(in_use(at));
                 }
-                (Err(error), _) if !is_busy(&error) => return Err(refused(&error)),
+                (Err(error), _) if !is_busy(&error) => return Err(MountError::System(error)),
                 (Err(_), Unmount::Force) => {
                     let _ = mount.abort();
-                    place.unmount(true).map_err(|error| refused(&error))?;
+                    place.unmount(true).map_err(MountError::System)?;
                 }
                 (Err(_), _) => {
-                    place.unmount(true).map_err(|error| refused(&error))?;
+                    place.unmount(true).map_err(MountError::System)?;
                     // The mount is served further, but no longer listed.
                     self.inner.take_out(mount);
                     return Ok(());
@@ -675,8 +659,7 @@ impl MountTable {
             }
         }
         if !mount.wait(End::Durable, (how == Unmount::Force).then_some(LAST_WRITES)) {
-            let why = "not everything could be written".to_owned();
-            return Err(MountError::Refused { why });
+            return Err(MountError::NotWritten(NotWritten::Data));
         }
         Ok(())
     }
@@ -691,11 +674,11 @@ fn covered(mount: &Mount, at: &Path, table: &[kernel::Line]) -> MountError {
 }
 
 impl Outside for Inner {
-    fn hand_over(&self, dataset: &str) -> Result<(), String> {
+    fn hand_over(&self, dataset: &str) -> Result<(), NotHandedOver> {
         let Some(mount) = self.find(dataset) else { return Ok(()) };
         // A request for a snapshot in `.zfs` waits for this thread, and writes need another one.
         let done = if fuse::is_answering() { mount.try_write_back(1) } else { mount.write_back() };
-        done.map_err(|error| error.to_string())
+        done.map_err(NotHandedOver::from)
     }
 }
 

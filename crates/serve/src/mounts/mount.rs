@@ -8,12 +8,12 @@
 
 use super::kernel;
 use super::walk::MountPoint;
-use super::{LOOK_EVERY, interrupted, is_root, refused};
+use super::{LOOK_EVERY, interrupted, is_root};
 use crate::affinity::spawn_anywhere;
 use crate::export::{ROOT, SNAPSHOTS};
 use crate::fuse::{self, LiveService, Notifier};
 use admin::sync::lock;
-use admin::{MountError, MountOptions, Mounted};
+use admin::{MountError, MountOptions, Mounted, NotWritten};
 use cenote::{LivePool, interrupt};
 use format::PoolGuid;
 use rustix::mount::MountFlags;
@@ -307,7 +307,7 @@ impl Mount {
         let spawned = spawn_anywhere("write-back", move || {
             let _ = tell.send(mount.write_back_beside(own));
         });
-        spawned.map(|_| told).map_err(|error| refused(&error))
+        spawned.map(|_| told).map_err(MountError::System)
     }
 
     /// [`Mount::write_back`] for a caller that is itself answering `own` requests of the mount.
@@ -315,7 +315,7 @@ impl Mount {
         // A covered place cannot be reached by its path, and no further program writes to it.
         let Some((at, _)) = self.reachable() else { return Ok(()) };
         match fuse::write_back_beside(&at, own) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(refused(&error)),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(MountError::System(error)),
             _ => Ok(()),
         }
     }
@@ -324,10 +324,7 @@ impl Mount {
     /// free. An error if the limit has passed.
     pub(super) fn try_write_back(self: &Arc<Mount>, own: u64) -> Result<(), MountError> {
         let told = self.start_writing_back(own)?;
-        told.recv_timeout(LAST_WRITES).unwrap_or_else(|_| {
-            let why = "the kernel has not written back in time what programs have changed".to_owned();
-            Err(MountError::Refused { why })
-        })
+        told.recv_timeout(LAST_WRITES).unwrap_or_else(|_| Err(MountError::NotWritten(NotWritten::Cache)))
     }
 
     /// Has the kernel drop unused names, and the files that only they refer to.

@@ -6,7 +6,7 @@
 //! - The kernel's caches are kept if the contents were not replaced, and dropped if they may have been.
 
 use super::mount::Mount;
-use super::{Claim, MountTable, kernel, refused, users};
+use super::{Claim, MountTable, kernel, users};
 use crate::export::{FileId, LiveFs, Names, names_to};
 use crate::fuse::{self, LiveService};
 use admin::served::ServedFilesystem;
@@ -61,7 +61,7 @@ impl<'t> PausedMount<'t> {
         let spots = mount.spots();
         mount.shrink(fuse::mount_flags(&table.fuse_options("", &mount.first().options)));
         // The only error is that the caller no longer waits.
-        let live = service.export().pause().map_err(|_| refused(&Errno::INTR.into()))?;
+        let live = service.export().pause().map_err(|_| MountError::System(Errno::INTR.into()))?;
         let Some(live) = live else { return Ok(None) };
         let mut paused = PausedMount {
             table,

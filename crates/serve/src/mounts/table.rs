@@ -5,9 +5,7 @@ use super::mount::Backend;
 use super::paused::PausedMount;
 use super::record::ByHand;
 use super::walk::MountPoint;
-use super::{
-    MountTable, Record, SNAPSHOT_DIR, in_use, is_busy, is_made_writable, is_root, kernel, refused, users,
-};
+use super::{MountTable, Record, SNAPSHOT_DIR, in_use, is_busy, is_made_writable, is_root, kernel, users};
 use crate::export::{ExportError, LiveExport, PoolView};
 use crate::fuse::{self, FileCounters, LiveService, Service, ViewService};
 use admin::sync::lock;
@@ -145,7 +143,7 @@ impl Mounts for MountTable {
             match mount.remount(flags(options)) {
                 Ok(()) => {}
                 Err(error) if is_busy(&error) => return Err(in_use(&before.at)),
-                Err(error) => return Err(refused(&error)),
+                Err(error) => return Err(MountError::System(error)),
             }
         }
         mount.set_options(options);

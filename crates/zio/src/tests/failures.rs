@@ -120,7 +120,7 @@ fn what_is_found_damaged_is_repaired() {
         // Whichever side is read first: damage one, and read until the damage was seen.
         let mut bytes = vec![0; 512];
         disk.write_at(&noise(512, 9), DeviceOffset(at.0 + 4096)).unwrap();
-        let scrub = pool.zio.check(&bp, &ReadPolicy { key: None, every_copy: true });
+        let scrub = pool.zio.check(&bp, &ReadPolicy::SCRUB);
         assert_eq!(scrub.faults.len(), 1);
         disk.read_at(&mut bytes, DeviceOffset(at.0 + 4096)).unwrap();
         assert_eq!(bytes, new.data[4096..4608], "written back");

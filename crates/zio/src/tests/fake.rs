@@ -245,7 +245,7 @@ impl Pool {
         if bp.kind() != BpKind::Hole {
             assert_eq!((bp.obj_type(), bp.level()), (block.policy.obj_type, block.policy.tree_level), "{bp}");
             assert_eq!((bp.logical_birth(), bp.lsize().0), (Txg(txg), block.data.len() as u64), "{bp}");
-            let read = self.zio.check(bp, &ReadPolicy { key: None, every_copy: true });
+            let read = self.zio.check(bp, &ReadPolicy::SCRUB);
             assert!(read.faults.is_empty() && read.data.is_ok(), "{bp}: {:?}", read.faults);
             assert!(self.read(bp) == **block.data, "{bp}");
         }

@@ -256,7 +256,7 @@ fn large_headers_are_read_where_the_feature_says_so() {
             assert!(pool.zio.read(&bp, &crate::ReadPolicy::default()).is_err(), "no such header is known");
             pool.zio.set_dynamic_gang_headers(true);
             assert!(pool.read(&bp) == data);
-            let whole = pool.zio.check(&bp, &crate::ReadPolicy { key: None, every_copy: true });
+            let whole = pool.zio.check(&bp, &crate::ReadPolicy::SCRUB);
             assert!(whole.data.is_ok_and(|found| found == data) && whole.faults.is_empty());
         }
         // Headers from before the feature was active keep their size.
@@ -277,7 +277,7 @@ fn a_bad_large_header_is_read_from_the_other_side() {
     let flush = || pool.disks.iter().for_each(|disk| vdev::Device::flush(&**disk).unwrap());
     flush();
     pool.disks[0].flip(at, 1, 1);
-    let read = pool.zio.check(&bp, &crate::ReadPolicy { key: None, every_copy: true });
+    let read = pool.zio.check(&bp, &crate::ReadPolicy::SCRUB);
     assert!(read.data.is_ok_and(|found| found == data));
     let guilty: Vec<_> = read.faults.iter().map(|fault| fault.leaf).collect();
     assert_eq!(guilty, [format::VdevGuid(1000)]);

@@ -2,8 +2,8 @@
 //!
 //! # Order
 //! What goes is looked up, and refused unless the request names it ([`Plan`]) -> held and used snapshots -> file
-//! systems are unmounted -> the caller's permissions -> datasets are destroyed, many in one transaction group -> listings
-//! of `.zfs/snapshot` that the kernel remembers are dropped.
+//! systems are unmounted -> the caller's permissions -> datasets are destroyed, many in one transaction group ->
+//! listings of `.zfs/snapshot` that the kernel remembers are dropped.
 //!
 //! # What always holds
 //! - A dry run answers what would be destroyed and changes nothing.

@@ -9,7 +9,7 @@
 //!
 //! Source: docs/on-disk/33-cli.md (sections 1.3, 7); [`crate::mounting`].
 
-use crate::mounting::{MountAction, MountRefusal, MountRequest, Mounting};
+use crate::mounting::{MountAction, MountRefusal, MountRequest, Mounting, Obstacle};
 use crate::verbs::{Code, Denied, Reason, Refused, Right, Verb};
 use crate::{OpenPool, Session, open_pools, pool_io};
 use serde::{Deserialize, Serialize};
@@ -145,7 +145,7 @@ impl Request {
     ) -> Result<Answer, Refusal> {
         // The directory is named by the caller, not by the dataset.
         if !session.is_administrator() {
-            let (what, why) = (source.to_owned(), Denied.to_string());
+            let (what, why) = (source.to_owned(), Obstacle::Denied);
             return Err(Refusal::Mount(MountRefusal { action: MountAction::Mount, what, why }));
         }
         let name = match source.starts_with('/') {

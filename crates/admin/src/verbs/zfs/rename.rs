@@ -301,7 +301,7 @@ fn rename_snapshot(pool: &PoolWriter, from: &str, to: &str, recursive: bool) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mounting::MountAction;
+    use crate::mounting::{MountAction, Obstacle};
     use crate::verbs::carried;
 
     #[test]
@@ -322,11 +322,8 @@ mod tests {
 
     #[test]
     fn ancestors_that_are_not_mounted_come_first() {
-        let refusal = MountRefusal {
-            action: MountAction::Mount,
-            what: "/tank/a".into(),
-            why: "directory is not empty".into(),
-        };
+        let refusal =
+            MountRefusal { action: MountAction::Mount, what: "/tank/a".into(), why: Obstacle::NotEmpty };
         let refusal = AfterAncestors {
             ancestors_not_mounted: vec![NotMounted { refusal, needs_administrator: false }],
             why: Request::of("tank/b", "tank/a/b").refused(EditError::Denied),

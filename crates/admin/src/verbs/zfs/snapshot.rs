@@ -225,7 +225,7 @@ fn take(pool: &PoolWriter, names: &[String], properties: &[(String, String)]) ->
         names.iter().try_for_each(|name| permit.ask(name, needed))?;
     }
     let datasets = names.iter().filter_map(|name| Some(name.split_once('@')?.0));
-    pool.live().hand_over(datasets).map_err(|why| EditError::NotHandedOver { why })?;
+    pool.live().hand_over(datasets).map_err(EditError::NotHandedOver)?;
     let names = names.to_vec();
     let properties: Vec<(String, PropValue)> =
         properties.iter().map(|(name, text)| (name.clone(), PropValue::String(text.clone()))).collect();

@@ -83,14 +83,17 @@ impl Verb for Request {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mounting::MountAction;
+    use crate::mounting::{MountAction, Obstacle};
     use crate::verbs::carried;
 
     #[test]
     fn refusals_cross_a_process() {
-        let (what, why) = ("/tank".to_owned(), "pool or dataset is busy".to_owned());
-        let refusal = Refusal::Unmount(MountRefusal { action: MountAction::Unmount, what, why });
-        assert_eq!(carried(&refusal).to_string(), "cannot unmount '/tank': pool or dataset is busy");
+        let why = Obstacle::InUse { by: vec![(7, "cat".to_owned())], also_at: vec!["/b".into()] };
+        let refusal = MountRefusal { action: MountAction::Unmount, what: "/tank".to_owned(), why };
+        assert_eq!(
+            carried(&Refusal::Unmount(refusal)).to_string(),
+            "cannot unmount '/tank': pool or dataset is busy\nalso mounted on: /b\nin use by: cat (7)"
+        );
         assert_eq!(carried(&Refusal::from(Denied)).reason().code, Code::Denied);
     }
 }

@@ -396,6 +396,10 @@ impl Request {
             ChangeError::ReadOnly { why } => {
                 Refusal::ReadOnly { pool, new_name, reason: Reason::new(Code::ReadOnly, why) }
             }
+            ChangeError::FixedName => {
+                let reason = Reason::new(Code::ReadOnly, "its name is written on its devices");
+                Refusal::ReadOnly { pool, new_name, reason }
+            }
             error => Refusal::Failed { pool, new_name, reason: error.into() },
         }
     }

@@ -5,8 +5,8 @@
 //!
 //! # What always holds
 //! - A verb that reads opens no device for writing.
-//! - A pool that changes is opened for the verb, changed, has the session's command line in its history, and is closed again; a pool
-//!   that the process keeps open stays open.
+//! - A pool that changes is opened for the verb, changed, has the session's command line in its history, and is
+//!   closed again; a pool that the process keeps open stays open.
 //! - File systems of a pool are unmounted before the pool is exported or destroyed, and mounted again if it stays.
 
 mod read_refusal;

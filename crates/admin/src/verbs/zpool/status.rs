@@ -4,6 +4,7 @@
 //! What has happened until now is waited for, a little -> the pools are opened -> each is read.
 
 use super::ReadRefusal;
+use crate::mounting::Obstacle;
 use crate::verbs::{Right, Verb};
 use crate::{Diagnosis, PoolStatus, Problem, Session, status};
 use serde::{Deserialize, Serialize};
@@ -35,7 +36,7 @@ pub struct Row {
     /// State of the pool.
     pub status: PoolStatus,
     /// File systems that were to be mounted by themselves, could not be, and still are not; each with the reason.
-    pub not_mounted: Vec<(String, String)>,
+    pub not_mounted: Vec<(String, Obstacle)>,
 }
 
 impl Row {
@@ -114,7 +115,7 @@ mod tests {
     fn pools_that_are_only_old_are_healthy() {
         assert!(row(Diagnosis::FeaturesDisabled).is_healthy());
         assert!(!row(Diagnosis::Offline).is_healthy());
-        let not_mounted = vec![("tank/a".to_owned(), "directory is not empty".to_owned())];
+        let not_mounted = vec![("tank/a".to_owned(), Obstacle::NotEmpty)];
         assert!(!Row { not_mounted, ..row(Diagnosis::Healthy) }.is_healthy());
     }
 

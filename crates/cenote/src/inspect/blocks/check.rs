@@ -248,8 +248,7 @@ impl BlockChecker for Checker<'_> {
 
     /// Reads every copy of a block and verifies it.
     fn check(&self, found: &mut Found, job: Job) {
-        let policy = ReadPolicy { key: None, every_copy: true };
-        if let Err(error) = self.pool.store().zio().check(&job.bp, &policy).data {
+        if let Err(error) = self.pool.store().zio().check(&job.bp, &ReadPolicy::SCRUB).data {
             found.hit(&job.at, &job.bp, errno(&error), error.into());
         }
     }
