@@ -15,7 +15,7 @@ pub enum Value {
 
 impl Value {
     /// The number; `None` for other values.
-    pub fn number(&self) -> Option<u64> {
+    pub(crate) fn number(&self) -> Option<u64> {
         match self {
             Value::Number(number) => Some(*number),
             _ => None,
@@ -23,7 +23,7 @@ impl Value {
     }
 
     /// The text; `None` for other values.
-    pub fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Value::Text(text) => Some(text),
             _ => None,
@@ -79,17 +79,17 @@ pub struct Property {
 
 impl Property {
     /// A property with a computed value.
-    pub fn computed(value: impl Into<Value>) -> Property {
+    pub(crate) fn computed(value: impl Into<Value>) -> Property {
         Property { value: value.into(), source: Source::None, received: None }
     }
 
     /// A property with its default value.
-    pub fn default(value: impl Into<Value>) -> Property {
+    pub(crate) fn default(value: impl Into<Value>) -> Property {
         Property { value: value.into(), source: Source::Default, received: None }
     }
 
     /// A property with a local value.
-    pub fn local(value: impl Into<Value>) -> Property {
+    pub(crate) fn local(value: impl Into<Value>) -> Property {
         Property { value: value.into(), source: Source::Local, received: None }
     }
 }
@@ -146,7 +146,7 @@ impl Health {
     }
 
     /// The number that `zpool get -p state` shows.
-    pub fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         match self {
             Health::Offline => 2,
             Health::Removed => 3,

@@ -81,7 +81,7 @@ mod stats {
 impl VdevIo {
     /// What was done since an earlier sample of the same vdev. If there is none, or that one is of an earlier life of
     /// the vdev, all counts.
-    pub fn since(&self, earlier: Option<&VdevIo>) -> VdevIo {
+    pub(crate) fn since(&self, earlier: Option<&VdevIo>) -> VdevIo {
         match earlier.filter(|earlier| earlier.age <= self.age) {
             Some(earlier) => {
                 VdevIo { age: self.age.saturating_sub(earlier.age), stats: self.stats.since(&earlier.stats) }

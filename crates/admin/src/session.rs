@@ -117,17 +117,17 @@ impl<'p> Session<'p> {
     }
 
     /// The search that finds the session's pools.
-    pub fn search(&self) -> &Search {
+    pub(crate) fn search(&self) -> &Search {
         &self.search
     }
 
     /// The line for the history of changed pools; empty if no line is written.
-    pub fn command_line(&self) -> &str {
+    pub(crate) fn command_line(&self) -> &str {
         self.command_line.as_deref().unwrap_or_default()
     }
 
     /// True if verbs run on behalf of an administrator: root, or the user of this process.
-    pub fn is_administrator(&self) -> bool {
+    pub(crate) fn is_administrator(&self) -> bool {
         self.search.caller.as_ref().is_none_or(Caller::is_admin)
     }
 
@@ -203,7 +203,7 @@ impl<'p> Session<'p> {
     ///
     /// # Errors
     /// [`EditError::NoPool`] if it does not exist; [`EditError::Open`] if it cannot be opened.
-    pub fn view(&mut self, dataset: &str) -> Result<Pool, EditError> {
+    pub(crate) fn view(&mut self, dataset: &str) -> Result<Pool, EditError> {
         let name = edit::pool_of(dataset);
         if let Some(pool) = self.read_only.get(name) {
             return Ok(pool.clone());
@@ -225,7 +225,7 @@ impl<'p> Session<'p> {
     /// The pools of these names for reading, as of now, by name; without names all that are there and not destroyed,
     /// or, where the process keeps pools open, those. None is opened for change. What could not be opened or looked at
     /// comes second. A session over a pool that was lent to it knows no other.
-    pub fn pools(&mut self, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
+    pub(crate) fn pools(&mut self, names: &[String]) -> (Vec<OpenPool>, Vec<Problem>) {
         if self.writers.is_empty() || self.search.namespace.is_some() {
             return crate::open_pools(&self.search, names);
         }
@@ -295,12 +295,12 @@ impl<'p> Session<'p> {
     }
 
     /// Notes that the pool of this dataset has changed: its history gets the session's command line.
-    pub fn note_change(&mut self, dataset: &str) {
+    pub(crate) fn note_change(&mut self, dataset: &str) {
         self.changed.insert(edit::pool_of(dataset).to_owned());
     }
 
     /// Adds a warning for the user. The verb may still continue.
-    pub fn warn(&mut self, warning: Warning) {
+    pub(crate) fn warn(&mut self, warning: Warning) {
         self.warnings.push(warning);
     }
 

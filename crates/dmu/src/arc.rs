@@ -117,7 +117,7 @@ pub struct Arc {
 
 impl Arc {
     /// A cache of at most `bytes` bytes of memory.
-    pub fn new(bytes: usize) -> Arc {
+    pub(crate) fn new(bytes: usize) -> Arc {
         Arc {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             shard_limit: bytes / SHARDS,
@@ -142,7 +142,7 @@ impl Arc {
     }
 
     /// The block, if it is cached.
-    pub fn get(&self, key: &Key) -> Option<Block> {
+    pub(crate) fn get(&self, key: &Key) -> Option<Block> {
         let found = self.shard(key).touch(key, self.shard_limit);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Arc {
     }
 
     /// Counts a request for a block that its reader got from the thread that read it ahead.
-    pub fn note_use(&self, key: &Key) {
+    pub(crate) fn note_use(&self, key: &Key) {
         let mut shard = self.shard(key);
         if shard.entries.get(key).is_some_and(|entry| entry.ahead.is_some()) {
             shard.touch(key, self.shard_limit);
@@ -163,13 +163,13 @@ impl Arc {
     }
 
     /// Adds a block, and evicts others if necessary.
-    pub fn insert(&self, key: Key, block: Block) {
+    pub(crate) fn insert(&self, key: Key, block: Block) {
         self.add(key, block, None);
     }
 
     /// Adds a block that was read ahead: the first look-up counts as its first request. `is_content`: it has
     /// file contents.
-    pub fn insert_ahead(&self, key: Key, block: Block, is_content: bool) {
+    pub(crate) fn insert_ahead(&self, key: Key, block: Block, is_content: bool) {
         let passes = is_content && self.streams_pass.load(Ordering::Relaxed);
         self.add(key, block, Some(if passes { Lane::Written } else { Lane::Once }));
     }
@@ -183,7 +183,7 @@ impl Arc {
     /// Adds a block that was written in place of `old`, which will not be requested again. It takes over the
     /// queue of `old`. New file contents are kept in a small part of the cache until they are requested: the
     /// program that writes a file need not read it, and the kernel may have it cached as well.
-    pub fn renew(&self, old: Option<&Key>, key: Key, block: Block, is_content: bool) {
+    pub(crate) fn renew(&self, old: Option<&Key>, key: Key, block: Block, is_content: bool) {
         let was = old.and_then(|old| self.shard(old).remove(old));
         let mut shard = self.shard(&key);
         // In one step: a block may be written twice in the same place, and a reader of the earlier version

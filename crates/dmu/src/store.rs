@@ -93,14 +93,18 @@ impl Store {
     }
 
     /// Clock, random numbers and workers: those of [`Store::set_env`], or the system's.
-    pub fn env(&self) -> &zio::Env {
+    pub(crate) fn env(&self) -> &zio::Env {
         self.env.get_or_init(zio::Env::system)
     }
 
     /// Writes blocks. Returns their pointers in the order of `blocks`. The new blocks are cached and the
     /// replaced ones dropped: snapshots seldom need them, and otherwise every change of a record would evict
     /// a block in use.
-    pub fn write_many(&self, blocks: &[NewBlock], tx: &dyn AllocTx) -> Vec<Result<BlockPtr, ZioError>> {
+    pub(crate) fn write_many(
+        &self,
+        blocks: &[NewBlock],
+        tx: &dyn AllocTx,
+    ) -> Vec<Result<BlockPtr, ZioError>> {
         if blocks.is_empty() {
             return Vec::new();
         }
@@ -182,7 +186,7 @@ impl Store {
     /// The contents of data blocks, each with an error of its own, in the order of `bps`. Blocks that are
     /// neither cached nor being read by another thread are read from the devices in one batch, which takes
     /// the memory of all its blocks.
-    pub fn read_many(&self, bps: &[BlockPtr], key: Option<&DataKey>) -> Vec<Result<Block, ZioError>> {
+    pub(crate) fn read_many(&self, bps: &[BlockPtr], key: Option<&DataKey>) -> Vec<Result<Block, ZioError>> {
         let mut results: Vec<Option<Result<Block, ZioError>>> = Vec::with_capacity(bps.len());
         let mut readers = Vec::new();
         let mut waiters = Vec::new();

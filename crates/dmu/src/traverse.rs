@@ -139,15 +139,6 @@ pub fn walk_from(
     walk.stopped_at
 }
 
-/// Visits the blocks of one object that are newer than `newer_than`.
-pub fn walk_object(object: &crate::Object, newer_than: Txg, visitor: &mut dyn Visitor) {
-    let objset = object.objset();
-    let (guard, until) = (LoopGuard::new(objset.store()), &mut |_: &WalkPosition| false);
-    let mut walk =
-        Walk { objset, newer_than, guard, visitor, from: WalkPosition::START, until, stopped_at: None };
-    let _ = walk.dnode(object.id(), object.dnode());
-}
-
 struct Stopped;
 
 struct Walk<'a> {

@@ -86,7 +86,7 @@ impl DirtyMeter {
     }
 
     /// Notes that dirty buffers were dropped before they were written.
-    pub fn sub(&self, txg: Txg, bytes: u64) {
+    pub(crate) fn sub(&self, txg: Txg, bytes: u64) {
         let _ = self
             .slot(txg)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| Some(now.saturating_sub(bytes)));
@@ -243,11 +243,6 @@ impl Txgs {
     /// The meter of dirty memory, shared by all writable object sets of the pool.
     pub fn meter(&self) -> &Arc<DirtyMeter> {
         &self.meter
-    }
-
-    /// The limits of the pool.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
     }
 
     /// The open txg, which a new transaction would join.

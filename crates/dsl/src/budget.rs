@@ -36,7 +36,7 @@ impl Budget {
     }
 
     /// Takes `n` blocks from the budget, or all that are left. Returns false if it was used up before.
-    pub fn take(&mut self, n: u64) -> bool {
+    pub(crate) fn take(&mut self, n: u64) -> bool {
         let had = !self.is_spent();
         self.blocks = self.blocks.saturating_sub(n);
         had

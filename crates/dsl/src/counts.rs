@@ -94,7 +94,7 @@ pub(crate) fn check_enabled(features: &FeatureCounts) -> Result<(), DslError> {
 ///
 /// # Errors
 /// [`DslError::FeatureDisabled`] if the pool does not support such limits.
-pub fn activate(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
+pub(crate) fn activate(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     check_enabled(m.features)?;
     if !m.features.is_active(FEATURE) {
         m.features.incr(m, FEATURE)?;
@@ -166,7 +166,7 @@ fn signed(n: u64) -> i64 {
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
-pub fn weight(m: MosTx<'_>, dir: ObjectId) -> Result<Counts, DslError> {
+pub(crate) fn weight(m: MosTx<'_>, dir: ObjectId) -> Result<Counts, DslError> {
     let counts = survey(m, dir, false, 0)?;
     Ok(Counts { filesystems: counts.filesystems + 1, ..counts })
 }
@@ -252,7 +252,7 @@ fn limit(m: MosTx<'_>, dir: ObjectId, prop: &str) -> Result<u64, DslError> {
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
-pub fn snapshots_changed(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
+pub(crate) fn snapshots_changed(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     if !m.features.is_enabled("extensible_dataset") {
         return Ok(());
     }

@@ -104,11 +104,6 @@ impl Dataset {
         self.0.object.id()
     }
 
-    /// The dataset's object in the MOS.
-    pub fn object(&self) -> &Object {
-        &self.0.object
-    }
-
     /// The decoded bonus of the dataset's object.
     pub fn phys(&self) -> &DatasetPhys {
         &self.0.phys
@@ -284,7 +279,7 @@ impl Dataset {
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
-    pub fn stored_props(&self) -> Result<Arc<StoredProps>, DslError> {
+    pub(crate) fn stored_props(&self) -> Result<Arc<StoredProps>, DslError> {
         Ok(Arc::new(StoredProps::read(self.dsl().mos(), self.0.phys.props)?))
     }
 

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, OnceLock};
 
 /// Name and object number of a child; an error stands for a damaged name.
-pub type ChildEntry = Result<(String, ObjectId), DslError>;
+pub(crate) type ChildEntry = Result<(String, ObjectId), DslError>;
 
 /// A directory, with the path by which it was reached. Cheap to clone.
 #[derive(Clone)]
@@ -123,11 +123,6 @@ impl Dir {
         self.0.object.id()
     }
 
-    /// The directory's object in the MOS.
-    pub fn object(&self) -> &Object {
-        &self.0.object
-    }
-
     /// The decoded bonus of the directory's object.
     pub fn phys(&self) -> &DirPhys {
         &self.0.phys
@@ -144,7 +139,7 @@ impl Dir {
     }
 
     /// The parent directory; `None` for the root.
-    pub fn parent(&self) -> Option<&Dir> {
+    pub(crate) fn parent(&self) -> Option<&Dir> {
         self.0.parent.as_ref()
     }
 

@@ -105,7 +105,7 @@ impl FeatureCounts {
     }
 
     /// Whether space is counted in deflated bytes. All pools do, except those of the first versions.
-    pub fn deflates(&self) -> bool {
+    pub(crate) fn deflates(&self) -> bool {
         self.deflates
     }
 
@@ -120,7 +120,7 @@ impl FeatureCounts {
     }
 
     /// Reference count of the feature; 0 also if it is not enabled.
-    pub fn count(&self, name: &str) -> u64 {
+    pub(crate) fn count(&self, name: &str) -> u64 {
         self.with(|counts| counts.get(known(name).guid).copied().unwrap_or(0))
     }
 

@@ -148,7 +148,7 @@ pub fn release(m: MosTx<'_>, id: ObjectId, tag: &str) -> Result<bool, DslError> 
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
-pub fn is_due(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
+pub(crate) fn is_due(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
     let phys = m.dataset(id)?;
     let is_marked = phys.flags & DS_FLAG_DEFER_DESTROY != 0;
     Ok(is_marked && phys.num_children == 1 && count(m, id)? == 0)
@@ -166,7 +166,7 @@ pub fn defer(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
-pub fn free_all(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
+pub(crate) fn free_all(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
     let Some(refs) = m.dataset(id)?.userrefs else { return Ok(()) };
     m.change_dataset(id, |phys| phys.userrefs = None)?;
     m.free(refs)

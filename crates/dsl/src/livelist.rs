@@ -52,7 +52,7 @@ pub fn create(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
-pub fn of(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
+pub(crate) fn of(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
     Ok(zapify::get(m, dir, names::dir::LIVELIST)?.filter(|id| *id != 0).map(ObjectId))
 }
 
@@ -60,7 +60,7 @@ pub fn of(m: MosTx<'_>, dir: ObjectId) -> Result<Option<ObjectId>, DslError> {
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
-pub fn space(m: MosTx<'_>, livelist: ObjectId) -> Result<Space, DslError> {
+pub(crate) fn space(m: MosTx<'_>, livelist: ObjectId) -> Result<Space, DslError> {
     Ok(Deadlist::open(&m.view(), livelist)?.space())
 }
 
@@ -68,7 +68,7 @@ pub fn space(m: MosTx<'_>, livelist: ObjectId) -> Result<Space, DslError> {
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
-pub fn remove(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
+pub(crate) fn remove(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     let Some(id) = of(m, dir)? else { return Ok(()) };
     zapify::remove(m, dir, names::dir::LIVELIST)?;
     Deadlist::free(m, id)?;

@@ -63,7 +63,7 @@ pub enum TokenError {
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
-pub fn state_of(dataset: &Dataset) -> Result<Option<NvList>, DslError> {
+pub(crate) fn state_of(dataset: &Dataset) -> Result<Option<NvList>, DslError> {
     let Some(zap) = dataset.zap()? else { return Ok(None) };
     if zap.lookup(names::dataset::RESUME_TOGUID.as_bytes())?.is_none() {
         return Ok(None);

@@ -43,7 +43,7 @@ impl Dir {
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
-    pub fn available(&self) -> Result<u64, DslError> {
+    pub(crate) fn available(&self) -> Result<u64, DslError> {
         let mut available = u64::MAX;
         let chain: Vec<&Dir> = self.ancestry().collect();
         for dir in chain.into_iter().rev() {
@@ -64,7 +64,7 @@ impl Dir {
 
 impl Dataset {
     /// Bytes charged: for a head, those of its directory; for a snapshot, those that it alone holds.
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         if self.is_snapshot() { self.unique() } else { self.dir().phys().used }
     }
 

@@ -49,7 +49,7 @@ impl Dsl {
     }
 
     /// Name of the pool, the first component of all full names.
-    pub fn pool_name(&self) -> &str {
+    pub(crate) fn pool_name(&self) -> &str {
         &self.0.pool
     }
 

@@ -44,7 +44,7 @@ pub(crate) fn free_object(m: MosTx<'_>, id: ObjectId) -> Result<(), DslError> {
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
-pub fn entry(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<ZapEntry>, DslError> {
+pub(crate) fn entry(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<ZapEntry>, DslError> {
     if !is_zapified(m, id)? {
         return Ok(None);
     }
@@ -55,7 +55,7 @@ pub fn entry(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<ZapEntry>, 
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
-pub fn get(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<u64>, DslError> {
+pub(crate) fn get(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<u64>, DslError> {
     entry(m, id, key)?.map(|found| mos::number(id, &found)).transpose()
 }
 
@@ -77,7 +77,7 @@ pub fn set<'v>(
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
-pub fn remove(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<bool, DslError> {
+pub(crate) fn remove(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<bool, DslError> {
     if !is_zapified(m, id)? {
         return Ok(false);
     }

@@ -83,7 +83,7 @@ pub mod directory {
     pub const DDT_STATISTICS: &str = "DDT-statistics";
     /// Object; the prefix is followed by the number of a vdev: its block reference table (32-dedup-cloning.md,
     /// section 3).
-    pub const BRT_PREFIX: &str = "com.fudosecurity:brt:vdev:";
+    pub(crate) const BRT_PREFIX: &str = "com.fudosecurity:brt:vdev:";
 }
 
 /// Names of DSL directories that are hidden from users (docs/on-disk/22-mos-dsl.md, sections 1.1 and 4).
@@ -280,7 +280,7 @@ pub mod config {
     /// List: the tree of vdevs; in a label, one top-level vdev.
     pub const VDEV_TREE: &str = "vdev_tree";
     /// List: a flag for each active feature without which the pool cannot be read.
-    pub const FEATURES_FOR_READ: &str = "features_for_read";
+    pub(crate) const FEATURES_FOR_READ: &str = "features_for_read";
     /// Flag of the pool's list, in the MOS only: all object ids of vdev ZAPs are valid.
     pub(crate) const HAS_PER_VDEV_ZAPS: &str = "com.delphix:has_per_vdev_zaps";
 
@@ -339,13 +339,13 @@ pub mod config {
     /// Number: 1 if no new blocks are allocated on the vdev.
     pub(crate) const NON_ALLOCATING: &str = "non_allocating";
     /// Number: 1 while the vdev is being removed.
-    pub const REMOVING: &str = "removing";
+    pub(crate) const REMOVING: &str = "removing";
     /// Number: txg since which the leaf is being resilvered.
     pub(crate) const RESILVER_TXG: &str = "resilver_txg";
     /// Number: txg since which the vdev is being rebuilt.
     pub(crate) const REBUILD_TXG: &str = "rebuild_txg";
     /// Number: 1 if an administrator took the leaf offline.
-    pub const OFFLINE: &str = "offline";
+    pub(crate) const OFFLINE: &str = "offline";
     /// Number: 1 if the leaf is persistently faulted.
     pub(crate) const FAULTED: &str = "faulted";
     /// Number: 1 if the leaf is persistently degraded.

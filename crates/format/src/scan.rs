@@ -273,7 +273,7 @@ pub struct RebuildPhys {
 
 /// State of a rebuild.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum RebuildState {
+pub(crate) enum RebuildState {
     /// No rebuild was ever started.
     None,
     /// Running, or interrupted and to be resumed.

@@ -44,7 +44,7 @@ pub struct Tree {
 
 impl Tree {
     /// Changes a file of the tree; other snapshots that share it keep the old one.
-    pub fn change(&mut self, id: u64, change: impl FnOnce(&mut File)) {
+    pub(crate) fn change(&mut self, id: u64, change: impl FnOnce(&mut File)) {
         if let Some(file) = self.files.get_mut(&id) {
             change(Rc::make_mut(file));
         }
@@ -116,7 +116,7 @@ pub struct Model {
 }
 
 /// The dataset of a snapshot: `a/b` of `a/b@c`.
-pub fn dataset_of(snapshot: &str) -> &str {
+pub(crate) fn dataset_of(snapshot: &str) -> &str {
     snapshot.split('@').next().unwrap_or(snapshot)
 }
 
@@ -140,7 +140,7 @@ impl Model {
     }
 
     /// Renames a dataset with all datasets and snapshots below it.
-    pub fn rename(&mut self, from: &str, to: &str) {
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
         let renamed = |name: &str| match name.strip_prefix(from) {
             Some(rest) if rest.is_empty() || rest.starts_with(['/', '@']) => format!("{to}{rest}"),
             _ => name.to_owned(),
@@ -157,7 +157,7 @@ impl Model {
     }
 
     /// Renames one snapshot, given by its full names.
-    pub fn rename_snapshot(&mut self, from: &str, to: &str) {
+    pub(crate) fn rename_snapshot(&mut self, from: &str, to: &str) {
         if let Some(snapshot) = self.snapshots.remove(from) {
             self.snapshots.insert(to.to_owned(), snapshot);
         }
@@ -167,7 +167,7 @@ impl Model {
     }
 
     /// Exchanges the roles of a clone and the dataset of its origin.
-    pub fn promote(&mut self, clone: &str) {
+    pub(crate) fn promote(&mut self, clone: &str) {
         let Some(origin) = self.heads.get(clone).and_then(|head| head.origin.clone()) else { return };
         let Some(until) = self.snapshots.get(&origin).map(|s| s.order) else { return };
         let loser = dataset_of(&origin).to_owned();

@@ -27,7 +27,7 @@ pub trait DiskProvider {
 }
 
 /// Disks that are files in a directory.
-pub struct FolderDisks {
+pub(crate) struct FolderDisks {
     dir: PathBuf,
     number: usize,
     size: u64,
@@ -35,7 +35,7 @@ pub struct FolderDisks {
 
 impl FolderDisks {
     /// Disks in the directory `dir`, of the default size.
-    pub fn new(dir: &Path) -> FolderDisks {
+    pub(crate) fn new(dir: &Path) -> FolderDisks {
         FolderDisks { dir: dir.to_owned(), number: 0, size: DISK_SIZE }
     }
 

@@ -43,7 +43,7 @@ pub struct History {
 
 impl History {
     /// Number of the present step.
-    pub fn step(&self) -> u64 {
+    pub(crate) fn step(&self) -> u64 {
         self.step
     }
 

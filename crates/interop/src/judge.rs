@@ -174,7 +174,7 @@ pub fn sums(pool: &cenote::Pool) -> Result<(), Failure> {
 ///
 /// # Errors
 /// Description of the first difference.
-pub fn contents(pool: &cenote::Pool, model: &Model) -> Result<(), Failure> {
+pub(crate) fn contents(pool: &cenote::Pool, model: &Model) -> Result<(), Failure> {
     let dsl = pool.spa().dsl();
     let mut found = Vec::new();
     for dir in dsl.dirs()? {

@@ -34,7 +34,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A deviation, described by its text.
 #[derive(Debug)]
-pub struct Wrong(pub String);
+pub(crate) struct Wrong(pub String);
 
 impl std::fmt::Display for Wrong {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -168,7 +168,11 @@ impl Plan {
     ///
     /// # Errors
     /// A disk cannot be made.
-    pub fn spec(&self, name: &str, disks: &mut dyn DiskProvider) -> Result<CreateSpec, crate::Failure> {
+    pub(crate) fn spec(
+        &self,
+        name: &str,
+        disks: &mut dyn DiskProvider,
+    ) -> Result<CreateSpec, crate::Failure> {
         let mut tops = Vec::new();
         for top in &self.tops {
             tops.push(new_top(*top, self.ashift, disks)?);

@@ -73,7 +73,7 @@ impl World {
     ///
     /// # Errors
     /// The pool cannot be opened for writing.
-    pub fn open(dir: &Path, seed: u64) -> Result<World, Failure> {
+    pub(crate) fn open(dir: &Path, seed: u64) -> Result<World, Failure> {
         World::open_named(dir, POOL, seed)
     }
 
@@ -381,7 +381,7 @@ impl World {
     ///
     /// # Errors
     /// A log cannot be written.
-    pub fn vanish(&mut self) -> Result<(), Failure> {
+    pub(crate) fn vanish(&mut self) -> Result<(), Failure> {
         self.tell("vanish");
         let promises_nothing = |open: &Open| open.head().sync_mode() == SyncMode::Disabled;
         if self.random.one_in(3) || self.open.values().any(promises_nothing) {
@@ -410,7 +410,7 @@ impl World {
     ///
     /// # Errors
     /// The pool cannot be opened.
-    pub fn import(&mut self) -> Result<(), Failure> {
+    pub(crate) fn import(&mut self) -> Result<(), Failure> {
         self.tell("import");
         let found = self.disks.found();
         let options = ImportOptions { force: true, partly_supported: true, ..ImportOptions::default() };
@@ -428,7 +428,7 @@ impl World {
     ///
     /// # Errors
     /// One of them cannot be removed.
-    pub fn lift_limits(&mut self) -> Result<(), Failure> {
+    pub(crate) fn lift_limits(&mut self) -> Result<(), Failure> {
         let heads: Vec<String> = self.model.heads.keys().cloned().collect();
         for head in heads {
             let is_files = matches!(self.model.heads[&head].content, Content::Files(_));

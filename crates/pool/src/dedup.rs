@@ -42,7 +42,7 @@ pub fn saved(stat: &DdtStat) -> u64 {
 }
 
 /// Dedup ratio, in hundredths.
-pub fn ratio(stat: &DdtStat) -> u64 {
+pub(crate) fn ratio(stat: &DdtStat) -> u64 {
     match (stat.ref_dsize, stat.dsize) {
         (0, _) | (_, 0) => 100,
         (referenced, taken) => {

@@ -32,7 +32,7 @@ impl Directory {
     /// # Errors
     /// [`PoolError::Dmu`] if the directory cannot be read, [`PoolError::Directory`] if the entry is
     /// malformed.
-    pub fn entry(&self, name: &str) -> Result<Option<ZapEntry>, PoolError> {
+    pub(crate) fn entry(&self, name: &str) -> Result<Option<ZapEntry>, PoolError> {
         Ok(self.zap.lookup(name.as_bytes())?)
     }
 
@@ -77,7 +77,7 @@ impl Directory {
     /// # Errors
     /// [`PoolError::Directory`] if there is no such entry or it is no number, [`PoolError::Dmu`] if the
     /// directory cannot be read.
-    pub fn required(&self, name: &str) -> Result<ObjectId, PoolError> {
+    pub(crate) fn required(&self, name: &str) -> Result<ObjectId, PoolError> {
         self.object(name)?.ok_or_else(|| PoolError::Directory { entry: name.to_owned() })
     }
 

@@ -27,7 +27,7 @@ use vdev::tree::{Aux, Fault, FaultKind, FaultListener, Op, VdevState, VdevStatus
 use vdev::tunable::Tunable;
 
 /// Number of events that are kept while [`ZEVENT_LEN_MAX`] is 0.
-pub const LEN_MAX: usize = 512;
+pub(crate) const LEN_MAX: usize = 512;
 /// Number of events that are kept; 0: the default, [`LEN_MAX`].
 pub static ZEVENT_LEN_MAX: Tunable = Tunable::new("zfs_zevent_len_max", 0, 0, 1 << 20);
 /// Checksum error reports of one vdev that are accepted in a second.
@@ -121,7 +121,7 @@ impl EventRing {
     }
 
     /// Posts an event. Appends `time` and `eid` to the payload. Returns its number.
-    pub fn post(&self, time: Duration, mut payload: NvList) -> u64 {
+    pub(crate) fn post(&self, time: Duration, mut payload: NvList) -> u64 {
         let mut ring = self.ring();
         ring.last += 1;
         let id = ring.last;
@@ -152,11 +152,6 @@ impl EventRing {
             .posted
             .wait_timeout_while(ring, time, |ring| ring.events.back().is_none_or(|event| event.id <= id));
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
-    }
-
-    /// Number of the newest event so far.
-    pub fn last(&self) -> u64 {
-        self.ring().last
     }
 
     /// Number of reports that were refused because of the rate limit.
@@ -207,7 +202,7 @@ impl std::fmt::Debug for EventRing {
 /// State of the pool as a whole when an event is posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
-pub enum Context {
+pub(crate) enum Context {
     /// The pool is open.
     Open = 0,
     /// The pool is being imported.

@@ -74,7 +74,7 @@ impl Features {
     }
 
     /// State of this feature in the pool.
-    pub fn state(&self, feature: &Feature) -> FeatureState {
+    pub(crate) fn state(&self, feature: &Feature) -> FeatureState {
         match self.counts.get(feature.guid) {
             None => FeatureState::Disabled,
             Some(0) => FeatureState::Enabled,

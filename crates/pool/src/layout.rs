@@ -114,11 +114,6 @@ impl FeatureSet {
 pub(crate) type NewDevices = HashMap<VdevGuid, Arc<dyn Device>>;
 
 impl TopSpec {
-    /// A vdev of one device.
-    pub fn single(leaf: LeafSpec) -> TopSpec {
-        TopSpec { layout: Layout::Single, class: Class::Normal, ashift: None, leaves: vec![leaf] }
-    }
-
     /// The configuration of the vdev, with new guids; the caller sets its number.
     pub(crate) fn node(
         &self,

@@ -290,7 +290,7 @@ impl LivePool {
     }
 
     /// Meta object set in its newest state, not yet on disk.
-    pub fn mos(&self) -> &Arc<LiveSet> {
+    pub(crate) fn mos(&self) -> &Arc<LiveSet> {
         &self.mos
     }
 
@@ -307,11 +307,6 @@ impl LivePool {
     /// Clock, random numbers, devices and worker threads.
     pub fn env(&self) -> &Env {
         &self.env
-    }
-
-    /// The machine on which the pool is open, as described when it was opened.
-    pub fn host(&self) -> &Host {
-        &self.host
     }
 
     /// Sets the host id of the machine, which may become known or change while the pool is open. It applies
@@ -484,7 +479,7 @@ impl LivePool {
     ///
     /// # Errors
     /// [`TxError`] if it never will be: the pool is suspended, has stopped or is closed.
-    pub fn wait_synced(&self, txg: Txg) -> Result<(), PoolError> {
+    pub(crate) fn wait_synced(&self, txg: Txg) -> Result<(), PoolError> {
         Ok(self.txgs.wait_synced(txg)?)
     }
 

@@ -38,7 +38,7 @@ impl SpaceMap {
     }
 
     /// Object that holds the map.
-    pub fn object(&self) -> &Object {
+    pub(crate) fn object(&self) -> &Object {
         &self.object
     }
 

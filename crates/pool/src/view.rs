@@ -66,7 +66,7 @@ impl Pool {
     }
 
     /// The label that belongs to the uberblock.
-    pub fn label_config(&self) -> &PoolConfig {
+    pub(crate) fn label_config(&self) -> &PoolConfig {
         &self.label
     }
 

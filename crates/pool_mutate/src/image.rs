@@ -67,7 +67,7 @@ impl Image {
     }
 
     /// The block layer of the pool.
-    pub fn zio(&self) -> &Arc<Zio> {
+    pub(crate) fn zio(&self) -> &Arc<Zio> {
         self.pool.store().zio()
     }
 
@@ -75,13 +75,13 @@ impl Image {
     ///
     /// # Errors
     /// Fails if the block is damaged or its contents are encrypted.
-    pub fn read(&self, bp: &BlockPtr) -> Result<Block> {
+    pub(crate) fn read(&self, bp: &BlockPtr) -> Result<Block> {
         Ok(self.zio().read(bp, &ReadPolicy::default())?)
     }
 
     /// Follows an address through the mappings of removed vdevs to the vdev and offset where the first byte
     /// of the block is now. Pointers to one block may carry its addresses from before and after a removal.
-    pub fn resolve(&self, dva: &Dva) -> (VdevId, AllocOffset) {
+    pub(crate) fn resolve(&self, dva: &Dva) -> (VdevId, AllocOffset) {
         let (mut vdev, mut offset) = (dva.vdev, dva.offset);
         for _ in 0..REMOVALS_MAX {
             let Some(mapping) = self.pool.tree().indirect(vdev) else { break };

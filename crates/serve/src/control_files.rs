@@ -72,7 +72,7 @@ impl ControlMount {
 impl ControlFiles {
     /// The control files of a process that keeps the pools of `namespace` open.
     #[must_use]
-    pub fn new(namespace: &Arc<Namespace>) -> ControlFiles {
+    pub(crate) fn new(namespace: &Arc<Namespace>) -> ControlFiles {
         let files = ControlFiles { kstats: Kstats::of(namespace), state: Mutex::default() };
         let root = files.number(&Node::Root);
         assert_eq!(root, ROOT, "the first that is numbered is the root");

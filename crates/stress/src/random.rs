@@ -7,7 +7,7 @@ pub struct Random(u64);
 impl Random {
     /// The stream of a seed.
     #[must_use]
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed)
     }
 
@@ -20,7 +20,7 @@ impl Random {
     }
 
     /// The next number of the stream, in the full range of `u64`.
-    pub fn draw(&mut self) -> u64 {
+    pub(crate) fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,22 +29,22 @@ impl Random {
     }
 
     /// A number below `end`, which must not be 0.
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.draw() % end
     }
 
     /// True with a probability of one in `times`.
-    pub fn one_in(&mut self, times: u64) -> bool {
+    pub(crate) fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
     /// A random element; the slice must not be empty.
-    pub fn of<'t, T>(&mut self, all: &'t [T]) -> &'t T {
+    pub(crate) fn of<'t, T>(&mut self, all: &'t [T]) -> &'t T {
         &all[self.below(all.len() as u64) as usize]
     }
 
     /// Returns `count` random bytes.
-    pub fn bytes(&mut self, count: u64) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, count: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(count as usize + 8);
         while (bytes.len() as u64) < count {
             bytes.extend(self.draw().to_le_bytes());

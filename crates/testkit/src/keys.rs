@@ -1,13 +1,13 @@
 //! Keys of the encrypted golden pools (`encryption`, `zil-encrypted`).
 
 /// The passphrase of datasets with `keyformat=passphrase`.
-pub const PASSPHRASE: &str = "correct horse battery staple";
+pub(crate) const PASSPHRASE: &str = "correct horse battery staple";
 
 /// The key of datasets with `keyformat=hex`: the bytes of [`RAW`].
 pub const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
 /// The key of datasets with `keyformat=raw`.
-pub const RAW: [u8; 32] = {
+pub(crate) const RAW: [u8; 32] = {
     let mut key = [0u8; 32];
     let mut at = 0;
     while at < key.len() {

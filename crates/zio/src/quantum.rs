@@ -23,7 +23,7 @@ impl Default for Quantum {
 
 impl Quantum {
     /// The quantum of a pool whose ordinary blocks are on these top-level vdevs.
-    pub fn of(tree: &VdevTree, vdevs: impl IntoIterator<Item = VdevId>) -> Quantum {
+    pub(crate) fn of(tree: &VdevTree, vdevs: impl IntoIterator<Item = VdevId>) -> Quantum {
         let sizes = vdevs.into_iter().filter_map(|vdev| tree.min_alloc(vdev)).filter(|size| *size >= SECTOR);
         let both = sizes.fold(None, |found: Option<Quantum>, size| {
             Some(match found {
@@ -42,7 +42,7 @@ impl Quantum {
     }
 
     /// The stored size of so many bytes.
-    pub fn round_up(self, bytes: u64) -> u64 {
+    pub(crate) fn round_up(self, bytes: u64) -> u64 {
         if bytes <= self.min { self.min } else { bytes.next_multiple_of(self.unit) }
     }
 }

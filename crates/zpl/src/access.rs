@@ -25,7 +25,7 @@ impl Cred {
     }
 
     /// Whether `gid` is the primary group or one of the others.
-    pub fn is_in(&self, gid: u32) -> bool {
+    pub(crate) fn is_in(&self, gid: u32) -> bool {
         self.gid == gid || self.groups.contains(&gid)
     }
 
@@ -43,12 +43,12 @@ impl Access {
     /// Read a file, or list a directory.
     pub const READ: Access = Access(4);
     /// Write a file, or change the entries of a directory.
-    pub const WRITE: Access = Access(2);
+    pub(crate) const WRITE: Access = Access(2);
     /// Execute a file, or look up names in a directory.
-    pub const EXECUTE: Access = Access(1);
+    pub(crate) const EXECUTE: Access = Access(1);
 
     /// Both accesses together.
-    pub fn and(self, other: Access) -> Access {
+    pub(crate) fn and(self, other: Access) -> Access {
         Access(self.0 | other.0)
     }
 }

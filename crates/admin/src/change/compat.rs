@@ -47,7 +47,7 @@ impl Compatibility {
     ///
     /// # Errors
     /// A file cannot be read, or contains an unknown word.
-    pub fn load(value: &str) -> Result<Compatibility, CompatError> {
+    pub(crate) fn load(value: &str) -> Result<Compatibility, CompatError> {
         Compatibility::load_from(value, &FOLDERS.map(Path::new))
     }
 
@@ -71,7 +71,7 @@ impl Compatibility {
     }
 
     /// True if the feature, given by its short name, may be enabled.
-    pub fn allows(&self, feature: &str) -> bool {
+    pub(crate) fn allows(&self, feature: &str) -> bool {
         match self {
             Compatibility::Off => true,
             Compatibility::Legacy => false,
@@ -80,7 +80,7 @@ impl Compatibility {
     }
 
     /// The features of OpenZFS 2.3 that may be enabled, in the order of the tools.
-    pub fn features(&self) -> Vec<&'static str> {
+    pub(crate) fn features(&self) -> Vec<&'static str> {
         let known = FEATURES.iter().filter(|feature| feature.since == Since::V2_3);
         known.map(|feature| feature.name).filter(|name| self.allows(name)).collect()
     }

@@ -150,7 +150,7 @@ impl PoolLayout {
     }
 
     /// All devices with their uses: vdevs, then spares, then cache devices.
-    pub fn devices(&self) -> impl Iterator<Item = (&DeviceName, DeviceUse)> {
+    pub(crate) fn devices(&self) -> impl Iterator<Item = (&DeviceName, DeviceUse)> {
         let data = self.tops.iter().flat_map(|top| &top.leaves).map(|leaf| (leaf, DeviceUse::Vdev));
         let spares = self.spares.iter().map(|leaf| (leaf, DeviceUse::Spare));
         data.chain(spares).chain(self.cache.iter().map(|leaf| (leaf, DeviceUse::Cache)))

@@ -41,7 +41,7 @@ pub struct DeviceName {
 
 impl DeviceName {
     /// Describes an image file of `size` bytes.
-    pub fn file(path: impl Into<PathBuf>, size: u64) -> DeviceName {
+    pub(crate) fn file(path: impl Into<PathBuf>, size: u64) -> DeviceName {
         DeviceName { path: path.into(), is_disk: false, is_whole_disk: false, size }
     }
 

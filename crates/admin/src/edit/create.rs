@@ -56,7 +56,7 @@ impl NewDataset {
     ///
     /// # Errors
     /// [`EditError::Value`] if the given block size is not valid.
-    pub fn block_size(&self) -> Result<u64, EditError> {
+    pub(crate) fn block_size(&self) -> Result<u64, EditError> {
         match self.props.iter().find(|(name, _)| name == "volblocksize" || name == "volblock") {
             Some((_, text)) => Ok(dsl::prop::change::parse_number(text)?),
             None => Ok(DEFAULT_VOLUME_BLOCK),
@@ -93,7 +93,7 @@ impl NewDataset {
     ///
     /// # Errors
     /// [`EditError::Value`] for the first property that cannot be set.
-    pub fn settings(&self, pool: &LivePool) -> Result<Vec<Setting>, EditError> {
+    pub(crate) fn settings(&self, pool: &LivePool) -> Result<Vec<Setting>, EditError> {
         let is_volume = self.kind != NewKind::Filesystem;
         let subject = Subject {
             kind: if is_volume { table::VOL } else { table::FS },

@@ -124,7 +124,7 @@ impl SnapshotRange {
 
     /// Selects from the names of a dataset's snapshots, which are given oldest first. A range whose ends do not
     /// exist or are in the wrong order selects none.
-    pub fn pick<'n>(&self, names: &'n [String]) -> &'n [String] {
+    pub(crate) fn pick<'n>(&self, names: &'n [String]) -> &'n [String] {
         let at = |wanted: &String| names.iter().position(|name| name == wanted);
         let (from, to) = match self {
             SnapshotRange::One(name) => (at(name), at(name)),

@@ -94,7 +94,7 @@ pub enum EditError {
 
 impl EditError {
     /// The pool is there and can be read, but not changed.
-    pub fn is_read_only(&self) -> bool {
+    pub(crate) fn is_read_only(&self) -> bool {
         matches!(self, EditError::Open(ChangeError::ImportedReadOnly | ChangeError::ReadOnly { .. }))
     }
 }

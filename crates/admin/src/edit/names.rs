@@ -118,7 +118,7 @@ fn component(text: &str) -> Result<(), NameError> {
 ///
 /// # Errors
 /// [`NameError`]: the first rule that the name breaks.
-pub fn check_new(name: &str) -> Result<(), NameError> {
+pub(crate) fn check_new(name: &str) -> Result<(), NameError> {
     check(name, Form::Head)?;
     if !name.contains('/') {
         return Err(NameError::PoolOnly);

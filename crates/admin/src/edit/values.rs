@@ -164,7 +164,7 @@ pub fn split(text: &str) -> Option<(&str, &str)> {
 ///
 /// # Errors
 /// [`ValueError`] if the property does not exist, cannot be set on this dataset, or not to this value.
-pub fn resolve(
+pub(crate) fn resolve(
     name: &str,
     text: &str,
     subject: &Subject,
@@ -287,7 +287,7 @@ fn elsewhere(
 /// Why `zfs inherit` refuses a property, whatever the dataset.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum InheritError {
+pub(crate) enum InheritError {
     /// There is no property of this name; the command prints its usage.
     #[error("invalid property '{name}'")]
     Unknown {

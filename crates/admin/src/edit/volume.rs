@@ -26,7 +26,7 @@ pub struct AutoReservation {
 
 impl AutoReservation {
     /// The parameters for volumes on these vdevs.
-    pub fn new(tree: &VdevTree, block_size: u64) -> AutoReservation {
+    pub(crate) fn new(tree: &VdevTree, block_size: u64) -> AutoReservation {
         let taken = |vdev: VdevId| {
             let asize = |bytes| tree.psize_to_asize(vdev, Psize(bytes), Txg(u64::MAX)).map_or(bytes, |a| a.0);
             (asize(block_size), asize(METADATA_BLOCK) >> SECTOR_SHIFT)
@@ -36,7 +36,7 @@ impl AutoReservation {
     }
 
     /// Bytes to reserve for a volume of `size` bytes.
-    pub fn of(&self, size: u64) -> u64 {
+    pub(crate) fn of(&self, size: u64) -> u64 {
         let blocks = size.div_ceil(self.block_size.max(1));
         let mut metadata = METADATA_BLOCKS;
         let mut level = blocks;

@@ -46,7 +46,7 @@ pub struct Replacing<'m>(Option<Box<dyn Suspended + 'm>>);
 impl Replacing<'_> {
     /// Declares that the contents were, or may have been, replaced. Without this call the mount keeps its previous
     /// contents.
-    pub fn replaced(&mut self) {
+    pub(crate) fn replaced(&mut self) {
         self.0.iter_mut().for_each(|suspended| suspended.replaced());
     }
 }
@@ -278,7 +278,7 @@ impl Mounting {
     ///
     /// # Errors
     /// Those of `rename`; [`EditError::Busy`] if the caller no longer waits for mounts that are beginning or ending.
-    pub fn rename(
+    pub(crate) fn rename(
         &self,
         from: &str,
         to: &str,

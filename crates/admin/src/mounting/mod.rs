@@ -60,13 +60,8 @@ impl Mounting {
     }
 
     /// All mounts, oldest first.
-    pub fn list(&self) -> Vec<Mounted> {
+    pub(crate) fn list(&self) -> Vec<Mounted> {
         self.mounts.list()
-    }
-
-    /// The interface that makes the mounts.
-    pub fn mounts(&self) -> &Arc<dyn Mounts> {
-        &self.mounts
     }
 
     /// The mount of a dataset, with its first place.
@@ -181,7 +176,7 @@ impl Mounting {
     ///
     /// # Errors
     /// There is none of this name.
-    pub fn properties(&self, dataset: &str) -> Result<MountProperties, MountRefusal> {
+    pub(crate) fn properties(&self, dataset: &str) -> Result<MountProperties, MountRefusal> {
         names::check(dataset, Form::Head)
             .map_err(|error| MountRefusal::open(dataset, Obstacle::Failed { message: error.to_string() }))?;
         let (view, settings) = self.view(dataset)?;
@@ -232,7 +227,7 @@ impl Mounting {
     ///
     /// # Errors
     /// Why the file system is not mounted.
-    pub fn mount_at(&self, dataset: &str, at: &Path, options: &[String]) -> Result<(), MountRefusal> {
+    pub(crate) fn mount_at(&self, dataset: &str, at: &Path, options: &[String]) -> Result<(), MountRefusal> {
         if let Some((head, _)) = dataset.split_once('@') {
             return self.mount_snapshot(dataset, head, at, options);
         }
@@ -324,7 +319,7 @@ impl Mounting {
 
     /// Those of these snapshots that are in use: they are mounted, or a program has its working directory or an
     /// open file in them through `.zfs`.
-    pub fn snapshots_in_use<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
+    pub(crate) fn snapshots_in_use<'n>(&self, names: &'n [String]) -> Vec<&'n str> {
         let mounts = self.list();
         let mut known: Option<(&str, Vec<String>)> = None;
         let mut in_use = |name: &&'n str| {
@@ -369,7 +364,7 @@ impl Mounting {
     }
 
     /// File systems of a pool that failed to mount automatically and are still not mounted, with the reasons.
-    pub fn not_mounted(&self, pool: &str) -> Vec<(String, Obstacle)> {
+    pub(crate) fn not_mounted(&self, pool: &str) -> Vec<(String, Obstacle)> {
         let known = self.namespace.not_mounted().clone();
         let of_pool = known.into_iter().filter(|(dataset, _)| super::edit::pool_of(dataset) == pool);
         let is_still = |(dataset, _): &(String, Obstacle)| {
@@ -437,7 +432,7 @@ impl Mounting {
     ///
     /// # Errors
     /// Why a file system is not unmounted.
-    pub fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountRefusal> {
+    pub(crate) fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountRefusal> {
         let properties = self.properties(dataset)?;
         if properties.point == MountPoint::Legacy {
             return Err(MountRefusal::unmount(dataset, Obstacle::Legacy { tool: "umount".to_owned() }));

@@ -21,7 +21,7 @@ pub enum MountPoint {
 
 impl MountPoint {
     /// The folder, if there is one.
-    pub fn path(&self) -> Option<&Path> {
+    pub(crate) fn path(&self) -> Option<&Path> {
         match self {
             MountPoint::At(path) => Some(path),
             MountPoint::None | MountPoint::Legacy => None,

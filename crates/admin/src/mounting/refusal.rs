@@ -213,7 +213,7 @@ impl From<MountError> for Obstacle {
 
 impl MountRefusal {
     /// The key of the file system is missing, and nothing else is known to be in the way.
-    pub fn is_locked(&self) -> bool {
+    pub(crate) fn is_locked(&self) -> bool {
         self.action == MountAction::Mount && self.why == Obstacle::Locked
     }
 

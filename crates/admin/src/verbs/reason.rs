@@ -99,12 +99,12 @@ impl fmt::Display for Reason {
 
 impl Reason {
     /// A reason with no names.
-    pub fn new(code: Code, message: impl fmt::Display) -> Reason {
+    pub(crate) fn new(code: Code, message: impl fmt::Display) -> Reason {
         Reason { code, about: Vec::new(), message: message.to_string() }
     }
 
     /// The message of a command that cannot open `name`. A missing pool is reported as a missing dataset.
-    pub fn cannot_open(&self, name: &str) -> String {
+    pub(crate) fn cannot_open(&self, name: &str) -> String {
         match self.code {
             Code::NoPool => format!("cannot open '{name}': dataset does not exist"),
             _ => format!("cannot open '{name}': {}", self.message),

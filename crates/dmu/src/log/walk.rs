@@ -14,7 +14,7 @@ use format::{BlockPtr, ObjectId};
 use zio::{Zio, ZioError};
 
 /// Most blocks of one chain. At 128 KiB each this is a terabyte of log, beyond any real one.
-pub const MAX_BLOCKS: u64 = 1 << 23;
+pub(crate) const MAX_BLOCKS: u64 = 1 << 23;
 
 /// An element of a walk.
 pub(crate) enum Step<'a> {

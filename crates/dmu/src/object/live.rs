@@ -96,11 +96,6 @@ impl LiveObject {
         self.cell.lock().header.extra_slots + 1
     }
 
-    /// A copy of the bonus.
-    pub fn bonus(&self) -> Vec<u8> {
-        self.cell.lock().header.bonus.clone()
-    }
-
     /// Calls `look` with the bonus.
     pub fn with_bonus<R>(&self, look: impl FnOnce(&[u8]) -> R) -> R {
         look(&self.cell.lock().header.bonus)
@@ -113,11 +108,6 @@ impl LiveObject {
 
     pub(crate) fn zap_state(&self) -> &crate::zap::ZapState {
         &self.cell.zap
-    }
-
-    /// Whether some data are only in memory, so that their space is not known yet.
-    pub fn is_unwritten(&self) -> bool {
-        self.cell.lock().is_unwritten()
     }
 
     /// Whether the object has a spill block.
@@ -152,11 +142,6 @@ impl LiveObject {
         result
     }
 
-    /// Makes the next sync write the dnode even without a change.
-    pub fn mark_dirty(&self, tx: &dyn AllocTx) {
-        self.change(tx, |_| ());
-    }
-
     /// Replaces the bonus.
     pub fn set_bonus(&self, bytes: &[u8], tx: &dyn AllocTx) {
         self.change_bonus(tx, |bonus| {
@@ -183,11 +168,6 @@ impl LiveObject {
     /// Changes the type of the data, as when an object without data becomes a ZAP.
     pub fn set_type(&self, obj_type: ObjType, tx: &dyn AllocTx) {
         self.change(tx, |inner| inner.header.obj_type = obj_type);
-    }
-
-    /// Sets additional dnode flags, for accounting.
-    pub fn set_flags(&self, flags: u8, tx: &dyn AllocTx) {
-        self.change(tx, |inner| inner.header.flags |= flags);
     }
 
     /// The spill block; `None`: there is none.
@@ -454,7 +434,7 @@ impl LiveObject {
     }
 
     /// Changes bytes of a block, based on its newest contents or zeros.
-    pub fn change_block<R>(
+    pub(crate) fn change_block<R>(
         &self,
         blkid: BlockId,
         tx: &dyn AllocTx,

@@ -206,14 +206,8 @@ impl LiveSet {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Sets the flags of the object set.
-    pub fn set_flags(&self, flags: u64, tx: &dyn AllocTx) {
-        self.flags.store(flags, Ordering::Relaxed);
-        self.mark_root(tx.txg());
-    }
-
     /// Makes the next sync of this txg write the root, whether or not an object changed.
-    pub fn mark_root(&self, txg: Txg) {
+    pub(crate) fn mark_root(&self, txg: Txg) {
         self.dirty_txg[(txg.0 & 1) as usize].fetch_max(txg.0, Ordering::AcqRel);
         self.newest.fetch_max(txg.0, Ordering::AcqRel);
         self.meter.add(txg, 0);

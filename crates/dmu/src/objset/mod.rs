@@ -77,7 +77,7 @@ impl ObjSet {
     }
 
     /// The writable set whose newest state this shows; `None`: it shows the state on disk.
-    pub fn live(&self) -> Option<&Arc<LiveSet>> {
+    pub(crate) fn live(&self) -> Option<&Arc<LiveSet>> {
         self.live.as_ref()
     }
 

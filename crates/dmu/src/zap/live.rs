@@ -74,12 +74,6 @@ impl ZapBlocks for Looked<'_> {
 }
 
 impl LiveObject {
-    /// The entry whose name matches in the ZAP of this object, in its newest state: the most frequent query
-    /// of a file server. Compares few names, however many there are.
-    pub fn zap_lookup(&self, name: &[u8], how: Match) -> Result<Option<ZapEntry>, DmuError> {
-        lookup_shared(&Looked(self), self.zap_state(), (self.set().number(), self.id()), name, how)
-    }
-
     /// At most `limit` entries of the ZAP of this object from a cursor on, in its newest state; empty at the
     /// end.
     pub fn zap_entries(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>, DmuError> {

@@ -37,7 +37,7 @@ impl MicroIndex {
     ///
     /// # Errors
     /// [`DecodeError`] if the block is no micro ZAP.
-    pub fn build(block: &[u8], order: Endian) -> Result<MicroIndex, DecodeError> {
+    pub(crate) fn build(block: &[u8], order: Endian) -> Result<MicroIndex, DecodeError> {
         let zap = MicroZap::decode(block, order)?;
         let mut index =
             MicroIndex { heads: vec![NONE; 8], slots: vec![(0, NONE)], used: vec![1], entries: 0 };
@@ -53,7 +53,7 @@ impl MicroIndex {
     }
 
     /// Number of entries.
-    pub fn entries(&self) -> usize {
+    pub(crate) fn entries(&self) -> usize {
         self.entries
     }
 

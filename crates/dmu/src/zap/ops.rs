@@ -74,7 +74,7 @@ impl ZapMut<'_> {
     ///
     /// # Errors
     /// [`DmuError::NoKey`] if there is no such entry.
-    pub fn update_matching<'v>(
+    pub(crate) fn update_matching<'v>(
         &self,
         name: &[u8],
         value: impl Into<ZapValue<'v>>,
@@ -89,7 +89,7 @@ impl ZapMut<'_> {
     }
 
     /// Adds an entry, or replaces the value of the one whose name matches, and keeps its spelling.
-    pub fn upsert_matching<'v>(
+    pub(crate) fn upsert_matching<'v>(
         &self,
         name: &[u8],
         value: impl Into<ZapValue<'v>>,

@@ -86,7 +86,7 @@ impl Zap {
     }
 
     /// Flags of the ZAP: `format::zap::FLAG_…`; 0 for a micro ZAP.
-    pub fn flags(&self) -> u64 {
+    pub(crate) fn flags(&self) -> u64 {
         self.fat_header().map_or(0, |header| header.flags)
     }
 

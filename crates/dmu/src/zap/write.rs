@@ -25,7 +25,7 @@ impl ZapMut<'_> {
     }
 
     /// At most `limit` entries from a cursor on: 0, or a [`ZapEntry::cursor`]. Empty at the end.
-    pub fn entries_from(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>, DmuError> {
+    pub(crate) fn entries_from(&self, cursor: u64, limit: usize) -> Result<Vec<ZapEntry>, DmuError> {
         let _state = self.lock();
         let form = self.form()?;
         let flags = if let Form::Fat(header) = &form { header.flags } else { 0 };

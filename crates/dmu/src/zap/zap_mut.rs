@@ -158,14 +158,6 @@ impl<'a> ZapMut<'a> {
         })
     }
 
-    /// Normalization of names: `format::zap::NORM_…`.
-    pub fn normalization(&self) -> Result<u64, DmuError> {
-        Ok(match self.form()? {
-            Form::Micro { normalization, .. } => normalization,
-            Form::Fat(header) => header.normalization,
-        })
-    }
-
     /// Flags of the ZAP: `format::zap::FLAG_…`; 0 for a micro ZAP.
     pub fn flags(&self) -> Result<u64, DmuError> {
         Ok(match self.form()? {

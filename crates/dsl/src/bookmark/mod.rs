@@ -41,11 +41,6 @@ impl Bookmark {
         &self.name
     }
 
-    /// The head that the bookmark belongs to.
-    pub fn head(&self) -> &Dataset {
-        &self.head
-    }
-
     /// The decoded entry of the ZAP of bookmarks.
     pub fn phys(&self) -> &BookmarkPhys {
         &self.phys
@@ -60,7 +55,7 @@ impl Bookmark {
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
-    pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
+    pub(crate) fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
         let Some(id) = self.redaction_list() else { return Ok(None) };
         let object = self.head.dsl().mos().object(id)?;
         // A list of many snapshots has the same structure in the spill block instead.

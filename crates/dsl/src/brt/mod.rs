@@ -296,7 +296,7 @@ impl Brt {
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
-    pub fn release(&self, m: MosTx<'_>, bp: &BlockPtr) -> Result<bool, DslError> {
+    pub(crate) fn release(&self, m: MosTx<'_>, bp: &BlockPtr) -> Result<bool, DslError> {
         if !self.may_be_cloned(bp) {
             return Ok(false);
         }

@@ -196,7 +196,7 @@ pub fn unallow(
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
-pub fn free_all(m: MosTx<'_>, map: ObjectId) -> Result<(), DslError> {
+pub(crate) fn free_all(m: MosTx<'_>, map: ObjectId) -> Result<(), DslError> {
     for entry in mos::zap(&m.view(), map)?.entries() {
         m.free(ObjectId(mos::number(map, &entry?)?))?;
     }

@@ -105,11 +105,6 @@ impl Head {
         self.id
     }
 
-    /// Number of the head's directory object.
-    pub fn dir(&self) -> ObjectId {
-        self.dir
-    }
-
     /// Full name of the head as of the last sync.
     pub fn name(&self) -> Arc<str> {
         Arc::clone(&read(&self.name))

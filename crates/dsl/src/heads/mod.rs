@@ -126,7 +126,7 @@ impl Heads {
     }
 
     /// The transaction groups of the pool.
-    pub fn txgs(&self) -> &Arc<Txgs> {
+    pub(crate) fn txgs(&self) -> &Arc<Txgs> {
         &self.txgs
     }
 
@@ -195,7 +195,7 @@ impl Heads {
     }
 
     /// The open head of this dataset; `None`: it is not open.
-    pub fn get(&self, dataset: ObjectId) -> Option<Arc<Head>> {
+    pub(crate) fn get(&self, dataset: ObjectId) -> Option<Arc<Head>> {
         lock(&self.open).get(&dataset).cloned()
     }
 
@@ -285,11 +285,6 @@ impl Heads {
     /// Whether this head is in use.
     pub fn is_in_use(&self, id: ObjectId) -> bool {
         lock(&self.open).get(&id).is_some_and(is_still_used)
-    }
-
-    /// Whether a sync of this txg has changes to write.
-    pub fn is_dirty(&self, txg: Txg) -> bool {
-        lock(&self.open).values().any(|head| head.set.is_dirty(txg))
     }
 }
 

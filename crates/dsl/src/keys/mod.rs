@@ -46,7 +46,7 @@ pub enum KeyStatus {
 
 impl KeyStatus {
     /// The number of the property's value.
-    pub fn id(self) -> u64 {
+    pub(crate) fn id(self) -> u64 {
         self as u64
     }
 }

@@ -64,7 +64,7 @@ impl FeatureCounts {
     /// # Errors
     /// [`DslError::FeatureDisabled`] if the feature is not enabled, [`DslError::Mismatch`] if the count would
     /// fall below 0: the txg must not end then.
-    pub fn add(&self, m: MosTx<'_>, name: &str, delta: i64) -> Result<(), DslError> {
+    pub(crate) fn add(&self, m: MosTx<'_>, name: &str, delta: i64) -> Result<(), DslError> {
         let feature = known(name);
         if delta == 0 {
             return Ok(());

@@ -39,7 +39,7 @@ impl<'a> MosTx<'a> {
     }
 
     /// The block layer of the pool.
-    pub fn zio(&self) -> &'a Arc<Zio> {
+    pub(crate) fn zio(&self) -> &'a Arc<Zio> {
         self.mos.store().zio()
     }
 
@@ -101,7 +101,7 @@ impl<'a> MosTx<'a> {
     ///
     /// # Errors
     /// If the object cannot be created.
-    pub fn create_zap(
+    pub(crate) fn create_zap(
         &self,
         obj_type: ObjType,
         bonus_type: ObjType,
@@ -208,7 +208,7 @@ impl<'a> MosTx<'a> {
     ///
     /// # Errors
     /// [`DslError::WrongType`] if the object is no dataset; or the object cannot be read.
-    pub fn dataset(&self, id: ObjectId) -> Result<DatasetPhys, DslError> {
+    pub(crate) fn dataset(&self, id: ObjectId) -> Result<DatasetPhys, DslError> {
         Ok(self.open_dataset(id)?.1)
     }
 

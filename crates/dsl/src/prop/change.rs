@@ -96,7 +96,12 @@ fn drop_key(zap: &ZapMut<'_>, name: &str, suffix: &str) -> Result<(), DslError> 
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
-pub fn store(m: MosTx<'_>, dataset: ObjectId, name: &str, change: &Change<'_>) -> Result<(), DslError> {
+pub(crate) fn store(
+    m: MosTx<'_>,
+    dataset: ObjectId,
+    name: &str,
+    change: &Change<'_>,
+) -> Result<(), DslError> {
     let make = matches!(change, Change::Local(_) | Change::Received(_));
     let Some(props) = zap_of(m, dataset, make)? else { return Ok(()) };
     let zap = m.zap(props)?;

@@ -29,17 +29,7 @@ pub enum AuxState {
     Unavailable,
 }
 
-impl AuxState {
-    /// The word that the tools print.
-    pub fn name(self) -> &'static str {
-        match self {
-            AuxState::Available => "AVAIL",
-            AuxState::InUse => "INUSE",
-            AuxState::Online => "ONLINE",
-            AuxState::Unavailable => "UNAVAIL",
-        }
-    }
-}
+impl AuxState {}
 
 /// A spare or cache device.
 #[derive(Debug, Clone, PartialEq)]

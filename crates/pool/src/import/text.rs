@@ -50,7 +50,7 @@ pub enum Status {
 
 impl Status {
     /// Id of the message with more details: `ZFS-8000-5E`.
-    pub fn message_id(self) -> Option<&'static str> {
+    pub(crate) fn message_id(self) -> Option<&'static str> {
         Some(match self {
             Status::NewerVersion => "ZFS-8000-A5",
             Status::MissingTops => "ZFS-8000-6X",

@@ -260,7 +260,7 @@ fn slot_part(target: Target, bytes: &[u8], state: &mut u64) -> std::ops::Range<u
 }
 
 /// Changes one word or byte, preferably where the old bytes are not zero. Does nothing to fewer than 8 bytes.
-pub fn corrupt(part: &mut [u8], state: &mut u64) {
+pub(crate) fn corrupt(part: &mut [u8], state: &mut u64) {
     if part.len() < 8 {
         return;
     }

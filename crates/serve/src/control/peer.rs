@@ -27,7 +27,7 @@ impl Peer {
     ///
     /// # Errors
     /// The system does not report it.
-    pub fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
+    pub(crate) fn of(socket: BorrowedFd<'_>) -> io::Result<Peer> {
         let credentials = credentials(socket)?;
         Ok(Peer { uid: credentials.uid, gid: credentials.gid, groups: groups(socket)?, pid: credentials.pid })
     }

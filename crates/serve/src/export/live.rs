@@ -161,7 +161,7 @@ impl LiveFs {
     }
 
     /// The file system that is exported.
-    pub fn writer(&self) -> &FilesystemWriter {
+    pub(crate) fn writer(&self) -> &FilesystemWriter {
         &self.writer
     }
 

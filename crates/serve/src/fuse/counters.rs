@@ -39,7 +39,7 @@ impl FileCounters {
     }
 
     /// The sums of all sets at this moment.
-    pub fn sample(&self) -> FileOps {
+    pub(crate) fn sample(&self) -> FileOps {
         let sum = |i: usize| self.0.iter().map(|shard| shard.0[i].load(Ordering::Relaxed)).sum();
         FileOps(std::array::from_fn(sum))
     }

@@ -49,7 +49,7 @@ impl<'a> WriteRequest<'a> {
     }
 
     /// Number of bytes of all parts together.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         size_of_parts(&self.parts)
     }
 

@@ -156,7 +156,7 @@ impl Fs {
     ///
     /// # Errors
     /// [`ZplError::Stale`], [`ZplError::WrongKind`]; or the directory cannot be read.
-    pub fn lookup_with(
+    pub(crate) fn lookup_with(
         &self,
         dir: ObjectId,
         name: &[u8],

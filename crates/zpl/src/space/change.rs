@@ -44,7 +44,7 @@ impl Fs {
     ///
     /// # Errors
     /// If the accounting cannot be read.
-    pub fn used(&self, kind: SpaceKind, of: QuotaOf, id: u64) -> Result<u64, ZplError> {
+    pub(crate) fn used(&self, kind: SpaceKind, of: QuotaOf, id: u64) -> Result<u64, ZplError> {
         let object = match self.set.object(kind.accounting()) {
             Ok(object) => object,
             Err(DmuError::NoObject { .. }) => return Ok(0),

@@ -134,7 +134,7 @@ impl Refused for Refusal {
 
 impl OwnerKind {
     /// Whose space it is.
-    pub fn owner(self) -> Owner {
+    pub(crate) fn owner(self) -> Owner {
         match self {
             OwnerKind::PosixUser | OwnerKind::SmbUser => Owner::User,
             OwnerKind::PosixGroup | OwnerKind::SmbGroup => Owner::Group,
