@@ -4,16 +4,13 @@
 
 use super::import_settings::{self, ImportSettings};
 use super::{AdminError, change};
-use ::pool::{CacheFileError, CacheFileFailure};
+use ::pool::{CacheFile, CacheFileError, CacheFileFailure};
 use format::config::VdevNode;
 use format::names;
-use format::{NvList, PoolGuid, VdevGuid};
+use format::{PoolGuid, VdevGuid};
 use std::collections::{BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use vdev::scan::Leaf;
-
-/// Maximum size of a cache file in bytes; sufficient for thousands of pools.
-const SIZE_MAX: u64 = 64 << 20;
 
 /// Keys of a pool's entry for its spares and cache devices. OpenZFS stores these only in the pool. Cenote also
 /// lists them here, because a search of block devices does not find image files.
@@ -122,12 +119,7 @@ pub(super) fn device_paths(file: &Path) -> Result<DevicePaths, AdminError> {
 /// entries are left out.
 pub(super) fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
     let failed = |why| AdminError::from(CacheFileError { path: file.to_path_buf(), why });
-    let io = |error| failed(CacheFileFailure::Io(error));
-    if std::fs::metadata(file).map_err(io)?.len() > SIZE_MAX {
-        return Err(failed(CacheFileFailure::TooLarge));
-    }
-    let bytes = std::fs::read(file).map_err(io)?;
-    let lists = NvList::decode(&bytes).map_err(|e| failed(CacheFileFailure::NotACacheFile(e)))?;
+    let lists = CacheFile::at(file).decode()?;
     let mut pools = Vec::new();
     for (name, _) in lists.iter() {
         let config = lists.list(name);
@@ -156,6 +148,7 @@ pub(super) fn read(file: &Path, is_own: bool) -> Result<Imported, AdminError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use format::NvList;
     use format::nvlist::NvValue;
 
     fn list(pairs: Vec<(&str, NvValue)>) -> NvList {

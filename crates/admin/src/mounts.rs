@@ -63,6 +63,20 @@ pub trait Mounts: Send + Sync {
         options: &MountOptions,
     ) -> Result<(), MountError>;
 
+    /// Mounts a snapshot of a pool, read-only. The snapshot cannot be destroyed until the mount has ended.
+    ///
+    /// # Errors
+    /// [`MountError`]; then the snapshot is not mounted.
+    fn mount_snapshot(
+        &self,
+        _pool: &Arc<LivePool>,
+        _snapshot: &str,
+        _at: &Path,
+        _options: &MountOptions,
+    ) -> Result<(), MountError> {
+        Err(MountError::NoMounts)
+    }
+
     /// Mounts a file system of a pool that is open for reading only. The mount is read-only, whatever the options
     /// say.
     ///

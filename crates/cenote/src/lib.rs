@@ -85,6 +85,7 @@ pub use caller::Caller;
 pub use cancel::CancelFlag;
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};
 pub use dmu::{interrupt, panics};
+pub use dsl::SnapshotHold;
 pub use error::Error;
 pub use host::this_host;
 pub use memory::{Budget, allowed as memory_allowed};

@@ -11,8 +11,10 @@ use format::config::{ConfigForm, PoolConfig};
 use format::names;
 use format::nvlist::{NvList, NvValue};
 use format::{DecodeError, PoolGuid};
-use std::fs::File;
-use std::io::{ErrorKind, Write};
+use rustix::fs::OFlags;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Most bytes of a cache file that are read.
@@ -33,8 +35,11 @@ pub struct CacheFileError {
 #[non_exhaustive]
 pub enum CacheFileFailure {
     /// An operation on the file or its folder failed.
-    #[error("{0}")]
+    #[error("{}", without_number(.0))]
     Io(std::io::Error),
+    /// The path leads to a directory, a device or a pipe.
+    #[error("not a regular file")]
+    NotAFile,
     /// The file is larger than any cache file.
     #[error("too large for a cache file")]
     TooLarge,
@@ -55,6 +60,12 @@ pub enum CacheFileFailure {
         /// What is wrong with it.
         why: DecodeError,
     },
+}
+
+/// The text of an error of the system without its number.
+fn without_number(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// A cache file: the list of pools that are opened again at the next start.
@@ -79,17 +90,41 @@ impl CacheFile {
     }
 
     fn read(&self) -> Result<NvList, CacheFileError> {
-        match std::fs::metadata(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(NvList::new()),
-            Err(error) => return Err(self.error(CacheFileFailure::Io(error))),
-            Ok(meta) if meta.len() > SIZE_MAX => return Err(self.error(CacheFileFailure::TooLarge)),
-            Ok(_) => {}
+        match self.bytes() {
+            Ok(bytes) if bytes.is_empty() => Ok(NvList::new()),
+            Err(CacheFileFailure::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(NvList::new()),
+            bytes => self.lists(bytes),
         }
-        let bytes = std::fs::read(&self.path).map_err(|error| self.error(CacheFileFailure::Io(error)))?;
-        if bytes.is_empty() {
-            return Ok(NvList::new());
-        }
+    }
+
+    /// The lists of the file, by pool.
+    ///
+    /// # Errors
+    /// [`CacheFileError`] if the file does not exist, cannot be read, is too large, or is no cache file.
+    pub fn decode(&self) -> Result<NvList, CacheFileError> {
+        self.lists(self.bytes())
+    }
+
+    fn lists(&self, bytes: Result<Vec<u8>, CacheFileFailure>) -> Result<NvList, CacheFileError> {
+        let bytes = bytes.map_err(|why| self.error(why))?;
         NvList::decode(&bytes).map_err(|error| self.error(CacheFileFailure::NotACacheFile(error)))
+    }
+
+    /// The bytes of the file. A device or a pipe, which may have no end, is not read.
+    fn bytes(&self) -> Result<Vec<u8>, CacheFileFailure> {
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(&self.path);
+        let file = file.map_err(CacheFileFailure::Io)?;
+        let meta = file.metadata().map_err(CacheFileFailure::Io)?;
+        if !meta.is_file() {
+            return Err(CacheFileFailure::NotAFile);
+        }
+        let mut bytes = Vec::new();
+        file.take(SIZE_MAX + 1).read_to_end(&mut bytes).map_err(CacheFileFailure::Io)?;
+        match bytes.len() as u64 > SIZE_MAX {
+            true => Err(CacheFileFailure::TooLarge),
+            false => Ok(bytes),
+        }
     }
 
     /// The pools that the file lists. Malformed configurations are skipped.
@@ -175,4 +210,36 @@ fn remove(list: &mut NvList, is_it: impl Fn(&str, Option<u64>) -> bool) -> bool 
         list.remove(name);
     }
     !names.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reading a device would not end, and reading a pipe would wait for its writer.
+    #[test]
+    fn only_regular_files_are_read() {
+        let folder = tempfile::tempdir().expect("made");
+        let pipe = folder.path().join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("run");
+        assert!(made.success());
+        for path in [Path::new("/dev/zero"), folder.path(), &pipe] {
+            let file = CacheFile::at(path);
+            for refused in [file.decode().map(drop), file.pools().map(drop)] {
+                assert!(
+                    matches!(refused, Err(CacheFileError { why: CacheFileFailure::NotAFile, .. })),
+                    "{path:?}: {refused:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_lists_nothing_and_cannot_be_decoded() {
+        let folder = tempfile::tempdir().expect("made");
+        let file = CacheFile::at(folder.path().join("none"));
+        assert!(file.pools().expect("read").is_empty());
+        let refused = file.decode().expect_err("not there").to_string();
+        assert!(refused.ends_with("none: No such file or directory"), "{refused}");
+    }
 }

@@ -156,16 +156,13 @@ impl Mounting {
     }
 
     fn mount_alone(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), Obstacle> {
-        if let Some((head, _)) = dataset.split_once('@') {
-            // As below: a use of the pool until the snapshot is in the table of mounts.
-            let _user = self.namespace.entry(super::edit::pool_of(head));
-            let (view, _) = self.view(head).map_err(|refusal| refusal.why)?;
-            return Ok(self.mounts.mount_view(&view, dataset, at, options)?);
-        }
         let pool = super::edit::pool_of(dataset);
         // A use of the pool until the file system is in the table of mounts: an export waits, and looks there again.
         let Some((entry, _user)) = self.namespace.entry(pool) else { return Err(Obstacle::NotMounted) };
         match entry.opened() {
+            Opened::Live(live) if dataset.contains('@') => {
+                self.mounts.mount_snapshot(live, dataset, at, options)?;
+            }
             Opened::Live(live) => self.mounts.mount(live, dataset, at, options)?,
             Opened::ReadOnly(pool, _) => self.mounts.mount_view(pool, dataset, at, options)?,
         }
@@ -312,9 +309,12 @@ impl Mounting {
             MountOptions { read_only: true, temporary: Vec::new(), by_hand: true, ..parsed.options };
         let properties =
             MountProperties { dataset: name.to_owned(), point: MountPoint::At(at.to_owned()), ..properties };
-        self.mounts
-            .mount_view(&view, name, at, &options)
-            .map_err(|error| mount_refusal(&properties, error.into()))
+        self.mount_alone(name, at, &options).map_err(|why| mount_refusal(&properties, why))
+    }
+
+    /// Call after a snapshot was renamed: its mount has the new name.
+    pub(crate) fn after_snapshot_rename(&self, from: &str, to: &str) {
+        self.mounts.renamed(from, to);
     }
 
     /// Those of these snapshots that are in use: they are mounted, or a program has its working directory or an

@@ -4,7 +4,6 @@ use crate::{MountError, NotWritten};
 use cenote::Error;
 use dsl::DslError;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
 use std::{fmt, io};
 
 /// What was to be done to a mount.
@@ -128,14 +127,14 @@ pub enum Obstacle {
     InUse {
         /// Process id and name of each program that uses it.
         by: Vec<(u32, String)>,
-        /// Other places where it, or a directory of it, is mounted.
-        also_at: Vec<PathBuf>,
+        /// Other places where it, or a directory of it, is mounted, as text.
+        also_at: Vec<String>,
     },
     /// A mount made later hides the mount.
-    #[error("it is hidden by what is mounted on {}", by.display())]
+    #[error("it is hidden by what is mounted on {by}")]
     Hidden {
-        /// Mount point of the hiding mount.
-        by: PathBuf,
+        /// Mount point of the hiding mount, as text.
+        by: String,
     },
     /// A mount below it does not end.
     #[error("'{dataset}' is mounted below: {why}")]
@@ -165,10 +164,9 @@ pub enum Obstacle {
 }
 
 /// One line for the programs that use a mount, and one for its other places.
-fn users(by: &[(u32, String)], also_at: &[PathBuf]) -> String {
-    let places: Vec<String> = also_at.iter().map(|at| at.display().to_string()).collect();
+fn users(by: &[(u32, String)], also_at: &[String]) -> String {
     let users: Vec<String> = by.iter().map(|(pid, name)| format!("{name} ({pid})")).collect();
-    let lines = [("also mounted on", places), ("in use by", users)];
+    let lines = [("also mounted on", also_at), ("in use by", &users)];
     let told = lines.iter().filter(|(_, which)| !which.is_empty());
     told.map(|(what, which)| format!("\n{what}: {}", which.join(", "))).collect()
 }
@@ -197,8 +195,11 @@ impl From<MountError> for Obstacle {
             MountError::AlreadyMounted => Obstacle::AlreadyMounted,
             MountError::NotMounted => Obstacle::NotMounted,
             MountError::NotEmpty => Obstacle::NotEmpty,
-            MountError::Busy { by, also_at } => Obstacle::InUse { by, also_at },
-            MountError::Hidden { by } => Obstacle::Hidden { by },
+            MountError::Busy { by, also_at } => {
+                let also_at = also_at.iter().map(|at| at.display().to_string()).collect();
+                Obstacle::InUse { by, also_at }
+            }
+            MountError::Hidden { by } => Obstacle::Hidden { by: by.display().to_string() },
             MountError::NotWritten(what) => Obstacle::NotWritten(what),
             MountError::System(error) => Obstacle::system(&error),
             MountError::Open(error)
@@ -233,4 +234,24 @@ impl MountRefusal {
 /// The dataset cannot be read.
 pub(super) fn failed(name: &str, error: &Error) -> MountRefusal {
     MountRefusal::open(name, Obstacle::unreadable(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::PathBuf;
+
+    /// The refusal is an answer to a verb that has done a part of its work.
+    #[test]
+    fn paths_that_are_not_utf8_can_be_told() {
+        let path = PathBuf::from(OsStr::from_bytes(b"/b\xff"));
+        let busy = MountError::Busy { by: Vec::new(), also_at: vec![path.clone()] };
+        for error in [busy, MountError::Hidden { by: path }] {
+            let refusal = MountRefusal::unmount("tank", error);
+            let told = serde_json::to_string(&refusal).expect("told");
+            assert_eq!(serde_json::from_str::<MountRefusal>(&told).expect("read"), refusal);
+        }
+    }
 }

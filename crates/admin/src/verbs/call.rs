@@ -28,6 +28,14 @@ pub enum CallError {
         /// What is wrong with it, and where.
         problem: String,
     },
+    /// The verb has done its work, but its answer has no form in JSON: a path that is not UTF-8.
+    #[error("{name}: done, but the answer cannot be told: {problem}")]
+    Answer {
+        /// Name of the verb.
+        name: &'static str,
+        /// What cannot be told.
+        problem: String,
+    },
     /// The verb refused it, or stopped half-way.
     #[error("{message}")]
     Refused {
@@ -53,7 +61,8 @@ pub(super) fn run_as<V: Verb>(session: &mut Session<'_>, request: &Value) -> Res
         message: refusal.to_string(),
         refusal: serde_json::to_value(&refusal).unwrap_or_default(),
     })?;
-    serde_json::to_value(&answer).map_err(|error| bad(error.to_string()))
+    serde_json::to_value(&answer)
+        .map_err(|error| CallError::Answer { name: V::NAME, problem: error.to_string() })
 }
 
 /// The first field of `given` that `understood`, the same value after decoding, does not have.

@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut session = Session::of_command(crate::search::from_env(), line);
     let called = by_name::call(&mut session, name, &request);
     let warnings = session.take_warnings();
-    let closed = session.end(called.is_ok());
+    let closed = session.end(matches!(called, Ok(_) | Err(CallError::Answer { .. })));
     let mut printed = match &called {
         Ok(answer) => json!({ "answer": answer }),
         Err(CallError::Refused { refusal, reason, message }) => {
@@ -51,7 +51,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
         Err(error) => {
             super::complain(error.to_string());
-            return Ok(USAGE);
+            return Ok(if let CallError::Answer { .. } = error { 1 } else { USAGE });
         }
     };
     if let Some(printed) = printed.as_object_mut() {

@@ -31,12 +31,12 @@ mod table;
 mod users;
 mod walk;
 
-use crate::export::LiveFs;
-use crate::fuse::{self, Service, Transport};
+use crate::export::{ExportError, LiveFs, PoolView};
+use crate::fuse::{self, Service, Transport, ViewService};
 use admin::sync::lock;
 use admin::{AccessTimes, MountError, MountOptions, Mounted, Mounts, NotWritten, Unmount};
 use cenote::files::{self, FilesystemWriter};
-use cenote::{NotHandedOver, Outside, interrupt};
+use cenote::{Dataset, NotHandedOver, Outside, interrupt};
 use ending::Ended;
 use kernel::Sign;
 use mount::{Backend, End, HEARING_OF_AN_END, LAST_WRITES, Mount, Spot};
@@ -472,6 +472,26 @@ impl MountTable {
             transport: self.settings.transport,
             group: 0,
         }
+    }
+
+    /// Mounts what is only read.
+    fn start_view(
+        &self,
+        dataset: &Dataset,
+        place: &MountPoint,
+        options: &MountOptions,
+        backend: Backend,
+    ) -> Result<(), MountError> {
+        let view = PoolView::new(dataset, false)?;
+        let posix_acl = view.has_posix_acls();
+        let name = dataset.name().to_owned();
+        let reporter = move |node, error: &ExportError| {
+            tracing::error!(dataset = name, node, %error, "damage");
+        };
+        let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
+        let serves: Arc<dyn Service> = Arc::new(service);
+        let options = MountOptions { read_only: true, ..options.clone() };
+        self.start(dataset.name(), place, &options, &serves, backend)
     }
 
     /// The file system to export for a mount with these options.

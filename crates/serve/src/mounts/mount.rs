@@ -14,7 +14,7 @@ use crate::export::{ROOT, SNAPSHOTS};
 use crate::fuse::{self, LiveService, Notifier};
 use admin::sync::lock;
 use admin::{MountError, MountOptions, Mounted, NotWritten};
-use cenote::{LivePool, interrupt};
+use cenote::{LivePool, SnapshotHold, interrupt};
 use format::PoolGuid;
 use rustix::mount::MountFlags;
 use std::io;
@@ -72,15 +72,21 @@ pub(super) struct Mount {
 pub(super) enum Backend {
     /// A file system of a pool that is open for writing.
     Live { pool: Arc<LivePool>, service: Arc<LiveService> },
-    /// A file system of a pool that is opened for reading only; the guid of the pool.
-    View { pool: PoolGuid },
+    /// A file system that is only read.
+    View {
+        /// The pool, which may be opened for reading only.
+        pool: PoolGuid,
+        /// Keeps a snapshot of a pool that is open for writing from being destroyed.
+        #[expect(dead_code, reason = "held until the mount has ended")]
+        hold: Option<SnapshotHold>,
+    },
 }
 
 impl Backend {
     pub(super) fn pool(&self) -> PoolGuid {
         match self {
             Backend::Live { pool, .. } => pool.guid(),
-            Backend::View { pool } => *pool,
+            Backend::View { pool, .. } => *pool,
         }
     }
 }

@@ -6,8 +6,8 @@ use super::paused::PausedMount;
 use super::record::ByHand;
 use super::walk::MountPoint;
 use super::{MountTable, Record, SNAPSHOT_DIR, in_use, is_busy, is_made_writable, is_root, kernel, users};
-use crate::export::{ExportError, LiveExport, PoolView};
-use crate::fuse::{self, FileCounters, LiveService, Service, ViewService};
+use crate::export::LiveExport;
+use crate::fuse::{self, FileCounters, LiveService, Service};
 use admin::sync::lock;
 use admin::{FileOps, MountError, MountOptions, Mounted, MountedByHand, Mounts, Suspended, Unmount};
 use cenote::files::FilesystemWriter;
@@ -80,16 +80,28 @@ impl Mounts for MountTable {
         options: &MountOptions,
     ) -> Result<(), MountError> {
         let (_claim, _placing, place) = self.claim_free(dataset, at, options)?;
-        let view = PoolView::new(&pool.dataset(dataset)?, false)?;
-        let posix_acl = view.has_posix_acls();
-        let name = dataset.to_owned();
-        let reporter = move |node, error: &ExportError| {
-            tracing::error!(dataset = name, node, %error, "damage");
-        };
-        let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
-        let serves: Arc<dyn Service> = Arc::new(service);
-        let options = MountOptions { read_only: true, ..options.clone() };
-        self.start(dataset, &place, &options, &serves, Backend::View { pool: pool.guid() })
+        self.start_view(
+            &pool.dataset(dataset)?,
+            &place,
+            options,
+            Backend::View { pool: pool.guid(), hold: None },
+        )
+    }
+
+    fn mount_snapshot(
+        &self,
+        pool: &Arc<LivePool>,
+        snapshot: &str,
+        at: &Path,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
+        let (_claim, _placing, place) = self.claim_free(snapshot, at, options)?;
+        // The state of now: the snapshot may have been renamed or destroyed before the claim.
+        let view = Pool::from(pool.view().map_err(cenote::Error::from)?);
+        let found = view.dataset(snapshot)?;
+        let hold = pool.heads().hold_snapshot(found.dsl().id(), &found.dsl().phys().bp);
+        let hold = hold.map_err(cenote::Error::from)?;
+        self.start_view(&found, &place, options, Backend::View { pool: pool.guid(), hold: Some(hold) })
     }
 
     fn mount_beside(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {

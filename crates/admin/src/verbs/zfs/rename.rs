@@ -197,9 +197,15 @@ impl Request {
             true => edit::with_descendants(&view, from.split('@').next().unwrap_or(from)),
             false => Ok(Vec::new()),
         };
-        let mut renamed: Vec<String> =
-            renamed.unwrap_or_default().iter().map(|name| format!("{name}@")).collect();
-        renamed.push(from.to_owned());
+        let (head, old) = from.split_once('@').unwrap_or((from, ""));
+        let mut heads = renamed.unwrap_or_default();
+        heads.push(head.to_owned());
+        if let Some(mounting) = session.mounting() {
+            for head in &heads {
+                mounting.after_snapshot_rename(&format!("{head}@{old}"), &format!("{head}@{short}"));
+            }
+        }
+        let renamed: Vec<String> = heads.iter().map(|head| format!("{head}@{short}")).collect();
         mounts::snapshots_changed(session, &renamed);
         Ok(())
     }

@@ -4,6 +4,7 @@
 use crate::common::transports::transports;
 use crate::common::{TestMounts, options};
 use admin::edit;
+use admin::verbs::{Code, Refused};
 use admin::{ADMIN_SNAPSHOT, AccessTimes, MountError, MountOptions, Mounts, PoolVerbs, Unmount};
 use cenote_serve::fuse::Transport;
 use rustix::io::Errno;
@@ -921,6 +922,29 @@ fn snapshots_are_seen_below_zfs() {
     home.table.snapshots_changed("p/a");
     assert_eq!(errno(fs::metadata(&zfs).map(drop)), Some(Errno::NOENT));
     assert!(!names(&home.path("a")).contains(&".zfs".to_owned()));
+}
+
+/// Otherwise its blocks are used again, and the mount gives errors.
+#[test]
+fn a_mounted_snapshot_is_not_destroyed() {
+    let Some(home) = home() else { return };
+    home.pool().snapshot(&["p/a@1"]).unwrap();
+    let at = home.path("a");
+    home.table.mount_snapshot(home.pool().live(), "p/a@1", &at, &options()).unwrap();
+    assert!(is_mounted(&at));
+    let kept = home.pool().destroy_dataset("p/a@1").unwrap_err();
+    assert_eq!(kept.reason().code, Code::Busy, "{kept}");
+    // Under its new name, too.
+    home.pool().rename("p/a", "p/c").unwrap();
+    home.table.renamed("p/a", "p/c");
+    assert!(home.pool().destroy_dataset("p/c@1").is_err());
+    home.table.unmount("p/c@1", Unmount::Normal).unwrap();
+    home.pool().destroy_dataset("p/c@1").unwrap();
+    // A snapshot that is gone by the time of its mount.
+    let gone = home.table.mount_snapshot(home.pool().live(), "p/c@1", &at, &options());
+    assert!(matches!(gone, Err(MountError::Open(_))), "{gone:?}");
+    assert!(!is_mounted(&at));
+    home.judge();
 }
 
 #[test]
