@@ -26,7 +26,7 @@ const SECTOR: usize = 512;
 
 /// A deviation from a permitted state.
 #[derive(Debug)]
-pub(crate) struct Wrong(String);
+pub struct Wrong(String);
 
 impl std::fmt::Display for Wrong {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -120,7 +120,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// A pool after a power cut, and its expected contents.
-pub(crate) struct Left {
+pub struct Left {
     /// The disks after the cut.
     pub disks: Disks,
     /// A line for each name: attributes that every replay must produce, and a checksum of the contents.

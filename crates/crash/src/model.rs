@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Number of a file of the model, independent of its names.
-pub(crate) type FileId = u64;
+pub type FileId = u64;
 
 /// Target of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ pub enum Entry {
 
 impl Entry {
     /// Number of the file.
-    pub(crate) fn id(self) -> FileId {
+    pub fn id(self) -> FileId {
         match self {
             Entry::Dir(id) | Entry::File(id) | Entry::Symlink(id) => id,
         }
@@ -31,7 +31,7 @@ impl Entry {
 }
 
 /// All names of a file system: path to target.
-pub(crate) type Names = BTreeMap<String, Entry>;
+pub type Names = BTreeMap<String, Entry>;
 
 /// Content and attributes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -81,12 +81,12 @@ pub struct Model {
 
 impl Model {
     /// The model of an empty file system.
-    pub(crate) fn new() -> Model {
+    pub fn new() -> Model {
         Model { names: vec![Version { step: 0, state: Arc::default() }], ..Model::default() }
     }
 
     /// The number of the last step.
-    pub(crate) fn step(&self) -> u64 {
+    pub fn step(&self) -> u64 {
         self.step
     }
 
@@ -97,12 +97,12 @@ impl Model {
     }
 
     /// The current names.
-    pub(crate) fn now(&self) -> &Names {
+    pub fn now(&self) -> &Names {
         self.names.last().map_or_else(|| unreachable!("there is a first version"), |version| &version.state)
     }
 
     /// The current state of a file.
-    pub(crate) fn file(&self, id: FileId) -> &FileState {
+    pub fn file(&self, id: FileId) -> &FileState {
         let versions = self.files.get(&id).and_then(|versions| versions.last());
         versions.map_or_else(|| panic!("no file {id} in the model"), |version| &version.state)
     }
@@ -122,7 +122,7 @@ impl Model {
     }
 
     /// Changes a file in the current step.
-    pub(crate) fn change_file(&mut self, id: FileId, change: impl FnOnce(&mut FileState)) {
+    pub fn change_file(&mut self, id: FileId, change: impl FnOnce(&mut FileState)) {
         let mut state = self.file(id).clone();
         change(&mut state);
         let version = Version { step: self.step, state: Arc::new(state) };
@@ -130,7 +130,7 @@ impl Model {
     }
 
     /// Takes a snapshot of the current state.
-    pub(crate) fn snapshot(&mut self, name: &str) {
+    pub fn snapshot(&mut self, name: &str) {
         let files = self.now().values().map(|entry| {
             let id = entry.id();
             (id, Arc::new(self.file(id).clone()))

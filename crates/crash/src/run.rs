@@ -13,7 +13,7 @@ use zpl::{FsOptions, HeadFs, NewFilesystem, make_filesystem};
 /// Name of the pool.
 pub const POOL: &str = "crash";
 /// Record size in bytes.
-pub(crate) const RECORD: u64 = 8192;
+pub const RECORD: u64 = 8192;
 /// A promise: what is durable from which disk operation on.
 #[derive(Debug, Clone, Copy)]
 pub struct Ack {
@@ -47,7 +47,7 @@ impl Run {
     }
 
     /// What is certain, and what may have happened, if the power goes off at this operation.
-    pub(crate) fn at(&self, operation: u64) -> (u64, u64) {
+    pub fn at(&self, operation: u64) -> (u64, u64) {
         let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
         let durable = before.clone().filter(|ack| ack.is_durable).map(|ack| ack.step).max().unwrap_or(0);
         // The step that was under way when the power went off was announced before its first operation.

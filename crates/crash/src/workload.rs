@@ -44,7 +44,7 @@ pub struct Work {
 ///
 /// # Errors
 /// An operation fails, which on disks without faults is a defect.
-pub(crate) fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
+pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     let mut work = Work::new(layout, seed)?;
     for _ in 0..steps {
         work.advance()?;
@@ -57,7 +57,7 @@ impl Work {
     ///
     /// # Errors
     /// The pool cannot be created.
-    pub(crate) fn new(layout: Layout, seed: u64) -> Result<Work, Failure> {
+    pub fn new(layout: Layout, seed: u64) -> Result<Work, Failure> {
         Work::new_in(layout, seed, env(seed), true)
     }
 
@@ -93,17 +93,17 @@ impl Work {
     }
 
     /// The simulated disks of the pool.
-    pub(crate) fn disks(&self) -> &Disks {
+    pub fn disks(&self) -> &Disks {
         &self.disks
     }
 
     /// The pool that the workload uses.
-    pub(crate) fn pool(&self) -> &Arc<LivePool> {
+    pub fn pool(&self) -> &Arc<LivePool> {
         &self.pool
     }
 
     /// The operations so far, and the disks; the pool is left open.
-    pub(crate) fn end(self) -> (Run, Disks) {
+    pub fn end(self) -> (Run, Disks) {
         self.into_run()
     }
 
@@ -111,7 +111,7 @@ impl Work {
     ///
     /// # Errors
     /// An operation fails.
-    pub(crate) fn advance(&mut self) -> Result<(), Failure> {
+    pub fn advance(&mut self) -> Result<(), Failure> {
         self.model.begin_step();
         self.ack(false);
         self.step()
@@ -121,7 +121,7 @@ impl Work {
     ///
     /// # Errors
     /// [`Failure`]: the first difference.
-    pub(crate) fn look(&self) -> Result<(), Failure> {
+    pub fn look(&self) -> Result<(), Failure> {
         let run = Run {
             layout: self.layout,
             base: Vec::new(),
@@ -153,7 +153,7 @@ impl Work {
     ///
     /// # Errors
     /// The pool cannot be exported.
-    pub(crate) fn export(self) -> Result<(Run, Disks), Failure> {
+    pub fn export(self) -> Result<(Run, Disks), Failure> {
         let pool = Arc::clone(&self.pool);
         let done = self.into_run();
         pool.export(Leave::Exported)?;

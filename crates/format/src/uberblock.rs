@@ -143,7 +143,7 @@ impl Uberblock {
     }
 
     /// The 27 words in host order.
-    pub(crate) fn to_words(&self) -> [u64; UBERBLOCK_WORDS] {
+    pub fn to_words(&self) -> [u64; UBERBLOCK_WORDS] {
         let mmp = self.mmp.map_or([0; 3], |m| [MMP_MAGIC, m.delay_ns, m.config]);
         let head = [UBERBLOCK_MAGIC, self.version, self.txg.0, self.guid_sum, self.timestamp];
         let tail = [self.checkpoint_txg.0, self.reflow.to_word()];

@@ -75,7 +75,7 @@ struct Looked {
 ///
 /// # Errors
 /// [`crate::Broken`]: the first cut after which the state is not permitted.
-pub(crate) fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cuts, Box<Broken>> {
+pub fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cuts, Box<Broken>> {
     let broken = |cut, why| Box::new(Broken { series, cut, why });
     let run = work::run(layout, series.seed, series.steps).map_err(|why| broken(None, why))?;
     let mut replay = Replay::new(run.disks, series.seed, &run.base);

@@ -3,8 +3,7 @@
 use crate::DmuError;
 use crate::LiveObject;
 use crate::zap::{
-    Match, ZapBlocks, ZapBlocksMut, ZapEntry, ZapMut, ZapState, create_fat, create_micro, list_shared,
-    lookup_shared,
+    ZapBlocks, ZapBlocksMut, ZapEntry, ZapMut, ZapState, create_fat, create_micro, list_shared,
 };
 use format::BlockId;
 use zio::{AllocTx, Block};
