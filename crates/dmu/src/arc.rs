@@ -7,7 +7,7 @@
 //! kernel does for a mount, read-ahead contents also move to the last queue at their first request.
 //!
 //! # What always holds
-//! - The bytes held exceed the bound given to [`Arc::new`] by at most one block per shard.
+//! - The bytes held exceed the bound given to `Arc::new` by at most one block per shard.
 //! - No lock is held while a block is read from a device.
 
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -77,7 +77,7 @@ impl World {
         World::open_named(dir, POOL, seed)
     }
 
-    /// [`World::open`] for a pool with another name than [`POOL`].
+    /// `World::open` for a pool with another name than [`POOL`].
     ///
     /// # Errors
     /// The pool cannot be opened for writing.
@@ -368,7 +368,7 @@ impl World {
     /// Exports the pool and opens it again.
     ///
     /// # Errors
-    /// As [`World::export`] and [`World::import`].
+    /// As [`World::export`] and `World::import`.
     pub fn reopen(&mut self) -> Result<(), Failure> {
         self.begin();
         self.export()?;

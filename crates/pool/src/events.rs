@@ -28,7 +28,7 @@ use vdev::tunable::Tunable;
 
 /// Number of events that are kept while [`ZEVENT_LEN_MAX`] is 0.
 pub(crate) const LEN_MAX: usize = 512;
-/// Number of events that are kept; 0: the default, [`LEN_MAX`].
+/// Number of events that are kept; 0: the default, `LEN_MAX`.
 pub static ZEVENT_LEN_MAX: Tunable = Tunable::new("zfs_zevent_len_max", 0, 0, 1 << 20);
 /// Checksum error reports of one vdev that are accepted in a second.
 pub static CHECKSUM_EVENTS_PER_SECOND: Tunable =

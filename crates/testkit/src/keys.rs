@@ -3,7 +3,7 @@
 /// The passphrase of datasets with `keyformat=passphrase`.
 pub(crate) const PASSPHRASE: &str = "correct horse battery staple";
 
-/// The key of datasets with `keyformat=hex`: the bytes of [`RAW`].
+/// The key of datasets with `keyformat=hex`: the bytes of `RAW`.
 pub const HEX: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
 /// The key of datasets with `keyformat=raw`.

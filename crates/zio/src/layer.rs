@@ -47,7 +47,7 @@ impl Zio {
         *self.tree.write().unwrap_or_else(PoisonError::into_inner) = tree;
     }
 
-    /// Sets the sizes in which compressed blocks are stored: [`Quantum::of`] the vdevs for ordinary blocks.
+    /// Sets the sizes in which compressed blocks are stored: `Quantum::of` the vdevs for ordinary blocks.
     /// Without this call, all vdevs except log vdevs count as such.
     pub fn set_quantum(&self, quantum: Quantum) {
         *self.quantum.write().unwrap_or_else(PoisonError::into_inner) = quantum;

@@ -4,7 +4,7 @@
 //! Listing, claiming, replaying and freeing a log all go through `walk_blocks`.
 //!
 //! # What always holds
-//! - The walk ends: block numbers of a chain rise by one, and at most [`MAX_BLOCKS`] are read.
+//! - The walk ends: block numbers of a chain rise by one, and at most `MAX_BLOCKS` are read.
 //! - A block that is missing, or does not continue the chain, is its ordinary end, not an error.
 
 use crate::{DmuError, ObjSet};

@@ -3,7 +3,7 @@
 //!
 //! # What always holds
 //! - A block is freed only after every reference is gone: code that drops a pointer first calls
-//!   [`Brt::release`], and does not free the block if that dropped another reference.
+//!   `Brt::release`, and does not free the block if that dropped another reference.
 //! - The counts by region are in memory: for most frees they already show that the block was never cloned.
 //!   The entries themselves are only in the ZAP.
 //! - A reference noted in open context by [`Brt::add_pending`] is counted from the start of the sync of its

@@ -54,7 +54,7 @@ impl FeatureCounts {
     /// Decrements the reference count of a feature.
     ///
     /// # Errors
-    /// Those of [`FeatureCounts::add`].
+    /// Those of `FeatureCounts::add`.
     pub fn decr(&self, m: MosTx<'_>, name: &str) -> Result<(), DslError> {
         self.add(m, name, -1)
     }

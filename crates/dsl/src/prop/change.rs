@@ -2,7 +2,7 @@
 //! 7).
 //!
 //! [`set`] and [`inherit`] are the tasks: they find the dataset, check property, value and features, and
-//! apply the effects of a property (reservations, counts, write policy). [`store`] is their lowest step: it
+//! apply the effects of a property (reservations, counts, write policy). `store` is their lowest step: it
 //! changes the keys of one property in one ZAP.
 //!
 //! # What always holds
