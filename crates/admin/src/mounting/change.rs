@@ -187,6 +187,10 @@ impl Mounting {
         if let (true, MountPoint::At(old)) = (is_moved && !moved.properties.is_own, &moved.properties.point) {
             self.mounts.remove_folder(old);
         }
+        if is_moved || properties.can_mount == super::CanMount::Off {
+            // It was mounted beside the change, with what its properties were before.
+            self.end_misplaced(&properties)?;
+        }
         let wanted = moved.was_mounted() || (mounts_all && properties.mounts_by_itself());
         if !wanted || self.mounted(name).is_some() {
             return Ok(());

@@ -423,7 +423,38 @@ impl Mounting {
             return Err(MountRefusal::mount(shown, Obstacle::Folder { error }));
         }
         let mounted = self.mount_on(&properties.dataset, at, options);
-        mounted.map_err(|why| mount_refusal(properties, why))
+        mounted.map_err(|why| mount_refusal(properties, why))?;
+        self.put_right(properties)
+    }
+
+    /// Call after a mount for which these properties were read. A verb that has changed them since may have looked at
+    /// the mounts before this one was among them: the mount is corrected.
+    fn put_right(&self, read: &MountProperties) -> Result<(), MountRefusal> {
+        // The file system may have been destroyed or renamed since.
+        let Ok(now) = self.properties(&read.dataset) else { return Ok(()) };
+        let is_off = now.can_mount == CanMount::Off && read.can_mount != CanMount::Off;
+        if now.point == read.point && !is_off {
+            return Ok(());
+        }
+        self.end_misplaced(&now)?;
+        if is_off {
+            return Err(MountRefusal::mount(&now.dataset, Obstacle::CanMountOff));
+        }
+        match self.mounted(&now.dataset) {
+            Some(_) => Ok(()),
+            None => self.put(&now, &now.options),
+        }
+    }
+
+    /// Ends mounts of a file system that its properties forbid or place elsewhere. Mounts by hand stay.
+    fn end_misplaced(&self, properties: &MountProperties) -> Result<(), MountRefusal> {
+        let is_off = properties.can_mount == CanMount::Off;
+        let is_misplaced = |mount: &&Mounted| {
+            mount.dataset == properties.dataset
+                && !mount.options.by_hand
+                && (is_off || properties.point.path() != Some(&mount.at))
+        };
+        self.list().iter().filter(is_misplaced).try_for_each(|mount| self.end(mount, Unmount::Normal))
     }
 
     // ---- unmounting --------------------------------------------------------------------------

@@ -5,17 +5,20 @@ use cenote_admin::PoolVerbs;
 use cenote_admin::change::{ChangeError, ImportRequest, importable};
 use cenote_admin::edit::{self, CloneSpec, EditError, Grant, NewDataset, Scope, Who};
 use cenote_admin::verbs::zfs::allow::Holder;
-use cenote_admin::verbs::zfs::{allowed, destroy, hold};
+use cenote_admin::verbs::zfs::{allowed, destroy, hold, mount, set};
 use cenote_admin::verbs::zpool;
 use cenote_admin::verbs::{Code, Reason, Refused, Verb};
-use cenote_admin::{Caller, ImportSettings, Imported, Namespace, Search, Session, open_pools, settle};
+use cenote_admin::{
+    Caller, ImportSettings, Imported, MountError, MountOptions, Mounted, Mounts, Namespace, Search, Session,
+    Unmount, open_pools, settle,
+};
 use format::config::PoolState;
 use pool::ImportOptions;
 use pool::LivePool;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Barrier};
+use std::sync::{Arc, Barrier, Mutex};
 
 /// Environment variable that tells a test that it runs in a process of its own, with its own state directory.
 const INNER: &str = "CENOTE_TEST_INNER";
@@ -83,6 +86,79 @@ impl TestFolder {
     fn judge(&self, pool: &str) {
         testkit::assert_zdb_clean(&self.folder, pool);
     }
+}
+
+/// Mounts that exist in a list only. `meanwhile` runs once, at the next step of the kind that it is for.
+#[derive(Default)]
+struct ListedMounts {
+    all: Mutex<Vec<Mounted>>,
+    meanwhile: Mutex<Option<(Step, Meanwhile)>>,
+}
+
+type Meanwhile = Box<dyn FnOnce(&ListedMounts) + Send>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Mount,
+    RemoveFolder,
+}
+
+impl ListedMounts {
+    fn at(&self, step: Step) {
+        let meanwhile = self.meanwhile.lock().expect("no panic").take_if(|(of, _)| *of == step);
+        if let Some((_, meanwhile)) = meanwhile {
+            meanwhile(self);
+        }
+    }
+
+    fn push(&self, dataset: &str, at: &Path) {
+        let options = MountOptions::default();
+        let mounted = Mounted { dataset: dataset.to_owned(), at: at.to_owned(), options };
+        self.all.lock().expect("no panic").push(mounted);
+    }
+
+    fn places(&self) -> Vec<(String, String)> {
+        self.list().iter().map(|mount| (mount.dataset.clone(), mount.at.display().to_string())).collect()
+    }
+}
+
+impl Mounts for ListedMounts {
+    fn list(&self) -> Vec<Mounted> {
+        self.all.lock().expect("no panic").clone()
+    }
+
+    fn below(&self, _: &Path) -> Vec<Mounted> {
+        Vec::new()
+    }
+
+    fn make_folder(&self, _: &Path) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn remove_folder(&self, _: &Path) {
+        self.at(Step::RemoveFolder);
+    }
+
+    fn mount(&self, _: &Arc<LivePool>, dataset: &str, at: &Path, _: &MountOptions) -> Result<(), MountError> {
+        self.at(Step::Mount);
+        self.push(dataset, at);
+        Ok(())
+    }
+
+    fn unmount(&self, dataset: &str, _: Unmount) -> Result<(), MountError> {
+        self.all.lock().expect("no panic").retain(|mount| mount.dataset != dataset);
+        Ok(())
+    }
+
+    fn remount(&self, _: &str, _: &MountOptions) -> Result<(), MountError> {
+        Ok(())
+    }
+
+    fn write_back(&self, _: &str) -> Result<(), MountError> {
+        Ok(())
+    }
+
+    fn renamed(&self, _: &str, _: &str) {}
 }
 
 fn namespace(search: &Search) -> &Arc<Namespace> {
@@ -616,5 +692,62 @@ fn an_import_that_cannot_be_noted_is_noted_nowhere() {
         assert!(namespace(&search).names().is_empty());
         import(&search, "p", &request).expect("nobody has it");
         assert_eq!(names(&search), ["p"]);
+    });
+}
+
+/// A search whose mounts are these, with a pool `p` and a file system `p/a`; nothing is mounted.
+fn with_mounts(folder: &TestFolder, mounts: &Arc<ListedMounts>) -> Search {
+    let namespace = Namespace::new(Some(Arc::clone(mounts) as Arc<dyn Mounts>));
+    let search = Search { namespace: Some(namespace), ..folder.search() };
+    run(&search, &folder.describe("p")).expect("a pool");
+    let pool = Session::new(search.clone()).writer("p").expect("open");
+    pool.create_filesystem("p/a", &[]).expect("made");
+    search
+}
+
+/// Sets a property and leaves the mounts as they are.
+fn set_alone(search: &Search, dataset: &str, name: &str, value: &str) {
+    let pool = Session::new(search.clone()).writer("p").expect("open");
+    pool.set(dataset, &[(name, value)]).expect("set");
+}
+
+#[test]
+fn a_mount_follows_properties_that_change_while_it_begins() {
+    alone("a_mount_follows_properties_that_change_while_it_begins", |folder| {
+        let mounts = Arc::new(ListedMounts::default());
+        let search = with_mounts(folder, &mounts);
+        set_alone(&search, "p/a", "mountpoint", "/old");
+        let mount_beside = |name: &'static str, value: &'static str| {
+            let set_by = search.clone();
+            let set: Meanwhile = Box::new(move |_| set_alone(&set_by, "p/a", name, value));
+            *mounts.meanwhile.lock().expect("no panic") = Some((Step::Mount, set));
+            run(&search, &mount::Request::of(mount::Target::One("p/a".to_owned())))
+        };
+        mount_beside("mountpoint", "/new").expect("mounted");
+        assert_eq!(mounts.places(), [("p/a".to_owned(), "/new".to_owned())]);
+        mounts.unmount("p/a", Unmount::Normal).expect("unmounted");
+        let refused = mount_beside("canmount", "off").expect_err("it is off by now").to_string();
+        assert_eq!(refused, "cannot mount 'p/a': 'canmount' property is set to 'off'");
+        assert!(mounts.places().is_empty());
+    });
+}
+
+#[test]
+fn a_changed_mount_point_holds_for_a_mount_that_began_meanwhile() {
+    alone("a_changed_mount_point_holds_for_a_mount_that_began_meanwhile", |folder| {
+        let mounts = Arc::new(ListedMounts::default());
+        let search = with_mounts(folder, &mounts);
+        let set_to = |at: &str| {
+            let properties = vec![("mountpoint".to_owned(), at.to_owned())];
+            let request = set::Request { dataset: "p".to_owned(), properties, stay_mounted: false };
+            run(&search, &request).expect("set");
+        };
+        set_to("/p");
+        // The old folder is removed after the file system was unmounted and the property set.
+        let begins: Meanwhile = Box::new(|mounts| mounts.push("p/a", Path::new("/p/a")));
+        *mounts.meanwhile.lock().expect("no panic") = Some((Step::RemoveFolder, begins));
+        set_to("/q");
+        let expected = [("p", "/q"), ("p/a", "/q/a")].map(|(name, at)| (name.to_owned(), at.to_owned()));
+        assert_eq!(mounts.places(), expected);
     });
 }
