@@ -50,11 +50,11 @@ pub trait Mounts: Send + Sync {
         None
     }
 
-    /// Mounts a file system of a pool. The mount point exists; symbolic links of other users in its path are not
-    /// followed.
+    /// Mounts a file system or snapshot of a pool. The mount point exists; symbolic links of other users in its path
+    /// are not followed. A snapshot is mounted read-only, and cannot be destroyed until the mount has ended.
     ///
     /// # Errors
-    /// [`MountError`]; then the file system is not mounted.
+    /// [`MountError`]; then the dataset is not mounted.
     fn mount(
         &self,
         pool: &Arc<LivePool>,
@@ -62,20 +62,6 @@ pub trait Mounts: Send + Sync {
         at: &Path,
         options: &MountOptions,
     ) -> Result<(), MountError>;
-
-    /// Mounts a snapshot of a pool, read-only. The snapshot cannot be destroyed until the mount has ended.
-    ///
-    /// # Errors
-    /// [`MountError`]; then the snapshot is not mounted.
-    fn mount_snapshot(
-        &self,
-        _pool: &Arc<LivePool>,
-        _snapshot: &str,
-        _at: &Path,
-        _options: &MountOptions,
-    ) -> Result<(), MountError> {
-        Err(MountError::NoMounts)
-    }
 
     /// Mounts a file system of a pool that is open for reading only. The mount is read-only, whatever the options
     /// say.

@@ -3,7 +3,7 @@
 use dmu::DmuError;
 use dsl::DslError;
 use pool::PoolError;
-pub use pool::{chain, chain_with};
+pub use pool::{chain, chain_with, errno_text};
 use std::path::PathBuf;
 use std::sync::Arc;
 use vdev::scan::ScanError;

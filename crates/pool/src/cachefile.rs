@@ -35,7 +35,7 @@ pub struct CacheFileError {
 #[non_exhaustive]
 pub enum CacheFileFailure {
     /// An operation on the file or its folder failed.
-    #[error("{}", without_number(.0))]
+    #[error("{}", crate::error::errno_text(.0))]
     Io(std::io::Error),
     /// The path leads to a directory, a device or a pipe.
     #[error("not a regular file")]
@@ -60,12 +60,6 @@ pub enum CacheFileFailure {
         /// What is wrong with it.
         why: DecodeError,
     },
-}
-
-/// The text of an error of the system without its number.
-fn without_number(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// A cache file: the list of pools that are opened again at the next start.
@@ -93,7 +87,7 @@ impl CacheFile {
         match self.bytes() {
             Ok(bytes) if bytes.is_empty() => Ok(NvList::new()),
             Err(CacheFileFailure::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(NvList::new()),
-            bytes => self.lists(bytes),
+            bytes => bytes.and_then(|bytes| lists(&bytes)).map_err(|why| self.error(why)),
         }
     }
 
@@ -102,12 +96,7 @@ impl CacheFile {
     /// # Errors
     /// [`CacheFileError`] if the file does not exist, cannot be read, is too large, or is no cache file.
     pub fn decode(&self) -> Result<NvList, CacheFileError> {
-        self.lists(self.bytes())
-    }
-
-    fn lists(&self, bytes: Result<Vec<u8>, CacheFileFailure>) -> Result<NvList, CacheFileError> {
-        let bytes = bytes.map_err(|why| self.error(why))?;
-        NvList::decode(&bytes).map_err(|error| self.error(CacheFileFailure::NotACacheFile(error)))
+        self.bytes().and_then(|bytes| lists(&bytes)).map_err(|why| self.error(why))
     }
 
     /// The bytes of the file. A device or a pipe, which may have no end, is not read.
@@ -196,6 +185,10 @@ impl CacheFile {
         };
         write().map_err(|error| self.error(CacheFileFailure::Io(error)))
     }
+}
+
+fn lists(bytes: &[u8]) -> Result<NvList, CacheFileFailure> {
+    NvList::decode(bytes).map_err(CacheFileFailure::NotACacheFile)
 }
 
 /// Removes entries, chosen by name and guid. Returns whether there were any.

@@ -373,3 +373,9 @@ pub fn chain_with(
     }
     line
 }
+
+/// The message of the C library for an error of the system, without the number that the standard library adds.
+pub fn errno_text(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}

@@ -86,7 +86,7 @@ pub use cachefile::{CacheFile, CacheFileError, CacheFileFailure};
 pub use clones::CloneTable;
 pub use config::Host;
 pub use create::{CreateSpec, FillRoot, RootDataset, check_name};
-pub use error::{CommitFailure, CommitStep, PoolError, chain, chain_with};
+pub use error::{CommitFailure, CommitStep, PoolError, chain, chain_with, errno_text};
 pub use error_log::LoggedError;
 pub use expand::Grow;
 pub use export::Leave;

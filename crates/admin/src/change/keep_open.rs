@@ -221,13 +221,11 @@ impl Namespace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ImportSettings;
     use crate::change::{clear_pool, destroy_pool, export_pool, online_vdev, reopen_pool};
-    use crate::{ImportSettings, MountError, MountOptions, Mounted, Mounts, Unmount};
     use ::pool::space::Class;
     use ::pool::{CreateSpec, Layout, LeafSpec, TopSpec};
     use format::Txg;
-    use std::io;
-    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::JoinHandle;
     use vdev::device::sim::SimDisk;
     use vdev::scan::Leaf;
@@ -281,72 +279,6 @@ mod tests {
             live.sync().expect("it is written");
             live.view().expect("a view").directory().number(name).expect("readable") == Some(1)
         }
-    }
-
-    /// Mounts of `tank/late` that begin while an export waits for the pool's users.
-    #[derive(Default)]
-    struct LateMounts(AtomicBool);
-
-    impl Mounts for LateMounts {
-        fn list(&self) -> Vec<Mounted> {
-            let mounted = || Mounted {
-                dataset: "tank/late".to_owned(),
-                at: PathBuf::from("/late"),
-                options: MountOptions::default(),
-            };
-            self.0.load(Ordering::Acquire).then(mounted).into_iter().collect()
-        }
-
-        fn below(&self, _: &Path) -> Vec<Mounted> {
-            Vec::new()
-        }
-
-        fn make_folder(&self, _: &Path) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn remove_folder(&self, _: &Path) {}
-
-        fn mount(&self, _: &Arc<LivePool>, _: &str, _: &Path, _: &MountOptions) -> Result<(), MountError> {
-            Ok(())
-        }
-
-        fn unmount(&self, _: &str, _: Unmount) -> Result<(), MountError> {
-            Ok(())
-        }
-
-        fn remount(&self, _: &str, _: &MountOptions) -> Result<(), MountError> {
-            Ok(())
-        }
-
-        fn write_back(&self, _: &str) -> Result<(), MountError> {
-            Ok(())
-        }
-
-        fn renamed(&self, _: &str, _: &str) {}
-    }
-
-    #[test]
-    fn a_pool_is_not_taken_out_from_under_a_mount_that_began_meanwhile() {
-        let world = World::new("wait");
-        let (opened, _) = world.search.namespace.as_ref().expect("one").entry("tank").expect("it is kept");
-        let mounts = Arc::new(LateMounts::default());
-        let namespace = Namespace::new(Some(Arc::clone(&mounts) as Arc<dyn Mounts>));
-        let Opened::Live(live) = opened.opened() else { panic!("open for writing") };
-        namespace
-            .reserve("tank")
-            .expect("there is none")
-            .fill(Opened::Live(Arc::clone(live)), ImportSettings::default());
-        let (_, user) = namespace.entry("tank").expect("it is kept");
-        let mount = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(50));
-            mounts.0.store(true, Ordering::Release);
-            drop(user);
-        });
-        let taken = namespace.take("tank", Duration::from_secs(60));
-        assert!(matches!(taken, Err(NotTaken::Busy)));
-        mount.join().expect("no panic");
-        assert!(namespace.entry("tank").is_some(), "it stays");
     }
 
     type Verb = fn(&Search, u64) -> Result<(), ChangeError>;

@@ -64,8 +64,4 @@ pub(crate) use state::cache_path;
 pub(crate) use state::prepare_folder;
 pub use state::state_folder;
 
-/// The message of the C library for an I/O error.
-pub(crate) fn errno_text(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
-}
+pub(crate) use cenote::error::errno_text;

@@ -160,9 +160,6 @@ impl Mounting {
         // A use of the pool until the file system is in the table of mounts: an export waits, and looks there again.
         let Some((entry, _user)) = self.namespace.entry(pool) else { return Err(Obstacle::NotMounted) };
         match entry.opened() {
-            Opened::Live(live) if dataset.contains('@') => {
-                self.mounts.mount_snapshot(live, dataset, at, options)?;
-            }
             Opened::Live(live) => self.mounts.mount(live, dataset, at, options)?,
             Opened::ReadOnly(pool, _) => self.mounts.mount_view(pool, dataset, at, options)?,
         }
@@ -174,8 +171,7 @@ impl Mounting {
     /// # Errors
     /// There is none of this name.
     pub(crate) fn properties(&self, dataset: &str) -> Result<MountProperties, MountRefusal> {
-        names::check(dataset, Form::Head)
-            .map_err(|error| MountRefusal::open(dataset, Obstacle::Failed { message: error.to_string() }))?;
+        names::check(dataset, Form::Head).map_err(|error| MountRefusal::open(dataset, error))?;
         let (view, settings) = self.view(dataset)?;
         properties::of(&view, &settings, dataset)
     }
@@ -198,7 +194,7 @@ impl Mounting {
         let parsed = options::parse_options(&properties, request)
             .ok_or_else(|| MountRefusal::mount(dataset, Obstacle::Option))?;
         match (&properties.point, properties.can_mount) {
-            (MountPoint::Legacy, _) => return refused(Obstacle::Legacy { tool: "mount".to_owned() }),
+            (MountPoint::Legacy, _) => return refused(Obstacle::Legacy(MountAction::Mount)),
             (MountPoint::None, _) => return refused(Obstacle::NoMountPoint),
             (_, CanMount::Off) => return refused(Obstacle::CanMountOff),
             (MountPoint::At(_), _) => {}
@@ -289,8 +285,7 @@ impl Mounting {
         at: &Path,
         options: &[String],
     ) -> Result<(), MountRefusal> {
-        names::check(name, Form::Snapshot)
-            .map_err(|error| MountRefusal::open(name, Obstacle::Failed { message: error.to_string() }))?;
+        names::check(name, Form::Snapshot).map_err(|error| MountRefusal::open(name, error))?;
         let mut properties = self.properties(head)?;
         let (view, _) = self.view(head)?;
         view.dataset(name).map_err(|error| failed(name, &error))?;
@@ -424,12 +419,12 @@ impl Mounting {
         }
         let mounted = self.mount_on(&properties.dataset, at, options);
         mounted.map_err(|why| mount_refusal(properties, why))?;
-        self.put_right(properties)
+        self.correct(properties)
     }
 
     /// Call after a mount for which these properties were read. A verb that has changed them since may have looked at
     /// the mounts before this one was among them: the mount is corrected.
-    fn put_right(&self, read: &MountProperties) -> Result<(), MountRefusal> {
+    fn correct(&self, read: &MountProperties) -> Result<(), MountRefusal> {
         // The file system may have been destroyed or renamed since.
         let Ok(now) = self.properties(&read.dataset) else { return Ok(()) };
         let is_off = now.can_mount == CanMount::Off && read.can_mount != CanMount::Off;
@@ -466,7 +461,7 @@ impl Mounting {
     pub(crate) fn unmount(&self, dataset: &str, how: Unmount) -> Result<(), MountRefusal> {
         let properties = self.properties(dataset)?;
         if properties.point == MountPoint::Legacy {
-            return Err(MountRefusal::unmount(dataset, Obstacle::Legacy { tool: "umount".to_owned() }));
+            return Err(MountRefusal::unmount(dataset, Obstacle::Legacy(MountAction::Unmount)));
         }
         if self.mounted(dataset).is_none() {
             return Err(MountRefusal::unmount(dataset, Obstacle::NotMounted));

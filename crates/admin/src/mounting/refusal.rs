@@ -1,5 +1,6 @@
 //! Why something is not mounted or unmounted.
 
+use crate::edit::names::NameError;
 use crate::{MountError, NotWritten};
 use cenote::Error;
 use dsl::DslError;
@@ -62,11 +63,8 @@ pub enum Obstacle {
     #[error("Invalid argument")]
     Option,
     /// The property `mountpoint` is `legacy`.
-    #[error("legacy mountpoint\nuse {tool}(8) to {} this filesystem", if tool == "umount" { "unmount" } else { tool })]
-    Legacy {
-        /// The program for such file systems: `mount` or `umount`.
-        tool: String,
-    },
+    #[error("legacy mountpoint\nuse {}(8) to {} this filesystem", tool(*.0), .0)]
+    Legacy(MountAction),
     /// The property `mountpoint` is not `legacy`, so `mount` does not mount the file system.
     #[error(
         "it cannot be mounted using 'mount'.\nUse 'zfs set mountpoint=legacy {dataset}' or 'zfs mount {dataset}'.\n\
@@ -163,6 +161,11 @@ pub enum Obstacle {
     },
 }
 
+/// The program for file systems with a legacy mount point.
+fn tool(action: MountAction) -> &'static str {
+    if action == MountAction::Unmount { "umount" } else { "mount" }
+}
+
 /// One line for the programs that use a mount, and one for its other places.
 fn users(by: &[(u32, String)], also_at: &[String]) -> String {
     let users: Vec<String> = by.iter().map(|(pid, name)| format!("{name} ({pid})")).collect();
@@ -186,6 +189,12 @@ impl Obstacle {
             Error::Dsl(DslError::NotFound { .. }) => Obstacle::NoDataset,
             other => Obstacle::Failed { message: crate::chain(other) },
         }
+    }
+}
+
+impl From<NameError> for Obstacle {
+    fn from(error: NameError) -> Obstacle {
+        Obstacle::Failed { message: error.to_string() }
     }
 }
 

@@ -19,6 +19,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 /// Environment variable that tells a test that it runs in a process of its own, with its own state directory.
 const INNER: &str = "CENOTE_TEST_INNER";
@@ -277,6 +278,28 @@ fn a_pool_is_not_exported_while_a_verb_is_at_work() {
             export.join().expect("no panic").expect("nobody uses it");
         });
         place.judge("p");
+    });
+}
+
+#[test]
+fn a_pool_is_not_exported_from_under_a_mount_that_began_meanwhile() {
+    alone("a_pool_is_not_exported_from_under_a_mount_that_began_meanwhile", |folder| {
+        let mounts = Arc::new(ListedMounts::default());
+        let search = with_mounts(folder, &mounts);
+        let at_work = writer(&search);
+        std::thread::scope(|scope| {
+            let export = scope.spawn(|| export(&search, "p"));
+            // The export has ended the mounts, and waits for the pool's users.
+            std::thread::sleep(Duration::from_millis(200));
+            mounts.push("p/a", Path::new("/late"));
+            drop(at_work);
+            let refused = export.join().expect("no panic").expect_err("it is mounted").reason();
+            assert_eq!((refused.code, refused.message.as_str()), (Code::Busy, "pool is busy"));
+        });
+        assert_eq!(datasets(&search), ["p", "p/a"], "it stays");
+        mounts.unmount("p/a", Unmount::Normal).expect("unmounted");
+        export(&search, "p").expect("nobody uses it");
+        folder.judge("p");
     });
 }
 

@@ -23,9 +23,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::host_text;
 use super::meta::{Content, Kind, Meta, Segment, Stamp};
 use super::tar::{BadRange, Piece, push_bad, read_in_blocks};
+use crate::error::errno_text;
 
 /// Maximum number of open directories along the current path; those above are reopened when needed.
 const OPEN_MAX: usize = 128;
@@ -198,7 +198,7 @@ impl HostTree {
             note_xattr(key, fs::lsetxattr(path, key.as_slice(), value, XattrFlags::empty()), &mut lost);
         }
         if let Err(error) = fs::utimensat(here, &temporary, &times(meta), flags) {
-            lost.push(Lost::Times(host_text(&error.into())));
+            lost.push(Lost::Times(errno_text(&error.into())));
         }
         guard.becomes(name)?;
         Ok(lost)
@@ -306,7 +306,7 @@ impl HostTree {
             lost.push(Lost::Acl);
         }
         if let Err(error) = fs::futimens(file, &times(meta)) {
-            lost.push(Lost::Times(host_text(&error.into())));
+            lost.push(Lost::Times(errno_text(&error.into())));
         }
     }
 
@@ -322,7 +322,7 @@ impl HostTree {
             lost.push(Lost::Acl);
         }
         if let Err(error) = fs::utimensat(fs::CWD, &path, &times(meta), AtFlags::empty()) {
-            lost.push(Lost::Times(host_text(&error.into())));
+            lost.push(Lost::Times(errno_text(&error.into())));
         }
     }
 
@@ -474,13 +474,13 @@ fn times(meta: &Meta) -> Timestamps {
 
 fn note_mode(result: Result<(), Errno>, lost: &mut Vec<Lost>) {
     if let Err(error) = result {
-        lost.push(Lost::Mode(host_text(&error.into())));
+        lost.push(Lost::Mode(errno_text(&error.into())));
     }
 }
 
 fn note_xattr(key: &[u8], result: Result<(), Errno>, lost: &mut Vec<Lost>) {
     if let Err(error) = result {
-        lost.push(Lost::Xattr(key.to_vec(), host_text(&error.into())));
+        lost.push(Lost::Xattr(key.to_vec(), errno_text(&error.into())));
     }
 }
 

@@ -31,7 +31,7 @@ pub use walk::{Child, Children, Flow, Position, Trouble, Visitor, walk};
 
 use std::io;
 
-use crate::error::chain;
+use crate::error::{chain, errno_text};
 use zpl::ZplError;
 
 /// Observer of a copy.
@@ -69,13 +69,13 @@ pub enum Problem {
     #[error("cannot read its attributes: {0}")]
     Attributes(#[source] ZplError),
     /// The copy could not be written.
-    #[error("{}", host_text(.0))]
+    #[error("{}", errno_text(.0))]
     Host(#[source] io::Error),
     /// The host could not create a hard link: the file was copied again.
-    #[error("copied instead of linked: {}", host_text(.0))]
+    #[error("copied instead of linked: {}", errno_text(.0))]
     NotLinked(#[source] io::Error),
     /// A file or directory of the host could not be read.
-    #[error("{}", host_text(.0))]
+    #[error("{}", errno_text(.0))]
     Source(#[source] io::Error),
     /// The copy could not be written into the pool.
     #[error(transparent)]
@@ -166,15 +166,6 @@ fn join(above: &[u8], below: &[u8]) -> Vec<u8> {
         (b"", below) => below.to_vec(),
         (above, below) if above.ends_with(b"/") => [above, below].concat(),
         (above, below) => [above, b"/", below].concat(),
-    }
-}
-
-/// The system's message, without the error number that Rust adds.
-pub(crate) fn host_text(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.find(" (os error") {
-        Some(at) => text.get(..at).unwrap_or(&text).to_owned(),
-        None => text,
     }
 }
 

@@ -36,7 +36,7 @@ use crate::fuse::{self, Service, Transport, ViewService};
 use admin::sync::lock;
 use admin::{AccessTimes, MountError, MountOptions, Mounted, Mounts, NotWritten, Unmount};
 use cenote::files::{self, FilesystemWriter};
-use cenote::{Dataset, NotHandedOver, Outside, interrupt};
+use cenote::{Dataset, LivePool, NotHandedOver, Outside, Pool, interrupt};
 use ending::Ended;
 use kernel::Sign;
 use mount::{Backend, End, HEARING_OF_AN_END, LAST_WRITES, Mount, Spot};
@@ -492,6 +492,22 @@ impl MountTable {
         let serves: Arc<dyn Service> = Arc::new(service);
         let options = MountOptions { read_only: true, ..options.clone() };
         self.start(dataset.name(), place, &options, &serves, backend)
+    }
+
+    /// Mounts a snapshot of a pool that is open for writing.
+    fn start_snapshot(
+        &self,
+        pool: &Arc<LivePool>,
+        snapshot: &str,
+        place: &MountPoint,
+        options: &MountOptions,
+    ) -> Result<(), MountError> {
+        // The state of now: the snapshot may have been renamed or destroyed before its mount was claimed.
+        let view = Pool::from(pool.view().map_err(cenote::Error::from)?);
+        let found = view.dataset(snapshot)?;
+        let hold = pool.heads().hold_snapshot(found.dsl().id(), &found.dsl().phys().bp);
+        let hold = hold.map_err(cenote::Error::from)?;
+        self.start_view(&found, place, options, Backend::View { pool: pool.guid(), hold: Some(hold) })
     }
 
     /// The file system to export for a mount with these options.

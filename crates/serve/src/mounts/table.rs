@@ -65,6 +65,9 @@ impl Mounts for MountTable {
         options: &MountOptions,
     ) -> Result<(), MountError> {
         let (_claim, _placing, place) = self.claim_free(dataset, at, options)?;
+        if dataset.contains('@') {
+            return self.start_snapshot(pool, dataset, &place, options);
+        }
         let live = MountTable::live(FilesystemWriter::open_for_mount(pool, dataset)?, options);
         let export = Arc::new(LiveExport::with_snapshots(live));
         let service = Arc::new(LiveService::new(export, self.settings.writeback).counted());
@@ -86,22 +89,6 @@ impl Mounts for MountTable {
             options,
             Backend::View { pool: pool.guid(), hold: None },
         )
-    }
-
-    fn mount_snapshot(
-        &self,
-        pool: &Arc<LivePool>,
-        snapshot: &str,
-        at: &Path,
-        options: &MountOptions,
-    ) -> Result<(), MountError> {
-        let (_claim, _placing, place) = self.claim_free(snapshot, at, options)?;
-        // The state of now: the snapshot may have been renamed or destroyed before the claim.
-        let view = Pool::from(pool.view().map_err(cenote::Error::from)?);
-        let found = view.dataset(snapshot)?;
-        let hold = pool.heads().hold_snapshot(found.dsl().id(), &found.dsl().phys().bp);
-        let hold = hold.map_err(cenote::Error::from)?;
-        self.start_view(&found, &place, options, Backend::View { pool: pool.guid(), hold: Some(hold) })
     }
 
     fn mount_beside(&self, dataset: &str, at: &Path, options: &MountOptions) -> Result<(), MountError> {

@@ -75,8 +75,7 @@ fn open(path: &Path) -> Result<Projected, String> {
 }
 
 fn words(errno: Errno) -> String {
-    let text = std::io::Error::from(errno).to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    cenote::error::errno_text(&errno.into())
 }
 
 /// Which files are visited.

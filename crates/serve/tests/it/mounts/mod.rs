@@ -930,7 +930,7 @@ fn a_mounted_snapshot_is_not_destroyed() {
     let Some(home) = home() else { return };
     home.pool().snapshot(&["p/a@1"]).unwrap();
     let at = home.path("a");
-    home.table.mount_snapshot(home.pool().live(), "p/a@1", &at, &options()).unwrap();
+    home.table.mount(home.pool().live(), "p/a@1", &at, &options()).unwrap();
     assert!(is_mounted(&at));
     let kept = home.pool().destroy_dataset("p/a@1").unwrap_err();
     assert_eq!(kept.reason().code, Code::Busy, "{kept}");
@@ -941,7 +941,7 @@ fn a_mounted_snapshot_is_not_destroyed() {
     home.table.unmount("p/c@1", Unmount::Normal).unwrap();
     home.pool().destroy_dataset("p/c@1").unwrap();
     // A snapshot that is gone by the time of its mount.
-    let gone = home.table.mount_snapshot(home.pool().live(), "p/c@1", &at, &options());
+    let gone = home.table.mount(home.pool().live(), "p/c@1", &at, &options());
     assert!(matches!(gone, Err(MountError::Open(_))), "{gone:?}");
     assert!(!is_mounted(&at));
     home.judge();
