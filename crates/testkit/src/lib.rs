@@ -31,7 +31,7 @@ pub mod keys;
 mod manifest;
 mod unpack;
 
-pub use bytes::{base64_decode, hex, sha256};
+pub use bytes::{base64_decode, hex, sha256, sparse_sha256};
 pub use entries::{Entries, Entry, EntryKind};
 pub use error::FixtureError;
 pub use fixture::{Fixture, Scratch, fixtures_root, workspace_root};

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use crate::bytes::hex;
+use crate::bytes::{hex, is_zero};
 use crate::manifest::Image;
 
 /// Binary logarithm of the window with which the images were packed.
@@ -57,7 +57,6 @@ pub(crate) fn sparse_copy(from: &mut dyn Read, size: u64, to: &Path) -> io::Resu
 
 /// Writes the parts of `bytes` that are not zero, and moves the file's position past all of them.
 fn write_data(file: &mut File, bytes: &[u8]) -> io::Result<()> {
-    let is_zero = |block: &[u8]| block.iter().all(|byte| *byte == 0);
     for run in bytes.chunks(HOLE).collect::<Vec<_>>().chunk_by(|a, b| is_zero(a) == is_zero(b)) {
         let length: usize = run.iter().map(|block| block.len()).sum();
         if is_zero(run[0]) {

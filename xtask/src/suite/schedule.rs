@@ -2,7 +2,8 @@
 //!
 //! # What always holds
 //! - Of the programs in [`LANE`] one runs at a time, beside others: they mount, attach loop devices and start
-//!   daemons, and check tables of the whole machine.
+//!   daemons, and check tables of the whole machine. They mostly wait for other processes and for disks, so they
+//!   run more tests at once than the machine has processors.
 //! - A program that runs longer than [`PATIENCE`] is killed, and counts as failed.
 
 use std::collections::HashMap;
@@ -17,6 +18,8 @@ use super::programs::Program;
 /// Packages and targets of which one runs at a time.
 const LANE: [(&str, &str); 4] =
     [("cenote-cli", "commands"), ("cenote-serve", "it"), ("cenote-serve", "many"), ("cenote-serve", "rings")];
+/// Tests that a program in [`LANE`] runs at once, for each processor.
+const LANE_TESTS: usize = 3;
 /// Longest time that a program may run.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
 /// Interval at which programs are checked.
@@ -109,7 +112,8 @@ impl<'p> Schedule<'p> {
         if program.kind == "doc" {
             command.arg("--");
         } else {
-            command.arg(format!("--test-threads={}", self.cores));
+            let tests = if is_in_lane(program) { LANE_TESTS * self.cores } else { self.cores };
+            command.arg(format!("--test-threads={tests}"));
             // As cargo sets them.
             command.env("CARGO_MANIFEST_DIR", &program.folder).env("CARGO_PKG_NAME", &program.package);
         }
@@ -182,10 +186,15 @@ impl Times {
     }
 
     /// The expected time: that of the last run, else one from the size, because large programs have more code
-    /// to test.
+    /// to test. The programs in [`LANE`] wait for each other, so that they are expected to take longest.
     fn expected(&self, program: &Program) -> f64 {
         const BYTES_PER_SECOND: f64 = 1e6;
-        let guess = || if program.kind == "doc" { 60.0 } else { program.size as f64 / BYTES_PER_SECOND };
+        let from_size = program.size as f64 / BYTES_PER_SECOND;
+        let guess = || match program.kind.as_str() {
+            "doc" => 60.0,
+            _ if is_in_lane(program) => 200.0 + from_size,
+            _ => from_size,
+        };
         self.seconds.get(&program.label()).copied().unwrap_or_else(guess)
     }
 

@@ -69,13 +69,14 @@ fn unpacked_from(packed: &str, command: &[&str]) -> Option<TempDir> {
 fn write_sparse(from: &mut dyn Read, path: &Path) {
     let mut file = File::create(path).expect("an image");
     let mut piece = vec![0; 1 << 16];
+    let zeros = piece.clone();
     let mut len = 0;
     loop {
         let n = from.read(&mut piece).expect("unpacked");
         if n == 0 {
             break;
         }
-        if piece[..n].iter().any(|byte| *byte != 0) {
+        if piece[..n] != zeros[..n] {
             file.seek(SeekFrom::Start(len)).and_then(|_| file.write_all(&piece[..n])).expect("written");
         }
         len += n as u64;

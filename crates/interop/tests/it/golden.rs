@@ -12,7 +12,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use testkit::{Fixture, sha256};
+use testkit::{Fixture, sha256, sparse_sha256};
 use vdev::env::Env;
 use vdev::scan::Search;
 use zpl::{Filesystem, Volume};
@@ -42,7 +42,7 @@ fn sums(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).expect("a folder").map(|entry| entry.expect("an entry").path());
     let mut images: Vec<_> = entries.collect();
     images.sort();
-    images.iter().map(|image| sha256(&std::fs::read(image).expect("readable"))).collect()
+    images.iter().map(|image| sparse_sha256(image)).collect()
 }
 
 /// Opens every head, which replays its log.
