@@ -158,12 +158,22 @@ impl Store {
         match self.in_flight.enter(&id) {
             Turn::Theirs(waiter) => self.wait_for(waiter, &id, bp, key),
             Turn::Ours(reader) => {
+                if let Some(block) = self.cached_meanwhile(&id) {
+                    reader.finish(&block);
+                    return Ok(block);
+                }
                 let block = without_end(bp, self.read_device(bp, key)?);
                 self.cache.insert(id, block.clone());
                 reader.finish(&block);
                 Ok(block)
             }
         }
+    }
+
+    /// The block, if another thread has read it after this thread has looked in the cache and before it got the
+    /// right to read.
+    fn cached_meanwhile(&self, id: &Key) -> Option<Block> {
+        if self.cache.has(id) { self.cache.get(id) } else { None }
     }
 
     /// The block that another thread reads, or if that fails, the result of an own read.
@@ -195,10 +205,16 @@ impl Store {
                 results.push(Some(self.read_device(bp, key)));
                 continue;
             };
-            let cached = self.cache.get(&id);
+            let mut cached = self.cache.get(&id);
             if cached.is_none() {
                 match self.in_flight.enter(&id) {
-                    Turn::Ours(reader) => readers.push((at, reader)),
+                    Turn::Ours(reader) => match self.cached_meanwhile(&id) {
+                        Some(block) => {
+                            reader.finish(&block);
+                            cached = Some(block);
+                        }
+                        None => readers.push((at, reader)),
+                    },
                     Turn::Theirs(waiter) => waiters.push((at, id, waiter)),
                 }
             }

@@ -226,6 +226,7 @@ mod tests {
     use ::pool::space::Class;
     use ::pool::{CreateSpec, Layout, LeafSpec, TopSpec};
     use format::Txg;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::thread::JoinHandle;
     use vdev::device::sim::SimDisk;
     use vdev::scan::Leaf;
@@ -263,15 +264,23 @@ mod tests {
             self.search.namespace.as_ref().and_then(|all| all.live("tank")).expect("it is kept")
         }
 
-        /// Starts a change while no disk is present.
-        fn suspend(&self, name: &'static str) -> JoinHandle<Result<(), ::pool::PoolError>> {
+        /// Starts a change while no disk is present. The flag tells whether it was made: if the pool is suspended
+        /// before, a writer that does not wait is refused.
+        fn suspend(&self, name: &'static str) -> (Writer, Arc<AtomicBool>) {
             self.disks.iter().for_each(|disk| disk.vanish());
-            let live = self.live();
-            let writer = std::thread::spawn(move || live.run(move |ctx| ctx.m().set_entry(name, 1)));
+            let (live, is_made) = (self.live(), Arc::new(AtomicBool::new(false)));
+            let made = Arc::clone(&is_made);
+            let change = move || {
+                live.run(move |ctx| {
+                    made.store(true, Ordering::SeqCst);
+                    ctx.m().set_entry(name, 1)
+                })
+            };
+            let writer = std::thread::spawn(change);
             while self.live().suspended().is_none() {
                 std::thread::yield_now();
             }
-            writer
+            (writer, is_made)
         }
 
         fn has(&self, name: &str) -> bool {
@@ -281,6 +290,7 @@ mod tests {
         }
     }
 
+    type Writer = JoinHandle<Result<(), ::pool::PoolError>>;
     type Verb = fn(&Search, u64) -> Result<(), ChangeError>;
 
     #[test]
@@ -296,7 +306,7 @@ mod tests {
             let world = World::new(mode);
             let leaf = world.live().config().vdev_tree.leaves().next().expect("two").guid.0;
             for (name, verb) in verbs {
-                let writer = world.suspend(name);
+                let (writer, is_made) = world.suspend(name);
                 let refused = verb(&world.search, leaf);
                 assert!(matches!(refused, Err(ChangeError::Suspended)), "{mode} {name}: {refused:?}");
                 // A writer that must not wait has received its error before the pool is resumed.
@@ -308,7 +318,9 @@ mod tests {
                 assert!(world.live().suspended().is_none());
                 let written = writer.join().expect("no panic");
                 assert_eq!(written.is_ok(), mode == "wait", "{name}: {written:?}");
-                assert!(world.has(name), "{mode} {name}");
+                let is_made = is_made.load(Ordering::SeqCst);
+                assert!(is_made || mode == "continue", "{name}: a writer that waits makes its change");
+                assert_eq!(world.has(name), is_made, "{mode} {name}");
             }
         }
     }
@@ -319,7 +331,7 @@ mod tests {
             let world = World::new(mode);
             world.live().run(|ctx| ctx.m().set_entry("org.cenote:kept", 1)).expect("written");
             let synced = world.live().txgs().synced_txg();
-            let writer = world.suspend("org.cenote:lost");
+            let (writer, _) = world.suspend("org.cenote:lost");
             let export = || export_pool(&world.search, "tank", "zpool export -f tank");
             assert!(matches!(before_close(&world.search, "tank", false), Err(ChangeError::Suspended)));
             assert!(matches!(export(), Err(ChangeError::Suspended)));
@@ -376,7 +388,7 @@ mod tests {
     #[test]
     fn a_pool_that_has_stopped_is_not_said_to_be_destroyed() {
         let world = World::new("wait");
-        let writer = world.suspend("org.cenote:lost");
+        let (writer, _) = world.suspend("org.cenote:lost");
         let destroy = || destroy_pool(&world.search, "tank", "zpool destroy tank");
         assert!(matches!(destroy(), Err(ChangeError::Suspended)));
         // The pool was given up, but is still in the namespace.
