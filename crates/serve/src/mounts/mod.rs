@@ -507,7 +507,8 @@ impl MountTable {
         let found = view.dataset(snapshot)?;
         let hold = pool.heads().hold_snapshot(found.dsl().id(), &found.dsl().phys().bp);
         let hold = hold.map_err(cenote::Error::from)?;
-        self.start_view(&found, place, options, Backend::View { pool: pool.guid(), hold: Some(hold) })
+        let hold = Mutex::new(Some(hold));
+        self.start_view(&found, place, options, Backend::View { pool: pool.guid(), hold })
     }
 
     /// The file system to export for a mount with these options.

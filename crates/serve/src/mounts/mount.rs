@@ -76,9 +76,8 @@ pub(super) enum Backend {
     View {
         /// The pool, which may be opened for reading only.
         pool: PoolGuid,
-        /// Keeps a snapshot of a pool that is open for writing from being destroyed.
-        #[expect(dead_code, reason = "held until the mount has ended")]
-        hold: Option<SnapshotHold>,
+        /// Keeps a snapshot of a pool that is open for writing from being destroyed, until the mount is closed.
+        hold: Mutex<Option<SnapshotHold>>,
     },
 }
 
@@ -251,11 +250,14 @@ impl Mount {
 
     // ---- the dataset -------------------------------------------------------------------------
 
-    /// Closes the dataset. Returns whether all data that were written to it are on disk.
+    /// Closes the dataset: its snapshot may be destroyed from here on. Returns whether all data that were written to it are on disk.
     pub(super) fn close(&self) -> bool {
         match &self.backend {
             Backend::Live { service, .. } => service.export().end(),
-            Backend::View { .. } => true,
+            Backend::View { hold, .. } => {
+                drop(lock(hold).take());
+                true
+            }
         }
     }
 

@@ -15,8 +15,8 @@ use cenote::{LivePool, Pool};
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 impl Mounts for MountTable {
     fn list(&self) -> Vec<Mounted> {
@@ -87,7 +87,7 @@ impl Mounts for MountTable {
             &pool.dataset(dataset)?,
             &place,
             options,
-            Backend::View { pool: pool.guid(), hold: None },
+            Backend::View { pool: pool.guid(), hold: Mutex::new(None) },
         )
     }
 
