@@ -3,7 +3,7 @@
 //! # What always holds
 //! - Of the programs in [`LANE`] one runs at a time, beside others: they mount, attach loop devices and start
 //!   daemons, and check tables of the whole machine. They mostly wait for other processes and for disks, so they
-//!   run more tests at once than the machine has processors.
+//!   run [`LANE_TESTS`] tests at once even on fewer processors.
 //! - A program that runs longer than [`PATIENCE`] is killed, and counts as failed.
 
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ use super::programs::Program;
 /// Packages and targets of which one runs at a time.
 const LANE: [(&str, &str); 4] =
     [("cenote-cli", "commands"), ("cenote-serve", "it"), ("cenote-serve", "many"), ("cenote-serve", "rings")];
-/// Tests that a program in [`LANE`] runs at once, for each processor.
-const LANE_TESTS: usize = 3;
+/// Tests that a program in [`LANE`] runs at once, or one a processor, if there are more.
+const LANE_TESTS: usize = 6;
 /// Longest time that a program may run.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
 /// Interval at which programs are checked.
@@ -112,7 +112,7 @@ impl<'p> Schedule<'p> {
         if program.kind == "doc" {
             command.arg("--");
         } else {
-            let tests = if is_in_lane(program) { LANE_TESTS * self.cores } else { self.cores };
+            let tests = if is_in_lane(program) { self.cores.max(LANE_TESTS) } else { self.cores };
             command.arg(format!("--test-threads={tests}"));
             // As cargo sets them.
             command.env("CARGO_MANIFEST_DIR", &program.folder).env("CARGO_PKG_NAME", &program.package);

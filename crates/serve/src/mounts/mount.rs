@@ -250,7 +250,8 @@ impl Mount {
 
     // ---- the dataset -------------------------------------------------------------------------
 
-    /// Closes the dataset: its snapshot may be destroyed from here on. Returns whether all data that were written to it are on disk.
+    /// Closes the dataset: a snapshot may be destroyed from here on. Returns whether all data that were written
+    /// to it are on disk.
     pub(super) fn close(&self) -> bool {
         match &self.backend {
             Backend::Live { service, .. } => service.export().end(),
