@@ -41,13 +41,13 @@ pub fn leave(with: Box<dyn Any + Send>) -> ! {
 }
 
 /// Names of files for which requests panic if a test asks for it (`CENOTE_TEST_PANIC` in the environment of
-/// the process): before the first change, and in the middle of a change. Release builds have none of this.
+/// the process): before the first change, and in the middle of a change. Only the feature `testing` has this.
 pub const TEST_NAMES: [&[u8]; 2] = [b"panic-in-a-request", b"panic-in-a-change"];
 
 /// Panics if a test asks for it and `name` is `wanted`.
 #[inline]
 pub fn provoke(name: &[u8], wanted: &[u8]) {
-    #[cfg(debug_assertions)]
+    #[cfg(feature = "testing")]
     {
         static IS_TEST: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
         let is_test = || *IS_TEST.get_or_init(|| std::env::var_os("CENOTE_TEST_PANIC").is_some());

@@ -63,6 +63,9 @@ const AWKWARD: [u64; 24] = [
     u64::MAX,
 ];
 
+/// The function of a target that bolero calls with each input.
+pub type Checked<'c> = Box<dyn FnMut(&[u8]) + RefUnwindSafe + 'c>;
+
 /// A fuzz target: its samples, and the memory that its inputs may take.
 #[derive(Debug)]
 pub struct Target {
@@ -110,10 +113,13 @@ impl Target {
 
     /// The function for bolero to call. `check` gets an input and returns whether the input got past the
     /// decoder; it panics if something is wrong.
-    pub fn checked(self, check: impl Fn(&[u8]) -> bool + RefUnwindSafe) -> impl FnMut(&[u8]) + RefUnwindSafe {
+    ///
+    /// The result has the same type for every target, so that a test program has the code of bolero once and
+    /// not once for each target.
+    pub fn checked<'c>(self, check: impl Fn(&[u8]) -> bool + RefUnwindSafe + 'c) -> Checked<'c> {
         let tally = Tally { target: self, tried: Cell::new(0), deep: Cell::new(0), most: Cell::new(0) };
         let tally = std::panic::AssertUnwindSafe(tally);
-        move |given: &[u8]| {
+        Box::new(move |given: &[u8]| {
             // As a whole: the closure then captures the wrapper, which makes it unwind safe.
             let tally = &tally;
             let (is_recipe, has_failed) = bolero::with_context(|context| {
@@ -130,7 +136,7 @@ impl Target {
             tally.count(is_deep, peak);
             let bound = tally.target.base + tally.target.per_byte * input.len();
             assert!(peak <= bound, "{} bytes of input took {peak} bytes, more than {bound}", input.len());
-        }
+        })
     }
 }
 

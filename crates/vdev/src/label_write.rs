@@ -281,10 +281,9 @@ impl<'d> Images<'d> {
         size: usize,
         contents: &[u8],
     ) {
-        let mut bytes = Vec::with_capacity(size);
-        bytes.extend_from_slice(contents);
-        assert!(bytes.len() <= size - TRAILER_SIZE, "every range of a label has room for its trailer");
-        bytes.resize(size - TRAILER_SIZE, 0);
+        assert!(contents.len() <= size - TRAILER_SIZE, "every range of a label has room for its trailer");
+        let mut bytes = vec![0; size - TRAILER_SIZE];
+        bytes[..contents.len()].copy_from_slice(contents);
         let sum = BodySum::new(&bytes);
         let body = self.bodies.len();
         self.bodies.push(bytes);

@@ -1,9 +1,9 @@
-//! Runs test programs concurrently: the longest first, as many as the machine has processors.
+//! Runs test programs concurrently: the longest first, as many as the machine has processors, and one of [`LANE`].
 //!
 //! # What always holds
 //! - Of the programs in [`LANE`] one runs at a time, beside others: they mount, attach loop devices and start
 //!   daemons, and check tables of the whole machine. They mostly wait for other processes and for disks, so they
-//!   run [`LANE_TESTS`] tests at once even on fewer processors.
+//!   run [`LANE_TESTS`] tests at once even on fewer processors, and no other program waits for them.
 //! - A program that runs longer than [`PATIENCE`] is killed, and counts as failed.
 
 use std::collections::HashMap;
@@ -79,8 +79,7 @@ struct Schedule<'p> {
 impl<'p> Schedule<'p> {
     fn next(&mut self) -> Option<Result<Ran<'p>, String>> {
         loop {
-            while self.running.len() < self.cores {
-                let Some(program) = self.choose() else { break };
+            while let Some(program) = self.choose() {
                 match self.start(program) {
                     Ok(running) => self.running.push(running),
                     Err(reason) => return Some(Err(reason)),
@@ -99,8 +98,10 @@ impl<'p> Schedule<'p> {
 
     /// The longest program that may be started now.
     fn choose(&mut self) -> Option<&'p Program> {
-        let is_lane_taken = self.running.iter().any(|running| is_in_lane(running.program));
-        let at = self.waiting.iter().rposition(|program| !(is_lane_taken && is_in_lane(program)))?;
+        let in_lane = self.running.iter().filter(|running| is_in_lane(running.program)).count();
+        let is_full = self.running.len() - in_lane >= self.cores;
+        let may_start = |program: &&Program| if is_in_lane(program) { in_lane == 0 } else { !is_full };
+        let at = self.waiting.iter().rposition(may_start)?;
         Some(self.waiting.remove(at))
     }
 
@@ -253,11 +254,12 @@ mod tests {
         let times = Times { file: PathBuf::new(), seconds: HashMap::new() };
         let waiting = programs.iter().rev().collect();
         let (arguments, skip_log) = (Vec::new(), PathBuf::from("/dev/null"));
-        let mut schedule = Schedule { waiting, running: Vec::new(), cores: 4, arguments, skip_log, times };
+        let mut schedule = Schedule { waiting, running: Vec::new(), cores: 1, arguments, skip_log, times };
         let first = schedule.choose().expect("one");
         assert_eq!(first.target, "many");
         schedule.running.push(schedule.start(first).expect("it starts"));
-        assert_eq!(schedule.choose().map(|program| program.package.as_str()), Some("cenote-dmu"));
+        let beside = schedule.choose().expect("one that is in no lane, though there is only one processor");
+        assert_eq!(beside.package, "cenote-dmu");
         assert_eq!(schedule.choose(), None);
         let mut started = schedule.running.pop().expect("it was started");
         started.child.wait().expect("it ends");

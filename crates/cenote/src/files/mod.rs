@@ -346,15 +346,19 @@ impl FilesystemWriter {
     /// # Errors
     /// [`Error::Path`] if a component exists and is not a directory, or a directory cannot be created.
     pub fn create_dir_all(&self, path: &[u8], mode: u32) -> Result<ObjectId, Error> {
-        let mut so_far = Vec::new();
+        let (mut so_far, mut above) = (Vec::new(), Vec::new());
         let mut id = self.fs().root();
         for part in path.split(|byte| *byte == b'/').filter(|part| !part.is_empty()) {
             so_far.push(b'/');
             so_far.extend_from_slice(part);
-            let at = self.find(&so_far, true)?;
+            let at = self.find_from(&mut above, part, &so_far, true)?;
             id = match at.id {
                 Some(id) => id,
-                None => self.make(&so_far, &at, &NewFile::of(FileKind::Directory, mode))?.id,
+                None => {
+                    let made = self.make(&so_far, &at, &NewFile::of(FileKind::Directory, mode))?.id;
+                    above.push((at.name, made));
+                    made
+                }
             };
         }
         if self.node(id)?.is_dir() {

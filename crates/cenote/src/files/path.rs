@@ -52,13 +52,25 @@ impl FilesystemWriter {
     /// [`Error::NoSuchPath`] if a directory on the way is missing; [`Error::Path`] with [`ZplError::WrongKind`] if
     /// it is not a directory; [`Error::TooManyLinks`].
     pub fn find(&self, path: &[u8], follow: bool) -> Result<Found, Error> {
+        self.find_from(&mut Vec::new(), path, path, follow)
+    }
+
+    /// Like [`FilesystemWriter::find`], but `relative` starts in the last directory of `above`, the names and object
+    /// ids from the root on. If the file exists, `above` leads to it afterwards, otherwise to its directory. `path`
+    /// is the whole path, for errors.
+    pub(super) fn find_from(
+        &self,
+        above: &mut Vec<(Vec<u8>, ObjectId)>,
+        relative: &[u8],
+        path: &[u8],
+        follow: bool,
+    ) -> Result<Found, Error> {
         let fs = self.fs();
         let components = |path: &[u8]| -> Vec<Vec<u8>> {
             let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
             parts.map(<[u8]>::to_vec).rev().collect()
         };
-        let mut todo = components(path);
-        let mut above: Vec<(Vec<u8>, ObjectId)> = Vec::new();
+        let mut todo = components(relative);
         let mut links = 0;
         while let Some(name) = todo.pop() {
             let dir = above.last().map_or(fs.root(), |(_, id)| *id);
@@ -98,8 +110,9 @@ impl FilesystemWriter {
             self.check_dir(path, *id)?;
         }
         let whole = joined(above.iter().map(|(name, _)| name.as_slice()));
-        let (name, id) = above.pop().unwrap_or((Vec::new(), fs.root()));
-        let dir = above.last().map_or(fs.root(), |(_, id)| *id);
+        let mut last_first = above.iter().rev();
+        let (name, id) = last_first.next().cloned().unwrap_or((Vec::new(), fs.root()));
+        let dir = last_first.next().map_or(fs.root(), |(_, id)| *id);
         Ok(Found { dir, name, id: Some(id), path: whole })
     }
 

@@ -319,14 +319,15 @@ fn put(block: &mut [u8], index: usize, bp: &BlockPtr) {
 fn read_indirect(set: &LiveSet, shape: &TreeShape, bp: &BlockPtr, level: u8) -> Result<Vec<u8>, DmuError> {
     let size = shape.indirect_size as usize;
     let block = set.blocks().read(shape, bp, Level(level))?;
-    let mut bytes = Vec::with_capacity(size);
-    bytes.extend_from_slice(block.bytes());
+    // A block may lack the holes at its end.
+    let mut bytes = vec![0; size.max(block.bytes().len())];
+    bytes[..block.bytes().len()].copy_from_slice(block.bytes());
+    bytes.truncate(size);
     if block.order() == Endian::Big {
         for word in bytes.chunks_exact_mut(8) {
             word.reverse();
         }
     }
-    bytes.resize(size, 0);
     Ok(bytes)
 }
 

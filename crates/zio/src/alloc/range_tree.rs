@@ -89,7 +89,7 @@ pub(super) struct RangeTree {
 impl RangeTree {
     /// From runs in ascending order that neither overlap nor touch.
     pub(super) fn from_ascending(runs: &[Run]) -> RangeTree {
-        debug_assert!(runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "runs out of order");
+        assert!(runs.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0), "runs out of order");
         let total = runs.iter().map(|(_, len)| u64::from(*len)).sum();
         RangeTree {
             by_start: Runs { map: runs.iter().copied().collect(), total },
