@@ -37,7 +37,7 @@ fn source_of(name: &str) -> PathBuf {
 }
 
 /// Where fixtures are unpacked: `fixtures` in cargo's target folder.
-fn unpacked_root() -> PathBuf {
+pub(crate) fn unpacked_root() -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     workspace_root().join(target).join("fixtures")
 }

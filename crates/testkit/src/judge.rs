@@ -4,6 +4,9 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
+
+use crate::fixture::unpacked_root;
 
 /// Folders of system tools that may be missing from `PATH`.
 const SYSTEM_FOLDERS: [&str; 3] = ["/usr/local/sbin", "/usr/sbin", "/sbin"];
@@ -30,34 +33,36 @@ pub fn need_tool(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// A command of a tool for which time passes twenty times as fast, if `faketime` is installed.
+/// A command of `zdb` that ends when its output is complete, where a C compiler is found.
 ///
-/// `zdb` ends only when its prefetched blocks are old enough to be dropped, and waits idly for up to six
-/// seconds: that would be half the time of the tests.
-pub fn hurried(tool: impl AsRef<Path>) -> Command {
-    let Some(faketime) = self::tool("faketime") else { return Command::new(tool.as_ref()) };
-    forget_ended_hurries(Path::new("/dev/shm"));
-    let mut command = Command::new(faketime);
-    command.args(["-m", "-f", "+0 x20"]).arg(tool.as_ref());
+/// `zdb` by itself waits actively at its end until its read-ahead is old enough to be dropped from its cache: for up to
+/// six seconds, when everything is checked and printed. Here the function that empties the cache does nothing.
+pub fn hurried(zdb: impl AsRef<Path>) -> Command {
+    static LIBRARY: LazyLock<Option<PathBuf>> = LazyLock::new(|| without_waiting(&unpacked_root()).ok());
+    let mut command = Command::new(zdb.as_ref());
+    if let Some(library) = LIBRARY.as_deref() {
+        command.env("LD_PRELOAD", library);
+    }
     command
 }
 
-/// Removes files that a killed `faketime` left behind.
-///
-/// `faketime` keeps shared memory under its own process id, and does not start if such a file exists already.
-/// A later process with the same id would fail, which happens by chance after some ten thousand processes.
-fn forget_ended_hurries(shared_memory: &Path) {
-    let Ok(entries) = std::fs::read_dir(shared_memory) else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let process =
-            ["faketime_shm_", "sem.faketime_sem_"].iter().find_map(|start| name.strip_prefix(start));
-        let Some(process) = process.filter(|number| number.parse::<u32>().is_ok()) else { continue };
-        if !Path::new("/proc").join(process).exists() {
-            let _ = std::fs::remove_file(entry.path());
-        }
+/// Makes the library for [`hurried`] in a folder that all tests share, and returns its path.
+fn without_waiting(folder: &Path) -> std::io::Result<PathBuf> {
+    let library = std::path::absolute(folder)?.join("zdb-ends.so");
+    if library.exists() {
+        return Ok(library);
     }
+    std::fs::create_dir_all(folder)?;
+    let fresh = tempfile::Builder::new().prefix("zdb-ends").tempdir_in(folder)?;
+    let [source, compiled] = ["zdb-ends.c", "zdb-ends.so"].map(|name| fresh.path().join(name));
+    std::fs::write(&source, "void kernel_fini(void) {}\n")?;
+    let status = Command::new("cc").arg("-shared").arg("-o").arg(&compiled).arg(&source).status()?;
+    if !status.success() {
+        return Err(std::io::Error::other("cc fails"));
+    }
+    // In one rename, for the programs that do the same at this moment.
+    std::fs::rename(compiled, &library)?;
+    Ok(library)
 }
 
 /// Checks that `zdb -bcc` reads every block of an exported pool with devices in `dir` and finds no error;
@@ -146,21 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_killed_faketime_left_goes_and_what_is_in_use_stays() {
+    fn the_library_for_zdb_is_made_once() {
         let folder = tempfile::tempdir().unwrap();
-        // No process id is above PID_MAX_LIMIT.
-        let [ended, running] = [u32::MAX, std::process::id()];
-        let names = |process: u32| [format!("faketime_shm_{process}"), format!("sem.faketime_sem_{process}")];
-        let other = ["faketime_shm_", "sem.other", "faketime_shm_.._x"].map(str::to_owned);
-        for name in names(ended).iter().chain(&names(running)).chain(&other) {
-            std::fs::write(folder.path().join(name), "").unwrap();
-        }
-        forget_ended_hurries(folder.path());
-        for name in names(ended) {
-            assert!(!folder.path().join(&name).exists(), "{name}");
-        }
-        for name in names(running).iter().chain(&other) {
-            assert!(folder.path().join(name).exists(), "{name}");
-        }
+        let made = without_waiting(&folder.path().join("new")).unwrap();
+        let written = || std::fs::metadata(&made).unwrap().modified().unwrap();
+        let first = written();
+        assert_eq!(without_waiting(&folder.path().join("new")).unwrap(), made);
+        assert_eq!(written(), first);
+        assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 1);
     }
 }
