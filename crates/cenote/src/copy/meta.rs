@@ -131,6 +131,13 @@ pub(crate) mod tests {
             Bytes { data: data.into(), block: 512, bad: None }
         }
 
+        /// An offset and the starts of all blocks behind it.
+        fn blocks_from(&self, offset: u64) -> impl Iterator<Item = u64> {
+            let (size, block) = (self.data.len() as u64, self.block as u64);
+            std::iter::successors(Some(offset), move |at| Some((at / block + 1) * block))
+                .take_while(move |&at| at < size)
+        }
+
         fn is_hole(&self, at: usize) -> bool {
             let start = at / self.block * self.block;
             let end = (start + self.block).min(self.data.len());
@@ -151,10 +158,10 @@ pub(crate) mod tests {
             Ok(())
         }
         fn next_data(&self, offset: u64) -> io::Result<Option<u64>> {
-            Ok((offset..self.size()).find(|&at| !self.is_hole(at as usize)))
+            Ok(self.blocks_from(offset).find(|&at| !self.is_hole(at as usize)))
         }
         fn next_hole(&self, offset: u64) -> io::Result<u64> {
-            Ok((offset..self.size()).find(|&at| self.is_hole(at as usize)).unwrap_or(self.size()))
+            Ok(self.blocks_from(offset).find(|&at| self.is_hole(at as usize)).unwrap_or(self.size()))
         }
         fn block_size(&self) -> u64 {
             self.block as u64

@@ -218,14 +218,14 @@ fn compression_and_checksum_and_copies() {
 
 #[test]
 fn sizes_of_records_and_dnodes() {
+    let (large, small) = (noise(5, 17 << 20), noise(6, 200_000));
     for layout in LAYOUTS {
         let images = Images::new();
         let pool = images.pool(SIZE, layout, &[("compression", "off")]);
         let mut files = Pool::new(&pool);
         let mut expected = Vec::new();
         for (size, shown) in [("512", "512"), ("4k", "4K"), ("128k", "128K"), ("1m", "1M"), ("16m", "16M")] {
-            let content = noise(5, 17 << 20);
-            let content = if size == "512" { &content[..100_000] } else { &content };
+            let content = if size == "512" { &large[..100_000] } else { &large };
             expected.push((files.file(&[("recordsize", size)], content), shown, "512"));
         }
         for (value, shown) in [
@@ -237,7 +237,7 @@ fn sizes_of_records_and_dnodes() {
             ("16k", "16K"),
             ("legacy", "512"),
         ] {
-            let path = files.file(&[("dnodesize", value), ("recordsize", "128k")], &noise(6, 200_000));
+            let path = files.file(&[("dnodesize", value), ("recordsize", "128k")], &small);
             expected.push((path, "128K", shown));
         }
         drop(files);

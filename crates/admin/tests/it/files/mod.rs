@@ -326,7 +326,7 @@ fn a_full_pool_of_large_sectors_goes_on() {
         [(13, 512, 3, 1), (13, 4096, 1, 1), (14, 512, 2, 64), (16, 131_072, 3, 1)]
     {
         let props = [("compression", 2), ("recordsize", recordsize), ("copies", copies)];
-        let (image, writer) = Image::on_sectors(Some(format::Ashift(ashift)), &disk, 256 << 20, &props);
+        let (image, writer) = Image::on_sectors(Some(format::Ashift(ashift)), &disk, 128 << 20, &props);
         let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
         let file = fs.create(b"/f").unwrap();
         let block = [0x5a; 8 << 10];
