@@ -7,6 +7,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -137,6 +138,27 @@ impl Fixture {
     #[must_use]
     pub fn images(&self) -> Vec<PathBuf> {
         self.manifest.images.iter().map(|image| self.dir.join(&image.name)).collect()
+    }
+
+    /// The bytes of the image of a pool with one disk. Pages that hold only zeros take no memory.
+    ///
+    /// # Panics
+    /// If the pool has several disks, or the image cannot be read.
+    #[must_use]
+    pub fn image_bytes(&self) -> Vec<u8> {
+        let [path] = &self.images()[..] else { panic!("{} has several images", self.name()) };
+        let file = File::open(path).expect("an image");
+        let mut image = vec![0; file.metadata().expect("its size").len() as usize];
+        let zeros = [0; 64 << 10];
+        let mut read = zeros;
+        for (index, part) in image.chunks_mut(zeros.len()).enumerate() {
+            let read = &mut read[..part.len()];
+            file.read_exact_at(read, (index * zeros.len()) as u64).expect("an image");
+            if *read != zeros[..read.len()] {
+                part.copy_from_slice(read);
+            }
+        }
+        image
     }
 
     /// The manifest: what the other implementation reported about the pool.

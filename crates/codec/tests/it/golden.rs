@@ -13,7 +13,6 @@ use format::uberblock::Uberblock;
 use format::zap::{Leaf, MicroZap, ZapForm};
 use format::{Ashift, BlockPtr, BpKind, ChecksumId, CompressionId, Dva, Endian, Level, ObjType, label};
 use std::collections::{BTreeMap, BTreeSet};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -51,21 +50,9 @@ struct Object {
     data: Vec<u8>,
 }
 
-fn fixture(name: &str) -> Vec<u8> {
-    // Pages of zeros that are not written take no memory.
-    let zeros = [0; 64 << 10];
-    let mut read = zeros;
-    let [path] = &testkit::Fixture::open(name).images()[..] else { panic!("{name} has several images") };
-    let file = std::fs::File::open(path).expect("an image");
-    let mut image = vec![0; file.metadata().expect("its size").len() as usize];
-    for (index, part) in image.chunks_mut(read.len()).enumerate() {
-        let read = &mut read[..part.len()];
-        file.read_exact_at(read, (index * zeros.len()) as u64).expect("data");
-        if *read != zeros[..read.len()] {
-            part.copy_from_slice(read);
-        }
-    }
-    image
+/// The image of a golden pool with one disk.
+fn image(name: &str) -> Vec<u8> {
+    testkit::Fixture::open(name).image_bytes()
 }
 
 impl Pool {
@@ -342,7 +329,7 @@ impl Pool {
 
 #[test]
 fn checksum_every_algorithm() {
-    let seen = check_pool(fixture("checksum"), PASSPHRASE);
+    let seen = check_pool(image("checksum"), PASSPHRASE);
     for id in [6, 7, 8, 11, 12, 13, 14] {
         assert!(seen.checksums.contains(&ChecksumId::from_id(id).unwrap()), "checksum {id}: {seen:?}");
     }
@@ -350,7 +337,7 @@ fn checksum_every_algorithm() {
 
 #[test]
 fn compression_every_algorithm() {
-    let seen = check_pool(fixture("compression"), PASSPHRASE);
+    let seen = check_pool(image("compression"), PASSPHRASE);
     for id in [2, 3, 5, 10, 13, 14, 15, 16] {
         assert!(
             seen.compressions.contains(&CompressionId::from_id(id).unwrap()),
@@ -361,13 +348,13 @@ fn compression_every_algorithm() {
 
 #[test]
 fn embedded_and_large_blocks() {
-    assert!(check_pool(fixture("embedded"), PASSPHRASE).embedded > 100);
-    assert!(check_pool(fixture("recordsize"), PASSPHRASE).blocks > 1000);
+    assert!(check_pool(image("embedded"), PASSPHRASE).embedded > 100);
+    assert!(check_pool(image("recordsize"), PASSPHRASE).blocks > 1000);
 }
 
 #[test]
 fn encryption_every_suite_and_every_mac() {
-    let seen = check_pool(fixture("encryption"), PASSPHRASE);
+    let seen = check_pool(image("encryption"), PASSPHRASE);
     for suite in [Suite::Aes192Ccm, Suite::Aes256Ccm, Suite::Aes128Gcm, Suite::Aes256Gcm] {
         assert!(seen.objsets.contains_key(&suite.id()), "{suite}: {seen:?}");
     }
@@ -377,7 +364,7 @@ fn encryption_every_suite_and_every_mac() {
 
 #[test]
 fn zil_encrypted() {
-    let seen = check_pool(fixture("zil-encrypted"), PASSPHRASE);
+    let seen = check_pool(image("zil-encrypted"), PASSPHRASE);
     assert!(seen.log_blocks > 10, "{seen:?}");
 }
 
@@ -410,6 +397,6 @@ fn encryption_before_the_format_was_final() {
 
 #[test]
 fn byte_order_of_the_fixtures_is_little() {
-    let (_, uberblock) = Pool::open(fixture("embedded"));
+    let (_, uberblock) = Pool::open(image("embedded"));
     assert_eq!(uberblock.order, Endian::Little);
 }
