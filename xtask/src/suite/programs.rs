@@ -106,7 +106,14 @@ pub(super) fn of_workspace() -> Built {
     for (words, arguments) in ORDERS {
         built.add(words, arguments);
     }
-    built.add_examples_in_documentation(&["--workspace"]);
+    match packages() {
+        Ok(packages) => {
+            let named = packages.iter().filter(|package| package.documents_examples);
+            let words: Vec<&str> = named.flat_map(|package| ["--package", &package.name]).collect();
+            built.add_examples_in_documentation(&words);
+        }
+        Err(reason) => built.failed.push(reason),
+    }
     built
 }
 
@@ -137,7 +144,7 @@ pub(super) fn of_crates(names: &[String]) -> Built {
         for (words, arguments) in ORDERS.iter().filter(|(words, _)| is_here(words)) {
             built.add(words, arguments);
         }
-        if package.has_library {
+        if package.documents_examples {
             built.add_examples_in_documentation(named);
         }
     }
@@ -150,7 +157,8 @@ struct Package {
     name: String,
     /// Name of the package's folder.
     folder: String,
-    has_library: bool,
+    /// It is a library with examples in its documentation: cargo takes a second to find that there are none.
+    documents_examples: bool,
     has_examples: bool,
     /// Options `--lib`, `--test`, `it`…: every target is named, because cargo looks for each in all named
     /// packages.
@@ -173,11 +181,11 @@ fn packages() -> Result<Vec<Package>, String> {
 }
 
 fn package(value: &Value) -> Option<Package> {
-    let folder = Path::new(value["manifest_path"].as_str()?).parent()?.file_name()?.to_str()?.to_owned();
+    let path = Path::new(value["manifest_path"].as_str()?).parent()?;
     let mut package = Package {
         name: value["name"].as_str()?.to_owned(),
-        folder,
-        has_library: false,
+        folder: path.file_name()?.to_str()?.to_owned(),
+        documents_examples: false,
         has_examples: false,
         targets: Vec::new(),
     };
@@ -187,18 +195,32 @@ fn package(value: &Value) -> Option<Package> {
         let (Some(kind), Some(name)) = (target["kind"][0].as_str(), target["name"].as_str()) else {
             continue;
         };
+        if kind == "lib" {
+            package.documents_examples = has_code_in_comments(&path.join("src"));
+        }
         match kind {
-            _ if needs_features => {}
-            "lib" => {
-                package.has_library = true;
-                package.targets.push("--lib".to_owned());
-            }
+            _ if needs_features || target["test"] == false => {}
+            "lib" => package.targets.push("--lib".to_owned()),
             "bin" | "test" => package.targets.extend([format!("--{kind}"), name.to_owned()]),
             "example" => package.has_examples = true,
             _ => {}
         }
     }
     Some(package)
+}
+
+/// Whether a documentation comment of a Rust file in a folder has a block of code.
+fn has_code_in_comments(folder: &Path) -> bool {
+    let is_code = |line: &str| {
+        let line = line.trim_start();
+        (line.starts_with("//!") || line.starts_with("///")) && line.contains("```")
+    };
+    std::fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
+        let path = entry.path();
+        let is_rust = path.extension().is_some_and(|extension| extension == "rs");
+        path.is_dir() && has_code_in_comments(&path)
+            || is_rust && std::fs::read_to_string(&path).is_ok_and(|text| text.lines().any(is_code))
+    })
 }
 
 /// Builds the programs that `cargo test` would run with these words.
@@ -281,7 +303,11 @@ mod tests {
     fn the_crates_are_known_by_their_folders() {
         let packages = packages().expect("a workspace");
         let dmu = packages.iter().find(|package| package.is_called("dmu")).expect("a crate");
-        assert_eq!((dmu.name.as_str(), dmu.has_library), ("cenote-dmu", true));
+        assert_eq!((dmu.name.as_str(), dmu.documents_examples), ("cenote-dmu", false));
         assert!(dmu.targets.ends_with(&["--test".to_owned(), "it".to_owned()]), "{:?}", dmu.targets);
+        let interop = packages.iter().find(|package| package.is_called("interop")).expect("a crate");
+        assert_eq!(interop.targets, ["--test", "it"]);
+        let with_examples = packages.iter().filter(|package| package.documents_examples);
+        assert!(with_examples.map(|package| package.name.as_str()).any(|name| name == "cenote"));
     }
 }
