@@ -109,7 +109,9 @@ pub(super) fn of_workspace() -> Built {
     match packages() {
         Ok(packages) => {
             let named = packages.iter().filter(|package| package.documents_examples);
-            let words: Vec<&str> = named.flat_map(|package| ["--package", &package.name]).collect();
+            // With the features that everything was built with.
+            let names = named.map(|package| package.name.as_str()).chain([WIDEST]);
+            let words: Vec<&str> = names.flat_map(|name| ["--package", name]).collect();
             built.add_examples_in_documentation(&words);
         }
         Err(reason) => built.failed.push(reason),
