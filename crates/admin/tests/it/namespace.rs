@@ -467,7 +467,7 @@ fn readers_see_whole_states_while_metadata_is_rewritten() {
                 });
             }
             let pool = writer(&search);
-            for turn in 0..100 {
+            for turn in 0..150 {
                 let name = format!("p/d{}", turn % 20);
                 let value = if turn % 2 == 0 { "lz4" } else { "zstd" };
                 pool.set(&name, &[("compression", value), ("a:note", &"x".repeat(turn + 1))]).expect("set");

@@ -326,7 +326,7 @@ fn a_full_pool_of_large_sectors_goes_on() {
         [(13, 512, 3, 1), (13, 4096, 1, 1), (14, 512, 2, 64), (16, 131_072, 3, 1)]
     {
         let props = [("compression", 2), ("recordsize", recordsize), ("copies", copies)];
-        let (image, writer) = Image::on_sectors(Some(format::Ashift(ashift)), &disk, 128 << 20, &props);
+        let (image, writer) = Image::on_sectors(Some(format::Ashift(ashift)), &disk, 256 << 20, &props);
         let fs = FilesystemWriter::open(live(&writer), "p").unwrap();
         let file = fs.create(b"/f").unwrap();
         let block = [0x5a; 8 << 10];
@@ -334,7 +334,7 @@ fn a_full_pool_of_large_sectors_goes_on() {
         let (count, error) = (0..).find_map(|n| write(n).err().map(|error| (n, error))).unwrap();
         let text = format!("{error}: {:?}", std::error::Error::source(&error));
         assert!(text.contains("NoSpace"), "{ashift} {recordsize}: {text}");
-        assert!(count > 50, "{count}");
+        assert!(count > 100, "{count}");
         fs.sync().unwrap();
         drop(file);
         fs.remove(b"/f").unwrap();
