@@ -213,15 +213,17 @@ fn package(value: &Value) -> Option<Package> {
 
 /// Whether a documentation comment of a Rust file in a folder has a block of code.
 fn has_code_in_comments(folder: &Path) -> bool {
-    let is_code = |line: &str| {
-        let line = line.trim_start();
-        (line.starts_with("//!") || line.starts_with("///")) && line.contains("```")
-    };
+    has_line(folder, |line| (line.starts_with("//!") || line.starts_with("///")) && line.contains("```"))
+}
+
+/// Whether a Rust file in a folder has such a line; spaces at its ends are not part of it.
+fn has_line(folder: &Path, is_such: fn(&str) -> bool) -> bool {
     std::fs::read_dir(folder).into_iter().flatten().flatten().any(|entry| {
         let path = entry.path();
         let is_rust = path.extension().is_some_and(|extension| extension == "rs");
-        path.is_dir() && has_code_in_comments(&path)
-            || is_rust && std::fs::read_to_string(&path).is_ok_and(|text| text.lines().any(is_code))
+        path.is_dir() && has_line(&path, is_such)
+            || is_rust
+                && std::fs::read_to_string(&path).is_ok_and(|text| text.lines().map(str::trim).any(is_such))
     })
 }
 
@@ -299,6 +301,20 @@ mod tests {
     fn ids_without_a_name_are_those_of_folders() {
         let name = name_of("path+file:///src/xtask#0.1.0", Path::new("/src/xtask"));
         assert_eq!(name.as_deref(), Some("xtask"));
+    }
+
+    #[test]
+    fn libraries_that_are_not_tested_have_no_tests() {
+        for package in packages().expect("a workspace") {
+            let folder = crate::root().join("crates").join(&package.folder);
+            let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+            let is_left_out = manifest.contains("[lib]\ntest = false");
+            assert!(
+                !is_left_out || !has_line(&folder.join("src"), |line| line == "#[test]"),
+                "{}",
+                package.name
+            );
+        }
     }
 
     #[test]
