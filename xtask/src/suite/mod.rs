@@ -15,7 +15,7 @@ mod programs;
 mod schedule;
 
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::{Outcome, judges, layers};
 use programs::Program;
@@ -74,10 +74,16 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     count_all(&programs::of_workspace(), arguments, failed)
 }
 
-/// Runs all tests, after other steps of which `failed` have failed.
-pub(crate) fn run_after(failed: &[&str]) -> Outcome {
+/// Builds everything with clippy's lints and runs all tests, after other steps of which `failed` have failed. A
+/// warning counts as a failure.
+pub(crate) fn check_after(failed: &[&str]) -> Outcome {
     judges::set_up();
-    count_all(&programs::of_workspace(), &[], failed)
+    let begun = Instant::now();
+    let built = programs::of_workspace_with_lints();
+    eprintln!("== clippy and build: {:.1} s", begun.elapsed().as_secs_f64());
+    let warned: Vec<String> = built.warned.iter().map(|package| format!("warnings in {package}")).collect();
+    let failed: Vec<&str> = failed.iter().copied().chain(warned.iter().map(String::as_str)).collect();
+    count_all(&built, &[], &failed)
 }
 
 /// Runs and counts the programs that were built; each build that failed counts as one failure.

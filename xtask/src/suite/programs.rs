@@ -5,8 +5,10 @@
 //! tested alone would need its own build of most of the project.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -22,6 +24,12 @@ const ORDERS: [(&[&str], &[&str]); 2] = [
     (&["-p", "cenote-zpl", "-p", WIDEST, "--features", "cenote-zpl/shuttle", "--lib"], &["every_order"]),
 ];
 
+/// Kind of the program that makes the documentation.
+pub(super) const DOCUMENTATION: &str = "documentation";
+
+/// Names and values of environment variables.
+type Environment = Vec<(&'static str, OsString)>;
+
 /// A test program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Program {
@@ -29,12 +37,15 @@ pub(super) struct Program {
     pub(super) package: String,
     /// Name of the target: that of the library, or of the file or folder of tests.
     pub(super) target: String,
-    /// `lib`, `bin`, `test`, or `doc` for the examples in documentation, which cargo itself runs.
+    /// `lib`, `bin`, `test`, `doc` for the examples in documentation, which cargo itself runs, or
+    /// [`DOCUMENTATION`].
     pub(super) kind: String,
     /// Path of the program.
     pub(super) path: PathBuf,
     /// Arguments that precede those of the user.
     pub(super) arguments: Vec<String>,
+    /// Names and values of environment variables.
+    pub(super) environment: Environment,
     /// Folder of the package, in which its tests run.
     pub(super) folder: PathBuf,
     /// Size of the file in bytes.
@@ -47,6 +58,7 @@ impl Program {
         let Program { package, target, kind, .. } = self;
         match kind.as_str() {
             "doc" => "examples in documentation".to_owned(),
+            DOCUMENTATION => DOCUMENTATION.to_owned(),
             "test" => format!("{package} {target}"),
             "bin" => format!("{package} {target} (in src, program)"),
             _ if self.arguments.is_empty() => format!("{package} (in src)"),
@@ -61,12 +73,16 @@ pub(super) struct Built {
     pub(super) programs: Vec<Program>,
     /// One reason for each command of cargo that failed.
     pub(super) failed: Vec<String>,
+    /// Packages for which the compiler or clippy printed warnings.
+    pub(super) warned: BTreeSet<String>,
+    /// Environment of cargo.
+    environment: Environment,
 }
 
 impl Built {
     /// Builds the programs that `cargo test` would run with these words, and adds them with these arguments.
     fn add(&mut self, words: &[&str], arguments: &[&str]) {
-        match build(words) {
+        match self.build(words) {
             Ok(programs) => self.programs.extend(programs.into_iter().map(|program| Program {
                 arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
                 ..program
@@ -78,45 +94,113 @@ impl Built {
     /// Builds the examples of these packages, which some tests run: `cargo test` builds examples only if no
     /// targets are named.
     fn add_examples(&mut self, packages: &[&str]) {
-        if let Err(reason) = must(cargo(&["build", "--examples"]).args(packages)) {
+        if let Err(reason) = must(self.cargo(&["build", "--examples"]).args(packages)) {
             self.failed.push(reason);
         }
     }
 
     /// Adds the documentation examples of these packages, which cargo itself builds and runs.
     fn add_examples_in_documentation(&mut self, packages: &[&str]) {
-        let cargo = cargo(&[]);
         let words = ["test", "--doc", "--no-fail-fast"].iter().chain(packages);
+        let arguments = words.map(|word| (*word).to_owned()).collect();
+        self.add_cargo("doc", arguments, self.environment.clone());
+    }
+
+    /// Adds the making of the documentation of all packages, of which a warning is a failure.
+    ///
+    /// `cargo doc` would check every crate again, because it needs metadata that only `cargo check` makes. For
+    /// the examples in documentation cargo takes the libraries that are built; a program in place of `rustdoc`
+    /// then makes documentation instead.
+    fn add_documentation(&mut self) {
+        let mut environment = self.environment.clone();
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or(crate::root().join("target"), PathBuf::from);
+        let flags = format!("--out-dir {} -D warnings", target.join("doc").display());
+        environment.push(("RUSTDOC", crate::root().join(".cargo/documenter").into()));
+        environment.push(("RUSTDOCFLAGS", flags.into()));
+        let arguments = ["test", "--quiet", "--doc", "--workspace", "--no-fail-fast"].map(str::to_owned);
+        self.add_cargo(DOCUMENTATION, arguments.into(), environment);
+    }
+
+    /// Adds a command of cargo as a program.
+    fn add_cargo(&mut self, kind: &str, arguments: Vec<String>, environment: Environment) {
         self.programs.push(Program {
             package: String::new(),
             target: String::new(),
-            kind: "doc".to_owned(),
-            path: PathBuf::from(cargo.get_program()),
-            arguments: words.map(|word| (*word).to_owned()).collect(),
+            kind: kind.to_owned(),
+            path: PathBuf::from(cargo(&[]).get_program()),
+            arguments,
+            environment,
             folder: crate::root(),
             size: 0,
         });
+    }
+
+    /// Builds the programs that `cargo test` would run with these words; prints what the compiler says.
+    fn build(&mut self, words: &[&str]) -> Result<Vec<Program>, String> {
+        let mut command = self.cargo(&["test", "--no-run", "--locked", "--message-format", "json"]);
+        command.args(words).stdout(Stdio::piped());
+        let failure =
+            |reason: &dyn std::fmt::Display| format!("cargo test --no-run {}: {reason}", words.join(" "));
+        let mut child = command.spawn().map_err(|error| failure(&error))?;
+        let (mut seen, mut programs) = (BTreeSet::new(), Vec::new());
+        for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
+            let line = line.map_err(|error| failure(&error))?;
+            let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
+            if let Some((package, text)) = diagnostic(&message) {
+                eprint!("{text}");
+                self.warned.insert(package);
+            }
+            programs.extend(program(&message).filter(|program| seen.insert(program.path.clone())));
+        }
+        let status = child.wait().map_err(|error| failure(&error))?;
+        if status.success() { Ok(programs) } else { Err(failure(&status)) }
+    }
+
+    /// A command of cargo in the environment of these builds.
+    fn cargo(&self, words: &[&str]) -> Command {
+        let mut command = cargo(words);
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command
     }
 }
 
 /// All tests of the workspace.
 pub(super) fn of_workspace() -> Built {
     let mut built = Built::default();
-    built.add(&["--workspace"], &[]);
-    for (words, arguments) in ORDERS {
-        built.add(words, arguments);
-    }
-    match packages() {
-        Ok(packages) => {
-            let named = packages.iter().filter(|package| package.documents_examples);
-            // With the features that everything was built with.
-            let names = named.map(|package| package.name.as_str()).chain([WIDEST]);
-            let words: Vec<&str> = names.flat_map(|name| ["--package", name]).collect();
-            built.add_examples_in_documentation(&words);
-        }
-        Err(reason) => built.failed.push(reason),
-    }
+    built.add_workspace();
     built
+}
+
+/// All tests of the workspace, built by clippy's driver, which is the compiler with more warnings; and the making
+/// of the documentation.
+///
+/// `cargo clippy` and then a build would read, expand and type-check every crate twice.
+pub(super) fn of_workspace_with_lints() -> Built {
+    let linter = crate::root().join(".cargo/linter");
+    let mut built =
+        Built { environment: vec![("RUSTC_WORKSPACE_WRAPPER", linter.into())], ..Built::default() };
+    built.add_workspace();
+    built.add_documentation();
+    built
+}
+
+impl Built {
+    fn add_workspace(&mut self) {
+        self.add(&["--workspace"], &[]);
+        for (words, arguments) in ORDERS {
+            self.add(words, arguments);
+        }
+        match packages() {
+            Ok(packages) => {
+                let named = packages.iter().filter(|package| package.documents_examples);
+                // With the features that everything was built with.
+                let names = named.map(|package| package.name.as_str()).chain([WIDEST]);
+                let words: Vec<&str> = names.flat_map(|name| ["--package", name]).collect();
+                self.add_examples_in_documentation(&words);
+            }
+            Err(reason) => self.failed.push(reason),
+        }
+    }
 }
 
 /// The tests of crates, which are given by folder or package.
@@ -227,21 +311,14 @@ fn has_line(folder: &Path, is_such: fn(&str) -> bool) -> bool {
     })
 }
 
-/// Builds the programs that `cargo test` would run with these words.
-fn build(words: &[&str]) -> Result<Vec<Program>, String> {
-    let mut command = cargo(&["test", "--no-run", "--message-format", "json-render-diagnostics"]);
-    command.args(words).stdout(Stdio::piped());
-    let failure =
-        |reason: &dyn std::fmt::Display| format!("cargo test --no-run {}: {reason}", words.join(" "));
-    let child = command.spawn().map_err(|error| failure(&error))?;
-    let output = child.wait_with_output().map_err(|error| failure(&error))?;
-    if !output.status.success() {
-        return Err(failure(&output.status));
+/// The package and the text of a warning or error of the compiler; `None` for other messages.
+fn diagnostic(message: &Value) -> Option<(String, String)> {
+    if message["reason"] != "compiler-message" {
+        return None;
     }
-    let mut seen = BTreeSet::new();
-    let messages = String::from_utf8_lossy(&output.stdout);
-    let programs = messages.lines().filter_map(|line| program(&serde_json::from_str(line).ok()?));
-    Ok(programs.filter(|program| seen.insert(program.path.clone())).collect())
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let package = name_of(message["package_id"].as_str()?, folder)?;
+    Some((package, message["message"]["rendered"].as_str()?.to_owned()))
 }
 
 /// The test program that a message of cargo describes; `None` for other messages.
@@ -258,6 +335,7 @@ fn program(message: &Value) -> Option<Program> {
         kind: message["target"]["kind"][0].as_str()?.to_owned(),
         path,
         arguments: Vec::new(),
+        environment: Vec::new(),
         folder,
         size,
     })

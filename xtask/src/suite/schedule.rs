@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::programs::Program;
+use super::programs::{DOCUMENTATION, Program};
 
 /// Packages and targets of which one runs at a time.
 const LANE: [(&str, &str); 4] =
@@ -110,13 +110,18 @@ impl<'p> Schedule<'p> {
         let output = tempfile::tempfile().map_err(failure)?;
         let mut command = Command::new(&program.path);
         command.args(&program.arguments).current_dir(&program.folder);
-        if program.kind == "doc" {
-            command.arg("--");
-        } else {
-            let tests = if is_in_lane(program) { self.cores.max(LANE_TESTS) } else { self.cores };
-            command.arg(format!("--test-threads={tests}"));
-            // As cargo sets them.
-            command.env("CARGO_MANIFEST_DIR", &program.folder).env("CARGO_PKG_NAME", &program.package);
+        command.envs(program.environment.iter().map(|(name, value)| (name, value)));
+        match program.kind.as_str() {
+            DOCUMENTATION => {}
+            "doc" => {
+                command.arg("--");
+            }
+            _ => {
+                let tests = if is_in_lane(program) { self.cores.max(LANE_TESTS) } else { self.cores };
+                command.arg(format!("--test-threads={tests}"));
+                // As cargo sets them.
+                command.env("CARGO_MANIFEST_DIR", &program.folder).env("CARGO_PKG_NAME", &program.package);
+            }
         }
         command.args(&self.arguments).env("CENOTE_SKIP_LOG", &self.skip_log).stdin(Stdio::null());
         if std::env::var_os(PIECE.0).is_none() {
@@ -192,7 +197,7 @@ impl Times {
         const BYTES_PER_SECOND: f64 = 1e6;
         let from_size = program.size as f64 / BYTES_PER_SECOND;
         let guess = || match program.kind.as_str() {
-            "doc" => 60.0,
+            "doc" | DOCUMENTATION => 60.0,
             _ if is_in_lane(program) => 200.0 + from_size,
             _ => from_size,
         };
@@ -222,6 +227,7 @@ mod tests {
             kind: "test".to_owned(),
             path: "/bin/sh".into(),
             arguments: vec!["-c".to_owned(), script.to_owned()],
+            environment: Vec::new(),
             folder: "/".into(),
             size,
         }

@@ -275,7 +275,9 @@ impl Device for HeldDevice {
         if let Some(device) = self.released() {
             return device?.write_parts(parts, at);
         }
-        self.write_at(&parts.iter().flat_map(|part| part.iter().copied()).collect::<Vec<u8>>(), at)
+        let mut bytes = Vec::with_capacity(parts.iter().map(|part| part.len()).sum());
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        self.write_at(&bytes, at)
     }
 
     fn write_many(&self, requests: &mut [WriteRequest<'_>]) {
