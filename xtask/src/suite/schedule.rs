@@ -24,6 +24,12 @@ const LANE_TESTS: usize = 6;
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
 /// Interval at which programs are checked.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Tunables of glibc's allocator: freed memory is kept, and large buffers lie in huge pages. Tests fill and free whole
+/// images; the system would clear each page of them again.
+const MEMORY: (&str, &str) = (
+    "GLIBC_TUNABLES",
+    "glibc.malloc.hugetlb=1:glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=1073741824",
+);
 /// Variable with the duration of a fuzz target, and its default value: `.cargo/config.toml` sets it for
 /// programs that cargo starts.
 const PIECE: (&str, &str) = ("BOLERO_RANDOM_TEST_TIME_MS", "200");
@@ -124,8 +130,10 @@ impl<'p> Schedule<'p> {
             }
         }
         command.args(&self.arguments).env("CENOTE_SKIP_LOG", &self.skip_log).stdin(Stdio::null());
-        if std::env::var_os(PIECE.0).is_none() {
-            command.env(PIECE.0, PIECE.1);
+        for (name, value) in [MEMORY, PIECE] {
+            if std::env::var_os(name).is_none() {
+                command.env(name, value);
+            }
         }
         command.stdout(output.try_clone().map_err(failure)?).stderr(output.try_clone().map_err(failure)?);
         let child = command.spawn().map_err(failure)?;

@@ -13,6 +13,7 @@ const MANIFEST: &str = include_str!("../../../../fixtures/openzfs-2.3.2/raidz1/m
 const WINDOW_LOG: u32 = 27;
 /// Bytes of the blocks of zeros that are restored as holes.
 const CHUNK: usize = 64 << 10;
+static ZEROS: [u8; CHUNK] = [0; CHUNK];
 /// Most lines of a long listing that are shown.
 const LISTING_LINES: usize = 12;
 /// Most characters of a line of a listing that are shown.
@@ -115,7 +116,7 @@ fn unpack(images: &[Image], folder: &Path) -> Result<(), Wrong> {
             let want = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
             let part = &mut chunk[..want];
             packed.read_exact(part)?;
-            if part.iter().all(|byte| *byte == 0) {
+            if *part == ZEROS[..want] {
                 file.seek_relative(want as i64)?;
             } else {
                 file.write_all(part)?;

@@ -106,19 +106,18 @@ fn encrypted_without_and_with_keys() {
     );
 }
 
-/// Overwrites the range of a disk in which some bytes of a file are stored uncompressed.
+/// Overwrites the sectors of a disk that begin with some bytes of a file that is stored uncompressed; returns their
+/// number.
 fn overwrite(image: &Path, needle: &[u8]) -> usize {
+    const SECTOR: usize = 512;
     let bytes = std::fs::read(image).expect("an image");
     let file = OpenOptions::new().write(true).open(image).expect("a copy");
-    let mut found = 0;
-    let finder = |from: usize| bytes[from..].windows(needle.len()).position(|window| window == needle);
-    let mut at = 0;
-    while let Some(next) = finder(at) {
-        file.write_all_at(&[0xAA; 64], (at + next) as u64).expect("written");
-        found += 1;
-        at += next + needle.len();
+    let is_found = |at: &usize| bytes[*at..].starts_with(needle);
+    let found: Vec<usize> = (0..bytes.len()).step_by(SECTOR).filter(is_found).collect();
+    for at in &found {
+        file.write_all_at(&[0xAA; 64], *at as u64).expect("written");
     }
-    found
+    found.len()
 }
 
 #[test]

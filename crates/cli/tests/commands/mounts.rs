@@ -841,7 +841,8 @@ fn damage_is_told_of_every_dataset_that_has_the_block() {
     world.good("zpool export tank");
     let disk = world.path("disk");
     let image = fs::read(&disk).expect("read");
-    let at = image.windows(64).position(|bytes| bytes == &marker.as_bytes()[..64]).expect("it is there");
+    let mut sectors = (0..image.len()).step_by(512);
+    let at = sectors.find(|at| image[*at..].starts_with(&marker.as_bytes()[..64])).expect("it is there");
     let file = fs::OpenOptions::new().write(true).open(&disk).expect("opened");
     file.write_all_at(&[0xa5; 512], at as u64).expect("written");
     drop(file);

@@ -117,9 +117,7 @@ pub(crate) fn describe(folder: &Path) -> BTreeMap<PathBuf, String> {
         } else if stat.is_file() {
             // The first of several names of a file represents all.
             let bytes = std::fs::read(&path).expect("readable");
-            let hash =
-                bytes.iter().fold(0u64, |hash, byte| hash.wrapping_mul(31).wrapping_add((*byte).into()));
-            format!("{} bytes {hash:x}", bytes.len())
+            format!("{} bytes {}", bytes.len(), testkit::sha256(&bytes))
         } else {
             String::new()
         };
@@ -144,11 +142,7 @@ pub(crate) fn describe(folder: &Path) -> BTreeMap<PathBuf, String> {
     all
 }
 
-fn hash(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |hash, byte| hash.wrapping_mul(31).wrapping_add((*byte).into()))
-}
-
-fn xattrs(path: &Path) -> Vec<(String, usize, u64)> {
+fn xattrs(path: &Path) -> Vec<(String, usize, String)> {
     let mut buf = vec![0; 4096];
     let n = rustix::fs::llistxattr(path, &mut buf).unwrap_or(0);
     let names = buf[..n].split(|byte| *byte == 0).filter(|name| !name.is_empty());
@@ -156,7 +150,7 @@ fn xattrs(path: &Path) -> Vec<(String, usize, u64)> {
         .map(|name| {
             let mut value = vec![0; 70_000];
             let n = rustix::fs::lgetxattr(path, name, &mut value).unwrap_or(0);
-            (String::from_utf8_lossy(name).into_owned(), n, hash(&value[..n]))
+            (String::from_utf8_lossy(name).into_owned(), n, testkit::sha256(&value[..n]))
         })
         .collect();
     all.sort();
