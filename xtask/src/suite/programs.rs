@@ -376,6 +376,33 @@ mod tests {
     }
 
     #[test]
+    fn what_the_compiler_says_is_told_with_its_package() {
+        let message = serde_json::json!({
+            "reason": "compiler-message",
+            "package_id": "path+file:///src/crates/dmu#cenote-dmu@0.1.0",
+            "manifest_path": "/src/crates/dmu/Cargo.toml",
+            "message": { "level": "warning", "rendered": "warning: unused variable\n" },
+        });
+        let expected = ("cenote-dmu".to_owned(), "warning: unused variable\n".to_owned());
+        assert_eq!(diagnostic(&message), Some(expected));
+        assert_eq!(diagnostic(&serde_json::json!({ "reason": "build-finished" })), None);
+    }
+
+    #[test]
+    fn the_documenter_leaves_out_what_makes_tests() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rustdoc = folder.path().join("rustdoc");
+        std::fs::write(&rustdoc, "#!/bin/sh\nprintf '<%s>' \"$@\"\n").expect("written");
+        std::fs::set_permissions(&rustdoc, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("set");
+        let output = Command::new(crate::root().join(".cargo/documenter"))
+            .args(["--crate-name", "a b", "--test", "src/lib.rs", "--test-run-directory", "/src", "-L", "x"])
+            .env("PATH", format!("{}:/usr/bin:/bin", folder.path().display()))
+            .output()
+            .expect("it starts");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "<--crate-name><a b><src/lib.rs><-L><x>");
+    }
+
+    #[test]
     fn ids_without_a_name_are_those_of_folders() {
         let name = name_of("path+file:///src/xtask#0.1.0", Path::new("/src/xtask"));
         assert_eq!(name.as_deref(), Some("xtask"));
