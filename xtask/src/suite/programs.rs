@@ -135,12 +135,16 @@ impl Built {
         });
     }
 
-    /// Builds the programs that `cargo test` would run with these words; prints what the compiler says.
+    /// Builds the programs that `cargo test` would run with these words.
     fn build(&mut self, words: &[&str]) -> Result<Vec<Program>, String> {
-        let mut command = self.cargo(&["test", "--no-run", "--locked", "--message-format", "json"]);
-        command.args(words).stdout(Stdio::piped());
-        let failure =
-            |reason: &dyn std::fmt::Display| format!("cargo test --no-run {}: {reason}", words.join(" "));
+        self.build_with(&[&["test", "--no-run"], words].concat())
+    }
+
+    /// Builds with these words for cargo; prints what the compiler says, and returns the test programs.
+    fn build_with(&mut self, words: &[&str]) -> Result<Vec<Program>, String> {
+        let mut command = self.cargo(words);
+        command.args(["--locked", "--message-format", "json"]).stdout(Stdio::piped());
+        let failure = |reason: &dyn std::fmt::Display| format!("cargo {}: {reason}", words.join(" "));
         let mut child = command.spawn().map_err(|error| failure(&error))?;
         let (mut seen, mut programs) = (BTreeSet::new(), Vec::new());
         for line in child.stdout.take().map(BufReader::new).into_iter().flat_map(BufRead::lines) {
@@ -180,6 +184,10 @@ pub(super) fn of_workspace_with_lints() -> Built {
     let mut built =
         Built { environment: vec![("RUSTC_WORKSPACE_WRAPPER", linter.into())], ..Built::default() };
     built.add_workspace();
+    // The programs that no test runs.
+    if let Err(reason) = built.build_with(&["build", "--workspace", "--all-targets"]) {
+        built.failed.push(reason);
+    }
     built.add_documentation();
     built
 }
