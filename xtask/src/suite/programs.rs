@@ -5,7 +5,7 @@
 //! tested alone would need its own build of most of the project.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -80,9 +80,27 @@ pub(super) struct Built {
 }
 
 impl Built {
+    /// Adds all tests of the workspace.
+    fn add_workspace(&mut self) {
+        self.add(&["--workspace"], &[]);
+        for (words, arguments) in ORDERS {
+            self.add(words, arguments);
+        }
+        match packages() {
+            Ok(packages) => {
+                let named = packages.iter().filter(|package| package.documents_examples);
+                // With the features that everything was built with.
+                let names = named.map(|package| package.name.as_str()).chain([WIDEST]);
+                let words: Vec<&str> = names.flat_map(|name| ["--package", name]).collect();
+                self.add_examples_in_documentation(&words);
+            }
+            Err(reason) => self.failed.push(reason),
+        }
+    }
+
     /// Builds the programs that `cargo test` would run with these words, and adds them with these arguments.
     fn add(&mut self, words: &[&str], arguments: &[&str]) {
-        match self.build(words) {
+        match self.build(&[&["test", "--no-run"], words].concat()) {
             Ok(programs) => self.programs.extend(programs.into_iter().map(|program| Program {
                 arguments: arguments.iter().map(|word| (*word).to_owned()).collect(),
                 ..program
@@ -114,9 +132,9 @@ impl Built {
     fn add_documentation(&mut self) {
         let mut environment = self.environment.clone();
         let target = std::env::var_os("CARGO_TARGET_DIR").map_or(crate::root().join("target"), PathBuf::from);
-        let flags = format!("--out-dir {} -D warnings", target.join("doc").display());
+        let flags = ["--out-dir".into(), target.join("doc").into_os_string(), "-Dwarnings".into()];
         environment.push(("RUSTDOC", crate::root().join(".cargo/documenter").into()));
-        environment.push(("RUSTDOCFLAGS", flags.into()));
+        environment.push(("CARGO_ENCODED_RUSTDOCFLAGS", flags.join(OsStr::new("\u{1f}"))));
         let arguments = ["test", "--quiet", "--doc", "--workspace", "--no-fail-fast"].map(str::to_owned);
         self.add_cargo(DOCUMENTATION, arguments.into(), environment);
     }
@@ -135,13 +153,8 @@ impl Built {
         });
     }
 
-    /// Builds the programs that `cargo test` would run with these words.
-    fn build(&mut self, words: &[&str]) -> Result<Vec<Program>, String> {
-        self.build_with(&[&["test", "--no-run"], words].concat())
-    }
-
     /// Builds with these words for cargo; prints what the compiler says, and returns the test programs.
-    fn build_with(&mut self, words: &[&str]) -> Result<Vec<Program>, String> {
+    fn build(&mut self, words: &[&str]) -> Result<Vec<Program>, String> {
         let mut command = self.cargo(words);
         command.args(["--locked", "--message-format", "json"]).stdout(Stdio::piped());
         let failure = |reason: &dyn std::fmt::Display| format!("cargo {}: {reason}", words.join(" "));
@@ -185,30 +198,11 @@ pub(super) fn of_workspace_with_lints() -> Built {
         Built { environment: vec![("RUSTC_WORKSPACE_WRAPPER", linter.into())], ..Built::default() };
     built.add_workspace();
     // The programs that no test runs.
-    if let Err(reason) = built.build_with(&["build", "--workspace", "--all-targets"]) {
+    if let Err(reason) = built.build(&["build", "--workspace", "--all-targets"]) {
         built.failed.push(reason);
     }
     built.add_documentation();
     built
-}
-
-impl Built {
-    fn add_workspace(&mut self) {
-        self.add(&["--workspace"], &[]);
-        for (words, arguments) in ORDERS {
-            self.add(words, arguments);
-        }
-        match packages() {
-            Ok(packages) => {
-                let named = packages.iter().filter(|package| package.documents_examples);
-                // With the features that everything was built with.
-                let names = named.map(|package| package.name.as_str()).chain([WIDEST]);
-                let words: Vec<&str> = names.flat_map(|name| ["--package", name]).collect();
-                self.add_examples_in_documentation(&words);
-            }
-            Err(reason) => self.failed.push(reason),
-        }
-    }
 }
 
 /// The tests of crates, which are given by folder or package.
