@@ -762,16 +762,6 @@ impl Kind {
             Kind::Bookmark => "bookmark",
         }
     }
-
-    /// The bit of this kind in `format::prop`.
-    pub fn bit(self) -> u8 {
-        match self {
-            Kind::Filesystem => format::prop::FS,
-            Kind::Volume => format::prop::VOL,
-            Kind::Snapshot => format::prop::SNAP,
-            Kind::Bookmark => format::prop::MARK,
-        }
-    }
 }
 
 /// A hold on a snapshot.

@@ -26,7 +26,7 @@ const SECTOR: usize = 512;
 
 /// A deviation from a permitted state.
 #[derive(Debug)]
-pub struct Wrong(String);
+pub(crate) struct Wrong(String);
 
 impl std::fmt::Display for Wrong {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -42,7 +42,7 @@ fn wrong<T>(text: impl Into<String>) -> Result<T, Failure> {
 
 /// How much is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub(crate) enum Depth {
     /// Names and files.
     Contents,
     /// Names, files, space maps and every copy of every block.
@@ -59,7 +59,13 @@ struct Found {
 ///
 /// # Errors
 /// [`Failure`]: the first deviation.
-pub fn check(run: &Run, disks: &Disks, operation: u64, seed: u64, depth: Depth) -> Result<(), Failure> {
+pub(crate) fn check(
+    run: &Run,
+    disks: &Disks,
+    operation: u64,
+    seed: u64,
+    depth: Depth,
+) -> Result<(), Failure> {
     let (durable, begun) = run.at(operation);
     let pool = check_contents(run, disks, durable, begun, seed)?;
     if depth == Depth::Contents {
@@ -125,7 +131,7 @@ fn check_contents(
 /// Checks that the space maps agree with the blocks, and that every copy of every block is good.
 ///
 /// # Errors
-/// [`Failure`]: the first deviation.
+/// The first deviation.
 pub fn check_space(disks: &Disks) -> Result<(), Failure> {
     let which = Which::Name(POOL.to_owned());
     let pool = cenote::Pool::from(pool::Pool::open(disks.found(), &which, &OpenOptions::default())?);

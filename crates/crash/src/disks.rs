@@ -124,12 +124,12 @@ impl Disks {
     }
 
     /// Size of each disk in bytes.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         DISK
     }
 
     /// Number of writes, flushes and discards so far, of all disks.
-    pub fn operations(&self) -> u64 {
+    pub(crate) fn operations(&self) -> u64 {
         self.power.operations()
     }
 
@@ -194,7 +194,7 @@ impl Disks {
     }
 
     /// Specification of a pool on these disks.
-    pub fn spec(&self, name: &str, how: Layout) -> CreateSpec {
+    pub(crate) fn spec(&self, name: &str, how: Layout) -> CreateSpec {
         let data = how.data_disks();
         let layout = match how.shape {
             Shape::Single => TopLayout::Single,

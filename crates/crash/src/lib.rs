@@ -18,12 +18,12 @@ pub mod disks;
 pub mod faults;
 pub mod load;
 pub mod logs;
-pub mod model;
-pub mod parts;
+pub(crate) mod model;
+pub(crate) mod parts;
 pub mod run;
 pub mod scans;
 pub mod subject;
-pub mod workload;
+pub(crate) mod workload;
 pub(crate) mod world_workload;
 
 use actors::history::Coverage;

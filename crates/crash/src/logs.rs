@@ -33,7 +33,7 @@ use zpl::{FileKind, Filesystem};
 type Hook = Box<dyn FnOnce() + Send>;
 
 /// A disk that calls a hook before its next write.
-pub struct HookDisk {
+pub(crate) struct HookDisk {
     disk: Arc<SimDisk>,
     hook: Mutex<Option<Hook>>,
 }
@@ -86,7 +86,7 @@ fn options() -> FsOptions {
 }
 
 /// A pool on one disk, with its file system and its disk.
-pub struct LoggedPool {
+pub(crate) struct LoggedPool {
     /// The simulated disks; there is one.
     pub disks: Disks,
     /// The device that wraps the disk.
@@ -101,7 +101,7 @@ pub struct LoggedPool {
 ///
 /// # Errors
 /// The pool cannot be made, or the file system cannot be opened.
-pub fn create(env: &Env) -> Result<LoggedPool, Failure> {
+pub(crate) fn create(env: &Env) -> Result<LoggedPool, Failure> {
     let layout: Layout = "single".parse()?;
     let mut disks = Disks::new(1, 5);
     let hook = Arc::new(HookDisk { disk: Arc::clone(&disks.disks()[0]), hook: Mutex::default() });
@@ -120,7 +120,7 @@ fn noise(len: usize, seed: u64) -> Vec<u8> {
 }
 
 /// A pool after a power cut, and its expected contents.
-pub struct Left {
+pub(crate) struct Left {
     /// The disks after the cut.
     pub disks: Disks,
     /// A line for each name: attributes that every replay must produce, and a checksum of the contents.

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Number of a file of the model, independent of its names.
-pub type FileId = u64;
+pub(crate) type FileId = u64;
 
 /// Target of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// A directory.
     Dir(FileId),
     /// A regular file.
@@ -23,7 +23,7 @@ pub enum Entry {
 
 impl Entry {
     /// Number of the file.
-    pub fn id(self) -> FileId {
+    pub(crate) fn id(self) -> FileId {
         match self {
             Entry::Dir(id) | Entry::File(id) | Entry::Symlink(id) => id,
         }
@@ -31,11 +31,11 @@ impl Entry {
 }
 
 /// All names of a file system: path to target.
-pub type Names = BTreeMap<String, Entry>;
+pub(crate) type Names = BTreeMap<String, Entry>;
 
 /// Content and attributes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileState {
+pub(crate) struct FileState {
     /// Content; for a symbolic link, its target.
     pub bytes: Vec<u8>,
     /// Permission bits.
@@ -46,7 +46,7 @@ pub struct FileState {
 
 /// A state, and the step that produced it.
 #[derive(Debug, Clone)]
-pub struct Version<T> {
+pub(crate) struct Version<T> {
     /// Number of the step.
     pub step: u64,
     /// State from that step on.
@@ -55,7 +55,7 @@ pub struct Version<T> {
 
 /// A snapshot of the model.
 #[derive(Debug, Clone)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// Number of the step that took it.
     pub taken: u64,
     /// Step that destroyed it; `None`: it exists.
@@ -68,7 +68,7 @@ pub struct Snapshot {
 
 /// Model of a file system with its history.
 #[derive(Debug, Clone, Default)]
-pub struct Model {
+pub(crate) struct Model {
     /// Versions of the names; the first is empty.
     pub names: Vec<Version<Names>>,
     /// Versions of each file, oldest first, by number.
@@ -81,12 +81,12 @@ pub struct Model {
 
 impl Model {
     /// The model of an empty file system.
-    pub fn new() -> Model {
+    pub(crate) fn new() -> Model {
         Model { names: vec![Version { step: 0, state: Arc::default() }], ..Model::default() }
     }
 
     /// The number of the last step.
-    pub fn step(&self) -> u64 {
+    pub(crate) fn step(&self) -> u64 {
         self.step
     }
 
@@ -97,12 +97,12 @@ impl Model {
     }
 
     /// The current names.
-    pub fn now(&self) -> &Names {
+    pub(crate) fn now(&self) -> &Names {
         self.names.last().map_or_else(|| unreachable!("there is a first version"), |version| &version.state)
     }
 
     /// The current state of a file.
-    pub fn file(&self, id: FileId) -> &FileState {
+    pub(crate) fn file(&self, id: FileId) -> &FileState {
         let versions = self.files.get(&id).and_then(|versions| versions.last());
         versions.map_or_else(|| panic!("no file {id} in the model"), |version| &version.state)
     }
@@ -122,7 +122,7 @@ impl Model {
     }
 
     /// Changes a file in the current step.
-    pub fn change_file(&mut self, id: FileId, change: impl FnOnce(&mut FileState)) {
+    pub(crate) fn change_file(&mut self, id: FileId, change: impl FnOnce(&mut FileState)) {
         let mut state = self.file(id).clone();
         change(&mut state);
         let version = Version { step: self.step, state: Arc::new(state) };
@@ -130,7 +130,7 @@ impl Model {
     }
 
     /// Takes a snapshot of the current state.
-    pub fn snapshot(&mut self, name: &str) {
+    pub(crate) fn snapshot(&mut self, name: &str) {
         let files = self.now().values().map(|entry| {
             let id = entry.id();
             (id, Arc::new(self.file(id).clone()))
@@ -147,7 +147,11 @@ impl Model {
 
 /// The versions that may be found if all steps up to `durable` are durable and no step after `begun` was
 /// begun.
-pub fn possible<T>(versions: &[Version<T>], durable: u64, begun: u64) -> impl Iterator<Item = &Version<T>> {
+pub(crate) fn possible<T>(
+    versions: &[Version<T>],
+    durable: u64,
+    begun: u64,
+) -> impl Iterator<Item = &Version<T>> {
     let first = versions.iter().rposition(|version| version.step <= durable).unwrap_or(0);
     versions[first..].iter().take_while(move |version| version.step <= begun)
 }

@@ -16,7 +16,7 @@ use zpl::{FileKind, Filesystem, Node};
 const SECTOR: usize = 512;
 
 /// The permitted versions of a head.
-pub struct Span<'a> {
+pub(crate) struct Span<'a> {
     /// Versions of the whole pool, in the order of their steps.
     pub versions: &'a [(u64, Model)],
     /// Serial number of the head in the model.
@@ -107,7 +107,7 @@ fn check_sectors(bytes: &[u8], versions: &[&[u8]]) -> Result<(), String> {
 ///
 /// # Errors
 /// [`Failure`]: the reasons why no permitted version matches.
-pub fn check_head(fs: &Arc<Filesystem>, span: &Span<'_>) -> Result<(), Failure> {
+pub(crate) fn check_head(fs: &Arc<Filesystem>, span: &Span<'_>) -> Result<(), Failure> {
     let found = walk(fs)?;
     let mut reasons = Vec::new();
     let mut before: Option<&Tree> = None;

@@ -13,10 +13,10 @@ use zpl::{FsOptions, HeadFs, NewFilesystem, make_filesystem};
 /// Name of the pool.
 pub const POOL: &str = "crash";
 /// Record size in bytes.
-pub const RECORD: u64 = 8192;
+pub(crate) const RECORD: u64 = 8192;
 /// A promise: what is durable from which disk operation on.
 #[derive(Debug, Clone, Copy)]
-pub struct Ack {
+pub(crate) struct Ack {
     /// Operations of the disks by then.
     pub operations: u64,
     /// The last step that had begun.
@@ -26,7 +26,7 @@ pub struct Ack {
 }
 
 /// A run: what was done to the disks, and what was promised when.
-pub struct Run {
+pub(crate) struct Run {
     /// Layout of the pool.
     pub layout: Layout,
     /// Operations of the disks before the workload began: the pool is there.
@@ -47,7 +47,7 @@ impl Run {
     }
 
     /// What is certain, and what may have happened, if the power goes off at this operation.
-    pub fn at(&self, operation: u64) -> (u64, u64) {
+    pub(crate) fn at(&self, operation: u64) -> (u64, u64) {
         let before = self.acks.iter().take_while(|ack| ack.operations <= operation);
         let durable = before.clone().filter(|ack| ack.is_durable).map(|ack| ack.step).max().unwrap_or(0);
         // The step that was under way when the power went off was announced before its first operation.
@@ -67,7 +67,7 @@ pub fn env(seed: u64) -> Env {
 }
 
 /// Why a workload stopped: anything but what it expects is a bug.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Makes a pool of this layout, with a root file system and nothing in it.
 ///

@@ -54,7 +54,7 @@ fn disturb(work: &Work, step: u64, layout: Layout, random: &mut Random) -> Resul
 ///
 /// # Errors
 /// An operation fails.
-pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
+pub(crate) fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     let mut work = Work::new(layout, seed)?;
     let mut random = Random::from_seed(seed ^ 0x5ca9);
     for step in 1..=steps {

@@ -26,7 +26,7 @@ const FILE_MAX: u64 = 200_000;
 const NAMES_MAX: usize = 40;
 
 /// A workload in progress.
-pub struct Work {
+pub(crate) struct Work {
     layout: Layout,
     disks: Disks,
     pool: Arc<LivePool>,
@@ -44,7 +44,7 @@ pub struct Work {
 ///
 /// # Errors
 /// An operation fails, which on disks without faults is a defect.
-pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
+pub(crate) fn run(layout: Layout, seed: u64, steps: u64) -> Result<Run, Failure> {
     let mut work = Work::new(layout, seed)?;
     for _ in 0..steps {
         work.advance()?;
@@ -57,7 +57,7 @@ impl Work {
     ///
     /// # Errors
     /// The pool cannot be created.
-    pub fn new(layout: Layout, seed: u64) -> Result<Work, Failure> {
+    pub(crate) fn new(layout: Layout, seed: u64) -> Result<Work, Failure> {
         Work::new_in(layout, seed, env(seed), true)
     }
 
@@ -65,7 +65,7 @@ impl Work {
     ///
     /// # Errors
     /// The pool cannot be created.
-    pub fn new_in(layout: Layout, seed: u64, env: Env, is_recorded: bool) -> Result<Work, Failure> {
+    pub(crate) fn new_in(layout: Layout, seed: u64, env: Env, is_recorded: bool) -> Result<Work, Failure> {
         let disks = Disks::new(layout.disks(), seed);
         if is_recorded {
             disks.record();
@@ -93,17 +93,17 @@ impl Work {
     }
 
     /// The simulated disks of the pool.
-    pub fn disks(&self) -> &Disks {
+    pub(crate) fn disks(&self) -> &Disks {
         &self.disks
     }
 
     /// The pool that the workload uses.
-    pub fn pool(&self) -> &Arc<LivePool> {
+    pub(crate) fn pool(&self) -> &Arc<LivePool> {
         &self.pool
     }
 
     /// The operations so far, and the disks; the pool is left open.
-    pub fn end(self) -> (Run, Disks) {
+    pub(crate) fn end(self) -> (Run, Disks) {
         self.into_run()
     }
 
@@ -111,7 +111,7 @@ impl Work {
     ///
     /// # Errors
     /// An operation fails.
-    pub fn advance(&mut self) -> Result<(), Failure> {
+    pub(crate) fn advance(&mut self) -> Result<(), Failure> {
         self.model.begin_step();
         self.ack(false);
         self.step()
@@ -121,7 +121,7 @@ impl Work {
     ///
     /// # Errors
     /// [`Failure`]: the first difference.
-    pub fn look(&self) -> Result<(), Failure> {
+    pub(crate) fn look(&self) -> Result<(), Failure> {
         let run = Run {
             layout: self.layout,
             base: Vec::new(),
@@ -153,7 +153,7 @@ impl Work {
     ///
     /// # Errors
     /// The pool cannot be exported.
-    pub fn export(self) -> Result<(Run, Disks), Failure> {
+    pub(crate) fn export(self) -> Result<(Run, Disks), Failure> {
         let pool = Arc::clone(&self.pool);
         let done = self.into_run();
         pool.export(Leave::Exported)?;

@@ -102,7 +102,7 @@ fn rank(object: ObjectId) -> u64 {
 }
 
 /// Callback that decides before each block, by its place, whether the traversal ends there.
-pub type Until<'a> = &'a mut dyn FnMut(&WalkPosition) -> bool;
+pub(crate) type Until<'a> = &'a mut dyn FnMut(&WalkPosition) -> bool;
 
 /// Visits the blocks of `objset` that are newer than `newer_than`.
 pub fn walk(objset: &Arc<ObjSet>, newer_than: Txg, visitor: &mut dyn Visitor) {

@@ -176,7 +176,12 @@ pub(crate) fn weight(m: MosTx<'_>, dir: ObjectId) -> Result<Counts, DslError> {
 ///
 /// # Errors
 /// [`DslError::CountLimit`].
-pub fn check(ctx: &TaskCtx<'_>, dir: ObjectId, filesystems: u64, snapshots: u64) -> Result<(), DslError> {
+pub(crate) fn check(
+    ctx: &TaskCtx<'_>,
+    dir: ObjectId,
+    filesystems: u64,
+    snapshots: u64,
+) -> Result<(), DslError> {
     match &ctx.caller {
         Caller::Root => Ok(()),
         Caller::User(user) => check_limits(ctx.m(), dir, filesystems, snapshots, &|at, prop| {

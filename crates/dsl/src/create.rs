@@ -34,7 +34,7 @@ pub(crate) const SNAPSHOT_NORMALIZATION: u64 = format::zap::NORM_UPPER;
 const FSID_BITS: u32 = 56;
 
 /// Fills the object set of a new head.
-pub type Fill<'f> = &'f mut dyn FnMut(&Arc<LiveSet>, &SyncTx) -> Result<(), DslError>;
+pub(crate) type Fill<'f> = &'f mut dyn FnMut(&Arc<LiveSet>, &SyncTx) -> Result<(), DslError>;
 
 /// Description of a new head.
 #[derive(Debug, Clone, Copy)]

@@ -258,7 +258,7 @@ impl Dir {
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
-    pub fn filesystem_count(&self) -> Result<Option<u64>, DslError> {
+    pub(crate) fn filesystem_count(&self) -> Result<Option<u64>, DslError> {
         Ok(self.own_numbers(names::dir::FILESYSTEM_COUNT)?.first().copied())
     }
 
@@ -266,7 +266,7 @@ impl Dir {
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
-    pub fn snapshot_count(&self) -> Result<Option<u64>, DslError> {
+    pub(crate) fn snapshot_count(&self) -> Result<Option<u64>, DslError> {
         Ok(self.own_numbers(names::dir::SNAPSHOT_COUNT)?.first().copied())
     }
 

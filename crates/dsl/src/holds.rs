@@ -113,7 +113,7 @@ pub fn count(m: MosTx<'_>, id: ObjectId) -> Result<u64, DslError> {
 ///
 /// # Errors
 /// If an object of the MOS cannot be read, or is damaged.
-pub fn is_held(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
+pub(crate) fn is_held(m: MosTx<'_>, id: ObjectId) -> Result<bool, DslError> {
     Ok(count(m, id)? > 0)
 }
 

@@ -39,7 +39,7 @@ const MARKS_MAX: u64 = if cfg!(test) { 8 } else { 250_000 };
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
-pub fn create(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
+pub(crate) fn create(m: MosTx<'_>, dir: ObjectId) -> Result<(), DslError> {
     if !m.features.is_enabled(FEATURE) {
         return Ok(());
     }

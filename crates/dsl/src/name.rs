@@ -114,7 +114,7 @@ pub(crate) fn stored(map: ObjectId, object: ObjectId, bytes: &[u8]) -> Result<&s
 }
 
 /// Whether a component belongs to the implementation, not to a user: `$ORIGIN`, `%recv`.
-pub fn is_hidden(component: &str) -> bool {
+pub(crate) fn is_hidden(component: &str) -> bool {
     component.starts_with(['$', '%'])
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn get(m: MosTx<'_>, id: ObjectId, key: &str) -> Result<Option<u64>, 
 ///
 /// # Errors
 /// If an object of the MOS cannot be read or changed: the txg must not end then.
-pub fn set<'v>(
+pub(crate) fn set<'v>(
     m: MosTx<'_>,
     id: ObjectId,
     key: &str,

@@ -20,7 +20,7 @@ pub mod config;
 pub mod ddt;
 pub mod dnode;
 pub mod dsl;
-pub mod dva;
+pub(crate) mod dva;
 pub mod endian;
 pub mod errlog;
 mod error;

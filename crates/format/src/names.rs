@@ -244,7 +244,7 @@ pub mod config {
     // The whole list.
 
     /// Number: version of the format, 5000 or 1 to 28.
-    pub const VERSION: &str = "version";
+    pub(crate) const VERSION: &str = "version";
     /// String: name of the pool.
     pub(crate) const NAME: &str = "name";
     /// Number: state of the pool, or of a device that belongs to none ([`crate::config::PoolState`]).

@@ -95,7 +95,7 @@ pub type DatasetProp = Prop;
 /// A property of a pool.
 pub type PoolProp = Prop;
 /// A property of a vdev.
-pub type VdevProp = Prop;
+pub(crate) type VdevProp = Prop;
 
 impl Prop {
     /// The printed name of a stored number. `None`: not an index property, or the number is unknown.

@@ -66,7 +66,7 @@ pub fn zdb(dir: &Path, name: &str, how: &[&str]) -> Result<bool, Failure> {
 ///
 /// # Errors
 /// The output of `ztest`, if it fails.
-pub fn ztest(dir: &Path, name: &str, seconds: u64) -> Result<bool, Failure> {
+pub(crate) fn ztest(dir: &Path, name: &str, seconds: u64) -> Result<bool, Failure> {
     let (Some(ztest), Some(unshare)) = (testkit::need_tool("ztest"), testkit::need_tool("unshare")) else {
         return Ok(false);
     };

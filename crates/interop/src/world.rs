@@ -173,7 +173,7 @@ impl World {
     ///
     /// # Errors
     /// The pool cannot be made.
-    pub fn create(plan: Plan, seed: u64, dir: &Path) -> Result<World, Failure> {
+    pub(crate) fn create(plan: Plan, seed: u64, dir: &Path) -> Result<World, Failure> {
         let disks = match plan.setting {
             Setting::Full | Setting::Pieces => FolderDisks::with_disks_of(dir, SMALL_DISK),
             Setting::Ordinary | Setting::Clones => FolderDisks::new(dir),
@@ -463,7 +463,7 @@ impl World {
     ///
     /// # Errors
     /// A head cannot be opened.
-    pub fn replay(&mut self) -> Result<(), Failure> {
+    pub(crate) fn replay(&mut self) -> Result<(), Failure> {
         let heads: Vec<String> = self.model.heads.keys().cloned().collect();
         for head in heads {
             self.open_head(&head)?;

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Object number of the directory.
-pub use format::names::directory::OBJECT;
+pub(crate) use format::names::directory::OBJECT;
 /// Largest packed list in bytes: configurations of thousands of devices have a few MiB. Decoded it may take
 /// ten times as much memory.
 const PACKED_MAX: u64 = 16 << 20;

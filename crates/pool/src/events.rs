@@ -1,6 +1,6 @@
 //! Events of the pools of this process: the ring behind `zpool events` (docs/on-disk/33-cli.md, section 17).
 //!
-//! A pool posts through its [`Poster`]; readers use [`EventRing::process`]. The ring is global to the
+//! A pool posts through its `Poster`; readers use [`EventRing::process`]. The ring is global to the
 //! process, because `zpool events` numbers the events of all pools in one sequence, which a follower keeps
 //! reading while pools are imported and exported; events of imports are posted before the pool exists. Tests
 //! create rings of their own.
@@ -213,7 +213,7 @@ pub(crate) enum Context {
 
 /// Posts the events of one pool.
 #[derive(Debug)]
-pub struct Poster {
+pub(crate) struct Poster {
     env: Env,
     pool: String,
     guid: PoolGuid,
@@ -232,7 +232,7 @@ impl Poster {
     }
 
     /// Posts a system event, `sysevent.fs.zfs.NAME`, with additional facts.
-    pub fn sysevent(&self, name: &str, extra: NvList) {
+    pub(crate) fn sysevent(&self, name: &str, extra: NvList) {
         self.post("sysevent", name, 0, extra);
     }
 
@@ -294,7 +294,7 @@ impl Poster {
     }
 
     /// Posts an error report, `ereport.fs.zfs.NAME`, subject to the rate limit of its kind and vdev.
-    pub fn ereport(&self, name: &str, tree: &VdevTree, vdev: Option<VdevGuid>, extra: NvList) {
+    pub(crate) fn ereport(&self, name: &str, tree: &VdevTree, vdev: Option<VdevGuid>, extra: NvList) {
         let ring = EventRing::process();
         let now = self.env.clock().wall();
         if !ring.admits(vdev.unwrap_or(VdevGuid(self.guid.0)), name, now) {

@@ -2,7 +2,6 @@
 
 use crate::directory::Directory;
 use crate::error::PoolError;
-use format::Txg;
 use format::feature::{self, FEATURES, Feature};
 use format::names;
 use std::collections::BTreeMap;
@@ -46,7 +45,6 @@ pub struct UnknownFeature {
 #[derive(Debug, Clone, Default)]
 pub struct Features {
     counts: BTreeMap<String, u64>,
-    enabled_txgs: BTreeMap<String, u64>,
     unknown: Vec<UnknownFeature>,
 }
 
@@ -69,7 +67,6 @@ impl Features {
                 features.counts.insert(guid, refcount);
             }
         }
-        features.enabled_txgs = numbers(directory, names::directory::FEATURE_ENABLED_TXG)?;
         Ok(features)
     }
 
@@ -95,11 +92,6 @@ impl Features {
     /// Whether the feature is enabled, active or not.
     pub fn is_enabled(&self, name: &str) -> bool {
         self.state_of(name) != FeatureState::Disabled
-    }
-
-    /// Txg in which a feature was enabled; `None`: the pool has not recorded it.
-    pub fn enabled_txg(&self, feature: &Feature) -> Option<Txg> {
-        self.enabled_txgs.get(feature.guid).map(|txg| Txg(*txg))
     }
 
     /// Every known feature and its state, in the order of the table.

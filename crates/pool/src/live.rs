@@ -316,7 +316,7 @@ impl LivePool {
     }
 
     /// The poster of the pool's events.
-    pub fn events(&self) -> &Arc<Poster> {
+    pub(crate) fn events(&self) -> &Arc<Poster> {
         &self.events
     }
 

@@ -62,4 +62,4 @@ pub enum MutateError {
 }
 
 /// Result of a step of a rewrite.
-pub type Result<T> = std::result::Result<T, MutateError>;
+pub(crate) type Result<T> = std::result::Result<T, MutateError>;

@@ -13,7 +13,7 @@ impl Random {
 
     /// Derives an independent stream from the current state and a number.
     #[must_use]
-    pub fn branch(&self, number: u64) -> Random {
+    pub(crate) fn branch(&self, number: u64) -> Random {
         let mut branch = Random(self.0 ^ number.wrapping_mul(0xd129_0d3c_5a3f_9b17));
         branch.draw();
         branch

@@ -64,7 +64,7 @@ const AWKWARD: [u64; 24] = [
 ];
 
 /// The function of a target that bolero calls with each input.
-pub type Checked<'c> = Box<dyn FnMut(&[u8]) + RefUnwindSafe + 'c>;
+pub(crate) type Checked<'c> = Box<dyn FnMut(&[u8]) + RefUnwindSafe + 'c>;
 
 /// A fuzz target: its samples, and the memory that its inputs may take.
 #[derive(Debug)]

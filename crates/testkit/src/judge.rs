@@ -113,6 +113,18 @@ pub fn need_root() -> bool {
     root
 }
 
+/// The program `cenote` of the same build, for tests outside its package: it lies in the folder above that of the running
+/// test. `cargo xtask test` builds it with the tests of any crate.
+///
+/// # Panics
+/// If it is not there.
+pub fn cenote() -> PathBuf {
+    let test = std::env::current_exe().expect("this program");
+    let found =
+        test.ancestors().skip(1).take(2).map(|folder| folder.join("cenote")).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("no program cenote beside {}: run `cargo xtask test`", test.display()))
+}
+
 /// Reports that the running test cannot do its job, and why. The test must then return.
 ///
 /// The line goes to standard error and, if `CENOTE_SKIP_LOG` names a file, is appended to that file, from

@@ -35,5 +35,5 @@ pub use bytes::{base64_decode, hex, sha256, sparse_sha256};
 pub use entries::{Entries, Entry, EntryKind};
 pub use error::FixtureError;
 pub use fixture::{Fixture, Scratch, fixtures_root, workspace_root};
-pub use judge::{assert_zdb_clean, hurried, need_file, need_root, need_tool, skip, tool};
+pub use judge::{assert_zdb_clean, cenote, hurried, need_file, need_root, need_tool, skip, tool};
 pub use manifest::{Dataset, Image, Manifest, Partition, Property, SpaceRow, ZdbResult};

@@ -41,7 +41,7 @@ impl Zio {
     }
 
     /// Replaces the vdev tree, for example when a vdev was added; called before space is allocated on it.
-    /// Running operations continue with the old tree. Resets the quantum, see [`Zio::set_quantum`].
+    /// Running operations continue with the old tree. Resets the quantum, see `set_quantum`.
     pub fn set_tree(&self, tree: Arc<VdevTree>) {
         self.set_quantum(Quantum::of_tree(&tree));
         *self.tree.write().unwrap_or_else(PoisonError::into_inner) = tree;
@@ -49,12 +49,12 @@ impl Zio {
 
     /// Sets the sizes in which compressed blocks are stored: `Quantum::of` the vdevs for ordinary blocks.
     /// Without this call, all vdevs except log vdevs count as such.
-    pub fn set_quantum(&self, quantum: Quantum) {
+    pub(crate) fn set_quantum(&self, quantum: Quantum) {
         *self.quantum.write().unwrap_or_else(PoisonError::into_inner) = quantum;
     }
 
     /// The sizes in which compressed blocks are stored.
-    pub fn quantum(&self) -> Quantum {
+    pub(crate) fn quantum(&self) -> Quantum {
         *self.quantum.read().unwrap_or_else(PoisonError::into_inner)
     }
 

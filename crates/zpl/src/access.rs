@@ -30,7 +30,7 @@ impl Cred {
     }
 
     /// Whether the file belongs to the caller.
-    pub fn owns(&self, attrs: &Attrs) -> bool {
+    pub(crate) fn owns(&self, attrs: &Attrs) -> bool {
         attrs.posix_uid() == self.uid && attrs.uid >> 32 == 0
     }
 }

@@ -16,8 +16,13 @@ use std::time::{Duration, Instant};
 use super::programs::{DOCUMENTATION, Program};
 
 /// Packages and targets of which one runs at a time.
-const LANE: [(&str, &str); 4] =
-    [("cenote-cli", "commands"), ("cenote-serve", "it"), ("cenote-serve", "many"), ("cenote-serve", "rings")];
+const LANE: [(&str, &str); 5] = [
+    ("cenote-cli", "commands"),
+    ("cenote-serve", "it"),
+    ("cenote-serve", "many"),
+    ("cenote-serve", "rings"),
+    ("cenote-stress", "rounds"),
+];
 /// Tests that a program in [`LANE`] runs at once, or one a processor, if there are more.
 const LANE_TESTS: usize = 6;
 /// Longest time that a program may run.

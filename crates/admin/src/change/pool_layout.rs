@@ -140,7 +140,7 @@ impl PoolLayout {
     ///
     /// # Errors
     /// [`LayoutError`]: the first error in the order of the words.
-    pub fn parse(
+    pub(crate) fn parse(
         words: &[String],
         find: &mut dyn FnMut(&str) -> Result<DeviceName, PathProblem>,
     ) -> Result<PoolLayout, LayoutError> {
@@ -157,7 +157,7 @@ impl PoolLayout {
     }
 
     /// True if there is a vdev for data.
-    pub fn has_data(&self) -> bool {
+    pub(crate) fn has_data(&self) -> bool {
         self.tops.iter().any(|top| top.class == LayoutClass::Normal)
     }
 }

@@ -78,7 +78,7 @@ impl NewDataset {
     ///
     /// # Errors
     /// [`EditError::Value`] if the size or the block size is not valid.
-    pub fn reservation(&self, pool: &LivePool) -> Result<Option<u64>, EditError> {
+    pub(crate) fn reservation(&self, pool: &LivePool) -> Result<Option<u64>, EditError> {
         let given = |name: &str| self.props.iter().any(|(given, _)| given == name);
         match self.kind {
             NewKind::Volume { sparse: false, .. } if !given("refreservation") && !given("refreserv") => {

@@ -188,7 +188,7 @@ impl Mounting {
     ///
     /// # Errors
     /// Why the file system is not mounted.
-    pub fn mount(&self, dataset: &str, request: &MountRequest) -> Result<(), MountRefusal> {
+    pub(crate) fn mount(&self, dataset: &str, request: &MountRequest) -> Result<(), MountRefusal> {
         let properties = self.properties(dataset)?;
         let refused = |why: Obstacle| Err(MountRefusal::mount(dataset, why));
         let parsed = options::parse_options(&properties, request)

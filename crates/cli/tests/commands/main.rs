@@ -9,11 +9,9 @@ mod cenote_support;
 mod cenote_tar;
 mod cenote_verify;
 mod cenote_write;
-mod common;
 mod daemon;
 mod daemon_support;
 mod devices;
-mod fixtures;
 mod growing;
 mod killed;
 mod manuals;
@@ -22,18 +20,4 @@ mod observing;
 mod packaging;
 mod panics;
 mod readme;
-mod refused;
-mod stress;
 mod tour;
-mod usage;
-mod zdb;
-mod zfs_change;
-mod zpool_change;
-mod zpool_session;
-mod zpool_support;
-
-/// Runs in a process of its own: a writer of `stress` starts it by this name.
-#[test]
-fn map_writer() {
-    cenote_stress::map_writer();
-}

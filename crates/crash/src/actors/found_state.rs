@@ -6,7 +6,7 @@ use zpl::FileKind;
 
 /// A file found in the pool.
 #[derive(Debug)]
-pub struct FoundFile {
+pub(crate) struct FoundFile {
     /// Kind of the file.
     pub kind: FileKind,
     /// Permission bits.
@@ -17,7 +17,7 @@ pub struct FoundFile {
 
 /// What is in a work directory.
 #[derive(Debug, Default)]
-pub struct FoundDir {
+pub(crate) struct FoundDir {
     /// Names and what they lead to.
     pub names: BTreeMap<String, ObjectId>,
     /// Files by object id.
@@ -26,7 +26,7 @@ pub struct FoundDir {
 
 /// Contents of the whole pool.
 #[derive(Debug, Default)]
-pub struct State {
+pub(crate) struct State {
     /// Work directories, but for those of a dataset that was destroyed.
     pub(crate) work_dirs: BTreeMap<usize, FoundDir>,
     /// Snapshots that are there, and the work directories in them.

@@ -36,11 +36,11 @@ pub(crate) struct WorkDir {
 }
 
 /// A step for each work directory; 0: none.
-pub type Steps = Vec<u64>;
+pub(crate) type Steps = Vec<u64>;
 
 /// What is durable from a moment on.
 #[derive(Debug, Clone, Default)]
-pub struct Promise {
+pub(crate) struct Promise {
     /// Durable step of the names, by work directory.
     pub names: Steps,
     /// Durable step of all files, by work directory.
@@ -51,7 +51,7 @@ pub struct Promise {
 
 /// A snapshot of a dataset.
 #[derive(Debug)]
-pub struct Snapshot {
+pub(crate) struct Snapshot {
     /// Index of the dataset in `DATASETS`.
     pub dataset: usize,
     /// Its name, after the `@`.
@@ -64,7 +64,7 @@ pub struct Snapshot {
 
 /// A file that was copied out of a snapshot.
 #[derive(Debug)]
-pub struct Copied {
+pub(crate) struct Copied {
     /// Name of the copy in the directory of copies.
     pub name: String,
     /// Contents in the snapshot it was copied from.
@@ -73,7 +73,7 @@ pub struct Copied {
 
 /// An event that changes the permitted states.
 #[derive(Debug)]
-pub enum What {
+pub(crate) enum What {
     /// A step of a work directory may have begun.
     Begun(usize, u64),
     /// The call that made the promise has returned.
@@ -107,7 +107,7 @@ pub struct Coverage {
 
 impl Coverage {
     /// Adds the counts of another run.
-    pub fn add(&mut self, other: &Coverage) {
+    pub(crate) fn add(&mut self, other: &Coverage) {
         self.beside_clones.iter_mut().zip(other.beside_clones).for_each(|(sum, one)| *sum += one);
         self.cloned_while_synced.iter_mut().zip(other.cloned_while_synced).for_each(|(sum, one)| *sum += one);
         self.copied_and_destroyed += other.copied_and_destroyed;
@@ -117,7 +117,7 @@ impl Coverage {
 
 /// Record of all that the threads did.
 #[derive(Debug, Default)]
-pub struct History {
+pub(crate) struct History {
     /// Directories in which they worked, with their models.
     pub(crate) work_dirs: Vec<WorkDir>,
     /// Events, each with the number of disk operations before it.
@@ -134,12 +134,12 @@ pub struct History {
 
 impl History {
     /// The last ended step of each work directory.
-    pub fn done(&self) -> Steps {
+    pub(crate) fn done(&self) -> Steps {
         self.work_dirs.iter().map(|work_dir| work_dir.done).collect()
     }
 
     /// The last begun step of each work directory.
-    pub fn begun(&self) -> Steps {
+    pub(crate) fn begun(&self) -> Steps {
         self.work_dirs.iter().map(|work_dir| work_dir.model.step()).collect()
     }
 
@@ -161,7 +161,7 @@ struct Life {
 
 /// The certain and the possible at a moment.
 #[derive(Debug)]
-pub struct Moment {
+pub(crate) struct Moment {
     next: usize,
     names: Steps,
     files: Steps,
@@ -173,7 +173,7 @@ pub struct Moment {
 
 impl Moment {
     /// The moment before the first operation.
-    pub fn new(history: &History) -> Moment {
+    pub(crate) fn new(history: &History) -> Moment {
         let none = vec![0; history.work_dirs.len()];
         Moment {
             next: 0,
@@ -187,12 +187,12 @@ impl Moment {
     }
 
     /// Number of events so far; equal numbers mean equal moments.
-    pub fn number(&self) -> usize {
+    pub(crate) fn number(&self) -> usize {
         self.next
     }
 
     /// Advances to the moment of this disk operation.
-    pub fn advance(&mut self, history: &History, operation: u64) {
+    pub(crate) fn advance(&mut self, history: &History, operation: u64) {
         while let Some((_, what)) = history.events.get(self.next).filter(|(ops, _)| *ops <= operation) {
             self.next += 1;
             match what {
@@ -223,7 +223,7 @@ impl Moment {
     ///
     /// # Errors
     /// Description of the first deviation.
-    pub fn check(&self, history: &History, state: &State) -> Result<(), String> {
+    pub(crate) fn check(&self, history: &History, state: &State) -> Result<(), String> {
         for (i, found) in &state.work_dirs {
             let i = *i;
             let span = Span { history, work_dir: i, names: self.names[i], until: self.begun[i] };

@@ -23,7 +23,7 @@ const SECTOR: u64 = 512;
 
 /// Ranges of bytes that do not touch.
 #[derive(Debug, Clone, Default)]
-pub struct Ranges(BTreeMap<u64, u64>);
+pub(crate) struct Ranges(BTreeMap<u64, u64>);
 
 impl Ranges {
     /// Adds a range of bytes.
@@ -117,11 +117,11 @@ impl Device for NotingDisk {
 }
 
 /// Disks whose reads are recorded.
-pub struct Reads(Vec<Arc<NotingDisk>>);
+pub(crate) struct Reads(Vec<Arc<NotingDisk>>);
 
 impl Reads {
     /// Replaces the devices of these disks by ones that record reads.
-    pub fn of(disks: &mut Disks) -> Reads {
+    pub(crate) fn of(disks: &mut Disks) -> Reads {
         let note =
             |disk: &Arc<SimDisk>| Arc::new(NotingDisk { disk: Arc::clone(disk), seen: Mutex::default() });
         let all: Vec<Arc<NotingDisk>> = disks.disks().iter().map(note).collect();
@@ -130,7 +130,7 @@ impl Reads {
     }
 
     /// Continues with disks that have the data that was written to these.
-    pub fn go_on(&self, disks: &mut Disks) -> Reads {
+    pub(crate) fn go_on(&self, disks: &mut Disks) -> Reads {
         let reads = Reads::of(disks);
         for (disk, before) in reads.0.iter().zip(&self.0) {
             let before = before.lock();
@@ -140,7 +140,7 @@ impl Reads {
     }
 
     /// The ranges that were read so far, by disk.
-    pub fn ranges(&self) -> Vec<Ranges> {
+    pub(crate) fn ranges(&self) -> Vec<Ranges> {
         self.0.iter().map(|disk| disk.lock().read.clone()).collect()
     }
 }
@@ -161,7 +161,7 @@ struct Unflushed {
 }
 
 /// The disks while the recorded operations are repeated one after the other.
-pub struct Replay {
+pub(crate) struct Replay {
     /// Disks with all flushed writes.
     disks: Disks,
     /// Unflushed operations by disk.
@@ -170,14 +170,14 @@ pub struct Replay {
 }
 
 /// An image, as the difference from the flushed writes.
-pub struct Image {
+pub(crate) struct Image {
     /// By disk, in order: the number of the write, where, and what of it is there.
     kept: Vec<Vec<(Unflushed, KeptSectors)>>,
 }
 
 impl Replay {
     /// Starts with empty disks and repeats the operations of `base`.
-    pub fn new(count: usize, seed: u64, base: &[(usize, Op)]) -> Replay {
+    pub(crate) fn new(count: usize, seed: u64, base: &[(usize, Op)]) -> Replay {
         let disks = Disks::new(count, seed);
         base.iter().for_each(|(disk, op)| disks.apply(*disk, op));
         disks.disks().iter().enumerate().for_each(|(i, _)| disks.flush(i));
@@ -186,7 +186,7 @@ impl Replay {
 
     /// Applies the next operation as far as it gets if the power goes off meanwhile: a write is in the cache
     /// of its disk.
-    pub fn begin(&mut self, disk: usize, op: &Op) {
+    pub(crate) fn begin(&mut self, disk: usize, op: &Op) {
         if let (OpKind::Write, Some(data)) = (op.kind, &op.data) {
             let data = Arc::from(data.as_slice());
             self.unflushed[disk].push(Unflushed { number: self.next, at: op.at.0, data });
@@ -196,7 +196,7 @@ impl Replay {
 
     /// Completes the operation. Calls `settled` with what becomes durable: disk, number of the write, and
     /// range of bytes.
-    pub fn finish(&mut self, disk: usize, op: &Op, mut settled: impl FnMut(usize, usize, Range<u64>)) {
+    pub(crate) fn finish(&mut self, disk: usize, op: &Op, mut settled: impl FnMut(usize, usize, Range<u64>)) {
         if op.kind == OpKind::Write {
             return;
         }
@@ -213,7 +213,7 @@ impl Replay {
     }
 
     /// The image that a cut leaves now.
-    pub fn image(&self, fate: Fate, seed: u64) -> Image {
+    pub(crate) fn image(&self, fate: Fate, seed: u64) -> Image {
         let mut random = Random::from_seed(seed);
         let mut kept = Vec::with_capacity(self.unflushed.len());
         for writes in &self.unflushed {
@@ -235,7 +235,7 @@ impl Replay {
     }
 
     /// The disks with the contents of this image.
-    pub fn disks(&self, image: &Image, seed: u64) -> Disks {
+    pub(crate) fn disks(&self, image: &Image, seed: u64) -> Disks {
         let after = self.disks.after_cut(Fate::Lost, seed);
         for (disk, writes) in image.kept.iter().enumerate() {
             for (write, what) in writes {
@@ -286,7 +286,7 @@ impl Trace {
 }
 
 /// The result for an image, with what is needed to recognize an equal one.
-pub struct Known<T> {
+pub(crate) struct Known<T> {
     reads: Vec<Ranges>,
     /// Trace of the durable writes.
     durable: Trace,
@@ -298,7 +298,7 @@ pub struct Known<T> {
 
 impl<T> Known<T> {
     /// The result for this image, whose check has read these ranges.
-    pub fn new(image: &Image, reads: Vec<Ranges>, found: T) -> Known<T> {
+    pub(crate) fn new(image: &Image, reads: Vec<Ranges>, found: T) -> Known<T> {
         let durable = Trace(vec![0; reads.len()]);
         let mut known = Known { reads, whole: durable.clone(), durable, found };
         known.whole = known.trace(image);
@@ -319,7 +319,7 @@ impl<T> Known<T> {
     }
 
     /// Notes that a write becomes durable.
-    pub fn settled(&mut self, disk: usize, number: usize, range: &Range<u64>) {
+    pub(crate) fn settled(&mut self, disk: usize, number: usize, range: &Range<u64>) {
         if self.reads[disk].meets(range) {
             self.durable.note(disk, number, &KeptSectors::Whole);
         }

@@ -1,9 +1,9 @@
 //! Several threads on one pool, and a power cut at every operation of their workload.
 //!
-//! [`work`] runs the threads once, in an order that a seed decides (`scheduler`), and records what they did
+//! `work` runs the threads once, in an order that a seed decides (`scheduler`), and records what they did
 //! ([`history`]) and the operations of the disks. Then the power is cut at each of these operations, several
-//! times with different fates of unflushed writes; the state that is found ([`found`]) must be permitted. Of
-//! cuts that leave images which a check cannot tell apart, one is checked ([`images`]).
+//! times with different fates of unflushed writes; the state that is found (`found`) must be permitted. Of
+//! cuts that leave images which a check cannot tell apart, one is checked (`images`).
 //!
 //! # What always holds
 //! - A run is reproduced by its layout, its seed and its number of steps, except for the moments in which a
@@ -37,13 +37,13 @@
 //! Another 705,330 on `threads:raidz1`, `mirror` and `raidz2` (71,249 images; seeds from 1000 on, 90 steps),
 //! by one process in 25 minutes, found nothing either.
 
-pub mod found;
+pub(crate) mod found;
 mod found_state;
 pub mod history;
-pub mod images;
+pub(crate) mod images;
 pub(crate) mod scheduler;
 mod snapshots;
-pub mod work;
+pub(crate) mod work;
 mod worker;
 mod world;
 
@@ -75,7 +75,7 @@ struct Looked {
 ///
 /// # Errors
 /// [`crate::Broken`]: the first cut after which the state is not permitted.
-pub fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cuts, Box<Broken>> {
+pub(crate) fn cut_everywhere(series: Series, layout: crate::disks::Layout) -> Result<Cuts, Box<Broken>> {
     let broken = |cut, why| Box::new(Broken { series, cut, why });
     let run = work::run(layout, series.seed, series.steps).map_err(|why| broken(None, why))?;
     let mut replay = Replay::new(run.disks, series.seed, &run.base);

@@ -26,7 +26,7 @@ const COPIER_WAITS: u64 = 3;
 const COPIER_STEPS: u64 = 3;
 
 /// A completed run: disk operations and history.
-pub struct ActorsRun {
+pub(crate) struct ActorsRun {
     /// Number of disks of the pool, log devices included.
     pub disks: usize,
     /// Disk operations before the threads began.
@@ -42,7 +42,7 @@ pub struct ActorsRun {
 /// # Errors
 /// An operation fails, which on disks without faults is a defect; or the threads wait for each other, in
 /// which case they are left behind.
-pub fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> {
+pub(crate) fn run(layout: Layout, seed: u64, steps: u64) -> Result<ActorsRun, Failure> {
     let (world, base) = new_world(layout, seed)?;
     let world = Arc::new(world);
     let scheduler = Scheduler::new(WORKERS + 2, seed);

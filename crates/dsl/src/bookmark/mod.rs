@@ -1,7 +1,7 @@
 //! Bookmarks: points in history that incremental sends can start from after their snapshot is destroyed
 //! (docs/on-disk/22-mos-dsl.md, section 8).
 
-pub mod change;
+pub(crate) mod change;
 
 use crate::dataset::Dataset;
 pub use crate::error::BookmarkError;

@@ -271,7 +271,7 @@ impl Brt {
     ///
     /// # Errors
     /// If an object of the MOS cannot be read or changed: the txg must not end then.
-    pub fn settle(&self, m: MosTx<'_>) -> Result<(), DslError> {
+    pub(crate) fn settle(&self, m: MosTx<'_>) -> Result<(), DslError> {
         let mut inner = self.lock();
         for (place, left) in std::mem::take(&mut inner.unconfirmed) {
             for _ in 0..left.clones {

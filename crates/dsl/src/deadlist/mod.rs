@@ -1,7 +1,7 @@
 //! Deadlists: blocks of the previous snapshot that a dataset no longer references, grouped by birth
 //! (docs/on-disk/22-mos-dsl.md, section 4.2; docs/on-disk/15-space.md, section 6.2).
 
-pub mod change;
+pub(crate) mod change;
 #[cfg(test)]
 mod tests;
 

@@ -12,7 +12,7 @@ use crate::sync::{lock, read};
 use dmu::log::{IntentLog, LogBias};
 use dmu::{KeyState, LiveObject, LiveSet, SetPolicy, Tx, Txgs};
 use format::objset::ObjsetType;
-use format::{BlockPtr, ObjectId, Txg};
+use format::{BlockPtr, ObjectId};
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -165,12 +165,6 @@ impl Head {
         self.log.set_enabled(SyncMode::of(stored) != SyncMode::Disabled);
         self.sync_mode.store(stored, Ordering::Relaxed);
         Ok(())
-    }
-
-    /// Creation txg of the newest snapshot, or of the origin, as of the last sync: blocks born up to it are
-    /// shared.
-    pub fn prev_snap_txg(&self) -> Txg {
-        Txg(self.prev_snap_txg.load(Ordering::Acquire))
     }
 
     /// Joins the open txg if there is space for a change: in the pool, in the quotas of the directories

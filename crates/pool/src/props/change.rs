@@ -50,7 +50,7 @@ impl PoolProp {
     ///
     /// # Errors
     /// [`PoolError::Property`] if there is no such property, it cannot be set, or not to this value.
-    pub fn parse(name: &str, value: &str) -> Result<PoolProp, PoolError> {
+    pub(crate) fn parse(name: &str, value: &str) -> Result<PoolProp, PoolError> {
         if let Some(feature) = name.strip_prefix(PROPERTY_PREFIX) {
             let known = feature::by_name(feature).filter(|f| f.is_supported());
             let unsupported = || PropertyRefusal::UnsupportedFeature { feature: feature.to_owned() };

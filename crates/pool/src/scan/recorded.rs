@@ -61,7 +61,7 @@ impl Pool {
     /// # Errors
     /// [`PoolError::Dmu`] if an object of the MOS cannot be read, [`PoolError::Decode`] or
     /// [`PoolError::Directory`] if it is malformed.
-    pub fn last_scrubbed_txg(&self) -> Result<Txg, PoolError> {
+    pub(crate) fn last_scrubbed_txg(&self) -> Result<Txg, PoolError> {
         Ok(Txg(self.directory().number(names::directory::LAST_SCRUBBED_TXG)?.unwrap_or(0)))
     }
 

@@ -360,7 +360,7 @@ impl Allocator {
     ///
     /// # Errors
     /// [`AllocError`] if the extent is not on a vdev of the pool, or a part of it is allocated.
-    pub fn claim(&self, dva: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
+    pub(crate) fn claim(&self, dva: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
         let not_free = AllocError::NotFree { dva: *dva };
         self.at_extent(dva, not_free, |metaslab, place| {
             metaslab.claim(dva.offset.0, dva.asize.0, tx.txg(), place)

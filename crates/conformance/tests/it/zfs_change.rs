@@ -20,7 +20,7 @@ impl World {
         std::fs::create_dir(world.images()).expect("made");
         std::fs::create_dir(world.bin()).expect("made");
         for tool in ["zfs", "zpool", "cenote"] {
-            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_cenote"), world.bin().join(tool)).expect("linked");
+            std::os::unix::fs::symlink(testkit::cenote(), world.bin().join(tool)).expect("linked");
         }
         for (pool, image) in [("tank", "a"), ("other", "b")] {
             let image = world.images().join(image);

@@ -6,7 +6,7 @@
 //!
 //! Every run of the tests compares block counts, all checksums and leaks of every golden pool, and for some
 //! pools the options that show their special features. All options for all pools and their labels, some 2500
-//! runs in six minutes: `CENOTE_ZDB_MATRIX=all cargo test -p cenote-cli --test commands zdb -- --nocapture`.
+//! runs in six minutes: `CENOTE_ZDB_MATRIX=all cargo xtask test conformance zdb -- --nocapture`.
 // Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
@@ -70,7 +70,7 @@ fn said(command: &mut Command, options: &str, operands: &[&str]) -> Said {
 }
 
 fn ours() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cenote"));
+    let mut command = Command::new(testkit::cenote());
     command.arg("zdb");
     command
 }

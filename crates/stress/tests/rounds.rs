@@ -16,7 +16,7 @@ fn one_round(seed: u64, actors: Actors) {
         time: Duration::ZERO,
         round: Duration::from_secs(4),
         only: None,
-        program: env!("CARGO_BIN_EXE_cenote").into(),
+        program: testkit::cenote(),
         folder: folder.path().to_owned(),
         actors,
     };
@@ -51,11 +51,17 @@ fn users_without_rights_against_the_daemon() {
         seed: 1,
         time: Duration::from_secs(4),
         mounts: 20,
-        program: env!("CARGO_BIN_EXE_cenote").into(),
+        program: testkit::cenote(),
         folder: folder.path().to_owned(),
     };
     if let Err(failure) = siege::run(&plan) {
         let kept = folder.keep();
         panic!("{failure}\n({})", kept.display());
     }
+}
+
+/// Runs in a process of its own: a writer starts it by this name.
+#[test]
+fn map_writer() {
+    cenote_stress::map_writer();
 }

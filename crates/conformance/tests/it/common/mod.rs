@@ -20,7 +20,7 @@ pub(crate) fn run(devices: &Path, words: &[&str]) -> Ran {
 
 /// [`run`] with keys: one `DATASET=FILE` a line.
 pub(crate) fn run_with(devices: &Path, keys: &str, words: &[&str]) -> Ran {
-    let output = Command::new(env!("CARGO_BIN_EXE_cenote"))
+    let output = Command::new(testkit::cenote())
         .args(words)
         .env_clear()
         .env("TZ", "UTC0")

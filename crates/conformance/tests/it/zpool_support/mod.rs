@@ -58,7 +58,7 @@ impl World {
 
     pub(crate) fn run_words(&self, words: &[String]) -> (String, i32) {
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
-        let mut child = Command::new(env!("CARGO_BIN_EXE_cenote"))
+        let mut child = Command::new(testkit::cenote())
             .args(words)
             .env_clear()
             .env("TZ", "UTC0")
