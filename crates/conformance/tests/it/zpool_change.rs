@@ -218,7 +218,7 @@ fn labels_of_an_imported_pool_are_not_cleared() {
 
 #[test]
 fn a_lost_log_device_is_given_up_only_on_demand() {
-    let world = World::new();
+    let world = World::with_whole_paths();
     world.good("zpool create tank mirror /img/d/f0 /img/d/f1 log /img/d/f2");
     world.good("zpool export tank");
     std::fs::remove_file(world.images().join("f2")).expect("there");
@@ -252,7 +252,7 @@ fn a_lost_mirror_of_logs_is_named() {
 
 #[test]
 fn too_few_devices_are_no_pool() {
-    let world = World::new();
+    let world = World::with_whole_paths();
     world.good("zpool create tank raidz /img/d/f0 /img/d/f1 /img/d/f2");
     world.good("zpool export tank");
     std::fs::remove_file(world.images().join("f2")).expect("there");

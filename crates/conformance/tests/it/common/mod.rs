@@ -1,7 +1,14 @@
 //! Running the commands.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// A folder in memory, if it has room (a container's may have little), else that of temporary files.
+pub(crate) fn memory() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    let room = rustix::fs::statvfs(&memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
+    if room >= 1 << 30 { memory } else { std::env::temp_dir() }
+}
 
 /// Outcome of a command.
 pub(crate) struct Ran {

@@ -24,8 +24,18 @@ const IMAGES: [(&str, u64); 9] = [
 ];
 
 impl World {
+    /// A folder in memory, if there is such a place: commands open and close the pools again and again.
     pub(crate) fn new() -> World {
-        let folder = tempfile::tempdir().expect("a folder");
+        World::below(&crate::common::memory())
+    }
+
+    /// A folder that is not below `/dev`: messages name devices there without their folder.
+    pub(crate) fn with_whole_paths() -> World {
+        World::below(&std::env::temp_dir())
+    }
+
+    fn below(folder: &Path) -> World {
+        let folder = tempfile::tempdir_in(folder).expect("a folder");
         let world = World { images: folder.path().join("d"), folder };
         std::fs::create_dir(world.images()).expect("made");
         for i in 0..10 {
