@@ -117,7 +117,7 @@ pub struct Arc {
 
 impl Arc {
     /// A cache of at most `bytes` bytes of memory.
-    pub(crate) fn new(bytes: usize) -> Arc {
+    pub fn new(bytes: usize) -> Arc {
         Arc {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             shard_limit: bytes / SHARDS,
@@ -142,7 +142,7 @@ impl Arc {
     }
 
     /// The block, if it is cached.
-    pub(crate) fn get(&self, key: &Key) -> Option<Block> {
+    pub fn get(&self, key: &Key) -> Option<Block> {
         let found = self.shard(key).touch(key, self.shard_limit);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl Arc {
     }
 
     /// Adds a block, and evicts others if necessary.
-    pub(crate) fn insert(&self, key: Key, block: Block) {
+    pub fn insert(&self, key: Key, block: Block) {
         self.add(key, block, None);
     }
 
@@ -183,7 +183,7 @@ impl Arc {
     /// Adds a block that was written in place of `old`, which will not be requested again. It takes over the
     /// queue of `old`. New file contents are kept in a small part of the cache until they are requested: the
     /// program that writes a file need not read it, and the kernel may have it cached as well.
-    pub(crate) fn renew(&self, old: Option<&Key>, key: Key, block: Block, is_content: bool) {
+    pub fn renew(&self, old: Option<&Key>, key: Key, block: Block, is_content: bool) {
         let was = old.and_then(|old| self.shard(old).remove(old));
         let mut shard = self.shard(&key);
         // In one step: a block may be written twice in the same place, and a reader of the earlier version
