@@ -5,7 +5,9 @@ use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// Bytes of a page: the unit in which memory is taken.
-pub(super) const PAGE: u64 = 64 << 10;
+pub(super) const PAGE: u64 = 16 << 10;
+/// A page that was never written.
+static ZEROS: [u8; PAGE as usize] = [0; PAGE as usize];
 
 /// A sparse array of bytes; unwritten pages do not exist. A clone shares the pages until one of the two is
 /// written.
@@ -72,18 +74,25 @@ impl SparseBytes {
         mut missing: impl FnMut(&mut [u8], u64) -> Result<(), E>,
     ) -> Result<(), E> {
         for piece in pieces(at, buf.len()) {
-            let page = match self.pages.entry(piece.page) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(place) => {
-                    let mut fresh = vec![0; PAGE as usize];
-                    if piece.len < fresh.len() {
-                        missing(&mut fresh, piece.page * PAGE)?;
-                    }
-                    place.insert(fresh.into())
+            let bytes = &buf[piece.start..piece.start + piece.len];
+            match self.pages.entry(piece.page) {
+                Entry::Occupied(mut there) => match Arc::get_mut(there.get_mut()) {
+                    Some(page) => page[piece.within..piece.within + piece.len].copy_from_slice(bytes),
+                    None if bytes.len() == PAGE as usize => *there.get_mut() = bytes.into(),
+                    None => Arc::make_mut(there.get_mut())[piece.within..piece.within + piece.len]
+                        .copy_from_slice(bytes),
+                },
+                Entry::Vacant(place) if bytes.len() == PAGE as usize => {
+                    place.insert(bytes.into());
                 }
-            };
-            Arc::make_mut(page)[piece.within..piece.within + piece.len]
-                .copy_from_slice(&buf[piece.start..piece.start + piece.len]);
+                Entry::Vacant(place) => {
+                    let mut page: Arc<[u8]> = ZEROS[..].into();
+                    let fresh = Arc::make_mut(&mut page);
+                    missing(fresh, piece.page * PAGE)?;
+                    fresh[piece.within..piece.within + piece.len].copy_from_slice(bytes);
+                    place.insert(page);
+                }
+            }
         }
         Ok(())
     }
