@@ -10,7 +10,7 @@
 //!   and of no others; a session that fails writes it nowhere.
 //! - A verb runs only if the caller has its right ([`Session::run`]).
 //!
-//! Tests: `crates/admin/tests`, `crates/cli/tests/commands/zfs_change.rs`.
+//! Tests: `crates/admin/tests`, `crates/conformance/tests/it/zfs_change.rs`.
 
 use crate::change;
 use crate::edit::{self, EditError};
