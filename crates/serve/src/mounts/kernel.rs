@@ -4,14 +4,17 @@
 //! - No function here makes a request to a mounted file system, except [`sign_of_life`].
 
 use crate::fuse::connections;
-use rustix::fs::{Mode, OFlags, openat};
-use rustix::io::Errno;
+use admin::sync::lock;
+use rustix::buffer::spare_capacity;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::{Errno, pread};
 use rustix::mount::MountFlags;
 use std::ffi::OsString;
+use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
 /// File system type of our mounts.
@@ -41,9 +44,27 @@ pub(super) struct Line {
 }
 
 /// The mounts that this process sees, oldest first.
-pub(super) fn table() -> Vec<Line> {
-    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-    text.split(|byte| *byte == b'\n').filter_map(line).collect()
+///
+/// # Errors
+/// The kernel's table cannot be read: nothing is known about any mount. A table that was once read needs no further
+/// descriptor, so that a process without a free one can still unmount.
+pub(super) fn table() -> io::Result<Vec<Line>> {
+    static TABLE: Mutex<Option<OwnedFd>> = Mutex::new(None);
+    let mut open = lock(&TABLE);
+    let file = match open.take() {
+        Some(file) => file,
+        None => openat(CWD, "/proc/self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?,
+    };
+    let mut text = Vec::new();
+    loop {
+        text.reserve(64 << 10);
+        let start = text.len() as u64;
+        if pread(&file, spare_capacity(&mut text), start)? == 0 {
+            break;
+        }
+    }
+    *open = Some(file);
+    Ok(text.split(|byte| *byte == b'\n').filter_map(line).collect())
 }
 
 fn line(text: &[u8]) -> Option<Line> {
@@ -112,9 +133,9 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
     found
 }
 
-/// Whether something is mounted below a directory, whose path has no symbolic links.
+/// Whether something is or may be mounted below a directory, whose path has no symbolic links.
 pub(super) fn has_mounts_below(at: &Path) -> bool {
-    table().iter().any(|line| line.at != at && is_within(&line.at, at))
+    table().map_or(true, |table| table.iter().any(|line| line.at != at && is_within(&line.at, at)))
 }
 
 /// Longest wait for a sign of life; the kernel reports a server that has ended at once.

@@ -216,19 +216,19 @@ impl Inner {
     }
 
     /// Paths at which programs have bound a mount or a folder of it, so that it outlives its unmounting here.
-    fn bound_elsewhere(&self, mount: &Mount) -> Vec<PathBuf> {
+    fn bound_elsewhere(&self, mount: &Mount) -> io::Result<Vec<PathBuf>> {
         let mut recent = lock(&self.recent);
         let known = recent.as_ref().filter(|table| Instant::now() < table.until);
         // Device numbers are reused at once: only a newly read table proves that the mount is elsewhere.
         if known.is_some_and(|table| mount.bound_elsewhere(&table.lines).is_empty()) {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let started = Instant::now();
-        let lines = kernel::table();
+        let lines = kernel::table()?;
         let also_at = mount.bound_elsewhere(&lines);
         *recent = (lines.len() >= LONG_TABLE)
             .then(|| RecentTable { until: Instant::now() + started.elapsed() * TIMES_AS_LONG, lines });
-        also_at
+        Ok(also_at)
     }
 
     /// Removes a mount that another process has unmounted. It ends by itself, or is served further for
@@ -246,7 +246,7 @@ impl Inner {
         if mounts.is_empty() {
             return;
         }
-        let table = kernel::table();
+        let Ok(table) = kernel::table() else { return };
         let here: HashSet<_> = table.iter().map(|line| (line.device, line.at.as_path())).collect();
         for mount in &mounts {
             let (stays, gone): (Vec<Spot>, Vec<Spot>) =
@@ -622,8 +622,8 @@ impl MountTable {
 
     /// Unmounts a mount from one of several places.
     fn take_off(&self, mount: &Mount, at: &Path, how: Unmount) -> Result<(), MountError> {
-        let Some(place) = mount.place_at(at) else {
-            let table = kernel::table();
+        let Some(place) = mount.place_at(at).map_err(MountError::System)? else {
+            let table = kernel::table().map_err(MountError::System)?;
             let is_there = table.iter().any(|line| line.device == mount.device && line.at == at);
             if is_there {
                 return Err(covered(mount, at, &table));
@@ -646,7 +646,7 @@ impl MountTable {
     /// Unmounts a mount from its last place: the mount ends.
     fn end(&self, mount: &Arc<Mount>, at: &Path, how: Unmount) -> Result<(), MountError> {
         if how == Unmount::Normal {
-            let also_at = self.inner.bound_elsewhere(mount);
+            let also_at = self.inner.bound_elsewhere(mount).map_err(MountError::System)?;
             if !also_at.is_empty() {
                 let by = also_at.iter().flat_map(|at| users::of(at)).collect();
                 return Err(MountError::Busy { by, also_at });
@@ -655,7 +655,7 @@ impl MountTable {
         if how == Unmount::Force {
             let _ = mount.try_write_back(0);
         }
-        if let Some(place) = mount.place_at(at) {
+        if let Some(place) = mount.place_at(at).map_err(MountError::System)? {
             mount.is_unmounted.store(true, Ordering::Release);
             let ended = place.unmount(false);
             mount.is_unmounted.store(ended.is_ok(), Ordering::Release);
@@ -677,7 +677,7 @@ impl MountTable {
                 }
             }
         } else {
-            let table = kernel::table();
+            let table = kernel::table().map_err(MountError::System)?;
             if mount.is_within(&table) {
                 return Err(covered(mount, at, &table));
             }

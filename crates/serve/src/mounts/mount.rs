@@ -16,6 +16,7 @@ use admin::sync::lock;
 use admin::{MountError, MountOptions, Mounted, NotWritten};
 use cenote::{LivePool, SnapshotHold, interrupt};
 use format::PoolGuid;
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -188,15 +189,28 @@ impl Mount {
         Mounted { dataset: lock(&self.name).clone(), at, options }
     }
 
-    /// The mount point of a place, if this mount is on top there.
-    pub(super) fn place_at(&self, at: &Path) -> Option<MountPoint> {
-        let place = MountPoint::find(at).ok()?;
-        place.top().is_ok_and(|top| top.device == self.device).then_some(place)
+    /// The mount point of a place; `None`: this mount is not on top there.
+    ///
+    /// # Errors
+    /// The process has no descriptor or memory left to find out.
+    pub(super) fn place_at(&self, at: &Path) -> io::Result<Option<MountPoint>> {
+        let is_short = |error: &io::Error| {
+            let errno = Errno::from_io_error(error);
+            errno.is_some_and(|errno| [Errno::MFILE, Errno::NFILE, Errno::NOMEM].contains(&errno))
+        };
+        let found = MountPoint::find(at).map_err(io::Error::from);
+        match found.and_then(|place| Ok((place.top()?.device == self.device).then_some(place))) {
+            Err(error) if is_short(&error) => Err(error),
+            found => Ok(found.ok().flatten()),
+        }
     }
 
     /// A place in which this mount is on top: its path and mount point.
     fn reachable(&self) -> Option<(PathBuf, MountPoint)> {
-        self.spots().into_iter().find_map(|spot| self.place_at(&spot.at).map(|place| (spot.at, place)))
+        self.spots().into_iter().find_map(|spot| {
+            let place = self.place_at(&spot.at).ok().flatten()?;
+            Some((spot.at, place))
+        })
     }
 
     pub(super) fn is_on_top(&self) -> bool {
@@ -220,7 +234,8 @@ impl Mount {
 
     /// Whether the kernel has ended the mount.
     pub(super) fn is_gone(&self) -> bool {
-        self.is_unmounted.load(Ordering::Acquire) || !self.is_on_top() && !self.is_within(&kernel::table())
+        self.is_unmounted.load(Ordering::Acquire)
+            || !self.is_on_top() && kernel::table().is_ok_and(|table| !self.is_within(&table))
     }
 
     /// The mount that covers a place: the newest one there or above that was mounted after this one.
@@ -355,7 +370,7 @@ impl Mount {
     /// Changes the flags of the mount in all its places.
     pub(super) fn remount(&self, flags: MountFlags) -> io::Result<()> {
         for spot in self.spots() {
-            let place = self.place_at(&spot.at).ok_or(io::ErrorKind::NotFound)?;
+            let place = self.place_at(&spot.at)?.ok_or(io::ErrorKind::NotFound)?;
             kernel::remount(&place.open()?, flags)?;
         }
         Ok(())

@@ -74,7 +74,8 @@ impl<'t> PausedMount<'t> {
             unlinked: live.leave_unlinked(),
             is_replaced: false,
         };
-        let below: Vec<PathBuf> = kernel::table().into_iter().map(|line| line.at).collect();
+        let below: Vec<PathBuf> =
+            kernel::table().map_err(MountError::System)?.into_iter().map(|line| line.at).collect();
         for spot in &spots {
             let used = users::files(&spot.at);
             let paths = used.paths.iter().chain(&below).map(PathBuf::as_path);

@@ -284,14 +284,14 @@ impl Record {
         let Some(known) = guard.as_ref() else { return Ok(0) };
         let is_known = |line: &&Line| known.mounts.contains(&(line.at.clone(), Some(line.device)));
         let mut ended = 0;
-        let table = kernel::table();
+        let table = kernel::table()?;
         let of_server: Vec<&Line> =
             table.iter().filter(|line| line.kind == kernel::KIND).filter(is_known).collect();
         for some in of_server.chunks(ENDED_AT_ONCE) {
             let switches: Vec<_> = some.iter().map(|line| kernel::Switch::of(line.device)).collect();
             // A device number is reused as soon as its mount is gone: a mount that is still there now was
             // there when the control file was opened.
-            let still = kernel::table();
+            let still = kernel::table()?;
             if !is_dying() {
                 break;
             }
@@ -312,12 +312,12 @@ impl Record {
         let mut guard = self.known()?;
         let Some(known) = guard.as_mut() else { return Ok(Vec::new()) };
         let mut detached = Vec::new();
-        let mut table = kernel::table();
+        let mut table = kernel::table()?;
         let mut asks = true;
         for _ in 0..ROUNDS_MAX {
             let before = detached.len();
             known.detach_some(&table, &mut detached, &mut asks);
-            table = kernel::table();
+            table = kernel::table()?;
             if detached.len() == before {
                 break;
             }
@@ -456,7 +456,7 @@ mod tests {
         let place = MountPoint::find(&at).expect("there");
         record.mounted(&at, place.top().expect("known").device).expect("written");
         let detached = Record::new(record.file.clone()).detach_dead();
-        let stays = kernel::table().iter().any(|line| line.at == at);
+        let stays = kernel::table().expect("read").iter().any(|line| line.at == at);
         let _ = place.unmount(true);
         server.join().expect("it ends");
         assert_eq!(detached.expect("read"), Vec::<PathBuf>::new());
@@ -505,7 +505,7 @@ mod tests {
         // This place has no device number, and its mount does not show that its server is gone.
         record.note(&others).expect("written");
         let detached = Record::new(record.file.clone()).detach_dead();
-        let is_mounted = |at: &Path| kernel::table().iter().any(|line| line.at == at);
+        let is_mounted = |at: &Path| kernel::table().expect("read").iter().any(|line| line.at == at);
         let (own_stays, others_stay) = (is_mounted(&own), is_mounted(&others));
         let left = Known::read(&std::fs::read(&record.file).expect("there"));
         drop(devices);

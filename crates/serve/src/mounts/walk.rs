@@ -224,7 +224,7 @@ impl Top {
 
     /// The line of the kernel's table for this mount.
     pub(super) fn line(self, at: &Path) -> Option<kernel::Line> {
-        let mut lines = kernel::table().into_iter().rev().filter(|line| line.at == at);
+        let mut lines = kernel::table().ok()?.into_iter().rev().filter(|line| line.at == at);
         lines.find(|line| self.is_of(line))
     }
 }

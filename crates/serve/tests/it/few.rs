@@ -11,14 +11,18 @@ use cenote_serve::fuse::Transport;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::fs::{self, File};
 use std::io::{Read, Seek};
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 /// Runs one of the ignored tests in a process of its own.
 fn alone(test: &str) {
     // This also reports that there is nothing to test.
-    if !transports().contains(&Transport::Ring) {
-        return;
+    if transports().contains(&Transport::Ring) {
+        in_own_process(test);
     }
+}
+
+fn in_own_process(test: &str) {
     let ran = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", &format!("few::{test}"), "--ignored"])
         .output();
@@ -112,6 +116,41 @@ fn descriptors_have_run_out() {
     home.mount("p/third", "third", &options()).unwrap();
     assert!(home.table.began_with_rings("p/third"));
     use_mount(&home, "third");
+}
+
+/// A process that cannot open the kernel's table of mounts does not take its mounts for unmounted.
+#[test]
+fn mounts_are_known_where_no_descriptor_is_left() {
+    if testkit::need_file("/dev/fuse") {
+        in_own_process("no_descriptor_is_left");
+    }
+}
+
+#[test]
+#[ignore = "runs in a process of its own"]
+fn no_descriptor_is_left() {
+    let Some(home) = home(&["p/a", "p/b"]) else { return };
+    for name in ["a", "b"] {
+        home.mount(&format!("p/{name}"), name, &options()).unwrap();
+    }
+    let above = fs::metadata(home.path("")).unwrap().dev();
+    let is_mounted = |name: &str| fs::metadata(home.path(name)).unwrap().dev() != above;
+    bound_descriptors(200);
+    let null = File::open("/dev/null").unwrap();
+    let mut taken: Vec<File> = std::iter::from_fn(|| null.try_clone().ok()).collect();
+    for free in 0..8 {
+        taken.truncate(taken.len() - free.min(1));
+        let known: Vec<String> = home.table.list().into_iter().map(|mount| mount.dataset).collect();
+        assert_eq!(known, ["p/a", "p/b"], "{free}");
+        if home.table.unmount("p/a", Unmount::Normal).is_ok() {
+            assert!(!is_mounted("a"), "{free}");
+            break;
+        }
+        assert!(is_mounted("a"), "{free}");
+    }
+    drop(taken);
+    home.table.unmount("p/b", Unmount::Normal).unwrap();
+    assert!(!is_mounted("b"));
 }
 
 #[test]
