@@ -135,6 +135,8 @@ pub(crate) struct State {
 pub(crate) struct Published {
     pub(crate) config: PoolConfig,
     pub(crate) uberblock: Uberblock,
+    /// The tree of that txg.
+    pub(crate) tree: Arc<VdevTree>,
     pub(crate) view: Mutex<Option<Arc<Pool>>>,
 }
 
@@ -190,7 +192,8 @@ impl LivePool {
         let Parts { name, hold, config, uberblock, context, .. } = parts;
         let events = Poster::new(&env, &name, config.pool_guid, context);
         zio.tree().set_listener(Arc::clone(&events) as _);
-        let published = Published { config: config.clone(), uberblock, view: Mutex::default() };
+        let tree = zio.tree();
+        let published = Published { config: config.clone(), uberblock, tree, view: Mutex::default() };
         let state = State {
             config,
             uberblock,
@@ -373,8 +376,12 @@ impl LivePool {
     pub fn view(&self) -> Result<Arc<Pool>, PoolError> {
         let published = self.published();
         let mut view = lock(&published.view);
-        // Devices may have changed since. A suspended pool cannot read a newer state.
-        let is_new = |view: &Pool| Arc::ptr_eq(view.tree(), &self.tree()) || self.suspended().is_some();
+        // Devices may have changed since. A txg that adds vdevs changes the tree before it is on disk: the MOS of
+        // the last txg has nothing about them.
+        let is_of_txg = |tree: &VdevTree| tree.top_count() == published.tree.top_count();
+        let tree = Some(self.tree()).filter(|tree| is_of_txg(tree)).unwrap_or(Arc::clone(&published.tree));
+        // A suspended pool cannot read a newer state.
+        let is_new = |view: &Pool| Arc::ptr_eq(view.tree(), &tree) || self.suspended().is_some();
         if let Some(view) = view.as_ref().filter(|view| is_new(view)) {
             return Ok(Arc::clone(view));
         }
@@ -386,7 +393,7 @@ impl LivePool {
         }
         let aux = lock(&self.aux).keys().copied().collect();
         let (config, uberblock) = (&published.config, &published.uberblock);
-        let made = Pool::of_live(&self.name, config, uberblock, &self.tree(), &self.store, aux, lease)?;
+        let made = Pool::of_live(&self.name, config, uberblock, &tree, &self.store, aux, lease)?;
         made.show(Arc::new(Status { scans: Arc::clone(&self.scans), outages: Arc::clone(&self.outages) }));
         *view = Some(Arc::clone(&made));
         Ok(made)
@@ -510,8 +517,8 @@ impl LivePool {
     }
 
     pub(crate) fn publish(&self, state: &State) {
-        let published =
-            Published { config: state.config.clone(), uberblock: state.uberblock, view: Mutex::default() };
+        let (config, uberblock, tree) = (state.config.clone(), state.uberblock, self.tree());
+        let published = Published { config, uberblock, tree, view: Mutex::default() };
         *self.published.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(published);
     }
 }

@@ -7,6 +7,7 @@ use cenote_pool::space::Class;
 use cenote_pool::{Grow, Layout, LeafSpec, Leave, LivePool, Offline, TopSpec};
 use format::{DeviceOffset, VdevGuid};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use vdev::device::DeviceError;
@@ -213,5 +214,30 @@ fn changes_of_one_txg_are_all_in_the_tree() {
     assert_eq!(world.tops(), (3, 3));
     let status = world.pool.tree().status();
     assert_eq!(status.find(world.side).unwrap().state, vdev::tree::VdevState::Offline);
+    world.pool.export(Leave::Exported).unwrap();
+}
+
+/// The tree has a new vdev before the txg that describes it is on disk.
+#[test]
+fn the_space_is_told_while_vdevs_are_added() {
+    let world = World::new(63);
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            let mut answers = 0;
+            while !is_done.load(Ordering::Relaxed) {
+                let view = world.pool.view().unwrap();
+                assert_eq!(view.vdev_spaces().unwrap().len(), view.config().vdev_tree.children.len());
+                assert!(view.space().unwrap().size > 0);
+                answers += 1;
+            }
+            answers
+        });
+        for _ in 0..20 {
+            world.pool.add(single(Arc::new(MemoryDevice::new(SIZE)))).unwrap();
+        }
+        is_done.store(true, Ordering::Relaxed);
+        assert!(asking.join().unwrap() > 20);
+    });
     world.pool.export(Leave::Exported).unwrap();
 }
