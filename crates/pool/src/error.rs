@@ -28,7 +28,7 @@ pub enum PoolError {
         guids: Vec<PoolGuid>,
     },
     /// The pool was destroyed.
-    #[error("pool '{name}' ({guid}) was destroyed; OpenOptions::destroyed (import -D) opens it")]
+    #[error("pool '{name}' ({guid}) was destroyed; it can be opened with -D")]
     Destroyed {
         /// Name of the pool.
         name: String,

@@ -173,7 +173,7 @@ impl ChangeError {
 impl From<PoolError> for ChangeError {
     fn from(error: PoolError) -> ChangeError {
         match error {
-            PoolError::NoSuchPool { .. } => ChangeError::NoPool,
+            PoolError::NoSuchPool { .. } | PoolError::Destroyed { .. } => ChangeError::NoPool,
             PoolError::Ambiguous { .. } => ChangeError::Ambiguous,
             PoolError::NotWritable { why, .. } => ChangeError::ReadOnly { why },
             PoolError::BadDevice { path, why } => ChangeError::Busy { path, why, holder: None },

@@ -107,8 +107,11 @@ pub fn unallow(pool: &PoolWriter, name: &str, grant: &Grant, below: bool) -> Res
 }
 
 /// Checks that the caller has the permissions to grant. Only the administrator may grant a permission set, because
-/// it may be extended later.
+/// it may be extended later, and `allow`, because whoever has it could hand it on without end.
 fn ask(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditError> {
+    if !pool.caller().is_admin() && grant.permissions.iter().any(|permission| permission == "allow") {
+        return Err(EditError::Denied);
+    }
     let mut needed = vec!["allow"];
     needed.extend(grant.permissions.iter().map(String::as_str));
     permit::ask(pool, name, &needed)

@@ -1409,6 +1409,25 @@ fn what_others_may_not_do_leaves_mounts_as_they_are() {
     );
 }
 
+/// Whoever could hand on `allow` could do so without end, and root alone revokes what others have.
+#[test]
+fn allow_is_handed_on_by_root_alone() {
+    let Some(world) = world_for_others() else { return };
+    world.good("zfs create -o mountpoint=none tank/a");
+    world.good("zfs allow -u 65534 allow,snapshot tank/a");
+    let code = |words: &str| {
+        let output = as_nobody(&world, words).output().expect("it starts");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    assert_eq!(code("zfs allow -e snapshot tank/a"), (Some(0), String::new()));
+    let denied = (Some(1), "cannot set permissions on 'tank/a': permission denied\n".to_owned());
+    for grant in ["-e allow", "-u 1234 allow,snapshot", "-c allow", "-s @all allow"] {
+        assert_eq!(code(&format!("zfs allow {grant} tank/a")), denied, "{grant}");
+    }
+    let granted = world.good("zfs allow tank/a");
+    assert!(granted.contains("everyone snapshot") && !granted.contains("1234"), "{granted}");
+}
+
 /// A permission counts where it was granted, for all that a command changes, and comes before holds and users.
 #[test]
 fn permissions_are_asked_for_at_each_dataset_that_changes() {
