@@ -74,8 +74,15 @@ impl<'t> PausedMount<'t> {
             unlinked: live.leave_unlinked(),
             is_replaced: false,
         };
-        let below: Vec<PathBuf> =
-            kernel::table().map_err(MountError::System)?.into_iter().map(|line| line.at).collect();
+        let lines = match kernel::table() {
+            Ok(lines) => lines,
+            Err(error) => {
+                // It is opened again when `paused` is dropped.
+                drop(live);
+                return Err(MountError::System(error));
+            }
+        };
+        let below: Vec<PathBuf> = lines.into_iter().map(|line| line.at).collect();
         for spot in &spots {
             let used = users::files(&spot.at);
             let paths = used.paths.iter().chain(&below).map(PathBuf::as_path);
