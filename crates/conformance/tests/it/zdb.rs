@@ -6,7 +6,7 @@
 //!
 //! Every run of the tests compares block counts, all checksums and leaks of every golden pool, and for some
 //! pools the options that show their special features. All options for all pools and their labels, some 2500
-//! runs in six minutes: `CENOTE_ZDB_MATRIX=all cargo xtask test conformance zdb -- --nocapture`.
+//! runs in six minutes: `CENOTE_ZDB_MATRIX=all cargo xtask test conformance -- zdb --nocapture`.
 // Tests do not run for a client, so they may use the process's own streams.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 

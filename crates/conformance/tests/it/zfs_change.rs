@@ -4,10 +4,9 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
 use crate::common;
-use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// A folder with two pools, `tank` and `other`, of one image each.
 struct World {
@@ -61,24 +60,10 @@ impl World {
             }
         };
         let path = std::env::var("PATH").unwrap_or_default();
-        let (mut reader, writer) = std::io::pipe().expect("a pipe");
-        let mut child = command
-            .env_clear()
-            .env("TZ", "UTC0")
-            .env("PATH", format!("{}:{path}", self.bin().display()))
-            .env("CENOTE_DIRECT", "1")
-            .env("CENOTE_DEVICES", self.images())
-            .env("CENOTE_STATE", self.folder.path().join("state"))
-            .stdin(Stdio::null())
-            .stdout(writer.try_clone().expect("a second end"))
-            .stderr(writer)
-            .spawn()
-            .expect("it starts");
-        // It has the only writing end.
-        drop(command);
-        let mut text = Vec::new();
-        reader.read_to_end(&mut text).expect("its output");
-        (String::from_utf8_lossy(&text).into_owned(), child.wait().expect("it ends").code().unwrap_or(-1))
+        command.env_clear().env("TZ", "UTC0").env("PATH", format!("{}:{path}", self.bin().display()));
+        command.env("CENOTE_DIRECT", "1").env("CENOTE_DEVICES", self.images());
+        command.env("CENOTE_STATE", self.folder.path().join("state"));
+        common::run_mixed(command)
     }
 
     /// Runs a line that must succeed; returns its output.

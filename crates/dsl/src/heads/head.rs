@@ -69,7 +69,6 @@ pub struct Head {
     pub(super) dirs: RwLock<Arc<[Arc<DirCounters>]>>,
     pub(super) object: LiveObject,
     pub(super) version: AtomicU64,
-    pub(super) prev_snap_txg: AtomicU64,
     /// Per-dataset features that were activated since the last sync.
     pub(super) features: Mutex<BTreeSet<&'static str>>,
     /// Value of `Heads::policies` when the policy was read.
@@ -263,7 +262,6 @@ impl Head {
         let phys = mos::dataset_phys(&self.object)?;
         self.counters.referenced.set(phys.referenced);
         self.counters.unique.set(phys.unique);
-        self.prev_snap_txg.store(phys.prev_snap_txg.0, Ordering::Release);
         self.refresh_limits(live)
     }
 

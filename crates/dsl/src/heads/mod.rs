@@ -225,7 +225,6 @@ impl Heads {
             dirs: RwLock::new(self.counters_of(dataset.dir().id())?),
             object: self.mos.object(id)?,
             version: AtomicU64::new(u64::MAX),
-            prev_snap_txg: AtomicU64::new(0),
             features: Mutex::default(),
             policy_of: AtomicU64::new(policies),
             sync_mode: AtomicU64::new(0),

@@ -1,13 +1,26 @@
 //! Running the commands.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 /// A folder in memory, if it has room (a container's may have little), else that of temporary files.
 pub(crate) fn memory() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     let room = rustix::fs::statvfs(&memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);
     if room >= 1 << 30 { memory } else { std::env::temp_dir() }
+}
+
+/// Runs a command to its end; returns its output, both streams mixed, and its exit code.
+pub(crate) fn run_mixed(mut command: Command) -> (String, i32) {
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    command.stdin(Stdio::null()).stdout(writer.try_clone().expect("a second end")).stderr(writer);
+    let mut child = command.spawn().expect("it starts");
+    // The child has the only writing end now.
+    drop(command);
+    let mut text = Vec::new();
+    reader.read_to_end(&mut text).expect("its output");
+    (String::from_utf8_lossy(&text).into_owned(), child.wait().expect("it ends").code().unwrap_or(-1))
 }
 
 /// Outcome of a command.

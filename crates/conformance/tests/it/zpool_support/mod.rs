@@ -1,8 +1,9 @@
 //! A folder with images, and commands that run there.
 #![allow(dead_code)] // Each test uses its part.
 
+use crate::common;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 /// A folder with images and the state of the commands.
 pub(crate) struct World {
@@ -26,7 +27,7 @@ const IMAGES: [(&str, u64); 9] = [
 impl World {
     /// A folder in memory, if there is such a place: commands open and close the pools again and again.
     pub(crate) fn new() -> World {
-        World::below(&crate::common::memory())
+        World::below(&common::memory())
     }
 
     /// A folder that is not below `/dev`: messages name devices there without their folder.
@@ -67,22 +68,10 @@ impl World {
     }
 
     pub(crate) fn run_words(&self, words: &[String]) -> (String, i32) {
-        let (mut reader, writer) = std::io::pipe().expect("a pipe");
-        let mut child = Command::new(testkit::cenote())
-            .args(words)
-            .env_clear()
-            .env("TZ", "UTC0")
-            .env("CENOTE_DIRECT", "1")
-            .env("CENOTE_STATE", self.folder.path().join("state"))
-            .stdin(Stdio::null())
-            .stdout(writer.try_clone().expect("a second end"))
-            .stderr(writer)
-            .spawn()
-            .expect("the command starts");
-        let mut text = String::new();
-        // The command holds the only writing end now.
-        std::io::Read::read_to_string(&mut reader, &mut text).expect("text");
-        let code = child.wait().expect("it ends").code().unwrap_or(-1);
+        let mut command = Command::new(testkit::cenote());
+        command.args(words).env_clear().env("TZ", "UTC0").env("CENOTE_DIRECT", "1");
+        command.env("CENOTE_STATE", self.folder.path().join("state"));
+        let (text, code) = common::run_mixed(command);
         (self.there(&text), code)
     }
 
