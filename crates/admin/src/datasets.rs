@@ -294,7 +294,7 @@ pub(crate) fn find(pools: &[OpenPool], name: &str) -> Result<Entry, AdminError> 
     Entry::of_dataset(pool, pool.pool.dsl().dataset(name).map_err(missing)?)
 }
 
-/// Where nobody knows what is mounted, the mount points are those that the pools' properties tell.
+/// Where it is not known what is mounted, the mount points are those that the pools' properties tell.
 fn at_path(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
     if pools.iter().any(|pool| pool.mounted.is_some()) {
         return mounted_at(pools, path);
@@ -323,7 +323,7 @@ fn mounted_at(pools: &[OpenPool], path: &str) -> Result<Entry, AdminError> {
     find_by_text(pools, &at)
 }
 
-/// The same, of a whole path whose text tells all: nothing is looked up, so that one who asks learns nothing of folders
+/// The same, of a whole path whose text tells all: nothing is looked up, so that the caller learns nothing of folders
 /// that he cannot see.
 ///
 /// # Errors

@@ -126,7 +126,7 @@ impl Search {
             }
             let mut found = search(paths);
             found.leaves.retain(|leaf| listed.has(leaf));
-            // What else is in those folders is nobody's business.
+            // What else is in those folders is not told.
             found.problems.clear();
             return Ok(found);
         }

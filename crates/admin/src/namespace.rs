@@ -312,8 +312,8 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// The pool is open: everybody may use it. One that is open for writing gets its threads, and whoever
-    /// waits for its devices waits as its property `failmode` says.
+    /// The pool is open, for all users of the namespace. One that is open for writing gets its threads; threads that
+    /// wait for its devices wait as its property `failmode` says.
     pub(crate) fn fill(mut self, opened: Opened, settings: ImportSettings) {
         if let Opened::Live(live) = &opened {
             live.start();
@@ -324,8 +324,7 @@ impl Reserved {
         self.is_settled = true;
         self.namespace.settle(&self.name, Some(Arc::clone(&entry)));
         if let Opened::Live(live) = &entry.opened {
-            // Whoever asks next sees what is due. Should it not begin now, it is tried again as long as the pool is
-            // open.
+            // The next status shows what is due. If it does not begin now, it is tried again while the pool is open.
             let _ = live.resilver_if_needed();
         }
     }

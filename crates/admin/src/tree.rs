@@ -207,7 +207,7 @@ fn activity(
     Ok(Some(Activity { state, done: number(done)?.min(total), total, since: number(since)? }))
 }
 
-/// Bytes of a spare or cache device of a pool that is open for writing: nobody has searched for it.
+/// Bytes of a spare or cache device of a pool that is open for writing: no search has looked at it.
 fn size_of(pool: &OpenPool, node: &VdevNode) -> u64 {
     let path = node.path.as_ref().filter(|_| pool.pool.spa().is_live());
     let device = path.and_then(|path| FileDevice::open(Path::new(path), Access::Auto).ok());

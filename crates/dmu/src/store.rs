@@ -19,7 +19,7 @@ pub(crate) const BATCH_BLOCKS: u64 = 256;
 /// Bytes that one thread reads ahead in one batch.
 const AHEAD_BYTES: u64 = 1 << 20;
 
-/// Listener for data that could not be read, whoever requested them.
+/// Listener for data that could not be read, for any caller.
 pub trait Witness: Send + Sync {
     /// Called when block `blkid` of an object could not be read from any device. Runs on the reader's thread,
     /// so it must be quick; the reader may have used an old state of the pool.

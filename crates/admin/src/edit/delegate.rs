@@ -107,7 +107,7 @@ pub fn unallow(pool: &PoolWriter, name: &str, grant: &Grant, below: bool) -> Res
 }
 
 /// Checks that the caller has the permissions to grant. Only the administrator may grant a permission set, because
-/// it may be extended later, and `allow`, because whoever has it could hand it on without end.
+/// it may be extended later, and `allow`, because every user who has it could hand it on without end.
 fn ask(pool: &PoolWriter, name: &str, grant: &Grant) -> Result<(), EditError> {
     if !pool.caller().is_admin() && grant.permissions.iter().any(|permission| permission == "allow") {
         return Err(EditError::Denied);

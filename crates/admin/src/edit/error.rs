@@ -57,13 +57,13 @@ pub enum EditError {
     /// The property is none of this kind of dataset.
     #[error("property doesn't apply to datasets of this type")]
     NotApplicable,
-    /// Nobody may do that.
+    /// No caller may do that.
     #[error("permission denied")]
     Denied,
-    /// Nobody but the administrator may do anything: the pool's property `delegation` is off.
+    /// Only the administrator may do anything: the pool's property `delegation` is off.
     #[error("delegated administration is disabled on pool")]
     DelegationOff,
-    /// Somebody uses the dataset.
+    /// The dataset is in use.
     #[error("dataset is busy")]
     Busy {
         /// Its name.

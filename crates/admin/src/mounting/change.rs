@@ -167,7 +167,7 @@ impl Mounting {
         let mut refusals = Vec::new();
         for moved in moved {
             let put = self.put_again(&moved, &moved.properties.dataset, mounts_all);
-            // What was not mounted before, nobody has asked to mount: it may stay so.
+            // What was not mounted before is in no request: it may stay unmounted.
             refusals.extend(put.err().filter(|_| moved.was_mounted()));
         }
         if is_set && !follows.is_empty() {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 pub enum MountPoint {
     /// Nowhere.
     None,
-    /// Whoever mounts it by `mount(8)` says where.
+    /// The caller of `mount(8)` chooses the place.
     Legacy,
     /// Here; the alternate root is part of it.
     At(PathBuf),
@@ -34,9 +34,9 @@ impl MountPoint {
 pub enum CanMount {
     /// Never.
     Off,
-    /// When somebody asks for it by name, and with all others.
+    /// By a request that names it, and with all others.
     On,
-    /// Only when somebody asks for it by name.
+    /// Only by a request that names it.
     NoAuto,
 }
 
@@ -132,7 +132,7 @@ fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<MountProperties,
         xattrs: number("xattr")? != 0,
         atime,
         overlay: number("overlay")? != 0,
-        // A user's are in a folder that nobody else can enter, unless they are below an alternate root.
+        // A user's are in a folder that no other user can enter, unless they are below an alternate root.
         allow_other: is_root || settings.altroot.is_none() && may_let_others_in(),
         temporary: Vec::new(),
         by_hand: false,

@@ -258,7 +258,7 @@ impl BlockChecker for Checker<'_> {
     }
 
     fn unreadable(&self, (): &mut (), walk: &Walk, at: &Bookmark, bp: &BlockPtr, error: Arc<DmuError>) {
-        // A block without a good copy is told by whoever checks it. What remains here are right
+        // A block without a good copy is reported by its check. What remains here are right
         // bytes that make no sense.
         if matches!(*error, DmuError::Zio { source: ZioError::Unreadable { .. }, .. }) {
             return;

@@ -10,7 +10,7 @@ pub(crate) enum Failure {
     Message(String),
     /// All has been said.
     Silent,
-    /// Nobody reads our output any more.
+    /// The reader of the output is gone.
     NoReader,
     /// A signal asked for the end, and nothing was left half done.
     Interrupted,
@@ -35,7 +35,7 @@ pub(super) fn code(has_problems: bool) -> u8 {
 }
 
 impl Failure {
-    /// Says what there is to say. Output that nobody reads is no reason to go on.
+    /// Says what there is to say. Output without a reader is no reason to go on.
     pub(super) fn tell(self) -> Result<(), Failure> {
         match self {
             Failure::Message(text) => text.lines().for_each(complain),

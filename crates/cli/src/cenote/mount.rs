@@ -23,7 +23,7 @@ use super::{Failure, Outcome, code, term};
 /// in the directory .zfs/snapshot, the file systems below in directories of their names; going there mounts nothing
 /// more. With --read-write it is this file system alone, and the pool is this process's alone until the end. The mount
 /// is nosuid and nodev.
-/// Made by a user it is private, and shows that user everything, whoever the files belong to; with
+/// Made by a user it is private, and shows that user everything, whatever the files' owners; with
 /// --allow-other, and for root, the files' permissions count.
 #[derive(clap::Args)]
 pub(super) struct Args {

@@ -37,7 +37,7 @@ pub(super) struct Lock {
 
 impl Lock {
     /// # Errors
-    /// [`DaemonError::Running`] if somebody has it.
+    /// [`DaemonError::Running`] if another process has it.
     pub(super) fn take() -> Result<Lock, DaemonError> {
         let path = state_folder().join(LOCK_NAME);
         let failed = |e: rustix::io::Errno| DaemonError::Folder { path: path.clone(), source: e.into() };

@@ -133,7 +133,7 @@ fn serve(socket: &Path, is_detached: bool, programs: Programs) -> Result<u8, Dae
         Some(inherited) => Listener::of(inherited),
         None => listen(socket)?,
     };
-    // Somebody else may put another one there.
+    // Another process may put another one there.
     let made = is_ours.then(|| paths::identity(socket)).flatten();
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %socket.display(), "cenoted starts");
     release::start();
@@ -163,7 +163,7 @@ fn serve(socket: &Path, is_detached: bool, programs: Programs) -> Result<u8, Dae
     }
     tell_manager("STOPPING=1");
     if made.is_some() && made == paths::identity(socket) {
-        // From now on clients see that nobody is there; the next daemon replaces it anyway.
+        // From now on clients see that there is no daemon; the next one replaces it anyway.
         let _ = std::fs::remove_file(socket);
     }
     drop(listener);
@@ -179,7 +179,7 @@ fn serve(socket: &Path, is_detached: bool, programs: Programs) -> Result<u8, Dae
 }
 
 /// Ends a daemon that a command has started: the service manager's socket stands in the place of its own, so that
-/// nobody can ask it any more.
+/// no client can reach it any more.
 fn take_over(pid: u32, state: &Path) -> Result<Lock, DaemonError> {
     let running = |pid| DaemonError::Running { pid, state: state.to_path_buf() };
     let process = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);

@@ -126,7 +126,7 @@ impl Options {
         self.dataset = words.pop().ok_or_else(wrong)?;
         if !matches!(self.about, About::Everyone | About::Creation) {
             if words.is_empty() {
-                // Only `zfs allow DATASET` has nobody in it.
+                // Only `zfs allow DATASET` names no holder.
                 let is_plain = verb == Verb::Allow && self.about == About::Either;
                 return if is_plain { Ok(self) } else { Err(wrong()) };
             }

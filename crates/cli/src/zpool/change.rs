@@ -76,7 +76,7 @@ pub(super) fn sync(args: Vec<OsString>) -> Outcome {
     Ok(code)
 }
 
-/// A thread that syncs a pool for somebody who is no administrator. Of a suspended pool it stays when its client has
+/// A thread that syncs a pool for a user who is no administrator. Of a suspended pool it stays when its client has
 /// gone.
 struct OthersSync(&'static AtomicUsize);
 

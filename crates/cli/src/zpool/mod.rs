@@ -444,7 +444,7 @@ fn add(total: &mut admin::DedupBucket, b: &admin::DedupBucket) {
     }
 }
 
-/// Runs the scripts of `zpool status -c` and `iostat -c` in the client of somebody else's daemon. What they said, for
+/// Runs the scripts of `zpool status -c` and `iostat -c` in the client of another user's daemon. What they said, for
 /// [`SAID`]; `None`: there are none, or the command line is no good, which the daemon will say.
 ///
 /// # Errors

@@ -1,9 +1,9 @@
 //! `-c`: scripts that are run for each leaf, whose output makes columns of `zpool status` and `zpool iostat`.
 //!
 //! # What always holds
-//! - A script runs as the user who typed the command, with that user's environment, whoever does the work. Where the
-//!   daemon is another user's, it runs in the client, and the daemon is told what it said: once, also for tables that
-//!   are repeated.
+//! - A script runs as the user who typed the command, with that user's environment, whichever process does the work.
+//!   Where the daemon is another user's, it runs in the client, and the daemon is told what it said: once, also for
+//!   tables that are repeated.
 //! - Scripts are found by name in the folders of the search path only: a name with a slash is refused.
 //! - Every cell has a text: `-` where a script said nothing.
 
@@ -21,7 +21,7 @@ use std::process::{Command, Stdio};
 
 /// Folders separated by colons, in place of the usual ones.
 const PATH: &str = "ZPOOL_SCRIPTS_PATH";
-/// 0: nobody may run scripts.
+/// 0: no user may run scripts.
 const ENABLED: &str = "ZPOOL_SCRIPTS_ENABLED";
 /// Root may run scripts only where this is 1.
 const AS_ROOT: &str = "ZPOOL_SCRIPTS_AS_ROOT";
@@ -100,12 +100,12 @@ fn uid() -> u32 {
     console::current().map_or_else(of_process, |console| console.caller.uid)
 }
 
-/// Whether this process is the daemon of another user than who asks.
+/// Whether this process is the daemon of another user than the client's.
 fn is_others() -> bool {
     console::current().is_some() && uid() != rustix::process::geteuid().as_raw()
 }
 
-/// Whether this user may run scripts at all. In another user's daemon nobody may, whatever the request says of scripts
+/// Whether this user may run scripts at all. In another user's daemon no user may, whatever the request says of scripts
 /// that ran in the client.
 pub(super) fn check_allowed() -> Result<(), Stop> {
     if is_others() {
@@ -184,7 +184,7 @@ impl Scripts {
         }
     }
 
-    /// Runs them here, for the pools of a daemon that is somebody else's. What they said, as [`SAID`]; nothing if there
+    /// Runs them here, for the pools of another user's daemon. What they said, as [`SAID`]; nothing if there
     /// are none.
     pub(super) fn said(&self) -> Result<Option<String>, Stop> {
         if self.found.is_empty() {

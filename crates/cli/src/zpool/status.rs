@@ -200,7 +200,7 @@ fn under_way(scan: &Scan, verb: &str, noun: &str, text: &mut String) {
     let total = scan.to_examine;
     let to_issue = total.saturating_sub(scan.skipped);
     let issued = pass.map_or(scan.examined.saturating_sub(scan.skipped), |pass| pass.issued);
-    // Of a scan that nobody runs there is no rate, and no end in sight.
+    // A scan that does not run has no rate, and no end in sight.
     let elapsed = |start: u64, paused: u64| time::now().saturating_sub(start).saturating_sub(paused).max(1);
     let rate = |bytes: u64| {
         let seconds = pass.filter(|_| !scan.paused).map(|pass| elapsed(pass.start, pass.spent_paused));

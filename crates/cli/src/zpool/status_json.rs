@@ -113,7 +113,7 @@ fn scan(scan: &Scan, form: Form) -> Json {
         3 => "CANCELED",
         _ => "NONE",
     };
-    // Numbers of this pass belong to a scan that somebody runs.
+    // Numbers of this pass belong to a scan that runs.
     let pass = scan.pass.as_ref();
     let issued = pass.map_or(scan.examined.saturating_sub(scan.skipped), |pass| pass.issued);
     let paused_since = pass.map_or(if scan.paused { scan.end } else { 0 }, |pass| pass.paused_since);

@@ -10,8 +10,8 @@ pub struct ZapState {
 }
 
 impl ZapState {
-    /// Forgets the index. Whoever changes a ZAP's first block by other means than [`ZapMut`](super::ZapMut) calls this:
-    /// after a rollback, a receive, or when the object's number is used again.
+    /// Forgets the index. Code that changes a ZAP's first block by other means than [`ZapMut`](super::ZapMut) calls
+    /// this: after a rollback, a receive, or when the object's number is used again.
     pub(crate) fn clear(&self) {
         *self.lock() = None;
     }

@@ -9,8 +9,8 @@
 //!   nothing that a reader could see.
 //! - No block is held while it is changed, so that changing it copies nothing.
 //! - One writer at a time: [`ZapState`] is its lock, kept beside the object with the index of a micro ZAP.
-//!   [`super::lookup_shared`] and [`super::list_shared`] take it too. A [`super::Zap`] over blocks that somebody changes
-//!   may see a leaf that is split by half: it is for states that stand still.
+//!   [`super::lookup_shared`] and [`super::list_shared`] take it too. A [`super::Zap`] over blocks that other code
+//!   changes may see a leaf that is split by half: it is for states that stand still.
 //!
 //! # Order
 //! Micro until an entry does not fit (its value, its name, the size of the block), then fat for good.

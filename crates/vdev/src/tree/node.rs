@@ -203,7 +203,7 @@ impl VdevTree {
             return Err(VdevError::Misaligned { vdev: dva.vdev, offset: dva.offset });
         }
         if top.limit == 0 && matches!(top.vdev.body, Body::Leaf(_)) {
-            return Ok(()); // Nobody knows how large it was: no label of it was found.
+            return Ok(()); // Its size is not known: no label of it was found.
         }
         let needed =
             psize.0.next_multiple_of(top.ashift.sector()).max(if dva.gang { 0 } else { dva.asize.0 });

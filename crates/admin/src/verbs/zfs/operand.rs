@@ -1,7 +1,7 @@
 //! What the operands of the verbs that read name: opening their pools, finding them, and telling what cannot be opened.
 //!
 //! # What always holds
-//! - Paths of others than the administrator are compared as text and never looked up: one who asks learns nothing of
+//! - Paths of others than the administrator are compared as text and never looked up: the caller learns nothing of
 //!   folders that he cannot see.
 
 use crate::datasets::{self, Entry};

@@ -19,7 +19,7 @@ pub struct Request {
 /// What is left to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Answer {
-    /// Number of files that have lost their last name and wait to be freed: they are large, or somebody has them open.
+    /// Number of files that have lost their last name and wait to be freed: they are large, or a program has them open.
     /// None if the file system is not mounted, as nothing frees them then.
     pub files_to_free: u64,
 }

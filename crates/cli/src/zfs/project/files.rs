@@ -1,5 +1,5 @@
-//! `zfs project` of files by their paths, wherever they are mounted. This runs in the process of whoever typed it,
-//! never in the daemon: the kernel decides what that user may see and change.
+//! `zfs project` of files by their paths, wherever they are mounted. This runs in the client's process, never in the
+//! daemon: the kernel decides what that user may see and change.
 
 use super::{Options, told_line};
 use crate::out::Out;
