@@ -23,6 +23,8 @@ const LANE: [(&str, &str); 5] = [
     ("cenote-serve", "rings"),
     ("cenote-stress", "rounds"),
 ];
+/// Package whose tests are short themselves, and run many commands.
+const RUNS_COMMANDS: &str = "cenote-conformance";
 /// Tests that a program in [`LANE`] runs at once, or one a processor, if there are more.
 const LANE_TESTS: usize = 6;
 /// Longest time that a program may run.
@@ -205,12 +207,14 @@ impl Times {
     }
 
     /// The expected time: that of the last run, else one from the size, because large programs have more code
-    /// to test. The programs in [`LANE`] wait for each other, so that they are expected to take longest.
+    /// to test. The programs in [`LANE`] wait for each other, so that they are expected to take longest; the time of
+    /// commands does not follow from the size of the program that runs them.
     fn expected(&self, program: &Program) -> f64 {
         const BYTES_PER_SECOND: f64 = 1e6;
         let from_size = program.size as f64 / BYTES_PER_SECOND;
         let guess = || match program.kind.as_str() {
             "doc" | DOCUMENTATION => 60.0,
+            _ if program.package == RUNS_COMMANDS => 100.0,
             _ if is_in_lane(program) => 200.0 + from_size,
             _ => from_size,
         };
