@@ -13,13 +13,12 @@
 
 use crate::error::{CommitFailure, CommitStep, PoolError};
 use format::config::{PoolConfig, VdevKind, VdevNode};
-use format::nvlist::NvList;
 use format::uberblock::Uberblock;
 use format::{Ashift, Txg, VdevGuid, VdevId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use vdev::Device;
-use vdev::label_write::{write_configs, write_uberblocks};
+use vdev::label_write::{LabelWriteError, PackedConfig, write_configs, write_uberblocks};
 use zio::Zio;
 
 /// Number of top-level vdevs that get the uberblock of a txg without a change of the configuration.
@@ -39,6 +38,9 @@ pub(crate) struct Commit<'a> {
     pub(crate) waits: &'a dyn Fn(&PoolError) -> bool,
 }
 
+/// The configuration of each leaf, packed once for all of its labels.
+type Configs = HashMap<VdevGuid, Result<PackedConfig, LabelWriteError>>;
+
 /// A leaf that can be written.
 struct Target {
     device: Arc<dyn Device>,
@@ -57,12 +59,13 @@ pub(crate) fn writable_leaves(top: &VdevNode) -> impl Iterator<Item = &VdevNode>
 impl Commit<'_> {
     /// Runs all steps. On success the txg is the state of the pool.
     pub(crate) fn run(&self) -> Result<(), PoolError> {
+        let configs = self.configs();
         self.zio
             .flush_written()
             .map_err(|cause| self.failed(CommitStep::Flush, CommitFailure::Flush(cause)))?;
-        self.twice(CommitStep::EvenLabels, || self.write_labels(&[0, 2]))?;
+        self.twice(CommitStep::EvenLabels, || self.write_labels(&configs, &[0, 2]))?;
         self.twice(CommitStep::Uberblock, || self.write_uberblock())?;
-        self.twice(CommitStep::OddLabels, || self.write_labels(&[1, 3]))
+        self.twice(CommitStep::OddLabels, || self.write_labels(&configs, &[1, 3]))
     }
 
     fn failed(&self, step: CommitStep, why: CommitFailure) -> PoolError {
@@ -103,16 +106,34 @@ impl Commit<'_> {
         all
     }
 
-    fn write_labels(&self, labels: &[usize]) -> Result<(), CommitFailure> {
+    /// The configurations that the leaves of the changed vdevs get.
+    fn configs(&self) -> Configs {
+        let tops = &self.config.vdev_tree.children;
+        let changed = tops.iter().filter(|top| self.dirty.contains(&VdevId(top.id)));
+        let pack = |leaf: &VdevNode| {
+            let list = self.config.label(leaf.guid, self.uberblock.txg).unwrap_or_default();
+            (leaf.guid, PackedConfig::new(&list))
+        };
+        changed.flat_map(writable_leaves).map(pack).collect()
+    }
+
+    fn write_labels(&self, configs: &Configs, labels: &[usize]) -> Result<(), CommitFailure> {
         let targets = self.targets(|vdev| self.dirty.contains(&vdev));
         if targets.is_empty() {
             return Ok(());
         }
-        let list = |target: &Target| self.config.label(target.guid, self.uberblock.txg).unwrap_or_default();
-        let lists: Vec<NvList> = targets.iter().map(list).collect();
-        let pairs: Vec<(&dyn Device, &NvList)> =
-            targets.iter().zip(&lists).map(|(target, list)| (&*target.device, list)).collect();
-        let written = write_configs(&pairs, labels);
+        let packed: Vec<_> = targets.iter().map(|target| configs[&target.guid].as_ref()).collect();
+        let leaves: Vec<(&dyn Device, &PackedConfig)> = targets
+            .iter()
+            .zip(&packed)
+            .filter_map(|(target, packed)| Some((&*target.device, *packed.as_ref().ok()?)))
+            .collect();
+        let mut results = write_configs(&leaves, labels).into_iter();
+        let result = |packed: Result<_, &LabelWriteError>| match packed {
+            Ok(_) => results.next().unwrap_or(Ok(())),
+            Err(too_long) => Err(too_long.clone()),
+        };
+        let written: Vec<Result<(), LabelWriteError>> = packed.into_iter().map(result).collect();
         let mut is_good: Vec<bool> = written.iter().map(Result::is_ok).collect();
         self.flush(&targets, &mut is_good);
         let tops = self.config.vdev_tree.children.iter().filter(|top| !top.is_log);

@@ -214,7 +214,7 @@ impl Region {
             .sums
             .get(&key)
             .filter(|_| above.bytes.get(range).and_then(|same| same.get(..body.len())) == Some(body));
-        let sum = known.cloned().unwrap_or_else(|| BodySum::new(body));
+        let sum = known.cloned().unwrap_or_else(|| BodySum::new(&[body]));
         let is_right = sum.verify(trailer, verifier(at)).is_some();
         self.sums.insert(key, sum);
         is_right

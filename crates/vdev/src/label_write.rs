@@ -24,10 +24,11 @@ use format::label::{
 use format::uberblock::Uberblock;
 use format::units::LABEL_START;
 use format::{Ashift, DeviceOffset, Endian, NvList, Txg};
+use std::borrow::Cow;
 use std::io::IoSlice;
 
-/// Largest number of leaves that have their labels in memory at the same time.
-const IMAGES_MAX: usize = 32;
+/// What follows the contents of a protected range, the largest of which is the ring.
+static ZEROS: [u8; RING_SIZE] = [0; RING_SIZE];
 
 /// Why labels could not be written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,36 +65,50 @@ pub enum LabelWriteError {
     },
 }
 
-/// Writes the configuration into one label (0 to 3).
-///
-/// # Errors
-/// [`LabelWriteError`]; the label is then the old one, the new one, or not valid.
-pub fn write_config(device: &dyn Device, label: usize, config: &NvList) -> Result<(), LabelWriteError> {
-    write_configs(&[(device, config)], &[label]).pop().unwrap_or(Ok(()))
+/// A configuration as labels contain it, with the hash that the trailers of all labels have in common.
+#[derive(Clone)]
+pub struct PackedConfig {
+    list: Vec<u8>,
+    sum: BodySum,
 }
 
-/// Writes configurations, each to the given labels of its device, on all devices at once. Returns the results
-/// in the order of the devices: success if all labels of a device were written.
+impl PackedConfig {
+    /// Packs a configuration.
+    ///
+    /// # Errors
+    /// [`LabelWriteError::TooLong`].
+    pub fn new(config: &NvList) -> Result<PackedConfig, LabelWriteError> {
+        let list = config.encode_xdr();
+        if list.len() > CONFIG_NVLIST_MAX {
+            return Err(LabelWriteError::TooLong { len: list.len() });
+        }
+        let sum = BodySum::new(&[&list, zeros_after(&list, CONFIG_SIZE)]);
+        Ok(PackedConfig { list, sum })
+    }
+}
+
+/// Writes configurations, each to the given labels (0 to 3) of its device, on all devices at once. Returns the
+/// results in the order of the devices: success if all labels of a device were written.
+///
+/// # Errors
+/// [`LabelWriteError`]; each label is then the old one, the new one, or not valid.
 pub fn write_configs(
-    leaves: &[(&dyn Device, &NvList)],
+    leaves: &[(&dyn Device, &PackedConfig)],
     labels: &[usize],
 ) -> Vec<Result<(), LabelWriteError>> {
+    let mut images = Images::default();
     let mut outcomes = Vec::with_capacity(leaves.len());
-    for leaves in leaves.chunks(IMAGES_MAX) {
-        let mut images = Images::default();
-        let packed: Vec<_> = leaves.iter().map(|(device, config)| pack(*device, config)).collect();
-        for (leaf, ((device, _), packed)) in leaves.iter().zip(&packed).enumerate() {
-            if let Ok(packed) = packed {
-                images.push(leaf, *device, labels, CONFIG_OFFSET, CONFIG_SIZE, packed);
-            }
+    for (leaf, (device, config)) in leaves.iter().enumerate() {
+        let is_large_enough = check_size(*device);
+        if is_large_enough.is_ok() {
+            let body =
+                Body { contents: Cow::Borrowed(&config.list), size: CONFIG_SIZE, sum: config.sum.clone() };
+            images.push(leaf, *device, labels, CONFIG_OFFSET, body);
         }
-        let mut written = images.write(leaves.len());
-        for (outcome, packed) in written.iter_mut().zip(packed) {
-            if let Err(error) = packed {
-                *outcome = Err(error);
-            }
-        }
-        outcomes.append(&mut written);
+        outcomes.push(is_large_enough);
+    }
+    for (outcome, written) in outcomes.iter_mut().zip(images.write(leaves.len())) {
+        *outcome = std::mem::replace(outcome, Ok(())).and(written);
     }
     outcomes
 }
@@ -168,9 +183,10 @@ pub fn follow_growth(device: &dyn Device, ashift: Ashift) -> Result<(), LabelWri
     let boot_env = boot_env.filter(|(_, order)| *order == Endian::Little).map(|(bytes, _)| bytes);
     let known = label::probe(device).uberblocks;
     let mut images = Images::default();
-    images.push(0, device, &END_LABELS, BOOT_ENV_OFFSET, BOOT_ENV_SIZE, &boot_env.unwrap_or_default());
+    let boot_env = Body::new(boot_env.unwrap_or_default(), BOOT_ENV_SIZE);
+    images.push(0, device, &END_LABELS, BOOT_ENV_OFFSET, boot_env);
     // One range with one trailer: no slot of it is valid.
-    images.push(0, device, &END_LABELS, RING_OFFSET, RING_SIZE, &[]);
+    images.push(0, device, &END_LABELS, RING_OFFSET, Body::new(Vec::new(), RING_SIZE));
     images.write(1).pop().unwrap_or(Ok(()))?;
     let mut slots = Images::default();
     for found in known.iter().filter(|found| found.label == 0 && found.slot < ring_slots(ashift)) {
@@ -187,13 +203,15 @@ pub fn follow_growth(device: &dyn Device, ashift: Ashift) -> Result<(), LabelWri
 /// # Errors
 /// [`LabelWriteError`] if the configuration does not fit, the device is too small, or a write or flush fails.
 pub fn init(device: &dyn Device, config: &NvList, template: &Uberblock) -> Result<(), LabelWriteError> {
-    let packed = pack(device, config)?;
+    check_size(device)?;
+    let PackedConfig { list, sum } = PackedConfig::new(config)?;
     let template = Uberblock { txg: Txg(0), order: Endian::Little, ..*template }.encode();
     let mut images = Images::default();
-    images.push(0, device, &ALL_LABELS, BOOT_ENV_OFFSET, BOOT_ENV_SIZE, &[]);
-    images.push(0, device, &ALL_LABELS, CONFIG_OFFSET, CONFIG_SIZE, &packed);
+    images.push(0, device, &ALL_LABELS, BOOT_ENV_OFFSET, Body::new(Vec::new(), BOOT_ENV_SIZE));
+    let config = Body { contents: list.into(), size: CONFIG_SIZE, sum };
+    images.push(0, device, &ALL_LABELS, CONFIG_OFFSET, config);
     // One range with one trailer: no slot of it is valid.
-    images.push(0, device, &ALL_LABELS, RING_OFFSET, RING_SIZE, &template);
+    images.push(0, device, &ALL_LABELS, RING_OFFSET, Body::new(template.to_vec(), RING_SIZE));
     images.write(1).pop().unwrap_or(Ok(()))?;
     flush(device)
 }
@@ -238,20 +256,32 @@ fn check_size(device: &dyn Device) -> Result<(), LabelWriteError> {
     if size < DEVICE_MIN { Err(LabelWriteError::TooSmall { size }) } else { Ok(()) }
 }
 
-fn pack(device: &dyn Device, config: &NvList) -> Result<Vec<u8>, LabelWriteError> {
-    check_size(device)?;
-    let packed = config.encode_xdr();
-    if packed.len() > CONFIG_NVLIST_MAX {
-        return Err(LabelWriteError::TooLong { len: packed.len() });
+/// The zeros between the contents of a range of `size` bytes and its trailer.
+fn zeros_after(contents: &[u8], size: usize) -> &'static [u8] {
+    let room = size - TRAILER_SIZE;
+    assert!(contents.len() <= room, "every range of a label has room for its trailer");
+    &ZEROS[..room - contents.len()]
+}
+
+/// A protected range without its trailer: contents, then zeros.
+struct Body<'d> {
+    contents: Cow<'d, [u8]>,
+    /// Bytes of the range, with the trailer.
+    size: usize,
+    sum: BodySum,
+}
+
+impl Body<'_> {
+    fn new(contents: Vec<u8>, size: usize) -> Body<'static> {
+        let sum = BodySum::new(&[&contents, zeros_after(&contents, size)]);
+        Body { contents: contents.into(), size, sum }
     }
-    Ok(packed)
 }
 
 /// Protected ranges to be written.
 #[derive(Default)]
 struct Images<'d> {
-    /// Contents of the ranges, without their trailers.
-    bodies: Vec<Vec<u8>>,
+    bodies: Vec<Body<'d>>,
     images: Vec<Image<'d>>,
 }
 
@@ -271,27 +301,15 @@ const ALL_LABELS: [usize; LABELS] = [0, 1, 2, 3];
 const END_LABELS: [usize; 2] = [2, 3];
 
 impl<'d> Images<'d> {
-    /// Adds a range of `size` bytes at `offset` of these labels: `contents`, zeros, trailer.
-    fn push(
-        &mut self,
-        leaf: usize,
-        device: &'d dyn Device,
-        labels: &[usize],
-        offset: u64,
-        size: usize,
-        contents: &[u8],
-    ) {
-        assert!(contents.len() <= size - TRAILER_SIZE, "every range of a label has room for its trailer");
-        let mut bytes = vec![0; size - TRAILER_SIZE];
-        bytes[..contents.len()].copy_from_slice(contents);
-        let sum = BodySum::new(&bytes);
-        let body = self.bodies.len();
-        self.bodies.push(bytes);
+    /// Adds a range at `offset` of these labels.
+    fn push(&mut self, leaf: usize, device: &'d dyn Device, labels: &[usize], offset: u64, body: Body<'d>) {
         for label in labels.iter().copied() {
             assert!(label < LABELS, "a leaf has no label {label}");
             let at = DeviceOffset(label_offset(label, device.size()).0 + offset);
-            self.images.push(Image { leaf, device, label, at, body, trailer: sum.trailer(verifier(at)) });
+            let trailer = body.sum.trailer(verifier(at));
+            self.images.push(Image { leaf, device, label, at, body: self.bodies.len(), trailer });
         }
+        self.bodies.push(body);
     }
 
     fn push_slot(
@@ -305,7 +323,7 @@ impl<'d> Images<'d> {
     ) {
         let bytes = Uberblock { order: Endian::Little, ..*uberblock }.encode();
         let offset = slot_offset(0, slot, ashift, device.size()).0;
-        self.push(leaf, device, labels, offset, ring_slot_size(ashift), &bytes);
+        self.push(leaf, device, labels, offset, Body::new(bytes.to_vec(), ring_slot_size(ashift)));
     }
 
     /// Writes all images in one batch.
@@ -314,7 +332,9 @@ impl<'d> Images<'d> {
             .images
             .iter()
             .map(|image| {
-                let parts = vec![IoSlice::new(&self.bodies[image.body]), IoSlice::new(&image.trailer)];
+                let Body { contents, size, .. } = &self.bodies[image.body];
+                let zeros = zeros_after(contents, *size);
+                let parts = [&contents[..], zeros, &image.trailer].map(IoSlice::new).to_vec();
                 (image.device, WriteRequest::new(image.at, parts))
             })
             .collect();

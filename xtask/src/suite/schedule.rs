@@ -130,7 +130,7 @@ impl<'p> Schedule<'p> {
                 command.arg("--");
             }
             _ => {
-                let tests = if is_in_lane(program) { self.cores.max(LANE_TESTS) } else { self.cores };
+                let tests = if is_in_lane(program) { self.cores.max(LANE_TESTS) } else { self.cores + 1 };
                 command.arg(format!("--test-threads={tests}"));
                 // As cargo sets them.
                 command.env("CARGO_MANIFEST_DIR", &program.folder).env("CARGO_PKG_NAME", &program.package);

@@ -40,10 +40,10 @@ pub fn write_trailer(region: &mut [u8], verifier: [u64; 4]) -> Result<(), Checks
 pub struct BodySum(digest::Context);
 
 impl BodySum {
-    /// Hashes a region without its trailer.
-    pub fn new(body: &[u8]) -> BodySum {
+    /// Hashes a region without its trailer, which consists of these parts.
+    pub fn new(body: &[&[u8]]) -> BodySum {
         let mut context = digest::Context::new(&digest::SHA256);
-        context.update(body);
+        body.iter().for_each(|part| context.update(part));
         BodySum(context)
     }
 
@@ -170,14 +170,15 @@ mod tests {
     #[test]
     fn one_body_in_several_places() {
         let body: Vec<u8> = (0..5000u32).map(|i| (i * 11) as u8).collect();
-        let sum = BodySum::new(&body);
+        let (front, back) = body.split_at(1234);
+        let sum = BodySum::new(&[front, back]);
         for place in [[0x4000, 0, 0, 0], [0x4_4000, 0, 0, 0], [1, 2, 3, 4]] {
             let mut region = [&body[..], &[0; TRAILER_SIZE]].concat();
             write_trailer(&mut region, place).unwrap();
             let (_, trailer) = region.split_last_chunk().unwrap();
             assert_eq!((sum.trailer(place), sum.verify(trailer, place)), (*trailer, Some(Endian::Little)));
             assert_eq!(sum.verify(trailer, [7; 4]), None);
-            assert_eq!(BodySum::new(&body[1..]).verify(trailer, place), None);
+            assert_eq!(BodySum::new(&[&body[1..]]).verify(trailer, place), None);
         }
         let sums = sha256(&[&body, &substituted(Endian::Big, [5; 4])]);
         let trailer = substituted(Endian::Big, sums);

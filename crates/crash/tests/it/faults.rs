@@ -110,13 +110,23 @@ enum Failing {
     Disk,
 }
 
+impl Failing {
+    /// Numbers of the operations that fail, if `writes` of them are writes: there are fewer flushes.
+    fn positions(self, writes: u64) -> std::ops::Range<u64> {
+        match self {
+            Failing::Write | Failing::Disk => 0..writes,
+            Failing::Flush => 0..writes / 4,
+        }
+    }
+}
+
 /// The n-th operation fails while two files are made durable; then their fsync is repeated. Every file whose
 /// fsync succeeded is there after a cut.
 #[test]
 fn an_fsync_that_is_repeated_after_a_failure_says_yes_only_to_what_is_durable() {
     let mut refused = 0;
     for failing in [Failing::Write, Failing::Flush, Failing::Disk] {
-        for n in 0..24 {
+        for n in failing.positions(24) {
             refused += repeat_fsync("single", 0, failing, n);
         }
     }
@@ -129,7 +139,7 @@ fn an_fsync_that_is_repeated_after_a_failure_says_yes_only_to_what_is_durable() 
 fn an_fsync_is_durable_though_a_disk_fails_that_can_be_spared() {
     for (layout, disk) in [("single+log", 1), ("mirror", 0), ("mirror+log", 2), ("raidz1", 1)] {
         for failing in [Failing::Write, Failing::Flush, Failing::Disk] {
-            for n in 0..16 {
+            for n in failing.positions(16) {
                 assert_eq!(repeat_fsync(layout, disk, failing, n), 0, "{layout}, {failing:?} {n}");
             }
         }
@@ -153,7 +163,7 @@ fn repeat_fsync(shape: &str, failed: usize, failing: Failing, n: u64) -> u64 {
     let disk = &disks.disks()[failed];
     match failing {
         Failing::Write => disk.fail_nth(OpKind::Write, n),
-        Failing::Flush => disk.fail_nth(OpKind::Flush, n / 4),
+        Failing::Flush => disk.fail_nth(OpKind::Flush, n),
         Failing::Disk => disk.vanish_after(n),
     }
     let (mut refused, mut promised) = (0, [false; 2]);

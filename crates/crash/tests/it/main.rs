@@ -1,6 +1,7 @@
 //! Tests of the crate from outside, in one program: each test program links all crates below it. Tests that
 //! set a parameter of the process are in `pieces`.
 
+mod actors;
 mod cuts;
 mod errors;
 mod faults;
@@ -10,4 +11,3 @@ mod reguid;
 mod space;
 mod support;
 mod taken_back;
-mod threads;

@@ -285,12 +285,18 @@ impl TreeEdit {
     }
 }
 
+/// A pointer that was never written.
+const ZEROS: [u8; BLKPTR_SIZE] = [0; BLKPTR_SIZE];
+
 /// Sum of the fill counts of an indirect block's pointers, and whether all of them are holes.
 pub(crate) fn fill_of(block: &[u8]) -> (u64, bool) {
     let mut fill = 0;
     let mut is_empty = true;
     for bytes in block.chunks_exact(BLKPTR_SIZE) {
-        // Most of a sparse block is zeros: two words of the address and the property word show that.
+        // Most of a sparse block is zeros.
+        if bytes == ZEROS {
+            continue;
+        }
         let Ok(bp) = BlockPtr::decode(bytes, Endian::Little) else { continue };
         if !bp.is_hole() {
             is_empty = false;

@@ -9,7 +9,7 @@ use cenote_vdev::device::{Device, DeviceError};
 use cenote_vdev::gpt;
 use cenote_vdev::label::{self, LabelProblem};
 use cenote_vdev::label_write::{
-    LabelWriteError, clear, init, write_config, write_configs, write_uberblock, write_uberblocks,
+    LabelWriteError, PackedConfig, clear, init, write_configs, write_uberblock, write_uberblocks,
 };
 use cenote_vdev::scan::Search;
 use codec::checksum::verify_trailer;
@@ -37,6 +37,15 @@ fn config(txg: u64) -> NvList {
     list.push("vdev_tree", as_top(leaf(0, VdevGuid(77)), Ashift(12), 75 << 20));
     list.push("features_for_read", NvList::new());
     list
+}
+
+fn packed(txg: u64) -> PackedConfig {
+    PackedConfig::new(&config(txg)).unwrap()
+}
+
+/// Writes a configuration into one label.
+fn write_config(device: &dyn Device, label: usize, config: &PackedConfig) -> Result<(), LabelWriteError> {
+    write_configs(&[(device, config)], &[label]).remove(0)
 }
 
 fn uberblock(txg: u64) -> Uberblock {
@@ -68,7 +77,7 @@ fn labels_of_golden_pools_are_written_again_byte_for_byte() {
             let real = &*leaf.device;
             let ours = MemoryDevice::new(real.size());
             for found in &leaf.probe.configs {
-                write_config(&ours, found.label, &found.config.raw).unwrap();
+                write_config(&ours, found.label, &PackedConfig::new(&found.config.raw).unwrap()).unwrap();
                 let at = label_offset(found.label, real.size()).0 + CONFIG_OFFSET;
                 assert!(read(real, at, CONFIG_SIZE) == read(&ours, at, CONFIG_SIZE), "{}", fixture.name());
                 configs += 1;
@@ -186,8 +195,9 @@ fn multihost_keeps_the_last_slot_free() {
 #[test]
 fn configurations_of_many_leaves_at_once() {
     let devices: Vec<MemoryDevice> = (0..40).map(|_| MemoryDevice::new(64 << 20)).collect();
-    let config = config(9);
-    let leaves: Vec<(&dyn Device, &NvList)> = devices.iter().map(|d| (d as &dyn Device, &config)).collect();
+    let config = packed(9);
+    let leaves: Vec<(&dyn Device, &PackedConfig)> =
+        devices.iter().map(|d| (d as &dyn Device, &config)).collect();
     assert_eq!(write_configs(&leaves, &[0, 2]), vec![Ok(()); 40]);
     for device in &devices {
         let labels: Vec<usize> = label::probe(device).configs.iter().map(|found| found.label).collect();
@@ -199,7 +209,7 @@ fn configurations_of_many_leaves_at_once() {
 fn what_cannot_be_written() {
     let small = MemoryDevice::new((64 << 20) - 1);
     let too_small = Err(LabelWriteError::TooSmall { size: (64 << 20) - 1 });
-    assert_eq!(write_config(&small, 0, &config(1)), too_small);
+    assert_eq!(write_config(&small, 0, &packed(1)), too_small);
     assert_eq!(write_uberblock(&small, 0, Ashift(9), 0, &uberblock(1)), too_small);
     assert_eq!(init(&small, &config(1), &uberblock(1)), too_small);
     assert_eq!(clear(&small), too_small);
@@ -210,8 +220,9 @@ fn what_cannot_be_written() {
     let device = MemoryDevice::new(SIZE);
     assert!(matches!(init(&device, &long, &uberblock(1)), Err(LabelWriteError::TooLong { .. })));
     assert!(label::probe(&device).is_empty());
-    let results = write_configs(&[(&device, &long), (&device, &config(2))], &[1]);
-    assert!(matches!(results.as_slice(), [Err(LabelWriteError::TooLong { .. }), Ok(())]));
+    assert!(matches!(PackedConfig::new(&long), Err(LabelWriteError::TooLong { .. })));
+    let (small_one, right) = ((&small as &dyn Device, &packed(2)), (&device as &dyn Device, &packed(2)));
+    assert_eq!(write_configs(&[small_one, right], &[1]), [too_small.clone(), Ok(())]);
 
     let disk = SimDisk::new(SIZE, 1);
     disk.fail_nth(OpKind::Write, 5);
@@ -220,7 +231,7 @@ fn what_cannot_be_written() {
     assert!(matches!(init(&disk, &config(1), &uberblock(1)), Err(LabelWriteError::Flush { .. })));
     disk.vanish();
     let gone = LabelWriteError::Write { label: 2, cause: DeviceError::Gone };
-    assert_eq!(write_config(&disk, 2, &config(1)), Err(gone));
+    assert_eq!(write_config(&disk, 2, &packed(1)), Err(gone));
 }
 
 #[test]
@@ -228,12 +239,12 @@ fn a_torn_label_is_not_valid() {
     let disk = SimDisk::new(SIZE, 1);
     init(&disk, &config(0), &uberblock(0)).unwrap();
     disk.tear_next_write(1);
-    write_config(&disk, 0, &config(8)).unwrap();
+    write_config(&disk, 0, &packed(8)).unwrap();
     let probe = label::probe(&disk);
     assert_eq!(probe.problems, [LabelProblem::Checksum { label: 0 }]);
     assert_eq!(probe.configs.len(), 3);
     disk.misdirect_next_write(DeviceOffset(label_offset(2, SIZE).0 + CONFIG_OFFSET));
-    write_config(&disk, 0, &config(8)).unwrap();
+    write_config(&disk, 0, &packed(8)).unwrap();
     assert_eq!(label::probe(&disk).configs.len(), 2, "neither where it belongs nor where it came to lie");
 }
 
@@ -274,7 +285,7 @@ fn zdb_accepts_labels() {
         let device = open_exclusive(&path, Access::Auto).unwrap();
         init(&*device, &config(0), &uberblock(0)).unwrap();
         write_uberblocks(&[(&*device, Ashift(12))], &uberblock(44));
-        assert_eq!(write_configs(&[(&*device, &config(44))], &[0, 2]), [Ok(())]);
+        assert_eq!(write_configs(&[(&*device, &packed(44))], &[0, 2]), [Ok(())]);
         device.flush().unwrap();
     }
     let (ok, text) = run("-lll");
