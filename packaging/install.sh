@@ -40,7 +40,7 @@ name() {
 }
 
 tools=fsstat
-[ $names = no ] || tools="zpool zfs zdb fsstat"
+[ $names = no ] || tools="zpool zfs zdb zstream zstreamdump fsstat"
 
 # The names of functions and lines are six times as large as the program: they go beside it, where debuggers look.
 debug=/usr/lib/debug$prefix/bin/cenote.debug
@@ -65,7 +65,7 @@ fi
 
 for page in "$source"/docs/man/*.[18]; do
     base=$(basename "$page")
-    case $names:$base in no:zpool.8 | no:zfs.8 | no:zdb.8) continue ;; esac
+    case $names:$base in no:zpool.8 | no:zfs.8 | no:zdb.8 | no:zstream.8) continue ;; esac
     gzip -9nc "$page" >"$scratch/page"
     put 644 "$scratch/page" "$prefix/share/man/man${base##*.}/$base.gz"
 done

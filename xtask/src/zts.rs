@@ -28,7 +28,18 @@ use serde_json::{Map, Value, json};
 use crate::{Outcome, judges, must, outside, root};
 
 /// Commands that the suite calls and that our program provides.
-const OURS: [&str; 8] = ["zpool", "zfs", "zdb", "fsstat", "cenote", "cenoted", "zfs_ids_to_path", HELPER];
+const OURS: [&str; 10] = [
+    "zpool",
+    "zfs",
+    "zdb",
+    "zstream",
+    "zstreamdump",
+    "fsstat",
+    "cenote",
+    "cenoted",
+    "zfs_ids_to_path",
+    HELPER,
+];
 /// Helper of `mount -t zfs`: ours replaces that of the kernel module while the suite runs.
 const HELPER: &str = "mount.zfs";
 /// System programs that tests use: they read pools in files without a kernel module.

@@ -81,6 +81,7 @@ pub mod verify;
 mod worker_pool;
 mod writer;
 
+pub use ::stream;
 pub use caller::Caller;
 pub use cancel::CancelFlag;
 pub use dataset::{Dataset, DatasetFiles, DatasetKind};

@@ -1,5 +1,5 @@
-//! The commands: one binary that acts as `zpool`, `zfs`, `zdb`, `fsstat` or `cenote`, by the name under which
-//! it is called. `cenote zpool …` is the same as `zpool …`, so no link is needed.
+//! The commands: one binary that acts as `zpool`, `zfs`, `zdb`, `zstream`, `fsstat` or `cenote`, by the
+//! name under which it is called. `cenote zpool …` is the same as `zpool …`, so no link is needed.
 //!
 //! The drop-in commands have the options, output, messages and exit codes of OpenZFS 2.3.2
 //! (docs/on-disk/33-cli.md; fixtures/cli-transcripts), as far as they go; subcommands that are not
@@ -40,6 +40,7 @@ mod version;
 mod zdb;
 mod zfs;
 mod zpool;
+mod zstream;
 
 use out::Out;
 use std::ffi::{OsStr, OsString};
@@ -68,6 +69,11 @@ fn main() -> ExitCode {
     }
     let program = match name.to_str() {
         Some("zdb") => return zdb::main(args),
+        Some("zstream") => return zstream::main(args),
+        Some("zstreamdump") => {
+            args.insert(0, "dump".into());
+            return zstream::main(args);
+        }
         Some("cenoted") => {
             args.insert(0, "daemon".into());
             "cenote"
@@ -152,7 +158,8 @@ fn check_direct(value: Option<&OsStr>) -> Result<(), String> {
 
 /// Whether a name makes this binary another command than `cenote`.
 fn is_tool(name: &OsStr) -> bool {
-    matches!(name.to_str(), Some("zpool" | "zfs" | "zdb" | "fsstat" | "cenoted" | IDS_TO_PATH))
+    let tools = ["zpool", "zfs", "zdb", "zstream", "zstreamdump", "fsstat", "cenoted", IDS_TO_PATH];
+    tools.iter().any(|tool| name == *tool)
 }
 
 /// Runs one of the tools; its exit code.

@@ -39,6 +39,7 @@ pub mod prop;
 pub mod sa;
 pub mod scan;
 pub mod space_map;
+pub mod stream;
 pub mod uberblock;
 pub mod units;
 pub mod zap;

@@ -29,6 +29,7 @@ pub mod fuzz;
 mod judge;
 pub mod keys;
 mod manifest;
+mod streams;
 mod unpack;
 
 pub use bytes::{base64_decode, hex, sha256, sparse_sha256};
@@ -37,3 +38,4 @@ pub use error::FixtureError;
 pub use fixture::{Fixture, Scratch, fixtures_root, workspace_root};
 pub use judge::{assert_zdb_clean, cenote, hurried, need_file, need_root, need_tool, skip, tool};
 pub use manifest::{Dataset, Image, Manifest, Partition, Property, SpaceRow, ZdbResult};
+pub use streams::{stream, stream_names, streams_root};

@@ -1,5 +1,5 @@
 //! `cenote completions SHELL`: scripts with which shells complete command lines of `zpool`, `zfs`, `zdb`,
-//! `fsstat`, `cenote` and `cenoted`.
+//! `zstream`, `fsstat`, `cenote` and `cenoted`.
 //!
 //! The scripts are small: they call `cenote complete`, which uses the usage texts, the tables of properties,
 //! and the names of imported pools and datasets.
@@ -65,6 +65,7 @@ fn candidates(command: &str, words: &[String], cenote: Cenote) -> Vec<String> {
         "zfs" => of_tool(Tool::Zfs, before, current),
         "zdb" if current.starts_with('-') => letters(operands::ZDB),
         "zdb" => operands::names(What::Datasets),
+        "zstream" if before.is_empty() => operands::ZSTREAM.map(str::to_owned).to_vec(),
         "fsstat" if current.starts_with('-') => letters(operands::FSSTAT),
         "fsstat" => operands::names(What::Mountpoints),
         "cenote" => of_cenote(before, current, cenote),
@@ -102,7 +103,7 @@ fn of_tool(tool: Tool, before: &[String], current: &str) -> Vec<String> {
 }
 
 fn of_cenote(before: &[String], current: &str, cenote: Cenote) -> Vec<String> {
-    let tools = ["zpool", "zfs", "zdb", "fsstat"];
+    let tools = ["zpool", "zfs", "zdb", "zstream", "fsstat"];
     if let Some((first, rest)) = before.split_first()
         && tools.contains(&first.as_str())
     {

@@ -8,6 +8,8 @@ use std::process::Stdio;
 const NO_START: &str = "CENOTE_NO_START";
 /// Option letters of `zdb`, which has no usage table.
 pub(super) const ZDB: &str = "AbBcCdDeEFGhiIkKlLmMoOpPqrRsStTuUvVxXyYZ";
+/// Commands of `zstream`; their operands are files, which the shell completes.
+pub(super) const ZSTREAM: [&str; 6] = ["dump", "token", "redup", "decompress", "recompress", "drop_record"];
 /// Option letters of `fsstat`.
 pub(super) const FSSTAT: &str = "afinPTv";
 

@@ -22,8 +22,8 @@ pub(super) fn script(shell: Shell) -> &'static str {
 
 /// bash ends words at `@`, `=`, `:` and `#`. So the script takes the word from the line itself, and removes
 /// from the candidates the part that bash counts as earlier words.
-const BASH: &str = r#"# bash completion for zpool, zfs, zdb, fsstat, cenote and cenoted: written by `cenote completions bash`.
-# Source it, or save it as /usr/share/bash-completion/completions/cenote (and link zpool, zfs, zdb, fsstat, cenoted to it).
+const BASH: &str = r#"# bash completion for zpool, zfs, zdb, zstream, fsstat, cenote and cenoted: written by `cenote completions bash`.
+# Source it, or save it as /usr/share/bash-completion/completions/cenote (and link zpool, zfs, zdb, zstream, fsstat, cenoted to it).
 _cenote() {
     local line words word last head answer
     line=${COMP_LINE:0:COMP_POINT}
@@ -45,11 +45,11 @@ _cenote() {
         compopt -o nospace 2>/dev/null
     fi
 }
-complete -o default -F _cenote zpool zfs zdb fsstat cenote cenoted
+complete -o default -F _cenote zpool zfs zdb zstream fsstat cenote cenoted
 "#;
 
-const ZSH: &str = r#"#compdef zpool zfs zdb fsstat cenote cenoted
-# zsh completion for zpool, zfs, zdb, fsstat, cenote and cenoted: written by `cenote completions zsh`.
+const ZSH: &str = r#"#compdef zpool zfs zdb zstream fsstat cenote cenoted
+# zsh completion for zpool, zfs, zdb, zstream, fsstat, cenote and cenoted: written by `cenote completions zsh`.
 # Save it as _cenote in a folder of $fpath.
 _cenote() {
     local -a answers open closed
@@ -65,17 +65,17 @@ _cenote() {
 if [[ ${funcstack[1]} == _cenote ]]; then
     _cenote "$@"
 else
-    compdef _cenote zpool zfs zdb fsstat cenote cenoted
+    compdef _cenote zpool zfs zdb zstream fsstat cenote cenoted
 fi
 "#;
 
-const FISH: &str = r#"# fish completion for zpool, zfs, zdb, fsstat, cenote and cenoted: written by `cenote completions fish`.
-# Save it as ~/.config/fish/completions/cenote.fish (and link zpool.fish, zfs.fish, zdb.fish, fsstat.fish, cenoted.fish to it).
+const FISH: &str = r#"# fish completion for zpool, zfs, zdb, zstream, fsstat, cenote and cenoted: written by `cenote completions fish`.
+# Save it as ~/.config/fish/completions/cenote.fish (and link zpool.fish, zfs.fish, zdb.fish, zstream.fish, fsstat.fish, cenoted.fish to it).
 function __cenote_complete
     set -l words (commandline -opc) (commandline -ct)
     cenote complete -- $words 2>/dev/null
 end
-for command in zpool zfs zdb fsstat cenote cenoted
+for command in zpool zfs zdb zstream fsstat cenote cenoted
     complete -c $command -a '(__cenote_complete)'
 end
 "#;

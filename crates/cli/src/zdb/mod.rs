@@ -28,7 +28,7 @@ pub(crate) mod nvprint;
 mod object;
 mod options;
 mod raw;
-mod text;
+pub(crate) mod text;
 mod uberblock;
 mod verdict;
 mod view;

@@ -31,7 +31,7 @@ fn is_printable(byte: &u8) -> bool {
 }
 
 /// Writes text to a terminal, with control characters other than tabs and line ends as `\ooo`.
-pub(super) struct Visible<W>(pub(super) W);
+pub(crate) struct Visible<W>(pub(crate) W);
 
 impl<W: Write> Write for Visible<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

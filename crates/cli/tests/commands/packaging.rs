@@ -61,7 +61,9 @@ fn the_names_of_other_tools_can_be_left_to_them() {
     let files = listed(root.path(), "/opt/cenote");
     let is_theirs = |file: &&PathBuf| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        name == "mount.zfs" || ["zpool", "zfs", "zdb"].contains(&name.split('.').next().unwrap_or_default())
+        name == "mount.zfs"
+            || ["zpool", "zfs", "zdb", "zstream", "zstreamdump"]
+                .contains(&name.split('.').next().unwrap_or_default())
     };
     assert_eq!(files.iter().find(is_theirs), None);
     let unit = std::fs::read_to_string(root.path().join("opt/cenote/lib/systemd/user/cenoted.service"));

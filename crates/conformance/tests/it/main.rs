@@ -13,3 +13,4 @@ mod zfs_change;
 mod zpool_change;
 mod zpool_session;
 mod zpool_support;
+mod zstream;

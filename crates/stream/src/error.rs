@@ -1,0 +1,104 @@
+//! The errors of streams and of resume tokens.
+
+use format::{DecodeError, ObjectId};
+use std::io;
+
+/// Why a stream cannot be read, changed or written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamError {
+    /// The source cannot be read.
+    #[error("cannot read the stream at byte {at}")]
+    Read {
+        /// Byte of the stream.
+        at: u64,
+        /// The error of the source.
+        #[source]
+        cause: io::Error,
+    },
+    /// The target cannot be written.
+    #[error("cannot write the stream")]
+    Write(#[source] io::Error),
+    /// The first record is not the start of a stream.
+    #[error("not a send stream")]
+    NotAStream,
+    /// The stream ends within a record.
+    #[error("the stream ends within the record at byte {at}")]
+    Cut {
+        /// Byte at which the record starts.
+        at: u64,
+    },
+    /// A record cannot be decoded.
+    #[error("record at byte {at}: {cause}")]
+    Record {
+        /// Byte at which the record starts.
+        at: u64,
+        /// What is wrong with it.
+        #[source]
+        cause: DecodeError,
+    },
+    /// A checksum differs: the record or something since the last right checksum is damaged.
+    #[error("checksum mismatch at byte {at}")]
+    Checksum {
+        /// Byte at which the record with the checksum starts.
+        at: u64,
+        /// The checksum in the record.
+        stored: [u64; 4],
+        /// The checksum of the stream up to the record.
+        actual: [u64; 4],
+    },
+    /// A payload is longer than its type of record may have.
+    #[error("record at byte {at}: a payload of {len} bytes, of at most {max}")]
+    TooLong {
+        /// Byte at which the record starts.
+        at: u64,
+        /// Bytes of the payload.
+        len: u64,
+        /// The most that is permitted.
+        max: u64,
+    },
+    /// A block cannot be decompressed.
+    #[error("decompression failed for ino {object} offset {offset}")]
+    Decompress {
+        /// The object.
+        object: ObjectId,
+        /// Byte of the object at which the block starts.
+        offset: u64,
+    },
+    /// A write refers to one that the stream does not have.
+    #[error("record at byte {at} refers to a block that the stream does not have")]
+    NoSource {
+        /// Byte at which the record starts.
+        at: u64,
+    },
+    /// Blocks of an encrypted stream cannot be compressed.
+    #[error("raw streams cannot be recompressed")]
+    Encrypted,
+}
+
+/// Why a text is no resume token.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// The three numbers before the payload are not there.
+    #[error("invalid format")]
+    Format,
+    /// The version is unknown.
+    #[error("invalid version {version}")]
+    Version {
+        /// The version in the token.
+        version: u64,
+    },
+    /// The payload is not hexadecimal.
+    #[error("payload is not hex-encoded")]
+    Hex,
+    /// The checksum does not fit the payload.
+    #[error("incorrect checksum")]
+    Checksum,
+    /// The payload cannot be decompressed.
+    #[error("decompression failed")]
+    Decompress,
+    /// The decompressed payload is not a list of names and values.
+    #[error("nvlist_unpack failed [{0}]")]
+    List(#[source] DecodeError),
+}

@@ -1,0 +1,169 @@
+//! Streams that are changed on their way.
+
+use crate::golden::{read, write};
+use cenote_stream::StreamError;
+use cenote_stream::change::{decompress_blocks, drop_blocks, recompress, write_references_out};
+use format::stream::{Begin, HEADER_SIZE, Header, Record, WriteByRef, feature};
+use format::{CompressionId, Endian, ObjectId};
+use std::collections::{BTreeMap, HashMap};
+use std::io::Cursor;
+
+/// Blocks of a stream by object and offset, without compression.
+fn blocks(bytes: &[u8]) -> BTreeMap<(ObjectId, u64), Vec<u8>> {
+    let mut plain = Vec::new();
+    recompress(bytes, &mut plain, CompressionId::Off, 0).expect("decompressed");
+    let frames = read(&plain).0.into_iter();
+    let block = |frame: cenote_stream::Frame| match frame.header.record {
+        Record::Write(write) => {
+            assert_eq!((write.compression, write.logical_size), (0, frame.payload.len() as u64));
+            Some(((write.object, write.offset), frame.payload))
+        }
+        _ => None,
+    };
+    frames.filter_map(block).collect()
+}
+
+#[test]
+fn blocks_are_compressed_anew() {
+    let bytes = testkit::stream("compressed-gzip-9");
+    let before = blocks(&bytes);
+    for algorithm in [CompressionId::Lz4, CompressionId::Zstd, CompressionId::Gzip1, CompressionId::Lzjb] {
+        let mut changed = Vec::new();
+        let done = recompress(&bytes[..], &mut changed, algorithm, 3).expect("compressed");
+        assert!(done.changed > 10, "{done:?}");
+        let compressed = read(&changed).0.iter().any(|frame| {
+            matches!(&frame.header.record, Record::Write(write) if write.compression == algorithm.id())
+        });
+        assert!(compressed && blocks(&changed) == before, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn raw_streams_are_not_compressed_anew() {
+    let refused = recompress(&testkit::stream("raw-full")[..], &mut Vec::new(), CompressionId::Lz4, 0);
+    assert!(matches!(refused, Err(StreamError::Encrypted)), "{refused:?}");
+}
+
+#[test]
+fn chosen_blocks_are_decompressed_or_said_to_be_plain() {
+    let bytes = testkit::stream("compressed-lz4");
+    let is_compressed = |frame: &&cenote_stream::Frame| matches!(&frame.header.record, Record::Write(write) if write.compression != 0);
+    let frames = read(&bytes).0;
+    let Some(Record::Write(chosen)) = frames.iter().find(is_compressed).map(|frame| &frame.header.record)
+    else {
+        panic!("a compressed block")
+    };
+    let place = (chosen.object, chosen.offset);
+    let change = |algorithm| {
+        let (mut changed, mut places) = (Vec::new(), Vec::new());
+        let wanted = HashMap::from([(place, algorithm)]);
+        decompress_blocks(&bytes[..], &mut changed, &wanted, |place| places.push(place)).map(|done| {
+            assert_eq!((done.changed, places), (1, vec![place]));
+            changed
+        })
+    };
+    assert!(blocks(&change(CompressionId::Lz4).expect("decompressed")) == blocks(&bytes));
+    let refused = change(CompressionId::Gzip6);
+    assert!(matches!(refused, Err(StreamError::Decompress { .. })), "{refused:?}");
+    // Nothing is decompressed: the record is then shorter than its block.
+    let before = frames.iter().filter(is_compressed).count();
+    let mut reader = cenote_stream::Reader::new(Cursor::new(change(CompressionId::Off).expect("changed")));
+    let mut after = 0;
+    while let Ok(Some(frame)) = reader.next_frame() {
+        after += usize::from(is_compressed(&&frame));
+    }
+    assert!(after < before);
+}
+
+#[test]
+fn chosen_blocks_are_dropped() {
+    let bytes = testkit::stream("full-one-r1");
+    let all = blocks(&bytes);
+    let (first, last) =
+        (*all.first_key_value().expect("a block").0, *all.last_key_value().expect("a block").0);
+    let (mut changed, mut places) = (Vec::new(), Vec::new());
+    let done =
+        drop_blocks(&bytes[..], &mut changed, &[first, last], |place| places.push(place)).expect("changed");
+    assert_eq!((done.changed, places), (2, vec![first, last]));
+    let left = blocks(&changed);
+    assert_eq!(left.len(), all.len() - 2);
+    assert!(!left.contains_key(&first) && !left.contains_key(&last));
+}
+
+/// A stream in which the second block of equal contents refers to the first.
+fn with_references(order: Endian) -> (Vec<u8>, Vec<u8>) {
+    let (frames, _) = read(&testkit::stream("longname"));
+    let mut plain = Vec::new();
+    let mut dedup = Vec::new();
+    let mut first = None;
+    for mut frame in frames {
+        // In the byte order that is wanted.
+        frame.put_record(order);
+        frame.bytes[4..8].copy_from_slice(&order.put_u32(frame.header.payload_len));
+        plain.push(frame.clone());
+        match frame.header.record.clone() {
+            Record::Begin(begin) => {
+                frame.header.record = Record::Begin(Begin {
+                    version_info: begin.version_info | (feature::DEDUP | feature::DEDUP_PROPS) << 2,
+                    ..begin
+                });
+                frame.put_record(order);
+                dedup.push(frame);
+            }
+            Record::Write(write) if first.is_none() => {
+                first = Some((frame.clone(), write.clone()));
+                dedup.push(frame.clone());
+                let copy = format::stream::Write { object: ObjectId(77), offset: 512, ..write.clone() };
+                let mut full = frame.clone();
+                full.header.record = Record::Write(copy);
+                full.put_record(order);
+                plain.push(full);
+                let reference = Record::WriteByRef(WriteByRef {
+                    object: ObjectId(77),
+                    offset: 512,
+                    length: write.logical_size,
+                    to_guid: write.to_guid,
+                    ref_guid: write.to_guid,
+                    ref_object: write.object,
+                    ref_offset: write.offset,
+                    checksum_type: write.checksum_type,
+                    flags: write.flags,
+                    key: write.key,
+                });
+                let mut bytes = [0; HEADER_SIZE];
+                reference.put(&mut bytes, order);
+                let header = Header { record: reference, payload_len: 0, checksum: [1; 4] };
+                dedup.push(cenote_stream::Frame { bytes, header, payload: Vec::new(), at: 0 });
+            }
+            _ => dedup.push(frame),
+        }
+    }
+    (write(&plain, order), write(&dedup, order))
+}
+
+#[test]
+fn references_are_written_out() {
+    for order in [Endian::Little, Endian::Big] {
+        let (plain, dedup) = with_references(order);
+        assert!(plain != dedup);
+        let mut changed = Vec::new();
+        let done = write_references_out(&dedup[..], &mut Cursor::new(&dedup), &mut changed).expect("changed");
+        assert_eq!(done.changed, 1);
+        assert!(changed == plain, "{order:?}");
+    }
+}
+
+#[test]
+fn a_reference_to_nothing_is_refused() {
+    let order = Endian::Little;
+    let (mut frames, _) = read(&with_references(order).1);
+    for frame in &mut frames {
+        if let Record::WriteByRef(reference) = &mut frame.header.record {
+            reference.ref_object = ObjectId(4_000_000_000);
+            frame.put_record(order);
+        }
+    }
+    let bytes = write(&frames, order);
+    let refused = write_references_out(&bytes[..], &mut Cursor::new(&bytes), &mut Vec::new());
+    assert!(matches!(refused, Err(StreamError::NoSource { .. })), "{refused:?}");
+}

@@ -1,0 +1,45 @@
+//! Send streams that OpenZFS wrote, from `fixtures/streams`.
+
+use crate::fixture::workspace_root;
+use crate::unpack::decoder;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::PathBuf;
+
+/// Ending of the name of a packed stream.
+const PACKED: &str = ".zstream.zst";
+
+/// Folder of the streams.
+#[must_use]
+pub fn streams_root() -> PathBuf {
+    workspace_root().join("fixtures/streams")
+}
+
+/// Names of all streams, sorted.
+///
+/// # Panics
+/// If the folder of streams cannot be listed.
+#[must_use]
+pub fn stream_names() -> Vec<String> {
+    let root = streams_root();
+    let listing = fs::read_dir(&root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
+    let mut names: Vec<String> = listing
+        .filter_map(Result::ok)
+        .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(PACKED)?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// The bytes of a stream.
+///
+/// # Panics
+/// If there is no such stream, or it cannot be unpacked.
+#[must_use]
+pub fn stream(name: &str) -> Vec<u8> {
+    let path = streams_root().join(format!("{name}{PACKED}"));
+    let mut bytes = Vec::new();
+    let unpacked = File::open(&path).and_then(decoder).and_then(|mut from| from.read_to_end(&mut bytes));
+    unpacked.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    bytes
+}
