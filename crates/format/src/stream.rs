@@ -27,12 +27,14 @@ pub const MAGIC: u64 = 0x2_F5BA_CBAC;
 
 const WHAT: &str = "record of a stream";
 
-/// Names of the feature flags of a stream, with their bits in [`Begin::features`].
+/// The feature flags of a stream: bits of [`Begin::features`].
 pub mod feature {
     /// Some writes refer to earlier ones.
     pub const DEDUP: u64 = 1 << 0;
     /// Some writes carry checksums that are strong enough to find equal blocks.
     pub const DEDUP_PROPS: u64 = 1 << 1;
+    /// The sender has system attributes.
+    pub const SA_SPILL: u64 = 1 << 2;
     /// Blocks embedded in pointers are sent as they are.
     pub const EMBED_DATA: u64 = 1 << 16;
     /// Blocks may be compressed with lz4.
@@ -53,6 +55,32 @@ pub mod feature {
     pub const ZSTD: u64 = 1 << 25;
     /// The package lists holds.
     pub const HOLDS: u64 = 1 << 26;
+    /// The receiver may switch to large blocks.
+    pub const SWITCH_TO_LARGE_BLOCKS: u64 = 1 << 27;
+    /// Names may have more than 255 bytes.
+    pub const LONGNAME: u64 = 1 << 28;
+    /// Directories may have one large block.
+    pub const LARGE_MICROZAP: u64 = 1 << 29;
+
+    /// All features with their names.
+    pub const NAMES: [(u64, &str); 16] = [
+        (DEDUP, "dedup"),
+        (DEDUP_PROPS, "dedup_props"),
+        (SA_SPILL, "sa_spill"),
+        (EMBED_DATA, "embed_data"),
+        (LZ4, "lz4"),
+        (LARGE_BLOCKS, "large_blocks"),
+        (RESUMING, "resuming"),
+        (REDACTED, "redacted"),
+        (COMPRESSED, "compressed"),
+        (LARGE_DNODE, "large_dnode"),
+        (RAW, "raw"),
+        (ZSTD, "zstd"),
+        (HOLDS, "holds"),
+        (SWITCH_TO_LARGE_BLOCKS, "switch_to_large_blocks"),
+        (LONGNAME, "longname"),
+        (LARGE_MICROZAP, "large_microzap"),
+    ];
 }
 
 /// The header of a record.

@@ -57,6 +57,14 @@ pub enum StreamError {
         /// The most that is permitted.
         max: u64,
     },
+    /// A record breaks a rule of the format.
+    #[error("record at byte {at}: {problem}")]
+    Invalid {
+        /// Byte at which the record starts.
+        at: u64,
+        /// The violation, one fixed text for each rule.
+        problem: &'static str,
+    },
     /// A block cannot be decompressed.
     #[error("decompression failed for ino {object} offset {offset}")]
     Decompress {

@@ -2,7 +2,7 @@
 //! (docs/on-disk/30-send-streams.md).
 //!
 //! A stream is read record by record ([`Reader`]) and written record by record ([`Writer`]); [`change`] has the
-//! changes that `zstream` makes on the way. [`ResumeToken`] is what a receiver gives to a sender to go on where an
+//! changes that `zstream` makes on the way, and [`survey`] tells what a stream contains. [`ResumeToken`] is what a receiver gives to a sender to go on where an
 //! interrupted receive stopped.
 //!
 //! # What always holds
@@ -17,10 +17,12 @@ pub mod change;
 mod checksum;
 mod error;
 mod reader;
+mod survey;
 mod token;
 mod writer;
 
 pub use error::{StreamError, TokenError};
 pub use reader::{Frame, Reader};
+pub use survey::{Substream, Survey, survey};
 pub use token::ResumeToken;
 pub use writer::Writer;

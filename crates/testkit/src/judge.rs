@@ -114,7 +114,7 @@ pub fn need_root() -> bool {
 }
 
 /// The program `cenote` of the same build, for tests outside its package: it lies in the folder above that of the running
-/// test. `cargo xtask test` builds it with the tests of any crate.
+/// test. `cargo xtask test` builds it for the crates whose tests run it.
 ///
 /// # Panics
 /// If it is not there.

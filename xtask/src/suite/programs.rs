@@ -24,6 +24,9 @@ const ORDERS: [(&[&str], &[&str]); 2] = [
     (&["-p", "cenote-zpl", "-p", WIDEST, "--features", "cenote-zpl/shuttle", "--lib"], &["every_order"]),
 ];
 
+/// Packages other than [`WIDEST`] whose tests run its program.
+const RUN_THE_COMMANDS: [&str; 2] = ["cenote-conformance", "cenote-stress"];
+
 /// Kind of the program that makes the documentation.
 pub(super) const DOCUMENTATION: &str = "documentation";
 
@@ -113,6 +116,13 @@ impl Built {
     /// targets are named.
     fn add_examples(&mut self, packages: &[&str]) {
         if let Err(reason) = must(self.cargo(&["build", "--examples"]).args(packages)) {
+            self.failed.push(reason);
+        }
+    }
+
+    /// Builds the program of [`WIDEST`], which cargo builds only for tests of the same package.
+    fn add_commands(&mut self, packages: &[&str]) {
+        if let Err(reason) = must(self.cargo(&["build", "--bin", "cenote"]).args(packages)) {
             self.failed.push(reason);
         }
     }
@@ -225,6 +235,9 @@ pub(super) fn of_crates(names: &[String]) -> Built {
         let named = if package.name == WIDEST { &both[2..] } else { &both[..] };
         if package.has_examples {
             built.add_examples(named);
+        }
+        if RUN_THE_COMMANDS.contains(&package.name.as_str()) {
+            built.add_commands(named);
         }
         let targets = package.targets.iter().map(String::as_str);
         built.add(&named.iter().copied().chain(targets).collect::<Vec<_>>(), &[]);

@@ -25,6 +25,7 @@ mod observe;
 mod open;
 mod rm;
 mod stat;
+mod stream;
 mod tar;
 mod tar_args;
 mod tar_extract;
@@ -89,6 +90,7 @@ enum Verb {
     Touch(truncate::TouchArgs),
     Find(find::Args),
     Verify(verify::Args),
+    Stream(stream::Args),
     Mount(mount::Args),
     Tour(crate::tour::Args),
     Daemon(crate::daemon::Args),
@@ -154,6 +156,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>, run_program: RunProgram
         Verb::Touch(args) => truncate::touch(&args),
         Verb::Find(args) => find::run(&args),
         Verb::Verify(args) => verify::run(&args),
+        Verb::Stream(args) => stream::run(&args),
         Verb::Mount(args) => mount::run(&args),
         Verb::Tour(args) => Ok(crate::tour::run(&args)),
         Verb::Kstat(args) => observe::kstat(&args),

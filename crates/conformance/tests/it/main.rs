@@ -7,6 +7,7 @@
 mod common;
 mod fixtures;
 mod refused;
+mod stream;
 mod usage;
 mod zdb;
 mod zfs_change;

@@ -23,7 +23,7 @@ fn said(command: &mut Command, words: &[&str], file: Option<&Path>) -> Said {
 }
 
 /// The output of a command that reads these bytes.
-fn fed(command: &mut Command, words: &[&str], bytes: &[u8]) -> Output {
+pub(crate) fn fed(command: &mut Command, words: &[&str], bytes: &[u8]) -> Output {
     let mut child = command
         .args(words)
         .stdin(Stdio::piped())

@@ -4,6 +4,7 @@
 mod change;
 mod damage;
 mod golden;
+mod survey;
 
 #[global_allocator]
 static COUNTED: testkit::alloc::Counting = testkit::alloc::Counting;

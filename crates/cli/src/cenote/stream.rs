@@ -1,0 +1,247 @@
+//! `cenote stream`: looks into send streams without receiving them.
+// It reads files with streams.
+#![allow(clippy::disallowed_types)]
+
+use super::{Failure, Outcome, term};
+use crate::out::Out;
+use crate::table::{self, Column};
+use ::cenote::stream::{Substream, Survey, survey};
+use clap::Subcommand;
+use format::nicenum::nicebytes;
+use format::stream::feature;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, BufReader, Read};
+
+/// Name of standard input.
+const STDIN: &str = "-";
+/// Number of bytes that are read at once.
+const BUFFER: usize = 1 << 18;
+/// First bytes of files that are compressed with zstd and gzip.
+const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Look into send streams without receiving them
+///
+/// A FILE holds what `zfs send` wrote, as it is or compressed with zstd. `-` is standard input. No pool is
+/// needed.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check that streams are whole and can be received
+    ///
+    /// Reads every byte, compares all checksums, and checks the rules that receivers check, except those that
+    /// depend on the receiving pool. The first problem of each stream is told with its byte.
+    ///
+    /// Exit status: 0 all streams are whole; 1 one is damaged, cut or breaks a rule.
+    Verify(Files),
+    /// Tell which snapshots streams contain
+    ///
+    /// Exit status: 0 done; 1 a stream is damaged, cut or breaks a rule: what was read until then is told.
+    Info(InfoArgs),
+}
+
+#[derive(clap::Args)]
+struct Files {
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Files with streams
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<OsString>,
+}
+
+#[derive(clap::Args)]
+struct InfoArgs {
+    #[command(flatten)]
+    files: Files,
+    /// Print JSON
+    #[arg(short, long)]
+    json: bool,
+    /// No header, columns separated by tabs
+    #[arg(short = 'H', long)]
+    scripted: bool,
+    /// Exact numbers
+    #[arg(short, long)]
+    parsable: bool,
+}
+
+/// Runs `cenote stream`.
+pub(super) fn run(args: &Args) -> Outcome {
+    match &args.command {
+        Command::Verify(files) => verify(files),
+        Command::Info(args) => info(args),
+    }
+}
+
+/// The survey of a file, as far as it could be read, and why it could not be read further.
+fn survey_file(file: &OsStr, is_quiet: bool) -> (Survey, Option<Failure>) {
+    let bar = if is_quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
+    bar.set_draw_target(if is_quiet {
+        indicatif::ProgressDrawTarget::hidden()
+    } else {
+        crate::console::progress_target()
+    });
+    if let Ok(style) = ProgressStyle::with_template("{bytes} read, {bytes_per_sec} {wide_msg}") {
+        bar.set_style(style.progress_chars("=> "));
+    }
+    bar.set_message(term::escape(file.as_encoded_bytes()));
+    let mut found = Survey::default();
+    let result = open(file).and_then(|source| {
+        survey(source, &mut found, |bytes| bar.set_position(bytes)).map_err(Failure::from)
+    });
+    bar.finish_and_clear();
+    (found, result.err())
+}
+
+/// Opens a file, and decompresses it if it is compressed with zstd.
+fn open(file: &OsStr) -> Result<Box<dyn Read>, Failure> {
+    let mut source: Box<dyn Read> =
+        if file == STDIN { Box::new(crate::console::input()) } else { Box::new(std::fs::File::open(file)?) };
+    let mut head = Vec::new();
+    source.by_ref().take(ZSTD.len() as u64).read_to_end(&mut head)?;
+    let whole = BufReader::with_capacity(BUFFER, io::Cursor::new(head.clone()).chain(source));
+    if head.starts_with(&GZIP) {
+        return Err(Failure::Message("compressed with gzip: use zcat, and - as FILE".to_owned()));
+    }
+    if head != ZSTD {
+        return Ok(Box::new(whole));
+    }
+    let plain = zstd::stream::read::Decoder::with_buffer(whole)?;
+    Ok(Box::new(BufReader::with_capacity(BUFFER, plain)))
+}
+
+fn verify(args: &Files) -> Outcome {
+    let out = Out::new();
+    let mut has_problems = false;
+    for file in &args.files {
+        let (found, failure) = survey_file(file, args.quiet);
+        let name = term::escape(file.as_encoded_bytes());
+        if let Some(failure) = failure {
+            has_problems = true;
+            tell(&name, failure)?;
+            continue;
+        }
+        let (streams, size) = (counted(found.streams.len(), "snapshot"), nicebytes(found.bytes));
+        if found.is_complete {
+            out.print(&format!("{name}: whole: {streams}, {size}\n"));
+        } else {
+            has_problems = true;
+            let cut = match found.streams.last() {
+                Some(last) if !last.is_complete => {
+                    format!("it ends within {}", term::escape(last.begin.name()))
+                }
+                Some(_) => "the end of the package is missing".to_owned(),
+                None => "it is empty".to_owned(),
+            };
+            term::complain(format!("{name}: not whole: {streams}, {size}; {cut}"));
+        }
+    }
+    Ok(u8::from(has_problems))
+}
+
+fn tell(name: &str, failure: Failure) -> Result<(), Failure> {
+    match failure {
+        Failure::Message(text) => {
+            term::complain(format!("{name}: {text}"));
+            Ok(())
+        }
+        other => other.tell(),
+    }
+}
+
+fn counted(count: usize, noun: &str) -> String {
+    if count == 1 { format!("{count} {noun}") } else { format!("{count} {noun}s") }
+}
+
+fn info(args: &InfoArgs) -> Outcome {
+    let out = Out::new();
+    let (mut rows, mut listed, mut has_problems) = (Vec::new(), Vec::new(), false);
+    for file in &args.files.files {
+        let (found, failure) = survey_file(file, args.files.quiet);
+        let name = term::escape(file.as_encoded_bytes());
+        rows.extend(found.streams.iter().map(|stream| row(&name, stream, args.parsable)));
+        listed.push(as_json(&name, &found, failure.is_some()));
+        if let Some(failure) = failure {
+            has_problems = true;
+            tell(&name, failure)?;
+        }
+    }
+    if args.json {
+        out.print(&format!("{:#}\n", Value::from(listed)));
+    } else {
+        let columns = [
+            ("FILE", false),
+            ("SNAPSHOT", false),
+            ("FROM", false),
+            ("KIND", false),
+            ("SIZE", true),
+            ("RECORDS", true),
+            ("CREATED", false),
+            ("STATE", false),
+        ];
+        let columns = columns.map(|(header, right)| Column::new(header, right)).into();
+        out.print(&table::whole(&out, columns, &rows, args.scripted));
+    }
+    Ok(u8::from(has_problems))
+}
+
+/// Kind of the object set.
+fn kind(stream: &Substream) -> &'static str {
+    if stream.begin.objset_type == 3 { "volume" } else { "filesystem" }
+}
+
+fn row(file: &str, stream: &Substream, is_parsable: bool) -> Vec<String> {
+    let begin = &stream.begin;
+    let from = if begin.from_guid == 0 { "-".to_owned() } else { begin.from_guid.to_string() };
+    let (size, created) = if is_parsable {
+        (stream.bytes.to_string(), begin.creation_time.to_string())
+    } else {
+        (nicebytes(stream.bytes), crate::time::creation(begin.creation_time))
+    };
+    let state = if stream.is_complete { "whole" } else { "cut" };
+    vec![
+        file.to_owned(),
+        term::escape(begin.name()),
+        from,
+        kind(stream).to_owned(),
+        size,
+        stream.record_count().to_string(),
+        created,
+        state.to_owned(),
+    ]
+}
+
+fn as_json(file: &str, found: &Survey, has_problem: bool) -> Value {
+    let stream = |stream: &Substream| {
+        let begin = &stream.begin;
+        let features = feature::NAMES.iter().filter(|(bit, _)| begin.features() & bit != 0);
+        let records = stream.records.iter().map(|(kind, (records, bytes))| {
+            (format!("{kind:?}").to_lowercase(), json!({ "records": records, "bytes": bytes }))
+        });
+        json!({
+            "snapshot": String::from_utf8_lossy(begin.name()),
+            "guid": begin.to_guid.to_string(),
+            "from_guid": (begin.from_guid != 0).then(|| begin.from_guid.to_string()),
+            "kind": kind(stream),
+            "created": begin.creation_time,
+            "features": features.map(|(_, name)| *name).collect::<Vec<_>>(),
+            "bytes": stream.bytes,
+            "records": records.collect::<serde_json::Map<_, _>>(),
+            "is_complete": stream.is_complete,
+        })
+    };
+    json!({
+        "file": file,
+        "is_package": found.package.is_some(),
+        "bytes": found.bytes,
+        "is_complete": found.is_complete && !has_problem,
+        "streams": found.streams.iter().map(stream).collect::<Vec<_>>(),
+    })
+}
