@@ -122,18 +122,9 @@ impl Commit<'_> {
         if targets.is_empty() {
             return Ok(());
         }
-        let packed: Vec<_> = targets.iter().map(|target| configs[&target.guid].as_ref()).collect();
-        let leaves: Vec<(&dyn Device, &PackedConfig)> = targets
-            .iter()
-            .zip(&packed)
-            .filter_map(|(target, packed)| Some((&*target.device, *packed.as_ref().ok()?)))
-            .collect();
-        let mut results = write_configs(&leaves, labels).into_iter();
-        let result = |packed: Result<_, &LabelWriteError>| match packed {
-            Ok(_) => results.next().unwrap_or(Ok(())),
-            Err(too_long) => Err(too_long.clone()),
-        };
-        let written: Vec<Result<(), LabelWriteError>> = packed.into_iter().map(result).collect();
+        let leaves: Vec<(&dyn Device, &Result<PackedConfig, LabelWriteError>)> =
+            targets.iter().map(|target| (&*target.device, &configs[&target.guid])).collect();
+        let written = write_configs(&leaves, labels);
         let mut is_good: Vec<bool> = written.iter().map(Result::is_ok).collect();
         self.flush(&targets, &mut is_good);
         let tops = self.config.vdev_tree.children.iter().filter(|top| !top.is_log);

@@ -14,8 +14,8 @@ const LIST_MAX: u64 = 64 << 20;
 const BONUS_MAX: u64 = 16 << 10;
 /// Largest block that is embedded in its pointer in bytes.
 const EMBEDDED_MAX: u64 = 112;
-/// Bytes of a payload for which memory is allocated before any of it is read; then as much again as was read.
-const STEP: u64 = 64 << 10;
+/// Bytes of a payload for which memory is allocated before any of it is read.
+const FIRST: u64 = 128 << 10;
 
 /// A record with its payload.
 #[derive(Debug, Clone)]
@@ -49,7 +49,8 @@ pub struct Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Reads a stream from here. The source need not be buffered for large records; small ones are faster if it is.
+    /// Reads a stream from here. Headers are read one by one: a source that is buffered by
+    /// some KiB is faster, and large payloads pass such a buffer by.
     pub fn new(source: R) -> Reader<R> {
         Reader { source, order: None, running: Running::default(), at: 0, verifies: true }
     }
@@ -139,16 +140,12 @@ impl<R: Read> Reader<R> {
         if len > max {
             return Err(StreamError::TooLong { at, len, max });
         }
-        let mut payload = Vec::new();
-        while (payload.len() as u64) < len {
-            let have = payload.len();
-            let step = (len - have as u64).min(STEP.max(have as u64)) as usize;
-            payload.resize(have + step, 0);
-            if self.fill(payload.get_mut(have..).unwrap_or_default())? < step {
-                return Err(StreamError::Cut { at });
-            }
+        let mut payload = Vec::with_capacity(len.min(FIRST) as usize);
+        let read = self.source.by_ref().take(len).read_to_end(&mut payload);
+        match read.map_err(|cause| StreamError::Read { at, cause })? {
+            read if read as u64 == len => Ok(payload),
+            _ => Err(StreamError::Cut { at }),
         }
-        Ok(payload)
     }
 
     /// Reads until the buffer is full or the source ends; returns the number of bytes.

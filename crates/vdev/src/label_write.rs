@@ -88,24 +88,23 @@ impl PackedConfig {
 }
 
 /// Writes configurations, each to the given labels (0 to 3) of its device, on all devices at once. Returns the
-/// results in the order of the devices: success if all labels of a device were written.
+/// results in the order of the devices: success if all labels of a device were written. A device whose configuration
+/// could not be packed gets that error, and keeps its labels.
 ///
 /// # Errors
 /// [`LabelWriteError`]; each label is then the old one, the new one, or not valid.
 pub fn write_configs(
-    leaves: &[(&dyn Device, &PackedConfig)],
+    leaves: &[(&dyn Device, &Result<PackedConfig, LabelWriteError>)],
     labels: &[usize],
 ) -> Vec<Result<(), LabelWriteError>> {
     let mut images = Images::default();
     let mut outcomes = Vec::with_capacity(leaves.len());
     for (leaf, (device, config)) in leaves.iter().enumerate() {
-        let is_large_enough = check_size(*device);
-        if is_large_enough.is_ok() {
-            let body =
-                Body { contents: Cow::Borrowed(&config.list), size: CONFIG_SIZE, sum: config.sum.clone() };
+        let config = check_size(*device).and_then(|()| config.as_ref().map_err(Clone::clone));
+        outcomes.push(config.map(|PackedConfig { list, sum }| {
+            let body = Body { contents: Cow::Borrowed(list), size: CONFIG_SIZE, sum: sum.clone() };
             images.push(leaf, *device, labels, CONFIG_OFFSET, body);
-        }
-        outcomes.push(is_large_enough);
+        }));
     }
     for (outcome, written) in outcomes.iter_mut().zip(images.write(leaves.len())) {
         *outcome = std::mem::replace(outcome, Ok(())).and(written);

@@ -16,8 +16,8 @@ use std::io::{self, BufReader, Read};
 
 /// Name of standard input.
 const STDIN: &str = "-";
-/// Number of bytes that are read at once.
-const BUFFER: usize = 1 << 18;
+/// Number of bytes for which streams are buffered: headers are small, and large payloads pass the buffer by.
+const BUFFER: usize = 16 << 10;
 /// First bytes of files that are compressed with zstd and gzip.
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const GZIP: [u8; 2] = [0x1f, 0x8b];

@@ -1,7 +1,7 @@
 //! `zstream redup`, `decompress`, `recompress`, `drop_record`: a stream from standard input or a file, changed, to
 //! standard output.
 
-use super::{Failure, flags, open};
+use super::{BUFFER, Failure, flags, open};
 use crate::getopt::Getopt;
 use ::cenote::stream::change::{
     BlockPlace, decompress_blocks, drop_blocks, recompress as recompress_stream, write_references_out,
@@ -10,9 +10,6 @@ use format::{CompressionId, ObjectId};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, StdoutLock};
-
-/// Number of bytes that are read and written at once.
-const BUFFER: usize = 1 << 18;
 
 fn input() -> Result<impl Read, Failure> {
     if io::stdin().is_terminal() {

@@ -1,6 +1,6 @@
 //! `zstream dump`: the start of a stream, its records on request, and how many there are of each type.
 
-use super::{Failure, flags, list, open, output};
+use super::{BUFFER, Failure, flags, list, open, output};
 use ::cenote::stream::{Frame, Reader, StreamError};
 use format::NvList;
 use format::stream::{Begin, HEADER_SIZE, Record, RecordKind};
@@ -48,7 +48,7 @@ pub(super) fn main(args: Vec<OsString>) -> Result<u8, Failure> {
         }
         None => Box::new(io::stdin().lock()),
     };
-    let reader = Reader::new(BufReader::with_capacity(1 << 16, source));
+    let reader = Reader::new(BufReader::with_capacity(BUFFER, source));
     let mut reader = if has('C') { reader.unverified() } else { reader };
     let mut out = output();
     let mut counts = BTreeMap::new();

@@ -22,6 +22,8 @@ use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::process::ExitCode;
 
+/// Number of bytes for which streams are buffered: headers are small, and large payloads pass the buffer by.
+const BUFFER: usize = 16 << 10;
 /// Exit code of a command whose output is closed: that of a program which a signal ends.
 const PIPE_CLOSED: u8 = 141;
 

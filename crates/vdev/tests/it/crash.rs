@@ -7,7 +7,7 @@ use cenote_vdev::device::Device;
 use cenote_vdev::device::sim::{Fate, Power, SimDisk};
 use cenote_vdev::env::Random;
 use cenote_vdev::label;
-use cenote_vdev::label_write::{PackedConfig, init, write_configs, write_uberblocks};
+use cenote_vdev::label_write::{LabelWriteError, PackedConfig, init, write_configs, write_uberblocks};
 use cenote_vdev::tree::{Extent, Write};
 use format::uberblock::{Mmp, ReflowInfo, Uberblock};
 use format::{Ashift, BlockPtr, Endian, NvList, Psize, Txg, VdevGuid, VdevId};
@@ -81,10 +81,10 @@ fn work(shape: &Shape, disks: &[Arc<SimDisk>]) -> u64 {
         if tree.write_many(&writes).iter().any(Result::is_err) || tree.flush(&[VdevId(0)], since).is_err() {
             return done;
         }
-        let pack = |i| PackedConfig::new(&label_config(shape, i, txg)).expect("a short list");
-        let configs: Vec<PackedConfig> = (0..disks.len()).map(pack).collect();
+        let pack = |i| PackedConfig::new(&label_config(shape, i, txg));
+        let configs: Vec<Result<PackedConfig, LabelWriteError>> = (0..disks.len()).map(pack).collect();
         let labels = |which: &[usize]| {
-            let leaves: Vec<(&dyn Device, &PackedConfig)> =
+            let leaves: Vec<(&dyn Device, &Result<PackedConfig, LabelWriteError>)> =
                 disks.iter().zip(&configs).map(|(disk, config)| (&**disk as &dyn Device, config)).collect();
             let written = write_configs(&leaves, which).iter().all(Result::is_ok);
             written && tree.flush_leaves(&all).iter().all(Result::is_ok)

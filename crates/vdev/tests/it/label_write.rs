@@ -39,12 +39,16 @@ fn config(txg: u64) -> NvList {
     list
 }
 
-fn packed(txg: u64) -> PackedConfig {
-    PackedConfig::new(&config(txg)).unwrap()
+fn packed(txg: u64) -> Result<PackedConfig, LabelWriteError> {
+    PackedConfig::new(&config(txg))
 }
 
 /// Writes a configuration into one label.
-fn write_config(device: &dyn Device, label: usize, config: &PackedConfig) -> Result<(), LabelWriteError> {
+fn write_config(
+    device: &dyn Device,
+    label: usize,
+    config: &Result<PackedConfig, LabelWriteError>,
+) -> Result<(), LabelWriteError> {
     write_configs(&[(device, config)], &[label]).remove(0)
 }
 
@@ -77,7 +81,7 @@ fn labels_of_golden_pools_are_written_again_byte_for_byte() {
             let real = &*leaf.device;
             let ours = MemoryDevice::new(real.size());
             for found in &leaf.probe.configs {
-                write_config(&ours, found.label, &PackedConfig::new(&found.config.raw).unwrap()).unwrap();
+                write_config(&ours, found.label, &PackedConfig::new(&found.config.raw)).unwrap();
                 let at = label_offset(found.label, real.size()).0 + CONFIG_OFFSET;
                 assert!(read(real, at, CONFIG_SIZE) == read(&ours, at, CONFIG_SIZE), "{}", fixture.name());
                 configs += 1;
@@ -196,7 +200,7 @@ fn multihost_keeps_the_last_slot_free() {
 fn configurations_of_many_leaves_at_once() {
     let devices: Vec<MemoryDevice> = (0..40).map(|_| MemoryDevice::new(64 << 20)).collect();
     let config = packed(9);
-    let leaves: Vec<(&dyn Device, &PackedConfig)> =
+    let leaves: Vec<(&dyn Device, &Result<PackedConfig, LabelWriteError>)> =
         devices.iter().map(|d| (d as &dyn Device, &config)).collect();
     assert_eq!(write_configs(&leaves, &[0, 2]), vec![Ok(()); 40]);
     for device in &devices {
@@ -220,9 +224,11 @@ fn what_cannot_be_written() {
     let device = MemoryDevice::new(SIZE);
     assert!(matches!(init(&device, &long, &uberblock(1)), Err(LabelWriteError::TooLong { .. })));
     assert!(label::probe(&device).is_empty());
-    assert!(matches!(PackedConfig::new(&long), Err(LabelWriteError::TooLong { .. })));
-    let (small_one, right) = ((&small as &dyn Device, &packed(2)), (&device as &dyn Device, &packed(2)));
-    assert_eq!(write_configs(&[small_one, right], &[1]), [too_small.clone(), Ok(())]);
+    let (long, right) = (PackedConfig::new(&long), packed(2));
+    let results = write_configs(&[(&device, &long), (&small, &right), (&device, &right)], &[1]);
+    assert!(
+        matches!(results.as_slice(), [Err(LabelWriteError::TooLong { .. }), small, Ok(())] if *small == too_small)
+    );
 
     let disk = SimDisk::new(SIZE, 1);
     disk.fail_nth(OpKind::Write, 5);
