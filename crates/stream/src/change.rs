@@ -17,6 +17,8 @@ pub struct Done {
     pub records: u64,
     /// Number of records that were changed or dropped.
     pub changed: u64,
+    /// Whether the last record is an end. A stream of a partly received dataset has none.
+    pub is_complete: bool,
 }
 
 /// What is done with a record.
@@ -36,6 +38,7 @@ fn copy<R: Read, W: Write>(
     let mut done = Done::default();
     while let Some(mut frame) = reader.next_frame()? {
         done.records += 1;
+        done.is_complete = matches!(frame.header.record, Record::End(_));
         let fate = change(&mut frame, reader.order())?;
         if !matches!(fate, Fate::Unchanged) {
             done.changed += 1;
@@ -45,6 +48,9 @@ fn copy<R: Read, W: Write>(
             writer.write(&frame, reader.order())?;
         }
     }
+    if done.records == 0 {
+        return Err(StreamError::NotAStream);
+    }
     writer.finish()?;
     Ok(done)
 }
@@ -53,27 +59,45 @@ fn copy<R: Read, W: Write>(
 pub type BlockPlace = (ObjectId, u64);
 
 /// Decompresses the blocks at these places with the given algorithms; `Off` only says that a block is not compressed.
-/// `report` gets each changed place.
+/// `report` gets each of these places with the result: a block that is not compressed in this way stays as it is.
 ///
 /// # Errors
-/// [`StreamError::Decompress`], and those of [`Reader`] and [`Writer`].
+/// [`StreamError::Deduplicated`], and those of [`Reader`] and [`Writer`].
 pub fn decompress_blocks<R: Read, W: Write>(
     source: R,
     target: W,
     wanted: &HashMap<BlockPlace, CompressionId>,
-    mut report: impl FnMut(BlockPlace),
+    mut report: impl FnMut(BlockPlace, CompressionId, Result<(), StreamError>),
 ) -> Result<Done, StreamError> {
     copy(source, target, |frame, _| {
+        refuse_references(&frame.header.record)?;
         let Record::Write(write) = &mut frame.header.record else { return Ok(Fate::Unchanged) };
         let place = (write.object, write.offset);
         let Some(algorithm) = wanted.get(&place) else { return Ok(Fate::Unchanged) };
-        if *algorithm != CompressionId::Off {
-            frame.payload = plain(write, *algorithm, &frame.payload)?;
+        match plain(write, *algorithm, &frame.payload) {
+            Ok(payload) => {
+                frame.payload = payload;
+                (write.compression, write.compressed_size) = (0, 0);
+                report(place, *algorithm, Ok(()));
+                Ok(Fate::Changed)
+            }
+            Err(failed) => {
+                report(place, *algorithm, Err(failed));
+                Ok(Fate::Unchanged)
+            }
         }
-        (write.compression, write.compressed_size) = (0, 0);
-        report(place);
-        Ok(Fate::Changed)
     })
+}
+
+/// Refuses the start of a stream with references: its blocks cannot be changed one by one.
+fn refuse_references(record: &Record) -> Result<(), StreamError> {
+    match record {
+        Record::Begin(begin) if begin.features() & (feature::DEDUP | feature::DEDUP_PROPS) != 0 => {
+            Err(StreamError::Deduplicated)
+        }
+        Record::WriteByRef(_) => Err(StreamError::Deduplicated),
+        _ => Ok(()),
+    }
 }
 
 /// Compresses every block anew; a block that becomes no smaller is sent as it is. `level` is that of zstd.
@@ -87,6 +111,7 @@ pub fn recompress<R: Read, W: Write>(
     level: i32,
 ) -> Result<Done, StreamError> {
     copy(source, target, |frame, _| {
+        refuse_references(&frame.header.record)?;
         let write = match &mut frame.header.record {
             Record::Begin(begin) if begin.features() & feature::RAW != 0 => {
                 return Err(StreamError::Encrypted);
@@ -134,7 +159,7 @@ const BLOCK_MAX: usize = 16 << 20;
 /// Drops the blocks at these places. `report` gets each of them.
 ///
 /// # Errors
-/// Those of [`Reader`] and [`Writer`].
+/// [`StreamError::Deduplicated`], and those of [`Reader`] and [`Writer`].
 pub fn drop_blocks<R: Read, W: Write>(
     source: R,
     target: W,
@@ -142,6 +167,7 @@ pub fn drop_blocks<R: Read, W: Write>(
     mut report: impl FnMut(BlockPlace),
 ) -> Result<Done, StreamError> {
     copy(source, target, |frame, _| {
+        refuse_references(&frame.header.record)?;
         let place = match &frame.header.record {
             Record::Write(write) => (write.object, write.offset),
             Record::WriteEmbedded(write) => (write.object, write.offset),

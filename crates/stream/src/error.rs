@@ -65,6 +65,9 @@ pub enum StreamError {
         /// The violation, one fixed text for each rule.
         problem: &'static str,
     },
+    /// The stream has references to earlier blocks, which must be written out first.
+    #[error("Deduplicated streams are not supported: use zstream redup")]
+    Deduplicated,
     /// A block cannot be decompressed.
     #[error("decompression failed for ino {object} offset {offset}")]
     Decompress {

@@ -2,8 +2,8 @@
 
 use crate::checksum::Running;
 use crate::error::StreamError;
-use format::Endian;
-use format::stream::{CHECKSUM_AT, HEADER_SIZE, Header, Record, RecordKind, order_of};
+use format::stream::{CHECKSUM_AT, HEADER_SIZE, Header, MAGIC, Record, RecordKind, order_of};
+use format::{DecodeError, Endian};
 use std::io::{ErrorKind, Read};
 
 /// Largest block in bytes.
@@ -94,6 +94,12 @@ impl<R: Read> Reader<R> {
         }
         let order = self.order();
         let header = Header::decode(&bytes, order).map_err(|cause| StreamError::Record { at, cause })?;
+        if let Record::Begin(begin) = &header.record
+            && begin.magic != MAGIC
+        {
+            let cause = DecodeError::Magic { what: "start of a stream", found: begin.magic, expected: MAGIC };
+            return Err(StreamError::Record { at, cause });
+        }
         self.verify_header(&bytes, &header)?;
         let payload = self.read_payload(&header)?;
         if self.verifies {
@@ -110,8 +116,7 @@ impl<R: Read> Reader<R> {
         }
         let (at, order) = (self.at, self.order());
         let compare = |stored: [u64; 4], actual: [u64; 4]| {
-            let is_right = stored == [0; 4] || stored == actual;
-            if is_right { Ok(()) } else { Err(StreamError::Checksum { at, stored, actual }) }
+            if stored == actual { Ok(()) } else { Err(StreamError::Checksum { at, stored, actual }) }
         };
         match &header.record {
             Record::Begin(_) => self.running = Running::default(),
@@ -120,7 +125,10 @@ impl<R: Read> Reader<R> {
         }
         let (body, checksum) = bytes.split_at(CHECKSUM_AT);
         self.running.add(body, order);
-        compare(header.checksum, self.running.words())?;
+        // Old senders store none, except in the end.
+        if header.checksum != [0; 4] {
+            compare(header.checksum, self.running.words())?;
+        }
         self.running.add(checksum, order);
         if matches!(header.record, Record::End(_)) {
             // What follows in a package has a checksum of its own.

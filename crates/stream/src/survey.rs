@@ -2,19 +2,24 @@
 //! (docs/on-disk/30-send-streams.md, sections 1, 2 and 9).
 //!
 //! # What always holds
-//! - The whole stream is read once, with its checksums; memory does not grow with its length, except by an entry for
-//!   each snapshot.
-//! - Rules that depend on the pool of the receiver are not checked here.
+//! - The whole stream is read once, with its checksums; memory does not grow with its length or with the number of
+//!   its snapshots.
+//! - Rules that depend on the pool of the receiver are not checked here, and streams are not compared with the list of
+//!   snapshots at the start of their package.
 
 use crate::error::StreamError;
 use crate::reader::{Frame, Reader};
 use format::stream::{Begin, Record, RecordKind, feature};
-use format::{ChecksumId, CompressionId, ObjectId};
+use format::{ChecksumId, CompressionId, NvList, ObjectId};
 use std::collections::BTreeMap;
 use std::io::Read;
 
 /// Largest block in bytes.
 const BLOCK_MAX: u64 = 16 << 20;
+/// Largest block in bytes of a stream without large blocks.
+const OLD_BLOCK_MAX: u64 = 128 << 10;
+/// Largest bonus in bytes in a dnode of one slot.
+const BONUS_MAX: u64 = 320;
 /// Unit of block sizes in bytes.
 const SECTOR: u64 = 512;
 /// Largest number of slots of a dnode, and number of slots of a block of dnodes.
@@ -47,8 +52,10 @@ impl Substream {
 pub struct Survey {
     /// The header of the package, if it is one.
     pub package: Option<Begin>,
-    /// The streams of snapshots, in order.
-    pub streams: Vec<Substream>,
+    /// Number of streams of snapshots, without one whose end is missing.
+    pub streams: u64,
+    /// The stream of a snapshot that is being read, or whose end is missing.
+    pub unfinished: Option<Substream>,
     /// Number of bytes.
     pub bytes: u64,
     /// Whether all streams are complete, and the end of the package is there.
@@ -56,13 +63,15 @@ pub struct Survey {
 }
 
 /// Reads a stream to its end. Adds what it contains to `survey`, which is also right as far as the stream could be
-/// read after an error. `progress` gets the number of bytes read after each record.
+/// read after an error. `each` gets each stream of a snapshot at its end, `progress` the number of bytes read after
+/// each record.
 ///
 /// # Errors
 /// [`StreamError::Invalid`] if a record breaks a rule, and those of [`Reader`].
 pub fn survey(
     source: impl Read,
     survey: &mut Survey,
+    each: &mut dyn FnMut(Substream),
     mut progress: impl FnMut(u64),
 ) -> Result<(), StreamError> {
     let mut reader = Reader::new(source);
@@ -71,6 +80,10 @@ pub fn survey(
         let at = frame.at;
         place = next(survey, place, frame).map_err(|problem| StreamError::Invalid { at, problem })?;
         survey.bytes = reader.position();
+        if let Some(whole) = survey.unfinished.take_if(|stream| stream.is_complete) {
+            survey.streams += 1;
+            each(whole);
+        }
         progress(survey.bytes);
     }
     survey.is_complete = match place {
@@ -111,14 +124,18 @@ fn next(survey: &mut Survey, place: Place, frame: Frame) -> Checked<Place> {
     let after = match (place, frame.header.record) {
         (Place::Start, Record::Begin(begin)) if begin.is_package() => {
             check_features(&begin)?;
+            list(&frame.payload)?;
             survey.package = Some(begin);
             return Ok(Place::PackageHeader);
         }
         (Place::PackageHeader, Record::End(_)) => return Ok(Place::Between),
+        (Place::Between, Record::Begin(_)) if survey.package.is_none() => {
+            return Err("a stream after the end of another one, which receivers do not read");
+        }
         (Place::Start | Place::Between, Record::Begin(begin)) => {
-            check_begin(&begin)?;
+            check_begin(&begin, &list(&frame.payload)?)?;
             let stream = Substream { begin, records: BTreeMap::new(), bytes: 0, is_complete: false };
-            survey.streams.push(stream);
+            survey.unfinished = Some(stream);
             Place::Stream(Last(ObjectId(0), 0))
         }
         (Place::Between, Record::End(end)) if survey.package.is_some() => {
@@ -127,14 +144,14 @@ fn next(survey: &mut Survey, place: Place, frame: Frame) -> Checked<Place> {
         }
         (Place::Stream(_), Record::Begin(_)) => return Err("a stream starts within another one"),
         (Place::Stream(last), record) => {
-            let stream = survey.streams.last_mut().ok_or("a record without a stream")?;
+            let stream = survey.unfinished.as_mut().ok_or("a record without a stream")?;
             let last = check_record(&stream.begin, &record, last)?;
             stream.is_complete = kind == RecordKind::End;
             if stream.is_complete { Place::Between } else { Place::Stream(last) }
         }
         _ => return Err("a record outside of a stream"),
     };
-    if let Some(stream) = survey.streams.last_mut() {
+    if let Some(stream) = survey.unfinished.as_mut() {
         stream.bytes += bytes;
         let (records, payloads) = stream.records.entry(kind).or_default();
         *records += 1;
@@ -145,13 +162,33 @@ fn next(survey: &mut Survey, place: Place, frame: Frame) -> Checked<Place> {
 
 fn check_features(begin: &Begin) -> Checked<()> {
     let known = feature::NAMES.iter().fold(0, |known, (bit, _)| known | bit);
-    ensure(begin.features() & !known == 0, "an unknown feature")
+    ensure(begin.features() & !known == 0, "an unknown feature")?;
+    let has_references = begin.features() & (feature::DEDUP | feature::DEDUP_PROPS) != 0;
+    ensure(!has_references, "deduplicated, which receivers refuse: use zstream redup")
 }
 
-fn check_begin(begin: &Begin) -> Checked<()> {
+/// The list of names and values at the start of a stream.
+fn list(payload: &[u8]) -> Checked<NvList> {
+    if payload.is_empty() {
+        return Ok(NvList::new());
+    }
+    NvList::decode(payload).map_err(|_| "a list at the start of a stream that cannot be read")
+}
+
+fn check_begin(begin: &Begin, list: &NvList) -> Checked<()> {
+    const CLONE: u32 = 1 << 0;
+    const SPILL_BLOCK: u32 = 1 << 3;
     check_features(begin)?;
     ensure(begin.header_kind() == 1, "an unknown kind of header")?;
-    ensure(begin.objset_type == 2 || begin.objset_type == 3, "neither a file system nor a volume")
+    ensure(begin.objset_type == 2 || begin.objset_type == 3, "neither a file system nor a volume")?;
+    ensure(begin.name().contains(&b'@'), "a name that is not of a snapshot")?;
+    ensure(begin.flags & CLONE == 0 || begin.from_guid != 0, "a clone without an origin")?;
+    if begin.features() & feature::RAW != 0 {
+        ensure(begin.features() & feature::EMBED_DATA == 0, "a raw stream with embedded data")?;
+        ensure(begin.flags & SPILL_BLOCK != 0, "a raw stream that does not tell of spill blocks")?;
+        ensure(list.list("crypt_keydata").is_some(), "a raw stream without its keys")?;
+    }
+    Ok(())
 }
 
 /// Checks a record of this stream; returns the last block after it.
@@ -174,7 +211,13 @@ fn check_record(begin: &Begin, record: &Record, last: Last) -> Checked<Last> {
             ensure(object.object.0 != 0, "an object without a number")?;
             let size = u64::from(object.block_size);
             ensure(size.is_multiple_of(SECTOR) && (1..=BLOCK_MAX).contains(&size), "the size of a block")?;
+            ensure(
+                size <= OLD_BLOCK_MAX || has(feature::LARGE_BLOCKS),
+                "a large block in a stream without them",
+            )?;
             ensure(u64::from(object.slots) <= SLOTS_MAX, "too many slots of a dnode")?;
+            let room = BONUS_MAX + u64::from(object.slots.max(1) - 1) * SECTOR;
+            ensure(u64::from(object.bonus_len) <= room, "a bonus that is larger than its dnode")?;
             ensure(ChecksumId::from_id(object.checksum_type).is_ok(), "an unknown checksum")?;
             is_compression(object.compress)?;
         }
@@ -182,6 +225,7 @@ fn check_record(begin: &Begin, record: &Record, last: Last) -> Checked<Last> {
             is_range(free.first.0, free.count)?;
         }
         Record::Free(free) | Record::Redact(free) => {
+            ensure(free.object.0 != 0, "a range of no object")?;
             is_range(free.offset, free.length)?;
         }
         Record::Write(write) => {
@@ -199,10 +243,7 @@ fn check_record(begin: &Begin, record: &Record, last: Last) -> Checked<Last> {
             ensure(embedded.embedded_kind == 0, "an unknown kind of embedded data")?;
             return in_order(last, Last(embedded.object, embedded.offset));
         }
-        Record::WriteByRef(reference) => {
-            ensure(has(feature::DEDUP), "a reference in a stream without deduplication")?;
-            is_block(reference.object, reference.offset, reference.length)?;
-        }
+        Record::WriteByRef(_) => Err("a reference in a stream without deduplication")?,
         Record::Spill(spill) => {
             is_block(spill.object, 0, spill.length)?;
             ensure(spill.compressed_size <= spill.length, "a compressed block is larger than the block")?;

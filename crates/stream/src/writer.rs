@@ -20,8 +20,8 @@ impl<W: Write> Writer<W> {
         Writer { target, running: Running::default() }
     }
 
-    /// Writes a record, whose bytes are in `order`. Checksums that are zeros stay zeros: the ends of a package have
-    /// none.
+    /// Writes a record, whose bytes are in `order`. Checksums of headers that are zeros stay zeros: the ends of
+    /// packages and old senders have none.
     ///
     /// # Errors
     /// [`StreamError::Write`].
@@ -31,9 +31,7 @@ impl<W: Write> Writer<W> {
         if is_begin {
             self.running = Running::default();
         }
-        if let Record::End(end) = &frame.header.record
-            && end.checksum != [0; 4]
-        {
+        if let Record::End(end) = &frame.header.record {
             let end = format::stream::End { checksum: self.running.words(), ..end.clone() };
             Record::End(end).put(&mut bytes, order);
         }

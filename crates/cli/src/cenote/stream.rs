@@ -18,6 +18,8 @@ use std::io::{self, BufReader, Read};
 const STDIN: &str = "-";
 /// Number of bytes for which streams are buffered: headers are small, and large payloads pass the buffer by.
 const BUFFER: usize = 16 << 10;
+/// Number of snapshots that are listed: a hostile file of some KiB may contain millions.
+const LISTED_MAX: usize = 100_000;
 /// First bytes of files that are compressed with zstd and gzip.
 const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 const GZIP: [u8; 2] = [0x1f, 0x8b];
@@ -81,7 +83,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 /// The survey of a file, as far as it could be read, and why it could not be read further.
-fn survey_file(file: &OsStr, is_quiet: bool) -> (Survey, Option<Failure>) {
+fn survey_file(file: &OsStr, is_quiet: bool, each: &mut dyn FnMut(Substream)) -> (Survey, Option<Failure>) {
     let bar = if is_quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
     bar.set_draw_target(if is_quiet {
         indicatif::ProgressDrawTarget::hidden()
@@ -94,7 +96,7 @@ fn survey_file(file: &OsStr, is_quiet: bool) -> (Survey, Option<Failure>) {
     bar.set_message(term::escape(file.as_encoded_bytes()));
     let mut found = Survey::default();
     let result = open(file).and_then(|source| {
-        survey(source, &mut found, |bytes| bar.set_position(bytes)).map_err(Failure::from)
+        survey(source, &mut found, each, |bytes| bar.set_position(bytes)).map_err(Failure::from)
     });
     bar.finish_and_clear();
     (found, result.err())
@@ -121,23 +123,24 @@ fn verify(args: &Files) -> Outcome {
     let out = Out::new();
     let mut has_problems = false;
     for file in &args.files {
-        let (found, failure) = survey_file(file, args.quiet);
+        let (found, failure) = survey_file(file, args.quiet, &mut |_| {});
         let name = term::escape(file.as_encoded_bytes());
         if let Some(failure) = failure {
             has_problems = true;
             tell(&name, failure)?;
             continue;
         }
-        let (streams, size) = (counted(found.streams.len(), "snapshot"), nicebytes(found.bytes));
+        let (streams, size) = (
+            counted(found.streams + u64::from(found.unfinished.is_some()), "snapshot"),
+            nicebytes(found.bytes),
+        );
         if found.is_complete {
             out.print(&format!("{name}: whole: {streams}, {size}\n"));
         } else {
             has_problems = true;
-            let cut = match found.streams.last() {
-                Some(last) if !last.is_complete => {
-                    format!("it ends within {}", term::escape(last.begin.name()))
-                }
-                Some(_) => "the end of the package is missing".to_owned(),
+            let cut = match &found.unfinished {
+                Some(last) => format!("it ends within {}", term::escape(last.begin.name())),
+                None if found.package.is_some() => "the end of the package is missing".to_owned(),
                 None => "it is empty".to_owned(),
             };
             term::complain(format!("{name}: not whole: {streams}, {size}; {cut}"));
@@ -156,7 +159,7 @@ fn tell(name: &str, failure: Failure) -> Result<(), Failure> {
     }
 }
 
-fn counted(count: usize, noun: &str) -> String {
+fn counted(count: u64, noun: &str) -> String {
     if count == 1 { format!("{count} {noun}") } else { format!("{count} {noun}s") }
 }
 
@@ -164,13 +167,29 @@ fn info(args: &InfoArgs) -> Outcome {
     let out = Out::new();
     let (mut rows, mut listed, mut has_problems) = (Vec::new(), Vec::new(), false);
     for file in &args.files.files {
-        let (found, failure) = survey_file(file, args.files.quiet);
         let name = term::escape(file.as_encoded_bytes());
-        rows.extend(found.streams.iter().map(|stream| row(&name, stream, args.parsable)));
-        listed.push(as_json(&name, &found, failure.is_some()));
+        let mut streams = Vec::new();
+        let mut list = |stream: Substream| {
+            if rows.len() >= LISTED_MAX {
+                return;
+            }
+            rows.push(row(&name, &stream, args.parsable));
+            if args.json {
+                streams.push(json_of(&stream));
+            }
+        };
+        let (mut found, failure) = survey_file(file, args.files.quiet, &mut list);
+        if let Some(unfinished) = found.unfinished.take() {
+            list(unfinished);
+        }
+        listed.push(as_json(&name, &found, failure.is_some(), &streams));
         if let Some(failure) = failure {
             has_problems = true;
             tell(&name, failure)?;
+        }
+        if rows.len() >= LISTED_MAX {
+            has_problems = true;
+            term::complain(format!("{name}: only the first {LISTED_MAX} snapshots are listed"));
         }
     }
     if args.json {
@@ -218,30 +237,31 @@ fn row(file: &str, stream: &Substream, is_parsable: bool) -> Vec<String> {
     ]
 }
 
-fn as_json(file: &str, found: &Survey, has_problem: bool) -> Value {
-    let stream = |stream: &Substream| {
-        let begin = &stream.begin;
-        let features = feature::NAMES.iter().filter(|(bit, _)| begin.features() & bit != 0);
-        let records = stream.records.iter().map(|(kind, (records, bytes))| {
-            (format!("{kind:?}").to_lowercase(), json!({ "records": records, "bytes": bytes }))
-        });
-        json!({
-            "snapshot": String::from_utf8_lossy(begin.name()),
-            "guid": begin.to_guid.to_string(),
-            "from_guid": (begin.from_guid != 0).then(|| begin.from_guid.to_string()),
-            "kind": kind(stream),
-            "created": begin.creation_time,
-            "features": features.map(|(_, name)| *name).collect::<Vec<_>>(),
-            "bytes": stream.bytes,
-            "records": records.collect::<serde_json::Map<_, _>>(),
-            "is_complete": stream.is_complete,
-        })
-    };
+fn json_of(stream: &Substream) -> Value {
+    let begin = &stream.begin;
+    let features = feature::NAMES.iter().filter(|(bit, _)| begin.features() & bit != 0);
+    let records = stream.records.iter().map(|(kind, (records, bytes))| {
+        (format!("{kind:?}").to_lowercase(), json!({ "records": records, "bytes": bytes }))
+    });
+    json!({
+        "snapshot": String::from_utf8_lossy(begin.name()),
+        "guid": begin.to_guid.to_string(),
+        "from_guid": (begin.from_guid != 0).then(|| begin.from_guid.to_string()),
+        "kind": kind(stream),
+        "created": begin.creation_time,
+        "features": features.map(|(_, name)| *name).collect::<Vec<_>>(),
+        "bytes": stream.bytes,
+        "records": records.collect::<serde_json::Map<_, _>>(),
+        "is_complete": stream.is_complete,
+    })
+}
+
+fn as_json(file: &str, found: &Survey, has_problem: bool, streams: &[Value]) -> Value {
     json!({
         "file": file,
         "is_package": found.package.is_some(),
         "bytes": found.bytes,
         "is_complete": found.is_complete && !has_problem,
-        "streams": found.streams.iter().map(stream).collect::<Vec<_>>(),
+        "streams": streams,
     })
 }

@@ -3,8 +3,9 @@
 
 use super::{BUFFER, Failure, flags, open};
 use crate::getopt::Getopt;
+use ::cenote::error::chain;
 use ::cenote::stream::change::{
-    BlockPlace, decompress_blocks, drop_blocks, recompress as recompress_stream, write_references_out,
+    BlockPlace, Done, decompress_blocks, drop_blocks, recompress as recompress_stream, write_references_out,
 };
 use format::{CompressionId, ObjectId};
 use std::collections::HashMap;
@@ -32,13 +33,27 @@ fn target() -> Result<BufWriter<StdoutLock<'static>>, Failure> {
 pub(super) fn redup(args: Vec<OsString>) -> Result<u8, Failure> {
     let (given, operands) = flags(args, "v")?;
     let [path] = &operands[..] else { return Err(Failure::Usage(None)) };
+    if std::fs::metadata(path).is_ok_and(|file| !file.is_file()) {
+        let line = format!("redup reads a file twice, and '{}' is no regular file", path.display());
+        return Err(Failure::Message(line, 1));
+    }
     let (source, mut again) = (open(path)?, open(path)?);
     let done = write_references_out(BufReader::with_capacity(BUFFER, source), &mut again, target()?)?;
     if given.contains(&'v') {
         let (records, changed) = (done.records, done.changed);
-        eprintln!("converted stream with {records} total records, including {changed} dedup records.");
+        say_error_line!("converted stream with {records} total records, including {changed} dedup records.");
     }
-    Ok(0)
+    Ok(ended(&done))
+}
+
+/// The exit code of a command that has changed a stream; warns if the stream has no end.
+fn ended(done: &Done) -> u8 {
+    if !done.is_complete {
+        say_error_line!(
+            "zstream: warning: the stream has no end: it is that of a partly received dataset, or was cut"
+        );
+    }
+    0
 }
 
 /// An operand `OBJECT,OFFSET[,TYPE]`.
@@ -67,12 +82,6 @@ fn places(operands: &[OsString]) -> Result<Vec<(BlockPlace, Option<String>)>, Fa
     operands.iter().map(|operand| place(operand).ok_or_else(|| wrong(operand))).collect()
 }
 
-fn report(is_verbose: bool, what: &str, (object, offset): BlockPlace) {
-    if is_verbose {
-        eprintln!("{what} record for object {object} offset {offset}");
-    }
-}
-
 /// `zstream decompress [-v] [OBJECT,OFFSET[,TYPE]] …`.
 pub(super) fn decompress(args: Vec<OsString>) -> Result<u8, Failure> {
     let (given, operands) = flags(args, "v")?;
@@ -95,17 +104,38 @@ pub(super) fn decompress(args: Vec<OsString>) -> Result<u8, Failure> {
         wanted.insert(place, algorithm);
     }
     let is_verbose = given.contains(&'v');
-    decompress_blocks(input()?, target()?, &wanted, |place| report(is_verbose, "decompressed", place))?;
-    Ok(0)
+    let done =
+        decompress_blocks(
+            input()?,
+            target()?,
+            &wanted,
+            |(object, offset), algorithm, result| match result {
+                Err(failed) => say_error_line!("zstream: {}", chain(&failed)),
+                Ok(()) if !is_verbose => {}
+                Ok(()) if algorithm == CompressionId::Off => {
+                    say_error_line!("Resetting compression type to off for ino {object} offset {offset}");
+                }
+                Ok(()) => say_error_line!("successfully decompressed ino {object} offset {offset}"),
+            },
+        )?;
+    Ok(ended(&done))
 }
 
 /// `zstream drop_record [-v] [OBJECT,OFFSET] …`.
 pub(super) fn drop_record(args: Vec<OsString>) -> Result<u8, Failure> {
     let (given, operands) = flags(args, "v")?;
-    let places: Vec<BlockPlace> = places(&operands)?.into_iter().map(|(place, _)| place).collect();
+    let places = places(&operands)?;
+    if places.iter().any(|(_, name)| name.is_some()) {
+        return Err(Failure::Usage(None));
+    }
+    let places: Vec<BlockPlace> = places.into_iter().map(|(place, _)| place).collect();
     let is_verbose = given.contains(&'v');
-    drop_blocks(input()?, target()?, &places, |place| report(is_verbose, "dropped", place))?;
-    Ok(0)
+    let done = drop_blocks(input()?, target()?, &places, |(object, offset)| {
+        if is_verbose {
+            say_error_line!("dropped ino {object} offset {offset}");
+        }
+    })?;
+    Ok(ended(&done))
 }
 
 /// `zstream recompress [-l level] TYPE`.
@@ -124,8 +154,7 @@ pub(super) fn recompress(args: Vec<OsString>) -> Result<u8, Failure> {
     let Some((algorithm, own_level)) = algorithm(&name, level) else {
         return Err(Failure::Message(format!("Invalid compression type {name}."), 2));
     };
-    recompress_stream(input()?, target()?, algorithm, own_level)?;
-    Ok(0)
+    Ok(ended(&recompress_stream(input()?, target()?, algorithm, own_level)?))
 }
 
 /// The algorithm of a value of the property `compression`, with its level.
@@ -137,7 +166,9 @@ fn algorithm(name: &str, level: Option<i32>) -> Option<(CompressionId, i32)> {
         "lzjb" => plain(CompressionId::Lzjb),
         "zle" => plain(CompressionId::Zle),
         "gzip" => plain(gzip(level.unwrap_or(6))?),
-        "zstd" => Some((CompressionId::Zstd, level.unwrap_or(0))),
+        "zstd" => {
+            Some((CompressionId::Zstd, level.unwrap_or(0))).filter(|(_, level)| (-1000..=19).contains(level))
+        }
         _ => match name.split_once('-')? {
             ("gzip", number) => plain(gzip(number.parse().ok()?)?),
             ("zstd", number) if !number.starts_with("fast") => {

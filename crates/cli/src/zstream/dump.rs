@@ -28,6 +28,7 @@ const CHARACTERS: usize = 54;
 /// How much is printed.
 struct Depth {
     has_records: bool,
+    has_checksums: bool,
     has_data: bool,
 }
 
@@ -35,7 +36,9 @@ struct Depth {
 pub(super) fn main(args: Vec<OsString>) -> Result<u8, Failure> {
     let (given, operands) = flags(args, "vCd")?;
     let has = |letter| given.contains(&letter);
-    let depth = Depth { has_records: has('v') || has('d'), has_data: has('d') };
+    let is_twice = given.iter().filter(|letter| **letter == 'v').count() > 1;
+    let depth =
+        Depth { has_records: has('v') || has('d'), has_checksums: is_twice || has('d'), has_data: has('d') };
     let source: Box<dyn Read> = match operands.first() {
         Some(path) => Box::new(open(path)?),
         None if io::stdin().is_terminal() => {
@@ -56,7 +59,8 @@ pub(super) fn main(args: Vec<OsString>) -> Result<u8, Failure> {
     if let Err(StreamError::Checksum { actual, .. }) = &end {
         writeln!(out, "Incorrect checksum in record header.\nExpected checksum = {}", words(*actual))?;
     }
-    summary(&mut out, &counts, reader.position())?;
+    let header = if matches!(end, Err(StreamError::Checksum { .. })) { HEADER_SIZE as u64 } else { 0 };
+    summary(&mut out, &counts, reader.position() + header)?;
     out.flush()?;
     end.map(|()| 0).map_err(Failure::from)
 }
@@ -98,6 +102,8 @@ fn dump(
         }
         if depth.has_data && !matches!(frame.header.record, Record::Begin(_)) {
             print_bytes(out, &frame.payload)?;
+        }
+        if depth.has_checksums && !matches!(frame.header.record, Record::Begin(_)) {
             writeln!(out, "    checksum = {}", words(frame.header.checksum))?;
         }
     }
@@ -113,7 +119,9 @@ fn print_begin(out: &mut dyn Write, begin: &Begin, payload: usize, depth: &Depth
     writeln!(out, "\tflags = {:#x}", begin.flags)?;
     writeln!(out, "\ttoguid = {:x}", begin.to_guid)?;
     writeln!(out, "\tfromguid = {:x}", begin.from_guid)?;
-    writeln!(out, "\ttoname = {}", String::from_utf8_lossy(begin.name()))?;
+    out.write_all(b"\ttoname = ")?;
+    out.write_all(begin.name())?;
+    writeln!(out)?;
     writeln!(out, "\tpayloadlen = {payload}")?;
     if depth.has_records { writeln!(out) } else { Ok(()) }
 }

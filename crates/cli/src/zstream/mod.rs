@@ -4,8 +4,9 @@
 //! # What always holds
 //! - No pool and no daemon is needed: streams come from files or standard input, and go to standard output.
 //! - Exit codes: 0 done; 1 failed, or wrong usage; 2 unknown compression algorithm.
-//! - A damaged or shortened stream gives a message that names the byte, and exit code 1. (OpenZFS's `zstream dump`
-//!   prints the message too, but then returns 0.)
+//! - A stream that is damaged, or cut within a record, gives a message that names the byte, and exit code 1. (OpenZFS's
+//!   `zstream dump` prints the message too, but then returns 0.) A changed stream without an end, as that of a partly
+//!   received dataset, gives a warning.
 // Zstream always runs in a process of its own, not in the daemon; it reads streams from files.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros, clippy::disallowed_types)]
 
@@ -84,18 +85,18 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
         Ok(code) => code,
         Err(Failure::Usage(line)) => {
             if let Some(line) = line {
-                line.lines().for_each(|line| eprintln!("{}", crate::out::visible(line)));
+                line.lines().for_each(|line| say_error_line!("{}", crate::out::visible(line)));
             }
-            eprint!("{USAGE}");
+            say_error!("{USAGE}");
             1
         }
         Err(Failure::Message(line, code)) => {
-            line.lines().for_each(|line| eprintln!("{}", crate::out::visible(line)));
+            line.lines().for_each(|line| say_error_line!("{}", crate::out::visible(line)));
             code
         }
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => PIPE_CLOSED,
         Err(Failure::Output(error)) => {
-            eprintln!("zstream: cannot write the output: {error}");
+            say_error_line!("zstream: cannot write the output: {error}");
             1
         }
     })

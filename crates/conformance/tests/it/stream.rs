@@ -86,3 +86,34 @@ fn snapshots_are_listed() {
         assert!(told.contains(part), "{part}: {told}");
     }
 }
+
+/// Two hundred thousand snapshots in a package: counted, and listed up to a limit.
+#[test]
+fn many_snapshots_take_little_memory() {
+    let package = testkit::stream("replicate-r2-r3");
+    // The shortest stream in it has two records, of 312 bytes each.
+    let begins = package.windows(624).position(|two| {
+        let kind = |at: usize| u32::from_le_bytes([two[at], two[at + 1], two[at + 2], two[at + 3]]);
+        kind(0) == 0 && two[8..13] == [0xac, 0xcb, 0xba, 0xf5, 2] && kind(312) == 5 && two[16] & 3 == 1
+    });
+    let short = &package[begins.expect("an empty increment")..][..624];
+    let second = package
+        .windows(16)
+        .skip(312)
+        .position(|head| head[..4] == [0; 4] && head[8..13] == [0xac, 0xcb, 0xba, 0xf5, 2]);
+    let header = &package[..second.expect("a stream") + 312];
+    let mut bytes = header.to_vec();
+    (0..200_000).for_each(|_| bytes.extend_from_slice(short));
+    bytes.extend_from_slice(&package[package.len() - 312..]);
+    let limited = |words: &str| {
+        let command = format!("ulimit -v 1000000; exec {} stream {words} -", testkit::cenote().display());
+        fed(Command::new("sh").env("TZ", "UTC"), &["-c", &command], &bytes)
+    };
+    let output = limited("verify -q");
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).starts_with("-: whole: 200000 snapshots, "), "{}", text(&output.stdout));
+    let output = limited("info -qH");
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("-: only the first 100000 snapshots are listed"));
+    assert_eq!(text(&output.stdout).lines().count(), 100_000);
+}

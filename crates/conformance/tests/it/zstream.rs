@@ -68,9 +68,9 @@ fn records_are_printed_as_openzfs_does() {
     for name in testkit::stream_names() {
         let path = folder.path().join(&name);
         std::fs::write(&path, testkit::stream(&name)).expect("written");
-        for options in ["-v", "-d", "-C", "-Cd"] {
-            let has_data = options.contains('d');
-            if name == "resume-part" || has_data && !SMALL.contains(&name.as_str()) {
+        for options in ["-v", "-vv", "-d", "-C", "-Cd"] {
+            let is_long = options.contains('d') || options == "-vv";
+            if name == "resume-part" || is_long && !SMALL.contains(&name.as_str()) {
                 continue;
             }
             let theirs = said(&mut Command::new(&real), &["dump", options], Some(&path));
@@ -100,14 +100,15 @@ fn the_records_of_changed_streams_are_those_of_openzfs() {
         ("full-props", &["recompress", "lzjb"]),
         ("large-Lec", &["recompress", "zle"]),
         ("compressed-lz4", &["decompress"]),
-        ("replicate-r2", &["decompress", "2,0,off"]),
-        ("compressed-lz4", &["decompress", "4,0,lz4"]),
+        ("replicate-r2", &["decompress", "-v", "2,0,off"]),
+        ("compressed-lz4", &["decompress", "-v", "4,0,lz4", "2,0", "3,131072"]),
     ] {
         let bytes = testkit::stream(name);
         let own = fed(&mut ours(), words, &bytes);
         assert!(own.status.success(), "{name} {words:?}: {}", text(&own.stderr));
         let theirs = fed(&mut Command::new(&real), words, &bytes);
         assert!(records(&own.stdout) == records(&theirs.stdout), "{name} {words:?}");
+        assert_eq!(text(&own.stderr), text(&theirs.stderr), "{name} {words:?}");
     }
 }
 
@@ -157,6 +158,7 @@ fn wrong_words_and_streams_are_refused() {
         bytes
     };
     let whole = testkit::stream("longname");
+    let endless = testkit::stream("saved-partial");
     for (words, bytes, code, message) in [
         (&[][..], &whole, 1, "usage: zstream command args ...\n"),
         (&["help"], &whole, 1, "usage: zstream command args ...\n"),
@@ -186,7 +188,17 @@ fn wrong_words_and_streams_are_refused() {
             "Invalid compression type foo.\nSupported types are off, lz4, lzjb, gzip, zle, and zstd\n",
         ),
         (&["decompress", "2"], &whole, 1, "invalid record '2': it must be OBJECT,OFFSET\nusage: zstream"),
-        (&["decompress", "2,0"], &whole, 1, "zstream: decompression failed for ino 2 offset 0\n"),
+        // The other records are copied.
+        (&["decompress", "2,0"], &whole, 0, "zstream: decompression failed for ino 2 offset 0\n"),
+        (&["drop_record", "2,0,off"], &whole, 1, "usage: zstream"),
+        (
+            &["redup", "/dev/null"],
+            &whole,
+            1,
+            "redup reads a file twice, and '/dev/null' is no regular file\n",
+        ),
+        (&["recompress", "lz4"], &Vec::new(), 1, "zstream: not a send stream\n"),
+        (&["recompress", "lz4"], &endless, 0, "zstream: warning: the stream has no end: "),
         (&["dump"], &b"no stream".to_vec(), 1, "zstream: not a send stream\n"),
         (&["dump"], &damaged, 1, "zstream: checksum mismatch at byte "),
         (&["drop_record", "1,0"], &damaged, 1, "zstream: checksum mismatch at byte "),
@@ -200,4 +212,18 @@ fn wrong_words_and_streams_are_refused() {
     let line = "Incorrect checksum in record header.\n\
                 Expected checksum = 376968406357/ff761a1055cac8b/57052d4392a974c3/2312a70c1d0e2c6c\nSUMMARY:\n";
     assert!(printed.contains(line), "{printed}");
+}
+
+/// The stream is written though messages cannot be.
+#[test]
+fn messages_that_cannot_be_written_stop_nothing() {
+    let bytes = testkit::stream("longname");
+    let words = ["zstream decompress -v 2,0,off", "zstream decompress 2,0,gzip"];
+    for words in words {
+        let command = format!("exec {} {words} 2>/dev/full", testkit::cenote().display());
+        let output = fed(&mut Command::new("sh"), &["-c", &command], &bytes);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(0), bytes.len()), "{words}");
+    }
+    let command = format!("exec {} zstream bogus 2>/dev/full", testkit::cenote().display());
+    assert_eq!(fed(&mut Command::new("sh"), &["-c", &command], &bytes).status.code(), Some(1));
 }

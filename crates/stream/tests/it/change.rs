@@ -57,22 +57,63 @@ fn chosen_blocks_are_decompressed_or_said_to_be_plain() {
     let change = |algorithm| {
         let (mut changed, mut places) = (Vec::new(), Vec::new());
         let wanted = HashMap::from([(place, algorithm)]);
-        decompress_blocks(&bytes[..], &mut changed, &wanted, |place| places.push(place)).map(|done| {
-            assert_eq!((done.changed, places), (1, vec![place]));
-            changed
-        })
+        let done = decompress_blocks(&bytes[..], &mut changed, &wanted, |place, _, result| {
+            places.push((place, result.is_ok()));
+        });
+        (changed, done.expect("changed").changed, places)
     };
-    assert!(blocks(&change(CompressionId::Lz4).expect("decompressed")) == blocks(&bytes));
-    let refused = change(CompressionId::Gzip6);
-    assert!(matches!(refused, Err(StreamError::Decompress { .. })), "{refused:?}");
-    // Nothing is decompressed: the record is then shorter than its block.
-    let before = frames.iter().filter(is_compressed).count();
-    let mut reader = cenote_stream::Reader::new(Cursor::new(change(CompressionId::Off).expect("changed")));
-    let mut after = 0;
-    while let Ok(Some(frame)) = reader.next_frame() {
-        after += usize::from(is_compressed(&&frame));
+    let (changed, count, places) = change(CompressionId::Lz4);
+    assert_eq!((count, places), (1, vec![(place, true)]));
+    assert!(changed != bytes && blocks(&changed) == blocks(&bytes));
+    // What is not compressed in this way, or has not the size of its block, stays as it is, and the rest is copied.
+    for wrong in [CompressionId::Gzip6, CompressionId::Off] {
+        let (changed, count, places) = change(wrong);
+        assert_eq!((count, places), (0, vec![(place, false)]), "{wrong:?}");
+        assert!(changed == bytes, "{wrong:?}");
     }
-    assert!(after < before);
+}
+
+/// A record says that its block is compressed, and it is not.
+#[test]
+fn a_plain_block_is_said_to_be_plain() {
+    let (mut frames, order) = read(&testkit::stream("longname"));
+    let plain = write(&frames, order);
+    let mut place = None;
+    for frame in &mut frames {
+        if let (Record::Write(block), None) = (&mut frame.header.record, place) {
+            place = Some((block.object, block.offset));
+            (block.compression, block.compressed_size) = (CompressionId::Lz4.id(), block.logical_size);
+            frame.put_record(order);
+        }
+    }
+    let bytes = write(&frames, order);
+    let wanted = HashMap::from([(place.expect("a block"), CompressionId::Off)]);
+    let mut changed = Vec::new();
+    let done = decompress_blocks(&bytes[..], &mut changed, &wanted, |_, _, result| assert!(result.is_ok()));
+    assert!(done.expect("changed").changed == 1 && changed == plain);
+}
+
+#[test]
+fn streams_with_references_are_refused() {
+    let bytes = with_references(Endian::Little).1;
+    let none = HashMap::new();
+    for refused in [
+        decompress_blocks(&bytes[..], Vec::new(), &none, |_, _, _| {}),
+        recompress(&bytes[..], Vec::new(), CompressionId::Lz4, 0),
+        drop_blocks(&bytes[..], Vec::new(), &[], |_| {}),
+    ] {
+        assert!(matches!(refused, Err(StreamError::Deduplicated)), "{refused:?}");
+    }
+}
+
+#[test]
+fn a_missing_end_is_told() {
+    let bytes = testkit::stream("longname");
+    let end = read(&bytes).0.last().expect("records").at as usize;
+    let copied = |bytes: &[u8]| drop_blocks(bytes, Vec::new(), &[], |_| {});
+    assert!(copied(&bytes).expect("copied").is_complete);
+    assert!(!copied(&bytes[..end]).expect("copied").is_complete);
+    assert!(matches!(copied(&[]), Err(StreamError::NotAStream)));
 }
 
 #[test]

@@ -48,6 +48,35 @@ fn a_stream_that_is_cut_within_a_record_is_told() {
     assert!(matches!(read_all(&[7; 1000]).1, Err(StreamError::NotAStream)));
 }
 
+/// A file whose tail was lost in a crash: zeros look like starts of streams.
+#[test]
+fn zeros_are_no_records() {
+    let bytes = testkit::stream("longname");
+    let (frames, _) = read(&bytes);
+    for end in [bytes.len(), frames.last().expect("records").at as usize] {
+        let padded = [&bytes[..end], &[0; 3 * HEADER_SIZE]].concat();
+        let (_, result) = read_all(&padded);
+        assert!(matches!(result, Err(StreamError::Record { at, .. }) if at == end as u64), "{result:?}");
+    }
+}
+
+#[test]
+fn an_end_without_its_checksum_is_refused() {
+    let (mut frames, order) = read(&testkit::stream("longname"));
+    let at = frames.last().expect("records").at as usize;
+    let mut bytes = write(&frames, order);
+    bytes[at + 8..].fill(0);
+    let (_, result) = read_all(&bytes);
+    assert!(matches!(result, Err(StreamError::Checksum { at: end, .. }) if end == at as u64), "{result:?}");
+    // Without any checksum in headers, as of old senders.
+    frames.iter_mut().for_each(|frame| frame.header.checksum = [0; 4]);
+    for frame in frames.iter_mut().skip(1) {
+        frame.bytes[HEADER_SIZE - 32..].fill(0);
+    }
+    let old = write(&frames, order);
+    assert!(read_all(&old).1.is_ok() && old != write(&read(&testkit::stream("longname")).0, order));
+}
+
 /// A stream whose second record is this one.
 fn with_record(record: Record) -> Vec<u8> {
     let (mut frames, order) = read(&testkit::stream("longname"));

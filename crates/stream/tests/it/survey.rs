@@ -1,14 +1,20 @@
 //! What streams contain, and which rules they break.
 
 use crate::golden::{read, write};
-use cenote_stream::{Frame, StreamError, Survey, survey};
+use cenote_stream::{Frame, StreamError, Substream, Survey, survey};
 use format::ObjectId;
 use format::stream::{Record, RecordKind, feature};
 
 fn surveyed(bytes: &[u8]) -> (Survey, Result<(), StreamError>) {
-    let mut found = Survey::default();
-    let result = survey(bytes, &mut found, |_| {});
+    let (found, _, result) = listed(bytes);
     (found, result)
+}
+
+fn listed(bytes: &[u8]) -> (Survey, Vec<Substream>, Result<(), StreamError>) {
+    let (mut found, mut streams) = (Survey::default(), Vec::new());
+    let result = survey(bytes, &mut found, &mut |stream| streams.push(stream), |_| {});
+    assert_eq!(found.streams, streams.len() as u64);
+    (found, streams, result)
 }
 
 #[test]
@@ -20,20 +26,19 @@ fn golden_streams_are_whole() {
         assert_eq!(result.is_err(), is_cut, "{name}: {result:?}");
         assert_eq!(found.is_complete, !is_cut && name != "saved-partial", "{name}");
         assert!(is_cut || found.bytes == bytes.len() as u64, "{name}");
-        assert!(!found.streams.is_empty(), "{name}");
+        assert_eq!(found.streams == 0, found.unfinished.is_some(), "{name}");
     }
 }
 
 #[test]
 fn a_package_lists_its_snapshots() {
-    let (found, result) = surveyed(&testkit::stream("replicate-r2"));
+    let (found, streams, result) = listed(&testkit::stream("replicate-r2"));
     assert!(result.is_ok() && found.package.is_some() && found.is_complete);
-    let names: Vec<_> =
-        found.streams.iter().map(|stream| String::from_utf8_lossy(stream.begin.name())).collect();
+    let names: Vec<_> = streams.iter().map(|stream| String::from_utf8_lossy(stream.begin.name())).collect();
     assert!(names.len() > 2 && names.iter().all(|name| name.contains("@r")), "{names:?}");
-    let of_streams: u64 = found.streams.iter().map(|stream| stream.bytes).sum();
+    let of_streams: u64 = streams.iter().map(|stream| stream.bytes).sum();
     assert!(of_streams < found.bytes);
-    for stream in &found.streams {
+    for stream in &streams {
         assert!(stream.is_complete && stream.records[&RecordKind::End] == (1, 0));
         assert_eq!(stream.record_count(), stream.records.values().map(|(count, _)| count).sum::<u64>());
     }
@@ -44,7 +49,7 @@ fn a_package_without_its_end_is_not_whole() {
     let bytes = testkit::stream("replicate-r2");
     let end = read(&bytes).0.last().expect("records").at as usize;
     let (found, result) = surveyed(&bytes[..end]);
-    assert!(result.is_ok() && !found.is_complete && found.streams.iter().all(|stream| stream.is_complete));
+    assert!(result.is_ok() && !found.is_complete && found.streams > 2 && found.unfinished.is_none());
     assert!(!surveyed(&[]).0.is_complete);
 }
 
@@ -76,10 +81,53 @@ macro_rules! change {
     };
 }
 
+fn oversized_bonus(frames: &mut [Frame]) {
+    let is_object = |frame: &&mut Frame| matches!(frame.header.record, Record::Object(_));
+    let frame = frames.iter_mut().find(is_object).expect("an object");
+    let Record::Object(object) = &mut frame.header.record else { unreachable!("just looked for") };
+    object.bonus_len = 328;
+    frame.payload = vec![0; 328];
+}
+
 #[test]
 fn broken_rules_are_named() {
     let huge = u64::MAX - 7;
     for (problem, found) in [
+        (
+            "a name that is not of a snapshot",
+            broken("full", change!(Begin, begin => begin.to_name[6] = b'x')),
+        ),
+        ("a clone without an origin", broken("full", change!(Begin, begin => begin.flags |= 1))),
+        (
+            "deduplicated, which receivers refuse: use zstream redup",
+            broken("full", change!(Begin, begin => begin.version_info |= feature::DEDUP << 2)),
+        ),
+        (
+            "a raw stream with embedded data",
+            broken("raw-full", change!(Begin, begin => begin.version_info |= feature::EMBED_DATA << 2)),
+        ),
+        (
+            "a raw stream that does not tell of spill blocks",
+            broken("raw-full", change!(Begin, begin => begin.flags &= !(1 << 3))),
+        ),
+        (
+            "a raw stream without its keys",
+            broken("full", change!(Begin, begin => begin.version_info |= feature::RAW << 2)),
+        ),
+        (
+            "a list at the start of a stream that cannot be read",
+            broken("raw-full", |frames| frames[0].payload.fill(9)),
+        ),
+        (
+            "a large block in a stream without them",
+            broken("full", change!(Object, object => object.block_size = 1 << 20)),
+        ),
+        ("a bonus that is larger than its dnode", broken("full", |frames| oversized_bonus(frames))),
+        ("a range of no object", broken("full", change!(Free, free => free.object = ObjectId(0)))),
+        (
+            "a stream after the end of another one, which receivers do not read",
+            broken("full", |frames| frames.extend(frames.clone())),
+        ),
         ("an unknown feature", broken("full", change!(Begin, begin => begin.version_info |= 1 << 50))),
         ("an unknown kind of header", broken("full", change!(Begin, begin => begin.version_info |= 3))),
         (
