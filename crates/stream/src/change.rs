@@ -2,7 +2,7 @@
 //! (docs/on-disk/30-send-streams.md, section 12).
 
 use crate::error::StreamError;
-use crate::reader::{Frame, Reader};
+use crate::reader::{BLOCK_MAX, Frame, Reader};
 use crate::writer::Writer;
 use codec::compress::{compress, decompress};
 use format::stream::{Header, Record, feature};
@@ -143,18 +143,16 @@ fn plain(
     payload: &[u8],
 ) -> Result<Vec<u8>, StreamError> {
     let failed = StreamError::Decompress { object: write.object, offset: write.offset };
-    let Some(size) = usize::try_from(write.logical_size).ok().filter(|size| *size <= BLOCK_MAX) else {
+    if write.logical_size > BLOCK_MAX {
         return Err(failed);
-    };
-    let mut plain = vec![0; size];
+    }
+    let mut plain = vec![0; write.logical_size as usize];
     decompress(algorithm, payload, &mut plain).map_err(|_| failed)?;
     Ok(plain)
 }
 
 /// Unit of the size of compressed blocks in bytes.
 const SECTOR: usize = 512;
-/// Largest block in bytes.
-const BLOCK_MAX: usize = 16 << 20;
 
 /// Drops the blocks at these places. `report` gets each of them.
 ///

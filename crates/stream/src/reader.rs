@@ -7,7 +7,7 @@ use format::{DecodeError, Endian};
 use std::io::{ErrorKind, Read};
 
 /// Largest block in bytes.
-const BLOCK_MAX: u64 = 16 << 20;
+pub(crate) const BLOCK_MAX: u64 = 16 << 20;
 /// Largest list at the start of a package in bytes.
 const LIST_MAX: u64 = 64 << 20;
 /// Largest bonus in bytes: that of a dnode of 32 slots, and padding.

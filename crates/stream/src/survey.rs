@@ -8,14 +8,12 @@
 //!   snapshots at the start of their package.
 
 use crate::error::StreamError;
-use crate::reader::{Frame, Reader};
+use crate::reader::{BLOCK_MAX, Frame, Reader};
 use format::stream::{Begin, Record, RecordKind, feature};
 use format::{ChecksumId, CompressionId, NvList, ObjectId};
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// Largest block in bytes.
-const BLOCK_MAX: u64 = 16 << 20;
 /// Largest block in bytes of a stream without large blocks.
 const OLD_BLOCK_MAX: u64 = 128 << 10;
 /// Largest bonus in bytes in a dnode of one slot.

@@ -149,7 +149,6 @@ pub fn write_uberblock(
     images.write(1).pop().unwrap_or(Ok(()))
 }
 
-/// Writes an uberblock into its slot of all four labels of all these leaves at once. Gives for each leaf
 /// Writes an uberblock into its slot in all four labels of all given leaves at once. Returns for each leaf
 /// the number of labels written: one is enough to find the uberblock.
 pub fn write_uberblocks(leaves: &[(&dyn Device, Ashift)], uberblock: &Uberblock) -> Vec<usize> {

@@ -9,7 +9,7 @@ use ::cenote::stream::{Substream, Survey, survey};
 use clap::Subcommand;
 use format::nicenum::nicebytes;
 use format::stream::feature;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufReader, Read};
@@ -84,12 +84,8 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// The survey of a file, as far as it could be read, and why it could not be read further.
 fn survey_file(file: &OsStr, is_quiet: bool, each: &mut dyn FnMut(Substream)) -> (Survey, Option<Failure>) {
-    let bar = if is_quiet { ProgressBar::hidden() } else { ProgressBar::no_length() };
-    bar.set_draw_target(if is_quiet {
-        indicatif::ProgressDrawTarget::hidden()
-    } else {
-        crate::console::progress_target()
-    });
+    let target = if is_quiet { ProgressDrawTarget::hidden() } else { crate::console::progress_target() };
+    let bar = ProgressBar::with_draw_target(None, target);
     if let Ok(style) = ProgressStyle::with_template("{bytes} read, {bytes_per_sec} {wide_msg}") {
         bar.set_style(style.progress_chars("=> "));
     }

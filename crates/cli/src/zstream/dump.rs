@@ -3,7 +3,7 @@
 use super::{BUFFER, Failure, flags, list, open, output};
 use ::cenote::stream::{Frame, Reader, StreamError};
 use format::NvList;
-use format::stream::{Begin, HEADER_SIZE, Record, RecordKind};
+use format::stream::{Begin, HEADER_SIZE, Record, RecordKind, WriteByRef};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
@@ -153,7 +153,7 @@ fn print_record(out: &mut dyn Write, frame: &Frame) -> io::Result<()> {
         Record::Write(write) => writeln!(
             out,
             "WRITE object = {} type = {} checksum type = {} compression type = {} flags = {} offset = {} \
-             logical_size = {} compressed_size = {} payload_size = {payload} props = {:x} salt = {} iv = {} mac = {}",
+             logical_size = {} compressed_size = {} payload_size = {payload} props = {:x} {}",
             write.object,
             write.kind,
             write.checksum_type,
@@ -163,9 +163,7 @@ fn print_record(out: &mut dyn Write, frame: &Frame) -> io::Result<()> {
             write.logical_size,
             write.compressed_size,
             write.key[4],
-            Hex(&write.salt),
-            Hex(&write.iv),
-            Hex(&write.mac)
+            Encryption(&write.salt, &write.iv, &write.mac)
         ),
         Record::Free(free) => writeln!(
             out,
@@ -177,32 +175,17 @@ fn print_record(out: &mut dyn Write, frame: &Frame) -> io::Result<()> {
             "REDACT object = {} offset = {} length = {}",
             range.object, range.offset, range.length
         ),
-        Record::WriteByRef(reference) => writeln!(
-            out,
-            "WRITE_BYREF object = {} checksum type = {} props = {:x} offset = {} length = {} toguid = {:x} \
-             refguid = {:x} refobject = {} refoffset = {}",
-            reference.object,
-            reference.checksum_type,
-            reference.key[4],
-            reference.offset,
-            reference.length,
-            reference.to_guid,
-            reference.ref_guid,
-            reference.ref_object,
-            reference.ref_offset
-        ),
+        Record::WriteByRef(reference) => print_reference(out, reference),
         Record::Spill(spill) => writeln!(
             out,
             "SPILL block for object = {} length = {} flags = {} compression type = {} compressed_size = {} \
-             payload_size = {payload} salt = {} iv = {} mac = {}",
+             payload_size = {payload} {}",
             spill.object,
             spill.length,
             spill.flags,
             spill.compression,
             spill.compressed_size,
-            Hex(&spill.salt),
-            Hex(&spill.iv),
-            Hex(&spill.mac)
+            Encryption(&spill.salt, &spill.iv, &spill.mac)
         ),
         Record::WriteEmbedded(embedded) => writeln!(
             out,
@@ -219,19 +202,43 @@ fn print_record(out: &mut dyn Write, frame: &Frame) -> io::Result<()> {
         ),
         Record::ObjectRange(range) => writeln!(
             out,
-            "OBJECT_RANGE firstobj = {} numslots = {} flags = {} salt = {} iv = {} mac = {}",
+            "OBJECT_RANGE firstobj = {} numslots = {} flags = {} {}",
             range.first,
             range.slots,
             range.flags,
-            Hex(&range.salt),
-            Hex(&range.iv),
-            Hex(&range.mac)
+            Encryption(&range.salt, &range.iv, &range.mac)
         ),
     }
 }
 
+fn print_reference(out: &mut dyn Write, reference: &WriteByRef) -> io::Result<()> {
+    writeln!(
+        out,
+        "WRITE_BYREF object = {} checksum type = {} props = {:x} offset = {} length = {} toguid = {:x} \
+             refguid = {:x} refobject = {} refoffset = {}",
+        reference.object,
+        reference.checksum_type,
+        reference.key[4],
+        reference.offset,
+        reference.length,
+        reference.to_guid,
+        reference.ref_guid,
+        reference.ref_object,
+        reference.ref_offset
+    )
+}
+
 fn words([a, b, c, d]: [u64; 4]) -> String {
     format!("{a:x}/{b:x}/{c:x}/{d:x}")
+}
+
+/// Salt, initialization vector and authentication code of a record.
+struct Encryption<'a>(&'a [u8], &'a [u8], &'a [u8]);
+
+impl std::fmt::Display for Encryption<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "salt = {} iv = {} mac = {}", Hex(self.0), Hex(self.1), Hex(self.2))
+    }
 }
 
 /// Bytes as hexadecimal digits without spaces.
