@@ -76,6 +76,7 @@ mod host;
 pub mod inspect;
 mod memory;
 mod open;
+pub mod receive;
 mod target;
 pub mod verify;
 mod worker_pool;
