@@ -1,8 +1,14 @@
 //! Receiving one stream into a pool (docs/on-disk/30-send-streams.md, sections 8 and 9).
 
 use crate::PoolWriter;
-use dsl::DslError;
+use dsl::receive::{self, Begin, Begun, Finish};
+use dsl::{DslError, ReceiveRefusal, TaskCtx};
+use format::stream::{Record, feature};
+use format::{Endian, NvList, ObjectId};
+use pool::PoolError;
 use std::io::Read;
+use std::sync::Arc;
+use stream::receive::{Applier, ApplyError};
 use stream::{Frame, Reader, StreamError};
 
 /// Where and how a stream is received.
@@ -108,18 +114,72 @@ pub enum ReceiveError {
     Kept(String),
     /// Any other error of the dataset layer, such as a limit or full space.
     #[error(transparent)]
-    Dsl(#[from] DslError),
+    Dsl(DslError),
     /// The pool cannot be read or written.
     #[error(transparent)]
     Pool(crate::Error),
+}
+
+/// Bytes of payload, and records, that are applied in one transaction.
+const BATCH_BYTES: usize = 1 << 20;
+const BATCH_RECORDS: usize = 256;
+/// Tries of a task that had to wait for the next txg.
+const AGAIN_MAX: usize = 16;
+
+impl From<DslError> for ReceiveError {
+    fn from(error: DslError) -> ReceiveError {
+        use ReceiveRefusal::{
+            Exists, Invalid, LargeBlocks, Missing, Modified, NoSource, NotResumable, PartialState, Redacted,
+            SnapshotExists,
+        };
+        match error {
+            DslError::Receive(why) => match why {
+                Exists { name } => ReceiveError::Exists(name),
+                SnapshotExists { name } => ReceiveError::SnapshotExists(name),
+                Missing { name } => ReceiveError::Missing(name),
+                NoSource { .. } => ReceiveError::NoSource,
+                Modified { .. } => ReceiveError::Modified,
+                PartialState { .. } => ReceiveError::PartialState,
+                NotResumable { .. } => ReceiveError::NotResumable,
+                LargeBlocks { .. } => ReceiveError::LargeBlockMismatch,
+                Redacted { .. } => ReceiveError::Redacted,
+                Invalid(why) => ReceiveError::Invalid(why),
+                other => ReceiveError::Dsl(DslError::Receive(other)),
+            },
+            DslError::Busy { .. } => ReceiveError::Busy,
+            DslError::ParentNotFilesystem { .. } => ReceiveError::WrongParent,
+            error => ReceiveError::Dsl(error),
+        }
+    }
+}
+
+impl From<crate::Error> for ReceiveError {
+    fn from(error: crate::Error) -> ReceiveError {
+        match error {
+            crate::Error::Dsl(error) => error.into(),
+            crate::Error::Pool(PoolError::Dsl(error)) => error.into(),
+            error => ReceiveError::Pool(error),
+        }
+    }
+}
+
+impl From<ApplyError> for ReceiveError {
+    fn from(error: ApplyError) -> ReceiveError {
+        match error {
+            ApplyError::Stream(error) => ReceiveError::Stream(error),
+            ApplyError::Head(error) => error.into(),
+            ApplyError::Object(error) => ReceiveError::Dsl(error.into()),
+            other => ReceiveError::Pool(crate::Error::Dsl(DslError::Fill { source: Box::new(other) })),
+        }
+    }
 }
 
 impl PoolWriter {
     /// Receives the stream whose first record is `begin`, up to its end.
     ///
     /// # Errors
-    /// [`ReceiveError`]. With [`Receive::resumable`] what has arrived before an error of the stream stays; otherwise
-    /// the dataset is as before.
+    /// [`ReceiveError`]. With [`Receive::resumable`] what has arrived before an error stays; otherwise the dataset is as
+    /// before.
     pub fn receive<R: Read>(
         &self,
         begin: &Frame,
@@ -127,8 +187,115 @@ impl PoolWriter {
         how: &Receive,
         watch: &mut dyn Watch,
     ) -> Result<Received, ReceiveError> {
-        let _ = (begin, reader, how, watch);
-        Err(ReceiveError::Unsupported("receive is not implemented"))
+        let Record::Begin(start) = &begin.header.record else {
+            return Err(ReceiveError::Invalid("no start of a stream"));
+        };
+        let request = self.request(start, begin, reader.order(), how)?;
+        let dataset = request.dataset.clone();
+        // Data that only a kernel has would be a change that comes too late to be noticed.
+        let handed = self.live().hand_over([dataset.as_str()]);
+        handed.map_err(|error| ReceiveError::Kept(error.to_string()))?;
+        let asked = request.clone();
+        let begun = self.try_again(move |ctx| receive::begin(ctx, &asked))?;
+        let done = self.receive_into(start, &request, &begun, reader, how, watch);
+        if done.is_err() && !(request.is_resumable || begun.point.is_some()) {
+            let _ = self.discard_head(&dataset, Some(begun.head));
+        }
+        done
+    }
+
+    /// Applies the records, and ends the receive.
+    fn receive_into<R: Read>(
+        &self,
+        start: &format::stream::Begin,
+        request: &Begin,
+        begun: &Begun,
+        reader: &mut Reader<R>,
+        how: &Receive,
+        watch: &mut dyn Watch,
+    ) -> Result<Received, ReceiveError> {
+        {
+            let head = self.live().heads().open_partial(begun.head)?;
+            let mut applier = Applier::new(&head, start, begun.point);
+            apply_all(&mut applier, reader, watch)?;
+            if request.from_guid == 0 && request.origin.is_some() {
+                applier.free_beyond()?;
+            }
+        }
+        let finish = Finish {
+            dataset: request.dataset.clone(),
+            head: begun.head,
+            snapshot: request.snapshot.clone(),
+            to_guid: request.to_guid,
+            creation_time: start.creation_time,
+            force: how.force,
+        };
+        if begun.replaces {
+            let handed = self.live().hand_over([request.dataset.as_str()]);
+            handed.map_err(|error| ReceiveError::Kept(error.to_string()))?;
+            watch.before_replace().map_err(ReceiveError::Kept)?;
+        }
+        let finished = self.try_again(move |ctx| receive::finish(ctx, &finish));
+        if begun.replaces {
+            watch.replaced();
+        }
+        finished?;
+        Ok(Received { bytes: reader.position(), healed: 0 })
+    }
+
+    /// What is asked of the dataset layer, if the stream can be received into this pool at all.
+    fn request(
+        &self,
+        start: &format::stream::Begin,
+        begin: &Frame,
+        order: Endian,
+        how: &Receive,
+    ) -> Result<Begin, ReceiveError> {
+        check_kind(start, order, how)?;
+        let features = start.features();
+        for (bit, needed) in NEEDED {
+            if features & bit != 0 && !self.live().features().is_enabled(needed) {
+                return Err(ReceiveError::NeedsFeature(needed));
+            }
+        }
+        if how.resumable && !self.live().features().is_enabled("extensible_dataset") {
+            return Err(ReceiveError::NeedsFeature("extensible_dataset"));
+        }
+        let list = match begin.payload.is_empty() {
+            true => NvList::new(),
+            false => NvList::decode(&begin.payload)
+                .map_err(|_| ReceiveError::Invalid("a list at the start that cannot be read"))?,
+        };
+        let has = |bit: u64| features & bit != 0;
+        let resumes = match (has(feature::RESUMING), list.u64("resume_object"), list.u64("resume_offset")) {
+            (false, ..) => None,
+            (true, Some(object), Some(offset)) => Some((ObjectId(object), offset)),
+            (true, ..) => return Err(ReceiveError::Invalid("a resumed stream without its place")),
+        };
+        let snaps = |name: &str| list.u64s(name).map(<[u64]>::to_vec);
+        let caller = self.caller();
+        Ok(Begin {
+            dataset: how.dataset.clone(),
+            snapshot: how.snapshot.clone(),
+            is_volume: start.objset_type == OBJSET_VOLUME,
+            to_guid: start.to_guid,
+            from_guid: start.from_guid,
+            to_name: String::from_utf8_lossy(start.name()).into_owned(),
+            is_clone: start.flags & FLAG_CLONE != 0,
+            has_free_records: start.flags & FLAG_FREE_RECORDS != 0,
+            is_case_insensitive: start.flags & FLAG_CASE_INSENSITIVE != 0,
+            force: how.force,
+            is_resumable: how.resumable,
+            resumes,
+            origin: how.origin.clone(),
+            creator: (!caller.is_admin()).then_some(caller.uid),
+            features: PER_DATASET.iter().filter(|(bit, _)| has(*bit)).map(|(_, name)| *name).collect(),
+            has_large_blocks: has(feature::LARGE_BLOCKS),
+            has_embedded: has(feature::EMBED_DATA),
+            is_compressed: has(feature::COMPRESSED),
+            redact_snaps: has(feature::REDACTED).then(|| snaps("redact_snaps").unwrap_or_default()),
+            redact_from_snaps: snaps("redact_from_snaps"),
+        })
     }
 
     /// Discards what an interrupted receive into this dataset has left (`zfs receive -A`).
@@ -136,6 +303,117 @@ impl PoolWriter {
     /// # Errors
     /// [`ReceiveError::NotResumable`] if there is nothing.
     pub fn discard_received(&self, dataset: &str) -> Result<(), ReceiveError> {
-        Err(ReceiveError::Missing(dataset.to_owned()))
+        self.discard_head(dataset, None)
     }
+
+    fn discard_head(&self, dataset: &str, only: Option<ObjectId>) -> Result<(), ReceiveError> {
+        let dataset = dataset.to_owned();
+        self.try_again(move |ctx| receive::discard(ctx, &dataset, only))
+    }
+
+    /// Runs a task; one that cannot be done in a txg is tried again in the next.
+    fn try_again<T: Send + 'static>(
+        &self,
+        task: impl Fn(&mut TaskCtx<'_>) -> Result<T, DslError> + Send + Sync + 'static,
+    ) -> Result<T, ReceiveError> {
+        let (task, caller) = (Arc::new(task), self.caller());
+        let caller = if caller.is_admin() { dsl::Caller::Root } else { dsl::Caller::User(caller.delegate()) };
+        let mut tries = 1..=AGAIN_MAX;
+        loop {
+            let (once, is_last) = (Arc::clone(&task), tries.next().is_none());
+            match self.live().run_as(caller.clone(), move |ctx| once(ctx)) {
+                Err(PoolError::Dsl(DslError::Again { .. })) if !is_last => {}
+                done => return done.map_err(|error| crate::Error::from(error).into()),
+            }
+        }
+    }
+}
+
+/// Type of the object set of a volume, in the start of a stream.
+const OBJSET_VOLUME: u32 = 3;
+/// Type of that of a file system.
+const OBJSET_FILES: u32 = 2;
+/// Flags of the start of a stream.
+const FLAG_CLONE: u32 = 1;
+const FLAG_CASE_INSENSITIVE: u32 = 1 << 1;
+const FLAG_FREE_RECORDS: u32 = 1 << 2;
+
+/// The features of the pool that features of a stream need.
+const NEEDED: [(u64, &str); 9] = [
+    (feature::EMBED_DATA, "embedded_data"),
+    (feature::LZ4, "lz4_compress"),
+    (feature::LARGE_BLOCKS, "large_blocks"),
+    (feature::REDACTED, "redacted_datasets"),
+    (feature::LARGE_DNODE, "large_dnode"),
+    (feature::RAW, "encryption"),
+    (feature::ZSTD, "zstd_compress"),
+    (feature::LONGNAME, "longname"),
+    (feature::LARGE_MICROZAP, "large_microzap"),
+];
+
+/// The features that a dataset has from the start, because no single block shows them.
+const PER_DATASET: [(u64, &str); 2] =
+    [(feature::LONGNAME, "longname"), (feature::LARGE_MICROZAP, "large_microzap")];
+
+/// Checks that the stream is of a kind that is received.
+fn check_kind(start: &format::stream::Begin, order: Endian, how: &Receive) -> Result<(), ReceiveError> {
+    let features = start.features();
+    let known = feature::NAMES.iter().fold(0, |all, (bit, _)| all | bit);
+    let dedup = feature::DEDUP | feature::DEDUP_PROPS;
+    if features & !known != 0 {
+        return Err(ReceiveError::UnknownFeatures(features & !known));
+    }
+    if features & dedup != 0 {
+        return Err(StreamError::Deduplicated.into());
+    }
+    if start.header_kind() != 1 || !matches!(start.objset_type, OBJSET_FILES | OBJSET_VOLUME) {
+        return Err(ReceiveError::Invalid("no stream of a file system or volume"));
+    }
+    if start.flags & FLAG_CLONE != 0 && how.origin.is_none() {
+        return Err(ReceiveError::Invalid("the stream of a clone, and no origin"));
+    }
+    if features & feature::RAW != 0 {
+        return Err(ReceiveError::Unsupported("raw streams of encrypted datasets are not received yet"));
+    }
+    if order == Endian::Big {
+        return Err(ReceiveError::Unsupported("streams of big-endian senders are not received yet"));
+    }
+    if how.heal {
+        return Err(ReceiveError::Unsupported("damaged blocks are not healed by a receive yet"));
+    }
+    Ok(())
+}
+
+/// Applies all records up to the end of the stream.
+fn apply_all<R: Read>(
+    applier: &mut Applier,
+    reader: &mut Reader<R>,
+    watch: &mut dyn Watch,
+) -> Result<(), ReceiveError> {
+    loop {
+        let (mut frames, end) = next_batch(reader);
+        applier.apply(&mut frames)?;
+        watch.bytes(reader.position());
+        if end? {
+            return Ok(());
+        }
+    }
+}
+
+/// Reads some records. The second part tells whether the stream has ended, or why no more can be read: the records
+/// before that are good.
+fn next_batch<R: Read>(reader: &mut Reader<R>) -> (Vec<Frame>, Result<bool, ReceiveError>) {
+    let (mut frames, mut bytes) = (Vec::new(), 0);
+    while bytes < BATCH_BYTES && frames.len() < BATCH_RECORDS {
+        match reader.next_frame() {
+            Ok(Some(frame)) if matches!(frame.header.record, Record::End(_)) => return (frames, Ok(true)),
+            Ok(Some(frame)) => {
+                bytes += frame.payload.len();
+                frames.push(frame);
+            }
+            Ok(None) => return (frames, Err(StreamError::Cut { at: reader.position() }.into())),
+            Err(error) => return (frames, Err(error.into())),
+        }
+    }
+    (frames, Ok(false))
 }

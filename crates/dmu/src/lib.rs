@@ -58,6 +58,7 @@ pub use error::{DmuError, TxError};
 pub use ledger::Ledger;
 pub use loop_guard::LoopGuard;
 pub use object::live::{LiveObject, Taken};
+pub use object::receive::Reclaimed;
 pub use object::tail::Tail;
 pub use object::{Blocks, Object};
 pub use objset::ObjSet;
@@ -71,4 +72,4 @@ pub use txg::{DirtyMeter, Limits, SyncTx, TXG_TIMEOUT, Tx, Txgs, Work};
 
 /// Used by all layers above that change objects: transactions, and clock, random numbers and workers; also
 /// the contents of a block.
-pub use zio::{AllocTx, Block, Env};
+pub use zio::{AllocTx, Block, Env, StoredForm};

@@ -25,7 +25,7 @@
 //! | space | `charge` (up the directories), `freeing`, `free_lists`, `space` (as it is shown) |
 //! | heads | `policy`, `ledger`, `heads` (open for writing, with `heads::reservation`) |
 //! | base of the tasks | `task` ([`TaskCtx`]) -> `limits counts prop::change` |
-//! | tasks | `create snapshot rename promote destroy rollback bootstrap` |
+//! | tasks | `create snapshot rename promote destroy rollback receive bootstrap` |
 //!
 //! In a concept's folder `mod.rs` has its type and how it is read, `change.rs` how it is changed in syncing
 //! context. Functions that change a list or a bookmark are associated with its type: `Deadlist::merge`,
@@ -80,6 +80,7 @@ pub mod name;
 mod policy;
 pub mod promote;
 pub mod prop;
+pub mod receive;
 pub mod rename;
 pub mod resume;
 pub mod rollback;
@@ -99,10 +100,10 @@ pub use bootstrap::{bootstrap, create_root};
 pub use dataset::Dataset;
 pub use ddt::unpack as unpack_dedup_value;
 pub use dir::Dir;
-pub use error::DslError;
+pub use error::{DslError, ReceiveRefusal};
 pub use features::FeatureCounts;
 pub use heads::reservation::Cost;
-pub use heads::{Head, HeadSpace, Heads, OpenDataset, SnapshotHold, SyncMode};
+pub use heads::{Head, HeadSpace, Heads, OpenDataset, ReceivePoint, SnapshotHold, SyncMode};
 pub use ledger::Tally;
 pub use mos_tx::MosTx;
 pub use policy::mos_policy;

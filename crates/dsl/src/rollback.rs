@@ -139,7 +139,7 @@ fn checked(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> 
 
 /// Checks that the space which the refreservation adds is available when a head has `unique` bytes of its
 /// own.
-fn check_refreservation(ctx: &TaskCtx<'_>, head: &Dataset, unique: u64) -> Result<(), DslError> {
+pub(crate) fn check_refreservation(ctx: &TaskCtx<'_>, head: &Dataset, unique: u64) -> Result<(), DslError> {
     let reserved = charge::refreservation(ctx.m(), head.dir().phys())?;
     let (now, then) = (head.unique().min(reserved), unique.min(reserved));
     let (needed, available) = (now.saturating_sub(then), head.dir().available()?);
@@ -150,7 +150,7 @@ fn check_refreservation(ctx: &TaskCtx<'_>, head: &Dataset, unique: u64) -> Resul
 }
 
 /// Checks that the bytes which a head would reference do not exceed its refquota.
-fn check_refquota(ctx: &TaskCtx<'_>, head: &Dataset, target: &Dataset) -> Result<(), DslError> {
+pub(crate) fn check_refquota(ctx: &TaskCtx<'_>, head: &Dataset, target: &Dataset) -> Result<(), DslError> {
     let quota = charge::own_number(ctx.m(), head.dir().phys(), "refquota")?;
     let used = target.referenced();
     if quota != 0 && used > quota {

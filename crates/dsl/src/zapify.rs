@@ -101,7 +101,6 @@ pub(crate) fn activate_feature(m: MosTx<'_>, dataset: ObjectId, name: &str) -> R
 }
 
 /// Like `activate_feature`, for a feature with an array of numbers: `redacted_datasets`.
-#[cfg(test)]
 pub(crate) fn activate_array(
     m: MosTx<'_>,
     dataset: ObjectId,

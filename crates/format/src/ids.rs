@@ -346,7 +346,7 @@ impl ObjType {
     ///
     /// # Errors
     /// [`DecodeError::Field`] if no type has this number.
-    pub(crate) fn from_id(id: u8) -> Result<ObjType, DecodeError> {
+    pub fn from_id(id: u8) -> Result<ObjType, DecodeError> {
         let known = if id & 0x80 != 0 {
             usize::from(id & 0x1f) < CLASSES.len()
         } else {

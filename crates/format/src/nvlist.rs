@@ -411,7 +411,7 @@ impl NvList {
     }
 
     /// The array of `u64` with this name.
-    pub(crate) fn u64s(&self, name: impl AsRef<[u8]>) -> Option<&[u64]> {
+    pub fn u64s(&self, name: impl AsRef<[u8]>) -> Option<&[u64]> {
         match self.get(name) {
             Some(NvValue::Uint64Array(x)) => Some(x),
             _ => None,

@@ -17,6 +17,7 @@ pub mod change;
 mod checksum;
 mod error;
 mod reader;
+pub mod receive;
 pub mod send;
 mod survey;
 mod token;

@@ -117,9 +117,13 @@ pub struct Entries {
 
 impl Entries {
     pub(crate) fn open(folder: &Path, name: &str) -> Result<Entries, FixtureError> {
-        let path = folder.join("entries.jsonl.zst");
-        let file = File::open(&path).map_err(|source| FixtureError::Io { path: path.clone(), source })?;
-        let plain = decoder(file).map_err(|source| FixtureError::Io { path, source })?;
+        Entries::of_file(&folder.join("entries.jsonl.zst"), name)
+    }
+
+    /// The entries in this packed file.
+    pub(crate) fn of_file(path: &Path, name: &str) -> Result<Entries, FixtureError> {
+        let failed = |source| FixtureError::Io { path: path.to_owned(), source };
+        let plain = File::open(path).and_then(decoder).map_err(failed)?;
         let lines: Box<dyn BufRead> = Box::new(BufReader::new(plain));
         Ok(Entries { lines: lines.split(b'\n'), name: name.to_owned() })
     }

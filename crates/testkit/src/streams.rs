@@ -1,5 +1,7 @@
 //! Send streams that OpenZFS wrote, from `fixtures/streams`.
 
+use crate::Dataset;
+use crate::entries::Entries;
 use crate::fixture::workspace_root;
 use crate::unpack::decoder;
 use std::fs::{self, File};
@@ -42,4 +44,24 @@ pub fn stream(name: &str) -> Vec<u8> {
     let unpacked = File::open(&path).and_then(decoder).and_then(|mut from| from.read_to_end(&mut bytes));
     unpacked.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     bytes
+}
+
+/// What OpenZFS's `zfs receive` has made of the streams, in the pool `dst`: its datasets, and all their files.
+///
+/// # Panics
+/// If the answers cannot be read.
+#[must_use]
+pub fn received() -> (Vec<Dataset>, Entries) {
+    #[derive(serde::Deserialize)]
+    struct Answers {
+        datasets: Vec<Dataset>,
+    }
+
+    let path = streams_root().join("received-manifest.json.zst");
+    let manifest = File::open(&path).and_then(decoder).map(serde_json::from_reader);
+    let manifest = manifest.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let manifest: Answers = manifest.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let path = streams_root().join("received-entries.jsonl.zst");
+    let entries = Entries::of_file(&path, "received");
+    (manifest.datasets, entries.unwrap_or_else(|error| panic!("{error}")))
 }

@@ -58,10 +58,16 @@ pub(crate) fn hole(policy: &WritePolicy, lsize: u64, birth: Txg) -> BlockPtr {
 }
 
 /// A pointer with the compressed block embedded. `payload` is at most 112 bytes.
-pub(crate) fn embedded(policy: &WritePolicy, lsize: u64, payload: &[u8], birth: Txg) -> BlockPtr {
+pub(crate) fn embedded(
+    policy: &WritePolicy,
+    compression: CompressionId,
+    lsize: u64,
+    payload: &[u8],
+    birth: Txg,
+) -> BlockPtr {
     const PAYLOAD_WORDS: [usize; 14] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 11, 12, 13, 14, 15];
     let sizes = (lsize - 1) & 0x1ff_ffff | (payload.len() as u64).wrapping_sub(1) << 25;
-    let compression = u64::from(policy.compression.id()) << 32;
+    let compression = u64::from(compression.id()) << 32;
     let mut words = [0; 16];
     words[6] = LITTLE | kind(policy) | EMBEDDED | compression | sizes;
     words[10] = birth.0;

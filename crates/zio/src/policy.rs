@@ -62,11 +62,24 @@ impl WritePolicy {
     }
 }
 
+/// The form in which a block is stored, where it is known already: a received block stays as its sender had it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredForm {
+    /// Algorithm by which `bytes` are compressed.
+    pub compression: CompressionId,
+    /// The compressed block: a multiple of 512 bytes, fewer than the block has; or, in a pointer, at most 112.
+    pub bytes: Vec<u8>,
+    /// It is stored in the block's pointer.
+    pub is_embedded: bool,
+}
+
 /// A block to be written.
 #[derive(Debug, Clone)]
 pub struct NewBlock {
     /// The contents: a multiple of 512 bytes, at most 16 MiB, integers in little-endian order.
     pub data: Arc<Vec<u8>>,
+    /// The compressed contents, if they are not to be compressed according to `policy`.
+    pub stored: Option<Arc<StoredForm>>,
     /// How the block is stored.
     pub policy: WritePolicy,
     /// The pointer that is replaced; [`BlockPtr::HOLE`] if there is none.
@@ -76,4 +89,11 @@ pub struct NewBlock {
     pub in_place: bool,
     /// Fill count of the pointer (docs/on-disk/12-block-pointers.md, section 10).
     pub fill: u64,
+}
+
+impl NewBlock {
+    /// The bytes that are stored, unless the block is compressed according to its policy.
+    pub(crate) fn stored_bytes(&self) -> &[u8] {
+        self.stored.as_ref().map_or(&self.data, |stored| &stored.bytes)
+    }
 }

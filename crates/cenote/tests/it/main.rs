@@ -4,6 +4,7 @@
 mod foreign;
 mod fuzz;
 mod golden;
+mod receive;
 
 use testkit::alloc::Counting;
 

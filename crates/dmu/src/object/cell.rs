@@ -7,7 +7,7 @@ use format::dnode::{CORE_SIZE, Dnode, FLAG_SPILL, SLOT_SIZE};
 use format::units::SECTOR_SHIFT;
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
 use std::collections::BTreeMap;
-use zio::RangeSet;
+use zio::{RangeSet, StoredForm};
 
 /// The fields of a dnode other than pointers and counters, in their newest state.
 #[derive(Debug, Clone)]
@@ -97,6 +97,8 @@ pub(crate) struct TreeTop {
 pub(crate) enum Leaf {
     /// New contents in memory.
     Data(Arc<Vec<u8>>),
+    /// New contents in memory, with the form in which they are stored.
+    Stored(Arc<Vec<u8>>, Arc<StoredForm>),
     /// Contents that are on the devices already, or a hole. Boxed: a map has room for several leaves in each
     /// of its nodes, and most objects have one block.
     Pointer(Box<BlockPtr>),
@@ -136,6 +138,7 @@ impl Overlay {
         let blocks = self.blocks.values().map(|leaf| match leaf {
             Leaf::Data(bytes) if Arc::strong_count(bytes) > 1 => 0,
             Leaf::Data(bytes) => bytes.len() as u64,
+            Leaf::Stored(bytes, form) => (bytes.len() + form.bytes.len()) as u64,
             Leaf::Pointer(_) => POINTER_COST,
         });
         let spill = if let Spill::Data(bytes) = &self.spill { bytes.len() as u64 } else { 0 };
@@ -159,6 +162,7 @@ impl Overlay {
             // A buffer shared with a log record stays until that is dropped.
             Some(Leaf::Data(bytes)) if Arc::strong_count(&bytes) > 1 => 0,
             Some(Leaf::Data(bytes)) => bytes.len() as u64,
+            Some(Leaf::Stored(bytes, form)) => (bytes.len() + form.bytes.len()) as u64,
             Some(Leaf::Pointer(bp)) => {
                 if !bp.is_hole() && !bp.is_embedded() {
                     self.displaced.push(*bp);
@@ -242,7 +246,9 @@ impl Inner {
         let overlays = [Some(&self.open), self.syncing.as_ref().map(|frozen| &*frozen.overlay)];
         for overlay in overlays.into_iter().flatten() {
             match overlay.blocks.get(&blkid) {
-                Some(Leaf::Data(bytes)) => return Known::Data(Arc::clone(bytes)),
+                Some(Leaf::Data(bytes) | Leaf::Stored(bytes, _)) => {
+                    return Known::Data(Arc::clone(bytes));
+                }
                 Some(Leaf::Pointer(bp)) => return Known::Pointer(**bp),
                 None if overlay.freed.contains(blkid) => return Known::Hole,
                 None => {}

@@ -53,7 +53,7 @@ impl Found {
 #[derive(Clone)]
 pub struct LiveObject {
     set: Arc<LiveSet>,
-    cell: Arc<Cell>,
+    pub(super) cell: Arc<Cell>,
 }
 
 impl LiveObject {
@@ -133,7 +133,7 @@ impl LiveObject {
     }
 
     /// Applies `change` in the txg of `tx`.
-    fn change<R>(&self, tx: &dyn AllocTx, change: impl FnOnce(&mut Inner) -> R) -> R {
+    pub(super) fn change<R>(&self, tx: &dyn AllocTx, change: impl FnOnce(&mut Inner) -> R) -> R {
         let mut inner = self.cell.lock();
         let is_first = inner.touch(tx.txg());
         let result = change(&mut inner);
@@ -368,7 +368,7 @@ impl LiveObject {
         read_range(size, offset, buf, &|blocks| self.blocks(blocks), &short)
     }
 
-    fn shape(&self, why: &'static str) -> DmuError {
+    pub(super) fn shape(&self, why: &'static str) -> DmuError {
         DmuError::Shape { objset: self.set.number(), object: self.id(), why }
     }
 

@@ -5,6 +5,7 @@ pub(crate) mod disk_tree;
 pub(crate) mod live;
 #[cfg(test)]
 mod read_tests;
+pub(crate) mod receive;
 pub(crate) mod tail;
 pub(crate) mod tree;
 

@@ -109,6 +109,12 @@ impl TreeEdit {
         self.top = TreeTop { nlevels, blkptrs: vec![BlockPtr::HOLE; pointers as usize] };
     }
 
+    /// Gives the dnode another number of pointers. The object has no blocks: all pointers are holes.
+    pub(crate) fn set_pointers(&mut self, count: usize) {
+        assert!(self.top.blkptrs.iter().all(BlockPtr::is_hole), "an object with blocks keeps its pointers");
+        self.top.blkptrs.resize(count, BlockPtr::HOLE);
+    }
+
     /// Location of the pointer to a block: the indirect block above it; `None`: the dnode.
     fn above(&self, level: u8, blkid: u64) -> Option<(u8, u64)> {
         (level + 1 < self.top.nlevels).then(|| (level + 1, shift(blkid, self.epbs)))

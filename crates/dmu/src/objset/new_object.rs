@@ -22,6 +22,8 @@ pub struct NewObject {
     pub bonus: Vec<u8>,
     /// Size of the dnode, 1 to 32 slots of 512 bytes.
     pub slots: u8,
+    /// Number of block pointers, 1 to 3; 0: as many as the bonus leaves room for.
+    pub block_pointers: u8,
     /// Checksum id of its blocks; 0: that of the set.
     pub checksum: u8,
     /// Compression id of its blocks; 0: that of the set.
@@ -38,6 +40,7 @@ impl NewObject {
             bonus_type: ObjType::NONE,
             bonus: Vec::new(),
             slots: 1,
+            block_pointers: 0,
             checksum: 0,
             compress: 0,
         }
@@ -56,11 +59,12 @@ impl NewObject {
     }
 
     /// The header of such an object, which has no data yet.
-    pub(super) fn header(&self) -> Header {
+    pub(crate) fn header(&self) -> Header {
         let slots = self.slots.clamp(1, SLOTS_PER_BLOCK as u8);
         let room = 320 + SLOT_SIZE * (usize::from(slots) - 1);
         assert!(self.bonus.len() <= room, "a bonus of {} bytes in {slots} slots", self.bonus.len());
         let nblkptr = match self.bonus_type {
+            _ if self.block_pointers != 0 => usize::from(self.block_pointers.min(3)),
             ObjType::SA => 1,
             _ => (1 + (room - self.bonus.len()) / 128).min(3),
         };

@@ -155,6 +155,14 @@ impl SetSync<'_> {
                 self.write_indirect(jobs, at..at + 1, &|_, _| u64::MAX)?;
             }
         }
+        let header = &jobs[at].frozen.header;
+        let (pointers, maxblkid) = (usize::from(header.nblkptr), header.maxblkid);
+        if jobs[at].edit.top().blkptrs.len() != pointers {
+            // A reclaimed object (`object::receive`): it keeps no block.
+            jobs[at].edit.free(self.set, &(0..u64::MAX), &BTreeMap::new(), self.tx.txg().0)?;
+            jobs[at].edit.set_pointers(pointers);
+            jobs[at].edit.grow(maxblkid);
+        }
         Ok(())
     }
 
@@ -184,10 +192,13 @@ impl SetSync<'_> {
                 let old = jobs[at].edit.pointer(self.set, 0, *blkid)?;
                 match leaf {
                     Leaf::Pointer(bp) => jobs[at].edit.place(self.set, 0, *blkid, bp)?,
-                    Leaf::Data(data) => {
+                    Leaf::Data(data) | Leaf::Stored(data, _) => {
                         let policy =
                             self.policy.of_block(&jobs[at].frozen.header, Level(0), false, self.tx.pass());
-                        let block = self.new_block(Arc::clone(data), policy, old, 1);
+                        let mut block = self.new_block(Arc::clone(data), policy, old, 1);
+                        if let Leaf::Stored(_, form) = leaf {
+                            block.stored = Some(Arc::clone(form));
+                        }
                         batch.push(at, BlockPosition::Tree { level: 0, blkid: *blkid }, block);
                     }
                 }
@@ -264,7 +275,7 @@ impl SetSync<'_> {
             && self.tx.pass() > 1
             && !old.is_hole()
             && old.logical_birth() == self.tx.txg();
-        NewBlock { data, policy, old, in_place, fill }
+        NewBlock { data, stored: None, policy, old, in_place, fill }
     }
 
     /// Writes a batch, and stores the pointers in their places.

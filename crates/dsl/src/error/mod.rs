@@ -4,12 +4,14 @@ mod bookmark;
 mod hold;
 mod key;
 mod prop;
+mod receive;
 
 pub use bookmark::BookmarkError;
 pub use hold::HoldError;
 pub use key::KeyError;
 pub(crate) use prop::ITERATIONS_MIN;
 pub use prop::PropError;
+pub use receive::ReceiveRefusal;
 
 use dmu::{DmuError, TxError};
 use format::{DecodeError, ObjType, ObjectId, Txg};
@@ -287,6 +289,9 @@ pub enum DslError {
     /// A property cannot have this value, or cannot be set.
     #[error(transparent)]
     Prop(#[from] PropError),
+    /// A stream cannot be received into the dataset.
+    #[error(transparent)]
+    Receive(#[from] ReceiveRefusal),
     /// The contents of a new dataset could not be created.
     #[error("the contents of a new dataset cannot be made")]
     Fill {

@@ -78,11 +78,24 @@ pub struct Head {
     pub(super) copies: AtomicU64,
     /// The last txg in which the log stored its header in the set.
     pub(super) log_synced: AtomicU64,
+    /// How far a receive has come in a txg, by the lowest bit of the txg.
+    pub(super) received: Mutex<[Option<ReceivePoint>; 2]>,
     /// Held while the layer above opens the contents of the head. The sync does not take it, because opening
     /// may wait for a txg.
     pub(super) opening: Mutex<()>,
     /// The file system or volume that is open in the head.
     pub(super) opened: Mutex<Option<Weak<dyn OpenDataset>>>,
+}
+
+/// How far a receive has come: where a sender goes on if it is interrupted (docs/on-disk/30-send-streams.md, section 8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReceivePoint {
+    /// The object of the last record that was applied.
+    pub object: ObjectId,
+    /// The byte of the object at which the record starts.
+    pub offset: u64,
+    /// Bytes of the stream that were received.
+    pub bytes: u64,
 }
 
 /// A file system or volume that is open for writing in a head. The layer above implements it.
@@ -251,6 +264,11 @@ impl Head {
     /// it.
     pub fn use_feature(&self, name: &'static str) {
         lock(&self.features).insert(name);
+    }
+
+    /// Notes how far a receive into this head has come. It is stored with the txg of `tx`.
+    pub fn note_received(&self, point: ReceivePoint, tx: &Tx) {
+        lock(&self.received)[(tx.txg().0 & 1) as usize] = Some(point);
     }
 
     /// Reads the counters again if the dataset object has changed.

@@ -19,7 +19,7 @@ pub(crate) mod reservation;
 
 mod sync;
 
-pub use head::{Head, HeadSpace, OpenDataset, SyncMode};
+pub use head::{Head, HeadSpace, OpenDataset, ReceivePoint, SyncMode};
 
 use crate::brt::Brt;
 use crate::error::DslError;
@@ -160,7 +160,16 @@ impl Heads {
     /// error of reading it.
     pub fn open(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
-        self.open_steady(dataset)
+        self.open_steady(dataset, false)
+    }
+
+    /// Opens a head that is being received: one that [`Heads::open`] refuses as inconsistent.
+    ///
+    /// # Errors
+    /// Those of [`Heads::open`].
+    pub fn open_partial(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
+        let _steady = read(&self.quiet);
+        self.open_steady(dataset, true)
     }
 
     /// Opens the head with this full name.
@@ -170,7 +179,7 @@ impl Heads {
     pub fn open_by_name(&self, name: &str) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
         let dataset = self.dsl().dataset(name)?;
-        self.open_steady(dataset.id())
+        self.open_steady(dataset.id(), false)
     }
 
     /// Keeps a snapshot from being destroyed until the returned value is dropped. `root` is the root block of
@@ -199,14 +208,14 @@ impl Heads {
         lock(&self.open).get(&dataset).cloned()
     }
 
-    fn open_steady(&self, id: ObjectId) -> Result<Arc<Head>, DslError> {
+    fn open_steady(&self, id: ObjectId, may_be_partial: bool) -> Result<Arc<Head>, DslError> {
         let mut open = lock(&self.open);
         if let Some(head) = open.get(&id) {
             return Ok(Arc::clone(head));
         }
         let dsl = self.dsl();
         let dataset = dsl.dataset_by_object(id)?;
-        check_changeable(&dataset, false)?;
+        check_changeable(&dataset, may_be_partial)?;
         let policies = self.policies.load(Ordering::Acquire);
         let policy = policy_of(&dataset, &self.features)?;
         let bp = dataset.phys().bp;
@@ -232,6 +241,7 @@ impl Heads {
             opening: Mutex::default(),
             opened: Mutex::default(),
             log_synced: AtomicU64::new(0),
+            received: Mutex::default(),
         });
         head.set_log_properties(&dataset)?;
         head.refresh(&self.mos)?;

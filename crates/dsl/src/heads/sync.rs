@@ -7,6 +7,7 @@ use crate::dataset::Dataset;
 use crate::error::DslError;
 use crate::ledger::sync_set;
 use crate::policy::policy_of;
+use crate::receive;
 use crate::sync::{lock, write};
 use crate::task::TaskCtx;
 use crate::tree::Dsl;
@@ -35,6 +36,9 @@ impl Heads {
             }
             for feature in std::mem::take(&mut *lock(&head.features)) {
                 zapify::activate_feature(ctx.m(), head.id, feature)?;
+            }
+            if let Some(point) = lock(&head.received)[(ctx.txg().0 & 1) as usize].take() {
+                receive::store_point(ctx.m(), head.id, &point)?;
             }
             if head.set.is_dirty(ctx.txg()) {
                 sync_set(ctx.m(), ctx.brt, head.id, &head.set)?;

@@ -35,7 +35,7 @@ impl Job {
 
     /// The stored bytes, `psize` of them.
     pub(super) fn bytes<'a>(&'a self, block: &'a NewBlock) -> &'a [u8] {
-        self.image.as_deref().unwrap_or(&block.data)
+        self.image.as_deref().unwrap_or_else(|| block.stored_bytes())
     }
 
     /// The addresses to be written.

@@ -121,16 +121,26 @@ impl Zio {
             policy.checksum.is_for_tree() && (1..=3).contains(&policy.copies),
             "a policy must name a checksum and one to three copies: {policy:?}"
         );
-        let embed_max = if may_embed(policy) { EMBEDDED_MAX } else { 0 };
-        let (compression, image) = match image::make(&block.data, policy, quantum, embed_max) {
-            Image::Zero => return Ok(Job::done(hole(block, txg))),
-            Image::Embedded(payload) => {
-                return Ok(Job::done(pointer::embedded(policy, lsize, &payload, txg)));
+        let (compression, image) = match &block.stored {
+            Some(stored) if stored.is_embedded => {
+                let bp = pointer::embedded(policy, stored.compression, lsize, &stored.bytes, txg);
+                return Ok(Job::done(bp));
             }
-            Image::Compressed(bytes) => (policy.compression, Some(bytes)),
-            Image::Raw => (CompressionId::Off, None),
+            Some(stored) => (stored.compression, None),
+            None => {
+                let embed_max = if may_embed(policy) { EMBEDDED_MAX } else { 0 };
+                match image::make(&block.data, policy, quantum, embed_max) {
+                    Image::Zero => return Ok(Job::done(hole(block, txg))),
+                    Image::Embedded(payload) => {
+                        let bp = pointer::embedded(policy, policy.compression, lsize, &payload, txg);
+                        return Ok(Job::done(bp));
+                    }
+                    Image::Compressed(bytes) => (policy.compression, Some(bytes)),
+                    Image::Raw => (CompressionId::Off, None),
+                }
+            }
         };
-        let bytes = image.as_deref().unwrap_or(&block.data);
+        let bytes = image.as_deref().unwrap_or_else(|| block.stored_bytes());
         let sum = checksum::compute(policy.checksum, bytes, Endian::Little, self.salt())
             .map_err(|source| ZioError::Checksum { bp: block.old, source })?;
         let bp = pointer::normal(policy, lsize, bytes.len() as u64, compression, sum, block.fill, txg);
@@ -317,7 +327,11 @@ impl Zio {
         }
         for (job, block) in jobs.iter_mut().zip(blocks) {
             let Ok(Job { bp, image, held }) = job else { continue };
-            let bytes = image.take().map_or_else(|| Arc::clone(&block.data), Arc::new);
+            let bytes = match (image.take(), &block.stored) {
+                (Some(image), _) => Arc::new(image),
+                (None, Some(stored)) => Arc::new(stored.bytes.clone()),
+                (None, None) => Arc::clone(&block.data),
+            };
             let mut kept = writer.kept();
             match held {
                 Held::None | Held::Wanted => {}

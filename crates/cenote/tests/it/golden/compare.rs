@@ -110,7 +110,7 @@ fn datasets(pool: &Pool, manifest: &Manifest, wrong: &mut Vec<String>) {
     }
 }
 
-fn contents(
+pub(crate) fn contents(
     pool: &Pool,
     expected: &testkit::Dataset,
     entries: Option<&BTreeMap<Vec<u8>, Entry>>,

@@ -1,0 +1,66 @@
+//! Why a stream cannot be received.
+
+/// Why a stream does not fit the dataset that it is for (docs/on-disk/30-send-streams.md, section 9).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiveRefusal {
+    /// The stream is a full one, and the dataset exists.
+    #[error("destination '{name}' exists")]
+    Exists {
+        /// Full name of the dataset.
+        name: String,
+    },
+    /// A snapshot of this name exists.
+    #[error("destination snapshot '{name}' exists")]
+    SnapshotExists {
+        /// Full name of the snapshot.
+        name: String,
+    },
+    /// The stream is an increment, and the dataset does not exist.
+    #[error("destination '{name}' does not exist")]
+    Missing {
+        /// Full name of the dataset.
+        name: String,
+    },
+    /// No snapshot has the guid of the snapshot from which the increment starts.
+    #[error("no snapshot of '{name}' has the guid {guid:#x}")]
+    NoSource {
+        /// Full name of the dataset.
+        name: String,
+        /// The guid.
+        guid: u64,
+    },
+    /// The dataset has changed since the snapshot from which the increment starts.
+    #[error("'{name}' has been modified since its snapshot")]
+    Modified {
+        /// Full name of the dataset.
+        name: String,
+    },
+    /// An earlier receive was interrupted, and can be resumed or discarded.
+    #[error("'{name}' contains partially-complete state")]
+    PartialState {
+        /// Full name of the dataset.
+        name: String,
+    },
+    /// There is nothing to be resumed by this stream.
+    #[error("'{name}' has no state that this stream resumes")]
+    NotResumable {
+        /// Full name of the dataset.
+        name: String,
+    },
+    /// The target has large blocks, and the stream would lack them.
+    #[error("'{name}' has large blocks, and the stream does not")]
+    LargeBlocks {
+        /// Full name of the dataset.
+        name: String,
+    },
+    /// The stream is for a redacted snapshot, and the target has other data.
+    #[error("the stream is not compatible with the redaction of '{name}'")]
+    Redacted {
+        /// Full name of the dataset.
+        name: String,
+    },
+    /// The start of the stream contradicts the target or itself.
+    #[error("{0}")]
+    Invalid(&'static str),
+}

@@ -1,0 +1,194 @@
+//! Receiving: the records of a stream, applied to a head (docs/on-disk/30-send-streams.md, section 9).
+//!
+//! [`Applier`] gets the records in batches that were read before: no transaction is held while a stream is waited for.
+//! The beginning and the end of a receive are tasks of `dsl::receive`.
+//!
+//! # What always holds
+//! - A record is applied only after all its fields are checked: numbers of objects, sizes, types, algorithms, the order
+//!   of blocks. A block that its sender has compressed is decompressed as a check, and stays as it was sent.
+//! - A number that the head has freed is used again only when the txg of that is on disk.
+//! - How far the receive has come is noted in the transaction of the records that it counts.
+
+mod object;
+mod write;
+
+use crate::error::StreamError;
+use crate::reader::Frame;
+use dmu::{DmuError, LiveSet, ObjSet, Tx};
+use dsl::{Cost, DslError, Head, ReceivePoint};
+use format::stream::{Begin, Record, feature};
+use format::units::MAX_BLOCK;
+use format::{ObjectId, Txg};
+use std::sync::Arc;
+
+/// Largest block without the feature of large blocks, in bytes.
+const OLD_MAX_BLOCK: u64 = 128 << 10;
+/// Flag of [`Begin::flags`]: records say whether an object has a spill block.
+const FLAG_SPILL_BLOCK: u32 = 1 << 3;
+/// Bytes of metadata that a record may take besides its payload.
+const RECORD_COST: u64 = 4 << 10;
+
+/// Why records are not applied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApplyError {
+    /// A record breaks a rule.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// The head cannot be read or changed.
+    #[error(transparent)]
+    Object(#[from] DmuError),
+    /// There is no space, or no transaction can begin.
+    #[error(transparent)]
+    Head(#[from] DslError),
+}
+
+/// Applies the records of one stream to a head.
+pub struct Applier {
+    head: Arc<Head>,
+    set: Arc<LiveSet>,
+    view: Arc<ObjSet>,
+    /// The stream says for each object whether it has a spill block.
+    tells_spills: bool,
+    /// The stream starts from a snapshot.
+    is_increment: bool,
+    features: u64,
+    max_block: u64,
+    /// Place of the last block that was written.
+    last: (ObjectId, u64),
+    /// The highest object that the stream has.
+    highest: ObjectId,
+    /// Bytes of the stream in earlier receives that this one resumes.
+    bytes_before: u64,
+    /// Byte of the stream at which the present record starts.
+    at: u64,
+}
+
+/// What a record may need before it can be applied.
+enum Applied {
+    Done,
+    /// A number that was freed is to be used again: the txg must be on disk first.
+    NeedsSync,
+}
+
+impl Applier {
+    /// Applies the stream that begins with `begin` to an open head; `point`: where it goes on.
+    pub fn new(head: &Arc<Head>, begin: &Begin, point: Option<ReceivePoint>) -> Applier {
+        let features = begin.features();
+        let last = point.map_or((ObjectId(0), 0), |point| (point.object, point.offset));
+        Applier {
+            head: Arc::clone(head),
+            set: Arc::clone(&head.set),
+            view: head.set.view(),
+            tells_spills: begin.flags & FLAG_SPILL_BLOCK != 0,
+            is_increment: begin.from_guid != 0,
+            features,
+            max_block: if features & feature::LARGE_BLOCKS != 0 { MAX_BLOCK } else { OLD_MAX_BLOCK },
+            last,
+            highest: last.0,
+            bytes_before: point.map_or(0, |point| point.bytes),
+            at: 0,
+        }
+    }
+
+    /// Applies records, in as few transactions as possible. Their payloads are taken. `Begin` and `End` are no records of
+    /// this kind.
+    ///
+    /// # Errors
+    /// [`ApplyError`]; records before the one that failed are applied.
+    pub fn apply(&mut self, frames: &mut [Frame]) -> Result<(), ApplyError> {
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let tx = self.begin(rest)?;
+            let (done, applied) = self.apply_in(rest, &tx)?;
+            let txg = tx_txg(&tx);
+            drop(tx);
+            rest = &mut rest[done..];
+            if matches!(applied, Applied::NeedsSync) {
+                self.head.txgs().wait_synced(txg).map_err(DslError::from)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn begin(&self, frames: &[Frame]) -> Result<Tx, DslError> {
+        let bytes: u64 = frames.iter().map(|frame| frame.payload.len() as u64 + RECORD_COST).sum();
+        self.head.begin_waiting(Cost::write(bytes, OLD_MAX_BLOCK))
+    }
+
+    /// Applies records in one transaction. Returns the number of those applied.
+    fn apply_in(&mut self, frames: &mut [Frame], tx: &Tx) -> Result<(usize, Applied), ApplyError> {
+        let mut point = None;
+        let mut result = Ok((frames.len(), Applied::Done));
+        for (index, frame) in frames.iter_mut().enumerate() {
+            self.at = frame.at;
+            let end = frame.at + frame.payload.len() as u64;
+            match self.apply_one(frame, tx) {
+                Ok(Applied::Done) => {}
+                Ok(Applied::NeedsSync) => {
+                    result = Ok((index, Applied::NeedsSync));
+                    break;
+                }
+                Err(error) => {
+                    result = Err(error);
+                    break;
+                }
+            }
+            point = self.point_after(&frame.header.record, end).or(point);
+        }
+        if let Some(point) = point {
+            self.head.note_received(point, tx);
+        }
+        result
+    }
+
+    /// Where an interrupted receive goes on after this record; `None`: as before it. `end` counts the bytes up to the end of
+    /// the record, without the header at the start of the stream.
+    fn point_after(&self, record: &Record, end: u64) -> Option<ReceivePoint> {
+        let (object, offset) = match record {
+            Record::Object(object) => (object.object, 0),
+            Record::Write(write) => (write.object, write.offset),
+            Record::WriteEmbedded(write) if write.offset < write::OFFSET_MAX => (write.object, write.offset),
+            _ => return None,
+        };
+        Some(ReceivePoint { object, offset, bytes: self.bytes_before.saturating_add(end) })
+    }
+
+    fn apply_one(&mut self, frame: &mut Frame, tx: &Tx) -> Result<Applied, ApplyError> {
+        let Frame { header, payload, .. } = frame;
+        match &header.record {
+            Record::Object(object) => return self.object(object, payload, tx),
+            Record::FreeObjects(free) => self.free_objects(free.first, free.count, tx)?,
+            Record::Write(write) => self.write(write, payload, tx)?,
+            Record::WriteEmbedded(write) => self.write_embedded(write, payload, tx)?,
+            Record::Free(free) | Record::Redact(free) => self.free(free, tx)?,
+            Record::Spill(spill) => self.spill(spill, payload, tx)?,
+            Record::WriteByRef(_) => return Err(StreamError::Deduplicated.into()),
+            Record::Begin(_) | Record::End(_) | Record::ObjectRange(_) => {
+                return Err(self.invalid("a record of this type does not belong here"));
+            }
+        }
+        Ok(Applied::Done)
+    }
+
+    /// Ends a full stream that was applied to a clone: frees all objects that it does not have.
+    ///
+    /// # Errors
+    /// [`ApplyError`].
+    pub fn free_beyond(&mut self) -> Result<(), ApplyError> {
+        loop {
+            let next = self.view.next_object(ObjectId(self.highest.0.saturating_add(1)))?;
+            let Some(object) = next else { return Ok(()) };
+            let tx = self.head.begin_waiting(Cost::freeing())?;
+            self.set.free(object.id(), &tx)?;
+        }
+    }
+
+    fn invalid(&self, problem: &'static str) -> ApplyError {
+        StreamError::Invalid { at: self.at, problem }.into()
+    }
+}
+
+fn tx_txg(tx: &Tx) -> Txg {
+    dmu::AllocTx::txg(tx)
+}

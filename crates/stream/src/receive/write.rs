@@ -1,0 +1,178 @@
+//! Records about the contents of objects: blocks, holes, spill blocks.
+
+use super::{Applier, ApplyError};
+use codec::compress::decompress;
+use dmu::{DmuError, LiveObject, StoredForm, Tx};
+use format::stream::{Free, Spill, Write, WriteEmbedded};
+use format::units::{MAX_BLOCK, SECTOR};
+use format::{BlockId, CompressionId, ObjectId};
+
+/// Flag of a SPILL record: it is as in the snapshot from which the increment starts.
+const FLAG_UNMODIFIED: u8 = 1 << 2;
+/// Largest spill block in bytes.
+const SPILL_MAX: u64 = 128 << 10;
+/// Largest offset in an object.
+pub(super) const OFFSET_MAX: u64 = 1 << 63;
+
+impl Applier {
+    /// The object of a record, which must exist.
+    fn existing(&self, id: ObjectId) -> Result<LiveObject, ApplyError> {
+        if id.0 == 0 || id.0 >= ObjectId::LIMIT {
+            return Err(self.invalid("an object of no permitted number"));
+        }
+        match self.set.object(id) {
+            Ok(object) => Ok(object),
+            Err(DmuError::NoObject { .. }) => Err(self.invalid("a record of an object that does not exist")),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Notes the place of a block; blocks come in order.
+    fn in_order(&mut self, object: ObjectId, offset: u64) -> Result<(), ApplyError> {
+        if (object, offset) < self.last {
+            return Err(self.invalid("blocks out of order"));
+        }
+        self.last = (object, offset);
+        self.highest = self.highest.max(object);
+        Ok(())
+    }
+
+    fn check_range(&self, offset: u64, size: u64, max: u64) -> Result<(), ApplyError> {
+        let is_size = size != 0 && size.is_multiple_of(SECTOR) && size <= max;
+        let is_range =
+            offset.is_multiple_of(SECTOR) && offset.checked_add(size).is_some_and(|end| end < OFFSET_MAX);
+        if is_size && is_range { Ok(()) } else { Err(self.invalid("a block of no permitted size or place")) }
+    }
+
+    /// Writes a block.
+    pub(super) fn write(&mut self, record: &Write, payload: &mut Vec<u8>, tx: &Tx) -> Result<(), ApplyError> {
+        self.check_range(record.offset, record.logical_size, self.max_block)?;
+        self.in_order(record.object, record.offset)?;
+        let object = self.existing(record.object)?;
+        let compression = match record.compression {
+            0 => CompressionId::Off,
+            id => self.algorithm(id)?,
+        };
+        if compression == CompressionId::Off {
+            if payload.len() as u64 != record.logical_size {
+                return Err(self.invalid("a block of another size than its record says"));
+            }
+            return self.put(&object, record.offset, std::mem::take(payload), None, tx);
+        }
+        let bytes = self.decompressed(compression, payload, record.logical_size)?;
+        let form = StoredForm { compression, bytes: std::mem::take(payload), is_embedded: false };
+        self.put(&object, record.offset, bytes, Some(form), tx)
+    }
+
+    /// Writes a block that its sender has embedded in the pointer.
+    pub(super) fn write_embedded(
+        &mut self,
+        record: &WriteEmbedded,
+        payload: &[u8],
+        tx: &Tx,
+    ) -> Result<(), ApplyError> {
+        // OpenZFS sends an embedded spill block like this, and its receivers lose it.
+        let is_spill = record.offset == (record.length.wrapping_mul(2)).wrapping_neg();
+        // A block that is embedded at the sender may be larger than those of the stream.
+        self.check_range(if is_spill { 0 } else { record.offset }, record.length, MAX_BLOCK)?;
+        if !is_spill {
+            self.in_order(record.object, record.offset)?;
+        }
+        if record.embedded_kind != 0 || u64::from(record.lsize) > record.length || record.lsize == 0 {
+            return Err(self.invalid("an embedded block of an unknown kind or size"));
+        }
+        let object = self.existing(record.object)?;
+        let compression = self.algorithm(record.compression)?;
+        let Some(stored) = payload.get(..record.psize as usize) else {
+            return Err(self.invalid("an embedded block of another size than its record says"));
+        };
+        let mut bytes = self.decompressed(compression, stored, record.lsize.into())?;
+        let is_whole = bytes.len() as u64 == record.length;
+        bytes.resize(record.length as usize, 0);
+        if is_spill {
+            return self.put_spill(&object, bytes, tx);
+        }
+        let form = StoredForm { compression, bytes: stored.to_vec(), is_embedded: true };
+        self.put(&object, record.offset, bytes, is_whole.then_some(form), tx)
+    }
+
+    fn algorithm(&self, id: u8) -> Result<CompressionId, ApplyError> {
+        match CompressionId::from_id(id) {
+            Ok(id) if !matches!(id, CompressionId::Inherit | CompressionId::On | CompressionId::Empty) => {
+                Ok(id)
+            }
+            _ => Err(self.invalid("a block of an unknown compression")),
+        }
+    }
+
+    fn decompressed(&self, id: CompressionId, stored: &[u8], size: u64) -> Result<Vec<u8>, ApplyError> {
+        let mut bytes = vec![0; size as usize];
+        match decompress(id, stored, &mut bytes) {
+            Ok(()) => Ok(bytes),
+            Err(_) => Err(self.invalid("a block that cannot be decompressed")),
+        }
+    }
+
+    /// Writes bytes: as a whole block, in its stored form if that fits the object, or as a part of blocks.
+    fn put(
+        &self,
+        object: &LiveObject,
+        offset: u64,
+        bytes: Vec<u8>,
+        form: Option<StoredForm>,
+        tx: &Tx,
+    ) -> Result<(), ApplyError> {
+        let size = object.block_size();
+        let is_block = bytes.len() as u64 == size && offset.is_multiple_of(size);
+        let blkid = BlockId(offset / size);
+        let put = match form.filter(|form| fits(form, size)) {
+            _ if !is_block => object.write_at(offset, &bytes, tx),
+            Some(form) => object.put_stored(blkid, bytes, form, tx),
+            None if blkid.0 > 0 && !size.is_power_of_two() => {
+                return Err(self.invalid("a second block, and the first is not of a power of two"));
+            }
+            None => object.put_block(blkid, bytes, tx),
+        };
+        match put {
+            Err(DmuError::Shape { why, .. }) => Err(self.invalid(why)),
+            put => Ok(put?),
+        }
+    }
+
+    /// Makes a range of an object a hole.
+    pub(super) fn free(&self, record: &Free, tx: &Tx) -> Result<(), ApplyError> {
+        let object = self.existing(record.object)?;
+        if record.length != u64::MAX && record.offset.checked_add(record.length).is_none() {
+            return Err(self.invalid("a range beyond the largest offset"));
+        }
+        Ok(object.free_range(record.offset, record.length, tx)?)
+    }
+
+    /// Writes a spill block.
+    pub(super) fn spill(&self, record: &Spill, payload: &mut Vec<u8>, tx: &Tx) -> Result<(), ApplyError> {
+        let size = record.length;
+        if size == 0 || !size.is_multiple_of(SECTOR) || size > SPILL_MAX || payload.len() as u64 != size {
+            return Err(self.invalid("a spill block of no permitted size"));
+        }
+        let object = self.existing(record.object)?;
+        if record.flags & FLAG_UNMODIFIED != 0 && self.tells_spills && object.has_spill() {
+            return Ok(());
+        }
+        self.put_spill(&object, std::mem::take(payload), tx)
+    }
+
+    fn put_spill(&self, object: &LiveObject, bytes: Vec<u8>, tx: &Tx) -> Result<(), ApplyError> {
+        if bytes.len() as u64 > SPILL_MAX || object.with_bonus(<[u8]>::len) > object.bonus_capacity(true) {
+            return Err(self.invalid("a spill block that its dnode has no room for"));
+        }
+        object.set_spill(Some(bytes), tx);
+        Ok(())
+    }
+}
+
+/// Whether a block of this size may have a stored form.
+fn fits(form: &StoredForm, size: u64) -> bool {
+    let len = form.bytes.len() as u64;
+    let is_smaller = if form.is_embedded { len <= format::blkptr::EMBEDDED_MAX as u64 } else { len < size };
+    len != 0 && is_smaller && (form.is_embedded || len.is_multiple_of(SECTOR))
+}
