@@ -1,5 +1,7 @@
 //! Receiving one stream into a pool (docs/on-disk/30-send-streams.md, sections 8 and 9).
 
+mod heal;
+
 use crate::PoolWriter;
 use dsl::receive::{self, Begin, Begun, Finish};
 use dsl::{DslError, ReceiveRefusal, TaskCtx};
@@ -33,8 +35,10 @@ pub struct Receive {
 pub struct Received {
     /// Bytes of the stream, its start included.
     pub bytes: u64,
-    /// Blocks that were healed.
+    /// Damaged blocks that were healed,
     pub healed: u64,
+    /// and that could not be: the stream does not say how they were compressed.
+    pub unhealed: u64,
 }
 
 /// Receives events of a receive.
@@ -190,6 +194,10 @@ impl PoolWriter {
         let Record::Begin(start) = &begin.header.record else {
             return Err(ReceiveError::Invalid("no start of a stream"));
         };
+        if how.heal {
+            check_kind(start, reader.order(), how)?;
+            return self.heal(start, reader, how, watch);
+        }
         let request = self.request(start, begin, reader.order(), how)?;
         let dataset = request.dataset.clone();
         // Data that only a kernel has would be a change that comes too late to be noticed.
@@ -240,7 +248,7 @@ impl PoolWriter {
             watch.replaced();
         }
         finished?;
-        Ok(Received { bytes: reader.position(), healed: 0 })
+        Ok(Received { bytes: reader.position(), ..Received::default() })
     }
 
     /// What is asked of the dataset layer, if the stream can be received into this pool at all.
@@ -369,7 +377,7 @@ fn check_kind(start: &format::stream::Begin, order: Endian, how: &Receive) -> Re
     if start.header_kind() != 1 || !matches!(start.objset_type, OBJSET_FILES | OBJSET_VOLUME) {
         return Err(ReceiveError::Invalid("no stream of a file system or volume"));
     }
-    if start.flags & FLAG_CLONE != 0 && how.origin.is_none() {
+    if start.flags & FLAG_CLONE != 0 && how.origin.is_none() && !how.heal {
         return Err(ReceiveError::Invalid("the stream of a clone, and no origin"));
     }
     if features & feature::RAW != 0 {
@@ -378,8 +386,8 @@ fn check_kind(start: &format::stream::Begin, order: Endian, how: &Receive) -> Re
     if order == Endian::Big {
         return Err(ReceiveError::Unsupported("streams of big-endian senders are not received yet"));
     }
-    if how.heal {
-        return Err(ReceiveError::Unsupported("damaged blocks are not healed by a receive yet"));
+    if how.heal && how.force {
+        return Err(ReceiveError::Invalid("a snapshot is healed as it is"));
     }
     Ok(())
 }

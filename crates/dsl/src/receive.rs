@@ -408,6 +408,32 @@ fn destroy_partial(ctx: &mut TaskCtx<'_>, partial: &Dataset) -> Result<(), DslEr
     destroy_head(ctx, partial.id(), partial.name()).map(|_| ())
 }
 
+/// Destroys what a receive that cannot be resumed has left.
+///
+/// # Errors
+/// Those of [`discard`].
+pub fn clean_up(ctx: &mut TaskCtx<'_>, dataset: &str) -> Result<(), DslError> {
+    match find_partial(ctx, dataset)? {
+        Some(partial) if !resume_state::is_resumable(ctx.m(), partial.id())? => discard(ctx, dataset, None),
+        _ => Ok(()),
+    }
+}
+
+/// The dataset that an unfinished receive has made: a hidden clone, or the dataset itself if it was new.
+fn find_partial(ctx: &TaskCtx<'_>, dataset: &str) -> Result<Option<Dataset>, DslError> {
+    let dir = ctx.dsl()?.dir(dataset)?;
+    let clone = match dir.child(hidden::RECEIVE)? {
+        Some(clone) => clone.head()?,
+        None => None,
+    };
+    if clone.is_some() {
+        return Ok(clone);
+    }
+    let head = dir.head()?.filter(Dataset::is_inconsistent);
+    let is_new = head.as_ref().map(Dataset::snapshot_entries).transpose()?.is_some_and(|all| all.is_empty());
+    Ok(head.filter(|_| is_new))
+}
+
 /// Discards an interrupted receive: the hidden clone of a dataset, or the dataset itself if it was new. With `only`, that
 /// head and no other.
 ///
@@ -415,15 +441,8 @@ fn destroy_partial(ctx: &mut TaskCtx<'_>, partial: &Dataset) -> Result<(), DslEr
 /// [`ReceiveRefusal::NotResumable`] if there is none; [`DslError::Busy`] if it runs.
 pub fn discard(ctx: &mut TaskCtx<'_>, dataset: &str, only: Option<ObjectId>) -> Result<(), DslError> {
     let none = || DslError::Receive(ReceiveRefusal::NotResumable { name: dataset.to_owned() });
-    let dir = ctx.dsl()?.dir(dataset)?;
-    let clone = match dir.child(hidden::RECEIVE)? {
-        Some(clone) => clone.head()?,
-        None => dir.head()?.filter(|head| head.is_inconsistent() && head.phys().snapshot_names.is_some()),
-    };
-    let partial = clone.filter(|head| only.is_none_or(|only| only == head.id())).ok_or_else(none)?;
-    if !partial.is_inconsistent() {
-        return Err(none());
-    }
+    let partial = find_partial(ctx, dataset)?;
+    let partial = partial.filter(|head| only.is_none_or(|only| only == head.id())).ok_or_else(none)?;
     ctx.check_unused(partial.id(), partial.name())?;
     destroy_partial(ctx, &partial)
 }

@@ -13,20 +13,36 @@ use crate::refusal::WriteRefusal;
 use crate::view::Pool;
 use dmu::log;
 use dsl::MosTx;
+use format::names;
 use format::nvlist::NvList;
 use format::objset::ZilHeader;
 use format::zil::RecordKind;
 use format::{ObjectId, Txg};
 use vdev::sync::lock;
 
-/// The heads that have logs to be claimed.
+/// What the previous user of a pool has left in its datasets.
+#[derive(Default)]
+pub(crate) struct Left {
+    /// Heads that have logs to be claimed.
+    pub(crate) claims: Vec<Claim>,
+    /// Names of the datasets into which a receive has not ended.
+    pub(crate) partial: Vec<String>,
+}
+
+/// The heads that have logs to be claimed, and those that are not whole.
 ///
 /// # Errors
 /// If a log cannot be read, unless `give_up` allows to drop such logs.
-pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Claim>, PoolError> {
-    let mut claims = Vec::new();
+pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Left, PoolError> {
+    let Left { mut claims, mut partial } = Left::default();
     for dir in view.dsl().dirs()? {
-        let Some(dataset) = dir.head()?.filter(|dataset| !dataset.is_inconsistent()) else { continue };
+        let Some(dataset) = dir.head()? else { continue };
+        if dataset.is_inconsistent() || dir.child(names::hidden::RECEIVE)?.is_some() {
+            partial.push(dataset.name().to_owned());
+        }
+        if dataset.is_inconsistent() {
+            continue;
+        }
         if dataset.phys().bp.is_hole() {
             continue;
         }
@@ -64,7 +80,7 @@ pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Vec<Cl
             }
         }
     }
-    Ok(claims)
+    Ok(Left { claims, partial })
 }
 
 /// Whether all blocks of a log were allocated in txgs that are on disk. The log of a dataset that cannot be

@@ -14,6 +14,9 @@
 
 use crate::layer::Zio;
 use crate::policy::ReadPolicy;
+use crate::read::extent_of;
+use codec::checksum;
+use format::{BlockPtr, BpKind, ChecksumId};
 use vdev::VdevTree;
 use vdev::tree::{Extent, Fault, Read};
 
@@ -36,6 +39,26 @@ impl Zio {
     /// Whether the space of this extent may belong to another block by now.
     pub(crate) fn may_be_reused(&self, at: &Extent) -> bool {
         self.writer().is_some_and(|writer| writer.freed.may_have(at.vdev, at.offset, at.birth))
+    }
+
+    /// Writes the stored bytes of a block over its copies that are damaged. Returns whether these are its bytes, and it can
+    /// be read now. Gang blocks are left alone. The pointer must be in use.
+    pub fn rewrite(&self, bp: &BlockPtr, stored: &[u8]) -> bool {
+        let verify = |data: &[u8]| checksum::verify(bp, data, self.salt()).unwrap_or(false);
+        if self.writer().is_none() || bp.kind() != BpKind::Normal || stored.len() as u64 != bp.psize().0 {
+            return false;
+        }
+        // An unusable checksum matches anything.
+        if bp.checksum_id() == ChecksumId::Off.id() || !verify(stored) {
+            return false;
+        }
+        let tree = self.tree();
+        for dva in bp.dvas().filter(|dva| tree.check(dva, bp.psize()).is_ok()) {
+            let at = extent_of(bp, &dva);
+            let read = tree.check_every_copy(&at, &verify);
+            tree.repair(&at, stored, &read.faults);
+        }
+        self.check(bp, &ReadPolicy::SCRUB).data.is_ok()
     }
 
     /// Writes good bytes over the copies that were wrong, if the pool is writable and the block is in use.

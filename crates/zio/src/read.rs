@@ -243,7 +243,7 @@ struct Attempt {
 }
 
 /// The extent of one copy of a block.
-fn extent_of(bp: &BlockPtr, dva: &Dva) -> Extent {
+pub(crate) fn extent_of(bp: &BlockPtr, dva: &Dva) -> Extent {
     Extent { vdev: dva.vdev, offset: dva.offset, psize: bp.psize(), birth: bp.physical_birth() }
 }
 

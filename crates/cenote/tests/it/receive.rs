@@ -40,7 +40,6 @@ impl OnFile {
         testkit::assert_zdb_clean(self.dir.path(), "dst");
     }
 
-    #[allow(dead_code)]
     fn path(&self) -> PathBuf {
         self.dir.path().join("d0")
     }
@@ -188,5 +187,54 @@ fn a_receive_that_was_cut_goes_on() {
     assert_eq!(token.as_deref().map(dsl::resume::decode), Some(dsl::resume::decode(expected.trim())));
     received(&pool, "resume-rest", &resumable);
     compare(&pool, &["dst/res"]);
+    files.judge(pool);
+}
+
+/// Damages the largest stored block of some file of a snapshot on the disk.
+fn damage(disk: &std::path::Path, pool: &PoolWriter, snapshot: &str) {
+    use std::os::unix::fs::FileExt;
+    let view = pool.view().expect("a view");
+    let set = view.dsl().dataset(snapshot).and_then(|found| found.open_objset()).expect("opened");
+    let mut largest: Option<format::BlockPtr> = None;
+    let mut from = format::ObjectId(1);
+    while let Some(object) = set.next_object(from).expect("readable") {
+        from = format::ObjectId(object.id().0 + 1);
+        if object.dnode().obj_type != format::ObjType::PLAIN_FILE || object.dnode().maxblkid.0 > 100 {
+            continue;
+        }
+        for blkid in 0..=object.dnode().maxblkid.0 {
+            let bp = object.block_ptr(format::Level(0), format::BlockId(blkid)).expect("readable");
+            let is_larger = largest.is_none_or(|largest| bp.psize() > largest.psize());
+            if bp.kind() == format::BpKind::Normal && is_larger {
+                largest = Some(bp);
+            }
+        }
+    }
+    let dva = largest.and_then(|bp| bp.dvas().next()).expect("a block");
+    let file = std::fs::OpenOptions::new().write(true).open(disk).expect("opened");
+    file.write_all_at(&[0xA5; 100], dva.offset.on_device().0 + 7).expect("written");
+}
+
+#[test]
+fn damaged_blocks_are_healed_by_a_stream_of_their_snapshot() {
+    let (files, mut pool) = OnFile::new();
+    let cases =
+        [("large-Lec", "dst/l4", "1"), ("compressed-gzip-9", "dst/c-gzip-9", "1"), ("full", "dst/full", "a")];
+    for (stream, dataset, snapshot) in cases {
+        received(&pool, stream, &how(dataset, snapshot));
+    }
+    pool.sync().expect("synced");
+    let options = cenote::OpenOptions::new().search(files.dir.path());
+    for (stream, dataset, snapshot) in cases {
+        damage(&files.path(), &pool, &format!("{dataset}@{snapshot}"));
+        pool.close().expect("exported");
+        pool = cenote::Pool::open_rw("dst", &options).expect("opened");
+        let heal = Receive { heal: true, ..how(dataset, snapshot) };
+        let done = receive(&pool, &testkit::stream(stream), &heal).expect("healed");
+        assert_eq!((done.healed, done.unhealed), (1, 0), "{stream}");
+        let again = receive(&pool, &testkit::stream(stream), &heal).expect("read");
+        assert_eq!((again.healed, again.unhealed), (0, 0), "{stream}");
+    }
+    compare(&pool, &["dst/c-gzip-9"]);
     files.judge(pool);
 }

@@ -7,6 +7,7 @@ mod errors;
 mod faults;
 mod found;
 mod logs;
+mod receive;
 mod reguid;
 mod space;
 mod support;

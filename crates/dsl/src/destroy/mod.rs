@@ -24,7 +24,7 @@ use crate::name::{self, DEPTH_LIMIT, Name, Tail};
 use crate::snapshot::{keep_refreservation, replace_next};
 use crate::task::TaskCtx;
 use crate::tree::Dsl;
-use crate::{bptree, counts, holds, livelist, zapify};
+use crate::{bptree, counts, holds, livelist, receive, zapify};
 use dmu::traverse::{self, Step, Visitor};
 use dmu::{DmuError, KeyState, ObjSet};
 use dmu::{LiveSet, SetPolicy};
@@ -300,8 +300,12 @@ fn check_head(ctx: &TaskCtx<'_>, dsl: &Dsl, name: &str) -> Result<Dataset, DslEr
     if !children.is_empty() {
         return Err(DslError::HasChildren { name: name.to_owned(), children });
     }
-    if !dir.hidden_children()?.is_empty() {
-        return Err(DslError::Busy { name: name.to_owned() });
+    for hidden in dir.hidden_children()? {
+        // What an interrupted receive has left goes with the dataset.
+        match hidden.head()?.filter(|_| hidden.component() == names::hidden::RECEIVE) {
+            Some(partial) => ctx.check_unused(partial.id(), partial.name())?,
+            None => return Err(DslError::Busy { name: name.to_owned() }),
+        }
     }
     ctx.check_unused(head.id(), name)?;
     if let Some(origin) = head.phys().prev_snap {
@@ -318,6 +322,9 @@ pub fn destroy(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
     let dsl = ctx.dsl()?;
     let head = check_head(ctx, &dsl, name)?;
     limits::check_pool(ctx, LeaveSlop::Quarter)?;
+    if dsl.dir(name)?.child(names::hidden::RECEIVE)?.is_some() {
+        receive::discard(ctx, name, None)?;
+    }
     free_log(ctx, head.phys(), head.id())?;
     let origin = destroy_head(ctx, head.id(), name)?;
     match origin {

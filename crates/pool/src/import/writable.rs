@@ -271,7 +271,7 @@ impl LivePool {
 
     /// Writes the first txgs: claims, and the changes of an import.
     fn first_txgs(&self, pool: &Pool, opts: &ImportOptions) -> Result<(), PoolError> {
-        let claims = claim::find(self, pool, opts.open.allow_missing_logs)?;
+        let claim::Left { claims, partial } = claim::find(self, pool, opts.open.allow_missing_logs)?;
         {
             let mut state = lock(&self.state);
             state.is_forced = true;
@@ -297,7 +297,7 @@ impl LivePool {
                 vdev_zaps::create_missing(m, top)?;
             }
             task.pool.space.renew_zaps(&config.vdev_tree);
-            leftovers::clear(ctx, scan, is_ours)
+            leftovers::clear(ctx, scan, is_ours, &partial)
         })?;
         if let Some(phys) = scan {
             self.resume_scan(phys, saved);
