@@ -58,7 +58,8 @@ impl ObjSet {
                 }
             }
         }
-        let unread = |request: &BlockRequest| Err(self.blocks().corrupt(request.object, "a block was not read"));
+        let unread =
+            |request: &BlockRequest| Err(self.blocks().corrupt(request.object, "a block was not read"));
         requests.iter().zip(results).map(|(request, read)| read.unwrap_or_else(|| unread(request))).collect()
     }
 
@@ -92,7 +93,9 @@ impl ObjSet {
             BlockPlace::Data(_) => {
                 self.blocks().check_pointer(&TreeShape::of(object, &request.dnode), bp, Level(0))
             }
-            BlockPlace::Spill if bp.level() == Level(0) && bp.obj_type() == request.dnode.bonus_type => Ok(()),
+            BlockPlace::Spill if bp.level() == Level(0) && bp.obj_type() == request.dnode.bonus_type => {
+                Ok(())
+            }
             BlockPlace::Spill => Err(self.blocks().corrupt(object, "a spill pointer of the wrong type")),
         }
     }

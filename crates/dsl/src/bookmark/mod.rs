@@ -10,10 +10,10 @@ use crate::error::DslError;
 use crate::mos;
 use crate::name::{Name, Tail, stored};
 use crate::tree::Dsl;
-pub use redaction::{RedactedRange, RedactionEntries, RedactionList};
 use dmu::zap::{Zap, ZapEntry};
 use format::dsl::BookmarkPhys;
 use format::{ObjectId, names};
+pub use redaction::{RedactedRange, RedactionEntries, RedactionList};
 
 /// A bookmark of a head.
 #[derive(Debug, Clone)]

@@ -53,7 +53,12 @@ impl<'a> Emitter<'a> {
     }
 
     /// A block of dnodes. Raw streams tell how it is encrypted.
-    pub(super) fn dnode_block(&mut self, first: ObjectId, slots: u64, bp: &BlockPtr) -> Result<(), SendError> {
+    pub(super) fn dnode_block(
+        &mut self,
+        first: ObjectId,
+        slots: u64,
+        bp: &BlockPtr,
+    ) -> Result<(), SendError> {
         if !self.plan.is_raw() {
             return Ok(());
         }
@@ -131,12 +136,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// A spill block.
-    pub(super) fn spill(
-        &mut self,
-        id: ObjectId,
-        dnode: &Arc<Dnode>,
-        bp: &BlockPtr,
-    ) -> Result<(), SendError> {
+    pub(super) fn spill(&mut self, id: ObjectId, dnode: &Arc<Dnode>, bp: &BlockPtr) -> Result<(), SendError> {
         self.block(Block::spill(self.plan, id, dnode, bp))
     }
 

@@ -144,12 +144,7 @@ fn begin_flags(source: &Source) -> Result<u32, SendError> {
 }
 
 /// The feature flags of the stream.
-fn features(
-    source: &Source,
-    options: &Options,
-    is_raw: bool,
-    is_redacted: bool,
-) -> Result<u64, SendError> {
+fn features(source: &Source, options: &Options, is_raw: bool, is_redacted: bool) -> Result<u64, SendError> {
     let used = source.dataset.features()?;
     let in_dataset = |name: &str| used.iter().any(|feature| feature.name == name);
     let in_pool = |name: &str| source.pool_features.contains(&name);
