@@ -50,7 +50,7 @@ pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {}
 
-fn how(dataset: &str, snapshot: &str) -> Receive {
+pub(crate) fn how(dataset: &str, snapshot: &str) -> Receive {
     Receive { dataset: dataset.to_owned(), snapshot: snapshot.to_owned(), ..Receive::default() }
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn receive(pool: &PoolWriter, bytes: &[u8], how: &Receive) -> Result<
     pool.receive(&begin, &mut reader, how, &mut Unwatched)
 }
 
-fn received(pool: &PoolWriter, stream: &str, how: &Receive) {
+pub(crate) fn received(pool: &PoolWriter, stream: &str, how: &Receive) {
     receive(pool, &testkit::stream(stream), how)
         .unwrap_or_else(|error| panic!("{stream}: {}", chain(&error)));
 }
