@@ -55,7 +55,7 @@ impl Bookmark {
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
-    pub(crate) fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
+    pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
         let Some(id) = self.redaction_list() else { return Ok(None) };
         let object = self.head.dsl().mos().object(id)?;
         // A list of many snapshots has the same structure in the spill block instead.
