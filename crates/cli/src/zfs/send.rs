@@ -5,9 +5,10 @@ use super::session::tell_warnings;
 use super::{complain, reading};
 use crate::console::{self, RawOut, Stream};
 use crate::getopt::{Getopt, Long};
-use crate::out::{Out, visible};
+use crate::out::{Out, message_line, visible};
 use crate::stop::{Outcome, Stop};
 use crate::time;
+use ::cenote::stream::ResumeToken;
 use admin::verbs::zfs::send::{Answer, Event, Misuse, Part, Refusal, Request};
 use format::nicenum::nicebytes;
 use std::ffi::OsString;
@@ -71,7 +72,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
         ));
     }
     let mut session = reading();
-    let mut report = Report::new(told);
+    let mut report = Report::new(told, token_contents(&request, told));
     let mut target = BufWriter::with_capacity(BUFFER, RawOut::new());
     let outcome = session.write(&request, &mut target, &mut |event| report.on(event));
     // What is left is the rest of a stream that has no end.
@@ -86,7 +87,8 @@ fn dry_run(request: &Request, told: Told, out: &Out) -> Outcome {
     let outcome = session.run(request);
     tell_warnings(&mut session);
     let answer = outcome.map_err(stop)?;
-    tell_skipped(&answer);
+    tell_skipped(&answer, told);
+    out.print_bytes(&token_contents(request, told));
     out.print(&sizes(&answer, told, |name| out.cell(name).into_owned()));
     Ok(0)
 }
@@ -95,10 +97,14 @@ fn dry_run(request: &Request, told: Told, out: &Out) -> Outcome {
 fn stop(refusal: Refusal) -> Stop {
     match refusal {
         Refusal::NoReader { .. } => Stop::Code(NO_READER),
-        Refusal::Misuse(misuse @ (Misuse::ManyFromBookmark | Misuse::PackageOfHead | Misuse::RawRedacted)) => {
-            Stop::failed(misuse)
-        }
-        Refusal::Misuse(misuse) => Stop::usage(misuse.to_string()),
+        Refusal::Misuse(
+            Misuse::WithToken
+            | Misuse::WithSaved
+            | Misuse::SavedSnapshot
+            | Misuse::SkipOne
+            | Misuse::OtherSource,
+        )
+        | Refusal::Exclude { .. } => Stop::usage(refusal.to_string()),
         Refusal::Token { .. } => {
             complain(&refusal.to_string());
             Stop::Code(BAD_TOKEN)
@@ -116,7 +122,7 @@ fn parse(args: Vec<OsString>) -> Result<(Request, Told), Stop> {
             'i' | 'I' if request.from.is_some() => return Err(Stop::usage("")),
             'i' | 'I' => (request.from, request.intermediate) = (Some(value), letter == 'I'),
             'R' => request.replicate = true,
-            'X' => request.exclude.extend(value.split(',').filter(|one| !one.is_empty()).map(str::to_owned)),
+            'X' => request.exclude.extend(value.split(',').map(str::to_owned)),
             'L' => request.large_blocks = true,
             'b' => request.backup = true,
             'c' => request.compressed = true,
@@ -133,7 +139,10 @@ fn parse(args: Vec<OsString>) -> Result<(Request, Told), Stop> {
             'v' => told.verbose = true,
             // The command runs in the daemon, whose title says what that does.
             'V' => {}
-            _ => complain("WARNING: deduplicated streams are no longer sent: the stream will not be deduplicated."),
+            _ => say_error_line!(
+                "WARNING: deduplicated send is no longer supported.  A regular,\n\
+                 non-deduplicated stream will be generated.\n"
+            ),
         }
     }
     let operands = crate::zpool::texts(&walk.operands());
@@ -143,13 +152,45 @@ fn parse(args: Vec<OsString>) -> Result<(Request, Told), Stop> {
         ([one], None) => one.clone(),
         _ => return Err(Stop::usage("too many arguments")),
     };
+    let is_typed = |from: &String| from.contains(['@', '#']);
+    if !request.intermediate
+        && !request.replicate
+        && request.from.as_ref().is_some_and(|from| !is_typed(from))
+    {
+        complain(
+            "Warning: incremental source didn't specify type, assuming snapshot. \
+             Use '@' or '#' prefix to avoid ambiguity.",
+        );
+    }
     request.estimate = told.verbose || told.parsable;
     request.list_bytes_max = console::env(LIST_BYTES_MAX).and_then(|value| value.to_str()?.parse().ok());
     Ok((request, told))
 }
 
-fn tell_skipped(answer: &Answer) {
-    answer.skipped.iter().for_each(|skipped| complain(&skipped.to_string()));
+/// Tells what is left out; what cannot be in the stream only on demand.
+fn tell_skipped(answer: &Answer, told: Told) {
+    let last = answer.parts.last().and_then(|part| part.name.split('@').nth(1)).unwrap_or_default();
+    for name in answer.later.iter().filter(|_| told.verbose) {
+        complain(&format!(
+            "skipping snapshot {name} because it was created after the destination snapshot ({last})"
+        ));
+    }
+    for skipped in answer.skipped.iter().filter(|skipped| told.verbose || !skipped.is_newer) {
+        complain(&skipped.to_string());
+    }
+}
+
+/// What the token of a request says, for reports.
+fn token_contents(request: &Request, told: Told) -> Vec<u8> {
+    let token = request.resume.as_ref().filter(|_| told.verbose || told.parsable);
+    let Some(token) = token.and_then(|token| ResumeToken::parse(token).ok()) else { return Vec::new() };
+    let mut text = b"resume token contents:\n".to_vec();
+    // Writing to memory does not fail.
+    let _ = crate::zstream::list::print(&mut text, &token.list);
+    // A token may come from anywhere.
+    let lines =
+        String::from_utf8_lossy(&text).lines().map(|line| message_line(line) + "\n").collect::<String>();
+    lines.into_bytes()
 }
 
 /// The lines about the parts and their sizes.
@@ -182,6 +223,8 @@ fn size(part: &Part, told: Told, cell: impl Fn(&str) -> String) -> String {
 /// The reports of a stream that is being sent, on standard error.
 struct Report {
     told: Told,
+    /// What the token says.
+    token: Vec<u8>,
     parts: Vec<Part>,
     /// Name of the part that is being sent.
     name: String,
@@ -190,15 +233,16 @@ struct Report {
 }
 
 impl Report {
-    fn new(told: Told) -> Report {
+    fn new(told: Told, token: Vec<u8>) -> Report {
         let now = Instant::now();
-        Report { told, parts: Vec::new(), name: String::new(), reported: now, looked: now }
+        Report { told, token, parts: Vec::new(), name: String::new(), reported: now, looked: now }
     }
 
     fn on(&mut self, event: Event) -> ControlFlow<()> {
         match event {
             Event::Planned(answer) => {
-                tell_skipped(&answer);
+                tell_skipped(&answer, self.told);
+                let _ = console::write(Stream::Err, &self.token);
                 say_error!("{}", sizes(&answer, self.told, |name| visible(name).into_owned()));
                 self.parts = answer.parts;
             }
@@ -218,8 +262,7 @@ impl Report {
                         return ControlFlow::Break(());
                     }
                 }
-                let is_wanted = self.told.verbose || self.told.parsable;
-                if is_wanted && now.duration_since(self.reported) >= REPORT_EVERY {
+                if self.told.verbose && now.duration_since(self.reported) >= REPORT_EVERY {
                     self.reported = now;
                     say_error!("{}", line(&time::clock_now(), bytes, &self.name, self.told.parsable));
                 }
@@ -240,7 +283,6 @@ fn line(clock: &str, bytes: u64, name: &str, parsable: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use admin::verbs::zfs::send::Skipped;
 
     fn parsed(line: &str) -> (Request, Told) {
         parse(line.split_whitespace().map(OsString::from).collect()).expect("good")
@@ -294,8 +336,7 @@ mod tests {
         };
         let told = |verbose, parsable| Told { dry: true, verbose, parsable };
         let text = |parts: &[Part], told| {
-            let skipped = vec![Skipped { dataset: "t".into(), snapshot: "s".into() }];
-            sizes(&Answer { parts: parts.to_vec(), skipped }, told, str::to_owned)
+            sizes(&Answer { parts: parts.to_vec(), ..Answer::default() }, told, str::to_owned)
         };
         let one = [part("tank/s@1", None, 2_114_544)];
         assert_eq!(
@@ -330,5 +371,17 @@ mod tests {
         assert!(matches!(stop(Refusal::Token { problem: "x".into() }), Stop::Code(255)));
         assert!(matches!(stop(Refusal::Misuse(Misuse::WithToken)), Stop::Usage(_)));
         assert!(matches!(stop(Refusal::Misuse(Misuse::ManyFromBookmark)), Stop::Failed(Some(_))));
+        assert!(matches!(stop(Refusal::Exclude { name: "t".into() }), Stop::Usage(_)));
+    }
+
+    #[test]
+    fn the_contents_of_a_token_are_told() {
+        let token = include_str!("../../../../fixtures/streams/resume-token.txt").trim();
+        let request = Request { resume: Some(token.into()), ..Request::default() };
+        let real = include_str!("../../../../fixtures/streams/resume-token-decoded.txt");
+        let contents = token_contents(&request, Told { verbose: true, ..Told::default() });
+        let contents = String::from_utf8(contents).expect("text");
+        assert!(real.starts_with(&contents) && contents.lines().count() == 7, "{contents}");
+        assert_eq!(token_contents(&request, Told::default()), b"");
     }
 }

@@ -20,7 +20,7 @@ pub(super) struct Start {
 pub(super) fn full_name(dataset: &str, text: &str) -> String {
     match text {
         _ if text.starts_with(['@', '#']) => format!("{dataset}{text}"),
-        _ if text.contains(['@', '#', '/']) => text.to_owned(),
+        _ if text.contains(['@', '#']) => text.to_owned(),
         _ => format!("{dataset}@{text}"),
     }
 }
@@ -31,9 +31,10 @@ pub(super) fn full_name(dataset: &str, text: &str) -> String {
 /// It does not exist, or is nothing from which `to` has come.
 pub(super) fn find(pool: &Pool, to: &Dataset, name: &str) -> Result<Start, Refusal> {
     let failed = |error| match error {
-        DslError::NotFound { .. } => {
+        DslError::NotFound { .. } if name.contains('#') => {
             Refusal::NoSource { name: to.name().to_owned(), from: name.to_owned() }
         }
+        DslError::NotFound { .. } => refusal::no_dataset(name),
         error => refusal::unreadable(to.name(), error),
     };
     let not_earlier = || refusal::not_earlier(to.name());
@@ -127,6 +128,7 @@ mod tests {
             ("#1", "t/a#1"),
             ("t/b@1", "t/b@1"),
             ("t@1", "t@1"),
+            ("t/b", "t/a@t/b"),
             ("t/b#1", "t/b#1"),
         ] {
             assert_eq!(full_name("t/a", text), name);

@@ -3,8 +3,8 @@
 //! [`Session::run`] tells what would be sent, and how many bytes about; [`Session::write`] sends it.
 //!
 //! # Order
-//! The request is checked -> the caller's permission at each dataset -> what is sent is planned ([`plan`]: one part for
-//! each snapshot) -> the snapshots are held, so that nobody destroys them -> the header of a package ([`package`]) ->
+//! The request is checked -> the caller's permission at each dataset, unless it only asks -> what is sent is planned
+//! ([`plan`]: one part for each snapshot) -> the snapshots are held, so that nobody destroys them -> the header of a package ([`package`]) ->
 //! the parts, one after the other -> the end of the package.
 //!
 //! # What always holds
@@ -19,6 +19,8 @@ mod package;
 mod plan;
 mod refusal;
 mod resume;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod write;
 
@@ -40,7 +42,7 @@ pub struct Request {
     /// Full name of a snapshot; or of a file system or volume, which is sent as it is on disk. Empty with `resume`.
     pub dataset: String,
     /// Start of an increment: a snapshot or bookmark, by its full name or the part from `@` or `#` on; a word without
-    /// these is a snapshot.
+    /// either is a snapshot of the dataset.
     pub from: Option<String>,
     /// All snapshots since `from` are sent, not only the last (`-I`).
     pub intermediate: bool,
@@ -83,6 +85,8 @@ pub struct Answer {
     pub parts: Vec<Part>,
     /// What `replicate` leaves out because the snapshot is missing, without its descendants.
     pub skipped: Vec<Skipped>,
+    /// Full names of the snapshots that `replicate` leaves out because they are later than the one that is sent.
+    pub later: Vec<String>,
 }
 
 /// One snapshot in a stream.
@@ -103,11 +107,20 @@ pub struct Skipped {
     pub dataset: String,
     /// Name of the snapshot: the part after `@`.
     pub snapshot: String,
+    /// The dataset is newer than the snapshot.
+    pub is_newer: bool,
 }
 
 impl fmt::Display for Skipped {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "skipping dataset {}: snapshot {} does not exist", self.dataset, self.snapshot)
+        let Skipped { dataset, snapshot, is_newer } = self;
+        match is_newer {
+            true => write!(f, "skipping dataset {dataset}: snapshot {snapshot} does not exist"),
+            false => write!(
+                f,
+                "WARNING: skipping dataset {dataset} and its children: snapshot {snapshot} does not exist"
+            ),
+        }
     }
 }
 
@@ -165,15 +178,20 @@ impl Request {
     fn plan(&self, session: &mut Session<'_>, dry: bool) -> Result<(Vec<OpenPool>, Plan), Refusal> {
         misuse::check(self)?;
         if let Some(token) = &self.resume {
-            return resume::of_token(self, token, session);
+            return resume::of_token(self, token, session, dry);
         }
         let pools = plan::open(session, &self.dataset)?;
         let plan = match (pools.first(), self.saved) {
             (None, _) => return Err(refusal::no_dataset(&self.dataset)),
-            (Some(pool), true) => resume::saved(self, session, pool)?,
+            (Some(pool), true) => resume::saved(self, session, pool, dry)?,
             (Some(pool), false) => plan::plan(self, session, pool, dry)?,
         };
         Ok((pools, plan))
+    }
+
+    /// It may be about several snapshots.
+    fn is_several(&self) -> bool {
+        self.replicate || self.intermediate
     }
 
     /// Properties, holds or the tree are listed before the parts.
@@ -181,14 +199,14 @@ impl Request {
         self.replicate || self.props || self.backup || self.holds
     }
 
-    /// The stream is a package: it may have several parts.
+    /// The stream is a package: it has a header.
     fn is_package(&self) -> bool {
         self.has_list() || self.intermediate
     }
 }
 
 #[cfg(test)]
-mod tests {
+mod data_tests {
     use super::*;
     use crate::verbs::{Code, Refused, carried};
 
@@ -196,8 +214,9 @@ mod tests {
     fn requests_answers_and_refusals_cross_a_process() {
         carried(&Request { from: Some("@1".into()), exclude: vec!["t/b".into()], ..Request::of("t/a@2") });
         let part = |bytes| Part { name: "t/a@2".into(), from: Some("@1".into()), bytes: Some(bytes) };
-        let skipped = Skipped { dataset: "t/b".into(), snapshot: "2".into() };
-        let answer = Answer { parts: vec![part(5), part(7)], skipped: vec![skipped] };
+        let skipped = Skipped { dataset: "t/b".into(), snapshot: "2".into(), is_newer: true };
+        let later = vec!["t/a@3".into()];
+        let answer = Answer { parts: vec![part(5), part(7)], skipped: vec![skipped], later };
         assert_eq!(carried(&answer).bytes(), 12);
         assert_eq!(answer.skipped[0].to_string(), "skipping dataset t/b: snapshot 2 does not exist");
         carried(&Event::Planned(answer));
@@ -207,9 +226,6 @@ mod tests {
         let refusal = refusal::not_earlier("t/a@1");
         let text = "warning: cannot send 't/a@1': not an earlier snapshot from the same fs";
         assert_eq!(carried(&refusal).to_string(), text);
-        assert_eq!(
-            refusal::no_dataset("t/a@x").to_string(),
-            "cannot open 't/a@x': dataset does not exist"
-        );
+        assert_eq!(refusal::no_dataset("t/a@x").to_string(), "cannot open 't/a@x': dataset does not exist");
     }
 }

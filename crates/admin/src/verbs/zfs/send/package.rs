@@ -20,9 +20,9 @@ const BYTES_MAX: u64 = 64 << 20;
 pub(super) fn list(planner: &Planner<'_>, members: &[Member]) -> Result<NvList, Refusal> {
     let request = planner.request;
     let mut list = NvList::new();
-    if let Some(text) = &request.from {
-        let name = planner.source_name(text);
-        list.push("fromsnap", name.split('@').nth(1).unwrap_or_default());
+    let top = members.iter().find(|member| member.dir.id() == planner.to.dir().id());
+    if let Some(short) = top.and_then(Member::from_name) {
+        list.push("fromsnap", short);
     }
     list.push("tosnap", planner.to.snapshot_name().unwrap_or_default());
     if !request.replicate {
@@ -64,15 +64,17 @@ fn dataset(request: &Request, member: &Member) -> Result<NvList, DslError> {
         entry.push("is_encroot", NvValue::Boolean);
     }
     let (mut guids, mut props, mut holds) = (NvList::new(), NvList::new(), NvList::new());
-    for snapshot in member.listed(request.replicate) {
+    for snapshot in member.listed() {
         let name = snapshot.snapshot_name().unwrap_or_default();
         guids.push(name, snapshot.phys().guid);
+        // The receiver of an increment has the start.
+        if !request.replicate && member.from_name() == Some(name) {
+            continue;
+        }
         props.push(name, properties(snapshot, request.backup)?);
         if request.holds {
             let tags: NvList = snapshot.holds()?.into_iter().map(|hold| (hold.tag, hold.time)).collect();
-            if !tags.is_empty() {
-                holds.push(name, tags);
-            }
+            holds.push(name, tags);
         }
     }
     entry.push("snaps", guids);

@@ -18,6 +18,8 @@ pub(super) struct Plan {
     pub(super) header: Option<Header>,
     pub(super) parts: Vec<Planned>,
     pub(super) skipped: Vec<Skipped>,
+    /// Full names of later snapshots.
+    pub(super) later: Vec<String>,
 }
 
 /// What precedes the parts of a package.
@@ -69,14 +71,15 @@ impl Planned {
 impl Plan {
     /// A stream of one part.
     pub(super) fn one(part: Planned) -> Plan {
-        Plan { header: None, parts: vec![part], skipped: Vec::new() }
+        Plan { header: None, parts: vec![part], skipped: Vec::new(), later: Vec::new() }
     }
 
     /// The stream as data, with the sizes of its parts on demand.
     pub(super) fn answer(&self, estimate: bool) -> Result<Answer, Refusal> {
         let bytes = |part: &Planned| if estimate { part.estimate().map(Some) } else { Ok(None) };
         let parts = self.parts.iter().map(|part| Ok(part.part(bytes(part)?)));
-        Ok(Answer { parts: parts.collect::<Result<_, Refusal>>()?, skipped: self.skipped.clone() })
+        let parts = parts.collect::<Result<_, Refusal>>()?;
+        Ok(Answer { parts, skipped: self.skipped.clone(), later: self.later.clone() })
     }
 }
 
@@ -101,10 +104,11 @@ pub(super) struct Planner<'a> {
     pub(super) pool: &'a Pool,
     /// What is sent.
     pub(super) to: Dataset,
+    /// Nothing will be sent: neither permissions nor keys are needed.
+    pub(super) dry: bool,
 }
 
-/// Plans a stream of a snapshot with what belongs to it, or of a file system or volume. A dry plan goes on where a
-/// descendant lacks the snapshot.
+/// Plans a stream of a snapshot with what belongs to it, or of a file system or volume.
 pub(super) fn plan(
     request: &Request,
     session: &Session<'_>,
@@ -112,7 +116,9 @@ pub(super) fn plan(
     dry: bool,
 ) -> Result<Plan, Refusal> {
     let name = request.dataset.as_str();
-    ask(session, pool.pool(), name, request.raw)?;
+    if !dry {
+        ask(session, pool.pool(), name, request.raw)?;
+    }
     let to = pool.pool().dsl().dataset(name).map_err(|error| not_opened(name, error))?;
     if request.redact.is_some() {
         let what = EditError::Unsupported { what: "a redacted stream" };
@@ -122,10 +128,10 @@ pub(super) fn plan(
         let why = "target is busy; if a filesystem, it must not be mounted";
         return Err(refusal::not_sent(name, Reason::new(Code::Busy, why)));
     }
-    let planner = Planner { request, session, pool: pool.pool(), to };
+    let planner = Planner { request, session, pool: pool.pool(), to, dry };
     match request.is_package() {
-        true => planner.package(dry),
-        false => planner.single(),
+        true => planner.package(),
+        false => Ok(Plan::one(planner.single()?)),
     }
 }
 
@@ -156,14 +162,14 @@ pub(super) fn ask(session: &Session<'_>, pool: &Pool, name: &str, raw: bool) -> 
 
 impl Planner<'_> {
     /// One part.
-    fn single(&self) -> Result<Plan, Refusal> {
+    fn single(&self) -> Result<Planned, Refusal> {
         let start = match &self.request.from {
             None => None,
             Some(text) => Some(from::find(self.pool, &self.to, &self.source_name(text))?),
         };
         let part = self.part(self.to.clone(), start);
         self.check_key(&part.to)?;
-        Ok(Plan::one(part))
+        Ok(part)
     }
 
     /// Full name of the start that the request gives.
@@ -172,10 +178,13 @@ impl Planner<'_> {
     }
 
     /// A package.
-    fn package(&self, dry: bool) -> Result<Plan, Refusal> {
-        let (members, skipped) = tree::members(self, dry)?;
+    fn package(&self) -> Result<Plan, Refusal> {
+        let tree::Tree { members, skipped, later } = tree::find(self)?;
         let mut parts = Vec::new();
-        for member in tree::order(&members) {
+        if !self.request.is_several() {
+            parts.push(self.single()?);
+        }
+        for member in tree::order(&members).into_iter().filter(|_| self.request.is_several()) {
             for (to, start) in member.parts()? {
                 parts.push(self.part(to, start));
             }
@@ -186,7 +195,7 @@ impl Planner<'_> {
             false => None,
         };
         let header = Header { name: self.to.name().to_owned(), list, holds: self.request.holds };
-        Ok(Plan { header: Some(header), parts, skipped })
+        Ok(Plan { header: Some(header), parts, skipped, later })
     }
 
     fn part(&self, to: Dataset, start: Option<Start>) -> Planned {
@@ -209,7 +218,7 @@ impl Planner<'_> {
 
     /// Contents that are sent decrypted can be read.
     fn check_key(&self, to: &Dataset) -> Result<(), Refusal> {
-        check_key(to, self.request.raw)
+        if self.dry { Ok(()) } else { check_key(to, self.request.raw) }
     }
 }
 
@@ -220,7 +229,7 @@ pub(super) fn check_key(to: &Dataset, raw: bool) -> Result<(), Refusal> {
         return Ok(());
     }
     match to.open_objset().map_err(failed)?.is_locked() {
-        true => Err(refusal::not_sent(to.name(), Reason::new(Code::Refused, "source key must be loaded"))),
+        true => Err(refusal::not_sent(to.name(), Reason::new(Code::Refused, "dataset key must be loaded"))),
         false => Ok(()),
     }
 }
@@ -228,5 +237,7 @@ pub(super) fn check_key(to: &Dataset, raw: bool) -> Result<(), Refusal> {
 /// Names of the active features of a pool.
 pub(super) fn active_features(pool: &Pool) -> Vec<&'static str> {
     let all = pool.spa().features().iter();
-    all.filter(|(_, state)| matches!(state, cenote::FeatureState::Active(_))).map(|(feature, _)| feature.name).collect()
+    all.filter(|(_, state)| matches!(state, cenote::FeatureState::Active(_)))
+        .map(|(feature, _)| feature.name)
+        .collect()
 }

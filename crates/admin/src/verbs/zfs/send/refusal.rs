@@ -29,12 +29,18 @@ pub enum Refusal {
         /// What is wrong with it.
         problem: String,
     },
-    /// There is no such start of an increment.
-    #[error("cannot send '{name}': incremental source ({from}) does not exist")]
+    /// What is to be left out is no dataset below a pool.
+    #[error("-X {name}: not a valid non-root dataset name.")]
+    Exclude {
+        /// The name.
+        name: String,
+    },
+    /// There is no such bookmark to start from.
+    #[error("warning: cannot send '{name}': incremental source ({from}) does not exist")]
     NoSource {
         /// Full name of what is sent.
         name: String,
-        /// Full name of the missing snapshot or bookmark.
+        /// Full name of the missing bookmark.
         from: String,
     },
     /// In a package, the start of an increment is the end of it, or later.
@@ -46,7 +52,10 @@ pub enum Refusal {
         from: String,
     },
     /// A descendant lacks the snapshot.
-    #[error("cannot send {root} recursively: snapshot {dataset}@{snapshot} does not exist")]
+    #[error(
+        "cannot send {root} recursively: snapshot {dataset}@{snapshot} does not exist\n\
+         warning: cannot send '{root}': backup failed"
+    )]
     Missing {
         /// Full name of the snapshot that is sent.
         root: String,
@@ -57,7 +66,8 @@ pub enum Refusal {
     },
     /// Properties of an encrypted dataset belong to its encrypted contents.
     #[error(
-        "cannot send {root}: encrypted dataset {dataset} may not be sent with properties without the raw flag"
+        "cannot send {root}: encrypted dataset {dataset} may not be sent with properties without the raw flag\n\
+         warning: cannot send '{root}': backup failed"
     )]
     Encrypted {
         /// Full name of the snapshot that is sent.
@@ -66,7 +76,11 @@ pub enum Refusal {
         dataset: String,
     },
     /// The list of snapshots and properties is too long for receivers.
-    #[error("cannot send {root}: the list of snapshots and properties has {bytes} bytes, of at most {max}")]
+    #[error(
+        "warning: cannot send {root}: the list of snapshots and properties has {bytes} bytes, of at most {max}.\n\
+         Select a smaller number of snapshots to send.\n\
+         warning: cannot send '{root}': backup failed"
+    )]
     ListTooLong {
         /// Full name of the snapshot that is sent.
         root: String,
@@ -111,6 +125,7 @@ impl Refused for Refusal {
                 AdminError::NoDataset { name: format!("{dataset}@{snapshot}") }.into()
             }
             Refusal::Misuse(_)
+            | Refusal::Exclude { .. }
             | Refusal::Token { .. }
             | Refusal::Encrypted { .. }
             | Refusal::ListTooLong { .. }

@@ -16,6 +16,7 @@ pub(super) fn of_token(
     request: &Request,
     token: &str,
     session: &mut Session<'_>,
+    dry: bool,
 ) -> Result<(Vec<OpenPool>, Plan), Refusal> {
     let list = resume::decode(token).map_err(|error| bad(error.to_string()))?;
     let state = State::of(&list).ok_or_else(|| bad("resume token is corrupt"))?;
@@ -25,9 +26,12 @@ pub(super) fn of_token(
     let pools = plan::open(session, &state.name)?;
     let pool = pools.first().ok_or_else(|| gone(&state.name))?;
     let part = match list.has("savedok") {
-        true => saved_part(session, pool.pool(), &state, dataset_of(&state.name))?,
-        false => part(session, pool.pool(), &state)?,
+        true => saved_part(pool.pool(), &state, dataset_of(&state.name))?,
+        false => part(pool.pool(), &state)?,
     };
+    if !dry {
+        permit(session, pool.pool(), &part)?;
+    }
     let options = Options {
         resume: Some(state.at),
         large_blocks: part.options.large_blocks || request.large_blocks,
@@ -39,12 +43,32 @@ pub(super) fn of_token(
 }
 
 /// The stream of what a file system or volume has received of an interrupted stream.
-pub(super) fn saved(request: &Request, session: &Session<'_>, pool: &OpenPool) -> Result<Plan, Refusal> {
+pub(super) fn saved(
+    request: &Request,
+    session: &Session<'_>,
+    pool: &OpenPool,
+    dry: bool,
+) -> Result<Plan, Refusal> {
     let name = request.dataset.as_str();
-    plan::ask(session, pool.pool(), name, request.raw)?;
+    if !dry {
+        plan::ask(session, pool.pool(), name, request.raw)?;
+    }
     let (_, list) = partial(pool.pool(), name)?.ok_or_else(|| not_partial(name))?;
     let state = State::of(&list).ok_or_else(|| not_partial(name))?;
-    Ok(Plan::one(saved_part(session, pool.pool(), &state, name)?))
+    let part = saved_part(pool.pool(), &state, name)?;
+    if !dry {
+        permit(session, pool.pool(), &part)?;
+    }
+    Ok(Plan::one(part))
+}
+
+/// Asks for the caller's permission to send a part, and for its key.
+fn permit(session: &Session<'_>, pool: &Pool, part: &Planned) -> Result<(), Refusal> {
+    let head = dataset_of(part.to.name());
+    // A hidden dataset has the permissions of the one that it is received into.
+    let head = head.strip_suffix(names::hidden::RECEIVE).map_or(head, |above| above.trim_end_matches('/'));
+    plan::ask(session, pool, head, part.options.raw)?;
+    plan::check_key(&part.to, part.options.raw)
 }
 
 fn bad(problem: impl Into<String>) -> Refusal {
@@ -95,11 +119,9 @@ impl State {
 }
 
 /// The part of a snapshot that a token names.
-fn part(session: &Session<'_>, pool: &Pool, state: &State) -> Result<Planned, Refusal> {
+fn part(pool: &Pool, state: &State) -> Result<Planned, Refusal> {
     let failed = |error| refusal::unreadable(&state.name, error);
     let to = snapshot_of(pool, state).map_err(failed)?.ok_or_else(|| gone(&state.name))?;
-    plan::ask(session, pool, to.name(), state.options.raw)?;
-    plan::check_key(&to, state.options.raw)?;
     let start = match state.from_guid {
         None => None,
         Some(guid) => {
@@ -166,13 +188,11 @@ fn partial(pool: &Pool, name: &str) -> Result<Option<(Dataset, NvList)>, Refusal
 }
 
 /// The part of what `name` has received of the stream with this state.
-fn saved_part(session: &Session<'_>, pool: &Pool, state: &State, name: &str) -> Result<Planned, Refusal> {
-    plan::ask(session, pool, name, state.options.raw)?;
+fn saved_part(pool: &Pool, state: &State, name: &str) -> Result<Planned, Refusal> {
     let (to, own) = partial(pool, name)?.ok_or_else(|| not_partial(name))?;
     if own.u64("toguid") != Some(state.to_guid) {
         return Err(not_partial(name));
     }
-    plan::check_key(&to, state.options.raw)?;
     let start = match state.from_guid {
         None => None,
         Some(guid) => {

@@ -1,11 +1,22 @@
 //! The datasets of a package, with the snapshots of each that are sent.
 
-use super::from::{self, Start};
+use super::from::Start;
 use super::plan::{self, Planner};
 use super::{Misuse, Refusal, Skipped, refusal};
 use dsl::{Dataset, Dir, DslError};
 use format::ObjectId;
 use std::collections::{BTreeSet, HashSet};
+
+/// The datasets of a package.
+#[derive(Default)]
+pub(super) struct Tree {
+    /// Parents first.
+    pub(super) members: Vec<Member>,
+    /// Datasets that lack the snapshot.
+    pub(super) skipped: Vec<Skipped>,
+    /// Full names of snapshots that are later than it.
+    pub(super) later: Vec<String>,
+}
 
 /// A dataset of a package.
 pub(super) struct Member {
@@ -13,14 +24,16 @@ pub(super) struct Member {
     pub(super) head: Dataset,
     /// The last snapshot that is sent.
     pub(super) to: Dataset,
-    /// Snapshots up to `to`, oldest first.
-    pub(super) snapshots: Vec<Dataset>,
-    /// The start of the increment among `snapshots`.
+    /// Snapshots that belong to the package, oldest first: `to` is the last.
+    snapshots: Vec<Dataset>,
+    /// The start of the increment, a snapshot of this dataset.
     from: Option<Dataset>,
-    /// What its first part begins with, if not with a snapshot of this dataset.
+    /// What its first part begins with otherwise.
     origin: Option<Dataset>,
     /// Snapshots between the first and the last are sent too.
     is_each: bool,
+    /// It is listed, and not sent.
+    is_excluded: bool,
     /// Guid of the start in the parent, or of its last snapshot; 0 at the top.
     pub(super) parent_guid: u64,
 }
@@ -34,17 +47,14 @@ impl Member {
         self.from.as_ref().unwrap_or(&self.to).phys().guid
     }
 
-    /// The snapshots that belong to the package: of an increment of one dataset, its ends only.
-    pub(super) fn listed(&self, all: bool) -> impl Iterator<Item = &Dataset> {
-        let is_end = move |snapshot: &Dataset| {
-            snapshot.id() == self.to.id()
-                || self.from.as_ref().is_some_and(|from| snapshot.id() == from.id())
-        };
-        let from_txg = self.from.as_ref().map(|from| from.phys().creation_txg);
-        let is_since = move |snapshot: &Dataset| from_txg.is_none_or(|txg| snapshot.phys().creation_txg >= txg);
-        self.snapshots
-            .iter()
-            .filter(move |one| all || is_end(one) || (self.is_each && is_since(one)))
+    /// Name of the start of the increment, if it is a snapshot of this dataset.
+    pub(super) fn from_name(&self) -> Option<&str> {
+        self.from.as_ref().and_then(Dataset::snapshot_name)
+    }
+
+    /// The snapshots that belong to the package.
+    pub(super) fn listed(&self) -> &[Dataset] {
+        &self.snapshots
     }
 
     /// The parts of this dataset, in order.
@@ -57,15 +67,14 @@ impl Member {
             let (name, from) = (self.to.name().to_owned(), from.name().to_owned());
             return Err(Refusal::SourceNotEarlier { name, from });
         }
-        let first = self.from.as_ref().or(self.origin.as_ref());
-        if !self.is_each {
-            let start = first.map(|from| Start::of(from.clone(), &self.to).in_package());
-            return Ok(vec![(self.to.clone(), start)]);
-        }
+        let mut before = self.from.as_ref().or(self.origin.as_ref()).cloned();
         let begin = self.from.as_ref().map(|from| from.phys().creation_txg);
-        let mut before = first.cloned();
+        let is_sent = |one: &&Dataset| match self.is_each {
+            true => begin.is_none_or(|txg| one.phys().creation_txg > txg),
+            false => one.id() == self.to.id(),
+        };
         let mut parts = Vec::new();
-        for one in self.snapshots.iter().filter(|one| begin.is_none_or(|txg| one.phys().creation_txg > txg)) {
+        for one in self.snapshots.iter().filter(is_sent) {
             let start = before.replace(one.clone()).map(|from| Start::of(from, one).in_package());
             parts.push((one.clone(), start));
         }
@@ -73,34 +82,33 @@ impl Member {
     }
 }
 
-/// The datasets of a package, parents first, and those that lack the snapshot.
+/// The datasets of a package.
 ///
 /// # Errors
-/// One that lacks it, if that is not permitted; permissions; starts that do not exist.
-pub(super) fn members(
-    planner: &Planner<'_>,
-    dry: bool,
-) -> Result<(Vec<Member>, Vec<Skipped>), Refusal> {
+/// One that lacks the snapshot, if that is not permitted; permissions; starts that do not exist.
+pub(super) fn find(planner: &Planner<'_>) -> Result<Tree, Refusal> {
     let walk = Walk { planner, excluded: planner.request.exclude.iter().map(String::as_str).collect() };
-    let (mut members, mut skipped) = (Vec::new(), Vec::new());
-    let mut stack = vec![(planner.to.dir().clone(), 0)];
-    while let Some((dir, parent_guid)) = stack.pop() {
+    let mut tree = Tree::default();
+    let mut stack = vec![(planner.to.dir().clone(), 0, false)];
+    while let Some((dir, parent_guid, above_is_excluded)) = stack.pop() {
         planner.session.step();
-        if walk.excluded.contains(dir.name()) {
-            continue;
-        }
-        let Some(member) = walk.member(&dir, parent_guid)? else {
-            skipped.push(walk.skip(&dir, dry)?);
+        let is_excluded = above_is_excluded || (!walk.is_top(&dir) && walk.excluded.contains(dir.name()));
+        let Some(head) = dir.head().map_err(|error| refusal::unreadable(dir.name(), error))? else {
             continue;
         };
+        let Some(mut member) = walk.member(&dir, head.clone(), parent_guid, &mut tree.later)? else {
+            tree.skipped.extend(walk.skip(&head, is_excluded)?);
+            continue;
+        };
+        member.is_excluded = is_excluded;
         if planner.request.replicate {
             let mut children = dir.children().map_err(|error| refusal::unreadable(dir.name(), error))?;
             children.reverse();
-            stack.extend(children.into_iter().map(|child| (child, member.guid())));
+            stack.extend(children.into_iter().map(|child| (child, member.guid(), is_excluded)));
         }
-        members.push(member);
+        tree.members.push(member);
     }
-    Ok((members, skipped))
+    Ok(tree)
 }
 
 struct Walk<'a> {
@@ -118,76 +126,95 @@ impl Walk<'_> {
         self.planner.to.snapshot_name().unwrap_or_default()
     }
 
-    /// A dataset without the snapshot is skipped, or refused.
-    fn skip(&self, dir: &Dir, dry: bool) -> Result<Skipped, Refusal> {
-        let (dataset, snapshot) = (dir.name().to_owned(), self.snapshot().to_owned());
-        if self.planner.request.skip_missing || dry {
-            return Ok(Skipped { dataset, snapshot });
+    /// What to tell of a dataset without the snapshot. One that is newer cannot have it.
+    fn skip(&self, head: &Dataset, is_excluded: bool) -> Result<Option<Skipped>, Refusal> {
+        let (dataset, snapshot) = (head.name().to_owned(), self.snapshot().to_owned());
+        let is_newer = head.phys().creation_txg > self.planner.to.phys().creation_txg;
+        match self.planner.request.skip_missing || is_newer {
+            _ if is_excluded => Ok(None),
+            true => Ok(Some(Skipped { dataset, snapshot, is_newer })),
+            false => Err(Refusal::Missing { root: self.planner.to.name().to_owned(), dataset, snapshot }),
         }
-        Err(Refusal::Missing { root: self.planner.to.name().to_owned(), dataset, snapshot })
     }
 
-    /// A dataset with its snapshots; `None`: it lacks the one that is sent.
-    fn member(&self, dir: &Dir, parent_guid: u64) -> Result<Option<Member>, Refusal> {
+    /// A dataset with its snapshots; `None`: it lacks the one that is sent. Later ones are added to `later`.
+    fn member(
+        &self,
+        dir: &Dir,
+        head: Dataset,
+        parent_guid: u64,
+        later: &mut Vec<String>,
+    ) -> Result<Option<Member>, Refusal> {
         let request = self.planner.request;
         let failed = |error: DslError| refusal::unreadable(dir.name(), error);
-        let Some(head) = dir.head().map_err(failed)? else { return Ok(None) };
         let Some(to) = head.snapshot(self.snapshot()).map_err(failed)? else { return Ok(None) };
-        plan::ask(self.planner.session, self.planner.pool, dir.name(), request.raw)?;
+        if !self.planner.dry {
+            plan::ask(self.planner.session, self.planner.pool, dir.name(), request.raw)?;
+        }
         let end = to.phys().creation_txg;
         let mut snapshots = head.snapshots().map_err(failed)?;
-        let origin = dir.origin().map_err(failed)?.filter(|_| request.replicate);
         let (from, origin) = match self.start(dir, &to, &snapshots)? {
             Some(start) if start.dir().id() == dir.id() => (Some(start), None),
-            Some(start) => (None, Some(start)),
-            None => (None, origin),
+            None if request.replicate => (None, dir.origin().map_err(failed)?),
+            origin => (None, origin),
         };
-        snapshots.retain(|one| one.phys().creation_txg <= end);
-        let is_each = request.intermediate || (request.replicate && from.is_none());
-        let dir = dir.clone();
-        Ok(Some(Member { dir, head, to, snapshots, from, origin, is_each, parent_guid }))
+        if request.replicate {
+            let is_later = |one: &&Dataset| one.phys().creation_txg > end;
+            later.extend(snapshots.iter().filter(is_later).map(|one| one.name().to_owned()));
+        }
+        let since = from.as_ref().map(|from| from.phys().creation_txg).filter(|_| !request.replicate);
+        snapshots.retain(|one| match request.is_several() {
+            true => {
+                let txg = one.phys().creation_txg;
+                txg <= end && since.is_none_or(|since| txg >= since)
+            }
+            false => one.id() == to.id(),
+        });
+        let is_each = request.intermediate || request.from.is_none();
+        let (dir, is_excluded) = (dir.clone(), false);
+        Ok(Some(Member { dir, head, to, snapshots, from, origin, is_each, is_excluded, parent_guid }))
     }
 
     /// The start of the increment of a dataset: a snapshot of it, or its origin. `None`: all is sent, because the
-    /// dataset is newer.
+    /// dataset is newer; or the package has one snapshot, whose start is not listed.
     fn start(&self, dir: &Dir, to: &Dataset, snapshots: &[Dataset]) -> Result<Option<Dataset>, Refusal> {
-        let Some(text) = &self.planner.request.from else { return Ok(None) };
+        let request = self.planner.request;
+        let Some(text) = request.from.as_ref().filter(|_| request.is_several()) else { return Ok(None) };
         let name = self.planner.source_name(text);
         let (dataset, short) = name.split_once('@').unwrap_or((&name, ""));
         let is_same = dataset == self.planner.to.dir().name();
         let own = snapshots.iter().find(|one| is_same && one.snapshot_name() == Some(short));
         match (own, self.is_top(dir)) {
-            (Some(own), _) => Ok(Some(own.clone())),
-            (None, false) => Ok(None),
-            (None, true) => match from::find(self.planner.pool, to, &name) {
-                Ok(start) => Ok(start.snapshot),
-                Err(Refusal::NotSent { reason, .. }) if !is_same && !reason.is_denied() => {
-                    Err(Misuse::OtherSource.into())
-                }
-                Err(refusal) => Err(refusal),
-            },
+            (Some(own), _) => return Ok(Some(own.clone())),
+            (None, false) => return Ok(None),
+            (None, true) if is_same => return Err(refusal::no_dataset(&name)),
+            (None, true) => {}
+        }
+        let origin = dir.origin().map_err(|error| refusal::unreadable(to.name(), error))?;
+        match origin.filter(|origin| origin.name() == name) {
+            None => Err(Misuse::OtherSource.into()),
+            origin => Ok(origin),
         }
     }
 }
 
-/// The members in the order in which they are sent: parents first, and clones after the dataset of their origin.
+/// The members that are sent, in their order: parents first, and clones after the dataset of their origin.
 pub(super) fn order(members: &[Member]) -> Vec<&Member> {
-    let all: HashSet<ObjectId> = members.iter().map(|member| member.dir.id()).collect();
-    let mut done: HashSet<ObjectId> = HashSet::new();
-    let mut left: Vec<&Member> = members.iter().collect();
+    let mut left: Vec<&Member> = members.iter().filter(|member| !member.is_excluded).collect();
+    let mut waiting: HashSet<ObjectId> = left.iter().map(|member| member.dir.id()).collect();
     let mut order = Vec::new();
     while !left.is_empty() {
-        let is_sent = |id: ObjectId| !all.contains(&id) || done.contains(&id);
-        let origin_is_sent =
-            |member: &&Member| member.origin.as_ref().is_none_or(|origin| is_sent(origin.dir().id()));
-        let parent_is_sent = |member: &&Member| member.dir.phys().parent.is_none_or(is_sent);
-        let ready = |at: &dyn Fn(&&Member) -> bool| left.iter().position(at);
+        let origin_waits = |member: &&Member| {
+            let origin = member.origin.as_ref().map(|origin| origin.dir().id());
+            origin.is_some_and(|dir| dir != member.dir.id() && waiting.contains(&dir))
+        };
+        let parent_waits =
+            |member: &&Member| member.dir.phys().parent.is_some_and(|parent| waiting.contains(&parent));
+        let ready = left.iter().position(|member| !origin_waits(member) && !parent_waits(member));
         // A clone may be the parent of its origin: the origin goes first.
-        let next = ready(&|member| origin_is_sent(member) && parent_is_sent(member))
-            .or_else(|| ready(&|member| origin_is_sent(member)))
-            .unwrap_or(0);
+        let next = ready.or_else(|| left.iter().position(|member| !origin_waits(member))).unwrap_or(0);
         let member = left.remove(next);
-        done.insert(member.dir.id());
+        waiting.remove(&member.dir.id());
         order.push(member);
     }
     order

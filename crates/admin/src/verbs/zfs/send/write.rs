@@ -47,11 +47,7 @@ pub(super) fn write(
     Ok(answer)
 }
 
-fn tell(
-    on: &mut dyn FnMut(Event) -> ControlFlow<()>,
-    event: Event,
-    name: &str,
-) -> Result<(), Refusal> {
+fn tell(on: &mut dyn FnMut(Event) -> ControlFlow<()>, event: Event, name: &str) -> Result<(), Refusal> {
     match on(event) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(()) => Err(Refusal::Cancelled { name: name.to_owned() }),
