@@ -3,7 +3,7 @@
 
 use super::session::tell_warnings;
 use super::{complain, reading};
-use crate::console::{self, RawOut, Stream};
+use crate::console::{self, RawOut, Reports, Stream};
 use crate::getopt::{Getopt, Long};
 use crate::out::{Out, message_line, visible};
 use crate::stop::{Outcome, Stop};
@@ -71,8 +71,11 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
             "Error: Stream can not be written to a terminal.\nYou must redirect standard output.",
         ));
     }
+    // Before the pool is opened, which starts threads.
+    let wanted = Reports::new()
+        .map_err(|error| Stop::failed(format!("zfs send: cannot wait for signals: {error}")))?;
     let mut session = reading();
-    let mut report = Report::new(told, token_contents(&request, told));
+    let mut report = Report::new(told, wanted, token_contents(&request, told));
     let mut target = BufWriter::with_capacity(BUFFER, RawOut::new());
     let outcome = session.write(&request, &mut target, &mut |event| report.on(event));
     // What is left is the rest of a stream that has no end.
@@ -223,6 +226,8 @@ fn size(part: &Part, told: Told, cell: impl Fn(&str) -> String) -> String {
 /// The reports of a stream that is being sent, on standard error.
 struct Report {
     told: Told,
+    /// What the user asks for.
+    wanted: Reports,
     /// What the token says.
     token: Vec<u8>,
     parts: Vec<Part>,
@@ -233,9 +238,9 @@ struct Report {
 }
 
 impl Report {
-    fn new(told: Told, token: Vec<u8>) -> Report {
+    fn new(told: Told, wanted: Reports, token: Vec<u8>) -> Report {
         let now = Instant::now();
-        Report { told, token, parts: Vec::new(), name: String::new(), reported: now, looked: now }
+        Report { told, wanted, token, parts: Vec::new(), name: String::new(), reported: now, looked: now }
     }
 
     fn on(&mut self, event: Event) -> ControlFlow<()> {
@@ -256,13 +261,15 @@ impl Report {
             }
             Event::Bytes(bytes) => {
                 let now = Instant::now();
-                if now.duration_since(self.looked) >= LOOK_EVERY {
-                    self.looked = now;
-                    if console::is_cancelled() {
-                        return ControlFlow::Break(());
-                    }
+                if now.duration_since(self.looked) < LOOK_EVERY {
+                    return ControlFlow::Continue(());
                 }
-                if self.told.verbose && now.duration_since(self.reported) >= REPORT_EVERY {
+                self.looked = now;
+                if console::is_cancelled() {
+                    return ControlFlow::Break(());
+                }
+                let is_due = self.told.verbose && now.duration_since(self.reported) >= REPORT_EVERY;
+                if self.wanted.is_wanted() || is_due {
                     self.reported = now;
                     say_error!("{}", line(&time::clock_now(), bytes, &self.name, self.told.parsable));
                 }

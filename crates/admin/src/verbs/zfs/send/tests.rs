@@ -2,7 +2,7 @@
 
 use super::plan::{self, Plan};
 use super::{Event, Refusal, Request, Skipped, write};
-use crate::edit::{self, Grant, Scope, Who};
+use crate::edit::{self, Grant, NewDataset, NewKind, Scope, Who};
 use crate::verbs::zfs::{hold, snapshot};
 use crate::{Caller, OpenPool, PoolVerbs, Session};
 use ::pool::space::Class;
@@ -46,7 +46,8 @@ fn tree() -> PoolWriter {
     let props: &[(&str, &str)] = &[("com.example:k", "v"), ("compression", "gzip")];
     pool.create_filesystem("src/tree", props).expect("made");
     pool.create_filesystem("src/tree/one", &[("quota", "50M")]).expect("made");
-    pool.create_volume("src/tree/vol", 4 << 20, &[("refreservation", "none")]).expect("made");
+    let kind = NewKind::Volume { size: 4 << 20, sparse: true };
+    edit::create(&pool, &NewDataset { kind, ..NewDataset::filesystem("src/tree/vol") }).expect("made");
     take(&pool, "src/tree@r1");
     pool.create_filesystem("src/tree/deux", &[("recordsize", "32K")]).expect("made");
     pool.clone_snapshot("src/tree/one@r1", "src/tree/cl", &[]).expect("cloned");
