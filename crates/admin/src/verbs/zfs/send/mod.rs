@@ -150,7 +150,7 @@ impl Verb for Request {
 
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
         let (_pools, plan) = self.plan(session, true)?;
-        plan.answer(true)
+        plan.answer(session, true)
     }
 }
 

@@ -42,8 +42,13 @@ pub(super) fn list(planner: &Planner<'_>, members: &[Member]) -> Result<NvList, 
         datasets.push(guid, dataset(request, member).map_err(failed)?);
     }
     list.push("fss", datasets);
-    let (bytes, max) = (list.encode_xdr().len() as u64, request.list_bytes_max.unwrap_or(BYTES_MAX));
-    if max != 0 && bytes >= max {
+    // The length has 32 bits.
+    let max = match request.list_bytes_max.unwrap_or(BYTES_MAX) {
+        0 => u64::from(u32::MAX),
+        max => max.min(u32::MAX.into()),
+    };
+    let bytes = list.encode_xdr().len() as u64;
+    if bytes >= max {
         return Err(Refusal::ListTooLong { root: planner.to.name().to_owned(), bytes, max });
     }
     Ok(list)

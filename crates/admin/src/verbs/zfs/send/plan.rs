@@ -37,8 +37,8 @@ pub(super) struct Planned {
     pub(super) to: Dataset,
     pub(super) start: Option<Start>,
     pub(super) options: Options,
-    /// Active features of the pool.
-    pub(super) features: Vec<&'static str>,
+    /// The view that keeps its blocks.
+    pub(super) pool: Pool,
 }
 
 impl Planned {
@@ -52,7 +52,7 @@ impl Planned {
             dataset: self.to.clone(),
             set: self.to.open_objset().map_err(failed)?,
             from: self.start.as_ref().map(|start| start.from.clone()),
-            pool_features: self.features.clone(),
+            pool_features: active_features(&self.pool),
         })
     }
 
@@ -75,8 +75,14 @@ impl Plan {
     }
 
     /// The stream as data, with the sizes of its parts on demand.
-    pub(super) fn answer(&self, estimate: bool) -> Result<Answer, Refusal> {
-        let bytes = |part: &Planned| if estimate { part.estimate().map(Some) } else { Ok(None) };
+    pub(super) fn answer(&self, session: &Session<'_>, estimate: bool) -> Result<Answer, Refusal> {
+        let bytes = |part: &Planned| match estimate {
+            true => {
+                session.step();
+                part.estimate().map(Some)
+            }
+            false => Ok(None),
+        };
         let parts = self.parts.iter().map(|part| Ok(part.part(bytes(part)?)));
         let parts = parts.collect::<Result<_, Refusal>>()?;
         Ok(Answer { parts, skipped: self.skipped.clone(), later: self.later.clone() })
@@ -213,7 +219,7 @@ impl Planner<'_> {
             to_name,
             ..Options::default()
         };
-        Planned { to, start, options, features: active_features(self.pool) }
+        Planned { to, start, options, pool: self.pool.clone() }
     }
 
     /// Contents that are sent decrypted can be read.
@@ -235,7 +241,7 @@ pub(super) fn check_key(to: &Dataset, raw: bool) -> Result<(), Refusal> {
 }
 
 /// Names of the active features of a pool.
-pub(super) fn active_features(pool: &Pool) -> Vec<&'static str> {
+fn active_features(pool: &Pool) -> Vec<&'static str> {
     let all = pool.spa().features().iter();
     all.filter(|(_, state)| matches!(state, cenote::FeatureState::Active(_)))
         .map(|(feature, _)| feature.name)

@@ -2,7 +2,7 @@
 //! (docs/on-disk/30-send-streams.md, sections 4, 7 and 8).
 
 use super::from::{self, Start};
-use super::plan::{self, Plan, Planned, active_features};
+use super::plan::{self, Plan, Planned};
 use super::{Refusal, Request, refusal};
 use crate::verbs::{Code, Reason};
 use crate::{OpenPool, Session};
@@ -130,7 +130,7 @@ fn part(pool: &Pool, state: &State) -> Result<Planned, Refusal> {
         }
     };
     let options = Options { to_name: to.name().to_owned(), ..state.options.clone() };
-    Ok(Planned { to, start, options, features: active_features(pool) })
+    Ok(Planned { to, start, options, pool: pool.clone() })
 }
 
 /// The snapshot that was sent: by its name, or by its guid if it was renamed since.
@@ -204,5 +204,5 @@ fn saved_part(pool: &Pool, state: &State, name: &str) -> Result<Planned, Refusal
         }
     };
     let options = Options { saved: true, to_guid: Some(state.to_guid), ..state.options.clone() };
-    Ok(Planned { to, start, options, features: active_features(pool) })
+    Ok(Planned { to, start, options, pool: pool.clone() })
 }

@@ -28,7 +28,7 @@ pub(super) fn write(
     on: &mut dyn FnMut(Event) -> ControlFlow<()>,
 ) -> Result<Answer, Refusal> {
     let _held = hold(plan, pools, session)?;
-    let mut answer = plan.answer(estimate)?;
+    let mut answer = plan.answer(session, estimate)?;
     let name = plan.header.as_ref().map(|header| header.name.as_str());
     let name = name.or_else(|| plan.parts.first().map(|part| part.to.name())).unwrap_or_default();
     tell(on, Event::Planned(answer.clone()), name)?;
