@@ -105,13 +105,13 @@ pub struct LoopGuard {
 
 impl LoopGuard {
     /// A guard for a new traversal.
-    pub(crate) fn new(store: &Store) -> LoopGuard {
+    pub fn new(store: &Store) -> LoopGuard {
         LoopGuard { left: store.capacity(), met: Memory::default() }
     }
 
     /// Takes the space of block `blkid` of `level` of an object. Returns false if the traversal repeats
     /// itself.
-    pub(crate) fn take(&mut self, bp: &BlockPtr, object: u64, level: u8, blkid: u64) -> bool {
+    pub fn take(&mut self, bp: &BlockPtr, object: u64, level: u8, blkid: u64) -> bool {
         let is_data = bp.level().0 == 0 && bp.obj_type() != ObjType::DNODE;
         let is_shared = bp.is_dedup() || bp.physical_birth() != bp.logical_birth();
         if bp.is_embedded() || (is_shared && is_data) {

@@ -303,6 +303,12 @@ impl Store {
         }
     }
 
+    /// The stored bytes of blocks, neither decrypted nor decompressed, each with an error of its own, in the order of
+    /// `bps`. They are read in one batch, past the cache, which has the contents of blocks.
+    pub(crate) fn stored_many(&self, bps: &[BlockPtr]) -> Vec<Result<Vec<u8>, ZioError>> {
+        self.zio.read_physical_many(bps, &ReadPolicy::default())
+    }
+
     fn read_device(&self, bp: &BlockPtr, key: Option<&DataKey>) -> Result<Block, ZioError> {
         self.zio.read(bp, &ReadPolicy { key, every_copy: false })
     }

@@ -334,7 +334,7 @@ impl Dataset {
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
-    pub(crate) fn ivset_guid(&self) -> Result<Option<u64>, DslError> {
+    pub fn ivset_guid(&self) -> Result<Option<u64>, DslError> {
         let Some(own) = self.zap()? else { return Ok(None) };
         mos::lookup_number(&own, self.id(), names::dataset::IVSET_GUID)
     }

@@ -351,7 +351,7 @@ pub struct RedactionListPhys {
     /// Last block of that object; all ones if complete.
     pub(crate) last_block: u64,
     /// Number of entries in the object's data, 32 bytes each.
-    pub(crate) num_entries: u64,
+    pub num_entries: u64,
     /// Guids of the redaction snapshots; in the spill block if there are many.
     pub snapshots: Vec<u64>,
     /// Number of redaction snapshots.

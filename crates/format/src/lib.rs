@@ -40,6 +40,7 @@ pub mod sa;
 pub mod scan;
 pub mod space_map;
 pub mod stream;
+pub mod swap;
 pub mod uberblock;
 pub mod units;
 pub mod zap;

@@ -142,13 +142,19 @@ pub(crate) fn swap_bytes(bonus: &mut [u8], order: Endian) {
     swap_each(&mut head[..8], 8);
     swap_each(&mut head[8..12], 4);
     swap_each(&mut head[12..], 2);
-    if version == Some(0) {
-        for ace in aces.chunks_exact_mut(12) {
-            swap_each(&mut ace[..8], 4);
-            swap_each(&mut ace[8..], 2);
-        }
-        return;
+    if version == Some(0) { swap_old_aces(aces) } else { swap_aces(aces, order) }
+}
+
+/// Swaps the byte order of ACEs of version 0.
+pub(crate) fn swap_old_aces(aces: &mut [u8]) {
+    for ace in aces.chunks_exact_mut(12) {
+        swap_each(&mut ace[..8], 4);
+        swap_each(&mut ace[8..], 2);
     }
+}
+
+/// Swaps the byte order of ACEs of version 1, which are in `order`.
+pub(crate) fn swap_aces(aces: &mut [u8], order: Endian) {
     let mut at = 0;
     while let Some(ace) = aces.get_mut(at..).filter(|rest| rest.len() >= 8) {
         let is_object = (5..=8).contains(&order.get_u16(ace, 0).unwrap_or(0));

@@ -4,7 +4,7 @@ use crate::checksum::Running;
 use crate::error::StreamError;
 use crate::reader::Frame;
 use format::Endian;
-use format::stream::{CHECKSUM_AT, Record};
+use format::stream::{CHECKSUM_AT, HEADER_SIZE, Record};
 use std::io::Write;
 
 /// Writes records with the checksums that fit them.
@@ -26,29 +26,55 @@ impl<W: Write> Writer<W> {
     /// # Errors
     /// [`StreamError::Write`].
     pub fn write(&mut self, frame: &Frame, order: Endian) -> Result<(), StreamError> {
-        let mut bytes = frame.bytes;
-        let is_begin = matches!(frame.header.record, Record::Begin(_));
+        let stores = frame.header.checksum != [0; 4];
+        self.put(frame.bytes, &frame.header.record, &frame.payload, stores, order)
+    }
+
+    /// Writes a record with its payload in little-endian order.
+    ///
+    /// # Errors
+    /// [`StreamError::Write`].
+    pub fn write_record(&mut self, record: &Record, payload: &[u8]) -> Result<(), StreamError> {
+        let order = Endian::Little;
+        let mut bytes = [0; HEADER_SIZE];
+        record.put(&mut bytes, order);
+        if let (Record::Begin(_), Some(place)) = (record, bytes.get_mut(4..8)) {
+            place.copy_from_slice(&order.put_u32(payload.len() as u32));
+        }
+        self.put(bytes, record, payload, true, order)
+    }
+
+    /// Writes a record that has these bytes; its header stores the checksum if `stores`.
+    fn put(
+        &mut self,
+        mut bytes: [u8; HEADER_SIZE],
+        record: &Record,
+        payload: &[u8],
+        stores: bool,
+        order: Endian,
+    ) -> Result<(), StreamError> {
+        let is_begin = matches!(record, Record::Begin(_));
         if is_begin {
             self.running = Running::default();
         }
-        if let Record::End(end) = &frame.header.record {
+        if let Record::End(end) = record {
             let end = format::stream::End { checksum: self.running.words(), ..end.clone() };
             Record::End(end).put(&mut bytes, order);
         }
         let (body, checksum) = bytes.split_at_mut(CHECKSUM_AT);
         self.running.add(body, order);
-        if !is_begin && frame.header.checksum != [0; 4] {
+        if !is_begin && stores {
             for (place, word) in checksum.as_chunks_mut::<8>().0.iter_mut().zip(self.running.words()) {
                 *place = order.put_u64(word);
             }
         }
         self.running.add(checksum, order);
-        self.running.add(&frame.payload, order);
-        if matches!(frame.header.record, Record::End(_)) {
+        self.running.add(payload, order);
+        if matches!(record, Record::End(_)) {
             self.running = Running::default();
         }
         self.target.write_all(&bytes).map_err(StreamError::Write)?;
-        self.target.write_all(&frame.payload).map_err(StreamError::Write)
+        self.target.write_all(payload).map_err(StreamError::Write)
     }
 
     /// Flushes the target.

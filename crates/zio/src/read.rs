@@ -57,15 +57,25 @@ impl Zio {
         how: &ReadPolicy<'_>,
         attempt: Option<Attempt>,
     ) -> Result<Block, ZioError> {
-        bp.validate().map_err(|source| ZioError::BadPointer { bp: *bp, source })?;
-        let stored = match bp.kind() {
-            BpKind::Hole => return Ok(Block::new(vec![0; bp.lsize().0 as usize], Endian::Little)),
-            BpKind::Redacted => return Err(ZioError::Redacted { bp: *bp }),
-            BpKind::Embedded => bp.embedded_payload().unwrap_or_default(),
-            BpKind::Normal => self.normal(bp, how, &mut Vec::new(), attempt)?,
-            BpKind::Gang => self.check(bp, how).data?,
-        };
+        if bp.kind() == BpKind::Hole {
+            return Ok(Block::new(vec![0; bp.lsize().0 as usize], Endian::Little));
+        }
+        let stored = self.stored_after(bp, how, attempt)?;
         self.open(bp, stored, how.key)
+    }
+
+    /// Reads the stored bytes of a block that is no hole. `attempt`: the result of a batch for it.
+    fn stored_after(
+        &self,
+        bp: &BlockPtr,
+        how: &ReadPolicy<'_>,
+        attempt: Option<Attempt>,
+    ) -> Result<Vec<u8>, ZioError> {
+        bp.validate().map_err(|source| ZioError::BadPointer { bp: *bp, source })?;
+        match bp.kind() {
+            BpKind::Normal => self.normal(bp, how, &mut Vec::new(), attempt),
+            _ => self.check(bp, how).data,
+        }
     }
 
     /// Reads the first usable copy of each block of a batch that is neither a hole, embedded nor a gang; `None` for
@@ -101,6 +111,18 @@ impl Zio {
     /// The stored bytes of a block (`psize` of them), verified but neither decrypted nor decompressed.
     pub fn read_physical(&self, bp: &BlockPtr, how: &ReadPolicy<'_>) -> Result<Vec<u8>, ZioError> {
         self.check(bp, how).data
+    }
+
+    /// The stored bytes of blocks, as those of [`Zio::read_physical`], results in the order of `bps`; each block has
+    /// an error of its own. The first attempts at all of them run at the same time. The batch takes the memory of
+    /// all its blocks, so the caller bounds it.
+    pub fn read_physical_many(
+        &self,
+        bps: &[BlockPtr],
+        how: &ReadPolicy<'_>,
+    ) -> Vec<Result<Vec<u8>, ZioError>> {
+        let attempts = self.attempt_many(bps, how);
+        bps.iter().zip(attempts).map(|(bp, attempt)| self.stored_after(bp, how, attempt)).collect()
     }
 
     /// Decrypts or authenticates, then decompresses, the stored bytes of `bp`.

@@ -4,6 +4,7 @@
 mod foreign;
 mod fuzz;
 mod golden;
+mod send;
 
 use testkit::alloc::Counting;
 

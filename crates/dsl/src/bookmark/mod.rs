@@ -2,6 +2,7 @@
 //! (docs/on-disk/22-mos-dsl.md, section 8).
 
 pub(crate) mod change;
+mod redaction;
 
 use crate::dataset::Dataset;
 pub use crate::error::BookmarkError;
@@ -10,8 +11,9 @@ use crate::mos;
 use crate::name::{Name, Tail, stored};
 use crate::tree::Dsl;
 use dmu::zap::{Zap, ZapEntry};
-use format::dsl::{BookmarkPhys, RedactionListPhys};
+use format::dsl::BookmarkPhys;
 use format::{ObjectId, names};
+pub use redaction::{RedactedRange, RedactionEntries, RedactionList};
 
 /// A bookmark of a head.
 #[derive(Debug, Clone)]
@@ -51,19 +53,20 @@ impl Bookmark {
         self.phys.v2.and_then(|v2| v2.redaction)
     }
 
+    /// The redaction list; `None`: the bookmark has none.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
+    pub fn redaction(&self) -> Result<Option<RedactionList>, DslError> {
+        self.redaction_list().map(|id| RedactionList::open(self.head.dsl(), id)).transpose()
+    }
+
     /// Guids of the snapshots of the redaction list; `None`: the bookmark has no such list.
     ///
     /// # Errors
     /// If an object of the MOS cannot be read, or is damaged.
-    pub fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
-        let Some(id) = self.redaction_list() else { return Ok(None) };
-        let object = self.head.dsl().mos().object(id)?;
-        // A list of many snapshots has the same structure in the spill block instead.
-        let list = match object.spill()? {
-            Some(spill) => RedactionListPhys::decode(spill.bytes(), spill.order()),
-            None => RedactionListPhys::decode(object.bonus(), object.order()),
-        };
-        Ok(Some(list.map_err(DslError::decode(id))?.snapshots))
+    pub(crate) fn redact_snaps(&self) -> Result<Option<Vec<u64>>, DslError> {
+        Ok(self.redaction()?.map(|list| list.snapshots))
     }
 }
 

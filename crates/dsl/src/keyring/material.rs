@@ -35,7 +35,7 @@ impl KeyFormat {
     }
 
     /// The number that key objects hold.
-    pub(crate) fn id(self) -> u64 {
+    pub fn id(self) -> u64 {
         match self {
             KeyFormat::Raw => 1,
             KeyFormat::Hex => 2,

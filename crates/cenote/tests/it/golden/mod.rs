@@ -2,7 +2,7 @@
 //!
 //! There is one test for each pool, named after the fixture; its comment says what the pool covers.
 
-mod compare;
+pub(crate) mod compare;
 mod damage;
 mod logs;
 mod shared;

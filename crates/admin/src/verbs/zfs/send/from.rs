@@ -44,7 +44,7 @@ pub(super) fn find(pool: &Pool, to: &Dataset, name: &str) -> Result<Start, Refus
     }
     let snapshot = pool.dsl().dataset(name).map_err(failed)?;
     match precedes(&snapshot, to).map_err(failed)? {
-        true => Ok(Start::of(snapshot, to)),
+        true => Start::of(snapshot, to).map_err(failed),
         false => Err(not_earlier()),
     }
 }
@@ -71,11 +71,14 @@ pub(super) fn of_bookmark(to: &Dataset, mark: &Bookmark) -> Result<Option<Start>
     if !is_in_history(to, dir, phys.creation_txg)? {
         return Ok(None);
     }
+    let redaction = mark.redaction()?;
     let from = From {
         guid: phys.guid,
         txg: phys.creation_txg,
         is_origin: dir != to.dir().id(),
-        redact_snaps: mark.redact_snaps()?,
+        redact_snaps: redaction.as_ref().map(|list| list.snapshots.clone()),
+        redaction,
+        ivset_guid: phys.v2.map(|v2| v2.ivset_guid).filter(|guid| *guid != 0),
     };
     Ok(Some(Start { from, snapshot: None, shown: mark.name().to_owned() }))
 }
@@ -100,12 +103,21 @@ fn is_in_history(to: &Dataset, dir: ObjectId, txg: Txg) -> Result<bool, DslError
 
 impl Start {
     /// The start at a snapshot from which `to` has come.
-    pub(super) fn of(snapshot: Dataset, to: &Dataset) -> Start {
+    ///
+    /// # Errors
+    /// The snapshot cannot be read.
+    pub(super) fn of(snapshot: Dataset, to: &Dataset) -> Result<Start, DslError> {
         let phys = snapshot.phys();
-        let is_origin = snapshot.dir().id() != to.dir().id();
-        let from = From { guid: phys.guid, txg: phys.creation_txg, is_origin, redact_snaps: None };
+        let from = From {
+            guid: phys.guid,
+            txg: phys.creation_txg,
+            is_origin: snapshot.dir().id() != to.dir().id(),
+            redact_snaps: snapshot.redact_snaps()?,
+            redaction: None,
+            ivset_guid: snapshot.ivset_guid()?,
+        };
         let shown = snapshot.name().to_owned();
-        Start { from, snapshot: Some(snapshot), shown }
+        Ok(Start { from, snapshot: Some(snapshot), shown })
     }
 
     /// The same, told as one of the snapshots of a package: without the name of the dataset, if it is the same.

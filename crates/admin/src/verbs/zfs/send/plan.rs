@@ -9,6 +9,7 @@ use crate::verbs::{Code, Reason, Warning};
 use crate::{OpenPool, Session};
 use cenote::Pool;
 use cenote::stream::send::{self, Options, Source};
+use dsl::bookmark::RedactionList;
 use dsl::{Dataset, DslError};
 use format::NvList;
 
@@ -126,10 +127,6 @@ pub(super) fn plan(
         ask(session, pool.pool(), name, request.raw)?;
     }
     let to = pool.pool().dsl().dataset(name).map_err(|error| not_opened(name, error))?;
-    if request.redact.is_some() {
-        let what = EditError::Unsupported { what: "a redacted stream" };
-        return Err(refusal::not_sent(name, what));
-    }
     if !to.is_snapshot() && is_mounted(pool, name) {
         let why = "target is busy; if a filesystem, it must not be mounted";
         return Err(refusal::not_sent(name, Reason::new(Code::Busy, why)));
@@ -173,9 +170,34 @@ impl Planner<'_> {
             None => None,
             Some(text) => Some(from::find(self.pool, &self.to, &self.source_name(text))?),
         };
-        let part = self.part(self.to.clone(), start);
+        let mut part = self.part(self.to.clone(), start);
+        if let Some(mark) = &self.request.redact {
+            part.options.redact = Some(self.redaction(mark)?);
+        }
         self.check_key(&part.to)?;
         Ok(part)
+    }
+
+    /// The list of a redaction bookmark of the snapshot.
+    fn redaction(&self, mark: &str) -> Result<RedactionList, Refusal> {
+        let name = self.to.name();
+        let full = match mark.contains('#') {
+            true => from::full_name(self.to.dir().name(), mark),
+            false => format!("{}#{mark}", self.to.dir().name()),
+        };
+        let found = self.pool.dsl().bookmark(&full).map_err(|error| match error {
+            DslError::NotFound { .. } => {
+                refusal::open(&full, Reason::new(Code::NoDataset, "no such pool or dataset"))
+            }
+            error => refusal::unreadable(name, error),
+        })?;
+        let refused = |why| refusal::not_sent(name, Reason::new(Code::Refused, why));
+        let list = found.redaction().map_err(|error| refusal::unreadable(name, error))?;
+        let list = list.ok_or_else(|| refused("not a redaction bookmark"))?;
+        match found.phys().guid == self.to.phys().guid {
+            true => Ok(list),
+            false => Err(refused("the redaction bookmark is one of another snapshot")),
+        }
     }
 
     /// Full name of the start that the request gives.

@@ -155,7 +155,7 @@ fn start_of(to: &Dataset, guid: u64) -> Result<Option<Start>, DslError> {
     for step in to.chain() {
         let (id, phys) = step?;
         if phys.guid == guid {
-            return Ok(Some(Start::of(to.dsl().dataset_by_object(id)?, to)));
+            return Start::of(to.dsl().dataset_by_object(id)?, to).map(Some);
         }
         if dirs.iter().all(|dir| dir.id() != phys.dir) {
             dirs.push(to.dsl().dir_by_object(phys.dir)?);

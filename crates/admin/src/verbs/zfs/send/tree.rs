@@ -75,8 +75,9 @@ impl Member {
         };
         let mut parts = Vec::new();
         for one in self.snapshots.iter().filter(is_sent) {
-            let start = before.replace(one.clone()).map(|from| Start::of(from, one).in_package());
-            parts.push((one.clone(), start));
+            let start = before.replace(one.clone()).map(|from| Start::of(from, one)).transpose();
+            let start = start.map_err(|error| refusal::unreadable(one.name(), error))?;
+            parts.push((one.clone(), start.map(Start::in_package)));
         }
         Ok(parts)
     }

@@ -1,0 +1,210 @@
+//! The walk over an object set: the blocks that are newer than the start of the increment, in the order of objects and
+//! offsets, with holes and free slots.
+//!
+//! A subtree whose pointer is not newer is skipped, unless a redaction list has blocks in it. Holes of a block that is
+//! read are all told, whatever their birth: pools without the feature `hole_birth` have holes without one, and some
+//! releases of OpenZFS stored wrong ones.
+
+use super::emit::Emitter;
+use super::plan::Plan;
+use super::ranges::Ranges;
+use super::{SendError, Sink};
+use dmu::{DmuError, LoopGuard};
+use format::dnode::{Dnode, SLOT_SIZE};
+use format::{BlockId, BlockPtr, BpKind, Level, ObjectId};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Number of the object whose blocks have the dnodes.
+const META: ObjectId = ObjectId(0);
+
+/// Passes the records of all objects to `sink`.
+///
+/// # Errors
+/// [`SendError`]: a block with pointers or dnodes cannot be read, or what the sink returns.
+pub(super) fn walk(plan: &Plan, sink: &mut dyn Sink) -> Result<(), SendError> {
+    let meta = Arc::new(plan.set.phys().meta_dnode.clone());
+    let mut walk = Walk {
+        plan,
+        emitter: Emitter::new(plan, sink)?,
+        guard: LoopGuard::new(plan.set.store()),
+        missing: Ranges::open(&plan.dsl, plan.missing.as_ref())?,
+    };
+    walk.tree(META, &meta)?;
+    walk.emitter.finish()
+}
+
+struct Walk<'a> {
+    plan: &'a Plan,
+    emitter: Emitter<'a>,
+    guard: LoopGuard,
+    /// Blocks that are sent although they are not newer.
+    missing: Ranges,
+}
+
+/// A pointer of a tree, with its place.
+struct Place {
+    level: Level,
+    /// Number of its block at its level.
+    blkid: u64,
+    /// Data blocks below it.
+    blocks: Range<u64>,
+}
+
+impl Place {
+    fn new(dnode: &Dnode, level: Level, blkid: u64) -> Option<Place> {
+        let shift = dnode.epbs().saturating_mul(u32::from(level.0));
+        // A pointer far up a tall tree covers more blocks than there are numbers.
+        let span = 1u64.checked_shl(shift).unwrap_or(u64::MAX);
+        let first = blkid.checked_mul(span)?;
+        Some(Place { level, blkid, blocks: first..first.saturating_add(span) })
+    }
+}
+
+impl Walk<'_> {
+    fn tree(&mut self, id: ObjectId, dnode: &Arc<Dnode>) -> Result<(), SendError> {
+        let top = Level(dnode.nlevels.saturating_sub(1));
+        dnode.blkptrs.iter().zip(0..).try_for_each(|(bp, i)| self.pointer(id, dnode, top, i, bp))
+    }
+
+    fn pointer(
+        &mut self,
+        id: ObjectId,
+        dnode: &Arc<Dnode>,
+        level: Level,
+        blkid: u64,
+        bp: &BlockPtr,
+    ) -> Result<(), SendError> {
+        let Some(place) = Place::new(dnode, level, blkid) else { return Ok(()) };
+        if self.is_received(id, dnode, &place) {
+            return Ok(());
+        }
+        if bp.is_hole() {
+            return self.hole(id, dnode, &place);
+        }
+        let is_below_end = place.blocks.start <= dnode.maxblkid.0;
+        if !is_below_end || !self.is_wanted(id, dnode, &place, bp)? {
+            return Ok(());
+        }
+        match (level, id) {
+            _ if bp.kind() == BpKind::Redacted => self.emitter.absent(id, dnode, &place.blocks),
+            (Level(0), META) => self.dnodes(dnode, &place, bp),
+            (Level(0), _) => {
+                self.enter(id, &place, bp)?;
+                self.emitter.data(id, dnode, BlockId(blkid), bp)
+            }
+            _ => self.indirect(id, dnode, &place, bp),
+        }
+    }
+
+    /// Objects whose dnodes are in these blocks.
+    fn objects(dnode: &Dnode, blocks: &Range<u64>) -> Range<u64> {
+        let per_block = (dnode.data_block_size() / SLOT_SIZE as u64).max(1);
+        blocks.start.saturating_mul(per_block)..blocks.end.saturating_mul(per_block)
+    }
+
+    /// Whether all below a pointer is before the place at which the stream starts.
+    fn is_received(&self, id: ObjectId, dnode: &Dnode, place: &Place) -> bool {
+        let (object, offset) = self.plan.start;
+        if id == META {
+            return Walk::objects(dnode, &place.blocks).end <= object.0;
+        }
+        id == object && place.blocks.end.saturating_mul(dnode.data_block_size()) <= offset
+    }
+
+    fn is_wanted(
+        &mut self,
+        id: ObjectId,
+        dnode: &Dnode,
+        place: &Place,
+        bp: &BlockPtr,
+    ) -> Result<bool, SendError> {
+        if bp.logical_birth() > self.plan.from {
+            return Ok(true);
+        }
+        match id {
+            META => self.missing.has_object(&Walk::objects(dnode, &place.blocks)),
+            _ => Ok(self.missing.first_in(id, &place.blocks)?.is_some()),
+        }
+    }
+
+    fn hole(&mut self, id: ObjectId, dnode: &Dnode, place: &Place) -> Result<(), SendError> {
+        if id == META {
+            let objects = Walk::objects(dnode, &place.blocks);
+            let end = Walk::objects(dnode, &(0..dnode.maxblkid.0.saturating_add(1))).end;
+            return self.emitter.free_slots(objects.start..objects.end.min(end));
+        }
+        // Contents end with the last block; the record of that has told of the rest.
+        let is_behind = place.blocks.start > dnode.maxblkid.0;
+        if is_behind && !dnode.obj_type.is_metadata() {
+            return Ok(());
+        }
+        self.emitter.hole(id, dnode, place.blocks.clone())
+    }
+
+    /// Notes a block in the guard.
+    fn enter(&mut self, id: ObjectId, place: &Place, bp: &BlockPtr) -> Result<(), SendError> {
+        if self.guard.take(bp, id.0, place.level.0, place.blkid) {
+            return Ok(());
+        }
+        let (objset, object) = (self.plan.set.number(), id);
+        Err(DmuError::Corrupt { objset, object, why: "its tree repeats itself" }.into())
+    }
+
+    fn indirect(
+        &mut self,
+        id: ObjectId,
+        dnode: &Arc<Dnode>,
+        place: &Place,
+        bp: &BlockPtr,
+    ) -> Result<(), SendError> {
+        self.enter(id, place, bp)?;
+        let block = self.plan.set.read_tree_block(id, dnode, bp, place.level)?;
+        let count = 1u64 << dnode.epbs();
+        let Some(first) = place.blkid.checked_mul(count) else { return Ok(()) };
+        let below = Level(place.level.0.saturating_sub(1));
+        let mut children = BlockPtr::decode_all(block.bytes(), block.order());
+        for child in first..first.saturating_add(count) {
+            let bp = children.next().unwrap_or(BlockPtr::HOLE);
+            self.pointer(id, dnode, below, child, &bp)?;
+        }
+        Ok(())
+    }
+
+    /// A block of dnodes: each object with its blocks, and each free slot.
+    fn dnodes(&mut self, meta: &Arc<Dnode>, place: &Place, bp: &BlockPtr) -> Result<(), SendError> {
+        self.enter(META, place, bp)?;
+        let block = self.plan.set.read_tree_block(META, meta, bp, Level(0))?;
+        let objects = Walk::objects(meta, &place.blocks);
+        self.emitter.dnode_block(ObjectId(objects.start), objects.end - objects.start, bp)?;
+        let mut id = objects.start;
+        while id < objects.end {
+            let at = (id - objects.start) as usize * SLOT_SIZE;
+            let bytes = block.bytes().get(at..).unwrap_or_default();
+            let next = id.saturating_add(Dnode::slots_at(bytes) as u64);
+            if id >= self.plan.start.0.0 && id != META.0 {
+                self.slot(ObjectId(id), bytes, block.order())?;
+            }
+            id = next;
+        }
+        Ok(())
+    }
+
+    fn slot(&mut self, id: ObjectId, bytes: &[u8], order: format::Endian) -> Result<(), SendError> {
+        let objset = self.plan.set.number();
+        let decoded = Dnode::decode(bytes, order);
+        match decoded.map_err(|source| DmuError::Decode { objset, object: id, source })? {
+            None => self.emitter.free_slots(id.0..id.0.saturating_add(1)),
+            Some(dnode) => self.object(id, &Arc::new(dnode)),
+        }
+    }
+
+    fn object(&mut self, id: ObjectId, dnode: &Arc<Dnode>) -> Result<(), SendError> {
+        self.emitter.object(id, dnode)?;
+        self.tree(id, dnode)?;
+        match dnode.spill.filter(|bp| !bp.is_hole()) {
+            Some(bp) if bp.logical_birth() > self.plan.from => self.emitter.spill(id, dnode, &bp),
+            _ => Ok(()),
+        }
+    }
+}
