@@ -8,7 +8,7 @@ use crate::{Caller, OpenPool, PoolVerbs, Session};
 use ::pool::space::Class;
 use ::pool::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
 use cenote::PoolWriter;
-use cenote::stream::Reader;
+use cenote::stream::{Reader, Substream, Survey, survey};
 use format::NvList;
 use format::nvlist::NvValue;
 use format::stream::Record;
@@ -334,6 +334,36 @@ fn packages_begin_with_their_list() {
     let end = reader.next_frame().expect("right checksums").expect("a record");
     assert!(matches!(end.header.record, Record::End(_)));
     assert!(reader.next_frame().expect("no more").is_none());
+}
+
+/// Streams are whole, have the parts that the answer tells in its order, and as many bytes as it tells.
+#[test]
+fn streams_have_the_parts_of_the_answer() {
+    let pool = tree();
+    for request in [
+        Request::of("src/tree/one@r1"),
+        Request::of("src/tree/one"),
+        from("@r1", Request { props: true, ..Request::of("src/tree/one@r3") }),
+        replicate("src/tree@r3"),
+        from("@r2", Request { raw: true, intermediate: true, ..replicate("src/tree@r3") }),
+    ] {
+        let mut out = Vec::new();
+        let on = &mut |_| ControlFlow::Continue(());
+        let answer = Session::over(&pool).write(&request, &mut out, on).expect("sent");
+        let (mut found, mut parts) = (Survey::default(), Vec::new());
+        let each = &mut |part: Substream| {
+            parts.push((String::from_utf8_lossy(part.begin.name()).into_owned(), part.bytes));
+        };
+        survey(&out[..], &mut found, each, |_| ()).expect("by the rules");
+        assert!(found.is_complete && found.bytes == out.len() as u64, "{request:?}");
+        let name = |name: &str| if name.contains('@') { name.to_owned() } else { format!("{name}@--head--") };
+        let told = answer.parts.iter().map(|part| (name(&part.name), part.bytes.expect("counted")));
+        assert_eq!(parts, told.collect::<Vec<_>>(), "{request:?}");
+        assert_eq!(found.package.is_some(), request.is_package());
+        let estimated = Session::over(&pool).run(&request).expect("estimated");
+        assert_eq!(estimated.parts.len(), parts.len());
+        assert!(estimated.bytes() > 0);
+    }
 }
 
 #[test]
