@@ -15,10 +15,11 @@
 use crate::change;
 use crate::edit::{self, EditError};
 use crate::mounting::Mounting;
-use crate::verbs::{Denied, Reason, Right, Streamed, Verb, Warning};
+use crate::verbs::{Denied, Reason, Right, Streamed, Verb, Warning, Written};
 use crate::{Caller, OpenPool, Problem, Search};
 use cenote::{Pool, PoolWriter};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
 use std::ops::{ControlFlow, Deref};
 use std::rc::Rc;
 
@@ -159,6 +160,20 @@ impl<'p> Session<'p> {
         request.each(self, sink)
     }
 
+    /// Runs a verb that produces bytes: `out` gets them, and `on` is told what happens, and may end it.
+    ///
+    /// # Errors
+    /// As of [`Session::run`]; what was written by then is incomplete.
+    pub fn write<V: Written>(
+        &mut self,
+        request: &V,
+        out: &mut dyn Write,
+        on: &mut dyn FnMut(V::Event) -> ControlFlow<()>,
+    ) -> Result<V::Answer, V::Refusal> {
+        self.check_right::<V>()?;
+        request.write(self, out, on)
+    }
+
     /// Checks that the caller has the right of a verb. Verbs that can also be run step by step call it themselves.
     ///
     /// # Errors
@@ -287,11 +302,13 @@ impl<'p> Session<'p> {
     /// Brings a pool that is open for writing to the state of now: what programs did a moment ago is in the views that
     /// follow. Other pools stay as they are.
     pub(crate) fn sync(&self, pool: &str) -> Result<(), cenote::Error> {
+        self.open_writer(pool).map_or(Ok(()), |writer| writer.sync().map(drop))
+    }
+
+    /// The pool, if this session or this process has it open for writing.
+    pub(crate) fn open_writer(&self, pool: &str) -> Option<Writer<'p>> {
         let kept = || self.search.namespace.as_ref()?.get(pool).map(|writer| Writer::Opened(Rc::new(writer)));
-        match self.writers.get(pool).cloned().or_else(kept) {
-            Some(writer) => writer.sync().map(drop),
-            None => Ok(()),
-        }
+        self.writers.get(pool).cloned().or_else(kept)
     }
 
     /// Notes that the pool of this dataset has changed: its history gets the session's command line.

@@ -196,7 +196,10 @@ fn begin(
     // There are no other threads that would have to block the signals.
     let terminator = Terminator::new()?;
     match ask(connection, program, args, said, &terminator) {
-        Ok(Reply::Begins) => wait_for_end(connection, terminator),
+        Ok(Reply::Begins) => {
+            let reports = program == "zfs" && args.first().is_some_and(|verb| verb == "send");
+            wait_for_end(connection, terminator, reports)
+        }
         other => {
             // If the command runs in this process, it handles signals itself.
             terminator.release()?;
@@ -245,8 +248,19 @@ fn screen() -> Screen {
 }
 
 /// Handles a command that has begun: serves its streams until it ends. A signal cancels it; a second one ends
-/// this process.
-fn wait_for_end(connection: &Arc<Connection>, terminator: Terminator) -> Result<Reply, Failed> {
+/// this process. With `reports`, SIGUSR1 asks the command for a report.
+fn wait_for_end(
+    connection: &Arc<Connection>,
+    terminator: Terminator,
+    reports: bool,
+) -> Result<Reply, Failed> {
+    if reports {
+        let reporting = Arc::clone(connection);
+        serve::on_report(move || {
+            // A daemon that is gone has nothing to report.
+            let _ = reporting.say(&Message::Report);
+        })?;
+    }
     let times = Arc::new(AtomicU32::new(0));
     let (asked, cancelling) = (Arc::clone(&times), Arc::clone(connection));
     terminator.watch(move |count| {

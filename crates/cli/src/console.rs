@@ -14,11 +14,13 @@
 mod cancel;
 mod held;
 mod progress;
+mod reports;
 
 #[allow(unused_imports)] // For commands that take long.
 pub(crate) use cancel::{Cancel, end_if_cancelled, end_without_client, is_cancelled, on_cancel, sleep};
 pub(crate) use held::{Held, give_way};
 pub(crate) use progress::progress_target;
+pub(crate) use reports::Reports;
 
 use admin::{Caller, Namespace};
 use serve::control::{Link, Piece, Screen};

@@ -113,6 +113,11 @@ fn clock(p: &Parts) -> String {
     format!("{:02}:{:02}:{:02}", p.hour, p.minute, p.second)
 }
 
+/// `08:35:07`: the present time, for reports.
+pub(crate) fn clock_now() -> String {
+    laid_out(now(), clock)
+}
+
 /// `2026-11-20.08:35:07`, for records of the history.
 pub(crate) fn history(seconds: u64) -> String {
     laid_out(seconds, |p| format!("{}-{:02}-{:02}.{}", p.year, p.month_number, p.day, clock(p)))

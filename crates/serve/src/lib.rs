@@ -27,4 +27,4 @@ mod signals;
 
 pub use cenote::panics;
 pub use fuse::{MountError, MountOptions, Mounted, Unmounter};
-pub use signals::Terminator;
+pub use signals::{Terminator, on_report};

@@ -75,6 +75,22 @@ impl Terminator {
     }
 }
 
+/// Has `asked` called, on a thread of its own, for each SIGUSR1, which no longer ends the process. Must be called
+/// before the process starts other threads.
+///
+/// # Errors
+/// The signal cannot be blocked, or the system has no more threads.
+pub fn on_report(mut asked: impl FnMut() + Send + 'static) -> io::Result<()> {
+    let signals: SigSet = [Signal::SIGUSR1].into_iter().collect();
+    signals.thread_block()?;
+    let wait = move || {
+        while signals.wait().is_ok() {
+            asked();
+        }
+    };
+    std::thread::Builder::new().name("reports".into()).spawn(wait).map(|_| ())
+}
+
 /// The signals that this process ignores: one bit each, the lowest for signal 1.
 fn ignored() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();

@@ -39,6 +39,7 @@ pub use warning::Warning;
 use crate::Session;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::io::Write;
 use std::ops::ControlFlow;
 
 /// The request of a verb; see the module.
@@ -74,6 +75,23 @@ pub trait Streamed: Verb {
         session: &mut Session<'_>,
         sink: &mut dyn FnMut(Self::Item) -> ControlFlow<()>,
     ) -> Result<(), Self::Refusal>;
+}
+
+/// A verb that produces bytes, which are not part of its answer: a stream. [`Verb::run`] only tells what they would be.
+pub trait Written: Verb {
+    /// What is told while bytes are written.
+    type Event: Serialize + DeserializeOwned;
+
+    /// Writes the bytes to `out`, and tells `on` what happens, which may end it. Called by [`Session::write`] only.
+    ///
+    /// # Errors
+    /// The refusal. What can be checked before the first byte is.
+    fn write(
+        &self,
+        session: &mut Session<'_>,
+        out: &mut dyn Write,
+        on: &mut dyn FnMut(Self::Event) -> ControlFlow<()>,
+    ) -> Result<Self::Answer, Self::Refusal>;
 }
 
 /// All items of a streamed verb, for [`Verb::run`].

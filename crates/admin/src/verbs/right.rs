@@ -83,6 +83,7 @@ pub(super) const VERBS: &[Row] = &[
     row::<zfs::release::Request>(),
     row::<zfs::rename::Request>(),
     row::<zfs::rollback::Request>(),
+    row::<zfs::send::Request>(),
     row::<zfs::set::Request>(),
     row::<zfs::snapshot::Request>(),
     row::<zfs::space::Request>(),

@@ -18,6 +18,7 @@ pub(crate) mod project;
 mod properties;
 mod rename;
 mod rollback;
+mod send;
 mod session;
 mod set;
 mod snapshot;
@@ -39,7 +40,7 @@ use std::path::Path;
 
 /// Runs a subcommand, given by its canonical name.
 pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
-    rights::check(rights::zfs(subcommand), || rights::zfs_refusal(subcommand, &args))?;
+    rights::check(rights::zfs(subcommand), || rights::zfs_refusal(subcommand))?;
     match subcommand {
         "list" => list::run(args, out),
         "get" => get::run(args, out),
@@ -56,6 +57,7 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "clone" => clone::run(&args),
         "promote" => clone::promote(&args),
         "rename" => rename::run(&args),
+        "send" => send::run(args, out),
         "set" => set::run(&args, out),
         "inherit" => set::inherit(&args),
         "hold" => hold::hold(&args),

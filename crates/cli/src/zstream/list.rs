@@ -5,7 +5,7 @@ use std::fmt::LowerHex;
 use std::io::{self, Write};
 
 /// Prints a list.
-pub(super) fn print(out: &mut dyn Write, list: &NvList) -> io::Result<()> {
+pub(crate) fn print(out: &mut dyn Write, list: &NvList) -> io::Result<()> {
     print_at(out, list, 0)
 }
 

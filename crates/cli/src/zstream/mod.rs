@@ -12,7 +12,7 @@
 
 mod convert;
 mod dump;
-mod list;
+pub(crate) mod list;
 
 use crate::getopt::{BadOption, Getopt};
 use crate::zdb::text::Visible;

@@ -17,7 +17,6 @@ fn the_tour_runs_to_its_end() {
         "$ zfs clone testpool/myprojects/project1@snap testpool/myprojects/clone_p1",
         "+\t",
         "$ zpool iostat -v testpool",
-        "zfs send: not supported by this version of Cenote",
         "$ zpool scrub -w safe",
         "with 0 errors",
         "OpenZFS imports it",

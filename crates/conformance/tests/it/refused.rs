@@ -4,7 +4,7 @@ use crate::zpool_support::{World, sums};
 use std::time::SystemTime;
 
 /// Commands that are refused because of wrong usage, because of the state of the pool, or half-way.
-const REFUSED: [&str; 58] = [
+const REFUSED: [&str; 61] = [
     "zpool set nosuch=1 tank",
     "zpool set size=1 tank",
     "zpool set ashift=99 tank",
@@ -63,6 +63,9 @@ const REFUSED: [&str; 58] = [
     "zfs clone tank/a@s tank/v",
     "zfs hold k tank/a@s",
     "zfs bookmark tank/a@nosuch tank/a#b",
+    "zfs send tank/a@nosuch",
+    "zfs send -i @t tank/a@s",
+    "zfs send -p tank/a",
 ];
 
 /// Time of the last write to each device.

@@ -245,6 +245,11 @@ fn listings_are_sorted_as_by_openzfs() {
     replay(include_str!("transcripts/zfs-sorting.txt"), &[]);
 }
 
+#[test]
+fn sends_are_refused_as_by_openzfs() {
+    replay(include_str!("transcripts/zfs-send.txt"), &[]);
+}
+
 /// A size that no device can have is refused before the volume is made.
 #[test]
 fn volumes_of_half_of_everything() {

@@ -48,6 +48,8 @@ pub enum Message {
         /// [`VERSION`] of the client.
         version: u32,
     },
+    /// The user wants to know how far the command is.
+    Report,
     /// An output stream of the client can no longer be written.
     Closed {
         /// 1: standard output, 2: standard error.

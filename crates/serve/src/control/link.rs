@@ -32,6 +32,8 @@ struct Inbox {
     answer: Option<Option<Vec<u8>>>,
     /// Error numbers of standard output and standard error; `None`: the stream can be written.
     closed: [Option<i32>; 2],
+    /// A report of progress is wanted.
+    wants_report: bool,
 }
 
 impl Link {
@@ -61,6 +63,11 @@ impl Link {
     /// Error number with which standard output (1) or standard error (2) failed; `None` if it can be written.
     pub fn closed(&self, stream: u8) -> Option<i32> {
         self.inbox().closed.get(usize::from(stream).checked_sub(1)?).copied().flatten()
+    }
+
+    /// Whether the client has asked for a report of progress since the last call.
+    pub fn takes_report(&self) -> bool {
+        std::mem::take(&mut self.inbox().wants_report)
     }
 
     /// The frame that asks the client for at most `most` bytes of input. `None`: input is there, or was asked
@@ -120,6 +127,7 @@ impl Link {
             Came::Word(Message::Closed { stream: stream @ 1..=2, errno }) => {
                 inbox.closed[usize::from(stream) - 1] = Some(errno);
             }
+            Came::Word(Message::Report) => inbox.wants_report = true,
             _ => return false,
         }
         drop(inbox);

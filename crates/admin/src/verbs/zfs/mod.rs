@@ -24,6 +24,7 @@ pub mod release;
 pub mod rename;
 pub mod rollback;
 mod select;
+pub mod send;
 pub mod set;
 pub mod snapshot;
 pub mod space;
