@@ -125,7 +125,7 @@ mod tests {
     fn what_is_in_no_table_is_the_administrators() {
         use Right::{Administrator, Anyone, Granted};
         assert_eq!((zpool("status"), zpool("events"), zfs("list")), (Anyone, Anyone, Anyone));
-        assert_eq!((zfs("create"), zfs("diff"), zfs("mount")), (Granted, Granted, Granted));
+        assert_eq!((zfs("create"), zfs("receive"), zfs("mount")), (Granted, Granted, Granted));
         for verb in ["create", "import", "history", "labelclear", "", "nosuch"] {
             assert_eq!(zpool(verb), Administrator, "{verb}");
         }

@@ -1,9 +1,10 @@
 //! Send streams that OpenZFS wrote, from `fixtures/streams`.
 
+use crate::entries::Entry;
 use crate::fixture::workspace_root;
 use crate::unpack::decoder;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 
 /// Ending of the name of a packed stream.
@@ -42,4 +43,19 @@ pub fn stream(name: &str) -> Vec<u8> {
     let unpacked = File::open(&path).and_then(decoder).and_then(|mut from| from.read_to_end(&mut bytes));
     unpacked.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     bytes
+}
+
+/// The files of a dataset (`dst/full@a`) that OpenZFS made of the streams.
+///
+/// # Panics
+/// If the list cannot be read.
+#[must_use]
+pub fn received(dataset: &str) -> Vec<Entry> {
+    let path = streams_root().join("received-entries.jsonl.zst");
+    let failed = |error: &dyn std::fmt::Display| -> ! { panic!("{}: {error}", path.display()) };
+    let list = File::open(&path).and_then(decoder).unwrap_or_else(|error| failed(&error));
+    let lines = BufReader::new(list).lines().map(|line| line.unwrap_or_else(|error| failed(&error)));
+    let of_dataset = format!("{{\"ds\":\"{dataset}\",");
+    let lines = lines.filter(|line| line.starts_with(&of_dataset));
+    lines.map(|line| serde_json::from_str(&line).unwrap_or_else(|error| failed(&error))).collect()
 }

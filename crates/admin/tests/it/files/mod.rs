@@ -3,6 +3,7 @@
 
 mod clones;
 mod properties;
+mod received;
 mod support;
 mod twice;
 
