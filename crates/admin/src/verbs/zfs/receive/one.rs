@@ -65,6 +65,8 @@ struct Goal {
     origin: Option<String>,
     /// The dataset is here.
     exists: bool,
+    /// What is here was received in part.
+    is_partial: bool,
 }
 
 impl Goal {
@@ -107,9 +109,10 @@ impl Receiving<'_, '_, '_> {
         let snapshot = self.place.snapshot(snapshot).to_owned();
         let name = format!("{dataset}@{snapshot}");
         names::check(&name, Form::Snapshot).map_err(|error| super::named(&name, error.into()))?;
-        let mut goal = Goal { dataset, snapshot, kind, origin: None, exists: false };
-        goal.exists = self.find(&goal.dataset).map_err(|error| goal.refused(error))?.is_some()
-            || self.imagined.contains_key(&goal.dataset);
+        let mut goal = Goal { dataset, snapshot, kind, origin: None, exists: false, is_partial: false };
+        let found = self.find(&goal.dataset).map_err(|error| goal.refused(error))?;
+        goal.exists = found.is_some() || self.imagined.contains_key(&goal.dataset);
+        goal.is_partial = found.is_some_and(|found| found.dsl().is_inconsistent());
         Ok(goal)
     }
 
@@ -139,6 +142,9 @@ impl Receiving<'_, '_, '_> {
     /// Whether the stream can go there, as far as that is known before the engine looks.
     fn check(&mut self, goal: &mut Goal, incoming: &Incoming) -> Result<(), Refusal> {
         goal.origin = self.origin(goal, incoming)?;
+        if self.request.heal && !goal.exists {
+            return Err(goal.refused(Problem::Missing { dataset: goal.dataset.clone() }));
+        }
         match (goal.kind, goal.exists) {
             (StreamKind::New, true) => self.check_overwrite(goal, incoming),
             (StreamKind::New, false) => self.check_new(goal),
@@ -176,7 +182,7 @@ impl Receiving<'_, '_, '_> {
             return Ok(());
         };
         let head = found.dsl();
-        if self.request.heal || incoming.is_resuming() || head.is_inconsistent() {
+        if self.request.heal || incoming.is_resuming() || goal.is_partial {
             return Ok(());
         }
         let dataset = || goal.dataset.clone();
@@ -224,9 +230,11 @@ impl Receiving<'_, '_, '_> {
         let pool = self.session.writer(&goal.dataset).map_err(|error| goal.refused(error))?;
         self.ask(&pool, goal).map_err(|error| goal.refused(error))?;
         if !goal.exists && self.place.makes_ancestors() {
-            let made = mounts::make_ancestors(self.session, &pool, &goal.dataset);
-            let not_mounted = made.map_err(|error| goal.refused(error))?;
-            not_mounted.into_iter().for_each(|one| self.tell(Event::NotMounted(one)));
+            // They stay unmounted.
+            let made = edit::create_ancestors(&pool, &goal.dataset).map_err(|error| goal.refused(error))?;
+            if !made.is_empty() {
+                self.session.note_change(&goal.dataset);
+            }
         }
         let mounting = self.session.mounting();
         let unmounted = match &mounting {
@@ -269,7 +277,7 @@ impl Receiving<'_, '_, '_> {
             let sent = package.and_then(|package| package.index_of(incoming.begin.to_guid));
             let touched = Touched {
                 dataset: goal.dataset.clone(),
-                is_new: !goal.exists,
+                is_new: !goal.exists || goal.is_partial,
                 sent,
                 is_top: incoming.dataset()? == self.place.top(),
             };
