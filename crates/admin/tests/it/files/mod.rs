@@ -4,6 +4,7 @@
 mod clones;
 mod properties;
 mod received;
+mod reshape;
 mod support;
 mod twice;
 

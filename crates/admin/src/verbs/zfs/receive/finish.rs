@@ -9,14 +9,19 @@ use super::refusal::{Problem, Refusal};
 use super::{Effect, Event, Receiving};
 use crate::edit::values::{self, ValueError};
 use crate::edit::{self, EditError, permit};
+use crate::mounting::MountRefusal;
 use crate::verbs::Reason;
 use crate::verbs::zfs::mounts;
 use cenote::{DatasetKind, PoolWriter};
 use dsl::DslError;
 use dsl::holds::HoldError;
+use dsl::prop::PropValue;
 use dsl::prop::change::PropError;
 use dsl::prop::receive::{self as task, Received};
 use std::collections::HashMap;
+
+/// The stored value `off` of `canmount`.
+const OFF: PropValue = PropValue::Number(0);
 
 /// A dataset into which streams were received.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,21 +106,47 @@ impl Receiving<'_, '_, '_> {
             true => self.request.properties.clone(),
             false => Vec::new(),
         };
-        let changed = received.iter().flatten().map(|one| one.name.as_str());
-        let changed = changed.chain(set.iter().map(|(name, _)| name.as_str()));
         // What is new is not mounted yet.
-        let names: Vec<&str> = changed
-            .filter(|name| !touched.is_new && !(self.request.unmounted && *name == "mountpoint"))
-            .collect();
-        let change =
-            mounts::PropertyChange::begin(self.session, name, &names, false).map_err(Refusal::Mount)?;
+        let change = match touched.is_new {
+            true => None,
+            false => Some(self.before_properties(pool, name, received.as_deref().unwrap_or_default(), &set)),
+        };
         if let Some(received) = received {
             self.store(pool, name, received);
         }
         let outcome = self.set(pool, name, &set);
-        let refusals = change.finish(&Ok(()));
+        let refusals = match change {
+            Some(Ok(change)) => change.finish(&Ok(())),
+            // The properties hold from the next mount on.
+            Some(Err(refusal)) => vec![refusal],
+            None => Vec::new(),
+        };
         refusals.into_iter().for_each(|refusal| self.tell(Event::NotMountedAgain(refusal)));
         outcome
+    }
+
+    /// Unmounts what moves when these properties are received and set. Those that have come with earlier streams move
+    /// nothing.
+    fn before_properties(
+        &self,
+        pool: &PoolWriter,
+        name: &str,
+        received: &[Received],
+        set: &[(String, String)],
+    ) -> Result<mounts::PropertyChange, MountRefusal> {
+        let dataset = edit::view(pool).and_then(|view| Ok(view.dataset(name)?)).ok();
+        let is_known = |one: &Received| {
+            let known = dataset.as_ref().and_then(|dataset| dsl::prop::get(dataset.dsl(), &one.name).ok()?);
+            known.is_some_and(|known| known.received.as_ref() == Some(&one.value))
+        };
+        let received: Vec<&Received> = received.iter().filter(|one| !is_known(one)).collect();
+        let changed = received.iter().map(|one| one.name.as_str());
+        let changed = changed.chain(set.iter().map(|(name, _)| name.as_str()));
+        let names: Vec<&str> =
+            changed.filter(|name| !(self.request.unmounted && *name == "mountpoint")).collect();
+        let is_off = received.iter().any(|one| one.name == "canmount" && one.value == OFF)
+            || set.iter().any(|(name, text)| name == "canmount" && text == "off");
+        mounts::PropertyChange::begin(self.session, name, &names, is_off)
     }
 
     /// Stores received properties, and tells those that are refused.
