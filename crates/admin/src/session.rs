@@ -19,7 +19,7 @@ use crate::verbs::{Denied, Reason, Right, Streamed, Verb, Warning, Written};
 use crate::{Caller, OpenPool, Problem, Search};
 use cenote::{Pool, PoolWriter};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::ops::{ControlFlow, Deref};
 use std::rc::Rc;
 
@@ -42,6 +42,8 @@ pub struct Session<'p> {
     progress: Option<ProgressListener<'p>>,
     /// See [`Session::on_step`].
     step: Option<Box<dyn Fn() + 'p>>,
+    /// See [`Session::set_input`].
+    input: Option<Box<dyn Read + 'p>>,
 }
 
 /// Progress callback: the number of the current target, from 1, and the number of targets.
@@ -91,6 +93,7 @@ impl Session<'static> {
             warnings: Vec::new(),
             progress: None,
             step: None,
+            input: None,
         }
     }
 
@@ -114,6 +117,7 @@ impl<'p> Session<'p> {
             warnings: Vec::new(),
             progress: None,
             step: None,
+            input: None,
         }
     }
 
@@ -335,6 +339,16 @@ impl<'p> Session<'p> {
     /// that its caller no longer waits for: such verbs change nothing.
     pub fn on_step(&mut self, step: impl Fn() + 'p) {
         self.step = Some(Box::new(step));
+    }
+
+    /// Sets what a verb reads besides its request: the stream of `zfs receive`.
+    pub fn set_input(&mut self, input: impl Read + 'p) {
+        self.input = Some(Box::new(input));
+    }
+
+    /// Takes the input of a verb; `None`: the session has none.
+    pub(crate) fn take_input(&mut self) -> Option<Box<dyn Read + 'p>> {
+        self.input.take()
     }
 
     /// Called before each of many datasets that a verb reads.

@@ -121,6 +121,7 @@ mod tests {
         use Right::{Administrator, Anyone, Granted};
         assert_eq!((zpool("status"), zpool("events"), zfs("list")), (Anyone, Anyone, Anyone));
         assert_eq!((zfs("create"), zfs("diff"), zfs("send")), (Granted, Granted, Granted));
+        assert_eq!((zfs("receive"), zfs("mount")), (Granted, Granted));
         for verb in ["create", "import", "history", "labelclear", "", "nosuch"] {
             assert_eq!(zpool(verb), Administrator, "{verb}");
         }

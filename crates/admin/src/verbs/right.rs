@@ -80,6 +80,8 @@ pub(super) const VERBS: &[Row] = &[
     row::<zfs::outdated::Request>(),
     row::<zfs::project::Request>(),
     row::<zfs::promote::Request>(),
+    row::<zfs::receive::Request>(),
+    row::<zfs::receive::abort::Request>(),
     row::<zfs::release::Request>(),
     row::<zfs::rename::Request>(),
     row::<zfs::rollback::Request>(),

@@ -41,6 +41,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let line = format!("cenote verb '{name}' {request}");
     let mut session = Session::of_command(crate::search::from_env(), line);
+    let input = console::input();
+    if !input.is_terminal() {
+        // The stream of `zfs receive`; other verbs do not read it.
+        session.set_input(input);
+    }
     let called = by_name::call(&mut session, name, &request);
     let warnings = session.take_warnings();
     let closed = session.end(matches!(called, Ok(_) | Err(CallError::Answer { .. })));

@@ -16,6 +16,7 @@ pub(crate) mod mount_helper;
 mod permissions;
 pub(crate) mod project;
 mod properties;
+mod receive;
 mod rename;
 mod rollback;
 mod send;
@@ -54,6 +55,7 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "destroy" => destroy::run(&args, out),
         "snapshot" => snapshot::run(&args),
         "rollback" => rollback::run(&args),
+        "receive" => receive::run(&args, out),
         "clone" => clone::run(&args),
         "promote" => clone::promote(&args),
         "rename" => rename::run(&args),

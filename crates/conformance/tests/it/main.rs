@@ -6,6 +6,7 @@
 
 mod common;
 mod fixtures;
+mod receive;
 mod refused;
 mod stream;
 mod usage;

@@ -34,7 +34,7 @@ fn is_ours(words: &[String]) -> bool {
             | ["zpool" | "zfs", "-?" | "frobnicate" | "jail" | "rewrite", ..]
             | [_, _, "-?"]
             | ["zpool", "list" | "status" | "get" | "version" | "import", ..]
-            | ["zfs", "list" | "get" | "holds" | "version", ..]
+            | ["zfs", "list" | "get" | "holds" | "version" | "receive", ..]
             | ["zfs", "userspace" | "groupspace" | "projectspace", ..]
     )
 }

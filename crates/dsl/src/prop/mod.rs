@@ -11,6 +11,7 @@
 //!   `format::prop`.
 
 pub mod change;
+pub mod receive;
 pub(crate) mod values;
 
 pub(crate) mod inherit;

@@ -20,6 +20,7 @@ mod operand;
 pub mod outdated;
 pub mod project;
 pub mod promote;
+pub mod receive;
 pub mod release;
 pub mod rename;
 pub mod rollback;

@@ -3,6 +3,8 @@
 
 mod clones;
 mod properties;
+mod received;
+mod reshape;
 mod support;
 mod twice;
 
