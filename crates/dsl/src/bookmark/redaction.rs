@@ -88,8 +88,8 @@ impl RedactionEntries {
         let entries = words.chunks_exact(4).map(|entry| RedactedRange {
             object: ObjectId(entry[0]),
             first: BlockId(entry[1]),
-            // The upper 16 bits are the size of a block.
-            blocks: entry[2] & ((1 << 48) - 1),
+            // The upper 16 bits are the size of a block. The lower ones count the blocks after the first.
+            blocks: (entry[2] & ((1 << 48) - 1)) + 1,
         });
         self.read = entries.collect();
         self.read.reverse();
@@ -109,7 +109,7 @@ impl RedactionEntries {
         let is_behind = |last: &RedactedRange| {
             entry.object > last.object || (entry.object == last.object && entry.first.0 >= last.end())
         };
-        if entry.blocks == 0 || !self.last.as_ref().is_none_or(is_behind) {
+        if !self.last.as_ref().is_none_or(is_behind) {
             return Err(self.damaged("entries that are not in order"));
         }
         self.last = Some(entry);

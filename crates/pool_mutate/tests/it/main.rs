@@ -3,5 +3,6 @@
 //! reads.
 
 mod contents;
+mod send;
 mod swap;
 mod write;

@@ -20,6 +20,9 @@ const UNREADABLE: u64 = 0x2f5_badd_b10c;
 /// The checksum type of a record without a checksum.
 const NO_CHECKSUM: u8 = ChecksumId::Off as u8;
 
+/// Takes a record with its payload.
+pub(super) type Put<'a> = &'a mut dyn FnMut(&Record, &[u8]) -> Result<(), SendError>;
+
 /// A block that is to be sent.
 pub(super) struct Block {
     /// How it is read.
@@ -152,11 +155,7 @@ impl Block {
     }
 
     /// Passes its records to `put`, with the bytes that were read.
-    pub(super) fn write(
-        &self,
-        read: &dmu::Block,
-        put: &mut dyn FnMut(&Record, &[u8]) -> Result<(), SendError>,
-    ) -> Result<(), SendError> {
+    pub(super) fn write(&self, read: &dmu::Block, put: Put<'_>) -> Result<(), SendError> {
         let turned;
         let mut bytes = read.bytes();
         if !self.request.stored && read.order() == Endian::Big {
@@ -237,7 +236,8 @@ pub(super) fn embedded(
     if bp.kind() != BpKind::Embedded || !plan.has(feature::EMBED_DATA) || !is_small {
         return None;
     }
-    if !is_known_to_receiver(plan, bp, true) {
+    // A receiver does not turn what it has not decompressed.
+    if !is_known_to_receiver(plan, bp, true) || bp.byte_order() == Endian::Big {
         return None;
     }
     let mut payload = bp.embedded_payload()?;

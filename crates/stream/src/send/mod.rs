@@ -12,7 +12,7 @@
 //! - Streams are written in little-endian order, whatever the order of the pool.
 //! - The walk ends, although a hostile tree may repeat itself: see [`dmu::LoopGuard`].
 //!
-//! Tests: `crates/conformance/tests/it/send`.
+//! Tests: `crates/cenote/tests/it/send`, `crates/cenote/tests/send_hostile.rs`, and `crates/pool_mutate/tests/it/send.rs`.
 
 mod blocks;
 mod emit;

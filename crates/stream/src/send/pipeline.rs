@@ -138,7 +138,7 @@ impl Output<'_> {
 /// An element of the queue.
 enum Entry {
     Record(Record, Vec<u8>),
-    Block(Box<Block>),
+    Block(Block),
 }
 
 impl Entry {
@@ -146,7 +146,7 @@ impl Entry {
         let own = size_of::<Entry>() as u64;
         match self {
             Entry::Record(_, payload) => own + payload.len() as u64,
-            Entry::Block(block) => own + size_of::<Block>() as u64 + block.memory(),
+            Entry::Block(block) => own + block.memory(),
         }
     }
 }
@@ -178,7 +178,7 @@ impl Sink for Pipeline<'_> {
         if self.forming_bytes >= BATCH_BYTES || self.forming.len() >= BATCH_BLOCKS {
             self.start_batch();
         }
-        self.push(Entry::Block(Box::new(block)))
+        self.push(Entry::Block(block))
     }
 }
 
@@ -206,7 +206,7 @@ impl Pipeline<'_> {
             self.queued -= entry.bytes();
             match entry {
                 Entry::Record(record, payload) => self.output.put(&record, &payload)?,
-                Entry::Block(block) => self.write(*block)?,
+                Entry::Block(block) => self.write(block)?,
             }
         }
         Ok(())
