@@ -36,14 +36,18 @@ impl Names {
 pub(super) fn pool_for<'b>(begins: impl Iterator<Item = &'b Begin>) -> String {
     let mut pool: Option<String> = None;
     for begin in begins {
-        let name = begin.name().split(|byte| *byte == b'@').next().unwrap_or_default();
-        let name = String::from_utf8_lossy(name).into_owned();
-        match name.split_once('/') {
+        match dataset_of(begin).split_once('/') {
             Some((first, _)) if pool.as_deref().is_none_or(|pool| pool == first) => pool = Some(first.to_owned()),
             _ => return OTHERWISE.to_owned(),
         }
     }
     pool.filter(|pool| pool::check_name(pool).is_ok()).unwrap_or_else(|| OTHERWISE.to_owned())
+}
+
+/// The dataset that a stream is of, as far as its name tells.
+pub(super) fn dataset_of(begin: &Begin) -> String {
+    let name = begin.name().split(|byte| *byte == b'@').next().unwrap_or_default();
+    String::from_utf8_lossy(name).into_owned()
 }
 
 /// A name for messages.

@@ -171,14 +171,10 @@ impl<'p> Pass<'p> {
         let pending = || cursors.iter().enumerate().filter_map(|(index, c)| Some((index, c, c.begin()?)));
         let is_ready = |begin: &Begin| begin.from_guid == 0 || self.known.contains_key(&begin.from_guid);
         let ready = pending().filter(|(.., begin)| is_ready(begin));
-        // Of several ways to a snapshot, one that does not branch off is taken; the others are passed over then.
-        let branches_off = |begin: &Begin| {
-            let from = self.known.get(&begin.from_guid).filter(|_| begin.flags & FLAG_CLONE == 0);
-            from.is_some_and(|from| from.followed_by.is_some())
-        };
+        // Of several ways to a snapshot, one that fits is taken; the others are passed over then.
         let first = ready.min_by_key(|(.., begin)| {
-            let dataset = begin.name().split(|byte| *byte == b'@').next().unwrap_or_default().to_vec();
-            (branches_off(begin), dataset, begin.creation_time)
+            let dataset = names::dataset_of(begin);
+            (!self.fits(begin, &dataset), dataset, begin.creation_time)
         });
         match (first, pending().next()) {
             (Some((index, ..)), _) => Ok(Some(index)),
@@ -188,6 +184,14 @@ impl<'p> Pass<'p> {
                 snapshot: names::shown(begin.name()),
                 guid: begin.from_guid,
             }),
+        }
+    }
+
+    /// Whether a stream that is ready starts a dataset, or goes on where one ends.
+    fn fits(&self, begin: &Begin, dataset: &str) -> bool {
+        match self.known.get(&begin.from_guid).filter(|_| begin.from_guid != 0) {
+            Some(from) if begin.flags & FLAG_CLONE == 0 => from.followed_by.is_none(),
+            _ => !self.starts.contains_key(&self.names.placed(dataset)),
         }
     }
 

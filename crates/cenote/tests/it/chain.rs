@@ -3,6 +3,9 @@
 
 use crate::golden::compare::{chain as words, contents};
 use cenote::chain::{Chain, ChainError, ChainOptions, Input};
+use cenote::stream::{Reader, Writer};
+use format::Endian;
+use format::stream::{Begin, Record};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,6 +79,28 @@ fn compare(chain: &Chain, pairs: &[(&str, &str)]) {
     wrong.retain(|wrong| !wrong.contains(": blocks "));
     let shown: Vec<&String> = wrong.iter().take(40).collect();
     assert!(wrong.is_empty(), "{} differences: {shown:#?}", wrong.len());
+}
+
+/// The start of a stream.
+fn begin(bytes: &[u8]) -> Begin {
+    match Reader::new(bytes).next_frame().expect("read").expect("a record").header.record {
+        Record::Begin(begin) => begin,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A golden stream with another start.
+fn changed(name: &str, change: impl Fn(&mut Begin)) -> Vec<u8> {
+    let (bytes, mut out) = (testkit::stream(name), Vec::new());
+    let (mut reader, mut writer) = (Reader::new(&bytes[..]), Writer::new(&mut out));
+    while let Some(mut frame) = reader.next_frame().expect("read") {
+        if let Record::Begin(begin) = &mut frame.header.record {
+            change(begin);
+            frame.put_record(Endian::Little);
+        }
+        writer.write(&frame, Endian::Little).expect("written");
+    }
+    out
 }
 
 const FULL: [(&str, &str); 3] =
@@ -164,13 +189,23 @@ fn streams_that_do_not_follow_each_other_are_refused() {
     let gap = refused(&[&third, &full]);
     assert!(matches!(&gap, ChainError::Gap { file, .. } if *file == third), "{gap:?}");
     assert!(matches!(refused(&[&second]), ChainError::Gap { .. }));
-    let branch = files.golden("incr-from-bookmark");
-    compare(&open(&[&branch, &third, &full, &second]), &FULL);
-    let branches = refused(&[&full, &second, &branch]);
-    assert!(matches!(branches, ChainError::Branches { .. }), "{branches:?}");
+    let from = begin(&testkit::stream("incr-a-b")).from_guid;
+    let branch = files.with("a-c", &changed("incr-b-c", |begin| begin.from_guid = from));
+    let branches = refused(&[&full, &branch, &second]);
+    assert!(matches!(&branches, ChainError::Branches { second_file, .. } if *second_file == branch), "{branches:?}");
+    // Of several ways to a snapshot, one that fits is taken.
     let other = files.golden("full-props");
+    let bookmark = files.golden("incr-from-bookmark");
+    compare(&open(&[&other, &branch, &bookmark, &third, &full, &second]), &FULL);
     let starts = refused(&[&full, &other]);
     assert!(matches!(starts, ChainError::TwoStarts { .. }), "{starts:?}");
+    // The root of a pool, and datasets of several pools.
+    let root = |begin: &mut Begin| begin.to_name[..8].copy_from_slice(b"tank@a\0\0");
+    let root = files.with("root", &changed("full", root));
+    let chain = open(&[&root, &files.golden("longname")]);
+    compare(&chain, &[("tank@a", "dst/full@a"), ("src/long@1", "dst/long@1")]);
+    assert!(matches!(chain.find("@x"), Err(ChainError::NoSnapshot { .. })));
+    assert!(matches!(chain.find(""), Err(ChainError::Ambiguous { .. })));
     // The same stream twice is no contradiction.
     let again = files.golden("full");
     compare(&open(&[&full, &again, &second]), &FULL[..2]);

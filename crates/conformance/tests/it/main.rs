@@ -8,6 +8,7 @@ mod common;
 mod fixtures;
 mod refused;
 mod stream;
+mod stream_files;
 mod usage;
 mod zdb;
 mod zfs_change;
