@@ -80,7 +80,7 @@ struct TimeData {
 ///
 /// # Errors
 /// [`AdminError::NotEarlier`] if the first is no snapshot from which the second has come, or what could not be read.
-pub(crate) fn diff(
+pub fn diff(
     from: &Dataset,
     to: &Dataset,
     sink: &mut dyn FnMut(Change) -> ControlFlow<()>,

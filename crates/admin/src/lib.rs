@@ -15,7 +15,7 @@ mod data;
 mod datasets;
 pub mod debug;
 mod diagnosis;
-mod diff;
+pub mod diff;
 pub mod edit;
 mod file_ops;
 mod identity;

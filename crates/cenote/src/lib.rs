@@ -40,8 +40,8 @@
 //! Creating pools, and creating, destroying and changing datasets, is in the crate `admin`.
 //!
 //! # The stable interface
-//! [`Pool`], [`Dataset`], [`Filesystem`], [`Node`], [`Volume`], [`PoolWriter`], and the modules [`files`],
-//! [`copy`], [`inspect`], [`verify`] and [`error`]. Methods that return types of the engine (`spa`, `dsl`,
+//! [`Pool`], [`Dataset`], [`Filesystem`], [`Node`], [`Volume`], [`PoolWriter`], [`chain::Chain`], and the modules
+//! [`files`], [`copy`], [`inspect`], [`verify`] and [`error`]. Methods that return types of the engine (`spa`, `dsl`,
 //! `objset`, `live`, `head`) are for the crates above; the engine may change.
 //!
 //! # Handles
@@ -68,6 +68,7 @@
 mod block_walk;
 mod caller;
 mod cancel;
+pub mod chain;
 pub mod copy;
 mod dataset;
 pub mod error;

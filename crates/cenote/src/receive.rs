@@ -43,6 +43,11 @@ pub struct Received {
 
 /// Receives events of a receive.
 pub trait Watch {
+    /// A record was read, and its checksum is right. It is applied next.
+    fn record(&mut self, frame: &Frame) {
+        let _ = frame;
+    }
+
     /// So many bytes of the stream were received by now. Called often.
     fn bytes(&mut self, bytes: u64) {
         let _ = bytes;
@@ -400,6 +405,7 @@ fn apply_all<R: Read>(
 ) -> Result<(), ReceiveError> {
     loop {
         let (mut frames, end) = next_batch(reader);
+        frames.iter().for_each(|frame| watch.record(frame));
         applier.apply(&mut frames)?;
         watch.bytes(reader.position());
         if end? {

@@ -1,6 +1,7 @@
 //! Tests of the crate through its public interface, in one program, because each test program links all crates
 //! below. Tests that set a mutator of blocks, which is global to the process, are in `copy_hostile`.
 
+mod chain;
 mod foreign;
 mod fuzz;
 mod golden;

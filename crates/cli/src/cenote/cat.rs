@@ -23,10 +23,14 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let session = Session::new(&args.source);
+    print(&Session::new(&args.source), &args.targets, args.partial)
+}
+
+/// Writes the bytes of these targets; `is_partial`: zeros in place of what cannot be read.
+pub(super) fn print(session: &Session<'_>, targets: &[OsString], is_partial: bool) -> Outcome {
     let mut out = Output::new(RawOut::new());
     let mut failed = false;
-    for target in &args.targets {
+    for target in targets {
         let found = match session.find(target, true) {
             Ok(found) => found,
             Err(failure) => {
@@ -44,7 +48,7 @@ pub(super) fn run(args: &Args) -> Outcome {
                 continue;
             }
         };
-        failed |= out.content(content, &shown, args.partial)?;
+        failed |= out.content(content, &shown, is_partial)?;
     }
     out.finish()?;
     Ok(code(failed))

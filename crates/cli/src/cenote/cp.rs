@@ -1,7 +1,7 @@
 //! `cenote cp`: copies files, trees and volumes to a folder of this machine, or into a pool
 //! ([`super::cp_into`]).
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::bytes_out::{Output, Sink};
 use super::copying::Teller;
-use super::cp_args::Args;
+use super::cp_args::{Args, How};
 use super::open::{Found, Session};
 use super::{Failure, Outcome, code, cp_into, term};
 
@@ -48,9 +48,13 @@ pub(super) fn run(args: &Args) -> Outcome {
     if cp_into::is_into_pool(to, sources) {
         return cp_into::run(args, to, sources);
     }
-    let session = Session::new(&args.source);
+    copy_out(&Session::new(&args.source), &args.how, sources, to)
+}
+
+/// Copies out of a pool.
+pub(super) fn copy_out(session: &Session<'_>, args: &How, sources: &[OsString], to: &OsStr) -> Outcome {
     if let ([source], true) = (sources, is_device(Path::new(to))) {
-        return onto_device(args, &session, source, to);
+        return onto_device(args, session, source, to);
     }
     let destination = Destination::new(to, sources.len() == 1)?;
     let tree = HostTree::open(&destination.folder, !args.no_owner).map_err(|error| {
@@ -62,7 +66,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut failed = false;
     let mut extractor = Extractor::new(tree, damaged, &mut teller);
     for source in sources {
-        if let Err(failure) = copy(args, &session, source, &destination, &mut extractor) {
+        if let Err(failure) = copy(args, session, source, &destination, &mut extractor) {
             failed = true;
             failure.tell()?;
         }
@@ -117,7 +121,7 @@ impl Write for Device {
 }
 
 /// Copies the bytes of one file or volume onto a device.
-fn onto_device(args: &Args, session: &Session<'_>, source: &OsStr, to: &OsStr) -> Outcome {
+fn onto_device(args: &How, session: &Session<'_>, source: &OsStr, to: &OsStr) -> Outcome {
     let found = session.find(source, false)?;
     let shown = term::escape(source.as_bytes());
     let content = found.content().map_err(|why| Failure::Message(format!("{shown}: {why}")))?;
@@ -134,7 +138,7 @@ fn onto_device(args: &Args, session: &Session<'_>, source: &OsStr, to: &OsStr) -
 }
 
 fn copy(
-    args: &Args,
+    args: &How,
     session: &Session<'_>,
     source: &OsStr,
     destination: &Destination,

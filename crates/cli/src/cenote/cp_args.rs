@@ -18,6 +18,25 @@ use std::ffi::OsString;
 pub(super) struct Args {
     #[command(flatten)]
     pub(super) source: Source,
+    #[command(flatten)]
+    pub(super) how: How,
+    /// Into a pool: files that are there already stay as they are
+    #[arg(short, long)]
+    pub(super) no_clobber: bool,
+    /// Into a pool: DESTINATION is a name, even if a directory has it
+    #[arg(short = 'T', long)]
+    pub(super) no_target_directory: bool,
+    /// Into a pool: threads that write (one for each processor)
+    #[arg(short = 'j', long, value_name = "THREADS", default_value = "0", hide_default_value = true)]
+    pub(super) threads: usize,
+    /// POOL/DATASET[@SNAPSHOT]:/PATH or POOL/VOLUME[@SNAPSHOT], then where to copy to
+    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DESTINATION")]
+    pub(super) paths: Vec<OsString>,
+}
+
+/// What is copied, and how.
+#[derive(clap::Args)]
+pub(super) struct How {
     /// Copy directories with all that is in them
     #[arg(short = 'r', short_alias = 'R', long)]
     pub(super) recursive: bool,
@@ -36,16 +55,4 @@ pub(super) struct Args {
     /// Name each file as it is copied
     #[arg(short, long)]
     pub(super) verbose: bool,
-    /// Into a pool: files that are there already stay as they are
-    #[arg(short, long)]
-    pub(super) no_clobber: bool,
-    /// Into a pool: DESTINATION is a name, even if a directory has it
-    #[arg(short = 'T', long)]
-    pub(super) no_target_directory: bool,
-    /// Into a pool: threads that write (one for each processor)
-    #[arg(short = 'j', long, value_name = "THREADS", default_value = "0", hide_default_value = true)]
-    pub(super) threads: usize,
-    /// POOL/DATASET[@SNAPSHOT]:/PATH or POOL/VOLUME[@SNAPSHOT], then where to copy to
-    #[arg(required = true, num_args = 2.., value_name = "SOURCE... DESTINATION")]
-    pub(super) paths: Vec<OsString>,
 }

@@ -93,13 +93,13 @@ fn into_files(
 ) -> Outcome {
     let destination = Destination::new(args, to, sources.len() == 1)?;
     let options = Options {
-        owners: !args.no_owner,
-        damaged: if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut },
+        owners: !args.how.no_owner,
+        damaged: if args.how.partial { Damaged::ZeroFill } else { Damaged::LeaveOut },
         keep_existing: args.no_clobber,
         threads: args.threads,
         cancel: pools.stop().clone(),
     };
-    let mut teller = Teller::new(args.verbose);
+    let mut teller = Teller::new(args.how.verbose);
     let mut failed = false;
     let (ended, summary) = import(&to.fs, &options, &mut teller, |importer| {
         let folder = importer
@@ -166,7 +166,7 @@ impl Copy<'_> {
             let to = &self.destination.shown;
             return Err(Failure::Message(format!("cannot create regular file '{to}': Not a directory")));
         }
-        if is_dir && !(self.args.recursive || self.args.archive) {
+        if is_dir && !(self.args.how.recursive || self.args.how.archive) {
             return Err(Failure::Message(format!("-r not given; leaving out directory '{shown}'")));
         }
         Ok(())
@@ -180,7 +180,7 @@ impl Copy<'_> {
         let name = self.destination.name.as_deref().or(own);
         let pool = file.dataset.pool().clone();
         let below = move |dataset: &str| children(&pool, dataset);
-        let below: Option<&dyn Fn(&str) -> _> = if self.args.children { Some(&below) } else { None };
+        let below: Option<&dyn Fn(&str) -> _> = if self.args.how.children { Some(&below) } else { None };
         let from = (file.dataset.name(), text.as_bytes());
         importer.copy_pool(&file.fs, &file.node, from, (self.folder, name), below);
         Ok(())
@@ -213,7 +213,7 @@ fn into_volume(args: &Args, pools: &Writing<'_>, to: &VolumeFile, sources: &[std
     };
     let shown = term::escape(source.as_bytes());
     let failure = |why: String| Failure::Message(format!("cannot copy '{shown}' to '{}': {why}", to.name()));
-    let mut teller = Teller::new(args.verbose);
+    let mut teller = Teller::new(args.how.verbose);
     teller.begins(source.as_bytes());
     let image: Box<dyn Content> = if is_of_host(source) || !names_pool(source) && !pools.has_dataset(source) {
         let content = HostSource::open(Path::new(source), true).and_then(|source| source.content());

@@ -18,6 +18,16 @@ use crate::console::RawOut;
 pub(super) struct Args {
     #[command(flatten)]
     source: Source,
+    #[command(flatten)]
+    tests: Tests,
+    /// POOL/DATASET[@SNAPSHOT]:/PATH
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+/// The attributes that are asked for, and the form of the output.
+#[derive(clap::Args)]
+pub(super) struct Tests {
     /// The last part of the path matches a shell pattern (* ? [a-z])
     #[arg(long, value_name = "PATTERN")]
     name: Option<OsString>,
@@ -48,9 +58,6 @@ pub(super) struct Args {
     /// Also the file systems below, as directories of their names
     #[arg(long)]
     children: bool,
-    /// POOL/DATASET[@SNAPSHOT]:/PATH
-    #[arg(required = true, value_name = "TARGET")]
-    targets: Vec<OsString>,
 }
 
 /// Options that find(1) writes with one dash.
@@ -59,8 +66,10 @@ const ONE_DASH: [&str; 9] =
 
 /// Adds the second dash to options of `find` that are written with one.
 pub(super) fn with_long_options(mut args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_some_and(|verb| verb == "find") {
-        for arg in args.iter_mut().skip(2) {
+    let is_of_streams = args.get(1).is_some_and(|verb| verb == "stream");
+    let verb = 1 + usize::from(is_of_streams);
+    if args.get(verb).is_some_and(|verb| verb == "find") {
+        for arg in args.iter_mut().skip(verb + 1) {
             if arg.to_str().is_some_and(|text| ONE_DASH.contains(&text)) {
                 *arg = OsString::from(format!("-{}", arg.to_string_lossy()));
             }
@@ -121,7 +130,7 @@ impl Size {
 }
 
 struct Finder<'a> {
-    args: &'a Args,
+    args: &'a Tests,
     out: BufWriter<RawOut>,
     to_terminal: bool,
     shown: &'a [u8],
@@ -132,11 +141,15 @@ struct Finder<'a> {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let session = Session::new(&args.source);
+    find(&Session::new(&args.source), &args.tests, &args.targets)
+}
+
+/// Prints the files below these targets.
+pub(super) fn find(session: &Session<'_>, tests: &Tests, targets: &[OsString]) -> Outcome {
     let mut failed = false;
-    for target in &args.targets {
+    for target in targets {
         match session.find_file(target, false) {
-            Ok(file) => failed |= search(args, &file)?,
+            Ok(file) => failed |= search(tests, &file)?,
             Err(failure) => {
                 failure.tell()?;
                 failed = true;
@@ -146,7 +159,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(code(failed))
 }
 
-fn search(args: &Args, file: &FoundFile) -> Result<bool, Failure> {
+fn search(args: &Tests, file: &FoundFile) -> Result<bool, Failure> {
     let pool = file.dataset.pool().clone();
     let below = move |dataset: &str| children(&pool, dataset);
     let below: Option<&dyn Fn(&str) -> _> = if args.children { Some(&below) } else { None };
@@ -245,6 +258,8 @@ mod tests {
     fn one_dash_is_enough() {
         let args = ["cenote", "find", "-name", "-d", "-x"].map(OsString::from).to_vec();
         assert_eq!(with_long_options(args), ["cenote", "find", "--name", "-d", "-x"].map(OsString::from));
+        let args = ["cenote", "stream", "find", "-name"].map(OsString::from).to_vec();
+        assert_eq!(with_long_options(args), ["cenote", "stream", "find", "--name"].map(OsString::from));
         let other = ["cenote", "ls", "-name"].map(OsString::from).to_vec();
         assert_eq!(with_long_options(other.clone()), other);
     }

@@ -19,6 +19,16 @@ use crate::console::RawOut;
 pub(super) struct Args {
     #[command(flatten)]
     source: Source,
+    #[command(flatten)]
+    how: How,
+    /// POOL/DATASET[@SNAPSHOT]:/PATH; without a path, the root
+    #[arg(required = true, value_name = "TARGET")]
+    targets: Vec<OsString>,
+}
+
+/// What is listed, and how.
+#[derive(clap::Args)]
+pub(super) struct How {
     /// Long lines
     #[arg(short)]
     long: bool,
@@ -52,9 +62,6 @@ pub(super) struct Args {
     /// The other way round
     #[arg(short, long)]
     reverse: bool,
-    /// POOL/DATASET[@SNAPSHOT]:/PATH; without a path, the root
-    #[arg(required = true, value_name = "TARGET")]
-    targets: Vec<OsString>,
 }
 
 /// A file to be listed on one line.
@@ -66,7 +73,9 @@ struct Line {
 }
 
 struct Lister<'a> {
-    args: &'a Args,
+    args: &'a How,
+    /// Directories have titles, because there are several.
+    is_titled: bool,
     out: BufWriter<RawOut>,
     to_terminal: bool,
     failed: bool,
@@ -75,11 +84,20 @@ struct Lister<'a> {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let session = Session::new(&args.source);
-    let to_terminal = term::out_is_terminal();
-    let mut lister =
-        Lister { args, out: BufWriter::new(RawOut::new()), to_terminal, failed: false, begun: false };
-    for target in &args.targets {
+    list(&Session::new(&args.source), &args.how, &args.targets)
+}
+
+/// Lists these targets.
+pub(super) fn list(session: &Session<'_>, how: &How, targets: &[OsString]) -> Outcome {
+    let mut lister = Lister {
+        args: how,
+        is_titled: targets.len() > 1 || how.recursive,
+        out: BufWriter::new(RawOut::new()),
+        to_terminal: term::out_is_terminal(),
+        failed: false,
+        begun: false,
+    };
+    for target in targets {
         match session.find(target, false) {
             Ok(Found::File(file)) => lister.target(&file)?,
             Ok(Found::Volume(dataset, volume)) => {
@@ -112,8 +130,7 @@ impl Lister<'_> {
                 Line { name: file.shown.clone(), inode: file.node.id().0, node: Some(file.node.clone()) };
             return Ok(self.line(&line)?);
         }
-        let titled = self.args.targets.len() > 1 || self.args.recursive;
-        self.directory(&file.node, &file.shown, titled)
+        self.directory(&file.node, &file.shown, self.is_titled)
     }
 
     /// Lists a directory, and with `-R` the directories below it, in depth-first order, without recursion.

@@ -26,6 +26,7 @@ mod open;
 mod rm;
 mod stat;
 mod stream;
+mod stream_files;
 mod tar;
 mod tar_args;
 mod tar_extract;

@@ -2,14 +2,14 @@
 // A private mount is always served by a process of its own, not by the daemon.
 #![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use ::cenote::Target;
+use ::cenote::{Dataset, Target};
 use serve::Terminator;
 use serve::export::{ExportError, LiveExport, LiveFs, PoolView};
 use serve::fuse::{LiveService, MountOptions, Mounted, Service, Transport, ViewService, mount};
@@ -29,15 +29,28 @@ use super::{Failure, Outcome, code, term};
 pub(super) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Return when it is mounted, and serve it in the background
-    #[arg(short, long)]
-    background: bool,
+    #[command(flatten)]
+    how: How,
     /// Let files be changed
     #[arg(short = 'w', long)]
     read_write: bool,
     /// With --read-write: have each write reach this process at once; else the kernel keeps some for seconds
     #[arg(long, requires = "read_write")]
     write_through: bool,
+    /// POOL/DATASET[@SNAPSHOT]
+    #[arg(value_name = "TARGET")]
+    target: OsString,
+    /// The directory to mount on
+    #[arg(value_name = "DIRECTORY")]
+    directory: PathBuf,
+}
+
+/// How it is served.
+#[derive(clap::Args)]
+pub(super) struct How {
+    /// Return when it is mounted, and serve it in the background
+    #[arg(short, long)]
+    background: bool,
     /// Leave out the file systems below: their directories are empty
     #[arg(long)]
     no_children: bool,
@@ -50,12 +63,6 @@ pub(super) struct Args {
     /// In the background process: tell readiness and let go of the terminal
     #[arg(long, hide = true)]
     detached: bool,
-    /// POOL/DATASET[@SNAPSHOT]
-    #[arg(value_name = "TARGET")]
-    target: OsString,
-    /// The directory to mount on
-    #[arg(value_name = "DIRECTORY")]
-    directory: PathBuf,
 }
 
 impl Args {
@@ -72,18 +79,30 @@ impl Args {
 const READY: &[u8] = b"mounted\n";
 
 pub(super) fn run(args: &Args) -> Outcome {
-    if args.background && !args.detached {
+    if !args.read_write {
+        return read_only(&args.how, &args.directory, || {
+            Session::new(&args.source).unlocked_dataset(&whole(&args.target)?)
+        });
+    }
+    if args.how.background && !args.how.detached {
         return in_background();
     }
     // Before any thread is started, so that all threads leave the signals to one.
     let terminator = Terminator::new()?;
-    if args.read_write { run_writable(args, terminator) } else { run_read_only(args, terminator) }
+    run_writable(args, terminator)
 }
 
-fn run_read_only(args: &Args, terminator: Terminator) -> Outcome {
-    let session = Session::new(&args.source);
-    let target = whole(args)?;
-    let dataset = session.unlocked_dataset(&target)?;
+/// Mounts the dataset that `open` opens, read-only.
+pub(super) fn read_only(
+    args: &How,
+    directory: &Path,
+    open: impl FnOnce() -> Result<Dataset, Failure>,
+) -> Outcome {
+    if args.background && !args.detached {
+        return in_background();
+    }
+    let terminator = Terminator::new()?;
+    let dataset = open()?;
     let view = PoolView::new(&dataset, !args.no_children)?;
     let posix_acl = view.has_posix_acls();
     let name = dataset.name().to_owned();
@@ -92,14 +111,14 @@ fn run_read_only(args: &Args, terminator: Terminator) -> Outcome {
         term::complain(format_args!("{name}: file with inode number {node}: {}", term::chain(error)));
     };
     let service = ViewService::new(Arc::new(view), posix_acl, Some(Box::new(reporter)));
-    let mounted = mounted(args, &(Arc::new(service) as Arc<dyn Service>), &options)?;
+    let mounted = mounted(args, directory, &(Arc::new(service) as Arc<dyn Service>), &options)?;
     serve_until_end(mounted, terminator)
 }
 
 fn run_writable(args: &Args, terminator: Terminator) -> Outcome {
     args.source.check_writable()?;
     let session = Session::new(&args.source);
-    let target = whole(args)?;
+    let target = whole(&args.target)?;
     if target.dataset.contains(['@', '#']) {
         let shown = term::escape(target.dataset.as_bytes());
         return Err(Failure::Message(format!("{shown}: a snapshot cannot be changed")));
@@ -107,18 +126,18 @@ fn run_writable(args: &Args, terminator: Terminator) -> Outcome {
     let pool = session.open_rw(target.pool())?;
     let below = target.dataset.strip_prefix(target.pool()).unwrap_or("");
     let fs = pool.filesystem(&format!("{}{below}", pool.name()))?;
-    let options = MountOptions { writable: true, ..options(args, fs.name()) };
+    let options = MountOptions { writable: true, ..options(&args.how, fs.name()) };
     let export = Arc::new(LiveExport::new(LiveFs::new(fs)));
     let service: Arc<dyn Service> = Arc::new(LiveService::new(export, !args.write_through));
-    let done = mounted(args, &service, &options).and_then(|mounted| serve_until_end(mounted, terminator));
+    let done = mounted(&args.how, &args.directory, &service, &options).and_then(|mounted| serve_until_end(mounted, terminator));
     drop(service);
     pool.close()?;
     done
 }
 
 /// The target, which must be a whole file system.
-fn whole(args: &Args) -> Result<Target, Failure> {
-    let target = parse(&args.target)?;
+fn whole(target: &OsStr) -> Result<Target, Failure> {
+    let target = parse(target)?;
     if target.path.as_ref().is_some_and(|path| path != b"/") {
         return Err(Failure::Message(
             "a file system is mounted as a whole: give POOL/DATASET without a path".to_owned(),
@@ -127,7 +146,7 @@ fn whole(args: &Args) -> Result<Target, Failure> {
     Ok(target)
 }
 
-fn options(args: &Args, name: &str) -> MountOptions {
+fn options(args: &How, name: &str) -> MountOptions {
     MountOptions {
         source: name.to_owned(),
         allow_other: args.allow_other,
@@ -139,8 +158,13 @@ fn options(args: &Args, name: &str) -> MountOptions {
     }
 }
 
-fn mounted(args: &Args, service: &Arc<dyn Service>, options: &MountOptions) -> Result<Mounted, Failure> {
-    let mounted = mount(service, &args.directory, options)?;
+fn mounted(
+    args: &How,
+    directory: &Path,
+    service: &Arc<dyn Service>,
+    options: &MountOptions,
+) -> Result<Mounted, Failure> {
+    let mounted = mount(service, directory, options)?;
     if args.detached {
         let_go()?;
     }

@@ -48,6 +48,20 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    /// The source of datasets that are open already, with the keys that they need.
+    pub(super) fn of_keys(keys: &[OsString]) -> Source {
+        Source {
+            devices: Vec::new(),
+            keys: keys.to_vec(),
+            cache: 0,
+            txg: None,
+            recover: false,
+            checkpoint: false,
+            destroyed: false,
+            missing: false,
+        }
+    }
+
     /// Whether no option says where the pool is or how it is opened: then a pool that is open already is
     /// used.
     fn is_plain(&self) -> bool {
@@ -210,6 +224,13 @@ impl<'a> Session<'a> {
         let is_plain = self.source.is_plain();
         let namespace = search.namespace.clone().filter(|kept| is_plain && kept.settings(name).is_some());
         Ok(namespace.map(|namespace| (namespace, search)))
+    }
+
+    /// [`Session::adopt`], with the keys of the pool loaded.
+    pub(super) fn adopt_unlocked(&self, called: &str, pool: Pool) -> Result<(), Failure> {
+        self.load_keys(called, &pool)?;
+        self.adopt(called, pool);
+        Ok(())
     }
 
     /// Uses `pool` for this name from now on.

@@ -2,9 +2,10 @@
 // It reads files with streams.
 #![allow(clippy::disallowed_types)]
 
-use super::{Failure, Outcome, term};
+use super::{Failure, Outcome, stream_files as files, term};
 use crate::out::Out;
 use crate::table::{self, Column};
+use ::cenote::chain::unpacked;
 use ::cenote::stream::{Substream, Survey, survey};
 use clap::Subcommand;
 use format::nicenum::nicebytes;
@@ -12,21 +13,15 @@ use format::stream::feature;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
-use std::io::{self, BufReader, Read};
+use std::io::Read;
 
 /// Name of standard input.
 const STDIN: &str = "-";
-/// Number of bytes for which streams are buffered: headers are small, and large payloads pass the buffer by.
-const BUFFER: usize = 16 << 10;
 /// Number of snapshots that are listed: a hostile file of some KiB may contain millions.
 const LISTED_MAX: usize = 100_000;
-/// First bytes of files that are compressed with zstd and gzip.
-const ZSTD: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-
 /// Look into send streams without receiving them
 ///
-/// A FILE holds what `zfs send` wrote, as it is or compressed with zstd. `-` is standard input. No pool is
+/// A FILE holds what `zfs send` wrote, as it is or compressed with zstd or gzip. `-` is standard input. No pool is
 /// needed.
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -47,6 +42,42 @@ enum Command {
     ///
     /// Exit status: 0 done; 1 a stream is damaged, cut or breaks a rule: what was read until then is told.
     Info(InfoArgs),
+    /// List directories in streams
+    ///
+    /// As `cenote ls` does. The files of every snapshot of a full stream and of the increments on it can be read, in
+    /// any order of the FILEs. The first look at them reads them once and makes an index, which stays beside the
+    /// file with the newest snapshot (FILE.idx): later looks read what they need. A word is a TARGET if it has `:/`,
+    /// begins with `@`, or has an `@` and names no file.
+    Ls(files::LsArgs),
+    /// Write files, or the raw image of volumes, in streams to standard output
+    ///
+    /// See `cenote cat` and `cenote stream ls`.
+    Cat(files::CatArgs),
+    /// Copy files, directories and volumes out of streams
+    ///
+    /// See `cenote cp` and `cenote stream ls`.
+    Cp(files::CpArgs),
+    /// Write files and directories in streams as a tar archive
+    ///
+    /// See `cenote tar` and `cenote stream ls`.
+    Tar(files::TarArgs),
+    /// Print the paths of files in streams that have all the attributes asked for
+    ///
+    /// See `cenote find` and `cenote stream ls`.
+    Find(files::FindArgs),
+    /// Tell what has changed from one snapshot in streams to another
+    ///
+    /// As `zfs diff` does, with paths from the root of the file system. See `cenote stream ls`.
+    Diff(files::DiffArgs),
+    /// Mount a snapshot in streams through FUSE, or a file system with all its snapshots
+    ///
+    /// See `cenote mount` and `cenote stream ls`.
+    Mount(files::MountArgs),
+    /// Make one full stream of a full stream and increments
+    ///
+    /// It has the newest snapshot, or that of TARGET, and none of the earlier ones; large and embedded blocks are
+    /// sent as they are. See `cenote stream ls`.
+    Join(files::JoinArgs),
 }
 
 #[derive(clap::Args)]
@@ -79,6 +110,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     match &args.command {
         Command::Verify(files) => verify(files),
         Command::Info(args) => info(args),
+        Command::Ls(args) => files::ls(args),
+        Command::Cat(args) => files::cat(args),
+        Command::Cp(args) => files::cp(args),
+        Command::Tar(args) => files::tar(args),
+        Command::Find(args) => files::find(args),
+        Command::Diff(args) => files::diff(args),
+        Command::Mount(args) => files::mount(args),
+        Command::Join(args) => files::join(args),
     }
 }
 
@@ -98,21 +137,11 @@ fn survey_file(file: &OsStr, is_quiet: bool, each: &mut dyn FnMut(Substream)) ->
     (found, result.err())
 }
 
-/// Opens a file, and decompresses it if it is compressed with zstd.
-fn open(file: &OsStr) -> Result<Box<dyn Read>, Failure> {
-    let mut source: Box<dyn Read> =
+/// Opens a file, and decompresses it if it is compressed.
+fn open(file: &OsStr) -> Result<Box<dyn Read + Send>, Failure> {
+    let source: Box<dyn Read + Send> =
         if file == STDIN { Box::new(crate::console::input()) } else { Box::new(std::fs::File::open(file)?) };
-    let mut head = Vec::new();
-    source.by_ref().take(ZSTD.len() as u64).read_to_end(&mut head)?;
-    let whole = BufReader::with_capacity(BUFFER, io::Cursor::new(head.clone()).chain(source));
-    if head.starts_with(&GZIP) {
-        return Err(Failure::Message("compressed with gzip: use zcat, and - as FILE".to_owned()));
-    }
-    if head != ZSTD {
-        return Ok(Box::new(whole));
-    }
-    let plain = zstd::stream::read::Decoder::with_buffer(whole)?;
-    Ok(Box::new(BufReader::with_capacity(BUFFER, plain)))
+    Ok(unpacked(source)?.1)
 }
 
 fn verify(args: &Files) -> Outcome {

@@ -1,6 +1,7 @@
 //! `cenote tar`: writes files and trees as an archive, and extracts archives into pools
 //! ([`super::tar_extract`]).
 
+use std::ffi::OsString;
 use std::io::{BufWriter, Write};
 use std::os::unix::ffi::OsStrExt;
 
@@ -8,7 +9,7 @@ use ::cenote::copy::{Archiver, Damaged, TarWriter, children};
 
 use super::copying::Teller;
 use super::open::Session;
-use super::tar_args::Args;
+use super::tar_args::{Args, How};
 use super::{Failure, Outcome, code, tar_extract, term};
 use crate::console::{RawOut, Stream};
 
@@ -16,12 +17,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     if args.extract {
         return tar_extract::run(args);
     }
+    archive(&Session::new(&args.source), &args.how, &args.targets)
+}
+
+/// Writes an archive of these targets.
+pub(super) fn archive(session: &Session<'_>, args: &How, targets: &[OsString]) -> Outcome {
     let output = output(args)?;
-    let session = Session::new(&args.source);
     // All targets are opened before the archive is begun, so that a wrong name does not leave half an
     // archive.
     let found: Vec<_> =
-        args.targets.iter().map(|target| session.find_file(target, false)).collect::<Result<_, _>>()?;
+        targets.iter().map(|target| session.find_file(target, false)).collect::<Result<_, _>>()?;
     let damaged = if args.partial { Damaged::ZeroFill } else { Damaged::LeaveOut };
     let mut teller = Teller::new(args.verbose);
     let tar = TarWriter::new(BufWriter::with_capacity(256 << 10, output), !args.no_sparse);
@@ -38,7 +43,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 #[allow(clippy::disallowed_types)] // The archive is a file of the user's, no device.
-fn output(args: &Args) -> Result<Box<dyn Write>, Failure> {
+fn output(args: &How) -> Result<Box<dyn Write>, Failure> {
     match &args.file {
         Some(file) if file != "-" => {
             let created = std::fs::File::create(file);

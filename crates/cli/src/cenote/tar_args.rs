@@ -23,9 +23,8 @@ pub(super) struct Args {
     /// Write an archive: so it is without -x
     #[arg(short = 'c', long, conflicts_with = "extract")]
     pub(super) create: bool,
-    /// FILE instead of standard output or input; `-` is those
-    #[arg(short, long, value_name = "FILE")]
-    pub(super) file: Option<OsString>,
+    #[command(flatten)]
+    pub(super) how: How,
     /// With -x: owners are those of this process
     #[arg(long)]
     pub(super) no_owner: bool,
@@ -35,6 +34,17 @@ pub(super) struct Args {
     /// With -x: threads that write (one for each processor)
     #[arg(short = 'j', long, value_name = "THREADS", default_value = "0", hide_default_value = true)]
     pub(super) threads: usize,
+    /// POOL/DATASET[@SNAPSHOT]:/PATH
+    #[arg(required = true, value_name = "TARGET")]
+    pub(super) targets: Vec<OsString>,
+}
+
+/// How an archive is written.
+#[derive(clap::Args)]
+pub(super) struct How {
+    /// FILE instead of standard output or input; `-` is those
+    #[arg(short, long, value_name = "FILE")]
+    pub(super) file: Option<OsString>,
     /// Write holes as zeros, for programs that do not know sparse files
     #[arg(long)]
     pub(super) no_sparse: bool,
@@ -47,7 +57,4 @@ pub(super) struct Args {
     /// Name each file as it is written
     #[arg(short, long)]
     pub(super) verbose: bool,
-    /// POOL/DATASET[@SNAPSHOT]:/PATH
-    #[arg(required = true, value_name = "TARGET")]
-    pub(super) targets: Vec<OsString>,
 }

@@ -90,7 +90,7 @@ fn extract(
         cancel: pools.stop().clone(),
         ..Options::default()
     };
-    let mut teller = Teller::new(args.verbose);
+    let mut teller = Teller::new(args.how.verbose);
     let mut archive = TarReader::new(input);
     let (done, summary) = import(&fs, &options, &mut teller, |importer| {
         let top = importer.top(top, b"").map_err(|error| {
@@ -105,7 +105,7 @@ fn extract(
         return done.map(|_| code(failed));
     }
     if let Err(error) = done? {
-        let name = args.file.as_deref().unwrap_or(OsStr::new("-"));
+        let name = args.how.file.as_deref().unwrap_or(OsStr::new("-"));
         term::complain(format_args!("{}: {}", term::escape(name.as_bytes()), term::chain(&error)));
         failed = true;
     } else {
@@ -139,7 +139,7 @@ impl Read for Stoppable {
 /// The archive, decompressed if zstd has compressed it.
 #[allow(clippy::disallowed_types)] // The archive is a file of the user's, no device.
 fn input(args: &Args, stop: &CancelFlag) -> Result<Box<dyn Read>, Failure> {
-    let name = args.file.as_deref().filter(|name| *name != "-");
+    let name = args.how.file.as_deref().filter(|name| *name != "-");
     let shown = name.map_or_else(|| "-".to_owned(), |name| term::escape(name.as_bytes()));
     let failure = |error: io::Error| Failure::Message(format!("{shown}: {}", term::io_words(&error)));
     let raw: Box<dyn Read> = match name {

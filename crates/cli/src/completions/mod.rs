@@ -120,6 +120,14 @@ fn of_cenote(before: &[String], current: &str, cenote: Cenote) -> Vec<String> {
     let Some(verb) = command.get_subcommands().find(|verb| verb.get_name() == first) else {
         return Vec::new();
     };
+    let below = before.get(1).and_then(|word| verb.get_subcommands().find(|verb| verb.get_name() == word));
+    let verb = match below {
+        Some(below) => below,
+        None if verb.has_subcommands() && before.len() == 1 => {
+            return verb.get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+        }
+        None => verb,
+    };
     if current.starts_with('-') {
         let options = || verb.get_arguments().filter(|arg| !arg.is_hide_set());
         let long = options().filter_map(|arg| Some(format!("--{}", arg.get_long()?)));
@@ -128,7 +136,9 @@ fn of_cenote(before: &[String], current: &str, cenote: Cenote) -> Vec<String> {
     }
     let values = verb.get_positionals().flat_map(clap::Arg::get_possible_values);
     let values: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
-    if values.is_empty() { operands::names(What::Everything) } else { values }
+    // Streams are files, which the shell completes.
+    let is_file = first == "stream";
+    if values.is_empty() && !is_file { operands::names(What::Everything) } else { values }
 }
 
 #[cfg(test)]
@@ -170,6 +180,9 @@ mod tests {
         assert_eq!(all("cenote veri"), ["verify"]);
         assert_eq!(all("cenote completions "), ["bash", "zsh", "fish"]);
         assert_eq!(all("cenote zfs roll"), ["rollback"]);
+        assert_eq!(all("cenote stream jo"), ["join"]);
+        assert!(all("cenote stream ls --").contains(&"--reindex".to_owned()));
+        assert_eq!(all("cenote stream ls x"), Vec::<String>::new());
         assert_eq!(all("cenoted --"), ["--detach", "--stop", "--status", "--help"]);
         assert!(all("cenote ls --").contains(&"--help".to_owned()));
     }

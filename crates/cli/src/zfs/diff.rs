@@ -13,17 +13,17 @@ use std::ops::ControlFlow;
 
 /// How changes are shown.
 #[derive(Debug, Clone, Copy, Default)]
-struct Shown {
+pub(crate) struct Shown {
     /// `-F`: the kind of each file.
-    kinds: bool,
+    pub(crate) kinds: bool,
     /// `-H`: tabs only.
-    scripted: bool,
+    pub(crate) scripted: bool,
     /// `-h`: names as they are.
-    raw: bool,
+    pub(crate) raw: bool,
     /// `-t`: times.
-    times: bool,
+    pub(crate) times: bool,
     /// It goes to a terminal: control characters are made visible in any case.
-    terminal: bool,
+    pub(crate) terminal: bool,
 }
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
@@ -63,7 +63,7 @@ pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
 }
 
 /// The colour of a line, by its sign, which is its first column, or its second behind a time.
-fn of_change(line: &[u8]) -> Option<Colour> {
+pub(crate) fn of_change(line: &[u8]) -> Option<Colour> {
     let mut columns = line.split(|byte| *byte == b'\t').take(2);
     columns.find_map(|column| match column {
         b"+" => Some(Colour::Green),
@@ -75,7 +75,7 @@ fn of_change(line: &[u8]) -> Option<Colour> {
 }
 
 /// One change, as a line.
-fn line(change: &Change, shown: Shown, text: &mut Vec<u8>) {
+pub(crate) fn line(change: &Change, shown: Shown, text: &mut Vec<u8>) {
     if shown.times {
         let _ = write!(text, "{:10}.{:09}\t", change.ctime.secs, change.ctime.nanos);
     }

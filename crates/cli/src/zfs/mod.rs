@@ -6,7 +6,7 @@ mod bookmark;
 mod clone;
 mod create;
 mod destroy;
-mod diff;
+pub(crate) mod diff;
 mod get;
 mod hold;
 mod holds;

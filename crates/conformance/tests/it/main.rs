@@ -9,6 +9,7 @@ mod fixtures;
 mod receive;
 mod refused;
 mod stream;
+mod stream_files;
 mod usage;
 mod zdb;
 mod zfs_change;

@@ -46,7 +46,7 @@ fn whole_streams_are_told_from_others() {
         ),
         (file("empty", &[]), "not whole: 0 snapshots, 0B; it is empty"),
         (file("text", b"no stream at all"), "not a send stream"),
-        (file("gzip", &gzip), "compressed with gzip: use zcat, and - as FILE"),
+        (file("gzip", &gzip), "cannot read the stream at byte 0: damaged gzip data"),
         (folder.path().join("nothing").display().to_string(), "No such file or directory"),
     ];
     for (path, message) in &parts {
