@@ -5,6 +5,7 @@ mod foreign;
 mod fuzz;
 mod golden;
 mod receive;
+mod receive_raw;
 
 use testkit::alloc::Counting;
 

@@ -7,7 +7,7 @@ use cenote::receive::{Receive, ReceiveError, Received, Watch};
 use cenote::stream::Reader;
 use cenote::{LivePool, PoolWriter};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use testkit::Entry;
 use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
@@ -40,9 +40,9 @@ impl OnFile {
         testkit::assert_zdb_clean(self.dir.path(), "dst");
     }
 
-    #[allow(dead_code)]
-    fn path(&self) -> PathBuf {
-        self.dir.path().join("d0")
+    /// The folder with the pool's file.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
     }
 }
 
@@ -51,7 +51,7 @@ pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {}
 
-fn how(dataset: &str, snapshot: &str) -> Receive {
+pub(crate) fn how(dataset: &str, snapshot: &str) -> Receive {
     Receive { dataset: dataset.to_owned(), snapshot: snapshot.to_owned(), ..Receive::default() }
 }
 
@@ -62,14 +62,14 @@ pub(crate) fn receive(pool: &PoolWriter, bytes: &[u8], how: &Receive) -> Result<
     pool.receive(&begin, &mut reader, how, &mut Unwatched)
 }
 
-fn received(pool: &PoolWriter, stream: &str, how: &Receive) {
+pub(crate) fn received(pool: &PoolWriter, stream: &str, how: &Receive) {
     receive(pool, &testkit::stream(stream), how)
         .unwrap_or_else(|error| panic!("{stream}: {}", chain(&error)));
 }
 
-type Answers = (Vec<testkit::Dataset>, BTreeMap<String, BTreeMap<Vec<u8>, Entry>>);
+pub(crate) type Answers = (Vec<testkit::Dataset>, BTreeMap<String, BTreeMap<Vec<u8>, Entry>>);
 
-fn answers() -> Answers {
+pub(crate) fn answers() -> Answers {
     let (datasets, entries) = testkit::received();
     let mut by_dataset: BTreeMap<String, BTreeMap<Vec<u8>, Entry>> = BTreeMap::new();
     for entry in entries {
