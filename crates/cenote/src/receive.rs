@@ -3,7 +3,7 @@
 mod heal;
 
 use crate::PoolWriter;
-use dsl::receive::{self, Begin, Begun, Finish};
+use dsl::receive::{self, Begin, Begun, Finish, RawStart};
 use dsl::{DslError, ReceiveRefusal, TaskCtx};
 use format::stream::{Record, feature};
 use format::{Endian, NvList, ObjectId};
@@ -228,8 +228,11 @@ impl PoolWriter {
         watch: &mut dyn Watch,
     ) -> Result<Received, ReceiveError> {
         {
-            let head = self.live().heads().open_partial(begun.head)?;
-            let mut applier = Applier::new(&head, start, begun.point);
+            let heads = self.live().heads();
+            let mut applier = match &request.raw {
+                Some(raw) => Applier::new_raw(&heads.open_raw(begun.head)?, start, begun.point, raw.set)?,
+                None => Applier::new(&heads.open_partial(begun.head)?, start, begun.point),
+            };
             apply_all(&mut applier, reader, watch)?;
             if request.from_guid == 0 && request.origin.is_some() {
                 applier.free_beyond()?;
@@ -242,6 +245,7 @@ impl PoolWriter {
             to_guid: request.to_guid,
             creation_time: start.creation_time,
             force: how.force,
+            raw: request.raw.clone(),
         };
         if begun.replaces {
             let handed = self.live().hand_over([request.dataset.as_str()]);
@@ -285,6 +289,7 @@ impl PoolWriter {
             (true, Some(object), Some(offset)) => Some((ObjectId(object), offset)),
             (true, ..) => return Err(ReceiveError::Invalid("a resumed stream without its place")),
         };
+        let raw = if has(feature::RAW) { Some(RawStart::from_list(&list)?) } else { None };
         let snaps = |name: &str| list.u64s(name).map(<[u64]>::to_vec);
         let caller = self.caller();
         Ok(Begin {
@@ -306,6 +311,7 @@ impl PoolWriter {
             has_large_blocks: has(feature::LARGE_BLOCKS),
             has_embedded: has(feature::EMBED_DATA),
             is_compressed: has(feature::COMPRESSED),
+            raw,
             redact_snaps: has(feature::REDACTED).then(|| snaps("redact_snaps").unwrap_or_default()),
             redact_from_snaps: snaps("redact_from_snaps"),
         })
@@ -350,6 +356,7 @@ const OBJSET_FILES: u32 = 2;
 const FLAG_CLONE: u32 = 1;
 const FLAG_CASE_INSENSITIVE: u32 = 1 << 1;
 const FLAG_FREE_RECORDS: u32 = 1 << 2;
+const FLAG_SPILL_BLOCK: u32 = 1 << 3;
 
 /// The features of the pool that features of a stream need.
 const NEEDED: [(u64, &str); 9] = [
@@ -386,13 +393,24 @@ fn check_kind(start: &format::stream::Begin, order: Endian, how: &Receive) -> Re
         return Err(ReceiveError::Invalid("the stream of a clone, and no origin"));
     }
     if features & feature::RAW != 0 {
-        return Err(ReceiveError::Unsupported("raw streams of encrypted datasets are not received yet"));
+        check_raw(start, features)?;
     }
     if order == Endian::Big {
         return Err(ReceiveError::Unsupported("streams of big-endian senders are not received yet"));
     }
     if how.heal && how.force {
         return Err(ReceiveError::Invalid("a snapshot is healed as it is"));
+    }
+    Ok(())
+}
+
+/// Checks the start of a raw stream.
+fn check_raw(start: &format::stream::Begin, features: u64) -> Result<(), ReceiveError> {
+    if features & (feature::EMBED_DATA | feature::REDACTED) != 0 {
+        return Err(ReceiveError::Invalid("a raw stream with embedded or redacted data"));
+    }
+    if start.flags & FLAG_SPILL_BLOCK == 0 {
+        return Err(ReceiveError::Invalid("a raw stream that does not tell which objects have spill blocks"));
     }
     Ok(())
 }

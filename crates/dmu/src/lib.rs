@@ -59,13 +59,15 @@ pub use error::{DmuError, TxError};
 pub use ledger::Ledger;
 pub use loop_guard::LoopGuard;
 pub use object::live::{LiveObject, Taken};
+pub use object::raw::RawBlock;
 pub use object::receive::Reclaimed;
 pub use object::tail::Tail;
 pub use object::{Blocks, Object};
 pub use objset::ObjSet;
 pub use objset::live::LiveSet;
-pub use objset::new_object::NewObject;
+pub use objset::new_object::{NewObject, RawShape};
 pub use objset::policy::{RedundantMetadata, SetPolicy};
+pub use objset::raw::RawSet;
 pub use prefetch::PREFETCH_DISABLE;
 pub use request::{BlockPlace, BlockRequest};
 pub use set_blocks::{KeyState, Lease};
@@ -74,4 +76,4 @@ pub use txg::{DirtyMeter, Limits, SyncTx, TXG_TIMEOUT, Tx, Txgs, Work};
 
 /// Used by all layers above that change objects: transactions, and clock, random numbers and workers; also
 /// the contents of a block.
-pub use zio::{AllocTx, Block, Env, StoredForm};
+pub use zio::{AllocTx, Block, Env, RawForm, StoredForm};

@@ -85,6 +85,11 @@ impl SetBlocks {
         self.key.key()
     }
 
+    /// Whether the set is encrypted, and its key is not at hand: nothing of it can be changed as plain data.
+    pub(crate) fn is_locked(&self) -> bool {
+        matches!(self.key, KeyState::Locked)
+    }
+
     pub(crate) fn corrupt(&self, object: ObjectId, why: &'static str) -> DmuError {
         DmuError::Corrupt { objset: self.number, object, why }
     }

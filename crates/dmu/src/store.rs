@@ -7,10 +7,10 @@ use crate::prefetch::{Prefetch, Streams, Task};
 use crate::sync::{Mutex, lock};
 use codec::crypt::DataKey;
 use format::blkptr::BLKPTR_SIZE;
-use format::{BlockId, BlockPtr, Endian, Level, ObjectId};
+use format::{BlockId, BlockPtr, Endian, Level, ObjType, ObjectId};
 use std::sync::{Arc, OnceLock};
-use zio::NewBlock;
 use zio::{AllocTx, Block, Priority, PriorityGuard, ReadPolicy, Zio, ZioError};
+use zio::{NewBlock, Seal};
 
 /// Most bytes of blocks in one batch of a reader.
 pub(crate) const BATCH_BYTES: u64 = 4 << 20;
@@ -115,7 +115,9 @@ impl Store {
                 continue;
             }
             let old = Key::of(&block.old, false);
-            let Some(id) = Key::of(bp, false) else {
+            let is_ciphertext =
+                matches!(block.seal, Some(Seal::Raw(_))) && block.policy.obj_type != ObjType::DNODE;
+            let Some(id) = Key::of(bp, false).filter(|_| !is_ciphertext) else {
                 old.inspect(|old| self.cache.forget(old));
                 continue;
             };

@@ -19,7 +19,7 @@ use crate::tree::Dsl;
 use crate::{counts, livelist, zapify};
 use dmu::zap::ZapValue;
 use dmu::{KeyState, ObjSet};
-use dmu::{LiveSet, NewObject, SyncTx};
+use dmu::{LiveSet, NewObject, SetPolicy, SyncTx};
 use format::dsl::{
     DATASET_PHYS_SIZE, DIR_FLAG_USED_BREAKDOWN, DIR_PHYS_SIZE, DS_FLAG_CASE_INSENSITIVE,
     DS_FLAG_INCONSISTENT, DS_FLAG_UNIQUE_ACCURATE, DatasetPhys, DirPhys,
@@ -324,7 +324,9 @@ pub(crate) fn fill_head(
     let m = ctx.m();
     let dataset = ctx.dsl()?.dataset_by_object(head)?;
     let policy = policy_of(&dataset, ctx.features)?;
-    if kind == ObjsetType::Zfs {
+    // Without the key the owners of objects are not known, so these are not counted.
+    let policy = if policy.encrypted { uncounted(policy) } else { policy };
+    if kind == ObjsetType::Zfs && policy.user_accounting {
         for feature in ["userobj_accounting", "project_quota"] {
             if ctx.features.is_enabled(feature) {
                 zapify::activate_feature(m, head, feature)?;
@@ -335,6 +337,11 @@ pub(crate) fn fill_head(
     let set = LiveSet::create(ctx.mos.store(), meter, head.0, kind, policy, ctx.tx);
     fill(&set, ctx.tx)?;
     sync_set(ctx.m(), ctx.brt, head, &set)
+}
+
+/// A policy without accounting by owner.
+fn uncounted(policy: SetPolicy) -> SetPolicy {
+    SetPolicy { user_accounting: false, object_accounting: false, project_accounting: false, ..policy }
 }
 
 /// Finds the snapshot with this full name.

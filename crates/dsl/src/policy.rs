@@ -37,6 +37,7 @@ pub(crate) fn policy_of(dataset: &Dataset, features: &FeatureCounts) -> Result<S
         metadata_compression: default_compression,
         embed: features.is_active("embedded_data"),
         hole_birth: features.is_active("hole_birth"),
+        encrypted: dataset.is_encrypted()?,
         user_accounting: true,
         object_accounting: features.is_enabled("userobj_accounting"),
         project_accounting: features.is_enabled("project_quota"),

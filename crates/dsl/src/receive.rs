@@ -12,8 +12,10 @@
 //! - State to resume from is stored with the txg of the records that it counts.
 //! - [`finish`] checks again all that may have changed since [`begin`].
 
+mod raw;
 mod resume_state;
 
+pub use raw::RawStart;
 pub(crate) use resume_state::store_point;
 
 use crate::create::{check_new_dir, create_clone_head, create_dir, create_head, fill_head, find_snapshot};
@@ -28,11 +30,12 @@ use crate::rollback::{check_refquota, check_refreservation, clone_swap};
 use crate::snapshot;
 use crate::task::TaskCtx;
 use crate::{Dir, Dsl, counts, zapify};
-use dmu::{KeyState, ObjSet};
+use dmu::{KeyState, LiveSet, ObjSet, SyncTx};
 use format::dsl::{DS_FLAG_CASE_INSENSITIVE, DS_FLAG_INCONSISTENT};
 use format::names::hidden;
 use format::objset::ObjsetType;
 use format::{ObjectId, Txg};
+use std::sync::Arc;
 
 /// What the start of a stream says, and how it is received.
 #[derive(Debug, Clone, Default)]
@@ -73,6 +76,8 @@ pub struct Begin {
     pub has_embedded: bool,
     /// and compressed blocks.
     pub is_compressed: bool,
+    /// The stream is of an encrypted dataset, and its blocks stay encrypted.
+    pub raw: Option<RawStart>,
     /// Guids of the snapshots by which the sender has redacted it.
     pub redact_snaps: Option<Vec<u64>>,
     /// Guids of the snapshots of the redaction bookmark from which it starts.
@@ -126,8 +131,11 @@ fn begin_new(ctx: &mut TaskCtx<'_>, dsl: &Dsl, request: &Begin) -> Result<Begun,
     if request.from_guid == 0 && request.origin.is_some() && !request.has_free_records {
         return refused(ReceiveRefusal::Invalid("a full stream without free records does not fit an origin"));
     }
+    if request.from_guid == 0 && request.origin.is_some() && request.raw.is_some() {
+        return refused(ReceiveRefusal::Invalid("a full raw stream does not fit an origin"));
+    }
     let (parent, component) = check_new_dir(ctx, dsl, &request.dataset)?;
-    if key_object_of(ctx.m(), parent.id())?.is_some() {
+    if request.raw.is_none() && key_object_of(ctx.m(), parent.id())?.is_some() {
         let why = "an encrypted dataset cannot be made";
         return Err(DslError::Encrypted { name: name(), why });
     }
@@ -148,14 +156,28 @@ fn find_origin(ctx: &TaskCtx<'_>, dsl: &Dsl, request: &Begin, name: &str) -> Res
     if request.from_guid != 0 && origin.phys().guid != request.from_guid {
         return refused(ReceiveRefusal::NoSource { name: name.to_owned(), guid: request.from_guid });
     }
-    if origin.is_encrypted()? {
-        let why = "encrypted datasets cannot be written";
-        return Err(DslError::Encrypted { name: name.to_owned(), why });
-    }
+    check_protection(ctx, request, &origin, &origin)?;
     if origin.phys().creation_txg >= ctx.txg() {
         return Err(DslError::Again { name: name.to_owned() });
     }
     Ok(origin)
+}
+
+/// Checks that an encrypted dataset gets a raw stream that fits its snapshot `from`, and no other one does.
+fn check_protection(
+    ctx: &TaskCtx<'_>,
+    request: &Begin,
+    dataset: &Dataset,
+    from: &Dataset,
+) -> Result<(), DslError> {
+    match &request.raw {
+        Some(raw) => raw::check_source(ctx, request, raw, from),
+        None if dataset.is_encrypted()? => {
+            let why = "encrypted datasets cannot be written";
+            Err(DslError::Encrypted { name: dataset.name().to_owned(), why })
+        }
+        None => Ok(()),
+    }
 }
 
 /// Makes the head that the records are applied to.
@@ -172,9 +194,18 @@ fn make_head(
         None => create_head(m, dir, m.origin_snapshot()?, 0)?,
     };
     m.change_dataset(head, |phys| phys.flags |= DS_FLAG_INCONSISTENT | case)?;
+    if let (None, Some(raw)) = (origin, &request.raw) {
+        raw::create_key(m, dir, head, raw)?;
+    }
     if origin.is_none() {
         let kind = if request.is_volume { ObjsetType::Zvol } else { ObjsetType::Zfs };
-        fill_head(ctx, head, kind, &mut |_, _| Ok(()))?;
+        let mut begin = |set: &Arc<LiveSet>, tx: &SyncTx| {
+            if let Some(raw) = &request.raw {
+                set.begin_raw(raw.set, tx);
+            }
+            Ok(())
+        };
+        fill_head(ctx, head, kind, &mut begin)?;
     }
     for feature in &request.features {
         zapify::activate_feature(m, head, feature)?;
@@ -203,6 +234,7 @@ fn begin_existing(ctx: &mut TaskCtx<'_>, request: &Begin, dir: &Dir) -> Result<B
         }
         ctx.check_unused(partial.id(), partial.name())?;
         let point = resume_state::check(ctx.m(), partial.id(), request)?;
+        raw::check_resumed(partial.dir(), request.raw.as_ref())?;
         return Ok(Begun { head: partial.id(), replaces: clone.is_some(), point: Some(point) });
     }
     if request.resumes.is_some() {
@@ -220,15 +252,13 @@ fn begin_existing(ctx: &mut TaskCtx<'_>, request: &Begin, dir: &Dir) -> Result<B
             name: format!("{}@{}", request.dataset, request.snapshot),
         });
     }
-    if head.is_encrypted()? {
-        let why = "encrypted datasets cannot be written";
-        return Err(DslError::Encrypted { name: name(), why });
-    }
     let origin = if request.from_guid == 0 {
         check_full(request, dir, &head)?;
         None
     } else {
-        Some(source_of(ctx, request, &head)?)
+        let source = source_of(ctx, request, &head)?;
+        check_protection(ctx, request, &head, &source)?;
+        Some(source)
     };
     check_redaction(request, origin.as_ref())?;
     counts::check(ctx, dir.id(), 0, 1)?;
@@ -248,6 +278,11 @@ fn check_full(request: &Begin, dir: &Dir, head: &Dataset) -> Result<(), DslError
     if !request.force {
         return refused(ReceiveRefusal::Exists { name: name() });
     }
+    if request.raw.is_some() || head.is_encrypted()? {
+        return refused(ReceiveRefusal::Invalid(
+            "a full stream does not replace what is or becomes encrypted",
+        ));
+    }
     if !head.snapshot_entries()?.is_empty() || dir.origin()?.is_some() {
         return refused(ReceiveRefusal::Invalid("a full stream does not replace snapshots or a clone"));
     }
@@ -266,6 +301,9 @@ fn source_of(ctx: &TaskCtx<'_>, request: &Begin, head: &Dataset) -> Result<Datas
     };
     let latest = own.iter().max_by_key(|snapshot| snapshot.phys().creation_txg).unwrap_or(from);
     if !request.force && is_modified(ctx, head, from)? {
+        return refused(ReceiveRefusal::Modified { name: name() });
+    }
+    if request.raw.is_some() && !request.force && latest.id() != from.id() {
         return refused(ReceiveRefusal::Modified { name: name() });
     }
     let source = if request.force { from } else { latest };
@@ -326,6 +364,8 @@ pub struct Finish {
     pub creation_time: u64,
     /// As in [`Begin`].
     pub force: bool,
+    /// As in [`Begin`].
+    pub raw: Option<RawStart>,
 }
 
 /// Ends a receive: the dataset gets the received contents, and a snapshot of them. Returns the snapshot. The received
@@ -358,6 +398,11 @@ pub fn finish(ctx: &mut TaskCtx<'_>, request: &Finish) -> Result<ObjectId, DslEr
         phys.guid = request.to_guid;
         phys.creation_time = request.creation_time;
     })?;
+    if let Some(raw) = &request.raw {
+        raw::finish(m, head.dir().id(), snapshot, raw)?;
+        // The open head knows no key.
+        drop(ctx.heads.evict(target));
+    }
     if received.id() != target {
         destroy_partial(ctx, &received)?;
     }

@@ -63,7 +63,7 @@ pub use gang_write::{FORCE_GANGING, FORCE_GANGING_PCT};
 pub use layer::Zio;
 pub use log_blocks::LogBlock;
 pub use outage::{Insist, Outage};
-pub use policy::{NewBlock, ReadPolicy, StoredForm, WritePolicy};
+pub use policy::{NewBlock, RawForm, ReadPolicy, Seal, StoredForm, WritePolicy};
 pub use quantum::Quantum;
 pub use read::Checked;
 pub use space::{Obsolete, Unflushed};

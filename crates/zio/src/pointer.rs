@@ -1,13 +1,18 @@
 //! Construction of block pointers (docs/on-disk/12-block-pointers.md, sections 1 to 4 and 7).
 
-use crate::policy::WritePolicy;
+use crate::policy::{Seal, WritePolicy};
+use codec::checksum::shorten;
+use codec::crypt::{KEY_VERSION, block::indirect_mac};
+use format::blkptr::CryptParams;
 use format::units::SECTOR_SHIFT;
-use format::{BlockPtr, Checksum, ChecksumId, CompressionId, Dva, ObjType, Txg};
+use format::{BlockPtr, Checksum, ChecksumId, CompressionId, Dva, Endian, Level, ObjType, Txg};
 
 /// The bit of little-endian byte order.
 const LITTLE: u64 = 1 << 63;
 /// The bit of an embedded pointer.
 const EMBEDDED: u64 = 1 << 39;
+/// The crypt bit.
+const CRYPT: u64 = 1 << 61;
 
 /// Type and level in the property word.
 fn kind(policy: &WritePolicy) -> u64 {
@@ -52,6 +57,47 @@ pub(crate) fn log_block(size: u64, identity: [u64; 4], birth: Txg) -> BlockPtr {
     BlockPtr::from_words([0, 0, 0, 0, 0, 0, prop, 0, 0, 0, birth.0, 0, a, b, c, d])
 }
 
+/// A pointer to a block of an encrypted dataset: `bp` with the protection of its block, whose bytes are `data`
+/// (docs/on-disk/31-encryption.md, section 4).
+pub(crate) fn sealed(bp: &BlockPtr, seal: &Seal, id: ChecksumId, data: &[u8]) -> BlockPtr {
+    let bp = bp.with_word(6, bp.prop() | CRYPT);
+    match seal {
+        Seal::Root => bp,
+        Seal::Indirect => with_mac(&bp, id, &indirect_mac(KEY_VERSION, data, Endian::Little)),
+        Seal::Raw(form) => {
+            let little = if form.order == Endian::Little { LITTLE } else { 0 };
+            let bp = with_mac(&bp.with_word(6, bp.prop() & !LITTLE | little), id, &form.params.mac);
+            if holds_iv(&bp) { with_iv(&bp, &form.params) } else { bp }
+        }
+    }
+}
+
+/// The pointer with a shortened checksum, and a MAC after it.
+fn with_mac(bp: &BlockPtr, id: ChecksumId, mac: &[u8; 16]) -> BlockPtr {
+    let [a, b] = shorten(id, bp.checksum());
+    let word = |at| bp.byte_order().get_u64(mac, at).unwrap_or(0);
+    bp.with_word(12, a).with_word(13, b).with_word(14, word(0)).with_word(15, word(8))
+}
+
+/// The pointer with salt and IV. The fill count keeps 32 bits.
+fn with_iv(bp: &BlockPtr, params: &CryptParams) -> BlockPtr {
+    let order = bp.byte_order();
+    let word = |bytes: &[u8]| order.get_u64(bytes, 0).unwrap_or(0);
+    let tail = u64::from(order.get_u32(&params.iv, 8).unwrap_or(0));
+    let fill = bp.words()[11] & u64::from(u32::MAX) | tail << 32;
+    bp.with_word(4, word(&params.salt)).with_word(5, word(&params.iv)).with_word(11, fill)
+}
+
+/// Whether the third address of a pointer holds salt and IV. It may have no address yet.
+fn holds_iv(bp: &BlockPtr) -> bool {
+    bp.uses_crypt() && bp.level() == Level(0) && bp.obj_type().is_encrypted()
+}
+
+/// Words of a pointer that are addresses.
+fn address_words(bp: &BlockPtr) -> usize {
+    if holds_iv(bp) { 4 } else { 6 }
+}
+
 /// A pointer to a hole, with its birth.
 pub(crate) fn hole(policy: &WritePolicy, lsize: u64, birth: Txg) -> BlockPtr {
     BlockPtr::HOLE.with_word(6, kind(policy) | sectors(lsize)).with_word(10, birth.0)
@@ -81,9 +127,10 @@ pub(crate) fn embedded(
 
 /// The pointer with these addresses and no others.
 pub(crate) fn with_dvas(bp: &BlockPtr, dvas: &[Dva], gang: bool) -> BlockPtr {
-    assert!((1..=3).contains(&dvas.len()), "a block has one to three addresses, not {}", dvas.len());
+    let most = address_words(bp);
+    assert!((1..=most / 2).contains(&dvas.len()), "{} addresses of a block", dvas.len());
     let mut words = *bp.words();
-    words[..6].fill(0);
+    words[..most].fill(0);
     for (pair, dva) in words.chunks_exact_mut(2).zip(dvas) {
         pair.copy_from_slice(&Dva { gang, ..*dva }.to_words());
     }
@@ -92,7 +139,7 @@ pub(crate) fn with_dvas(bp: &BlockPtr, dvas: &[Dva], gang: bool) -> BlockPtr {
 
 /// The pointer with the addresses of another.
 pub(crate) fn with_places_of(bp: &BlockPtr, other: &BlockPtr) -> BlockPtr {
-    let mut words = *bp.words();
-    words[..6].copy_from_slice(&other.words()[..6]);
+    let (mut words, most) = (*bp.words(), address_words(bp));
+    words[..most].copy_from_slice(&other.words()[..most]);
     BlockPtr::from_words(words)
 }

@@ -2,7 +2,8 @@
 
 use crate::AllocClass;
 use codec::crypt::DataKey;
-use format::{BlockPtr, ChecksumId, CompressionId, Level, ObjType};
+use format::blkptr::CryptParams;
+use format::{BlockPtr, ChecksumId, CompressionId, Endian, Level, ObjType};
 use std::sync::Arc;
 
 /// Options of reading a block.
@@ -73,6 +74,32 @@ pub struct StoredForm {
     pub is_embedded: bool,
 }
 
+/// A block of level 0 that is stored as it is given, because it was compressed, and encrypted or authenticated,
+/// elsewhere.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawForm {
+    /// Bytes of the block before compression.
+    pub lsize: u64,
+    /// Algorithm by which it is compressed.
+    pub compression: CompressionId,
+    /// Byte order of the integers in it.
+    pub order: Endian,
+    /// Salt, IV and MAC. A block of a type that is only authenticated has the MAC alone.
+    pub params: CryptParams,
+}
+
+/// The protection of a block of an encrypted dataset that is written without the key
+/// (docs/on-disk/31-encryption.md, section 4).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seal {
+    /// Level 0: [`NewBlock::data`] are the bytes to be stored. Dnodes without an object are a hole.
+    Raw(RawForm),
+    /// An indirect block: its MAC is made of those in it.
+    Indirect,
+    /// The root of an object set: its MACs are in it.
+    Root,
+}
+
 /// A block to be written.
 #[derive(Debug, Clone)]
 pub struct NewBlock {
@@ -80,6 +107,8 @@ pub struct NewBlock {
     pub data: Arc<Vec<u8>>,
     /// The compressed contents, if they are not to be compressed according to `policy`.
     pub stored: Option<Arc<StoredForm>>,
+    /// How the block is protected; `None`: its dataset is not encrypted.
+    pub seal: Option<Seal>,
     /// How the block is stored.
     pub policy: WritePolicy,
     /// The pointer that is replaced; [`BlockPtr::HOLE`] if there is none.
@@ -92,6 +121,14 @@ pub struct NewBlock {
 }
 
 impl NewBlock {
+    /// Bytes of the block before compression.
+    pub fn lsize(&self) -> u64 {
+        match &self.seal {
+            Some(Seal::Raw(form)) => form.lsize,
+            _ => self.data.len() as u64,
+        }
+    }
+
     /// The bytes that are stored, unless the block is compressed according to its policy.
     pub(crate) fn stored_bytes(&self) -> &[u8] {
         self.stored.as_ref().map_or(&self.data, |stored| &stored.bytes)

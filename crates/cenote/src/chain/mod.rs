@@ -294,7 +294,12 @@ fn create_new(name: &mut dyn FnMut(u32) -> PathBuf) -> io::Result<(File, PathBuf
 }
 
 /// Makes an index in an empty file.
-fn build(sources: &mut [Source], own: &File, progress: Progress<'_>, path: &Path) -> Result<Head, ChainError> {
+fn build(
+    sources: &mut [Source],
+    own: &File,
+    progress: Progress<'_>,
+    path: &Path,
+) -> Result<Head, ChainError> {
     let mut cursors = Vec::with_capacity(sources.len());
     for (number, source) in sources.iter_mut().enumerate() {
         cursors.push(Cursor::new(number, source)?);
@@ -313,7 +318,11 @@ fn build(sources: &mut [Source], own: &File, progress: Progress<'_>, path: &Path
         prefix: if is_otherwise { format!("{name}/") } else { String::new() },
         pool: name,
         // Without an identity for each, the index cannot be used again.
-        files: sources.iter().map(|source| source.identity.clone()).collect::<Option<_>>().unwrap_or_default(),
+        files: sources
+            .iter()
+            .map(|source| source.identity.clone())
+            .collect::<Option<_>>()
+            .unwrap_or_default(),
         snapshots,
         ..Head::default()
     };

@@ -119,7 +119,8 @@ fn a_full_stream_and_increments_in_any_order_with_an_index() {
 
     let index = files.path("incr-b-c.idx");
     let bytes = fs::metadata(&index).expect("an index").len();
-    let streams: u64 = [&full, &second, &third].map(|file| fs::metadata(file).expect("there").len()).iter().sum();
+    let streams: u64 =
+        [&full, &second, &third].map(|file| fs::metadata(file).expect("there").len()).iter().sum();
     assert!(bytes < streams / 4, "index {bytes} of streams {streams}");
     let (chain, was_read) = open_with(&[&full, &second, &third], &ChainOptions::default()).expect("opened");
     assert!(!was_read, "there is an index");
@@ -170,10 +171,8 @@ fn packages_of_trees_with_clones() {
     let files = Files::new();
     let [first, second] = ["replicate-r2", "replicate-r2-r3"].map(|name| files.golden(name));
     let chain = open(&[&second, &first]);
-    let pairs = [
-        "@r1", "@r2", "@r3", "/one@r1", "/one@r2", "/one@r3", "/cl@r2", "/cl@r3", "/three@r3",
-    ]
-    .map(|name| (format!("src/tree{name}"), format!("dst/tree{name}")));
+    let pairs = ["@r1", "@r2", "@r3", "/one@r1", "/one@r2", "/one@r3", "/cl@r2", "/cl@r3", "/three@r3"]
+        .map(|name| (format!("src/tree{name}"), format!("dst/tree{name}")));
     let pairs: Vec<_> = pairs.iter().map(|(sent, received)| (sent.as_str(), received.as_str())).collect();
     compare(&chain, &pairs);
     assert_eq!(chain.find("@r3").expect("found").dataset, "src/tree");
@@ -192,7 +191,10 @@ fn streams_that_do_not_follow_each_other_are_refused() {
     let from = begin(&testkit::stream("incr-a-b")).from_guid;
     let branch = files.with("a-c", &changed("incr-b-c", |begin| begin.from_guid = from));
     let branches = refused(&[&full, &branch, &second]);
-    assert!(matches!(&branches, ChainError::Branches { second_file, .. } if *second_file == branch), "{branches:?}");
+    assert!(
+        matches!(&branches, ChainError::Branches { second_file, .. } if *second_file == branch),
+        "{branches:?}"
+    );
     // Of several ways to a snapshot, one that fits is taken.
     let other = files.golden("full-props");
     let bookmark = files.golden("incr-from-bookmark");

@@ -6,6 +6,7 @@ mod foreign;
 mod fuzz;
 mod golden;
 mod receive;
+mod receive_raw;
 mod resend;
 
 use testkit::alloc::Counting;

@@ -7,7 +7,7 @@ use cenote::receive::{Receive, ReceiveError, Received, Watch};
 use cenote::stream::Reader;
 use cenote::{LivePool, PoolWriter};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::Path;
 use testkit::Entry;
 use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
@@ -43,6 +43,11 @@ impl OnFile {
     fn path(&self) -> PathBuf {
         self.dir.path().join("d0")
     }
+
+    /// The folder with the pool's file.
+    pub(crate) fn folder(&self) -> &Path {
+        self.dir.path()
+    }
 }
 
 /// Ignores what happens.
@@ -66,9 +71,9 @@ pub(crate) fn received(pool: &PoolWriter, stream: &str, how: &Receive) {
         .unwrap_or_else(|error| panic!("{stream}: {}", chain(&error)));
 }
 
-type Answers = (Vec<testkit::Dataset>, BTreeMap<String, BTreeMap<Vec<u8>, Entry>>);
+pub(crate) type Answers = (Vec<testkit::Dataset>, BTreeMap<String, BTreeMap<Vec<u8>, Entry>>);
 
-fn answers() -> Answers {
+pub(crate) fn answers() -> Answers {
     let (datasets, entries) = testkit::received();
     let mut by_dataset: BTreeMap<String, BTreeMap<Vec<u8>, Entry>> = BTreeMap::new();
     for entry in entries {

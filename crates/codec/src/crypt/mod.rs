@@ -34,7 +34,7 @@ pub(crate) const MAC_LEN: usize = 16;
 /// Size in bytes of the salt that selects a block key.
 pub(crate) const SALT_LEN: usize = 8;
 /// The newest version of a key object.
-pub(crate) const KEY_VERSION: u64 = 1;
+pub const KEY_VERSION: u64 = 1;
 /// Maximum number of PBKDF2 iterations: some tens of seconds. The default is 350 000.
 pub(crate) const ITERATIONS_MAX: u64 = 100_000_000;
 

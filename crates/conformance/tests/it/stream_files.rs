@@ -81,9 +81,11 @@ fn files_of_every_snapshot_are_listed_and_read() {
         found.sort_unstable();
         let named: Vec<&str> = expected.keys().map(String::as_str).filter(|path| *path != ".").collect();
         assert!(named.iter().all(|path| found.contains(path)), "{snapshot}: {found:?}");
-        let files = expected.values().filter(|entry| entry.kind == EntryKind::File && !entry.hashes_segments());
+        let files =
+            expected.values().filter(|entry| entry.kind == EntryKind::File && !entry.hashes_segments());
         for file in files.filter(|file| file.sha256.is_some()).step_by(9).take(8) {
-            let bytes = folder.of_chain(&["cat", "-q"], &[&format!("src/fs@{snapshot}:/{}", file.path_lossy())]);
+            let bytes =
+                folder.of_chain(&["cat", "-q"], &[&format!("src/fs@{snapshot}:/{}", file.path_lossy())]);
             assert_eq!(Some(testkit::sha256(&bytes)), file.sha256, "{}", file.path_lossy());
         }
     }

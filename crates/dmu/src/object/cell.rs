@@ -1,5 +1,6 @@
 //! The state of one object in memory: its image as of the last sync, and its later changes.
 
+use crate::object::raw::RawBlock;
 use crate::prefetch::Streams;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::zap::ZapState;
@@ -24,6 +25,10 @@ pub(crate) struct Header {
     pub(crate) maxblkid: u64,
     /// The valid bytes of the bonus.
     pub(crate) bonus: Vec<u8>,
+    /// The bytes of the bonus area after them, if they are not zeros: where a bonus is encrypted, all of the area is.
+    pub(crate) bonus_tail: Vec<u8>,
+    /// The least height of the tree. A tree that has grown is higher.
+    pub(crate) levels: u8,
     /// Whether the object has a spill block.
     pub(crate) has_spill: bool,
     pub(crate) core: [u8; CORE_SIZE],
@@ -31,6 +36,7 @@ pub(crate) struct Header {
 
 impl Header {
     pub(crate) fn of(dnode: &Dnode) -> Header {
+        let tail = dnode.bonus.get(usize::from(dnode.bonuslen)..).unwrap_or(&[]);
         Header {
             obj_type: dnode.obj_type,
             bonus_type: dnode.bonus_type,
@@ -43,6 +49,8 @@ impl Header {
             datablkszsec: dnode.datablkszsec,
             maxblkid: dnode.maxblkid.0,
             bonus: dnode.valid_bonus().to_vec(),
+            bonus_tail: if tail.iter().all(|byte| *byte == 0) { Vec::new() } else { tail.to_vec() },
+            levels: dnode.nlevels,
             has_spill: dnode.spill.is_some_and(|bp| !bp.is_hole()),
             core: dnode.core,
         }
@@ -61,6 +69,7 @@ impl Header {
     /// The dnode with these pointers.
     pub(crate) fn dnode(&self, tree: TreeTop, used: u64, spill: Option<BlockPtr>) -> Dnode {
         let mut bonus = self.bonus.clone();
+        bonus.extend_from_slice(&self.bonus_tail);
         bonus.resize(self.bonus_capacity(spill.is_some()), 0);
         let flags = self.flags & !FLAG_SPILL | if spill.is_some() { FLAG_SPILL } else { 0 };
         Dnode {
@@ -99,6 +108,8 @@ pub(crate) enum Leaf {
     Data(Arc<Vec<u8>>),
     /// New contents in memory, with the form in which they are stored.
     Stored(Arc<Vec<u8>>, Arc<StoredForm>),
+    /// New contents of an encrypted set, as they are stored.
+    Raw(Arc<RawBlock>),
     /// Contents that are on the devices already, or a hole. Boxed: a map has room for several leaves in each
     /// of its nodes, and most objects have one block.
     Pointer(Box<BlockPtr>),
@@ -117,6 +128,8 @@ pub(crate) enum Spill {
     Drop,
     /// It has new contents.
     Data(Arc<Vec<u8>>),
+    /// It has new contents, in an encrypted set.
+    Raw(Arc<RawBlock>),
 }
 
 /// The changes of one object in one txg.
@@ -129,6 +142,8 @@ pub(crate) struct Overlay {
     pub(crate) spill: Spill,
     /// Whether the object was freed.
     pub(crate) is_freed: bool,
+    /// The object got another shape: the tree on disk is freed, and a new one begun.
+    pub(crate) is_reshaped: bool,
     /// Pointers that were put into the object and overwritten before they were part of its tree.
     pub(crate) displaced: Vec<BlockPtr>,
 }
@@ -139,9 +154,14 @@ impl Overlay {
             Leaf::Data(bytes) if Arc::strong_count(bytes) > 1 => 0,
             Leaf::Data(bytes) => bytes.len() as u64,
             Leaf::Stored(bytes, form) => (bytes.len() + form.bytes.len()) as u64,
+            Leaf::Raw(raw) => raw.bytes.len() as u64,
             Leaf::Pointer(_) => POINTER_COST,
         });
-        let spill = if let Spill::Data(bytes) = &self.spill { bytes.len() as u64 } else { 0 };
+        let spill = match &self.spill {
+            Spill::Data(bytes) => bytes.len() as u64,
+            Spill::Raw(raw) => raw.bytes.len() as u64,
+            Spill::Keep | Spill::Drop => 0,
+        };
         blocks.sum::<u64>() + spill
     }
 
@@ -163,6 +183,7 @@ impl Overlay {
             Some(Leaf::Data(bytes)) if Arc::strong_count(&bytes) > 1 => 0,
             Some(Leaf::Data(bytes)) => bytes.len() as u64,
             Some(Leaf::Stored(bytes, form)) => (bytes.len() + form.bytes.len()) as u64,
+            Some(Leaf::Raw(raw)) => raw.bytes.len() as u64,
             Some(Leaf::Pointer(bp)) => {
                 if !bp.is_hole() && !bp.is_embedded() {
                     self.displaced.push(*bp);
@@ -190,6 +211,8 @@ pub(crate) struct Frozen {
 /// The contents of a block according to the overlays.
 pub(crate) enum Known {
     Data(Arc<Vec<u8>>),
+    /// They are encrypted.
+    Sealed,
     Pointer(BlockPtr),
     Hole,
     Unknown,
@@ -249,6 +272,7 @@ impl Inner {
                 Some(Leaf::Data(bytes) | Leaf::Stored(bytes, _)) => {
                     return Known::Data(Arc::clone(bytes));
                 }
+                Some(Leaf::Raw(_)) => return Known::Sealed,
                 Some(Leaf::Pointer(bp)) => return Known::Pointer(**bp),
                 None if overlay.freed.contains(blkid) => return Known::Hole,
                 None => {}
@@ -289,6 +313,7 @@ impl Inner {
         for overlay in overlays.into_iter().flatten() {
             match &overlay.spill {
                 Spill::Data(bytes) => return Known::Data(Arc::clone(bytes)),
+                Spill::Raw(_) => return Known::Sealed,
                 Spill::Drop => return Known::Hole,
                 Spill::Keep if overlay.is_freed => return Known::Hole,
                 Spill::Keep => {}

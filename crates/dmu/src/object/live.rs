@@ -81,6 +81,11 @@ impl LiveObject {
         self.cell.lock().header.obj_type
     }
 
+    /// Type of the bonus.
+    pub fn bonus_type(&self) -> ObjType {
+        self.cell.lock().header.bonus_type
+    }
+
     /// Bytes of a data block.
     pub fn block_size(&self) -> u64 {
         self.cell.lock().header.block_size()
@@ -154,6 +159,7 @@ impl LiveObject {
     pub fn change_bonus<R>(&self, tx: &dyn AllocTx, change: impl FnOnce(&mut Vec<u8>) -> R) -> R {
         self.change(tx, |inner| {
             let result = change(&mut inner.header.bonus);
+            inner.header.bonus_tail.clear();
             let room = inner.header.bonus_capacity(inner.header.has_spill);
             assert!(inner.header.bonus.len() <= room, "a bonus beyond the {room} bytes of its dnode");
             result
@@ -178,6 +184,7 @@ impl LiveObject {
         };
         match (known, synced) {
             (Known::Data(bytes), _) => Ok(Some(Block::shared(bytes, Endian::Little))),
+            (Known::Sealed, _) => Err(self.locked()),
             (Known::Pointer(_), Some(dnode)) => self.tree(dnode).spill(),
             _ => Ok(None),
         }
@@ -213,6 +220,7 @@ impl LiveObject {
             };
             let found = match (known, &synced) {
                 (Known::Data(bytes), _) => return Ok(Some(Block::shared(bytes, Endian::Little))),
+                (Known::Sealed, _) => return Err(self.locked()),
                 (Known::Hole, _) | (Known::Unknown, None) => return Ok(None),
                 (Known::Pointer(bp), _) => Ok((!bp.is_hole()).then_some((None, bp))),
                 (Known::Unknown, Some(dnode)) => {
@@ -315,6 +323,7 @@ impl LiveObject {
         };
         let find = |known| match (known, &mut leaves) {
             (Known::Data(bytes), _) => Found::Block(Some(Block::shared(bytes, Endian::Little))),
+            (Known::Sealed, _) => Found::Unsure,
             (Known::Pointer(bp), _) if !bp.is_hole() => Found::At(bp),
             (Known::Pointer(_) | Known::Hole, _) | (Known::Unknown, None) => Found::Block(None),
             // A block whose pointer could not be read is looked up again, by itself.
@@ -366,6 +375,10 @@ impl LiveObject {
         }
         let short = || self.shape("a block changed its size while it was read");
         read_range(size, offset, buf, &|blocks| self.blocks(blocks), &short)
+    }
+
+    pub(super) fn locked(&self) -> DmuError {
+        DmuError::Locked { objset: self.set.number() }
     }
 
     pub(super) fn shape(&self, why: &'static str) -> DmuError {
@@ -420,7 +433,13 @@ impl LiveObject {
     }
 
     /// Replaces a whole block.
+    ///
+    /// # Errors
+    /// [`DmuError::Shape`] if the object has blocks of another size; [`DmuError::Locked`].
     pub fn put_block(&self, blkid: BlockId, bytes: Vec<u8>, tx: &dyn AllocTx) -> Result<(), DmuError> {
+        if self.set.blocks().is_locked() {
+            return Err(self.locked());
+        }
         if bytes.len() as u64 != self.block_size() {
             return Err(self.shape("a block of another size than the object's"));
         }
@@ -443,11 +462,15 @@ impl LiveObject {
         // Contents on disk are read before the lock is taken, and again if they changed meanwhile.
         let mut loaded: Option<(u64, Option<Block>)> = None;
         let mut change = Some(change);
+        if self.set.blocks().is_locked() {
+            return Err(self.locked());
+        }
         loop {
             let mut inner = self.cell.lock();
             let size = inner.header.block_size() as usize;
             let base = match inner.known(blkid.0) {
                 Known::Data(bytes) => Some(bytes),
+                Known::Sealed => return Err(self.locked()),
                 Known::Hole => None,
                 Known::Unknown if inner.synced.is_none() => None,
                 Known::Pointer(_) | Known::Unknown => match loaded.take() {
@@ -544,7 +567,7 @@ impl LiveObject {
             (inner.known(blkid.0), inner.synced.clone())
         };
         match (known, synced) {
-            (Known::Data(_), _) => Ok(None),
+            (Known::Data(_) | Known::Sealed, _) => Ok(None),
             (Known::Pointer(bp), _) => Ok(Some(bp)),
             (Known::Hole, _) | (Known::Unknown, None) => Ok(Some(BlockPtr::HOLE)),
             (Known::Unknown, Some(dnode)) if blkid > dnode.maxblkid => Ok(Some(BlockPtr::HOLE)),
@@ -699,8 +722,16 @@ impl LiveObject {
 }
 
 impl Overlay {
+    /// Drops the new contents, and begins an empty tree of another shape. Returns the bytes that the contents took.
+    pub(super) fn reshape(&mut self) -> u64 {
+        self.is_reshaped = true;
+        // A hole of the old size must not be read as one of the new size.
+        self.freed.insert(0..u64::MAX);
+        self.drop_blocks(0..u64::MAX)
+    }
+
     /// Drops the new contents of these blocks. Returns the bytes that they took.
-    fn drop_blocks(&mut self, range: std::ops::Range<u64>) -> u64 {
+    pub(super) fn drop_blocks(&mut self, range: std::ops::Range<u64>) -> u64 {
         let ids: Vec<u64> = self.blocks.range(range).map(|(blkid, _)| *blkid).collect();
         let mut dropped = 0;
         for id in ids {
@@ -737,7 +768,7 @@ fn next_known(inner: &Inner, at: u64) -> Option<(u64, bool, u64)> {
     let next_freed = overlays().filter_map(|overlay| freed(overlay).map(|range| range.start.max(at))).min();
     let next = next_block(at).into_iter().chain(next_freed).min()?;
     let is_data = match inner.known(next) {
-        Known::Data(_) => true,
+        Known::Data(_) | Known::Sealed => true,
         Known::Pointer(bp) => !bp.is_hole(),
         Known::Hole | Known::Unknown => false,
     };

@@ -3,6 +3,7 @@
 pub(crate) mod cell;
 pub(crate) mod disk_tree;
 pub(crate) mod live;
+pub(crate) mod raw;
 #[cfg(test)]
 mod read_tests;
 pub(crate) mod receive;

@@ -53,13 +53,14 @@ impl LiveObject {
             if !is_alike {
                 header.nblkptr = wanted.nblkptr;
                 header.datablkszsec = wanted.datablkszsec;
-                // A hole of the old size must not be read as one of the new size.
-                inner.open.freed.insert(0..u64::MAX);
+                header.levels = wanted.levels;
+                inner.open.reshape();
             }
             (header.obj_type, header.bonus_type) = (wanted.obj_type, wanted.bonus_type);
             (header.checksum, header.compress) = (wanted.checksum, wanted.compress);
             // Fewer pointers than there is room for are as good.
             header.bonus.clone_from(&wanted.bonus);
+            header.bonus_tail.clear();
             if header.has_spill && !has_spill {
                 header.has_spill = false;
                 inner.open.spill = Spill::Drop;

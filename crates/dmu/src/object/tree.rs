@@ -10,7 +10,7 @@ use crate::object::cell::{Header, Leaf, TreeTop};
 use crate::objset::live::LiveSet;
 use crate::set_blocks::TreeShape;
 use format::blkptr::BLKPTR_SIZE;
-use format::{BlockPtr, BpKind, Endian, Level, ObjectId};
+use format::{BlockPtr, BpKind, Endian, Level, ObjType, ObjectId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -93,7 +93,13 @@ impl TreeEdit {
         while !is_reached(nlevels) {
             nlevels += 1;
         }
-        if nlevels == self.top.nlevels {
+        self.raise(nlevels);
+    }
+
+    /// Gives the tree this height, unless it is higher.
+    pub(crate) fn raise(&mut self, nlevels: u8) {
+        let pointers = self.top.blkptrs.len();
+        if nlevels <= self.top.nlevels {
             return;
         }
         if self.top.blkptrs.iter().any(|bp| !bp.is_hole()) {
@@ -106,13 +112,31 @@ impl TreeEdit {
                 self.loaded.insert((level, 0), vec![0; self.indirect_size()]);
             }
         }
-        self.top = TreeTop { nlevels, blkptrs: vec![BlockPtr::HOLE; pointers as usize] };
+        self.top = TreeTop { nlevels, blkptrs: vec![BlockPtr::HOLE; pointers] };
     }
 
-    /// Gives the dnode another number of pointers. The object has no blocks: all pointers are holes.
-    pub(crate) fn set_pointers(&mut self, count: usize) {
-        assert!(self.top.blkptrs.iter().all(BlockPtr::is_hole), "an object with blocks keeps its pointers");
-        self.top.blkptrs.resize(count, BlockPtr::HOLE);
+    /// Frees the tree, whose blocks are as in the header `old`, and begins one of another shape: holes, born in txg
+    /// `birth`.
+    pub(crate) fn start_over(
+        &mut self,
+        set: &LiveSet,
+        old: &Header,
+        new: &Header,
+        birth: u64,
+    ) -> Result<(), DmuError> {
+        let mut gone = TreeEdit::new(self.shape.object, old, self.top.clone());
+        gone.free_all(set)?;
+        self.used += gone.used;
+        self.killed.append(&mut gone.killed);
+        self.loaded.clear();
+        let nlevels = new.levels.max(1);
+        let size = if nlevels == 1 { self.shape.data_size } else { self.shape.indirect_size };
+        let hole = match set.policy().hole_birth {
+            true => hole_of(self.shape.obj_type, nlevels - 1, size, birth),
+            false => BlockPtr::HOLE,
+        };
+        self.top = TreeTop { nlevels, blkptrs: vec![hole; usize::from(new.nblkptr)] };
+        Ok(())
     }
 
     /// Location of the pointer to a block: the indirect block above it; `None`: the dnode.
@@ -348,17 +372,19 @@ pub(crate) fn hole_for(set: &LiveSet, old: &BlockPtr, birth: u64) -> BlockPtr {
     if !set.policy().hole_birth {
         return BlockPtr::HOLE;
     }
-    let sectors = (old.lsize().0 / 512).saturating_sub(1) & 0xffff;
-    let prop = sectors | u64::from(old.obj_type().id()) << 48 | u64::from(old.level().0) << 56;
+    hole_of(old.obj_type(), old.level().0, old.lsize().0, birth)
+}
+
+/// A hole of `size` bytes with a birth.
+fn hole_of(obj_type: ObjType, level: u8, size: u64, birth: u64) -> BlockPtr {
+    let sectors = (size / 512).saturating_sub(1) & 0xffff;
+    let prop = sectors | u64::from(obj_type.id()) << 48 | u64::from(level) << 56;
     BlockPtr::HOLE.with_word(6, prop).with_word(10, birth)
 }
 
 /// The child of an indirect block that is a hole with a birth.
 fn child_hole(parent: &BlockPtr, level: u8, size: u64) -> BlockPtr {
-    let prop = (size / 512).saturating_sub(1) & 0xffff
-        | u64::from(parent.obj_type().id()) << 48
-        | u64::from(level) << 56;
-    BlockPtr::HOLE.with_word(6, prop).with_word(10, parent.logical_birth().0)
+    hole_of(parent.obj_type(), level, size, parent.logical_birth().0)
 }
 
 /// Whether the block was rewritten in place, in the same txg.

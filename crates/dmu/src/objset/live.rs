@@ -5,6 +5,7 @@ use crate::object::disk_tree::DiskTree;
 use crate::objset::dnode_slots::DnodeSlots;
 use crate::objset::image::SetImage;
 use crate::objset::numbers::Numbers;
+use crate::objset::raw::RawState;
 use crate::set_blocks::{KeyState, SetBlocks};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Arc, Mutex, MutexGuard, RwLock, Weak, lock, read, write};
@@ -63,6 +64,8 @@ pub struct LiveSet {
     flags: AtomicU64,
     /// Its state on disk when the oldest view was made.
     image: Mutex<Weak<SetImage>>,
+    /// State of a raw receive; `None`: there is none.
+    pub(super) raw: Mutex<Option<RawState>>,
 }
 
 impl LiveSet {
@@ -138,6 +141,7 @@ impl LiveSet {
             root: RwLock::new(Arc::new(Root { bp, meta: Arc::new(phys.meta_dnode.clone()), phys })),
             generation: AtomicU64::new(0),
             image: Mutex::default(),
+            raw: Mutex::default(),
         })
     }
 
@@ -204,6 +208,11 @@ impl LiveSet {
     /// Flags of the object set: `format::objset::FLAG_…`.
     pub fn flags(&self) -> u64 {
         self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Makes the set one whose objects are not accounted for.
+    pub(super) fn clear_flags(&self) {
+        self.flags.store(0, Ordering::Relaxed);
     }
 
     /// Makes the next sync of this txg write the root, whether or not an object changed.

@@ -9,6 +9,7 @@ mod lookup;
 pub(crate) mod new_object;
 pub(crate) mod numbers;
 pub(crate) mod policy;
+pub(crate) mod raw;
 pub(crate) mod sync;
 
 use crate::set_blocks::{KeyState, Lease, SetBlocks};

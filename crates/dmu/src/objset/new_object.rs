@@ -7,6 +7,17 @@ use format::dnode::{CORE_SIZE, SLOT_SIZE, SLOTS_PER_BLOCK};
 /// Smallest and largest indirect blocks, as powers of two.
 const INDIRECT_SHIFTS: std::ops::RangeInclusive<u8> = 12..=17;
 
+/// What the sender of an encrypted object says of its dnode: all of it is authenticated, so it is kept exactly.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RawShape {
+    /// Height of the block tree.
+    pub levels: u8,
+    /// The highest block number.
+    pub max_block: u64,
+    /// The bytes of the bonus area after the bonus.
+    pub bonus_tail: Vec<u8>,
+}
+
 /// Description of a new object.
 #[derive(Debug, Clone)]
 pub struct NewObject {
@@ -28,6 +39,8 @@ pub struct NewObject {
     pub checksum: u8,
     /// Compression id of its blocks; 0: that of the set.
     pub compress: u8,
+    /// Of an object of an encrypted set that is received without the key.
+    pub raw: Option<RawShape>,
 }
 
 impl NewObject {
@@ -43,6 +56,7 @@ impl NewObject {
             block_pointers: 0,
             checksum: 0,
             compress: 0,
+            raw: None,
         }
     }
 
@@ -70,6 +84,7 @@ impl NewObject {
         };
         let shift = if self.indirect_shift == 0 { 17 } else { self.indirect_shift };
         let sectors = self.block_size.div_ceil(512).max(1);
+        let raw = self.raw.clone().unwrap_or_default();
         Header {
             obj_type: self.obj_type,
             bonus_type: self.bonus_type,
@@ -80,8 +95,10 @@ impl NewObject {
             flags: 0,
             extra_slots: slots - 1,
             datablkszsec: u16::try_from(sectors).expect("a block size of at most 16 MiB"),
-            maxblkid: 0,
+            maxblkid: raw.max_block,
             bonus: self.bonus.clone(),
+            bonus_tail: raw.bonus_tail,
+            levels: raw.levels.max(1),
             has_spill: false,
             core: [0; CORE_SIZE],
         }

@@ -41,6 +41,8 @@ pub struct SetPolicy {
     pub embed: bool,
     /// Feature `hole_birth` is enabled.
     pub hole_birth: bool,
+    /// The set is encrypted.
+    pub encrypted: bool,
     /// The set is the MOS: every block has three copies and Fletcher-4.
     pub is_mos: bool,
     /// Bytes are accounted for by user and group.
@@ -64,6 +66,7 @@ impl SetPolicy {
             metadata_compression: CompressionId::Lz4,
             embed: true,
             hole_birth: true,
+            encrypted: false,
             is_mos: true,
             user_accounting: false,
             object_accounting: false,
@@ -97,7 +100,21 @@ impl SetPolicy {
         if !is_metadata && obj_type == ObjType::PLAIN_FILE {
             policy.small_blocks = self.special_small_blocks;
         }
-        policy
+        if self.encrypted { self.protected(policy) } else { policy }
+    }
+
+    /// The policy for a block of an encrypted set (docs/on-disk/31-encryption.md, section 4).
+    fn protected(&self, mut policy: WritePolicy) -> WritePolicy {
+        if policy.tree_level == Level(0) && policy.obj_type.is_encrypted() {
+            // The third address holds salt and IV.
+            (policy.copies, policy.gang_copies) = (policy.copies.min(2), 2);
+        }
+        if policy.tree_level == Level(0) && matches!(policy.obj_type, ObjType::DNODE | ObjType::OBJSET) {
+            policy.compression = CompressionId::Off;
+        }
+        // What is received may ask for an algorithm that the pool does not have.
+        let set = self.of_type(policy.obj_type, policy.tree_level, true);
+        WritePolicy { checksum: set.checksum, embed: false, nopwrite: false, ..policy }
     }
 
     /// The policy for the root block.
@@ -107,7 +124,7 @@ impl SetPolicy {
         if pass >= NO_COMPRESSION_PASS {
             policy.compression = CompressionId::Off;
         }
-        policy
+        if self.encrypted { self.protected(policy) } else { policy }
     }
 
     fn of_type(&self, obj_type: ObjType, level: Level, is_metadata: bool) -> WritePolicy {

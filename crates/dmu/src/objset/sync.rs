@@ -13,21 +13,23 @@
 
 use crate::DmuError;
 use crate::object::cell::{Cell, Frozen, Header, Leaf, Spill, TreeTop};
+use crate::object::raw::RawBlock;
 use crate::object::tree::{TreeEdit, fill_of};
 use crate::objset::accounting::Accounting;
 use crate::objset::dnode_slots::DnodeSlots;
 use crate::objset::live::{LiveSet, Root};
 use crate::{Ledger, SetPolicy, SyncTx};
+use format::blkptr::CryptParams;
 use format::dnode::{
     Dnode, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE, SLOTS_PER_BLOCK,
 };
 use format::objset::ObjsetType;
-use format::{BlockPtr, Endian, Level, ObjectId};
+use format::{BlockPtr, CompressionId, Endian, Level, ObjectId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use zio::AllocTx;
-use zio::NewBlock;
+use zio::{NewBlock, RawForm, Seal};
 
 /// Bytes of blocks in one batch: many windows of `zio`, which compresses one while it writes another.
 const BATCH_BYTES: usize = 256 << 20;
@@ -136,15 +138,27 @@ impl SetSync<'_> {
     fn begin(&mut self, jobs: &mut [Job], at: usize) -> Result<(), DmuError> {
         let job = &mut jobs[at];
         if !job.frozen.exists {
+            if let Some(old) = &job.old {
+                // The object may have got another shape before it was freed.
+                job.edit = TreeEdit::new(job.cell.id, &Header::of(old), job.edit.top().clone());
+            }
             job.edit.free_all(self.set)?;
             if let Some(old) = job.spill.take() {
                 job.edit.replaced(self.set, &old, &BlockPtr::HOLE);
             }
             return Ok(());
         }
-        let on_disk = job.old.as_ref().map_or(0, |dnode| dnode.maxblkid.0);
-        job.edit.grow(job.frozen.header.maxblkid.max(on_disk));
         let overlay = Arc::clone(&job.frozen.overlay);
+        let mut on_disk = job.old.as_ref().map_or(0, |dnode| dnode.maxblkid.0);
+        if overlay.is_reshaped
+            && let Some(old) = &job.old
+        {
+            let (old, new) = (Header::of(old), &job.frozen.header);
+            job.edit.start_over(self.set, &old, new, self.tx.txg().0)?;
+            on_disk = 0;
+        }
+        job.edit.grow(job.frozen.header.maxblkid.max(on_disk));
+        job.edit.raise(job.frozen.header.levels);
         if let (Some(old), Spill::Drop) = (job.spill, &overlay.spill) {
             job.edit.replaced(self.set, &old, &BlockPtr::HOLE);
             job.spill = None;
@@ -154,14 +168,6 @@ impl SetSync<'_> {
             if jobs[at].edit.held() >= INDIRECT_BYTES {
                 self.write_indirect(jobs, at..at + 1, &|_, _| u64::MAX)?;
             }
-        }
-        let header = &jobs[at].frozen.header;
-        let (pointers, maxblkid) = (usize::from(header.nblkptr), header.maxblkid);
-        if jobs[at].edit.top().blkptrs.len() != pointers {
-            // A reclaimed object (`object::receive`): it keeps no block.
-            jobs[at].edit.free(self.set, &(0..u64::MAX), &BTreeMap::new(), self.tx.txg().0)?;
-            jobs[at].edit.set_pointers(pointers);
-            jobs[at].edit.grow(maxblkid);
         }
         Ok(())
     }
@@ -192,6 +198,13 @@ impl SetSync<'_> {
                 let old = jobs[at].edit.pointer(self.set, 0, *blkid)?;
                 match leaf {
                     Leaf::Pointer(bp) => jobs[at].edit.place(self.set, 0, *blkid, bp)?,
+                    Leaf::Raw(raw) => {
+                        let policy =
+                            self.policy.of_block(&jobs[at].frozen.header, Level(0), false, self.tx.pass());
+                        let block = self.raw_block(raw, policy, old);
+                        batch.push(at, BlockPosition::Tree { level: 0, blkid: *blkid }, block);
+                    }
+                    Leaf::Data(_) | Leaf::Stored(..) if self.policy.encrypted => return Err(self.locked()),
                     Leaf::Data(data) | Leaf::Stored(data, _) => {
                         let policy =
                             self.policy.of_block(&jobs[at].frozen.header, Level(0), false, self.tx.pass());
@@ -214,12 +227,15 @@ impl SetSync<'_> {
                     held = jobs[at].edit.held();
                 }
             }
-            if let Spill::Data(data) = &overlay.spill {
-                let policy = self.policy.of_block(&jobs[at].frozen.header, Level(0), true, self.tx.pass());
-                let old = jobs[at].spill.unwrap_or(BlockPtr::HOLE);
-                let block = self.new_block(Arc::clone(data), policy, old, 1);
-                batch.push(at, BlockPosition::Spill, block);
-            }
+            let policy = self.policy.of_block(&jobs[at].frozen.header, Level(0), true, self.tx.pass());
+            let old = jobs[at].spill.unwrap_or(BlockPtr::HOLE);
+            let block = match &overlay.spill {
+                Spill::Keep | Spill::Drop => continue,
+                Spill::Raw(raw) => self.raw_block(raw, policy, old),
+                Spill::Data(_) if self.policy.encrypted => return Err(self.locked()),
+                Spill::Data(data) => self.new_block(Arc::clone(data), policy, old, 1),
+            };
+            batch.push(at, BlockPosition::Spill, block);
         }
         self.flush(jobs, &mut batch)
     }
@@ -259,7 +275,8 @@ impl SetSync<'_> {
                 }
                 let policy =
                     self.policy.of_block(&jobs[at].frozen.header, Level(level), false, self.tx.pass());
-                let block = self.new_block(Arc::new(bytes), policy, old, fill);
+                let mut block = self.new_block(Arc::new(bytes), policy, old, fill);
+                block.seal = self.policy.encrypted.then_some(Seal::Indirect);
                 batch.push(at, BlockPosition::Tree { level, blkid }, block);
                 if batch.is_full() {
                     self.flush(jobs, &mut batch)?;
@@ -275,7 +292,33 @@ impl SetSync<'_> {
             && self.tx.pass() > 1
             && !old.is_hole()
             && old.logical_birth() == self.tx.txg();
-        NewBlock { data, stored: None, policy, old, in_place, fill }
+        NewBlock { data, stored: None, seal: None, policy, old, in_place, fill }
+    }
+
+    fn raw_block(&self, raw: &RawBlock, policy: zio::WritePolicy, old: BlockPtr) -> NewBlock {
+        let seal = Some(Seal::Raw(raw.form));
+        NewBlock { seal, ..self.new_block(Arc::clone(&raw.bytes), policy, old, 1) }
+    }
+
+    /// A block of dnodes of an encrypted set is protected as its sender has done it.
+    fn dnode_seal(&self, blkid: u64, bytes: &[u8], old: &BlockPtr) -> Result<Option<Seal>, DmuError> {
+        if !self.policy.encrypted {
+            return Ok(None);
+        }
+        let none = CryptParams { salt: [0; 8], iv: [0; 12], mac: [0; 16] };
+        let is_empty = bytes.iter().all(|byte| *byte == 0);
+        let params = self.set.take_dnode_params(blkid, old).or_else(|| is_empty.then_some(none));
+        let params = params.ok_or_else(|| self.locked())?;
+        Ok(Some(Seal::Raw(RawForm {
+            lsize: bytes.len() as u64,
+            compression: CompressionId::Off,
+            order: Endian::Little,
+            params,
+        })))
+    }
+
+    fn locked(&self) -> DmuError {
+        DmuError::Locked { objset: self.set.number() }
     }
 
     /// Writes a batch, and stores the pointers in their places.
@@ -354,9 +397,13 @@ impl SetSync<'_> {
             };
             phys.accounting[slot] = job.new.clone();
         }
+        if let Some(raw) = self.set.raw_set() {
+            (phys.portable_mac, phys.local_mac) = (raw.portable_mac, [0; 32]);
+        }
         let fill = phys.meta_dnode.blkptrs.iter().map(BlockPtr::fill).sum();
-        let block =
+        let mut block =
             self.new_block(Arc::new(phys.encode()), self.policy.of_root(self.tx.pass()), old.bp, fill);
+        block.seal = self.policy.encrypted.then_some(Seal::Root);
         let bp = self.set.store().write_many(std::slice::from_ref(&block), self.tx).remove(0);
         let bp =
             bp.map_err(|source| DmuError::Zio { objset: self.set.number(), object: ObjectId(0), source })?;
@@ -367,11 +414,19 @@ impl SetSync<'_> {
 
     /// The dnode array as an object to be written. Always one job.
     fn meta_job(&self, root: &Root) -> Vec<Job> {
-        let header = Header::of(&root.meta);
-        let edit = TreeEdit::new(ObjectId(0), &header, top_of(Some(&root.meta), &header));
+        let meta = match self.set.raw_set() {
+            Some(raw) => Arc::new(raw.shaped(&root.meta)),
+            None => Arc::clone(&root.meta),
+        };
+        let header = Header::of(&meta);
+        let mut edit = TreeEdit::new(ObjectId(0), &header, top_of(Some(&meta), &header));
+        if let Some(raw) = self.set.raw_set() {
+            edit.grow(raw.max_block);
+            edit.raise(raw.levels);
+        }
         let frozen = Frozen { header: header.clone(), overlay: Arc::default(), exists: true };
         let cell = Cell::new(ObjectId(0), header);
-        vec![Job { cell, frozen, old: Some(Arc::clone(&root.meta)), edit, spill: None, new: None }]
+        vec![Job { cell, frozen, old: Some(meta), edit, spill: None, new: None }]
     }
 
     fn finish_meta(&self, meta: &Job) -> Dnode {
@@ -398,7 +453,8 @@ impl SetSync<'_> {
             let fill = count_dnodes(&bytes);
             let old_bp = meta[0].edit.pointer(self.set, 0, blkid)?;
             let policy = self.policy.of_block(&meta[0].frozen.header, Level(0), false, self.tx.pass());
-            let block = self.new_block(Arc::new(bytes), policy, old_bp, fill);
+            let seal = self.dnode_seal(blkid, &bytes, &old_bp)?;
+            let block = NewBlock { seal, ..self.new_block(Arc::new(bytes), policy, old_bp, fill) };
             batch.push(0, BlockPosition::Tree { level: 0, blkid }, block);
             if batch.is_full() || meta[0].edit.held() >= INDIRECT_BYTES {
                 self.flush(meta, &mut batch)?;

@@ -60,6 +60,24 @@ pub enum ReceiveRefusal {
         /// Full name of the dataset.
         name: String,
     },
+    /// The raw stream is of a dataset with other keys.
+    #[error("'{name}' has another encryption key than the stream")]
+    OtherKey {
+        /// Full name of the dataset, or of the snapshot from which the stream starts.
+        name: String,
+    },
+    /// The snapshot from which the raw stream starts has no IV set guid, here or at the sender (errata 4).
+    #[error("'{name}' has no IV set guid, here or in the stream")]
+    NoIvSet {
+        /// Full name of the snapshot.
+        name: String,
+    },
+    /// The snapshot from which the raw stream starts has the same guid and other contents.
+    #[error("the IV set guid of '{name}' is not that of the stream")]
+    OtherIvSet {
+        /// Full name of the snapshot.
+        name: String,
+    },
     /// The start of the stream contradicts the target or itself.
     #[error("{0}")]
     Invalid(&'static str),

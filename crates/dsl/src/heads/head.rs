@@ -312,6 +312,21 @@ pub(crate) fn check_changeable(dataset: &Dataset, may_be_partial: bool) -> Resul
     Ok(())
 }
 
+/// Checks that a dataset is an encrypted head that is being received.
+pub(super) fn check_raw(dataset: &Dataset) -> Result<(), DslError> {
+    let name = || dataset.name().to_owned();
+    if dataset.is_snapshot() || !dataset.is_inconsistent() {
+        return Err(DslError::WrongKind { name: name(), why: "it is not being received" });
+    }
+    if !dataset.is_encrypted()? {
+        return Err(DslError::Encrypted {
+            name: name(),
+            why: "the stream is encrypted, and the dataset is not",
+        });
+    }
+    Ok(())
+}
+
 /// Opens an object set for writing, with the accounting that it has on disk.
 pub(crate) fn open_set(
     mos: &Arc<LiveSet>,

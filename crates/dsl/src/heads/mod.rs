@@ -30,10 +30,10 @@ use crate::policy::policy_of;
 use crate::sync::{lock, read, write};
 use crate::tree::{Dsl, PoolSpace};
 use dmu::log::IntentLog;
-use dmu::{LiveSet, Txgs};
+use dmu::{KeyState, LiveSet, Txgs};
 use format::names::directory;
 use format::{BlockPtr, ObjType, ObjectId, Txg};
-use head::{check_changeable, open_set};
+use head::{check_changeable, check_raw, open_set};
 use reservation::{DirCounters, HeadCounters, PoolCounters};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -160,7 +160,7 @@ impl Heads {
     /// error of reading it.
     pub fn open(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
-        self.open_steady(dataset, false)
+        self.open_steady(dataset, Purpose::Use)
     }
 
     /// Opens a head that is being received: one that [`Heads::open`] refuses as inconsistent.
@@ -169,7 +169,17 @@ impl Heads {
     /// Those of [`Heads::open`].
     pub fn open_partial(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
-        self.open_steady(dataset, true)
+        self.open_steady(dataset, Purpose::Receive)
+    }
+
+    /// Opens an encrypted head that is being received raw. Its key is not used, whether or not it is loaded.
+    ///
+    /// # Errors
+    /// [`DslError::WrongKind`] if it is not being received, [`DslError::Encrypted`] if it is not encrypted; or the
+    /// error of reading it.
+    pub fn open_raw(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
+        let _steady = read(&self.quiet);
+        self.open_steady(dataset, Purpose::ReceiveRaw)
     }
 
     /// Opens the head with this full name.
@@ -179,7 +189,7 @@ impl Heads {
     pub fn open_by_name(&self, name: &str) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
         let dataset = self.dsl().dataset(name)?;
-        self.open_steady(dataset.id(), false)
+        self.open_steady(dataset.id(), Purpose::Use)
     }
 
     /// Keeps a snapshot from being destroyed until the returned value is dropped. `root` is the root block of
@@ -208,18 +218,24 @@ impl Heads {
         lock(&self.open).get(&dataset).cloned()
     }
 
-    fn open_steady(&self, id: ObjectId, may_be_partial: bool) -> Result<Arc<Head>, DslError> {
+    fn open_steady(&self, id: ObjectId, purpose: Purpose) -> Result<Arc<Head>, DslError> {
         let mut open = lock(&self.open);
         if let Some(head) = open.get(&id) {
             return Ok(Arc::clone(head));
         }
         let dsl = self.dsl();
         let dataset = dsl.dataset_by_object(id)?;
-        check_changeable(&dataset, may_be_partial)?;
+        match purpose {
+            Purpose::ReceiveRaw => check_raw(&dataset)?,
+            _ => check_changeable(&dataset, purpose == Purpose::Receive)?,
+        }
         let policies = self.policies.load(Ordering::Acquire);
         let policy = policy_of(&dataset, &self.features)?;
         let bp = dataset.phys().bp;
-        let key = dsl.keyring().key_of(&dataset)?;
+        let key = match purpose {
+            Purpose::ReceiveRaw => KeyState::Locked,
+            _ => dsl.keyring().key_of(&dataset)?,
+        };
         let set = open_set(&self.mos, &self.txgs, &bp, id, key, &policy)?;
         let head = Arc::new(Head {
             log: IntentLog::new(&set, &self.txgs),
@@ -295,6 +311,17 @@ impl Heads {
     pub fn is_in_use(&self, id: ObjectId) -> bool {
         lock(&self.open).get(&id).is_some_and(is_still_used)
     }
+}
+
+/// What a head is opened for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    /// Its contents are used.
+    Use,
+    /// It is being received.
+    Receive,
+    /// It is being received, and stays encrypted.
+    ReceiveRaw,
 }
 
 /// Guard that keeps a snapshot from being destroyed.

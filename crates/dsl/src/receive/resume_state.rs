@@ -41,6 +41,7 @@ pub(super) fn store(m: MosTx<'_>, head: ObjectId, request: &Begin) -> Result<(),
         (key::RESUME_LARGEBLOCKOK, request.has_large_blocks),
         (key::RESUME_EMBEDOK, request.has_embedded),
         (key::RESUME_COMPRESSOK, request.is_compressed),
+        (key::RESUME_RAWOK, request.raw.is_some()),
     ];
     for (name, _) in flags.into_iter().filter(|(_, is_set)| *is_set) {
         zapify::set(m, head, name, 1_u64)?;

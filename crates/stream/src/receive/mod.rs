@@ -10,11 +10,12 @@
 //! - How far the receive has come is noted in the transaction of the records that it counts.
 
 mod object;
+mod raw;
 mod write;
 
 use crate::error::StreamError;
 use crate::reader::Frame;
-use dmu::{DmuError, LiveSet, ObjSet, Tx};
+use dmu::{DmuError, LiveSet, ObjSet, RawSet, Tx};
 use dsl::{Cost, DslError, Head, ReceivePoint};
 use format::stream::{Begin, Record, feature};
 use format::units::MAX_BLOCK;
@@ -62,6 +63,10 @@ pub struct Applier {
     bytes_before: u64,
     /// Byte of the stream at which the present record starts.
     at: u64,
+    /// What a raw stream says of its object set.
+    raw: Option<RawSet>,
+    /// The range of dnodes that the present records are of.
+    range: Option<raw::Range>,
 }
 
 /// What a record may need before it can be applied.
@@ -88,7 +93,30 @@ impl Applier {
             highest: last.0,
             bytes_before: point.map_or(0, |point| point.bytes),
             at: 0,
+            raw: None,
+            range: None,
         }
+    }
+
+    /// Like [`Applier::new`], for a raw stream, which says this of its object set. The head is one of
+    /// [`dsl::Heads::open_raw`].
+    ///
+    /// # Errors
+    /// [`ApplyError`] if no transaction can begin.
+    pub fn new_raw(
+        head: &Arc<Head>,
+        begin: &Begin,
+        point: Option<ReceivePoint>,
+        raw: RawSet,
+    ) -> Result<Applier, ApplyError> {
+        let tx = head.begin_waiting(Cost::write(RECORD_COST, OLD_MAX_BLOCK))?;
+        head.set.begin_raw(raw, &tx);
+        drop(tx);
+        let mut applier = Applier { raw: Some(raw), ..Applier::new(head, begin, point) };
+        if point.is_some() {
+            applier.resume_range()?;
+        }
+        Ok(applier)
     }
 
     /// Applies records, in as few transactions as possible. Their payloads are taken. `Begin` and `End` are no records of
@@ -159,12 +187,19 @@ impl Applier {
         match &header.record {
             Record::Object(object) => return self.object(object, payload, tx),
             Record::FreeObjects(free) => self.free_objects(free.first, free.count, tx)?,
+            Record::ObjectRange(range) => self.object_range(range)?,
+            Record::Write(write) if self.raw.is_some() => self.write_raw(write, payload, tx)?,
+            Record::Free(free) if self.raw.is_some() => self.free_raw(free, tx)?,
+            Record::Spill(spill) if self.raw.is_some() => self.spill_raw(spill, payload, tx)?,
+            Record::WriteEmbedded(_) | Record::Redact(_) if self.raw.is_some() => {
+                return Err(self.invalid("a record that a raw stream does not have"));
+            }
             Record::Write(write) => self.write(write, payload, tx)?,
             Record::WriteEmbedded(write) => self.write_embedded(write, payload, tx)?,
             Record::Free(free) | Record::Redact(free) => self.free(free, tx)?,
             Record::Spill(spill) => self.spill(spill, payload, tx)?,
             Record::WriteByRef(_) => return Err(StreamError::Deduplicated.into()),
-            Record::Begin(_) | Record::End(_) | Record::ObjectRange(_) => {
+            Record::Begin(_) | Record::End(_) => {
                 return Err(self.invalid("a record of this type does not belong here"));
             }
         }

@@ -21,6 +21,9 @@ impl Applier {
         let id = record.object;
         let has_spill = record.flags & FLAG_HAS_SPILL != 0 || !self.tells_spills;
         let applied = match self.set.object(id) {
+            Ok(object) if object.slots() == new.slots && self.raw.is_some() => {
+                self.reclaim_raw(&object, &new, has_spill, tx)
+            }
             Ok(object) if object.slots() == new.slots => self.reclaim(&object, new, has_spill, tx),
             Ok(_) => {
                 self.set.free(id, tx)?;
@@ -31,6 +34,7 @@ impl Applier {
         }?;
         if matches!(applied, Applied::Done) {
             self.highest = self.highest.max(id);
+            self.protect();
             if record.slots > 1 {
                 self.head.use_feature("large_dnode");
             }
@@ -76,7 +80,7 @@ impl Applier {
         let Some(bonus) = bonus else {
             return Err(self.invalid("a bonus that its dnode has no room for"));
         };
-        Ok(NewObject {
+        let new = NewObject {
             obj_type,
             block_size,
             indirect_shift: 0,
@@ -86,7 +90,9 @@ impl Applier {
             block_pointers: pointers as u8,
             checksum: record.checksum_type,
             compress: record.compress,
-        })
+            raw: None,
+        };
+        if self.raw.is_some() { self.checked_raw(record, payload, new) } else { Ok(new) }
     }
 
     /// Makes an existing object, whose dnode has as many slots, like a record.

@@ -8,15 +8,15 @@ use format::units::{MAX_BLOCK, SECTOR};
 use format::{BlockId, CompressionId, ObjectId};
 
 /// Flag of a SPILL record: it is as in the snapshot from which the increment starts.
-const FLAG_UNMODIFIED: u8 = 1 << 2;
+pub(super) const FLAG_UNMODIFIED: u8 = 1 << 2;
 /// Largest spill block in bytes.
-const SPILL_MAX: u64 = 128 << 10;
+pub(super) const SPILL_MAX: u64 = 128 << 10;
 /// Largest offset in an object.
 pub(super) const OFFSET_MAX: u64 = 1 << 63;
 
 impl Applier {
     /// The object of a record, which must exist.
-    fn existing(&self, id: ObjectId) -> Result<LiveObject, ApplyError> {
+    pub(super) fn existing(&self, id: ObjectId) -> Result<LiveObject, ApplyError> {
         if id.0 == 0 || id.0 >= ObjectId::LIMIT {
             return Err(self.invalid("an object of no permitted number"));
         }
@@ -28,7 +28,7 @@ impl Applier {
     }
 
     /// Notes the place of a block; blocks come in order.
-    fn in_order(&mut self, object: ObjectId, offset: u64) -> Result<(), ApplyError> {
+    pub(super) fn in_order(&mut self, object: ObjectId, offset: u64) -> Result<(), ApplyError> {
         if (object, offset) < self.last {
             return Err(self.invalid("blocks out of order"));
         }
@@ -37,7 +37,7 @@ impl Applier {
         Ok(())
     }
 
-    fn check_range(&self, offset: u64, size: u64, max: u64) -> Result<(), ApplyError> {
+    pub(super) fn check_range(&self, offset: u64, size: u64, max: u64) -> Result<(), ApplyError> {
         let is_size = size != 0 && size.is_multiple_of(SECTOR) && size <= max;
         let is_range =
             offset.is_multiple_of(SECTOR) && offset.checked_add(size).is_some_and(|end| end < OFFSET_MAX);
@@ -96,7 +96,7 @@ impl Applier {
         self.put(&object, record.offset, bytes, is_whole.then_some(form), tx)
     }
 
-    fn algorithm(&self, id: u8) -> Result<CompressionId, ApplyError> {
+    pub(super) fn algorithm(&self, id: u8) -> Result<CompressionId, ApplyError> {
         match CompressionId::from_id(id) {
             Ok(id) if !matches!(id, CompressionId::Inherit | CompressionId::On | CompressionId::Empty) => {
                 Ok(id)

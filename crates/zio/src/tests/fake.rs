@@ -276,7 +276,7 @@ pub(super) fn policy() -> WritePolicy {
 
 pub(super) fn block(data: Vec<u8>, policy: &WritePolicy) -> NewBlock {
     let (policy, old) = (policy.clone(), BlockPtr::HOLE);
-    NewBlock { data: Arc::new(data), stored: None, policy, old, in_place: false, fill: 1 }
+    NewBlock { data: Arc::new(data), stored: None, seal: None, policy, old, in_place: false, fill: 1 }
 }
 
 pub(super) fn noise(len: usize, seed: u64) -> Vec<u8> {

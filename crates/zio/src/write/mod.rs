@@ -23,11 +23,12 @@ mod job;
 use crate::batch::{Batch, Failed};
 use crate::gang_write;
 use crate::layer::Zio;
-use crate::policy::{NewBlock, WritePolicy};
+use crate::policy::{NewBlock, RawForm, Seal, WritePolicy};
 use crate::quantum::Quantum;
 use crate::space::{self, Writer};
 use crate::{AllocError, AllocTx, Request, ZioError, pointer};
 use codec::checksum;
+use codec::compress::is_zero;
 use format::blkptr::EMBEDDED_MAX;
 use format::units::MAX_BLOCK;
 use format::{BlockPtr, BpKind, ChecksumId, CompressionId, Dva, Endian, Level, ObjType, Txg, VdevId};
@@ -112,7 +113,7 @@ impl Zio {
     /// Prepares one block up to its allocation.
     fn prepare(&self, block: &NewBlock, txg: Txg, quantum: Quantum) -> Result<Job, ZioError> {
         let policy = &block.policy;
-        let lsize = block.data.len() as u64;
+        let lsize = block.lsize();
         assert!(
             lsize.is_multiple_of(512) && (512..=MAX_BLOCK).contains(&lsize),
             "a block of {lsize} bytes cannot be written"
@@ -121,13 +122,20 @@ impl Zio {
             policy.checksum.is_for_tree() && (1..=3).contains(&policy.copies),
             "a policy must name a checksum and one to three copies: {policy:?}"
         );
-        let (compression, image) = match &block.stored {
-            Some(stored) if stored.is_embedded => {
+        let (compression, image) = match (&block.stored, &block.seal) {
+            (_, Some(Seal::Raw(form))) => {
+                if policy.obj_type == ObjType::DNODE && is_zero(&block.data) {
+                    return Ok(Job::done(hole(block, txg)));
+                }
+                assert_raw(form, &block.data);
+                (form.compression, None)
+            }
+            (Some(stored), _) if stored.is_embedded => {
                 let bp = pointer::embedded(policy, stored.compression, lsize, &stored.bytes, txg);
                 return Ok(Job::done(bp));
             }
-            Some(stored) => (stored.compression, None),
-            None => {
+            (Some(stored), _) => (stored.compression, None),
+            (None, _) => {
                 let embed_max = if may_embed(policy) { EMBEDDED_MAX } else { 0 };
                 match image::make(&block.data, policy, quantum, embed_max) {
                     Image::Zero => return Ok(Job::done(hole(block, txg))),
@@ -141,9 +149,14 @@ impl Zio {
             }
         };
         let bytes = image.as_deref().unwrap_or_else(|| block.stored_bytes());
-        let sum = checksum::compute(policy.checksum, bytes, Endian::Little, self.salt())
+        let order = if let Some(Seal::Raw(form)) = &block.seal { form.order } else { Endian::Little };
+        let sum = checksum::compute(policy.checksum, bytes, order, self.salt())
             .map_err(|source| ZioError::Checksum { bp: block.old, source })?;
         let bp = pointer::normal(policy, lsize, bytes.len() as u64, compression, sum, block.fill, txg);
+        let bp = match &block.seal {
+            Some(seal) => pointer::sealed(&bp, seal, policy.checksum, &block.data),
+            None => bp,
+        };
         if policy.nopwrite && self.stands_already(block, &bp) {
             return Ok(Job::done(block.old));
         }
@@ -391,9 +404,19 @@ fn hole(block: &NewBlock, txg: Txg) -> BlockPtr {
     if !policy.hole_birth || old.logical_birth() == Txg(0) {
         return BlockPtr::HOLE;
     }
-    let new = pointer::hole(policy, block.data.len() as u64, txg);
+    let new = pointer::hole(policy, block.lsize(), txg);
     // Zeros over a hole: a younger birth would only make streams longer.
     if old.is_hole() && old.prop() == new.prop() { *old } else { new }
+}
+
+/// Checks that a block that is stored as it is given can be one.
+fn assert_raw(form: &RawForm, stored: &[u8]) {
+    let psize = stored.len() as u64;
+    let is_right = match form.compression {
+        CompressionId::Off => psize == form.lsize,
+        _ => psize.is_multiple_of(512) && (512..=form.lsize).contains(&psize),
+    };
+    assert!(is_right, "{psize} bytes are no stored form of a block: {form:?}");
 }
 
 /// Whether a block may be written over the one that it replaces.

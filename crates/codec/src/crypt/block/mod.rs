@@ -5,7 +5,7 @@
 //! | level 0 of an encrypted type | [`decrypt_block`] |
 //! | dnodes: only bonus areas are encrypted | [`decrypt_dnode_block`] |
 //! | level 0 of any other type | [`verify_auth`] |
-//! | level 1 and above | [`verify_indirect_mac`], on the decompressed block |
+//! | level 1 and above | [`indirect_mac`], [`verify_indirect_mac`], on the decompressed block |
 //! | object set | [`objset_macs`], to be compared with those in the block |
 //! | intent log | [`decrypt_zil_block`] |
 //!
@@ -62,8 +62,8 @@ pub fn verify_indirect_mac(bp: &BlockPtr, data: &[u8]) -> Result<(), CryptError>
         .ok_or(CryptError::Authentication)
 }
 
-/// The MAC of a decompressed indirect block, in the form of the given version of key objects.
-pub(crate) fn indirect_mac(version: u64, data: &[u8], order: Endian) -> [u8; MAC_LEN] {
+/// The MAC of a decompressed indirect block, in the form of the given version of key objects. It needs no key.
+pub fn indirect_mac(version: u64, data: &[u8], order: Endian) -> [u8; MAC_LEN] {
     let mut records = Vec::with_capacity(data.len() / 4);
     for bp in BlockPtr::decode_all(data, order) {
         record::push_pointer(version, &bp, &mut records);
