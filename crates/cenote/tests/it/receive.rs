@@ -7,7 +7,7 @@ use cenote::receive::{Receive, ReceiveError, Received, Watch};
 use cenote::stream::Reader;
 use cenote::{LivePool, PoolWriter};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use testkit::Entry;
 use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
