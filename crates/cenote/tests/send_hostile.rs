@@ -21,7 +21,7 @@ fn send_all(
     mutate: impl Fn(&BlockPtr, &mut [u8]) + Send + Sync + 'static,
 ) -> Vec<Result<Sent, String>> {
     let fixture = Fixture::open(fixture);
-    let options = fixture.images().iter().fold(OpenOptions::new(), |options, image| options.search(image));
+    let options = fixture.images().iter().fold(OpenOptions::new(), OpenOptions::search);
     let pool = Pool::open(&fixture.manifest().pool, &options).expect("open");
     let sources: Vec<Source> = fixture
         .manifest()
