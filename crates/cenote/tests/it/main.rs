@@ -8,6 +8,7 @@ mod golden;
 mod receive;
 mod receive_raw;
 mod resend;
+mod send;
 
 use testkit::alloc::Counting;
 
