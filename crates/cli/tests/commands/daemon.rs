@@ -1452,6 +1452,10 @@ fn permissions_are_asked_for_at_each_dataset_that_changes() {
     world.good("zfs bookmark tank/a@2 tank/a#mark");
     world.good("zfs destroy tank/a@2");
     denied("zfs rollback -r tank/a@1", "cannot rollback 'tank/a': permission denied\n");
+    denied("zfs send tank/a@1", "warning: cannot send 'tank/a@1': permission denied\n");
+    world.good("zfs allow -l -u 65534 send tank/a");
+    let sent = as_nobody(&world, "zfs send tank/a@1").output().expect("it starts");
+    assert!(sent.status.success() && sent.stdout.len() > 1000, "{}", String::from_utf8_lossy(&sent.stderr));
     assert_eq!(world.good("zfs list -H -o name -t bookmark"), "tank/a#mark\n");
 
     world.good("zfs hold kept tank/a@1");

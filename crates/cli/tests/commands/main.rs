@@ -20,4 +20,5 @@ mod observing;
 mod packaging;
 mod panics;
 mod readme;
+mod sending;
 mod tour;

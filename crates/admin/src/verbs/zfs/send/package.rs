@@ -21,7 +21,7 @@ pub(super) fn list(planner: &Planner<'_>, members: &[Member]) -> Result<NvList, 
     let request = planner.request;
     let mut list = NvList::new();
     let top = members.iter().find(|member| member.dir.id() == planner.to.dir().id());
-    if let Some(short) = top.and_then(Member::from_name) {
+    if let Some(short) = top.and_then(Member::start_name) {
         list.push("fromsnap", short);
     }
     list.push("tosnap", planner.to.snapshot_name().unwrap_or_default());
@@ -73,7 +73,7 @@ fn dataset(request: &Request, member: &Member) -> Result<NvList, DslError> {
         let name = snapshot.snapshot_name().unwrap_or_default();
         guids.push(name, snapshot.phys().guid);
         // The receiver of an increment has the start.
-        if !request.replicate && member.from_name() == Some(name) {
+        if !request.replicate && member.start_name() == Some(name) {
             continue;
         }
         props.push(name, properties(snapshot, request.backup)?);

@@ -48,7 +48,7 @@ impl Member {
     }
 
     /// Name of the start of the increment, if it is a snapshot of this dataset.
-    pub(super) fn from_name(&self) -> Option<&str> {
+    pub(super) fn start_name(&self) -> Option<&str> {
         self.from.as_ref().and_then(Dataset::snapshot_name)
     }
 
