@@ -19,7 +19,7 @@ use crate::tree::Dsl;
 use crate::{counts, livelist, zapify};
 use dmu::zap::ZapValue;
 use dmu::{KeyState, ObjSet};
-use dmu::{LiveSet, NewObject, SetPolicy, SyncTx};
+use dmu::{LiveSet, NewObject, SyncTx};
 use format::dsl::{
     DATASET_PHYS_SIZE, DIR_FLAG_USED_BREAKDOWN, DIR_PHYS_SIZE, DS_FLAG_CASE_INSENSITIVE,
     DS_FLAG_INCONSISTENT, DS_FLAG_UNIQUE_ACCURATE, DatasetPhys, DirPhys,
@@ -323,9 +323,11 @@ pub(crate) fn fill_head(
 ) -> Result<(), DslError> {
     let m = ctx.m();
     let dataset = ctx.dsl()?.dataset_by_object(head)?;
-    let policy = policy_of(&dataset, ctx.features)?;
-    // Without the key the owners of objects are not known, so these are not counted.
-    let policy = if policy.encrypted { uncounted(policy) } else { policy };
+    let mut policy = policy_of(&dataset, ctx.features)?;
+    if policy.encrypted {
+        // Without the key the owners of objects are not known, so these are not counted.
+        (policy.user_accounting, policy.object_accounting, policy.project_accounting) = (false, false, false);
+    }
     if kind == ObjsetType::Zfs && policy.user_accounting {
         for feature in ["userobj_accounting", "project_quota"] {
             if ctx.features.is_enabled(feature) {
@@ -337,11 +339,6 @@ pub(crate) fn fill_head(
     let set = LiveSet::create(ctx.mos.store(), meter, head.0, kind, policy, ctx.tx);
     fill(&set, ctx.tx)?;
     sync_set(ctx.m(), ctx.brt, head, &set)
-}
-
-/// A policy without accounting by owner.
-fn uncounted(policy: SetPolicy) -> SetPolicy {
-    SetPolicy { user_accounting: false, object_accounting: false, project_accounting: false, ..policy }
 }
 
 /// Finds the snapshot with this full name.

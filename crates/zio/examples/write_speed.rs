@@ -91,7 +91,15 @@ fn blocks(count: usize, size: usize, compression: CompressionId) -> Vec<NewBlock
         random.fill(&mut data);
         data.chunks_mut(64).step_by(2).for_each(|chunk| chunk.fill(7));
         let policy = policy.clone();
-        NewBlock { data: Arc::new(data), stored: None, policy, old: BlockPtr::HOLE, in_place: false, fill: 1 }
+        NewBlock {
+            data: Arc::new(data),
+            stored: None,
+            seal: None,
+            policy,
+            old: BlockPtr::HOLE,
+            in_place: false,
+            fill: 1,
+        }
     };
     (0..count).map(&mut block).collect()
 }

@@ -65,8 +65,7 @@ pub(crate) fn sealed(bp: &BlockPtr, seal: &Seal, id: ChecksumId, data: &[u8]) ->
         Seal::Root => bp,
         Seal::Indirect => with_mac(&bp, id, &indirect_mac(KEY_VERSION, data, Endian::Little)),
         Seal::Raw(form) => {
-            let little = if form.order == Endian::Little { LITTLE } else { 0 };
-            let bp = with_mac(&bp.with_word(6, bp.prop() & !LITTLE | little), id, &form.params.mac);
+            let bp = with_mac(&bp, id, &form.params.mac);
             if holds_iv(&bp) { with_iv(&bp, &form.params) } else { bp }
         }
     }
@@ -75,13 +74,13 @@ pub(crate) fn sealed(bp: &BlockPtr, seal: &Seal, id: ChecksumId, data: &[u8]) ->
 /// The pointer with a shortened checksum, and a MAC after it.
 fn with_mac(bp: &BlockPtr, id: ChecksumId, mac: &[u8; 16]) -> BlockPtr {
     let [a, b] = shorten(id, bp.checksum());
-    let word = |at| bp.byte_order().get_u64(mac, at).unwrap_or(0);
+    let word = |at| Endian::Little.get_u64(mac, at).unwrap_or(0);
     bp.with_word(12, a).with_word(13, b).with_word(14, word(0)).with_word(15, word(8))
 }
 
 /// The pointer with salt and IV. The fill count keeps 32 bits.
 fn with_iv(bp: &BlockPtr, params: &CryptParams) -> BlockPtr {
-    let order = bp.byte_order();
+    let order = Endian::Little;
     let word = |bytes: &[u8]| order.get_u64(bytes, 0).unwrap_or(0);
     let tail = u64::from(order.get_u32(&params.iv, 8).unwrap_or(0));
     let fill = bp.words()[11] & u64::from(u32::MAX) | tail << 32;

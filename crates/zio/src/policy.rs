@@ -3,7 +3,7 @@
 use crate::AllocClass;
 use codec::crypt::DataKey;
 use format::blkptr::CryptParams;
-use format::{BlockPtr, ChecksumId, CompressionId, Endian, Level, ObjType};
+use format::{BlockPtr, ChecksumId, CompressionId, Level, ObjType};
 use std::sync::Arc;
 
 /// Options of reading a block.
@@ -75,15 +75,13 @@ pub struct StoredForm {
 }
 
 /// A block of level 0 that is stored as it is given, because it was compressed, and encrypted or authenticated,
-/// elsewhere.
+/// elsewhere. Its integers are little-endian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RawForm {
     /// Bytes of the block before compression.
     pub lsize: u64,
     /// Algorithm by which it is compressed.
     pub compression: CompressionId,
-    /// Byte order of the integers in it.
-    pub order: Endian,
     /// Salt, IV and MAC. A block of a type that is only authenticated has the MAC alone.
     pub params: CryptParams,
 }

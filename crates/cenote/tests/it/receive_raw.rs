@@ -177,42 +177,45 @@ fn resumed(all: &[Frame], index: usize, object: u64, offset: u64) -> Vec<u8> {
     bytes_of(&rest)
 }
 
-/// The stream ends at some record; the sender goes on at the last object or block, without repeating the range of
-/// dnodes or with it.
+/// Receives the first records of a stream, and then what its sender sends to resume: from the last object on, with
+/// or without its blocks before the place.
+fn cut_and_resumed(pool: &PoolWriter, stream: &str, to: (&str, &str), cut: usize, repeats: bool) {
+    let all = frames(&testkit::stream(stream));
+    let (name, whole) = (to.0, how(to.0, to.1));
+    let resumable = Receive { resumable: true, ..whole.clone() };
+    let error = receive(pool, &bytes_of(&all[..cut]), &resumable);
+    assert!(error.is_err(), "{cut}: {error:?}");
+    pool.sync().expect("synced");
+    let view = pool.view().expect("a view");
+    let token = view.dataset(name).expect("there").property("receive_resume_token").expect("read");
+    let state = dsl::resume::decode(&token.expect("a token")).expect("decoded");
+    assert!(state.has("rawok") && state.has("compressok"), "{state:?}");
+    let (object, offset) = (state.u64("object").expect("there"), state.u64("offset").expect("there"));
+    let is_here = |frame: &Frame| match &frame.header.record {
+        Record::Object(record) => record.object.0 == object,
+        _ => false,
+    };
+    let from = all.iter().position(is_here).expect("the object");
+    let refused = receive(pool, &testkit::stream(stream), &whole);
+    assert!(matches!(refused, Err(ReceiveError::PartialState)), "{refused:?}");
+    let mut rest = all;
+    rest.retain(|frame| match &frame.header.record {
+        Record::Write(record) => repeats || record.object.0 != object || record.offset >= offset,
+        _ => true,
+    });
+    receive_unverified(pool, &resumed(&rest, from, object, offset), &whole).expect("resumed");
+}
+
 #[test]
 fn a_receive_that_was_cut_goes_on() {
     let (files, pool) = OnFile::new();
-    let all = frames(&testkit::stream("raw-full"));
     for (at, cut) in [40, 150, 151, 320].into_iter().enumerate() {
         let name = format!("dst/r{at}");
-        let resumable = Receive { resumable: true, ..how(&name, "1") };
-        let error = receive(&pool, &bytes_of(&all[..cut]), &resumable);
-        assert!(error.is_err(), "{cut}: {error:?}");
-        pool.sync().expect("synced");
-        let view = pool.view().expect("a view");
-        let token = view.dataset(&name).expect("there").property("receive_resume_token").expect("read");
-        let state = dsl::resume::decode(&token.expect("a token")).expect("decoded");
-        assert!(state.has("rawok") && state.has("compressok"), "{state:?}");
-        let (object, offset) = (state.u64("object").expect("there"), state.u64("offset").expect("there"));
-        let is_here = |frame: &Frame| match &frame.header.record {
-            Record::Object(record) => record.object.0 == object,
-            _ => false,
-        };
-        let from = all.iter().position(is_here).expect("the object");
-        let whole = how(&name, "1");
-        let refused = receive(&pool, &testkit::stream("raw-full"), &whole);
-        assert!(matches!(refused, Err(ReceiveError::PartialState)), "{refused:?}");
-        let mut rest = all.clone();
-        if at % 2 == 0 {
-            // Its blocks before the place are not sent again.
-            rest.retain(|frame| match &frame.header.record {
-                Record::Write(record) => record.object.0 != object || record.offset >= offset,
-                _ => true,
-            });
-        }
-        receive_unverified(&pool, &resumed(&rest, from, object, offset), &whole).expect("resumed");
+        cut_and_resumed(&pool, "raw-full", (&name, "1"), cut, at % 2 == 1);
         compare(&pool, &[&name], &[(&format!("{name}@1"), "dst/raw@1")]);
     }
+    cut_and_resumed(&pool, "raw-incr", ("dst/r0", "2"), 100, false);
+    compare(&pool, &["dst/r0"], &[("dst/r0@1", "dst/raw@1"), ("dst/r0@2", "dst/raw@2")]);
     files.judge(pool);
 }
 
@@ -301,6 +304,8 @@ fn hostile_records_are_refused() {
         change!(Object(object) if object.raw_bonus_len > 0 => object.slots = 32),
         change!(Object(object) if object.raw_bonus_len > 0 => object.bonus_len = 512),
         change!(Object(object) if object.raw_bonus_len > 0 => object.block_pointers = 3),
+        change!(Object(object) => object.flags |= 2),
+        change!(Write(write) => write.flags |= 2),
         change!(Write(write) => write.compression = 200),
         change!(Write(write) => write.compression = 16),
         change!(Write(write) => write.offset = 1 << 40),
@@ -312,6 +317,8 @@ fn hostile_records_are_refused() {
         change!(Spill(spill) => spill.length = 1),
         change!(Spill(spill) => spill.kind = 19),
         change!(Spill(spill) => spill.object.0 = 2),
+        // An object without attributes, whose dnode has no room for another pointer.
+        change!(Spill(spill) => spill.object.0 = 1),
     ];
     let (files, pool) = OnFile::new();
     let all = frames(&testkit::stream("raw-full"));

@@ -4,6 +4,7 @@ use crate::object::raw::RawBlock;
 use crate::prefetch::Streams;
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 use crate::zap::ZapState;
+use format::blkptr::BLKPTR_SIZE;
 use format::dnode::{CORE_SIZE, Dnode, FLAG_SPILL, SLOT_SIZE};
 use format::units::SECTOR_SHIFT;
 use format::{BlockId, BlockPtr, Endian, ObjType, ObjectId, Txg};
@@ -63,7 +64,14 @@ impl Header {
     /// Bytes that the bonus may have, with or without a spill pointer.
     pub(crate) fn bonus_capacity(&self, with_spill: bool) -> usize {
         let size = SLOT_SIZE * (usize::from(self.extra_slots) + 1);
-        size - CORE_SIZE - 128 * usize::from(self.nblkptr) - if with_spill { 128 } else { 0 }
+        let area = size - CORE_SIZE - BLKPTR_SIZE * usize::from(self.nblkptr);
+        area.saturating_sub(if with_spill { BLKPTR_SIZE } else { 0 })
+    }
+
+    /// Whether a bonus of this length fits, and with it a spill pointer: a small dnode of three pointers has no room for
+    /// one.
+    pub(crate) fn has_room(&self, bonus: usize, with_spill: bool) -> bool {
+        bonus + if with_spill { BLKPTR_SIZE } else { 0 } <= self.bonus_capacity(false)
     }
 
     /// The dnode with these pointers.

@@ -111,6 +111,12 @@ impl LiveObject {
         self.cell.lock().header.bonus_capacity(with_spill)
     }
 
+    /// Whether the dnode has room for a spill pointer beside its bonus.
+    pub fn has_spill_room(&self) -> bool {
+        let header = &self.cell.lock().header;
+        header.has_room(header.bonus.len(), true)
+    }
+
     pub(crate) fn zap_state(&self) -> &crate::zap::ZapState {
         &self.cell.zap
     }

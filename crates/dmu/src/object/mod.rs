@@ -7,6 +7,8 @@ pub(crate) mod raw;
 #[cfg(test)]
 mod read_tests;
 pub(crate) mod receive;
+#[cfg(test)]
+mod reshape_tests;
 pub(crate) mod tail;
 pub(crate) mod tree;
 

@@ -57,11 +57,11 @@ impl LiveObject {
         if !block.is_possible() {
             return Err(self.shape("a spill block of an impossible size"));
         }
-        let used = {
-            let inner = self.cell.lock();
-            inner.header.bonus.len() + inner.header.bonus_tail.len()
+        let has_room = {
+            let header = &self.cell.lock().header;
+            header.has_room(header.bonus.len() + header.bonus_tail.len(), true)
         };
-        if used > self.bonus_capacity(true) {
+        if !has_room {
             return Err(self.shape("a spill block that its dnode has no room for"));
         }
         let size = block.bytes.len() as u64;
@@ -100,7 +100,7 @@ impl LiveObject {
             }
             inner.header.has_spill && keeps_spill
         };
-        if wanted.bonus.len() + wanted.bonus_tail.len() > wanted.bonus_capacity(has_spill) {
+        if !wanted.has_room(wanted.bonus.len() + wanted.bonus_tail.len(), has_spill) {
             return Err(self.shape("a bonus beyond its dnode"));
         }
         let dropped = self.change(tx, |inner| {

@@ -41,7 +41,7 @@ impl LiveObject {
                 && inner.header.obj_type == wanted.obj_type;
             (is_alike, inner.header.has_spill && keeps_spill)
         };
-        if wanted.bonus.len() > wanted.bonus_capacity(has_spill) {
+        if !wanted.has_room(wanted.bonus.len(), has_spill) {
             return Err(self.shape("a bonus beyond its dnode"));
         }
         if !is_alike {

@@ -309,12 +309,7 @@ impl SetSync<'_> {
         let is_empty = bytes.iter().all(|byte| *byte == 0);
         let params = self.set.take_dnode_params(blkid, old).or_else(|| is_empty.then_some(none));
         let params = params.ok_or_else(|| self.locked())?;
-        Ok(Some(Seal::Raw(RawForm {
-            lsize: bytes.len() as u64,
-            compression: CompressionId::Off,
-            order: Endian::Little,
-            params,
-        })))
+        Ok(Some(Seal::Raw(RawForm { lsize: bytes.len() as u64, compression: CompressionId::Off, params })))
     }
 
     fn locked(&self) -> DmuError {

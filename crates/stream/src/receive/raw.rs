@@ -11,7 +11,7 @@ use dmu::{DmuError, LiveObject, NewObject, RawBlock, RawForm, RawShape, Tx};
 use format::blkptr::CryptParams;
 use format::dnode::{CORE_SIZE, SLOT_SIZE, SLOTS_PER_BLOCK};
 use format::stream::{Free, Object, ObjectRange, Spill, Write, feature};
-use format::{BlockId, CompressionId, Endian};
+use format::{BlockId, CompressionId, ObjType};
 use std::sync::Arc;
 
 /// Flag of records with a block or dnodes: they are in the other byte order than the stream.
@@ -45,9 +45,7 @@ impl Applier {
         if first / slots > raw.max_block || first / slots < self.last.0.0 / slots {
             return Err(self.invalid("a range of dnodes out of order, or beyond the last"));
         }
-        if record.flags & FLAG_BYTE_SWAP != 0 {
-            return Err(self.invalid("dnodes in the other byte order, which cannot be written"));
-        }
+        self.check_order(record.flags)?;
         let params = CryptParams { salt: record.salt, iv: record.iv, mac: record.mac };
         self.range = Some(Range { block: first / slots, params });
         Ok(())
@@ -70,9 +68,7 @@ impl Applier {
         if self.range.is_none_or(|range| range.block != record.object.0 / SLOTS_PER_BLOCK as u64) {
             return Err(self.invalid("an object outside its range"));
         }
-        if record.flags & FLAG_BYTE_SWAP != 0 {
-            return Err(self.invalid("a dnode in the other byte order, which cannot be written"));
-        }
+        self.check_order(record.flags)?;
         self.check_tree(record, new.block_size)?;
         let pointers = usize::from(record.block_pointers);
         let area = SLOT_SIZE * usize::from(new.slots) - CORE_SIZE - POINTER * pointers;
@@ -132,6 +128,7 @@ impl Applier {
         payload: &mut Vec<u8>,
         tx: &Tx,
     ) -> Result<(), ApplyError> {
+        self.check_order(record.flags)?;
         self.check_range(record.offset, record.logical_size, self.max_block)?;
         self.in_order(record.object, record.offset)?;
         let object = self.existing(record.object)?;
@@ -142,7 +139,6 @@ impl Applier {
         let form = RawForm {
             lsize: record.logical_size,
             compression: self.stored_compression(record.compression)?,
-            order: order(record.flags),
             params: CryptParams { salt: record.salt, iv: record.iv, mac: record.mac },
         };
         let block = RawBlock { bytes: Arc::new(std::mem::take(payload)), form };
@@ -151,19 +147,20 @@ impl Applier {
 
     /// Writes a spill block as it is.
     pub(super) fn spill_raw(&self, record: &Spill, payload: &mut Vec<u8>, tx: &Tx) -> Result<(), ApplyError> {
+        self.check_order(record.flags)?;
         self.check_range(0, record.length, SPILL_MAX)?;
         let object = self.existing(record.object)?;
         if record.flags & FLAG_UNMODIFIED != 0 && object.has_spill() {
             return Ok(());
         }
         // OpenZFS 2.3 leaves the type out.
-        if ![0, u32::from(object.bonus_type().id())].contains(&record.kind) {
+        let is_type = [0, u32::from(ObjType::SA.id())].contains(&record.kind);
+        if !is_type || object.bonus_type() != ObjType::SA {
             return Err(self.invalid("a spill block that does not fit its object"));
         }
         let form = RawForm {
             lsize: record.length,
             compression: self.stored_compression(record.compression)?,
-            order: order(record.flags),
             params: CryptParams { salt: record.salt, iv: record.iv, mac: record.mac },
         };
         let block = RawBlock { bytes: Arc::new(std::mem::take(payload)), form };
@@ -188,6 +185,14 @@ impl Applier {
         Ok(())
     }
 
+    /// What is encrypted cannot be turned into the byte order in which blocks are written.
+    fn check_order(&self, flags: u8) -> Result<(), ApplyError> {
+        if flags & FLAG_BYTE_SWAP == 0 {
+            return Ok(());
+        }
+        Err(self.invalid("encrypted blocks or dnodes in the other byte order, which cannot be written"))
+    }
+
     /// The algorithm of a stored block; one that the stream announces if the pool may lack it.
     fn stored_compression(&self, id: u8) -> Result<CompressionId, ApplyError> {
         match self.algorithm(id)? {
@@ -204,9 +209,4 @@ impl Applier {
             result => Ok(result?),
         }
     }
-}
-
-/// Byte order of a block in a little-endian stream: others are refused at their start.
-fn order(flags: u8) -> Endian {
-    if flags & FLAG_BYTE_SWAP == 0 { Endian::Little } else { Endian::Big }
 }

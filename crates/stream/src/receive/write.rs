@@ -162,7 +162,7 @@ impl Applier {
     }
 
     fn put_spill(&self, object: &LiveObject, bytes: Vec<u8>, tx: &Tx) -> Result<(), ApplyError> {
-        if bytes.len() as u64 > SPILL_MAX || object.with_bonus(<[u8]>::len) > object.bonus_capacity(true) {
+        if bytes.len() as u64 > SPILL_MAX || !object.has_spill_room() {
             return Err(self.invalid("a spill block that its dnode has no room for"));
         }
         object.set_spill(Some(bytes), tx);

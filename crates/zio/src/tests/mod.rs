@@ -8,3 +8,4 @@ mod policies;
 mod real_space;
 mod removed;
 mod round_trip;
+mod sealed;

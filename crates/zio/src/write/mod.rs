@@ -149,8 +149,7 @@ impl Zio {
             }
         };
         let bytes = image.as_deref().unwrap_or_else(|| block.stored_bytes());
-        let order = if let Some(Seal::Raw(form)) = &block.seal { form.order } else { Endian::Little };
-        let sum = checksum::compute(policy.checksum, bytes, order, self.salt())
+        let sum = checksum::compute(policy.checksum, bytes, Endian::Little, self.salt())
             .map_err(|source| ZioError::Checksum { bp: block.old, source })?;
         let bp = pointer::normal(policy, lsize, bytes.len() as u64, compression, sum, block.fill, txg);
         let bp = match &block.seal {
