@@ -37,7 +37,9 @@ pub(super) fn pool_for<'b>(begins: impl Iterator<Item = &'b Begin>) -> String {
     let mut pool: Option<String> = None;
     for begin in begins {
         match dataset_of(begin).split_once('/') {
-            Some((first, _)) if pool.as_deref().is_none_or(|pool| pool == first) => pool = Some(first.to_owned()),
+            Some((first, _)) if pool.as_deref().is_none_or(|pool| pool == first) => {
+                pool = Some(first.to_owned())
+            }
             _ => return OTHERWISE.to_owned(),
         }
     }

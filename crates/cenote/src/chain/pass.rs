@@ -197,7 +197,9 @@ impl<'p> Pass<'p> {
 
     /// Receives the next stream of a file.
     fn receive(&mut self, cursor: &mut Cursor) -> Result<(), ChainError> {
-        let (Some(frame), Some(begin)) = (cursor.next.clone(), cursor.begin().cloned()) else { return Ok(()) };
+        let (Some(frame), Some(begin)) = (cursor.next.clone(), cursor.begin().cloned()) else {
+            return Ok(());
+        };
         let (sent, snapshot) = names::split(&begin, &cursor.file)?;
         let shown = format!("{sent}@{snapshot}");
         let how = self.place(&begin, &cursor.file, &sent, &snapshot)?;
@@ -232,7 +234,13 @@ impl<'p> Pass<'p> {
     }
 
     /// Where a stream is received, if it fits those before it.
-    fn place(&mut self, begin: &Begin, file: &Path, sent: &str, snapshot: &str) -> Result<Receive, ChainError> {
+    fn place(
+        &mut self,
+        begin: &Begin,
+        file: &Path,
+        sent: &str,
+        snapshot: &str,
+    ) -> Result<Receive, ChainError> {
         let mut how = Receive { snapshot: snapshot.to_owned(), force: true, ..Receive::default() };
         let second = || (file.to_owned(), format!("{sent}@{snapshot}"));
         if let Some(from) = self.known.get(&begin.from_guid).filter(|_| begin.from_guid != 0) {

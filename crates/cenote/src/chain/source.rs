@@ -56,7 +56,9 @@ impl Source {
     /// Opens a stream.
     pub(super) fn open(input: Input) -> Result<Source, ChainError> {
         match input {
-            Input::File(name) => Source::of_file(&name).map_err(|cause| ChainError::Read { file: name, cause }),
+            Input::File(name) => {
+                Source::of_file(&name).map_err(|cause| ChainError::Read { file: name, cause })
+            }
             Input::Once { name, source } => Source::of_once(name, source),
         }
     }

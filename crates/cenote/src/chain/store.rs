@@ -304,8 +304,9 @@ mod tests {
     #[test]
     fn an_index_is_read_as_it_was_written() {
         let mut extents = Extents::default();
-        let all: Vec<Extent> =
-            (0..500).map(|n| Extent { at: n * 1024, len: 512, file: 1 + (n % 2) as u32, pos: n * 824 }).collect();
+        let all: Vec<Extent> = (0..500)
+            .map(|n| Extent { at: n * 1024, len: 512, file: 1 + (n % 2) as u32, pos: n * 824 })
+            .collect();
         all.iter().for_each(|extent| extents.put(*extent));
         // Longer than a page can tell of one extent.
         extents.put(Extent { at: 1 << 30, len: 10 << 30, file: 0, pos: 512 });
@@ -326,7 +327,8 @@ mod tests {
     #[test]
     fn an_extent_that_crosses_a_page_is_found_by_its_rest() {
         let mut extents = Extents::default();
-        (0..PER_PAGE as u64 - 1).for_each(|n| extents.put(Extent { at: n * 1024, len: 512, file: 1, pos: n }));
+        (0..PER_PAGE as u64 - 1)
+            .for_each(|n| extents.put(Extent { at: n * 1024, len: 512, file: 1, pos: n }));
         extents.put(Extent { at: 1 << 40, len: 10 << 30, file: 0, pos: 0 });
         let file = file();
         finish(&file, 0, &extents, head()).expect("written");

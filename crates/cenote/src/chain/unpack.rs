@@ -73,7 +73,8 @@ impl<R: BufRead> Read for Gunzip<R> {
             }
             let (read, written) = (self.inflate.total_in(), self.inflate.total_out());
             let status = self.inflate.decompress(input, buffer, InflateFlush::NoFlush);
-            let status = status.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "damaged gzip data"))?;
+            let status =
+                status.map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "damaged gzip data"))?;
             let used = (self.inflate.total_in() - read) as usize;
             let made = (self.inflate.total_out() - written) as usize;
             self.is_between = status == Status::StreamEnd;
@@ -96,8 +97,8 @@ mod tests {
 
     /// What `printf 'hello hello hello\n' | gzip -n` writes.
     const HELLO: [u8; 29] = [
-        0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0x57, 0xc8, 0x40,
-        0x90, 0x5c, 0x00, 0x3b, 0x7c, 0x8a, 0xdf, 0x12, 0x00, 0x00, 0x00,
+        0x1f, 0x8b, 0x08, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x03, 0xcb, 0x48, 0xcd, 0xc9, 0xc9, 0x57, 0xc8,
+        0x40, 0x90, 0x5c, 0x00, 0x3b, 0x7c, 0x8a, 0xdf, 0x12, 0x00, 0x00, 0x00,
     ];
 
     fn unpack(bytes: &[u8]) -> io::Result<Vec<u8>> {

@@ -129,7 +129,8 @@ fn run_writable(args: &Args, terminator: Terminator) -> Outcome {
     let options = MountOptions { writable: true, ..options(&args.how, fs.name()) };
     let export = Arc::new(LiveExport::new(LiveFs::new(fs)));
     let service: Arc<dyn Service> = Arc::new(LiveService::new(export, !args.write_through));
-    let done = mounted(&args.how, &args.directory, &service, &options).and_then(|mounted| serve_until_end(mounted, terminator));
+    let done = mounted(&args.how, &args.directory, &service, &options)
+        .and_then(|mounted| serve_until_end(mounted, terminator));
     drop(service);
     pool.close()?;
     done

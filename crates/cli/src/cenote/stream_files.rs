@@ -159,7 +159,8 @@ impl Opened {
             cache_bytes: usize::try_from(opening.cache).unwrap_or(usize::MAX),
         };
         let inputs = files.iter().map(|file| input(file)).collect();
-        let target = if opening.quiet { ProgressDrawTarget::hidden() } else { crate::console::progress_target() };
+        let target =
+            if opening.quiet { ProgressDrawTarget::hidden() } else { crate::console::progress_target() };
         let bar = ProgressBar::with_draw_target(None, target);
         if let Ok(style) = ProgressStyle::with_template("{bytes} read, {bytes_per_sec} {wide_msg}") {
             bar.set_style(style);
@@ -388,7 +389,8 @@ mod tests {
 
     #[test]
     fn words_are_files_or_targets() {
-        let targets = ["@mon", "@mon:/etc", ":/etc", "tank/home@mon:/", "tank/home:/a", "tank/no-such-file@mon", "a:"];
+        let targets =
+            ["@mon", "@mon:/etc", ":/etc", "tank/home@mon:/", "tank/home:/a", "tank/no-such-file@mon", "a:"];
         assert!(targets.iter().all(|word| is_target(word.as_ref())));
         let files = ["full.zfs", "-", "/b/home@mon", "./@mon", "../a:/b", "dir/a.zfs.zst"];
         assert!(!files.iter().any(|word| is_target(word.as_ref())));
