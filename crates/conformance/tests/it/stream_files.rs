@@ -1,5 +1,6 @@
 //! `cenote stream ls`, `cat`, `cp`, `tar`, `find`, `diff` and `join`: the files of golden streams are what OpenZFS's
 //! receive made of them.
+#![allow(clippy::disallowed_types)] // It changes files with streams.
 
 use crate::zstream::fed;
 use std::collections::BTreeMap;
