@@ -121,7 +121,9 @@ fn copies_and_archives_are_written() {
         let name = file.path_lossy();
         let bytes = fs::read(folder.path().join("out").join(&name)).expect("copied");
         assert_eq!(Some(testkit::sha256(&bytes)), file.sha256, "{name}");
-        assert!(name.contains(['\\', '\n', '"']) || listed.lines().any(|line| line == name), "{name}");
+        // `tar` escapes some names.
+        let is_plain = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\');
+        assert!(!is_plain || listed.lines().any(|line| line == name), "{name}");
     }
 }
 
