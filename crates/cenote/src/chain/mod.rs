@@ -16,7 +16,7 @@
 //! - Stream files are never written.
 //!
 //! # Layers
-//! `error`, `extents` -> `store` -> `device`; `unpack` -> `source`; `names` -> `pass` -> [`Chain`] -> `join`.
+//! `error`, `extents` -> `store` -> `device`; `unpack` -> `source`; `new_file`; `names` -> `pass` -> [`Chain`] -> `join`.
 //!
 //! Source: docs/on-disk/30-send-streams.md. Tests: `tests/it/chain.rs`, and in each module.
 // Indexes are files of the user's, no devices.
@@ -27,6 +27,7 @@ mod error;
 mod extents;
 mod join;
 mod names;
+mod new_file;
 mod pass;
 mod source;
 mod store;
@@ -43,12 +44,11 @@ use crate::{Dataset, Error, OpenOptions, Pool, PoolWriter};
 use device::{Building, Indexed};
 use dsl::prop::PropValue;
 use format::{Ashift, CompressionId};
+use new_file::NewFile;
 use pass::{Cursor, Pass};
 use pool::{CreateSpec, Layout, LeafSpec, LivePool, TopSpec};
 use source::Source;
-use std::fs::{File, OpenOptions as FileOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::Head;
@@ -118,7 +118,7 @@ impl Chain {
             return Ok(chain);
         }
         let own = NewFile::create(place.as_deref(), options.index.is_some())?;
-        let head = build(&mut sources, &own.file, progress, &own.path)?;
+        let head = build(&mut sources, own.file(), progress, own.name())?;
         let file = own.keep()?;
         let files = sources.iter().map(Source::plain).collect();
         Ok(Chain::over(file, files, head, options)?)
@@ -220,77 +220,6 @@ fn reopened(place: &Path, sources: &[Source], options: &ChainOptions) -> Option<
     let files = head.files.iter().map(|identity| of(identity).map(Source::plain));
     let files = files.collect::<Option<Vec<_>>>()?;
     Chain::over(own, files, head, options).ok()
-}
-
-/// The file of an index that is being made.
-struct NewFile {
-    file: File,
-    path: PathBuf,
-    /// The name that it gets when it is complete; `None`: it has no name any more.
-    place: Option<PathBuf>,
-}
-
-impl NewFile {
-    /// A file beside `place`, or one in the folder for temporary files that has no name: if there is no place, or no file
-    /// can be made there and `is_wanted` is not set.
-    fn create(place: Option<&Path>, is_wanted: bool) -> Result<NewFile, ChainError> {
-        if let Some(place) = place {
-            let mut name = place.as_os_str().to_owned();
-            name.push(format!(".{}", std::process::id()));
-            match create_new(&mut |attempt| {
-                let mut name = name.clone();
-                name.push(format!("-{attempt}"));
-                name.into()
-            }) {
-                Ok((file, path)) => return Ok(NewFile { file, path, place: Some(place.to_owned()) }),
-                Err(cause) if is_wanted => return Err(ChainError::Index { file: place.to_owned(), cause }),
-                Err(_) => {}
-            }
-        }
-        let folder = std::env::temp_dir();
-        let made = create_new(&mut |attempt| {
-            folder.join(format!("cenote-{}-{attempt}{ENDING}", std::process::id()))
-        });
-        let (file, path) = made.map_err(|cause| ChainError::Index { file: folder, cause })?;
-        // Nothing is left of it when this process ends.
-        std::fs::remove_file(&path).map_err(|cause| ChainError::Index { file: path.clone(), cause })?;
-        Ok(NewFile { file, path, place: None })
-    }
-
-    /// Gives the complete file its name.
-    fn keep(mut self) -> Result<File, ChainError> {
-        let failed = |cause| ChainError::Index { file: self.path.clone(), cause };
-        if let Some(place) = &self.place {
-            std::fs::rename(&self.path, place).map_err(failed)?;
-        }
-        let file = self.file.try_clone().map_err(failed)?;
-        self.place = None;
-        Ok(file)
-    }
-}
-
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        if self.place.is_some() {
-            // It is of no use to anyone; a failure cannot be reported.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// Attempts to find a name that no other file has.
-const NAMES_MAX: u32 = 64;
-
-fn create_new(name: &mut dyn FnMut(u32) -> PathBuf) -> io::Result<(File, PathBuf)> {
-    let mut attempts = 0..NAMES_MAX;
-    loop {
-        let path = name(attempts.next().unwrap_or(NAMES_MAX));
-        let opened = FileOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&path);
-        match opened {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && !attempts.is_empty() => {}
-            opened => return Ok((opened?, path)),
-        }
-    }
 }
 
 /// Makes an index in an empty file.

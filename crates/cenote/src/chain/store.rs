@@ -337,6 +337,20 @@ mod tests {
         assert_eq!((read.pages.len(), second[0].at), (2, read.pages[1]));
     }
 
+    /// Whoever makes an index can make its checksums, too.
+    #[test]
+    fn no_head_makes_the_decoder_panic() {
+        let bytes = head().encode();
+        for at in 0..bytes.len() {
+            assert_eq!(Head::decode(&bytes[..at]), None);
+            for value in [0, 1, 0x7f, 0xff] {
+                let mut changed = bytes.clone();
+                changed[at] = value;
+                let _ = Head::decode(&changed);
+            }
+        }
+    }
+
     #[test]
     fn damage_is_found() {
         let mut extents = Extents::default();
