@@ -87,7 +87,10 @@ impl World {
         let mut unpack = Command::new("tar");
         // Devices need rights that tests may lack.
         let _ = fed(unpack.arg("-C").arg(to.path()), &["-xf", "-"], &output.stdout);
-        let script = format!("cd '{}' && find . -type f -size -1G -print0 | xargs -0 -r sha256sum", to.path().display());
+        let script = format!(
+            "cd '{}' && find . -type f -size -1G -print0 | xargs -0 -r sha256sum",
+            to.path().display()
+        );
         let sums = Command::new("sh").args(["-c", &script]).output().expect("starts").stdout;
         let found: BTreeMap<String, String> = String::from_utf8_lossy(&sums)
             .lines()
