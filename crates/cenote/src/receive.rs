@@ -53,6 +53,10 @@ pub trait Watch {
         let _ = bytes;
     }
 
+    /// The dataset is there, and no record is applied yet: properties that are set now hold for what is written. Not called
+    /// when a receive is resumed.
+    fn begun(&mut self) {}
+
     /// All was received, and the existing head is about to be replaced: it is taken from its users. An error ends the
     /// receive.
     ///
@@ -210,6 +214,9 @@ impl PoolWriter {
         handed.map_err(|error| ReceiveError::Kept(error.to_string()))?;
         let asked = request.clone();
         let begun = self.try_again(move |ctx| receive::begin(ctx, &asked))?;
+        if begun.point.is_none() {
+            watch.begun();
+        }
         let done = self.receive_into(start, &request, &begun, reader, how, watch);
         if done.is_err() && !(request.is_resumable || begun.point.is_some()) {
             let _ = self.discard_head(&dataset, Some(begun.head));

@@ -34,13 +34,18 @@ pub(super) struct Touched {
     pub(super) is_top: bool,
     /// Its place in the list of the package.
     pub(super) sent: Option<usize>,
+    /// Its properties were stored before its contents came.
+    pub(super) has_properties: bool,
 }
 
 impl Receiving<'_, '_, '_> {
     /// Notes that a stream was received into a dataset.
     pub(super) fn touch(&mut self, touched: Touched) {
         match self.touched.iter_mut().find(|known| known.dataset == touched.dataset) {
-            Some(known) => known.sent = known.sent.or(touched.sent),
+            Some(known) => {
+                known.sent = known.sent.or(touched.sent);
+                known.has_properties |= touched.has_properties;
+            }
             None => self.touched.push(touched),
         }
     }
@@ -71,7 +76,8 @@ impl Receiving<'_, '_, '_> {
         let writer = self.session.writer(&touched.dataset);
         let pool = writer.map_err(|error| Problem::from(error).of(None))?;
         let sent = touched.sent.and_then(|index| self.package.as_ref()?.datasets.get(index)).cloned();
-        let outcome = self.properties(&pool, touched, sent.as_ref());
+        let outcome =
+            if touched.has_properties { Ok(()) } else { self.properties(&pool, touched, sent.as_ref()) };
         if let Some(sent) = &sent {
             let here =
                 snapshots(&pool, &touched.dataset, sent).map_err(|error| Problem::from(error).of(None))?;
@@ -84,6 +90,12 @@ impl Receiving<'_, '_, '_> {
     }
 
     // ---- properties --------------------------------------------------------------------------
+
+    /// Stores the properties of a dataset that has just begun to be received.
+    pub(super) fn properties_of(&mut self, pool: &PoolWriter, touched: &Touched) -> Result<(), Refusal> {
+        let sent = touched.sent.and_then(|index| self.package.as_ref()?.datasets.get(index)).cloned();
+        self.properties(pool, touched, sent.as_ref())
+    }
 
     /// Stores the properties of a dataset, and sets those of `-o`. Mounts follow.
     fn properties(

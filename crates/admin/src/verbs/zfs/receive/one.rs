@@ -251,9 +251,18 @@ impl Receiving<'_, '_, '_> {
             origin: goal.origin.clone(),
             heal: self.request.heal,
         };
-        let (started, mut users) = (Instant::now(), Users::new(mounting.as_ref(), &goal.dataset));
-        let outcome = pool.receive(&incoming.frame, reader, &how, &mut users);
-        drop(users);
+        let touched = self.touched(goal, incoming)?;
+        let started = Instant::now();
+        let mut properties = None;
+        let outcome = {
+            let mut begun = || {
+                if touched.is_new {
+                    properties = Some(self.properties_of(&pool, &touched));
+                }
+            };
+            let mut users = Users::new(mounting.as_ref(), &goal.dataset, &mut begun);
+            pool.receive(&incoming.frame, reader, &how, &mut users)
+        };
         if let (Some(mounting), Some(pending)) = (&mounting, unmounted) {
             let refusals = mounting.after_rename(pending, &goal.dataset);
             refusals.into_iter().for_each(|refusal| self.tell(Event::NotMountedAgain(refusal)));
@@ -273,17 +282,21 @@ impl Receiving<'_, '_, '_> {
         let (bytes, healed) = (received.bytes, received.healed);
         self.tell(Event::Received { snapshot: goal.full_name(), bytes, healed, took });
         if !self.request.heal {
-            let package = self.package.as_ref();
-            let sent = package.and_then(|package| package.index_of(incoming.begin.to_guid));
-            let touched = Touched {
-                dataset: goal.dataset.clone(),
-                is_new: !goal.exists || goal.is_partial,
-                sent,
-                is_top: incoming.dataset()? == self.place.top(),
-            };
-            self.touch(touched);
+            self.touch(Touched { has_properties: properties.is_some(), ..touched });
         }
-        Ok(())
+        properties.unwrap_or(Ok(()))
+    }
+
+    /// What is known of a dataset into which a stream is received.
+    fn touched(&self, goal: &Goal, incoming: &Incoming) -> Result<Touched, Refusal> {
+        let package = self.package.as_ref();
+        Ok(Touched {
+            dataset: goal.dataset.clone(),
+            is_new: !goal.exists || goal.is_partial,
+            sent: package.and_then(|package| package.index_of(incoming.begin.to_guid)),
+            is_top: incoming.dataset()? == self.place.top(),
+            has_properties: false,
+        })
     }
 
     /// Asks for the caller's permissions, at the dataset or, if it is new, above it.
@@ -357,15 +370,20 @@ struct Users<'m> {
     mounting: Option<&'m Mounting>,
     dataset: &'m str,
     replacing: Option<Replacing<'m>>,
+    begun: &'m mut dyn FnMut(),
 }
 
 impl<'m> Users<'m> {
-    fn new(mounting: Option<&'m Mounting>, dataset: &'m str) -> Users<'m> {
-        Users { mounting, dataset, replacing: None }
+    fn new(mounting: Option<&'m Mounting>, dataset: &'m str, begun: &'m mut dyn FnMut()) -> Users<'m> {
+        Users { mounting, dataset, replacing: None, begun }
     }
 }
 
 impl Watch for Users<'_> {
+    fn begun(&mut self) {
+        (self.begun)();
+    }
+
     fn before_replace(&mut self) -> Result<(), String> {
         let replacing = self.mounting.map(|mounting| mounting.before_replace(self.dataset)).transpose();
         self.replacing = replacing.map_err(|refusal| refusal.to_string())?;
