@@ -26,6 +26,9 @@ pub struct Receive {
     pub resumable: bool,
     /// Full name of the snapshot that a new dataset begins as a clone of (`-o origin=`, or found by its guid).
     pub origin: Option<String>,
+    /// Also receives raw streams of encrypted datasets and redacted streams: a pool with such datasets opens read-only,
+    /// unless [`pool::ImportOptions::partly_supported`] says otherwise. No command sets it.
+    pub partly_supported: bool,
     /// Damaged blocks of the existing snapshot are rewritten, and nothing else changes (`-c`).
     pub heal: bool,
 }
@@ -398,6 +401,15 @@ fn check_kind(start: &format::stream::Begin, order: Endian, how: &Receive) -> Re
     }
     if start.flags & FLAG_CLONE != 0 && how.origin.is_none() && !how.heal {
         return Err(ReceiveError::Invalid("the stream of a clone, and no origin"));
+    }
+    let partly = if how.partly_supported { 0 } else { features };
+    if partly & feature::RAW != 0 {
+        let why = "raw streams are not received yet: a pool with encrypted datasets opens read-only";
+        return Err(ReceiveError::Unsupported(why));
+    }
+    if partly & feature::REDACTED != 0 {
+        let why = "redacted streams are not received yet: a pool with redacted datasets opens read-only";
+        return Err(ReceiveError::Unsupported(why));
     }
     if features & feature::RAW != 0 {
         check_raw(start, features)?;

@@ -298,6 +298,19 @@ impl BlockPtr {
         mac
     }
 
+    /// The pointer to a block of file data that a redacted stream has left out.
+    pub fn redacted(obj_type: ObjType, lsize: Lsize, birth: Txg) -> BlockPtr {
+        const LITTLE: u64 = 1 << 63;
+        const EMBEDDED: u64 = 1 << 39;
+        const REDACTED: u64 = 2 << 40;
+        let prop = LITTLE
+            | EMBEDDED
+            | REDACTED
+            | u64::from(obj_type.id()) << 48
+            | lsize.0.wrapping_sub(1) & 0x1ff_ffff;
+        BlockPtr::HOLE.with_word(6, prop).with_word(10, birth.0)
+    }
+
     /// Checks what does not depend on the pool: ids, sizes, kinds (docs/on-disk/12-block-pointers.md, section 8).
     ///
     /// # Errors

@@ -63,6 +63,8 @@ pub struct Applier {
     bytes_before: u64,
     /// Byte of the stream at which the present record starts.
     at: u64,
+    /// Number of blocks of the present redacted range that are marked.
+    redacted: u64,
     /// What a raw stream says of its object set.
     raw: Option<RawSet>,
     /// The range of dnodes that the present records are of.
@@ -74,6 +76,8 @@ enum Applied {
     Done,
     /// A number that was freed is to be used again: the txg must be on disk first.
     NeedsSync,
+    /// A part was applied: the rest goes into another transaction.
+    InPart,
 }
 
 impl Applier {
@@ -93,6 +97,7 @@ impl Applier {
             highest: last.0,
             bytes_before: point.map_or(0, |point| point.bytes),
             at: 0,
+            redacted: 0,
             raw: None,
             range: None,
         }
@@ -153,8 +158,8 @@ impl Applier {
             let end = frame.at + frame.payload.len() as u64;
             match self.apply_one(frame, tx) {
                 Ok(Applied::Done) => {}
-                Ok(Applied::NeedsSync) => {
-                    result = Ok((index, Applied::NeedsSync));
+                Ok(applied) => {
+                    result = Ok((index, applied));
                     break;
                 }
                 Err(error) => {
@@ -196,7 +201,8 @@ impl Applier {
             }
             Record::Write(write) => self.write(write, payload, tx)?,
             Record::WriteEmbedded(write) => self.write_embedded(write, payload, tx)?,
-            Record::Free(free) | Record::Redact(free) => self.free(free, tx)?,
+            Record::Free(free) => self.free(free, tx)?,
+            Record::Redact(redact) => return self.redact(redact, tx),
             Record::Spill(spill) => self.spill(spill, payload, tx)?,
             Record::WriteByRef(_) => return Err(StreamError::Deduplicated.into()),
             Record::Begin(_) | Record::End(_) => {

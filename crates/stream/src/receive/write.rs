@@ -1,16 +1,19 @@
 //! Records about the contents of objects: blocks, holes, spill blocks.
 
-use super::{Applier, ApplyError};
+use super::{Applied, Applier, ApplyError};
 use codec::compress::decompress;
 use dmu::{DmuError, LiveObject, StoredForm, Tx};
 use format::stream::{Free, Spill, Write, WriteEmbedded};
 use format::units::{MAX_BLOCK, SECTOR};
-use format::{BlockId, CompressionId, ObjectId};
+use format::{BlockId, BlockPtr, CompressionId, Lsize, ObjectId};
 
 /// Flag of a SPILL record: it is as in the snapshot from which the increment starts.
 pub(super) const FLAG_UNMODIFIED: u8 = 1 << 2;
 /// Largest spill block in bytes.
 pub(super) const SPILL_MAX: u64 = 128 << 10;
+/// Most blocks of a redacted range, and of the part of it that is marked in one transaction.
+const REDACTED_MAX: u64 = 1 << 32;
+const REDACTED_STEP: u64 = 4096;
 /// Largest offset in an object.
 pub(super) const OFFSET_MAX: u64 = 1 << 63;
 
@@ -137,6 +140,28 @@ impl Applier {
             Err(DmuError::Shape { why, .. }) => Err(self.invalid(why)),
             put => Ok(put?),
         }
+    }
+
+    /// Marks a range of an object as left out of the stream: reading it is an error.
+    pub(super) fn redact(&mut self, record: &Free, tx: &Tx) -> Result<Applied, ApplyError> {
+        let object = self.existing(record.object)?;
+        let size = object.block_size();
+        let (first, count) = (record.offset / size, record.length.div_ceil(size));
+        let is_range = record.offset.is_multiple_of(size)
+            && record.length != 0
+            && record.offset.checked_add(record.length).is_some_and(|end| end < OFFSET_MAX)
+            && count <= REDACTED_MAX;
+        if !is_range {
+            return Err(self.invalid("a redacted range that no object can have"));
+        }
+        let done = self.redacted;
+        let next = count.min(done + REDACTED_STEP);
+        for blkid in first + done..first + next {
+            let bp = BlockPtr::redacted(object.obj_type(), Lsize(size), dmu::AllocTx::txg(tx));
+            object.assign_block(BlockId(blkid), bp, tx);
+        }
+        self.redacted = if next < count { next } else { 0 };
+        Ok(if next < count { Applied::InPart } else { Applied::Done })
     }
 
     /// Makes a range of an object a hole.
