@@ -384,7 +384,7 @@ impl LiveObject {
     }
 
     pub(super) fn locked(&self) -> DmuError {
-        DmuError::Locked { objset: self.set.number() }
+        self.set.locked()
     }
 
     pub(super) fn shape(&self, why: &'static str) -> DmuError {

@@ -10,9 +10,12 @@ use crate::{DmuError, LiveSet};
 use format::blkptr::CryptParams;
 use format::dnode::Dnode;
 use format::objset::ZilHeader;
-use format::{BlockId, BlockPtr, Level, ObjectId};
+use format::{BlockId, BlockPtr, CompressionId, Level, ObjectId};
 use std::collections::BTreeMap;
-use zio::AllocTx;
+use zio::{AllocTx, RawForm, Seal};
+
+/// Protection of a block that is not written.
+const NO_PARAMS: CryptParams = CryptParams { salt: [0; 8], iv: [0; 12], mac: [0; 16] };
 
 /// What a stream says of its object set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,8 +104,22 @@ impl LiveSet {
 
     /// The protection of a block of dnodes that is being written: that which came with the stream, or the one that
     /// the block has on disk.
-    pub(crate) fn take_dnode_params(&self, block: u64, old: &BlockPtr) -> Option<CryptParams> {
+    ///
+    /// # Errors
+    /// [`DmuError::Locked`] if there is neither.
+    pub(crate) fn dnode_seal(&self, block: u64, bytes: &[u8], old: &BlockPtr) -> Result<Seal, DmuError> {
         let new = lock(&self.raw).as_mut().and_then(|raw| raw.dnodes.remove(&block));
-        new.or_else(|| old.crypt_params())
+        let params = match new.or_else(|| old.crypt_params()) {
+            Some(params) => params,
+            // It becomes a hole.
+            None if bytes.iter().all(|byte| *byte == 0) => NO_PARAMS,
+            None => return Err(self.locked()),
+        };
+        let lsize = bytes.len() as u64;
+        Ok(Seal::Raw(RawForm { lsize, compression: CompressionId::Off, params }))
+    }
+
+    pub(crate) fn locked(&self) -> DmuError {
+        DmuError::Locked { objset: self.number() }
     }
 }

@@ -19,17 +19,16 @@ use crate::objset::accounting::Accounting;
 use crate::objset::dnode_slots::DnodeSlots;
 use crate::objset::live::{LiveSet, Root};
 use crate::{Ledger, SetPolicy, SyncTx};
-use format::blkptr::CryptParams;
 use format::dnode::{
     Dnode, FLAG_USED_BYTES, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE, SLOTS_PER_BLOCK,
 };
 use format::objset::ObjsetType;
-use format::{BlockPtr, CompressionId, Endian, Level, ObjectId};
+use format::{BlockPtr, Endian, Level, ObjectId};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use zio::AllocTx;
-use zio::{NewBlock, RawForm, Seal};
+use zio::{NewBlock, Seal};
 
 /// Bytes of blocks in one batch: many windows of `zio`, which compresses one while it writes another.
 const BATCH_BYTES: usize = 256 << 20;
@@ -300,20 +299,8 @@ impl SetSync<'_> {
         NewBlock { seal, ..self.new_block(Arc::clone(&raw.bytes), policy, old, 1) }
     }
 
-    /// A block of dnodes of an encrypted set is protected as its sender has done it.
-    fn dnode_seal(&self, blkid: u64, bytes: &[u8], old: &BlockPtr) -> Result<Option<Seal>, DmuError> {
-        if !self.policy.encrypted {
-            return Ok(None);
-        }
-        let none = CryptParams { salt: [0; 8], iv: [0; 12], mac: [0; 16] };
-        let is_empty = bytes.iter().all(|byte| *byte == 0);
-        let params = self.set.take_dnode_params(blkid, old).or_else(|| is_empty.then_some(none));
-        let params = params.ok_or_else(|| self.locked())?;
-        Ok(Some(Seal::Raw(RawForm { lsize: bytes.len() as u64, compression: CompressionId::Off, params })))
-    }
-
     fn locked(&self) -> DmuError {
-        DmuError::Locked { objset: self.set.number() }
+        self.set.locked()
     }
 
     /// Writes a batch, and stores the pointers in their places.
@@ -448,7 +435,10 @@ impl SetSync<'_> {
             let fill = count_dnodes(&bytes);
             let old_bp = meta[0].edit.pointer(self.set, 0, blkid)?;
             let policy = self.policy.of_block(&meta[0].frozen.header, Level(0), false, self.tx.pass());
-            let seal = self.dnode_seal(blkid, &bytes, &old_bp)?;
+            let seal = match self.policy.encrypted {
+                true => Some(self.set.dnode_seal(blkid, &bytes, &old_bp)?),
+                false => None,
+            };
             let block = NewBlock { seal, ..self.new_block(Arc::new(bytes), policy, old_bp, fill) };
             batch.push(0, BlockPosition::Tree { level: 0, blkid }, block);
             if batch.is_full() || meta[0].edit.held() >= INDIRECT_BYTES {
