@@ -46,6 +46,7 @@ const HOUSE: [(&str, &[&str]); 16] = [
             "cenote-dsl",
             "cenote-pool",
             "cenote-zpl",
+            "cenote-stream",
             "cenote",
         ],
     ),

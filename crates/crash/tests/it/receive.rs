@@ -75,6 +75,7 @@ fn receive_slowly(pool: &Arc<LivePool>, stream: &[u8], snapshot: &str, is_resuma
         to_guid: begin.to_guid,
         creation_time: begin.creation_time,
         force: false,
+        raw: None,
     };
     pool.run(move |ctx| dsl::receive::finish(ctx, &finish)).expect("finished");
 }
