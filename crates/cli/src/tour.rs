@@ -195,6 +195,27 @@ impl Tour {
         Ok(String::from_utf8_lossy(&output).into_owned())
     }
 
+    /// Shows two commands, the output of the first being the input of the second, and runs them.
+    fn piped(&self, from: &[&str], to: &[&str]) -> Result<(), Wrong> {
+        let line = format!("{} | {}", from.join(" "), to.join(" "));
+        say(&format!("$ {line}"))?;
+        let (Some((first, words)), Some((second, others))) = (from.split_first(), to.split_first()) else {
+            return Ok(());
+        };
+        let mut sends = self.command(RunsIn::Daemon, first, words).stdout(Stdio::piped()).spawn()?;
+        let mut receives = self.command(RunsIn::Daemon, second, others);
+        if let Some(output) = sends.stdout.take() {
+            receives.stdin(output);
+        }
+        let received = receives.status()?;
+        let sent = sends.wait()?;
+        self.go_on()?;
+        match [received, sent].into_iter().find(|status| !status.success()) {
+            Some(status) => Err(Wrong::Step(format!("`{line}` failed: {status}"))),
+            None => Ok(()),
+        }
+    }
+
     /// Shows a command that is refused, and its message.
     fn refused(&self, line: &[&str]) -> Result<(), Wrong> {
         say(&format!("$ {}", line.join(" ")))?;

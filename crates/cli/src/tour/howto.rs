@@ -42,6 +42,7 @@ impl Tour {
         self.show(Daemon, &["zpool", "add", "testpool", &two])?;
         self.show(Daemon, &["zpool", "status", "testpool"])?;
         self.snapshots(is_mounted, &export)?;
+        self.backup(is_mounted, &mountpoint)?;
         self.counters(is_mounted, &export)?;
         self.show(Daemon, &["zfs", "destroy", "testpool/myprojects/project1@snap"])?;
         self.show(Daemon, &["zpool", "history", "testpool"])?;
@@ -88,6 +89,22 @@ impl Tour {
         say("What a clone needs cannot be destroyed; then the clone goes:")?;
         self.refused(&["zfs", "destroy", snapshot])?;
         self.show(Daemon, &["zfs", "destroy", "testpool/myprojects/clone_p1"])
+    }
+
+    /// Sends a snapshot into another file system, and takes a file out of that.
+    fn backup(&self, is_mounted: bool, mountpoint: &str) -> Result<(), Wrong> {
+        say("A copy of the snapshot, through a pipe that may as well lead to another machine:")?;
+        let snapshot = "testpool/myprojects/project1@snap";
+        self.piped(&["zfs", "send", snapshot], &["zfs", "receive", "testpool/backup"])?;
+        self.show(Daemon, &["zfs", "list", "-t", "all", "-r", "testpool/backup"])?;
+        if is_mounted {
+            self.same(&format!("{mountpoint}/backup/whole.tar"))?;
+        } else {
+            let copy = self.word("copy.tar");
+            self.show(Daemon, &["cenote", "cp", "testpool/backup:/whole.tar", &copy])?;
+            self.same(&copy)?;
+        }
+        self.show(Daemon, &["zfs", "destroy", "-r", "testpool/backup"])
     }
 
     /// Checks that an archive has the contents that went into this file.
