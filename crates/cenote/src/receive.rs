@@ -217,9 +217,6 @@ impl PoolWriter {
         handed.map_err(|error| ReceiveError::Kept(error.to_string()))?;
         let asked = request.clone();
         let begun = self.try_again(move |ctx| receive::begin(ctx, &asked))?;
-        if begun.point.is_none() {
-            watch.begun();
-        }
         let done = self.receive_into(start, &request, &begun, reader, how, watch);
         if done.is_err() && !(request.is_resumable || begun.point.is_some()) {
             let _ = self.discard_head(&dataset, Some(begun.head));
@@ -243,6 +240,10 @@ impl PoolWriter {
                 Some(raw) => Applier::new_raw(&heads.open_raw(begun.head)?, start, begun.point, raw.set)?,
                 None => Applier::new(&heads.open_partial(begun.head)?, start, begun.point),
             };
+            // From here on the head is in use: the dataset keeps its name.
+            if begun.point.is_none() {
+                watch.begun();
+            }
             apply_all(&mut applier, reader, watch)?;
             if request.from_guid == 0 && request.origin.is_some() {
                 applier.free_beyond()?;

@@ -486,8 +486,12 @@ fn find_partial(ctx: &TaskCtx<'_>, dataset: &str) -> Result<Option<Dataset>, Dsl
 /// [`ReceiveRefusal::NotResumable`] if there is none; [`DslError::Busy`] if it runs.
 pub fn discard(ctx: &mut TaskCtx<'_>, dataset: &str, only: Option<ObjectId>) -> Result<(), DslError> {
     let none = || DslError::Receive(ReceiveRefusal::NotResumable { name: dataset.to_owned() });
-    let partial = find_partial(ctx, dataset)?;
-    let partial = partial.filter(|head| only.is_none_or(|only| only == head.id())).ok_or_else(none)?;
+    let partial = match only {
+        // It may have another name by now.
+        Some(id) => Some(ctx.dsl()?.dataset_by_object(id)?).filter(Dataset::is_inconsistent),
+        None => find_partial(ctx, dataset)?,
+    };
+    let partial = partial.ok_or_else(none)?;
     ctx.check_unused(partial.id(), partial.name())?;
     destroy_partial(ctx, &partial)
 }

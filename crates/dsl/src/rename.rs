@@ -71,6 +71,7 @@ pub fn rename(ctx: &mut TaskCtx<'_>, from: &str, to: &str) -> Result<(), DslErro
     if is_moved {
         check_keys(ctx.m(), from, dir.id(), parent.id())?;
     }
+    ctx.heads.check_not_received(from)?;
     limits::check_pool(ctx, LeaveSlop::Half)?;
     check_below(&dir, to)?;
     if is_moved {

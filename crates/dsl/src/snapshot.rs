@@ -47,6 +47,9 @@ fn plan(ctx: &TaskCtx<'_>, full_name: &str) -> Result<Planned, DslError> {
     }
     let dsl = ctx.dsl()?;
     let head = dsl.dir(dir)?.head()?.ok_or_else(|| DslError::not_found(dir))?;
+    if head.is_inconsistent() {
+        return Err(DslError::Inconsistent { name: full_name.to_owned() });
+    }
     if head.snapshot(snapshot)?.is_some() {
         return Err(DslError::Exists { name: full_name.to_owned() });
     }

@@ -166,7 +166,8 @@ impl Mounting {
         let mounts_all = mounts_all && is_set;
         let mut refusals = Vec::new();
         for moved in moved {
-            let put = self.put_again(&moved, &moved.properties.dataset, mounts_all);
+            let name = moved.properties.dataset.as_str();
+            let put = self.put_again(&moved, name, mounts_all.then_some(root.as_str()));
             // What was not mounted before is in no request: it may stay unmounted.
             refusals.extend(put.err().filter(|_| moved.was_mounted()));
         }
@@ -180,8 +181,9 @@ impl Mounting {
         refusals
     }
 
-    /// Mounts a file system again, under its new name and at its new mount point.
-    fn put_again(&self, moved: &Moved, name: &str, mounts_all: bool) -> Result<(), MountRefusal> {
+    /// Mounts a file system again, under its new name and at its new mount point. One that was not mounted is mounted if the
+    /// mount point of `set` was set, and it is that file system or has moved with it.
+    fn put_again(&self, moved: &Moved, name: &str, set: Option<&str>) -> Result<(), MountRefusal> {
         let properties = self.properties(name)?;
         let is_moved = properties.point != moved.properties.point;
         if let (true, MountPoint::At(old)) = (is_moved && !moved.properties.is_own, &moved.properties.point) {
@@ -191,7 +193,8 @@ impl Mounting {
             // It was mounted beside the change, with what its properties were before.
             self.end_misplaced(&properties)?;
         }
-        let wanted = moved.was_mounted() || (mounts_all && properties.mounts_by_itself());
+        let is_set = set.is_some_and(|set| set == name || is_moved);
+        let wanted = moved.was_mounted() || (is_set && properties.mounts_by_itself());
         if !wanted || self.mounted(name).is_some() {
             return Ok(());
         }
@@ -303,7 +306,7 @@ impl Mounting {
         let mut refusals = Vec::new();
         for moved in moved {
             let rest = moved.properties.dataset.strip_prefix(&root).unwrap_or_default();
-            refusals.extend(self.put_again(&moved, &format!("{to}{rest}"), false).err());
+            refusals.extend(self.put_again(&moved, &format!("{to}{rest}"), None).err());
         }
         refusals
     }

@@ -210,7 +210,7 @@ fn beside(sources: &[Source]) -> Result<Option<PathBuf>, ChainError> {
 
 /// The chain over an existing index, if it is whole and of these files.
 fn reopened(place: &Path, sources: &[Source], options: &ChainOptions) -> Option<Chain> {
-    let own = File::open(place).ok()?;
+    let own = new_file::open_own(place).ok()?;
     let head = store::read_head(&own).ok()?;
     let is_used = |source: &Source| source.identity.as_ref().is_some_and(|own| head.files.contains(own));
     if !sources.iter().all(is_used) {

@@ -7,13 +7,27 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat, open};
 use std::fs::{File, OpenOptions, remove_file, rename};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Attempts to find a name that no other file has.
 const NAMES_MAX: u32 = 64;
 /// Only its owner reads an index: streams are often more secret than the folder they are in.
 const MODE: u32 = 0o600;
+
+/// Opens an existing index: a regular file of this user or of root that nobody else can write to. What others put at its
+/// place, in a folder that all may write to, would replace the contents of the streams.
+pub(super) fn open_own(place: &Path) -> io::Result<File> {
+    const OTHERS_WRITE: u32 = 0o022;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = File::from(open(place, flags, Mode::empty())?);
+    let found = file.metadata()?;
+    let is_own = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
+    if !found.is_file() || !is_own || found.mode() & OTHERS_WRITE != 0 {
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, "an index of another user"));
+    }
+    Ok(file)
+}
 
 /// The file of an index that is being made.
 pub(super) struct NewFile {

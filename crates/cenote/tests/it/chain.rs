@@ -270,3 +270,21 @@ fn damage_is_found() {
     assert!(was_read);
     assert_eq!(chain.snapshots()[0].snapshot, "c");
 }
+
+/// In a folder that all may write to, the index of another user would replace what the streams hold.
+#[test]
+fn an_index_that_others_can_write_is_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let files = Files::new();
+    let stream = files.golden("full");
+    let index = files.path("full.idx");
+    let is_read = || open_with(&[&stream], &ChainOptions::default()).expect("opened").1;
+    assert!(is_read() && !is_read());
+    fs::set_permissions(&index, fs::Permissions::from_mode(0o666)).expect("set");
+    assert!(is_read() && !is_read(), "it is made anew");
+    assert_eq!(fs::metadata(&index).expect("there").permissions().mode() & 0o777, 0o600);
+    fs::remove_file(&index).expect("removed");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &index, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+    assert!(is_read(), "a pipe in its place does not stop it");
+}

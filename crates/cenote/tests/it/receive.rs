@@ -287,3 +287,35 @@ fn streams_that_make_a_pool_read_only_are_refused() {
     assert!(pool.view().and_then(|view| view.dataset("dst/new")).is_err());
     files.judge(pool);
 }
+
+/// A stream that is being received when its dataset is renamed, or a snapshot of it is taken.
+struct Meanwhile<'p> {
+    pool: &'p PoolWriter,
+    refused: usize,
+}
+
+impl Watch for Meanwhile<'_> {
+    fn begun(&mut self) {
+        let rename = self.pool.run(|ctx| dsl::rename::rename(ctx, "dst/full", "dst/other"));
+        let snapshot = self.pool.run(|ctx| dsl::snapshot::snapshot(ctx, &["dst/full@mine".to_owned()], &[]));
+        self.refused = usize::from(rename.is_err()) + usize::from(snapshot.is_err());
+    }
+
+    fn bytes(&mut self, _: u64) {
+        let renamed = self.pool.run(|ctx| dsl::rename::rename(ctx, "dst/full", "dst/other"));
+        self.refused += usize::from(renamed.is_err());
+    }
+}
+
+#[test]
+fn a_dataset_keeps_its_name_while_a_stream_is_received() {
+    let (files, pool) = OnFile::new();
+    let bytes = testkit::stream("full");
+    let mut reader = Reader::new(&bytes[..]);
+    let begin = reader.next_frame().expect("a record").expect("a start");
+    let mut meanwhile = Meanwhile { pool: &pool, refused: 0 };
+    pool.receive(&begin, &mut reader, &how("dst/full", "a"), &mut meanwhile).expect("received");
+    assert!(meanwhile.refused > 2, "{}", meanwhile.refused);
+    pool.run(|ctx| dsl::rename::rename(ctx, "dst/full", "dst/other")).expect("renamed");
+    files.judge(pool);
+}

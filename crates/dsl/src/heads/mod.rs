@@ -31,6 +31,7 @@ use crate::sync::{lock, read, write};
 use crate::tree::{Dsl, PoolSpace};
 use dmu::log::IntentLog;
 use dmu::{KeyState, LiveSet, Txgs};
+use format::dsl::DS_FLAG_INCONSISTENT;
 use format::names::directory;
 use format::{BlockPtr, ObjType, ObjectId, Txg};
 use head::{check_changeable, check_raw, open_set};
@@ -300,6 +301,27 @@ impl Heads {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Checks that no stream is being received into a dataset, or below it: the receive knows it by its name.
+    ///
+    /// # Errors
+    /// [`DslError::Busy`], or the error of reading a dataset.
+    pub(crate) fn check_not_received(&self, name: &str) -> Result<(), DslError> {
+        let below = format!("{name}/");
+        let is_at = |head: &Head| {
+            let own = head.name();
+            *own == *name || own.starts_with(&below)
+        };
+        let open: Vec<Arc<Head>> = lock(&self.open).values().filter(|head| is_at(head)).cloned().collect();
+        for head in open {
+            let is_partial = mos::dataset_phys(&head.object)?.flags & DS_FLAG_INCONSISTENT != 0;
+            // Beside the registry and this list.
+            if is_partial && (Arc::strong_count(&head) > 2 || Arc::strong_count(&head.set) > OWN_HOLDERS) {
+                return Err(DslError::Busy { name: name.to_owned() });
+            }
+        }
+        Ok(())
     }
 
     /// Closes a head that is not in use.

@@ -182,7 +182,11 @@ impl Request {
         }
         let all = edit::with_descendants(&view, dataset)
             .map_err(|error| Refusal::Open(NotOpened::new(dataset, error)))?;
-        Ok(all.iter().map(|dataset| format!("{dataset}@{snapshot}")).collect())
+        // What is being received is not whole yet.
+        let is_whole = |dataset: &&String| {
+            *dataset == name || view.dsl().dataset(dataset).map_or(true, |found| !found.is_inconsistent())
+        };
+        Ok(all.iter().filter(is_whole).map(|dataset| format!("{dataset}@{snapshot}")).collect())
     }
 
     /// Only user properties can be set on snapshots.

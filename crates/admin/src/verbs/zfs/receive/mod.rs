@@ -224,6 +224,7 @@ impl Receiving<'_, '_, '_> {
     ) -> Result<(), Refusal> {
         let target = request.target.as_str();
         place::check(target, request.naming).map_err(|error| named(target, error))?;
+        ask_first(request, session)?;
         let frame = match reader.next_frame() {
             Ok(Some(frame)) => frame,
             Ok(None) => return Err(Problem::Unread.of(None)),
@@ -288,6 +289,28 @@ impl Receiving<'_, '_, '_> {
             }
         }
     }
+}
+
+/// Asks for the permissions of a caller before anything is read: those to receive at the operand or at what there is above
+/// it, and to set the properties of `-o`.
+fn ask_first(request: &Request, session: &mut Session<'_>) -> Result<(), Refusal> {
+    if session.is_administrator() || request.dry_run {
+        return Ok(());
+    }
+    let target = request.target.as_str();
+    let refused = |error: crate::edit::EditError| Problem::from(error).of(None);
+    let pool = session.writer(target).map_err(refused)?;
+    let Some(permit) = crate::edit::permit::of(&pool).map_err(refused)? else { return Ok(()) };
+    let view = crate::edit::view(&pool).map_err(refused)?;
+    let mut at = target.split('@').next().unwrap_or(target);
+    while let (Err(_), Some((above, _))) = (view.dataset(at), at.rsplit_once('/')) {
+        at = above;
+    }
+    let props =
+        request.properties.iter().map(|(name, _)| crate::edit::permit::to_set(name)).collect::<Vec<_>>();
+    let wanted: Vec<&str> =
+        ["receive"].into_iter().chain(props.iter().map(std::convert::AsRef::as_ref)).collect();
+    permit.ask(at, &wanted).map_err(refused)
 }
 
 /// The refusal of an operand.
