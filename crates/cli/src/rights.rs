@@ -125,7 +125,7 @@ mod tests {
         for verb in ["create", "import", "history", "labelclear", "", "nosuch"] {
             assert_eq!(zpool(verb), Administrator, "{verb}");
         }
-        for verb in ["load-key", "share", "unmount", "project", "receive", "nosuch"] {
+        for verb in ["load-key", "share", "unmount", "project", "nosuch"] {
             assert_eq!(zfs(verb), Administrator, "{verb}");
         }
     }
