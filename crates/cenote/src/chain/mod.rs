@@ -1,7 +1,7 @@
 //! A full stream and the increments on it, opened read-only without receiving them into a pool of the user's.
 //!
 //! [`Chain::open`] reads the streams once, in any order of the files, and makes an *index*: a small pool in a file of
-//! its own, into which the streams are received, but whose device ([`device`]) notes for each block whether it stands in
+//! its own, into which the streams are received, but whose device (`device`) notes for each block whether it stands in
 //! a stream file. What is left for the index is metadata. Blocks of streams that are compressed as files or can be read
 //! once are stored in the index, compressed. Everything that reads pools then reads the streams: [`Chain::pool`].
 //!

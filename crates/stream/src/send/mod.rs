@@ -8,7 +8,7 @@
 //!
 //! # What always holds
 //! - The records are in ascending order of objects and offsets, and those of an object follow its dnode.
-//! - Blocks are read many at once by a few threads, up to [`pipeline::IN_FLIGHT`] bytes ahead of the writer.
+//! - Blocks are read many at once by a few threads, up to `pipeline::IN_FLIGHT` bytes ahead of the writer.
 //! - Streams are written in little-endian order, whatever the order of the pool.
 //! - The walk ends, although a hostile tree may repeat itself: see [`dmu::LoopGuard`].
 //!

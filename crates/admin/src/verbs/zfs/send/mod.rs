@@ -4,7 +4,7 @@
 //!
 //! # Order
 //! The request is checked -> the caller's permission at each dataset, unless it only asks -> what is sent is planned
-//! ([`plan`]: one part for each snapshot) -> the snapshots are held, so that nobody destroys them -> the header of a package ([`package`]) ->
+//! (`plan`: one part for each snapshot) -> the snapshots are held, so that nobody destroys them -> the header of a package (`package`) ->
 //! the parts, one after the other -> the end of the package.
 //!
 //! # What always holds
