@@ -5,7 +5,7 @@ mod heal;
 use crate::PoolWriter;
 use dsl::receive::{self, Begin, Begun, Finish, RawStart};
 use dsl::{DslError, ReceiveRefusal, TaskCtx};
-use format::stream::{Record, feature};
+use format::stream::{Record, feature, flag};
 use format::{Endian, NvList, ObjectId};
 use pool::PoolError;
 use std::io::Read;
@@ -72,6 +72,9 @@ pub trait Watch {
     /// The head was replaced, or may have been.
     fn replaced(&mut self) {}
 }
+
+/// Ignores what happens.
+impl Watch for () {}
 
 /// Why a stream is not received.
 #[derive(Debug, thiserror::Error)]
@@ -310,9 +313,9 @@ impl PoolWriter {
             to_guid: start.to_guid,
             from_guid: start.from_guid,
             to_name: String::from_utf8_lossy(start.name()).into_owned(),
-            is_clone: start.flags & FLAG_CLONE != 0,
-            has_free_records: start.flags & FLAG_FREE_RECORDS != 0,
-            is_case_insensitive: start.flags & FLAG_CASE_INSENSITIVE != 0,
+            is_clone: start.flags & flag::CLONE != 0,
+            has_free_records: start.flags & flag::FREE_RECORDS != 0,
+            is_case_insensitive: start.flags & flag::CASE_INSENSITIVE != 0,
             force: how.force,
             is_resumable: how.resumable,
             resumes,
@@ -363,11 +366,6 @@ impl PoolWriter {
 const OBJSET_VOLUME: u32 = 3;
 /// Type of that of a file system.
 const OBJSET_FILES: u32 = 2;
-/// Flags of the start of a stream.
-const FLAG_CLONE: u32 = 1;
-const FLAG_CASE_INSENSITIVE: u32 = 1 << 1;
-const FLAG_FREE_RECORDS: u32 = 1 << 2;
-const FLAG_SPILL_BLOCK: u32 = 1 << 3;
 
 /// The features of the pool that features of a stream need.
 const NEEDED: [(u64, &str); 9] = [
@@ -400,7 +398,7 @@ fn check_kind(start: &format::stream::Begin, order: Endian, how: &Receive) -> Re
     if start.header_kind() != 1 || !matches!(start.objset_type, OBJSET_FILES | OBJSET_VOLUME) {
         return Err(ReceiveError::Invalid("no stream of a file system or volume"));
     }
-    if start.flags & FLAG_CLONE != 0 && how.origin.is_none() && !how.heal {
+    if start.flags & flag::CLONE != 0 && how.origin.is_none() && !how.heal {
         return Err(ReceiveError::Invalid("the stream of a clone, and no origin"));
     }
     let partly = if how.partly_supported { 0 } else { features };
@@ -429,7 +427,7 @@ fn check_raw(start: &format::stream::Begin, features: u64) -> Result<(), Receive
     if features & (feature::EMBED_DATA | feature::REDACTED) != 0 {
         return Err(ReceiveError::Invalid("a raw stream with embedded or redacted data"));
     }
-    if start.flags & FLAG_SPILL_BLOCK == 0 {
+    if start.flags & flag::SPILL_BLOCK == 0 {
         return Err(ReceiveError::Invalid("a raw stream that does not tell which objects have spill blocks"));
     }
     Ok(())

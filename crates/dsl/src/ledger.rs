@@ -24,13 +24,11 @@ use crate::mos_tx::MosTx;
 use crate::zapify;
 use dmu::{Ledger, LiveSet};
 use format::dsl::{DatasetPhys, DirPhys};
+use format::units::OLD_MAX_BLOCK;
 use format::{BlockPtr, ObjectId, Txg};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zio::Zio;
-
-/// Blocks larger than this need a feature.
-const OLD_MAX_BLOCK: u64 = 128 << 10;
 
 /// The accounting of one head in one sync.
 struct SpaceLedger<'a> {

@@ -223,10 +223,7 @@ fn make_head(
 fn begin_existing(ctx: &mut TaskCtx<'_>, request: &Begin, dir: &Dir) -> Result<Begun, DslError> {
     let name = || request.dataset.clone();
     let head = dir.head()?.ok_or_else(|| DslError::not_found(name()))?;
-    let clone = match dir.child(hidden::RECEIVE)? {
-        Some(clone) => clone.head()?,
-        None => None,
-    };
+    let clone = hidden_clone(dir)?;
     let partial = clone.as_ref().unwrap_or(&head);
     if resume_state::is_resumable(ctx.m(), partial.id())? {
         if request.resumes.is_none() {
@@ -270,6 +267,11 @@ fn begin_existing(ctx: &mut TaskCtx<'_>, request: &Begin, dir: &Dir) -> Result<B
     counts::adjust(ctx.m(), hidden_dir, 1, 0)?;
     let made = make_head(ctx, request, hidden_dir, origin.as_ref())?;
     Ok(Begun { head: made, replaces: true, point: None })
+}
+
+/// The hidden clone to which a stream for this dataset is applied; `None`: there is none.
+fn hidden_clone(dir: &Dir) -> Result<Option<Dataset>, DslError> {
+    dir.child(hidden::RECEIVE)?.map_or(Ok(None), |clone| clone.head())
 }
 
 /// Checks that a full stream may replace what is there.
@@ -467,10 +469,7 @@ pub fn clean_up(ctx: &mut TaskCtx<'_>, dataset: &str) -> Result<(), DslError> {
 /// The dataset that an unfinished receive has made: a hidden clone, or the dataset itself if it was new.
 fn find_partial(ctx: &TaskCtx<'_>, dataset: &str) -> Result<Option<Dataset>, DslError> {
     let dir = ctx.dsl()?.dir(dataset)?;
-    let clone = match dir.child(hidden::RECEIVE)? {
-        Some(clone) => clone.head()?,
-        None => None,
-    };
+    let clone = hidden_clone(&dir)?;
     if clone.is_some() {
         return Ok(clone);
     }

@@ -83,6 +83,26 @@ pub mod feature {
     ];
 }
 
+/// The flags of records.
+pub mod flag {
+    /// Of [`super::Begin`]: the stream starts from the origin of its dataset.
+    pub const CLONE: u32 = 1 << 0;
+    /// Of [`super::Begin`]: names of the dataset are compared without regard to case.
+    pub const CASE_INSENSITIVE: u32 = 1 << 1;
+    /// Of [`super::Begin`]: the stream frees all that a clone might have.
+    pub const FREE_RECORDS: u32 = 1 << 2;
+    /// Of [`super::Begin`]: records tell whether objects have spill blocks.
+    pub const SPILL_BLOCK: u32 = 1 << 3;
+    /// Of [`super::Write`]: equal checksums mean equal blocks.
+    pub const DEDUP: u8 = 1 << 0;
+    /// Of records with contents, in raw streams: these are in big-endian order.
+    pub const BYTE_SWAP: u8 = 1 << 1;
+    /// Of [`super::Object`]: it has a spill block.
+    pub const HAS_SPILL: u8 = 1 << 2;
+    /// Of [`super::Spill`]: it is not newer than the start of the increment.
+    pub const UNMODIFIED: u8 = 1 << 2;
+}
+
 /// The header of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Header {

@@ -13,6 +13,8 @@ pub const LABEL_START: u64 = 0x40_0000;
 pub const LABEL_END: u64 = 0x8_0000;
 /// Maximum size of a block in bytes: 16 MiB.
 pub const MAX_BLOCK: u64 = 1 << 24;
+/// Bytes of the largest block without the feature `large_blocks`.
+pub const OLD_MAX_BLOCK: u64 = 128 << 10;
 
 macro_rules! unit {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {

@@ -1,4 +1,4 @@
-//! The errors of streams and of resume tokens.
+//! The errors of streams.
 
 use format::{DecodeError, ObjectId};
 use std::io;
@@ -85,31 +85,4 @@ pub enum StreamError {
     /// Blocks of an encrypted stream cannot be compressed.
     #[error("raw streams cannot be recompressed")]
     Encrypted,
-}
-
-/// Why a text is no resume token.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TokenError {
-    /// The three numbers before the payload are not there.
-    #[error("invalid format")]
-    Format,
-    /// The version is unknown.
-    #[error("invalid version {version}")]
-    Version {
-        /// The version in the token.
-        version: u64,
-    },
-    /// The payload is not hexadecimal.
-    #[error("payload is not hex-encoded")]
-    Hex,
-    /// The checksum does not fit the payload.
-    #[error("incorrect checksum")]
-    Checksum,
-    /// The payload cannot be decompressed.
-    #[error("decompression failed")]
-    Decompress,
-    /// The decompressed payload is not a list of names and values.
-    #[error("nvlist_unpack failed [{0}]")]
-    List(#[source] DecodeError),
 }

@@ -23,7 +23,8 @@ mod survey;
 mod token;
 mod writer;
 
-pub use error::{StreamError, TokenError};
+pub use dsl::resume::TokenError;
+pub use error::StreamError;
 pub use reader::{Frame, Reader};
 pub use survey::{Substream, Survey, survey};
 pub use token::ResumeToken;

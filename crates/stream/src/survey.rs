@@ -9,13 +9,12 @@
 
 use crate::error::StreamError;
 use crate::reader::{BLOCK_MAX, Frame, Reader};
-use format::stream::{Begin, Record, RecordKind, feature};
+use format::stream::{Begin, Record, RecordKind, feature, flag};
+use format::units::OLD_MAX_BLOCK;
 use format::{ChecksumId, CompressionId, NvList, ObjectId};
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// Largest block in bytes of a stream without large blocks.
-const OLD_BLOCK_MAX: u64 = 128 << 10;
 /// Largest bonus in bytes in a dnode of one slot.
 const BONUS_MAX: u64 = 320;
 /// Unit of block sizes in bytes.
@@ -174,16 +173,14 @@ fn list(payload: &[u8]) -> Checked<NvList> {
 }
 
 fn check_begin(begin: &Begin, list: &NvList) -> Checked<()> {
-    const CLONE: u32 = 1 << 0;
-    const SPILL_BLOCK: u32 = 1 << 3;
     check_features(begin)?;
     ensure(begin.header_kind() == 1, "an unknown kind of header")?;
     ensure(begin.objset_type == 2 || begin.objset_type == 3, "neither a file system nor a volume")?;
     ensure(begin.name().contains(&b'@'), "a name that is not of a snapshot")?;
-    ensure(begin.flags & CLONE == 0 || begin.from_guid != 0, "a clone without an origin")?;
+    ensure(begin.flags & flag::CLONE == 0 || begin.from_guid != 0, "a clone without an origin")?;
     if begin.features() & feature::RAW != 0 {
         ensure(begin.features() & feature::EMBED_DATA == 0, "a raw stream with embedded data")?;
-        ensure(begin.flags & SPILL_BLOCK != 0, "a raw stream that does not tell of spill blocks")?;
+        ensure(begin.flags & flag::SPILL_BLOCK != 0, "a raw stream that does not tell of spill blocks")?;
         ensure(list.list("crypt_keydata").is_some(), "a raw stream without its keys")?;
     }
     Ok(())
@@ -210,7 +207,7 @@ fn check_record(begin: &Begin, record: &Record, last: Last) -> Checked<Last> {
             let size = u64::from(object.block_size);
             ensure(size.is_multiple_of(SECTOR) && (1..=BLOCK_MAX).contains(&size), "the size of a block")?;
             ensure(
-                size <= OLD_BLOCK_MAX || has(feature::LARGE_BLOCKS),
+                size <= OLD_MAX_BLOCK || has(feature::LARGE_BLOCKS),
                 "a large block in a stream without them",
             )?;
             ensure(u64::from(object.slots) <= SLOTS_MAX, "too many slots of a dnode")?;

@@ -38,4 +38,4 @@ pub use error::FixtureError;
 pub use fixture::{Fixture, Scratch, fixtures_root, workspace_root};
 pub use judge::{assert_zdb_clean, cenote, hurried, need_file, need_root, need_tool, skip, tool};
 pub use manifest::{Dataset, Image, Manifest, Partition, Property, SpaceRow, ZdbResult};
-pub use streams::{received, received_files, stream, stream_names, streams_root};
+pub use streams::{received, stream, stream_names, streams_root};

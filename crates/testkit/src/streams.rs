@@ -1,11 +1,11 @@
 //! Send streams that OpenZFS wrote, from `fixtures/streams`.
 
 use crate::Dataset;
-use crate::entries::{Entries, Entry};
+use crate::entries::Entries;
 use crate::fixture::workspace_root;
 use crate::unpack::decoder;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::PathBuf;
 
 /// Ending of the name of a packed stream.
@@ -64,19 +64,4 @@ pub fn received() -> (Vec<Dataset>, Entries) {
     let path = streams_root().join("received-entries.jsonl.zst");
     let entries = Entries::of_file(&path, "received");
     (manifest.datasets, entries.unwrap_or_else(|error| panic!("{error}")))
-}
-
-/// The files of a dataset (`dst/full@a`) that OpenZFS made of the streams.
-///
-/// # Panics
-/// If the list cannot be read.
-#[must_use]
-pub fn received_files(dataset: &str) -> Vec<Entry> {
-    let path = streams_root().join("received-entries.jsonl.zst");
-    let failed = |error: &dyn std::fmt::Display| -> ! { panic!("{}: {error}", path.display()) };
-    let list = File::open(&path).and_then(decoder).unwrap_or_else(|error| failed(&error));
-    let lines = BufReader::new(list).lines().map(|line| line.unwrap_or_else(|error| failed(&error)));
-    let of_dataset = format!("{{\"ds\":\"{dataset}\",");
-    let lines = lines.filter(|line| line.starts_with(&of_dataset));
-    lines.map(|line| serde_json::from_str(&line).unwrap_or_else(|error| failed(&error))).collect()
 }

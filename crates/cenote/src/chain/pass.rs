@@ -14,7 +14,7 @@ use crate::PoolWriter;
 use crate::receive::{Receive, Watch};
 use dsl::create::{NewHead, create};
 use format::objset::ObjsetType;
-use format::stream::{Begin, HEADER_SIZE, Record};
+use format::stream::{Begin, HEADER_SIZE, Record, flag};
 use pool::LivePool;
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -22,8 +22,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use stream::{Frame, Reader, StreamError};
 
-/// Flag of the start of a stream: it makes a clone.
-const FLAG_CLONE: u32 = 1;
 /// Type of the object set of a volume.
 const OBJSET_VOLUME: u32 = 3;
 /// Payloads that are noted before the pool is made to write all of them.
@@ -190,7 +188,7 @@ impl<'p> Pass<'p> {
     /// Whether a stream that is ready starts a dataset, or goes on where one ends.
     fn fits(&self, begin: &Begin, dataset: &str) -> bool {
         match self.known.get(&begin.from_guid).filter(|_| begin.from_guid != 0) {
-            Some(from) if begin.flags & FLAG_CLONE == 0 => from.followed_by.is_none(),
+            Some(from) if begin.flags & flag::CLONE == 0 => from.followed_by.is_none(),
             _ => !self.starts.contains_key(&self.names.placed(dataset)),
         }
     }
@@ -249,7 +247,7 @@ impl<'p> Pass<'p> {
         };
         let second = || (file.to_owned(), format!("{sent}@{snapshot}"));
         if let Some(from) = self.known.get(&begin.from_guid).filter(|_| begin.from_guid != 0) {
-            if begin.flags & FLAG_CLONE == 0 {
+            if begin.flags & flag::CLONE == 0 {
                 how.dataset.clone_from(&from.dataset);
                 let Some(other) = from.followed_by.and_then(|guid| self.known.get(&guid)) else {
                     return Ok(how);

@@ -50,11 +50,6 @@ impl OnFile {
     }
 }
 
-/// Ignores what happens.
-pub(crate) struct Unwatched;
-
-impl Watch for Unwatched {}
-
 pub(crate) fn how(dataset: &str, snapshot: &str) -> Receive {
     let (dataset, snapshot) = (dataset.to_owned(), snapshot.to_owned());
     Receive { dataset, snapshot, partly_supported: true, ..Receive::default() }
@@ -64,7 +59,7 @@ pub(crate) fn how(dataset: &str, snapshot: &str) -> Receive {
 pub(crate) fn receive(pool: &PoolWriter, bytes: &[u8], how: &Receive) -> Result<Received, ReceiveError> {
     let mut reader = Reader::new(bytes);
     let begin = reader.next_frame().expect("a record").expect("a start");
-    pool.receive(&begin, &mut reader, how, &mut Unwatched)
+    pool.receive(&begin, &mut reader, how, &mut ())
 }
 
 pub(crate) fn received(pool: &PoolWriter, stream: &str, how: &Receive) {

@@ -2,7 +2,7 @@
 //! receive made of the same streams, and every MAC is right.
 
 use crate::golden::compare::{chain, contents};
-use crate::receive::{OnFile, Unwatched, answers, how, receive, received};
+use crate::receive::{OnFile, answers, how, receive, received};
 use cenote::PoolWriter;
 use cenote::receive::{Receive, ReceiveError};
 use cenote::stream::{Frame, Reader};
@@ -91,7 +91,7 @@ fn judge_unlocked(files: &OnFile, dataset: &str) {
 fn receive_unverified(pool: &PoolWriter, bytes: &[u8], how: &Receive) -> Result<(), ReceiveError> {
     let mut reader = Reader::new(bytes).unverified();
     let begin = reader.next_frame().expect("a record").expect("a start");
-    pool.receive(&begin, &mut reader, how, &mut Unwatched).map(drop)
+    pool.receive(&begin, &mut reader, how, &mut ()).map(drop)
 }
 
 #[test]

@@ -151,9 +151,8 @@ fn token(args: Vec<OsString>) -> Result<u8, Failure> {
     let Some(text) = operands.first() else {
         return Err(Failure::Usage(Some("Need to pass the resume token".to_owned())));
     };
-    let token = ResumeToken::parse(&text.to_string_lossy()).map_err(|why| {
-        Failure::Message(format!("Unable to parse resume token: resume token is corrupt ({why})"), 1)
-    })?;
+    let token = ResumeToken::parse(&text.to_string_lossy())
+        .map_err(|why| Failure::Message(format!("Unable to parse resume token: {why}"), 1))?;
     let mut out = output();
     list::print(&mut out, &token.list)?;
     out.flush()?;

@@ -72,8 +72,9 @@ impl World {
 
     /// Checks that a dataset has the files that OpenZFS has received.
     fn check_files(&self, dataset: &str, received: &str) {
-        let expected: BTreeMap<String, String> = testkit::received_files(received)
-            .into_iter()
+        let expected: BTreeMap<String, String> = testkit::received()
+            .1
+            .filter(|entry| entry.ds == received)
             .filter(|entry| entry.sha256_of.is_none())
             .filter_map(|entry| Some((String::from_utf8(entry.path).ok()?, entry.sha256?)))
             .filter(|(path, _)| !path.contains(['\\', '\n']))

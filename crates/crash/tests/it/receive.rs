@@ -5,7 +5,7 @@
 #![allow(missing_docs)]
 
 use cenote::PoolWriter;
-use cenote::receive::{Receive, Watch};
+use cenote::receive::Receive;
 use cenote::stream::receive::Applier;
 use cenote::stream::{Frame, Reader, Writer};
 use cenote_crash::check::check_space;
@@ -23,10 +23,6 @@ use vdev::device::sim::Fate;
 
 /// Records between two txgs.
 const RECORDS: usize = 24;
-
-struct Unwatched;
-
-impl Watch for Unwatched {}
 
 fn frames(stream: &[u8]) -> Vec<Frame> {
     let mut reader = Reader::new(stream);
@@ -173,7 +169,7 @@ fn complete(pool: &Arc<LivePool>, stream: &[u8], snapshot: &str, found: &mut Fou
     let writer = PoolWriter::shared(Arc::clone(pool), None);
     let mut reader = Reader::new(stream);
     let begin = reader.next_frame().expect("a record").expect("a start");
-    if let Err(error) = writer.receive(&begin, &mut reader, &how, &mut Unwatched) {
+    if let Err(error) = writer.receive(&begin, &mut reader, &how, &mut ()) {
         panic!("{}", cenote::error::chain(&error));
     }
 }

@@ -6,6 +6,7 @@
 use crate::DmuError;
 use crate::objset::live::LiveSet;
 use format::dnode::{Dnode, FLAG_USEROBJUSED_ACCOUNTED, FLAG_USERUSED_ACCOUNTED, SLOT_SIZE};
+use format::sa::SA_MAGIC;
 use format::{ObjType, ObjectId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +20,6 @@ pub(crate) struct Owner {
     project: u64,
 }
 
-const SA_MAGIC: u32 = 0x002F_505A;
 /// Flag of a file that has a project id.
 const HAS_PROJECT: u64 = 1 << 47;
 

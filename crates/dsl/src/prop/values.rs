@@ -5,6 +5,7 @@ use crate::error::{ITERATIONS_MIN, PropError};
 use crate::features::FeatureCounts;
 use crate::prop::PropValue;
 use format::prop::{self as table, Class, DatasetProp, Kind};
+use format::units::OLD_MAX_BLOCK;
 
 /// Bytes of the value of a user property, its NUL included.
 const USER_VALUE_LIMIT: usize = 8192;
@@ -14,8 +15,6 @@ const USER_NAME_LIMIT: usize = 256;
 const TEXT_LIMIT: usize = 4096;
 /// Smallest block size in bytes.
 const BLOCK_MIN: u64 = 512;
-/// Largest block size in bytes, without and with the feature `large_blocks`.
-const BLOCK_MAX_OLD: u64 = 128 << 10;
 const BLOCK_MAX: u64 = 16 << 20;
 /// First character of names of units, by power of 1024.
 const UNITS: &[u8] = b"BKMGTPEZ";
@@ -225,7 +224,7 @@ fn validate_block_size(
         let max = if large { "16M" } else { "128K" };
         return Err(PropError::BlockSize { name, max });
     }
-    if value > BLOCK_MAX_OLD { need(name, "large_blocks", is_enabled) } else { Ok(()) }
+    if value > OLD_MAX_BLOCK { need(name, "large_blocks", is_enabled) } else { Ok(()) }
 }
 
 fn validate_text(name: &'static str, text: &str) -> Result<(), PropError> {

@@ -11,6 +11,7 @@ use dmu::zap::{Zap, ZapEntry};
 use dsl::prop::{PropValue, Source, Value};
 use format::names;
 use format::prop::{self as table, Fallback, Kind, PoolProp};
+use format::units::OLD_MAX_BLOCK;
 use format::{ObjectId, prop};
 use std::cell::OnceCell;
 use vdev::tree::VdevState;
@@ -18,8 +19,6 @@ use vdev::tree::VdevState;
 /// Version of pools with feature flags: the property then has no value.
 const VERSION_FEATURES: u64 = 5000;
 
-/// The largest block, and the largest dnode, that a pool can have.
-const OLD_MAX_BLOCK: u64 = 128 << 10;
 const NEW_MAX_BLOCK: u64 = 16 << 20;
 const OLD_MAX_DNODE: u64 = 512;
 const NEW_MAX_DNODE: u64 = 16 << 10;

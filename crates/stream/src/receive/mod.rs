@@ -17,15 +17,11 @@ use crate::error::StreamError;
 use crate::reader::Frame;
 use dmu::{DmuError, LiveSet, ObjSet, RawSet, Tx};
 use dsl::{Cost, DslError, Head, ReceivePoint};
-use format::stream::{Begin, Record, feature};
-use format::units::MAX_BLOCK;
+use format::stream::{Begin, Record, feature, flag};
+use format::units::{MAX_BLOCK, OLD_MAX_BLOCK};
 use format::{ObjectId, Txg};
 use std::sync::Arc;
 
-/// Largest block without the feature of large blocks, in bytes.
-const OLD_MAX_BLOCK: u64 = 128 << 10;
-/// Flag of [`Begin::flags`]: records say whether an object has a spill block.
-const FLAG_SPILL_BLOCK: u32 = 1 << 3;
 /// Bytes of metadata that a record may take besides its payload.
 const RECORD_COST: u64 = 4 << 10;
 
@@ -89,7 +85,7 @@ impl Applier {
             head: Arc::clone(head),
             set: Arc::clone(&head.set),
             view: head.set.view(),
-            tells_spills: begin.flags & FLAG_SPILL_BLOCK != 0,
+            tells_spills: begin.flags & flag::SPILL_BLOCK != 0,
             is_increment: begin.from_guid != 0,
             features,
             max_block: if features & feature::LARGE_BLOCKS != 0 { MAX_BLOCK } else { OLD_MAX_BLOCK },

@@ -3,12 +3,11 @@
 use super::{Applied, Applier, ApplyError};
 use dmu::{DmuError, LiveObject, NewObject, Tx};
 use format::dnode::{CORE_SIZE, SLOT_SIZE, SLOTS_PER_BLOCK};
-use format::stream::{Object, feature};
+use format::sa::SA_MAGIC;
+use format::stream::{Object, feature, flag};
 use format::units::SECTOR;
 use format::{ChecksumId, CompressionId, Endian, ObjType, ObjectId};
 
-/// Flag of an OBJECT record: the object has a spill block.
-const FLAG_HAS_SPILL: u8 = 1 << 2;
 /// Bytes of the bonus of a dnode of one slot.
 const OLD_BONUS: u32 = 320;
 /// Bytes of a block pointer.
@@ -19,7 +18,7 @@ impl Applier {
     pub(super) fn object(&mut self, record: &Object, payload: &[u8], tx: &Tx) -> Result<Applied, ApplyError> {
         let new = self.checked(record, payload)?;
         let id = record.object;
-        let has_spill = record.flags & FLAG_HAS_SPILL != 0 || !self.tells_spills;
+        let has_spill = record.flags & flag::HAS_SPILL != 0 || !self.tells_spills;
         let applied = match self.set.object(id) {
             Ok(object) if object.slots() == new.slots && self.raw.is_some() => {
                 self.reclaim_raw(&object, &new, has_spill, tx)
@@ -172,8 +171,6 @@ impl Applier {
     }
 }
 
-/// Bytes of a bonus before the attributes of a file: magic number and layout.
-const SA_MAGIC: u32 = 0x002F_505A;
 /// Byte of the generation among the attributes that a file system puts first.
 const SA_GENERATION: usize = 16;
 /// Byte of the generation in a znode of the time before system attributes.

@@ -5,17 +5,15 @@
 //! - A dnode comes after the record of its range, which says how their block is protected.
 //! - Every size and number of a dnode is checked before it is taken over: it will be on disk as it is.
 
-use super::write::{FLAG_UNMODIFIED, OFFSET_MAX, SPILL_MAX};
+use super::write::{OFFSET_MAX, SPILL_MAX};
 use super::{Applied, Applier, ApplyError};
 use dmu::{DmuError, LiveObject, NewObject, RawBlock, RawForm, RawShape, Tx};
 use format::blkptr::CryptParams;
 use format::dnode::{CORE_SIZE, SLOT_SIZE, SLOTS_PER_BLOCK};
-use format::stream::{Free, Object, ObjectRange, Spill, Write, feature};
+use format::stream::{Free, Object, ObjectRange, Spill, Write, feature, flag};
 use format::{BlockId, CompressionId, ObjType};
 use std::sync::Arc;
 
-/// Flag of records with a block or dnodes: they are in the other byte order than the stream.
-const FLAG_BYTE_SWAP: u8 = 1 << 1;
 /// Bytes of a block pointer.
 const POINTER: usize = 128;
 /// Sizes of indirect blocks, as powers of two.
@@ -150,7 +148,7 @@ impl Applier {
         self.check_order(record.flags)?;
         self.check_range(0, record.length, SPILL_MAX)?;
         let object = self.existing(record.object)?;
-        if record.flags & FLAG_UNMODIFIED != 0 && object.has_spill() {
+        if record.flags & flag::UNMODIFIED != 0 && object.has_spill() {
             return Ok(());
         }
         // OpenZFS 2.3 leaves the type out.
@@ -187,7 +185,7 @@ impl Applier {
 
     /// What is encrypted cannot be turned into the byte order in which blocks are written.
     fn check_order(&self, flags: u8) -> Result<(), ApplyError> {
-        if flags & FLAG_BYTE_SWAP == 0 {
+        if flags & flag::BYTE_SWAP == 0 {
             return Ok(());
         }
         Err(self.invalid("encrypted blocks or dnodes in the other byte order, which cannot be written"))

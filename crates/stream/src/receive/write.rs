@@ -3,12 +3,10 @@
 use super::{Applied, Applier, ApplyError};
 use codec::compress::decompress;
 use dmu::{DmuError, LiveObject, StoredForm, Tx};
-use format::stream::{Free, Spill, Write, WriteEmbedded};
+use format::stream::{Free, Spill, Write, WriteEmbedded, flag};
 use format::units::{MAX_BLOCK, SECTOR};
 use format::{BlockId, BlockPtr, CompressionId, Lsize, ObjectId};
 
-/// Flag of a SPILL record: it is as in the snapshot from which the increment starts.
-pub(super) const FLAG_UNMODIFIED: u8 = 1 << 2;
 /// Largest spill block in bytes.
 pub(super) const SPILL_MAX: u64 = 128 << 10;
 /// Most blocks of a redacted range, and of the part of it that is marked in one transaction.
@@ -180,7 +178,7 @@ impl Applier {
             return Err(self.invalid("a spill block of no permitted size"));
         }
         let object = self.existing(record.object)?;
-        if record.flags & FLAG_UNMODIFIED != 0 && self.tells_spills && object.has_spill() {
+        if record.flags & flag::UNMODIFIED != 0 && self.tells_spills && object.has_spill() {
             return Ok(());
         }
         self.put_spill(&object, std::mem::take(payload), tx)

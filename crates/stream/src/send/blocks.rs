@@ -1,20 +1,15 @@
 //! The form in which a block travels: its contents, its stored bytes, or the bytes in its pointer.
 
 use super::SendError;
-use super::plan::{Plan, SMALL_MAX};
+use super::plan::Plan;
 use dmu::{BlockPlace, BlockRequest, DmuError};
 use format::dnode::Dnode;
-use format::stream::{HEADER_SIZE, Header, Record, Spill, Write, WriteEmbedded, feature};
+use format::stream::{HEADER_SIZE, Header, Record, Spill, Write, WriteEmbedded, feature, flag};
 use format::swap::contents_to_little;
+use format::units::OLD_MAX_BLOCK;
 use format::{BlockId, BlockPtr, BpKind, ChecksumId, CompressionId, Endian, ObjType, ObjectId};
 use std::sync::Arc;
 
-/// Flag of a record: equal checksums mean equal blocks.
-const FLAG_DEDUP: u8 = 1;
-/// Flag of a record of a raw stream: the block is in big-endian order.
-pub(super) const FLAG_BYTESWAP: u8 = 1 << 1;
-/// Flag of a spill block: it is not newer than the start of the increment.
-const FLAG_UNMODIFIED: u8 = 1 << 2;
 /// The pattern in place of a block that cannot be read.
 const UNREADABLE: u64 = 0x2f5_badd_b10c;
 /// The checksum type of a record without a checksum.
@@ -46,7 +41,7 @@ impl Block {
     ) -> Block {
         let stored = travels_stored(plan, dnode, bp);
         let lsize = bp.lsize().0;
-        let is_split = lsize > SMALL_MAX && !plan.has(feature::LARGE_BLOCKS) && !stored;
+        let is_split = lsize > OLD_MAX_BLOCK && !plan.has(feature::LARGE_BLOCKS) && !stored;
         let mut write = Write {
             object,
             kind: dnode.obj_type.id().into(),
@@ -65,7 +60,7 @@ impl Block {
         let has_checksum = !bp.is_embedded() && !is_split && (plan.is_raw() || !bp.uses_crypt());
         if let (true, Ok(kind)) = (has_checksum, bp.checksum_kind()) {
             write.checksum_type = kind.id();
-            write.flags = if kind.is_dedup_strength() { FLAG_DEDUP } else { 0 };
+            write.flags = if kind.is_dedup_strength() { flag::DEDUP } else { 0 };
             let [a, b, c, d] = bp.checksum().0;
             write.key = [a, b, c, d, key_prop(bp)];
         }
@@ -90,7 +85,7 @@ impl Block {
             object,
             length: bp.lsize().0,
             to_guid: plan.guid,
-            flags: if bp.logical_birth() <= plan.from { FLAG_UNMODIFIED } else { 0 },
+            flags: if bp.logical_birth() <= plan.from { flag::UNMODIFIED } else { 0 },
             compression: 0,
             compressed_size: 0,
             salt: [0; 8],
@@ -118,7 +113,8 @@ impl Block {
         let Record::Write(write) = &self.record else { return None };
         let (offset, size, received) = (write.offset, write.logical_size, self.received);
         let is_new = move |(_, end): &(u64, u64)| offset.saturating_add(*end) > received;
-        let parts = (0..size).step_by(SMALL_MAX as usize).map(move |at| (at, size.min(at + SMALL_MAX)));
+        let parts =
+            (0..size).step_by(OLD_MAX_BLOCK as usize).map(move |at| (at, size.min(at + OLD_MAX_BLOCK)));
         self.is_split.then(|| parts.filter(is_new))
     }
 
@@ -145,7 +141,7 @@ impl Block {
     /// if only its stored bytes can be sent.
     pub(super) fn fill(&mut self) -> Option<dmu::Block> {
         let Record::Write(write) = &mut self.record else { return None };
-        if write.flags & FLAG_BYTESWAP != 0 || write.mac != [0; 16] {
+        if write.flags & flag::BYTE_SWAP != 0 || write.mac != [0; 16] {
             return None;
         }
         (write.compression, write.compressed_size) = (0, 0);
@@ -204,7 +200,7 @@ fn travels_stored(plan: &Plan, dnode: &Dnode, bp: &BlockPtr) -> bool {
     if plan.is_raw() {
         return true;
     }
-    let is_small = bp.lsize().0 <= SMALL_MAX || plan.has(feature::LARGE_BLOCKS);
+    let is_small = bp.lsize().0 <= OLD_MAX_BLOCK || plan.has(feature::LARGE_BLOCKS);
     plan.sends_compressed()
         && is_small
         && !bp.is_embedded()
@@ -232,7 +228,7 @@ pub(super) fn embedded(
     bp: &BlockPtr,
 ) -> Option<(Record, Vec<u8>)> {
     let lsize = bp.lsize().0;
-    let is_small = lsize <= SMALL_MAX || plan.has(feature::LARGE_BLOCKS);
+    let is_small = lsize <= OLD_MAX_BLOCK || plan.has(feature::LARGE_BLOCKS);
     if bp.kind() != BpKind::Embedded || !plan.has(feature::EMBED_DATA) || !is_small {
         return None;
     }
@@ -270,5 +266,5 @@ fn crypt_fields(bp: &BlockPtr) -> ([u8; 8], [u8; 12], [u8; 16]) {
 
 /// The flag of the byte order of a block in a raw stream.
 pub(super) fn byteswap(bp: &BlockPtr) -> u8 {
-    if bp.byte_order() == Endian::Big { FLAG_BYTESWAP } else { 0 }
+    if bp.byte_order() == Endian::Big { flag::BYTE_SWAP } else { 0 }
 }

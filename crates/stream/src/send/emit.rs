@@ -2,20 +2,16 @@
 
 use super::blocks::{Block, byteswap, embedded};
 use super::merge::{Pending, TO_END};
-use super::plan::{Plan, SMALL_MAX};
+use super::plan::Plan;
 use super::ranges::Ranges;
 use super::{SendError, Sink};
 use dmu::DmuError;
 use format::dnode::Dnode;
-use format::stream::{Free, Object, ObjectRange, Record, feature};
+use format::stream::{Free, Object, ObjectRange, Record, feature, flag};
+use format::units::OLD_MAX_BLOCK;
 use format::{BlockId, BlockPtr, Endian, ObjectId};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// Flag of an object: it has a spill block.
-const FLAG_SPILL: u8 = 1 << 2;
-/// Flag of an object of a raw stream: its bonus is in big-endian order.
-const FLAG_BYTESWAP: u8 = 1 << 1;
 
 /// Makes the records of a stream.
 pub(super) struct Emitter<'a> {
@@ -101,7 +97,7 @@ impl<'a> Emitter<'a> {
         let (plan, is_raw) = (self.plan, self.plan.is_raw());
         let has_spill = dnode.spill.is_some_and(|bp| !bp.is_hole());
         let is_large = plan.has(feature::LARGE_BLOCKS) || is_raw;
-        let size = dnode.data_block_size().min(if is_large { u64::MAX } else { SMALL_MAX });
+        let size = dnode.data_block_size().min(if is_large { u64::MAX } else { OLD_MAX_BLOCK });
         let bonus = match () {
             () if dnode.bonuslen == 0 => Vec::new(),
             () if is_raw => dnode.bonus.clone(),
@@ -124,7 +120,7 @@ impl<'a> Emitter<'a> {
             checksum_type: dnode.checksum,
             compress: dnode.compress,
             slots: dnode.slots() as u8,
-            flags: if has_spill { FLAG_SPILL } else { 0 } | if is_swapped { FLAG_BYTESWAP } else { 0 },
+            flags: if has_spill { flag::HAS_SPILL } else { 0 } | if is_swapped { flag::BYTE_SWAP } else { 0 },
             raw_bonus_len: if is_raw { bonus.len() as u32 } else { 0 },
             to_guid: plan.guid,
             indirect_shift: raw(dnode.indblkshift),

@@ -170,7 +170,7 @@ pub fn estimate(source: &Source, options: &Options) -> Result<u64, SendError> {
     let space = if plan.sends_compressed() { phys.compressed } else { phys.uncompressed };
     if space > WALKED_MAX && source.from.is_none() && options.resume.is_none() {
         // A record has a header; most blocks of large datasets have the default size or more.
-        return Ok(space.saturating_add(space / plan::SMALL_MAX * HEADER_SIZE as u64));
+        return Ok(space.saturating_add(space / format::units::OLD_MAX_BLOCK * HEADER_SIZE as u64));
     }
     let mut counter = Counter::default();
     counter.record(plan.begin(), plan.begin_payload().to_vec())?;

@@ -8,23 +8,12 @@ use dsl::bookmark::RedactionList;
 use format::names::master_node;
 use format::nvlist::{NvList, NvValue};
 use format::objset::ObjsetType;
-use format::stream::{Begin, End, MAGIC, Record, feature};
+use format::stream::{Begin, End, MAGIC, Record, feature, flag};
 use format::{ObjectId, Txg};
 use std::sync::Arc;
 
-/// Bytes of the largest block of a stream without the feature of large blocks.
-pub(super) const SMALL_MAX: u64 = 128 << 10;
 /// Bytes of the field of the first record that has the name of the snapshot, with a zero at the end.
 const NAME_SIZE: usize = 256;
-
-/// Flag of the first record: the start of the increment is the origin.
-const FLAG_CLONE: u32 = 1;
-/// Flag of the first record: names are compared without regard to case.
-const FLAG_CI_DATA: u32 = 1 << 1;
-/// Flag of the first record: the stream has free records for all that a clone might have.
-const FLAG_FREE_RECORDS: u32 = 1 << 2;
-/// Flag of the first record: records tell whether objects have spill blocks.
-const FLAG_SPILL_BLOCK: u32 = 1 << 3;
 
 /// The decisions about a stream.
 pub(super) struct Plan {
@@ -133,12 +122,12 @@ fn name_field(name: &str) -> Result<[u8; NAME_SIZE], SendError> {
 }
 
 fn begin_flags(source: &Source) -> Result<u32, SendError> {
-    let mut flags = FLAG_FREE_RECORDS | FLAG_SPILL_BLOCK;
+    let mut flags = flag::FREE_RECORDS | flag::SPILL_BLOCK;
     if source.from.as_ref().is_some_and(|from| from.is_origin) {
-        flags |= FLAG_CLONE;
+        flags |= flag::CLONE;
     }
     if format::dsl::DS_FLAG_CASE_INSENSITIVE & source.dataset.phys().flags != 0 {
-        flags |= FLAG_CI_DATA;
+        flags |= flag::CASE_INSENSITIVE;
     }
     Ok(flags)
 }

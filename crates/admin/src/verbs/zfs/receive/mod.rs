@@ -339,6 +339,5 @@ fn kind_of(begin: &Begin) -> StreamKind {
 
 /// The stream is the increment of a clone since its origin.
 fn is_clone(begin: &Begin) -> bool {
-    const CLONE: u32 = 1;
-    begin.flags & CLONE != 0
+    begin.flags & format::stream::flag::CLONE != 0
 }
