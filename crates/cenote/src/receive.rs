@@ -26,9 +26,6 @@ pub struct Receive {
     pub resumable: bool,
     /// Full name of the snapshot that a new dataset begins as a clone of (`-o origin=`, or found by its guid).
     pub origin: Option<String>,
-    /// Also receives raw streams of encrypted datasets and redacted streams: a pool with such datasets opens read-only,
-    /// unless [`pool::ImportOptions::partly_supported`] says otherwise. No command sets it.
-    pub partly_supported: bool,
     /// Damaged blocks of the existing snapshot are rewritten, and nothing else changes (`-c`).
     pub heal: bool,
 }
@@ -125,6 +122,21 @@ pub enum ReceiveError {
     /// The dataset to be resumed has another stream, or none.
     #[error("nothing to resume")]
     NotResumable,
+    /// The raw stream is of another encryption key than the dataset.
+    #[error("inconsistent encryption keys: '{0}' has another key than the stream")]
+    OtherKey(String),
+    /// A raw increment from a snapshot that does not record the IV set guid that the increment starts from.
+    #[error("IV set guid missing: '{0}', or the stream, does not tell from which raw snapshot it comes")]
+    NoIvSet(String),
+    /// A raw increment does not start from the same IV set as the snapshot.
+    #[error("IV set guid mismatch: '{0}' was not received raw from the start of the stream")]
+    OtherIvSet(String),
+    /// A full stream would replace an encrypted dataset, or make one of a dataset that is not.
+    #[error("'{0}' is or would become encrypted, and is not overwritten")]
+    EncryptedOverwrite(String),
+    /// A raw increment is for a dataset that is not encrypted.
+    #[error("'{0}' is not encrypted, and the stream is raw")]
+    NotEncrypted(String),
     /// The stream is for a redacted origin that the target lacks.
     #[error("redaction does not match")]
     Redacted,
@@ -148,8 +160,8 @@ const AGAIN_MAX: usize = 16;
 impl From<DslError> for ReceiveError {
     fn from(error: DslError) -> ReceiveError {
         use ReceiveRefusal::{
-            Exists, Invalid, LargeBlocks, Missing, Modified, NoSource, NotResumable, PartialState, Redacted,
-            SnapshotExists,
+            EncryptedOverwrite, Exists, Invalid, LargeBlocks, Missing, Modified, NoIvSet, NoSource,
+            NotEncrypted, NotResumable, OtherIvSet, OtherKey, PartialState, Redacted, SnapshotExists,
         };
         match error {
             DslError::Receive(why) => match why {
@@ -162,6 +174,11 @@ impl From<DslError> for ReceiveError {
                 NotResumable { .. } => ReceiveError::NotResumable,
                 LargeBlocks { .. } => ReceiveError::LargeBlockMismatch,
                 Redacted { .. } => ReceiveError::Redacted,
+                OtherKey { name } => ReceiveError::OtherKey(name),
+                NoIvSet { name } => ReceiveError::NoIvSet(name),
+                EncryptedOverwrite { name } => ReceiveError::EncryptedOverwrite(name),
+                NotEncrypted { name } => ReceiveError::NotEncrypted(name),
+                OtherIvSet { name } => ReceiveError::OtherIvSet(name),
                 Invalid(why) => ReceiveError::Invalid(why),
                 other => ReceiveError::Dsl(DslError::Receive(other)),
             },
@@ -400,15 +417,6 @@ fn check_kind(start: &format::stream::Begin, order: Endian, how: &Receive) -> Re
     }
     if start.flags & flag::CLONE != 0 && how.origin.is_none() && !how.heal {
         return Err(ReceiveError::Invalid("the stream of a clone, and no origin"));
-    }
-    let partly = if how.partly_supported { 0 } else { features };
-    if partly & feature::RAW != 0 {
-        let why = "raw streams are not received yet: a pool with encrypted datasets opens read-only";
-        return Err(ReceiveError::Unsupported(why));
-    }
-    if partly & feature::REDACTED != 0 {
-        let why = "redacted streams are not received yet: a pool with redacted datasets opens read-only";
-        return Err(ReceiveError::Unsupported(why));
     }
     if features & feature::RAW != 0 {
         check_raw(start, features)?;

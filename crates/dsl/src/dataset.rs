@@ -17,6 +17,9 @@ use format::objset::ObjsetType;
 use format::{ObjType, ObjectId};
 use std::sync::Arc;
 
+/// Why the contents of encrypted datasets are not changed, except by a raw receive.
+pub(crate) const ENCRYPTED: &str = "encrypted datasets cannot be written";
+
 /// Most snapshots that are followed along a chain. No pool can hold so many, so only a loop exceeds it.
 pub(crate) const CHAIN_LIMIT: usize = 1 << 26;
 
@@ -311,6 +314,17 @@ impl Dataset {
     pub(crate) fn has_feature(&self, name: &str) -> Result<bool, DslError> {
         let (Some(own), Some(feature)) = (self.zap()?, feature::by_name(name)) else { return Ok(false) };
         Ok(own.lookup(feature.guid.as_bytes())?.is_some())
+    }
+
+    /// Why the contents of this head are read, and not changed. `None`: they can be changed.
+    ///
+    /// # Errors
+    /// If an object of the MOS cannot be read, or is damaged.
+    pub fn unwritten(&self) -> Result<Option<&'static str>, DslError> {
+        if self.is_encrypted()? {
+            return Ok(Some(ENCRYPTED));
+        }
+        Ok(self.redact_snaps()?.map(|_| "redacted datasets cannot be written"))
     }
 
     /// Guids of the snapshots that the dataset was redacted against; `None`: it is not redacted.

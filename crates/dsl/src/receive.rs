@@ -19,7 +19,7 @@ pub use raw::RawStart;
 pub(crate) use resume_state::store_point;
 
 use crate::create::{check_new_dir, create_clone_head, create_dir, create_head, fill_head, find_snapshot};
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, ENCRYPTED};
 use crate::delegation;
 use crate::destroy::{self, destroy_head};
 use crate::error::{DslError, ReceiveRefusal};
@@ -173,8 +173,7 @@ fn check_protection(
     match &request.raw {
         Some(raw) => raw::check_source(ctx, request, raw, from),
         None if dataset.is_encrypted()? => {
-            let why = "encrypted datasets cannot be written";
-            Err(DslError::Encrypted { name: dataset.name().to_owned(), why })
+            Err(DslError::Encrypted { name: dataset.name().to_owned(), why: ENCRYPTED })
         }
         None => Ok(()),
     }
@@ -281,9 +280,7 @@ fn check_full(request: &Begin, dir: &Dir, head: &Dataset) -> Result<(), DslError
         return refused(ReceiveRefusal::Exists { name: name() });
     }
     if request.raw.is_some() || head.is_encrypted()? {
-        return refused(ReceiveRefusal::Invalid(
-            "a full stream does not replace what is or becomes encrypted",
-        ));
+        return refused(ReceiveRefusal::EncryptedOverwrite { name: name() });
     }
     if !head.snapshot_entries()?.is_empty() || dir.origin()?.is_some() {
         return refused(ReceiveRefusal::Invalid("a full stream does not replace snapshots or a clone"));
@@ -401,7 +398,7 @@ pub fn finish(ctx: &mut TaskCtx<'_>, request: &Finish) -> Result<ObjectId, DslEr
         phys.creation_time = request.creation_time;
     })?;
     if let Some(raw) = &request.raw {
-        raw::finish(m, head.dir().id(), snapshot, raw)?;
+        raw::finish(ctx, head.dir().id(), snapshot, raw)?;
         // The open head knows no key.
         drop(ctx.heads.evict(target));
     }

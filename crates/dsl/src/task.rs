@@ -89,7 +89,7 @@ impl<'a> TaskCtx<'a> {
     /// # Errors
     /// If the MOS has no root directory, or cannot be read.
     pub fn dsl(&self) -> Result<Dsl, DslError> {
-        let dsl = Dsl::open(self.mos.view(), self.m().root_dir()?, self.pool_name);
+        let dsl = self.heads.view(self.mos.view(), self.m().root_dir()?);
         let space = self.heads.pool_space();
         dsl.set_pool_space(move || space);
         Ok(dsl)
@@ -135,7 +135,7 @@ impl<'a> TaskCtx<'a> {
         let dataset = dsl.dataset_by_object(head)?;
         self.check_writable(head, dataset.name())?;
         self.heads.check_idle(head, dataset.name())?;
-        check_changeable(&dataset, true)?;
+        check_changeable(&dataset)?;
         let set = match self.heads.get(head) {
             Some(open) => Arc::clone(&open.set),
             None => {

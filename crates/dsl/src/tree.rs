@@ -26,7 +26,7 @@ struct Shared {
     mos: Arc<ObjSet>,
     root: ObjectId,
     pool: String,
-    keyring: Keyring,
+    keyring: Arc<Keyring>,
     space: OnceLock<Option<PoolSpace>>,
     measure: OnceLock<Measure>,
 }
@@ -38,7 +38,13 @@ impl Dsl {
     /// Opens the datasets below the directory `root_dir` of this MOS. `pool` is the first component of full
     /// names. Reads nothing.
     pub fn open(mos: Arc<ObjSet>, root_dir: ObjectId, pool: &str) -> Dsl {
-        let (pool, keyring) = (pool.to_owned(), Keyring::default());
+        Dsl::with_keyring(mos, root_dir, pool, Arc::default())
+    }
+
+    /// Like [`Dsl::open`], with the keys that are loaded in a pool that is open for writing: each of its states is a
+    /// view of its own, and the keys are those of the pool.
+    pub fn with_keyring(mos: Arc<ObjSet>, root_dir: ObjectId, pool: &str, keyring: Arc<Keyring>) -> Dsl {
+        let pool = pool.to_owned();
         let (space, measure) = (OnceLock::new(), OnceLock::new());
         Dsl(Arc::new(Shared { mos, root: root_dir, pool, keyring, space, measure }))
     }

@@ -20,7 +20,7 @@ use crate::view::Pool;
 use crate::{checkpoint, indirect, missing, space};
 use codec::checksum::Salt;
 use dmu::{DmuError, KeyState, ObjSet, Store};
-use dsl::Dsl;
+use dsl::{Dsl, Heads};
 use format::config::{PoolConfig, VdevKind, VdevNode};
 use format::names;
 use format::uberblock::Uberblock;
@@ -145,7 +145,8 @@ impl Pool {
     ) -> Result<Arc<Pool>, PoolError> {
         let Opened { label, config, uberblock, tree, mos, directory, features } = opened;
         let name = name.unwrap_or(&label.name).to_owned();
-        let dsl = datasets(&name, &mos, &directory, &tree)?;
+        let dsl = Dsl::open(mos.clone(), directory.required(names::directory::ROOT_DATASET)?, &name);
+        measure(&dsl, &directory, &tree);
         let devices = devices.keys().copied().collect();
         Ok(Arc::new(Pool {
             name,
@@ -165,9 +166,10 @@ impl Pool {
     }
 
     /// A view of a pool that is open for writing, as of an uberblock. `aux`: its present spares and cache
-    /// devices.
+    /// devices; `heads`: its open heads, with the keys that are loaded.
     pub(crate) fn of_live(
         name: &str,
+        heads: &Heads,
         config: &PoolConfig,
         uberblock: &Uberblock,
         tree: &Arc<VdevTree>,
@@ -178,7 +180,8 @@ impl Pool {
         let mos = ObjSet::open_leased(store, Some(Arc::clone(&lease)), &uberblock.root, 0, KeyState::None)?;
         let directory = Directory::open(&mos)?;
         let features = Features::load(&directory)?;
-        let dsl = datasets(name, &mos, &directory, tree)?;
+        let dsl = heads.view(mos.clone(), directory.required(names::directory::ROOT_DATASET)?);
+        measure(&dsl, &directory, tree);
         let is_open = |guid: &VdevGuid| tree.device(*guid).is_some();
         let devices = tree.leaf_guids().into_iter().filter(is_open).chain(aux).collect();
         let (label, config, uberblock) = (config.clone(), config.clone(), *uberblock);
@@ -447,15 +450,9 @@ pub(crate) fn salt(directory: &Directory) -> Result<Option<Salt>, PoolError> {
     }
 }
 
-/// The datasets of a pool that has just been opened.
-fn datasets(
-    name: &str,
-    mos: &Arc<ObjSet>,
-    directory: &Directory,
-    tree: &Arc<VdevTree>,
-) -> Result<Dsl, PoolError> {
-    let dsl = Dsl::open(mos.clone(), directory.required(names::directory::ROOT_DATASET)?, name);
-    let (mos, directory, tree) = (mos.clone(), directory.clone(), tree.clone());
+/// Has the datasets of a state of the pool know its size.
+fn measure(dsl: &Dsl, directory: &Directory, tree: &Arc<VdevTree>) {
+    let (mos, directory, tree) = (dsl.mos().clone(), directory.clone(), tree.clone());
     dsl.set_pool_space(move || match space::root_space(&mos, &directory, &tree) {
         Ok(space) => Some(space),
         Err(cause) => {
@@ -463,5 +460,4 @@ fn datasets(
             None
         }
     });
-    Ok(dsl)
 }

@@ -389,7 +389,7 @@ impl Mounting {
     /// Call after a pool was imported or created: mounts the file systems that mount automatically. Returns what
     /// could not be mounted.
     pub(crate) fn after_import(&self, pool: &str, options: &[String]) -> Vec<MountRefusal> {
-        self.mount_all(Some(pool), &MountRequest { overlay: false, options: options.to_vec() })
+        self.mount_all(Some(pool), &MountRequest { options: options.to_vec(), ..MountRequest::default() })
     }
 
     // ---- contents ----------------------------------------------------------------------------

@@ -50,7 +50,7 @@ impl Mounting {
     /// The keys missing for file systems that mount automatically, below a dataset or in all pools. Each key is
     /// listed once.
     pub fn wanted_keys(&self, below: Option<&str>) -> Vec<WantedKey> {
-        let (places, _) = self.unmounted(below);
+        let (places, _) = self.unmounted(below, false);
         let mut wanted: Vec<WantedKey> = Vec::new();
         let locked = places.iter().filter(|properties| properties.is_locked);
         // What cannot be looked at is told when it is mounted.

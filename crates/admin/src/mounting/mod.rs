@@ -212,6 +212,9 @@ impl Mounting {
         if properties.is_inconsistent {
             return refused(Obstacle::PartlyReceived);
         }
+        if properties.is_redacted && !request.force {
+            return refused(Obstacle::Redacted);
+        }
         self.put(&properties, &parsed.options)
     }
 
@@ -225,7 +228,7 @@ impl Mounting {
             return self.mount_snapshot(dataset, head, at, options);
         }
         let properties = self.properties(dataset)?;
-        let request = MountRequest { overlay: true, options: options.to_vec() };
+        let request = MountRequest { overlay: true, force: true, options: options.to_vec() };
         let parsed = options::parse_options(&properties, &request)
             .ok_or_else(|| MountRefusal::mount(dataset, Obstacle::Option))?;
         if properties.point != MountPoint::Legacy && !parsed.by_tool && !parsed.remount {
@@ -290,7 +293,7 @@ impl Mounting {
         let (view, _) = self.view(head)?;
         view.dataset(name).map_err(|error| failed(name, &error))?;
         properties.options.read_only = true;
-        let request = MountRequest { overlay: true, options: options.to_vec() };
+        let request = MountRequest { overlay: true, force: true, options: options.to_vec() };
         let parsed = options::parse_options(&properties, &request)
             .ok_or_else(|| MountRefusal::mount(name, Obstacle::Option))?;
         self.ask(head)?;
@@ -343,7 +346,7 @@ impl Mounting {
         request: &MountRequest,
         tell: &mut dyn FnMut(usize, usize),
     ) -> Vec<MountRefusal> {
-        let (places, mut refusals) = self.unmounted(below);
+        let (places, mut refusals) = self.unmounted(below, request.force);
         for (index, properties) in places.iter().enumerate() {
             tell(index + 1, places.len());
             let done = match options::parse_options(properties, request) {
@@ -374,7 +377,7 @@ impl Mounting {
     }
 
     /// What mounts by itself and is not mounted, in the order in which it can be; and what could not be looked at.
-    fn unmounted(&self, below: Option<&str>) -> (Vec<MountProperties>, Vec<MountRefusal>) {
+    fn unmounted(&self, below: Option<&str>, force: bool) -> (Vec<MountProperties>, Vec<MountRefusal>) {
         let roots = match below {
             Some(dataset) => vec![dataset.to_owned()],
             None => self.namespace.names(),
@@ -389,7 +392,8 @@ impl Mounting {
         }
         places.sort_by(|a, b| a.point.path().cmp(&b.point.path()));
         places.retain(|properties| {
-            properties.mounts_by_itself() && self.mounted(&properties.dataset).is_none()
+            let mounts = if force { properties.mounts_if_forced() } else { properties.mounts_by_itself() };
+            mounts && self.mounted(&properties.dataset).is_none()
         });
         (places, refusals)
     }

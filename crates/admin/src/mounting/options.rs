@@ -8,6 +8,8 @@ use crate::{AccessTimes, MountOptions};
 pub struct MountRequest {
     /// `-O`.
     pub overlay: bool,
+    /// `-f`: file systems from redacted streams are mounted, too.
+    pub force: bool,
     /// `-o`: words in order.
     pub options: Vec<String>,
 }
@@ -34,6 +36,7 @@ pub(super) fn parse_options(properties: &MountProperties, request: &MountRequest
             return None;
         }
     }
+    parsed.options.read_only |= properties.is_unwritten;
     // What the properties say anyway is not temporary.
     let before = &properties.options;
     let now = parsed.options.clone();
@@ -142,12 +145,17 @@ mod tests {
             can_mount: CanMount::On,
             options: MountOptions::default(),
             is_inconsistent: false,
+            is_unwritten: false,
+            is_redacted: false,
             is_locked: false,
         }
     }
 
     fn parse(words: &str) -> Option<Parsed> {
-        parse_options(&properties(), &MountRequest { overlay: false, options: vec![words.to_owned()] })
+        parse_options(
+            &properties(),
+            &MountRequest { options: vec![words.to_owned()], ..MountRequest::default() },
+        )
     }
 
     #[test]

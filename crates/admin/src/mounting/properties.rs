@@ -57,11 +57,20 @@ pub struct MountProperties {
     pub is_inconsistent: bool,
     /// It is encrypted, and its key is not loaded.
     pub is_locked: bool,
+    /// Its contents are only read, whatever the mount options say.
+    pub is_unwritten: bool,
+    /// It was received from a redacted stream: some blocks are missing.
+    pub is_redacted: bool,
 }
 
 impl MountProperties {
     /// It is mounted with all others.
     pub(crate) fn mounts_by_itself(&self) -> bool {
+        self.mounts_if_forced() && !self.is_redacted
+    }
+
+    /// It is mounted with all others if mounts are forced (`-f`): then those from redacted streams are, too.
+    pub(super) fn mounts_if_forced(&self) -> bool {
         self.can_mount == CanMount::On && self.point.path().is_some() && !self.is_inconsistent
     }
 }
@@ -124,8 +133,9 @@ fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<MountProperties,
         _ => AccessTimes::Relative,
     };
     let is_root = rustix::process::geteuid().is_root();
+    let is_unwritten = dataset.unwritten()?.is_some();
     let options = MountOptions {
-        read_only: settings.readonly || number("readonly")? != 0,
+        read_only: settings.readonly || is_unwritten || number("readonly")? != 0,
         exec: number("exec")? != 0,
         setuid: number("setuid")? != 0,
         devices: number("devices")? != 0,
@@ -144,8 +154,18 @@ fn read(dataset: &Dataset, settings: &ImportSettings) -> Result<MountProperties,
     };
     let is_inconsistent = dataset.is_inconsistent();
     let is_locked = dataset.dir().dsl().keyring().status(dataset.dir())? == KeyStatus::Unavailable;
-    let dataset = dataset.name().to_owned();
-    Ok(MountProperties { dataset, point, is_own, can_mount, options, is_inconsistent, is_locked })
+    let is_redacted = dataset.redact_snaps()?.is_some();
+    Ok(MountProperties {
+        dataset: dataset.name().to_owned(),
+        point,
+        is_own,
+        can_mount,
+        options,
+        is_inconsistent,
+        is_locked,
+        is_unwritten,
+        is_redacted,
+    })
 }
 
 /// A mount point below the alternate root. A user's pools are mounted below a folder of the user's in any case: a

@@ -88,6 +88,9 @@ pub enum Obstacle {
         "Contains partially-completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\""
     )]
     PartlyReceived,
+    /// The file system was received from a redacted stream.
+    #[error("Dataset is not complete, was created by receiving a redacted zfs send stream.")]
+    Redacted,
     /// A snapshot is only mounted read-only.
     #[error("a snapshot cannot be mounted for writing")]
     ReadOnly,

@@ -239,12 +239,7 @@ impl<'p> Pass<'p> {
         sent: &str,
         snapshot: &str,
     ) -> Result<Receive, ChainError> {
-        let mut how = Receive {
-            snapshot: snapshot.to_owned(),
-            force: true,
-            partly_supported: true,
-            ..Receive::default()
-        };
+        let mut how = Receive { snapshot: snapshot.to_owned(), force: true, ..Receive::default() };
         let second = || (file.to_owned(), format!("{sent}@{snapshot}"));
         if let Some(from) = self.known.get(&begin.from_guid).filter(|_| begin.from_guid != 0) {
             if begin.flags & flag::CLONE == 0 {

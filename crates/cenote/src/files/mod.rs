@@ -116,8 +116,11 @@ pub struct FilesystemWriter {
     gid: u32,
 }
 
-/// Refuses a dataset whose property `readonly` is on.
+/// Refuses a dataset whose property `readonly` is on, or whose contents are only read.
 pub(crate) fn check_writable(dataset: &dsl::Dataset, name: &str) -> Result<(), Error> {
+    if let Some(why) = dataset.unwritten()? {
+        return Err(DslError::Unwritten { name: name.to_owned(), why }.into());
+    }
     if dsl::prop::stored_number(dataset, "readonly")? == 0 {
         return Ok(());
     }

@@ -52,7 +52,7 @@ impl OnFile {
 
 pub(crate) fn how(dataset: &str, snapshot: &str) -> Receive {
     let (dataset, snapshot) = (dataset.to_owned(), snapshot.to_owned());
-    Receive { dataset, snapshot, partly_supported: true, ..Receive::default() }
+    Receive { dataset, snapshot, ..Receive::default() }
 }
 
 /// Receives the first stream in these bytes.
@@ -267,19 +267,6 @@ fn redacted_data_cannot_be_read() {
     assert!(redacted(&pool, "dst/red@a") > 0);
     received(&pool, "incr-from-redaction-bookmark", &Receive { force: true, ..how("dst/red", "b") });
     assert!(redacted(&pool, "dst/red@a") > redacted(&pool, "dst/red@b"));
-    files.judge(pool);
-}
-
-/// A pool with such datasets opens read-only: a command that received them would lock its user out.
-#[test]
-fn streams_that_make_a_pool_read_only_are_refused() {
-    let (files, pool) = OnFile::new();
-    for stream in ["redacted", "raw-full"] {
-        let plain = Receive { partly_supported: false, ..how("dst/new", "a") };
-        let refused = receive(&pool, &testkit::stream(stream), &plain);
-        assert!(matches!(refused, Err(ReceiveError::Unsupported(_))), "{stream}: {refused:?}");
-    }
-    assert!(pool.view().and_then(|view| view.dataset("dst/new")).is_err());
     files.judge(pool);
 }
 

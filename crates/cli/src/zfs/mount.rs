@@ -28,13 +28,16 @@ struct Options {
     fake: bool,
     /// `-O`.
     overlay: bool,
+    /// `-f`.
+    force: bool,
     /// `-o`, in order.
     words: Vec<String>,
 }
 
 impl Options {
     fn request(&self, target: Target) -> Request {
-        Request { target, overlay: self.overlay, options: self.words.clone(), check_only: self.fake }
+        let options = self.words.clone();
+        Request { target, overlay: self.overlay, force: self.force, options, check_only: self.fake }
     }
 }
 
@@ -62,8 +65,7 @@ pub(super) fn mount(args: Vec<OsString>, out: &Out) -> Outcome {
             'O' => options.overlay = true,
             'o' => options.words.push(value.unwrap_or_default().to_string_lossy().into_owned()),
             'l' => options.load_keys = true,
-            // Mounts that are forced are no different here.
-            _ => {}
+            _ => options.force = true,
         }
     }
     if options.json && options.all {

@@ -19,6 +19,7 @@ mod mounts;
 mod observing;
 mod packaging;
 mod panics;
+mod protected;
 mod readme;
 mod sending;
 mod tour;

@@ -16,14 +16,14 @@ use std::process::{Command, Stdio};
 
 /// A folder with its own state folder, socket, image and alternate root. Its commands have their own daemon,
 /// which the first command that needs it starts, and which is ended at the end.
-struct World {
+pub(crate) struct World {
     folder: tempfile::TempDir,
 }
 
 impl World {
     /// A world with a pool `tank`, imported below `~/alt`. `None`: mounting is not possible here, which was
     /// reported.
-    fn new() -> Option<World> {
+    pub(crate) fn new() -> Option<World> {
         if !testkit::need_file("/dev/fuse") {
             return None;
         }
@@ -38,44 +38,44 @@ impl World {
         Some(world)
     }
 
-    fn folder(&self) -> PathBuf {
+    pub(crate) fn folder(&self) -> PathBuf {
         self.folder.path().canonicalize().expect("there")
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
 
-    fn run(&self, words: &str) -> Ran {
+    pub(crate) fn run(&self, words: &str) -> Ran {
         self.run_with(words, "")
     }
 
     /// Runs a command with this standard input.
-    fn run_with(&self, words: &str, input: &str) -> Ran {
+    pub(crate) fn run_with(&self, words: &str, input: impl AsRef<[u8]>) -> Ran {
         let mut command = cenote(&self.folder(), "socket", words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.current_dir("/").spawn().expect("it starts");
         // The command may end without reading it.
-        let _ = child.stdin.take().expect("piped").write_all(input.as_bytes());
+        let _ = child.stdin.take().expect("piped").write_all(input.as_ref());
         let Ran { out, err, code } = child.wait_with_output().expect("it ends").into();
         let folder = self.folder();
         let shown = |text: String| text.replace(folder.to_str().expect("text"), "~");
         Ran { out: shown(out), err: shown(err), code }
     }
 
-    fn good(&self, words: &str) -> String {
+    pub(crate) fn good(&self, words: &str) -> String {
         let ran = self.run(words);
         assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{words}: {ran:?}");
         ran.out
     }
 
-    fn bad(&self, words: &str, code: i32, message: &str) {
+    pub(crate) fn bad(&self, words: &str, code: i32, message: &str) {
         let ran = self.run(words);
         assert_eq!((ran.code, ran.err.as_str()), (Some(code), message), "{words}");
     }
 
     /// The mounts of the pool, without fields that are the same for all.
-    fn mounts(&self) -> Vec<String> {
+    pub(crate) fn mounts(&self) -> Vec<String> {
         let list = self.good("zfs mount");
         let line = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ").replace("~/alt", "");
         list.lines().map(line).collect()

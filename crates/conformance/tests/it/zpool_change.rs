@@ -307,8 +307,6 @@ fn pools_that_can_only_be_read_are_refused_by_name() {
         ("checkpoint", "checkpoint"),
         ("removed-vdev", "removed"),
         ("version10", "version 10"),
-        ("redacted", "redaction"),
-        ("encryption", "it has encrypted datasets"),
         ("dedup-fast", "it has dedup tables"),
         ("dedup-legacy", "it has dedup tables"),
     ] {

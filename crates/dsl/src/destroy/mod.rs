@@ -371,6 +371,7 @@ pub(crate) fn destroy_head(
     zapify::free_object(m, head)?;
     m.change_dir(phys.dir, |phys| phys.head = None)?;
     destroy_dir(m, phys.dir)?;
+    ctx.heads.keyring().forget(phys.dir);
     Ok(phys.prev_snap)
 }
 

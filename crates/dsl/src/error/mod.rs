@@ -214,6 +214,14 @@ pub enum DslError {
         /// The refused operation, as the message has it.
         why: &'static str,
     },
+    /// The contents of the dataset are read, and not changed.
+    #[error("'{name}': {why}")]
+    Unwritten {
+        /// Full name of the dataset.
+        name: String,
+        /// What prevents a change.
+        why: &'static str,
+    },
     /// A quota, of the dataset or of one above it, is used up.
     #[error("'{name}': quota exceeded: {used} bytes of {quota} are used")]
     Quota {

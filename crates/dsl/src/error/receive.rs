@@ -78,6 +78,18 @@ pub enum ReceiveRefusal {
         /// Full name of the snapshot.
         name: String,
     },
+    /// A full stream would replace an encrypted dataset, or make one of a dataset that is not.
+    #[error("a full stream does not replace '{name}', which is or would become encrypted")]
+    EncryptedOverwrite {
+        /// Full name of the dataset.
+        name: String,
+    },
+    /// A raw increment is for a dataset that is not encrypted.
+    #[error("'{name}' is not encrypted, and the stream is raw")]
+    NotEncrypted {
+        /// Full name of the snapshot from which the stream starts.
+        name: String,
+    },
     /// The start of the stream contradicts the target or itself.
     #[error("{0}")]
     Invalid(&'static str),

@@ -2,7 +2,7 @@
 
 use super::reservation::{Cost, DirCounters, HeadCounters, PoolCounters, Refused, available, check};
 use crate::brt::Brt;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, ENCRYPTED};
 use crate::error::DslError;
 use crate::features::FeatureCounts;
 use crate::mos;
@@ -59,6 +59,8 @@ pub struct Head {
     /// The head's intent log. The code that opens the head replays a claimed log before its first use.
     pub log: Arc<IntentLog>,
     pub(super) id: ObjectId,
+    /// Why the contents are read, and not changed ([`Dataset::unwritten`]). `None`: they can be changed.
+    pub(super) unwritten: Option<&'static str>,
     pub(super) dir: ObjectId,
     pub(super) name: RwLock<Arc<str>>,
     pub(super) txgs: Arc<Txgs>,
@@ -184,9 +186,13 @@ impl Head {
     /// blocks.
     ///
     /// # Errors
+    /// [`DslError::Unwritten`] for a head that is only read;
     /// [`DslError::Quota`] or [`DslError::Space`], whose `after` is the txg after which a retry may succeed;
     /// [`DslError::Tx`] if the pool is suspended or closed.
     pub fn begin(&self, cost: Cost) -> Result<Tx, DslError> {
+        if let Some(why) = self.unwritten {
+            return Err(DslError::Unwritten { name: self.name().to_string(), why });
+        }
         let cost = self.on_vdevs(cost);
         let dirs = Arc::clone(&read(&self.dirs));
         let dirty = self.pool.more_than_estimated(self.txgs.meter().total());
@@ -297,19 +303,32 @@ impl std::fmt::Debug for Head {
     }
 }
 
-/// Checks that a dataset is a head whose contents may be changed.
-pub(crate) fn check_changeable(dataset: &Dataset, may_be_partial: bool) -> Result<(), DslError> {
-    let name = || dataset.name().to_owned();
-    if dataset.is_snapshot() {
-        return Err(DslError::WrongKind { name: name(), why: "a snapshot cannot be changed" });
+/// Checks that a dataset is a head whose contents may be used.
+pub(super) fn check_usable(dataset: &Dataset) -> Result<(), DslError> {
+    check_head(dataset)?;
+    match dataset.is_inconsistent() {
+        true => Err(DslError::Inconsistent { name: dataset.name().to_owned() }),
+        false => Ok(()),
     }
-    if dataset.is_inconsistent() && !may_be_partial {
-        return Err(DslError::Inconsistent { name: name() });
+}
+
+/// Checks that a dataset is a head whose contents may be changed by a task or a receive.
+pub(crate) fn check_changeable(dataset: &Dataset) -> Result<(), DslError> {
+    check_head(dataset)?;
+    match dataset.is_encrypted()? {
+        true => Err(DslError::Encrypted { name: dataset.name().to_owned(), why: ENCRYPTED }),
+        false => Ok(()),
     }
-    if dataset.is_encrypted()? {
-        return Err(DslError::Encrypted { name: name(), why: "encrypted datasets cannot be written" });
+}
+
+fn check_head(dataset: &Dataset) -> Result<(), DslError> {
+    match dataset.is_snapshot() {
+        true => {
+            let (name, why) = (dataset.name().to_owned(), "a snapshot cannot be changed");
+            Err(DslError::WrongKind { name, why })
+        }
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Checks that a dataset is an encrypted head that is being received.

@@ -24,17 +24,18 @@ pub use head::{Head, HeadSpace, OpenDataset, ReceivePoint, SyncMode};
 use crate::brt::Brt;
 use crate::error::DslError;
 use crate::features::FeatureCounts;
+use crate::keyring::Keyring;
 use crate::mos;
 use crate::name::DEPTH_LIMIT;
 use crate::policy::policy_of;
 use crate::sync::{lock, read, write};
 use crate::tree::{Dsl, PoolSpace};
 use dmu::log::IntentLog;
-use dmu::{KeyState, LiveSet, Txgs};
+use dmu::{KeyState, LiveSet, ObjSet, Txgs};
 use format::dsl::DS_FLAG_INCONSISTENT;
 use format::names::directory;
 use format::{BlockPtr, ObjType, ObjectId, Txg};
-use head::{check_changeable, check_raw, open_set};
+use head::{check_changeable, check_raw, check_usable, open_set};
 use reservation::{DirCounters, HeadCounters, PoolCounters};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +51,8 @@ pub struct Heads {
     brt: Arc<Brt>,
     pool_name: String,
     root_dir: ObjectId,
+    /// The keys that are loaded.
+    keyring: Arc<Keyring>,
     /// Held while names and chains change.
     quiet: RwLock<()>,
     open: Mutex<BTreeMap<ObjectId, Arc<Head>>>,
@@ -87,6 +90,7 @@ impl Heads {
             brt: Arc::clone(brt),
             pool_name: pool_name.to_owned(),
             root_dir,
+            keyring: Arc::default(),
             quiet: RwLock::new(()),
             open: Mutex::default(),
             dirs: Mutex::default(),
@@ -151,14 +155,25 @@ impl Heads {
 
     /// Reading view of the newest state.
     fn dsl(&self) -> Dsl {
-        Dsl::open(self.mos.view(), self.root_dir, &self.pool_name)
+        self.view(self.mos.view(), self.root_dir)
     }
 
-    /// Opens the head in this dataset object, or returns the one that is open.
+    /// The datasets of a state of the pool, with the keys that are loaded.
+    pub fn view(&self, mos: Arc<ObjSet>, root_dir: ObjectId) -> Dsl {
+        Dsl::with_keyring(mos, root_dir, &self.pool_name, Arc::clone(&self.keyring))
+    }
+
+    /// The keys that are loaded.
+    pub(crate) fn keyring(&self) -> &Keyring {
+        &self.keyring
+    }
+
+    /// Opens the head in this dataset object, or returns the one that is open. A head that is read, and not changed
+    /// ([`Dataset::unwritten`]), is opened too: its [`Head::begin`] fails.
     ///
     /// # Errors
-    /// [`DslError::WrongKind`] for a snapshot, [`DslError::Inconsistent`], [`DslError::Encrypted`], or the
-    /// error of reading it.
+    /// [`DslError::WrongKind`] for a snapshot, [`DslError::Inconsistent`], [`DslError::Encrypted`] if its key is not
+    /// loaded, or the error of reading it.
     pub fn open(&self, dataset: ObjectId) -> Result<Arc<Head>, DslError> {
         let _steady = read(&self.quiet);
         self.open_steady(dataset, Purpose::Use)
@@ -226,10 +241,14 @@ impl Heads {
         }
         let dsl = self.dsl();
         let dataset = dsl.dataset_by_object(id)?;
-        match purpose {
-            Purpose::ReceiveRaw => check_raw(&dataset)?,
-            _ => check_changeable(&dataset, purpose == Purpose::Receive)?,
-        }
+        let unwritten = match purpose {
+            Purpose::Use => {
+                check_usable(&dataset)?;
+                dataset.unwritten()?
+            }
+            Purpose::Receive => check_changeable(&dataset).map(|()| None)?,
+            Purpose::ReceiveRaw => check_raw(&dataset).map(|()| None)?,
+        };
         let policies = self.policies.load(Ordering::Acquire);
         let policy = policy_of(&dataset, &self.features)?;
         let bp = dataset.phys().bp;
@@ -237,11 +256,18 @@ impl Heads {
             Purpose::ReceiveRaw => KeyState::Locked,
             _ => dsl.keyring().key_of(&dataset)?,
         };
+        if purpose == Purpose::Use && matches!(key, KeyState::Locked) {
+            return Err(DslError::Encrypted {
+                name: dataset.name().to_owned(),
+                why: "its key is not loaded",
+            });
+        }
         let set = open_set(&self.mos, &self.txgs, &bp, id, key, &policy)?;
         let head = Arc::new(Head {
             log: IntentLog::new(&set, &self.txgs),
             set,
             id,
+            unwritten,
             dir: dataset.dir().id(),
             name: RwLock::new(dataset.name().into()),
             txgs: Arc::clone(&self.txgs),

@@ -30,7 +30,7 @@ impl Heads {
             self.refresh_policy(&head)?;
             // After a snapshot in this txg the head must not change. The second time, the log would contain
             // changes of the next txg.
-            let is_frozen = ctx.m().dataset(head.id)?.prev_snap_txg >= ctx.txg();
+            let is_frozen = head.unwritten.is_some() || ctx.m().dataset(head.id)?.prev_snap_txg >= ctx.txg();
             if head.log_synced.swap(ctx.txg().0, Ordering::AcqRel) != ctx.txg().0 && !is_frozen {
                 head.log.sync(ctx.tx);
             }
@@ -54,6 +54,9 @@ impl Heads {
         lock(&self.open).retain(|_, head| {
             if is_used(head) || head.set.is_dirty(txg) || head.set.is_dirty(Txg(txg.0 + 1)) {
                 return true;
+            }
+            if head.unwritten.is_some() {
+                return false;
             }
             // A snapshot may have been taken later in the txg, after which the head must not change.
             if head.log_synced.load(Ordering::Acquire) == txg.0 {

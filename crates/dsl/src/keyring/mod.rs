@@ -2,6 +2,8 @@
 //!
 //! # What always holds
 //! - Keys are wiped when their last reference is dropped; they are never printed.
+//! - Object numbers are reused: a data key is used only for the key object from which it was unwrapped, which its
+//!   guid tells, and the keys of directories that are destroyed are removed ([`Keyring::forget`]).
 //!
 //! # Lock order
 //! `wrapping` before `unwrapped`. Neither is held while a device is read.
@@ -24,21 +26,21 @@ use std::sync::{Arc, Mutex};
 pub struct Keyring {
     /// Wrapping keys, by directory object of the encryption root.
     wrapping: Mutex<HashMap<ObjectId, Arc<WrappingKey>>>,
-    /// Unwrapped data keys, by key object.
-    unwrapped: Mutex<HashMap<ObjectId, Arc<DataKey>>>,
+    /// Unwrapped data keys, by key object, each with the guid of the key.
+    unwrapped: Mutex<HashMap<ObjectId, (u64, Arc<DataKey>)>>,
 }
 
 impl Keyring {
     /// Adds the wrapping key of an encryption root, and the data key that was unwrapped with it.
-    pub(crate) fn insert(
-        &self,
-        root_dir: ObjectId,
-        wrapping: WrappingKey,
-        key_object: ObjectId,
-        data: DataKey,
-    ) {
+    pub(crate) fn insert(&self, root_dir: ObjectId, wrapping: WrappingKey, key: &CryptoKey, data: DataKey) {
         lock(&self.wrapping).insert(root_dir, Arc::new(wrapping));
-        lock(&self.unwrapped).insert(key_object, Arc::new(data));
+        lock(&self.unwrapped).insert(key.object, (key.wrapped.guid, Arc::new(data)));
+    }
+
+    /// Removes what belongs to a directory that is destroyed, or whose user's key has changed. Open object sets keep
+    /// their keys.
+    pub(crate) fn forget(&self, dir: ObjectId) {
+        self.remove(dir);
     }
 
     /// Removes the wrapping key of an encryption root. Returns false if it was not loaded.
@@ -63,11 +65,12 @@ impl Keyring {
     /// [`KeyError::Crypt`] if the loaded key does not unwrap the key object.
     pub(crate) fn data_key(&self, key: &CryptoKey) -> Result<Option<Arc<DataKey>>, DslError> {
         let Some(wrapping) = lock(&self.wrapping).get(&key.root_dir).cloned() else { return Ok(None) };
-        if let Some(data) = lock(&self.unwrapped).get(&key.object) {
-            return Ok(Some(data.clone()));
+        let known = lock(&self.unwrapped).get(&key.object).cloned();
+        if let Some((_, data)) = known.filter(|(guid, _)| *guid == key.wrapped.guid) {
+            return Ok(Some(data));
         }
         let data = Arc::new(key.wrapped.unwrap_key(&wrapping).map_err(KeyError::Crypt)?);
-        lock(&self.unwrapped).insert(key.object, data.clone());
+        lock(&self.unwrapped).insert(key.object, (key.wrapped.guid, data.clone()));
         Ok(Some(data))
     }
 }

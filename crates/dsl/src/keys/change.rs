@@ -4,8 +4,10 @@
 //! # What always holds
 //! - A key object counts the directories that name it, and is freed with the last of them.
 
+use super::{CryptoKey, KEYLOCATION};
 use crate::error::DslError;
 use crate::mos_tx::MosTx;
+use crate::task::TaskCtx;
 use crate::zapify;
 use format::ObjectId;
 use format::names;
@@ -43,4 +45,39 @@ pub(crate) fn mark_snapshot_ivs(m: MosTx<'_>, dir: ObjectId, snapshot: ObjectId)
         return Ok(());
     }
     zapify::set(m, snapshot, names::dataset::IVSET_GUID, m.env.random())
+}
+
+/// Ends the receive of a raw stream into a dataset that has its key from the dataset above at the sender: its keys are
+/// wrapped with that key already, so it joins the encryption root of its parent. Nothing changes if it does not fit: if the
+/// parent is not encrypted, or has a key that is derived in another way.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
+pub fn inherit_sent(ctx: &mut TaskCtx<'_>, name: &str) -> Result<(), DslError> {
+    let dsl = ctx.dsl()?;
+    let dir = dsl.dir(name)?;
+    let Some(parent) = dir.parent() else { return Ok(()) };
+    let (Some(own), Some(above)) = (CryptoKey::of(&dir)?, CryptoKey::of(parent)?) else { return Ok(()) };
+    let derived = |key: &CryptoKey| (key.format, key.salt, key.iterations);
+    if own.root_dir != dir.id() || derived(&own) != derived(&above) {
+        return Ok(());
+    }
+    let m = ctx.m();
+    let mut stack = vec![dir.clone()];
+    while let Some(at) = stack.pop() {
+        // Those below that inherit from it inherit from its new root.
+        if let Some(object) = key_object_of(m, at.id())?
+            && key_root_of(m, at.id())? == Some(dir.id())
+        {
+            m.zap(object)?.upsert(names::key_object::ROOT_DIR.as_bytes(), above.root_dir.0)?;
+        }
+        stack.extend(at.children()?);
+    }
+    if let Some(props) = m.dir(dir.id())?.props {
+        let zap = m.zap(props)?;
+        zap.remove_if_present(KEYLOCATION.as_bytes())?;
+        zap.remove_if_present(format!("{KEYLOCATION}{}", names::prop_suffix::RECEIVED).as_bytes())?;
+    }
+    ctx.heads.keyring().forget(dir.id());
+    Ok(())
 }

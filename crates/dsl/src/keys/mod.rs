@@ -7,6 +7,7 @@
 pub(crate) mod change;
 
 pub use crate::keyring::{CryptoKey, KeyFormat, KeyLocation, Keyring};
+pub use change::inherit_sent;
 
 use crate::dataset::Dataset;
 use crate::dir::Dir;
@@ -102,7 +103,7 @@ impl Keyring {
             return Err(KeyError::AlreadyLoaded { name: root.name().to_owned() }.into());
         }
         let (wrapping, data) = Keyring::unwrap_root(root, &key, material)?;
-        self.insert(root.id(), wrapping, key.object, data);
+        self.insert(root.id(), wrapping, &key, data);
         Ok(())
     }
 

@@ -138,7 +138,7 @@ pub(super) fn check_source(
 ) -> Result<(), DslError> {
     let name = || from.name().to_owned();
     let Some(key) = CryptoKey::of(from.dir())? else {
-        return refused(ReceiveRefusal::Invalid("a raw increment needs an encrypted dataset"));
+        return refused(ReceiveRefusal::NotEncrypted { name: name() });
     };
     if key.wrapped.guid != raw.key.guid || key.wrapped.suite != raw.key.suite {
         return refused(ReceiveRefusal::OtherKey { name: name() });
@@ -208,15 +208,20 @@ fn store_wrapped(m: MosTx<'_>, object: ObjectId, raw: &RawStart) -> Result<(), D
 }
 
 /// Ends a raw receive into this directory: its keys are wrapped as in the stream, and its new snapshot has the IV set
-/// guid of the stream.
+/// guid of the stream. If the user's key has changed, the one that is loaded is removed: it is not the key any more.
 pub(super) fn finish(
-    m: MosTx<'_>,
+    ctx: &TaskCtx<'_>,
     dir: ObjectId,
     snapshot: ObjectId,
     raw: &RawStart,
 ) -> Result<(), DslError> {
+    let m = ctx.m();
     if let Some(object) = key_object_of(m, dir)? {
-        store_wrapped(m, object, raw)?;
+        let known = CryptoKey::read(&m.view(), object)?;
+        if known.wrapped != raw.key || known.salt != raw.salt || known.iterations != raw.iterations {
+            store_wrapped(m, object, raw)?;
+            ctx.heads.keyring().forget(dir);
+        }
     }
     zapify::set(m, snapshot, names::dataset::IVSET_GUID, raw.to_ivset)
 }

@@ -54,22 +54,18 @@ use zio::alloc::Allocator;
 /// Version of pools that can be written.
 const VERSION_FEATURES: u64 = 5000;
 /// Features that prevent writing while they are active, each with the reason.
-const UNWRITTEN: [(&str, &str); 10] = [
+const UNWRITTEN: [(&str, &str); 7] = [
     ("zpool_checkpoint", "it has a checkpoint"),
     ("draid", "it has a dRAID vdev"),
     ("device_removal", "a vdev was removed from it"),
     ("obsolete_counts", "a vdev was removed from it"),
-    ("redaction_bookmarks", "it has redaction bookmarks"),
-    ("redacted_datasets", "it has redacted datasets"),
-    ("redaction_list_spill", "it has redaction bookmarks"),
     ("device_rebuild", "a device is being rebuilt"),
     ("dynamic_gang_header", "it has large gang headers"),
     ("physical_rewrite", "it has rewritten blocks"),
 ];
 /// Features that are written only in part: existing blocks are freed correctly, new ones are not created.
 /// [`ImportOptions::partly_supported`] lets such pools be written.
-const PARTLY_WRITTEN: [(&str, &str); 2] =
-    [("encryption", "it has encrypted datasets"), ("fast_dedup", "it has dedup tables")];
+const PARTLY_WRITTEN: [(&str, &str); 1] = [("fast_dedup", "it has dedup tables")];
 /// Number of intervals that an import waits for activity if the writer has not set it.
 const IMPORT_INTERVALS: u64 = 20;
 /// Shortest interval of activity, in milliseconds.
@@ -95,9 +91,8 @@ pub struct ImportOptions {
     pub access: Access,
     /// Limits of dirty memory, and of the time between txgs.
     pub limits: Limits,
-    /// Also opens pools with encrypted datasets and with dedup tables. Freed blocks are removed from the
-    /// tables, encrypted heads stay unchanged, and no new block is encrypted or deduplicated. Used by tests
-    /// and as a base for that support: no command sets it.
+    /// Also opens pools with dedup tables. Freed blocks are removed from the tables, and no new block is
+    /// deduplicated. Used by tests and as a base for that support: no command sets it.
     pub partly_supported: bool,
 }
 

@@ -68,6 +68,7 @@ fn begin_error(error: DslError) -> BeginError {
     match error {
         DslError::Space { .. } => BeginError::NoSpace(Some(Box::new(error))),
         DslError::Quota { .. } => BeginError::Quota(Some(Box::new(error))),
+        DslError::Unwritten { .. } => BeginError::ReadOnly,
         DslError::Tx(error) => BeginError::Tx(error),
         other => BeginError::Other(Box::new(other)),
     }
@@ -165,7 +166,7 @@ pub fn options_of(dataset: &Dataset, features: &FeatureCounts) -> Result<FsOptio
         projects: features.is_enabled("project_quota"),
         log_sa_xattrs: features.is_enabled("zilsaxattr"),
         clones: features.is_enabled("block_cloning"),
-        read_only: number("readonly")? == 1,
+        read_only: number("readonly")? == 1 || dataset.unwritten()?.is_some(),
         snapshot_dir: match number("snapdir")? {
             0 => SnapshotDir::Hidden,
             1 => SnapshotDir::Visible,

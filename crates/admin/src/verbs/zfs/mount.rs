@@ -41,6 +41,9 @@ pub struct Request {
     /// Directories that are not empty are mounted over (`-O`).
     #[serde(default)]
     pub overlay: bool,
+    /// File systems that were received from redacted streams are mounted, too (`-f`).
+    #[serde(default)]
+    pub force: bool,
     /// Mount options (`-o`), in order.
     #[serde(default)]
     pub options: Vec<String>,
@@ -103,7 +106,7 @@ impl Refused for Refusal {
 impl Request {
     /// A target with its own options.
     pub fn of(target: Target) -> Request {
-        Request { target, overlay: false, options: Vec::new(), check_only: false }
+        Request { target, overlay: false, force: false, options: Vec::new(), check_only: false }
     }
 }
 
@@ -115,7 +118,8 @@ impl Verb for Request {
 
     fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
         let mounting = session.mounting().ok_or(Refusal::NoMounts)?;
-        let request = MountRequest { overlay: self.overlay, options: self.options.clone() };
+        let request =
+            MountRequest { overlay: self.overlay, force: self.force, options: self.options.clone() };
         let below = match &self.target {
             Target::All => None,
             Target::Below(name) => Some(name.as_str()),

@@ -12,9 +12,10 @@ use crate::edit::{self, EditError, permit};
 use crate::mounting::MountRefusal;
 use crate::verbs::Reason;
 use crate::verbs::zfs::mounts;
-use cenote::{DatasetKind, PoolWriter};
+use cenote::{Dataset, DatasetKind, PoolWriter};
 use dsl::DslError;
 use dsl::holds::HoldError;
+use dsl::keys::KeyStatus;
 use dsl::prop::PropValue;
 use dsl::prop::change::PropError;
 use dsl::prop::receive::{self as task, Received};
@@ -57,15 +58,21 @@ impl Receiving<'_, '_, '_> {
         for one in &touched {
             outcome = outcome.and(self.finish_one(one));
         }
-        let is_filesystem = |name: &str, view: &cenote::Pool| {
-            view.dataset(name)
-                .is_ok_and(|found| found.kind().is_ok_and(|kind| kind == DatasetKind::Filesystem))
+        // What is locked is mounted when its key is loaded.
+        let is_locked = |found: &Dataset| {
+            let dir = found.dsl().dir();
+            dir.dsl().keyring().status(dir).is_ok_and(|status| status == KeyStatus::Unavailable)
+        };
+        let mounts = |name: &str, view: &cenote::Pool| {
+            view.dataset(name).is_ok_and(|found| {
+                found.kind().is_ok_and(|kind| kind == DatasetKind::Filesystem) && !is_locked(&found)
+            })
         };
         let mut new = touched.iter().filter(|one| one.is_new).map(|one| one.dataset.clone()).peekable();
         if let Some(first) = new.peek().filter(|_| !self.request.unmounted)
             && let Ok(view) = self.session.view(first)
         {
-            let new: Vec<String> = new.filter(|name| is_filesystem(name, &view)).collect();
+            let new: Vec<String> = new.filter(|name| mounts(name, &view)).collect();
             let not_mounted = mounts::mount_new(self.session, &new);
             not_mounted.into_iter().for_each(|one| self.tell(Event::NotMounted(one)));
         }
@@ -79,6 +86,11 @@ impl Receiving<'_, '_, '_> {
         let outcome =
             if touched.has_properties { Ok(()) } else { self.properties(&pool, touched, sent.as_ref()) };
         if let Some(sent) = &sent {
+            if touched.is_new && !touched.is_top && !sent.is_encryption_root {
+                let name = touched.dataset.clone();
+                let done = edit::run(&pool, move |ctx| dsl::keys::inherit_sent(ctx, &name));
+                done.map_err(|error| Problem::from(error).of(None))?;
+            }
             let here =
                 snapshots(&pool, &touched.dataset, sent).map_err(|error| Problem::from(error).of(None))?;
             self.snapshot_properties(&pool, &touched.dataset, sent, &here);

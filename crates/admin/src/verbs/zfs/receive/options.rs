@@ -7,10 +7,12 @@ use crate::edit::values::{self, Setting, Subject, VERSION, ValueError};
 use crate::verbs::{Code, Reason};
 use dsl::prop::change::PropError;
 use format::prop::{self as table, Class};
-use format::stream::Begin;
+use format::stream::{Begin, feature};
 
 /// Type of an object set that is a volume.
 const VOLUME: u32 = 3;
+/// Properties that a raw stream decides. (`keylocation` is the receiver's.)
+const ENCRYPTION: [&str; 3] = ["encryption", "keyformat", "pbkdf2iters"];
 
 /// Checked properties.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,6 +37,13 @@ impl Options {
             (None, _) => &[table::FS],
         };
         let mut options = Options::default();
+        if begin.features() & feature::RAW != 0 {
+            let names = request.properties.iter().map(|(name, _)| name).chain(&request.excluded);
+            if let Some(name) = names.into_iter().find(|name| ENCRYPTION.contains(&stored(name))) {
+                let why = format!("encryption property '{name}' cannot be set or excluded for raw streams.");
+                return Err(refused(name, Reason::new(Code::Value, why)));
+            }
+        }
         for (name, text) in &request.properties {
             let mut found = kinds.iter().map(|kind| check_value(name, text, *kind));
             let first = found.next().unwrap_or(Ok(()));

@@ -31,6 +31,8 @@ pub(super) struct Sent {
     pub(super) name: String,
     /// Names, without the dataset, and guids of its snapshots.
     pub(super) snapshots: Vec<(String, u64)>,
+    /// It has a key of its own, which those below it inherit.
+    pub(super) is_encryption_root: bool,
     /// Its properties, if they were sent.
     pub(super) properties: Option<Properties>,
     /// The properties of snapshots, by name.
@@ -105,6 +107,7 @@ fn sent(value: &NvValue) -> Option<Sent> {
     Some(Sent {
         name: list.str("name")?.to_owned(),
         snapshots: snapshots.collect::<Option<_>>()?,
+        is_encryption_root: list.has("is_encroot"),
         properties: list.list("props").map(properties),
         snapshot_properties: of_snapshots
             .map(|(name, value)| Some((name.to_owned(), properties(as_list(value)?))))

@@ -211,6 +211,35 @@ pub enum Problem {
     /// The dataset was received with large blocks, and the stream has none.
     #[error("incremental send stream requires -L (--large-block), to match previous receive.")]
     LargeBlocks,
+    /// The raw stream is of another encryption key than the dataset.
+    #[error("encryption key does not match existing key")]
+    OtherKey {
+        /// Full name of the dataset.
+        dataset: String,
+    },
+    /// The snapshot from which a raw increment starts does not record its IV set.
+    #[error("IV set guid missing. See errata 4 at https://openzfs.github.io/openzfs-docs/msg/ZFS-8000-ER.")]
+    NoIvSet,
+    /// A raw increment starts from a snapshot that was not received raw.
+    #[error(
+        "IV set guid mismatch. See the 'zfs receive' man page section
+ discussing the limitations of raw encrypted send streams."
+    )]
+    OtherIvSet,
+    /// A full stream would replace an encrypted dataset, or make one of a dataset that is not.
+    #[error(
+        "zfs receive -F cannot be used to destroy an encrypted filesystem or overwrite an unencrypted one with an encrypted one"
+    )]
+    EncryptedOverwrite {
+        /// Full name of the dataset.
+        dataset: String,
+    },
+    /// A raw increment is for a dataset that is not encrypted.
+    #[error("cannot perform raw receive on top of existing unencrypted dataset")]
+    NotEncrypted {
+        /// Full name of the dataset.
+        dataset: String,
+    },
     /// The redaction of the stream does not match.
     #[error("stream has redaction that {dataset} does not match")]
     Redacted {
@@ -260,6 +289,11 @@ impl Problem {
             ReceiveError::WrongParent => Problem::WrongParent { dataset: named() },
             ReceiveError::LargeBlockMismatch => Problem::LargeBlocks,
             ReceiveError::NotResumable => Problem::NotResumable { dataset: named() },
+            ReceiveError::OtherKey(_) => Problem::OtherKey { dataset: named() },
+            ReceiveError::NoIvSet(_) => Problem::NoIvSet,
+            ReceiveError::OtherIvSet(_) => Problem::OtherIvSet,
+            ReceiveError::EncryptedOverwrite(_) => Problem::EncryptedOverwrite { dataset: named() },
+            ReceiveError::NotEncrypted(_) => Problem::NotEncrypted { dataset: named() },
             ReceiveError::Redacted => Problem::Redacted { dataset: named() },
             ReceiveError::Dsl(error) => EditError::from(error).into(),
             ReceiveError::Pool(error) => EditError::from(error).into(),
