@@ -393,7 +393,7 @@ impl LivePool {
         }
         let aux = lock(&self.aux).keys().copied().collect();
         let (config, uberblock) = (&published.config, &published.uberblock);
-        let made = Pool::of_live(&self.name, &self.heads, config, uberblock, &tree, &self.store, aux, lease)?;
+        let made = Pool::of_live(&self.heads, config, uberblock, &tree, &self.store, aux, lease)?;
         made.show(Arc::new(Status { scans: Arc::clone(&self.scans), outages: Arc::clone(&self.outages) }));
         *view = Some(Arc::clone(&made));
         Ok(made)

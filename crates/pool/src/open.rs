@@ -168,7 +168,6 @@ impl Pool {
     /// A view of a pool that is open for writing, as of an uberblock. `aux`: its present spares and cache
     /// devices; `heads`: its open heads, with the keys that are loaded.
     pub(crate) fn of_live(
-        name: &str,
         heads: &Heads,
         config: &PoolConfig,
         uberblock: &Uberblock,
@@ -185,7 +184,7 @@ impl Pool {
         let is_open = |guid: &VdevGuid| tree.device(*guid).is_some();
         let devices = tree.leaf_guids().into_iter().filter(is_open).chain(aux).collect();
         let (label, config, uberblock) = (config.clone(), config.clone(), *uberblock);
-        let (name, tree, lease) = (name.to_owned(), tree.clone(), Some(lease));
+        let (name, tree, lease) = (heads.pool_name().to_owned(), tree.clone(), Some(lease));
         Ok(Arc::new(Pool {
             name,
             label,

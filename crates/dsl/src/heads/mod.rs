@@ -163,6 +163,11 @@ impl Heads {
         Dsl::with_keyring(mos, root_dir, &self.pool_name, Arc::clone(&self.keyring))
     }
 
+    /// Name of the pool.
+    pub fn pool_name(&self) -> &str {
+        &self.pool_name
+    }
+
     /// The keys that are loaded.
     pub(crate) fn keyring(&self) -> &Keyring {
         &self.keyring

@@ -250,7 +250,6 @@ impl Receiving<'_, '_, '_> {
             resumable: self.request.resumable,
             origin: goal.origin.clone(),
             heal: self.request.heal,
-            ..Receive::default()
         };
         let touched = self.touched(goal, incoming)?;
         let started = Instant::now();
