@@ -83,6 +83,9 @@ pub(crate) fn state_of(dataset: &Dataset) -> Result<Option<NvList>, DslError> {
             list.push(name, NvValue::Boolean);
         }
     }
+    if let Some(snaps) = dataset.redact_snaps()? {
+        list.push("redact_snaps", NvValue::Uint64Array(snaps));
+    }
     if let Some(entry) = zap.lookup(REDACT_SNAPS.0.as_bytes())? {
         list.push(REDACT_SNAPS.1, NvValue::Uint64Array(entry.u64s()));
     }

@@ -106,8 +106,12 @@ impl Dnode {
         }
         let size = SLOT_SIZE * (usize::from(extra_slots) + 1);
         DecodeError::need(WHAT, size, bytes.len())?;
-        let bonus_start = CORE_SIZE + BLKPTR_SIZE * usize::from(nblkptr);
         let has_spill = flags & FLAG_SPILL != 0;
+        // OpenZFS 2.3 makes the dnode of a redaction list of many snapshots with three pointers and puts the spill pointer
+        // over the third.
+        let is_covered = has_spill && nblkptr == 3 && bonuslen == 0 && size == SLOT_SIZE;
+        let nblkptr = if is_covered { 2 } else { nblkptr };
+        let bonus_start = CORE_SIZE + BLKPTR_SIZE * usize::from(nblkptr);
         let bonus_end = if has_spill { size - BLKPTR_SIZE } else { size };
         if bonus_end < bonus_start || usize::from(bonuslen) > bonus_end - bonus_start {
             return bad("bonuslen", bonuslen.into());

@@ -372,6 +372,12 @@ impl RedactionListPhys {
             .collect();
         Ok(RedactionListPhys { last_object, last_block, num_entries, snapshots, num_snapshots })
     }
+
+    /// The structure of a complete list, in little-endian order.
+    pub fn encode_complete(num_entries: u64, snapshots: &[u64]) -> Vec<u8> {
+        let head = [u64::MAX, u64::MAX, num_entries, snapshots.len() as u64];
+        head.iter().chain(snapshots).flat_map(|word| word.to_le_bytes()).collect()
+    }
 }
 
 /// Bonus of a bpobj: a list of block pointers and of further bpobjs.

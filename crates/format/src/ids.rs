@@ -339,6 +339,8 @@ type_consts! {
     U64_METADATA = 0xC3;
     /// A ZAP whose object type states its properties: metadata, ZAP byte order.
     ZAP_METADATA = 0xC4;
+    /// Words of metadata that have no type of their own: a redaction list.
+    UINT64_METADATA = 0xc3;
 }
 
 impl ObjType {

@@ -124,6 +124,7 @@ fn refusal(error: &DslError) -> String {
         | DslError::BadLimit { why, .. }
         | DslError::Crosses { why, .. }
         | DslError::WrongKind { why, .. }
+        | DslError::Unwritten { why, .. }
         | DslError::Encrypted { why, .. } => (*why).to_owned(),
         DslError::HasChildren { .. } => "filesystem has children".into(),
         DslError::HasClones { .. } => "snapshot has dependent clones".into(),
@@ -156,6 +157,7 @@ impl From<DslError> for EditError {
             | DslError::Crosses { .. }
             | DslError::WrongKind { .. }
             | DslError::Encrypted { .. }
+            | DslError::Unwritten { .. }
             | DslError::HasChildren { .. }
             | DslError::HasClones { .. }
             | DslError::Held { .. }

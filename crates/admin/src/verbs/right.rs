@@ -82,6 +82,7 @@ pub(super) const VERBS: &[Row] = &[
     row::<zfs::promote::Request>(),
     row::<zfs::receive::Request>(),
     row::<zfs::receive::abort::Request>(),
+    row::<zfs::redact::Request>(),
     row::<zfs::release::Request>(),
     row::<zfs::rename::Request>(),
     row::<zfs::rollback::Request>(),

@@ -17,6 +17,7 @@ mod permissions;
 pub(crate) mod project;
 mod properties;
 mod receive;
+mod redact;
 mod rename;
 mod rollback;
 mod send;
@@ -65,6 +66,7 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "hold" => hold::hold(&args),
         "release" => hold::release(&args),
         "bookmark" => bookmark::run(&args),
+        "redact" => redact::run(&args),
         "upgrade" => upgrade::run(&args, out),
         "wait" => wait::run(args),
         "project" => project::run(&args, out),

@@ -46,13 +46,17 @@ impl World {
         self.folder().join(name)
     }
 
+    pub(crate) fn command(&self, words: &str) -> Command {
+        cenote(&self.folder(), "socket", words)
+    }
+
     pub(crate) fn run(&self, words: &str) -> Ran {
         self.run_with(words, "")
     }
 
     /// Runs a command with this standard input.
     pub(crate) fn run_with(&self, words: &str, input: impl AsRef<[u8]>) -> Ran {
-        let mut command = cenote(&self.folder(), "socket", words);
+        let mut command = self.command(words);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.current_dir("/").spawn().expect("it starts");
         // The command may end without reading it.

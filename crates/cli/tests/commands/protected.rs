@@ -11,6 +11,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 fn passphrase() -> Vec<u8> {
@@ -179,4 +180,108 @@ fn redacted_datasets_are_received_and_mounted_by_force() {
     world.good("zfs mount tank/red");
     assert!(fs::read_dir(&at).expect("a folder").count() > 10);
     world.good("zfs destroy -r tank/red");
+}
+
+/// What a customer's copy does not need is left out of it, and an increment to that copy's snapshot completes it.
+#[test]
+fn a_redacted_copy_is_made_and_completed() {
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/src");
+    let noise = |seed: usize, blocks: usize| -> Vec<u8> {
+        (0..blocks << 17).map(|i| ((i + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as u8).collect()
+    };
+    let src = world.path("alt/tank/src");
+    for (seed, name) in ["kept", "secret", "gone", "cut", "both"].into_iter().enumerate() {
+        fs::write(src.join(name), noise(seed, 4)).expect("written");
+    }
+    world.good("zfs snapshot tank/src@s");
+    for name in ["one", "two"] {
+        world.good(&format!("zfs clone tank/src@s tank/{name}"));
+        let at = world.path(&format!("alt/tank/{name}"));
+        let file = fs::OpenOptions::new().write(true).open(at.join("secret")).expect("opened");
+        file.write_all_at(&vec![b'x'; 1 << 17], if name == "one" { 1 << 17 } else { 2 << 17 })
+            .expect("written");
+        file.write_all_at(&vec![b'y'; 1 << 17], 3 << 17).expect("written");
+        fs::remove_file(at.join("gone")).expect("removed");
+        fs::File::options()
+            .write(true)
+            .open(at.join("cut"))
+            .and_then(|file| file.set_len(1 << 17))
+            .expect("cut");
+        world.good(&format!("zfs snapshot tank/{name}@r"));
+    }
+    world.bad("zfs redact tank/src@s", 2, &too_few());
+    world.bad(
+        "zfs redact tank/src@s tank/src#x tank/one@r",
+        22,
+        "redaction bookmark name must not contain '#'\n",
+    );
+    let said = "redaction snapshot must be descendent of snapshot being redacted\n";
+    world.bad("zfs redact tank/one@r x tank/src@s", 22, said);
+    world.bad("zfs redact tank/src@s x tank/src@s", 22, said);
+    let said =
+        "cannot open 'tank/src@no': dataset does not exist\nprovided snapshot tank/src@no does not exist\n";
+    world.bad("zfs redact tank/src@no x tank/one@r", 2, said);
+    world.good("zfs redact tank/src@s book tank/one@r tank/two@r");
+    let said = "specified redaction bookmark (book) provided already exists\n";
+    world.bad("zfs redact tank/src@s book tank/one@r", 17, said);
+    // More redaction snapshots than fit beside the list.
+    let many = " tank/one@r tank/two@r".repeat(20);
+    world.good(&format!("zfs redact tank/src@s many{many}"));
+    assert_eq!(world.good("zfs list -H -o name -t bookmark"), "tank/src#book\ntank/src#many\n");
+    let snaps = world.good("zfs get -H -o value redact_snaps tank/src#many");
+    assert_eq!(snaps.split(',').count(), 40);
+
+    let stream = world.path("stream");
+    let send = |words: &str| {
+        let target = fs::File::create(&stream).expect("made");
+        let status = world.command(words).stdout(target).status().expect("it runs");
+        assert!(status.success(), "{words}");
+        fs::read(&stream).expect("read")
+    };
+    let redacted = send("zfs send --redact book tank/src@s");
+    let ran = world.run_with("zfs receive tank/copy", redacted);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    world.good("zfs mount -f tank/copy");
+    let copy = world.path("alt/tank/copy");
+    for name in ["kept", "both"] {
+        assert_eq!(
+            fs::read(copy.join(name)).expect("whole"),
+            fs::read(src.join(name)).expect("read"),
+            "{name}"
+        );
+    }
+    let part = |name: &str, block: u64| {
+        let mut bytes = vec![0; 1 << 17];
+        let file = fs::File::open(copy.join(name)).expect("the name is there");
+        file.read_exact_at(&mut bytes, block << 17).ok().map(|()| bytes)
+    };
+    // Blocks 1 and 2 of `secret` are each needed by one of the two.
+    let is_there = |name: &str| (0..4).map(|block| part(name, block).is_some()).collect::<Vec<_>>();
+    assert_eq!(is_there("secret"), [true, true, true, false]);
+    assert_eq!(is_there("gone"), [false; 4]);
+    assert_eq!(is_there("cut"), [true, false, false, false]);
+    // The increment to a redaction snapshot completes it.
+    let rest = send("zfs send -i tank/src#book tank/one@r");
+    world.good("zfs unmount tank/copy");
+    let ran = world.run_with("zfs receive -o origin=tank/copy@s tank/whole", rest);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+    assert_eq!(tree(&world.path("alt/tank/whole")), tree(&world.path("alt/tank/one")));
+    world.good("zfs destroy tank/src#many");
+    world.good("zpool export tank");
+    testkit::assert_zdb_clean(&world.folder(), "tank");
+    world.good("zpool import -d ~/disk -R ~/alt tank");
+    world.good("zfs destroy tank/src#book");
+    assert_eq!(
+        world.good("zpool get -H -o value feature@redaction_bookmarks,feature@redaction_list_spill tank"),
+        "enabled\nenabled\n"
+    );
+}
+
+/// What `zfs redact` says to a command line with too few words.
+fn too_few() -> String {
+    "too few arguments\nusage:\n\tredact <snapshot> <bookmark> <redaction_snapshot> ...\n\n\
+     For the property list, run: zfs set|get\n\nFor the delegated permission list, run: zfs allow|unallow\n\n\
+     For further help on a command or topic, run: zfs help [<topic>]\n"
+        .to_owned()
 }

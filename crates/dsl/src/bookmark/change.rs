@@ -11,13 +11,14 @@
 //! - The deadlists of a head and its clones have the creation txg of each bookmark with FBN as a key.
 
 use crate::block_space::Space;
-use crate::bookmark::{Bookmark, decode};
+use crate::bookmark::{Bookmark, RedactedRange, decode, redaction};
 use crate::deadlist::Deadlist;
 use crate::error::BookmarkError;
 use crate::error::DslError;
 use crate::mos;
 use crate::mos_tx::MosTx;
 use crate::zapify;
+use dmu::{KeyState, ObjSet};
 use format::dsl::{
     BOOKMARK_FLAG_HAS_FBN, BOOKMARK_FLAG_SNAPSHOT_EXISTS, BookmarkPhys, BookmarkV2, DatasetPhys,
 };
@@ -31,6 +32,15 @@ const BOOKMARK_V2: &str = "bookmark_v2";
 const BOOKMARK_WRITTEN: &str = "bookmark_written";
 const REDACTION: &str = "redaction_bookmarks";
 const REDACTION_SPILL: &str = "redaction_list_spill";
+/// The list of a new redaction bookmark.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewRedaction {
+    /// Guids of the redaction snapshots.
+    pub snapshots: Vec<u64>,
+    /// The blocks, in order: see [`super::unneeded`].
+    pub ranges: Vec<RedactedRange>,
+}
+
 /// Most snapshots that are followed along a chain.
 const CHAIN_LIMIT: usize = crate::dataset::CHAIN_LIMIT;
 /// Most nested clones that are followed before a loop is assumed.
@@ -115,6 +125,51 @@ impl Bookmark {
         if keeps_fbn || (ivset_guid != 0 && m.features.is_enabled(BOOKMARK_V2)) {
             new.v2 = Some(second_form(m, &phys, ivset_guid, keeps_fbn)?);
         }
+        put(m, head, name, &new)
+    }
+
+    /// Creates a redaction bookmark of a snapshot: one with the list of blocks that none of the redaction snapshots has.
+    /// The caller has checked the form of the name, and that they descend from the snapshot.
+    ///
+    /// # Errors
+    /// [`BookmarkError`]; [`DslError::FeatureDisabled`] if the pool does not support such bookmarks; or the snapshot
+    /// cannot be read.
+    pub fn create_redaction(
+        m: MosTx<'_>,
+        head: ObjectId,
+        snapshot: ObjectId,
+        name: &str,
+        list: &NewRedaction,
+    ) -> Result<(), DslError> {
+        let phys = m.dataset(snapshot)?;
+        if !phys.is_snapshot() {
+            return Err(BookmarkError::NotSnapshot.into());
+        }
+        check_new(m, head, name)?;
+        if !is_ancestor(m, snapshot, head)? {
+            return Err(BookmarkError::NotAncestor.into());
+        }
+        let has_spill = redaction::has_spill(list.snapshots.len());
+        let needed: &[&'static str] =
+            if has_spill { &[BOOKMARK_V2, REDACTION, REDACTION_SPILL] } else { &[BOOKMARK_V2, REDACTION] };
+        if let Some(name) = needed.iter().find(|name| !m.features.is_enabled(name)) {
+            return Err(DslError::FeatureDisabled { name });
+        }
+        let set = ObjSet::open(m.mos.store(), &phys.bp, snapshot.0, KeyState::Locked)?;
+        let block_size = |object| Ok(set.object(object)?.dnode().data_block_size());
+        let object = redaction::create(m, &list.snapshots, &list.ranges, block_size)?;
+        if has_spill {
+            m.features.incr(m, REDACTION_SPILL)?;
+        }
+        let ivset_guid = zapify::get(m, snapshot, names::dataset::IVSET_GUID)?.unwrap_or(0);
+        let mut v2 = second_form(m, &phys, ivset_guid, m.features.is_enabled(BOOKMARK_WRITTEN))?;
+        v2.redaction = Some(object);
+        let new = BookmarkPhys {
+            guid: phys.guid,
+            creation_txg: phys.creation_txg,
+            creation_time: phys.creation_time,
+            v2: Some(v2),
+        };
         put(m, head, name, &new)
     }
 

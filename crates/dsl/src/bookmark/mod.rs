@@ -3,6 +3,9 @@
 
 pub(crate) mod change;
 mod redaction;
+mod unneeded;
+
+pub use change::NewRedaction;
 
 use crate::dataset::Dataset;
 pub use crate::error::BookmarkError;
@@ -14,6 +17,7 @@ use dmu::zap::{Zap, ZapEntry};
 use format::dsl::BookmarkPhys;
 use format::{ObjectId, names};
 pub use redaction::{RedactedRange, RedactionEntries, RedactionList};
+pub use unneeded::unneeded;
 
 /// A bookmark of a head.
 #[derive(Debug, Clone)]

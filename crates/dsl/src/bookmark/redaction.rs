@@ -2,14 +2,17 @@
 //! (docs/on-disk/30-send-streams.md, section 10).
 
 use crate::error::DslError;
+use crate::mos_tx::MosTx;
 use crate::tree::Dsl;
-use dmu::Object;
+use dmu::{NewObject, Object};
 use format::dsl::RedactionListPhys;
-use format::{BlockId, DecodeError, Endian, ObjectId};
+use format::{BlockId, DecodeError, Endian, ObjType, ObjectId};
 
 /// Bytes of an entry of the list.
 const ENTRY: u64 = 32;
-/// Entries that are read together.
+/// Bytes of a block of the list.
+const BLOCK: u64 = 128 << 10;
+/// Entries that are read and written together.
 const TOGETHER: u64 = 2048;
 const WHAT: &str = "redaction list";
 
@@ -40,6 +43,53 @@ impl RedactedRange {
     pub fn end(&self) -> u64 {
         self.first.0.saturating_add(self.blocks)
     }
+}
+
+/// Type of a list's object and bonus.
+const LIST: ObjType = ObjType::UINT64_METADATA;
+/// Bytes of a bonus: a list of more snapshots has them in a spill block.
+const BONUS_MAX: usize = 320;
+
+/// Whether the guids of so many snapshots are in a spill block.
+pub(super) fn has_spill(snapshots: usize) -> bool {
+    RedactionListPhys::encode_complete(0, &[]).len() + snapshots * size_of::<u64>() > BONUS_MAX
+}
+
+/// Makes the object of a list. `block_size`: bytes of a block of an object of the snapshot.
+///
+/// # Errors
+/// The object cannot be made, or `block_size` fails.
+pub(super) fn create(
+    m: MosTx<'_>,
+    snapshots: &[u64],
+    ranges: &[RedactedRange],
+    block_size: impl Fn(ObjectId) -> Result<u64, DslError>,
+) -> Result<ObjectId, DslError> {
+    let phys = RedactionListPhys::encode_complete(ranges.len() as u64, snapshots);
+    let (bonus, spill) = if has_spill(snapshots.len()) { (Vec::new(), Some(phys)) } else { (phys, None) };
+    let mut new = NewObject::of(LIST).with_block_size(BLOCK).with_bonus(LIST, bonus);
+    // The spill pointer needs room.
+    new.block_pointers = 1;
+    let object = m.allocate(&new)?;
+    if let Some(mut spill) = spill {
+        spill.resize(spill.len().next_multiple_of(512), 0);
+        object.set_spill(Some(spill), m.tx);
+    }
+    let mut known = (ObjectId(0), 0);
+    for (chunk, at) in ranges.chunks(TOGETHER as usize).zip((0..).step_by((TOGETHER * ENTRY) as usize)) {
+        let mut bytes = Vec::with_capacity(chunk.len() * ENTRY as usize);
+        for range in chunk {
+            if known.0 != range.object {
+                known = (range.object, block_size(range.object)? / 512);
+            }
+            let size_count = known.1 << 48 | (range.blocks - 1) & ((1 << 48) - 1);
+            for word in [range.object.0, range.first.0, size_count, 0] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        object.write_at(at, &bytes, m.tx)?;
+    }
+    Ok(object.id())
 }
 
 impl RedactionList {

@@ -16,6 +16,12 @@ pub enum BookmarkError {
     /// The snapshot or bookmark is no earlier point in the history of the head.
     #[error("source is not an ancestor of the new bookmark's dataset")]
     NotAncestor,
+    /// A redaction list would have too many entries.
+    #[error("the list of redacted blocks has more than {limit} ranges")]
+    TooManyRanges {
+        /// The most that there may be.
+        limit: usize,
+    },
     /// The source is neither a snapshot nor a bookmark.
     #[error("source is not a snapshot or bookmark")]
     NotSnapshot,

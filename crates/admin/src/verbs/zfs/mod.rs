@@ -21,6 +21,7 @@ pub mod outdated;
 pub mod project;
 pub mod promote;
 pub mod receive;
+pub mod redact;
 pub mod release;
 pub mod rename;
 pub mod rollback;

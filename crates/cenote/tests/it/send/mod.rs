@@ -7,7 +7,9 @@ use crate::golden::compare::{Open, open};
 use cenote::Pool;
 use dmu::KeyState;
 use format::stream::{Record, RecordKind, feature};
+use format::{BlockId, Level};
 use model::{Model, count, frames};
+use std::collections::BTreeSet;
 use std::io::Write as _;
 use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
@@ -247,6 +249,37 @@ fn redacted_blocks_are_absent_until_they_are_sent() {
     let increment = source(&pool, head, Some(start));
     model.apply(&sent(&increment, &named("t_redacted/fs@--head--")));
     model.assert_is(&Model::read(&increment.set, SMALL), head);
+}
+
+/// A list that we make is the one that OpenZFS has made, less the blocks that are holes.
+#[test]
+fn redaction_lists_are_those_of_openzfs() {
+    let pool = pool_of("redacted");
+    let set = |name: &str| source(&pool, name, None).set;
+    let snapshot = set("t_redacted/fs@s");
+    let ours = dsl::bookmark::unneeded(&snapshot, &[set("t_redacted/c@r")]).expect("compared");
+    let mark =
+        source(&pool, "t_redacted/fs", None).dataset.bookmark("book").expect("readable").expect("there");
+    let list = mark.redaction().expect("readable").expect("a list");
+    let theirs: Vec<_> =
+        list.entries(pool.dsl()).expect("opened").map(|entry| entry.expect("an entry")).collect();
+    let blocks = |ranges: &[dsl::bookmark::RedactedRange]| {
+        let mut blocks = BTreeSet::new();
+        for range in ranges {
+            let object = snapshot.object(range.object).expect("there");
+            for blkid in (range.first.0..range.end()).map(BlockId) {
+                if !object.block_ptr(Level(0), blkid).expect("readable").is_hole() {
+                    blocks.insert((range.object.0, blkid.0));
+                }
+            }
+        }
+        blocks
+    };
+    assert!(ours.len() >= 3, "{ours:?}");
+    assert_eq!(blocks(&ours), blocks(&theirs));
+    // What one of the redaction snapshots has is needed.
+    let both = dsl::bookmark::unneeded(&snapshot, &[set("t_redacted/c@r"), set("t_redacted/fs@s")]);
+    assert_eq!(both.expect("compared"), []);
 }
 
 /// A stream that starts at any write, after what was received before it, gives the whole.

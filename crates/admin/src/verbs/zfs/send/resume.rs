@@ -8,6 +8,7 @@ use crate::verbs::{Code, Reason};
 use crate::{OpenPool, Session};
 use cenote::Pool;
 use cenote::stream::send::Options;
+use dsl::bookmark::RedactionList;
 use dsl::{Dataset, DslError, resume};
 use format::{NvList, ObjectId, names};
 
@@ -20,14 +21,15 @@ pub(super) fn of_token(
 ) -> Result<(Vec<OpenPool>, Plan), Refusal> {
     let list = resume::decode(token).map_err(|error| bad(error.to_string()))?;
     let state = State::of(&list).ok_or_else(|| bad("resume token is corrupt"))?;
-    if list.has("redact_snaps") {
-        return Err(bad("redacted streams are not supported by this version of Cenote"));
-    }
     let pools = plan::open(session, &state.name)?;
     let pool = pools.first().ok_or_else(|| gone(&state.name))?;
     let part = match list.has("savedok") {
         true => saved_part(pool.pool(), &state, dataset_of(&state.name))?,
         false => part(pool.pool(), &state)?,
+    };
+    let redact = match list.u64s("redact_snaps") {
+        Some(snaps) => redaction(&part.to, snaps)?,
+        None => None,
     };
     if !dry {
         permit(session, pool.pool(), &part)?;
@@ -37,6 +39,7 @@ pub(super) fn of_token(
         large_blocks: part.options.large_blocks || request.large_blocks,
         embedded: part.options.embedded || request.embedded,
         compressed: part.options.compressed || request.compressed,
+        redact,
         ..part.options
     };
     Ok((pools, Plan::one(Planned { options, ..part })))
@@ -147,6 +150,24 @@ fn snapshot_of(pool: &Pool, state: &State) -> Result<Option<Dataset>, DslError> 
         }
     }
     Ok(None)
+}
+
+/// The list that the interrupted stream was redacted by: that of a bookmark of the snapshot, for the same redaction
+/// snapshots. `None`: the snapshot itself is redacted.
+fn redaction(to: &Dataset, snaps: &[u64]) -> Result<Option<RedactionList>, Refusal> {
+    let failed = |error| refusal::unreadable(to.name(), error);
+    if to.redact_snaps().map_err(failed)?.is_some_and(|own| own == snaps) {
+        return Ok(None);
+    }
+    let none = || bad("no appropriate redaction bookmark exists");
+    let head = to.dir().head().map_err(failed)?.ok_or_else(none)?;
+    let marks = head.bookmarks().map_err(failed)?;
+    for mark in marks.iter().filter(|mark| mark.phys().guid == to.phys().guid) {
+        if let Some(list) = mark.redaction().map_err(failed)?.filter(|list| list.snapshots == snaps) {
+            return Ok(Some(list));
+        }
+    }
+    Err(none())
 }
 
 /// The start of an increment with this guid: a snapshot from which `to` has come, or a bookmark of one.
