@@ -77,7 +77,7 @@ look() {
     local set=${1%@*} at
     if [ "$(zfs get -H -o value type "$1")" != snapshot ]; then echo "no snapshot $1"; return 1; fi
     if [ "$(zfs get -H -p -o value volsize "$1")" != - ]; then
-        echo "volume $(zfs get -H -p -o value volsize,volblocksize "$1" | tr '\n' ' ') $(volume_hash "$1")"
+        echo "volume $(zfs get -H -p -o value volsize "$1") $(zfs get -H -p -o value volblocksize "$set" | tr '\n' ' ') $(volume_hash "$1")"
         return
     fi
     if [ "$SIDE" = ours ]; then
@@ -107,7 +107,7 @@ numbers() { awk '{ $NF = $NF % 281474976710656; print }'; }
 
 volume_hash() {
     if [ "$SIDE" = ours ]; then
-        zpool sync ours && cenote cat "$1:" | sha256sum
+        zpool sync ours && cenote cat "$1" | sha256sum
     else
         zfs clone -o volmode=dev "$1" theirs/look && for _ in $(seq 50); do [ -e /dev/zvol/theirs/look ] && break; udevadm settle; sleep 0.1; done
         sha256sum </dev/zvol/theirs/look

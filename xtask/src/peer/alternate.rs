@@ -31,7 +31,7 @@ const TOP: &str = "tree";
 
 /// Runs the part.
 pub(super) fn run(guest: &Path, program: &Path, options: &Options) -> Outcome {
-    let sides = Sides::start(guest, program, &options.dir, &[])?;
+    let sides = Sides::start(guest, program, &options.dir)?;
     let mut trial = Trial {
         sides,
         random: Random::new(options.seed),

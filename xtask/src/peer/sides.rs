@@ -54,15 +54,12 @@ pub(super) struct Sides {
 
 impl Sides {
     /// Boots the guest with `run`, and starts a daemon of `program`, in an empty folder.
-    pub(super) fn start(run: &Path, program: &Path, dir: &Path, disks: &[PathBuf]) -> Result<Sides, Failure> {
+    pub(super) fn start(run: &Path, program: &Path, dir: &Path) -> Result<Sides, Failure> {
         prepare(program, dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let share = |name: &str, path: PathBuf| format!("{name}={}", path.display());
         let mut guest = Command::new(run);
         guest.args(["--mem", "2500", "--timeout", "86400", "--share", &share("peer", dir.join("share"))]);
         guest.arg("--disk").arg(dir.join("theirs.img"));
-        for disk in disks {
-            guest.args(["--share", &share("disks", disk.clone())]);
-        }
         let log = |name: &str| fs::File::create(dir.join(name)).map_err(|error| format!("{name}: {error}"));
         guest.arg(crate::root().join("xtask/src/guest/serve.sh")).stdin(Stdio::null());
         guest.stdout(log("guest.log")?).stderr(log("guest.err")?);
@@ -74,7 +71,7 @@ impl Sides {
         let mut sides = Sides { dir: dir.to_owned(), guest, daemon, requests: 0 };
         let answers = "for _ in $(seq 600); do cenote daemon --status >/dev/null 2>&1 && exit 0; sleep 0.1; done; exit 1";
         sides.run(Side::Ours, answers)?;
-        sides.run(Side::Theirs, "zpool create -f -O mountpoint=/theirs theirs /kp/disk0")?;
+        sides.run(Side::Theirs, "zpool create -f -O mountpoint=/theirs -O acltype=posix theirs /kp/disk0")?;
         Ok(sides)
     }
 
@@ -142,8 +139,14 @@ impl Sides {
         if !(scrubbed.contains("with 0 errors") && scrubbed.contains("No known data errors")) {
             return Err(format!("scrub of theirs\n{scrubbed}"));
         }
-        self.run(Side::Ours, "zpool sync ours && zpool export ours")?;
+        self.judge()?;
         self.run(Side::Ours, "timeout -k 1 60 cenote daemon --stop")?;
+        Ok(())
+    }
+
+    /// Exports our pool, and asks `zdb` for its verdict.
+    pub(super) fn judge(&mut self) -> Result<(), Failure> {
+        self.run(Side::Ours, "zpool export ours")?;
         let zdb = testkit::tool("zdb").ok_or("no zdb on this machine")?;
         let mut judge = testkit::hurried(&zdb);
         judge.args(["-e", "-p"]).arg(self.dir.join("ours")).args(["-bcc", "ours"]);

@@ -63,6 +63,32 @@ fn operation(random: &mut Random) -> String {
     }
 }
 
+/// Properties of a new dataset, as options of `zfs create`; `is_volume`: those that a volume has.
+pub(super) fn settings(random: &mut Random, is_volume: bool) -> String {
+    let r = random;
+    let mut options = format!(
+        "-o compression={} -o checksum={} -o copies={}",
+        r.of(&["off", "on", "lz4", "lzjb", "zle", "gzip-6", "zstd"]),
+        r.of(&["on", "fletcher2", "sha512", "edonr", "skein"]),
+        r.of(&["1", "1", "2"]),
+    );
+    if is_volume {
+        return options;
+    }
+    let _ = write!(
+        options,
+        " -o acltype=posix -o atime=off -o dnodesize={} -o xattr={}",
+        r.of(&["legacy", "auto", "1k", "8k"]),
+        r.of(&["sa", "dir"]),
+    );
+    for name in ["normalization=formD", "casesensitivity=insensitive", "utf8only=on"] {
+        if r.one_in(4) {
+            let _ = write!(options, " -o {name}");
+        }
+    }
+    options
+}
+
 /// A change of a property that decides how files are written.
 pub(super) fn property(random: &mut Random, is_large: bool) -> String {
     let r = random;
