@@ -93,7 +93,8 @@ impl Trial {
         if is_package {
             said.push(self.send_package(side)?);
         } else {
-            let names: Vec<String> = [TOP.to_owned()].into_iter().chain(self.members.keys().cloned()).collect();
+            let names: Vec<String> =
+                [TOP.to_owned()].into_iter().chain(self.members.keys().cloned()).collect();
             for name in names {
                 said.push(self.send_one(side, &name)?);
             }
@@ -119,7 +120,8 @@ impl Trial {
             script.push_str(&work::files(&mut self.random, count));
             let said = self.sides.run(side, &script)?;
             for line in said.lines().filter(|line| line.starts_with("refused: ")) {
-                let (what, why) = line.split_once(": ").and_then(|(_, rest)| rest.rsplit_once(": ")).unwrap_or((line, ""));
+                let (what, why) =
+                    line.split_once(": ").and_then(|(_, rest)| rest.rsplit_once(": ")).unwrap_or((line, ""));
                 let verb = what.split(' ').next().unwrap_or_default();
                 *self.refused.entry(format!("{}: {verb}: {why}", side.name())).or_default() += 1;
             }
@@ -207,7 +209,10 @@ impl Trial {
         let is_large = self.members.get(name).is_some_and(|member| member.is_large);
         let flags = work::block_flags(&mut self.random, is_large);
         let (before, start) = match self.random.below(6) {
-            0 => (format!("zfs bookmark {pool}/{name}@r{last} '{pool}/{name}#r{last}' &&"), format!("-i '#r{last}'")),
+            0 => (
+                format!("zfs bookmark {pool}/{name}@r{last} '{pool}/{name}#r{last}' &&"),
+                format!("-i '#r{last}'"),
+            ),
             1 => (String::new(), format!("-p -i @r{last}")),
             2 => (String::new(), format!("-I @r{last}")),
             _ => (String::new(), format!("-i @r{last}")),
@@ -223,14 +228,17 @@ impl Trial {
     fn pass(&mut self, side: Side, send: &str, receive: &str) -> Result<(), Failure> {
         let file = format!("$SHARE/streams/{}", self.round);
         self.sides.run(side, &format!("{send} >{file}"))?;
-        self.sides.run(side.other(), &format!("{receive} <{file}")).map_err(|why| format!("{send}\n{why}"))?;
+        self.sides
+            .run(side.other(), &format!("{receive} <{file}"))
+            .map_err(|why| format!("{send}\n{why}"))?;
         Ok(())
     }
 
     /// Compares the snapshots of the round.
     fn compare(&mut self, side: Side) -> Result<(), Failure> {
         let now = self.round;
-        let listed = |pool: &str| format!("zfs list -H -r -t filesystem -o name {pool}/{TOP} | sed 's/^[a-z]*//'");
+        let listed =
+            |pool: &str| format!("zfs list -H -r -t filesystem -o name {pool}/{TOP} | sed 's/^[a-z]*//'");
         let lists = [Side::Ours, Side::Theirs].map(|side| self.sides.run(side, &listed(side.name())));
         let [ours, theirs] = lists;
         if let Some(why) = difference("the list of datasets", &ours?, &theirs?) {

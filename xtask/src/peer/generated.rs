@@ -60,8 +60,9 @@ impl Trial<'_> {
         let back = self.travel(Side::Theirs, SET, BACK, way, is_large)?;
         for (side, set) in [(Side::Theirs, SET), (Side::Ours, BACK)] {
             for snapshot in ["a", "b"] {
-                let mut look =
-                    |side: Side, set: &str| self.sides.run(side, &format!("look {}/{set}@{snapshot}", side.name()));
+                let mut look = |side: Side, set: &str| {
+                    self.sides.run(side, &format!("look {}/{set}@{snapshot}", side.name()))
+                };
                 let (first, other) = (look(Side::Ours, SET)?, look(side, set)?);
                 if let Some(why) = difference(&format!("{}/{set}@{snapshot}", side.name()), &first, &other) {
                     return Err(format!("{what}\n{there}\n{back}\n{why}"));
@@ -80,7 +81,10 @@ impl Trial<'_> {
         let disks = self.disks.join(" ");
         let ashift = self.random.of(&[9, 12, 13]);
         let mount = dir.join("mnt");
-        let create = format!("zpool create -o ashift={ashift} -O acltype=posix -O mountpoint={} ours {kind} {disks}", mount.display());
+        let create = format!(
+            "zpool create -o ashift={ashift} -O acltype=posix -O mountpoint={} ours {kind} {disks}",
+            mount.display()
+        );
         self.sides.run(Side::Ours, &format!("truncate -s 1G {disks} && {create}"))?;
         Ok(format!("{kind} of {count}, ashift {ashift}"))
     }
@@ -89,7 +93,8 @@ impl Trial<'_> {
     fn files(&mut self) -> Result<(String, bool), Failure> {
         let r = &mut self.random;
         let is_large = r.one_in(2);
-        let size = if is_large { r.of(&["256k", "1m", "4m", "16m"]) } else { r.of(&["512", "4k", "16k", "128k"]) };
+        let size =
+            if is_large { r.of(&["256k", "1m", "4m", "16m"]) } else { r.of(&["512", "4k", "16k", "128k"]) };
         let options = format!("-o recordsize={size} {}", work::settings(r, false));
         self.sides.run(Side::Ours, &format!("zfs create {options} ours/{SET}"))?;
         for snapshot in ["a", "b"] {
@@ -112,10 +117,16 @@ impl Trial<'_> {
         self.sides.run(Side::Ours, &format!("zfs create {options} ours/{SET}"))?;
         for snapshot in ["a", "b"] {
             let parts = (0..3).map(|_| {
-                format!("put $WORK/image {} {} {}\n", r.below(9 << 20), 1 + r.below(2 << 20), r.below(8 << 20))
+                format!(
+                    "put $WORK/image {} {} {}\n",
+                    r.below(9 << 20),
+                    1 + r.below(2 << 20),
+                    r.below(8 << 20)
+                )
             });
             let parts: String = parts.collect();
-            let away = format!("CENOTE_DIRECT=1 cenote cp -d {} $WORK/image ours/{SET}", dir.join("ours").display());
+            let away =
+                format!("CENOTE_DIRECT=1 cenote cp -d {} $WORK/image ours/{SET}", dir.join("ours").display());
             self.sides.run(
                 Side::Ours,
                 &format!(
@@ -130,7 +141,14 @@ impl Trial<'_> {
     }
 
     /// Sends a dataset of a side to the other side; returns the commands.
-    fn travel(&mut self, from: Side, set: &str, to: &str, way: Way, is_large: bool) -> Result<String, Failure> {
+    fn travel(
+        &mut self,
+        from: Side,
+        set: &str,
+        to: &str,
+        way: Way,
+        is_large: bool,
+    ) -> Result<String, Failure> {
         let source = format!("{}/{set}", from.name());
         let mut flags = || work::block_flags(&mut self.random, is_large);
         let (first, second) = (flags(), flags());

@@ -121,9 +121,10 @@ fn difference(what: &str, ours: &str, theirs: &str) -> Option<String> {
     }
     let (left, right): (std::collections::BTreeSet<_>, std::collections::BTreeSet<_>) =
         (ours.lines().collect(), theirs.lines().collect());
-    let only = |name: &str, here: &std::collections::BTreeSet<&str>, there: &std::collections::BTreeSet<&str>| {
-        here.difference(there).take(8).map(|line| format!("\n  {name}: {line}")).collect::<String>()
-    };
+    let only =
+        |name: &str, here: &std::collections::BTreeSet<&str>, there: &std::collections::BTreeSet<&str>| {
+            here.difference(there).take(8).map(|line| format!("\n  {name}: {line}")).collect::<String>()
+        };
     Some(format!("{what} differs{}{}", only("ours", &left, &right), only("theirs", &right, &left)))
 }
 

@@ -58,9 +58,12 @@ fn pool(sides: &mut Sides, name: &str) -> Result<Compared, Failure> {
     let at = sides.share().join("pools").join(name);
     copy(&images, &at).map_err(|error| format!("{}: {error}", at.display()))?;
     let import = format!("zpool import -f -N -d $SHARE/pools/{name} {pool}");
-    if !fixture.manifest().datasets.iter().any(|dataset| dataset.is_snapshot()) {
+    if !fixture.manifest().datasets.iter().any(testkit::Dataset::is_snapshot) {
         // One that is damaged cannot be changed, and has nothing to send.
-        sides.try_run(Side::Theirs, &format!("{import} && zfs snapshot -r {pool}@peer; zpool export {pool}"))?;
+        sides.try_run(
+            Side::Theirs,
+            &format!("{import} && zfs snapshot -r {pool}@peer; zpool export {pool}"),
+        )?;
     }
     let (said, is_good) = sides.try_run(Side::Theirs, &format!("{import} -o readonly=on"))?;
     if !is_good {
@@ -93,7 +96,11 @@ fn copy(images: &[PathBuf], to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     let status = Command::new("cp").arg("--sparse=always").args(images).arg(to).status()?;
     let made = Command::new("chmod").args(["-R", "u+w"]).arg(to).status()?;
-    if status.success() && made.success() { Ok(()) } else { Err(std::io::Error::other("images are not copied")) }
+    if status.success() && made.success() {
+        Ok(())
+    } else {
+        Err(std::io::Error::other("images are not copied"))
+    }
 }
 
 /// The arguments of the sends of a pool.
@@ -134,8 +141,10 @@ fn sends(sides: &mut Sides, pool: &str) -> Result<Vec<String>, Failure> {
 fn compare(at: &Path, number: usize, send: &str) -> Result<Option<String>, Failure> {
     let path = |side: Side, end: &str| at.join(format!("{number}.{}{end}", side.name()));
     let read = |path: PathBuf| fs::read(&path).map_err(|error| format!("{}: {error}", path.display()));
-    let text = |side: Side| read(path(side, ".err")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    if let Some(why) = difference(&format!("{send}: what is said"), &text(Side::Ours)?, &text(Side::Theirs)?) {
+    let text =
+        |side: Side| read(path(side, ".err")).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    if let Some(why) = difference(&format!("{send}: what is said"), &text(Side::Ours)?, &text(Side::Theirs)?)
+    {
         return Ok(Some(why));
     }
     if read(path(Side::Ours, ""))? == read(path(Side::Theirs, ""))? {

@@ -118,7 +118,10 @@ impl Sides {
         let begun = Instant::now();
         while !file("rc").exists() {
             if let Ok(Some(status)) = self.guest.try_wait() {
-                return Err(format!("the guest has ended with {status}: {}", self.dir.join("guest.err").display()));
+                return Err(format!(
+                    "the guest has ended with {status}: {}",
+                    self.dir.join("guest.err").display()
+                ));
             }
             if begun.elapsed() > PATIENCE {
                 return Err(format!("the guest does not answer: {script}"));
@@ -135,7 +138,8 @@ impl Sides {
         if !is_judged {
             return Ok(());
         }
-        let scrubbed = self.run(Side::Theirs, "zpool scrub -w theirs; zpool status -v theirs; zpool export theirs")?;
+        let scrubbed =
+            self.run(Side::Theirs, "zpool scrub -w theirs; zpool status -v theirs; zpool export theirs")?;
         if !(scrubbed.contains("with 0 errors") && scrubbed.contains("No known data errors")) {
             return Err(format!("scrub of theirs\n{scrubbed}"));
         }
@@ -166,7 +170,10 @@ impl Drop for Sides {
         let asked = fs::write(at.join(format!("{next}.sh")), "exit")
             .and_then(|()| fs::write(at.join(format!("{next}.go")), ""));
         let begun = Instant::now();
-        while asked.is_ok() && begun.elapsed() < Duration::from_secs(20) && matches!(self.guest.try_wait(), Ok(None)) {
+        while asked.is_ok()
+            && begun.elapsed() < Duration::from_secs(20)
+            && matches!(self.guest.try_wait(), Ok(None))
+        {
             std::thread::sleep(Duration::from_millis(50));
         }
         for child in [&mut self.guest, &mut self.daemon] {
@@ -175,7 +182,8 @@ impl Drop for Sides {
         }
         let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
         let own = format!("{}/", self.dir.display());
-        let left = mounts.lines().filter_map(|line| line.split(' ').nth(1)).filter(|path| path.starts_with(&own));
+        let left =
+            mounts.lines().filter_map(|line| line.split(' ').nth(1)).filter(|path| path.starts_with(&own));
         for path in left.collect::<Vec<_>>().into_iter().rev() {
             let _ = Command::new("umount").args(["-l", path]).stderr(Stdio::null()).status();
         }

@@ -99,7 +99,8 @@ pub(super) fn property(random: &mut Random, is_large: bool) -> String {
             format!("recordsize={size}")
         }
         2 | 3 => {
-            let kinds = ["off", "on", "lz4", "lzjb", "zle", "gzip-1", "gzip-9", "zstd", "zstd-19", "zstd-fast-10"];
+            let kinds =
+                ["off", "on", "lz4", "lzjb", "zle", "gzip-1", "gzip-9", "zstd", "zstd-19", "zstd-fast-10"];
             format!("compression={}", r.of(&kinds))
         }
         4 | 5 => format!("dnodesize={}", r.of(&["legacy", "auto", "1k", "2k", "4k", "16k"])),
