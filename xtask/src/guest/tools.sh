@@ -88,9 +88,11 @@ look() {
     fi
     (cd "$at" && look_files) || return 1
     [ "$SIDE" = ours ] || umount "$at"
-    local kind
+    local kind numeric=-n
     for kind in user group project; do
-        zfs "${kind}space" -H -p -n -o type,name,objused,quota,objquota "$1" | sort | sed "s/^/${kind}space /"
+        # Projects have no names.
+        [ $kind != project ] || numeric=
+        zfs "${kind}space" -H -p $numeric -o type,name,objused,quota,objquota "$1" | sort | sed "s/^/${kind}space /"
     done
 }
 
@@ -98,7 +100,8 @@ look_files() {
     [ -r . ] || return 1
     find . -mindepth 1 -printf 'file %P\t%y %m %U:%G links=%n size=%s [%l] m=%T@ c=%C@ ino %i\n' | numbers | sort
     find . -maxdepth 0 -printf 'root %y %m %U:%G links=%n size=%s m=%T@ c=%C@\n'
-    find . -type f -print0 | sort -z | xargs -0 -r sha256sum
+    # The largest are all holes: hashing them takes minutes.
+    find . -type f -size -1048576k -print0 | sort -z | xargs -0 -r sha256sum
     getfattr -R -P -h -d -m - -e hex . | awk '/^# file: /{f=$0;next} NF{print f "\t" $0}' | sort
 }
 
@@ -117,5 +120,5 @@ volume_hash() {
 
 # facts DATASET: properties as they are in effect.
 facts() {
-    zfs get -H -p -o property,value recordsize,compression,atime,xattr,dnodesize,checksum,copies,primarycache,logbias,quota,user:note "$1" | tr '\n' ' '
+    zfs get -H -p -o property,value recordsize,compression,atime,xattr,acltype,dnodesize,checksum,copies,volblocksize,user:note "$1" | sort
 }

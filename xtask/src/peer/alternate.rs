@@ -218,9 +218,14 @@ impl Trial {
             _ => (String::new(), format!("-i @r{last}")),
         };
         let sent = format!("zfs send {flags} {start} {pool}/{name}@r{now}");
+        let to = format!("{}/{name}", side.other().name());
+        let (send, is_package) = (format!("{before} {sent}"), sent.contains("-p") || sent.contains("-I"));
+        if !is_package && self.random.one_in(3) {
+            self.pass_in_parts(side, &send, &to)?;
+            return Ok(format!("{sent} in parts"));
+        }
         let force = self.random.of(&["", " -F", " -u", " -s"]);
-        let receive = format!("zfs receive{force} {}/{name}", side.other().name());
-        self.pass(side, &format!("{before} {sent}"), &receive)?;
+        self.pass(side, &send, &format!("zfs receive{force} {to}"))?;
         Ok(sent)
     }
 
@@ -232,6 +237,21 @@ impl Trial {
             .run(side.other(), &format!("{receive} <{file}"))
             .map_err(|why| format!("{send}\n{why}"))?;
         Ok(())
+    }
+
+    /// Sends on a side, and receives only a part on the other; the token of that gives the rest.
+    fn pass_in_parts(&mut self, side: Side, send: &str, to: &str) -> Result<(), Failure> {
+        let file = format!("$SHARE/streams/{}", self.round);
+        let part = self.random.below(1000);
+        self.sides.run(side, &format!("{send} >{file}.all; size=$(stat -c %s {file}.all); head -c $((size * {part} / 1000)) {file}.all >{file}"))?;
+        let receive = format!(
+            "zfs receive -s {to} <{file} >/dev/null 2>&1; zfs get -H -o value receive_resume_token {to}"
+        );
+        let token = self.sides.run(side.other(), &receive)?;
+        let token = token.trim();
+        // Too little may have come for a state: then all is sent again.
+        let send = if token == "-" { format!("cat {file}.all") } else { format!("zfs send -t {token}") };
+        self.pass(side, &send, &format!("zfs receive -s {to}"))
     }
 
     /// Compares the snapshots of the round.

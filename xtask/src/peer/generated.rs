@@ -56,8 +56,19 @@ impl Trial<'_> {
         let way = if is_large && self.random.one_in(2) { Way::ToLarge } else { self.random.of(&ways) };
         let there = self.travel(Side::Ours, SET, SET, way, is_large)?;
         // What was split stays split.
-        let way = self.random.of(&ways);
-        let back = self.travel(Side::Theirs, SET, BACK, way, is_large)?;
+        let way_back = self.random.of(&ways);
+        let back = self.travel(Side::Theirs, SET, BACK, way_back, is_large)?;
+        let carries = |way: Way| matches!(way, Way::Package | Way::Interval);
+        if carries(way) && carries(way_back) {
+            let mut facts =
+                |side: Side, set: &str| self.sides.run(side, &format!("facts {}/{set}", side.name()));
+            let (first, there, here) =
+                (facts(Side::Ours, SET)?, facts(Side::Theirs, SET)?, facts(Side::Ours, BACK)?);
+            let why = difference("the properties there", &first, &there);
+            if let Some(why) = why.or_else(|| difference("the properties of what came back", &first, &here)) {
+                return Err(format!("{what}\n{why}"));
+            }
+        }
         for (side, set) in [(Side::Theirs, SET), (Side::Ours, BACK)] {
             for snapshot in ["a", "b"] {
                 let mut look = |side: Side, set: &str| {

@@ -10,7 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Flags that each snapshot is sent with.
-const FLAGS: [&str; 10] = ["", "-L", "-e", "-c", "-Lec", "-w", "-p", "-pb", "-ph", "-R"];
+const FLAGS: [&str; 11] = ["", "-L", "-e", "-c", "-Lec", "-w", "-p", "-pb", "-ph", "-R", RECEIVED];
+/// Those of the streams that we receive.
+const RECEIVED: &str = "-pLec";
+/// Properties that a receive leaves out: where it is mounted does not travel with the contents.
+const WITHOUT: &str = "-x mountpoint -x canmount -x sharenfs -x sharesmb -x readonly -x snapdir";
 /// Flags of increments: those that change blocks, and packages.
 const INCREMENT_FLAGS: [&str; 5] = ["", "-Lec", "-w", "-p", "-R"];
 /// Snapshots of a pool that are sent.
@@ -25,11 +29,20 @@ const DIFFERENT: [&str; 2] = ["lost-block", "redacted"];
 pub(super) fn run(guest: &Path, program: &Path, options: &Options) -> Outcome {
     let names = if options.pools.is_empty() { testkit::Fixture::names() } else { options.pools.clone() };
     let mut sides = Sides::start(guest, program, &options.dir)?;
-    let (mut streams, mut wrong) = (0, Vec::new());
+    let dir = options.dir.display();
+    let create = format!(
+        "truncate -s 4G {dir}/ours/disk && zpool create -O mountpoint={dir}/mnt ours {dir}/ours/disk"
+    );
+    sides.run(Side::Ours, &create)?;
+    let (mut streams, mut received, mut wrong) = (0, 0, Vec::new());
     for name in names.iter().filter(|name| !LEFT_OUT.contains(&name.as_str())) {
         match pool(&mut sides, name)? {
-            Compared::Pool { equal, different } => {
-                println!("{name}: {equal} streams are equal, {} differ", different.len());
+            Compared::Pool { equal, received: here, different } => {
+                println!(
+                    "{name}: {equal} streams are equal, {here} were received, {} differ",
+                    different.len()
+                );
+                received += here;
                 streams += equal + different.len();
                 if DIFFERENT.contains(&name.as_str()) {
                     println!("  as they do on purpose");
@@ -41,13 +54,14 @@ pub(super) fn run(guest: &Path, program: &Path, options: &Options) -> Outcome {
             Compared::NotImported(why) => println!("{name}: OpenZFS does not import it read-only: {why}"),
         }
     }
-    println!("{streams} streams, {} differ", wrong.len());
+    println!("{streams} streams, {received} were received, {} differ", wrong.len());
+    sides.judge()?;
     sides.end(false)?;
     if wrong.is_empty() { Ok(()) } else { Err(format!("{} streams differ", wrong.len())) }
 }
 
 enum Compared {
-    Pool { equal: usize, different: Vec<String> },
+    Pool { equal: usize, received: usize, different: Vec<String> },
     NotImported(String),
 }
 
@@ -75,7 +89,7 @@ fn pool(sides: &mut Sides, name: &str) -> Result<Compared, Failure> {
     let all = "n=0; while read -r line; do n=$((n+1)); \
                eval \"zfs send $line\" >$SHARE/streams/$n.$SIDE 2>$SHARE/streams/$n.$SIDE.err; \
                echo $? >>$SHARE/streams/$n.$SIDE.err; done <$SHARE/sends";
-    sides.run(Side::Theirs, &format!("{all}\nzpool export {pool}"))?;
+    sides.run(Side::Theirs, &all)?;
     sides.run(Side::Ours, &format!("export CENOTE_DIRECT=1 CENOTE_DEVICES={}\n{all}", at.display()))?;
     let (mut equal, mut different) = (0, Vec::new());
     for (index, send) in sends.iter().enumerate() {
@@ -84,12 +98,44 @@ fn pool(sides: &mut Sides, name: &str) -> Result<Compared, Failure> {
             Some(why) => different.push(format!("{name}: zfs send {why}")),
         }
     }
+    let received = receive(sides, name, &sends, &mut different);
+    sides.run(Side::Theirs, &format!("zpool export {pool}"))?;
+    let received = received?;
     for path in [at, sides.share().join("streams")] {
         fs::remove_dir_all(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     let streams = sides.share().join("streams");
     fs::create_dir_all(&streams).map_err(|error| format!("{}: {error}", streams.display()))?;
-    Ok(Compared::Pool { equal, different })
+    Ok(Compared::Pool { equal, received, different })
+}
+
+/// Receives streams of OpenZFS's, and compares the snapshots of file systems with those that it has sent. Returns their
+/// number.
+fn receive(
+    sides: &mut Sides,
+    name: &str,
+    sends: &[String],
+    different: &mut Vec<String>,
+) -> Result<usize, Failure> {
+    let mut received = 0;
+    for (index, send) in sends.iter().enumerate() {
+        let Some(snapshot) = send.strip_prefix(RECEIVED).map(|rest| rest.trim().trim_matches('\'')) else {
+            continue;
+        };
+        let stream = format!("$SHARE/streams/{}.theirs", index + 1);
+        // File systems of old versions are not mounted for writing here, and volumes are compared by their streams.
+        let has_files = format!("test -s {stream} && [ \"$(zfs get -H -o value version {snapshot})\" = 5 ]");
+        if !sides.try_run(Side::Theirs, &has_files)?.1 {
+            continue;
+        }
+        received += 1;
+        let (theirs, _) = sides.try_run(Side::Theirs, &format!("look {snapshot}"))?;
+        let script = format!("zfs receive {WITHOUT} ours/back@s <{stream} && look ours/back@s");
+        let (ours, _) = sides.try_run(Side::Ours, &script)?;
+        different.extend(difference(&format!("{name}: what is received of {snapshot}"), &ours, &theirs));
+        sides.try_run(Side::Ours, "zfs destroy -r ours/back")?;
+    }
+    Ok(received)
 }
 
 fn copy(images: &[PathBuf], to: &Path) -> std::io::Result<()> {
