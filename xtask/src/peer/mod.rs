@@ -73,6 +73,9 @@ pub(crate) fn run(words: &[String]) -> Outcome {
         _ => return Err(USAGE.to_owned()),
     };
     let options = Options::read(rest)?;
+    if !testkit::need_root() || !Path::new("/dev/fuse").exists() {
+        return Err("our side mounts file systems: it needs root and /dev/fuse".to_owned());
+    }
     let guest = outside::outside("CENOTE_KERNEL_PEER", "kernel-peer", "run.sh")?;
     let program = match &options.program {
         Some(program) => program.clone(),

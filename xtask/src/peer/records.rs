@@ -89,7 +89,7 @@ fn pool(sides: &mut Sides, name: &str) -> Result<Compared, Failure> {
     let all = "n=0; while read -r line; do n=$((n+1)); \
                eval \"zfs send $line\" >$SHARE/streams/$n.$SIDE 2>$SHARE/streams/$n.$SIDE.err; \
                echo $? >>$SHARE/streams/$n.$SIDE.err; done <$SHARE/sends";
-    sides.run(Side::Theirs, &all)?;
+    sides.run(Side::Theirs, all)?;
     sides.run(Side::Ours, &format!("export CENOTE_DIRECT=1 CENOTE_DEVICES={}\n{all}", at.display()))?;
     let (mut equal, mut different) = (0, Vec::new());
     for (index, send) in sends.iter().enumerate() {
