@@ -15,6 +15,7 @@ mod deny;
 mod judges;
 mod layers;
 mod outside;
+mod peer;
 mod suite;
 mod systemd;
 mod ztest;
@@ -59,6 +60,9 @@ usage: cargo xtask TASK
                  (needs the peer tooling)
   kernel-peer -- ARG…
                  run a script of one's own there
+  peer PART [ARG…]
+                 a kernel with real OpenZFS receives what we send, and we what it sends, as root: alternate, generated,
+                 records (needs the peer tooling; without a part it tells more)
   ztest [--runs N] [--seconds S] [--dir DIR] [-- OPTION…]
                  OpenZFS's ztest makes pools and works on them, with its default settings; each must be read here, with
                  the block counts of zdb -bcc (10 runs of 60 s; OPTION… go to ztest)
@@ -121,6 +125,7 @@ fn main() -> ExitCode {
         "siege" => siege(&rest),
         "interop" => interop(&rest),
         "kernel-peer" => outside::kernel_peer(&rest),
+        "peer" => peer::run(&rest),
         "systemd" => systemd::run(&rest),
         "ztest" => ztest::run(&rest),
         "zts" => zts::run(&rest),

@@ -258,7 +258,10 @@ impl PoolWriter {
             let heads = self.live().heads();
             let mut applier = match &request.raw {
                 Some(raw) => Applier::new_raw(&heads.open_raw(begun.head)?, start, begun.point, raw.set)?,
-                None => Applier::new(&heads.open_partial(begun.head)?, start, begun.point),
+                None => {
+                    let head = heads.open_partial(begun.head)?;
+                    Applier::new(&head, start, begun.point).with_order(reader.order())
+                }
             };
             // From here on the head is in use: the dataset keeps its name.
             if begun.point.is_none() {
@@ -421,8 +424,9 @@ fn check_kind(start: &format::stream::Begin, order: Endian, how: &Receive) -> Re
     if features & feature::RAW != 0 {
         check_raw(start, features)?;
     }
-    if order == Endian::Big {
-        return Err(ReceiveError::Unsupported("streams of big-endian senders are not received yet"));
+    if order == Endian::Big && features & feature::RAW != 0 {
+        // What is encrypted cannot be turned, and is not written in the other order.
+        return Err(ReceiveError::Unsupported("raw streams of big-endian senders are not received"));
     }
     if how.heal && how.force {
         return Err(ReceiveError::Invalid("a snapshot is healed as it is"));

@@ -20,7 +20,7 @@
 //! change each -> `seal` compresses, checksums and writes it -> the new root goes into the uberblocks
 //! (`labels`).
 //!
-//! [`swap`] is the edit that writes a pool in the other byte order, [`mutate`] the edits of an attacker.
+//! [`swap`] is the edit that writes a pool in the other byte order, [`stream`] writes a send stream so, [`mutate`] the edits of an attacker.
 //! Tests: `tests/`, with zdb as the judge.
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ pub mod image;
 mod labels;
 pub mod mutate;
 mod seal;
+pub mod stream;
 pub mod swap;
 mod walk;
 

@@ -77,7 +77,7 @@ pub fn swap(image: &Image, which: Which) -> Result<Outcome> {
 
 /// The system attribute registry and layouts of a file system.
 #[derive(Default)]
-struct Tables {
+pub(crate) struct Tables {
     registry: Registry,
     layouts: HashMap<u16, Layout>,
 }
@@ -108,7 +108,7 @@ fn tables(image: &Image) -> HashMap<u64, Arc<Tables>> {
     all
 }
 
-fn tables_of(objset: &Arc<ObjSet>) -> Option<Tables> {
+pub(crate) fn tables_of(objset: &Arc<ObjSet>) -> Option<Tables> {
     let zap = |id: u64| Zap::open(&objset.object(ObjectId(id)).ok()?).ok();
     let master = zap(zap(1)?.lookup_u64(names::master_node::SA_ATTRS.as_bytes()).ok()??)?;
     let registry = zap(master.lookup_u64(names::sa_master::REGISTRY.as_bytes()).ok()??)?;
@@ -174,7 +174,7 @@ impl Edit for Swap {
 }
 
 /// Swaps the contents of a level 0 block or of a bonus area.
-fn swap_by_class(kind: ObjType, bytes: &mut [u8], order: Endian, tables: &Tables) {
+pub(crate) fn swap_by_class(kind: ObjType, bytes: &mut [u8], order: Endian, tables: &Tables) {
     if kind == ObjType::SA {
         attributes(bytes, tables);
         return;

@@ -4,11 +4,12 @@
 // Tests use `std` to make files.
 #![allow(clippy::disallowed_types, missing_docs)]
 
-use crate::daemon_support::folder::Folder;
+use crate::daemon_support::{cenote, folder::Folder};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Stdio};
+use testkit::Fixture;
 
 /// Bytes of the file that is sent: more than the daemon holds for a client.
 const FILE: usize = 24 << 20;
@@ -101,4 +102,17 @@ fn a_signal_asks_for_a_report() {
     let (code, said) = ended(child);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.lines().count() > 0 && said.lines().all(|line| line.ends_with("   tank/a@1")), "{said}");
+}
+
+#[test]
+fn properties_of_an_encrypted_dataset_are_refused_before_its_key_is_missed() {
+    let fixture = Fixture::open("encryption");
+    let mut command = cenote(fixture.dir(), "none", "zfs send -p t_encryption/hex@s");
+    command.env("CENOTE_DIRECT", "1").env("CENOTE_DEVICES", fixture.dir());
+    let output = command.output().expect("it starts");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = "cannot send t_encryption/hex@s: encrypted dataset t_encryption/hex may not be sent with properties \
+                    without the raw flag\nwarning: cannot send 't_encryption/hex@s': backup failed\n";
+    assert_eq!((output.status.code(), said.as_str()), (Some(1), expected));
+    assert!(output.stdout.is_empty());
 }

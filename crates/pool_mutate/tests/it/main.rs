@@ -3,6 +3,7 @@
 //! reads.
 
 mod contents;
+mod receive;
 mod send;
 mod swap;
 mod write;

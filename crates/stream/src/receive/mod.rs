@@ -6,6 +6,7 @@
 //! # What always holds
 //! - A record is applied only after all its fields are checked: numbers of objects, sizes, types, algorithms, the order
 //!   of blocks. A block that its sender has compressed is decompressed as a check, and stays as it was sent.
+//! - Contents are written in little-endian order: numbers of a big-endian sender are turned, by the type of their object.
 //! - A number that the head has freed is used again only when the txg of that is on disk.
 //! - How far the receive has come is noted in the transaction of the records that it counts.
 
@@ -17,9 +18,10 @@ use crate::error::StreamError;
 use crate::reader::Frame;
 use dmu::{DmuError, LiveSet, ObjSet, RawSet, Tx};
 use dsl::{Cost, DslError, Head, ReceivePoint};
+use format::ids::SwapClass;
 use format::stream::{Begin, Record, feature, flag};
 use format::units::{MAX_BLOCK, OLD_MAX_BLOCK};
-use format::{ObjectId, Txg};
+use format::{Endian, ObjType, ObjectId, Txg};
 use std::sync::Arc;
 
 /// Bytes of metadata that a record may take besides its payload.
@@ -50,6 +52,8 @@ pub struct Applier {
     /// The stream starts from a snapshot.
     is_increment: bool,
     features: u64,
+    /// Byte order of the sender.
+    order: Endian,
     max_block: u64,
     /// Place of the last block that was written.
     last: (ObjectId, u64),
@@ -88,6 +92,7 @@ impl Applier {
             tells_spills: begin.flags & flag::SPILL_BLOCK != 0,
             is_increment: begin.from_guid != 0,
             features,
+            order: Endian::Little,
             max_block: if features & feature::LARGE_BLOCKS != 0 { MAX_BLOCK } else { OLD_MAX_BLOCK },
             last,
             highest: last.0,
@@ -97,6 +102,12 @@ impl Applier {
             raw: None,
             range: None,
         }
+    }
+
+    /// For a stream whose sender has this byte order; a raw one must be little-endian.
+    #[must_use]
+    pub fn with_order(self, order: Endian) -> Applier {
+        Applier { order, ..self }
     }
 
     /// Like [`Applier::new`], for a raw stream, which says this of its object set. The head is one of
@@ -219,6 +230,11 @@ impl Applier {
             let tx = self.head.begin_waiting(Cost::freeing())?;
             self.set.free(object.id(), &tx)?;
         }
+    }
+
+    /// Whether contents of this type have numbers in the other byte order than those that are written.
+    fn is_turned(&self, kind: ObjType) -> bool {
+        self.order == Endian::Big && kind.swap_class() != SwapClass::U8
     }
 
     fn invalid(&self, problem: &'static str) -> ApplyError {

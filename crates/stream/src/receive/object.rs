@@ -5,6 +5,7 @@ use dmu::{DmuError, LiveObject, NewObject, Tx};
 use format::dnode::{CORE_SIZE, SLOT_SIZE, SLOTS_PER_BLOCK};
 use format::sa::SA_MAGIC;
 use format::stream::{Object, feature, flag};
+use format::swap::contents_to_little;
 use format::units::SECTOR;
 use format::{ChecksumId, CompressionId, Endian, ObjType, ObjectId};
 
@@ -79,12 +80,16 @@ impl Applier {
         let Some(bonus) = bonus else {
             return Err(self.invalid("a bonus that its dnode has no room for"));
         };
+        let bonus = match self.is_turned(bonus_type) {
+            true => contents_to_little(bonus_type, bonus.to_vec()),
+            false => bonus.to_vec(),
+        };
         let new = NewObject {
             obj_type,
             block_size,
             indirect_shift: 0,
             bonus_type,
-            bonus: bonus.to_vec(),
+            bonus,
             slots,
             block_pointers: pointers as u8,
             checksum: record.checksum_type,
@@ -178,19 +183,13 @@ const ZNODE_GENERATION: usize = 64;
 
 /// The txg in which a file was made, from its bonus; `None`: it has none.
 fn generation_of(bonus_type: ObjType, bonus: &[u8]) -> Option<u64> {
-    const WHAT: &str = "bonus";
-    let at = match bonus_type {
-        ObjType::SA => {
-            let start = Endian::Little.u64(WHAT, bonus, 0).ok()?;
-            if start as u32 != SA_MAGIC {
-                return None;
-            }
-            // The upper six bits of the layout number are the length of the header in units of 8 bytes.
-            let layout = (start >> 32) & 0xffff;
-            (layout >> 10) as usize * 8 + SA_GENERATION
-        }
-        ObjType::ZNODE => ZNODE_GENERATION,
-        _ => return None,
-    };
-    Endian::Little.u64(WHAT, bonus, at).ok()
+    if bonus_type == ObjType::ZNODE {
+        return Endian::Little.get_u64(bonus, ZNODE_GENERATION);
+    }
+    // Attributes have a byte order of their own.
+    let orders = [Endian::Little, Endian::Big];
+    let order = orders.into_iter().find(|order| order.get_u32(bonus, 0) == Some(SA_MAGIC))?;
+    // The upper six bits of the layout number are the length of the header in units of 8 bytes.
+    let layout = order.get_u16(bonus, 4).filter(|_| bonus_type == ObjType::SA)?;
+    order.get_u64(bonus, usize::from(layout >> 10) * 8 + SA_GENERATION)
 }

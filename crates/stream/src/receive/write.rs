@@ -4,8 +4,9 @@ use super::{Applied, Applier, ApplyError};
 use codec::compress::decompress;
 use dmu::{DmuError, LiveObject, StoredForm, Tx};
 use format::stream::{Free, Spill, Write, WriteEmbedded, flag};
+use format::swap::contents_to_little;
 use format::units::{MAX_BLOCK, SECTOR};
-use format::{BlockId, BlockPtr, CompressionId, Lsize, ObjectId};
+use format::{BlockId, BlockPtr, CompressionId, Lsize, ObjType, ObjectId};
 
 /// Largest spill block in bytes.
 pub(super) const SPILL_MAX: u64 = 128 << 10;
@@ -58,11 +59,13 @@ impl Applier {
             if payload.len() as u64 != record.logical_size {
                 return Err(self.invalid("a block of another size than its record says"));
             }
-            return self.put(&object, record.offset, std::mem::take(payload), None, tx);
+            let bytes = self.to_little(object.obj_type(), std::mem::take(payload));
+            return self.put(&object, record.offset, bytes, None, tx);
         }
         let bytes = self.decompressed(compression, payload, record.logical_size)?;
         let form = StoredForm { compression, bytes: std::mem::take(payload), is_embedded: false };
-        self.put(&object, record.offset, bytes, Some(form), tx)
+        let form = Some(form).filter(|_| !self.is_turned(object.obj_type()));
+        self.put(&object, record.offset, self.to_little(object.obj_type(), bytes), form, tx)
     }
 
     /// Writes a block that its sender has embedded in the pointer.
@@ -94,7 +97,14 @@ impl Applier {
             return self.put_spill(&object, bytes, tx);
         }
         let form = StoredForm { compression, bytes: stored.to_vec(), is_embedded: true };
-        self.put(&object, record.offset, bytes, is_whole.then_some(form), tx)
+        let keeps_form = is_whole && !self.is_turned(object.obj_type());
+        let bytes = self.to_little(object.obj_type(), bytes);
+        self.put(&object, record.offset, bytes, keeps_form.then_some(form), tx)
+    }
+
+    /// Contents of a block as a little-endian sender has them. The form in which they were stored is then another.
+    fn to_little(&self, kind: ObjType, bytes: Vec<u8>) -> Vec<u8> {
+        if self.is_turned(kind) { contents_to_little(kind, bytes) } else { bytes }
     }
 
     pub(super) fn algorithm(&self, id: u8) -> Result<CompressionId, ApplyError> {
@@ -188,7 +198,7 @@ impl Applier {
         if bytes.len() as u64 > SPILL_MAX || !object.has_spill_room() {
             return Err(self.invalid("a spill block that its dnode has no room for"));
         }
-        object.set_spill(Some(bytes), tx);
+        object.set_spill(Some(self.to_little(object.bonus_type(), bytes)), tx);
         Ok(())
     }
 }

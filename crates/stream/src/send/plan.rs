@@ -83,7 +83,7 @@ impl Plan {
             fill_unreadable: options.fill_unreadable,
             ends: !options.saved,
             begin,
-            payload: if list.is_empty() { Vec::new() } else { list.encode_xdr() },
+            payload: if list.is_empty() { Vec::new() } else { list.encode_native() },
         })
     }
 

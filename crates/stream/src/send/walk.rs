@@ -1,9 +1,8 @@
 //! The walk over an object set: the blocks that are newer than the start of the increment, in the order of objects and
 //! offsets, with holes and free slots.
 //!
-//! A subtree whose pointer is not newer is skipped, unless a redaction list has blocks in it. Holes of a block that is
-//! read are all told, whatever their birth: pools without the feature `hole_birth` have holes without one, and some
-//! releases of OpenZFS stored wrong ones.
+//! A subtree whose pointer is not newer is skipped, unless a redaction list has blocks in it, and so is a hole. One
+//! without a birth is told: pools without the feature `hole_birth` have no others.
 
 use super::emit::Emitter;
 use super::plan::Plan;
@@ -11,7 +10,7 @@ use super::ranges::Ranges;
 use super::{SendError, Sink};
 use dmu::{DmuError, LoopGuard};
 use format::dnode::{Dnode, SLOT_SIZE};
-use format::{BlockId, BlockPtr, BpKind, Level, ObjectId};
+use format::{BlockId, BlockPtr, BpKind, Level, ObjectId, Txg};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -80,7 +79,8 @@ impl Walk<'_> {
             return Ok(());
         }
         if bp.is_hole() {
-            return self.hole(id, dnode, &place);
+            let is_told = bp.logical_birth() == Txg(0) || self.is_wanted(id, dnode, &place, bp)?;
+            return if is_told { self.hole(id, dnode, &place) } else { Ok(()) };
         }
         let is_below_end = place.blocks.start <= dnode.maxblkid.0;
         if !is_below_end || !self.is_wanted(id, dnode, &place, bp)? {

@@ -356,3 +356,18 @@ fn an_unreadable_block_is_named_or_filled() {
     }
     assert!(found > 0);
 }
+
+#[test]
+fn holes_that_are_not_newer_are_not_told() {
+    // Two files were emptied before the snapshot `two`, and only their attributes have changed since: their holes have
+    // births.
+    let pool = pool_of("snapshots");
+    let two = from(pool.dataset("t_snapshots/fs@two").expect("there").dsl(), false);
+    let source = source(&pool, "t_snapshots/fs@three", Some(two));
+    let all = sent(&source, &named("t_snapshots/fs@three"));
+    let holes = all.iter().filter(|frame| match &frame.header.record {
+        Record::Free(free) => [4, 26].contains(&free.object.0) && free.length != u64::MAX,
+        _ => false,
+    });
+    assert_eq!((holes.count(), count(&all, RecordKind::Free)), (0, 88));
+}

@@ -208,6 +208,10 @@ impl Planner<'_> {
     /// A package.
     fn package(&self) -> Result<Plan, Refusal> {
         let tree::Tree { members, skipped, later } = tree::find(self)?;
+        let list = match self.request.has_list() {
+            true => Some(package::list(self, &members)?),
+            false => None,
+        };
         let mut parts = Vec::new();
         if !self.request.is_several() {
             parts.push(self.single()?);
@@ -218,10 +222,6 @@ impl Planner<'_> {
             }
             self.check_key(&member.to)?;
         }
-        let list = match self.request.has_list() {
-            true => Some(package::list(self, &members)?),
-            false => None,
-        };
         let header = Header { name: self.to.name().to_owned(), list, holds: self.request.holds };
         Ok(Plan { header: Some(header), parts, skipped, later })
     }
