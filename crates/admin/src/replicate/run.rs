@@ -274,13 +274,13 @@ impl Run<'_> {
             let work = || {
                 while let Some(source) = level.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let Some(name) = target_of(&source.name, source_root, target_root) else { continue };
-                    let result = self.below(&name, target_root, &lock(&arrived)).and_then(|()| {
-                        let result = self.replicate(source, targets.get(&name), &name);
-                        if result.is_ok() {
-                            lock(&arrived).insert(name.clone());
-                        }
-                        result
-                    });
+                    // The lock is not held while something is sent.
+                    let is_possible = self.below(&name, target_root, &lock(&arrived));
+                    let result =
+                        is_possible.and_then(|()| self.replicate(source, targets.get(&name), &name));
+                    if result.is_ok() {
+                        lock(&arrived).insert(name.clone());
+                    }
                     lock(&done).push((source.name.clone(), result));
                 }
             };

@@ -20,5 +20,6 @@ mod observing;
 mod packaging;
 mod panics;
 mod readme;
+mod replicate;
 mod sending;
 mod tour;
