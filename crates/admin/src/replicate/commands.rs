@@ -420,7 +420,8 @@ impl Side for Commands {
 
     fn user_properties(&self, root: &str) -> Done<Vec<(String, String, String)>> {
         check_name(root)?;
-        let args = ["get", "-Hp", "-r", "-t", "filesystem,volume", "-s", "local", "-o", "name,property,value"];
+        let args =
+            ["get", "-Hp", "-r", "-t", "filesystem,volume", "-s", "local", "-o", "name,property,value"];
         let rows = self.table::<3>(&[&args[..], &["all", root]].concat())?.unwrap_or_default();
         let own = rows.into_iter().filter(|[_, property, _]| property.starts_with(PROPERTY));
         Ok(own.map(|[name, property, value]| (name, property, value)).collect())

@@ -107,9 +107,13 @@ impl Files {
         file.take(INDEX_MAX).read_to_string(&mut text).map_err(&failed)?;
         let mut index: Index = serde_json::from_str(&text).map_err(|error| failed(error.into()))?;
         if index.version != 1 {
-            return Err(failed(io::Error::other(format!("version {} of the index is not known", index.version))));
+            return Err(failed(io::Error::other(format!(
+                "version {} of the index is not known",
+                index.version
+            ))));
         }
-        let is_inside = |entry: &Entry| entry.file.components().all(|c| matches!(c, std::path::Component::Normal(_)));
+        let is_inside =
+            |entry: &Entry| entry.file.components().all(|c| matches!(c, std::path::Component::Normal(_)));
         index.streams.retain(|entry| is_inside(entry) && self.folder.join(&entry.file).is_file());
         Ok(index)
     }
@@ -236,7 +240,8 @@ impl Side for Files {
         let index = self.index()?;
         let mut datasets: BTreeMap<String, Dataset> = BTreeMap::new();
         for (entry, order) in index.streams.iter().zip(1..) {
-            let is_below = recursive && entry.dataset.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
+            let is_below =
+                recursive && entry.dataset.strip_prefix(root).is_some_and(|rest| rest.starts_with('/'));
             if entry.dataset != root && !is_below {
                 continue;
             }
@@ -319,7 +324,7 @@ impl Side for Files {
 
     fn destroy_dataset(&self, name: &str) -> Done {
         self.change(|index| {
-            let is_below = |entry: &Entry| super::plan::target_of(&entry.dataset, name, name).is_some();
+            let is_below = |entry: &Entry| super::tree::target_of(&entry.dataset, name, name).is_some();
             index.streams.iter_mut().filter(|entry| is_below(entry)).for_each(|entry| entry.dropped = true);
             self.write_index(index)?;
             collect_garbage(&self.folder, index)?;
@@ -342,7 +347,7 @@ impl Side for Files {
     fn rename(&self, from: &str, to: &str) -> Done {
         self.change(|index| {
             for entry in &mut index.streams {
-                if let Some(new) = super::plan::target_of(&entry.dataset, from, to) {
+                if let Some(new) = super::tree::target_of(&entry.dataset, from, to) {
                     entry.dataset = new;
                 }
             }
@@ -411,7 +416,17 @@ impl Files {
                 let Stored { guid, from, creation, bytes, .. } = stored;
                 let file = file.clone();
                 let dropped = false;
-                index.streams.push(Entry { dataset, source, snapshot, guid, from, creation, bytes, file, dropped });
+                index.streams.push(Entry {
+                    dataset,
+                    source,
+                    snapshot,
+                    guid,
+                    from,
+                    creation,
+                    bytes,
+                    file,
+                    dropped,
+                });
                 self.write_index(index)?;
             }
             let path = self.folder.join(&file);
@@ -423,7 +438,8 @@ impl Files {
     fn read_whole(&self, entry: &Entry) -> Done {
         let path = self.folder.join(&entry.file);
         let file = File::open(&path).map_err(Self::error(&path))?;
-        let broken = |problem: String| SideError::Stream { problem: format!("{}: {problem}", path.display()) };
+        let broken =
+            |problem: String| SideError::Stream { problem: format!("{}: {problem}", path.display()) };
         let mut reader = Reader::new(BufReader::with_capacity(BUFFER, file));
         let mut has_ended = false;
         while let Some(frame) = reader.next_frame().map_err(|error| broken(cenote::error::chain(&error)))? {

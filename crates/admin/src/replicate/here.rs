@@ -11,8 +11,8 @@ use super::policy::{PROPERTY, SOURCE};
 use super::side::{Dataset, Done, Point, Side, SideError, Stream, Style, Target, drop_inherited};
 use crate::verbs::zfs::receive::abort;
 use crate::verbs::zfs::{
-    DatasetRow, Depth, Operand, Selection, bookmark, destroy, get, hold, holds, list, receive, release, rename, send, set,
-    snapshot,
+    DatasetRow, Depth, Operand, Selection, bookmark, destroy, get, hold, holds, list, receive, release,
+    rename, send, set, snapshot,
 };
 use crate::verbs::{Code, Verb};
 use crate::{Kind, Search, Session, Source, Value, edit};
@@ -234,9 +234,10 @@ impl Side for Here {
         let selection = selection(root, &[Kind::Filesystem, Kind::Volume]);
         let answer = self.run(root, &get::Request { selection, properties: get::Wanted::All })?;
         let rows = answer.datasets.iter().flat_map(|row| {
-            let own = row.properties.iter().filter(|(name, property)| {
-                name.starts_with(PROPERTY) && property.source == Source::Local
-            });
+            let own = row
+                .properties
+                .iter()
+                .filter(|(name, property)| name.starts_with(PROPERTY) && property.source == Source::Local);
             own.map(|(name, property)| {
                 let value = property.value.text().unwrap_or_default();
                 (row.name.clone(), name.clone(), value.to_owned())

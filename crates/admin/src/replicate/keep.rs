@@ -328,8 +328,18 @@ mod tests {
 
     #[test]
     fn what_is_no_grid_is_refused() {
-        for text in ["", "1x", "x1h", "0x1h", "1x0h", "1x1y", "1x1h(keep=)", "1x1h(keep=all", "1x1h | ", "99999999999x1h"]
-        {
+        for text in [
+            "",
+            "1x",
+            "x1h",
+            "0x1h",
+            "1x0h",
+            "1x1y",
+            "1x1h(keep=)",
+            "1x1h(keep=all",
+            "1x1h | ",
+            "99999999999x1h",
+        ] {
             assert!(text.parse::<Keep>().is_err(), "{text}");
         }
         assert_eq!("all".parse(), Ok(Keep::All));

@@ -35,6 +35,7 @@ pub mod side;
 #[cfg(test)]
 mod simulated;
 pub mod state;
+pub mod tree;
 
 pub use commands::Commands;
 pub use files::{Files, ROOT as FILES_ROOT};

@@ -63,7 +63,8 @@ struct Metered<'f, W> {
 
 impl<W: Write> Metered<'_, W> {
     fn wait(&self, bytes: usize) -> io::Result<()> {
-        let mut left = self.flow.rate.as_ref().map_or(Duration::ZERO, |rate| rate.take(bytes, Instant::now()));
+        let mut left =
+            self.flow.rate.as_ref().map_or(Duration::ZERO, |rate| rate.take(bytes, Instant::now()));
         loop {
             if self.flow.is_cancelled() {
                 return Err(io::Error::other(SideError::Cancelled));
@@ -121,10 +122,8 @@ pub fn transfer(
     target: &Target,
     flow: &Flow,
 ) -> Result<u64, NotSent> {
-    let piped = |source| NotSent {
-        sender: Some(SideError::Io { what: "pipe".to_owned(), source }),
-        receiver: None,
-    };
+    let piped =
+        |source| NotSent { sender: Some(SideError::Io { what: "pipe".to_owned(), source }), receiver: None };
     let (reader, writer) = io::pipe().map_err(piped)?;
     let own = AtomicU64::new(0);
     let (sent, received) = std::thread::scope(|scope| {

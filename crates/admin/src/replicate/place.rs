@@ -77,8 +77,9 @@ pub enum PlaceError {
 pub fn check_dataset(name: &str) -> Result<(), PlaceError> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.: ".contains(c);
     let is_word = |word: &str| !word.is_empty() && word != "." && word != ".." && word.chars().all(is_plain);
-    let is_good =
-        name.len() < 256 && name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.split('/').all(is_word);
+    let is_good = name.len() < 256
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.split('/').all(is_word);
     if is_good { Ok(()) } else { Err(PlaceError::Dataset { name: name.to_owned() }) }
 }
 
@@ -149,7 +150,11 @@ impl fmt::Display for Place {
             Place::Ssh { user, host, port, dataset } => {
                 f.write_str("ssh://")?;
                 user.iter().try_for_each(|user| write!(f, "{user}@"))?;
-                if host.contains(':') { write!(f, "[{host}]")? } else { f.write_str(host)? }
+                if host.contains(':') {
+                    write!(f, "[{host}]")?
+                } else {
+                    f.write_str(host)?
+                }
                 port.iter().try_for_each(|port| write!(f, ":{port}"))?;
                 write!(f, "/{dataset}")
             }

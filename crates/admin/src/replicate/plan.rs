@@ -13,7 +13,6 @@ use super::calendar;
 use super::keep::{Keep, Taken};
 use super::policy::{Guard, Policy, matches};
 use super::side::{Dataset, Point};
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use stream::ResumeToken;
 
@@ -312,7 +311,8 @@ impl Pair<'_> {
     /// Refuses later snapshots of the target, unless it may go back. `at`: index of the newest common snapshot.
     fn check_newer(&self, target: &Dataset, at: Option<usize>) -> Result<(), Refusal> {
         let Some(at) = at else { return Ok(()) };
-        let newer: Vec<String> = target.snapshots.iter().skip(at + 1).map(|point| point.name.clone()).collect();
+        let newer: Vec<String> =
+            target.snapshots.iter().skip(at + 1).map(|point| point.name.clone()).collect();
         if newer.is_empty() || self.policy.force {
             return Ok(());
         }
@@ -376,7 +376,8 @@ impl Pair<'_> {
         let is_past = |mark: &&Point| mark.guid != common.guid && mark.createtxg < common.createtxg;
         let own = self.source.bookmarks.iter().filter(|mark| is_own_bookmark(self.name, &mark.name));
         steps.extend(
-            own.filter(is_past).map(|mark| Upkeep::DropBookmark { bookmark: format!("{name}#{}", mark.name) }),
+            own.filter(is_past)
+                .map(|mark| Upkeep::DropBookmark { bookmark: format!("{name}#{}", mark.name) }),
         );
         steps
     }
@@ -396,7 +397,13 @@ impl Pair<'_> {
     }
 
     /// What the rule of a side does not keep. `stays`: snapshots that stay anyway.
-    fn prune(&self, at: Where, dataset: &Dataset, rule: &Keep, stays: &dyn Fn(&Point) -> bool) -> Option<Upkeep> {
+    fn prune(
+        &self,
+        at: Where,
+        dataset: &Dataset,
+        rule: &Keep,
+        stays: &dyn Fn(&Point) -> bool,
+    ) -> Option<Upkeep> {
         let is_others = |point: &Point| {
             self.policy.prune_also && self.policy.also.iter().any(|pattern| matches(pattern, &point.name))
         };
@@ -408,7 +415,8 @@ impl Pair<'_> {
         let kept = rule.kept(&taken(&owned));
         let tag = tag(self.name);
         let is_held = |point: &Point| point.holds.iter().any(|hold| *hold != tag);
-        let goes = owned.iter().filter(|point| !kept.contains(&point.guid) && !stays(point) && !is_held(point));
+        let goes =
+            owned.iter().filter(|point| !kept.contains(&point.guid) && !stays(point) && !is_held(point));
         let names: Vec<String> = goes.map(|point| point.name.clone()).collect();
         (!names.is_empty()).then(|| Upkeep::Destroy { at, dataset: dataset.name.clone(), names })
     }
@@ -421,70 +429,6 @@ fn taken(points: &[&Point]) -> Vec<Taken> {
 /// Guid of the snapshot that a token completes.
 fn goal_of(token: &str) -> Option<u64> {
     ResumeToken::parse(token).ok()?.list.u64("toguid")
-}
-
-/// How the datasets of both sides belong together.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tree {
-    /// Datasets of the target to rename, as their sources were: old and new full names, in order.
-    pub renames: Vec<(String, String)>,
-    /// Copies whose source is gone: full names, parents first.
-    pub orphans: Vec<String>,
-}
-
-/// The full name of a dataset of the target, given that of the source and the names of both roots. `None`: it is not
-/// below that root.
-pub fn target_of(source: &str, source_root: &str, target_root: &str) -> Option<String> {
-    let below = source.strip_prefix(source_root)?;
-    (below.is_empty() || below.starts_with('/')).then(|| format!("{target_root}{below}"))
-}
-
-/// Compares the trees of both sides: `sources` and `targets` are below the roots.
-pub fn tree(sources: &[Dataset], source_root: &str, targets: &[Dataset], target_root: &str) -> Tree {
-    let mut places: BTreeMap<String, Option<u64>> =
-        targets.iter().map(|target| (target.name.clone(), target.source)).collect();
-    let wanted: Vec<(u64, String)> = sources
-        .iter()
-        .filter_map(|source| Some((source.guid, target_of(&source.name, source_root, target_root)?)))
-        .collect();
-    let mut renames = Vec::new();
-    // A rename can make place for another one.
-    while let Some((from, to)) = next_rename(&wanted, &places, target_root) {
-        move_below(&mut places, &from, &to);
-        renames.push((from, to));
-    }
-    let living: BTreeSet<u64> = wanted.iter().map(|(guid, _)| *guid).collect();
-    let is_orphan = |name: &str, source: Option<u64>| {
-        name != target_root && source.is_some_and(|guid| !living.contains(&guid))
-    };
-    let orphans =
-        places.iter().filter(|(name, source)| is_orphan(name, **source)).map(|(name, _)| name.clone()).collect();
-    Tree { renames, orphans }
-}
-
-fn next_rename(
-    wanted: &[(u64, String)],
-    places: &BTreeMap<String, Option<u64>>,
-    root: &str,
-) -> Option<(String, String)> {
-    wanted.iter().find_map(|(guid, to)| {
-        let has_parent = to.rsplit_once('/').is_some_and(|(above, _)| places.contains_key(above));
-        if to == root || places.contains_key(to) || !has_parent {
-            return None;
-        }
-        let mut copies = places.iter().filter(|(_, source)| **source == Some(*guid)).map(|(name, _)| name);
-        let from = copies.find(|from| *from != root && !to.starts_with(&format!("{from}/")))?;
-        Some((from.clone(), to.clone()))
-    })
-}
-
-fn move_below(places: &mut BTreeMap<String, Option<u64>>, from: &str, to: &str) {
-    let old: Vec<String> = places.keys().filter(|name| target_of(name, from, to).is_some()).cloned().collect();
-    for name in old {
-        if let (Some(new), Some(source)) = (target_of(&name, from, to), places.remove(&name)) {
-            places.insert(new, source);
-        }
-    }
 }
 
 impl fmt::Display for Move {
@@ -510,5 +454,18 @@ impl fmt::Display for Upkeep {
             Upkeep::DropBookmark { bookmark } => write!(f, "destroy {bookmark}"),
             Upkeep::Destroy { dataset, names, .. } => write!(f, "destroy {dataset}@{}", names.join(",")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_snapshots_say_whose_they_are() {
+        let name = own_name("a", 1_795_843_888);
+        assert_eq!(name, "cenote_a_20261128T053128Z");
+        assert!(is_own("a", &name) && !is_own("b", &name) && !is_own("a-b", &name));
+        assert!(!is_own("a", "cenote_a_b_20261128T053128Z") && !is_own("a", "cenote_a_x"));
     }
 }

@@ -206,7 +206,8 @@ fn zfs() -> Vec<String> {
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let wrong = || serde::de::Error::custom(format!("'{text}' is no duration: a number with s, m, h, d or w"));
+    let wrong =
+        || serde::de::Error::custom(format!("'{text}' is no duration: a number with s, m, h, d or w"));
     keep::seconds(&text).map(Some).ok_or_else(wrong)
 }
 
@@ -235,8 +236,8 @@ impl PolicyFile {
     /// # Errors
     /// [`PolicyError`].
     pub fn parse(text: &str) -> Result<PolicyFile, PolicyError> {
-        let file: PolicyFile =
-            toml::from_str(text).map_err(|error| PolicyError::Text(error.to_string().trim_end().to_owned()))?;
+        let file: PolicyFile = toml::from_str(text)
+            .map_err(|error| PolicyError::Text(error.to_string().trim_end().to_owned()))?;
         for (name, policy) in &file.policy {
             check_name(name)?;
             policy.check(name)?;
@@ -453,7 +454,9 @@ cron = "30 2 * * 1-5"
         assert_eq!((home.every, home.rate, home.parallel), (Some(3600), Some(10 << 20), 2));
         let counts = Counts { daily: 30, monthly: 12, ..Counts::default() };
         assert_eq!(home.keep_target, Keep::Counts(counts));
-        assert!(home.snapshot && home.compressed && !home.force && !home.adopt && home.set["readonly"] == "on");
+        assert!(
+            home.snapshot && home.compressed && !home.force && !home.adopt && home.set["readonly"] == "on"
+        );
         assert!(home.excludes("cache/deep") && home.excludes("tmp-1") && !home.excludes("a/cache"));
         assert!(file.policy["other"].to.is_command());
     }
@@ -490,11 +493,13 @@ cron = "30 2 * * 1-5"
     #[test]
     fn properties_are_a_policy() {
         let of = |list: &[(&str, &str)]| {
-            let list: Vec<_> = list.iter().map(|(n, v)| (format!("{PROPERTY}{n}"), (*v).to_owned())).collect();
+            let list: Vec<_> =
+                list.iter().map(|(n, v)| (format!("{PROPERTY}{n}"), (*v).to_owned())).collect();
             Policy::of_properties("tank/home", &list)
         };
         assert_eq!(of(&[]), Ok(None));
-        let good = [("to", "ssh://vault/v/home"), ("recursive", "true"), ("every", "15m"), ("also", "[\"x*\"]")];
+        let good =
+            [("to", "ssh://vault/v/home"), ("recursive", "true"), ("every", "15m"), ("also", "[\"x*\"]")];
         let (name, policy) = of(&good).expect("good").expect("one");
         check_name(&name).expect("a name");
         assert!(policy.recursive && policy.every == Some(900) && policy.also == ["x*"]);

@@ -11,10 +11,11 @@
 //! - If a side cannot be listed, nothing of it is destroyed.
 
 use super::pipe::{Flow, NotSent, Rate, transfer};
-use super::plan::{self, Move, Pair, Refusal, Upkeep, Where, own_name, tag, target_of};
+use super::plan::{Move, Pair, Refusal, Upkeep, Where, own_name, tag};
 use super::policy::{Destroyed, Policy, SOURCE};
 use super::side::{Dataset, Done, Point, Side, SideError, Stream, Style, Target};
 use super::state::{DatasetState, State};
+use super::tree::{self, target_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -186,21 +187,26 @@ impl Run<'_> {
         if self.policy.snapshot && !self.source.is_files() {
             let name = own_name(self.name, self.now);
             let is_taken = |source: &Dataset| source.snapshots.iter().any(|point| point.name == name);
-            let names: Vec<String> =
-                sources.iter().filter(|s| !is_taken(s)).map(|source| format!("{}@{name}", source.name)).collect();
+            let names: Vec<String> = sources
+                .iter()
+                .filter(|s| !is_taken(s))
+                .map(|source| format!("{}@{name}", source.name))
+                .collect();
             names.iter().for_each(|name| self.step(name, "take the snapshot"));
             match self.dry_run {
                 false => {
                     self.source.snapshot(&names)?;
                     sources = self.sources()?;
                 }
-                true => sources.iter_mut().for_each(|source| source.snapshots.push(self.imagined(&name, source))),
+                true => {
+                    sources.iter_mut().for_each(|source| source.snapshots.push(self.imagined(&name, source)))
+                }
             }
         }
         let (source_root, target_root) = self.roots();
         let mut targets = self.target.list(target_root, true)?;
-        let tree = plan::tree(&sources, source_root, &targets, target_root);
-        for (from, to) in &tree.renames {
+        let matched = tree::tree(&sources, source_root, &targets, target_root);
+        for (from, to) in &matched.renames {
             self.step(from, format_args!("rename to {to}"));
             if !self.dry_run {
                 self.target.rename(from, to)?;
@@ -212,7 +218,7 @@ impl Run<'_> {
             }
         }
         if self.policy.recursive {
-            self.orphans(&tree.orphans)?;
+            self.orphans(&tree::own_orphans(self.name, &matched.orphans, &targets))?;
         }
         Ok((sources, targets))
     }
@@ -276,8 +282,10 @@ impl Run<'_> {
                     let Some(name) = target_of(&source.name, source_root, target_root) else { continue };
                     // The lock is not held while something is sent.
                     let is_possible = self.below(&name, target_root, &lock(&arrived));
-                    let result =
-                        is_possible.and_then(|()| self.replicate(source, targets.get(&name), &name));
+                    let result = is_possible.and_then(|()| {
+                        let moved = self.moved(source, &name, &targets)?;
+                        self.replicate(source, targets.get(&name).or(moved.as_ref()), &name)
+                    });
                     if result.is_ok() {
                         lock(&arrived).insert(name.clone());
                     }
@@ -304,6 +312,32 @@ impl Run<'_> {
         }
     }
 
+    /// The copy of a source that was renamed to where the dataset above it did not exist before: it is renamed now, or
+    /// was with the copy above it.
+    fn moved(
+        &self,
+        source: &Dataset,
+        name: &str,
+        targets: &BTreeMap<String, Dataset>,
+    ) -> Result<Option<Dataset>, RunError> {
+        let is_copy = |target: &&Dataset| target.source == Some(source.guid) && target.name != self.roots().1;
+        let Some(copy) = targets.values().find(is_copy).filter(|_| !targets.contains_key(name)) else {
+            return Ok(None);
+        };
+        if name == self.roots().1 {
+            return Ok(None);
+        }
+        let found = self.target.list(name, false)?.into_iter().next();
+        if found.is_some() {
+            return Ok(found);
+        }
+        self.step(&source.name, format_args!("rename {} to {name}", copy.name));
+        if !self.dry_run {
+            self.target.rename(&copy.name, name)?;
+        }
+        Ok(Some(Dataset { name: name.to_owned(), ..copy.clone() }))
+    }
+
     fn style(&self) -> Style {
         let Policy { raw, compressed, large_blocks, props, .. } = *self.policy;
         Style { raw, compressed, large_blocks, props }
@@ -316,8 +350,7 @@ impl Run<'_> {
         target: Option<&Dataset>,
         target_name: &str,
     ) -> Result<Option<DatasetState>, RunError> {
-        let pair =
-            Pair { name: self.name, policy: self.policy, source, target, target_name, now: self.now };
+        let pair = Pair { name: self.name, policy: self.policy, source, target, target_name, now: self.now };
         let moves = match pair.moves() {
             // A dataset below that no snapshot was taken of, because it is new.
             Err(Refusal::NoSnapshot { .. }) if source.name != self.roots().0 => return Ok(None),

@@ -111,7 +111,8 @@ impl Window {
         }
         let since_midnight = local(time, offset) % DAY;
         let start = self.start * MINUTE;
-        let wait = if start >= since_midnight { start - since_midnight } else { start + DAY - since_midnight };
+        let wait =
+            if start >= since_midnight { start - since_midnight } else { start + DAY - since_midnight };
         time.saturating_add(wait)
     }
 }

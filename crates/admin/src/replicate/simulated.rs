@@ -158,7 +158,8 @@ impl Side for Fake {
         }
         if start == 0 {
             let is_new = world.dataset(&target.dataset).is_err();
-            let is_rest = world.dataset(&target.dataset).is_ok_and(|d| d.token.is_some() && d.snapshots.is_empty());
+            let is_rest =
+                world.dataset(&target.dataset).is_ok_and(|d| d.token.is_some() && d.snapshots.is_empty());
             assert!(is_new || is_rest || target.rollback, "a full stream into what exists");
             if is_new {
                 world.create(&target.dataset);
@@ -212,7 +213,7 @@ impl Side for Fake {
 
     fn destroy_dataset(&self, name: &str) -> Done {
         let mut world = self.request()?;
-        world.datasets.retain(|known| super::plan::target_of(&known.name, name, name).is_none());
+        world.datasets.retain(|known| super::tree::target_of(&known.name, name, name).is_none());
         Ok(())
     }
 
@@ -237,7 +238,7 @@ impl Side for Fake {
     fn rename(&self, from: &str, to: &str) -> Done {
         let mut world = self.request()?;
         for dataset in &mut world.datasets {
-            if let Some(new) = super::plan::target_of(&dataset.name, from, to) {
+            if let Some(new) = super::tree::target_of(&dataset.name, from, to) {
                 dataset.name = new;
             }
         }
@@ -305,7 +306,11 @@ fn check_invariants(source: &Fake, target: &Fake, has_succeeded: bool) {
         if has_succeeded {
             assert!(original.bookmarks.iter().any(|mark| mark.guid == common.guid), "no bookmark\n{text}");
             assert!(common.holds.contains(&tag(NAME)), "no hold\n{text}");
-            assert_eq!(copy.snapshots.last().map(|p| p.guid), original.snapshots.last().map(|p| p.guid), "{text}");
+            assert_eq!(
+                copy.snapshots.last().map(|p| p.guid),
+                original.snapshots.last().map(|p| p.guid),
+                "{text}"
+            );
             assert!(copy.snapshots.len() <= 4 && original.snapshots.len() <= 4, "not pruned\n{text}");
         }
     }
@@ -465,8 +470,19 @@ fn what_cannot_be_continued_says_what_to_do() {
     assert!(said.contains("not a copy"), "{said}");
     // The source is gone: nothing is destroyed.
     source.world().datasets.clear();
-    let outcome = run(&Policy { destroyed: Destroyed::Destroy, recursive: true, ..policy }, &source, &target, 1_000_006);
+    let outcome = run(
+        &Policy { destroyed: Destroyed::Destroy, recursive: true, ..policy },
+        &source,
+        &target,
+        1_000_006,
+    );
     assert!(outcome.error.is_some());
-    let own = target.world().datasets.iter().flat_map(|d| d.snapshots.clone()).filter(|p| is_own(NAME, &p.name)).count();
+    let own = target
+        .world()
+        .datasets
+        .iter()
+        .flat_map(|d| d.snapshots.clone())
+        .filter(|p| is_own(NAME, &p.name))
+        .count();
     assert!(own > 0);
 }

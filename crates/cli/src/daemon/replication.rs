@@ -37,7 +37,12 @@ impl Schedule {
         let millis = std::env::var(EVERY_NAME).ok().and_then(|text| text.parse().ok());
         let every = millis.map_or(EVERY, Duration::from_millis);
         let work = move || {
-            let mut runs = Runs { file: default_file(), seen: None, policies: BTreeMap::new(), children: BTreeMap::new() };
+            let mut runs = Runs {
+                file: default_file(),
+                seen: None,
+                policies: BTreeMap::new(),
+                children: BTreeMap::new(),
+            };
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(every) {
                 runs.look();
             }

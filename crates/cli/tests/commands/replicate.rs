@@ -100,6 +100,15 @@ fn twenty_rounds_in_process() {
             3 => drop(world.good("zfs create src/a/new")),
             6 => drop(world.good("zfs rename src/a/new src/a/b/moved")),
             9 => drop(world.good("zfs destroy -r src/a/b/moved")),
+            15 => {
+                // Into a dataset that the target does not have yet.
+                world.good("zfs create src/a/up");
+                world.good("zfs rename src/a/b src/a/up/b");
+            }
+            17 => {
+                world.good("zfs rename src/a/up/b src/a/b");
+                world.good("zfs destroy -r src/a/up");
+            }
             12 => {
                 // The bookmark is what is left.
                 let all = world.snapshots("src/a").join(",");
@@ -114,6 +123,7 @@ fn twenty_rounds_in_process() {
         match round {
             3..6 => assert_eq!(names, "dst/a\ndst/a/b\ndst/a/new\n"),
             6..9 => assert_eq!(names, "dst/a\ndst/a/b\ndst/a/b/moved\n"),
+            15..17 => assert_eq!(names, "dst/a\ndst/a/up\ndst/a/up/b\n"),
             _ => assert_eq!(names, "dst/a\ndst/a/b\n"),
         }
         next_second();
@@ -259,7 +269,7 @@ fn folders_of_streams() {
         assert!(received.status.success(), "{}", String::from_utf8_lossy(&received.stderr));
     }
     assert_eq!(world.cat("dst/by-hand", "file"), "round 2");
-    assert!(world.good(&format!("stream cat {} /file", files[0].display())).contains("round 0"));
+    assert!(world.good(&format!("stream cat {} :/file", files[0].display())).contains("round 0"));
     // The way back.
     world.good("replicate file://~/streams dst/back --recursive --name back --verify");
     assert_eq!(world.cat("dst/back", "file"), "round 2");

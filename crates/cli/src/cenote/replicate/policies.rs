@@ -5,7 +5,7 @@ use super::args::{OnceArgs, RunArgs};
 use crate::console;
 use admin::change::state_folder;
 use admin::replicate::keep::Keep;
-use admin::replicate::policy::{self, FILE_MAX, Destroyed};
+use admin::replicate::policy::{self, Destroyed, FILE_MAX};
 use admin::replicate::{Place, Policy, PolicyFile, State, States, schedule};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -43,6 +43,7 @@ pub(crate) fn default_file() -> PathBuf {
 ///
 /// # Errors
 /// A message with the path.
+#[allow(clippy::disallowed_types)] // A policy is a file of the user's, no device.
 pub(crate) fn read_file(path: &Path) -> Result<PolicyFile, String> {
     let told = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
     let file = std::fs::File::open(path).map_err(|error| told(&error))?;
@@ -134,7 +135,8 @@ fn once(from: &str, to: &str, args: &OnceArgs) -> Result<(String, Policy), Strin
         destroyed: if args.destroy { Destroyed::Destroy } else { Destroyed::Keep },
         ..Policy::new(place(from)?, place(to)?)
     };
-    let name = args.name.clone().unwrap_or_else(|| policy::name_of(&format!("{} {}", policy.from, policy.to)));
+    let name =
+        args.name.clone().unwrap_or_else(|| policy::name_of(&format!("{} {}", policy.from, policy.to)));
     policy::check_name(&name).map_err(|error| error.to_string())?;
     policy.check(&name).map_err(|error| error.to_string())?;
     Ok((name, policy))

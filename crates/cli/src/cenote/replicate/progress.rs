@@ -27,7 +27,8 @@ impl Progress {
             bar.set_style(style);
         }
         let done = Arc::new(AtomicBool::new(false));
-        let (is_done, shown, flow, policy) = (Arc::clone(&done), bar.clone(), Arc::clone(flow), policy.to_owned());
+        let (is_done, shown, flow, policy) =
+            (Arc::clone(&done), bar.clone(), Arc::clone(flow), policy.to_owned());
         let show = move || {
             let start = Instant::now();
             while !is_done.load(Ordering::Relaxed) {

@@ -50,7 +50,8 @@ pub(super) fn run(args: &StatusArgs) -> Outcome {
     let rows: Vec<Row> = chosen
         .map(|(name, policy)| {
             let state = states.read(&name);
-            let (is_running, lag, next) = (states.is_running(&name), state.lag(now), next.of(&policy, &state));
+            let (is_running, lag, next) =
+                (states.is_running(&name), state.lag(now), next.of(&policy, &state));
             Row { name, policy, state, is_running, lag, next }
         })
         .collect();
@@ -89,9 +90,15 @@ fn table(rows: &[Row]) -> String {
         let _ = writeln!(text, "  next run      {}", time(*next));
         let (last, all) = (nicebytes(state.bytes), nicebytes(state.bytes_total));
         let _ = writeln!(text, "  bytes         {last} in the last run, {all} in {} runs", state.runs);
-        let errors = state.datasets.iter().filter_map(|(name, known)| Some((name.as_str(), known.error.as_ref()?)));
+        let errors =
+            state.datasets.iter().filter_map(|(name, known)| Some((name.as_str(), known.error.as_ref()?)));
         for (what, error) in state.error.iter().map(|error| ("all", error)).chain(errors) {
-            let _ = writeln!(text, "  error         {}: {}", crate::out::visible(what), crate::out::visible(error));
+            let _ = writeln!(
+                text,
+                "  error         {}: {}",
+                crate::out::visible(what),
+                crate::out::visible(error)
+            );
         }
     }
     text
@@ -115,7 +122,9 @@ type Metric = (&'static str, &'static str, &'static str, fn(&Row) -> Option<u64>
 
 const METRICS: [Metric; 8] = [
     ("lag_seconds", "gauge", "Age of the oldest newest common snapshot", |row| row.lag),
-    ("last_success_timestamp_seconds", "gauge", "End of the last run without failures", |row| row.state.succeeded),
+    ("last_success_timestamp_seconds", "gauge", "End of the last run without failures", |row| {
+        row.state.succeeded
+    }),
     ("next_run_timestamp_seconds", "gauge", "When the policy runs next", |row| row.next),
     ("failed", "gauge", "1 if the last run has failed", |row| Some(u64::from(row.state.has_failed()))),
     ("running", "gauge", "1 while the policy runs", |row| Some(u64::from(row.is_running))),
@@ -127,7 +136,8 @@ const METRICS: [Metric; 8] = [
 fn metrics(rows: &[Row]) -> String {
     let mut text = String::new();
     for (name, kind, help, value) in METRICS {
-        let _ = writeln!(text, "# TYPE cenote_replicate_{name} {kind}\n# HELP cenote_replicate_{name} {help}.");
+        let _ =
+            writeln!(text, "# TYPE cenote_replicate_{name} {kind}\n# HELP cenote_replicate_{name} {help}.");
         let suffix = if kind == "counter" { "_total" } else { "" };
         for row in rows {
             if let Some(value) = value(row) {
@@ -170,17 +180,22 @@ fn explained(name: &str, policy: &Policy) -> String {
         (None, None) => "runs when it is told to".to_owned(),
     });
     policy.window.iter().for_each(|window| line(format!("a run begins between the hours of {window}")));
-    let others = if policy.also.is_empty() { String::new() } else { format!(", and {}", policy.also.join(", ")) };
+    let others =
+        if policy.also.is_empty() { String::new() } else { format!(", and {}", policy.also.join(", ")) };
     match policy.snapshot {
         true => line(format!("takes and sends snapshots cenote_{name}_TIME{others}")),
         false => line(format!("takes no snapshots; sends those that it took{others}")),
     }
     line(format!("keeps at the source: {}; at the target: {}", policy.keep_source, policy.keep_target));
-    line(match policy.guard {
-        Guard::Bookmark => "marks the newest common snapshot by a bookmark at the source, and holds it at the target",
-        Guard::Hold => "holds the newest common snapshot at both sides",
-    }
-    .to_owned());
+    line(
+        match policy.guard {
+            Guard::Bookmark => {
+                "marks the newest common snapshot by a bookmark at the source, and holds it at the target"
+            }
+            Guard::Hold => "holds the newest common snapshot at both sides",
+        }
+        .to_owned(),
+    );
     if policy.force {
         line("gives up what was changed at the target".to_owned());
     }
