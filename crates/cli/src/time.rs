@@ -36,7 +36,7 @@ fn zone() -> Rc<TimeZone> {
 pub(crate) fn utc_offset(seconds: u64) -> i64 {
     let zone = zone();
     let at = i64::try_from(seconds).unwrap_or(i64::MAX);
-    let local = TimeZone::as_ref(&zone).find_local_time_type(at).map(|kind| kind.ut_offset());
+    let local = TimeZone::as_ref(&zone).find_local_time_type(at).map(tz::LocalTimeType::ut_offset);
     local.map_or(0, i64::from)
 }
 

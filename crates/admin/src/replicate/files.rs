@@ -294,7 +294,7 @@ impl Side for Files {
         file.set_len(0).map_err(&failed)?;
         let stored = Self::store(input, &file).and_then(|stored| {
             file.sync_all().map_err(&failed)?;
-            self.adopt(target, &partial, stored)
+            self.adopt(target, &partial, &stored)
         });
         if stored.is_err() {
             // It has no use: the next attempt begins again.
@@ -396,7 +396,7 @@ impl Side for Files {
 
 impl Files {
     /// Lists a whole stream, and gives its file the name that the index has.
-    fn adopt(&self, target: &Target, partial: &Path, stored: Stored) -> Done {
+    fn adopt(&self, target: &Target, partial: &Path, stored: &Stored) -> Done {
         let named = stored.name.split_once('@').map_or(stored.name.as_str(), |(_, name)| name);
         if named.is_empty() || named.contains(['/', '\0']) {
             return Err(SideError::Stream { problem: "it has no name".to_owned() });
@@ -413,7 +413,7 @@ impl Files {
                 self.write_index(index)?;
             } else {
                 let (dataset, snapshot) = (target.dataset.clone(), named.to_owned());
-                let Stored { guid, from, creation, bytes, .. } = stored;
+                let Stored { guid, from, creation, bytes, .. } = *stored;
                 let file = file.clone();
                 let dropped = false;
                 index.streams.push(Entry {

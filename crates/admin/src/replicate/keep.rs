@@ -95,7 +95,7 @@ impl Counts {
         let mut kept = BTreeSet::new();
         let last = usize::try_from(self.last).unwrap_or(usize::MAX);
         kept.extend(sorted.iter().rev().take(last).map(|taken| taken.guid));
-        let rules: [(u64, fn(u64) -> u64); 5] = [
+        let rules: [(u64, Period); 5] = [
             (self.hourly, |time| time / HOUR),
             (self.daily, |time| time / DAY),
             // 1970 began on a Thursday.
@@ -110,8 +110,11 @@ impl Counts {
     }
 }
 
+/// The number of the period in which a time is.
+type Period = fn(u64) -> u64;
+
 /// The oldest snapshot of each of the newest `count` periods that have one.
-fn firsts(sorted: &[Taken], count: u64, period: fn(u64) -> u64) -> Vec<u64> {
+fn firsts(sorted: &[Taken], count: u64, period: Period) -> Vec<u64> {
     let mut firsts: Vec<(u64, u64)> = Vec::new();
     for taken in sorted {
         let number = period(taken.creation);

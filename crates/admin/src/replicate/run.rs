@@ -1,7 +1,7 @@
 //! A run of a policy: plans with what both sides have now, and does it.
 //!
 //! # Order
-//! Source listed -> snapshots taken -> both sides listed -> copies renamed as their sources were -> dataset by dataset,
+//! Both sides listed -> snapshots taken -> source listed again -> copies renamed as their sources were -> dataset by dataset,
 //! parents before children, several at a time: what is missing is sent; both are listed again; the newest common
 //! snapshot is bookmarked and held; what is not kept is destroyed -> copies without a source -> contents compared.
 //!
@@ -184,6 +184,9 @@ impl Run<'_> {
     /// Snapshots, lists and renames.
     fn prepare(&self) -> Result<(Vec<Dataset>, Vec<Dataset>), RunError> {
         let mut sources = self.sources()?;
+        let (source_root, target_root) = self.roots();
+        // A target that cannot be reached does not make the source collect snapshots.
+        let mut targets = self.target.list(target_root, true)?;
         if self.policy.snapshot && !self.source.is_files() {
             let name = own_name(self.name, self.now);
             let is_taken = |source: &Dataset| source.snapshots.iter().any(|point| point.name == name);
@@ -203,8 +206,6 @@ impl Run<'_> {
                 }
             }
         }
-        let (source_root, target_root) = self.roots();
-        let mut targets = self.target.list(target_root, true)?;
         let matched = tree::tree(&sources, source_root, &targets, target_root);
         for (from, to) in &matched.renames {
             self.step(from, format_args!("rename to {to}"));

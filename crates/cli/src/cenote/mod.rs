@@ -93,7 +93,7 @@ enum Verb {
     Find(find::Args),
     Verify(verify::Args),
     Stream(stream::Args),
-    Replicate(replicate::Args),
+    Replicate(Box<replicate::Args>),
     Mount(mount::Args),
     Tour(crate::tour::Args),
     Daemon(crate::daemon::Args),

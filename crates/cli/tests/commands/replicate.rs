@@ -201,7 +201,8 @@ fn through_commands_and_a_daemon() {
     let _ = write!(
         text,
         "[policy.s]\nfrom = \"ssh://host:22/src/a\"\nto = \"dst/s\"\nssh = [\"~/ssh\"]\n\
-         zfs = [\"{binary}\", \"zfs\"]\nverify = true\n"
+         zfs = [\"{binary}\", \"zfs\"]\nverify = true\nzstd = {}\n",
+        testkit::need_tool("zstd").is_some()
     );
     world.policies(&text);
     world.good("replicate run -v");

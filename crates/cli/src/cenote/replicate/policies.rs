@@ -35,8 +35,7 @@ pub(crate) fn default_file() -> PathBuf {
     if rustix::process::geteuid().is_root() {
         return "/etc/cenote/replicate.toml".into();
     }
-    let config = named("XDG_CONFIG_HOME").or_else(|| named("HOME").map(|home| home.join(".config")));
-    config.unwrap_or_else(|| "/etc".into()).join("cenote/replicate.toml")
+    named("HOME").unwrap_or_else(|| "/".into()).join(".config/cenote/replicate.toml")
 }
 
 /// Reads a policy file, which may start commands: it must belong to this user or root, and nobody else may write it.

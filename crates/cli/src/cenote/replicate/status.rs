@@ -89,7 +89,7 @@ fn table(rows: &[Row]) -> String {
         let _ = writeln!(text, "  last success  {}", time(state.succeeded));
         let _ = writeln!(text, "  next run      {}", time(*next));
         let (last, all) = (nicebytes(state.bytes), nicebytes(state.bytes_total));
-        let _ = writeln!(text, "  bytes         {last} in the last run, {all} in {} runs", state.runs);
+        let _ = writeln!(text, "  bytes         {last} in the last run, {all} in all; runs: {}", state.runs);
         let errors =
             state.datasets.iter().filter_map(|(name, known)| Some((name.as_str(), known.error.as_ref()?)));
         for (what, error) in state.error.iter().map(|error| ("all", error)).chain(errors) {
