@@ -27,6 +27,7 @@ pub mod mounting;
 mod mounts;
 mod namespace;
 mod pool_props;
+pub mod replicate;
 pub mod served;
 mod session;
 mod status;

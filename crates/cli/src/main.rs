@@ -119,8 +119,10 @@ fn runs_in(program: &str, args: &[OsString]) -> RunsIn {
         "zpool" => Tool::Zpool,
         "zfs" => Tool::Zfs,
         "cenote" => {
-            let is_own =
-                matches!(word, "" | "stream" | "tour" | "completions" | "complete" | "daemon" | "help");
+            let is_own = matches!(
+                word,
+                "" | "stream" | "replicate" | "tour" | "completions" | "complete" | "daemon" | "help"
+            );
             return if is_own || word.starts_with('-') { RunsIn::Here } else { RunsIn::DaemonIfAny };
         }
         _ => return RunsIn::Daemon,

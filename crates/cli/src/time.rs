@@ -32,6 +32,14 @@ fn zone() -> Rc<TimeZone> {
     })
 }
 
+/// Local time less UTC at a time, in seconds.
+pub(crate) fn utc_offset(seconds: u64) -> i64 {
+    let zone = zone();
+    let at = i64::try_from(seconds).unwrap_or(i64::MAX);
+    let local = TimeZone::as_ref(&zone).find_local_time_type(at).map(tz::LocalTimeType::ut_offset);
+    local.map_or(0, i64::from)
+}
+
 /// The parts of a date that the layouts need.
 struct Parts {
     weekday: &'static str,

@@ -23,6 +23,7 @@ mod mount;
 mod mv;
 mod observe;
 mod open;
+pub(crate) mod replicate;
 mod rm;
 mod stat;
 mod stream;
@@ -92,6 +93,7 @@ enum Verb {
     Find(find::Args),
     Verify(verify::Args),
     Stream(stream::Args),
+    Replicate(Box<replicate::Args>),
     Mount(mount::Args),
     Tour(crate::tour::Args),
     Daemon(crate::daemon::Args),
@@ -158,6 +160,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>, run_program: RunProgram
         Verb::Find(args) => find::run(&args),
         Verb::Verify(args) => verify::run(&args),
         Verb::Stream(args) => stream::run(&args),
+        Verb::Replicate(args) => replicate::run(&args),
         Verb::Mount(args) => mount::run(&args),
         Verb::Tour(args) => Ok(crate::tour::run(&args)),
         Verb::Kstat(args) => observe::kstat(&args),

@@ -4,7 +4,7 @@
 //! # Order
 //! Start: state folder locked -> socket made -> pools of the cache file imported (after a daemon that died:
 //! once the kernel has released their devices) -> mounts of the dead daemon detached -> file systems mounted
-//! -> requests.
+//! -> requests, and replication on schedule.
 //!
 //! End (SIGTERM, SIGINT, `cenote daemon --stop`): no further requests, running ones cancelled -> all file
 //! systems unmounted -> pools closed, but still listed in the cache file, so that the next start imports them
@@ -29,6 +29,7 @@ pub(crate) mod paths;
 mod policy;
 mod programs;
 mod release;
+mod replication;
 mod requests;
 
 use crate::console;
@@ -156,12 +157,14 @@ fn serve(socket: &Path, is_detached: bool, programs: Programs) -> Result<u8, Dae
     }
     tell_manager("READY=1");
     watch(&namespace);
+    let schedule = replication::Schedule::start();
     let served = server.serve(&listener);
     if let Err(error) = &served {
         tracing::error!(%error, "the socket fails");
         server.stop();
     }
     tell_manager("STOPPING=1");
+    drop(schedule);
     if made.is_some() && made == paths::identity(socket) {
         // From now on clients see that there is no daemon; the next one replaces it anyway.
         let _ = std::fs::remove_file(socket);

@@ -21,5 +21,6 @@ mod packaging;
 mod panics;
 mod protected;
 mod readme;
+mod replicate;
 mod sending;
 mod tour;

@@ -1,0 +1,477 @@
+//! A side behind commands: `zfs …` of Cenote or OpenZFS, in a process of this machine or, through ssh, of another one.
+//!
+//! # What always holds
+//! - No word of a command line comes from elsewhere than a checked place, a checked name or this code: names of
+//!   datasets and snapshots that a list has shown are checked before they are used ([`check_name`]).
+//! - A remote shell gets one word, in which each word of the command is quoted.
+//! - What a command prints is bounded before it is kept.
+//! - A child whose stream nobody reads any more is killed, and every child is waited for.
+
+use super::here::{add_hold, sort_points};
+use super::place::Place;
+use super::policy::{PROPERTY, Policy, SOURCE};
+use super::side::{Dataset, Done, Point, Side, SideError, Stream, Style, Target, drop_inherited};
+use std::io::{self, PipeReader, Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// Most bytes of a list: some million snapshots.
+const LIST_MAX: u64 = 512 << 20;
+/// Most bytes of a message that are kept.
+const MESSAGE_MAX: u64 = 16 << 10;
+/// Snapshots that one command is told about: far below the limit of a command line.
+const BATCH: usize = 200;
+/// Level of the compression between the machines: faster than most networks.
+const ZSTD_LEVEL: i32 = 3;
+/// Bytes that are copied at a time.
+const PART: usize = 128 << 10;
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Commands {
+    /// How messages name the side.
+    at: String,
+    /// What precedes `zfs`.
+    prefix: Vec<String>,
+    /// The command behind the prefix is a shell, which gets one word.
+    is_shell: bool,
+    /// The command instead of `zfs`.
+    zfs: Vec<String>,
+    /// Streams are compressed.
+    zstd: bool,
+}
+
+impl Commands {
+    /// `zfs` of this machine, after these words; none: as the `PATH` finds it.
+    pub fn new(at: impl Into<String>, prefix: Vec<String>, zfs: Vec<String>) -> Commands {
+        Commands { at: at.into(), prefix, is_shell: false, zfs, zstd: false }
+    }
+
+    /// The side of a place of this policy; `None`: no commands lead there.
+    pub fn of(place: &Place, policy: &Policy) -> Option<Commands> {
+        match place {
+            Place::Here { .. } | Place::Files { .. } => None,
+            Place::Command { command, .. } => {
+                Some(Commands::new(command.join(" "), command.clone(), policy.zfs.clone()))
+            }
+            Place::Ssh { user, host, port, .. } => {
+                let mut prefix = policy.ssh.clone();
+                if let Some(port) = port {
+                    prefix.extend(["-p".to_owned(), port.to_string()]);
+                }
+                let user = user.as_ref().map(|user| format!("{user}@")).unwrap_or_default();
+                prefix.extend(["--".to_owned(), format!("{user}{host}")]);
+                let zfs = policy.zfs.clone();
+                Some(Commands { at: host.clone(), prefix, is_shell: true, zfs, zstd: policy.zstd })
+            }
+        }
+    }
+
+    /// The words of a process that runs `zfs` with these arguments; `filter`: programs of the shell before and behind.
+    fn words(&self, args: &[String], before: &str, behind: &str) -> Vec<String> {
+        let own: Vec<&String> = self.zfs.iter().chain(args).collect();
+        let mut words = self.prefix.clone();
+        match self.is_shell {
+            true => {
+                let quoted: Vec<String> = own.iter().map(|word| quoted(word)).collect();
+                words.push(format!("{before}{}{behind}", quoted.join(" ")));
+            }
+            false => words.extend(own.into_iter().cloned()),
+        }
+        words
+    }
+
+    fn start(&self, words: &[String], input: Stdio, output: Stdio) -> Done<Child> {
+        let (first, rest) = words.split_first().map_or(("", words), |(first, rest)| (first.as_str(), rest));
+        let mut command = Command::new(first);
+        command.args(rest).stdin(input).stdout(output).stderr(Stdio::piped());
+        command.spawn().map_err(|source| SideError::Start { command: first.to_owned(), source })
+    }
+
+    /// Runs `zfs`; what it prints.
+    fn run(&self, args: &[String]) -> Done<String> {
+        args.iter().try_for_each(|arg| check_word(arg))?;
+        let mut child = self.start(&self.words(args, "", ""), Stdio::null(), Stdio::piped())?;
+        let (out, errors) = (child.stdout.take(), child.stderr.take());
+        let (text, message) = std::thread::scope(|scope| {
+            let message = scope.spawn(move || messages(errors));
+            let text = bounded(out, LIST_MAX + 1);
+            if text.len() as u64 > LIST_MAX {
+                // It may wait for a reader for ever.
+                let _ = child.kill();
+            }
+            (text, message.join().unwrap_or_default())
+        });
+        let status = wait(&mut child)?;
+        if text.len() as u64 > LIST_MAX {
+            return Err(SideError::Unable { at: self.at.clone(), what: "the list is too long" });
+        }
+        self.ended(status, &message)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+
+    fn ended(&self, status: ExitStatus, message: &[u8]) -> Done {
+        if status.success() {
+            return Ok(());
+        }
+        let message = String::from_utf8_lossy(message).trim().to_owned();
+        let message = if message.is_empty() { status.to_string() } else { message };
+        Err(SideError::Refused { at: self.at.clone(), message })
+    }
+
+    fn act(&self, args: &[&str]) -> Done {
+        self.run(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>()).map(drop)
+    }
+
+    /// The lines of a list, each with this number of columns; `None`: there is no such dataset.
+    fn table<const N: usize>(&self, args: &[&str]) -> Done<Option<Vec<[String; N]>>> {
+        let text = match self.run(&args.iter().map(|arg| (*arg).to_owned()).collect::<Vec<_>>()) {
+            Err(SideError::Refused { message, .. }) if message.contains("dataset does not exist") => {
+                return Ok(None);
+            }
+            text => text?,
+        };
+        let rows = text.lines().map(|line| {
+            let cells: Vec<String> = line.split('\t').map(str::to_owned).collect();
+            <[String; N]>::try_from(cells)
+                .map_err(|_| SideError::List { at: self.at.clone(), line: shortened(line) })
+        });
+        rows.collect::<Done<Vec<_>>>().map(Some)
+    }
+
+    fn number(&self, text: &str) -> Done<u64> {
+        text.parse().map_err(|_| SideError::List { at: self.at.clone(), line: shortened(text) })
+    }
+
+    fn point(&self, [name, guid, createtxg, creation, _]: &[String; 5]) -> Done<Point> {
+        let (_, name) = name.split_once(['@', '#']).unwrap_or_default();
+        Ok(Point {
+            name: name.to_owned(),
+            guid: self.number(guid)?,
+            createtxg: self.number(createtxg)?,
+            creation: self.number(creation)?,
+            holds: Vec::new(),
+        })
+    }
+
+    fn add_holds(&self, datasets: &mut [Dataset], held: &[String]) -> Done {
+        for names in held.chunks(BATCH) {
+            let mut args = vec!["holds", "-H"];
+            args.extend(names.iter().map(String::as_str));
+            // A snapshot that was destroyed meanwhile has no holds.
+            let rows = self.table::<3>(&args)?.unwrap_or_default();
+            rows.iter().for_each(|[snapshot, tag, _]| add_hold(datasets, snapshot, tag));
+        }
+        Ok(())
+    }
+}
+
+/// A word of a POSIX shell that stands for these characters.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@#,+".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn shortened(line: &str) -> String {
+    line.chars().take(200).collect()
+}
+
+/// Checks a word of a command line: no control characters, which no name has.
+fn check_word(word: &str) -> Done {
+    match word.chars().any(char::is_control) {
+        true => Err(SideError::List { at: "name".to_owned(), line: shortened(word) }),
+        false => Ok(()),
+    }
+}
+
+/// Checks the full name of a dataset, snapshot or bookmark that a list has shown: it must not be taken for an option.
+fn check_name(name: &str) -> Done {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.: /@#".contains(c);
+    match name.starts_with(|c: char| c.is_ascii_alphabetic()) && name.chars().all(is_plain) {
+        true => Ok(()),
+        false => Err(SideError::List { at: "name".to_owned(), line: shortened(name) }),
+    }
+}
+
+fn bounded(from: Option<impl Read>, most: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    if let Some(from) = from {
+        let mut from = from.take(most);
+        // What cannot be read any more is over.
+        let _ = from.read_to_end(&mut bytes);
+    }
+    bytes
+}
+
+/// Keeps the beginning of what a child says, and reads the rest, so that it does not wait.
+fn messages(from: Option<impl Read>) -> Vec<u8> {
+    let Some(mut from) = from else { return Vec::new() };
+    let kept = bounded(Some(&mut from), MESSAGE_MAX);
+    let _ = io::copy(&mut from, &mut io::sink());
+    kept
+}
+
+fn wait(child: &mut Child) -> Done<ExitStatus> {
+    child.wait().map_err(|source| SideError::Io { what: "a child process".to_owned(), source })
+}
+
+fn copy(from: &mut dyn Read, to: &mut dyn Write) -> io::Result<()> {
+    let mut buffer = vec![0; PART];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => to.write_all(buffer.get(..count).unwrap_or_default())?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn send_words(stream: &Stream, style: Style) -> Done<Vec<String>> {
+    let mut words = vec!["send".to_owned()];
+    match stream {
+        Stream::Rest { token } => words.extend(["-t".to_owned(), token.clone()]),
+        Stream::Of { dataset, to: (to, _), from } => {
+            let flags = [
+                (style.raw, "-w"),
+                (style.compressed, "-c"),
+                (style.large_blocks, "-L"),
+                (style.props, "-p"),
+            ];
+            words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
+            if let Some((from, _)) = from {
+                let full = format!("{dataset}{from}");
+                check_name(&full)?;
+                words.extend(["-i".to_owned(), full]);
+            }
+            let name = format!("{dataset}@{to}");
+            check_name(&name)?;
+            words.push(name);
+        }
+    }
+    Ok(words)
+}
+
+impl Side for Commands {
+    fn describe(&self) -> String {
+        self.at.clone()
+    }
+
+    fn list(&self, root: &str, recursive: bool) -> Done<Vec<Dataset>> {
+        check_name(root)?;
+        let depth: &[&str] = if recursive { &["-r"] } else { &["-d", "0"] };
+        let columns = format!("name,guid,receive_resume_token,{SOURCE}");
+        let args = [&["list", "-Hp", "-t", "filesystem,volume", "-o", &columns], depth, &[root]].concat();
+        let Some(rows) = self.table::<4>(&args)? else { return Ok(Vec::new()) };
+        let mut datasets = Vec::new();
+        for [name, guid, token, source] in rows {
+            check_name(&name)?;
+            datasets.push(Dataset {
+                guid: self.number(&guid)?,
+                source: source.parse().ok(),
+                token: Some(token).filter(|token| token != "-" && !token.is_empty()),
+                name,
+                ..Dataset::default()
+            });
+        }
+        let depth: &[&str] = if recursive { &["-r"] } else { &["-d", "1"] };
+        let columns = "name,guid,createtxg,creation,userrefs";
+        let args = [&["list", "-Hp", "-t", "snapshot,bookmark", "-o", columns], depth, &[root]].concat();
+        let rows = self.table::<5>(&args)?.unwrap_or_default();
+        let index: std::collections::HashMap<String, usize> =
+            datasets.iter().enumerate().map(|(at, dataset)| (dataset.name.clone(), at)).collect();
+        let mut held = Vec::new();
+        for row in &rows {
+            let [name, .., holds] = row;
+            check_name(name)?;
+            let owner = name.split_once(['@', '#']).and_then(|(owner, _)| index.get(owner));
+            let Some(dataset) = owner.and_then(|at| datasets.get_mut(*at)) else { continue };
+            match name.contains('@') {
+                true => dataset.snapshots.push(self.point(row)?),
+                false => dataset.bookmarks.push(self.point(row)?),
+            }
+            if holds.parse::<u64>().is_ok_and(|holds| holds > 0) {
+                held.push(name.clone());
+            }
+        }
+        self.add_holds(&mut datasets, &held)?;
+        datasets.iter_mut().for_each(sort_points);
+        drop_inherited(&mut datasets);
+        Ok(datasets)
+    }
+
+    fn snapshot(&self, names: &[String]) -> Done {
+        names.iter().try_for_each(|name| check_name(name))?;
+        let mut args = vec!["snapshot".to_owned()];
+        args.extend(names.iter().cloned());
+        self.run(&args).map(drop)
+    }
+
+    fn send(&self, stream: &Stream, style: Style, out: &mut dyn Write) -> Done {
+        let words = send_words(stream, style)?;
+        words.iter().try_for_each(|word| check_word(word))?;
+        let behind = if self.zstd { " | zstd -cq" } else { "" };
+        let mut child = self.start(&self.words(&words, "", behind), Stdio::null(), Stdio::piped())?;
+        let (from, errors) = (child.stdout.take(), child.stderr.take());
+        std::thread::scope(|scope| {
+            let message = scope.spawn(move || messages(errors));
+            let copied = from.map_or(Ok(()), |mut from| match self.zstd {
+                true => zstd::stream::read::Decoder::new(from).and_then(|mut plain| copy(&mut plain, out)),
+                false => copy(&mut from, out),
+            });
+            if copied.is_err() {
+                let _ = child.kill();
+            }
+            let status = wait(&mut child)?;
+            let message = message.join().unwrap_or_default();
+            copied.map_err(|source| SideError::Io { what: "the stream".to_owned(), source })?;
+            self.ended(status, &message)
+        })
+    }
+
+    fn receive(&self, target: &Target, mut input: PipeReader) -> Done {
+        check_name(&target.dataset)?;
+        let mut words = vec!["receive".to_owned(), "-s".to_owned(), "-u".to_owned()];
+        words.extend(target.rollback.then(|| "-F".to_owned()));
+        for (name, value) in &target.set {
+            words.extend(["-o".to_owned(), format!("{name}={value}")]);
+        }
+        for name in &target.exclude {
+            words.extend(["-x".to_owned(), name.clone()]);
+        }
+        words.push(target.dataset.clone());
+        words.iter().try_for_each(|word| check_word(word))?;
+        let before = if self.zstd { "zstd -dcq | " } else { "" };
+        let words = self.words(&words, before, "");
+        if !self.zstd {
+            let mut child = self.start(&words, Stdio::from(input), Stdio::null())?;
+            let message = messages(child.stderr.take());
+            let status = wait(&mut child)?;
+            return self.ended(status, &message);
+        }
+        let mut child = self.start(&words, Stdio::piped(), Stdio::null())?;
+        let (to, errors) = (child.stdin.take(), child.stderr.take());
+        std::thread::scope(|scope| {
+            let message = scope.spawn(move || messages(errors));
+            let copied = to.map_or(Ok(()), |to| {
+                let mut packed = zstd::stream::write::Encoder::new(to, ZSTD_LEVEL)?;
+                copy(&mut input, &mut packed)?;
+                packed.finish().map(drop)
+            });
+            drop(input);
+            let status = wait(&mut child)?;
+            self.ended(status, &message.join().unwrap_or_default())?;
+            copied.map_err(|source| SideError::Io { what: "the stream".to_owned(), source })
+        })
+    }
+
+    fn abort(&self, dataset: &str) -> Done {
+        check_name(dataset)?;
+        self.act(&["receive", "-A", dataset])
+    }
+
+    fn destroy_snapshots(&self, dataset: &str, names: &[String]) -> Done {
+        for names in names.chunks(BATCH) {
+            let name = format!("{dataset}@{}", names.join(","));
+            names.iter().try_for_each(|name| check_name(&format!("{dataset}@{name}")))?;
+            self.act(&["destroy", &name])?;
+        }
+        Ok(())
+    }
+
+    fn destroy_bookmark(&self, name: &str) -> Done {
+        check_name(name)?;
+        self.act(&["destroy", name])
+    }
+
+    fn destroy_dataset(&self, name: &str) -> Done {
+        check_name(name)?;
+        self.act(&["destroy", "-r", name])
+    }
+
+    fn hold(&self, snapshot: &str, tag: &str) -> Done {
+        check_name(snapshot)?;
+        self.act(&["hold", tag, snapshot])
+    }
+
+    fn release(&self, snapshot: &str, tag: &str) -> Done {
+        check_name(snapshot)?;
+        self.act(&["release", tag, snapshot])
+    }
+
+    fn bookmark(&self, snapshot: &str, bookmark: &str) -> Done {
+        check_name(snapshot)?;
+        check_name(bookmark)?;
+        self.act(&["bookmark", snapshot, bookmark])
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Done {
+        check_name(from)?;
+        check_name(to)?;
+        self.act(&["rename", from, to])
+    }
+
+    fn set(&self, dataset: &str, property: &str, value: &str) -> Done {
+        check_name(dataset)?;
+        self.act(&["set", &format!("{property}={value}"), dataset])
+    }
+
+    fn user_properties(&self, root: &str) -> Done<Vec<(String, String, String)>> {
+        check_name(root)?;
+        let args =
+            ["get", "-Hp", "-r", "-t", "filesystem,volume", "-s", "local", "-o", "name,property,value"];
+        let rows = self.table::<3>(&[&args[..], &["all", root]].concat())?.unwrap_or_default();
+        let own = rows.into_iter().filter(|[_, property, _]| property.starts_with(PROPERTY));
+        Ok(own.map(|[name, property, value]| (name, property, value)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy(to: &str) -> Policy {
+        Policy::new("tank/a".parse().expect("a place"), to.parse().expect("a place"))
+    }
+
+    #[test]
+    fn a_remote_shell_gets_one_quoted_word() {
+        let policy = policy("ssh://joe@vault:2222/v/a b");
+        let side = Commands::of(&policy.to, &policy).expect("commands");
+        let args = ["rename".to_owned(), "v/a b".to_owned(), "$(id)'`".to_owned()];
+        let words = side.words(&args, "", "");
+        assert_eq!(words, ["ssh", "-p", "2222", "--", "joe@vault", r"zfs rename 'v/a b' '$(id)'\''`'"]);
+    }
+
+    #[test]
+    fn names_that_a_list_shows_do_not_become_options() {
+        for name in ["-r", "v/a\n", "v/$(id)", "v;id", "", "@x"] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
+        assert!(check_name("v/a b@c:d").is_ok());
+        let stream = |from: &str| Stream::Of {
+            dataset: "t/a".into(),
+            to: ("b".into(), 2),
+            from: Some((from.to_owned(), 1)),
+        };
+        let style = Style { compressed: true, large_blocks: true, ..Style::default() };
+        let words = send_words(&stream("#m"), style).expect("words");
+        assert_eq!(words, ["send", "-c", "-L", "-i", "t/a#m", "t/a@b"]);
+        assert!(send_words(&stream("@$(x)"), style).is_err());
+    }
+
+    #[test]
+    fn what_a_command_says_is_the_reason() {
+        let fails = ["sh", "-c", "echo no pool >&2; exit 1"].map(str::to_owned).to_vec();
+        let side = Commands::new("x", fails, vec!["zfs".into()]);
+        let Err(SideError::Refused { at, message }) = side.list("t/a", true) else { panic!("not refused") };
+        assert_eq!((at.as_str(), message.as_str()), ("x", "no pool"));
+        let nothing = Commands::new("x", vec!["/nonexistent".into()], vec!["zfs".into()]);
+        assert!(matches!(nothing.list("t/a", true), Err(SideError::Start { .. })));
+        let odd = ["sh", "-c", "echo a b c"].map(str::to_owned).to_vec();
+        let odd = Commands::new("x", odd, vec!["zfs".into()]);
+        assert!(matches!(odd.list("t/a", true), Err(SideError::List { .. })));
+    }
+}

@@ -1,0 +1,161 @@
+//! Replication on schedule: a thread that starts `cenote replicate run` for each policy that is due.
+//!
+//! A run is a process of its own, a client of this daemon: it starts programs, takes memory, and may hang, none of
+//! which concerns the pools here.
+//!
+//! # What always holds
+//! - Only a policy file of this user or of root, which nobody else may write, is read.
+//! - A policy runs once at a time: processes are remembered here, and runs lock their policy.
+//! - A file that is wrong is reported once, and runs nothing until it changes.
+//! - At the end of the daemon the runs are ended; the next ones go on where they stopped.
+
+use crate::cenote::replicate::{NextRuns, default_file, read_file, states};
+use admin::replicate::Policy;
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Interval at which the file and the schedules are looked at.
+const EVERY: Duration = Duration::from_secs(2);
+/// Variable that says how often instead, in milliseconds.
+const EVERY_NAME: &str = "CENOTE_REPLICATE_LOOK_MS";
+
+/// The thread; ends when the value is dropped.
+pub(super) struct Schedule {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Schedule {
+    /// Starts the thread.
+    pub(super) fn start() -> Schedule {
+        let (stop, stopped) = mpsc::channel();
+        let millis = std::env::var(EVERY_NAME).ok().and_then(|text| text.parse().ok());
+        let every = millis.map_or(EVERY, Duration::from_millis);
+        let work = move || {
+            let mut runs = Runs {
+                file: default_file(),
+                seen: None,
+                policies: BTreeMap::new(),
+                children: BTreeMap::new(),
+            };
+            while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(every) {
+                runs.look();
+            }
+            runs.end();
+        };
+        let thread = std::thread::Builder::new().name("replicate".to_owned()).spawn(work);
+        if let Err(error) = &thread {
+            tracing::error!(%error, "no thread for replication");
+        }
+        Schedule { stop: Some(stop), thread: thread.ok() }
+    }
+}
+
+impl Drop for Schedule {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It waits for children that were killed.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Device, inode, length and time of change of the policy file.
+type Identity = (u64, u64, u64, i64, i64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    let found = std::fs::metadata(path).ok()?;
+    Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
+}
+
+struct Runs {
+    file: PathBuf,
+    /// The file that was read last.
+    seen: Option<Identity>,
+    policies: BTreeMap<String, Policy>,
+    children: BTreeMap<String, Child>,
+}
+
+impl Runs {
+    fn look(&mut self) {
+        self.reload();
+        self.children.retain(|policy, child| match child.try_wait() {
+            Ok(None) => true,
+            Ok(Some(status)) if status.success() => {
+                tracing::info!(policy, "replicated");
+                false
+            }
+            Ok(Some(status)) => {
+                tracing::warn!(policy, %status, "not replicated; cenote replicate status says why");
+                false
+            }
+            Err(error) => {
+                tracing::error!(policy, %error, "a run is lost");
+                false
+            }
+        });
+        if self.policies.is_empty() {
+            return;
+        }
+        let (next, states) = (NextRuns::now(), states());
+        let due: Vec<String> = self
+            .policies
+            .iter()
+            .filter(|(name, _)| !self.children.contains_key(*name) && !states.is_running(name))
+            .filter(|(name, policy)| next.is_due(policy, &states.read(name)))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in due {
+            match self.start(&name) {
+                Ok(child) => drop(self.children.insert(name, child)),
+                Err(error) => tracing::error!(policy = name, %error, "a run does not start"),
+            }
+        }
+    }
+
+    /// Reads the file if it has changed.
+    fn reload(&mut self) {
+        let found = identity(&self.file);
+        if found == self.seen {
+            return;
+        }
+        self.seen = found;
+        self.policies = match found.map(|_| read_file(&self.file)) {
+            None => BTreeMap::new(),
+            Some(Ok(file)) => {
+                if !file.properties.is_empty() {
+                    tracing::warn!("policies in properties are run by cenote replicate run, not on schedule");
+                }
+                tracing::info!(policies = file.policy.len(), "replication policies are read");
+                file.policy
+            }
+            Some(Err(error)) => {
+                tracing::error!(%error, "no replication");
+                BTreeMap::new()
+            }
+        };
+    }
+
+    fn start(&self, policy: &str) -> std::io::Result<Child> {
+        let mut command = crate::this_program()?;
+        command.args(["replicate", "run", "--quiet", "--policy-file"]).arg(&self.file).arg(policy);
+        command.env_remove("CENOTE_DIRECT").stdin(Stdio::null()).stdout(Stdio::null());
+        command.spawn()
+    }
+
+    /// Ends the runs.
+    fn end(self) {
+        for (policy, mut child) in self.children {
+            tracing::info!(policy, "a replication is ended; the next one goes on there");
+            let _ = child.kill();
+            // A process that was killed ends.
+            let _ = child.wait();
+        }
+    }
+}

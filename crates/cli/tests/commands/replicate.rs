@@ -1,0 +1,287 @@
+//! `cenote replicate` between two pools, by a daemon and in process, through commands, and to folders of streams.
+// Tests do not run for a client, so they may use the process's own streams.
+#![allow(clippy::disallowed_methods, clippy::disallowed_macros)]
+// Tests use `std` to make files.
+#![allow(clippy::disallowed_types, missing_docs)]
+
+use crate::daemon_support::Ran;
+use crate::daemon_support::folder::Folder;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A folder with the pools `src` and `dst`.
+struct World {
+    folder: tempfile::TempDir,
+    /// Commands run in their own processes, without a daemon.
+    is_direct: bool,
+}
+
+impl Folder for World {
+    fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    fn command(&self, words: &str) -> Command {
+        let mut command = crate::daemon_support::cenote(self.folder(), "run/socket", words);
+        command.current_dir(self.folder()).stdin(Stdio::null());
+        command.env("CENOTE_REPLICATE", self.path("policies.toml")).env("CENOTE_REPLICATE_LOOK_MS", "100");
+        if self.is_direct {
+            command.env("CENOTE_DIRECT", "1").env("CENOTE_DEVICES", self.path("devices"));
+        }
+        command
+    }
+}
+
+impl World {
+    fn new(is_direct: bool) -> World {
+        let world = World { folder: tempfile::tempdir().expect("a folder"), is_direct };
+        std::fs::create_dir(world.path("devices")).expect("made");
+        for pool in ["src", "dst"] {
+            let image = world.path(&format!("devices/{pool}"));
+            std::fs::File::create(image).and_then(|file| file.set_len(256 << 20)).expect("sparse");
+            world.good(&format!("zpool create -O mountpoint=none {pool} ~/devices/{pool}"));
+        }
+        world.good("zfs create src/a");
+        world.good("zfs create src/a/b");
+        world
+    }
+
+    /// Writes a file with these bytes into a dataset.
+    fn put(&self, dataset: &str, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).expect("written");
+        self.good(&format!("cp ~/{name} {dataset}:/{name}"));
+    }
+
+    fn cat(&self, dataset: &str, name: &str) -> String {
+        self.good(&format!("cat {dataset}:/{name}"))
+    }
+
+    fn snapshots(&self, dataset: &str) -> Vec<String> {
+        let text = self.good(&format!("zfs list -H -o name -t snapshot -d 1 {dataset}"));
+        text.lines().filter_map(|name| name.split_once('@')).map(|(_, name)| name.to_owned()).collect()
+    }
+
+    fn policies(&self, text: &str) {
+        let text = text.replace('~', self.folder().to_str().expect("text"));
+        std::fs::write(self.path("policies.toml"), text).expect("written");
+    }
+
+    fn bad(&self, words: &str, code: i32) -> Ran {
+        let ran = self.run(words);
+        assert_eq!(ran.code, Some(code), "{words}: {ran:?}");
+        ran
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if !self.is_direct {
+            let _ = self.command("daemon --stop").output();
+        }
+    }
+}
+
+/// Waits until the clock shows another second: names of snapshots have no smaller unit.
+fn next_second() {
+    std::thread::sleep(Duration::from_millis(1010));
+}
+
+#[test]
+fn twenty_rounds_in_process() {
+    let world = World::new(true);
+    let policy = "[policy.t]\nfrom = \"src/a\"\nto = \"dst/a\"\nrecursive = true\nparallel = 2\n\
+                  keep-source = { last = 2 }\nkeep-target = { last = 4 }\ndestroyed = \"destroy\"\n";
+    world.policies(policy);
+    for round in 0..20 {
+        world.put("src/a", "file", &format!("round {round}"));
+        match round {
+            3 => drop(world.good("zfs create src/a/new")),
+            6 => drop(world.good("zfs rename src/a/new src/a/b/moved")),
+            9 => drop(world.good("zfs destroy -r src/a/b/moved")),
+            15 => {
+                // Into a dataset that the target does not have yet.
+                world.good("zfs create src/a/up");
+                world.good("zfs rename src/a/b src/a/up/b");
+            }
+            17 => {
+                world.good("zfs rename src/a/up/b src/a/b");
+                world.good("zfs destroy -r src/a/up");
+            }
+            12 => {
+                // The bookmark is what is left.
+                let all = world.snapshots("src/a").join(",");
+                world.good(&format!("zfs destroy src/a@{all}"));
+            }
+            _ => {}
+        }
+        let verify = if round % 5 == 0 { "--verify" } else { "" };
+        world.good(&format!("replicate run t {verify}"));
+        assert_eq!(world.cat("dst/a", "file"), format!("round {round}"));
+        let names = world.good("zfs list -H -o name -r dst/a");
+        match round {
+            3..6 => assert_eq!(names, "dst/a\ndst/a/b\ndst/a/new\n"),
+            6..9 => assert_eq!(names, "dst/a\ndst/a/b\ndst/a/b/moved\n"),
+            15..17 => assert_eq!(names, "dst/a\ndst/a/up\ndst/a/up/b\n"),
+            _ => assert_eq!(names, "dst/a\ndst/a/b\n"),
+        }
+        next_second();
+    }
+    let (source, target) = (world.snapshots("src/a"), world.snapshots("dst/a"));
+    assert!(source.len() <= 3 && (4..=5).contains(&target.len()), "{source:?} {target:?}");
+    assert_eq!(source.last(), target.last());
+    // The newest common snapshot is held, and cannot be destroyed.
+    let last = target.last().expect("one");
+    let refused = world.bad(&format!("zfs destroy dst/a@{last}"), 1);
+    assert!(refused.err.contains("dataset is busy") || refused.err.contains("held"), "{refused:?}");
+    // Nothing in common any more: refused with advice, and nothing is changed.
+    let marks = world.good("zfs list -H -o name -t bookmark -r src/a");
+    marks.lines().for_each(|mark| drop(world.good(&format!("zfs destroy {mark}"))));
+    for dataset in ["src/a", "src/a/b"] {
+        let all = world.snapshots(dataset).join(",");
+        world.good(&format!("zfs destroy {dataset}@{all}"));
+    }
+    let refused = world.bad("replicate run t", 1);
+    assert!(refused.err.contains("zfs rename dst/a dst/a.old"), "{refused:?}");
+    assert_eq!(world.snapshots("dst/a"), target);
+    world.good("zfs rename dst/a dst/a.old");
+    next_second();
+    world.good("replicate run t --verify");
+    let status = world.good("replicate status -j");
+    let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+    let row = &status["policies"]["t"];
+    assert_eq!((&row["state"], &row["last_run"]["runs"]), (&"ok".into(), &22.into()), "{row}");
+    assert!(world.good("replicate status --openmetrics").ends_with("# EOF\n"));
+    assert!(world.good("replicate check").contains("copies src/a to dst/a"));
+}
+
+#[test]
+fn within_one_pool_and_without_a_file() {
+    let world = World::new(true);
+    world.put("src/a", "file", "one");
+    let said = world.good("replicate src/a src/copy --name n -v");
+    assert!(said.contains("as a whole") && said.contains(" sent"), "{said}");
+    assert_eq!(world.cat("src/copy", "file"), "one");
+    assert_eq!(world.good("zfs get -H -o value readonly src/copy"), "on\n");
+    // A dry run changes nothing.
+    world.put("src/a", "file", "two");
+    next_second();
+    let said = world.good("replicate src/a src/copy --name n -n");
+    assert!(said.contains("take the snapshot") && said.contains("send @cenote_n_"), "{said}");
+    assert_eq!(world.cat("src/copy", "file"), "one");
+    // A dataset that is there and is no copy is left alone.
+    world.good("zfs create dst/mine");
+    let refused = world.bad("replicate src/a dst/mine", 1);
+    assert!(refused.err.contains("is not a copy of 'src/a'"), "{refused:?}");
+    for (words, why) in [
+        ("replicate src/a -- -r", "'-r' is not the name of a dataset"),
+        ("replicate src/a", "a source and a target"),
+        ("replicate src/a ssh://-oX/dst", "is not a host"),
+        ("replicate nosuch", "policies.toml"),
+        ("replicate src/a dst/x --keep 5", "is not a part of a grid"),
+    ] {
+        let refused = world.bad(words, 2);
+        assert!(refused.err.contains(why), "{words}: {refused:?}");
+    }
+}
+
+#[test]
+fn through_commands_and_a_daemon() {
+    let world = World::new(false);
+    world.put("src/a", "file", "one");
+    let binary = env!("CARGO_BIN_EXE_cenote");
+    let mut text = "[policy.c]\nfrom = \"src/a\"\nrecursive = true\n".to_owned();
+    let _ = writeln!(text, "to = {{ command = [\"env\", \"{binary}\"], dataset = \"dst/c\" }}");
+    text.push_str("keep-source = { last = 1 }\nkeep-target = \"1x1h(keep=all)\"\n");
+    // A shell in the place of ssh: the last word is a command line.
+    let shell = "#!/bin/sh\nfor last; do :; done\nexec sh -c \"$last\"\n";
+    std::fs::write(world.path("ssh"), shell).expect("written");
+    rustix::fs::chmod(world.path("ssh"), rustix::fs::Mode::from_raw_mode(0o700)).expect("changed");
+    let _ = write!(
+        text,
+        "[policy.s]\nfrom = \"ssh://host:22/src/a\"\nto = \"dst/s\"\nssh = [\"~/ssh\"]\n\
+         zfs = [\"{binary}\", \"zfs\"]\nverify = true\nzstd = {}\n",
+        testkit::need_tool("zstd").is_some()
+    );
+    world.policies(&text);
+    world.good("replicate run -v");
+    assert_eq!((world.cat("dst/c", "file"), world.cat("dst/s", "file")), ("one".into(), "one".into()));
+    world.put("src/a", "file", "two");
+    next_second();
+    world.good("replicate run c s --verify");
+    assert_eq!((world.cat("dst/c", "file"), world.cat("dst/s", "file")), ("two".into(), "two".into()));
+    let holds = world.snapshots("dst/c").iter().map(|name| format!(" dst/c@{name}")).collect::<String>();
+    let holds = world.good(&format!("zfs holds -H{holds}"));
+    assert!(holds.lines().count() == 1 && holds.contains("cenote_c"), "{holds}");
+    // A daemon starts no programs for its clients.
+    let refused = world.bad("verb replicate {}", 2);
+    assert!(refused.err.contains("no verb"), "{refused:?}");
+}
+
+#[test]
+fn the_daemon_keeps_to_the_schedule() {
+    let world = World::new(false);
+    world.put("src/a", "file", "one");
+    world.policies("[policy.d]\nfrom = \"src/a\"\nto = \"dst/d\"\nevery = \"1s\"\n");
+    let until = Instant::now() + Duration::from_secs(60);
+    let has = |text: &str| world.run("cat dst/d:/file").out == text;
+    while !has("one") {
+        assert!(Instant::now() < until, "{}", world.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    world.put("src/a", "file", "two");
+    while !has("two") {
+        assert!(Instant::now() < until, "{}", world.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // A file that others may write runs nothing.
+    rustix::fs::chmod(world.path("policies.toml"), rustix::fs::Mode::from_raw_mode(0o666)).expect("changed");
+    let refused = world.bad("replicate status", 2);
+    assert!(refused.err.contains("others may write it"), "{refused:?}");
+    while !world.log().contains("others may write it") {
+        assert!(Instant::now() < until, "{}", world.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn folders_of_streams() {
+    let world = World::new(true);
+    world.policies(
+        "[policy.f]\nfrom = \"src/a\"\nto = \"file://~/streams\"\nrecursive = true\nkeep-target = { last = 1 }\n",
+    );
+    for round in 0..3 {
+        world.put("src/a", "file", &format!("round {round}"));
+        world.good("replicate run f --verify");
+        next_second();
+    }
+    let folder = world.path("streams/streams");
+    let mut files: Vec<_> =
+        std::fs::read_dir(&folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+    files.retain(|path| path.extension().is_some_and(|kind| kind == "zfs"));
+    files.sort();
+    // The chain is whole, though one snapshot is kept.
+    assert_eq!(files.len(), 3, "{files:?}");
+    for (file, from) in files.iter().zip([true, false, false]) {
+        assert_eq!(file.to_string_lossy().ends_with(".full.zfs"), from, "{files:?}");
+        let stream = std::fs::File::open(file).expect("a stream");
+        let received = world.command("zfs receive -u dst/by-hand").stdin(stream).output().expect("it starts");
+        assert!(received.status.success(), "{}", String::from_utf8_lossy(&received.stderr));
+    }
+    assert_eq!(world.cat("dst/by-hand", "file"), "round 2");
+    assert!(world.good(&format!("stream cat {} :/file", files[0].display())).contains("round 0"));
+    // The way back.
+    world.good("replicate file://~/streams dst/back --recursive --name back --verify");
+    assert_eq!(world.cat("dst/back", "file"), "round 2");
+    assert_eq!(world.good("zfs list -H -o name -r dst/back"), "dst/back\ndst/back/b\n");
+    // A stream that is damaged is found.
+    let last = files.last().expect("one");
+    let mut bytes = std::fs::read(last).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(last, bytes).expect("written");
+    world.policies("[policy.f]\nfrom = \"src/a\"\nto = \"file://~/streams\"\nsnapshot = false\n");
+    let refused = world.bad("replicate run f --verify", 1);
+    assert!(refused.err.contains("the stream"), "{refused:?}");
+}
