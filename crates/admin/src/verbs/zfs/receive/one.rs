@@ -182,12 +182,16 @@ impl Receiving<'_, '_, '_> {
             return Ok(());
         };
         let head = found.dsl();
-        if self.request.heal || incoming.is_resuming() || goal.is_partial {
+        // What is new is whole only at the end.
+        if self.request.heal || goal.is_partial {
             return Ok(());
         }
         let dataset = || goal.dataset.clone();
         if !self.request.force {
             return Err(goal.refused(Problem::Exists { dataset: dataset() }));
+        }
+        if incoming.is_resuming() {
+            return Ok(());
         }
         let failed = |error: dsl::DslError| goal.refused(EditError::from(error));
         if let Some(first) = head.snapshots().map_err(failed)?.first() {
