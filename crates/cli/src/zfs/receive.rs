@@ -186,13 +186,16 @@ fn tell(event: &Event, options: &Options) -> Told {
             shown(&[format!("{verb} {heals}{kind} stream of {from} into {into}")])
         }
         Event::Received { bytes, took, .. } => shown(&[received(*bytes, *took)]),
-        Event::Exists { snapshot } => shown(&[format!("snap {snapshot} already exists; ignoring it")]),
+        Event::Exists { snapshot } => {
+            shown(&[format!("snap {snapshot} already exists; ignoring"), received(0, Duration::ZERO)])
+        }
         Event::Destroyed { name } => shown(&[format!("attempting destroy {name}"), success()]),
         Event::Renamed { from, to } => shown(&[format!("attempting rename {from} to {to}"), success()]),
         Event::Promoted { dataset } => shown(&[format!("promoting {dataset}")]),
         Event::Unchanged { message, .. } => error(message.clone(), 0),
         Event::PropertyRefused { dataset, property, reason } => {
-            let what = if property.is_empty() { "properties".to_owned() } else { format!("{property} property") };
+            let what =
+                if property.is_empty() { "properties".to_owned() } else { format!("{property} property") };
             error(one_line(&format!("cannot receive {what} on {dataset}: {reason}")), 0)
         }
         Event::HoldRefused { snapshot, tag, reason } => {
@@ -276,8 +279,7 @@ mod tests {
     #[test]
     fn names_of_a_stream_do_not_break_lines() {
         let reason = admin::verbs::Reason::new(admin::verbs::Code::Value, "invalid property 'a:\nb'");
-        let event =
-            Event::PropertyRefused { dataset: "tank/r".into(), property: "a:\nb".into(), reason };
+        let event = Event::PropertyRefused { dataset: "tank/r".into(), property: "a:\nb".into(), reason };
         let told = tell(&event, &parse("tank/r").expect("good"));
         let wanted = r"cannot receive a:\012b property on tank/r: invalid property 'a:\012b'";
         assert_eq!(told.errors, [wanted]);

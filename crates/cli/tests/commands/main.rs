@@ -20,5 +20,6 @@ mod observing;
 mod packaging;
 mod panics;
 mod readme;
+mod receiving;
 mod sending;
 mod tour;

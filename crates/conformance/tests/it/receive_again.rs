@@ -116,3 +116,31 @@ fn space_of_a_destroyed_dataset_is_waited_for() {
     world.good("zfs destroy -r few/r0", &[]);
     world.good("zfs receive few/r0", &full);
 }
+
+#[test]
+fn datasets_move_below_new_ones_as_at_the_sender() {
+    let world = World::new();
+    world.good("zfs create -p dst/h/ann", &[]);
+    world.good("zfs snapshot -r dst/h@1", &[]);
+    world.good("zfs receive dst/r", &world.stream("zfs send -R dst/h@1"));
+    world.good("zfs create dst/h/group", &[]);
+    world.good("zfs rename dst/h/ann dst/h/group/ann", &[]);
+    world.good("zfs snapshot -r dst/h@2", &[]);
+    let package = world.stream("zfs send -R -I @1 dst/h@2");
+    let told = world.good("zfs receive -vF dst/r", &package);
+    assert!(told.contains("attempting rename dst/r/ann to dst/r/group/ann\nsuccess\n"), "{told}");
+    let snapshots = ["dst/r@1", "dst/r@2", "dst/r/group@2", "dst/r/group/ann@1", "dst/r/group/ann@2"];
+    assert_eq!(world.names("snapshot", "dst/r"), snapshots);
+    // What is there is passed over, but no full stream.
+    let (told, errors, code) = world.run("zfs receive -v dst/r", &package);
+    assert_eq!(
+        told,
+        "receiving incremental stream of dst/h@2 into dst/r@2\nsnap dst/r@2 already exists; ignoring\n\
+         received 0B stream in 0.00 seconds (0B/sec)\n"
+    );
+    let exists = "destination 'dst/r/group' exists\nmust specify -F to overwrite it\n";
+    assert_eq!((errors, code), (format!("cannot receive new filesystem stream: {exists}"), 1));
+    let no_stream = world.bad("zfs receive dst/x", b"hello\n");
+    assert_eq!(no_stream, "cannot receive: failed to read from stream\n");
+    world.judge();
+}

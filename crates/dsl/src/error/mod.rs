@@ -320,7 +320,9 @@ impl DslError {
     pub fn is_for_now(&self) -> bool {
         matches!(
             self,
-            DslError::Again { .. } | DslError::Space { after: Some(_), .. } | DslError::Quota { after: Some(_), .. }
+            DslError::Again { .. }
+                | DslError::Space { after: Some(_), .. }
+                | DslError::Quota { after: Some(_), .. }
         )
     }
 }

@@ -87,9 +87,17 @@ impl Receiving<'_, '_, '_> {
         reader: &mut Reader<R>,
     ) -> Result<(), Refusal> {
         let mut goal = self.goal(incoming)?;
+        if goal.kind == StreamKind::Incremental && !goal.exists && self.is_reshaped() {
+            // It moves below a dataset that has come only now.
+            self.reshape()?;
+            goal = self.goal(incoming)?;
+        }
         if goal.kind == StreamKind::Incremental && self.is_here(&goal, incoming.begin.to_guid)? {
+            self.tell(Event::Begins { kind: goal.kind, from: incoming.name.clone(), into: goal.full_name() });
             pass_over(reader).map_err(|problem| goal.refused(problem))?;
-            self.tell(Event::Exists { snapshot: goal.full_name() });
+            if !self.request.dry_run {
+                self.tell(Event::Exists { snapshot: goal.full_name() });
+            }
             return Ok(());
         }
         self.check(&mut goal, incoming)?;
@@ -257,7 +265,7 @@ impl Receiving<'_, '_, '_> {
             ..Receive::default()
         };
         let touched = self.touched(goal, incoming)?;
-        let started = Instant::now();
+        let (started, begun_at) = (Instant::now(), reader.position());
         let mut properties = None;
         let outcome = {
             let mut begun = || {
@@ -284,7 +292,7 @@ impl Receiving<'_, '_, '_> {
         pool.sync().map_err(|error| goal.refused(EditError::from(error)))?;
         self.session.note_change(&goal.dataset);
         mounts::snapshots_changed(self.session, &[goal.full_name()]);
-        let (bytes, healed) = (received.bytes, received.healed);
+        let (bytes, healed) = (received.bytes.saturating_sub(begun_at), received.healed);
         self.tell(Event::Received { snapshot: goal.full_name(), bytes, healed, took });
         if !self.request.heal {
             self.touch(Touched { has_properties: properties.is_some(), ..touched });
@@ -396,6 +404,6 @@ impl Watch for Users<'_> {
     }
 
     fn replaced(&mut self) {
-        self.replacing.iter_mut().for_each(Replacing::replaced);
+        self.replacing.iter_mut().for_each(|replacing| replacing.replaced(self.dataset));
     }
 }

@@ -237,7 +237,7 @@ impl Problem {
     pub(super) fn of_stream(error: &StreamError, is_first: bool) -> Problem {
         match error {
             StreamError::NotAStream => Problem::NotAStream,
-            StreamError::Read { .. } if is_first => Problem::Unread,
+            StreamError::Read { .. } | StreamError::Cut { .. } if is_first => Problem::Unread,
             StreamError::Read { .. } | StreamError::Cut { .. } => Problem::Incomplete,
             StreamError::Checksum { .. } => Problem::Checksum,
             StreamError::Deduplicated => Problem::Deduplicated,
