@@ -127,6 +127,11 @@ fn datasets_move_below_new_ones_as_at_the_sender() {
     world.good("zfs rename dst/h/ann dst/h/group/ann", &[]);
     world.good("zfs snapshot -r dst/h@2", &[]);
     let package = world.stream("zfs send -R -I @1 dst/h@2");
+    let told = world.good("zfs receive -nvF dst/r", &package);
+    assert!(
+        told.contains("would receive incremental stream of dst/h/group/ann@2 into dst/r/ann@2\n"),
+        "{told}"
+    );
     let told = world.good("zfs receive -vF dst/r", &package);
     assert!(told.contains("attempting rename dst/r/ann to dst/r/group/ann\nsuccess\n"), "{told}");
     let snapshots = ["dst/r@1", "dst/r@2", "dst/r/group@2", "dst/r/group/ann@1", "dst/r/group/ann@2"];

@@ -13,6 +13,7 @@ use crate::verbs::zfs::operand::NotOpened;
 use cenote::receive::{Receive, Watch};
 use cenote::{Dataset, DatasetKind, Pool, PoolWriter};
 use format::stream::{Begin, Record, feature};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::time::Instant;
 use stream::{Frame, Reader};
@@ -113,7 +114,11 @@ impl Receiving<'_, '_, '_> {
     fn goal(&mut self, incoming: &Incoming) -> Result<Goal, Refusal> {
         let (sent, snapshot) = incoming.parts()?;
         let kind = kind_of(&incoming.begin);
-        let dataset = self.place.dataset(sent).ok_or_else(|| Problem::SentName.of(None))?;
+        let mut dataset = self.place.dataset(sent).ok_or_else(|| Problem::SentName.of(None))?;
+        if self.request.dry_run && kind == StreamKind::Incremental && self.has_shape() {
+            let now = self.name_of_now(incoming.begin.from_guid);
+            dataset = now.map_err(|error| Problem::from(error).of(Some(kind)))?.unwrap_or(dataset);
+        }
         let snapshot = self.place.snapshot(snapshot).to_owned();
         let name = format!("{dataset}@{snapshot}");
         names::check(&name, Form::Snapshot).map_err(|error| super::named(&name, error.into()))?;
@@ -122,6 +127,17 @@ impl Receiving<'_, '_, '_> {
         goal.exists = found.is_some() || self.imagined.contains_key(&goal.dataset);
         goal.is_partial = found.is_some_and(|found| found.dsl().is_inconsistent());
         Ok(goal)
+    }
+
+    /// In a dry run, which renames nothing: the name of the dataset in which an increment from this snapshot would begin.
+    fn name_of_now(&mut self, guid: u64) -> Result<Option<String>, EditError> {
+        let has = |made: &BTreeSet<(String, u64)>| made.iter().any(|(_, known)| *known == guid);
+        if let Some((dataset, _)) = self.imagined.iter().find(|(_, made)| has(made)) {
+            return Ok(Some(dataset.clone()));
+        }
+        let Some(top) = self.place.dataset(self.place.top()) else { return Ok(None) };
+        let found = find_below(&self.session.view(&top)?, &top, guid)?;
+        Ok(found.and_then(|name| Some(name.split_once('@')?.0.to_owned())))
     }
 
     /// A dataset or snapshot that is here.
@@ -351,15 +367,23 @@ impl Receiving<'_, '_, '_> {
 fn find_snapshot(view: &Pool, near: &str, guid: u64) -> Result<Option<String>, EditError> {
     let pool = edit::pool_of(near);
     for root in [near, pool] {
-        let datasets = match edit::with_descendants(view, root) {
-            Err(EditError::NoDataset { .. }) => continue,
-            datasets => datasets?,
-        };
-        for dataset in datasets {
-            let Some(head) = view.dsl().dir(&dataset)?.head()? else { continue };
-            if let Some(found) = head.snapshots()?.iter().find(|snapshot| snapshot.phys().guid == guid) {
-                return Ok(Some(found.name().to_owned()));
-            }
+        if let Some(found) = find_below(view, root, guid)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The snapshot with a guid of a dataset or of one below it.
+fn find_below(view: &Pool, root: &str, guid: u64) -> Result<Option<String>, EditError> {
+    let datasets = match edit::with_descendants(view, root) {
+        Err(EditError::NoDataset { .. }) => return Ok(None),
+        datasets => datasets?,
+    };
+    for dataset in datasets {
+        let Some(head) = view.dsl().dir(&dataset)?.head()? else { continue };
+        if let Some(found) = head.snapshots()?.iter().find(|snapshot| snapshot.phys().guid == guid) {
+            return Ok(Some(found.name().to_owned()));
         }
     }
     Ok(None)

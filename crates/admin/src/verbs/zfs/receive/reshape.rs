@@ -9,13 +9,16 @@ use crate::verbs::zfs::{destroy, promote, rename};
 use std::collections::BTreeSet;
 
 impl Receiving<'_, '_, '_> {
-    /// Whether datasets get the shape that they have at the sender: with `-F` for an incremental package of all datasets.
-    pub(super) fn is_reshaped(&self) -> bool {
+    /// Whether datasets are to have the shape that they have at the sender: with `-F` for an incremental package of all
+    /// datasets.
+    pub(super) fn has_shape(&self) -> bool {
         let is_wanted = |package: &Package| package.is_recursive && package.from_snapshot.is_some();
-        self.package.as_ref().is_some_and(is_wanted)
-            && self.request.force
-            && !self.request.dry_run
-            && !self.request.heal
+        self.package.as_ref().is_some_and(is_wanted) && self.request.force && !self.request.heal
+    }
+
+    /// Whether they get it.
+    pub(super) fn is_reshaped(&self) -> bool {
+        self.has_shape() && !self.request.dry_run
     }
 
     /// Gives the datasets here the shape that they have at the sender, if that is wanted. What cannot be done is told; a
