@@ -278,7 +278,11 @@ mod tests {
 
     #[test]
     fn names_of_a_stream_do_not_break_lines() {
-        let reason = admin::verbs::Reason::new(admin::verbs::Code::Value, "invalid property 'a:\nb'");
+        let reason = admin::verbs::Reason {
+            code: admin::verbs::Code::Value,
+            about: Vec::new(),
+            message: "invalid property 'a:\nb'".into(),
+        };
         let event = Event::PropertyRefused { dataset: "tank/r".into(), property: "a:\nb".into(), reason };
         let told = tell(&event, &parse("tank/r").expect("good"));
         let wanted = r"cannot receive a:\012b property on tank/r: invalid property 'a:\012b'";
