@@ -133,6 +133,16 @@ impl Entry {
         Ok(stored.map(|stored| self.as_imported(name, stored)))
     }
 
+    /// The received value of a user property that has no value in effect.
+    pub(crate) fn received(&self, name: &str) -> Result<Option<Value>, AdminError> {
+        match &self.what {
+            What::Dataset { dataset, .. } if name.contains(':') => {
+                Ok(stored::received(dataset, name).map_err(failed)?.map(value_of))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// How it is mounted, if it is.
     fn mount(&self) -> Option<&Mounted> {
         self.mounted.as_ref()?.get(self.name())

@@ -375,7 +375,7 @@ impl PoolWriter {
         loop {
             let (once, is_last) = (Arc::clone(&task), tries.next().is_none());
             match self.live().run_as(caller.clone(), move |ctx| once(ctx)) {
-                Err(PoolError::Dsl(DslError::Again { .. })) if !is_last => {}
+                Err(PoolError::Dsl(error)) if !is_last && error.is_for_now() => {}
                 done => return done.map_err(|error| crate::Error::from(error).into()),
             }
         }

@@ -32,7 +32,7 @@ const TASK_BYTES: u64 = 1 << 20;
 /// Checks that the pool has enough free space for a task.
 ///
 /// # Errors
-/// [`DslError::Space`].
+/// [`DslError::Space`], with the txg after which there may be more if destroyed datasets are still being freed.
 pub(crate) fn check_pool(ctx: &TaskCtx<'_>, leave: LeaveSlop) -> Result<(), DslError> {
     let Some(pool) = ctx.heads.pool_space() else { return Ok(()) };
     let kept = match leave {
@@ -44,7 +44,9 @@ pub(crate) fn check_pool(ctx: &TaskCtx<'_>, leave: LeaveSlop) -> Result<(), DslE
     let used = m.dir(m.root_dir()?)?.used;
     let available = pool.size.saturating_sub(kept).saturating_sub(used);
     if available < TASK_BYTES.min(pool.slop / 8) {
-        return Err(DslError::Space { needed: TASK_BYTES, available, after: None });
+        let waiting = m.free_dir().and_then(|dir| Ok(m.dir(dir)?.used)).unwrap_or(0);
+        let is_freeing = waiting > 0 || ctx.heads.is_freeing();
+        return Err(DslError::Space { needed: TASK_BYTES, available, after: is_freeing.then(|| ctx.txg()) });
     }
     Ok(())
 }

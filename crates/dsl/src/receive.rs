@@ -436,7 +436,7 @@ fn replace(
     }
     ctx.check_unused(head.id(), &request.dataset)?;
     check_refreservation(ctx, head, received.phys().unique)?;
-    check_refquota(ctx, head, received)?;
+    check_refquota(ctx, head, received, refquota_tolerance)?;
     for snapshot in &newer {
         destroy::destroy_snapshot(ctx, snapshot.id(), snapshot.name())?;
         ctx.note("destroy", Some((snapshot.name(), snapshot.id())), " ");
@@ -444,6 +444,12 @@ fn replace(
     let case = received.phys().flags & DS_FLAG_CASE_INSENSITIVE;
     clone_swap(ctx, received.id(), head.id())?;
     ctx.m().change_dataset(head.id(), |phys| phys.flags = phys.flags & !DS_FLAG_CASE_INSENSITIVE | case)
+}
+
+/// Bytes by which received contents may exceed a refquota. Writers stop when it is reached, so a sender with the same
+/// refquota can have a little more, and sizes on disk differ from pool to pool.
+fn refquota_tolerance(quota: u64) -> u64 {
+    (quota / 4).saturating_add(32 << 20)
 }
 
 /// Destroys what a receive has made so far.

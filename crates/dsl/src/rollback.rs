@@ -133,7 +133,7 @@ fn checked(ctx: &TaskCtx<'_>, name: &str, to: Option<&str>, lost: &[String]) -> 
     ctx.check_writable(plan.head.id(), name)?;
     limits::check_pool(ctx, LeaveSlop::Half)?;
     check_refreservation(ctx, &plan.head, 0)?;
-    check_refquota(ctx, &plan.head, &plan.target)?;
+    check_refquota(ctx, &plan.head, &plan.target, |_| 0)?;
     Ok(plan)
 }
 
@@ -149,11 +149,16 @@ pub(crate) fn check_refreservation(ctx: &TaskCtx<'_>, head: &Dataset, unique: u6
     Ok(())
 }
 
-/// Checks that the bytes which a head would reference do not exceed its refquota.
-pub(crate) fn check_refquota(ctx: &TaskCtx<'_>, head: &Dataset, target: &Dataset) -> Result<(), DslError> {
+/// Checks that the bytes which a head would reference do not exceed its refquota by more than `tolerance` of it.
+pub(crate) fn check_refquota(
+    ctx: &TaskCtx<'_>,
+    head: &Dataset,
+    target: &Dataset,
+    tolerance: impl Fn(u64) -> u64,
+) -> Result<(), DslError> {
     let quota = charge::own_number(ctx.m(), head.dir().phys(), "refquota")?;
     let used = target.referenced();
-    if quota != 0 && used > quota {
+    if quota != 0 && used > quota.saturating_add(tolerance(quota)) {
         return Err(DslError::Quota { name: head.name().to_owned(), used, quota, after: None });
     }
     Ok(())

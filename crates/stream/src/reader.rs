@@ -46,24 +46,32 @@ pub struct Reader<R> {
     running: Running,
     at: u64,
     verifies: bool,
+    /// Largest list at the start of a package in bytes.
+    list_max: u64,
 }
 
 impl<R: Read> Reader<R> {
     /// Reads a stream from here. Headers are read one by one: a source that is buffered by
     /// some KiB is faster, and large payloads pass such a buffer by.
     pub fn new(source: R) -> Reader<R> {
-        Reader { source, order: None, running: Running::default(), at: 0, verifies: true }
+        Reader { source, order: None, running: Running::default(), at: 0, verifies: true, list_max: LIST_MAX }
     }
 
     /// Reads from the record at byte `at` of a stream in this byte order, without computing checksums.
     pub(crate) fn within(source: R, order: Endian, at: u64) -> Reader<R> {
-        Reader { source, order: Some(order), running: Running::default(), at, verifies: false }
+        Reader { order: Some(order), at, verifies: false, ..Reader::new(source) }
     }
 
     /// Reads without computing checksums.
     #[must_use]
     pub fn unverified(self) -> Reader<R> {
         Reader { verifies: false, ..self }
+    }
+
+    /// Reads lists at the start of a package of at most `max` bytes; 64 MiB unless this is called.
+    #[must_use]
+    pub fn with_list_max(self, max: u64) -> Reader<R> {
+        Reader { list_max: max.min(LIST_MAX), ..self }
     }
 
     /// Byte order of the sender; little-endian until the first record is read.
@@ -86,7 +94,6 @@ impl<R: Read> Reader<R> {
         match self.fill(&mut bytes)? {
             0 => return Ok(None),
             HEADER_SIZE => {}
-            _ if self.order.is_none() => return Err(StreamError::NotAStream),
             _ => return Err(StreamError::Cut { at }),
         }
         if self.order.is_none() {
@@ -140,7 +147,7 @@ impl<R: Read> Reader<R> {
     fn read_payload(&mut self, header: &Header) -> Result<Vec<u8>, StreamError> {
         let (at, len) = (self.at, header.payload());
         let max = match header.record.kind() {
-            RecordKind::Begin => LIST_MAX,
+            RecordKind::Begin => self.list_max,
             RecordKind::Object => BONUS_MAX,
             RecordKind::WriteEmbedded => EMBEDDED_MAX,
             _ => BLOCK_MAX,

@@ -29,7 +29,7 @@ pub(crate) fn run<T: Send + 'static>(
     for _ in 1..AGAIN_MAX {
         let once = Arc::clone(&task);
         match pool.run_as(caller.clone(), move |ctx| once(ctx)) {
-            Err(PoolError::Dsl(DslError::Again { .. })) => {}
+            Err(PoolError::Dsl(error)) if error.is_for_now() => {}
             done => return Ok(done?),
         }
     }

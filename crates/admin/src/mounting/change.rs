@@ -7,6 +7,7 @@ use super::{
 use crate::Suspended;
 use crate::edit::{self, EditError};
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 
 /// Properties that affect mount options.
@@ -39,15 +40,31 @@ pub struct Pending {
     shows: bool,
 }
 
-/// A dataset that is released while its contents are replaced. When the value is dropped, it is served again.
+/// A dataset that is released while its contents are replaced. When the value is dropped, it is served again, and what
+/// was mounted below it is mounted there again: the kernel ends mounts on folders that the new contents do not have.
 #[must_use]
-pub struct Replacing<'m>(Option<Box<dyn Suspended + 'm>>);
+pub struct Replacing<'m> {
+    mounting: &'m Mounting,
+    suspended: Option<Box<dyn Suspended + 'm>>,
+    /// What is mounted below, oldest first; empty as long as the contents were not replaced.
+    below: Vec<Mounted>,
+}
 
 impl Replacing<'_> {
     /// Declares that the contents were, or may have been, replaced. Without this call the mount keeps its previous
     /// contents.
-    pub(crate) fn replaced(&mut self) {
-        self.0.iter_mut().for_each(|suspended| suspended.replaced());
+    pub(crate) fn replaced(&mut self, dataset: &str) {
+        if let Some(suspended) = &mut self.suspended {
+            suspended.replaced();
+            self.below = self.mounting.below(dataset);
+        }
+    }
+}
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        drop(self.suspended.take());
+        self.mounting.put_below(&self.below);
     }
 }
 
@@ -400,7 +417,36 @@ impl Mounting {
     /// # Errors
     /// Data of the mount could not be written; then the dataset is not released.
     pub(crate) fn before_replace(&self, dataset: &str) -> Result<Replacing<'_>, MountRefusal> {
-        self.mounts.suspend(dataset).map(Replacing).map_err(|error| MountRefusal::unmount(dataset, error))
+        let suspended =
+            self.mounts.suspend(dataset).map_err(|error| MountRefusal::unmount(dataset, error))?;
+        Ok(Replacing { mounting: self, suspended, below: Vec::new() })
+    }
+
+    /// What is mounted below the places of a dataset, oldest first.
+    fn below(&self, dataset: &str) -> Vec<Mounted> {
+        let all = self.list();
+        let places: Vec<PathBuf> =
+            all.iter().filter(|one| one.dataset == dataset).map(|one| one.at.clone()).collect();
+        let is_below =
+            |one: &Mounted| places.iter().any(|place| one.at != *place && one.at.starts_with(place));
+        all.into_iter().filter(is_below).collect()
+    }
+
+    /// Mounts those of these again that are not mounted any more.
+    fn put_below(&self, was: &[Mounted]) {
+        if was.is_empty() {
+            return;
+        }
+        // The kernel ends such a mount when its path is walked the next time.
+        let folders: Vec<io::Result<()>> = was.iter().map(|was| self.mounts.make_folder(&was.at)).collect();
+        let still = self.list();
+        let is_gone = |was: &Mounted| !still.iter().any(|one| one.dataset == was.dataset && one.at == was.at);
+        for (was, folder) in was.iter().zip(folders).filter(|(was, _)| is_gone(was)) {
+            let made = folder.map_err(|error| Obstacle::system(&error));
+            if let Err(why) = made.and_then(|()| self.mount_as_was(was)) {
+                tracing::warn!(dataset = was.dataset, "not mounted again: {why}");
+            }
+        }
     }
 
     /// Call after snapshots with these names were created, destroyed or renamed.

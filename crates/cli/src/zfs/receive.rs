@@ -5,7 +5,7 @@ use super::properties::Pairs;
 use super::session::{in_session, refused, tell_warnings};
 use crate::console;
 use crate::getopt::Getopt;
-use crate::out::Out;
+use crate::out::{Out, visible};
 use crate::stop::{Outcome, Stop};
 use admin::verbs::zfs::receive::{Event, Naming, Request, abort};
 use format::nicenum::nicebytes;
@@ -186,21 +186,29 @@ fn tell(event: &Event, options: &Options) -> Told {
             shown(&[format!("{verb} {heals}{kind} stream of {from} into {into}")])
         }
         Event::Received { bytes, took, .. } => shown(&[received(*bytes, *took)]),
-        Event::Exists { snapshot } => shown(&[format!("snap {snapshot} already exists; ignoring it")]),
+        Event::Exists { snapshot } => {
+            shown(&[format!("snap {snapshot} already exists; ignoring"), received(0, Duration::ZERO)])
+        }
         Event::Destroyed { name } => shown(&[format!("attempting destroy {name}"), success()]),
         Event::Renamed { from, to } => shown(&[format!("attempting rename {from} to {to}"), success()]),
         Event::Promoted { dataset } => shown(&[format!("promoting {dataset}")]),
         Event::Unchanged { message, .. } => error(message.clone(), 0),
         Event::PropertyRefused { dataset, property, reason } => {
-            let what = if property.is_empty() { "properties" } else { &format!("{property} property") };
-            error(format!("cannot receive {what} on {dataset}: {reason}"), 0)
+            let what =
+                if property.is_empty() { "properties".to_owned() } else { format!("{property} property") };
+            error(one_line(&format!("cannot receive {what} on {dataset}: {reason}")), 0)
         }
         Event::HoldRefused { snapshot, tag, reason } => {
-            error(format!("cannot hold snapshot '{snapshot}' with tag '{tag}': {reason}"), 0)
+            error(one_line(&format!("cannot hold snapshot '{snapshot}' with tag '{tag}': {reason}")), 0)
         }
         Event::NotMounted(refusal) => error(refusal.to_string(), 1),
         Event::NotMountedAgain(refusal) => error(refusal.to_string(), 1),
     }
+}
+
+/// A message with names from a stream: a name that breaks lines would pass for another message.
+fn one_line(message: &str) -> String {
+    visible(message).into_owned()
 }
 
 /// The size of a stream, and how fast it came.
@@ -266,6 +274,19 @@ mod tests {
         };
         assert_eq!(options, Options { request, verbose: true, aborts: false });
         assert!(parse("-A tank/r").expect("good").aborts);
+    }
+
+    #[test]
+    fn names_of_a_stream_do_not_break_lines() {
+        let reason = admin::verbs::Reason {
+            code: admin::verbs::Code::Value,
+            about: Vec::new(),
+            message: "invalid property 'a:\nb'".into(),
+        };
+        let event = Event::PropertyRefused { dataset: "tank/r".into(), property: "a:\nb".into(), reason };
+        let told = tell(&event, &parse("tank/r").expect("good"));
+        let wanted = r"cannot receive a:\012b property on tank/r: invalid property 'a:\012b'";
+        assert_eq!(told.errors, [wanted]);
     }
 
     #[test]

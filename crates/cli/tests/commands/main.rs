@@ -21,6 +21,7 @@ mod packaging;
 mod panics;
 mod protected;
 mod readme;
+mod receiving;
 mod replicate;
 mod sending;
 mod tour;

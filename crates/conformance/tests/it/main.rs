@@ -7,6 +7,7 @@
 mod common;
 mod fixtures;
 mod receive;
+mod receive_again;
 mod refused;
 mod stream;
 mod stream_files;

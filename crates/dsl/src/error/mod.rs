@@ -323,4 +323,14 @@ impl DslError {
     pub(crate) fn not_found(name: impl Into<String>) -> DslError {
         DslError::NotFound { name: name.into() }
     }
+
+    /// Whether the same may succeed in the next transaction group: it is possible once in each, or space is being freed.
+    pub fn is_for_now(&self) -> bool {
+        matches!(
+            self,
+            DslError::Again { .. }
+                | DslError::Space { after: Some(_), .. }
+                | DslError::Quota { after: Some(_), .. }
+        )
+    }
 }

@@ -130,6 +130,11 @@ impl Heads {
         self.pool.get()
     }
 
+    /// Whether blocks are being freed, or become free with the next txgs.
+    pub(crate) fn is_freeing(&self) -> bool {
+        self.pool.is_freeing()
+    }
+
     /// The transaction groups of the pool.
     pub(crate) fn txgs(&self) -> &Arc<Txgs> {
         &self.txgs

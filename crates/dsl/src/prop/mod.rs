@@ -129,6 +129,15 @@ pub fn all_of_bookmark(mark: &Bookmark) -> Result<Vec<(String, Value)>, DslError
     computed::of_bookmark(mark)
 }
 
+/// The value of a property that a stream has brought to this very dataset, in use or not. A user property can have one,
+/// and no value that is in use.
+///
+/// # Errors
+/// If an object of the MOS cannot be read, or is damaged.
+pub fn received(dataset: &Dataset, name: &str) -> Result<Option<PropValue>, DslError> {
+    inherit::received(dataset, name)
+}
+
 fn user(dataset: &Dataset, name: &str) -> Result<Option<Value>, DslError> {
     let found = inherit::find(dataset, name, true, &|_| true)?;
     let received = inherit::received(dataset, name)?;

@@ -44,7 +44,7 @@ fn a_stream_that_is_cut_within_a_record_is_told() {
         }
     }
     assert!(read_all(&[]).1.is_ok());
-    assert!(matches!(read_all(&bytes[..100]).1, Err(StreamError::NotAStream)));
+    assert!(matches!(read_all(&bytes[..100]).1, Err(StreamError::Cut { at: 0 })));
     assert!(matches!(read_all(&[7; 1000]).1, Err(StreamError::NotAStream)));
 }
 
@@ -113,6 +113,15 @@ fn lengths_out_of_range_are_refused() {
         assert!(matches!(result, Err(StreamError::TooLong { .. })), "{result:?}");
         assert!(peak < 64 << 10, "{peak} bytes");
     }
+}
+
+#[test]
+fn lists_are_as_long_as_the_reader_allows() {
+    let bytes = testkit::stream("replicate-r2-r3");
+    let first = |max| Reader::new(&bytes[..]).with_list_max(max).next_frame();
+    let length = first(u64::MAX).expect("whole").expect("a record").payload.len() as u64;
+    assert!(length > 0 && first(length).is_ok());
+    assert!(matches!(first(length - 1), Err(StreamError::TooLong { max, .. }) if max == length - 1));
 }
 
 #[test]

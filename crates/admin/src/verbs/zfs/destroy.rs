@@ -434,8 +434,14 @@ impl Request {
             session.note_change(first);
         }
         finish(outcome, mounted)?;
-        destroy_snapshots(&pool, names, defer).map_err(|error| Why::SnapshotsStay {
-            stopped: Stopped { done: clones.to_vec(), left: names.to_vec(), reason: error.into() },
+        destroy_snapshots(&pool, names, defer).map_err(|error| match error {
+            // It is being sent.
+            EditError::Busy { name } if clones.is_empty() && names.contains(&name) => {
+                Why::Obstacles { obstacles: vec![Obstacle::InUse { snapshot: name }] }
+            }
+            error => Why::SnapshotsStay {
+                stopped: Stopped { done: clones.to_vec(), left: names.to_vec(), reason: error.into() },
+            },
         })?;
         session.note_change(first);
         mounts::snapshots_changed(session, names);
@@ -546,9 +552,16 @@ impl Request {
             session.note_change(name);
             return Err(Why::Obstacles { obstacles: destroy_around(session, &pool, &held, &all) });
         }
+        let was_mounted = mounts::mounted(session, &all);
         let (gone, mounted) = mounts::unmount_before_destroy(session, &all);
         let outcome = destroy_all(&pool, gone);
         mounts::snapshots_changed(session, gone);
+        if let Err(stopped) = &outcome {
+            let stay: Vec<String> =
+                was_mounted.into_iter().filter(|name| stopped.left.contains(name)).collect();
+            // Why it was not destroyed is told; a mount that fails besides is seen in the list of mounts.
+            let _ = mounts::mount_new(session, &stay);
+        }
         if outcome.as_ref().err().is_none_or(|stopped| !stopped.done.is_empty()) {
             session.note_change(name);
         }

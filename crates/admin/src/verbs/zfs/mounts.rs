@@ -9,6 +9,7 @@ use crate::mounting::{MountRefusal, Mounting, Pending};
 use crate::verbs::{Denied, Reason, Refused};
 use cenote::PoolWriter;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
 
@@ -73,6 +74,13 @@ pub(super) fn mount_new(session: &Session<'_>, names: &[String]) -> Vec<NotMount
     let Some(mounting) = session.mounting() else { return Vec::new() };
     let refused = names.iter().filter_map(|name| mounting.mount_new(name).err());
     refused.map(|refusal| NotMounted { refusal, needs_administrator: !mounting.may_mount() }).collect()
+}
+
+/// Those of these datasets that are mounted.
+pub(super) fn mounted(session: &Session<'_>, names: &[String]) -> Vec<String> {
+    let Some(mounting) = session.mounting() else { return Vec::new() };
+    let mounted: HashSet<String> = mounting.list().into_iter().map(|one| one.dataset).collect();
+    names.iter().filter(|name| mounted.contains(*name)).cloned().collect()
 }
 
 /// Where a file system is mounted, if these properties give it a mount point on which only root mounts.

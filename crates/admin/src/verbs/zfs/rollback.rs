@@ -16,7 +16,7 @@ use crate::Session;
 use crate::edit::names::{self, Form};
 use crate::edit::operation::{self, Operation};
 use crate::edit::{self, EditError, permit};
-use crate::mounting::{MountRefusal, Replacing};
+use crate::mounting::MountRefusal;
 use crate::verbs::{Code, Reason, Refused, Right, Stopped, Verb};
 use cenote::{Pool, PoolWriter};
 use dsl::rollback as task;
@@ -214,7 +214,7 @@ impl Verb for Request {
             Ok(prepared) => {
                 let replacing = mounting.as_ref().map(|mounting| mounting.before_replace(dataset));
                 let mut replacing = replacing.transpose().map_err(Refusal::Mount)?;
-                prepared.run(|| replacing.iter_mut().for_each(Replacing::replaced))
+                prepared.run(|| replacing.iter_mut().for_each(|replacing| replacing.replaced(dataset)))
             }
         };
         if outcome.as_ref().err().is_none_or(|stopped| !stopped.done.is_empty()) {

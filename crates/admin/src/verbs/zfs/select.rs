@@ -173,8 +173,11 @@ impl Properties<'_, '_> {
         {
             return Ok(absent);
         }
-        let found = entry.property(name).map_err(|error| (Some(entry.name().to_owned()), error))?;
-        Ok(found.unwrap_or(absent))
+        let failed = |error| (Some(entry.name().to_owned()), error);
+        match entry.property(name).map_err(failed)? {
+            Some(found) => Ok(found),
+            None => Ok(Property { received: entry.received(name).map_err(failed)?, ..absent }),
+        }
     }
 
     /// True if the caller may see the number `prefix` (`userused@`) of an owner: of himself and of his groups, or of

@@ -97,7 +97,7 @@ pub enum Event {
     Received {
         /// Full name of the snapshot.
         snapshot: String,
-        /// Bytes of the stream.
+        /// Bytes of the stream behind its first record.
         bytes: u64,
         /// Blocks that were healed.
         healed: u64,
@@ -186,10 +186,18 @@ impl Streamed for Request {
     ) -> Result<(), Refusal> {
         let input = session.take_input().ok_or_else(|| Problem::Unread.of(None))?;
         // Headers are read one by one.
-        let mut reader = Reader::new(std::io::BufReader::with_capacity(BUFFER, input));
+        let reader = Reader::new(std::io::BufReader::with_capacity(BUFFER, input));
+        let mut reader = match session.is_administrator() {
+            true => reader,
+            false => reader.with_list_max(LIST_OF_OTHERS_MAX),
+        };
         Receiving::start(self, session, sink, &mut reader)
     }
 }
+
+/// Largest list of a package in bytes that a caller who is no administrator may send: a decoded list takes several times
+/// its size in the memory of the server.
+const LIST_OF_OTHERS_MAX: u64 = 8 << 20;
 
 /// Bytes that are read at once: what a client of the daemon sends in one piece.
 const BUFFER: usize = 64 << 10;

@@ -13,6 +13,7 @@ use crate::verbs::zfs::operand::NotOpened;
 use cenote::receive::{Receive, Watch};
 use cenote::{Dataset, DatasetKind, Pool, PoolWriter};
 use format::stream::{Begin, Record, feature};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::time::Instant;
 use stream::{Frame, Reader};
@@ -87,9 +88,17 @@ impl Receiving<'_, '_, '_> {
         reader: &mut Reader<R>,
     ) -> Result<(), Refusal> {
         let mut goal = self.goal(incoming)?;
+        if goal.kind == StreamKind::Incremental && !goal.exists && self.is_reshaped() {
+            // It moves below a dataset that has come only now.
+            self.reshape()?;
+            goal = self.goal(incoming)?;
+        }
         if goal.kind == StreamKind::Incremental && self.is_here(&goal, incoming.begin.to_guid)? {
+            self.tell(Event::Begins { kind: goal.kind, from: incoming.name.clone(), into: goal.full_name() });
             pass_over(reader).map_err(|problem| goal.refused(problem))?;
-            self.tell(Event::Exists { snapshot: goal.full_name() });
+            if !self.request.dry_run {
+                self.tell(Event::Exists { snapshot: goal.full_name() });
+            }
             return Ok(());
         }
         self.check(&mut goal, incoming)?;
@@ -105,7 +114,11 @@ impl Receiving<'_, '_, '_> {
     fn goal(&mut self, incoming: &Incoming) -> Result<Goal, Refusal> {
         let (sent, snapshot) = incoming.parts()?;
         let kind = kind_of(&incoming.begin);
-        let dataset = self.place.dataset(sent).ok_or_else(|| Problem::SentName.of(None))?;
+        let mut dataset = self.place.dataset(sent).ok_or_else(|| Problem::SentName.of(None))?;
+        if self.request.dry_run && kind == StreamKind::Incremental && self.has_shape() {
+            let now = self.name_of_now(incoming.begin.from_guid);
+            dataset = now.map_err(|error| Problem::from(error).of(Some(kind)))?.unwrap_or(dataset);
+        }
         let snapshot = self.place.snapshot(snapshot).to_owned();
         let name = format!("{dataset}@{snapshot}");
         names::check(&name, Form::Snapshot).map_err(|error| super::named(&name, error.into()))?;
@@ -114,6 +127,17 @@ impl Receiving<'_, '_, '_> {
         goal.exists = found.is_some() || self.imagined.contains_key(&goal.dataset);
         goal.is_partial = found.is_some_and(|found| found.dsl().is_inconsistent());
         Ok(goal)
+    }
+
+    /// In a dry run, which renames nothing: the name of the dataset in which an increment from this snapshot would begin.
+    fn name_of_now(&mut self, guid: u64) -> Result<Option<String>, EditError> {
+        let has = |made: &BTreeSet<(String, u64)>| made.iter().any(|(_, known)| *known == guid);
+        if let Some((dataset, _)) = self.imagined.iter().find(|(_, made)| has(made)) {
+            return Ok(Some(dataset.clone()));
+        }
+        let Some(top) = self.place.dataset(self.place.top()) else { return Ok(None) };
+        let found = find_below(&self.session.view(&top)?, &top, guid)?;
+        Ok(found.and_then(|name| Some(name.split_once('@')?.0.to_owned())))
     }
 
     /// A dataset or snapshot that is here.
@@ -182,12 +206,16 @@ impl Receiving<'_, '_, '_> {
             return Ok(());
         };
         let head = found.dsl();
-        if self.request.heal || incoming.is_resuming() || goal.is_partial {
+        // What is new is whole only at the end.
+        if self.request.heal || goal.is_partial {
             return Ok(());
         }
         let dataset = || goal.dataset.clone();
         if !self.request.force {
             return Err(goal.refused(Problem::Exists { dataset: dataset() }));
+        }
+        if incoming.is_resuming() {
+            return Ok(());
         }
         let failed = |error: dsl::DslError| goal.refused(EditError::from(error));
         if let Some(first) = head.snapshots().map_err(failed)?.first() {
@@ -252,7 +280,7 @@ impl Receiving<'_, '_, '_> {
             heal: self.request.heal,
         };
         let touched = self.touched(goal, incoming)?;
-        let started = Instant::now();
+        let (started, begun_at) = (Instant::now(), reader.position());
         let mut properties = None;
         let outcome = {
             let mut begun = || {
@@ -279,7 +307,7 @@ impl Receiving<'_, '_, '_> {
         pool.sync().map_err(|error| goal.refused(EditError::from(error)))?;
         self.session.note_change(&goal.dataset);
         mounts::snapshots_changed(self.session, &[goal.full_name()]);
-        let (bytes, healed) = (received.bytes, received.healed);
+        let (bytes, healed) = (received.bytes.saturating_sub(begun_at), received.healed);
         self.tell(Event::Received { snapshot: goal.full_name(), bytes, healed, took });
         if !self.request.heal {
             self.touch(Touched { has_properties: properties.is_some(), ..touched });
@@ -338,15 +366,23 @@ impl Receiving<'_, '_, '_> {
 fn find_snapshot(view: &Pool, near: &str, guid: u64) -> Result<Option<String>, EditError> {
     let pool = edit::pool_of(near);
     for root in [near, pool] {
-        let datasets = match edit::with_descendants(view, root) {
-            Err(EditError::NoDataset { .. }) => continue,
-            datasets => datasets?,
-        };
-        for dataset in datasets {
-            let Some(head) = view.dsl().dir(&dataset)?.head()? else { continue };
-            if let Some(found) = head.snapshots()?.iter().find(|snapshot| snapshot.phys().guid == guid) {
-                return Ok(Some(found.name().to_owned()));
-            }
+        if let Some(found) = find_below(view, root, guid)? {
+            return Ok(Some(found));
+        }
+    }
+    Ok(None)
+}
+
+/// The snapshot with a guid of a dataset or of one below it.
+fn find_below(view: &Pool, root: &str, guid: u64) -> Result<Option<String>, EditError> {
+    let datasets = match edit::with_descendants(view, root) {
+        Err(EditError::NoDataset { .. }) => return Ok(None),
+        datasets => datasets?,
+    };
+    for dataset in datasets {
+        let Some(head) = view.dsl().dir(&dataset)?.head()? else { continue };
+        if let Some(found) = head.snapshots()?.iter().find(|snapshot| snapshot.phys().guid == guid) {
+            return Ok(Some(found.name().to_owned()));
         }
     }
     Ok(None)
@@ -391,6 +427,6 @@ impl Watch for Users<'_> {
     }
 
     fn replaced(&mut self) {
-        self.replacing.iter_mut().for_each(Replacing::replaced);
+        self.replacing.iter_mut().for_each(|replacing| replacing.replaced(self.dataset));
     }
 }

@@ -6,6 +6,7 @@ use crate::mounting::MountRefusal;
 use crate::verbs::{Code, Reason, Refused};
 use cenote::error::chain;
 use cenote::receive::ReceiveError;
+use dsl::DslError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use stream::StreamError;
@@ -202,6 +203,12 @@ pub enum Problem {
         /// What uses it.
         why: String,
     },
+    /// A quota of the dataset, or of one above it, is used up.
+    #[error("destination {dataset} space quota exceeded.")]
+    Quota {
+        /// Full name.
+        dataset: String,
+    },
     /// The parent is no file system.
     #[error("parent of '{dataset}' is not a filesystem")]
     WrongParent {
@@ -259,7 +266,7 @@ impl Problem {
     pub(super) fn of_stream(error: &StreamError, is_first: bool) -> Problem {
         match error {
             StreamError::NotAStream => Problem::NotAStream,
-            StreamError::Read { .. } if is_first => Problem::Unread,
+            StreamError::Read { .. } | StreamError::Cut { .. } if is_first => Problem::Unread,
             StreamError::Read { .. } | StreamError::Cut { .. } => Problem::Incomplete,
             StreamError::Checksum { .. } => Problem::Checksum,
             StreamError::Deduplicated => Problem::Deduplicated,
@@ -295,6 +302,7 @@ impl Problem {
             ReceiveError::EncryptedOverwrite(_) => Problem::EncryptedOverwrite { dataset: named() },
             ReceiveError::NotEncrypted(_) => Problem::NotEncrypted { dataset: named() },
             ReceiveError::Redacted => Problem::Redacted { dataset: named() },
+            ReceiveError::Dsl(DslError::Quota { .. }) => Problem::Quota { dataset: named() },
             ReceiveError::Dsl(error) => EditError::from(error).into(),
             ReceiveError::Pool(error) => EditError::from(error).into(),
             other => Problem::Other { reason: Reason::new(Code::Failed, chain(&other)) },
@@ -315,6 +323,7 @@ impl Problem {
             }
             Problem::Missing { .. } | Problem::NoOrigin { .. } => Code::NoDataset,
             Problem::Busy { .. } => Code::Busy,
+            Problem::Quota { .. } => Code::NoSpace,
             Problem::WrongParent { .. } => Code::ParentNotFilesystem,
             Problem::Unsupported { .. } => Code::Unsupported,
             Problem::Unread | Problem::Checksum | Problem::Incomplete | Problem::Saved { .. } => Code::Failed,
@@ -346,6 +355,7 @@ impl Refused for Refusal {
             Refusal::Stream { problem, .. } => {
                 let about = match problem {
                     Problem::Exists { dataset }
+                    | Problem::Quota { dataset }
                     | Problem::IsClone { dataset }
                     | Problem::Missing { dataset }
                     | Problem::NoSource { dataset }

@@ -1,5 +1,6 @@
 //! Doing the steps of `shape`, with the verbs that do them for users.
 
+use super::package::Package;
 use super::refusal::{Problem, Refusal};
 use super::shape::{self, Local, Step};
 use super::{Event, Receiving};
@@ -8,14 +9,22 @@ use crate::verbs::zfs::{destroy, promote, rename};
 use std::collections::BTreeSet;
 
 impl Receiving<'_, '_, '_> {
-    /// Gives the datasets here the shape that they have at the sender, with `-F` for an incremental package of all
-    /// datasets. What cannot be done is told; a stream that needed it is refused later.
+    /// Whether datasets are to have the shape that they have at the sender: with `-F` for an incremental package of all
+    /// datasets.
+    pub(super) fn has_shape(&self) -> bool {
+        let is_wanted = |package: &Package| package.is_recursive && package.from_snapshot.is_some();
+        self.package.as_ref().is_some_and(is_wanted) && self.request.force && !self.request.heal
+    }
+
+    /// Whether they get it.
+    pub(super) fn is_reshaped(&self) -> bool {
+        self.has_shape() && !self.request.dry_run
+    }
+
+    /// Gives the datasets here the shape that they have at the sender, if that is wanted. What cannot be done is told; a
+    /// stream that needed it is refused later.
     pub(super) fn reshape(&mut self) -> Result<(), Refusal> {
-        let Some(package) = self.package.clone() else { return Ok(()) };
-        let is_wanted = package.is_recursive && package.from_snapshot.is_some() && self.request.force;
-        if !is_wanted || self.request.dry_run || self.request.heal {
-            return Ok(());
-        }
+        let Some(package) = self.package.clone().filter(|_| self.is_reshaped()) else { return Ok(()) };
         let failed = |error: EditError| Problem::from(error).of(None);
         let mut tried: BTreeSet<Step> = BTreeSet::new();
         let mut local = self.local().map_err(failed)?;

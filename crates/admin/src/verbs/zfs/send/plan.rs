@@ -127,10 +127,7 @@ pub(super) fn plan(
         ask(session, pool.pool(), name, request.raw)?;
     }
     let to = pool.pool().dsl().dataset(name).map_err(|error| not_opened(name, error))?;
-    if !to.is_snapshot() && is_mounted(pool, name) {
-        let why = "target is busy; if a filesystem, it must not be mounted";
-        return Err(refusal::not_sent(name, Reason::new(Code::Busy, why)));
-    }
+    check_still(pool, &to)?;
     let planner = Planner { request, session, pool: pool.pool(), to, dry };
     match request.is_package() {
         true => planner.package(),
@@ -146,8 +143,15 @@ pub(super) fn not_opened(name: &str, error: DslError) -> Refusal {
     }
 }
 
-fn is_mounted(pool: &OpenPool, name: &str) -> bool {
-    pool.mounted.as_ref().is_some_and(|mounted| mounted.contains_key(name))
+/// Refuses a file system that is mounted: only a snapshot does not change meanwhile.
+pub(super) fn check_still(pool: &OpenPool, to: &Dataset) -> Result<(), Refusal> {
+    let name = to.name();
+    let is_mounted = pool.mounted.as_ref().is_some_and(|mounted| mounted.contains_key(name));
+    if to.is_snapshot() || !is_mounted {
+        return Ok(());
+    }
+    let why = "target is busy; if a filesystem, it must not be mounted";
+    Err(refusal::not_sent(name, Reason::new(Code::Busy, why)))
 }
 
 /// Asks for the caller's permission to send a dataset. `send:raw` suffices for blocks as they are on disk.
@@ -228,10 +232,7 @@ impl Planner<'_> {
 
     fn part(&self, to: Dataset, start: Option<Start>) -> Planned {
         let request = self.request;
-        let to_name = match to.is_snapshot() {
-            true => to.name().to_owned(),
-            false => format!("{}@--head--", to.name()),
-        };
+        let to_name = sent_name(&to);
         let options = Options {
             // Blocks as they are on disk are whole, compressed and embedded.
             large_blocks: request.large_blocks || request.raw,
@@ -247,6 +248,17 @@ impl Planner<'_> {
     /// Contents that are sent decrypted can be read.
     fn check_key(&self, to: &Dataset) -> Result<(), Refusal> {
         if self.dry { Ok(()) } else { check_key(to, self.request.raw) }
+    }
+}
+
+/// End of the name that a stream has for the contents of a file system or volume itself.
+pub(super) const HEAD: &str = "@--head--";
+
+/// The name that a stream has for what it sends.
+pub(super) fn sent_name(to: &Dataset) -> String {
+    match to.is_snapshot() {
+        true => to.name().to_owned(),
+        false => format!("{}{HEAD}", to.name()),
     }
 }
 

@@ -31,6 +31,9 @@ pub(super) fn of_token(
         Some(snaps) => redaction(&part.to, snaps)?,
         None => None,
     };
+    if !list.has("savedok") {
+        plan::check_still(pool, &part.to)?;
+    }
     if !dry {
         permit(session, pool.pool(), &part)?;
     }
@@ -132,12 +135,19 @@ fn part(pool: &Pool, state: &State) -> Result<Planned, Refusal> {
             Some(found.ok_or_else(|| bad(format!("incremental source {guid:#x} no longer exists")))?)
         }
     };
-    let options = Options { to_name: to.name().to_owned(), ..state.options.clone() };
+    let options = Options { to_name: plan::sent_name(&to), ..state.options.clone() };
     Ok(Planned { to, start, options, pool: pool.clone() })
 }
 
-/// The snapshot that was sent: by its name, or by its guid if it was renamed since.
+/// What was sent: a snapshot by its name, or by its guid if it was renamed since; or a file system or volume itself.
 fn snapshot_of(pool: &Pool, state: &State) -> Result<Option<Dataset>, DslError> {
+    if let Some(name) = state.name.strip_suffix(plan::HEAD) {
+        return match pool.dsl().dataset(name) {
+            Ok(found) => Ok(Some(found).filter(|found| found.phys().guid == state.to_guid)),
+            Err(DslError::NotFound { .. } | DslError::BadName { .. }) => Ok(None),
+            Err(error) => Err(error),
+        };
+    }
     match pool.dsl().dataset(&state.name) {
         Ok(found) if found.is_snapshot() && found.phys().guid == state.to_guid => return Ok(Some(found)),
         Ok(_) | Err(DslError::NotFound { .. } | DslError::BadName { .. }) => {}
