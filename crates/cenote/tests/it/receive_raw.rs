@@ -248,8 +248,7 @@ fn what_does_not_fit_is_refused_and_changes_nothing() {
         change(&mut keys);
         list.set("crypt_keydata", NvValue::List(keys));
         all[0].payload = list.encode_xdr();
-        let error = receive_unverified(&pool, &bytes_of(&all), &how("dst/raw", "2")).expect_err("refused");
-        error
+        receive_unverified(&pool, &bytes_of(&all), &how("dst/raw", "2")).expect_err("refused")
     };
     let set = |name: &'static str, value: u64| changed(&|keys| keys.set(name, NvValue::Uint64(value)));
     assert!(matches!(set("from_ivset_guid", 1), ReceiveError::OtherIvSet(_)));

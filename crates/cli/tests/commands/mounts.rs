@@ -5,7 +5,7 @@
 // Tests use files as any program does.
 #![allow(clippy::disallowed_types, missing_docs)]
 
-use crate::daemon_support::{Ran, cenote};
+use crate::daemon_support::{Ran, can_mount, cenote};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
@@ -24,11 +24,7 @@ impl World {
     /// A world with a pool `tank`, imported below `~/alt`. `None`: mounting is not possible here, which was
     /// reported.
     pub(crate) fn new() -> Option<World> {
-        if !testkit::need_file("/dev/fuse") {
-            return None;
-        }
-        if !rustix::process::geteuid().is_root() {
-            testkit::skip("only root mounts where properties say");
+        if !can_mount() {
             return None;
         }
         let world = World { folder: tempfile::tempdir().expect("a folder") };

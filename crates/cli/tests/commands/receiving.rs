@@ -4,6 +4,7 @@
 // Tests use files as any program does.
 #![allow(clippy::disallowed_types, missing_docs)]
 
+use crate::daemon_support::can_mount;
 use crate::daemon_support::folder::Folder;
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -24,11 +25,7 @@ impl Folder for World {
 impl World {
     /// `None`: mounting is not possible here, which was reported.
     fn new() -> Option<World> {
-        if !testkit::need_file("/dev/fuse") {
-            return None;
-        }
-        if !rustix::process::geteuid().is_root() {
-            testkit::skip("only root mounts where properties say");
+        if !can_mount() {
             return None;
         }
         let world = World { folder: tempfile::tempdir().expect("a folder") };

@@ -106,14 +106,7 @@ impl Bookmark {
         snapshot: ObjectId,
         name: &str,
     ) -> Result<(), DslError> {
-        let phys = m.dataset(snapshot)?;
-        if !phys.is_snapshot() {
-            return Err(BookmarkError::NotSnapshot.into());
-        }
-        check_new(m, head, name)?;
-        if !is_ancestor(m, snapshot, head)? {
-            return Err(BookmarkError::NotAncestor.into());
-        }
+        let phys = check_source(m, head, snapshot, name)?;
         let ivset_guid = zapify::get(m, snapshot, names::dataset::IVSET_GUID)?.unwrap_or(0);
         let keeps_fbn = m.features.is_enabled(BOOKMARK_WRITTEN);
         let mut new = BookmarkPhys {
@@ -141,14 +134,7 @@ impl Bookmark {
         name: &str,
         list: &NewRedaction,
     ) -> Result<(), DslError> {
-        let phys = m.dataset(snapshot)?;
-        if !phys.is_snapshot() {
-            return Err(BookmarkError::NotSnapshot.into());
-        }
-        check_new(m, head, name)?;
-        if !is_ancestor(m, snapshot, head)? {
-            return Err(BookmarkError::NotAncestor.into());
-        }
+        let phys = check_source(m, head, snapshot, name)?;
         let has_spill = redaction::has_spill(list.snapshots.len());
         let needed: &[&'static str] =
             if has_spill { &[BOOKMARK_V2, REDACTION, REDACTION_SPILL] } else { &[BOOKMARK_V2, REDACTION] };
@@ -361,6 +347,24 @@ fn check_new(m: MosTx<'_>, head: ObjectId, name: &str) -> Result<(), DslError> {
         return Err(DslError::FeatureDisabled { name: BOOKMARKS });
     }
     if Bookmark::get(m, head, name)?.is_some() { Err(BookmarkError::Exists.into()) } else { Ok(()) }
+}
+
+/// Checks that a head can have a new bookmark of a snapshot.
+fn check_source(
+    m: MosTx<'_>,
+    head: ObjectId,
+    snapshot: ObjectId,
+    name: &str,
+) -> Result<DatasetPhys, DslError> {
+    let phys = m.dataset(snapshot)?;
+    if !phys.is_snapshot() {
+        return Err(BookmarkError::NotSnapshot.into());
+    }
+    check_new(m, head, name)?;
+    if !is_ancestor(m, snapshot, head)? {
+        return Err(BookmarkError::NotAncestor.into());
+    }
+    Ok(phys)
 }
 
 /// Whether `snapshot` is in the chain of `head`.

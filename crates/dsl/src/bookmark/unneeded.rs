@@ -26,7 +26,7 @@ const RANGES_MAX: usize = 4 << 20;
 /// # Errors
 /// [`BookmarkError::TooManyRanges`], or a block with pointers or dnodes cannot be read.
 pub fn unneeded(source: &Arc<ObjSet>, by: &[Arc<ObjSet>]) -> Result<Vec<RedactedRange>, DslError> {
-    let metas: Vec<Object> = by.iter().map(|set| set.meta_object()).collect();
+    let metas: Vec<Object> = by.iter().map(ObjSet::meta_object).collect();
     let mut guard = LoopGuard::new(source.store());
     let mut changed = Vec::new();
     let meta = source.meta_object();

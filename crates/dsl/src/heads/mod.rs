@@ -179,7 +179,7 @@ impl Heads {
     }
 
     /// Opens the head in this dataset object, or returns the one that is open. A head that is read, and not changed
-    /// ([`Dataset::unwritten`]), is opened too: its [`Head::begin`] fails.
+    /// ([`crate::Dataset::unwritten`]), is opened too: its [`Head::begin`] fails.
     ///
     /// # Errors
     /// [`DslError::WrongKind`] for a snapshot, [`DslError::Inconsistent`], [`DslError::Encrypted`] if its key is not

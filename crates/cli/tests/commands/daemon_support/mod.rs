@@ -32,3 +32,15 @@ pub(crate) fn cenote(folder: &Path, socket: &str, words: &str) -> Command {
     command.env("CENOTE_SOCKET", folder.join(socket)).env("CENOTE_STATE", folder.join("state"));
     command
 }
+
+/// Whether file systems can be mounted where their properties say. If not, that was reported.
+pub(crate) fn can_mount() -> bool {
+    if !testkit::need_file("/dev/fuse") {
+        return false;
+    }
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        testkit::skip("only root mounts where properties say");
+    }
+    is_root
+}
