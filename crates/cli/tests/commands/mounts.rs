@@ -429,7 +429,7 @@ fn keys_are_loaded_for_what_is_to_be_mounted() {
     world.bad("zfs mount t_encryption/aes-128-gcm", 1, locked);
 
     let key = testkit::keys::material("passphrase").expect("a key");
-    let ran = world.run_with("zfs mount -l t_encryption/aes-128-gcm", &String::from_utf8(key).expect("text"));
+    let ran = world.run_with("zfs mount -l t_encryption/aes-128-gcm", &key);
     assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
     let at = world.path("alt/mnt/encryption/aes-128-gcm");
     let mut files = 0;
