@@ -307,6 +307,7 @@ fn pools_that_can_only_be_read_are_refused_by_name() {
         ("checkpoint", "checkpoint"),
         ("removed-vdev", "removed"),
         ("version10", "version 10"),
+        ("zil-encrypted", "is encrypted, and has an intent log"),
         ("dedup-fast", "it has dedup tables"),
         ("dedup-legacy", "it has dedup tables"),
     ] {

@@ -119,6 +119,11 @@ impl Head {
         self.id
     }
 
+    /// Why the contents are read, and not changed ([`Dataset::unwritten`]). `None`: they can be changed.
+    pub fn unwritten(&self) -> Option<&'static str> {
+        self.unwritten
+    }
+
     /// Full name of the head as of the last sync.
     pub fn name(&self) -> Arc<str> {
         Arc::clone(&read(&self.name))

@@ -190,8 +190,15 @@ fn replay_log(head: &Head, apply: Apply<'_>) -> Result<(), ZplError> {
     if done == Replayed::default() { Ok(()) } else { sync() }
 }
 
-/// Applies the records of a head's log. The log is freed once the changes are on disk.
+/// Applies the records of a head's log. The log is freed once the changes are on disk. A head that is only read keeps its
+/// log, and shows its last transaction group.
 fn apply_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
+    if let Some(why) = head.unwritten() {
+        if head.log.awaits_replay() {
+            tracing::warn!(dataset = %head.name(), why, "its intent log is not replayed");
+        }
+        return Ok(Replayed::default());
+    }
     let mut sync = || sync_all(head.txgs());
     let mut apply =
         |record: &format::zil::Record, data: Option<&[u8]>, tx: &Tx| apply(&record.body, data, tx);
@@ -205,6 +212,9 @@ fn apply_log(head: &Head, apply: Apply<'_>) -> Result<Replayed, ZplError> {
 
 /// Frees the log of a head whose records are on disk.
 fn give_up(head: &Head) -> Result<(), ZplError> {
+    if head.unwritten().is_some() {
+        return Ok(());
+    }
     let mut unclaim = |bp: &BlockPtr, how: Unclaim, tx: &Tx| head.clones().drop_claim(bp, how, tx.txg());
     dmu::log::give_up(&head.log, &mut unclaim).map_err(|source| refused(head, source))
 }
