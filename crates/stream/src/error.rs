@@ -22,6 +22,9 @@ pub enum StreamError {
     /// The first record is not the start of a stream.
     #[error("not a send stream")]
     NotAStream,
+    /// There are fewer bytes than the first record has, and they are not its beginning.
+    #[error("not a send stream")]
+    TooShort,
     /// The stream ends within a record.
     #[error("the stream ends within the record at byte {at}")]
     Cut {

@@ -94,6 +94,7 @@ impl<R: Read> Reader<R> {
         match self.fill(&mut bytes)? {
             0 => return Ok(None),
             HEADER_SIZE => {}
+            len if self.order.is_none() && !may_begin(&bytes, len) => return Err(StreamError::TooShort),
             _ => return Err(StreamError::Cut { at }),
         }
         if self.order.is_none() {
@@ -175,5 +176,14 @@ impl<R: Read> Reader<R> {
             }
         }
         Ok(filled)
+    }
+}
+
+/// Whether the first `len` bytes of a record, with zeros behind them, may be those of the start of a stream: its kind is 0.
+fn may_begin(bytes: &[u8; HEADER_SIZE], len: usize) -> bool {
+    const MAGIC_END: usize = 16;
+    match len < MAGIC_END {
+        true => bytes.iter().take(4).all(|byte| *byte == 0),
+        false => order_of(bytes).is_some(),
     }
 }

@@ -86,7 +86,12 @@ fn dnodes() {
         let (_, order, bytes) = split(input);
         let _ = Dnode::slots_at(bytes);
         let Ok(Some(dnode)) = Dnode::decode(bytes, order) else { return false };
-        assert_eq!(dnode.encode(), bytes[..512 * dnode.slots()]);
+        let mut stored = bytes[..512 * dnode.slots()].to_vec();
+        // A pointer under the spill pointer is left out.
+        if stored[3] == 3 && dnode.blkptrs.len() == 2 && dnode.spill.is_some() {
+            stored[3] = 2;
+        }
+        assert_eq!(dnode.encode(), stored);
         assert!(dnode.valid_bonus().len() <= bytes.len());
         let _ = (dnode.used_bytes(), dnode.data_block_size(), dnode.epbs());
         true

@@ -265,7 +265,8 @@ impl Problem {
     /// From an error of reading the stream.
     pub(super) fn of_stream(error: &StreamError, is_first: bool) -> Problem {
         match error {
-            StreamError::NotAStream => Problem::NotAStream,
+            StreamError::TooShort if is_first => Problem::Unread,
+            StreamError::NotAStream | StreamError::TooShort => Problem::NotAStream,
             StreamError::Read { .. } | StreamError::Cut { .. } if is_first => Problem::Unread,
             StreamError::Read { .. } | StreamError::Cut { .. } => Problem::Incomplete,
             StreamError::Checksum { .. } => Problem::Checksum,
