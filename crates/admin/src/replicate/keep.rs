@@ -128,8 +128,8 @@ fn firsts(sorted: &[Taken], count: u64, period: Period) -> Vec<u64> {
 
 /// Number of the month, counted from year 0, of a day since 1970.
 fn month_of(day: u64) -> u64 {
-    let (year, month, _) = super::calendar::date(day);
-    year * 12 + month - 1
+    let (year, month, _) = super::calendar::date(day as i64);
+    year as u64 * 12 + month - 1
 }
 
 fn kept_by_grid(grid: &[Interval], sorted: &[Taken]) -> BTreeSet<u64> {

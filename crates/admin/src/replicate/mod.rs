@@ -37,6 +37,7 @@ mod simulated;
 pub mod state;
 pub mod tree;
 
+pub use calendar::date;
 pub use commands::Commands;
 pub use files::{Files, ROOT as FILES_ROOT};
 pub use here::Here;

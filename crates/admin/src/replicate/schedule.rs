@@ -140,7 +140,7 @@ impl Cron {
     }
 
     fn has_day(&self, day: u64) -> bool {
-        let (_, month, of_month) = super::calendar::date(day);
+        let (_, month, of_month) = super::calendar::date(day as i64);
         let weekday = (day + 4) % 7;
         let (by_month, by_week) = (has(self.days, of_month), has(self.weekdays, weekday));
         let is_day = if self.is_either_day { by_month || by_week } else { by_month && by_week };

@@ -145,6 +145,10 @@ impl Request {
         let id = source.dsl().id();
         for (dataset, name) in by.iter().zip(&self.redaction_snapshots) {
             let mut descends = false;
+            // Object numbers of another pool tell nothing.
+            if edit::pool_of(name) != edit::pool_of(&self.snapshot) {
+                return Err(Refusal::NotDescendant { snapshot: name.clone() });
+            }
             let mut at = dataset.dsl().previous().map_err(read)?;
             while let Some(previous) = at.filter(|_| source.dsl().is_snapshot()) {
                 if previous.id() == id {
