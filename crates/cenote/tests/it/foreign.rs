@@ -579,19 +579,18 @@ fn missing_top_level_devices_are_named() {
 fn killed_ztest(seconds: u64, options: &[&str]) -> Option<TempDir> {
     let ztest = need_tool("ztest")?;
     let folder = TempDir::new().expect("a folder");
-    // `timeout` also ends the processes that ztest starts.
-    let status = Command::new("timeout")
+    // `timeout` also kills the processes that ztest starts, and is gone before they are: one can still be inside a
+    // write. The pipes are at their end only when no process of ztest is left.
+    let output = Command::new("timeout")
         .args(["-s", "KILL", &seconds.to_string()])
         .arg(ztest)
         .args(["-T", "600", "-P", "300", "-f"])
         .arg(folder.path())
         .args(options)
         .current_dir(folder.path())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
+        .output()
         .expect("ztest");
-    assert!(!status.success(), "ztest ended by itself");
+    assert!(!output.status.success(), "ztest ended by itself");
     Some(folder)
 }
 
