@@ -26,11 +26,12 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         [what] if what == "write" => crate::bench_write::run(None),
         [what, dir] if what == "write" => crate::bench_write::run(Some(dir)),
         [what, rest @ ..] if what == "mount" => crate::bench_mount::run(rest),
+        [what, rest @ ..] if what == "stream" => crate::bench_mount::stream(rest),
         [what, rest @ ..] if what == "read" => crate::bench_read::read(rest),
         [what, rest @ ..] if what == "codec" => crate::bench_read::codec(rest),
         _ => Err(
             "what can be measured: verify [DIR POOL], write [DIR], codec, read [--peer] [--quick] [--help], \
-             mount [--quick] [--only TEST] [--help]"
+             stream [--quick] [--only WHAT] [--help], mount [--quick] [--only TEST] [--help]"
                 .to_owned(),
         ),
     }

@@ -1,6 +1,7 @@
-//! `cargo xtask bench mount`: compares our mounts with the kernel's file systems and with empty FUSE file
-//! systems.
+//! `cargo xtask bench mount` and `bench stream`: compares our mounts with the kernel's file systems and with empty FUSE
+//! file systems, and our streams with other ways to copy.
 
+use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,6 +16,8 @@ const PROGRAMS: [(&str, &str); 5] = [
     ("fio", "fio"),
     ("bonnie++", "bonnie++"),
 ];
+/// Other ways to copy, and their packages.
+const COPIERS: [(&str, &str); 3] = [("tar", "tar"), ("rsync", "rsync"), ("mkfs.btrfs", "btrfs-progs")];
 /// Packages that are unpacked and not installed: an installed zfs-fuse would replace OpenZFS's tools, the
 /// judges.
 const UNPACKED: [&str; 2] = ["zfs-fuse", "libfuse2"];
@@ -22,19 +25,34 @@ const UNPACKED: [&str; 2] = ["zfs-fuse", "libfuse2"];
 /// Builds, gets missing programs, and measures. `arguments` are passed on, except for `--dir DIR`, the folder
 /// on the disk to measure, and `--no-build`, which uses the present programs.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
+    let tools = root().join("target/bench-tools");
+    let fetched = || {
+        install(&PROGRAMS);
+        unpacked(&tools);
+    };
+    measure("mount", arguments, fetched, &["--zfs-fuse".as_ref(), tools.as_os_str()])
+}
+
+/// `cargo xtask bench stream`: compares sent and received snapshots with other ways to copy. The arguments are as those
+/// of [`run`].
+pub(crate) fn stream(arguments: &[String]) -> Outcome {
+    measure("stream", arguments, || install(&COPIERS), &[])
+}
+
+/// Builds the programs, calls `fetch`, and measures `what`, with `more` arguments.
+fn measure(what: &str, arguments: &[String], fetch: impl FnOnce(), more: &[&OsStr]) -> Outcome {
     let (dir, builds, rest) = own(arguments);
     let asks_for_help = rest.iter().any(|word| *word == "--help" || *word == "-h");
     let programs = root().join("target/release");
     if builds && !(asks_for_help && programs.join("cenote-bench").is_file()) {
         must(&mut cargo(&["build", "--release", "--package", "cenote-bench", "--package", "cenote-cli"]))?;
     }
-    let tools = root().join("target/bench-tools");
     if !asks_for_help {
-        fetch(&tools);
+        fetch();
     }
     let mut bench = Command::new(programs.join("cenote-bench"));
-    bench.arg("--dir").arg(dir.map_or_else(|| root().join("target"), PathBuf::from)).arg("mount");
-    bench.arg("--program").arg(programs.join("cenote")).arg("--zfs-fuse").arg(tools);
+    bench.arg("--dir").arg(dir.map_or_else(|| root().join("target"), PathBuf::from)).arg(what);
+    bench.arg("--program").arg(programs.join("cenote")).args(more);
     if !rest.iter().any(|word| word.starts_with("--out")) {
         bench.arg("--out").arg(root().join("target/bench"));
     }
@@ -61,14 +79,18 @@ fn own(arguments: &[String]) -> (Option<&str>, bool, Vec<&str>) {
 }
 
 /// Gets missing programs, as far as they are available.
-fn fetch(tools: &Path) {
-    for (program, package) in PROGRAMS {
+fn install(programs: &[(&str, &str)]) {
+    for (program, package) in programs {
         if !is_there(program)
             && must(apt_get(&["install", "-y", "--no-install-recommends"]).arg(package)).is_err()
         {
             println!("{program} is not here (Debian: apt install {package}): what needs it is left out");
         }
     }
+}
+
+/// Gets zfs-fuse into a folder, if it is available.
+fn unpacked(tools: &Path) {
     if !tools.join("sbin/zfs-fuse").is_file()
         && let Err(reason) = unpack(tools)
     {

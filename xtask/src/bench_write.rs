@@ -37,7 +37,7 @@ pub(crate) fn run(dir: Option<&str>) -> Outcome {
             let kib = fio(&dir, &job, WRITE_KIB)?;
             println!("fio, direct, sequential: {:.0} MB/s", kib * 1.024 / 1000.0);
         }
-        let words: &[&str] = if raidz { &["stream", "--raidz"] } else { &["stream"] };
+        let words: &[&str] = if raidz { &["sequential", "--raidz"] } else { &["sequential"] };
         ours(&dir, words)?;
     }
     for threads in ["1", "8", "64"] {

@@ -2,7 +2,7 @@
 //!
 //! `write` and its parts: rate, and CPU time of the whole process for each operation, including the sync: the clock
 //! stops when all data is on disk. `mount`: through FUSE, compared with the kernel's file systems. `read`: pools
-//! read through the library and the commands. `codec`: the codecs of blocks.
+//! read through the library and the commands. `stream`: snapshots sent and received. `codec`: the codecs of blocks.
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_types)] // a program beside the house: it makes its own files
 
@@ -14,6 +14,7 @@ mod mount;
 mod pools;
 mod read;
 mod report;
+mod sequential;
 mod stream;
 mod tree;
 
@@ -52,7 +53,7 @@ enum What {
         files: u64,
     },
     /// A file written from its beginning to its end, in calls of 1 MiB.
-    Stream {
+    Sequential {
         /// Size of the data in GiB.
         #[arg(long, default_value_t = 8)]
         gib: u64,
@@ -86,6 +87,8 @@ enum What {
     /// Pools read: verified, copied out of, listed, and by many threads at random, beside others doing the
     /// same.
     Read(read::Choices),
+    /// Snapshots sent and received, beside other ways to copy. As root.
+    Stream(stream::Choices),
     /// Checksums, parity, compression and encryption, beside the best of others.
     Codec(codec::Choices),
     /// An empty file system, for the floors.
@@ -109,12 +112,13 @@ fn main() -> ExitCode {
     let done = match args.what {
         What::Tree { files, threads } => tree::make_and_remove(&args.dir, files, threads),
         What::Many { files } => tree::many(&args.dir, files),
-        What::Stream { gib, raidz } => stream::write(&args.dir, gib << 30, raidz),
+        What::Sequential { gib, raidz } => sequential::write(&args.dir, gib << 30, raidz),
         What::Overwrite { threads, writes, mib } => {
             database::overwrite(&args.dir, threads, writes, mib << 20)
         }
         What::Mount(choices) => mount::run(&args.dir, &choices),
         What::Read(choices) => read::run(&args.dir, &choices),
+        What::Stream(choices) => stream::run(&args.dir, &choices),
         What::Codec(choices) => codec::run(&args.dir, &choices),
         What::NullMount { at } => mount::serve_null(&at),
         What::CleanUp { folder } => mount::cleaner(&folder),

@@ -5,12 +5,14 @@ use dsl::prop::PropValue;
 use pool::LivePool;
 use pool::space::Class;
 use pool::{CreateSpec, Layout, LeafSpec, Leave, TopSpec};
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use tempfile::TempDir;
 use vdev::device::file::{Access, open_exclusive};
 use vdev::env::Env;
-use zpl::{HeadFs, NewFilesystem, make_filesystem, options_of};
+use zpl::{FileKind, HeadFs, NewFile, NewFilesystem, WriteHow, make_filesystem, options_of};
 
 /// The name of the pool.
 pub(crate) const NAME: &str = "bench";
@@ -82,6 +84,26 @@ impl Bench {
     }
 }
 
+impl Bench {
+    /// Takes a snapshot of the file system.
+    pub(crate) fn snapshot(&self, name: &str) -> Result<(), Failure> {
+        let name = format!("{NAME}@{name}");
+        self.pool.run(move |ctx| dsl::snapshot::snapshot(ctx, &[name], &[]))?;
+        Ok(())
+    }
+
+    /// Makes a file of this many incompressible bytes.
+    pub(crate) fn fill(&self, name: &str, bytes: u64) -> Result<(), Failure> {
+        let fs = &self.fs.fs;
+        let file = fs.create(fs.root(), name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?.id;
+        let data = noise(1 << 20, 5);
+        for at in (0..bytes).step_by(data.len()) {
+            fs.write(file, at, &data, &WriteHow::default())?;
+        }
+        Ok(())
+    }
+}
+
 /// Creates a file whose first bytes are written.
 fn prefill(path: &Path, bytes: u64) -> Result<(), Failure> {
     let mut file = std::fs::File::create(path)?;
@@ -98,4 +120,28 @@ pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
     vdev::env::Random::from_seed(seed).fill(&mut bytes);
     bytes
+}
+
+/// Drops the system's cache of the files in a directory.
+pub(crate) fn cool(folder: &Path) -> Result<(), Failure> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_file() {
+            let file = File::open(&path)?;
+            file.sync_all()?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        }
+    }
+    Ok(())
+}
+
+/// A pool with one file of this many incompressible bytes.
+pub(crate) fn one_file(dir: &Path, name: &str, bytes: u64, record_size: u64) -> Result<TempDir, Failure> {
+    // Allowance for reserved space and indirect blocks.
+    let size = bytes + bytes / 8 + (512 << 20);
+    let (layout, cache_bytes) = (Layout::Single, 512 << 20);
+    let wanted = Wanted { disks: 1, size, layout, record_size, cache_bytes, prefill: size };
+    let bench = Bench::new(dir, &wanted)?;
+    bench.fill(name, bytes)?;
+    bench.close()
 }

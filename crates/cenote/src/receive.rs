@@ -153,7 +153,7 @@ pub enum ReceiveError {
 
 /// Bytes of payload, and records, that are applied in one transaction.
 const BATCH_BYTES: usize = 1 << 20;
-const BATCH_RECORDS: usize = 256;
+const BATCH_RECORDS: usize = 2048;
 /// Tries of a task that had to wait for the next txg.
 const AGAIN_MAX: usize = 16;
 

@@ -78,6 +78,18 @@ impl ObjSet {
         self.blocks().read(&TreeShape::of(object, dnode), bp, level)
     }
 
+    /// Makes other threads read indirect blocks or blocks of dnodes into the cache. Errors are left to the reader that
+    /// asks for a block. Nothing happens where blocks are not read ahead.
+    pub fn read_tree_ahead(&self, bps: Vec<BlockPtr>) {
+        let blocks = Arc::clone(self.blocks());
+        let read = move || {
+            let is_proved = |bp: &BlockPtr| blocks.is_proved(bp);
+            let bps: Vec<BlockPtr> = bps.into_iter().filter(is_proved).collect();
+            blocks.store.read_ahead(&bps, blocks.key(), &|_| true);
+        };
+        self.store().prefetch([Box::new(read) as Box<dyn FnOnce() + Send>]);
+    }
+
     fn contents(&self, bps: &[BlockPtr]) -> Vec<Result<Block, zio::ZioError>> {
         self.store().read_many(bps, self.blocks().key())
     }

@@ -5,6 +5,8 @@ use format::{ChecksumId, Endian};
 
 /// Bytes of a word of the checksum.
 const WORD: usize = 4;
+/// Bytes up to which one chain of sums is faster than several that are joined at the end: headers, and most bonuses.
+const SHORT: usize = 1024;
 
 /// Fletcher-4 of the bytes of a stream so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -19,6 +21,9 @@ impl Running {
     pub(crate) fn add(&mut self, bytes: &[u8], order: Endian) {
         let whole = bytes.len() / WORD * WORD;
         let bytes = bytes.get(..whole).unwrap_or_default();
+        if bytes.len() <= SHORT {
+            return self.add_short(bytes, order);
+        }
         let Ok(added) = compute(ChecksumId::Fletcher4, bytes, order, None) else { return };
         // Of n more words, each earlier sum takes part once for every word, every pair of words, and so on.
         let n = (whole / WORD) as u128;
@@ -33,6 +38,23 @@ impl Running {
             sum(&[c, n.wrapping_mul(b), pairs.wrapping_mul(a), add_c]),
             sum(&[d, n.wrapping_mul(c), pairs.wrapping_mul(b), triples.wrapping_mul(a), add_d]),
         ];
+    }
+
+    /// Adds whole words one by one.
+    fn add_short(&mut self, bytes: &[u8], order: Endian) {
+        let [mut a, mut b, mut c, mut d] = self.0;
+        let mut add = |word: u32| {
+            a = a.wrapping_add(u64::from(word));
+            b = b.wrapping_add(a);
+            c = c.wrapping_add(b);
+            d = d.wrapping_add(c);
+        };
+        let words = bytes.as_chunks::<WORD>().0.iter();
+        match order {
+            Endian::Little => words.for_each(|word| add(u32::from_le_bytes(*word))),
+            Endian::Big => words.for_each(|word| add(u32::from_be_bytes(*word))),
+        }
+        self.0 = [a, b, c, d];
     }
 }
 

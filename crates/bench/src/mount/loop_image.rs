@@ -23,7 +23,7 @@ pub(super) fn warm_memory(bytes: u64) -> Result<(), Failure> {
 }
 
 /// The folder of a run with its image, and the loop device.
-pub(super) struct LoopImage {
+pub(crate) struct LoopImage {
     dir: PathBuf,
     device: PathBuf,
     tools: Tools,
@@ -32,7 +32,7 @@ pub(super) struct LoopImage {
 impl LoopImage {
     /// Makes an image of so many bytes in `dir`, filled so that the file system below has nothing to allocate
     /// later. The loop device over it keeps no cache of its own.
-    pub(super) fn new(dir: PathBuf, bytes: u64, tools: Tools) -> Result<LoopImage, Failure> {
+    pub(crate) fn new(dir: PathBuf, bytes: u64, tools: Tools) -> Result<LoopImage, Failure> {
         let image = dir.join(IMAGE);
         let mut file = std::fs::File::create(&image)?;
         let zeros = vec![0; 4 << 20];
@@ -50,15 +50,20 @@ impl LoopImage {
     }
 
     /// Directory where file systems are mounted.
-    pub(super) fn mount_point(&self) -> PathBuf {
+    pub(crate) fn mount_point(&self) -> PathBuf {
         self.dir.join("mnt")
+    }
+
+    /// Our program, which asks the daemon that [`System::Cenote`](super::System) has on this image.
+    pub(crate) fn cenote(&self) -> Command {
+        super::providers::asking(self)
     }
 
     pub(super) fn path(&self) -> PathBuf {
         self.dir.join(IMAGE)
     }
 
-    pub(super) fn device(&self) -> &Path {
+    pub(crate) fn device(&self) -> &Path {
         &self.device
     }
 

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 const TICKS: u64 = 100;
 /// Processor time.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Cpu {
+pub(crate) struct Cpu {
     /// Of this process and its children.
-    pub(super) client: Duration,
-    pub(super) server: Duration,
+    pub(crate) client: Duration,
+    pub(crate) server: Duration,
     /// Of the whole machine, including threads of the kernel.
-    pub(super) machine: Duration,
+    pub(crate) machine: Duration,
 }
 
 /// Totals of processor time and I/O at one moment.
@@ -24,23 +24,23 @@ struct Usage {
 }
 
 /// A measurement in progress.
-pub(super) struct Meter {
+pub(crate) struct Meter {
     wall: Instant,
     start: Usage,
 }
 
 /// Result of one measurement.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Row {
+pub(crate) struct Row {
     /// The system, in its short name.
     pub(super) system: &'static str,
     /// Name of the operation.
     pub(super) what: String,
     /// Number of operations.
-    pub(super) count: u64,
-    pub(super) wall: Duration,
+    pub(crate) count: u64,
+    pub(crate) wall: Duration,
     /// CPU time; `None`: it is counted with another row.
-    pub(super) cpu: Option<Cpu>,
+    pub(crate) cpu: Option<Cpu>,
     /// Device use; `None`: there is no device, or it is counted with another row.
     pub(super) device: Option<DeviceUse>,
     /// Median and 99th percentile of the latency of an operation.
@@ -48,12 +48,12 @@ pub(super) struct Row {
 }
 
 impl Meter {
-    pub(super) fn start(site: &Site<'_>) -> Meter {
+    pub(crate) fn start(site: &Site<'_>) -> Meter {
         let start = Usage::of(site);
         Meter { wall: Instant::now(), start }
     }
 
-    pub(super) fn stop(&self, site: &Site<'_>, what: &str, count: u64) -> Row {
+    pub(crate) fn stop(&self, site: &Site<'_>, what: &str, count: u64) -> Row {
         let wall = self.wall.elapsed();
         let (now, before) = (Usage::of(site), self.start);
         Row {
@@ -121,7 +121,7 @@ impl Row {
     }
 
     /// Operations per second.
-    pub(super) fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.count as f64 / self.wall.as_secs_f64().max(1e-9)
     }
 }

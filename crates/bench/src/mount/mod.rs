@@ -26,18 +26,19 @@ mod watchdog;
 use crate::Failure;
 use clap::ValueEnum;
 use data::Extent;
-use loop_image::LoopImage;
-use meter::Row;
 use serde_json::{Value, json};
-use site::{Site, System};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use table::Results;
-use tools::{Tools, ZfsFuse, is_there};
+use tools::ZfsFuse;
 use watchdog::Watchdog;
 
+pub(crate) use loop_image::LoopImage;
+pub(crate) use meter::{Meter, Row};
 pub(crate) use null::serve as serve_null;
-pub(crate) use watch::cleaner;
+pub(crate) use site::{Site, System};
+pub(crate) use tools::{Tools, is_there, run as run_command};
+pub(crate) use watch::{cleaner, folder as run_folder, work_below};
 
 /// What is done on each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

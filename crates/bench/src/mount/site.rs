@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 /// Systems that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum System {
+pub(crate) enum System {
     /// The bare device: streams only.
     Disk,
     /// ext4.
@@ -49,7 +49,7 @@ impl System {
 
 impl LoopImage {
     /// Makes a file system and mounts it.
-    pub(super) fn open(&self, kind: System) -> Result<Site<'_>, Failure> {
+    pub(crate) fn open(&self, kind: System) -> Result<Site<'_>, Failure> {
         self.wipe()?;
         let kernel = |kind, mkfs: &[&str], options| Kernel::make(self, kind, mkfs, options);
         let mut provider: Box<dyn Provider + '_> = match kind {
@@ -70,7 +70,7 @@ impl LoopImage {
 }
 
 /// A mounted file system with its measurements.
-pub(super) struct Site<'g> {
+pub(crate) struct Site<'g> {
     pub(super) kind: System,
     image: &'g LoopImage,
     provider: Box<dyn Provider + 'g>,
@@ -79,7 +79,7 @@ pub(super) struct Site<'g> {
 
 impl Site<'_> {
     /// The directory to work in; for the bare device, the device.
-    pub(super) fn dir(&self) -> PathBuf {
+    pub(crate) fn dir(&self) -> PathBuf {
         self.provider.folder(self.purpose)
     }
 
@@ -106,7 +106,7 @@ impl Site<'_> {
     }
 
     /// Makes all changes durable.
-    pub(super) fn sync(&self) -> Result<(), Failure> {
+    pub(crate) fn sync(&self) -> Result<(), Failure> {
         self.provider.sync(&self.dir())
     }
 
@@ -125,7 +125,7 @@ impl Site<'_> {
 
     /// Makes all data durable and empties the caches of the system and the kernel. A system without a disk is not
     /// changed.
-    pub(super) fn cool(&mut self) -> Result<(), Failure> {
+    pub(crate) fn cool(&mut self) -> Result<(), Failure> {
         rustix::fs::sync();
         if self.provider.is_lasting() {
             self.provider.unmount()?;

@@ -5,12 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Paths of the programs.
-pub(super) struct Tools {
+pub(crate) struct Tools {
     /// Path of the cenote program.
     pub(super) cenote: PathBuf,
     pub(super) zfs_fuse: Option<ZfsFuse>,
     pub(super) fio: bool,
     pub(super) bonnie: bool,
+}
+
+impl Tools {
+    /// Our program, and no other.
+    pub(crate) fn only(cenote: PathBuf) -> Tools {
+        Tools { cenote, zfs_fuse: None, fio: false, bonnie: false }
+    }
 }
 
 /// Debian's package zfs-fuse, unpacked in a directory; if installed, it would replace OpenZFS's tools.
@@ -47,13 +54,13 @@ pub(super) fn limited(program: &Path) -> Command {
 }
 
 /// True if a program can be found.
-pub(super) fn is_there(program: &str) -> bool {
+pub(crate) fn is_there(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|dir| dir.join(program).is_file())
 }
 
 /// Runs a program. Returns its output.
-pub(super) fn run(command: &mut Command) -> Result<String, Failure> {
+pub(crate) fn run(command: &mut Command) -> Result<String, Failure> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{name}: {error}"))?;
     if output.status.success() {

@@ -19,12 +19,12 @@ const MARK: &str = "CENOTE_BENCH_FOLDER";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The directory of this run, if this is the working process.
-pub(super) fn folder() -> Option<PathBuf> {
+pub(crate) fn folder() -> Option<PathBuf> {
     std::env::var_os(MARK).map(PathBuf::from)
 }
 
 /// Runs this program again as the working process, in a directory below `dir`, and cleans up after it.
-pub(super) fn work_below(dir: &Path) -> Result<(), Failure> {
+pub(crate) fn work_below(dir: &Path) -> Result<(), Failure> {
     let folder = tempfile::Builder::new().prefix("bench-mount").tempdir_in(dir)?.keep().canonicalize()?;
     if let Ok(before) = std::fs::read_to_string(URING) {
         std::fs::write(folder.join(URING_BEFORE), before.trim())?;

@@ -1,8 +1,9 @@
 //! Copies a large file out of a cold pool.
 
-use super::{Choices, best, cool, cpu_note, one_file, ours, timed};
+use super::{Choices, ours};
 use crate::Failure;
-use crate::pools::NAME;
+use crate::cost::{best, cpu_note, timed};
+use crate::pools::{NAME, cool, one_file};
 use crate::report::{Goal, Line, Report};
 use std::path::Path;
 use std::process::Command;

@@ -1,7 +1,8 @@
 //! Lists a million files with everything that `ls -lR` shows.
 
-use super::{Choices, best, ours, timed};
+use super::{Choices, ours};
 use crate::Failure;
+use crate::cost::{best, timed};
 use crate::pools::{Bench, NAME, Wanted};
 use crate::report::{Goal, Line, Report};
 use pool::Layout;

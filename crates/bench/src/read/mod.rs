@@ -11,18 +11,10 @@ mod random;
 mod verifying;
 
 use crate::Failure;
-use crate::cost::{Cost, Meter};
-use crate::pools::{Bench, Wanted, noise};
 use crate::report::Report;
 use clap::{Args, ValueEnum};
-use pool::Layout;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
-use tempfile::TempDir;
-use zpl::FileKind;
-use zpl::{NewFile, WriteHow};
+use std::process::Command;
 
 /// What there is to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -85,72 +77,9 @@ pub(crate) fn run(dir: &Path, choices: &Choices) -> Result<(), Failure> {
     report.keep(&choices.out)
 }
 
-/// Drops the system's cache of the files in a directory.
-fn cool(folder: &Path) -> Result<(), Failure> {
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_file() {
-            let file = File::open(&path)?;
-            file.sync_all()?;
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
-        }
-    }
-    Ok(())
-}
-
-/// A pool with one file of this many incompressible bytes.
-fn one_file(dir: &Path, name: &str, bytes: u64, record_size: u64) -> Result<TempDir, Failure> {
-    // Allowance for reserved space and indirect blocks.
-    let size = bytes + bytes / 8 + (512 << 20);
-    let (layout, cache_bytes) = (Layout::Single, 512 << 20);
-    let wanted = Wanted { disks: 1, size, layout, record_size, cache_bytes, prefill: size };
-    let bench = Bench::new(dir, &wanted)?;
-    let fs = &bench.fs.fs;
-    let file = fs.create(fs.root(), name.as_bytes(), &NewFile::of(FileKind::Regular, 0o644))?.id;
-    let data = noise(1 << 20, 5);
-    for at in (0..bytes).step_by(data.len()) {
-        fs.write(file, at, &data, &WriteHow::default())?;
-    }
-    bench.close()
-}
-
-/// The better of two runs.
-fn best(before: Option<Cost>, now: Cost) -> Option<Cost> {
-    Some(before.filter(|before| before.wall <= now.wall).unwrap_or(now))
-}
-
-/// Runs a program to its end and ignores its output.
-fn timed(command: &mut Command) -> Result<Cost, Failure> {
-    let cpu = children_cpu();
-    let meter = Meter::start();
-    let status = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let name = command.get_program().to_string_lossy().into_owned();
-    let status = status.map_err(|error| format!("{name}: {error}"))?;
-    let wall = meter.stop().wall;
-    if !status.success() {
-        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
-        return Err(format!("{name} {}: {status}", words.join(" ")).into());
-    }
-    Ok(Cost { wall, cpu: children_cpu().saturating_sub(cpu) })
-}
-
-/// CPU time of all child processes that have ended: fields `cutime` and `cstime` of /proc/self/stat, in ticks.
-fn children_cpu() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let fields = after_name.split_whitespace().skip(13).take(2);
-    let ticks: u64 = fields.filter_map(|field| field.parse::<u64>().ok()).sum();
-    Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second().max(1))
-}
-
 /// A command of Cenote in its own process, with pools from a directory.
 fn ours(choices: &Choices, verb: &str, folder: &Path) -> Command {
     let mut command = Command::new(&choices.program);
     command.env("CENOTE_DIRECT", "1").arg(verb).arg("-d").arg(folder);
     command
-}
-
-/// CPU seconds of both sides.
-fn cpu_note(ours: Cost, theirs: Cost) -> String {
-    format!("CPU {:.2} s, {:.2}", ours.cpu.as_secs_f64(), theirs.cpu.as_secs_f64())
 }

@@ -1,8 +1,8 @@
 //! Reads 8 KiB at random offsets with very many threads.
 
-use super::{Choices, cool, one_file};
+use super::Choices;
 use crate::Failure;
-use crate::pools::NAME;
+use crate::pools::{NAME, cool, one_file};
 use crate::report::{Goal, Line, Report};
 use cenote::{OpenOptions, Pool};
 use std::path::Path;

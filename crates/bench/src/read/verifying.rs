@@ -1,8 +1,9 @@
 //! Reads and checks every block of a pool.
 
-use super::{Choices, best, cool, cpu_note, ours, timed};
+use super::{Choices, ours};
 use crate::Failure;
-use crate::pools::{Bench, NAME, Wanted, noise};
+use crate::cost::{best, cpu_note, timed};
+use crate::pools::{Bench, NAME, Wanted, cool, noise};
 use crate::report::{Goal, Line, Report};
 use pool::Layout;
 use std::path::Path;

@@ -31,7 +31,7 @@ impl LiveObject {
         tx: &dyn AllocTx,
     ) -> Result<Reclaimed, DmuError> {
         let wanted = new.header();
-        let (is_alike, has_spill) = {
+        let (is_alike, is_same, has_spill) = {
             let inner = self.cell.lock();
             if inner.header.extra_slots != wanted.extra_slots {
                 return Err(self.shape("a dnode that is reclaimed keeps its size"));
@@ -39,7 +39,13 @@ impl LiveObject {
             let is_alike = inner.header.block_size() == wanted.block_size()
                 && inner.header.nblkptr <= wanted.nblkptr
                 && inner.header.obj_type == wanted.obj_type;
-            (is_alike, inner.header.has_spill && keeps_spill)
+            let is_same = is_alike
+                && inner.header.bonus_type == wanted.bonus_type
+                && (inner.header.checksum, inner.header.compress) == (wanted.checksum, wanted.compress)
+                && inner.header.bonus == wanted.bonus
+                && inner.header.bonus_tail.is_empty()
+                && (keeps_spill || !inner.header.has_spill);
+            (is_alike, is_same, inner.header.has_spill && keeps_spill)
         };
         if !wanted.has_room(wanted.bonus.len(), has_spill) {
             return Err(self.shape("a bonus beyond its dnode"));
@@ -48,6 +54,10 @@ impl LiveObject {
             self.free_range(0, u64::MAX, tx)?;
         }
         self.cell.zap.clear();
+        if is_same {
+            // An increment has all objects of a block of dnodes in which one has changed.
+            return Ok(Reclaimed::Kept);
+        }
         self.change(tx, |inner| {
             let header = &mut inner.header;
             if !is_alike {

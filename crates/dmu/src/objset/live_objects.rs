@@ -7,6 +7,9 @@ use format::dnode::SLOTS_PER_BLOCK;
 use format::{ObjType, ObjectId};
 use zio::AllocTx;
 
+/// Blocks of dnodes that a thread reads ahead one after the other.
+const DNODES_AHEAD: usize = 4;
+
 impl LiveSet {
     /// Opens the object with this number.
     ///
@@ -18,6 +21,24 @@ impl LiveSet {
             return Err(self.no_object(id));
         }
         Ok(LiveObject::new(Arc::clone(self), cell))
+    }
+
+    /// Makes other threads read the dnodes of objects into the cache, as far as they are on disk. `ids` are in ascending
+    /// order. Errors are left to the reader that asks for an object.
+    pub fn read_dnodes_ahead(self: &Arc<Self>, ids: impl Iterator<Item = ObjectId>) {
+        if !self.store().can_prefetch() {
+            return;
+        }
+        let mut blocks: Vec<u64> = ids.map(|id| id.0 / SLOTS_PER_BLOCK as u64).collect();
+        blocks.dedup();
+        self.store().prefetch(blocks.chunks(DNODES_AHEAD).map(|chunk| {
+            let (set, chunk) = (Arc::clone(self), chunk.to_vec());
+            let read = move || {
+                let root = set.root();
+                chunk.iter().for_each(|block| drop(set.dnode_block(&root, *block)));
+            };
+            Box::new(read) as Box<dyn FnOnce() + Send>
+        }));
     }
 
     /// Creates an object. Its number is not that of an object freed in a txg that is not on disk yet.

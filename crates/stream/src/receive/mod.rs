@@ -27,6 +27,9 @@ use std::sync::Arc;
 /// Bytes of metadata that a record may take besides its payload.
 const RECORD_COST: u64 = 4 << 10;
 
+/// Most records of a transaction: it needs the space that all of them may take.
+const RECORDS_TOGETHER: usize = 256;
+
 /// Why records are not applied.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -131,16 +134,20 @@ impl Applier {
         Ok(applier)
     }
 
-    /// Applies records, in as few transactions as possible. Their payloads are taken. `Begin` and `End` are no records of
+    /// Applies records, in few transactions. Their payloads are taken. `Begin` and `End` are no records of
     /// this kind.
     ///
     /// # Errors
     /// [`ApplyError`]; records before the one that failed are applied.
     pub fn apply(&mut self, frames: &mut [Frame]) -> Result<(), ApplyError> {
+        if self.is_increment {
+            self.read_ahead(frames);
+        }
         let mut rest = frames;
         while !rest.is_empty() {
-            let tx = self.begin(rest)?;
-            let (done, applied) = self.apply_in(rest, &tx)?;
+            let together = rest.len().min(RECORDS_TOGETHER);
+            let tx = self.begin(&rest[..together])?;
+            let (done, applied) = self.apply_in(&mut rest[..together], &tx)?;
             let txg = tx_txg(&tx);
             drop(tx);
             rest = &mut rest[done..];
@@ -149,6 +156,15 @@ impl Applier {
             }
         }
         Ok(())
+    }
+
+    /// Has the dnodes read that the records change: in an increment they are far from each other.
+    fn read_ahead(&self, frames: &[Frame]) {
+        let objects = frames.iter().filter_map(|frame| match &frame.header.record {
+            Record::Object(object) => Some(object.object),
+            _ => None,
+        });
+        self.set.read_dnodes_ahead(objects);
     }
 
     fn begin(&self, frames: &[Frame]) -> Result<Tx, DslError> {

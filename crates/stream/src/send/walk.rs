@@ -11,8 +11,16 @@ use super::{SendError, Sink};
 use dmu::{DmuError, LoopGuard};
 use format::dnode::{Dnode, SLOT_SIZE};
 use format::{BlockId, BlockPtr, BpKind, Level, ObjectId, Txg};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Blocks of dnodes that are read ahead of the walk.
+const DNODES_AHEAD: usize = 128;
+/// Indirect blocks that are read ahead of it: each leads to many blocks.
+const INDIRECT_AHEAD: usize = 2;
+/// Blocks that are read ahead in one request.
+const AHEAD_TOGETHER: usize = 8;
 
 /// Number of the object whose blocks have the dnodes.
 const META: ObjectId = ObjectId(0);
@@ -57,6 +65,36 @@ impl Place {
         let span = 1u64.checked_shl(shift).unwrap_or(u64::MAX);
         let first = blkid.checked_mul(span)?;
         Some(Place { level, blkid, blocks: first..first.saturating_add(span) })
+    }
+}
+
+/// The blocks below an indirect block that are read before the walk reaches them.
+#[derive(Default)]
+struct Ahead {
+    /// Their numbers and pointers; those that the walk has passed are taken out.
+    blocks: VecDeque<(u64, BlockPtr)>,
+    /// How many of them are read ahead.
+    depth: usize,
+    /// How many of them, from the first on, are read already, or will be.
+    asked: usize,
+}
+
+impl Ahead {
+    /// The walk has reached the block of this number. Returns the requests that are due, each for some blocks.
+    fn reach(&mut self, number: u64) -> Vec<Vec<BlockPtr>> {
+        while self.blocks.pop_front_if(|(first, _)| *first < number).is_some() {
+            self.asked = self.asked.saturating_sub(1);
+        }
+        let end = self.depth.min(self.blocks.len());
+        // Few requests of several blocks are better than many of one.
+        let least = if end == self.blocks.len() { 1 } else { AHEAD_TOGETHER };
+        let mut due = Vec::new();
+        while end.saturating_sub(self.asked) >= least {
+            let next = self.asked.saturating_add(AHEAD_TOGETHER).min(end);
+            due.push(self.blocks.range(self.asked..next).map(|(_, bp)| *bp).collect());
+            self.asked = next;
+        }
+        due
     }
 }
 
@@ -163,12 +201,33 @@ impl Walk<'_> {
         let count = 1u64 << dnode.epbs();
         let Some(first) = place.blkid.checked_mul(count) else { return Ok(()) };
         let below = Level(place.level.0.saturating_sub(1));
+        let pointers = || (first..).zip(BlockPtr::decode_all(block.bytes(), block.order()));
+        let is_tree = below > Level(0) || id == META;
+        let mut ahead = if is_tree { self.ahead(id, dnode, below, pointers()) } else { Ahead::default() };
         let mut children = BlockPtr::decode_all(block.bytes(), block.order());
         for child in first..first.saturating_add(count) {
+            ahead.reach(child).into_iter().for_each(|bps| self.plan.set.read_tree_ahead(bps));
             let bp = children.next().unwrap_or(BlockPtr::HOLE);
             self.pointer(id, dnode, below, child, &bp)?;
         }
         Ok(())
+    }
+
+    /// The blocks below a pointer that the walk will read because they are newer.
+    fn ahead(
+        &self,
+        id: ObjectId,
+        dnode: &Dnode,
+        level: Level,
+        children: impl Iterator<Item = (u64, BlockPtr)>,
+    ) -> Ahead {
+        let is_newer = |bp: &BlockPtr| !bp.is_hole() && bp.logical_birth() > self.plan.from;
+        let is_next = |(child, bp): &(u64, BlockPtr)| {
+            let place = Place::new(dnode, level, *child);
+            is_newer(bp) && place.is_some_and(|place| !self.is_received(id, dnode, &place))
+        };
+        let depth = if level > Level(0) { INDIRECT_AHEAD } else { DNODES_AHEAD };
+        Ahead { blocks: children.filter(is_next).collect(), depth, asked: 0 }
     }
 
     /// A block of dnodes: each object with its blocks, and each free slot.
@@ -205,6 +264,30 @@ impl Walk<'_> {
         match dnode.spill.filter(|bp| !bp.is_hole()) {
             Some(bp) if bp.logical_birth() > self.plan.from => self.emitter.spill(id, dnode, &bp),
             _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_block_is_read_ahead_once_and_not_too_early() {
+        for count in [0, 1, 7, 8, 9, 200, 1000] {
+            // Every third block is one that the walk reads.
+            let blocks = (0..count).map(|i| (3 * i + 1, BlockPtr::HOLE)).collect();
+            let mut ahead = Ahead { blocks, depth: DNODES_AHEAD, asked: 0 };
+            let mut asked = 0;
+            for number in 0..3 * count + 2 {
+                let due = ahead.reach(number);
+                asked += due.iter().map(Vec::len).sum::<usize>() as u64;
+                let passed = number.saturating_sub(1).div_ceil(3).min(count);
+                assert!(asked <= passed + DNODES_AHEAD as u64, "{asked} of {count} at {number}");
+                // The block of this number, if the walk reads it, is among them.
+                assert!(number % 3 != 1 || number / 3 >= count || asked > number / 3, "{asked} at {number}");
+            }
+            assert_eq!(asked, count);
         }
     }
 }

@@ -8,7 +8,7 @@ mod zfs_fuse;
 
 pub(super) use floor::Floor;
 pub(super) use kernel::{Disk, Kernel};
-pub(super) use ours::Ours;
+pub(super) use ours::{Ours, asking};
 pub(super) use zfs_fuse::ZfsFuse;
 
 use super::device_use::DeviceUse;

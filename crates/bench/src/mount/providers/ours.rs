@@ -54,7 +54,7 @@ impl<'g> Ours<'g> {
 }
 
 /// Our program, for what asks the daemon.
-fn asking(image: &LoopImage) -> Command {
+pub(in crate::mount) fn asking(image: &LoopImage) -> Command {
     here(image, limited(&image.tools().cenote))
 }
 

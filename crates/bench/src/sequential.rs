@@ -10,7 +10,7 @@ use zpl::{NewFile, WriteHow};
 
 const CALL: usize = 1 << 20;
 
-/// Runs `stream`: one sequential write.
+/// Runs `sequential`: one sequential write.
 pub(crate) fn write(dir: &Path, bytes: u64, raidz: bool) -> Result<(), Failure> {
     let (disks, layout) = if raidz { (4, Layout::Raidz(1)) } else { (1, Layout::Single) };
     let size = if raidz { bytes / 3 * 5 / 4 } else { bytes / 4 * 5 } + (1 << 30);
