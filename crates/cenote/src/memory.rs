@@ -30,8 +30,12 @@ const CACHE_MIN: u64 = 16 << 20;
 /// again for a moment: compressed data, copies for the devices, and data kept until it is durable.
 const DIRTY_SHARE: u64 = 12;
 const DIRTY_MIN: u64 = 16 << 20;
-/// Largest block cache, in bytes, of a pool that is open for one command.
-const COMMAND_CACHE: usize = 128 << 20;
+/// Largest block cache and largest dirty data, in bytes, of a pool that is open for one command: with the copies that are
+/// being written, a command that receives blocks of 16 MiB stays below 256 MiB.
+const COMMAND_CACHE: usize = 64 << 20;
+const COMMAND_DIRTY: u64 = 64 << 20;
+/// Share of its dirty data, in percent, at which a command's txg is closed: small txgs cost many flushes.
+const COMMAND_SYNC_PERCENT: u64 = 50;
 
 /// The share of the memory that a pool opened for writing may take.
 #[derive(Debug, Clone, Copy)]
@@ -51,7 +55,11 @@ impl Budget {
     /// The budget of a pool that is open for one command.
     pub fn of_command() -> Budget {
         let budget = Budget::to_stay();
-        Budget { cache_bytes: budget.cache_bytes.min(COMMAND_CACHE), ..budget }
+        let dirty_max = budget.limits.dirty_max.min(COMMAND_DIRTY);
+        Budget {
+            cache_bytes: budget.cache_bytes.min(COMMAND_CACHE),
+            limits: Limits { dirty_max, sync_percent: COMMAND_SYNC_PERCENT, ..budget.limits },
+        }
     }
 
     fn of(memory: u64) -> Budget {
