@@ -359,6 +359,27 @@ mod tests {
         assert_eq!((read.pages.len(), second[0].at), (2, read.pages[1]));
     }
 
+    #[test]
+    fn pages_that_overlap_or_have_gaps_at_their_ends_are_refused() {
+        let refused = |extents: &[(u64, u32)], pages: &[u64]| {
+            let (file, mut page) = (file(), Vec::new());
+            for (at, len) in extents {
+                page.extend([at.to_le_bytes(), 0u64.to_le_bytes()].concat());
+                page.extend([len.to_le_bytes(), 1u32.to_le_bytes()].concat());
+            }
+            write_page(&file, &mut page, 0).expect("written");
+            read_page(&file, &Head { pages: pages.to_vec(), ..head() }, 0).is_err()
+        };
+        assert!(!refused(&[(0, 512), (512, 512)], &[0]));
+        assert!(refused(&[(0, 512), (511, 512)], &[0]), "they overlap");
+        assert!(refused(&[(512, 512)], &[1024]), "before the start of the page");
+        assert!(refused(&[((1 << 40) - 511, 512)], &[0]), "behind the end of the device");
+        assert!(refused(&[(0, 512)], &[0, 1024]), "not full");
+        let full: Vec<(u64, u32)> = (0..PER_PAGE as u64).map(|n| (n * 512, 512)).collect();
+        let next = PER_PAGE as u64 * 512;
+        assert!(!refused(&full, &[0, next]) && refused(&full, &[0, next - 512]));
+    }
+
     /// Whoever makes an index can make its checksums, too.
     #[test]
     fn no_head_makes_the_decoder_panic() {
