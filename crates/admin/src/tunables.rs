@@ -1,6 +1,7 @@
 //! Parameters of the engine that can be changed while it runs. They have the names of the OpenZFS module
 //! parameters. Only parameters that have an effect are listed.
 
+use super::verbs::zfs::send::SEND_CORRUPT_DATA;
 use super::{ADMIN_SNAPSHOT, DIO_ENABLED};
 use ::pool::events::{CHECKSUM_EVENTS_PER_SECOND, ZEVENT_LEN_MAX};
 use ::pool::{
@@ -16,7 +17,7 @@ pub use vdev::tunable::Tunable;
 use zio::{FORCE_GANGING, FORCE_GANGING_PCT};
 
 /// All parameters, sorted by name.
-pub fn tunables() -> [&'static Tunable; 20] {
+pub fn tunables() -> [&'static Tunable; 21] {
     [
         &FORCE_GANGING,
         &FORCE_GANGING_PCT,
@@ -35,6 +36,7 @@ pub fn tunables() -> [&'static Tunable; 20] {
         &MULTIHOST_INTERVAL,
         &PREFETCH_DISABLE,
         &SCAN_SUSPEND_PROGRESS,
+        &SEND_CORRUPT_DATA,
         &TXG_HISTORY,
         &TXG_TIMEOUT,
         &ZEVENT_LEN_MAX,

@@ -371,6 +371,7 @@ impl<'a> Streams<'a> {
                     let kind = if answer.is_some() { Piece::Answer } else { Piece::NoAnswer };
                     let _ = self.connection.give(kind, &answer.unwrap_or_default());
                 }
+                Came::Word(Reply::Title(title)) => crate::title::set(&title),
                 Came::Word(reply) => return Ok(reply),
                 Came::Piece(..) => return Err(CallError::Lost),
             }

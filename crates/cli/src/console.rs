@@ -122,6 +122,15 @@ impl Stream {
     }
 }
 
+/// Sets the title of the command's process: that of the client, if the command runs for one.
+pub(crate) fn set_title(title: &str) {
+    match current() {
+        // A client that is gone needs no title.
+        Some(console) => drop(console.queue(console.link.title(title))),
+        None => crate::title::set(title),
+    }
+}
+
 /// A variable of the environment; `None` if it is not set.
 pub(crate) fn env(name: impl AsRef<OsStr>) -> Option<OsString> {
     match current() {

@@ -31,6 +31,7 @@ mod stop;
 mod table;
 mod this_program;
 mod time;
+mod title;
 mod tour;
 mod usage;
 mod usage_texts;
@@ -54,7 +55,8 @@ fn main() -> ExitCode {
     heap::init(::cenote::memory_allowed());
     let mut args: Vec<OsString> = std::env::args_os().collect();
     let called = if args.is_empty() { OsString::new() } else { args.remove(0) };
-    let mut name = Path::new(&called).file_name().unwrap_or_default().to_owned();
+    let given = args.clone();
+    let mut name = Path::new(title::without_room(&called)).file_name().unwrap_or_default().to_owned();
     if !is_tool(&name) && args.first().is_some_and(|first| is_tool(first)) {
         name = args.remove(0);
     }
@@ -81,6 +83,9 @@ fn main() -> ExitCode {
         Some(tool @ ("zpool" | "zfs" | "fsstat" | IDS_TO_PATH)) => tool,
         _ => "cenote",
     };
+    if program == "zfs" && zfs::has_title(&args) {
+        title::make_room(&called, &given);
+    }
     let is_direct = console::env(DIRECT).is_some_and(|value| value == "1");
     let runs_in = if is_direct { RunsIn::Here } else { runs_in(program, &args) };
     let done = match runs_in {

@@ -22,6 +22,38 @@ pub(crate) fn collect(corpus: &mut Corpus) {
     texts(corpus);
     zaps(corpus);
     geometry(corpus);
+    indexes(corpus);
+}
+
+/// Heads and pages of indexes of streams: see the target.
+fn indexes(corpus: &mut Corpus) {
+    const SECTOR: u64 = 512;
+    const PER_PAGE: u64 = 169;
+    const BODY: usize = 4096 - 32;
+    let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
+    for (name, pages, snapshots) in [("empty", 0u64, 0u64), ("small", 1, 1), ("two-pages", 2, 3)] {
+        let mut head = [text("tank"), text("")].concat();
+        let mut put = |words: &[u64]| words.iter().for_each(|word| head.extend(word.to_le_bytes()));
+        put(&[1 << 40, 1, 5000, 1_700_000_000, 9, 1, 2, 3, 4, snapshots]);
+        for number in 0..snapshots {
+            head.extend([text("tank/home"), text("mon")].concat());
+            [number, 0, 1_700_000_000].iter().for_each(|word| head.extend(word.to_le_bytes()));
+        }
+        let starts = (0..pages).map(|page| page << 20);
+        [0, pages].into_iter().chain(starts).for_each(|word| head.extend(word.to_le_bytes()));
+        let mut input = [&(head.len() as u16).to_le_bytes()[..], &head].concat();
+        for page in 0..pages {
+            let mut body = Vec::new();
+            for extent in 0..if page + 1 < pages { PER_PAGE } else { 3 } {
+                let (at, len) = ((page << 20) + extent * 2 * SECTOR, SECTOR as u32);
+                body.extend([at.to_le_bytes(), (extent * 900).to_le_bytes()].concat());
+                body.extend([len.to_le_bytes(), (extent as u32 % 2).to_le_bytes()].concat());
+            }
+            body.resize(if page + 1 < pages { BODY } else { body.len() }, 0);
+            input.extend(body);
+        }
+        corpus.make("cenote", "indexes", name, input);
+    }
 }
 
 /// The samples that tests of `format` use as vectors.

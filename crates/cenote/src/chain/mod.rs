@@ -51,7 +51,7 @@ use source::Source;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::Head;
+use store::{DEVICE_MAX, Head};
 use vdev::source::named::NamedDevices;
 use vdev::{Devices, Env};
 
@@ -61,8 +61,6 @@ const DEVICE: &str = "index";
 const ENDING: &str = ".idx";
 /// Smallest device of an index in bytes; it takes no space.
 const DEVICE_MIN: u64 = 1 << 40;
-/// Largest.
-const DEVICE_MAX: u64 = 1 << 50;
 /// Bytes of the device for each byte of a stream: what is written again, and what decompresses to more.
 const DEVICE_SHARE: u64 = 4;
 const DEVICE_SHARE_PACKED: u64 = 64;

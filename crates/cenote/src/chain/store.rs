@@ -13,6 +13,11 @@
 //! - The footer is written last, so that a file that was not finished has none.
 //! - Nothing of the file is used before its checksum is compared; what lies in front of the pages is verified by the
 //!   checksums of the pool.
+//! - All pages but the last are full, and the extents of all ascend without overlaps, so that what a read of the device
+//!   costs is bounded by its bytes, whoever has made the index. Reading takes no more memory than some times the size of
+//!   the file.
+//!
+//! Tests: below, and the fuzz target `crates/cenote/tests/it/index.rs`.
 // An index is a file of the user's, no device.
 #![allow(clippy::disallowed_types)]
 
@@ -33,6 +38,8 @@ const EXTENT: usize = 24;
 const SUM: usize = 32;
 /// Extents of a page.
 const PER_PAGE: usize = (PAGE - SUM) / EXTENT;
+/// Largest device.
+pub(super) const DEVICE_MAX: u64 = 1 << 50;
 /// Most bytes of the head: more than the largest chains need.
 const HEAD_MAX: u64 = 1 << 30;
 
@@ -186,7 +193,21 @@ pub(super) fn read_page(file: &File, head: &Head, index: usize) -> io::Result<Ve
         Some(Extent { at, len: len.into(), file, pos })
     };
     let extents = (0..PER_PAGE).map_while(|_| extent(&mut fields)).take_while(|extent| extent.len > 0);
-    Ok(extents.collect())
+    let extents: Vec<Extent> = extents.collect();
+    if is_in_place(&extents, head, index) { Ok(extents) } else { Err(damaged()) }
+}
+
+/// Whether the extents of a page are in order, between its start and that of the next page, and fill it if there is one.
+fn is_in_place(extents: &[Extent], head: &Head, index: usize) -> bool {
+    let next = head.pages.get(index + 1).copied();
+    let end = next.unwrap_or(head.device_size);
+    let mut least = head.pages.get(index).copied().unwrap_or(end);
+    let are_ordered = extents.iter().all(|extent| {
+        let follows = extent.at >= least && extent.end() <= end;
+        least = extent.end();
+        follows
+    });
+    are_ordered && (next.is_none() || extents.len() == PER_PAGE)
 }
 
 impl Head {
@@ -242,7 +263,8 @@ impl Head {
         let pages_at = fields.u64()?;
         let pages = fields.list(Fields::u64)?;
         let head = Head { pool, prefix, device_size, files, snapshots, pages_at, pages };
-        (fields.0.is_empty() && head.pages.is_sorted()).then_some(head)
+        let is_ordered = head.pages.is_sorted_by(|one, next| one < next);
+        (fields.0.is_empty() && is_ordered && head.device_size <= DEVICE_MAX).then_some(head)
     }
 }
 
@@ -329,12 +351,33 @@ mod tests {
         let mut extents = Extents::default();
         (0..PER_PAGE as u64 - 1)
             .for_each(|n| extents.put(Extent { at: n * 1024, len: 512, file: 1, pos: n }));
-        extents.put(Extent { at: 1 << 40, len: 10 << 30, file: 0, pos: 0 });
+        extents.put(Extent { at: 1 << 39, len: 10 << 30, file: 0, pos: 0 });
         let file = file();
         finish(&file, 0, &extents, head()).expect("written");
         let read = read_head(&file).expect("read");
         let second = read_page(&file, &read, 1).expect("read");
         assert_eq!((read.pages.len(), second[0].at), (2, read.pages[1]));
+    }
+
+    #[test]
+    fn pages_that_overlap_or_have_gaps_at_their_ends_are_refused() {
+        let refused = |extents: &[(u64, u32)], pages: &[u64]| {
+            let (file, mut page) = (file(), Vec::new());
+            for (at, len) in extents {
+                page.extend([at.to_le_bytes(), 0u64.to_le_bytes()].concat());
+                page.extend([len.to_le_bytes(), 1u32.to_le_bytes()].concat());
+            }
+            write_page(&file, &mut page, 0).expect("written");
+            read_page(&file, &Head { pages: pages.to_vec(), ..head() }, 0).is_err()
+        };
+        assert!(!refused(&[(0, 512), (512, 512)], &[0]));
+        assert!(refused(&[(0, 512), (511, 512)], &[0]), "they overlap");
+        assert!(refused(&[(512, 512)], &[1024]), "before the start of the page");
+        assert!(refused(&[((1 << 40) - 511, 512)], &[0]), "behind the end of the device");
+        assert!(refused(&[(0, 512)], &[0, 1024]), "not full");
+        let full: Vec<(u64, u32)> = (0..PER_PAGE as u64).map(|n| (n * 512, 512)).collect();
+        let next = PER_PAGE as u64 * 512;
+        assert!(!refused(&full, &[0, next]) && refused(&full, &[0, next - 512]));
     }
 
     /// Whoever makes an index can make its checksums, too.

@@ -2,10 +2,12 @@
 #![allow(clippy::disallowed_types)] // Streams are written into files here.
 
 use crate::golden::compare::{chain as words, contents};
+use cenote::Error;
 use cenote::chain::{Chain, ChainError, ChainOptions, Input};
 use cenote::stream::{Reader, Writer};
+use cenote::verify::{Encryption, Options as VerifyOptions};
 use format::Endian;
-use format::stream::{Begin, Record};
+use format::stream::{Begin, Record, feature};
 use std::collections::BTreeMap;
 use std::fs;
 use std::ops::ControlFlow;
@@ -186,6 +188,74 @@ fn a_chain_is_joined_into_one_full_stream() {
             std::iter::once(file.as_path()).chain(paths[index + 1..].iter().copied()).collect();
         compare(&open(&rest), &[("@c", "dst/full@c")]);
     }
+}
+
+/// Loads the key of all senders for a dataset.
+fn unlock(chain: &Chain, dataset: &str) {
+    let key = testkit::keys::material("passphrase").expect("a key");
+    let loaded = chain.pool().load_key(&chain.name_in_pool(dataset), &key);
+    loaded.unwrap_or_else(|error| panic!("{dataset}: {}", words(&error)));
+}
+
+const RAW: [(&str, &str); 2] = [("@1", "dst/raw@1"), ("@2", "dst/raw@2")];
+
+#[test]
+fn raw_streams_are_read_with_their_key() {
+    let files = Files::new();
+    let [full, second] = ["raw-full", "raw-incr"].map(|name| files.golden(name));
+    // The second time there is an index.
+    for must_read in [true, false] {
+        let (chain, was_read) = open_with(&[&second, &full], &ChainOptions::default()).expect("opened");
+        assert_eq!(was_read, must_read);
+        let newest = chain.find("").expect("found");
+        let locked = chain.dataset(newest).expect("there").filesystem();
+        assert!(matches!(locked, Err(Error::Locked { .. })), "it is locked");
+        let wrong = chain.pool().load_key(&chain.name_in_pool(&newest.dataset), b"no such passphrase");
+        let told = words(&wrong.expect_err("refused"));
+        assert_eq!(told, format!("Incorrect key provided for '{}'.", newest.dataset));
+        unlock(&chain, &newest.dataset);
+        compare(&chain, &RAW);
+    }
+    let ccm = open(&[&files.golden("raw-ccm")]);
+    unlock(&ccm, &ccm.snapshots()[0].dataset);
+    compare(&ccm, &[("", "dst/rawccm@1")]);
+    // Each dataset of a package is an encryption root of its own; a volume is among them.
+    let tree = open(&[&files.golden("raw-replicate")]);
+    let mut datasets: Vec<String> = tree.snapshots().iter().map(|one| one.dataset.clone()).collect();
+    datasets.dedup();
+    assert!(datasets.len() > 1 && tree.snapshots().iter().any(|one| one.is_volume));
+    datasets.iter().for_each(|dataset| unlock(&tree, dataset));
+    let report =
+        cenote::verify::verify(tree.pool(), &VerifyOptions { space: false, ..Default::default() }, &());
+    let is_verified = |name: &str| {
+        let named = report.datasets.iter().find(|one| one.name == tree.name_in_pool(name));
+        named.is_some_and(|one| one.encryption == Encryption::Verified)
+    };
+    assert!(report.is_whole() && datasets.iter().all(|dataset| is_verified(dataset)), "{report:?}");
+}
+
+#[test]
+fn raw_chains_are_joined_without_their_key() {
+    let files = Files::new();
+    let [full, second] = ["raw-full", "raw-incr"].map(|name| files.golden(name));
+    let chain = open(&[&full, &second]);
+    for (index, (sent, received)) in RAW.into_iter().enumerate() {
+        let mut joined = Vec::new();
+        let snapshot = chain.find(sent).expect("found");
+        let done = chain.join(snapshot, &mut joined, &mut |_| ControlFlow::Continue(()));
+        done.unwrap_or_else(|error| panic!("{}", words(&error)));
+        let start = begin(&joined);
+        assert!(start.features() & feature::RAW != 0 && start.from_guid == 0);
+        let file = files.with(&format!("joined-{index}"), &joined);
+        let again = open(&[&file]);
+        unlock(&again, &snapshot.dataset);
+        compare(&again, &[("", received)]);
+    }
+    // The increment goes on from a joined stream: the IV sets are those of the sender.
+    let joined = files.path("joined-0");
+    let again = open(&[&joined, &second]);
+    unlock(&again, &again.snapshots()[0].dataset);
+    compare(&again, &RAW);
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod chain;
 mod foreign;
 mod fuzz;
 mod golden;
+mod index;
 mod receive;
 mod receive_raw;
 mod resend;

@@ -28,6 +28,8 @@ mod rm;
 mod stat;
 mod stream;
 mod stream_files;
+mod stream_keys;
+mod stream_macs;
 mod tar;
 mod tar_args;
 mod tar_extract;

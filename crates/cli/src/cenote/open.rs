@@ -18,6 +18,9 @@ use crate::keys::{self, ATTEMPTS, prompt};
 /// Most symbolic links that are followed in one path, as in Linux.
 const LINKS_MAX: usize = 40;
 
+/// What stands in the place of the file of a key that is asked for.
+pub(super) const PROMPT: &str = "prompt";
+
 /// Options of all verbs: where the pool is, and how it is opened.
 #[derive(clap::Args)]
 pub(crate) struct Source {
@@ -45,14 +48,27 @@ pub(crate) struct Source {
     /// Open the pool although top-level or log devices are missing: read what is left
     #[arg(long)]
     missing: bool,
+    /// Set if the pool is made of streams.
+    #[arg(skip)]
+    streams: Option<OfStreams>,
+}
+
+/// What differs where the datasets are those of streams.
+#[derive(Debug, Clone, Default)]
+pub(super) struct OfStreams {
+    /// Where the key of every encryption root without one of its own is: a file, or `prompt`.
+    pub(super) key: Option<OsString>,
+    /// What the pool has in front of the senders' names.
+    pub(super) prefix: String,
 }
 
 impl Source {
-    /// The source of datasets that are open already, with the keys that they need.
-    pub(super) fn of_keys(keys: &[OsString]) -> Source {
+    /// The source of the datasets of streams, with their keys: `DATASET=FILE`, by the names in the pool.
+    pub(super) fn of_streams(keys: Vec<OsString>, streams: OfStreams) -> Source {
         Source {
             devices: Vec::new(),
-            keys: keys.to_vec(),
+            keys,
+            streams: Some(streams),
             cache: 0,
             txg: None,
             recover: false,
@@ -280,20 +296,35 @@ impl<'a> Session<'a> {
                 continue;
             }
             let dataset = with_real_pool(&dataset, called, pool);
-            if from == "prompt" {
-                self.ask(pool, &dataset, &dataset)?;
-                continue;
-            }
-            let material = read_key(&from)?;
-            pool.load_key(&dataset, &material).map_err(|error| {
-                let file = term::escape(from.as_bytes());
-                Failure::Message(format!(
-                    "cannot load the key of '{dataset}' from {file}: {}",
-                    term::chain(&error)
-                ))
-            })?;
+            self.load_key(pool, &dataset, &dataset, &from)?;
         }
         Ok(())
+    }
+
+    /// Loads the key of `root` for `dataset` from a file, or asks for it.
+    fn load_key(&self, pool: &Pool, dataset: &str, root: &str, from: &OsStr) -> Result<(), Failure> {
+        if from == PROMPT {
+            return self.ask(pool, dataset, root);
+        }
+        let material = read_key(from)?;
+        pool.load_key(dataset, &material).map_err(|error| {
+            let (file, why) = (term::escape(from.as_bytes()), self.as_sent(&term::chain(&error)));
+            Failure::Message(format!("cannot load the key of '{}' from {file}: {why}", self.sent(root)))
+        })
+    }
+
+    /// A dataset as its sender calls it.
+    fn sent<'n>(&self, name: &'n str) -> &'n str {
+        let prefix = self.source.streams.as_ref().map_or("", |streams| &streams.prefix);
+        name.strip_prefix(prefix).unwrap_or(name)
+    }
+
+    /// A message whose datasets are called as their senders call them.
+    fn as_sent(&self, message: &str) -> String {
+        match self.source.streams.as_ref().map(|streams| &streams.prefix) {
+            Some(prefix) if !prefix.is_empty() => message.replace(&format!("'{prefix}"), "'"),
+            _ => message.to_owned(),
+        }
     }
 
     /// Asks for the key of `root` until it fits `dataset`.
@@ -301,24 +332,23 @@ impl<'a> Session<'a> {
         for attempt in 1..=ATTEMPTS {
             let answer = prompt::secret(&format!(
                 "Enter passphrase or hex key for '{}': ",
-                term::escape(root.as_bytes())
+                term::escape(self.sent(root).as_bytes())
             ));
             let answer = answer.map_err(|error| {
+                let root = self.sent(root);
                 Failure::Message(format!("cannot ask for the key of '{root}': {}", term::io_words(&error)))
             })?;
             let Some(answer) = answer else { break };
             match pool.load_key(dataset, &answer) {
                 Ok(()) => return Ok(()),
-                Err(error) if attempt < ATTEMPTS => term::complain(term::chain(&error)),
+                Err(error) if attempt < ATTEMPTS => term::complain(self.as_sent(&term::chain(&error))),
                 Err(error) => {
-                    return Err(Failure::Message(format!(
-                        "cannot load the key of '{root}': {}",
-                        term::chain(&error)
-                    )));
+                    let (root, why) = (self.sent(root), self.as_sent(&term::chain(&error)));
+                    return Err(Failure::Message(format!("cannot load the key of '{root}': {why}")));
                 }
             }
         }
-        Err(Failure::Message(format!("no key for '{root}'")))
+        Err(Failure::Message(format!("no key for '{}'", self.sent(root))))
     }
 
     /// Calls `open`, and again after asking for a key if one is missing.
@@ -327,18 +357,22 @@ impl<'a> Session<'a> {
         dataset: &Dataset,
         open: impl Fn(&Dataset) -> Result<T, Error>,
     ) -> Result<T, Failure> {
-        match open(dataset) {
-            Err(Error::Locked { root, .. }) if prompt::is_possible() => {
-                self.ask(dataset.pool(), dataset.name(), &root)?;
-                Ok(open(dataset)?)
-            }
-            Err(error @ Error::Locked { .. }) => {
-                let Error::Locked { root, .. } = &error else { return Err(error.into()) };
-                let hint = format!("{}\n--key '{root}=FILE' loads it", term::chain(&error));
-                Err(Failure::Message(hint))
-            }
-            other => Ok(other?),
+        let error = match open(dataset) {
+            Err(error @ Error::Locked { .. }) => error,
+            other => return Ok(other?),
+        };
+        let Error::Locked { root, .. } = &error else { return Err(error.into()) };
+        let given = self.source.streams.as_ref().and_then(|streams| streams.key.as_deref());
+        let from = given.or_else(|| prompt::is_possible().then_some(OsStr::new(PROMPT)));
+        if let Some(from) = from {
+            self.load_key(dataset.pool(), dataset.name(), root, from)?;
+            return Ok(open(dataset)?);
         }
+        let (why, root) = (self.as_sent(&term::chain(&error)), self.sent(root));
+        Err(Failure::Message(match self.source.streams {
+            Some(_) => format!("the stream is locked: {why}\n--key FILE loads it, or --key '{root}=FILE'"),
+            None => format!("{why}\n--key '{root}=FILE' loads it"),
+        }))
     }
 
     /// The dataset that a target names.
@@ -354,6 +388,16 @@ impl<'a> Session<'a> {
         let dataset = self.dataset(target)?;
         self.unlocked(&dataset, Dataset::filesystem)?;
         Ok(dataset)
+    }
+
+    /// Loads the key of a dataset, if it is encrypted.
+    pub(super) fn unlock(&self, target: &Target) -> Result<(), Failure> {
+        let dataset = self.dataset(target)?;
+        if dataset.dsl().is_volume().map_err(Error::from)? {
+            self.unlocked(&dataset, Dataset::volume).map(drop)
+        } else {
+            self.unlocked(&dataset, Dataset::filesystem).map(drop)
+        }
     }
 
     /// Opens the object that a target names. A link as the last component is followed if `follow` is set or
@@ -426,7 +470,7 @@ fn devices_of_environment() -> Vec<PathBuf> {
 }
 
 /// Splits `DATASET=FILE`. Names of datasets contain no equals sign.
-fn split_key(key: &OsStr) -> Result<(String, OsString), Failure> {
+pub(super) fn split_key(key: &OsStr) -> Result<(String, OsString), Failure> {
     let bytes = key.as_bytes();
     let at = bytes.iter().position(|&byte| byte == b'=');
     let parts = at.and_then(|at| Some((bytes.get(..at)?, bytes.get(at + 1..)?)));

@@ -2,7 +2,8 @@
 // It reads files with streams.
 #![allow(clippy::disallowed_types)]
 
-use super::{Failure, Outcome, stream_files as files, term};
+use super::stream_keys::Keys;
+use super::{Failure, Outcome, stream_files as files, stream_macs, term};
 use crate::out::Out;
 use crate::table::{self, Column};
 use ::cenote::chain::unpacked;
@@ -36,8 +37,11 @@ enum Command {
     /// Reads every byte, compares all checksums, and checks the rules that receivers check, except those that
     /// depend on the receiving pool. The first problem of each stream is told with its byte.
     ///
-    /// Exit status: 0 all streams are whole; 1 one is damaged, cut or breaks a rule.
-    Verify(Files),
+    /// With --key, locked (raw) streams are decrypted as well, and every block is compared with its MAC. The FILEs
+    /// must then be those that `cenote stream ls` reads together.
+    ///
+    /// Exit status: 0 all streams are whole; 1 one is damaged, cut or breaks a rule, or a key is wrong.
+    Verify(VerifyArgs),
     /// Tell which snapshots streams contain
     ///
     /// Exit status: 0 done; 1 a stream is damaged, cut or breaks a rule: what was read until then is told.
@@ -91,6 +95,14 @@ struct Files {
 }
 
 #[derive(clap::Args)]
+struct VerifyArgs {
+    #[command(flatten)]
+    keys: Keys,
+    #[command(flatten)]
+    files: Files,
+}
+
+#[derive(clap::Args)]
 struct InfoArgs {
     #[command(flatten)]
     files: Files,
@@ -108,7 +120,7 @@ struct InfoArgs {
 /// Runs `cenote stream`.
 pub(super) fn run(args: &Args) -> Outcome {
     match &args.command {
-        Command::Verify(files) => verify(files),
+        Command::Verify(args) => verify(args),
         Command::Info(args) => info(args),
         Command::Ls(args) => files::ls(args),
         Command::Cat(args) => files::cat(args),
@@ -144,7 +156,16 @@ fn open(file: &OsStr) -> Result<Box<dyn Read + Send>, Failure> {
     Ok(unpacked(source)?.1)
 }
 
-fn verify(args: &Files) -> Outcome {
+fn verify(args: &VerifyArgs) -> Outcome {
+    let has_problems = verify_files(&args.files)?;
+    if !has_problems && args.keys.are_given() {
+        return stream_macs::verify(&args.keys, &args.files.files, args.files.quiet);
+    }
+    Ok(u8::from(has_problems))
+}
+
+/// Whether a file is not whole.
+fn verify_files(args: &Files) -> Result<bool, Failure> {
     let out = Out::new();
     let mut has_problems = false;
     for file in &args.files {
@@ -171,7 +192,7 @@ fn verify(args: &Files) -> Outcome {
             term::complain(format!("{name}: not whole: {streams}, {size}; {cut}"));
         }
     }
-    Ok(u8::from(has_problems))
+    Ok(has_problems)
 }
 
 fn tell(name: &str, failure: Failure) -> Result<(), Failure> {

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_types)]
 
 use super::open::{Session, Source, parse_bytes};
+use super::stream_keys::Keys;
 use super::{Failure, Outcome, cat, cp, cp_args, find, ls, mount, tar, tar_args, term};
 use crate::colour;
 use crate::console::{RawOut, Stream};
@@ -27,9 +28,8 @@ const BUFFER: usize = 256 << 10;
 /// How streams are opened.
 #[derive(clap::Args)]
 pub(super) struct Opening {
-    /// Load the key of DATASET from FILE, or ask for it when FILE is `prompt`; repeatable
-    #[arg(long = "key", value_name = "DATASET=FILE")]
-    keys: Vec<OsString>,
+    #[command(flatten)]
+    keys: Keys,
     /// The file of the index, instead of `.idx` beside the file with the newest snapshot
     #[arg(long, value_name = "FILE")]
     index: Option<PathBuf>,
@@ -158,19 +158,9 @@ impl Opened {
             renew: opening.reindex,
             cache_bytes: usize::try_from(opening.cache).unwrap_or(usize::MAX),
         };
-        let inputs = files.iter().map(|file| input(file)).collect();
-        let target =
-            if opening.quiet { ProgressDrawTarget::hidden() } else { crate::console::progress_target() };
-        let bar = ProgressBar::with_draw_target(None, target);
-        if let Ok(style) = ProgressStyle::with_template("{bytes} read, {bytes_per_sec} {wide_msg}") {
-            bar.set_style(style);
-        }
-        let chain = Chain::open(inputs, &options, &mut |file, bytes| {
-            bar.set_message(term::escape(file.as_os_str().as_bytes()));
-            bar.set_position(bytes);
-        });
-        bar.finish_and_clear();
-        Ok(Opened { chain: chain?, source: Source::of_keys(&opening.keys) })
+        let chain = read(files, &options, opening.quiet)?;
+        let source = opening.keys.source(&chain)?;
+        Ok(Opened { chain, source })
     }
 
     fn session(&self) -> Result<Session<'_>, Failure> {
@@ -210,6 +200,22 @@ impl Opened {
         }
         self.snapshot(name)
     }
+}
+
+/// Reads streams, with a progress bar unless `quiet`.
+pub(super) fn read(files: &[&OsString], options: &ChainOptions, quiet: bool) -> Result<Chain, Failure> {
+    let inputs = files.iter().map(|file| input(file)).collect();
+    let target = if quiet { ProgressDrawTarget::hidden() } else { crate::console::progress_target() };
+    let bar = ProgressBar::with_draw_target(None, target);
+    if let Ok(style) = ProgressStyle::with_template("{bytes} read, {bytes_per_sec} {wide_msg}") {
+        bar.set_style(style);
+    }
+    let chain = Chain::open(inputs, options, &mut |file, bytes| {
+        bar.set_message(term::escape(file.as_os_str().as_bytes()));
+        bar.set_position(bytes);
+    });
+    bar.finish_and_clear();
+    Ok(chain?)
 }
 
 fn input(file: &OsStr) -> Input {

@@ -238,7 +238,8 @@ fn tell_encryption(out: &mut impl Write, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-fn damage_text(damage: &Damage) -> String {
+/// What is damaged, and where.
+pub(super) fn damage_text(damage: &Damage) -> String {
     const SHOWN: usize = 8;
     let dataset = term::escape(damage.dataset.as_bytes());
     let place = match &damage.place {

@@ -40,6 +40,11 @@ use serde_json::{Map, Value as Json, json};
 use std::ffi::OsString;
 use std::path::Path;
 
+/// Whether a command line, with its subcommand, asks for a title of the process.
+pub(crate) fn has_title(args: &[OsString]) -> bool {
+    args.split_first().is_some_and(|(word, args)| word == "send" && send::has_title(args))
+}
+
 /// Runs a subcommand, given by its canonical name.
 pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
     rights::check(rights::zfs(subcommand), || rights::zfs_refusal(subcommand))?;

@@ -50,6 +50,9 @@ const LONG: &[Long] = &[
     Long { name: "resume", letter: 't', value: true },
 ];
 
+/// Letters of the options; a colon follows those with a value.
+const SHORT: &str = "i:I:RX:DLPVbcd:ehnpsSt:vw";
+
 /// What is told beside the stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Told {
@@ -59,6 +62,14 @@ struct Told {
     verbose: bool,
     /// `-P`: for scripts.
     parsable: bool,
+    /// `-V`: in the title of the process.
+    titled: bool,
+}
+
+/// Whether these arguments ask for a title of the process.
+pub(super) fn has_title(args: &[OsString]) -> bool {
+    let mut walk = Getopt::new(args.to_vec(), SHORT, LONG);
+    std::iter::from_fn(|| walk.next().ok().flatten()).any(|(letter, _)| letter == 'V')
 }
 
 pub(super) fn run(args: Vec<OsString>, out: &Out) -> Outcome {
@@ -117,7 +128,7 @@ fn stop(refusal: Refusal) -> Stop {
 }
 
 fn parse(args: Vec<OsString>) -> Result<(Request, Told), Stop> {
-    let mut walk = Getopt::new(args, "i:I:RX:DLPVbcd:ehnpsSt:vw", LONG);
+    let mut walk = Getopt::new(args, SHORT, LONG);
     let (mut request, mut told) = (Request::default(), Told::default());
     while let Some((letter, value)) = walk.next()? {
         let value = value.unwrap_or_default().to_string_lossy().into_owned();
@@ -140,8 +151,7 @@ fn parse(args: Vec<OsString>) -> Result<(Request, Told), Stop> {
             'P' => told.parsable = true,
             'n' => told.dry = true,
             'v' => told.verbose = true,
-            // The command runs in the daemon, whose title says what that does.
-            'V' => {}
+            'V' => told.titled = true,
             _ => say_error_line!(
                 "WARNING: deduplicated send is no longer supported.  A regular,\n\
                  non-deduplicated stream will be generated.\n"
@@ -165,7 +175,7 @@ fn parse(args: Vec<OsString>) -> Result<(Request, Told), Stop> {
              Use '@' or '#' prefix to avoid ambiguity.",
         );
     }
-    request.estimate = told.verbose || told.parsable;
+    request.estimate = told.verbose || told.parsable || told.titled;
     request.list_bytes_max = console::env(LIST_BYTES_MAX).and_then(|value| value.to_str()?.parse().ok());
     Ok((request, told))
 }
@@ -231,8 +241,9 @@ struct Report {
     /// What the token says.
     token: Vec<u8>,
     parts: Vec<Part>,
-    /// Name of the part that is being sent.
+    /// Name of the part that is being sent, and its size as far as it is known.
     name: String,
+    size: u64,
     reported: Instant,
     looked: Instant,
 }
@@ -240,7 +251,8 @@ struct Report {
 impl Report {
     fn new(told: Told, wanted: Reports, token: Vec<u8>) -> Report {
         let now = Instant::now();
-        Report { told, wanted, token, parts: Vec::new(), name: String::new(), reported: now, looked: now }
+        let (parts, name) = (Vec::new(), String::new());
+        Report { told, wanted, token, parts, name, size: 0, reported: now, looked: now }
     }
 
     fn on(&mut self, event: Event) -> ControlFlow<()> {
@@ -252,11 +264,13 @@ impl Report {
                 self.parts = answer.parts;
             }
             Event::Begins(number) => {
-                let name = self.parts.get(number).map(|part| part.name.as_str()).unwrap_or_default();
-                self.name = visible(name).into_owned();
+                let part = self.parts.get(number);
+                self.name = visible(part.map_or("", |part| &part.name)).into_owned();
+                self.size = part.and_then(|part| part.bytes).unwrap_or(0);
                 if self.told.verbose && !self.told.parsable {
                     say_error_line!("TIME        SENT   SNAPSHOT {}", self.name);
                 }
+                self.set_title(0);
                 self.reported = Instant::now();
             }
             Event::Bytes(bytes) => {
@@ -268,8 +282,12 @@ impl Report {
                 if console::is_cancelled() {
                     return ControlFlow::Break(());
                 }
-                let is_due = self.told.verbose && now.duration_since(self.reported) >= REPORT_EVERY;
-                if self.wanted.is_wanted() || is_due {
+                let is_due = now.duration_since(self.reported) >= REPORT_EVERY;
+                if is_due {
+                    self.reported = now;
+                    self.set_title(bytes);
+                }
+                if self.wanted.is_wanted() || (is_due && self.told.verbose) {
                     self.reported = now;
                     say_error!("{}", line(&time::clock_now(), bytes, &self.name, self.told.parsable));
                 }
@@ -277,6 +295,19 @@ impl Report {
         }
         ControlFlow::Continue(())
     }
+
+    fn set_title(&self, sent: u64) {
+        if self.told.titled {
+            console::set_title(&title(&self.name, sent, self.size));
+        }
+    }
+}
+
+/// The title of the process: how much of the estimated size of a part has been sent.
+fn title(name: &str, sent: u64, size: u64) -> String {
+    // The estimate may be too low.
+    let percent = (u128::from(sent) * 100).checked_div(size.into()).map_or(100, |percent| percent.min(100));
+    format!("zfs: sending {name} ({percent}%: {}/{})", nicebytes(sent), nicebytes(size))
 }
 
 /// One report: the time, the bytes so far, and the name.
@@ -322,7 +353,7 @@ mod tests {
             estimate: true,
             ..Request::of("t/a@2")
         };
-        assert_eq!((request, told), (all, Told { dry: true, verbose: true, parsable: true }));
+        assert_eq!((request, told), (all, Told { dry: true, verbose: true, parsable: true, titled: true }));
         assert_eq!(parsed("--saved t/a").0, Request { saved: true, ..Request::of("t/a") });
         assert_eq!(parsed("-t 1-2-3-4").0, Request { resume: Some("1-2-3-4".into()), ..Request::default() });
         assert_eq!(parsed("--redact b t/a@2").0.redact.as_deref(), Some("b"));
@@ -341,7 +372,7 @@ mod tests {
             from: from.map(str::to_owned),
             bytes: Some(bytes),
         };
-        let told = |verbose, parsable| Told { dry: true, verbose, parsable };
+        let told = |verbose, parsable| Told { dry: true, verbose, parsable, titled: false };
         let text = |parts: &[Part], told| {
             sizes(&Answer { parts: parts.to_vec(), ..Answer::default() }, told, str::to_owned)
         };
@@ -370,6 +401,16 @@ mod tests {
     fn reports_stand_under_their_header() {
         assert_eq!(line("08:35:07", 2_600_000, "t/a@1", false), "08:35:07   2.48M   t/a@1\n");
         assert_eq!(line("08:35:07", 2_600_000, "t/a@1", true), "08:35:07\t2600000\tt/a@1\n");
+    }
+
+    #[test]
+    fn titles_tell_how_much_is_sent() {
+        assert_eq!(title("t/a@1", 134 << 10, 42_047_898), "zfs: sending t/a@1 (0%: 134K/40.1M)");
+        assert_eq!(title("t/a@1", 3000, 2000), "zfs: sending t/a@1 (100%: 2.93K/1.95K)");
+        assert_eq!(title("t/a@1", 0, 0), "zfs: sending t/a@1 (100%: 0B/0B)");
+        let words = |line: &str| line.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert!(has_title(&words("-vV t/a@1")) && has_title(&words("-i @1 t/a@2 --proctitle")));
+        assert!(!has_title(&words("-i V t/a@2")) && !has_title(&words("-v -- -V")));
     }
 
     #[test]

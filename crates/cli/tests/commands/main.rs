@@ -20,6 +20,7 @@ mod observing;
 mod packaging;
 mod panics;
 mod protected;
+mod raw_streams;
 mod readme;
 mod receiving;
 mod replicate;

@@ -4,7 +4,7 @@
 // Tests use `std` to make files.
 #![allow(clippy::disallowed_types, missing_docs)]
 
-use crate::daemon_support::{cenote, folder::Folder};
+use crate::daemon_support::{Ran, cenote, folder::Folder};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read;
 use std::path::Path;
@@ -102,6 +102,87 @@ fn a_signal_asks_for_a_report() {
     let (code, said) = ended(child);
     assert_eq!(code, Some(0), "{said}");
     assert!(said.lines().count() > 0 && said.lines().all(|line| line.ends_with("   tank/a@1")), "{said}");
+}
+
+/// What `ps` shows of a process.
+fn title(child: &Child) -> String {
+    let bytes = std::fs::read(format!("/proc/{}/cmdline", child.id())).expect("read");
+    String::from_utf8_lossy(&bytes).trim_end_matches('\0').to_owned()
+}
+
+/// Sends with `-V` and reads slowly; returns the titles that were seen.
+fn titles(world: &World, words: &str, is_direct: bool) -> Vec<String> {
+    let mut command = world.command(words);
+    if is_direct {
+        command.env("CENOTE_DIRECT", "1").env("CENOTE_DEVICES", world.folder());
+    }
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut reader = child.stdout.take().expect("a pipe");
+    let mut seen = Vec::new();
+    loop {
+        let mut part = Vec::new();
+        (&mut reader).take(512 << 10).read_to_end(&mut part).expect("read");
+        if part.is_empty() {
+            break;
+        }
+        let now = title(&child);
+        if seen.last() != Some(&now) && now.starts_with("zfs: ") {
+            seen.push(now);
+        }
+        // Some three seconds for all: the title changes every second.
+        std::thread::sleep(std::time::Duration::from_millis(60));
+    }
+    assert_eq!(ended(child), (Some(0), String::new()), "{words}");
+    seen
+}
+
+#[test]
+fn the_title_of_the_process_tells_how_much_is_sent() {
+    let world = World::new();
+    let is_report = |title: &String| {
+        title.starts_with("zfs: sending tank/a@1 (") && title.contains("%: ") && title.contains("/24.")
+    };
+    let seen = titles(&world, "zfs send -V tank/a@1", false);
+    assert!(seen.len() > 1 && seen.iter().all(is_report), "{seen:?}");
+    assert!(seen[0].contains(" (0%: 0B/"), "{seen:?}");
+    // Without a daemon, and by the name of the command alone.
+    world.good("zpool export tank");
+    world.good("daemon --stop");
+    let seen = titles(&world, "zfs send -V tank/a@1", true);
+    assert!(seen.len() > 1 && seen.iter().all(is_report), "{seen:?}");
+    assert_eq!(titles(&world, "zfs send tank/a@1", true), Vec::<String>::new());
+}
+
+/// The parameter `zfs_send_corrupt_data` of the daemon.
+#[test]
+fn unreadable_blocks_end_a_stream_or_are_filled() {
+    let world = World { folder: tempfile::tempdir().expect("a folder") };
+    let fixture = Fixture::open("lost-block");
+    let start = "warning: cannot send 't_lost_block/marked': cannot read byte ";
+    for fills in [false, true] {
+        let devices = fixture.dir().display();
+        let mut import = world.command(&format!("zpool import -N -o readonly=on -d {devices} t_lost_block"));
+        if fills {
+            import.env("CENOTE_PARAMETERS", "zfs_send_corrupt_data=1");
+        }
+        let ran: Ran = import.output().expect("it starts").into();
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let target = std::fs::File::create(world.path("stream")).expect("made");
+        let mut send = world.command("zfs send t_lost_block/marked");
+        let ran: Ran = send.stdout(target).output().expect("it starts").into();
+        if fills {
+            assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""));
+            world.good("stream verify -q ~/stream");
+            let pattern = 0x2f5_badd_b10c_u64.to_le_bytes().repeat(64);
+            let stream = std::fs::read(world.path("stream")).expect("read");
+            assert!(stream.windows(pattern.len()).step_by(8).any(|bytes| bytes == pattern));
+        } else {
+            assert_eq!(ran.code, Some(1), "{ran:?}");
+            assert!(ran.err.starts_with(start) && ran.err.contains(" of object "), "{ran:?}");
+        }
+        world.good("zpool export t_lost_block");
+        world.good("daemon --stop");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// Version of the protocol. A request of another version is refused; [`Message::Ping`] and [`Message::Stop`]
 /// are answered in any version.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Most bytes of a command line. Linux allows about 2 MiB of arguments and variables.
 pub(super) const REQUEST_MAX: u32 = 4 << 20;
 /// Most bytes of a command line of users other than root and the daemon's own.
@@ -105,7 +105,7 @@ pub struct Request {
 }
 
 /// A reply of the daemon. To a request that it runs: [`Reply::Begins`] and at the end [`Reply::Exit`], with
-/// the command's [`Reply::Want`] and [`Reply::Ask`] between them. To every other message: one reply.
+/// the command's [`Reply::Want`], [`Reply::Ask`] and [`Reply::Title`] between them. To every other message: one reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -135,6 +135,8 @@ pub enum Reply {
     Want(u32),
     /// Ask the user this question, without showing the answer.
     Ask(String),
+    /// Set the title of the client's process.
+    Title(String),
 }
 
 /// Kind of a piece of a stream: a client sends standard input and answers, the daemon sends the others.

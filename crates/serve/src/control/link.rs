@@ -97,6 +97,11 @@ impl Link {
         count
     }
 
+    /// The frame that has the client set the title of its process.
+    pub fn title(&self, title: &str) -> Vec<u8> {
+        frame::word(&Reply::Title(title.to_owned()))
+    }
+
     /// The frame that has the client ask its user.
     pub fn ask(&self, question: &str) -> Vec<u8> {
         let mut inbox = self.inbox();

@@ -26,6 +26,7 @@ mod write;
 
 pub use misuse::Misuse;
 pub use refusal::Refusal;
+pub use write::SEND_CORRUPT_DATA;
 
 use crate::verbs::{Right, Verb, Written};
 use crate::{OpenPool, Session};

@@ -5,13 +5,18 @@ use super::{Answer, Event, Refusal, refusal};
 use crate::edit::EditError;
 use crate::{OpenPool, Session};
 use cenote::SnapshotHold;
-use cenote::stream::send::{self, SendError};
+use cenote::stream::send::{self, Options, SendError};
 use cenote::stream::{Frame, StreamError, Writer};
 use dsl::Dataset;
 use format::Endian;
 use format::stream::{Begin, End, HEADER_SIZE, Header as RecordHeader, MAGIC, Record, feature};
 use std::io::Write;
 use std::ops::ControlFlow;
+use vdev::tunable::Tunable;
+
+/// Blocks that cannot be read are sent filled with the pattern of docs/on-disk/30-send-streams.md, section 4, instead of
+/// ending the stream: so what can be read of a damaged dataset is saved.
+pub static SEND_CORRUPT_DATA: Tunable = Tunable::new("zfs_send_corrupt_data", 0, 0, 1);
 
 /// Number of the kind of a package's header.
 const PACKAGE: u64 = 2;
@@ -78,7 +83,8 @@ fn send_part(
     on: &mut dyn FnMut(Event) -> ControlFlow<()>,
 ) -> Result<u64, Refusal> {
     let source = part.source()?;
-    let sent = send::send(&source, &part.options, out, &mut |bytes| on(Event::Bytes(bytes)));
+    let options = Options { fill_unreadable: SEND_CORRUPT_DATA.is_on(), ..part.options.clone() };
+    let sent = send::send(&source, &options, out, &mut |bytes| on(Event::Bytes(bytes)));
     Ok(sent.map_err(|error| refusal::of_engine(part.to.name(), error))?.bytes)
 }
 
