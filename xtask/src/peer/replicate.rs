@@ -64,7 +64,7 @@ impl Trial {
         std::fs::write(share.join("there"), THERE).map_err(failed)?;
         let there = share.join("there").display().to_string();
         let place = |name: &str| format!("{{ command = [\"{there}\"], dataset = \"theirs/{name}\" }}");
-        let rules = "recursive = true\nparallel = 2\nverify = true\ndestroyed = \"destroy\"\n\
+        let rules = "recursive = true\nparallel = 2\ndestroyed = \"destroy\"\n\
                      keep-source = { last = 2 }\nkeep-target = { last = 3 }\n";
         let policies = format!(
             "[policy.out]\nfrom = \"ours/src\"\nto = {}\n{rules}[policy.back]\nfrom = {}\nto = \"ours/copy\"\n{rules}\
@@ -117,6 +117,12 @@ impl Trial {
             let files = work::files(&mut self.random, count);
             script.push_str(&format!("(\nwithin {}/src/{name}\n{files}\n)\n", side.name()));
         }
+        // Streams that are long enough to be cut.
+        if let Some(name) = self.members[way].first() {
+            let from = self.random.below(8 << 20);
+            let file = format!("op create 0 long{} 5000000 {from}", self.round);
+            script.push_str(&format!("(\nwithin {}/src/{name}\n{file}\n)\n", side.name()));
+        }
         self.sides.run(side, &script).map(drop)
     }
 
@@ -165,8 +171,7 @@ impl Trial {
                 said.push_str("killed, ");
             }
             0..3 => {
-                let order = self.random.below(11);
-                let bytes = 1000 + self.random.below(1 << (12 + order));
+                let bytes = 20_000 + self.random.below(4 << 20);
                 let (text, is_good) =
                     self.sides.try_run(Side::Ours, &format!("{head}export CUT={bytes}\n{run}"))?;
                 self.note(way, &text);
@@ -179,7 +184,7 @@ impl Trial {
         }
         let mut tries = if is_killed { TRIES } else { 1 };
         loop {
-            let (text, is_good) = self.sides.try_run(Side::Ours, &format!("{head}{run}"))?;
+            let (text, is_good) = self.sides.try_run(Side::Ours, &format!("{head}{run} --verify"))?;
             self.note(way, &text);
             if is_good {
                 let sent = text.lines().filter(|line| line.ends_with(" sent")).count();
