@@ -93,8 +93,7 @@ impl Trial {
 
     fn round(&mut self) -> Result<String, Failure> {
         let mut said = Vec::new();
-        for way in 0..WAYS.len() {
-            let (name, side) = WAYS[way];
+        for (way, (name, side)) in WAYS.into_iter().enumerate() {
             if self.round > 1 && self.random.one_in(2) {
                 said.push(self.reshape(way)?);
             }

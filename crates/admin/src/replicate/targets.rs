@@ -31,6 +31,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const PROPERTY: &str = "org.cenote:replicate.";
 /// Shortest time from the begin of one run to the next that properties may ask for, in seconds.
 const EVERY_MIN: u64 = 60;
+/// Longest one: ten years.
+const EVERY_MAX: u64 = 3652 * 86_400;
 
 /// A target. In a file it has `from`, `to`, and any other field of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,9 +74,11 @@ struct Chosen {
 
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    let wrong =
-        || serde::de::Error::custom(format!("'{text}' is no duration of at least {EVERY_MIN} seconds"));
-    keep::seconds(&text).filter(|seconds| *seconds >= EVERY_MIN).map(Some).ok_or_else(wrong)
+    let is_allowed = |seconds: &u64| (EVERY_MIN..=EVERY_MAX).contains(seconds);
+    keep::seconds(&text).filter(is_allowed).map(Some).ok_or_else(|| {
+        let why = format!("'{text}' is no duration of at least {EVERY_MIN} seconds and at most ten years");
+        serde::de::Error::custom(why)
+    })
 }
 
 impl Target {
@@ -238,6 +242,10 @@ to = "file:///mnt/disk"
             ("tank/home", &[("target", "vault"), ("every", "1s")], "at least 60 seconds"),
             ("tank/home", &[("target", "vault"), ("keep-target", "{ last = 1 }")], "decides 'keep-target'"),
             ("tank/home", &[("target", "near"), ("every", "1h")], "decides 'every'"),
+            ("tank/home", &[("target", "vault"), ("every", "18446744073709551615s")], "at most ten years"),
+            ("tank/home", &[("target", "vault"), ("window", "18446744073709551615:00-1:00")], "no window"),
+            ("tank/home", &[("target", "vault"), ("exclude", "[\"a\"]\n[[x]]\n")], "a sequence"),
+            ("tank/home", &[("target", "vault"), ("exclude", &"[".repeat(8000))], "a sequence"),
             ("tank/home", &[("target", "near"), ("cron", "* * * * *")], "exclude each other"),
             ("tank/home", &[("target", "none")], "no target 'none'"),
             ("tank/home", &[("every", "1h")], "'target' is missing"),
