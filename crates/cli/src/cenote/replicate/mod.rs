@@ -56,7 +56,7 @@ fn run_policies(args: &RunArgs) -> Outcome {
         }
     };
     for (dataset, why) in &known.refused {
-        say(format!("{dataset}: {why}"));
+        say(&format!("{dataset}: {why}"));
     }
     let mut code = u8::from(!known.refused.is_empty());
     for (name, policy) in &known.policies {
@@ -109,18 +109,18 @@ fn run_one(args: &RunArgs, name: &str, policy: &Policy, sides: &Sides) -> Outcom
         states.write(name, &state)?;
     }
     if let Some(error) = &outcome.error {
-        say(format!("{name}: {}", ::cenote::error::chain(error)));
+        say(&format!("{name}: {}", ::cenote::error::chain(error)));
     }
     for (dataset, result) in &outcome.datasets {
         if let Err(error) = result {
-            say(format!("{name}: {dataset}: {}", ::cenote::error::chain(error)));
+            say(&format!("{name}: {dataset}: {}", ::cenote::error::chain(error)));
         }
     }
     Ok(u8::from(!outcome.is_good()))
 }
 
 /// Complains, in as many lines as the text has.
-fn say(text: String) {
+fn say(text: &str) {
     text.lines().for_each(|line| complain(crate::out::visible(line)));
 }
 

@@ -40,7 +40,7 @@ pub(super) fn run(args: &StatusArgs) -> Outcome {
         // Nobody has asked for this file.
         Err(NotRead::Missing(_)) if args.policy_file.is_none() => Known::default(),
         Err(error) => {
-            say(error.to_string());
+            say(&error.to_string());
             return Ok(USAGE);
         }
     };
@@ -71,7 +71,7 @@ pub(super) fn run(args: &StatusArgs) -> Outcome {
     console::write(Stream::Out, text.as_bytes())?;
     let is_refused = args.names.is_empty() && !refused.is_empty();
     if is_refused && !args.json {
-        refused.iter().for_each(|(dataset, why)| say(format!("{dataset}: {why}")));
+        refused.iter().for_each(|(dataset, why)| say(&format!("{dataset}: {why}")));
     }
     let has_failed = rows.iter().any(|row| row.state.has_failed() && !row.is_running);
     Ok(u8::from(has_failed || is_refused))
@@ -167,7 +167,7 @@ pub(super) fn check(args: &CheckArgs) -> Outcome {
     let Known { policies: all, refused } = match policies::all(args.policy_file.as_deref(), &Sides::new()?) {
         Ok(known) => known,
         Err(error) => {
-            say(error.to_string());
+            say(&error.to_string());
             return Ok(USAGE);
         }
     };
@@ -179,7 +179,7 @@ pub(super) fn check(args: &CheckArgs) -> Outcome {
     }
     let text: String = all.iter().map(|(name, policy)| explained(name, policy)).collect();
     console::write(Stream::Out, text.as_bytes())?;
-    refused.iter().for_each(|(dataset, why)| say(format!("{dataset}: {why}")));
+    refused.iter().for_each(|(dataset, why)| say(&format!("{dataset}: {why}")));
     Ok(if refused.is_empty() { 0 } else { USAGE })
 }
 
