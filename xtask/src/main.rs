@@ -62,7 +62,7 @@ usage: cargo xtask TASK
                  run a script of one's own there
   peer PART [ARG…]
                  a kernel with real OpenZFS receives what we send, and we what it sends, as root: alternate, generated,
-                 records (needs the peer tooling; without a part it tells more)
+                 replicate, records (needs the peer tooling; without a part it tells more)
   ztest [--runs N] [--seconds S] [--dir DIR] [-- OPTION…]
                  OpenZFS's ztest makes pools and works on them, with its default settings; each must be read here, with
                  the block counts of zdb -bcc (10 runs of 60 s; OPTION… go to ztest)

@@ -2,6 +2,7 @@
 //!
 //! - `alternate`: a tree of datasets is changed in turn on our side and in OpenZFS, and each time sent to the other side.
 //! - `generated`: datasets of many layouts and properties go to OpenZFS and back.
+//! - `replicate`: `cenote replicate` keeps copies of trees at the other side, in both directions.
 //! - `records`: for the same snapshot and flags both send the same bytes.
 //!
 //! # What always holds
@@ -12,6 +13,7 @@
 mod alternate;
 mod generated;
 mod records;
+mod replicate;
 mod sides;
 mod work;
 
@@ -23,6 +25,7 @@ const USAGE: &str = "\
 cargo xtask peer PART [OPTION…], as root; parts:
   alternate [--rounds N] [--seed S]   50 rounds of work and of increments, the sides in turn
   generated [--count N] [--seed S]    20 datasets of ours, sent there and back
+  replicate [--rounds N] [--seed S]   12 rounds of cenote replicate to OpenZFS and from it, with cut streams
   records [--pools P,…]               the streams of golden pools, byte by byte
 options: --dir DIR       folder of the run (target/peer)
          --program FILE  our program (default: a debug build of it)
@@ -69,6 +72,7 @@ pub(crate) fn run(words: &[String]) -> Outcome {
     let part: fn(&Path, &Path, &Options) -> Outcome = match part.as_str() {
         "alternate" => alternate::run,
         "generated" => generated::run,
+        "replicate" => replicate::run,
         "records" => records::run,
         _ => return Err(USAGE.to_owned()),
     };

@@ -5,12 +5,19 @@
 //!   datasets and snapshots that a list has shown are checked before they are used ([`check_name`]).
 //! - A remote shell gets one word, in which each word of the command is quoted.
 //! - What a command prints is bounded before it is kept.
+//! - A list has no column whose characters a user of the other side chooses: a line break in the value of a property
+//!   would make lines of other datasets.
 //! - A child whose stream nobody reads any more is killed, and every child is waited for.
 
 use super::here::{add_hold, sort_points};
 use super::place::Place;
-use super::policy::{PROPERTY, Policy, SOURCE};
-use super::side::{Dataset, Done, Point, Side, SideError, Stream, Style, Target, drop_inherited};
+use super::policy::{Policy, SOURCE};
+use super::side::{
+    Dataset, Done, Point, Side, SideError, Stream, Style, Target, UserProperties, drop_inherited,
+};
+use super::targets::PROPERTY;
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, PipeReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -142,7 +149,7 @@ impl Commands {
         text.parse().map_err(|_| SideError::List { at: self.at.clone(), line: shortened(text) })
     }
 
-    fn point(&self, [name, guid, createtxg, creation, _]: &[String; 5]) -> Done<Point> {
+    fn point(&self, [name, guid, createtxg, creation, ..]: &[String; 6]) -> Done<Point> {
         let (_, name) = name.split_once(['@', '#']).unwrap_or_default();
         Ok(Point {
             name: name.to_owned(),
@@ -151,6 +158,28 @@ impl Commands {
             creation: self.number(creation)?,
             holds: Vec::new(),
         })
+    }
+
+    /// Adds what the property [`SOURCE`] says. Its value has any characters that the users of the other side like: if the
+    /// lines are not exactly one of each dataset, each is asked for alone.
+    fn add_sources(&self, root: &str, recursive: bool, datasets: &mut [Dataset]) -> Done {
+        let depth: &[&str] = if recursive { &["-r"] } else { &["-d", "0"] };
+        let columns = format!("name,{SOURCE}");
+        let args = [&["list", "-Hp", "-t", "filesystem,volume", "-o", &columns], depth, &[root]].concat();
+        let args: Vec<String> = args.into_iter().map(str::to_owned).collect();
+        let text = self.run(&args)?;
+        let values: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once('\t')).collect();
+        let is_plain = text.lines().count() == datasets.len() && values.len() == datasets.len();
+        for dataset in datasets {
+            dataset.source = match values.get(dataset.name.as_str()).filter(|_| is_plain) {
+                Some(value) => value.parse().ok(),
+                None => {
+                    let args = ["get", "-Hp", "-o", "value", SOURCE, &dataset.name];
+                    self.run(&args.map(str::to_owned))?.trim_end().parse().ok()
+                }
+            };
+        }
+        Ok(())
     }
 
     fn add_holds(&self, datasets: &mut [Dataset], held: &[String]) -> Done {
@@ -261,33 +290,28 @@ impl Side for Commands {
 
     fn list(&self, root: &str, recursive: bool) -> Done<Vec<Dataset>> {
         check_name(root)?;
-        let depth: &[&str] = if recursive { &["-r"] } else { &["-d", "0"] };
-        let columns = format!("name,guid,receive_resume_token,{SOURCE}");
-        let args = [&["list", "-Hp", "-t", "filesystem,volume", "-o", &columns], depth, &[root]].concat();
-        let Some(rows) = self.table::<4>(&args)? else { return Ok(Vec::new()) };
-        let mut datasets = Vec::new();
-        for [name, guid, token, source] in rows {
-            check_name(&name)?;
-            datasets.push(Dataset {
-                guid: self.number(&guid)?,
-                source: source.parse().ok(),
-                token: Some(token).filter(|token| token != "-" && !token.is_empty()),
-                name,
-                ..Dataset::default()
-            });
-        }
         let depth: &[&str] = if recursive { &["-r"] } else { &["-d", "1"] };
-        let columns = "name,guid,createtxg,creation,userrefs";
-        let args = [&["list", "-Hp", "-t", "snapshot,bookmark", "-o", columns], depth, &[root]].concat();
-        let rows = self.table::<5>(&args)?.unwrap_or_default();
-        let index: std::collections::HashMap<String, usize> =
+        let columns = "name,guid,createtxg,creation,userrefs,receive_resume_token";
+        let args = ["list", "-Hp", "-t", "filesystem,volume,snapshot,bookmark", "-o", columns];
+        let Some(rows) = self.table::<6>(&[&args, depth, &[root]].concat())? else { return Ok(Vec::new()) };
+        let is_asked = |name: &str| recursive || name == root;
+        let mut datasets = Vec::new();
+        for [name, guid, .., token] in rows.iter().filter(|[name, ..]| is_asked(name)) {
+            check_name(name)?;
+            if !name.contains(['@', '#']) {
+                let token = Some(token.clone()).filter(|token| token != "-" && !token.is_empty());
+                let guid = self.number(guid)?;
+                datasets.push(Dataset { name: name.clone(), guid, token, ..Dataset::default() });
+            }
+        }
+        let index: HashMap<String, usize> =
             datasets.iter().enumerate().map(|(at, dataset)| (dataset.name.clone(), at)).collect();
         let mut held = Vec::new();
         for row in &rows {
-            let [name, .., holds] = row;
-            check_name(name)?;
+            let [name, .., holds, _] = row;
             let owner = name.split_once(['@', '#']).and_then(|(owner, _)| index.get(owner));
             let Some(dataset) = owner.and_then(|at| datasets.get_mut(*at)) else { continue };
+            check_name(name)?;
             match name.contains('@') {
                 true => dataset.snapshots.push(self.point(row)?),
                 false => dataset.bookmarks.push(self.point(row)?),
@@ -296,6 +320,7 @@ impl Side for Commands {
                 held.push(name.clone());
             }
         }
+        self.add_sources(root, recursive, &mut datasets)?;
         self.add_holds(&mut datasets, &held)?;
         datasets.iter_mut().for_each(sort_points);
         drop_inherited(&mut datasets);
@@ -418,13 +443,40 @@ impl Side for Commands {
         self.act(&["set", &format!("{property}={value}"), dataset])
     }
 
-    fn user_properties(&self, root: &str) -> Done<Vec<(String, String, String)>> {
+    fn user_properties(&self, root: &str) -> Done<Vec<UserProperties>> {
         check_name(root)?;
-        let args =
-            ["get", "-Hp", "-r", "-t", "filesystem,volume", "-s", "local", "-o", "name,property,value"];
-        let rows = self.table::<3>(&[&args[..], &["all", root]].concat())?.unwrap_or_default();
-        let own = rows.into_iter().filter(|[_, property, _]| property.starts_with(PROPERTY));
-        Ok(own.map(|[name, property, value]| (name, property, value)).collect())
+        // JSON, whatever characters the values have. The guid has no source.
+        let args = ["get", "-j", "-p", "-r", "-t", "filesystem,volume", "-s", "local,none", "all", root];
+        let text = self.run(&args.map(str::to_owned))?;
+        let wrong = |_| SideError::List { at: self.at.clone(), line: shortened(&text) };
+        let got: Got = serde_json::from_str(&text).map_err(wrong)?;
+        Ok(got.datasets.into_iter().filter_map(|(name, dataset)| dataset.own(name)).collect())
+    }
+}
+
+/// What `zfs get -j` prints.
+#[derive(Deserialize)]
+struct Got {
+    datasets: BTreeMap<String, GotDataset>,
+}
+
+#[derive(Deserialize)]
+struct GotDataset {
+    properties: BTreeMap<String, GotProperty>,
+}
+
+#[derive(Deserialize)]
+struct GotProperty {
+    value: String,
+}
+
+impl GotDataset {
+    /// The properties of a policy; `None`: it has none.
+    fn own(self, dataset: String) -> Option<UserProperties> {
+        let guid = self.properties.get("guid")?.value.parse().ok()?;
+        let own = self.properties.into_iter().filter(|(name, _)| name.starts_with(PROPERTY));
+        let properties: Vec<_> = own.map(|(name, property)| (name, property.value)).collect();
+        (!properties.is_empty()).then_some(UserProperties { dataset, guid, properties })
     }
 }
 
@@ -460,6 +512,26 @@ mod tests {
         let words = send_words(&stream("#m"), style).expect("words");
         assert_eq!(words, ["send", "-c", "-L", "-i", "t/a#m", "t/a@b"]);
         assert!(send_words(&stream("@$(x)"), style).is_err());
+    }
+
+    /// `zfs` whose user has put a line of another dataset into the value of a property of `v/a`.
+    const FORGED: &str = r#"
+case "$*" in
+*"-o name,guid,"*) printf 'v\t1\t1\t0\t-\t-\nv/a\t2\t1\t0\t-\t-\nv/b\t3\t1\t0\t-\t-\n' ;;
+*"-o name,org"*) printf 'v\t-\nv/a\t7\nv/b\t666\nv/b\t9\n' ;;
+*" v/a") printf '7\nv/b\t666\n' ;;
+*" v/b") printf '9\n' ;;
+*) echo - ;;
+esac
+"#;
+
+    #[test]
+    fn a_value_makes_no_line_of_another_dataset() {
+        let words = ["sh", "-c", FORGED, "sh"].map(str::to_owned).to_vec();
+        let side = Commands::new("x", words, vec!["zfs".into()]);
+        let listed = side.list("v", true).expect("a list");
+        let sources: Vec<_> = listed.iter().map(|dataset| (dataset.name.as_str(), dataset.source)).collect();
+        assert_eq!(sources, [("v", None), ("v/a", None), ("v/b", Some(9))]);
     }
 
     #[test]

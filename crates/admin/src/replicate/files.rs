@@ -366,10 +366,6 @@ impl Side for Files {
         })
     }
 
-    fn user_properties(&self, _: &str) -> Done<Vec<(String, String, String)>> {
-        Ok(Vec::new())
-    }
-
     /// Reads the streams of the chain that ends with this snapshot.
     fn checksum(&self, snapshot: &str, _: bool) -> Done<Checksum> {
         let (dataset, name) = snapshot.split_once('@').unwrap_or((snapshot, ""));

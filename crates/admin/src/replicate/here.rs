@@ -7,8 +7,11 @@
 //! - Nothing is mounted or unmounted, and no history line is written ([`Session::over`]).
 //! - Pools are opened when they are first needed, and exported by [`Here::close`].
 
-use super::policy::{PROPERTY, SOURCE};
-use super::side::{Dataset, Done, Point, Side, SideError, Stream, Style, Target, drop_inherited};
+use super::policy::SOURCE;
+use super::side::{
+    Dataset, Done, Point, Side, SideError, Stream, Style, Target, UserProperties, drop_inherited,
+};
+use super::targets::PROPERTY;
 use crate::verbs::zfs::receive::abort;
 use crate::verbs::zfs::{
     DatasetRow, Depth, Operand, Selection, bookmark, destroy, get, hold, holds, list, receive, release,
@@ -230,21 +233,28 @@ impl Side for Here {
         self.run(dataset, &request).map(drop)
     }
 
-    fn user_properties(&self, root: &str) -> Done<Vec<(String, String, String)>> {
+    fn user_properties(&self, root: &str) -> Done<Vec<UserProperties>> {
         let selection = selection(root, &[Kind::Filesystem, Kind::Volume]);
         let answer = self.run(root, &get::Request { selection, properties: get::Wanted::All })?;
-        let rows = answer.datasets.iter().flat_map(|row| {
-            let own = row
-                .properties
-                .iter()
-                .filter(|(name, property)| name.starts_with(PROPERTY) && property.source == Source::Local);
-            own.map(|(name, property)| {
-                let value = property.value.text().unwrap_or_default();
-                (row.name.clone(), name.clone(), value.to_owned())
-            })
-        });
-        Ok(rows.collect())
+        if let Some(unopened) = answer.unopened.first() {
+            return Err(refused(unopened));
+        }
+        Ok(answer.datasets.iter().filter_map(own_properties).collect())
     }
+}
+
+/// The properties of a policy that are set on a dataset itself.
+fn own_properties(row: &DatasetRow) -> Option<UserProperties> {
+    let own = row
+        .properties
+        .iter()
+        .filter(|(name, property)| name.starts_with(PROPERTY) && property.source == Source::Local);
+    let properties: Vec<_> = own
+        .map(|(name, property)| (name.clone(), property.value.text().unwrap_or_default().to_owned()))
+        .collect();
+    let of_row =
+        || UserProperties { dataset: row.name.clone(), guid: number(row, "guid"), properties: Vec::new() };
+    (!properties.is_empty()).then(|| UserProperties { properties, ..of_row() })
 }
 
 /// Full name of the dataset that a token was made for, at the sender.

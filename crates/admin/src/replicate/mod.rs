@@ -7,7 +7,7 @@
 //! daemon that keeps to a schedule starts such processes.
 //!
 //! # Order
-//! [`policy`] (what is wanted) -> [`run`]: each [`side`] is listed -> [`plan`] (what has to be done: pure) -> the steps,
+//! [`policy`] (what is wanted; [`targets`]: what users may want) -> [`run`]: each [`side`] is listed -> [`plan`] (what has to be done: pure) -> the steps,
 //! streams over a [`pipe`] -> [`state`] (what has happened) -> [`schedule`] (when to run again: pure).
 //!
 //! # What always holds
@@ -35,6 +35,7 @@ pub mod side;
 #[cfg(test)]
 mod simulated;
 pub mod state;
+pub mod targets;
 pub mod tree;
 
 pub use calendar::date;

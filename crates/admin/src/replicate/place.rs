@@ -114,6 +114,26 @@ impl Place {
         }
     }
 
+    /// The place of a dataset below: `below` is empty, or begins with a slash.
+    ///
+    /// # Errors
+    /// [`PlaceError::Dataset`]: the name is too long, or none.
+    pub(super) fn below(&self, below: &str) -> Result<Place, PlaceError> {
+        let mut place = self.clone();
+        match &mut place {
+            Place::Here { dataset } | Place::Ssh { dataset, .. } | Place::Command { dataset, .. } => {
+                dataset.push_str(below);
+                check_dataset(dataset)?;
+            }
+            Place::Files { folder } => {
+                // Words of names of datasets are names of folders, `..` is none.
+                check_dataset(&format!("folder{below}"))?;
+                folder.extend(below.split('/').filter(|word| !word.is_empty()));
+            }
+        }
+        Ok(place)
+    }
+
     /// True if a process is started for it that can be anything.
     pub fn is_command(&self) -> bool {
         matches!(self, Place::Command { .. })

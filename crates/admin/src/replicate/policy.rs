@@ -1,5 +1,5 @@
-//! Policies: what is replicated, from where to where, when, and what is kept. A file in TOML, or user properties of
-//! the source.
+//! Policies: what is replicated, from where to where, when, and what is kept. A file in TOML; user properties of the
+//! source may choose among the targets that it has ([`super::targets`]).
 //!
 //! ```toml
 //! [policy.home]
@@ -11,24 +11,19 @@
 //! keep-target = { daily = 30, monthly = 12 }
 //! ```
 //!
-//! As properties of `tank/home`: `org.cenote:replicate.to=ssh://backup@vault.example/vault/home`,
-//! `org.cenote:replicate.every=1h`, and so on; `from` is the dataset itself.
-//!
 //! # What always holds
 //! - A field that is not known is refused, with its name and where it stands: a misspelt `keep-target` must not become
 //!   a policy that keeps nothing.
-//! - Properties start no commands but `ssh`: users may have the permission to set properties.
 
 use super::keep::{self, Keep};
 use super::place::Place;
 use super::schedule::{Cron, Window};
+use super::targets::Target;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 
 /// Most bytes of a policy file.
 pub const FILE_MAX: u64 = 1 << 20;
-/// What the names of properties of a policy begin with.
-pub const PROPERTY: &str = "org.cenote:replicate.";
 /// The property of a target that records the guid of its source.
 pub const SOURCE: &str = "org.cenote:replicate-source";
 /// Longest name of a policy.
@@ -40,8 +35,8 @@ const NAME_MAX: usize = 64;
 pub struct PolicyFile {
     /// Policies by name.
     pub policy: BTreeMap<String, Policy>,
-    /// Datasets whose properties, and those of the datasets below, are policies as well.
-    pub properties: Vec<String>,
+    /// What properties of datasets may choose, by name.
+    pub target: BTreeMap<String, Target>,
 }
 
 /// A policy.
@@ -130,6 +125,10 @@ pub struct Policy {
     /// The command instead of `zfs` on other machines.
     #[serde(default = "zfs")]
     pub zfs: Vec<String>,
+    /// Of a policy that properties describe: the dataset of the target below which its copy is. A copy that is elsewhere
+    /// there is renamed, as its source was.
+    #[serde(skip)]
+    pub within: Option<String>,
 }
 
 /// What is left at the source of the newest common snapshot.
@@ -242,8 +241,9 @@ impl PolicyFile {
             check_name(name)?;
             policy.check(name)?;
         }
-        for dataset in &file.properties {
-            super::place::check_dataset(dataset).map_err(|error| PolicyError::Text(error.to_string()))?;
+        for (name, target) in &file.target {
+            check_name(name)?;
+            target.check(name)?;
         }
         Ok(file)
     }
@@ -293,6 +293,7 @@ impl Policy {
             full_every: None,
             ssh: ssh(),
             zfs: zfs(),
+            within: None,
         }
     }
 
@@ -337,41 +338,6 @@ impl Policy {
         Ok(())
     }
 
-    /// The policy that properties describe: `dataset` has these user properties, which are set on itself. `None`: no
-    /// name begins with [`PROPERTY`].
-    ///
-    /// # Errors
-    /// [`PolicyError::Properties`], [`PolicyError::Sense`].
-    pub fn of_properties(
-        dataset: &str,
-        properties: &[(String, String)],
-    ) -> Result<Option<(String, Policy)>, PolicyError> {
-        let wrong = |problem: String| PolicyError::Properties { dataset: dataset.to_owned(), problem };
-        let mut table = toml::Table::new();
-        for (name, value) in properties {
-            let Some(field) = name.strip_prefix(PROPERTY) else { continue };
-            let value = value_of(value);
-            table.insert(field.to_owned(), value);
-        }
-        if table.is_empty() {
-            return Ok(None);
-        }
-        for forbidden in ["from", "ssh", "zfs"] {
-            if table.contains_key(forbidden) {
-                return Err(wrong(format!("'{forbidden}' is only for policy files")));
-            }
-        }
-        table.insert("from".to_owned(), toml::Value::String(dataset.to_owned()));
-        let policy = Policy::deserialize(toml::Value::Table(table))
-            .map_err(|error| wrong(error.to_string().trim_end().to_owned()))?;
-        if policy.to.is_command() {
-            return Err(wrong("'to' cannot be a command here".to_owned()));
-        }
-        let name = name_of(dataset);
-        policy.check(&name)?;
-        Ok(Some((name, policy)))
-    }
-
     /// Whether this path below `from` is left out.
     pub fn excludes(&self, below: &str) -> bool {
         let words: Vec<&str> = below.split('/').collect();
@@ -382,13 +348,8 @@ impl Policy {
     }
 }
 
-/// A value of a property: TOML if it is a boolean, a number, a list or a table, else text.
-fn value_of(text: &str) -> toml::Value {
-    let parsed = toml::from_str::<toml::Table>(&format!("v = {text}")).ok();
-    match parsed.and_then(|mut table| (table.len() == 1).then(|| table.remove("v")).flatten()) {
-        Some(value) if !value.is_datetime() => value,
-        _ => toml::Value::String(text.to_owned()),
-    }
+pub(super) fn wrong_properties(dataset: &str, problem: String) -> PolicyError {
+    PolicyError::Properties { dataset: dataset.to_owned(), problem }
 }
 
 /// A name for a policy that has none: the same for the same text.
@@ -399,7 +360,8 @@ pub fn name_of(text: &str) -> String {
     format!("p-{digits}")
 }
 
-fn is_below(name: &str, above: &str) -> bool {
+/// Whether a dataset is another one or below it.
+pub(super) fn is_below(name: &str, above: &str) -> bool {
     name == above || name.strip_prefix(above).is_some_and(|rest| rest.starts_with('/'))
 }
 
@@ -425,8 +387,6 @@ mod tests {
     use crate::replicate::keep::Counts;
 
     const WHOLE: &str = r#"
-properties = ["tank"]
-
 [policy.home]
 from = "tank/home"
 to = "ssh://backup@vault:2222/vault/home"
@@ -488,31 +448,6 @@ cron = "30 2 * * 1-5"
         bad("[policy.a_b]\nfrom = \"t/a\"\nto = \"v/a\"\n");
         bad("[policy.a]\nfrom = \"t/a\"\nto = \"t/a/b\"\nrecursive = true\n");
         bad("[policy.a]\nto = \"v/a\"\n");
-    }
-
-    #[test]
-    fn properties_are_a_policy() {
-        let of = |list: &[(&str, &str)]| {
-            let list: Vec<_> =
-                list.iter().map(|(n, v)| (format!("{PROPERTY}{n}"), (*v).to_owned())).collect();
-            Policy::of_properties("tank/home", &list)
-        };
-        assert_eq!(of(&[]), Ok(None));
-        let good =
-            [("to", "ssh://vault/v/home"), ("recursive", "true"), ("every", "15m"), ("also", "[\"x*\"]")];
-        let (name, policy) = of(&good).expect("good").expect("one");
-        check_name(&name).expect("a name");
-        assert!(policy.recursive && policy.every == Some(900) && policy.also == ["x*"]);
-        assert_eq!(policy.from.dataset(), "tank/home");
-        for bad in [
-            &[("to", "v/home"), ("ssh", "[\"sh\"]")][..],
-            &[("to", "{ command = [\"sh\"], dataset = \"v\" }")],
-            &[("to", "v/home"), ("zfs", "[\"sh\"]")],
-            &[("to", "v/home"), ("evrey", "1h")],
-            &[("every", "1h")],
-        ] {
-            of(bad).expect_err("refused");
-        }
     }
 
     #[test]

@@ -187,6 +187,9 @@ impl Run<'_> {
         let (source_root, target_root) = self.roots();
         // A target that cannot be reached does not make the source collect snapshots.
         let mut targets = self.target.list(target_root, true)?;
+        if targets.is_empty() {
+            targets = self.follow(&sources)?;
+        }
         if self.policy.snapshot && !self.source.is_files() {
             let name = own_name(self.name, self.now);
             let is_taken = |source: &Dataset| source.snapshots.iter().any(|point| point.name == name);
@@ -222,6 +225,30 @@ impl Run<'_> {
             self.orphans(&tree::own_orphans(self.name, &matched.orphans, &targets))?;
         }
         Ok((sources, targets))
+    }
+
+    /// Renames the copy of a source that has another name since the last run, where the policy says below what its copy
+    /// is; returns the copy with all below it, under the new names.
+    fn follow(&self, sources: &[Dataset]) -> Result<Vec<Dataset>, RunError> {
+        let within = self.policy.within.as_ref().filter(|_| !self.target.is_files());
+        let (Some(within), Some(source)) = (within, sources.first()) else { return Ok(Vec::new()) };
+        let mut targets = self.target.list(within, true)?;
+        let Some(from) = tree::own_copy(self.name, source.guid, within, &targets) else {
+            return Ok(Vec::new());
+        };
+        let to = self.roots().1;
+        self.step(&from, format_args!("rename to {to}"));
+        if !self.dry_run {
+            self.target.rename(&from, to)?;
+        }
+        targets.retain_mut(|target| {
+            let new = target_of(&target.name, &from, to);
+            new.is_some_and(|new| {
+                target.name = new;
+                true
+            })
+        });
+        Ok(targets)
     }
 
     /// The snapshot that a dry run does not take.

@@ -206,7 +206,7 @@ impl FromStr for Window {
         let minute = |text: &str| {
             let (hour, minute) = text.trim().split_once(':')?;
             let (hour, minute): (u64, u64) = (hour.parse().ok()?, minute.parse().ok()?);
-            (hour < 24 && minute < 60).then_some(hour * 60 + minute)
+            (hour < 24 && minute < 60).then(|| hour * 60 + minute)
         };
         let read = || {
             let (start, end) = text.split_once('-')?;
@@ -297,6 +297,7 @@ mod tests {
         assert_eq!(noon.first_from(at(13, 0), 0), at(36, 0));
         assert_eq!(night.to_string().parse(), Ok(night));
         assert!("22:00".parse::<Window>().is_err() && "22:00-22:00".parse::<Window>().is_err());
+        assert!("18446744073709551615:00-01:00".parse::<Window>().is_err());
     }
 
     #[test]

@@ -41,6 +41,17 @@ pub struct Point {
     pub holds: Vec<String>,
 }
 
+/// Properties of users that are set on a dataset itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UserProperties {
+    /// Full name of the dataset.
+    pub dataset: String,
+    /// Its guid.
+    pub guid: u64,
+    /// Names and values. Whoever may set them has chosen all characters.
+    pub properties: Vec<(String, String)>,
+}
+
 /// A stream that is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stream {
@@ -239,11 +250,14 @@ pub trait Side: Send + Sync {
     /// [`SideError`].
     fn set(&self, dataset: &str, property: &str, value: &str) -> Done;
 
-    /// Properties of users that are set on datasets themselves: dataset, name, value.
+    /// The properties below [`super::targets::PROPERTY`] of a dataset and of those below, of datasets that have some set
+    /// themselves. Only of this machine.
     ///
     /// # Errors
     /// [`SideError`].
-    fn user_properties(&self, root: &str) -> Done<Vec<(String, String, String)>>;
+    fn user_properties(&self, _root: &str) -> Done<Vec<UserProperties>> {
+        Ok(Vec::new())
+    }
 
     /// What a copy of this snapshot, by its full name, must have in common with it.
     ///

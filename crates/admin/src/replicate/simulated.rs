@@ -249,10 +249,6 @@ impl Side for Fake {
     fn set(&self, _: &str, _: &str, _: &str) -> Done {
         Ok(())
     }
-
-    fn user_properties(&self, _: &str) -> Done<Vec<(String, String, String)>> {
-        Ok(Vec::new())
-    }
 }
 
 /// A real token, with the stream in the place of a name.

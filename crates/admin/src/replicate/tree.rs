@@ -65,6 +65,14 @@ pub fn own_orphans(policy: &str, orphans: &[String], targets: &[Dataset]) -> Vec
     orphans.iter().filter(|name| is_whole(name)).cloned().collect()
 }
 
+/// The copy of the dataset with this guid that a policy has made below `within`; its full name.
+pub fn own_copy(policy: &str, guid: u64, within: &str, targets: &[Dataset]) -> Option<String> {
+    let tag = tag(policy);
+    let is_mark = |point: &Point| is_own(policy, &point.name) || point.holds.contains(&tag);
+    let is_copy = |target: &&Dataset| target.source == Some(guid) && target.snapshots.iter().any(is_mark);
+    targets.iter().filter(|target| target.name != within).find(is_copy).map(|target| target.name.clone())
+}
+
 fn next_rename(
     wanted: &[(u64, String)],
     places: &BTreeMap<String, Option<u64>>,
@@ -132,5 +140,8 @@ mod tests {
         ];
         let orphans = ["v/a/gone", "v/a/half", "v/a/other"].map(str::to_owned);
         assert_eq!(own_orphans("p", &orphans, &targets), ["v/a/gone"]);
+        // The copy of another policy is not taken away, though the source is the same.
+        assert_eq!(own_copy("p", 9, "v/a", &targets).as_deref(), Some("v/a/gone"));
+        assert_eq!(own_copy("p", 8, "v/a", &targets), None);
     }
 }

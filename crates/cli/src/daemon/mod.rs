@@ -23,6 +23,7 @@
 mod detach;
 mod ending;
 mod error;
+mod found_policies;
 mod lock;
 mod log;
 pub(crate) mod paths;

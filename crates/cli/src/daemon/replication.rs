@@ -1,16 +1,20 @@
 //! Replication on schedule: a thread that starts `cenote replicate run` for each policy that is due.
 //!
 //! A run is a process of its own, a client of this daemon: it starts programs, takes memory, and may hang, none of
-//! which concerns the pools here.
+//! which concerns the pools here. Policies in properties of datasets are found by such a process as well
+//! ([`super::found_policies`]).
 //!
 //! # What always holds
 //! - Only a policy file of this user or of root, which nobody else may write, is read.
 //! - A policy runs once at a time: processes are remembered here, and runs lock their policy.
 //! - A file that is wrong is reported once, and runs nothing until it changes.
+//! - However many datasets have policies in properties, few of them run at a time.
 //! - At the end of the daemon the runs are ended; the next ones go on where they stopped.
+//!
+//! Tests: `cli/tests/commands/replicate.rs`.
 
-use crate::cenote::replicate::{NextRuns, default_file, read_file, states};
-use admin::replicate::Policy;
+use super::found_policies::Finder;
+use crate::cenote::replicate::{NextRuns, Scheduled, default_file, read_file, states};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -23,6 +27,8 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(2);
 /// Variable that says how often instead, in milliseconds.
 const EVERY_NAME: &str = "CENOTE_REPLICATE_LOOK_MS";
+/// Policies in properties that run at a time: who may set properties must not fill the machine with processes.
+const OF_PROPERTIES_MAX: usize = 4;
 
 /// The thread; ends when the value is dropped.
 pub(super) struct Schedule {
@@ -40,7 +46,8 @@ impl Schedule {
             let mut runs = Runs {
                 file: default_file(),
                 seen: None,
-                policies: BTreeMap::new(),
+                of_file: BTreeMap::new(),
+                finder: Finder::new(every),
                 children: BTreeMap::new(),
             };
             while let Err(RecvTimeoutError::Timeout) = stopped.recv_timeout(every) {
@@ -78,13 +85,27 @@ struct Runs {
     file: PathBuf,
     /// The file that was read last.
     seen: Option<Identity>,
-    policies: BTreeMap<String, Policy>,
+    of_file: BTreeMap<String, Scheduled>,
+    /// Policies in properties of datasets.
+    finder: Finder,
     children: BTreeMap<String, Child>,
 }
 
 impl Runs {
     fn look(&mut self) {
         self.reload();
+        self.finder.look(&self.file);
+        self.reap();
+        for name in self.due() {
+            match self.start(&name) {
+                Ok(child) => drop(self.children.insert(name, child)),
+                Err(error) => tracing::error!(policy = name, %error, "a run does not start"),
+            }
+        }
+    }
+
+    /// Takes leave of the runs that have ended.
+    fn reap(&mut self) {
         self.children.retain(|policy, child| match child.try_wait() {
             Ok(None) => true,
             Ok(Some(status)) if status.success() => {
@@ -100,23 +121,27 @@ impl Runs {
                 false
             }
         });
-        if self.policies.is_empty() {
-            return;
+    }
+
+    /// The policies to start: those of properties that have waited longest, as many as may run.
+    fn due(&self) -> Vec<String> {
+        let of_properties = self.finder.policies();
+        if self.of_file.is_empty() && of_properties.is_empty() {
+            return Vec::new();
         }
         let (next, states) = (NextRuns::now(), states());
-        let due: Vec<String> = self
-            .policies
-            .iter()
-            .filter(|(name, _)| !self.children.contains_key(*name) && !states.is_running(name))
-            .filter(|(name, policy)| next.is_due(policy, &states.read(name)))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in due {
-            match self.start(&name) {
-                Ok(child) => drop(self.children.insert(name, child)),
-                Err(error) => tracing::error!(policy = name, %error, "a run does not start"),
-            }
-        }
+        let is_free = |name: &String| !self.children.contains_key(name) && !states.is_running(name);
+        let due = |all: &BTreeMap<String, Scheduled>| -> Vec<(Option<u64>, String)> {
+            let free = all.iter().filter(|(name, _)| is_free(name));
+            let read = free.map(|(name, policy)| (name, policy, states.read(name)));
+            let due = read.filter(|(_, policy, state)| next.is_due(policy, state));
+            due.map(|(name, _, state)| (state.begun, name.clone())).collect()
+        };
+        let running = self.children.keys().filter(|name| of_properties.contains_key(*name)).count();
+        let mut waiting = due(of_properties);
+        waiting.sort();
+        waiting.truncate(OF_PROPERTIES_MAX.saturating_sub(running));
+        due(&self.of_file).into_iter().chain(waiting).map(|(_, name)| name).collect()
     }
 
     /// Reads the file if it has changed.
@@ -126,14 +151,18 @@ impl Runs {
             return;
         }
         self.seen = found;
-        self.policies = match found.map(|_| read_file(&self.file)) {
+        let read = found.map(|_| read_file(&self.file));
+        let has_targets = matches!(&read, Some(Ok(file)) if !file.target.is_empty());
+        self.finder.restart(has_targets);
+        self.of_file = match read {
             None => BTreeMap::new(),
             Some(Ok(file)) => {
-                if !file.properties.is_empty() {
-                    tracing::warn!("policies in properties are run by cenote replicate run, not on schedule");
-                }
-                tracing::info!(policies = file.policy.len(), "replication policies are read");
-                file.policy
+                tracing::info!(
+                    policies = file.policy.len(),
+                    targets = file.target.len(),
+                    "replication policies are read"
+                );
+                file.policy.iter().map(|(name, policy)| (name.clone(), Scheduled::of(policy))).collect()
             }
             Some(Err(error)) => {
                 tracing::error!(%error, "no replication");
@@ -151,6 +180,7 @@ impl Runs {
 
     /// Ends the runs.
     fn end(self) {
+        self.finder.end();
         for (policy, mut child) in self.children {
             tracing::info!(policy, "a replication is ended; the next one goes on there");
             let _ = child.kill();

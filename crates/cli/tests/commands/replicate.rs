@@ -245,6 +245,157 @@ fn the_daemon_keeps_to_the_schedule() {
     }
 }
 
+/// The properties of a tree may choose the target `t`.
+const TARGET: &str = "[target.t]\nfrom = \"src\"\nto = \"dst\"\nevery = \"1s\"\n";
+
+fn status(world: &World) -> serde_json::Value {
+    let text = world.run("replicate status -j").out;
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}\n{}", world.log()))
+}
+
+/// Waits until something is so.
+fn wait_for(world: &World, what: &str, is_so: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}: {}\n{}", status(world), world.log());
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn the_daemon_runs_policies_of_properties() {
+    let world = World::new(false);
+    world.put("src/a", "file", "one");
+    world.policies(TARGET);
+    let has = |dataset: &str, text: &str| world.run(&format!("cat {dataset}:/file")).out == text;
+    world.good("zfs set org.cenote:replicate.target=t src/a");
+    wait_for(&world, "a dataset is copied", || has("dst/a", "one"));
+    world.put("src/a", "file", "two");
+    wait_for(&world, "a change is copied", || has("dst/a", "two"));
+    // The properties of one dataset do not concern those of others.
+    world.good("zfs set org.cenote:replicate.to=dst/x src/a/b");
+    world.good("zfs create -o org.cenote:replicate.target=t src/new");
+    world.put("src/new", "file", "new");
+    wait_for(&world, "a new dataset is copied", || has("dst/new", "new"));
+    let said = status(&world);
+    assert!(
+        said["refused"]["src/a/b"].as_str().is_some_and(|why| why.contains("unknown field `to`")),
+        "{said}"
+    );
+    assert_eq!(said["policies"].as_object().map(serde_json::Map::len), Some(2), "{said}");
+    assert_eq!(world.bad("replicate check", 2).err.lines().count(), 1);
+    // A copy goes where its source went.
+    world.good("zfs rename src/a src/z");
+    world.put("src/z", "file", "three");
+    wait_for(&world, "a renamed dataset is copied", || has("dst/z", "three"));
+    assert_eq!(world.run("zfs list dst/a").code, Some(1));
+    // Without its properties nothing is copied any more.
+    world.good("zfs inherit org.cenote:replicate.target src/z");
+    world.good("zfs destroy -r src/new");
+    let gone =
+        |name: &str| world.log().matches("a policy in properties is gone").count() == 2 && has(name, "new");
+    wait_for(&world, "both policies are gone", || gone("dst/new"));
+    assert_eq!(status(&world)["policies"], serde_json::json!({}));
+    // Wrong targets are wrong files.
+    world.policies("[target.t]\nfrom = \"src\"\nto = \"src/copies\"\n");
+    assert!(world.bad("replicate status", 2).err.contains("one side is within the other"));
+}
+
+#[test]
+fn a_user_with_properties_decides_little() {
+    if !testkit::need_root() || !testkit::need_file("/usr/bin/setpriv") {
+        return;
+    }
+    let world = World::new(false);
+    let open = rustix::fs::Mode::from_raw_mode(0o755);
+    rustix::fs::chmod(world.folder(), open).expect("changed");
+    std::fs::copy(env!("CARGO_BIN_EXE_cenote"), world.path("cenote")).expect("copied");
+    let set = |property: &str, dataset: &str| {
+        let mut command = Command::new("/usr/bin/setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(world.path("cenote"));
+        command.args(["zfs", "set", property, dataset]).env_clear().stdin(Stdio::null());
+        command.env("CENOTE_SOCKET", world.path("run/socket")).env("CENOTE_NO_START", "1");
+        let output = command.current_dir("/").output().expect("it starts");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for name in ["src/secret", "dst/other"] {
+        world.good(&format!("zfs create {name}"));
+    }
+    world.put("src/secret", "file", "secret");
+    world.put("dst/other", "file", "other");
+    world.put("src/a", "file", "mine");
+    world.good("zfs allow -u 65534 userprop src/a");
+    let marker = world.path("marker");
+    let touch = format!("[\"touch\", \"{}\"]", marker.display());
+    world.policies(&TARGET.replace("to = ", "keep-target = { last = 2 }\nto = "));
+    let is_refused = |why: &str| {
+        let said = status(&world);
+        assert!(said["refused"]["src/a"].as_str().is_some_and(|text| text.contains(why)), "{why}: {said}");
+        assert_eq!(said["policies"], serde_json::json!({}), "{why}");
+        assert_eq!(world.bad("replicate run", 1).err.lines().count(), 1);
+    };
+    let other = set("org.cenote:replicate.target=t", "src/secret");
+    assert!(!other.0 && other.1.contains("permission denied"), "{other:?}");
+    assert!(set("org.cenote:replicate.target=t", "src/a/b").0);
+    assert!(set("org.cenote:replicate.target=none", "src/a/b").0);
+    for (field, value, why) in [
+        ("to", format!("{{ command = {touch}, dataset = \"dst/other\" }}"), "unknown field `to`"),
+        ("to", "ssh://evil/pool".to_owned(), "unknown field `to`"),
+        ("to", "file:///etc/cron.d".to_owned(), "unknown field `to`"),
+        ("from", "src/secret".to_owned(), "unknown field `from`"),
+        ("ssh", touch.clone(), "unknown field `ssh`"),
+        ("zfs", touch, "unknown field `zfs`"),
+        ("force", "true".to_owned(), "unknown field `force`"),
+        ("set", "{ mountpoint = \"/etc\" }".to_owned(), "unknown field `set`"),
+        ("keep-target", "{ last = 1 }".to_owned(), "decides 'keep-target'"),
+        ("target", "nosuch".to_owned(), "no target 'nosuch'"),
+    ] {
+        let said = set(&format!("org.cenote:replicate.{field}={value}"), "src/a");
+        assert!(said.0, "{said:?}");
+        if field != "target" {
+            assert!(set("org.cenote:replicate.target=t", "src/a").0);
+        }
+        let text = status(&world)["refused"]["src/a"].to_string();
+        assert!(text.contains(why), "{why}: {text}");
+        world.good(&format!("zfs inherit org.cenote:replicate.{field} src/a"));
+    }
+    // A line break makes no property of another dataset.
+    let forged = "no\nsrc/secret\torg.cenote:replicate.target\tt";
+    let said = set(&format!("org.cenote:replicate.target={forged}"), "src/a");
+    if said.0 {
+        world.good("zfs inherit org.cenote:replicate.target src/a/b");
+        is_refused("no target 'no");
+    }
+    assert!(set("org.cenote:replicate.target=t", "src/a").0);
+    wait_for(&world, "it is copied", || world.run("cat dst/a:/file").out == "mine");
+    assert!(!marker.exists() && world.cat("dst/other", "file") == "other");
+    assert_eq!(world.good("zfs list -H -o name -r dst"), "dst\ndst/a\ndst/other\n");
+}
+
+#[test]
+fn policies_of_properties_in_process() {
+    let world = World::new(true);
+    // Nobody has asked for a file.
+    let nothing = world.good("replicate status");
+    assert!(nothing.starts_with("there are no policies: ") && nothing.lines().count() == 1, "{nothing}");
+    assert!(world.good("replicate status --openmetrics").ends_with("# EOF\n"));
+    let missing = world.bad("replicate status --policy-file ~/none", 2);
+    assert!(missing.err.contains("No such file or directory"), "{missing:?}");
+    world.bad("replicate status nosuch", 2);
+    world.put("src/a", "file", "one");
+    world.policies(TARGET);
+    world.good("zfs set org.cenote:replicate.target=t src/a");
+    world.good("zfs set org.cenote:replicate.ssh=x src/a/b");
+    let refused = world.bad("replicate run", 1);
+    assert!(refused.err.contains("src/a/b") && refused.err.contains("unknown field `ssh`"), "{refused:?}");
+    assert_eq!(world.cat("dst/a", "file"), "one");
+    next_second();
+    world.good("zfs rename src/a src/z");
+    let name = status(&world)["policies"].as_object().and_then(|all| all.keys().next().cloned());
+    world.good(&format!("replicate run {} --verify", name.expect("a policy")));
+    assert_eq!(world.good("zfs list -H -o name -r dst"), "dst\ndst/z\n");
+}
+
 #[test]
 fn folders_of_streams() {
     let world = World::new(true);

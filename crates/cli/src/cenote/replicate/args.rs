@@ -132,6 +132,9 @@ pub(super) struct CheckArgs {
     /// The policy file
     #[arg(long, value_name = "FILE")]
     pub(super) policy_file: Option<PathBuf>,
+    /// Print sources, targets and schedules as JSON
+    #[arg(short, long)]
+    pub(super) json: bool,
 }
 
 impl OnceArgs {

@@ -12,7 +12,7 @@ mod progress;
 mod status;
 
 pub(super) use args::Args;
-pub(crate) use policies::{NextRuns, default_file, read_file, states};
+pub(crate) use policies::{Checked, NextRuns, Scheduled, default_file, read_file, states};
 
 use super::{Failure, Outcome, complain};
 use crate::console::{self, Stream};
@@ -48,15 +48,18 @@ fn rights_hint() -> &'static str {
 
 fn run_policies(args: &RunArgs) -> Outcome {
     let sides = Sides::new()?;
-    let policies = match policies::chosen(args, &sides) {
-        Ok(policies) => policies,
+    let known = match policies::chosen(args, &sides) {
+        Ok(known) => known,
         Err(message) => {
             message.lines().for_each(complain);
             return Ok(USAGE);
         }
     };
-    let mut code = 0;
-    for (name, policy) in &policies {
+    for (dataset, why) in &known.refused {
+        say(&format!("{dataset}: {why}"));
+    }
+    let mut code = u8::from(!known.refused.is_empty());
+    for (name, policy) in &known.policies {
         code = code.max(run_one(args, name, policy, &sides)?);
     }
     sides.close()?;
@@ -105,16 +108,20 @@ fn run_one(args: &RunArgs, name: &str, policy: &Policy, sides: &Sides) -> Outcom
         outcome.add_to(&mut state, policies::now(), bytes);
         states.write(name, &state)?;
     }
-    let say = |text: String| text.lines().for_each(|line| complain(crate::out::visible(line)));
     if let Some(error) = &outcome.error {
-        say(format!("{name}: {}", ::cenote::error::chain(error)));
+        say(&format!("{name}: {}", ::cenote::error::chain(error)));
     }
     for (dataset, result) in &outcome.datasets {
         if let Err(error) = result {
-            say(format!("{name}: {dataset}: {}", ::cenote::error::chain(error)));
+            say(&format!("{name}: {dataset}: {}", ::cenote::error::chain(error)));
         }
     }
     Ok(u8::from(!outcome.is_good()))
+}
+
+/// Complains, in as many lines as the text has.
+fn say(text: &str) {
+    text.lines().for_each(|line| complain(crate::out::visible(line)));
 }
 
 /// Prints what happens.

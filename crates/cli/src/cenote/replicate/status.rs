@@ -1,13 +1,14 @@
 //! `cenote replicate status` and `check`.
 
 use super::args::{CheckArgs, StatusArgs};
-use super::policies::{self, NextRuns};
-use super::{Outcome, Sides, USAGE, complain, states};
+use super::policies::{self, Checked, Known, NextRuns, NotRead, Scheduled};
+use super::{Outcome, Sides, USAGE, complain, say, states};
 use crate::console::{self, Stream};
 use admin::replicate::policy::{Destroyed, Guard};
 use admin::replicate::{Policy, State};
 use format::nicenum::nicebytes;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// A policy and what is known of it.
@@ -34,13 +35,16 @@ impl Row {
 
 /// Tells how the policies stand.
 pub(super) fn run(args: &StatusArgs) -> Outcome {
-    let all = match policies::all(args.policy_file.as_deref(), &Sides::new()?) {
-        Ok(all) => all,
-        Err(message) => {
-            message.lines().for_each(complain);
+    let known = match policies::all(args.policy_file.as_deref(), &Sides::new()?) {
+        Ok(known) => known,
+        // Nobody has asked for this file.
+        Err(NotRead::Missing(_)) if args.policy_file.is_none() => Known::default(),
+        Err(error) => {
+            say(&error.to_string());
             return Ok(USAGE);
         }
     };
+    let Known { policies: all, refused } = known;
     if let Some(missing) = args.names.iter().find(|name| !all.contains_key(*name)) {
         complain(format_args!("there is no policy '{missing}'"));
         return Ok(USAGE);
@@ -51,17 +55,26 @@ pub(super) fn run(args: &StatusArgs) -> Outcome {
         .map(|(name, policy)| {
             let state = states.read(&name);
             let (is_running, lag, next) =
-                (states.is_running(&name), state.lag(now), next.of(&policy, &state));
+                (states.is_running(&name), state.lag(now), next.of(&Scheduled::of(&policy), &state));
             Row { name, policy, state, is_running, lag, next }
         })
         .collect();
     let text = match () {
-        () if args.json => json_text(&rows),
+        () if args.json => json_text(&rows, &refused),
         () if args.openmetrics => metrics(&rows),
+        () if rows.is_empty() && refused.is_empty() => {
+            let file = args.policy_file.clone().unwrap_or_else(policies::default_file);
+            format!("there are no policies: {} has none or does not exist\n", file.display())
+        }
         () => table(&rows),
     };
     console::write(Stream::Out, text.as_bytes())?;
-    Ok(u8::from(rows.iter().any(|row| row.state.has_failed() && !row.is_running)))
+    let is_refused = args.names.is_empty() && !refused.is_empty();
+    if is_refused && !args.json {
+        refused.iter().for_each(|(dataset, why)| say(&format!("{dataset}: {why}")));
+    }
+    let has_failed = rows.iter().any(|row| row.state.has_failed() && !row.is_running);
+    Ok(u8::from(has_failed || is_refused))
 }
 
 fn time(seconds: Option<u64>) -> String {
@@ -104,7 +117,7 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-fn json_text(rows: &[Row]) -> String {
+fn json_text(rows: &[Row], refused: &BTreeMap<String, String>) -> String {
     let rows = rows.iter().map(|row| {
         let Row { name, policy, state, is_running, lag, next } = row;
         let value = json!({
@@ -114,7 +127,7 @@ fn json_text(rows: &[Row]) -> String {
         (name.clone(), value)
     });
     let policies: serde_json::Map<String, serde_json::Value> = rows.collect();
-    format!("{}\n", json!({ "policies": policies }))
+    format!("{}\n", json!({ "policies": policies, "refused": refused }))
 }
 
 /// A value of one policy for OpenMetrics.
@@ -151,17 +164,23 @@ fn metrics(rows: &[Row]) -> String {
 
 /// Reads the policies and explains them.
 pub(super) fn check(args: &CheckArgs) -> Outcome {
-    match policies::all(args.policy_file.as_deref(), &Sides::new()?) {
-        Ok(all) => {
-            let text: String = all.iter().map(|(name, policy)| explained(name, policy)).collect();
-            console::write(Stream::Out, text.as_bytes())?;
-            Ok(0)
+    let Known { policies: all, refused } = match policies::all(args.policy_file.as_deref(), &Sides::new()?) {
+        Ok(known) => known,
+        Err(error) => {
+            say(&error.to_string());
+            return Ok(USAGE);
         }
-        Err(message) => {
-            message.lines().for_each(complain);
-            Ok(USAGE)
-        }
+    };
+    if args.json {
+        let policies = all.iter().map(|(name, policy)| (name.clone(), Scheduled::of(policy))).collect();
+        let text = serde_json::to_string(&Checked { policies, refused }).unwrap_or_default();
+        console::write(Stream::Out, format!("{text}\n").as_bytes())?;
+        return Ok(0);
     }
+    let text: String = all.iter().map(|(name, policy)| explained(name, policy)).collect();
+    console::write(Stream::Out, text.as_bytes())?;
+    refused.iter().for_each(|(dataset, why)| say(&format!("{dataset}: {why}")));
+    Ok(if refused.is_empty() { 0 } else { USAGE })
 }
 
 fn explained(name: &str, policy: &Policy) -> String {
@@ -171,6 +190,9 @@ fn explained(name: &str, policy: &Policy) -> String {
     };
     let below = if policy.recursive { ", with all below it" } else { "" };
     line(format!("copies {} to {}{below}", policy.from, policy.to));
+    if policy.within.is_some() {
+        line("is described by properties of the source".to_owned());
+    }
     if !policy.exclude.is_empty() {
         line(format!("but not {}", policy.exclude.join(", ")));
     }
@@ -234,7 +256,8 @@ mod tests {
         let mut cut = row();
         cut.state.begun = Some(9);
         assert_eq!(cut.word(), "cut off");
-        let value: serde_json::Value = serde_json::from_str(&json_text(&[row()])).expect("JSON");
+        let value: serde_json::Value =
+            serde_json::from_str(&json_text(&[row()], &BTreeMap::new())).expect("JSON");
         assert_eq!(value["policies"]["home"]["lag"], 7200);
     }
 }
