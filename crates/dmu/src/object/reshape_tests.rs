@@ -83,3 +83,45 @@ fn another_shape_frees_the_old_tree() {
         }
     }
 }
+
+/// An increment describes all objects of a block of dnodes in which one has changed.
+#[test]
+fn an_object_that_is_described_as_it_is_is_not_written() {
+    let store = Store::new(memory_pool(1 << 28), 1 << 20);
+    let txgs = Txgs::new(Txg(3), Limits::default());
+    let tx = txgs.begin().expect("open");
+    let policy = SetPolicy { embed: false, ..SetPolicy::dataset() };
+    let set = LiveSet::create(&store, txgs.meter(), 7, ObjsetType::Other, policy, &tx);
+    let new = NewObject::of(ObjType::PLAIN_FILE).with_bonus(ObjType::SA, vec![1; 100]);
+    let object = set.allocate(&new, &tx).expect("made");
+    object.set_spill(Some(vec![3; 512]), &tx);
+    drop(tx);
+    let mut live = BTreeSet::new();
+    // The blocks that are new in a txg.
+    let mut sync = || {
+        let before = live.clone();
+        let tx = txgs.quiesce();
+        set.sync(&tx, &mut Blocks { live: &mut live, set: &set, tx: &tx }).expect("synced");
+        txgs.finish(tx);
+        live.difference(&before).count()
+    };
+    assert!(sync() > 0);
+    let mut written = |new: &NewObject, keeps_spill| {
+        let tx = txgs.begin().expect("open");
+        object.reclaim(new, keeps_spill, &tx).expect("reclaimed");
+        drop(tx);
+        sync() > 0
+    };
+    assert!(!written(&new, true), "nothing is different");
+    assert!(written(&new.clone().with_bonus(ObjType::SA, vec![2; 100]), true), "the bonus is");
+    assert!(written(&new, true), "it is as at first again");
+    let described = NewObject { compress: 3, ..new.clone() };
+    assert!(written(&described, true) && !written(&described, true), "the compression is");
+    let described = NewObject { checksum: 7, ..described };
+    assert!(written(&described, true) && !written(&described, true), "the checksum is");
+    assert!(
+        object.has_spill() && written(&described, false) && !object.has_spill(),
+        "the spill block is gone"
+    );
+    assert!(!written(&described, false), "it has been gone before");
+}

@@ -201,11 +201,12 @@ impl Walk<'_> {
         let count = 1u64 << dnode.epbs();
         let Some(first) = place.blkid.checked_mul(count) else { return Ok(()) };
         let below = Level(place.level.0.saturating_sub(1));
-        let pointers = || (first..).zip(BlockPtr::decode_all(block.bytes(), block.order()));
+        let numbers = first..first.saturating_add(count);
+        let pointers = || numbers.clone().zip(BlockPtr::decode_all(block.bytes(), block.order()));
         let is_tree = below > Level(0) || id == META;
         let mut ahead = if is_tree { self.ahead(id, dnode, below, pointers()) } else { Ahead::default() };
         let mut children = BlockPtr::decode_all(block.bytes(), block.order());
-        for child in first..first.saturating_add(count) {
+        for child in numbers.clone() {
             ahead.reach(child).into_iter().for_each(|bps| self.plan.set.read_tree_ahead(bps));
             let bp = children.next().unwrap_or(BlockPtr::HOLE);
             self.pointer(id, dnode, below, child, &bp)?;
