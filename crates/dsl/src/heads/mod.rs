@@ -353,7 +353,13 @@ impl Heads {
         for head in open {
             let is_partial = mos::dataset_phys(&head.object)?.flags & DS_FLAG_INCONSISTENT != 0;
             // Beside the registry and this list.
-            if is_partial && (Arc::strong_count(&head) > 2 || Arc::strong_count(&head.set) > OWN_HOLDERS) {
+            let is_received = || Arc::strong_count(&head) > 2 || Arc::strong_count(&head.set) > OWN_HOLDERS;
+            if !is_partial || !is_received() {
+                continue;
+            }
+            // Read-ahead is no use.
+            head.set.store().drain_prefetch();
+            if is_received() {
                 return Err(DslError::Busy { name: name.to_owned() });
             }
         }
