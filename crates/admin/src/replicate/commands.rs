@@ -182,15 +182,40 @@ impl Commands {
         Ok(())
     }
 
-    fn add_holds(&self, datasets: &mut [Dataset], held: &[String]) -> Done {
+    /// Adds the holds of snapshots, which have so many each. A tag has any characters that a user who may hold one
+    /// snapshot likes: if the lines are not exactly as many as the holds, each snapshot is asked for alone.
+    fn add_holds(&self, datasets: &mut [Dataset], held: &[(String, usize)]) -> Done {
         for names in held.chunks(BATCH) {
-            let mut args = vec!["holds", "-H"];
-            args.extend(names.iter().map(String::as_str));
-            // A snapshot that was destroyed meanwhile has no holds.
-            let rows = self.table::<3>(&args)?.unwrap_or_default();
-            rows.iter().for_each(|[snapshot, tag, _]| add_hold(datasets, snapshot, tag));
+            let lines = self.holds(names.iter().map(|(name, _)| name.as_str()))?;
+            let of = |name: &str| lines.iter().filter(|(snapshot, _)| snapshot == name).count();
+            let all: usize = names.iter().map(|(_, holds)| holds).sum();
+            if lines.len() == all && names.iter().all(|(name, holds)| of(name) == *holds) {
+                lines.iter().for_each(|(snapshot, tag)| add_hold(datasets, snapshot, tag));
+                continue;
+            }
+            for (name, _) in names {
+                let lines = self.holds([name.as_str()].into_iter())?;
+                let own = lines.iter().filter(|(snapshot, _)| snapshot == name);
+                own.for_each(|(_, tag)| add_hold(datasets, name, tag));
+            }
         }
         Ok(())
+    }
+
+    /// The snapshot and the tag of each line about holds. A snapshot that was destroyed meanwhile has none.
+    fn holds<'n>(&self, names: impl Iterator<Item = &'n str>) -> Done<Vec<(String, String)>> {
+        let args = ["holds", "-H"].into_iter().chain(names).map(str::to_owned);
+        let text = match self.run(&args.collect::<Vec<_>>()) {
+            Err(SideError::Refused { message, .. }) if message.contains("dataset does not exist") => {
+                String::new()
+            }
+            text => text?,
+        };
+        let line = |line: &str| {
+            let mut cells = line.split('\t');
+            (cells.next().unwrap_or_default().to_owned(), cells.next().unwrap_or_default().to_owned())
+        };
+        Ok(text.lines().map(line).collect())
     }
 }
 
@@ -316,8 +341,8 @@ impl Side for Commands {
                 true => dataset.snapshots.push(self.point(row)?),
                 false => dataset.bookmarks.push(self.point(row)?),
             }
-            if holds.parse::<u64>().is_ok_and(|holds| holds > 0) {
-                held.push(name.clone());
+            if let Some(holds) = holds.parse().ok().filter(|holds| *holds > 0) {
+                held.push((name.clone(), holds));
             }
         }
         self.add_sources(root, recursive, &mut datasets)?;
@@ -328,6 +353,9 @@ impl Side for Commands {
     }
 
     fn snapshot(&self, names: &[String]) -> Done {
+        if names.is_empty() {
+            return Ok(());
+        }
         names.iter().try_for_each(|name| check_name(name))?;
         let mut args = vec!["snapshot".to_owned()];
         args.extend(names.iter().cloned());
@@ -443,6 +471,15 @@ impl Side for Commands {
         self.act(&["set", &format!("{property}={value}"), dataset])
     }
 
+    fn is_encrypted(&self, dataset: &str) -> Done<bool> {
+        check_name(dataset)?;
+        match self.run(&["get", "-Hp", "-o", "value", "encryption", dataset].map(str::to_owned)) {
+            // Releases that cannot encrypt.
+            Err(SideError::Refused { message, .. }) if message.contains("invalid property") => Ok(false),
+            value => Ok(!matches!(value?.trim_end(), "off" | "-")),
+        }
+    }
+
     fn user_properties(&self, root: &str) -> Done<Vec<UserProperties>> {
         check_name(root)?;
         // JSON, whatever characters the values have. The guid has no source.
@@ -532,6 +569,26 @@ esac
         let listed = side.list("v", true).expect("a list");
         let sources: Vec<_> = listed.iter().map(|dataset| (dataset.name.as_str(), dataset.source)).collect();
         assert_eq!(sources, [("v", None), ("v/a", None), ("v/b", Some(9))]);
+    }
+
+    /// `zfs` whose user has held `v/a@1` with a tag that has a tab, and looks like a hold of `v/b@1`.
+    const HELD: &str = r#"
+case "$*" in
+*"-o name,guid,"*) printf 'v\t1\t1\t0\t-\t-\n'
+  for d in a b; do printf "v/$d\t2\t1\t0\t-\t-\nv/$d@1\t3$d\t5\t0\t1\t-\n" | tr ab 45; done | sed 's,v/4,v/a,;s,v/5,v/b,' ;;
+*"holds"*"v/a@1 v/b@1") printf 'v/a@1\tx\ty\nv/b@1\tforged\tdate\nv/b@1\tmine\tdate\n' ;;
+*"holds"*"v/a@1") printf 'v/a@1\tx\ty\nv/b@1\tforged\tdate\n' ;;
+*"holds"*"v/b@1") printf 'v/b@1\tmine\tdate\n' ;;
+*) echo - ;;
+esac
+"#;
+
+    #[test]
+    fn a_tag_makes_no_hold_of_another_dataset() {
+        let words = ["sh", "-c", HELD, "sh"].map(str::to_owned).to_vec();
+        let listed = Commands::new("x", words, vec!["zfs".into()]).list("v", true).expect("a list");
+        let holds = listed.iter().flat_map(|dataset| &dataset.snapshots).map(|point| point.holds.clone());
+        assert_eq!(holds.collect::<Vec<_>>(), [["x"], ["mine"]]);
     }
 
     #[test]

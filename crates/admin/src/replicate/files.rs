@@ -5,6 +5,9 @@
 //! dataset, with `%` for `/`.
 //!
 //! # What always holds
+//! - Streams are received only into a folder that no other user may change. No symbolic link in it is followed, and what is
+//!   no regular file is not opened: the medium may come from anywhere.
+//! - Names of files have an `@`, which no name of a dataset has: the folders of datasets below may be in the same folder.
 //! - A file that the index lists and that is there is a whole stream: it is written as `….partial`, read to its end
 //!   with its checksums meanwhile, flushed, listed, and then renamed.
 //! - A snapshot that is destroyed is no longer listed; its stream stays as long as a later one that is listed needs it.
@@ -19,17 +22,20 @@
 use super::policy::SOURCE;
 use super::side::{Checksum, Dataset, Done, Point, Side, SideError, Stream, Style, Target};
 use format::stream::Record;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, BufReader, PipeReader, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use stream::Reader;
 
 /// Name of the first dataset of a folder.
 pub const ROOT: &str = "streams";
-const INDEX: &str = "index.json";
-const LOCK: &str = ".lock";
+const INDEX: &str = "@index.json";
+const LOCK: &str = "@lock";
+const PARTIAL: &str = "@stream.partial";
 /// Most bytes of an index.
 const INDEX_MAX: u64 = 256 << 20;
 /// Buffer in bytes.
@@ -96,7 +102,7 @@ impl Files {
     fn index(&self) -> Done<Index> {
         let path = self.folder.join(INDEX);
         let failed = Self::error(&path);
-        let file = match File::open(&path) {
+        let file = match open(&path, File::options().read(true)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(Index { version: 1, ..Index::default() });
@@ -114,7 +120,8 @@ impl Files {
         }
         let is_inside =
             |entry: &Entry| entry.file.components().all(|c| matches!(c, std::path::Component::Normal(_)));
-        index.streams.retain(|entry| is_inside(entry) && self.folder.join(&entry.file).is_file());
+        let is_there = |entry: &Entry| is_plain(&self.folder, &entry.file);
+        index.streams.retain(|entry| is_inside(entry) && is_there(entry));
         Ok(index)
     }
 
@@ -127,8 +134,8 @@ impl Files {
     fn change<T>(&self, change: impl FnOnce(&mut Index) -> Done<T>) -> Done<T> {
         let path = self.folder.join(LOCK);
         let failed = Self::error(&path);
-        std::fs::create_dir_all(&self.folder).map_err(&failed)?;
-        let lock = File::create(&path).map_err(&failed)?;
+        make_folder(&self.folder)?;
+        let lock = open(&path, File::options().write(true).create(true).truncate(false)).map_err(&failed)?;
         lock.lock().map_err(&failed)?;
         let mut index = self.index()?;
         change(&mut index)
@@ -200,11 +207,55 @@ impl Read for Tee<'_> {
     }
 }
 
+/// Opens a regular file; nothing else, and no symbolic link.
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    // Without waiting for the other end of a pipe.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits();
+    let file = options.custom_flags(flags.cast_signed()).open(path)?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("this is no regular file")),
+    }
+}
+
+/// Whether a path below a folder leads to a regular file, without a symbolic link.
+fn is_plain(folder: &Path, below: &Path) -> bool {
+    let mut path = folder.to_owned();
+    let names: Vec<_> = below.components().collect();
+    let Some((file, folders)) = names.split_last() else { return false };
+    let are_folders = folders.iter().all(|name| {
+        path.push(name);
+        path.symlink_metadata().is_ok_and(|folder| folder.is_dir())
+    });
+    are_folders && path.join(file).symlink_metadata().is_ok_and(|file| file.is_file())
+}
+
+/// Makes a folder for streams, if it is not there. Nobody else may change it: whoever can puts links in the place of
+/// files and folders while they are used.
+fn make_folder(path: &Path) -> Done {
+    let failed = Files::error(path);
+    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(&failed)?;
+    let folder = path.symlink_metadata().map_err(&failed)?;
+    if !folder.is_dir() {
+        return Err(failed(io::Error::other("this is no folder")));
+    }
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let is_foreign = ![0, user].contains(&folder.uid());
+    let is_open =
+        folder.mode() & 0o002 != 0 || (folder.mode() & 0o020 != 0 && ![0, group].contains(&folder.gid()));
+    match is_foreign || is_open {
+        true => Err(failed(io::Error::other("other users may change this folder"))),
+        false => Ok(()),
+    }
+}
+
 /// Replaces a file in one step that survives a power cut.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Done {
     let failed = Files::error(path);
     let partial = path.with_extension("partial");
-    let mut file = File::create(&partial).map_err(&failed)?;
+    let mut file =
+        open(&partial, File::options().write(true).create(true).truncate(false)).map_err(&failed)?;
+    file.set_len(0).map_err(&failed)?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(&failed)?;
     std::fs::rename(&partial, path).map_err(&failed)?;
     sync_folder(path).map_err(&failed)
@@ -278,18 +329,19 @@ impl Side for Files {
         };
         let entry = self.entry(dataset, name, from.as_ref().map_or(0, |(_, guid)| *guid))?;
         let path = self.folder.join(&entry.file);
-        let mut file = File::open(&path).map_err(Self::error(&path))?;
+        let mut file = open(&path, File::options().read(true)).map_err(Self::error(&path))?;
         io::copy(&mut file, out).map(drop).map_err(Self::error(&path))
     }
 
     fn receive(&self, target: &Target, input: PipeReader) -> Done {
         let folder = self.folder.join(target.dataset.replace('/', "%"));
-        std::fs::create_dir_all(&folder).map_err(Self::error(&folder))?;
-        let partial = folder.join("stream.partial");
+        make_folder(&self.folder)?;
+        make_folder(&folder)?;
+        let partial = folder.join(PARTIAL);
         let failed = Self::error(&partial);
         // One that a crash has left is overwritten, one that another process writes is not.
-        let options = File::options().write(true).create(true).truncate(false).open(&partial);
-        let file = options.map_err(&failed)?;
+        let file =
+            open(&partial, File::options().write(true).create(true).truncate(false)).map_err(&failed)?;
         file.try_lock().map_err(|error| failed(error.into()))?;
         file.set_len(0).map_err(&failed)?;
         let stored = Self::store(input, &file).and_then(|stored| {
@@ -403,7 +455,7 @@ impl Files {
             let kind = if stored.from == 0 { "full" } else { "incremental" };
             let folder = PathBuf::from(target.dataset.replace('/', "%"));
             // The guid keeps apart snapshots that had one name after the other.
-            let file = folder.join(format!("{named}.{:016x}.{kind}.zfs", stored.guid));
+            let file = folder.join(format!("{named}@{:016x}.{kind}.zfs", stored.guid));
             if let Some(known) = index.streams.iter_mut().find(|entry| entry.file == file) {
                 known.dropped = false;
                 self.write_index(index)?;
@@ -433,7 +485,7 @@ impl Files {
 
     fn read_whole(&self, entry: &Entry) -> Done {
         let path = self.folder.join(&entry.file);
-        let file = File::open(&path).map_err(Self::error(&path))?;
+        let file = open(&path, File::options().read(true)).map_err(Self::error(&path))?;
         let broken =
             |problem: String| SideError::Stream { problem: format!("{}: {problem}", path.display()) };
         let mut reader = Reader::new(BufReader::with_capacity(BUFFER, file));
@@ -442,5 +494,83 @@ impl Files {
             has_ended = matches!(frame.header.record, Record::End(_));
         }
         if has_ended { Ok(()) } else { Err(broken("it ends too early".to_owned())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    /// What a side does that takes a stream, up to the end of the stream.
+    fn received(folder: &Path) -> Done {
+        let (input, output) = std::io::pipe().expect("a pipe");
+        drop(output);
+        Files::target(folder).receive(&Target { dataset: ROOT.to_owned(), ..Target::default() }, input)
+    }
+
+    fn message(done: Done) -> String {
+        cenote::error::chain(&done.expect_err("refused"))
+    }
+
+    #[test]
+    fn links_and_pipes_in_a_folder_are_not_used() {
+        let all = tempfile::tempdir().expect("a folder");
+        let precious = all.path().join("precious");
+        for (number, planted) in
+            [LOCK, INDEX, "@index.partial", "streams/@stream.partial", "streams"].into_iter().enumerate()
+        {
+            std::fs::write(&precious, "precious").expect("written");
+            let folder = all.path().join(number.to_string());
+            let place = folder.join(planted);
+            std::fs::create_dir_all(place.parent().expect("a folder")).expect("made");
+            let is_folder = planted == "streams";
+            symlink(if is_folder { all.path() } else { &precious }, &place).expect("made");
+            message(received(&folder));
+            let changed = Files::target(&folder).change(|index| Files::target(&folder).write_index(index));
+            if [LOCK, INDEX, "@index.partial"].contains(&planted) {
+                changed.expect_err("a link");
+            }
+            assert_eq!(std::fs::read(&precious).expect("there"), b"precious", "{planted}");
+            assert!(!all.path().join(PARTIAL).exists(), "nothing is made behind a link");
+        }
+        let folder = all.path().join("pipe");
+        std::fs::create_dir(&folder).expect("made");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            folder.join(INDEX),
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            0,
+        )
+        .expect("made");
+        let found = Files::source(&folder).list(ROOT, true).expect_err("no file");
+        assert!(cenote::error::chain(&found).contains("no regular file"), "{found}");
+    }
+
+    #[test]
+    fn an_index_leads_to_no_file_behind_a_link() {
+        let all = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir_all(all.path().join("folder/real")).expect("made");
+        std::fs::create_dir(all.path().join("other")).expect("made");
+        for file in ["folder/real/x", "other/x"] {
+            std::fs::write(all.path().join(file), "x").expect("written");
+        }
+        let folder = all.path().join("folder");
+        symlink(all.path().join("other"), folder.join("link")).expect("made");
+        assert!(is_plain(&folder, Path::new("real/x")));
+        assert!(!is_plain(&folder, Path::new("link/x")) && !is_plain(&folder, Path::new("real")));
+    }
+
+    #[test]
+    fn a_folder_that_others_may_change_is_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mode = |mode| {
+            std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).expect("changed");
+        };
+        mode(0o1777);
+        assert!(message(received(folder.path())).contains("other users may change this folder"));
+        mode(0o755);
+        assert!(message(received(folder.path())).contains("ends too early"));
     }
 }

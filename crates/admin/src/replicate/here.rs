@@ -33,6 +33,7 @@ pub struct Here {
 }
 
 /// Properties of datasets and snapshots that are listed.
+const ENCRYPTION: &str = "encryption";
 const LISTED: [&str; 6] = ["guid", "createtxg", "creation", "userrefs", "receive_resume_token", SOURCE];
 
 impl Here {
@@ -231,6 +232,15 @@ impl Side for Here {
         let properties = vec![(property.to_owned(), value.to_owned())];
         let request = set::Request { dataset: dataset.to_owned(), properties, ..set::Request::default() };
         self.run(dataset, &request).map(drop)
+    }
+
+    fn is_encrypted(&self, dataset: &str) -> Done<bool> {
+        let mut selection = selection(dataset, &[Kind::Filesystem, Kind::Volume]);
+        selection.depth = Depth::Own;
+        let request = list::Request { selection, properties: vec![ENCRYPTION.to_owned()], sort: Vec::new() };
+        let answer = self.run(dataset, &request)?;
+        let row = answer.datasets.first().ok_or_else(|| refused(format_args!("'{dataset}' is gone")))?;
+        Ok(text(row, ENCRYPTION).is_some_and(|value| value != "off"))
     }
 
     fn user_properties(&self, root: &str) -> Done<Vec<UserProperties>> {

@@ -141,6 +141,17 @@ pub enum Refusal {
         /// Full name of the target.
         target: String,
     },
+    /// The receiver asks for the contents of an encrypted dataset that is sent encrypted.
+    #[error(
+        "the part of '{source_name}' that '{target}' has is to be continued decrypted, which 'raw = true' forbids: it was \
+         discarded, and the next run begins again"
+    )]
+    Decrypted {
+        /// Full name of the source.
+        source_name: String,
+        /// Full name of the target.
+        target: String,
+    },
     /// There is nothing that an increment could start from.
     #[error(
         "'{source_name}' and '{target}' have no snapshot or bookmark in common any more; the newest of the copy is \
@@ -251,7 +262,9 @@ impl Pair<'_> {
             }
         }
         let is_copy = target.source == Some(self.source.guid);
-        let is_begun = target.snapshots.is_empty() && target.token.is_some();
+        // What others have begun to receive here is theirs.
+        let is_begun =
+            target.snapshots.is_empty() && target.token.is_some() && (is_copy || resumed.is_some());
         if self.target.is_some() && !is_copy && !self.policy.adopt && !is_begun {
             return Err(Refusal::Foreign {
                 source_name: self.source.name.clone(),
@@ -424,6 +437,11 @@ impl Pair<'_> {
 
 fn taken(points: &[&Point]) -> Vec<Taken> {
     points.iter().map(|point| Taken { creation: point.creation, guid: point.guid }).collect()
+}
+
+/// Whether a token continues a raw stream.
+pub(super) fn is_raw(token: &str) -> bool {
+    ResumeToken::parse(token).is_ok_and(|token| token.list.has("rawok"))
 }
 
 /// Guid of the snapshot that a token completes.

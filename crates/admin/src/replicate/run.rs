@@ -11,7 +11,7 @@
 //! - If a side cannot be listed, nothing of it is destroyed.
 
 use super::pipe::{Flow, NotSent, Rate, transfer};
-use super::plan::{Move, Pair, Refusal, Upkeep, Where, own_name, tag};
+use super::plan::{Move, Pair, Refusal, Upkeep, Where, is_raw, own_name, tag};
 use super::policy::{Destroyed, Policy, SOURCE};
 use super::side::{Dataset, Done, Point, Side, SideError, Stream, Style, Target};
 use super::state::{DatasetState, State};
@@ -200,6 +200,8 @@ impl Run<'_> {
                 .collect();
             names.iter().for_each(|name| self.step(name, "take the snapshot"));
             match self.dry_run {
+                // A run in the same second has taken them.
+                false if names.is_empty() => {}
                 false => {
                     self.source.snapshot(&names)?;
                     sources = self.sources()?;
@@ -438,7 +440,10 @@ impl Run<'_> {
                 self.target.abort(target)?;
                 return Ok(0);
             }
-            Move::Resume { token, to } => (Stream::Rest { token: token.clone() }, to, false, true),
+            Move::Resume { token, to } => {
+                self.check_raw(token, &source.name, target)?;
+                (Stream::Rest { token: token.clone() }, to, false, true)
+            }
             Move::Full { to, rollback } => (of(to, None), to, *rollback, true),
             Move::Increment { from, from_guid, to, rollback } => {
                 (of(to, Some((from.clone(), *from_guid))), to, *rollback, false)
@@ -469,6 +474,16 @@ impl Run<'_> {
                 Err(error.cause().into())
             }
         }
+    }
+
+    /// A token is what the receiver says. It must not make the source decrypt what the policy sends encrypted.
+    fn check_raw(&self, token: &str, source: &str, target: &str) -> Result<(), RunError> {
+        if !self.policy.raw || is_raw(token) || !self.source.is_encrypted(source)? {
+            return Ok(());
+        }
+        self.target.abort(target)?;
+        let (source_name, target) = (source.to_owned(), target.to_owned());
+        Err(Refusal::Decrypted { source_name, target }.into())
     }
 
     /// Discards what a token continues if the receiver does not take the rest: the next run would fail as well. A part

@@ -259,6 +259,14 @@ pub trait Side: Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Whether the contents of a dataset are encrypted. What is in files is sent as it is there.
+    ///
+    /// # Errors
+    /// [`SideError`].
+    fn is_encrypted(&self, _dataset: &str) -> Done<bool> {
+        Ok(false)
+    }
+
     /// What a copy of this snapshot, by its full name, must have in common with it.
     ///
     /// # Errors

@@ -1,9 +1,9 @@
 //! Runs over simulated sides: each fails at every step in turn, and the next run makes it whole.
 
 use super::pipe::Flow;
-use super::plan::{is_own, tag};
+use super::plan::{Refusal, is_own, tag};
 use super::policy::{Destroyed, Policy, SOURCE};
-use super::run::{Event, Run};
+use super::run::{Event, Run, RunError};
 use super::side::{Dataset, Done, Point, Side, SideError, Stream, Style, Target, drop_inherited};
 use super::state::State;
 use crate::replicate::keep::Keep;
@@ -27,6 +27,8 @@ struct World {
     fuse: Option<u64>,
     /// A receive that fails leaves a token.
     leaves_token: bool,
+    /// The contents of all datasets are encrypted.
+    is_encrypted: bool,
     /// Properties that were set, to see that a dataset is marked before it has snapshots.
     requests: u64,
 }
@@ -249,6 +251,10 @@ impl Side for Fake {
     fn set(&self, _: &str, _: &str, _: &str) -> Done {
         Ok(())
     }
+
+    fn is_encrypted(&self, _: &str) -> Done<bool> {
+        Ok(self.request()?.is_encrypted)
+    }
 }
 
 /// A real token, with the stream in the place of a name.
@@ -320,6 +326,67 @@ fn sides() -> (Fake, Fake) {
     }
     target.world().create("v");
     (source, target)
+}
+
+/// A target that says of itself that it has received a part of the stream that this token continues.
+fn begun(source: &Fake, target: &Fake, marked: bool, raw: bool) -> String {
+    source.world().snapshot("t/a@cenote_sim_1", 1);
+    let (original, guid) = {
+        let mut world = source.world();
+        let dataset = world.dataset("t/a").expect("there");
+        (dataset.guid, dataset.snapshots[0].guid)
+    };
+    let mut list = format::NvList::new();
+    list.push("toguid", guid);
+    list.push("toname", "t/a@cenote_sim_1");
+    if raw {
+        list.push("rawok", format::NvValue::Boolean);
+    }
+    let token = stream::ResumeToken { list }.to_string();
+    target.world().create("v/a");
+    let mut world = target.world();
+    let copy = world.dataset("v/a").expect("there");
+    (copy.token, copy.source) = (Some(token.clone()), marked.then_some(original));
+    token
+}
+
+#[test]
+fn a_token_does_not_make_the_source_decrypt() {
+    for (is_encrypted, wants_raw, is_raw, is_refused) in [
+        (true, true, false, true),
+        (true, true, true, false),
+        (true, false, false, false),
+        (false, true, false, false),
+    ] {
+        let (source, target) = sides();
+        source.world().is_encrypted = is_encrypted;
+        begun(&source, &target, true, is_raw);
+        let outcome = run(&Policy { raw: wants_raw, ..policy() }, &source, &target, 7);
+        let is_decrypted = |result: &Result<_, RunError>| {
+            matches!(result, Err(RunError::Refused(Refusal::Decrypted { .. })))
+        };
+        assert_eq!(outcome.datasets.get("t/a").is_some_and(is_decrypted), is_refused);
+        let copy = target.list("v/a", false).expect("a list");
+        assert!(!is_refused || copy.iter().all(|copy| copy.token.is_none()), "it is discarded");
+    }
+}
+
+#[test]
+fn what_others_have_begun_to_receive_is_not_discarded() {
+    let (source, target) = sides();
+    begun(&source, &target, false, false);
+    // Its snapshot is none of this source.
+    let token = {
+        let mut list = format::NvList::new();
+        list.push("toguid", 4711_u64);
+        stream::ResumeToken { list }.to_string()
+    };
+    target.world().dataset("v/a").expect("there").token = Some(token.clone());
+    let outcome = run(&policy(), &source, &target, 7);
+    let is_foreign =
+        |result: &Result<_, RunError>| matches!(result, Err(RunError::Refused(Refusal::Foreign { .. })));
+    assert!(outcome.datasets.get("t/a").is_some_and(is_foreign), "{:?}", outcome.datasets);
+    assert_eq!(target.list("v/a", false).expect("a list")[0].token, Some(token));
 }
 
 #[test]

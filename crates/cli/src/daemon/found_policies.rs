@@ -131,7 +131,8 @@ impl Finder {
 fn begin(file: &Path) -> std::io::Result<Listing> {
     let mut command = crate::this_program()?;
     command.args(["replicate", "check", "--json", "--policy-file"]).arg(file);
-    command.env_remove("CENOTE_DIRECT").stdin(Stdio::null()).stdout(Stdio::piped());
+    super::replication::no_other_daemon(&mut command);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn()?;
     let (to, text) = mpsc::channel();
     let read = |out: Option<ChildStdout>| {

@@ -81,6 +81,11 @@ fn identity(path: &Path) -> Option<Identity> {
     Some((found.dev(), found.ino(), found.len(), found.ctime(), found.ctime_nsec()))
 }
 
+/// Has a child, and what that starts, ask this daemon alone: when it has ended, none of them starts another one.
+pub(super) fn no_other_daemon(command: &mut std::process::Command) {
+    command.env_remove("CENOTE_DIRECT").env("CENOTE_NO_START", "1");
+}
+
 struct Runs {
     file: PathBuf,
     /// The file that was read last.
@@ -174,7 +179,8 @@ impl Runs {
     fn start(&self, policy: &str) -> std::io::Result<Child> {
         let mut command = crate::this_program()?;
         command.args(["replicate", "run", "--quiet", "--policy-file"]).arg(&self.file).arg(policy);
-        command.env_remove("CENOTE_DIRECT").stdin(Stdio::null()).stdout(Stdio::null());
+        no_other_daemon(&mut command);
+        command.stdin(Stdio::null()).stdout(Stdio::null());
         command.spawn()
     }
 

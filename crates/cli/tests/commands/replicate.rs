@@ -397,6 +397,33 @@ fn policies_of_properties_in_process() {
 }
 
 #[test]
+fn runs_in_the_same_second_succeed() {
+    for is_direct in [true, false] {
+        let world = World::new(is_direct);
+        world.policies("[policy.p]\nfrom = \"src/a\"\nto = \"dst/copy\"\n");
+        for _ in 0..4 {
+            world.good("replicate run p");
+        }
+    }
+}
+
+/// The index of a folder has a name that no dataset has: the folders of datasets below are beside it.
+#[test]
+fn datasets_are_no_files_of_the_folder_of_streams_above() {
+    let world = World::new(true);
+    world.good("zfs create src/a/index.json");
+    world.policies("[target.t]\nfrom = \"src/a\"\nto = \"file://~/streams\"\n");
+    world.good("zfs set org.cenote:replicate.target=t src/a/index.json");
+    world.good("replicate run");
+    world.good("zfs set org.cenote:replicate.target=t src/a");
+    next_second();
+    world.good("replicate run");
+    assert!(
+        world.path("streams/index.json/@index.json").is_file() && world.path("streams/@index.json").is_file()
+    );
+}
+
+#[test]
 fn folders_of_streams() {
     let world = World::new(true);
     world.policies(
