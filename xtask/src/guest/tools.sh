@@ -112,9 +112,12 @@ volume_hash() {
     if [ "$SIDE" = ours ]; then
         zpool sync ours && cenote cat "$1" | sha256sum
     else
-        zfs clone -o volmode=dev "$1" theirs/look && for _ in $(seq 50); do [ -e /dev/zvol/theirs/look ] && break; udevadm settle; sleep 0.1; done
-        sha256sum </dev/zvol/theirs/look
-        zfs destroy theirs/look || { sleep 1; zfs destroy theirs/look; }
+        # The device of a name that was just destroyed may still be going.
+        local clone=theirs/look-$RANDOM
+        zfs clone -o volmode=dev "$1" "$clone" && for _ in $(seq 300); do [ -e "/dev/zvol/$clone" ] && break; udevadm settle; sleep 0.1; done
+        sha256sum <"/dev/zvol/$clone"
+        for _ in $(seq 20); do zfs destroy "$clone" 2>/dev/null && return; sleep 0.5; done
+        echo "$clone stays"
     fi
 }
 

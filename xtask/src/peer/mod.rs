@@ -3,6 +3,7 @@
 //! - `alternate`: a tree of datasets is changed in turn on our side and in OpenZFS, and each time sent to the other side.
 //! - `generated`: datasets of many layouts and properties go to OpenZFS and back.
 //! - `replicate`: `cenote replicate` keeps copies of trees at the other side, in both directions.
+//! - `programs`: unmodified programs for backups, with our commands on one end and OpenZFS's on the other.
 //! - `records`: for the same snapshot and flags both send the same bytes.
 //!
 //! # What always holds
@@ -12,9 +13,11 @@
 
 mod alternate;
 mod generated;
+mod programs;
 mod records;
 mod replicate;
 mod sides;
+mod tool;
 mod work;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +29,9 @@ cargo xtask peer PART [OPTION…], as root; parts:
   alternate [--rounds N] [--seed S]   50 rounds of work and of increments, the sides in turn
   generated [--count N] [--seed S]    20 datasets of ours, sent there and back
   replicate [--rounds N] [--seed S]   12 rounds of cenote replicate to OpenZFS and from it, with cut streams
+  programs [--rounds N] [--programs P,…]
+                                      3 rounds of syncoid, zfs-autobackup and pyznap, to OpenZFS and from it;
+                                      P is such a program, or PROGRAM:out or PROGRAM:back
   records [--pools P,…]               the streams of golden pools, byte by byte
 options: --dir DIR       folder of the run (target/peer)
          --program FILE  our program (default: a debug build of it)
@@ -37,14 +43,21 @@ struct Options {
     seed: u64,
     rounds: u64,
     pools: Vec<String>,
+    programs: Vec<String>,
     dir: PathBuf,
     program: Option<PathBuf>,
 }
 
 impl Options {
     fn read(words: &[String]) -> Result<Options, String> {
-        let mut options =
-            Options { seed: 1, rounds: 0, pools: Vec::new(), dir: root().join("target/peer"), program: None };
+        let mut options = Options {
+            seed: 1,
+            rounds: 0,
+            pools: Vec::new(),
+            programs: Vec::new(),
+            dir: root().join("target/peer"),
+            program: None,
+        };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or_else(|| format!("{word} needs a value\n{USAGE}"));
@@ -53,6 +66,7 @@ impl Options {
                 "--seed" => options.seed = value().and_then(number)?,
                 "--rounds" | "--count" => options.rounds = value().and_then(number)?,
                 "--pools" => options.pools = value()?.split(',').map(str::to_owned).collect(),
+                "--programs" => options.programs = value()?.split(',').map(str::to_owned).collect(),
                 "--dir" => options.dir = PathBuf::from(value()?),
                 "--program" => options.program = Some(PathBuf::from(value()?)),
                 _ => return Err(format!("'{word}'?\n{USAGE}")),
@@ -73,6 +87,7 @@ pub(crate) fn run(words: &[String]) -> Outcome {
         "alternate" => alternate::run,
         "generated" => generated::run,
         "replicate" => replicate::run,
+        "programs" => programs::run,
         "records" => records::run,
         _ => return Err(USAGE.to_owned()),
     };
