@@ -32,8 +32,9 @@ pub struct Here {
     pools: Mutex<BTreeMap<String, Arc<PoolWriter>>>,
 }
 
+/// The property of encrypted datasets alone.
+const ENCRYPTION_ROOT: &str = "encryptionroot";
 /// Properties of datasets and snapshots that are listed.
-const ENCRYPTION: &str = "encryption";
 const LISTED: [&str; 6] = ["guid", "createtxg", "creation", "userrefs", "receive_resume_token", SOURCE];
 
 impl Here {
@@ -237,10 +238,11 @@ impl Side for Here {
     fn is_encrypted(&self, dataset: &str) -> Done<bool> {
         let mut selection = selection(dataset, &[Kind::Filesystem, Kind::Volume]);
         selection.depth = Depth::Own;
-        let request = list::Request { selection, properties: vec![ENCRYPTION.to_owned()], sort: Vec::new() };
+        let request =
+            list::Request { selection, properties: vec![ENCRYPTION_ROOT.to_owned()], sort: Vec::new() };
         let answer = self.run(dataset, &request)?;
         let row = answer.datasets.first().ok_or_else(|| refused(format_args!("'{dataset}' is gone")))?;
-        Ok(text(row, ENCRYPTION).is_some_and(|value| value != "off"))
+        Ok(text(row, ENCRYPTION_ROOT).is_some_and(|root| !root.is_empty() && root != "-"))
     }
 
     fn user_properties(&self, root: &str) -> Done<Vec<UserProperties>> {

@@ -396,6 +396,40 @@ fn policies_of_properties_in_process() {
     assert_eq!(world.good("zfs list -H -o name -r dst"), "dst\ndst/z\n");
 }
 
+/// A target that claims to have received a part of a stream that is not raw.
+#[test]
+fn a_token_does_not_get_what_is_encrypted() {
+    for is_direct in [true, false] {
+        let world = World::new(is_direct);
+        let stream = world.path("stream");
+        std::fs::write(&stream, testkit::stream("raw-full")).expect("written");
+        let stream = std::fs::File::open(stream).expect("there");
+        let received = world.command("zfs receive -u src/sec").stdin(stream).output().expect("it starts");
+        assert!(received.status.success(), "{}", String::from_utf8_lossy(&received.stderr));
+        let mut list = format::NvList::new();
+        for (name, number) in [("object", 0), ("offset", 0), ("bytes", 0)] {
+            list.push(name, number as u64);
+        }
+        let guid: u64 = world.good("zfs get -Hpo value guid src/sec@1").trim().parse().expect("a number");
+        list.push("toguid", guid);
+        list.push("toname", "src/sec@1");
+        let token = cenote::stream::ResumeToken { list };
+        let script = format!(
+            "#!/bin/sh\nshift\ncase $1 in\nlist) case $* in *guid*) printf 'x/copy\\t7\\t1\\t1\\t-\\t{token}\\n' ;; esac ;;\n\
+             get) echo - ;;\nreceive) case $* in *-A*) echo aborted >>{0}/aborted ;; *) cat >>{0}/stolen ;; esac ;;\nesac\n",
+            world.folder().display()
+        );
+        std::fs::write(world.path("target"), script).expect("written");
+        world.policies(
+            "[policy.p]\nfrom = \"src/sec\"\nto = { command = [\"sh\", \"~/target\"], dataset = \"x/copy\" }\n\
+             raw = true\nsnapshot = false\nalso = [\"1\"]\nadopt = true\n",
+        );
+        let refused = world.bad("replicate run p", 1);
+        assert!(refused.err.contains("is to be continued decrypted"), "{refused:?}");
+        assert!(world.path("aborted").exists() && !world.path("stolen").exists(), "{refused:?}");
+    }
+}
+
 #[test]
 fn runs_in_the_same_second_succeed() {
     for is_direct in [true, false] {
