@@ -193,6 +193,48 @@ fn a_receive_that_was_cut_goes_on() {
     files.judge(pool);
 }
 
+/// OpenZFS's sender begins again at the start of the block in which it was interrupted, although the receiver has the
+/// first records of it.
+#[test]
+fn the_rest_of_a_stream_may_repeat_what_is_there() {
+    use cenote::stream::Writer;
+    use format::stream::Record;
+    let (files, pool) = OnFile::new();
+    let resumable = Receive { resumable: true, ..how("dst/res", "c") };
+    let part = testkit::stream("resume-part");
+    receive(&pool, &part, &resumable).expect_err("cut");
+    pool.sync().expect("synced");
+    let rest = testkit::stream("resume-rest");
+    let (mut rest, mut part) = (Reader::new(&rest[..]), Reader::new(&part[..]));
+    let mut repeated = Vec::new();
+    while let Ok(Some(frame)) = part.next_frame() {
+        repeated.extend(matches!(frame.header.record, Record::Write(_)).then_some(frame));
+    }
+    let mut bytes = Vec::new();
+    let mut writer = Writer::new(&mut bytes);
+    let mut written = 0;
+    while let Some(frame) = rest.next_frame().expect("a record") {
+        if let Record::Write(first) = &frame.header.record {
+            let (object, end) = (first.object, first.offset);
+            for again in std::mem::take(&mut repeated) {
+                let Record::Write(write) = &again.header.record else { continue };
+                if write.object == object
+                    && write.offset < end
+                    && write.offset + 4 * write.logical_size >= end
+                {
+                    writer.write_record(&again.header.record, &again.payload).expect("written");
+                    written += 1;
+                }
+            }
+        }
+        writer.write_record(&frame.header.record, &frame.payload).expect("written");
+    }
+    assert!(written > 0, "no record is repeated");
+    receive(&pool, &bytes, &resumable).expect("received");
+    compare(&pool, &["dst/res"]);
+    files.judge(pool);
+}
+
 /// Damages the largest stored block of some file of a snapshot on the disk.
 fn damage(disk: &std::path::Path, pool: &PoolWriter, snapshot: &str) {
     use std::os::unix::fs::FileExt;

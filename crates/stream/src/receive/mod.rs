@@ -87,7 +87,8 @@ impl Applier {
     /// Applies the stream that begins with `begin` to an open head; `point`: where it goes on.
     pub fn new(head: &Arc<Head>, begin: &Begin, point: Option<ReceivePoint>) -> Applier {
         let features = begin.features();
-        let last = point.map_or((ObjectId(0), 0), |point| (point.object, point.offset));
+        // OpenZFS begins again at the start of the block in which it was interrupted, which may have several records.
+        let last = point.map_or((ObjectId(0), 0), |point| (point.object, 0));
         Applier {
             head: Arc::clone(head),
             set: Arc::clone(&head.set),
