@@ -14,7 +14,7 @@
 //! Who may set properties of a dataset (the permission `userprop`) is not trusted:
 //! - Properties choose among the targets of the file. They name no command, host, folder or dataset, and the copy of a
 //!   dataset is always below that of the target, at the same path.
-//! - They choose the fields of [`Chosen`] and no others, and of those only what the target leaves open.
+//! - They choose the fields of `Chosen` and no others, and of those only what the target leaves open.
 //! - What is wrong in the properties of one dataset does not concern the policies of others.
 //! - A policy is named by the guid of its dataset: it takes, holds and destroys no snapshots of other policies, and goes
 //!   on when the dataset is renamed.
