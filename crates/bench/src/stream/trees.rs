@@ -29,7 +29,7 @@ pub(super) fn run(image: &LoopImage, files: u64, report: &mut Report) -> Result<
     let ours = of_ours(image, files, report)?;
     if is_there("mkfs.btrfs") && is_there("btrfs") {
         let theirs = of_btrfs(image, files)?;
-        add(report, &ours, "btrfs send|receive", 2.0, &theirs);
+        add(report, &ours, "btrfs send, recv", 2.0, &theirs);
     } else {
         println!("btrfs is not here (Debian: apt install btrfs-progs): no numbers of it beside ours");
     }
