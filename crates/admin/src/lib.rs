@@ -417,7 +417,14 @@ fn load_keys(pool: &OpenPool, search: &Search) -> Vec<Problem> {
     let keys = search.keys.iter().filter(|(dataset, _)| in_pool(dataset));
     let wrong =
         keys.filter_map(|(dataset, material)| Some((dataset, pool.pool.load_key(dataset, material).err()?)));
-    wrong.map(|(dataset, error)| Problem::new(dataset, chain(&error))).collect()
+    // A pool that stays open keeps the keys of earlier commands.
+    let is_loaded = |error: &cenote::Error| {
+        matches!(error, cenote::Error::Dsl(dsl::DslError::Key(dsl::KeyError::AlreadyLoaded { .. })))
+    };
+    wrong
+        .filter(|(_, error)| !is_loaded(error))
+        .map(|(dataset, error)| Problem::new(dataset, chain(&error)))
+        .collect()
 }
 
 /// Devices that could not be examined. Damage to some of a device's four labels is not reported while another of

@@ -234,8 +234,16 @@ fn no_such_option(subcommand: &str) -> &'static str {
     }
 }
 
-/// The message for a subcommand of OpenZFS that is not implemented.
-fn unsupported(tool: Tool, subcommand: &str) -> Stop {
+/// The message for a subcommand of OpenZFS that is not implemented. Without operands it says how the subcommand is used:
+/// programs look there for what the command knows.
+fn unsupported(tool: Tool, subcommand: &str, args: &[OsString]) -> Stop {
+    if args.is_empty() {
+        match subcommand {
+            "load-key" | "unload-key" => return Stop::usage("Missing dataset argument or -a option"),
+            "change-key" => return Stop::usage("Missing dataset argument"),
+            _ => (),
+        }
+    }
     Stop::failed(format!("{} {subcommand}: not supported by this version of Cenote", tool.name()))
 }
 

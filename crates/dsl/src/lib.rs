@@ -100,7 +100,7 @@ pub use bootstrap::{bootstrap, create_root};
 pub use dataset::Dataset;
 pub use ddt::unpack as unpack_dedup_value;
 pub use dir::Dir;
-pub use error::{DslError, ReceiveRefusal};
+pub use error::{DslError, KeyError, ReceiveRefusal};
 pub use features::FeatureCounts;
 pub use heads::reservation::Cost;
 pub use heads::{Head, HeadSpace, Heads, OpenDataset, ReceivePoint, SnapshotHold, SyncMode};

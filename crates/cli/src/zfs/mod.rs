@@ -77,7 +77,7 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "project" => project::run(&args, out),
         "allow" => allow::run(allow::Verb::Allow, &args, out),
         "unallow" => allow::run(allow::Verb::Unallow, &args, out),
-        other => Err(crate::unsupported(Tool::Zfs, other)),
+        other => Err(crate::unsupported(Tool::Zfs, other, &args)),
     }
 }
 

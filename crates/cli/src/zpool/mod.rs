@@ -69,7 +69,7 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "set" => set::run(&args, out),
         "upgrade" => upgrade::run(&args, out),
         "version" => crate::version::run(Tool::Zpool, args, out),
-        other => Err(crate::unsupported(Tool::Zpool, other)),
+        other => Err(crate::unsupported(Tool::Zpool, other, &args)),
     }
 }
 

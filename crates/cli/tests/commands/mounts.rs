@@ -444,6 +444,11 @@ fn keys_are_loaded_for_what_is_to_be_mounted() {
     // The key stays loaded until the pool is exported.
     world.good("zfs unmount t_encryption/aes-128-gcm");
     world.good("zfs mount -l t_encryption/aes-128-gcm");
+    fs::write(world.path("key"), &key).expect("written");
+    let named = format!("t_encryption/aes-128-gcm={}", world.path("key").display());
+    let ran: Ran =
+        world.command("zfs list -H -o name").env("CENOTE_KEYS", named).output().expect("it runs").into();
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "a key that is loaded already");
     let ran = world.run("zfs mount -l t_encryption/raw");
     assert_eq!(ran.code, Some(1), "{ran:?}");
     assert!(ran.err.starts_with("Key load error: Failed to open key material file: /"), "{ran:?}");
@@ -459,6 +464,22 @@ fn keys_are_loaded_for_what_is_to_be_mounted() {
         "{ran:?}"
     );
     world.good("zpool export t_encryption");
+}
+
+#[test]
+fn a_project_that_is_set_shows_in_the_times_of_the_file_at_once() {
+    use std::os::unix::fs::MetadataExt;
+    let Some(world) = World::new() else { return };
+    world.good("zfs create tank/a");
+    let at = world.path("alt/tank/a/folder");
+    fs::create_dir(&at).expect("made");
+    let changed = || fs::metadata(&at).map(|found| (found.ctime(), found.ctime_nsec())).expect("there");
+    let before = changed();
+    world.good(&format!("zfs project -p 7 -s {}", at.display()));
+    assert!(changed() > before);
+    let before = changed();
+    world.good(&format!("zfs project -C {}", at.display()));
+    assert!(changed() > before);
 }
 
 #[test]

@@ -99,6 +99,15 @@ fn usage_that_was_asked_for_is_output_and_no_error() {
 #[test]
 fn verbs_that_are_not_there_yet_are_refused_by_name() {
     let empty = tempfile::tempdir().expect("a folder");
+    for (verb, missing) in [
+        ("load-key", "Missing dataset argument or -a option\nusage:\n\tload-key [-rn] [-L <keylocation>]"),
+        ("unload-key", "Missing dataset argument or -a option\nusage:\n\tunload-key [-r]"),
+        ("change-key", "Missing dataset argument\nusage:\n\tchange-key [-l]"),
+    ] {
+        let ran = common::run(empty.path(), &["zfs", verb]);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{verb}");
+        assert!(ran.err.starts_with(missing), "{}", ran.err);
+    }
     for words in
         [["zpool", "attach", "p"], ["zpool", "remove", "p"], ["zfs", "share", "p/a"], ["zpool", "split", "p"]]
     {

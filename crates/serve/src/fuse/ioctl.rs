@@ -52,6 +52,11 @@ pub(super) struct Control<'c> {
 }
 
 impl Control<'_> {
+    /// Whether a call changes attributes, which the kernel keeps as they were.
+    pub(super) fn changes_attributes(number: u32) -> bool {
+        matches!(number, SET_FLAGS | SET_XATTR | SET_DOS)
+    }
+
     /// Answers the call `number` with the input `given`; writes the output to `got` and returns its length.
     ///
     /// # Errors

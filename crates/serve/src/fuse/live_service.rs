@@ -370,6 +370,12 @@ impl Service for LiveService {
             device: self.pages.notifier().and_then(|notifier| notifier.number()),
             kernel_checks_flags: self.mode.checks_flags,
         };
-        reply(self.export.ask_of(node, |live| Ok(control.answer(live, number, given, got))))?
+        let answer = reply(self.export.ask_of(node, |live| Ok(control.answer(live, number, given, got))))?;
+        if let (Ok(_), true, Some(notifier)) =
+            (&answer, Control::changes_attributes(number), self.pages.notifier())
+        {
+            notifier.forget_attributes(node);
+        }
+        answer
     }
 }
