@@ -103,6 +103,7 @@ pub(crate) fn run(words: &[String]) -> Outcome {
             root().join("target/debug/cenote")
         }
     };
+    std::fs::create_dir_all(&options.dir).map_err(|error| format!("{}: {error}", options.dir.display()))?;
     part(&guest, &program, &options).map_err(|why| format!("{why}\nall is kept in {}", options.dir.display()))
 }
 
