@@ -4,20 +4,22 @@
 //! # What always holds
 //! - The logs are read and checked before the first write to the pool.
 //! - All claims are in one txg, the first, before any other allocation.
+//! - Of a checkpoint to which the pool has gone back, logs are not claimed: their blocks may belong to others since, and
+//!   what they hold was written after the checkpoint.
 //! - The caller that imports the pool replays the claimed logs before it uses the volumes and file systems:
 //!   [`LivePool::take_unreplayed`]. This layer does not know the contents of log records.
 
 use crate::error::PoolError;
-use crate::live::{Claim, LivePool};
+use crate::live::{Claim, LivePool, LogFate};
 use crate::refusal::WriteRefusal;
 use crate::view::Pool;
-use dmu::log;
+use dmu::log::{self, ClaimError};
 use dsl::MosTx;
 use format::names;
 use format::nvlist::NvList;
 use format::objset::ZilHeader;
 use format::zil::RecordKind;
-use format::{ObjectId, Txg};
+use format::{BlockPtr, ObjectId, Txg};
 use vdev::sync::lock;
 
 /// What the previous user of a pool has left in its datasets.
@@ -54,23 +56,31 @@ pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Left, 
             lock(&pool.unreplayed).push(dataset.id());
             continue;
         }
+        let checkpoint = view.uberblock().checkpoint_txg;
         if dataset.is_encrypted()? {
-            if !is_all_allocated(pool, view, dataset.id(), &header) {
+            let synced = if checkpoint == Txg(0) { view.txg() } else { checkpoint };
+            if !is_all_allocated(pool, synced, dataset.id(), &header) {
                 let why = WriteRefusal::EncryptedLog { dataset: dataset.name().to_owned() };
                 return Err(PoolError::NotWritable { name: pool.name.clone(), why });
             }
             continue;
         }
         let head = pool.heads.open(dataset.id())?;
-        match log::check(&head.set) {
-            Ok(_) => {
-                lock(&pool.unreplayed).push(dataset.id());
-                claims.push(Claim { head, is_lost: false });
+        let checked = match checkpoint {
+            Txg(0) => log::check(&head.set).map(|_| LogFate::Claimed),
+            checkpoint => blocks_of(pool, checkpoint, dataset.id(), &header).map(LogFate::Dropped),
+        };
+        match checked {
+            Ok(what) => {
+                if matches!(what, LogFate::Claimed) {
+                    lock(&pool.unreplayed).push(dataset.id());
+                }
+                claims.push(Claim { head, what });
             }
             Err(error) if give_up => {
                 pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
                 tracing::warn!(dataset = dataset.name(), %error, "its intent log is given up");
-                claims.push(Claim { head, is_lost: true });
+                claims.push(Claim { head, what: LogFate::Lost });
             }
             Err(error) => {
                 pool.events.ereport("log_replay", &pool.tree(), None, NvList::new());
@@ -85,7 +95,7 @@ pub(crate) fn find(pool: &LivePool, view: &Pool, give_up: bool) -> Result<Left, 
 
 /// Whether all blocks of a log were allocated in txgs that are on disk. The log of a dataset that cannot be
 /// changed may then stay unclaimed: its blocks are not reused, and a later claim finds them intact.
-fn is_all_allocated(pool: &LivePool, view: &Pool, dataset: ObjectId, header: &ZilHeader) -> bool {
+fn is_all_allocated(pool: &LivePool, synced: Txg, dataset: ObjectId, header: &ZilHeader) -> bool {
     let (mut newest, mut points_elsewhere) = (Txg(0), false);
     let walked = log::walk_chain(
         &pool.zio,
@@ -102,7 +112,25 @@ fn is_all_allocated(pool: &LivePool, view: &Pool, dataset: ObjectId, header: &Zi
             true
         },
     );
-    walked.is_ok() && newest <= view.txg() && !points_elsewhere
+    walked.is_ok() && newest <= synced && !points_elsewhere
+}
+
+/// The blocks of a log that were allocated when the checkpoint was made.
+fn blocks_of(
+    pool: &LivePool,
+    checkpoint: Txg,
+    dataset: ObjectId,
+    header: &ZilHeader,
+) -> Result<Vec<BlockPtr>, ClaimError> {
+    let mut blocks = Vec::new();
+    let on_block = &mut |bp: &BlockPtr| {
+        if bp.physical_birth() <= checkpoint {
+            blocks.push(*bp);
+        }
+        true
+    };
+    log::walk_chain(&pool.zio, dataset.0, header, on_block, &mut |_| true)?;
+    Ok(blocks)
 }
 
 /// Claims the logs; `synced` is the txg that was found on disk. Returns the newest birth of a claimed block.
@@ -110,11 +138,16 @@ pub(crate) fn run(pool: &LivePool, m: MosTx<'_>, claims: &[Claim], synced: Txg) 
     let mut newest = Txg(0);
     for claim in claims {
         let set = &claim.head.set;
-        if claim.is_lost {
+        let dropped: &[BlockPtr] = match &claim.what {
+            LogFate::Claimed | LogFate::Lost => &[],
+            LogFate::Dropped(blocks) => blocks,
+        };
+        dropped.iter().try_for_each(|bp| pool.zio.free(bp, m.tx))?;
+        if !matches!(claim.what, LogFate::Claimed) {
             set.set_zil_header(ZilHeader::default(), m.tx);
             continue;
         }
-        let mut clone = |bp: &format::BlockPtr| {
+        let mut clone = |bp: &BlockPtr| {
             pool.brt.add_claim(bp, m.txg());
         };
         let claimed = log::claim(set, Txg(synced.0 + 1), m.tx, &mut clone);

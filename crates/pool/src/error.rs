@@ -136,8 +136,32 @@ pub enum PoolError {
         vdevs: Vec<MissingVdev>,
     },
     /// The pool has no checkpoint.
-    #[error("pool '{name}' has no checkpoint")]
+    #[error("checkpoint does not exist")]
     NoCheckpoint {
+        /// Name of the pool.
+        name: String,
+    },
+    /// The pool has a checkpoint, which allows no such change.
+    #[error("checkpoint exists")]
+    CheckpointExists {
+        /// Name of the pool.
+        name: String,
+    },
+    /// What a checkpoint held is being freed.
+    #[error("currently discarding checkpoint")]
+    DiscardingCheckpoint {
+        /// Name of the pool.
+        name: String,
+    },
+    /// A feature is not enabled.
+    #[error("feature '{feature}' is not enabled: pool must be upgraded")]
+    FeatureDisabled {
+        /// Short name of the feature.
+        feature: &'static str,
+    },
+    /// A vdev is being removed or expanded.
+    #[error("device removal in progress")]
+    VdevsChanging {
         /// Name of the pool.
         name: String,
     },

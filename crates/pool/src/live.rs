@@ -17,6 +17,7 @@
 //! `state` (held while a txg is written) -> `heads.exclusive()` -> `tasks`, `published`, `tree_change` ->
 //! locks of the layers below.
 
+use crate::checkpoint::Checkpoint;
 use crate::config::Host;
 use crate::diagnosis::Diagnosis;
 use crate::error::{PoolError, chain};
@@ -42,7 +43,7 @@ use dsl::brt::Brt;
 use dsl::{Caller, FeatureCounts, Head, Heads, TaskCtx};
 use format::config::PoolConfig;
 use format::uberblock::Uberblock;
-use format::{ObjectId, PoolGuid, Txg, VdevGuid, VdevId};
+use format::{BlockPtr, ObjectId, PoolGuid, Txg, VdevGuid, VdevId};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -101,6 +102,8 @@ pub struct LivePool {
     pub(crate) scans: Arc<Scans>,
     /// Background jobs, `scans` included.
     pub(crate) jobs: Jobs<LivePool>,
+    /// The checkpoint of the pool.
+    pub(crate) checkpoint: Arc<Checkpoint>,
     pub(crate) out_of_service: OutOfService,
 }
 
@@ -143,8 +146,17 @@ pub(crate) struct Published {
 /// A head with an intent log to be claimed.
 pub(crate) struct Claim {
     pub(crate) head: Arc<Head>,
-    /// The log cannot be read and was given up.
-    pub(crate) is_lost: bool,
+    pub(crate) what: LogFate,
+}
+
+/// What becomes of a log that a crash left.
+pub(crate) enum LogFate {
+    /// It is claimed, and replayed later.
+    Claimed,
+    /// It cannot be read and was given up.
+    Lost,
+    /// The pool went back to a checkpoint, whose space maps have these blocks of the log.
+    Dropped(Vec<BlockPtr>),
 }
 
 /// A task that waits for its txg.
@@ -208,6 +220,7 @@ impl LivePool {
             stopped: None,
         };
         let (scans, jobs_env) = (Arc::<Scans>::default(), env.clone());
+        let checkpoint = Arc::<Checkpoint>::default();
         let pool = Arc::new(LivePool {
             env,
             zio,
@@ -240,7 +253,8 @@ impl LivePool {
             autoexpand: AtomicBool::new(false),
             events,
             txg_history: TxgHistory::default(),
-            jobs: Jobs::new(jobs_env, vec![Arc::clone(&scans) as _]),
+            jobs: Jobs::new(jobs_env, vec![Arc::clone(&scans) as _, Arc::clone(&checkpoint) as _]),
+            checkpoint,
             scans,
             out_of_service: OutOfService::default(),
         });

@@ -22,6 +22,7 @@ impl LivePool {
         let random = || PoolGuid(self.env.random().max(1));
         let new = wanted.unwrap_or_else(random);
         self.run_on_pool(move |ctx, pool| {
+            pool.pool.check_no_checkpoint()?;
             let tree = pool.pool.tree();
             // A leaf that takes no writes may not have been detected yet.
             let answers = |leaf| tree.device(leaf).is_some_and(|device| test_leaf(&*device).is_ok());

@@ -83,6 +83,28 @@ impl SpaceMap {
         })
     }
 
+    /// The ranges in the last block, and the length of the map without that block.
+    ///
+    /// # Errors
+    /// Those of [`SpaceMap::for_each`].
+    pub(crate) fn last_block(&self, bounds: MapBounds) -> Result<(u64, Vec<Segment>), PoolError> {
+        let id = self.object.id();
+        let size = self.object.block_size().max(1);
+        let Some(last) = self.phys.length.checked_sub(1).map(|end| end / size) else {
+            return Ok((0, Vec::new()));
+        };
+        let hole = PoolError::Corrupt { object: id, why: "a space map has a hole" };
+        let data = self.object.blocks_from(BlockId(last)).next_block()?.ok_or(hole)?;
+        let left = usize::try_from(self.phys.length - last * size).unwrap_or(usize::MAX);
+        let bytes = data.bytes().get(..left).unwrap_or(data.bytes());
+        let mut segments = Vec::new();
+        for entry in entries(bytes, data.order()) {
+            let entry = entry.map_err(PoolError::decode(id))?;
+            segments.extend(bounds.segment(&entry).map_err(PoolError::decode(id))?);
+        }
+        Ok((last * size, segments))
+    }
+
     /// Applies the entries to the earlier free space. Fails if a range is allocated or freed twice.
     pub(crate) fn replay(&self, bounds: MapBounds, free: &mut RangeSet) -> Result<(), PoolError> {
         let object = self.object.id();

@@ -208,6 +208,7 @@ impl<'a> TxgSync<'a> {
             pool.space.begin(m, &pool.allocator, flush_all)?;
             self.free_deferred()?;
         }
+        pool.keep_for_checkpoint(m, self.state)?;
         pool.space.write(m, &pool.allocator, &pool.allocator.take_changes(txg))
     }
 

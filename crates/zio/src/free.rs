@@ -3,10 +3,12 @@
 //! # What always holds
 //! - All extents of a block are known before the first is changed: a gang whose headers cannot be read is an
 //!   error without a change.
+//! - While a checkpoint is kept ([`Zio::hold_frees`]), blocks that it may reference stay allocated: their extents are
+//!   reported by [`Zio::take_held`] instead.
 //! - For a block on a removed vdev, the space to which it was moved is freed; the range of the removed vdev
 //!   that is no longer needed is reported by [`Zio::take_obsolete`].
 
-use crate::space::{self, Obsolete, Writer};
+use crate::space::{self, Held, Obsolete, Writer};
 use crate::{AllocError, AllocTx, ReadPolicy, Zio, ZioError, gang};
 use format::config::VdevKind;
 use format::units::SECTOR_SHIFT;
@@ -29,13 +31,46 @@ impl Zio {
     pub fn free(&self, bp: &BlockPtr, tx: &dyn AllocTx) -> Result<(), ZioError> {
         let Some(writer) = self.writer() else { return Err(ZioError::ReadOnly { bp: *bp }) };
         let extents = self.extents(bp)?;
+        let (held, freed): (Vec<_>, Vec<_>) =
+            extents.iter().copied().partition(|(_, birth)| writer.is_to_hold(*birth));
+        let mut obsolete = Vec::new();
+        for (extent, birth) in held {
+            let places = RefCell::new(Vec::new());
+            let hold = |extent: &Dva| {
+                writer.space.check_allocated(extent)?;
+                places.borrow_mut().push(Held { extent: *extent, birth });
+                Ok(())
+            };
+            obsolete.extend(self.each_on_disk(bp, &[(extent, birth)], &hold)?);
+            writer.note_held(tx.txg(), places.take());
+        }
         let free = |extent: &Dva| writer.space.free(extent, tx);
-        let obsolete = self.each_on_disk(bp, &extents, &free)?;
+        obsolete.extend(self.each_on_disk(bp, &freed, &free)?);
         for (extent, birth) in &extents {
             writer.freed.note(extent.vdev, extent.offset, *birth, tx.txg());
         }
         writer.note_obsolete(obsolete);
         Ok(())
+    }
+
+    /// From now on, blocks born in this txg or before are not freed but held. 0: none are.
+    pub fn hold_frees(&self, up_to: Txg) {
+        if let Some(writer) = self.writer() {
+            writer.hold_frees(up_to);
+        }
+    }
+
+    /// Takes the extents that `txg` has freed since the last call, and that were held instead.
+    pub fn take_held(&self, txg: Txg) -> Vec<Held> {
+        self.writer().map(|writer| writer.take_held(txg)).unwrap_or_default()
+    }
+
+    /// Frees an extent that was held.
+    ///
+    /// # Errors
+    /// [`AllocError`] if part of it is not allocated.
+    pub fn free_held(&self, extent: &Dva, tx: &dyn AllocTx) -> Result<(), AllocError> {
+        self.writer().map_or(Ok(()), |writer| writer.space.free(extent, tx))
     }
 
     /// Claims the space of a block that was written by a txg which never ended, such as a block of the intent

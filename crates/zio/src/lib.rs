@@ -66,7 +66,7 @@ pub use outage::{Insist, Outage};
 pub use policy::{NewBlock, RawForm, ReadPolicy, Seal, StoredForm, WritePolicy};
 pub use quantum::Quantum;
 pub use read::Checked;
-pub use space::{Obsolete, Unflushed};
+pub use space::{Held, Obsolete, Unflushed};
 pub use tx::AllocTx;
 
 /// Clock, random numbers, workers and devices of a session; shared by all layers above.

@@ -3,9 +3,9 @@
 use crate::freed::Freed;
 use crate::kept_blocks::KeptBlocks;
 use crate::{AllocClass, AllocError, AllocTx, Allocator, Request};
-use format::{AllocOffset, Asize, Dva, VdevId};
-use std::collections::BTreeSet;
-use std::sync::atomic::AtomicU64;
+use format::{AllocOffset, Asize, Dva, Txg, VdevId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use vdev::sync::lock;
 use vdev::tree::Mark;
@@ -77,6 +77,15 @@ pub struct Obsolete {
     pub asize: Asize,
 }
 
+/// An extent that was freed, and that a checkpoint may reference.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Held {
+    /// The extent. It stays allocated.
+    pub extent: Dva,
+    /// Txg in which it was written.
+    pub birth: Txg,
+}
+
 /// Writes that may not be durable yet.
 #[derive(Debug, Clone, Default)]
 #[must_use]
@@ -96,6 +105,10 @@ pub(crate) struct Writer {
     written: Mutex<Unflushed>,
     kept: Mutex<KeptBlocks>,
     obsolete: Mutex<Vec<Obsolete>>,
+    /// Blocks born in this txg or before are held instead of being freed; 0: none.
+    hold_up_to: AtomicU64,
+    /// What was held instead of being freed, by the txg that freed it.
+    held: Mutex<BTreeMap<Txg, Vec<Held>>>,
     /// Number of blocks considered for ganging, for [`crate::gang_write::forced`].
     pub(crate) gang_draws: AtomicU64,
 }
@@ -108,6 +121,8 @@ impl Writer {
             written: Mutex::default(),
             kept: Mutex::default(),
             obsolete: Mutex::default(),
+            hold_up_to: AtomicU64::new(0),
+            held: Mutex::default(),
             gang_draws: AtomicU64::new(0),
         }
     }
@@ -133,6 +148,26 @@ impl Writer {
         if !ranges.is_empty() {
             lock(&self.obsolete).extend(ranges);
         }
+    }
+
+    pub(crate) fn hold_frees(&self, up_to: Txg) {
+        self.hold_up_to.store(up_to.0, Ordering::Release);
+    }
+
+    /// Whether a block that was born in this txg is held when it is freed.
+    pub(crate) fn is_to_hold(&self, birth: Txg) -> bool {
+        birth.0 <= self.hold_up_to.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn note_held(&self, txg: Txg, held: impl IntoIterator<Item = Held>) {
+        let mut held = held.into_iter().peekable();
+        if held.peek().is_some() {
+            lock(&self.held).entry(txg).or_default().extend(held);
+        }
+    }
+
+    pub(crate) fn take_held(&self, txg: Txg) -> Vec<Held> {
+        lock(&self.held).remove(&txg).unwrap_or_default()
     }
 
     pub(crate) fn take_obsolete(&self) -> Vec<Obsolete> {

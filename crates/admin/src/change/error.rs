@@ -22,6 +22,9 @@ pub enum ChangeError {
     /// Several pools have this name; a guid is needed.
     #[error("more than one matching pool\nimport by numeric ID instead")]
     Ambiguous,
+    /// The pool has no checkpoint.
+    #[error("checkpoint does not exist")]
+    NoCheckpoint,
     /// A pool of this name is already imported.
     #[error("pool already exists")]
     Exists,
@@ -181,6 +184,11 @@ impl From<PoolError> for ChangeError {
             PoolError::MissingTops { vdevs, .. } => ChangeError::Unavailable { vdevs },
             PoolError::MissingLogs { vdevs, .. } => ChangeError::MissingLogs { vdevs },
             PoolError::Tx(TxError::Suspended { .. }) => ChangeError::Suspended,
+            why @ (PoolError::CheckpointExists { .. }
+            | PoolError::DiscardingCheckpoint { .. }
+            | PoolError::VdevsChanging { .. }
+            | PoolError::FeatureDisabled { .. }) => ChangeError::Property(why.to_string()),
+            PoolError::NoCheckpoint { .. } => ChangeError::NoCheckpoint,
             PoolError::Property { why, .. } => ChangeError::Property(why.to_string()),
             PoolError::Dsl(DslError::NotFound { .. }) => {
                 ChangeError::Property("no such pool or dataset".to_owned())

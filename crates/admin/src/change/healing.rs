@@ -166,6 +166,9 @@ pub struct Activities {
     pub resilver: u64,
     /// Bytes of destroyed datasets that have still to be freed.
     pub free: u64,
+    /// Bytes that a discarded checkpoint held, and that have still to be freed; at least 1 until that has ended.
+    #[serde(default)]
+    pub discard: u64,
 }
 
 /// The remaining work of a pool as of its last txg.
@@ -181,6 +184,9 @@ pub(crate) fn activities(pool: &OpenPool) -> Result<Activities, ChangeError> {
         recorded.filter(is_running).map(|phys| (phys, phys.examined.saturating_sub(phys.skipped)))
     });
     let mut all = Activities { free: spa.hidden_space(names::hidden::FREE)?, ..Activities::default() };
+    if spa.features().is_active("zpool_checkpoint") && spa.checkpoint()?.is_none() {
+        all.discard = spa.space()?.checkpoint.max(1);
+    }
     if let Some((phys, issued)) = under_way.filter(|(phys, _)| !phys.is_paused()) {
         // At least 1 until the scan has ended.
         let left = phys.to_examine.saturating_sub(phys.skipped).saturating_sub(issued).max(1);

@@ -6,6 +6,7 @@
 //! # What always holds
 //! - All checks are made before the first write.
 
+mod checkpoint;
 mod compat;
 mod device_holder;
 mod error;
@@ -30,6 +31,7 @@ mod state;
 
 pub(crate) use ::pool::Offline;
 pub(crate) use ::pool::VdevProp;
+pub(crate) use checkpoint::checkpoint_pool;
 pub use compat::{CompatError, Compatibility};
 pub use device_holder::Holder;
 pub use error::ChangeError;

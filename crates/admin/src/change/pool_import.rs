@@ -35,6 +35,8 @@ pub struct ImportRequest {
     pub max_txg: Option<u64>,
     /// Import it even if log devices are missing (`-m`).
     pub allow_missing_logs: bool,
+    /// Make the checkpoint the state of the pool (`--rewind-to-checkpoint`): what was written later is lost.
+    pub go_back: bool,
     /// Import a destroyed pool (`-D`).
     pub destroyed: bool,
     /// Pool properties to store, already checked.
@@ -111,7 +113,7 @@ impl Importable {
             recover: request.recover,
             allow_missing_logs: request.allow_missing_logs,
             destroyed: request.destroyed,
-            checkpoint: request.settings.checkpoint,
+            checkpoint: request.settings.checkpoint || request.go_back,
             ..options().open
         };
         if request.settings.readonly || request.dry {

@@ -99,10 +99,10 @@ pub(super) fn change_even_suspended<T>(
     do_and_close(open_even_suspended(search, name)?, command, work, scan_now)
 }
 
-/// Does all that there is to scan, in a pool that is open for this command only.
+/// Does all that background jobs have to do, in a pool that is open for this command only.
 pub(super) fn scan_now(pool: &PoolWriter) -> Result<(), ChangeError> {
     if !pool.is_kept_open() {
-        pool.live().scan_to_end()?;
+        pool.live().work_to_end()?;
     }
     Ok(())
 }

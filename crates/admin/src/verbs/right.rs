@@ -97,6 +97,7 @@ pub(super) const VERBS: &[Row] = &[
     row::<zfs::upgrade::Request>(),
     row::<zfs::wait::Request>(),
     row::<zpool::add::Request>(),
+    row::<zpool::checkpoint::Request>(),
     row::<zpool::clear::Request>(),
     row::<zpool::create::Request>(),
     row::<zpool::destroy::Request>(),

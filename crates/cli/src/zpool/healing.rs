@@ -188,7 +188,7 @@ pub(super) fn reopen(args: &[OsString]) -> Outcome {
 /// What can be waited for, in the order in which it is shown, and whether it can be going on here.
 type Activity = (&'static str, fn(&Activities) -> u64);
 const ACTIVITIES: [Activity; 9] = [
-    ("discard", |_| 0),
+    ("discard", |all| all.discard),
     ("free", |all| all.free),
     ("initialize", |_| 0),
     ("replace", |_| 0),
@@ -200,7 +200,7 @@ const ACTIVITIES: [Activity; 9] = [
 ];
 
 /// Waits until something has ended. False: the command is to end.
-fn wait_for(pool: &str, left: &dyn Fn(&Activities) -> u64, _: &Out) -> Result<bool, Stop> {
+pub(super) fn wait_for(pool: &str, left: &dyn Fn(&Activities) -> u64, _: &Out) -> Result<bool, Stop> {
     loop {
         let now = look(pool)?;
         if left(&now) == 0 {

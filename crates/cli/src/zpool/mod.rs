@@ -5,6 +5,7 @@
 
 mod add;
 mod change;
+mod checkpoint;
 mod create;
 mod events;
 mod get;
@@ -61,6 +62,7 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "labelclear" => change::labelclear(args),
         "scrub" => healing::scrub(&args, out),
         "resilver" => healing::resilver(&args),
+        "checkpoint" => checkpoint::run(&args, out),
         "clear" => healing::clear(&args),
         "online" => healing::online(&args),
         "offline" => healing::offline(&args),

@@ -434,7 +434,7 @@ fn a_pool_without_a_checkpoint_is_not_seen_as_of_one() {
     let output = ours().args(["-kd", "-e", "-p", dir, "t_single"]).output().expect("runs");
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(said, "zdb: can't open 't_single': pool 't_single' has no checkpoint\n");
+    assert_eq!(said, "zdb: can't open 't_single': checkpoint does not exist\n");
 }
 
 #[test]

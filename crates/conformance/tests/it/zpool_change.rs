@@ -24,6 +24,11 @@ fn pools_live_as_those_of_openzfs() {
 }
 
 #[test]
+fn checkpoints_are_kept_and_gone_back_to_as_by_openzfs() {
+    replay(include_str!("transcripts/checkpoint.txt"));
+}
+
+#[test]
 fn properties_are_set_as_by_openzfs() {
     replay(include_str!("transcripts/set.txt"));
 }

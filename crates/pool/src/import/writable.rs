@@ -54,8 +54,7 @@ use zio::alloc::Allocator;
 /// Version of pools that can be written.
 const VERSION_FEATURES: u64 = 5000;
 /// Features that prevent writing while they are active, each with the reason.
-const UNWRITTEN: [(&str, &str); 7] = [
-    ("zpool_checkpoint", "it has a checkpoint"),
+const UNWRITTEN: [(&str, &str); 6] = [
     ("draid", "it has a dRAID vdev"),
     ("device_removal", "a vdev was removed from it"),
     ("obsolete_counts", "a vdev was removed from it"),
@@ -76,7 +75,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// Options of opening a pool for writing.
 #[derive(Debug, Clone)]
 pub struct ImportOptions {
-    /// Options that also apply to reading. A checkpoint, and missing data vdevs, are not possible.
+    /// Options that also apply to reading. With a checkpoint, the pool goes back to it: what was written later is lost.
+    /// Missing data vdevs are not possible.
     pub open: OpenOptions,
     /// Import although another machine has not exported the pool (`-f`).
     pub force: bool,
@@ -196,10 +196,16 @@ impl LivePool {
         check_host(pool.label_config(), opts)?;
         check_activity(group, &pool, opts)?;
         let held = aux::hold_all(&pool, found, opts.access, env.devices())?;
-        let hold = opts.hold.then(Arc::<Hold>::default);
+        let goes_back = opts.open.checkpoint;
+        // To go back is a change.
+        let hold = (opts.hold && !goes_back).then(Arc::<Hold>::default);
         let devices = writable_devices(found, hold.as_ref());
         let newest = group.uberblocks().first().map_or(pool.txg(), |(ub, _)| ub.txg.max(pool.txg()));
+        let newest = if goes_back { Txg(newest.0 + 1) } else { newest };
         let live = assemble(&pool, &devices, newest, opts, env, hold)?;
+        if goes_back {
+            live.go_back(newest)?;
+        }
         live.note_stale(group);
         live.events.opened(&live.tree());
         live.name_devices(group);
@@ -272,6 +278,7 @@ impl LivePool {
             state.is_forced = true;
             state.claims = claims;
         }
+        let checkpoint = pool.uberblock().checkpoint_txg;
         let stale = !pool.config().has_vdev_zaps;
         let scan = pool.scan()?.filter(|scan| scan.state == ScanState::Scanning);
         let words = pool.directory().words(names::directory::SCAN_POSITION)?;
@@ -282,6 +289,9 @@ impl LivePool {
         let scan = self.run_on_pool(move |ctx, task| {
             *lock(&slot) = task.state.claimed;
             let m = ctx.m();
+            if checkpoint != Txg(0) {
+                ctx.note("checkpoint rewind", None, format!("rewound state to txg={checkpoint}"));
+            }
             let config = &mut task.state.config;
             if stale {
                 vdev_zaps::free_all(m, &mut config.vdev_tree)?;
@@ -425,6 +435,7 @@ fn assemble(
         uberblock,
         context: Context::Import,
     });
+    live.load_checkpoint(pool)?;
     live.announce_space()?;
     let number =
         |name| Ok::<_, PoolError>(pool.property(name)?.flatten().and_then(|value| value.raw.number()));

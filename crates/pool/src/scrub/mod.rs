@@ -318,6 +318,15 @@ impl LivePool {
         Ok(())
     }
 
+    /// Runs all background jobs to their ends, on this thread.
+    ///
+    /// # Errors
+    /// [`PoolError`] if the pool cannot be read or written.
+    pub fn work_to_end(&self) -> Result<(), PoolError> {
+        while self.jobs.step_all(self, SLICE)? {}
+        Ok(())
+    }
+
     /// Leaves in service that lack data.
     pub(crate) fn lacking(&self) -> Vec<VdevGuid> {
         let tree = self.tree();

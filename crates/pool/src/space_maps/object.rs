@@ -120,6 +120,19 @@ impl MapWriter {
         Ok(())
     }
 
+    /// Bytes that a map of freed ranges holds back.
+    pub(crate) fn held(&self) -> u64 {
+        self.phys.allocated.min(0).unsigned_abs()
+    }
+
+    /// Removes all entries from byte `length` on, which hold back `bytes`.
+    pub(crate) fn cut(&mut self, m: MosTx<'_>, length: u64, bytes: u64) -> Result<(), PoolError> {
+        self.object.free_range(length, u64::MAX, m.tx)?;
+        self.phys.length = length;
+        self.phys.allocated = self.phys.allocated.saturating_add_unsigned(bytes);
+        Ok(())
+    }
+
     /// Replaces the histogram, if the bonus has room for one.
     pub(crate) fn set_histogram(&mut self, histogram: [u64; BUCKETS]) {
         if self.phys.histogram.is_some() {

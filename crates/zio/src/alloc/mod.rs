@@ -43,6 +43,7 @@ use ledger::Ledger;
 use metaslab::{Metaslab, MetaslabContext, Refusal};
 use std::collections::BTreeSet;
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, RwLock};
 use top::{Top, Want};
@@ -376,6 +377,25 @@ impl Allocator {
         self.at_extent(dva, not_allocated, |metaslab, place| {
             metaslab.check_allocated(dva.offset.0, dva.asize.0, place)
         })
+    }
+
+    /// A range of a vdev as ranges that lie in one metaslab each. What is in none is left out.
+    pub fn by_metaslab(&self, vdev: VdevId, range: &Range<u64>) -> Vec<Range<u64>> {
+        let view = self.view();
+        let Some(index) = view.find(vdev) else { return Vec::new() };
+        let top = &view.tops[index];
+        let (mut parts, mut at) = (Vec::new(), range.start);
+        while at < range.end
+            && let Some((_, metaslab)) = top.metaslab_at(at)
+        {
+            let end = range.end.min(metaslab.start + metaslab.size);
+            if end <= at {
+                break;
+            }
+            parts.push(at..end);
+            at = end;
+        }
+        parts
     }
 
     /// Calls a closure with the metaslab that holds all of an extent.

@@ -159,12 +159,13 @@ pub enum Refusal {
         /// Why.
         reason: Reason,
     },
-    /// A pool is not changed back to its checkpoint.
+    /// The pool has no checkpoint to go back to.
     #[error(
-        "cannot import '{pool}': going back to a checkpoint is not supported by this version of Cenote\n\
-         use '-o readonly=on' to import the pool as it was then"
+        "cannot import '{pool}': checkpoint does not exist\n\
+         \tDestroy and re-create the pool from\n\
+         \ta backup source."
     )]
-    Checkpoint {
+    NoCheckpoint {
         /// Name of the pool.
         pool: String,
     },
@@ -241,7 +242,7 @@ impl Refused for Refusal {
             Refusal::NameTaken { name } => about(Code::Exists, name, self),
             Refusal::NotFound { name } => about(Code::NoPool, name, self),
             Refusal::Ambiguous { name } => about(Code::Refused, name, self),
-            Refusal::Checkpoint { pool } => about(Code::Unsupported, pool, self),
+            Refusal::NoCheckpoint { pool } => about(Code::Failed, pool, self),
             Refusal::OtherHost { pool, .. } => about(Code::Busy, pool, self),
             Refusal::Unavailable { pool, .. } | Refusal::MissingLogs { pool, .. } => {
                 about(Code::Failed, pool, self)
@@ -350,7 +351,6 @@ impl Request {
             ..ImportRequest::default()
         };
         request.settings.temporary = self.temporary;
-        request.settings.checkpoint = self.checkpoint;
         for (name, value) in &self.properties {
             let refused = |message: String| Refusal::Property {
                 pool: pool.to_owned(),
@@ -372,9 +372,8 @@ impl Request {
             }
         }
         let settings = &mut request.settings;
-        if settings.checkpoint && !settings.readonly {
-            return Err(Refusal::Checkpoint { pool: pool.to_owned() });
-        }
+        settings.checkpoint = self.checkpoint && settings.readonly;
+        request.go_back = self.checkpoint && !settings.readonly;
         let names_cachefile = self.properties.iter().any(|(name, _)| name == "cachefile");
         settings.unlist(names_cachefile, settings.temporary);
         settings.temporary &= self.new_name.is_some();
@@ -396,6 +395,7 @@ impl Request {
             ChangeError::ReadOnly { why } => {
                 Refusal::ReadOnly { pool, new_name, reason: Reason::new(Code::ReadOnly, why) }
             }
+            ChangeError::NoCheckpoint => Refusal::NoCheckpoint { pool },
             ChangeError::FixedName => {
                 let reason = Reason::new(Code::ReadOnly, "its name is written on its devices");
                 Refusal::ReadOnly { pool, new_name, reason }

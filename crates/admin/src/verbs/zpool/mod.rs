@@ -13,6 +13,7 @@ mod read_refusal;
 mod refusal;
 
 pub mod add;
+pub mod checkpoint;
 pub mod clear;
 pub mod create;
 pub mod destroy;

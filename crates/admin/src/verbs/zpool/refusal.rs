@@ -12,6 +12,10 @@ use std::fmt;
 pub enum Action {
     /// Add vdevs.
     Add,
+    /// Make a checkpoint.
+    Checkpoint,
+    /// Discard a checkpoint.
+    DiscardCheckpoint,
     /// Clear errors.
     Clear,
     /// Destroy a pool.
@@ -92,6 +96,8 @@ impl Action {
     fn words(self, target: &str) -> String {
         match self {
             Action::Add => format!("cannot add to '{target}'"),
+            Action::Checkpoint => format!("cannot checkpoint '{target}'"),
+            Action::DiscardCheckpoint => format!("cannot discard checkpoint in '{target}'"),
             Action::Clear => format!("cannot clear errors for {target}"),
             Action::Destroy => format!("cannot destroy '{target}'"),
             Action::Export => format!("cannot export '{target}'"),

@@ -21,7 +21,7 @@ use vdev::tree::{Aux, VdevState};
 
 pub(crate) const SIZE: u64 = 96 << 20;
 
-fn top(layout: Layout, devices: &[Arc<dyn Device>]) -> TopSpec {
+pub(crate) fn top(layout: Layout, devices: &[Arc<dyn Device>]) -> TopSpec {
     let leaf = |(n, device): (usize, &Arc<dyn Device>)| LeafSpec::file(format!("/d{n}"), Arc::clone(device));
     let leaves = devices.iter().enumerate().map(leaf).collect();
     TopSpec { layout, class: Class::Normal, ashift: None, leaves }
@@ -36,7 +36,10 @@ pub(crate) fn import(devices: &[Arc<dyn Device>]) -> Result<Arc<LivePool>, PoolE
     import_as(devices, &ImportOptions::default())
 }
 
-fn import_as(devices: &[Arc<dyn Device>], opts: &ImportOptions) -> Result<Arc<LivePool>, PoolError> {
+pub(crate) fn import_as(
+    devices: &[Arc<dyn Device>],
+    opts: &ImportOptions,
+) -> Result<Arc<LivePool>, PoolError> {
     let leaf = |(n, device): (usize, &Arc<dyn Device>)| Leaf {
         path: PathBuf::from(format!("/d{n}")),
         device: Arc::clone(device),

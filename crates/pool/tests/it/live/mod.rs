@@ -1,5 +1,6 @@
 //! Pools that are created, changed, exported and opened again, checked by `zdb`.
 
+mod checkpoint;
 mod faults;
 mod held;
 mod lapsed;
