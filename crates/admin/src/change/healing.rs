@@ -48,20 +48,26 @@ fn change<T>(
     change_then(search, name, command, work, scan_now)
 }
 
-/// `zpool scrub`.
+/// `zpool scrub`. Returns whether the pool has a checkpoint.
 ///
 /// # Errors
 /// [`ChangeError`], also if another scan is in progress.
-pub(crate) fn scrub_pool(search: &Search, name: &str, what: Scrub, command: &str) -> Result<(), ChangeError> {
+pub(crate) fn scrub_pool(
+    search: &Search,
+    name: &str,
+    what: Scrub,
+    command: &str,
+) -> Result<bool, ChangeError> {
     change(search, name, command, |pool| {
         let live = pool.live();
-        Ok(match what {
+        match what {
             Scrub::Start => live.start_scrub(false),
             Scrub::Newer => live.start_scrub(true),
             Scrub::Errors => live.scrub_errors(),
             Scrub::Pause => live.pause_scrub(),
             Scrub::Stop => live.stop_scrub(),
-        }?)
+        }?;
+        Ok(live.view()?.checkpoint()?.is_some())
     })
 }
 

@@ -61,7 +61,16 @@ pub(super) fn scrub(args: &[OsString], out: &Out) -> Outcome {
         _ => Scrub::Start,
     };
     let code = in_session("scrub", args, |session| {
-        Ok(each(&names, |name| session.run(&zpool::scrub::Request { pool: name.to_owned(), what })))
+        Ok(each(&names, |name| {
+            let answer = session.run(&zpool::scrub::Request { pool: name.to_owned(), what })?;
+            if answer.has_checkpoint && !matches!(what, Scrub::Stop | Scrub::Errors) {
+                let name = visible(name);
+                out.print(&format!(
+                    "warning: will not scrub state that belongs to the checkpoint of pool '{name}'\n"
+                ));
+            }
+            Ok::<_, zpool::Refusal>(())
+        }))
     })?;
     if code == 0 && wait {
         for name in &names {

@@ -11,7 +11,7 @@ use crate::stop::{Outcome, Stop};
 use crate::time;
 use crate::vdevs::{GROUPS, Names, spare_word, tops};
 use admin::verbs::zpool::status::{Request, Row};
-use admin::{Activity, Class, ErrorScrub, Expansion, Health, PoolStatus, Removal, Scan, Vdev};
+use admin::{Activity, Checkpoint, Class, ErrorScrub, Expansion, Health, PoolStatus, Removal, Scan, Vdev};
 use format::nicenum::{nicebytes, nicenum};
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -122,6 +122,12 @@ fn text(options: &Options, status: &PoolStatus, out: &Out) -> String {
     header(&status_text::of_status(&status.diagnosis), &mut text);
     if let Some(scan) = status.scan.as_ref().filter(|s| newest_is_scan(s, status.error_scrub.as_ref())) {
         scan_lines(scan, &mut text);
+        let is_skipping = |c: &Checkpoint| !c.discarding && scan.start >= c.time;
+        if status.checkpoint.as_ref().is_some_and(is_skipping) {
+            let word = if scan.state == 1 { "skipping" } else { "skipped" };
+            let _ =
+                writeln!(text, "    scan warning: {word} blocks that are only referenced by the checkpoint.");
+        }
     } else if let Some(scrub) = &status.error_scrub {
         error_scrub_lines(scrub, &mut text);
     }

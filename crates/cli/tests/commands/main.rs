@@ -9,6 +9,7 @@ mod cenote_support;
 mod cenote_tar;
 mod cenote_verify;
 mod cenote_write;
+mod checkpoint;
 mod daemon;
 mod daemon_support;
 mod devices;

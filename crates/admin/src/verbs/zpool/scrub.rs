@@ -15,19 +15,27 @@ pub struct Request {
     pub what: Scrub,
 }
 
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The pool has a checkpoint: blocks that only the checkpoint references are not scrubbed.
+    pub has_checkpoint: bool,
+}
+
 impl Verb for Request {
     const NAME: &'static str = "zpool scrub";
     const RIGHT: Right = Right::Administrator;
-    type Answer = ();
+    type Answer = Answer;
     type Refusal = Refusal;
 
-    fn run(&self, session: &mut Session<'_>) -> Result<(), Refusal> {
+    fn run(&self, session: &mut Session<'_>) -> Result<Answer, Refusal> {
         let action = match self.what {
             Scrub::Start | Scrub::Newer | Scrub::Errors => Action::Scrub,
             Scrub::Pause => Action::PauseScrub,
             Scrub::Stop => Action::StopScrub,
         };
         change::scrub_pool(session.search(), &self.pool, self.what, session.command_line())
+            .map(|has_checkpoint| Answer { has_checkpoint })
             .map_err(|error| Refusal::failed(action, &self.pool, error))
     }
 }
