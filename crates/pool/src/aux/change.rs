@@ -161,16 +161,25 @@ impl LivePool {
 impl PoolTask<'_> {
     /// Writes the labels of a spare or cache device.
     fn init_aux(&self, kind: AuxKind, leaf: &LeafSpec, node: &VdevNode) -> Result<(), PoolError> {
-        let label = PoolConfig {
-            state: kind.state(),
-            vdev_tree: node.clone(),
-            raw: NvList::new(),
-            ..self.state.config.clone()
-        };
-        let list = label.to_nvlist(ConfigForm::Label);
+        let list = aux_label(kind, &self.state.config, node);
         let written = label_write::init(&*leaf.device, &list, &self.state.uberblock);
         written.map_err(|cause| PoolError::Label { path: leaf.path.clone(), cause })
     }
+}
+
+impl LivePool {
+    /// Takes a spare from the list of spares, because it has become a device of the pool for good.
+    pub(crate) fn forget_spare(&self, m: MosTx<'_>, guid: VdevGuid) -> Result<(), PoolError> {
+        let mut list = entries(m, AuxKind::Spare)?;
+        list.retain(|entry| entry.u64(names::config::GUID) != Some(guid.0));
+        write(m, AuxKind::Spare, list)
+    }
+}
+
+/// The label of a spare or cache device of a pool with this configuration.
+pub(crate) fn aux_label(kind: AuxKind, config: &PoolConfig, node: &VdevNode) -> NvList {
+    let (state, vdev_tree, raw) = (kind.state(), node.clone(), NvList::new());
+    PoolConfig { state, vdev_tree, raw, ..config.clone() }.to_nvlist(ConfigForm::Label)
 }
 
 /// The list in stored form.

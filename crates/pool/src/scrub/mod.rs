@@ -18,6 +18,11 @@ use vdev::tunable::Tunable;
 
 /// While it is on, scans start but make no progress: for tests that need an active scan.
 pub static SCAN_SUSPEND_PROGRESS: Tunable = Tunable::new("zfs_scan_suspend_progress", 0, 0, 1);
+/// A resilver that has examined less than this percentage of the pool begins again when a device is attached;
+/// otherwise the resilver of that device follows it.
+pub static RESILVER_DEFER_PERCENT: Tunable = Tunable::new("zfs_resilver_defer_percent", 10, 0, 100);
+/// Number of txgs that blocks may be written for at the same time.
+const CONCURRENT_TXGS: u64 = 4;
 /// Most errors in memory before they are written.
 const ERRORS_MAX: usize = 10_000;
 
@@ -120,7 +125,30 @@ impl LivePool {
     /// [`PoolError`] if the pool cannot be written.
     pub fn start_resilver(&self) -> Result<(), PoolError> {
         let _driver = self.jobs.hold();
+        self.begin_resilver()
+    }
+
+    /// Starts a resilver for a leaf that was attached. One that is well under way ends first, if the pool knows
+    /// of deferred resilvers: the next one follows it.
+    pub(crate) fn resilver_new_leaf(&self) -> Result<(), PoolError> {
+        let _driver = self.jobs.hold();
+        let is_advanced = |run: &Run| {
+            let done = run.phys.examined.saturating_mul(100);
+            run.phys.func == ScanFunc::Resilver
+                && done >= RESILVER_DEFER_PERCENT.get().saturating_mul(run.phys.to_examine)
+                && done > 0
+        };
+        let may_wait = self.features.is_enabled("resilver_defer");
+        if may_wait && lock(&self.scans.run).as_ref().is_some_and(is_advanced) {
+            return Ok(());
+        }
+        self.begin_resilver()
+    }
+
+    /// Starts a resilver, or restarts the active one. The caller holds the jobs.
+    fn begin_resilver(&self) -> Result<(), PoolError> {
         let missed = self.lacking();
+        self.reach_missed(&missed)?;
         let oldest = missed
             .iter()
             .filter_map(|leaf| self.tree().dtl(*leaf).iter().next().map(|range| range.start))
@@ -130,6 +158,18 @@ impl LivePool {
         }
         lock(&self.scans.hopeless).clear();
         self.begin(ScanFunc::Resilver, Txg(oldest.unwrap_or(0).saturating_sub(1)))
+    }
+
+    /// Waits until the txg is open up to which leaves lack data: the DTL of a new leaf covers the txgs that were
+    /// open when it was attached, and the scan visits the blocks of all of them.
+    fn reach_missed(&self, leaves: &[VdevGuid]) -> Result<(), PoolError> {
+        let last_of = |leaf: &VdevGuid| self.tree().dtl(*leaf).iter().last().map(|range| range.end - 1);
+        let last = leaves.iter().filter_map(last_of).max().unwrap_or(0);
+        let is_near = |open: Txg| open.0 < last && last - open.0 < CONCURRENT_TXGS;
+        while is_near(self.txgs.open_txg()) {
+            self.sync()?;
+        }
+        Ok(())
     }
 
     /// Resumes a scan that was active when the pool was last closed.
@@ -389,7 +429,13 @@ impl Job<LivePool> for Scans {
     }
 
     fn finish(&self, pool: &LivePool) -> Result<(), PoolError> {
-        pool.end_scan(ScanState::Finished)
+        let func = lock(&self.run).as_ref().map(|run| run.phys.func);
+        pool.end_scan(ScanState::Finished)?;
+        pool.release_replaced()?;
+        if func == Some(ScanFunc::Resilver) && pool.scans.is_resilver_due(&pool.tree()) {
+            pool.begin_resilver()?;
+        }
+        Ok(())
     }
 }
 

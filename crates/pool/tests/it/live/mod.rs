@@ -7,6 +7,7 @@ mod meeting;
 mod outages;
 mod race;
 mod refused;
+mod replacing;
 mod returns;
 mod sources;
 mod tree_changes;
