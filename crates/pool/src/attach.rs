@@ -75,6 +75,20 @@ impl LivePool {
     }
 }
 
+impl LivePool {
+    /// Checks whether a device of this size and with these sectors could be attached to a leaf, without changing
+    /// anything.
+    ///
+    /// # Errors
+    /// [`PoolError::Shape`] with the reason.
+    pub fn check_attach(&self, to: VdevGuid, device: &dyn Device, purpose: Purpose) -> Result<(), PoolError> {
+        let root = self.config().vdev_tree;
+        let place = shape::place_of(&root, to).ok_or(refuse(ShapeRefusal::NoSuchDevice))?;
+        shape::plan(&root, &place, false, purpose).map_err(refuse)?;
+        self.check_fits(&root, &place, device)
+    }
+}
+
 impl PoolTask<'_> {
     fn attach(
         &mut self,

@@ -182,6 +182,7 @@ impl From<PoolError> for ChangeError {
             PoolError::MissingLogs { vdevs, .. } => ChangeError::MissingLogs { vdevs },
             PoolError::Tx(TxError::Suspended { .. }) => ChangeError::Suspended,
             PoolError::Property { why, .. } => ChangeError::Property(why.to_string()),
+            PoolError::Shape { why } => ChangeError::Property(why.to_string()),
             PoolError::Dsl(DslError::NotFound { .. }) => {
                 ChangeError::Property("no such pool or dataset".to_owned())
             }

@@ -6,6 +6,7 @@
 //! # What always holds
 //! - All checks are made before the first write.
 
+mod attach;
 mod compat;
 mod device_holder;
 mod error;
@@ -28,8 +29,9 @@ mod replication;
 mod signature;
 mod state;
 
-pub(crate) use ::pool::Offline;
 pub(crate) use ::pool::VdevProp;
+pub(crate) use ::pool::{Offline, Purpose};
+pub(crate) use attach::{NewDevice, attach_device, detach_device};
 pub use compat::{CompatError, Compatibility};
 pub use device_holder::Holder;
 pub use error::ChangeError;

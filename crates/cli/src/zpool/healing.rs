@@ -191,7 +191,7 @@ const ACTIVITIES: [Activity; 9] = [
     ("discard", |_| 0),
     ("free", |all| all.free),
     ("initialize", |_| 0),
-    ("replace", |_| 0),
+    ("replace", |all| all.replace),
     ("remove", |_| 0),
     ("resilver", |all| all.resilver),
     ("scrub", |all| all.scrub),
@@ -200,7 +200,7 @@ const ACTIVITIES: [Activity; 9] = [
 ];
 
 /// Waits until something has ended. False: the command is to end.
-fn wait_for(pool: &str, left: &dyn Fn(&Activities) -> u64, _: &Out) -> Result<bool, Stop> {
+pub(super) fn wait_for(pool: &str, left: &dyn Fn(&Activities) -> u64, _: &Out) -> Result<bool, Stop> {
     loop {
         let now = look(pool)?;
         if left(&now) == 0 {

@@ -12,10 +12,14 @@ use std::fmt;
 pub enum Action {
     /// Add vdevs.
     Add,
+    /// Attach a device to another one.
+    Attach,
     /// Clear errors.
     Clear,
     /// Destroy a pool.
     Destroy,
+    /// Detach a device.
+    Detach,
     /// Export a pool.
     Export,
     /// Fault a device (`offline -f`).
@@ -30,6 +34,8 @@ pub enum Action {
     Reguid,
     /// Open the devices of a pool again.
     Reopen,
+    /// Replace a device.
+    Replace,
     /// Begin a resilver anew.
     Resilver,
     /// Begin a scrub, or go on with one.
@@ -92,6 +98,9 @@ impl Action {
     fn words(self, target: &str) -> String {
         match self {
             Action::Add => format!("cannot add to '{target}'"),
+            Action::Attach => format!("cannot attach {target}"),
+            Action::Detach => format!("cannot detach {target}"),
+            Action::Replace => format!("cannot replace {target}"),
             Action::Clear => format!("cannot clear errors for {target}"),
             Action::Destroy => format!("cannot destroy '{target}'"),
             Action::Export => format!("cannot export '{target}'"),
