@@ -69,7 +69,7 @@ impl LivePool {
             events.vdev_sysevent("vdev_spare", &tree, leaf);
         }
         events.vdev_sysevent("vdev_attach", &tree, leaf);
-        self.resilver_new_leaf()?;
+        self.resilver_new_leaf(leaf)?;
         self.events().sysevent("config_sync", NvList::new());
         Ok(())
     }

@@ -104,6 +104,7 @@ impl PoolTask<'_> {
             Ok((departed, labels))
         })?;
         pool.follow(&departed, &before);
+        self.end_deferring(m)?;
         self.state.diagnosis.leave(leaf);
         self.state.mark_all();
         let path = |node: &VdevNode| node.path.clone().unwrap_or_default();

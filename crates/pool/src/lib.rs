@@ -39,6 +39,7 @@ mod export;
 pub(crate) mod features;
 mod held_writes;
 mod history;
+mod hot_spares;
 pub mod import;
 mod indirect;
 mod jobs;

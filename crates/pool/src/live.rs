@@ -21,6 +21,7 @@ use crate::config::Host;
 use crate::diagnosis::Diagnosis;
 use crate::error::{PoolError, chain};
 use crate::events::{self, Poster};
+use crate::hot_spares::SpareWatch;
 use crate::jobs::Jobs;
 use crate::labels;
 use crate::leases::Leases;
@@ -102,6 +103,8 @@ pub struct LivePool {
     /// Background jobs, `scans` included.
     pub(crate) jobs: Jobs<LivePool>,
     pub(crate) out_of_service: OutOfService,
+    /// Leaves with spares, for the background thread.
+    pub(crate) spare_watch: SpareWatch,
 }
 
 /// Present spares and cache devices by guid, with their devices open for writing; `None`: another process has
@@ -243,6 +246,7 @@ impl LivePool {
             jobs: Jobs::new(jobs_env, vec![Arc::clone(&scans) as _]),
             scans,
             out_of_service: OutOfService::default(),
+            spare_watch: SpareWatch::default(),
         });
         pool.attend_outages();
         let shown = Arc::downgrade(&pool);

@@ -211,12 +211,16 @@ mod tests {
     use format::{Ashift, ObjectId};
 
     fn leaf(guid: u64) -> VdevNode {
-        VdevNode { path: Some(format!("/d{guid}")), ..VdevNode::new(VdevKind::File, VdevGuid(guid)) }
+        let mut node = VdevNode::new(VdevKind::File, VdevGuid(guid));
+        node.path = Some(format!("/d{guid}"));
+        node
     }
 
     fn over(kind: VdevKind, guid: u64, mut children: Vec<VdevNode>) -> VdevNode {
         children.iter_mut().zip(0..).for_each(|(child, id)| child.id = id);
-        VdevNode { children, ..VdevNode::new(kind, VdevGuid(guid)) }
+        let mut node = VdevNode::new(kind, VdevGuid(guid));
+        node.children = children;
+        node
     }
 
     fn pool(mut top: VdevNode) -> VdevNode {
@@ -225,7 +229,9 @@ mod tests {
     }
 
     fn spare(guid: u64) -> VdevNode {
-        VdevNode { is_spare: true, ..leaf(guid) }
+        let mut node = leaf(guid);
+        node.is_spare = true;
+        node
     }
 
     fn plan_for(root: &VdevNode, guid: u64, is_spare: bool, purpose: Purpose) -> Result<Join, ShapeRefusal> {

@@ -1,5 +1,6 @@
 //! Operations of scans: start, pause, resume, stop; and scans as a background job ([`Job`]).
 
+pub(crate) mod deferred;
 mod errors;
 mod slice;
 
@@ -53,6 +54,31 @@ pub enum ScanRefusal {
 impl From<PoolError> for ScanRefusal {
     fn from(error: PoolError) -> ScanRefusal {
         ScanRefusal::Pool(Box::new(error))
+    }
+}
+
+/// How a scan ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// It has visited all blocks.
+    Finished,
+    /// Somebody stopped it.
+    Canceled,
+    /// A scrub ends because a resilver is due.
+    GivesWay,
+    /// A resilver begins again, with more leaves.
+    Restarts,
+}
+
+impl Ending {
+    /// The name of the line in the history.
+    fn words(self) -> &'static str {
+        match self {
+            Ending::Finished => "scan done",
+            Ending::Canceled => "scan aborted",
+            Ending::GivesWay => "scan aborted, restarting",
+            Ending::Restarts => "scan cancelled",
+        }
     }
 }
 
@@ -128,23 +154,6 @@ impl LivePool {
         self.begin_resilver()
     }
 
-    /// Starts a resilver for a leaf that was attached. One that is well under way ends first, if the pool knows
-    /// of deferred resilvers: the next one follows it.
-    pub(crate) fn resilver_new_leaf(&self) -> Result<(), PoolError> {
-        let _driver = self.jobs.hold();
-        let is_advanced = |run: &Run| {
-            let done = run.phys.examined.saturating_mul(100);
-            run.phys.func == ScanFunc::Resilver
-                && done >= RESILVER_DEFER_PERCENT.get().saturating_mul(run.phys.to_examine)
-                && done > 0
-        };
-        let may_wait = self.features.is_enabled("resilver_defer");
-        if may_wait && lock(&self.scans.run).as_ref().is_some_and(is_advanced) {
-            return Ok(());
-        }
-        self.begin_resilver()
-    }
-
     /// Starts a resilver, or restarts the active one. The caller holds the jobs.
     fn begin_resilver(&self) -> Result<(), PoolError> {
         let missed = self.lacking();
@@ -153,8 +162,10 @@ impl LivePool {
             .iter()
             .filter_map(|leaf| self.tree().dtl(*leaf).iter().next().map(|range| range.start))
             .min();
-        if lock(&self.scans.run).is_some() {
-            self.end_scan(ScanState::Canceled)?;
+        let active = lock(&self.scans.run).as_ref().map(|run| run.phys.func);
+        if let Some(func) = active {
+            let is_scrub = func == ScanFunc::Scrub;
+            self.end_scan(if is_scrub { Ending::GivesWay } else { Ending::Restarts })?;
         }
         lock(&self.scans.hopeless).clear();
         self.begin(ScanFunc::Resilver, Txg(oldest.unwrap_or(0).saturating_sub(1)))
@@ -230,7 +241,10 @@ impl LivePool {
         self.tree().begin_repairs();
         let mark = self.tree().mark();
         let served = self.leaves_in_service();
-        let phys = self.run_on_pool(move |ctx, _| {
+        let phys = self.run_on_pool(move |ctx, pool| {
+            if func == ScanFunc::Resilver {
+                pool.begin_deferred(ctx)?;
+            }
             let mut phys = ScanPhys { max_txg: ctx.txg(), current_max_txg: ctx.txg(), ..phys };
             state::begin(ctx.m(), &mut phys)?;
             let text =
@@ -284,7 +298,7 @@ impl LivePool {
     }
 
     /// Ends the scan. The caller holds the jobs.
-    fn end_scan(&self, how: ScanState) -> Result<(), PoolError> {
+    fn end_scan(&self, how: Ending) -> Result<(), PoolError> {
         let Some((mut phys, errors, served, mark, is_incomplete)) =
             lock(&self.scans.run).as_ref().map(|run| {
                 (
@@ -298,9 +312,10 @@ impl LivePool {
         else {
             return Ok(());
         };
-        (phys.state, phys.end_time) = (how, self.env.clock().wall().as_secs());
+        let is_finished = how == Ending::Finished;
+        phys.state = if is_finished { ScanState::Finished } else { ScanState::Canceled };
+        phys.end_time = self.env.clock().wall().as_secs();
         phys.flags &= !SCAN_FLAG_PAUSED;
-        let is_finished = how == ScanState::Finished;
         if is_finished {
             self.flush(&self.tree().leaf_guids());
             if !is_incomplete {
@@ -318,15 +333,21 @@ impl LivePool {
         self.run_on_pool(move |ctx, _| {
             let mut phys = phys;
             state::end(ctx.m(), &mut phys, by_head, &errors)?;
-            let name = if is_finished { "scan done" } else { "scan aborted" };
-            ctx.note(name, None, format!("errors={}", phys.errors));
+            ctx.note(how.words(), None, format!("errors={}", phys.errors));
+            if matches!(how, Ending::GivesWay | Ending::Restarts) {
+                ctx.note("starting deferred resilver", None, format!("errors={}", phys.errors));
+            }
             Ok(())
         })?;
         *lock(&self.scans.run) = None;
         self.scans.notes.forget();
         let word = event_word(phys.func);
-        let event = if is_finished { format!("{word}_finish") } else { format!("{word}_abort") };
-        self.events.sysevent(&event, NvList::new());
+        match how {
+            Ending::Finished => self.events.sysevent(&format!("{word}_finish"), NvList::new()),
+            Ending::Canceled => self.events.sysevent(&format!("{word}_abort"), NvList::new()),
+            // The start of the next one tells.
+            Ending::GivesWay | Ending::Restarts => {}
+        }
         Ok(())
     }
 
@@ -425,12 +446,12 @@ impl Job<LivePool> for Scans {
     }
 
     fn cancel(&self, pool: &LivePool) -> Result<(), PoolError> {
-        pool.end_scan(ScanState::Canceled)
+        pool.end_scan(Ending::Canceled)
     }
 
     fn finish(&self, pool: &LivePool) -> Result<(), PoolError> {
         let func = lock(&self.run).as_ref().map(|run| run.phys.func);
-        pool.end_scan(ScanState::Finished)?;
+        pool.end_scan(Ending::Finished)?;
         pool.release_replaced()?;
         if func == Some(ScanFunc::Resilver) && pool.scans.is_resilver_due(&pool.tree()) {
             pool.begin_resilver()?;

@@ -10,6 +10,7 @@ mod refused;
 mod replacing;
 mod returns;
 mod sources;
+mod spares;
 mod tree_changes;
 
 use crate::support::{Files, judge, write_by_other};
