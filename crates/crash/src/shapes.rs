@@ -7,7 +7,7 @@
 //!   every device has all data, replaced devices have left, and the data are read from as few devices as the tree
 //!   promises to need.
 
-use crate::check;
+use crate::check::{check_contents, check_contents_without, check_space};
 use crate::disks::{Disks, Layout};
 use crate::run::{Failure, POOL, Run};
 use crate::workload::Work;
@@ -96,16 +96,16 @@ fn attach(pool: &LivePool, to: VdevGuid, disk: Option<LeafSpec>, purpose: Purpos
 /// [`Failure`]: the first deviation.
 pub(crate) fn check(run: &Run, disks: &Disks, operation: u64, seed: u64) -> Result<(), Failure> {
     let (durable, begun) = run.at(operation);
-    let pool = check::check_contents(run, disks, durable, begun, seed)?;
+    let pool = check_contents(run, disks, durable, begun, seed)?;
     finish(&pool)?;
     let config = pool.config().vdev_tree;
     pool.export(Leave::Exported)?;
-    check::check_space(disks)?;
+    check_space(disks)?;
     let mut random = Random::from_seed(seed);
     let mut kept = Vec::new();
     config.children.iter().for_each(|top| keep(top, &mut random, &mut kept));
     let missing: Vec<usize> = (0..disks.disks().len()).filter(|disk| !kept.contains(disk)).collect();
-    check::check_contents_without(run, disks, &missing, (durable, begun), seed)
+    check_contents_without(run, disks, &missing, (durable, begun), seed)
         .map_err(|why| format!("without disks {missing:?}: {why}").into())
 }
 

@@ -116,9 +116,12 @@ pub enum ShapeRefusal {
     /// A RAID-Z vdev would be expanded.
     #[error("raidz expansion is not supported by this version of Cenote")]
     Expansion,
-    /// The vdev is not a device, or it is a spare that stands in for another one.
+    /// The vdev is not a device, or it is one of several spares that stand in for another one.
     #[error("already in replacing/spare config; wait for completion or use 'zpool detach'")]
     InReplacing,
+    /// The vdev is a spare that stands in for another one.
+    #[error("can only be replaced by another hot spare")]
+    SpareOnly,
     /// The new device is smaller than the vdev.
     #[error("device is too small")]
     TooSmall,

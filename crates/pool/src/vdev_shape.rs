@@ -113,6 +113,9 @@ pub(crate) fn plan(
         (Purpose::Mirror, VdevKind::Mirror) => Ok(Join::Beside),
         (Purpose::Mirror, _) => Err(ShapeRefusal::OnlyMirrors),
         (Purpose::Replace, VdevKind::Spare) if is_spare => Ok(Join::Beside),
+        (Purpose::Replace, VdevKind::Spare) if node.is_spare && parent.children.len() == 2 => {
+            Err(ShapeRefusal::SpareOnly)
+        }
         (Purpose::Replace, VdevKind::Spare) if node.is_spare => Err(ShapeRefusal::InReplacing),
         (Purpose::Replace, VdevKind::Replacing) if !is_spare => Ok(Join::Beside),
         (Purpose::Replace, _) if is_spare => Ok(Join::Under(VdevKind::Spare)),
@@ -289,7 +292,7 @@ mod tests {
         let mut root = pool(over(VdevKind::Mirror, 20, vec![leaf(10), leaf(11)]));
         let how = plan_for(&root, 11, true, Purpose::Replace).unwrap();
         join(&mut root, &[0, 1], how, spare(30), VdevGuid(50));
-        assert_eq!(plan_for(&root, 30, false, Purpose::Replace), Err(ShapeRefusal::InReplacing));
+        assert_eq!(plan_for(&root, 30, false, Purpose::Replace), Err(ShapeRefusal::SpareOnly));
         assert_eq!(plan_for(&root, 30, true, Purpose::Replace), Ok(Join::Beside));
         let mut kept = root.clone();
         let heir = part_of(&mut kept, 11).unwrap().heir.unwrap();

@@ -24,6 +24,11 @@ fn pools_live_as_those_of_openzfs() {
 }
 
 #[test]
+fn devices_are_attached_detached_and_replaced_as_by_openzfs() {
+    replay(include_str!("transcripts/replacing.txt"));
+}
+
+#[test]
 fn properties_are_set_as_by_openzfs() {
     replay(include_str!("transcripts/set.txt"));
 }

@@ -106,12 +106,12 @@ fn the_tree_changes_and_the_power_is_cut() {
             subject: layout.parse().expect("a layout"),
             seed,
             steps: 60,
-            one_in: 37,
+            one_in: 113,
             deep_one_in: 1,
             only: None,
             lying: false,
         };
         let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}")).cuts;
-        assert!(cuts > 8, "{layout}: {cuts} cuts");
+        assert!(cuts > 4, "{layout}: {cuts} cuts");
     }
 }

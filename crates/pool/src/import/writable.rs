@@ -205,6 +205,9 @@ impl LivePool {
         live.name_devices(group);
         *lock(&live.aux) = held;
         live.first_txgs(&pool, opts)?;
+        if !opts.hold {
+            live.relabel_spares()?;
+        }
         live.is_open.store(true, Ordering::Release);
         live.events.set_context(Context::Open);
         live.events.sysevent("config_sync", NvList::new());

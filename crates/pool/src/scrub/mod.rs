@@ -171,10 +171,11 @@ impl LivePool {
         self.begin(ScanFunc::Resilver, Txg(oldest.unwrap_or(0).saturating_sub(1)))
     }
 
-    /// Waits until the txg is open up to which leaves lack data: the DTL of a new leaf covers the txgs that were
-    /// open when it was attached, and the scan visits the blocks of all of them.
+    /// Waits until the txg after the last that leaves lack is open: the DTL of a new leaf covers the txgs that were
+    /// open when it was attached, and the scan visits the blocks of all of them. One txg more than that, because
+    /// OpenZFS removes from DTLs what is older than the last txg of a scan.
     fn reach_missed(&self, leaves: &[VdevGuid]) -> Result<(), PoolError> {
-        let last_of = |leaf: &VdevGuid| self.tree().dtl(*leaf).iter().last().map(|range| range.end - 1);
+        let last_of = |leaf: &VdevGuid| self.tree().dtl(*leaf).iter().last().map(|range| range.end);
         let last = leaves.iter().filter_map(last_of).max().unwrap_or(0);
         let is_near = |open: Txg| open.0 < last && last - open.0 < CONCURRENT_TXGS;
         while is_near(self.txgs.open_txg()) {

@@ -6,7 +6,7 @@
 //! for change and agrees -> the new device is opened alone, partitioned if it is a whole disk, and attached.
 
 use super::{Action, ReadRefusal, Refusal};
-use crate::change::{self, ChangeError, NewDevice, Purpose};
+use crate::change::{self, ChangeError, DeviceName, LayoutError, NewDevice, PoolLayout, Purpose};
 use crate::verbs::{Code, Reason, Right, Verb};
 use crate::{Session, tree};
 use format::VdevGuid;
@@ -69,9 +69,7 @@ pub(super) struct Attachment<'r> {
 impl Attachment<'_> {
     pub(super) fn run(&self, session: &mut Session<'_>) -> Result<(), Refusal> {
         let opened = super::open(session, self.pool)?;
-        let name = change::find_device(self.new_device);
-        let name = name.map_err(|problem| Refusal::Vdevs(Reason::new(Code::Refused, problem)))?;
-        let new = NewDevice { name, force: self.force };
+        let new = NewDevice { name: self.new_name()?, force: self.force };
         let unreadable = |error| ReadRefusal::unreadable(self.pool, error, &[]);
         let vdevs = tree::vdevs(&opened).map_err(unreadable)?;
         let spares: Vec<_> =
@@ -96,6 +94,16 @@ impl Attachment<'_> {
             session.command_line(),
         )
         .map_err(|error| self.refused(error))
+    }
+
+    /// The new device, read as a vdev of one device, so that other words get the message of a vdev.
+    fn new_name(&self) -> Result<DeviceName, Refusal> {
+        let words = [self.new_device.to_owned()];
+        let layout = PoolLayout::parse(&words, &mut change::find_device)
+            .map_err(|error| Refusal::Vdevs(Reason::new(Code::Refused, error)))?;
+        let mut leaves = layout.tops.into_iter().flat_map(|top| top.leaves);
+        let missing = || Refusal::Vdevs(Reason::new(Code::Refused, LayoutError::Nothing));
+        leaves.next().ok_or_else(missing)
     }
 
     fn refused(&self, error: ChangeError) -> Refusal {

@@ -225,7 +225,7 @@ fn a_spare_stands_in_and_goes_back_or_stays() {
         refused(pool.attach(failed, NewSide::Spare(spare), Purpose::Replace)).to_string(),
         format!("{} is busy", files.dir().join("d2").display())
     );
-    assert_eq!(refused(pool.attach(spare, new(&files, 4), Purpose::Replace)), ShapeRefusal::InReplacing);
+    assert_eq!(refused(pool.attach(spare, new(&files, 4), Purpose::Replace)), ShapeRefusal::SpareOnly);
     assert!(matches!(pool.remove_aux(spare), Err(PoolError::BadSpec { .. })));
     scan(&pool);
     let both = top(&pool).children[1].clone();
