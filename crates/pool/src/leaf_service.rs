@@ -66,11 +66,7 @@ impl LivePool {
         self.scans.note_back(leaf);
         self.run_on_pool(move |_, pool| {
             if let Some(node) = config::find_mut(&mut pool.state.config.vdev_tree, leaf) {
-                let was_out = node.offline || node.removed;
                 (node.offline, node.removed) = (false, false);
-                if was_out {
-                    vdev_shape::note_repaired(&mut pool.state.config.vdev_tree, leaf);
-                }
             }
             pool.state.mark_all();
             Ok(())

@@ -4,7 +4,7 @@
 //! - A device that is replaced leaves when the new one has all data: after the resilver, or when the pool is
 //!   opened, if a crash came between.
 //! - A spare leaves when the device that it stands in for has all data again and was declared to be in order
-//!   (`unspare`): it was replaced, brought online or cleared.
+//!   (`unspare`): it was replaced or cleared, or an attended pool saw it return.
 //! - Nothing leaves that other devices still need.
 
 use crate::diagnosis;
