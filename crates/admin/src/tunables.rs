@@ -6,7 +6,7 @@ use super::{ADMIN_SNAPSHOT, DIO_ENABLED};
 use ::pool::events::{CHECKSUM_EVENTS_PER_SECOND, ZEVENT_LEN_MAX};
 use ::pool::{
     MAX_AUTO_ASHIFT, MIN_AUTO_ASHIFT, MULTIHOST_FAIL_INTERVALS, MULTIHOST_HISTORY, MULTIHOST_INTERVAL,
-    SCAN_SUSPEND_PROGRESS, TXG_HISTORY,
+    RESILVER_DEFER_PERCENT, SCAN_SUSPEND_PROGRESS, TXG_HISTORY,
 };
 use cenote::files::{BCLONE_ENABLED, BCLONE_WAIT_DIRTY};
 use dmu::PREFETCH_DISABLE;
@@ -17,7 +17,7 @@ pub use vdev::tunable::Tunable;
 use zio::{FORCE_GANGING, FORCE_GANGING_PCT};
 
 /// All parameters, sorted by name.
-pub fn tunables() -> [&'static Tunable; 21] {
+pub fn tunables() -> [&'static Tunable; 22] {
     [
         &FORCE_GANGING,
         &FORCE_GANGING_PCT,
@@ -35,6 +35,7 @@ pub fn tunables() -> [&'static Tunable; 21] {
         &MULTIHOST_HISTORY,
         &MULTIHOST_INTERVAL,
         &PREFETCH_DISABLE,
+        &RESILVER_DEFER_PERCENT,
         &SCAN_SUSPEND_PROGRESS,
         &SEND_CORRUPT_DATA,
         &TXG_HISTORY,

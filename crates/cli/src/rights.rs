@@ -98,6 +98,14 @@ pub(crate) fn zpool_refusal(subcommand: &str, args: &[OsString]) -> String {
         "offline" | "online" => {
             format!("cannot {subcommand} {}", operands.get(1).map_or("", |text| text.as_ref()))
         }
+        "attach" | "replace" => {
+            let at = |index: usize| operands.get(index).map_or("", |text| text.as_ref());
+            match subcommand {
+                "attach" => format!("cannot attach {} to {}", at(2), at(1)),
+                _ => format!("cannot replace {} with {}", at(1), last.map_or("", |text| text.as_ref())),
+            }
+        }
+        "detach" => format!("cannot detach {}", operands.get(1).map_or("", |text| text.as_ref())),
         "trim" | "initialize" => "operation failed".to_owned(),
         "create" | "destroy" | "export" | "reguid" | "checkpoint" | "reopen" | "split" => {
             format!("cannot {subcommand} '{pool}'")

@@ -20,6 +20,7 @@ use pool::{ImportOptions, Leave};
 use pool::{OpenOptions, Which};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use vdev::scan::Found as FoundDevices;
 use zpl::{FileKind, Filesystem, Node};
 
 const SECTOR: usize = 512;
@@ -111,15 +112,39 @@ pub(crate) fn check_state(
     check_contents(run, disks, durable, begun, seed).map(drop)
 }
 
-fn check_contents(
+/// Opens the pool without some disks, which it must be able to do without, and checks its state.
+///
+/// # Errors
+/// [`Failure`]: the first deviation.
+pub(crate) fn check_contents_without(
+    run: &Run,
+    disks: &Disks,
+    missing: &[usize],
+    (durable, begun): (u64, u64),
+    seed: u64,
+) -> Result<(), Failure> {
+    check_found(run, &disks.found_without(missing), durable, begun, seed).map(drop)
+}
+
+pub(crate) fn check_contents(
     run: &Run,
     disks: &Disks,
     durable: u64,
     begun: u64,
     seed: u64,
 ) -> Result<Arc<LivePool>, Failure> {
+    check_found(run, &disks.found(), durable, begun, seed)
+}
+
+fn check_found(
+    run: &Run,
+    found: &FoundDevices,
+    durable: u64,
+    begun: u64,
+    seed: u64,
+) -> Result<Arc<LivePool>, Failure> {
     let options = ImportOptions { host: host(), force: true, ..ImportOptions::default() };
-    let pool = LivePool::import(&disks.found(), &Which::Name(POOL.to_owned()), &options, env(seed))?;
+    let pool = LivePool::import(found, &Which::Name(POOL.to_owned()), &options, env(seed))?;
     {
         let fs = open_fs(&pool, seed)?;
         check_head(run, fs.fs.reader(), durable, begun)?;

@@ -22,6 +22,7 @@ pub(crate) mod model;
 pub(crate) mod parts;
 pub mod run;
 pub mod scans;
+pub(crate) mod shapes;
 pub mod subject;
 pub(crate) mod workload;
 pub(crate) mod world_workload;
@@ -105,6 +106,7 @@ enum Subjected {
     Files(Run),
     World(WorldRun),
     Scans(Run),
+    Shapes(Run),
 }
 
 impl Subjected {
@@ -114,6 +116,7 @@ impl Subjected {
             Subject::Files(layout) => Subjected::Files(workload::run(layout, seed, steps)?),
             Subject::World(layout) => Subjected::World(world_workload::run(layout, seed, steps)?),
             Subject::Scans(layout) => Subjected::Scans(scans::run(layout, seed, steps)?),
+            Subject::Shapes(layout) => Subjected::Shapes(shapes::run(layout, seed, steps)?),
             Subject::Actors(_) => return Err("threads are cut by a module of their own".into()),
         })
     }
@@ -121,6 +124,7 @@ impl Subjected {
     fn disks(&self) -> usize {
         match self {
             Subjected::Files(run) | Subjected::Scans(run) => run.layout.disks(),
+            Subjected::Shapes(run) => run.layout.disks() + shapes::FREE,
             Subjected::World(run) => run.disks,
         }
     }
@@ -128,14 +132,14 @@ impl Subjected {
     /// Disk operations until the pool was created, and after that.
     fn record(&self) -> [&[(usize, Op)]; 2] {
         match self {
-            Subjected::Files(run) | Subjected::Scans(run) => [&run.base, &run.ops],
+            Subjected::Files(run) | Subjected::Scans(run) | Subjected::Shapes(run) => [&run.base, &run.ops],
             Subjected::World(run) => [&run.base, &run.ops],
         }
     }
 
     fn promises(&self, operation: u64) -> usize {
         match self {
-            Subjected::Files(run) | Subjected::Scans(run) => run.promises(operation),
+            Subjected::Files(run) | Subjected::Scans(run) | Subjected::Shapes(run) => run.promises(operation),
             Subjected::World(run) => run.promises(operation),
         }
     }
@@ -147,6 +151,7 @@ impl Subjected {
                 check(run, disks, operation, seed, depth)
             }
             Subjected::Scans(run) => check::check_scanned(run, disks, operation, seed),
+            Subjected::Shapes(run) => shapes::check(run, disks, operation, seed),
             Subjected::World(run) => {
                 let with_snapshots = is_deep || operation.is_multiple_of(SNAPSHOTS_ONE_IN);
                 run.check(disks, operation, seed, with_snapshots, is_deep)

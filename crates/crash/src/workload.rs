@@ -61,12 +61,23 @@ impl Work {
         Work::new_in(layout, seed, env(seed), true)
     }
 
+    /// [`Work::new`] with this many disks that the pool does not use.
+    ///
+    /// # Errors
+    /// The pool cannot be created.
+    pub(crate) fn new_beside(layout: Layout, seed: u64, free: usize) -> Result<Work, Failure> {
+        Work::on(Disks::new(layout.disks() + free, seed), layout, seed, env(seed), true)
+    }
+
     /// [`Work::new`] with another environment. `is_recorded`: disk operations are recorded.
     ///
     /// # Errors
     /// The pool cannot be created.
     pub(crate) fn new_in(layout: Layout, seed: u64, env: Env, is_recorded: bool) -> Result<Work, Failure> {
-        let disks = Disks::new(layout.disks(), seed);
+        Work::on(Disks::new(layout.disks(), seed), layout, seed, env, is_recorded)
+    }
+
+    fn on(disks: Disks, layout: Layout, seed: u64, env: Env, is_recorded: bool) -> Result<Work, Failure> {
         if is_recorded {
             disks.record();
         }

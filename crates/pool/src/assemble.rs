@@ -124,7 +124,10 @@ impl<'a> Group<'a> {
         self.newest().state == PoolState::Destroyed
     }
 
-    /// Devices by the guid in their labels; of two with the same guid, the one written last.
+    /// Devices by the guid in their labels; of two with the same guid, the one written last. The guid of a leaf
+    /// changes when it takes the place of its top-level vdev. If the power failed meanwhile, the device is also
+    /// found by the guid in its older labels, or by that of the top-level vdev in its labels, unless that is the
+    /// guid of another device.
     pub(crate) fn devices(&self, aux: &[AuxDevice<'_>]) -> HashMap<VdevGuid, Arc<dyn Device>> {
         let mut devices: HashMap<VdevGuid, (Txg, Arc<dyn Device>)> = HashMap::new();
         let pool = self.members.iter().filter_map(|m| Some((m.config.guid?, m.config.txg, m.leaf)));
@@ -134,7 +137,12 @@ impl<'a> Group<'a> {
                 _ => drop(devices.insert(guid, (txg, leaf.device.clone()))),
             }
         }
-        devices.into_iter().map(|(guid, (_, device))| (guid, device)).collect()
+        let mut devices: HashMap<VdevGuid, Arc<dyn Device>> =
+            devices.into_iter().map(|(guid, (_, device))| (guid, device)).collect();
+        for (guid, leaf) in self.members.iter().flat_map(|member| other_guids(member.leaf, self.guid)) {
+            devices.entry(guid).or_insert_with(|| Arc::clone(&leaf.device));
+        }
+        devices
     }
 
     /// The tree that the labels describe, with placeholders for vdevs without a label.
@@ -189,6 +197,14 @@ impl<'a> Group<'a> {
         all.sort_by_key(|(ub, _)| std::cmp::Reverse(ub.rank()));
         all
     }
+}
+
+/// Guids besides that of its newest label by which a device may be known in a pool.
+fn other_guids(leaf: &Leaf, pool: PoolGuid) -> impl Iterator<Item = (VdevGuid, &Leaf)> {
+    let configs = leaf.probe.configs.iter().map(|found| &found.config);
+    let of_pool =
+        configs.filter(move |config| config.pool_guid == pool && !config.is_aux() && config.txg != Txg(0));
+    of_pool.flat_map(|config| [config.guid, config.top_guid]).flatten().map(move |guid| (guid, leaf))
 }
 
 /// Most top-level slots of a real pool.

@@ -24,6 +24,8 @@ impl LivePool {
                 return Ok(());
             }
             self.look_for_silent();
+            self.attend_spares()?;
+            self.release_idle()?;
             if self.wants_resilver() { self.start_resilver() } else { Ok(()) }
         });
         if SCAN_SUSPEND_PROGRESS.is_on() {

@@ -65,6 +65,11 @@ impl Diagnosis {
         self.0.entry(leaf).or_default().seen = errors;
     }
 
+    /// Forgets a leaf that has left the pool.
+    pub(crate) fn leave(&mut self, leaf: VdevGuid) {
+        self.0.remove(&leaf);
+    }
+
     pub(crate) fn forget(&mut self, leaf: VdevGuid) {
         if let Some(known) = self.0.get_mut(&leaf) {
             known.recent = 0;

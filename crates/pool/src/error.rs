@@ -1,7 +1,7 @@
 //! Errors of opening and changing pools.
 
 use crate::missing_vdev::MissingVdev;
-use crate::refusal::{DeviceRefusal, PropertyRefusal, SpecRefusal, WriteRefusal};
+use crate::refusal::{DeviceRefusal, PropertyRefusal, ShapeRefusal, SpecRefusal, WriteRefusal};
 use dmu::DmuError;
 use dsl::DslError;
 use format::{DecodeError, ObjectId, PoolGuid, Txg, VdevId};
@@ -134,6 +134,12 @@ pub enum PoolError {
         name: String,
         /// The top-level vdevs.
         vdevs: Vec<MissingVdev>,
+    },
+    /// A device is not attached, replaced or detached.
+    #[error("{why}")]
+    Shape {
+        /// The reason.
+        why: ShapeRefusal,
     },
     /// The pool has no checkpoint.
     #[error("checkpoint does not exist")]

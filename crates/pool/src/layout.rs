@@ -209,7 +209,8 @@ impl LeafSpec {
         Ok(node)
     }
 
-    fn node(&self, env: &Env, create_txg: Txg) -> Result<VdevNode, PoolError> {
+    /// Configuration of a new leaf, with a new guid.
+    pub(crate) fn node(&self, env: &Env, create_txg: Txg) -> Result<VdevNode, PoolError> {
         let bad = |why: DeviceRefusal| Err(PoolError::BadDevice { path: self.path.clone(), why });
         if self.device.size() < DEVICE_MIN {
             return bad(DeviceRefusal::TooSmall);

@@ -6,6 +6,7 @@ use crate::error::PoolError;
 use crate::expand::Grow;
 use crate::live::{LivePool, State};
 use crate::out_of_service::Offline;
+use crate::vdev_shape;
 use format::VdevGuid;
 use format::config::{VdevKind, VdevNode};
 use format::nvlist::NvList;
@@ -73,6 +74,7 @@ impl LivePool {
         self.reopen_devices(found)?;
         self.events().vdev_sysevent("vdev_online", &self.tree(), leaf);
         self.resilver_if_needed()?;
+        self.release_idle()?;
         Ok(self.tree().status().find(leaf).map(|leaf| leaf.state))
     }
 
@@ -125,7 +127,8 @@ impl LivePool {
             |(leaf, how): &(VdevGuid, Offline)| *how == Offline::FaultedTemporarily && leaves.contains(leaf);
         lock(&self.out_of_service.out).retain(|out| !is_cleared(out));
         let is_all = |node: &&VdevNode| leaves.contains(&node.guid) && (node.faulted || node.degraded);
-        if root.leaves().any(|node| is_all(&node)) {
+        let bad: Vec<VdevGuid> = root.leaves().filter(is_all).map(|node| node.guid).collect();
+        if !bad.is_empty() {
             self.reopen_all(found)?;
             let wanted = leaves.clone();
             self.run_on_pool(move |_, pool| {
@@ -136,6 +139,9 @@ impl LivePool {
                         config::find_mut(&mut pool.state.config.vdev_tree, leaf).filter(|_| answers)
                     {
                         (node.faulted, node.degraded, node.aux_state) = (false, false, None);
+                        if bad.contains(&leaf) {
+                            vdev_shape::note_repaired(&mut pool.state.config.vdev_tree, leaf);
+                        }
                     }
                 }
                 pool.state.mark_all();
@@ -147,7 +153,8 @@ impl LivePool {
         for leaf in &leaves {
             self.events().vdev_sysevent("vdev_clear", &self.tree(), *leaf);
         }
-        self.resilver_if_needed()
+        self.resilver_if_needed()?;
+        self.release_idle()
     }
 
     /// Retries leaves that did not answer, and uses those that do; closes devices that are lost; with

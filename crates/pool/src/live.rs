@@ -22,6 +22,7 @@ use crate::config::Host;
 use crate::diagnosis::Diagnosis;
 use crate::error::{PoolError, chain};
 use crate::events::{self, Poster};
+use crate::hot_spares::SpareWatch;
 use crate::jobs::Jobs;
 use crate::labels;
 use crate::leases::Leases;
@@ -105,6 +106,8 @@ pub struct LivePool {
     /// The checkpoint of the pool.
     pub(crate) checkpoint: Arc<Checkpoint>,
     pub(crate) out_of_service: OutOfService,
+    /// Leaves with spares, for the background thread.
+    pub(crate) spare_watch: SpareWatch,
 }
 
 /// Present spares and cache devices by guid, with their devices open for writing; `None`: another process has
@@ -257,6 +260,7 @@ impl LivePool {
             checkpoint,
             scans,
             out_of_service: OutOfService::default(),
+            spare_watch: SpareWatch::default(),
         });
         pool.attend_outages();
         let shown = Arc::downgrade(&pool);

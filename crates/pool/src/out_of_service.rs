@@ -2,7 +2,7 @@
 
 use format::VdevGuid;
 use format::config::VdevNode;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 use std::time::Duration;
 use vdev::sync::lock;
@@ -52,6 +52,30 @@ impl OutOfService {
     /// Leaves that are out of service until the pool is closed, and how.
     pub(crate) fn leaves(&self) -> HashSet<(VdevGuid, Offline)> {
         lock(&self.out).clone()
+    }
+
+    /// Follows leaves that get other guids: `former` has their guids so far by the new ones.
+    pub(crate) fn rename(&self, former: &HashMap<VdevGuid, VdevGuid>) {
+        for (now, before) in former {
+            let mut silent = lock(&self.silent);
+            if silent.remove(before) {
+                silent.insert(*now);
+            }
+            drop(silent);
+            let mut out = lock(&self.out);
+            let ways: Vec<Offline> =
+                out.iter().filter(|(leaf, _)| leaf == before).map(|(_, how)| *how).collect();
+            for how in ways {
+                out.remove(&(*before, how));
+                out.insert((*now, how));
+            }
+        }
+    }
+
+    /// Forgets a leaf that has left the pool.
+    pub(crate) fn forget(&self, leaf: VdevGuid) {
+        lock(&self.silent).remove(&leaf);
+        lock(&self.out).retain(|(known, _)| *known != leaf);
     }
 
     /// Notes that a leaf was taken out of service because it did not answer.

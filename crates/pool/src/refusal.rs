@@ -103,6 +103,47 @@ pub enum DeviceRefusal {
     Open(DeviceError),
 }
 
+/// Why a device is not attached, replaced or detached. The words are OpenZFS's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ShapeRefusal {
+    /// The pool has no such vdev.
+    #[error("no such device in pool")]
+    NoSuchDevice,
+    /// Only a leaf that is a top-level vdev or a side of a mirror gets another side.
+    #[error("can only attach to mirrors and top-level disks")]
+    OnlyMirrors,
+    /// A RAID-Z vdev would be expanded.
+    #[error("raidz expansion is not supported by this version of Cenote")]
+    Expansion,
+    /// The vdev is not a device, or it is one of several spares that stand in for another one.
+    #[error("already in replacing/spare config; wait for completion or use 'zpool detach'")]
+    InReplacing,
+    /// The vdev is a spare that stands in for another one.
+    #[error("can only be replaced by another hot spare")]
+    SpareOnly,
+    /// The new device is smaller than the vdev.
+    #[error("device is too small")]
+    TooSmall,
+    /// The new device has larger sectors than the vdev.
+    #[error(
+        "new device has a different optimal sector size; use the option '-o ashift=N' to override the optimal size"
+    )]
+    Sectors,
+    /// The spare is in use, or another process has it.
+    #[error("{path} is busy")]
+    SpareBusy {
+        /// Path of the spare.
+        path: String,
+    },
+    /// The vdev is no side of a mirror, replacement or spare.
+    #[error("only applicable to mirror and replacing vdevs")]
+    NotDetachable,
+    /// The other devices do not have all data.
+    #[error("no valid replicas")]
+    NoReplicas,
+}
+
 /// Why a pool cannot be opened for writing by Cenote.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

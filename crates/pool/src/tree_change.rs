@@ -22,6 +22,8 @@ use crate::{config, diagnosis};
 use format::VdevGuid;
 use format::config::{PoolConfig, VdevNode};
 use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use vdev::VdevTree;
 use vdev::sync::lock;
@@ -35,12 +37,25 @@ pub(crate) struct NextTree<'a> {
     pub(crate) devices: NewDevices,
     /// Sizes of devices have changed: the tree is rebuilt even if the configuration stays the same.
     pub(crate) is_resized: bool,
+    /// Txgs that new leaves lack. They are in the DTLs before anyone can read from the leaves.
+    pub(crate) missed: Vec<(VdevGuid, Range<u64>)>,
+    /// The former guids of leaves whose guids the change replaces, by the new ones.
+    pub(crate) former: HashMap<VdevGuid, VdevGuid>,
 }
 
 impl NextTree<'_> {
     /// The tree in use, which no other change replaces before this one has ended.
     pub(crate) fn now(&self) -> &VdevTree {
         self.now
+    }
+
+    /// Checks that the next configuration and its devices form a tree: before the first write to a new device.
+    ///
+    /// # Errors
+    /// [`PoolError::Vdev`] if they do not.
+    pub(crate) fn check(&self) -> Result<(), PoolError> {
+        self.now.reconfigured_as(&self.config.vdev_tree, &self.devices, &self.former)?;
+        Ok(())
     }
 }
 
@@ -69,12 +84,16 @@ impl LivePool {
         let _changing = lock(&self.tree_change);
         let now = self.tree();
         let (config, devices) = (state.config.clone(), NewDevices::new());
-        let mut next = NextTree { now: &now, config, devices, is_resized: false };
+        let (missed, former) = (Vec::new(), HashMap::new());
+        let mut next = NextTree { now: &now, config, devices, is_resized: false, missed, former };
         let outcome = change(&mut next)?;
-        let NextTree { config, devices, is_resized, .. } = next;
+        let NextTree { config, devices, is_resized, missed, former, .. } = next;
+        self.out_of_service.rename(&former);
         let wanted = self.with_out_of_service(&config.vdev_tree);
         if is_resized || !devices.is_empty() || *now.config() != *wanted {
-            self.install_tree(&now, now.reconfigured(&wanted, &devices)?);
+            let next = now.reconfigured_as(&wanted, &devices, &former)?;
+            missed.into_iter().for_each(|(leaf, txgs)| next.note_missed(leaf, txgs));
+            self.install_tree(&now, next);
         }
         state.config = config;
         Ok(outcome)

@@ -5,6 +5,7 @@
 
 use crate::error::PoolError;
 use crate::space::Class;
+use crate::space_maps::object::MapWriter;
 use dsl::MosTx;
 use format::config::{VdevKind, VdevNode};
 use format::names;
@@ -64,6 +65,21 @@ fn create_of_leaves(m: MosTx<'_>, node: &mut VdevNode, is_new: &mut bool) -> Res
     }
     for child in &mut node.children {
         create_of_leaves(m, child, is_new)?;
+    }
+    Ok(())
+}
+
+/// Frees the objects of a leaf that leaves the pool: its ZAP and its DTL.
+pub(crate) fn free_of_leaf(m: MosTx<'_>, leaf: &VdevNode) -> Result<(), PoolError> {
+    // Fails before the first change if it is no DTL.
+    if leaf.dtl != ObjectId(0) {
+        MapWriter::free(m, leaf.dtl)?;
+    }
+    if leaf.zap_leaf != ObjectId(0) {
+        if let Some(map) = m.entry(names::directory::VDEV_ZAP_MAP)? {
+            m.zap(map)?.remove_int(leaf.zap_leaf.0)?;
+        }
+        m.free(leaf.zap_leaf)?;
     }
     Ok(())
 }

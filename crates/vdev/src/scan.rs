@@ -155,7 +155,8 @@ impl Found {
     /// The device of each leaf by guid, for [`crate::VdevTree::open`]. Of several copies of a leaf the
     /// one with the newest label counts, of equal ones the first. A leaf is also found by the guid of
     /// its top-level vdev, unless a leaf has that guid itself: when the last sibling is detached, the
-    /// leaf takes that guid over, and its label may not say so yet.
+    /// leaf takes that guid over, and its label may not say so yet; likewise by a guid in its older
+    /// labels, because the newest label may say so too early.
     pub fn devices(&self) -> HashMap<VdevGuid, Arc<dyn Device>> {
         self.devices_of(|_| true)
     }
@@ -179,8 +180,11 @@ impl Found {
         let own: HashSet<VdevGuid> = configs.iter().filter_map(|(_, config)| config.guid).collect();
         for (leaf, config) in configs {
             config.guid.into_iter().for_each(|guid| offer(guid, leaf, config.txg));
-            let top = config.top_guid.filter(|top| !own.contains(top));
-            top.into_iter().for_each(|guid| offer(guid, leaf, config.txg));
+            // The power may have failed while the guid changed: older labels have that of before.
+            let older = leaf.probe.configs.iter().map(|found| &found.config);
+            let older = older.filter(|older| older.pool_guid == config.pool_guid && older.txg != Txg(0));
+            let others = config.top_guid.into_iter().chain(older.filter_map(|older| older.guid));
+            others.filter(|guid| !own.contains(guid)).for_each(|guid| offer(guid, leaf, config.txg));
         }
         best.into_iter().map(|(guid, (leaf, _))| (guid, leaf)).collect()
     }

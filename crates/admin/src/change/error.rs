@@ -190,6 +190,7 @@ impl From<PoolError> for ChangeError {
             | PoolError::FeatureDisabled { .. }) => ChangeError::Property(why.to_string()),
             PoolError::NoCheckpoint { .. } => ChangeError::NoCheckpoint,
             PoolError::Property { why, .. } => ChangeError::Property(why.to_string()),
+            PoolError::Shape { why } => ChangeError::Property(why.to_string()),
             PoolError::Dsl(DslError::NotFound { .. }) => {
                 ChangeError::Property("no such pool or dataset".to_owned())
             }

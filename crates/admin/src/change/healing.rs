@@ -10,6 +10,7 @@ use crate::{Health, OpenPool, Search};
 use ::pool::{Grow, Offline, ScanRefusal};
 use cenote::PoolWriter;
 use format::VdevGuid;
+use format::config::VdevKind;
 use format::names;
 use format::scan::ScanFunc;
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,7 @@ impl From<ScanRefusal> for ChangeError {
 }
 
 /// Runs a verb; in a pool that is open for this command only, then completes all scans.
-fn change<T>(
+pub(super) fn change<T>(
     search: &Search,
     name: &str,
     command: &str,
@@ -170,6 +171,8 @@ pub struct Activities {
     pub scrub: u64,
     /// Bytes that a resilver has still to read; 0: no resilver is running.
     pub resilver: u64,
+    /// Bytes that the resilver has still to read before devices are replaced; 0: none is being replaced.
+    pub replace: u64,
     /// Bytes of destroyed datasets that have still to be freed.
     pub free: u64,
     /// Bytes that a discarded checkpoint held, and that have still to be freed; at least 1 until that has ended.
@@ -203,6 +206,9 @@ pub(crate) fn activities(pool: &OpenPool) -> Result<Activities, ChangeError> {
     }
     if all.resilver == 0 && spa.is_resilver_due() {
         all.resilver = 1;
+    }
+    if spa.config().vdev_tree.walk().any(|node| node.kind == VdevKind::Replacing) {
+        all.replace = all.resilver;
     }
     Ok(all)
 }

@@ -7,6 +7,7 @@ use super::pool_layout::DeviceUse;
 use super::pool_path::DeviceName;
 use super::signature;
 use crate::cachefile::Imported;
+use format::Txg;
 use format::config::PoolState;
 use std::fmt;
 use std::sync::Arc;
@@ -98,7 +99,8 @@ fn by_label(device: &dyn Device, imported: &Imported) -> Option<Usage> {
         return None;
     }
     let probe = label::probe(device);
-    let config = probe.newest_config()?;
+    // A device that was detached has a label with txg 0, and is nobody's.
+    let config = probe.newest_config().filter(|config| config.is_aux() || config.txg != Txg(0))?;
     let name = config.name.clone();
     let imported = config.guid.and_then(|guid| imported.pool_of(guid)).map(str::to_owned);
     match (imported, config.state) {

@@ -7,6 +7,7 @@
 //! - All checks are made before the first write.
 
 mod checkpoint;
+mod attach;
 mod compat;
 mod device_holder;
 mod error;
@@ -29,9 +30,10 @@ mod replication;
 mod signature;
 mod state;
 
-pub(crate) use ::pool::Offline;
 pub(crate) use ::pool::VdevProp;
 pub(crate) use checkpoint::checkpoint_pool;
+pub(crate) use ::pool::{Offline, Purpose};
+pub(crate) use attach::{NewDevice, attach_device, detach_device};
 pub use compat::{CompatError, Compatibility};
 pub use device_holder::Holder;
 pub use error::ChangeError;

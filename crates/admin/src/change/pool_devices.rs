@@ -129,6 +129,20 @@ pub(super) fn open_devices(
     Ok(OpenDevices { tops, spares, cache })
 }
 
+/// Opens the device of a new leaf exclusively for writing. `agree` looks at the open device before anything is
+/// written to it; then a whole disk is partitioned.
+pub(super) fn open_leaf(
+    name: &DeviceName,
+    agree: &dyn Fn(&dyn Device) -> Result<(), ChangeError>,
+) -> Result<LeafSpec, ChangeError> {
+    let opened = open(name)?;
+    // Another command may have created a pool on it before it was locked.
+    let used = usage_of(name, DeviceUse::Vdev, &Imported::load()?).filter(InUse::is_final);
+    ChangeError::in_use(true, &used.into_iter().collect::<Vec<_>>())?;
+    agree(&*opened.device)?;
+    leaf_spec(opened, &Env::system())
+}
+
 /// True if two names denote the same block device. It has no other owner then, so it is not reported as busy.
 fn has_disk_twice(layout: &PoolLayout) -> bool {
     let disks = layout.devices().filter(|(device, _)| device.is_disk);

@@ -29,7 +29,9 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
             'L' => names.follow = true,
             'P' => names.path = true,
             'n' => dry = true,
-            'o' => ashift = Some(option(&value.unwrap_or_default().to_string_lossy())?.to_owned()),
+            'o' => {
+                ashift = Some(super::ashift_option(&value.unwrap_or_default().to_string_lossy())?.to_owned())
+            }
             ALLOW_IN_USE => allow.in_use = true,
             ALLOW_REPLICATION => allow.mismatch = true,
             ALLOW_ASHIFT => allow.ashift = true,
@@ -52,10 +54,4 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
         return Ok(0);
     }
     in_session("add", args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
-}
-
-/// `-o`: only the sector size can be given.
-fn option(text: &str) -> Result<&str, Stop> {
-    let (name, value) = text.split_once('=').ok_or_else(|| Stop::usage("missing '=' for -o option"))?;
-    if name == "ashift" { Ok(value) } else { Err(Stop::usage("")) }
 }

@@ -200,7 +200,7 @@ const ACTIVITIES: [Activity; 9] = [
     ("discard", |all| all.discard),
     ("free", |all| all.free),
     ("initialize", |_| 0),
-    ("replace", |_| 0),
+    ("replace", |all| all.replace),
     ("remove", |_| 0),
     ("resilver", |all| all.resilver),
     ("scrub", |all| all.scrub),

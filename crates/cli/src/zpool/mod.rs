@@ -4,6 +4,7 @@
 //! the sense of the tools while the cache file, or our own file beside it, lists it.
 
 mod add;
+mod attach;
 mod change;
 mod checkpoint;
 mod create;
@@ -55,6 +56,9 @@ pub(crate) fn run(subcommand: &str, args: Vec<OsString>, out: &Out) -> Outcome {
         "iostat" => iostat::run(args, out),
         "create" => create::run(&args, out),
         "add" => add::run(&args, out),
+        "attach" => attach::attach(&args, out),
+        "replace" => attach::replace(&args, out),
+        "detach" => attach::detach(&args),
         "destroy" => change::destroy(&args),
         "export" => change::export(&args),
         "sync" => change::sync(args),
@@ -121,6 +125,12 @@ fn each<R: std::fmt::Display>(names: &[String], mut work: impl FnMut(&str) -> Re
         }
     }
     code
+}
+
+/// `-o` of verbs that take the sector size only.
+fn ashift_option(text: &str) -> Result<&str, Stop> {
+    let (name, value) = text.split_once('=').ok_or_else(|| Stop::usage("missing '=' for -o option"))?;
+    if name == "ashift" { Ok(value) } else { Err(Stop::usage("")) }
 }
 
 /// Properties given on a command line, each once, in their order.

@@ -29,6 +29,11 @@ fn checkpoints_are_kept_and_gone_back_to_as_by_openzfs() {
 }
 
 #[test]
+fn devices_are_attached_detached_and_replaced_as_by_openzfs() {
+    replay(include_str!("transcripts/replacing.txt"));
+}
+
+#[test]
 fn properties_are_set_as_by_openzfs() {
     replay(include_str!("transcripts/set.txt"));
 }

@@ -97,3 +97,21 @@ fn scans_go_on_after_a_cut() {
         assert!(cuts > 8, "{layout}: {cuts} cuts");
     }
 }
+
+/// Devices are attached, replaced and detached, and spares stand in.
+#[test]
+fn the_tree_changes_and_the_power_is_cut() {
+    for (layout, seed) in [("shape:single", 1), ("shape:mirror", 2), ("shape:raidz1+log", 3)] {
+        let series = Series {
+            subject: layout.parse().expect("a layout"),
+            seed,
+            steps: 60,
+            one_in: 113,
+            deep_one_in: 1,
+            only: None,
+            lying: false,
+        };
+        let cuts = cut_everywhere(series).unwrap_or_else(|broken| panic!("{broken}")).cuts;
+        assert!(cuts > 4, "{layout}: {cuts} cuts");
+    }
+}

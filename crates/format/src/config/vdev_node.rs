@@ -143,7 +143,7 @@ pub struct VdevNode {
     /// The device was pulled from the machine.
     pub removed: bool,
     /// The spare is detached when the original device is resilvered.
-    pub(crate) unspare: bool,
+    pub unspare: bool,
     /// The device was missing when the configuration was written.
     pub not_present: bool,
     /// The top-level slot is empty since its vdev was removed.
@@ -237,6 +237,18 @@ impl VdevNode {
             orig_guid: None,
             children: Vec::new(),
         }
+    }
+
+    /// Gives what belongs to a top-level vdev, whatever stands in its slot, to another vdev: space, sectors, class
+    /// and ZAP.
+    pub fn hand_over_slot(&mut self, to: &mut VdevNode) {
+        (to.ashift, to.asize, to.min_alloc) = (self.ashift.take(), self.asize, self.min_alloc.take());
+        (to.metaslab_array, to.metaslab_shift) = (self.metaslab_array, self.metaslab_shift);
+        (to.is_log, to.removing, to.non_allocating) = (self.is_log, self.removing, self.non_allocating);
+        to.zap_top = self.zap_top;
+        (self.asize, self.metaslab_array, self.metaslab_shift) = (0, ObjectId(0), 0);
+        (self.is_log, self.removing, self.non_allocating) = (false, false, false);
+        self.zap_top = ObjectId(0);
     }
 
     /// Decodes and checks a tree. Its top may be a root, a top-level vdev, or an entry of the lists of spares and

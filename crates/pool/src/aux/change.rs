@@ -25,7 +25,7 @@ use std::sync::Arc;
 use vdev::device::file::Access;
 use vdev::scan::{Found, Leaf};
 use vdev::sync::lock;
-use vdev::{Devices, label_write};
+use vdev::{Devices, label, label_write};
 
 /// Purpose of a device that holds no data of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,8 @@ pub(crate) fn hold_all(
 ) -> Result<HeldAux, PoolError> {
     let mut held = HeldAux::new();
     for node in aux::all_nodes(pool.directory())? {
-        let is_it = |leaf: &Leaf| aux::is_device_of(leaf, node.guid);
+        let is_left = |leaf: &Leaf| is_left_over(leaf, node.guid, pool);
+        let is_it = |leaf: &Leaf| aux::is_device_of(leaf, node.guid) || is_left(leaf);
         let recorded;
         let found = if found.leaves.iter().any(is_it) {
             found
@@ -84,7 +85,38 @@ pub(crate) fn hold_all(
     Ok(held)
 }
 
+/// Whether a device is a spare that has left the tree, but the power failed before it got the label of a spare.
+fn is_left_over(leaf: &Leaf, spare: VdevGuid, pool: &Pool) -> bool {
+    let names_it = |config: &PoolConfig| {
+        !config.is_aux() && config.pool_guid == pool.guid() && config.guid == Some(spare)
+    };
+    pool.config().vdev_tree.find(spare).is_none() && leaf.probe.newest_config().is_some_and(names_it)
+}
+
 impl LivePool {
+    /// Gives spares the labels of spares that lack them, because the power failed when they went back.
+    ///
+    /// # Errors
+    /// [`PoolError`] if the list cannot be read.
+    pub(crate) fn relabel_spares(&self) -> Result<(), PoolError> {
+        let config = self.config();
+        for spare in self.view()?.spares()? {
+            let device = lock(&self.aux).get(&spare.node.guid).cloned().flatten();
+            let device = device.filter(|device| !device.is_read_only());
+            let Some(device) = device.filter(|_| config.vdev_tree.find(spare.node.guid).is_none()) else {
+                continue;
+            };
+            if label::probe(&*device).newest_config().is_some_and(PoolConfig::is_aux) {
+                continue;
+            }
+            let list = aux_label(AuxKind::Spare, &config, &spare.node);
+            if let Err(error) = label_write::init(&*device, &list, &self.uberblock()) {
+                tracing::warn!(pool = self.name(), spare = spare.node.path, %error, "the labels of a spare");
+            }
+        }
+        Ok(())
+    }
+
     /// Adds spares or cache devices. Their contents are lost, except for spares that are open for reading
     /// only, which other pools share.
     ///
@@ -161,16 +193,25 @@ impl LivePool {
 impl PoolTask<'_> {
     /// Writes the labels of a spare or cache device.
     fn init_aux(&self, kind: AuxKind, leaf: &LeafSpec, node: &VdevNode) -> Result<(), PoolError> {
-        let label = PoolConfig {
-            state: kind.state(),
-            vdev_tree: node.clone(),
-            raw: NvList::new(),
-            ..self.state.config.clone()
-        };
-        let list = label.to_nvlist(ConfigForm::Label);
+        let list = aux_label(kind, &self.state.config, node);
         let written = label_write::init(&*leaf.device, &list, &self.state.uberblock);
         written.map_err(|cause| PoolError::Label { path: leaf.path.clone(), cause })
     }
+}
+
+impl LivePool {
+    /// Takes a spare from the list of spares, because it has become a device of the pool for good.
+    pub(crate) fn forget_spare(&self, m: MosTx<'_>, guid: VdevGuid) -> Result<(), PoolError> {
+        let mut list = entries(m, AuxKind::Spare)?;
+        list.retain(|entry| entry.u64(names::config::GUID) != Some(guid.0));
+        write(m, AuxKind::Spare, list)
+    }
+}
+
+/// The label of a spare or cache device of a pool with this configuration.
+pub(crate) fn aux_label(kind: AuxKind, config: &PoolConfig, node: &VdevNode) -> NvList {
+    let (state, vdev_tree, raw) = (kind.state(), node.clone(), NvList::new());
+    PoolConfig { state, vdev_tree, raw, ..config.clone() }.to_nvlist(ConfigForm::Label)
 }
 
 /// The list in stored form.

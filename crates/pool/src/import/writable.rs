@@ -211,6 +211,9 @@ impl LivePool {
         live.name_devices(group);
         *lock(&live.aux) = held;
         live.first_txgs(&pool, opts)?;
+        if !opts.hold {
+            live.relabel_spares()?;
+        }
         live.is_open.store(true, Ordering::Release);
         live.events.set_context(Context::Open);
         live.events.sysevent("config_sync", NvList::new());
@@ -237,7 +240,11 @@ impl LivePool {
                         && ub.txg <= uberblock.txg
                         && found.slot == ub.slot(slots)
                 });
-                Some((leaf.guid, of_state.map(|found| found.uberblock.txg).max().unwrap_or(Txg(0))))
+                let newest = of_state.map(|found| found.uberblock.txg).max().unwrap_or(Txg(0));
+                // The labels of a txg are written after its data. When vdevs change, the last uberblock with
+                // the new sum of guids is the first one.
+                let label = assemble::label_of(*member, uberblock.txg).map_or(Txg(0), |label| label.txg);
+                Some((leaf.guid, newest.max(label)))
             };
             let known: Vec<(VdevGuid, Txg)> = top.leaves().filter_map(newest_of).collect();
             let newest = known.iter().map(|(_, txg)| *txg).max().unwrap_or(Txg(0));
@@ -307,6 +314,8 @@ impl LivePool {
         if let Some(phys) = scan {
             self.resume_scan(phys, saved);
         }
+        // A replacement whose resilver has ended before the pool was closed.
+        self.release_replaced()?;
         let newest = *lock(&newest);
         while self.txgs.synced_txg() < newest {
             self.sync_here()?;

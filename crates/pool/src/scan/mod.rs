@@ -163,6 +163,26 @@ impl Scans {
         })
     }
 
+    /// Follows a leaf that gets another guid.
+    pub(crate) fn rename(&self, now: VdevGuid, former: VdevGuid) {
+        if lock(&self.hopeless).remove(&former) {
+            lock(&self.hopeless).insert(now);
+        }
+        if let Some(run) = lock(&self.run).as_mut()
+            && let Some(device) = run.served.remove(&former)
+        {
+            run.served.insert(now, device);
+        }
+    }
+
+    /// Forgets a leaf that has left the pool.
+    pub(crate) fn forget_leaf(&self, leaf: VdevGuid) {
+        lock(&self.hopeless).remove(&leaf);
+        if let Some(run) = lock(&self.run).as_mut() {
+            run.served.remove(&leaf);
+        }
+    }
+
     /// Notes that a leaf is back, so that a resilver can restore its data.
     pub(crate) fn note_back(&self, leaf: VdevGuid) {
         lock(&self.hopeless).remove(&leaf);

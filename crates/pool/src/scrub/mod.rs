@@ -1,5 +1,6 @@
 //! Operations of scans: start, pause, resume, stop; and scans as a background job ([`Job`]).
 
+pub(crate) mod deferred;
 mod errors;
 mod slice;
 
@@ -18,6 +19,11 @@ use vdev::tunable::Tunable;
 
 /// While it is on, scans start but make no progress: for tests that need an active scan.
 pub static SCAN_SUSPEND_PROGRESS: Tunable = Tunable::new("zfs_scan_suspend_progress", 0, 0, 1);
+/// A resilver that has examined less than this percentage of the pool begins again when a device is attached;
+/// otherwise the resilver of that device follows it.
+pub static RESILVER_DEFER_PERCENT: Tunable = Tunable::new("zfs_resilver_defer_percent", 10, 0, 100);
+/// Number of txgs that blocks may be written for at the same time.
+const CONCURRENT_TXGS: u64 = 4;
 /// Most errors in memory before they are written.
 const ERRORS_MAX: usize = 10_000;
 
@@ -48,6 +54,31 @@ pub enum ScanRefusal {
 impl From<PoolError> for ScanRefusal {
     fn from(error: PoolError) -> ScanRefusal {
         ScanRefusal::Pool(Box::new(error))
+    }
+}
+
+/// How a scan ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// It has visited all blocks.
+    Finished,
+    /// Somebody stopped it.
+    Canceled,
+    /// A scrub ends because a resilver is due.
+    GivesWay,
+    /// A resilver begins again, with more leaves.
+    Restarts,
+}
+
+impl Ending {
+    /// The name of the line in the history.
+    fn words(self) -> &'static str {
+        match self {
+            Ending::Finished => "scan done",
+            Ending::Canceled => "scan aborted",
+            Ending::GivesWay => "scan aborted, restarting",
+            Ending::Restarts => "scan cancelled",
+        }
     }
 }
 
@@ -120,16 +151,37 @@ impl LivePool {
     /// [`PoolError`] if the pool cannot be written.
     pub fn start_resilver(&self) -> Result<(), PoolError> {
         let _driver = self.jobs.hold();
+        self.begin_resilver()
+    }
+
+    /// Starts a resilver, or restarts the active one. The caller holds the jobs.
+    fn begin_resilver(&self) -> Result<(), PoolError> {
         let missed = self.lacking();
+        self.reach_missed(&missed)?;
         let oldest = missed
             .iter()
             .filter_map(|leaf| self.tree().dtl(*leaf).iter().next().map(|range| range.start))
             .min();
-        if lock(&self.scans.run).is_some() {
-            self.end_scan(ScanState::Canceled)?;
+        let active = lock(&self.scans.run).as_ref().map(|run| run.phys.func);
+        if let Some(func) = active {
+            let is_scrub = func == ScanFunc::Scrub;
+            self.end_scan(if is_scrub { Ending::GivesWay } else { Ending::Restarts })?;
         }
         lock(&self.scans.hopeless).clear();
         self.begin(ScanFunc::Resilver, Txg(oldest.unwrap_or(0).saturating_sub(1)))
+    }
+
+    /// Waits until the txg after the last that leaves lack is open: the DTL of a new leaf covers the txgs that were
+    /// open when it was attached, and the scan visits the blocks of all of them. One txg more than that, because
+    /// OpenZFS removes from DTLs what is older than the last txg of a scan.
+    fn reach_missed(&self, leaves: &[VdevGuid]) -> Result<(), PoolError> {
+        let last_of = |leaf: &VdevGuid| self.tree().dtl(*leaf).iter().last().map(|range| range.end);
+        let last = leaves.iter().filter_map(last_of).max().unwrap_or(0);
+        let is_near = |open: Txg| open.0 < last && last - open.0 < CONCURRENT_TXGS;
+        while is_near(self.txgs.open_txg()) {
+            self.sync()?;
+        }
+        Ok(())
     }
 
     /// Resumes a scan that was active when the pool was last closed.
@@ -190,7 +242,10 @@ impl LivePool {
         self.tree().begin_repairs();
         let mark = self.tree().mark();
         let served = self.leaves_in_service();
-        let phys = self.run_on_pool(move |ctx, _| {
+        let phys = self.run_on_pool(move |ctx, pool| {
+            if func == ScanFunc::Resilver {
+                pool.begin_deferred(ctx)?;
+            }
             let mut phys = ScanPhys { max_txg: ctx.txg(), current_max_txg: ctx.txg(), ..phys };
             state::begin(ctx.m(), &mut phys)?;
             let text =
@@ -244,7 +299,7 @@ impl LivePool {
     }
 
     /// Ends the scan. The caller holds the jobs.
-    fn end_scan(&self, how: ScanState) -> Result<(), PoolError> {
+    fn end_scan(&self, how: Ending) -> Result<(), PoolError> {
         let Some((mut phys, errors, served, mark, is_incomplete)) =
             lock(&self.scans.run).as_ref().map(|run| {
                 (
@@ -258,9 +313,10 @@ impl LivePool {
         else {
             return Ok(());
         };
-        (phys.state, phys.end_time) = (how, self.env.clock().wall().as_secs());
+        let is_finished = how == Ending::Finished;
+        phys.state = if is_finished { ScanState::Finished } else { ScanState::Canceled };
+        phys.end_time = self.env.clock().wall().as_secs();
         phys.flags &= !SCAN_FLAG_PAUSED;
-        let is_finished = how == ScanState::Finished;
         if is_finished {
             self.flush(&self.tree().leaf_guids());
             if !is_incomplete {
@@ -278,15 +334,21 @@ impl LivePool {
         self.run_on_pool(move |ctx, _| {
             let mut phys = phys;
             state::end(ctx.m(), &mut phys, by_head, &errors)?;
-            let name = if is_finished { "scan done" } else { "scan aborted" };
-            ctx.note(name, None, format!("errors={}", phys.errors));
+            ctx.note(how.words(), None, format!("errors={}", phys.errors));
+            if matches!(how, Ending::GivesWay | Ending::Restarts) {
+                ctx.note("starting deferred resilver", None, format!("errors={}", phys.errors));
+            }
             Ok(())
         })?;
         *lock(&self.scans.run) = None;
         self.scans.notes.forget();
         let word = event_word(phys.func);
-        let event = if is_finished { format!("{word}_finish") } else { format!("{word}_abort") };
-        self.events.sysevent(&event, NvList::new());
+        match how {
+            Ending::Finished => self.events.sysevent(&format!("{word}_finish"), NvList::new()),
+            Ending::Canceled => self.events.sysevent(&format!("{word}_abort"), NvList::new()),
+            // The start of the next one tells.
+            Ending::GivesWay | Ending::Restarts => {}
+        }
         Ok(())
     }
 
@@ -394,11 +456,17 @@ impl Job<LivePool> for Scans {
     }
 
     fn cancel(&self, pool: &LivePool) -> Result<(), PoolError> {
-        pool.end_scan(ScanState::Canceled)
+        pool.end_scan(Ending::Canceled)
     }
 
     fn finish(&self, pool: &LivePool) -> Result<(), PoolError> {
-        pool.end_scan(ScanState::Finished)
+        let func = lock(&self.run).as_ref().map(|run| run.phys.func);
+        pool.end_scan(Ending::Finished)?;
+        pool.release_replaced()?;
+        if func == Some(ScanFunc::Resilver) && pool.scans.is_resilver_due(&pool.tree()) {
+            pool.begin_resilver()?;
+        }
+        Ok(())
     }
 }
 

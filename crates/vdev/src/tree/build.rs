@@ -69,7 +69,21 @@ impl VdevTree {
         root: &VdevNode,
         new_devices: &HashMap<VdevGuid, Arc<dyn Device>>,
     ) -> Result<Arc<VdevTree>, VdevError> {
-        self.rebuilt(root, new_devices, &[])
+        self.rebuilt(root, new_devices, &[], &HashMap::new())
+    }
+
+    /// Like [`VdevTree::reconfigured`], where leaves have other guids than before: `former` has their guids in
+    /// this tree by the new ones. A leaf gets another guid when it takes over the place of its top-level vdev.
+    ///
+    /// # Errors
+    /// Those of [`VdevTree::reconfigured`].
+    pub fn reconfigured_as(
+        &self,
+        root: &VdevNode,
+        new_devices: &HashMap<VdevGuid, Arc<dyn Device>>,
+        former: &HashMap<VdevGuid, VdevGuid>,
+    ) -> Result<Arc<VdevTree>, VdevError> {
+        self.rebuilt(root, new_devices, &[], former)
     }
 
     /// Builds this tree without the devices of some leaves, which are flushed.
@@ -78,7 +92,7 @@ impl VdevTree {
     /// Those of [`VdevTree::reconfigured`].
     pub fn without_devices(&self, leaves: &[VdevGuid]) -> Result<Arc<VdevTree>, VdevError> {
         self.flush_leaves(leaves);
-        self.rebuilt(self.config(), &HashMap::new(), leaves)
+        self.rebuilt(self.config(), &HashMap::new(), leaves, &HashMap::new())
     }
 
     fn rebuilt(
@@ -86,9 +100,10 @@ impl VdevTree {
         root: &VdevNode,
         new_devices: &HashMap<VdevGuid, Arc<dyn Device>>,
         shut: &[VdevGuid],
+        former: &HashMap<VdevGuid, VdevGuid>,
     ) -> Result<Arc<VdevTree>, VdevError> {
         let memory_of = |state: &LeafState| (state.guid, Arc::clone(&state.memory));
-        let memories: HashMap<VdevGuid, Arc<Memory>> =
+        let mut memories: HashMap<VdevGuid, Arc<Memory>> =
             self.all_leaf_states().into_iter().map(memory_of).collect();
         let (losses, listener) = (Arc::clone(&self.losses), Arc::clone(&self.listener));
         let mut leaves = Vec::new();
@@ -96,6 +111,18 @@ impl VdevTree {
         let mut devices: HashMap<VdevGuid, Arc<dyn Device>> =
             leaves.iter().filter_map(|leaf| Some((leaf.guid, Arc::clone(leaf.device()?)))).collect();
         devices.retain(|guid, _| !shut.contains(guid));
+        for (now, before) in former {
+            if let Some(memory) = memories.remove(before) {
+                memories.insert(*now, memory);
+            }
+            if let Some(device) = devices.remove(before) {
+                devices.insert(*now, device);
+            }
+            let mut losses = self.losses();
+            if let Some(last) = losses.of_leaves.get(&before.0).copied() {
+                losses.of_leaves.insert(now.0, last);
+            }
+        }
         // The new tree flushes its own devices only.
         let replaced = new_devices
             .iter()

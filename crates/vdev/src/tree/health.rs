@@ -216,7 +216,7 @@ fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
     let c = leaf.counters();
     status.is_open = leaf.device().is_some();
     status.device_size = leaf.device().map_or(0, |device| device.size());
-    if let Some(path) = leaf.path() {
+    if let Some(path) = leaf.path().filter(|path| !is_former(status, path)) {
         status.path = Some(Path::to_path_buf(path));
     }
     status.read_errors = c.read_errors.load(Ordering::Relaxed);
@@ -225,6 +225,11 @@ fn leaf_numbers(status: &mut VdevStatus, leaf: &Leaf) {
     status.slow_ios = c.slow_ios.load(Ordering::Relaxed);
     (status.reads, status.read_bytes) = leaf.memory().io.count(Op::Read);
     (status.writes, status.write_bytes) = leaf.memory().io.count(Op::Write);
+}
+
+/// Whether a leaf was at this path before the device that replaces it: the configuration then calls it `PATH/old`.
+fn is_former(status: &VdevStatus, path: &Path) -> bool {
+    status.path.as_ref().is_some_and(|known| *known == path.join("old"))
 }
 
 /// State of a vdev that works as long as at most `spare` of its children do not. A pool works without its

@@ -14,9 +14,11 @@ mod refusal;
 
 pub mod add;
 pub mod checkpoint;
+pub mod attach;
 pub mod clear;
 pub mod create;
 pub mod destroy;
+pub mod detach;
 pub mod events;
 pub mod export;
 pub mod get;
@@ -30,6 +32,7 @@ pub mod offline;
 pub mod online;
 pub mod reguid;
 pub mod reopen;
+pub mod replace;
 pub mod resilver;
 pub mod scrub;
 pub mod set;
@@ -43,7 +46,7 @@ pub use read_refusal::ReadRefusal;
 pub use refusal::{Action, Refusal};
 
 use crate::change::{self, ChangeError};
-use crate::{Health, OpenPool, Session, Unmount, Vdev};
+use crate::{Health, OpenPool, Session, Unmount, Vdev, Vdevs};
 
 /// Unmounts the file systems of a pool and lets the pool go by `close`; mounts them again if the pool stays.
 fn let_go(
@@ -79,6 +82,20 @@ fn find_vdev(session: &mut Session<'_>, action: Action, pool: &str, device: &str
     let missing = || Refusal::NoDevice { action, pool: pool.to_owned(), device: device.to_owned() };
     let found = crate::find_vdev(&opened, device);
     found.map_err(|error| ReadRefusal::unreadable(pool, error, &[]))?.ok_or_else(missing)
+}
+
+/// Why a spare that is not in use is refused.
+const RESERVED: &str = "device is reserved as a hot spare";
+
+/// True if a name is that of a spare: its path, the last part of the path, or its guid.
+fn names_spare(vdevs: &Vdevs, name: &str) -> bool {
+    let is_it = |spare: &Vdev| {
+        let path = spare.path.as_deref();
+        path == Some(name)
+            || path.is_some_and(|path| path.strip_prefix("/dev/") == Some(name))
+            || spare.guid.to_string() == name
+    };
+    vdevs.spares.iter().any(is_it)
 }
 
 /// True for spares and cache devices, which hold no space of the pool.

@@ -16,10 +16,14 @@ pub enum Action {
     Checkpoint,
     /// Discard a checkpoint.
     DiscardCheckpoint,
+    /// Attach a device to another one.
+    Attach,
     /// Clear errors.
     Clear,
     /// Destroy a pool.
     Destroy,
+    /// Detach a device.
+    Detach,
     /// Export a pool.
     Export,
     /// Fault a device (`offline -f`).
@@ -34,6 +38,8 @@ pub enum Action {
     Reguid,
     /// Open the devices of a pool again.
     Reopen,
+    /// Replace a device.
+    Replace,
     /// Begin a resilver anew.
     Resilver,
     /// Begin a scrub, or go on with one.
@@ -98,6 +104,9 @@ impl Action {
             Action::Add => format!("cannot add to '{target}'"),
             Action::Checkpoint => format!("cannot checkpoint '{target}'"),
             Action::DiscardCheckpoint => format!("cannot discard checkpoint in '{target}'"),
+            Action::Attach => format!("cannot attach {target}"),
+            Action::Detach => format!("cannot detach {target}"),
+            Action::Replace => format!("cannot replace {target}"),
             Action::Clear => format!("cannot clear errors for {target}"),
             Action::Destroy => format!("cannot destroy '{target}'"),
             Action::Export => format!("cannot export '{target}'"),

@@ -8,8 +8,10 @@ mod meeting;
 mod outages;
 mod race;
 mod refused;
+mod replacing;
 mod returns;
 mod sources;
+mod spares;
 mod tree_changes;
 
 use crate::support::{Files, judge, write_by_other};
