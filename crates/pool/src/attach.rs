@@ -25,7 +25,8 @@ use dsl::TaskCtx;
 use format::config::VdevNode;
 use format::label::usable_size;
 use format::nvlist::NvList;
-use format::{VdevGuid, names};
+use format::{Txg, VdevGuid, names};
+use std::ops::Range;
 use std::sync::Arc;
 use vdev::sync::lock;
 use vdev::{Device, label_write};
@@ -49,6 +50,11 @@ pub enum NewSide {
     Device(LeafSpec),
     /// A hot spare of the pool.
     Spare(VdevGuid),
+}
+
+/// The txgs that a leaf lacks that was attached in `txg`.
+pub(crate) fn lacking_since(txg: Txg) -> Range<u64> {
+    FIRST_TXG.0..txg.0.saturating_add(CONCURRENT_TXGS)
 }
 
 /// A refusal as an error of the pool.
@@ -113,7 +119,7 @@ impl PoolTask<'_> {
             (leaf.create_txg, leaf.resilver_txg) = (old.create_txg, txg);
             let (guid, path) = (leaf.guid, leaf.path.clone().unwrap_or_default());
             next.devices.insert(guid, Arc::clone(&device));
-            next.missed.push((guid, FIRST_TXG.0..txg.0 + CONCURRENT_TXGS));
+            next.missed.push((guid, lacking_since(txg)));
             let create_txg = leaf.create_txg;
             shape::join(root, &place, how, leaf, VdevGuid(pool.env.random()));
             // The devices must form a tree before the first write to one of them.

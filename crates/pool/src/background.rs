@@ -24,8 +24,10 @@ impl LivePool {
                 return Ok(());
             }
             self.look_for_silent();
-            self.attend_spares()?;
-            self.release_idle()?;
+            // A resilver goes on although a spare cannot be attached or detached.
+            if let Err(error) = self.attend_spares().and_then(|()| self.release_idle()) {
+                tracing::debug!(pool = self.name, %error, "spares and replacements");
+            }
             if self.wants_resilver() { self.start_resilver() } else { Ok(()) }
         });
         if SCAN_SUSPEND_PROGRESS.is_on() {

@@ -11,8 +11,8 @@
 //!   that an administrator has declared (`external`) stays.
 
 use crate::config;
-use format::VdevGuid;
 use format::config::{VdevKind, VdevNode};
+use format::{Txg, VdevGuid};
 use std::collections::HashMap;
 use std::time::Duration;
 use vdev::VdevTree;
@@ -81,8 +81,8 @@ impl Diagnosis {
 pub(crate) fn can_do_without(tree: &VdevTree, leaves: &[VdevGuid]) -> bool {
     let mut without = tree.config().clone();
     for guid in tree.leaf_guids() {
-        if (leaves.contains(&guid) || !tree.dtl(guid).is_empty())
-            && let Some(node) = config::find_mut(&mut without, guid)
+        if let Some(node) = config::find_mut(&mut without, guid)
+            && (leaves.contains(&guid) || !tree.dtl(guid).is_empty() || node.resilver_txg != Txg(0))
         {
             node.faulted = true;
         }

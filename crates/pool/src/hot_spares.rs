@@ -2,7 +2,7 @@
 //! back. Called by the background thread of a pool that is attended.
 //!
 //! # What always holds
-//! - A spare stands in for a leaf that is faulted, degraded, pulled out or missing, never for one that an
+//! - A spare stands in for a leaf that is faulted, degraded, pulled out or missing for some seconds, never for one that an
 //!   administrator took offline, and only while its top-level vdev still has all data.
 //! - A spare that could not stand in for a leaf is not tried again before the leaf was in order meanwhile.
 //! - With `autoreplace=on` a device at the path of a missing leaf takes its place if it is blank: it has no label, and
@@ -19,7 +19,7 @@ use crate::live::LivePool;
 use crate::vdev_shape;
 use format::config::{VdevKind, VdevNode};
 use format::{DeviceOffset, VdevGuid};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -29,6 +29,8 @@ use vdev::sync::lock;
 use vdev::tree::{VdevState, VdevStatus};
 use vdev::{Device, label};
 
+/// Time for which a device must be missing: names in `/dev` come and go, and disks start at different times.
+const GRACE: Duration = Duration::from_secs(5);
 /// Interval between looks for new devices at the paths of missing leaves.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Bytes at the beginning of a blank device that are zeros.
@@ -41,11 +43,13 @@ pub(crate) struct SpareWatch {
     covered: Mutex<HashSet<VdevGuid>>,
     /// Leaves with spares that could not stand in for them.
     tried: Mutex<HashSet<(VdevGuid, VdevGuid)>>,
+    /// Leaves that have failed, and the monotonic time when that was first seen.
+    failed: Mutex<HashMap<VdevGuid, Duration>>,
     /// Monotonic time of the last look for new devices.
     looked: Mutex<Duration>,
 }
 
-/// Whether a leaf should have a spare. Taken offline: it is out of service on purpose.
+/// Whether a leaf in this state should have a spare: not if an administrator took it offline.
 fn has_failed(state: VdevState) -> bool {
     matches!(state, VdevState::Faulted | VdevState::Removed | VdevState::Unavail | VdevState::Degraded)
 }
@@ -65,6 +69,7 @@ impl LivePool {
             }
         }
         lock(&self.spare_watch.tried).retain(|(leaf, _)| wanting.contains(leaf));
+        self.pass_over_recent(&mut wanting, &status);
         if wanting.is_empty() {
             return Ok(());
         }
@@ -72,6 +77,18 @@ impl LivePool {
             return Ok(());
         }
         wanting.into_iter().try_for_each(|leaf| self.stand_in(leaf))
+    }
+
+    /// Removes leaves whose devices are missing only since a moment ago.
+    fn pass_over_recent(&self, wanting: &mut Vec<VdevGuid>, status: &VdevStatus) {
+        let now = self.env.clock().monotonic();
+        let mut failed = lock(&self.spare_watch.failed);
+        failed.retain(|leaf, _| wanting.contains(leaf));
+        wanting.retain(|leaf| {
+            let since = *failed.entry(*leaf).or_insert(now);
+            let is_missing = status.find(*leaf).is_some_and(|leaf| leaf.state == VdevState::Unavail);
+            !is_missing || now.saturating_sub(since) >= GRACE
+        });
     }
 
     /// Lets the first fitting spare stand in for a leaf.

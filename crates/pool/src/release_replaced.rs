@@ -58,7 +58,7 @@ fn superfluous(tree: &VdevTree) -> Option<VdevGuid> {
     let status = tree.status();
     let facts = Facts {
         tree,
-        is_in_service: &|leaf| status.find(leaf).is_some_and(|leaf| leaf.state >= VdevState::Degraded),
+        is_online: &|leaf| status.find(leaf).is_some_and(|leaf| leaf.state == VdevState::Online),
     };
     tree.config().children.iter().find_map(|top| facts.superfluous_below(top))
 }
@@ -66,7 +66,7 @@ fn superfluous(tree: &VdevTree) -> Option<VdevGuid> {
 /// The facts about leaves on which it depends whether they are needed.
 struct Facts<'a> {
     tree: &'a VdevTree,
-    is_in_service: &'a dyn Fn(VdevGuid) -> bool,
+    is_online: &'a dyn Fn(VdevGuid) -> bool,
 }
 
 impl Facts<'_> {
@@ -111,7 +111,7 @@ impl Facts<'_> {
         }
         node.resilver_txg.0 == 0
             && node.rebuild_txg.0 == 0
-            && (self.is_in_service)(node.guid)
+            && (self.is_online)(node.guid)
             && self.tree.dtl(node.guid).is_empty()
     }
 }

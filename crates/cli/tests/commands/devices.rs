@@ -345,3 +345,38 @@ fn spares_and_cache_devices_of_an_imported_pool_are_for_nobody_else() {
         assert_eq!(states.filter(|state| ["ONLINE", "AVAIL"].contains(state)).count(), 5, "{status}");
     }
 }
+
+/// The daemon replaces a device, and a spare stands in for one that is gone.
+#[test]
+fn a_device_is_replaced_and_a_spare_stands_in_for_one_that_is_gone() {
+    let world = World::new();
+    for name in ["a", "b", "c", "s"] {
+        world.image(name);
+    }
+    let noise = world.noise("x", 3);
+    world.good("zpool create -O mountpoint=none tank mirror ~/a ~/b spare ~/s");
+    world.good("cp x tank:/x");
+    let refused = world.run("zpool detach tank ~/s");
+    assert_eq!(refused.code, Some(255), "{refused:?}");
+    world.good("zpool replace -w tank ~/b ~/c");
+    let names = || world.good("zpool list -v -H -P tank");
+    assert!(names().contains("/c\t") && !names().contains("/b\t"), "{}", names());
+    // What was replaced is free.
+    world.good("zpool attach -w tank ~/a ~/b");
+    world.good("zpool detach tank ~/b");
+    let history = world.good("zpool history -i tank");
+    let path = |name: &str| world.path(name).display().to_string();
+    let replaced = format!("] vdev attach replace vdev={} for vdev={}\n", path("c"), path("b"));
+    assert!(history.contains(&replaced), "{history}");
+    assert!(history.contains(&format!("] detach vdev={}\n", path("b"))), "{history}");
+    fs::remove_file(world.path("c")).expect("removed");
+    let status = || world.good("zpool status tank");
+    world.wait_until("the spare", || status().contains("INUSE     currently in use"));
+    world.wait_until("the end of the resilver", || status().contains("\n  scan: resilvered "));
+    assert!(world.content("x") == noise);
+    world.good("zpool replace -w tank ~/c ~/b");
+    world.wait_until("the spare's return", || status().contains("AVAIL"));
+    assert!(world.good("zpool status -x tank").contains("is healthy"), "{}", status());
+    world.good("zpool export tank");
+    testkit::assert_zdb_clean(world.folder.path(), "tank");
+}

@@ -13,6 +13,7 @@
 //! until no claimed block has a birth later than the synced txg.
 
 use crate::assemble::{Group, aux_devices, groups};
+use crate::attach::lacking_since;
 use crate::aux::change as aux;
 use crate::config::{Host, find_mut};
 use crate::error::PoolError;
@@ -207,6 +208,7 @@ impl LivePool {
             live.go_back(newest)?;
         }
         live.note_stale(group);
+        live.note_unknown();
         live.events.opened(&live.tree());
         live.name_devices(group);
         *lock(&live.aux) = held;
@@ -251,6 +253,16 @@ impl LivePool {
             for (leaf, has) in known.into_iter().filter(|(_, has)| *has < newest) {
                 tracing::warn!(pool = self.name, %leaf, has = has.0, newest = newest.0, "a leaf is older than those beside it");
                 tree.note_missed(leaf, has.0 + 1..newest.0 + 1);
+            }
+        }
+    }
+
+    /// Marks leaves that were being resilvered and whose DTL cannot be read: they may lack anything.
+    fn note_unknown(&self) {
+        let tree = self.tree();
+        for leaf in tree.config().leaves().filter(|leaf| leaf.resilver_txg != Txg(0)) {
+            if tree.dtl(leaf.guid).is_empty() {
+                tree.note_missed(leaf.guid, lacking_since(leaf.resilver_txg));
             }
         }
     }

@@ -292,3 +292,78 @@ fn what_is_refused_changes_nothing() {
     pool.export(Leave::Exported).unwrap();
     judge(&files, "tank");
 }
+
+/// A resilver that is well under way ends before that of a device that was attached later; another one begins again.
+#[test]
+fn a_resilver_waits_for_one_that_is_well_under_way() {
+    let files = Files::new(4, SIZE);
+    let pool = create(&files, Layout::Single, 1);
+    churn(&pool, 20);
+    let first = top(&pool);
+    pool.attach(first.guid, new(&files, 1), Purpose::Mirror).unwrap();
+    // Nothing is done yet: it begins again with both.
+    pool.attach(first.guid, new(&files, 2), Purpose::Mirror).unwrap();
+    assert!(!at(&pool, &files, 2).resilver_defer);
+    let examined =
+        || pool.scan_progress().map_or(u64::MAX, |scan| scan.phys.examined * 100 / scan.phys.to_examine);
+    while examined() < 10 {
+        assert!(pool.scan_step_within(1).unwrap());
+    }
+    pool.attach(first.guid, new(&files, 3), Purpose::Mirror).unwrap();
+    assert!(at(&pool, &files, 3).resilver_defer && pool.features().is_active("resilver_defer"));
+    drop(pool);
+    judge(&files, "tank");
+    let pool = files.import("tank").unwrap();
+    scan(&pool);
+    for which in 0..4 {
+        let side = at(&pool, &files, which);
+        assert!(is_whole(&pool, &side) && !side.resilver_defer, "d{which}");
+    }
+    assert!(!pool.features().is_active("resilver_defer"));
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+}
+
+/// A pool of OpenZFS in which a spare stands in for a faulted device.
+#[test]
+fn a_spare_that_openzfs_has_put_in_goes_back() {
+    let fixture = testkit::Fixture::open("spare-in-use");
+    let files = Files::copy_of(&fixture);
+    let name = &fixture.manifest().pool;
+    let pool = files.import(name).unwrap();
+    let both = top(&pool).children[1].clone();
+    assert_eq!(both.kind, VdevKind::Spare);
+    churn(&pool, 3);
+    pool.clear(Some(both.children[0].guid), None).unwrap();
+    scan(&pool);
+    assert_eq!(top(&pool).children[1].guid, both.children[0].guid);
+    assert_eq!(pool.view().unwrap().spares().unwrap()[0].state, AuxState::Available);
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, name);
+}
+
+/// A power cut came between the txg that gave a spare back and its label: the spare can be used nevertheless.
+#[test]
+fn a_spare_without_the_label_of_one_is_recognized() {
+    let files = Files::new(3, SIZE);
+    let pool = create(&files, Layout::Mirror, 2);
+    pool.add_aux(AuxKind::Spare, vec![leaf(&files, 2)]).unwrap();
+    let spare = pool.view().unwrap().spares().unwrap()[0].node.guid;
+    let side = at(&pool, &files, 1).guid;
+    pool.attach(side, NewSide::Spare(spare), Purpose::Replace).unwrap();
+    scan(&pool);
+    pool.sync().unwrap();
+    let path = files.dir().join("d2");
+    let before = std::fs::read(&path).unwrap();
+    pool.detach(spare).unwrap();
+    drop(pool);
+    std::fs::write(&path, before).unwrap();
+    assert!(!label_of(&files, 2).is_aux());
+    let pool = files.import("tank").unwrap();
+    assert_eq!(pool.view().unwrap().spares().unwrap()[0].state, AuxState::Available);
+    assert!(label_of(&files, 2).is_aux());
+    pool.attach(side, NewSide::Spare(spare), Purpose::Replace).unwrap();
+    scan(&pool);
+    pool.export(Leave::Exported).unwrap();
+    judge(&files, "tank");
+}
