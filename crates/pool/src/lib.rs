@@ -57,6 +57,7 @@ mod outside;
 pub mod props;
 mod refusal;
 mod reguid;
+mod removal;
 mod reopen;
 mod resume_unfinished;
 mod runtime;
@@ -102,6 +103,10 @@ pub use out_of_service::Offline;
 pub use outside::{NotHandedOver, Outside};
 pub use props::change::PoolProp;
 pub use refusal::{DeviceRefusal, PropertyRefusal, SpecRefusal, WriteRefusal};
+pub use removal::{
+    MAX_SEGMENT as REMOVE_MAX_SEGMENT, MAX_SPAN as REMOVE_MAX_SPAN, RemoveRefusal,
+    SUSPEND_PROGRESS as REMOVE_SUSPEND_PROGRESS,
+};
 pub use scan::recorded::Expansion;
 pub use scrub::{SCAN_SUSPEND_PROGRESS, ScanRefusal};
 pub use status::{FailMode, ScanProgress};

@@ -29,6 +29,7 @@ use crate::mmp::Mmp;
 use crate::out_of_service::OutOfService;
 use crate::outage::Outages;
 use crate::outside::{NotHandedOver, Outside, Outsides};
+use crate::removal::Removals;
 use crate::runtime::Runtime;
 use crate::scan::Scans;
 use crate::space_maps::SpaceBook;
@@ -102,6 +103,8 @@ pub struct LivePool {
     /// Background jobs, `scans` included.
     pub(crate) jobs: Jobs<LivePool>,
     pub(crate) out_of_service: OutOfService,
+    /// Removals of vdevs.
+    pub(crate) removals: Arc<Removals>,
 }
 
 /// Present spares and cache devices by guid, with their devices open for writing; `None`: another process has
@@ -208,6 +211,7 @@ impl LivePool {
             stopped: None,
         };
         let (scans, jobs_env) = (Arc::<Scans>::default(), env.clone());
+        let removals = Arc::<Removals>::default();
         let pool = Arc::new(LivePool {
             env,
             zio,
@@ -240,8 +244,9 @@ impl LivePool {
             autoexpand: AtomicBool::new(false),
             events,
             txg_history: TxgHistory::default(),
-            jobs: Jobs::new(jobs_env, vec![Arc::clone(&scans) as _]),
+            jobs: Jobs::new(jobs_env, vec![Arc::clone(&scans) as _, Arc::clone(&removals) as _]),
             scans,
+            removals,
             out_of_service: OutOfService::default(),
         });
         pool.attend_outages();

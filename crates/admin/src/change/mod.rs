@@ -24,6 +24,7 @@ mod pool_path;
 mod pool_settings;
 mod pool_verbs;
 mod reguid;
+mod removal;
 mod replication;
 mod signature;
 mod state;
@@ -60,6 +61,7 @@ pub(crate) use pool_verbs::{
     imported_names, set_cachefile, set_pool_props, set_vdev_prop, sync_pool,
 };
 pub(crate) use reguid::reguid_pool;
+pub(crate) use removal::{Removed, indirect_size, remove_vdev};
 pub(crate) use state::cache_path;
 pub(crate) use state::prepare_folder;
 pub use state::state_folder;

@@ -121,10 +121,13 @@ impl LivePool {
     pub fn start_resilver(&self) -> Result<(), PoolError> {
         let _driver = self.jobs.hold();
         let missed = self.lacking();
+        // What a removal has copied is younger than the blocks in it.
+        let has_moved = self.tree().tops().any(|(vdev, _)| self.tree().indirect(vdev).is_some());
         let oldest = missed
             .iter()
             .filter_map(|leaf| self.tree().dtl(*leaf).iter().next().map(|range| range.start))
-            .min();
+            .min()
+            .filter(|_| !has_moved);
         if lock(&self.scans.run).is_some() {
             self.end_scan(ScanState::Canceled)?;
         }

@@ -37,6 +37,7 @@ mod columns;
 mod copies;
 mod dtl;
 mod error;
+mod evacuate;
 mod flush;
 mod health;
 mod indirect;
@@ -55,6 +56,7 @@ mod write;
 
 pub use block::{Extent, Fault, FaultKind, Read};
 pub use candidates::ATTEMPTS_MAX;
+pub use evacuate::Versions;
 pub use error::{ConfigFault, MappingFault, VdevError, WriteObstacle};
 pub use flush::Mark;
 pub use health::{LeafIo, VdevStatus};

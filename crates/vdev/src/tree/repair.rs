@@ -5,6 +5,7 @@
 
 use super::block::{Extent, Fault, FaultKind};
 use super::error::VdevError;
+use super::indirect::Segment;
 use super::leaf::{Leaf, LeafState, Trust};
 use super::node::VdevTree;
 use super::write::Write;
@@ -21,8 +22,21 @@ impl VdevTree {
             faults.iter().filter(|fault| fault.kind != FaultKind::Missing).map(|fault| fault.leaf).collect();
         if !wrong.is_empty() {
             // The result is not needed: the other leaves were judged by the read.
-            self.write_to(&[Write { at: *at, data }], &|leaf| wrong.contains(&leaf.guid), true);
+            let writes = self.pieces(at, data).unwrap_or_default();
+            self.write_to(&writes, &|leaf| wrong.contains(&leaf.guid), true);
         }
+    }
+
+    /// The writes of a block to where it is now: several for a block of a removed vdev.
+    fn pieces<'d>(&self, at: &Extent, data: &'d [u8]) -> Result<Vec<Write<'d>>, VdevError> {
+        if !self.is_removed(at.vdev) {
+            return Ok(vec![Write { at: *at, data }]);
+        }
+        let part = |segment: &Segment| {
+            let end = segment.start + segment.at.psize.0 as usize;
+            Write { at: segment.at, data: data.get(segment.start..end).unwrap_or_default() }
+        };
+        Ok(self.segments(at)?.iter().map(part).collect())
     }
 
     /// Writes a verified block to its leaves that are in service and lack it, as a resilver does. The txg
@@ -31,14 +45,29 @@ impl VdevTree {
     /// # Errors
     /// [`VdevError`] if the block cannot be written at all, or a leaf that lacks it did not take it.
     pub fn resilver(&self, at: &Extent, data: &[u8]) -> Result<(), VdevError> {
+        for piece in self.pieces(at, data)? {
+            self.resilver_piece(piece)?;
+        }
+        Ok(())
+    }
+
+    fn resilver_piece(&self, piece: Write<'_>) -> Result<(), VdevError> {
+        let at = piece.at;
         let is_stale = |leaf: &Leaf| leaf.trust(at.birth) == Trust::Stale;
-        let write = [Write { at: *at, data }];
-        let written = self.write_to(&write, &is_stale, true);
+        let written = self.write_to(&[piece], &is_stale, true);
         match written.results.into_iter().next() {
             Some(Err(error)) if !matches!(error, VdevError::NotWritten { .. }) => Err(error),
             _ if written.is_complete => Ok(()),
             _ => Err(VdevError::NotWritten { vdev: at.vdev }),
         }
+    }
+
+    /// Whether a leaf in service lacks part of a block, so that [`VdevTree::resilver`] would write.
+    pub fn lacks_part(&self, at: &Extent) -> bool {
+        if !self.is_removed(at.vdev) {
+            return self.lacks(at.vdev, at.birth);
+        }
+        self.segments(at).is_ok_and(|segments| segments.iter().any(|s| self.lacks(s.at.vdev, s.at.birth)))
     }
 
     /// Whether a leaf in service lacks blocks born in this txg on this vdev, so that [`VdevTree::resilver`]

@@ -28,6 +28,7 @@ pub mod list;
 pub mod offline;
 pub mod online;
 pub mod reguid;
+pub mod remove;
 pub mod reopen;
 pub mod resilver;
 pub mod scrub;
