@@ -1,9 +1,9 @@
 //! Copying ranges of a vdev that is being removed to other vdevs (docs/on-disk/14-vdevs.md, section 6).
 
+use crate::ZioError;
 use crate::batch::Batch;
 use crate::layer::Zio;
 use crate::space::{Unflushed, Writer};
-use crate::ZioError;
 use format::{BlockPtr, Dva, Psize, Txg};
 use std::sync::Arc;
 use vdev::tree::{Extent, VdevError, Versions};

@@ -107,7 +107,9 @@ impl Zio {
         asize: Asize,
         tx: &dyn AllocTx,
     ) -> Result<(), AllocError> {
-        let (Some(writer), Some(mapping)) = (self.writer(), self.tree().indirect(vdev)) else { return Ok(()) };
+        let (Some(writer), Some(mapping)) = (self.writer(), self.tree().indirect(vdev)) else {
+            return Ok(());
+        };
         for part in mapping.parts(offset, asize.0) {
             writer.space.free(&part.dst, tx)?;
             writer.note_obsolete(vec![Obsolete { vdev, offset: part.src, asize: Asize(part.len) }]);

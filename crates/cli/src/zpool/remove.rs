@@ -71,12 +71,7 @@ fn cancel(args: &[OsString], pool: &str, devices: &[String], options: &Options) 
 }
 
 /// `-n`: how much memory the mapping of a device would take.
-fn tell_memory(
-    pool: &str,
-    device: &str,
-    exact: bool,
-    out: &Out,
-) -> Result<(), admin::verbs::zpool::Refusal> {
+fn tell_memory(pool: &str, device: &str, exact: bool, out: &Out) -> Result<(), admin::verbs::zpool::Refusal> {
     let request = Request { pool: pool.to_owned(), device: Some(device.to_owned()) };
     let bytes = request.memory(&mut reading())?;
     let device = visible(device);

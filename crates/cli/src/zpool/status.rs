@@ -272,11 +272,7 @@ fn removal_lines(removal: &Removal, vdev: Option<String>, text: &mut String) {
                 time::ctime(removal.end)
             )
         }
-        3 => writeln!(
-            text,
-            "remove: Removal of {name} canceled on {}",
-            time::ctime(removal.end)
-        ),
+        3 => writeln!(text, "remove: Removal of {name} canceled on {}", time::ctime(removal.end)),
         1 => {
             let started = time::ctime(removal.start);
             let _ = writeln!(text, "remove: Evacuation of {name} in progress since {started}");

@@ -4,9 +4,9 @@ use super::{RemoveRefusal, mapping, put};
 use crate::error::PoolError;
 use crate::live::{LivePool, PoolTask};
 use dsl::TaskCtx;
+use format::VdevId;
 use format::nvlist::NvList;
 use format::scan::{RemovalPhys, ScanState};
-use format::VdevId;
 use vdev::sync::lock;
 use vdev::tree::IndirectMapping;
 

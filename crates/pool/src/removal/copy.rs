@@ -12,8 +12,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use vdev::sync::lock;
 use vdev::tree::{IndirectMapping, MapEntry, RangeSet};
-use zio::alloc::{AllocClass, AllocError, Request};
 use zio::Move;
+use zio::alloc::{AllocClass, AllocError, Request};
 
 /// Most bytes of a slice: so much memory it takes, twice for mirrors.
 const SLICE_MAX: u64 = 32 << 20;

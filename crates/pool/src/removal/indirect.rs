@@ -3,8 +3,8 @@
 use super::{MAX_SEGMENT, MAX_SPAN};
 use crate::error::PoolError;
 use crate::view::Pool;
-use format::indirect::ENTRY_SIZE;
 use format::VdevGuid;
+use format::indirect::ENTRY_SIZE;
 use std::ops::Range;
 
 impl Pool {

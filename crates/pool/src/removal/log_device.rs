@@ -1,7 +1,7 @@
 //! Removal of a log vdev: the intent logs leave it, then its slot becomes a hole.
 
-use super::finish::{Left, free_leaves, make_hole};
 use super::RemoveRefusal;
+use super::finish::{Left, free_leaves, make_hole};
 use crate::error::PoolError;
 use crate::live::{LivePool, PoolTask};
 use crate::vdev_name::path_of_top;

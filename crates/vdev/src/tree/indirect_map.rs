@@ -136,10 +136,7 @@ mod tests {
         let map = empty.extended(VdevId(0), &more, Txg(7)).unwrap();
         assert_eq!((map.end(), map.birth(AllocOffset(16384))), (AllocOffset(20480), Some(Txg(7))));
         let parts = map.parts(AllocOffset(6144), 14336 - 512);
-        assert_eq!(
-            parts,
-            [entry(6144, 2048, 2048), entry(8192, 512, 9000 * 512), entry(16384, 3584, 4096)]
-        );
+        assert_eq!(parts, [entry(6144, 2048, 2048), entry(8192, 512, 9000 * 512), entry(16384, 3584, 4096)]);
         assert!(map.parts(AllocOffset(8704), 1024).is_empty());
         assert!(map.extended(VdevId(0), &[entry(0, 512, 0)], Txg(8)).is_err(), "behind all others");
     }

@@ -56,8 +56,8 @@ mod write;
 
 pub use block::{Extent, Fault, FaultKind, Read};
 pub use candidates::ATTEMPTS_MAX;
-pub use evacuate::Versions;
 pub use error::{ConfigFault, MappingFault, VdevError, WriteObstacle};
+pub use evacuate::Versions;
 pub use flush::Mark;
 pub use health::{LeafIo, VdevStatus};
 pub use indirect_map::{Birth, IndirectMapping, MapEntry};

@@ -47,8 +47,13 @@ impl Verb for Request {
         let Some(device) = &self.device else {
             // Tells of a pool that is not there by its own words.
             super::open(session, &self.pool).map_err(|refusal: ReadRefusal| Refusal::from(refusal))?;
-            return change::remove_vdev(session.search(), &self.pool, Removed::Cancel, session.command_line())
-                .map_err(|error| Refusal::failed(Action::CancelRemoval, &self.pool, error));
+            return change::remove_vdev(
+                session.search(),
+                &self.pool,
+                Removed::Cancel,
+                session.command_line(),
+            )
+            .map_err(|error| Refusal::failed(Action::CancelRemoval, &self.pool, error));
         };
         let vdev = find_vdev(session, Action::Remove, &self.pool, device)?;
         let what = Removed::Device(vdev.guid);
