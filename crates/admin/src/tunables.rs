@@ -17,7 +17,7 @@ pub use vdev::tunable::Tunable;
 use zio::{FORCE_GANGING, FORCE_GANGING_PCT};
 
 /// All parameters, sorted by name.
-pub fn tunables() -> [&'static Tunable; 21] {
+pub fn tunables() -> [&'static Tunable; 24] {
     [
         &FORCE_GANGING,
         &FORCE_GANGING_PCT,

@@ -12,6 +12,8 @@ pub enum Subject {
     World(&'static str),
     /// Files of one file system, while disks are removed, returned, scrubbed and resilvered.
     Scans(Layout),
+    /// Files of one file system, while a vdev is removed.
+    Removals(Layout),
     /// Files of two file systems, changed by several threads while txgs are written.
     Actors(Layout),
 }
@@ -26,6 +28,7 @@ impl Subject {
             .map(Subject::Files)
             .chain(worlds)
             .chain(redundant.map(Subject::Scans))
+            .chain(Layout::stripes().map(Subject::Removals))
             .chain(Layout::all().into_iter().map(Subject::Actors))
             .collect()
     }
@@ -37,6 +40,7 @@ impl std::fmt::Display for Subject {
             Subject::Files(layout) => write!(f, "{layout}"),
             Subject::World(layout) => write!(f, "all:{layout}"),
             Subject::Scans(layout) => write!(f, "scan:{layout}"),
+            Subject::Removals(layout) => write!(f, "remove:{layout}"),
             Subject::Actors(layout) => write!(f, "threads:{layout}"),
         }
     }

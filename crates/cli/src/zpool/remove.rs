@@ -41,7 +41,10 @@ pub(super) fn run(args: &[OsString], out: &Out) -> Outcome {
         return Err(Stop::usage("missing device"));
     }
     if options.dry {
-        return Ok(each(devices, |device| tell_memory(pool, device, options.exact, out)));
+        for device in devices {
+            tell_memory(pool, device, options.exact, out).map_err(Stop::failed)?;
+        }
+        return Ok(0);
     }
     let code = in_session("remove", args, |session| {
         Ok(each(devices, |device| {
@@ -60,14 +63,16 @@ fn cancel(args: &[OsString], pool: &str, devices: &[String], options: &Options) 
     if !devices.is_empty() {
         return Err(Stop::usage("too many arguments"));
     }
-    if options.wait {
-        return Err(Stop::usage("invalid option combination: -w cannot be used with -s"));
-    }
     if options.dry {
+        say_error_line!("stop request ignored");
         return Ok(0);
     }
     let request = Request { pool: pool.to_owned(), device: None };
-    in_session("remove", args, |session| session.run(&request).map(|()| 0).map_err(Stop::failed))
+    let code = in_session("remove", args, |session| Ok(each(&[pool.to_owned()], |_| session.run(&request))))?;
+    if options.wait {
+        return Err(Stop::usage("invalid option combination: -w cannot be used with -s"));
+    }
+    Ok(code)
 }
 
 /// `-n`: how much memory the mapping of a device would take.

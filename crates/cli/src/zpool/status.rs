@@ -127,7 +127,8 @@ fn text(options: &Options, status: &PoolStatus, out: &Out) -> String {
     }
     if let Some(removal) = &status.removal {
         let vdev = status.vdevs.root.children.iter().find(|v| v.id == removal.vdev);
-        removal_lines(removal, vdev.map(|v| options.names.of(v)), &mut text);
+        let name = |v: &Vdev| if v.is_leaf() { options.names.of(v) } else { v.kind.clone() };
+        removal_lines(removal, vdev.map(name), &mut text);
     }
     if let Some(expansion) = &status.expansion {
         let vdev = status.vdevs.root.children.iter().find(|v| v.id == expansion.vdev);

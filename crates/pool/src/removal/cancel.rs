@@ -5,7 +5,6 @@ use crate::error::PoolError;
 use crate::live::{LivePool, PoolTask};
 use dsl::TaskCtx;
 use format::VdevId;
-use format::nvlist::NvList;
 use format::scan::{RemovalPhys, ScanState};
 use vdev::sync::lock;
 use vdev::tree::IndirectMapping;
@@ -66,7 +65,6 @@ impl PoolTask<'_> {
         self.state.mark_all();
         let name = crate::vdev_name::path_of_top(&node);
         ctx.note("vdev remove canceled", None, format!("{} vdev {vdev} {name}", pool.name()));
-        pool.events().sysevent("config_sync", NvList::new());
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::error::PoolError;
 use crate::live::LivePool;
-use crate::space::{self, Class};
+use crate::space;
 use crate::space_maps::class_of;
 use dsl::DslError;
 use format::config::{VdevKind, VdevNode};
@@ -21,7 +21,7 @@ pub enum RemoveRefusal {
     #[error("operation not supported on this type of pool")]
     NotTop,
     /// The spare stands in for another device.
-    #[error("device is in use as a spare")]
+    #[error("Pool busy; removal may already be in progress")]
     SpareInUse,
     /// The pool has a RAID-Z vdev, or vdevs with different sector sizes.
     #[error("invalid config; all top-level vdevs must have the same sector size and not be raidz.")]
@@ -32,12 +32,15 @@ pub enum RemoveRefusal {
     /// The feature `device_removal` is not enabled.
     #[error("operation not supported on this type of pool")]
     NeedsFeature,
-    /// The vdev lacks data, or has blocks that cannot be moved away.
-    #[error("pool is busy")]
+    /// No leaf of the vdev has all of its data, or it has blocks that cannot be moved away.
+    #[error("Pool busy; removal may already be in progress")]
     Busy,
-    /// A removal is running.
-    #[error("device removal in progress")]
+    /// The removal of another vdev is running.
+    #[error("Pool busy; removal may already be in progress")]
     Running,
+    /// The vdev is being removed.
+    #[error("removal for this vdev is already in progress.")]
+    Leaving,
     /// No removal is running.
     #[error("operation is not in progress")]
     NotRunning,
@@ -80,11 +83,15 @@ impl LivePool {
         if !self.features.is_enabled("device_removal") {
             return Err(RemoveRefusal::NeedsFeature);
         }
-        if self.removals.running().is_some() {
+        let running = self.removals.running().and_then(|phys| phys.vdev);
+        if running == Some(VdevId(top.id)) {
+            return Err(RemoveRefusal::Leaving);
+        }
+        self.check_room(top)?;
+        if running.is_some() {
             return Err(RemoveRefusal::Running);
         }
         let root = self.config().vdev_tree;
-        self.check_room(top)?;
         let ashift = |node: &VdevNode| node.ashift.unwrap_or(Ashift(9));
         if !data_tops(&root).all(|other| is_evacuable(other) && ashift(other) == ashift(top)) {
             return Err(RemoveRefusal::Layout);
@@ -95,39 +102,34 @@ impl LivePool {
         Ok(())
     }
 
-    /// Whether all leaves of a vdev are in service and lack nothing.
+    /// Whether a leaf of a vdev without parity is in service and lacks nothing.
     fn is_whole(&self, top: &VdevNode) -> bool {
         let tree = self.tree();
         let status = tree.status();
-        top.leaves().all(|leaf| {
+        top.leaves().any(|leaf| {
             let is_here = status.find(leaf.guid).is_some_and(|leaf| leaf.state >= VdevState::Degraded);
             is_here && tree.dtl(leaf.guid).is_empty()
         })
     }
 
-    /// Checks that the others have space for the contents of a vdev, without the space that the pool keeps free.
+    /// Checks that the others have space for the contents of a vdev, beside the space that the pool keeps free as
+    /// it is now.
     fn check_room(&self, top: &VdevNode) -> Result<(), RemoveRefusal> {
-        let vdev = VdevId(top.id);
-        let used = self.allocator.vdev_totals(vdev);
-        let class = space::class_of(&self.mos.view(), top)?;
-        let free_in = |class: AllocClass| {
-            let all = self.allocator.totals(class);
-            let own = if class_of_top(class, top, self) { used } else { Default::default() };
-            let (size, taken) = (all.size - own.size, all.allocated - own.allocated);
-            size.saturating_sub(taken)
-        };
-        let own_class = match class {
-            Class::Normal => 0,
-            _ => free_in(class_of(class)),
-        };
+        let own = self.allocator.vdev_totals(VdevId(top.id));
+        let class = class_of(space::class_of(&self.mos.view(), top)?);
         let normal = self.allocator.totals(AllocClass::Normal);
-        let left = normal.size - if class == Class::Normal { used.size } else { 0 };
-        let room = free_in(AllocClass::Normal).saturating_sub(space::slop_of(left));
-        if room.saturating_add(own_class) < used.allocated { Err(RemoveRefusal::NoSpace) } else { Ok(()) }
+        let kept = space::slop_of(normal.size).saturating_add(normal.allocated);
+        let room = match class {
+            AllocClass::Normal => normal.size.saturating_sub(own.size).saturating_sub(kept),
+            other => {
+                let all = self.allocator.totals(other);
+                let beside = all.size.saturating_sub(own.size);
+                let free = beside.saturating_sub(all.allocated.saturating_sub(own.allocated));
+                normal.size.saturating_sub(kept).saturating_add(free)
+            }
+        };
+        // The contents of a normal vdev are in `kept`.
+        let needed = if class == AllocClass::Normal { 1 } else { own.allocated };
+        if room < needed { Err(RemoveRefusal::NoSpace) } else { Ok(()) }
     }
-}
-
-/// Whether a vdev is of a class.
-fn class_of_top(class: AllocClass, top: &VdevNode, pool: &LivePool) -> bool {
-    space::class_of(&pool.mos.view(), top).is_ok_and(|own| class_of(own) == class)
 }

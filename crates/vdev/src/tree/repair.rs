@@ -9,7 +9,7 @@ use super::indirect::Segment;
 use super::leaf::{Leaf, LeafState, Trust};
 use super::node::VdevTree;
 use super::write::Write;
-use format::{Txg, VdevGuid, VdevId};
+use format::{Psize, Txg, VdevGuid, VdevId};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -29,14 +29,27 @@ impl VdevTree {
 
     /// The writes of a block to where it is now: several for a block of a removed vdev.
     fn pieces<'d>(&self, at: &Extent, data: &'d [u8]) -> Result<Vec<Write<'d>>, VdevError> {
-        if !self.is_removed(at.vdev) {
-            return Ok(vec![Write { at: *at, data }]);
-        }
         let part = |segment: &Segment| {
             let end = segment.start + segment.at.psize.0 as usize;
             Write { at: segment.at, data: data.get(segment.start..end).unwrap_or_default() }
         };
-        Ok(self.segments(at)?.iter().map(part).collect())
+        Ok(self.places(at)?.iter().map(part).collect())
+    }
+
+    /// The pieces of a block where it is now; for a block of a vdev that is being removed, those of its copies
+    /// too.
+    fn places(&self, at: &Extent) -> Result<Vec<Segment>, VdevError> {
+        let mut all = self.segments(at)?;
+        if self.is_removed(at.vdev) {
+            return Ok(all);
+        }
+        let Some(copies) = self.indirect(at.vdev) else { return Ok(all) };
+        for part in copies.parts(at.offset, at.psize.0) {
+            let birth = copies.birth(part.src).unwrap_or(at.birth);
+            let copy = Extent { vdev: part.dst.vdev, offset: part.dst.offset, psize: Psize(part.len), birth };
+            all.push(Segment { at: copy, start: (part.src.0 - at.offset.0) as usize });
+        }
+        Ok(all)
     }
 
     /// Writes a verified block to its leaves that are in service and lack it, as a resilver does. The txg
@@ -64,10 +77,7 @@ impl VdevTree {
 
     /// Whether a leaf in service lacks part of a block, so that [`VdevTree::resilver`] would write.
     pub fn lacks_part(&self, at: &Extent) -> bool {
-        if !self.is_removed(at.vdev) {
-            return self.lacks(at.vdev, at.birth);
-        }
-        self.segments(at).is_ok_and(|segments| segments.iter().any(|s| self.lacks(s.at.vdev, s.at.birth)))
+        self.places(at).is_ok_and(|segments| segments.iter().any(|s| self.lacks(s.at.vdev, s.at.birth)))
     }
 
     /// Whether a leaf in service lacks blocks born in this txg on this vdev, so that [`VdevTree::resilver`]
