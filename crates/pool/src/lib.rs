@@ -104,7 +104,8 @@ pub use outside::{NotHandedOver, Outside};
 pub use props::change::PoolProp;
 pub use refusal::{DeviceRefusal, PropertyRefusal, SpecRefusal, WriteRefusal};
 pub use removal::{
-    MAX_SEGMENT as REMOVE_MAX_SEGMENT, MAX_SPAN as REMOVE_MAX_SPAN, RemoveRefusal,
+    MAX_OBSOLETE as CONDENSE_MAX_OBSOLETE, MAX_SEGMENT as REMOVE_MAX_SEGMENT, MAX_SPAN as REMOVE_MAX_SPAN,
+    MIN_MAPPING as CONDENSE_MIN_MAPPING, OBSOLETE_PCT as CONDENSE_OBSOLETE_PCT, RemoveRefusal,
     SUSPEND_PROGRESS as REMOVE_SUSPEND_PROGRESS,
 };
 pub use scan::recorded::Expansion;

@@ -156,7 +156,7 @@ impl<'a> TxgSync<'a> {
         if removal::obsolete::drain_list(m, &self.pool.zio)? {
             self.pool.txgs.kick();
         }
-        Ok(())
+        removal::condense::condense_some(self.pool, self.state, m)
     }
 
     /// Frees the blocks that earlier txgs have deferred.

@@ -140,9 +140,6 @@ fn firm_refusal(pool: &Pool) -> Result<Option<WriteRefusal>, PoolError> {
     if let Some(why) = active(pool, &UNWRITTEN) {
         return Ok(Some(why));
     }
-    if pool.condensing()?.is_some() {
-        return Ok(Some(WriteRefusal::Vdev { state: "the mapping of a removed vdev is being condensed" }));
-    }
     if pool.label_config().split_guid.is_some() {
         return Ok(Some(WriteRefusal::Splitting));
     }

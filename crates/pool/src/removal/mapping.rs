@@ -98,3 +98,72 @@ pub(super) fn free(m: MosTx<'_>, node: &mut VdevNode) -> Result<(), PoolError> {
     (node.indirect_object, node.indirect_births) = (ObjectId(0), ObjectId(0));
     Ok(())
 }
+
+/// Obsolete bytes of each entry, as last counted; zeros if they are not counted.
+pub(super) fn counts(m: MosTx<'_>, node: &VdevNode, entries: usize) -> Result<Vec<u64>, PoolError> {
+    let object = m.object(node.indirect_object)?;
+    let order = object.read().order();
+    let phys = object.with_bonus(|bonus| MappingPhys::decode(bonus, order));
+    let phys = phys.map_err(PoolError::decode(node.indirect_object))?;
+    let Some(id) = phys.counts else { return Ok(vec![0; entries]) };
+    let object = m.object(id)?;
+    let mut bytes = vec![0; entries * COUNT_SIZE as usize];
+    let end = (object.max_block().0 + 1).saturating_mul(object.block_size());
+    let len = usize::try_from(end).unwrap_or(usize::MAX).min(bytes.len());
+    object.read_at(0, bytes.get_mut(..len).unwrap_or_default())?;
+    let order = object.read().order();
+    Ok(bytes
+        .chunks_exact(COUNT_SIZE as usize)
+        .map(|raw| u64::from(order.get_u32(raw, 0).unwrap_or(0)))
+        .collect())
+}
+
+/// Replaces the mapping of a removed vdev, and the counts of obsolete bytes of its entries.
+pub(super) fn replace(
+    m: MosTx<'_>,
+    node: &mut VdevNode,
+    entries: &[(MapEntry, u64)],
+) -> Result<(), PoolError> {
+    let old = m.object(node.indirect_object)?;
+    let order = old.read().order();
+    let phys = old.with_bonus(|bonus| MappingPhys::decode(bonus, order));
+    let phys = phys.map_err(PoolError::decode(node.indirect_object))?;
+    let counts = match phys.counts {
+        Some(_) => Some(create_object(m, ObjType::U32_METADATA, None)?),
+        None => None,
+    };
+    let new = MappingPhys {
+        max_offset: entries.last().map_or(0, |(last, _)| last.src.0 + last.len),
+        bytes_mapped: entries.iter().map(|(entry, _)| entry.len).sum(),
+        num_entries: entries.len() as u64,
+        counts,
+    };
+    let id = create_object(m, ObjType::U64_METADATA, Some(new.encode(Endian::Little)))?;
+    let pack =
+        |(e, _): &(MapEntry, u64)| MappingEntry { source: e.src, target: e.dst }.encode(Endian::Little);
+    let bytes: Vec<u8> = entries.iter().flat_map(pack).collect();
+    m.object(id)?.write_at(0, &bytes, m.tx)?;
+    if let Some(counts) = counts {
+        let count = |(_, count): &(MapEntry, u64)| u32::try_from(*count).unwrap_or(u32::MAX).to_le_bytes();
+        let bytes: Vec<u8> = entries.iter().flat_map(count).collect();
+        m.object(counts)?.write_at(0, &bytes, m.tx)?;
+    }
+    if let Some(old) = phys.counts {
+        m.free(old)?;
+    }
+    m.free(node.indirect_object)?;
+    node.indirect_object = id;
+    Ok(())
+}
+
+/// Frees a mapping that another implementation has not finished writing, with its counts.
+pub(super) fn free_unfinished(m: MosTx<'_>, id: ObjectId) -> Result<(), PoolError> {
+    let object = m.object(id)?;
+    let order = object.read().order();
+    let phys = object.with_bonus(|bonus| MappingPhys::decode(bonus, order));
+    if let Some(counts) = phys.map_err(PoolError::decode(id))?.counts {
+        m.free(counts)?;
+        m.features.decr(m, "obsolete_counts")?;
+    }
+    Ok(m.free(id)?)
+}

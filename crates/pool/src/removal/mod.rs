@@ -27,6 +27,7 @@
 
 mod cancel;
 pub(crate) mod checks;
+pub(crate) mod condense;
 mod copy;
 mod finish;
 mod indirect;
@@ -36,6 +37,7 @@ pub(crate) mod obsolete;
 mod start;
 
 pub use checks::RemoveRefusal;
+pub use condense::{MAX_OBSOLETE, MIN_MAPPING, OBSOLETE_PCT};
 
 use crate::directory;
 use crate::error::PoolError;

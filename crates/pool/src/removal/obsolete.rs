@@ -49,7 +49,7 @@ fn open_or_create(m: MosTx<'_>, zap: ObjectId) -> Result<MapWriter, PoolError> {
     Ok(map)
 }
 
-fn map_of(m: MosTx<'_>, zap: ObjectId) -> Result<Option<ObjectId>, PoolError> {
+pub(super) fn map_of(m: MosTx<'_>, zap: ObjectId) -> Result<Option<ObjectId>, PoolError> {
     let entry = m.zap(zap)?.lookup(names::top_vdev::OBSOLETE_SM.as_bytes())?;
     Ok(entry.and_then(|entry| entry.u64()).filter(|id| *id != 0).map(ObjectId))
 }

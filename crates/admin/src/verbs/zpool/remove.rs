@@ -4,9 +4,9 @@
 //! command ends.
 
 use super::{Action, ReadRefusal, Refusal, find_vdev};
-use crate::Session;
 use crate::change::{self, Removed};
 use crate::verbs::{Right, Verb};
+use crate::{Session, Vdev, tree};
 use serde::{Deserialize, Serialize};
 
 /// What is to be removed.
@@ -29,11 +29,26 @@ impl Request {
         session.check_right::<Request>()?;
         let action = Action::IndirectSize;
         let device = self.device.clone().unwrap_or_default();
-        let vdev = find_vdev(session, action, &self.pool, &device)?;
+        let vdev = find(session, action, &self.pool, &device)?;
         let pool = super::open(session, &self.pool)?;
         let size = change::indirect_size(&pool, vdev.guid);
         let size = size.map_err(|error| Refusal::failed(action, &device, error))?;
         size.ok_or(Refusal::NoDevice { action, pool: self.pool.clone(), device })
+    }
+}
+
+/// The device of a pool that `device` names; spares and cache devices too.
+fn find(session: &mut Session<'_>, action: Action, pool: &str, device: &str) -> Result<Vdev, Refusal> {
+    let vdevs = tree::vdevs(&super::open(session, pool)?);
+    let vdevs = vdevs.map_err(|error| ReadRefusal::unreadable(pool, error, &[]))?;
+    let is_it = |v: &&Vdev| {
+        let path = v.path.as_deref();
+        let short = path.and_then(|path| path.strip_prefix("/dev/"));
+        path == Some(device) || short == Some(device) || v.guid.to_string() == device
+    };
+    match vdevs.cache.iter().chain(&vdevs.spares).find(is_it) {
+        Some(vdev) => Ok(vdev.clone()),
+        None => find_vdev(session, action, pool, device),
     }
 }
 
@@ -55,7 +70,7 @@ impl Verb for Request {
             )
             .map_err(|error| Refusal::failed(Action::CancelRemoval, &self.pool, error));
         };
-        let vdev = find_vdev(session, Action::Remove, &self.pool, device)?;
+        let vdev = find(session, Action::Remove, &self.pool, device)?;
         let what = Removed::Device(vdev.guid);
         change::remove_vdev(session.search(), &self.pool, what, session.command_line())
             .map_err(|error| Refusal::failed(Action::Remove, device, error))

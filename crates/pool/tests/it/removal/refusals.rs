@@ -1,6 +1,6 @@
 //! What cannot be removed, and that nothing is changed then.
 
-use super::World;
+use super::world::World;
 use cenote_pool::space::Class;
 use cenote_pool::{Layout, RemoveRefusal};
 use format::VdevGuid;
