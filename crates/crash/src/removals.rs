@@ -10,7 +10,7 @@ use crate::workload::Work;
 use vdev::env::Random;
 
 /// Bytes of a slice, so that a removal lasts for several steps.
-const SLICE: u64 = 64 << 10;
+const SLICE: u64 = 128 << 10;
 /// Steps before the removal.
 const FIRST: u64 = 12;
 
@@ -23,7 +23,7 @@ fn advance(work: &Work, step: u64, random: &mut Random) -> Result<(), Failure> {
     match step {
         ..FIRST => {}
         _ if is_there && !running => pool.remove_device(top.guid)?,
-        _ if running && random.one_in(9) => pool.cancel_removal()?,
+        _ if running && random.one_in(40) => pool.cancel_removal()?,
         _ => drop(pool.remove_step(SLICE)?),
     }
     Ok(())

@@ -9,8 +9,8 @@ mod support;
 mod world;
 
 use cenote_pool::LivePool;
-use cenote_pool::space::Class;
 use cenote_pool::PoolError;
+use cenote_pool::space::Class;
 use cenote_pool::{CreateSpec, Layout, Leave};
 use dmu::{LiveSet, NewObject, SyncTx};
 use dsl::DslError;

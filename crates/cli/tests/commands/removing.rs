@@ -81,7 +81,10 @@ fn devices_of_all_kinds_leave() {
     }
     world.refused("zpool remove -w tank ~/a", 0, "");
     let status = world.good("zpool status tank");
-    assert!(status.contains("remove: Removal of vdev 0 copied ") && status.contains(" completed on "), "{status}");
+    assert!(
+        status.contains("remove: Removal of vdev 0 copied ") && status.contains(" completed on "),
+        "{status}"
+    );
     assert!(status.contains(" memory used for removed device mappings\n"), "{status}");
     for gone in ["~/a", "mirror-3", "cache", "spares"] {
         assert!(!status.contains(&format!("{gone}\n")) && !status.contains(&format!("{gone} ")), "{status}");
@@ -90,7 +93,11 @@ fn devices_of_all_kinds_leave() {
     world.good("zpool wait -t remove tank");
     world.refused("zpool remove tank ~/c", 1, "cannot remove ~/c: out of space\n");
     let history = world.good("zpool history -i tank");
-    for line in ["vdev remove started tank vdev 0 ~/a", "vdev remove completed tank vdev 1", "vdev remove tank vdev (spare) ~/g"] {
+    for line in [
+        "vdev remove started tank vdev 0 ~/a",
+        "vdev remove completed tank vdev 1",
+        "vdev remove tank vdev (spare) ~/g",
+    ] {
         assert!(history.contains(line), "{line}: {history}");
     }
     world.good("cp tank:/data ~/back");

@@ -75,6 +75,28 @@ fn a_mirror_and_a_special_mirror_leave() {
     world.reopen(false);
 }
 
+/// The sides of the mirror that leaves are wrong in different places, and nobody has looked.
+#[test]
+fn what_only_one_side_has_is_not_lost() {
+    let mirror = (Layout::Mirror, 2, Class::Normal);
+    let mut world = World::new(&[mirror, mirror], 6);
+    (0..30).for_each(|_| world.write(40));
+    world.pool.sync().unwrap();
+    world.files.damage(0, 6 << 20..8 << 20);
+    world.files.damage(1, 9 << 20..11 << 20);
+    world.pool.remove_device(world.guid(0)).unwrap();
+    world.pool.remove_to_end().unwrap();
+    world = world.reopen(false);
+    world.pool.start_scrub(false).unwrap();
+    world.pool.scan_to_end().unwrap();
+    assert_eq!(world.pool.view().unwrap().scan().unwrap().unwrap().errors, 0);
+    assert!(world.pool.tree().repaired_bytes() > 1 << 20);
+    world = world.reopen(false);
+    world.pool.start_scrub(false).unwrap();
+    world.pool.scan_to_end().unwrap();
+    assert_eq!(world.pool.tree().repaired_bytes(), 0);
+}
+
 #[test]
 fn a_canceled_removal_leaves_no_trace() {
     let single = (Layout::Single, 1, Class::Normal);
