@@ -220,8 +220,8 @@ fn a_pool_without_room_for_any_block_in_one_piece_settles_in_every_txg() {
 /// Of a removed vdev of many small segments nearly all blocks are freed: its mapping shrinks.
 #[test]
 fn a_mapping_is_condensed_when_much_of_it_is_obsolete() {
-    cenote_pool::CONDENSE_MIN_MAPPING.set(0);
-    cenote_pool::REMOVE_MAX_SEGMENT.set(8 << 10);
+    assert!(cenote_pool::CONDENSE_MIN_MAPPING.set(0));
+    assert!(cenote_pool::REMOVE_MAX_SEGMENT.set(8 << 10));
     let single = (Layout::Single, 1, Class::Normal);
     let mut world = World::new(&[single, single], 5);
     (0..40).for_each(|_| world.write(20));
